@@ -1,0 +1,38 @@
+"""Everything nestree raises on purpose. Each message gives the value, the place and the remedy.
+
+NestreeError
+├── InputError (ValueError)         what was passed in does not fit
+│   ├── PotentialsError             shapes, types, lengths, NaN, or no tree is possible
+│   └── ObservationError            observed spans that cross or lie outside their sentence
+├── WrongTreeError (TypeError)      asking plain trees for heads
+├── BackendError (RuntimeError)     the chosen backend cannot do this; the message names those that can
+└── ChartMemoryError (MemoryError)  a chart would not fit; the message says how much it needs
+"""
+
+
+class NestreeError(Exception):
+    """The base of every error that nestree raises on purpose."""
+
+
+class InputError(NestreeError, ValueError):
+    """What was passed in does not fit."""
+
+
+class PotentialsError(InputError):
+    """Potentials or lengths that no sum over trees can be taken of."""
+
+
+class ObservationError(InputError):
+    """Observed spans that no tree can hold."""
+
+
+class WrongTreeError(NestreeError, TypeError):
+    """A question that this kind of tree has no answer to."""
+
+
+class BackendError(NestreeError, RuntimeError):
+    """The chosen backend cannot serve."""
+
+
+class ChartMemoryError(NestreeError, MemoryError):
+    """A chart that would not fit into memory."""

@@ -1,0 +1,62 @@
+"""Which implementation runs: `reference` anywhere, `numba` on a CPU, `triton` on a CUDA device."""
+
+import importlib
+import importlib.util
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import ModuleType
+
+import torch
+
+from nestree.errors import BackendError
+from nestree.treecrf.potentials import Potentials
+
+MODULES = {
+    "triton": "nestree.treecrf.triton_kernels",
+    "numba": "nestree.treecrf.numba_kernels",
+    "reference": "nestree.treecrf.reference",
+}  # in the order in which they are tried
+
+_forced: ContextVar[str | None] = ContextVar("nestree backend", default=None)
+
+
+@contextmanager
+def use_backend(name: str) -> Iterator[None]:
+    """Within this context every tree function runs on the backend of this name, or raises."""
+    if name not in MODULES:
+        raise BackendError(f"there is no backend {name!r}; choose one of {', '.join(MODULES)}.")
+    token = _forced.set(name)
+    try:
+        yield
+    finally:
+        _forced.reset(token)
+
+
+def backend_for(potentials: Potentials) -> ModuleType:
+    """The module that serves these potentials: the forced one, or the first that can."""
+    name = _forced.get()
+    if name is None:
+        name = next(name for name in MODULES if obstacle(name, potentials) is None)
+    elif why := obstacle(name, potentials):
+        able = [other for other in MODULES if obstacle(other, potentials) is None]
+        raise BackendError(f"backend {name!r} cannot serve here: {why}. Those that can: {', '.join(able)}.")
+    return importlib.import_module(MODULES[name])
+
+
+def obstacle(name: str, potentials: Potentials) -> str | None:
+    """Why this backend cannot serve these potentials; None if it can."""
+    span = potentials.span
+    if name == "numba":
+        if span.device.type != "cpu":
+            return f"the potentials are on {span.device}, and numba works on the CPU"
+        return None if importlib.util.find_spec("numba") else "the package numba is not installed"
+    if name == "triton":
+        if not importlib.util.find_spec("triton"):
+            return "the package triton is not installed; it comes with CUDA builds of torch"
+        if span.device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
+            return f"the potentials are on {span.device}, and triton works on CUDA devices"
+        if any(t is not None and t.dtype == torch.float64 for t in potentials):
+            return "the potentials are float64, and the triton kernels compute in float32"
+    return None

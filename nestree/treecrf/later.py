@@ -1,0 +1,65 @@
+"""Errors in values on a GPU, raised without waiting for it.
+
+Looking at a value on a GPU stops the program until the GPU gets there. So the kernels write one status word per
+sentence, give NaN for a sentence that has trouble, and the words travel to the host on their own. The next call
+of this package (or `raise_pending`) raises what has arrived by then.
+"""
+
+from collections import deque
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from nestree.errors import PotentialsError
+from nestree.treecrf.potentials import no_tree, not_a_score, wrong_length
+
+NOT_A_SCORE = ("span", "arc", "root", "inherit", "head")  # bit 0..4 of a status word: NaN or +inf in this one
+WRONG_LENGTH = 32
+NO_TREE_BIT = 64
+
+
+class Pending(NamedTuple):
+    status: Tensor  # [batch] on the host, filled in when `done`
+    done: torch.cuda.Event
+    lengths: Tensor  # [batch] on the host
+    n: int
+
+
+_pending: deque[Pending] = deque()
+
+
+def watch(status: Tensor, lengths: Tensor, n: int) -> None:
+    """Send the status words [batch] to the host, to be looked at by a later call. On a CPU, look now."""
+    if not status.is_cuda:
+        _raise(status, lengths, n)
+        return
+    if torch.cuda.is_current_stream_capturing():
+        return  # a graph is being recorded: nothing has a value yet
+    both = torch.stack([status, lengths.to(status.dtype)])
+    host = torch.empty(both.shape, dtype=both.dtype, pin_memory=True)
+    host.copy_(both, non_blocking=True)
+    done = torch.cuda.Event()
+    done.record()
+    _pending.append(Pending(host[0], done, host[1], n))
+
+
+def raise_pending(wait: bool = True) -> None:
+    """Raise the error of an earlier call on a GPU, if one has arrived. `wait` for those that have not."""
+    while _pending and (wait or _pending[0].done.query()):
+        oldest = _pending.popleft()
+        oldest.done.synchronize()
+        _raise(oldest.status, oldest.lengths, oldest.n)
+
+
+def _raise(status: Tensor, lengths: Tensor, n: int) -> None:
+    if not bool(status.any()):
+        return
+    b = int(status.nonzero()[0, 0])
+    word = int(status[b])
+    if word & WRONG_LENGTH:
+        raise PotentialsError(wrong_length(b, int(lengths[b]), n))
+    for bit, name in enumerate(NOT_A_SCORE):
+        if word & (1 << bit):
+            raise PotentialsError(not_a_score(b, name, "NaN or +inf"))
+    raise PotentialsError(no_tree(b))

@@ -1,0 +1,41 @@
+"""Will a chart fit? Asked before it is made, and only of large ones."""
+
+import os
+
+import torch
+
+from nestree.errors import ChartMemoryError
+
+WORTH_ASKING = 1 << 28  # bytes; smaller charts are made without looking
+
+
+def check(needed: int, device: torch.device, batch: int, n: int) -> None:
+    """Raise if `needed` bytes are more than the device has free."""
+    if needed < WORTH_ASKING:
+        return
+    free = free_bytes(device)
+    if free is not None and needed > free:
+        raise ChartMemoryError(
+            f"charts for {batch} sentences of up to {n} words need {needed / 2**30:.1f} GiB and {device} has "
+            f"{free / 2**30:.1f} GiB free; pass fewer sentences at once, or split the longest."
+        )
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """What could still be allocated, as far as can be known."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    if device.type != "cpu":
+        return None
+    try:
+        with open("/proc/meminfo") as lines:
+            for line in lines:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return None

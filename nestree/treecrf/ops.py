@@ -1,0 +1,263 @@
+"""The public functions: check what came in, choose a backend, wrap its kernels for autograd.
+
+A backend is a module with these functions, of equal signatures:
+    inside(potentials, lengths) -> log Z [batch], chart                        the chart is the backend's own
+    outside(potentials, lengths, chart, weight, heads) -> weight * marginals   `heads`: those of `head` too
+    viterbi(potentials, lengths) -> Trees
+    log_chart(chart) -> [batch, n + 1, n + 1, x]                               for drawing samples
+    chart_bytes(potentials, gradient) -> int                                   the memory that it will take
+    CHECKS_LATER: bool                          it checks values itself and reports through nestree.treecrf.later
+"""
+
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nestree.errors import BackendError, PotentialsError, WrongTreeError
+from nestree.treecrf import later, memory, reference
+from nestree.treecrf.backends import backend_for
+from nestree.treecrf.potentials import (
+    NO_TREE,
+    AnyPotentials,
+    Lengths,
+    LexicalPotentials,
+    Potentials,
+    check_lengths,
+    check_shapes,
+    check_values,
+    cleaned,
+    no_tree,
+)
+from nestree.treecrf.trees import Trees, sampler, walk
+
+
+def log_partition(potentials: Potentials, lengths: Lengths) -> Tensor:
+    """log Z [batch]: the log of the sum over all trees of exp(score). Its gradient is the marginals."""
+    potentials, lengths, backend = ready(potentials, lengths, gradient=wants_gradient(potentials))
+    if backend is reference:
+        log_z, _ = reference.inside(potentials, lengths)
+    else:
+        log_z = _LogPartition.apply(backend, type(potentials), lengths, *potentials)
+    return checked(log_z, backend)
+
+
+def log_partition_and_heads(potentials: LexicalPotentials, lengths: Lengths) -> tuple[Tensor, Tensor]:
+    """log_partition (differentiable) and head_marginals (a constant) from one inside-outside run."""
+    need_heads(potentials)
+    potentials, lengths, backend = ready(potentials, lengths, gradient=True)
+    if backend is reference:
+        log_z, heads = reference.log_partition_and_heads(potentials, lengths)
+    else:
+        log_z, heads = _LogPartitionAndHeads.apply(backend, lengths, *potentials)
+    return checked(log_z, backend), heads
+
+
+def marginals(potentials: AnyPotentials, lengths: Lengths) -> AnyPotentials:
+    """The probability of every part, in the shape of its potential; a constant."""
+    heads = isinstance(potentials, LexicalPotentials) and potentials.head is not None
+    return inside_outside(potentials, lengths, heads)[1]
+
+
+def head_marginals(potentials: LexicalPotentials, lengths: Lengths) -> Tensor:
+    """[batch, n + 1, n + 1, n] the probability that span (i, j) is in the tree with head h; a constant."""
+    need_heads(potentials)
+    heads = inside_outside(potentials, lengths, True)[1].head
+    assert heads is not None
+    return heads
+
+
+def best_trees(potentials: Potentials, lengths: Lengths) -> Trees:
+    """The tree with the highest score of each sentence. Ties break the same way in every backend."""
+    potentials, lengths, backend = ready(potentials, lengths, gradient=False)
+    with torch.no_grad():
+        trees = backend.viterbi(potentials, lengths)
+    checked(trees.score, backend)
+    return trees
+
+
+def sample_trees(
+    potentials: Potentials, lengths: Lengths, k: int, generator: torch.Generator | None = None
+) -> list[Trees]:
+    """k exact, independent samples from the distribution over trees, each a Trees for the whole batch."""
+    if k < 0:
+        raise PotentialsError(f"{k} samples were asked for; ask for 0 or more.")
+    potentials, lengths, backend = ready(potentials, lengths, gradient=False)
+    with torch.no_grad():
+        log_z, chart = backend.inside(potentials, lengths)
+        checked(log_z, backend)
+        clean = cleaned(potentials, lengths)
+        trees = walk(backend.log_chart(chart), clean, lengths, k, sampler(generator))
+    return [trees.rows(slice(copy, None, k)) for copy in range(k)]
+
+
+def entropy(potentials: Potentials, lengths: Lengths) -> Tensor:
+    """The entropy [batch] of the distribution over trees, in nats. Gradients on the reference backend only."""
+    return -expected_log_ratio(potentials, None, lengths)
+
+
+def kl_divergence(p: AnyPotentials, q: AnyPotentials, lengths: Lengths) -> Tensor:
+    """KL(p || q) [batch]; inf where p needs a tree that q forbids. Gradients on the reference backend only."""
+    if type(p) is not type(q) or p.span.shape != q.span.shape:
+        raise PotentialsError(
+            f"p is {type(p).__name__} {tuple(p.span.shape)} and q {type(q).__name__} {tuple(q.span.shape)}; "
+            "a divergence needs two distributions over the same trees."
+        )
+    return expected_log_ratio(p, q, lengths)
+
+
+def expected_log_ratio(p: AnyPotentials, q: AnyPotentials | None, lengths: Lengths) -> Tensor:
+    """E_p[log p(T) - log q(T)] over trees T; without q, E_p[log p(T)]."""
+    p, sizes, backend = ready(p, lengths, gradient=True)
+    if q is not None:
+        q, sizes, _ = ready(q, lengths, gradient=True)
+    if backend is reference:
+        return reference.expected_log_ratio(p, q, sizes)
+    with torch.no_grad():
+        log_z, part = inside_outside(p, sizes, isinstance(p, LexicalPotentials) and needs_heads(p, q))
+        value = reference.expected_score(cleaned(p, sizes), part, 0.0) - log_z
+        if q is not None:
+            log_z_q = checked(backend.inside(q, sizes)[0], backend)
+            value = value - reference.expected_score(cleaned(q, sizes), part, torch.inf) + log_z_q
+    tensors = [t for t in (*p, *(q or ())) if t is not None]
+    return _NoGradient.apply(value, "entropy and kl_divergence have gradients", *tensors)
+
+
+def needs_heads(p: LexicalPotentials, q: LexicalPotentials | None) -> bool:
+    return p.head is not None or (q is not None and q.head is not None)
+
+
+def inside_outside(potentials: AnyPotentials, lengths: Lengths, heads: bool) -> tuple[Tensor, AnyPotentials]:
+    """log Z and the marginals, without gradients, from one run."""
+    potentials, lengths, backend = ready(potentials, lengths, gradient=True)
+    if backend is reference:
+        log_z, part = reference.inside_outside(potentials, lengths, heads)
+        return checked(log_z, backend), part
+    with torch.no_grad():
+        log_z, chart = backend.inside(potentials, lengths)
+        checked(log_z, backend)
+        return log_z, backend.outside(potentials, lengths, chart, torch.ones_like(log_z), heads)
+
+
+# What comes in and what goes out
+
+
+def ready(
+    potentials: AnyPotentials, lengths: Lengths, gradient: bool
+) -> tuple[AnyPotentials, Tensor, ModuleType]:
+    """Checked potentials in float32 or better, lengths [batch] beside them, and the backend that serves them."""
+    check_shapes(potentials)
+    batch, n, device = potentials.span.shape[0], potentials.span.shape[1] - 1, potentials.span.device
+    sizes = torch.as_tensor(lengths)
+    if (
+        sizes.shape != (batch,)
+        or sizes.is_floating_point()
+        or sizes.is_complex()
+        or sizes.dtype == torch.bool
+    ):
+        raise PotentialsError(
+            f"lengths have shape {tuple(sizes.shape)} and type {sizes.dtype}; "
+            f"for this batch they must be {batch} whole numbers."
+        )
+    backend = backend_for(potentials)
+    later.raise_pending(wait=False)
+    if sizes.device.type == "cpu" or not backend.CHECKS_LATER:
+        check_lengths(sizes, n)
+    sizes = sizes.to(device, torch.int64, non_blocking=True)
+    if not backend.CHECKS_LATER:
+        check_values(potentials, sizes)
+    memory.check(backend.chart_bytes(potentials, gradient), device, batch, n)
+    dtype = torch.float32
+    for tensor in potentials:
+        if tensor is not None:
+            dtype = torch.promote_types(dtype, tensor.dtype)
+    converted = (None if tensor is None else tensor.to(dtype) for tensor in potentials)
+    return type(potentials)(*converted), sizes, backend  # type: ignore[arg-type]
+
+
+def wants_gradient(potentials: Potentials) -> bool:
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in potentials)
+
+
+def need_heads(potentials: Potentials) -> None:
+    if not isinstance(potentials, LexicalPotentials):
+        raise WrongTreeError(
+            f"{type(potentials).__name__} have no heads; pass LexicalPotentials, or ask for marginals."
+        )
+
+
+def checked(log_z: Tensor, backend: ModuleType) -> Tensor:
+    """The same values, unless they say that a sentence has no tree. Backends that check later have done so."""
+    if not backend.CHECKS_LATER:
+        none = log_z.detach() < NO_TREE
+        if bool(none.any()):
+            raise PotentialsError(no_tree(int(none.nonzero()[0, 0])))
+    return log_z
+
+
+# Autograd
+
+
+class _LogPartition(torch.autograd.Function):
+    """log Z, with the outside pass as its gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, backend: ModuleType, kind: type, lengths: Tensor, *tensors: Tensor | None
+    ) -> Tensor:
+        log_z, ctx.chart = backend.inside(kind(*tensors), lengths)
+        ctx.backend, ctx.kind = backend, kind
+        ctx.save_for_backward(lengths, *tensors)
+        return log_z
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        lengths, *tensors = ctx.saved_tensors
+        potentials = ctx.kind(*tensors)
+        heads = len(tensors) == 5 and tensors[4] is not None and ctx.needs_input_grad[7]
+        with torch.no_grad():
+            part = ctx.backend.outside(potentials, lengths, ctx.chart, gradient, heads)
+        return None, None, None, *once_only(part, (gradient, *tensors))
+
+
+class _LogPartitionAndHeads(torch.autograd.Function):
+    """log Z and head marginals; the gradient of log Z is there already when it is asked for."""
+
+    @staticmethod
+    def forward(ctx: Any, backend: ModuleType, lengths: Tensor, *tensors: Tensor | None) -> Any:
+        log_z, chart = backend.inside(LexicalPotentials(*tensors), lengths)  # type: ignore[arg-type]
+        part = backend.outside(LexicalPotentials(*tensors), lengths, chart, torch.ones_like(log_z), True)
+        ctx.save_for_backward(*part)
+        ctx.head_given = tensors[4] is not None
+        ctx.mark_non_differentiable(part.head)
+        return log_z, part.head
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> Any:
+        parts = ctx.saved_tensors if ctx.head_given else ctx.saved_tensors[:4]
+        with torch.no_grad():
+            scaled = [part * gradient.view(-1, *(1,) * (part.dim() - 1)) for part in parts]
+        scaled += [] if ctx.head_given else [None]
+        return None, None, *once_only(scaled, (gradient, *ctx.saved_tensors))
+
+
+class _NoGradient(torch.autograd.Function):
+    """A value whose gradient this backend cannot give: asking for it raises."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, what: str, *_: Tensor | None) -> Tensor:
+        ctx.what = what
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor) -> Any:
+        raise BackendError(f"{ctx.what} on the reference backend only; ask within use_backend('reference').")
+
+
+def once_only(gradients: Any, origin: tuple[Tensor | None, ...]) -> list[Tensor | None]:
+    """Gradients that raise, rather than be silently constant, if they are differentiated again."""
+    if not torch.is_grad_enabled():
+        return list(gradients)
+    what = "the gradients of log_partition can be differentiated again"
+    return [None if g is None else _NoGradient.apply(g, what, *origin) for g in gradients]

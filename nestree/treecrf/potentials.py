@@ -1,0 +1,191 @@
+"""The scores of tree parts, what may be in them, and restricting them to observed spans.
+
+Words are 0..n-1, fenceposts 0..n, a span (i, j) is half-open. A part that no tree may contain has the score
+IMPOSSIBLE. Cells outside a sentence, below the diagonal of `span`, and on the diagonal of `arc` belong to no
+tree: nothing reads them, so anything may stand there, NaN included.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from nestree.errors import ObservationError, PotentialsError, WrongTreeError
+
+IMPOSSIBLE = -1e9  # finite: a log-sum-exp over nothing but -inf has NaN gradients
+NO_TREE = IMPOSSIBLE / 2  # a log-partition below this: every tree contains an impossible part
+
+
+class LexicalPotentials(NamedTuple):
+    """Log-scores of the parts of a lexicalised tree over n words."""
+
+    span: Tensor  # [batch, n + 1, n + 1]  span (i, j) is in the tree
+    arc: Tensor  # [batch, n, n]  word h governs word m
+    root: Tensor  # [batch, n]  word h heads the sentence
+    inherit: Tensor  # [batch, n + 1, n + 1]  span (i, j) lends its head to its parent
+    head: Tensor | None = None  # [batch, n + 1, n + 1, n]  (i, j) is in the tree with head h; None: all zero
+
+
+class PlainPotentials(NamedTuple):
+    """Log-scores of the spans of a binary tree over n words."""
+
+    span: Tensor  # [batch, n + 1, n + 1]  span (i, j) is in the tree
+
+
+Potentials = LexicalPotentials | PlainPotentials
+AnyPotentials = TypeVar("AnyPotentials", LexicalPotentials, PlainPotentials)
+Lengths = Tensor | Sequence[int]
+
+
+def check_shapes(potentials: Potentials) -> None:
+    """Raise unless the potentials are floating-point tensors of one batch, one n and one device."""
+    if not isinstance(potentials, LexicalPotentials | PlainPotentials):
+        raise WrongTreeError(
+            f"potentials are a {type(potentials).__name__}; pass LexicalPotentials or PlainPotentials."
+        )
+    span = potentials.span
+    if not isinstance(span, Tensor) or span.dim() != 3 or span.shape[1] != span.shape[2] or span.shape[1] < 2:
+        shape = tuple(span.shape) if isinstance(span, Tensor) else type(span).__name__
+        raise PotentialsError(f"span has shape {shape}; it must be [batch, n + 1, n + 1] with n >= 1.")
+    batch, n = span.shape[0], span.shape[1] - 1
+    expected = {
+        "span": (batch, n + 1, n + 1),
+        "arc": (batch, n, n),
+        "root": (batch, n),
+        "inherit": (batch, n + 1, n + 1),
+        "head": (batch, n + 1, n + 1, n),
+    }
+    for name, tensor in potentials._asdict().items():
+        if tensor is None and name == "head":
+            continue
+        if not isinstance(tensor, Tensor) or tuple(tensor.shape) != expected[name]:
+            shape = tuple(tensor.shape) if isinstance(tensor, Tensor) else type(tensor).__name__
+            raise PotentialsError(
+                f"{name} has shape {shape}; beside span {tuple(span.shape)} it must be {expected[name]}."
+            )
+        if not tensor.is_floating_point():
+            raise PotentialsError(f"{name} holds {tensor.dtype}; potentials are scores: pass {name}.float().")
+        if tensor.device != span.device:
+            raise PotentialsError(
+                f"{name} is on {tensor.device} and span on {span.device}; move all potentials to one device."
+            )
+
+
+def check_lengths(lengths: Tensor, n: int) -> None:
+    """Raise unless every length is in 1..n. Reads the values."""
+    wrong = (lengths < 1) | (lengths > n)
+    if bool(wrong.any()):
+        b = int(wrong.nonzero()[0, 0])
+        raise PotentialsError(wrong_length(b, int(lengths[b]), n))
+
+
+def wrong_length(sentence: int, length: int, n: int) -> str:
+    return (
+        f"sentence {sentence} of the batch has length {length}; the potentials hold 1 to {n} words. "
+        "Leave empty sentences out, and pad the potentials to the longest sentence."
+    )
+
+
+def not_a_score(sentence: int, name: str, value: str) -> str:
+    return (
+        f"sentence {sentence} of the batch has {value} in {name}; scores must be finite or -inf. "
+        "Look for a division by zero or an overflow in what made them."
+    )
+
+
+def no_tree(sentence: int) -> str:
+    return (
+        f"no tree is possible for sentence {sentence} of the batch: each one contains a part with the score "
+        "IMPOSSIBLE. Allow one more part, or leave the sentence out."
+    )
+
+
+def cell_masks(lengths: Tensor, n: int) -> LexicalPotentials:
+    """For each potential, the cells that some tree of the sentence may contain (`head` without its batch axis)."""
+    post = torch.arange(n + 1, device=lengths.device)
+    word = post[:n]
+    spans = (post[:, None] < post) & (post <= lengths[:, None, None])  # [batch, i, j]
+    words = word < lengths[:, None]  # [batch, h]
+    arcs = words[:, :, None] & words[:, None, :] & (word[:, None] != word)  # [batch, h, m]
+    whole = (post[:, None] == 0) & (post == lengths[:, None, None])  # [batch, i, j]: lends its head to nobody
+    within = (post[:, None, None] <= word) & (word < post[None, :, None])  # [i, j, h]
+    return LexicalPotentials(spans, arcs, words, spans & ~whole, within)
+
+
+def check_values(potentials: Potentials, lengths: Tensor) -> None:
+    """Raise if NaN or +inf stands where a tree may look. Reads the values: not for the fast path on a GPU."""
+    masks = cell_masks(lengths, potentials.span.shape[1] - 1)
+    for name, tensor in potentials._asdict().items():
+        if tensor is None:
+            continue
+        wrong = ~(tensor < float("inf"))
+        if not bool(wrong.any()):
+            continue
+        wrong &= masks.span[..., None] & masks.head if name == "head" else getattr(masks, name)
+        if bool(wrong.any()):
+            cell = tuple(int(index) for index in wrong.nonzero()[0])
+            raise PotentialsError(not_a_score(cell[0], f"{name}{list(cell[1:])}", str(float(tensor[cell]))))
+
+
+def cleaned(potentials: AnyPotentials, lengths: Tensor) -> AnyPotentials:
+    """The same potentials with 0 in every cell that belongs to no tree, and nothing below IMPOSSIBLE."""
+    masks = cell_masks(lengths, potentials.span.shape[1] - 1)
+
+    def clean(name: str, tensor: Tensor) -> Tensor:
+        mask = masks.span[..., None] & masks.head if name == "head" else getattr(masks, name)
+        return torch.where(mask, tensor, 0.0).clamp(min=IMPOSSIBLE)
+
+    return type(potentials)(**{k: clean(k, t) for k, t in potentials._asdict().items() if t is not None})
+
+
+def observe(
+    potentials: AnyPotentials, spans: Sequence[Sequence[tuple[int, int]]], lengths: Lengths
+) -> AnyPotentials:
+    """Only the trees that contain these spans: one list of (i, j) per sentence.
+
+    A span that crosses an observed one becomes IMPOSSIBLE, and that is enough: a binary tree in which nothing
+    crosses (i, j) contains (i, j).
+
+    >>> plain = PlainPotentials(torch.zeros(1, 4, 4))
+    >>> observe(plain, [[(0, 2)]], [3]).span[0, 1, 3].item() == IMPOSSIBLE
+    True
+    """
+    check_shapes(potentials)
+    batch, n = potentials.span.shape[0], potentials.span.shape[1] - 1
+    sizes = [int(length) for length in lengths]
+    if len(spans) != batch or len(sizes) != batch:
+        raise ObservationError(
+            f"{len(spans)} lists of spans and {len(sizes)} lengths for a batch of {batch} sentences; "
+            "pass one list, possibly empty, and one length for each sentence."
+        )
+    check_lengths(torch.as_tensor(sizes), n)
+    crossing = torch.zeros(batch, n + 1, n + 1, dtype=torch.bool)
+    for b, observed in enumerate(spans):
+        check_observed(b, observed, sizes[b])
+        for i, j in observed:
+            crossing[b, :i, i + 1 : j] = True
+            crossing[b, i + 1 : j, j + 1 :] = True
+    mask = crossing.to(potentials.span.device, non_blocking=True)
+    dtype = torch.promote_types(potentials.span.dtype, torch.float32)  # float16 cannot hold IMPOSSIBLE
+    return potentials._replace(span=potentials.span.to(dtype).masked_fill(mask, IMPOSSIBLE))
+
+
+def check_observed(sentence: int, spans: Sequence[tuple[int, int]], length: int) -> None:
+    """Raise if a span lies outside the sentence or two of them cross."""
+    for i, j in spans:
+        if not 0 <= i < j <= length:
+            raise ObservationError(
+                f"observed span ({i}, {j}) of sentence {sentence} is not within its {length} words; "
+                f"spans are (start, end) with 0 <= start < end <= {length}, end exclusive."
+            )
+    enclosing: list[tuple[int, int]] = []  # the spans that are open at the present one, outermost first
+    for i, j in sorted(set(spans), key=lambda span: (span[0], -span[1])):
+        while enclosing and enclosing[-1][1] <= i:
+            enclosing.pop()
+        if enclosing and enclosing[-1][1] < j:
+            raise ObservationError(
+                f"observed spans {enclosing[-1]} and {(i, j)} of sentence {sentence} cross; "
+                "a tree cannot hold both: leave one of them out."
+            )
+        enclosing.append((i, j))

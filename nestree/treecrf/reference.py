@@ -1,0 +1,217 @@
+"""Sums and maxima over trees, in plain PyTorch. The definition that the kernels must match.
+
+Items, for fenceposts i < j and a word h (docs/method.md explains them with pictures):
+    headed(i, j, h)   a finished span whose head is h
+    hooked(i, j, p)   a finished span attached as a modifier of p, which lies outside it
+Both live in one chart[i, j, x]: headed where x lies in the span, hooked where it lies outside.
+
+Everything is done width by width, all spans of a width at once, and autograd does the rest: the gradient of a
+log-partition is the marginals. Autograd keeps every step, O(n^4) numbers a sentence; the kernels do not.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from nestree.treecrf.potentials import (
+    IMPOSSIBLE,
+    NO_TREE,
+    AnyPotentials,
+    LexicalPotentials,
+    Potentials,
+    cleaned,
+)
+from nestree.treecrf.trees import Trees, first_best, walk
+
+CHECKS_LATER = False
+
+Reduce = Callable[[Tensor, int], Tensor]  # log-sum-exp or maximum over one axis
+
+
+def total(scores: Tensor, axis: int) -> Tensor:
+    return scores.logsumexp(axis)
+
+
+def largest(scores: Tensor, axis: int) -> Tensor:
+    return scores.amax(axis)
+
+
+def inside(potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """log Z [batch] and the chart [batch, n + 1, n + 1, x]; differentiable."""
+    return fill(cleaned(potentials, lengths), lengths, total)
+
+
+def outside(
+    potentials: AnyPotentials, lengths: Tensor, chart: Tensor, weight: Tensor, heads: bool
+) -> AnyPotentials:
+    """weight[b] times the marginals. The chart has no use here: autograd keeps its own."""
+    _, part = inside_outside(potentials, lengths, heads)
+    return type(potentials)(
+        *(None if t is None else t * weight.view(-1, *(1,) * (t.dim() - 1)) for t in part)
+    )
+
+
+def inside_outside(potentials: AnyPotentials, lengths: Tensor, heads: bool) -> tuple[Tensor, AnyPotentials]:
+    """log Z and the marginals, as constants. `heads` asks for those of `head` too."""
+    with torch.inference_mode(False), torch.enable_grad():
+        leaves = type(potentials)(
+            *(None if t is None else t.detach().clone().requires_grad_() for t in potentials)
+        )
+        if heads:
+            leaves = with_head(leaves)
+        elif isinstance(leaves, LexicalPotentials):
+            leaves = leaves._replace(head=None if leaves.head is None else leaves.head.detach())
+        log_z, part = differentiated(leaves, lengths, create_graph=False)
+    return log_z.detach(), part
+
+
+def log_partition_and_heads(potentials: LexicalPotentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """log Z, differentiable, and the marginals of `head`, a constant."""
+    with torch.enable_grad():
+        given = with_head(potentials)
+        assert given.head is not None
+        head = given.head if given.head.requires_grad else given.head.detach().clone().requires_grad_()
+        log_z, _ = inside(given._replace(head=head), lengths)
+        (part,) = torch.autograd.grad(log_z.sum(), head, retain_graph=True)
+    keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in potentials)
+    return (log_z if keep else log_z.detach()), part
+
+
+def with_head(potentials: AnyPotentials) -> AnyPotentials:
+    """The same potentials with zeros for an absent `head`."""
+    if not isinstance(potentials, LexicalPotentials) or potentials.head is not None:
+        return potentials
+    batch, posts, _ = potentials.span.shape
+    return potentials._replace(
+        head=potentials.span.new_zeros(batch, posts, posts, posts - 1).requires_grad_()
+    )
+
+
+def differentiated(
+    potentials: AnyPotentials, lengths: Tensor, create_graph: bool
+) -> tuple[Tensor, AnyPotentials]:
+    """log Z and its gradient in every potential that requires one; the others get None."""
+    log_z, _ = inside(potentials, lengths)
+    wanted = [t for t in potentials if t is not None and t.requires_grad]
+    gradients = iter(
+        torch.autograd.grad(log_z.sum(), wanted, create_graph=create_graph, materialize_grads=True)
+    )
+    parts = (next(gradients) if t is not None and t.requires_grad else None for t in potentials)
+    return log_z, type(potentials)(*parts)  # type: ignore[arg-type]
+
+
+def expected_log_ratio(p: AnyPotentials, q: AnyPotentials | None, lengths: Tensor) -> Tensor:
+    """E_p[log p(T) - log q(T)] over trees T; without q, E_p[log p(T)]. Differentiable, by differentiating twice."""
+    asked = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (*p, *(q or ())))
+    with torch.inference_mode(False), torch.enable_grad():
+        p = cleaned(type(p)(*(None if t is None else t.clone() for t in p)), lengths)
+        p = with_head(p) if q is not None else p
+        leaves = type(p)(*(t if t is None or t.requires_grad else t.requires_grad_() for t in p))
+        log_z, part = differentiated(leaves, lengths, create_graph=asked)
+        value = expected_score(leaves, part, 0.0) - log_z
+        if q is not None:
+            q = cleaned(type(q)(*(None if t is None else t.clone() for t in q)), lengths)
+            value = value - expected_score(q, part, torch.inf) + inside(q, lengths)[0]
+    return value if asked else value.detach()
+
+
+def expected_score(potentials: AnyPotentials, part: AnyPotentials, impossible: float) -> Tensor:
+    """[batch] the sum over parts of probability times score; `impossible`: minus what such a part counts for."""
+    values = []
+    for score, probability in zip(potentials, part, strict=True):
+        if score is None or probability is None:
+            continue
+        counted = torch.where(score > NO_TREE, score, -impossible)
+        values.append(torch.where(probability > 0, probability * counted, 0.0).flatten(1).sum(1))
+    return torch.stack(values).sum(0)
+
+
+def viterbi(potentials: Potentials, lengths: Tensor) -> Trees:
+    """The best tree of each sentence; of equal ones, that with the first head, split and modifier."""
+    with torch.no_grad():
+        clean = cleaned(potentials, lengths)
+        score, chart = fill(clean, lengths, largest)
+        return replace(walk(chart, clean, lengths, 1, first_best), score=score)
+
+
+def fill(potentials: Potentials, lengths: Tensor, reduce: Reduce) -> tuple[Tensor, Tensor]:
+    if isinstance(potentials, LexicalPotentials):
+        return fill_lexical(potentials, lengths, reduce)
+    return fill_plain(potentials.span, lengths, reduce)
+
+
+def fill_lexical(p: LexicalPotentials, lengths: Tensor, reduce: Reduce) -> tuple[Tensor, Tensor]:
+    """GOAL [batch] and the chart [batch, n + 1, n + 1, n]."""
+    n = p.root.shape[1]
+    word = torch.arange(n, device=p.span.device)
+    chart: list[Tensor] = []  # by width: [batch, starts, x], headed inside the span, hooked outside
+    lent: list[Tensor] = []  # the same with `inherit` added to headed: what a larger span is made of
+
+    for width in range(1, n + 1):
+        start = torch.arange(n - width + 1, device=p.span.device)
+        end = start + width
+        within = (start[:, None] <= word) & (word < end[:, None])  # [starts, x]
+
+        # COMPLETE: headed(i, j, h) = span(i, j) + head(i, j, h) + sum over k of both halves, one of which holds h
+        own = p.span[:, start, end, None].expand(-1, -1, n)  # [batch, starts, h]
+        if p.head is not None:
+            own = own + p.head[:, start, end]
+        if width == 1:
+            headed = own
+        else:
+            halves = [lent[k - 1][:, start] + lent[width - k - 1][:, start + k] for k in range(1, width)]
+            headed = own + reduce(torch.stack(halves), 0)
+        headed = headed.masked_fill(~within, IMPOSSIBLE)
+
+        # ATTACH: hooked(i, j, p) = sum over h in (i, j) of headed(i, j, h) + arc(p, h)
+        hooked = reduce(headed[:, :, None, :] + p.arc[:, None], -1)  # [batch, starts, p]
+        chart.append(torch.where(within, headed, hooked))
+        lent.append(torch.where(within, headed + p.inherit[:, start, end, None], hooked))
+
+    # GOAL: sum over h of headed(0, n, h) + root(h)
+    whole = torch.stack([row[:, 0] for row in chart], 1)  # [batch, length - 1, h]
+    goal = whole[torch.arange(len(whole), device=whole.device), lengths - 1] + p.root
+    goal = goal.masked_fill(word >= lengths[:, None], IMPOSSIBLE)
+    return reduce(goal, -1), square(chart)
+
+
+def fill_plain(span: Tensor, lengths: Tensor, reduce: Reduce) -> tuple[Tensor, Tensor]:
+    """GOAL [batch] and the chart [batch, n + 1, n + 1, 1] of binary trees without heads."""
+    n = span.shape[1] - 1
+    chart: list[Tensor] = []  # by width: [batch, starts]
+    for width in range(1, n + 1):
+        start = torch.arange(n - width + 1, device=span.device)
+        done = span[:, start, start + width]
+        if width > 1:
+            # COMPLETE: c(i, j) = span(i, j) + sum over k of c(i, k) + c(k, j)
+            halves = [chart[k - 1][:, start] + chart[width - k - 1][:, start + k] for k in range(1, width)]
+            done = done + reduce(torch.stack(halves), 0)
+        chart.append(done)
+    whole = torch.stack([row[:, 0] for row in chart], 1)  # [batch, length - 1]
+    goal = whole.gather(1, lengths[:, None] - 1).squeeze(1)
+    return goal, square([row[..., None] for row in chart])
+
+
+def square(by_width: list[Tensor]) -> Tensor:
+    """Rows by width [batch, starts, x] -> one chart [batch, n + 1, n + 1, x] by start and end."""
+    batch, n, xs = by_width[0].shape
+    chart = by_width[0].new_full((batch, n + 1, n + 1, xs), IMPOSSIBLE)
+    with torch.no_grad():  # for reading trees off it; the value is log Z, and that has its gradient
+        for width, row in enumerate(by_width, 1):
+            start = torch.arange(n - width + 1, device=row.device)
+            chart[:, start, start + width] = row
+    return chart
+
+
+def log_chart(chart: Tensor) -> Tensor:
+    return chart
+
+
+def chart_bytes(potentials: Potentials, gradient: bool) -> int:
+    """Autograd keeps every step of a width; without it a width's step is all there is beside the charts."""
+    batch, n, size = potentials.span.shape[0], potentials.span.shape[1] - 1, max(4, potentials.span.itemsize)
+    xs = n if isinstance(potentials, LexicalPotentials) else 1
+    steps = n**3 * xs if gradient else n * n * xs * 4
+    return batch * size * (steps + 3 * n * n * xs)
