@@ -1,8 +1,8 @@
 """Errors in values on a GPU, raised without waiting for it.
 
-Looking at a value on a GPU stops the program until the GPU gets there. So the kernels write one status word per
-sentence, give NaN for a sentence that has trouble, and the words travel to the host on their own. The next call
-of this package (or `raise_pending`) raises what has arrived by then.
+Looking at a value on a GPU stops the program until the GPU gets there. So the kernels write one status word
+per sentence, give NaN for a sentence that has trouble, and the words travel to the host on their own. The
+next call of this package (or `raise_pending`) raises what has arrived by then.
 """
 
 from collections import deque

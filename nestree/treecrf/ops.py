@@ -6,7 +6,7 @@ A backend is a module with these functions, of equal signatures:
     viterbi(potentials, lengths) -> Trees
     log_chart(chart) -> [batch, n + 1, n + 1, x]                               for drawing samples
     chart_bytes(potentials, gradient) -> int                                   the memory that it will take
-    CHECKS_LATER: bool                          it checks values itself and reports through nestree.treecrf.later
+    CHECKS_LATER: bool                       it checks values itself and reports through nestree.treecrf.later
 """
 
 from types import ModuleType
@@ -28,6 +28,7 @@ from nestree.treecrf.potentials import (
     check_shapes,
     check_values,
     cleaned,
+    each,
     no_tree,
 )
 from nestree.treecrf.trees import Trees, sampler, walk
@@ -56,8 +57,7 @@ def log_partition_and_heads(potentials: LexicalPotentials, lengths: Lengths) -> 
 
 def marginals(potentials: AnyPotentials, lengths: Lengths) -> AnyPotentials:
     """The probability of every part, in the shape of its potential; a constant."""
-    heads = isinstance(potentials, LexicalPotentials) and potentials.head is not None
-    return inside_outside(potentials, lengths, heads)[1]
+    return inside_outside(potentials, lengths, head_given(potentials))[1]
 
 
 def head_marginals(potentials: LexicalPotentials, lengths: Lengths) -> Tensor:
@@ -93,12 +93,12 @@ def sample_trees(
 
 
 def entropy(potentials: Potentials, lengths: Lengths) -> Tensor:
-    """The entropy [batch] of the distribution over trees, in nats. Gradients on the reference backend only."""
+    """The entropy [batch] of the distribution over trees, in nats. Gradients: reference backend only."""
     return -expected_log_ratio(potentials, None, lengths)
 
 
 def kl_divergence(p: AnyPotentials, q: AnyPotentials, lengths: Lengths) -> Tensor:
-    """KL(p || q) [batch]; inf where p needs a tree that q forbids. Gradients on the reference backend only."""
+    """KL(p || q) [batch]; inf where p needs a tree that q forbids. Gradients: reference backend only."""
     if type(p) is not type(q) or p.span.shape != q.span.shape:
         raise PotentialsError(
             f"p is {type(p).__name__} {tuple(p.span.shape)} and q {type(q).__name__} {tuple(q.span.shape)}; "
@@ -115,7 +115,7 @@ def expected_log_ratio(p: AnyPotentials, q: AnyPotentials | None, lengths: Lengt
     if backend is reference:
         return reference.expected_log_ratio(p, q, sizes)
     with torch.no_grad():
-        log_z, part = inside_outside(p, sizes, isinstance(p, LexicalPotentials) and needs_heads(p, q))
+        log_z, part = inside_outside(p, sizes, head_given(p, q))
         value = reference.expected_score(cleaned(p, sizes), part, 0.0) - log_z
         if q is not None:
             log_z_q = checked(backend.inside(q, sizes)[0], backend)
@@ -124,8 +124,8 @@ def expected_log_ratio(p: AnyPotentials, q: AnyPotentials | None, lengths: Lengt
     return _NoGradient.apply(value, "entropy and kl_divergence have gradients", *tensors)
 
 
-def needs_heads(p: LexicalPotentials, q: LexicalPotentials | None) -> bool:
-    return p.head is not None or (q is not None and q.head is not None)
+def head_given(*distributions: Potentials | None) -> bool:
+    return any(isinstance(p, LexicalPotentials) and p.head is not None for p in distributions)
 
 
 def inside_outside(potentials: AnyPotentials, lengths: Lengths, heads: bool) -> tuple[Tensor, AnyPotentials]:
@@ -146,7 +146,7 @@ def inside_outside(potentials: AnyPotentials, lengths: Lengths, heads: bool) -> 
 def ready(
     potentials: AnyPotentials, lengths: Lengths, gradient: bool
 ) -> tuple[AnyPotentials, Tensor, ModuleType]:
-    """Checked potentials in float32 or better, lengths [batch] beside them, and the backend that serves them."""
+    """Checked potentials in float32 or better, lengths [batch] beside them, and the backend for them."""
     check_shapes(potentials)
     batch, n, device = potentials.span.shape[0], potentials.span.shape[1] - 1, potentials.span.device
     sizes = torch.as_tensor(lengths)
@@ -172,8 +172,7 @@ def ready(
     for tensor in potentials:
         if tensor is not None:
             dtype = torch.promote_types(dtype, tensor.dtype)
-    converted = (None if tensor is None else tensor.to(dtype) for tensor in potentials)
-    return type(potentials)(*converted), sizes, backend  # type: ignore[arg-type]
+    return each(potentials, lambda tensor: tensor.to(dtype)), sizes, backend
 
 
 def wants_gradient(potentials: Potentials) -> bool:
@@ -188,7 +187,7 @@ def need_heads(potentials: Potentials) -> None:
 
 
 def checked(log_z: Tensor, backend: ModuleType) -> Tensor:
-    """The same values, unless they say that a sentence has no tree. Backends that check later have done so."""
+    """The same values, unless they say that a sentence has no tree. Who checks later has done so."""
     if not backend.CHECKS_LATER:
         none = log_z.detach() < NO_TREE
         if bool(none.any()):
@@ -225,8 +224,8 @@ class _LogPartitionAndHeads(torch.autograd.Function):
     """log Z and head marginals; the gradient of log Z is there already when it is asked for."""
 
     @staticmethod
-    def forward(ctx: Any, backend: ModuleType, lengths: Tensor, *tensors: Tensor | None) -> Any:
-        log_z, chart = backend.inside(LexicalPotentials(*tensors), lengths)  # type: ignore[arg-type]
+    def forward(ctx: Any, backend: ModuleType, lengths: Tensor, *tensors: Any) -> Any:
+        log_z, chart = backend.inside(LexicalPotentials(*tensors), lengths)
         part = backend.outside(LexicalPotentials(*tensors), lengths, chart, torch.ones_like(log_z), True)
         ctx.save_for_backward(*part)
         ctx.head_given = tensors[4] is not None

@@ -5,8 +5,8 @@ IMPOSSIBLE. Cells outside a sentence, below the diagonal of `span`, and on the d
 tree: nothing reads them, so anything may stand there, NaN included.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -34,8 +34,14 @@ class PlainPotentials(NamedTuple):
 
 
 Potentials = LexicalPotentials | PlainPotentials
-AnyPotentials = TypeVar("AnyPotentials", LexicalPotentials, PlainPotentials)
+AnyPotentials = TypeVar("AnyPotentials", bound=Potentials)
 Lengths = Tensor | Sequence[int]
+
+
+def each(potentials: AnyPotentials, change: Callable[[Tensor], Tensor | None]) -> AnyPotentials:
+    """The same kind of potentials with every tensor changed; an absent `head` stays absent."""
+    tensors: list[Any] = [None if tensor is None else change(tensor) for tensor in potentials]
+    return type(potentials)(*tensors)
 
 
 def check_shapes(potentials: Potentials) -> None:
@@ -46,8 +52,9 @@ def check_shapes(potentials: Potentials) -> None:
         )
     span = potentials.span
     if not isinstance(span, Tensor) or span.dim() != 3 or span.shape[1] != span.shape[2] or span.shape[1] < 2:
-        shape = tuple(span.shape) if isinstance(span, Tensor) else type(span).__name__
-        raise PotentialsError(f"span has shape {shape}; it must be [batch, n + 1, n + 1] with n >= 1.")
+        raise PotentialsError(
+            f"span has shape {shape_of(span)}; it must be [batch, n + 1, n + 1] with n >= 1."
+        )
     batch, n = span.shape[0], span.shape[1] - 1
     expected = {
         "span": (batch, n + 1, n + 1),
@@ -60,9 +67,9 @@ def check_shapes(potentials: Potentials) -> None:
         if tensor is None and name == "head":
             continue
         if not isinstance(tensor, Tensor) or tuple(tensor.shape) != expected[name]:
-            shape = tuple(tensor.shape) if isinstance(tensor, Tensor) else type(tensor).__name__
             raise PotentialsError(
-                f"{name} has shape {shape}; beside span {tuple(span.shape)} it must be {expected[name]}."
+                f"{name} has shape {shape_of(tensor)}; "
+                f"beside span {shape_of(span)} it must be {expected[name]}."
             )
         if not tensor.is_floating_point():
             raise PotentialsError(f"{name} holds {tensor.dtype}; potentials are scores: pass {name}.float().")
@@ -70,6 +77,10 @@ def check_shapes(potentials: Potentials) -> None:
             raise PotentialsError(
                 f"{name} is on {tensor.device} and span on {span.device}; move all potentials to one device."
             )
+
+
+def shape_of(thing: object) -> str:
+    return str(tuple(thing.shape)) if isinstance(thing, Tensor) else type(thing).__name__
 
 
 def check_lengths(lengths: Tensor, n: int) -> None:
@@ -102,7 +113,7 @@ def no_tree(sentence: int) -> str:
 
 
 def cell_masks(lengths: Tensor, n: int) -> LexicalPotentials:
-    """For each potential, the cells that some tree of the sentence may contain (`head` without its batch axis)."""
+    """For each potential, the cells that some tree of the sentence may contain."""
     post = torch.arange(n + 1, device=lengths.device)
     word = post[:n]
     spans = (post[:, None] < post) & (post <= lengths[:, None, None])  # [batch, i, j]
@@ -111,6 +122,14 @@ def cell_masks(lengths: Tensor, n: int) -> LexicalPotentials:
     whole = (post[:, None] == 0) & (post == lengths[:, None, None])  # [batch, i, j]: lends its head to nobody
     within = (post[:, None, None] <= word) & (word < post[None, :, None])  # [i, j, h]
     return LexicalPotentials(spans, arcs, words, spans & ~whole, within)
+
+
+def cells_of(masks: LexicalPotentials, name: str) -> Tensor:
+    if name == "head":
+        assert masks.head is not None
+        return masks.span[..., None] & masks.head
+    mask: Tensor = getattr(masks, name)
+    return mask
 
 
 def check_values(potentials: Potentials, lengths: Tensor) -> None:
@@ -122,7 +141,7 @@ def check_values(potentials: Potentials, lengths: Tensor) -> None:
         wrong = ~(tensor < float("inf"))
         if not bool(wrong.any()):
             continue
-        wrong &= masks.span[..., None] & masks.head if name == "head" else getattr(masks, name)
+        wrong &= cells_of(masks, name)
         if bool(wrong.any()):
             cell = tuple(int(index) for index in wrong.nonzero()[0])
             raise PotentialsError(not_a_score(cell[0], f"{name}{list(cell[1:])}", str(float(tensor[cell]))))
@@ -133,8 +152,7 @@ def cleaned(potentials: AnyPotentials, lengths: Tensor) -> AnyPotentials:
     masks = cell_masks(lengths, potentials.span.shape[1] - 1)
 
     def clean(name: str, tensor: Tensor) -> Tensor:
-        mask = masks.span[..., None] & masks.head if name == "head" else getattr(masks, name)
-        return torch.where(mask, tensor, 0.0).clamp(min=IMPOSSIBLE)
+        return torch.where(cells_of(masks, name), tensor, 0.0).clamp(min=IMPOSSIBLE)
 
     return type(potentials)(**{k: clean(k, t) for k, t in potentials._asdict().items() if t is not None})
 
@@ -168,7 +186,8 @@ def observe(
             crossing[b, i + 1 : j, j + 1 :] = True
     mask = crossing.to(potentials.span.device, non_blocking=True)
     dtype = torch.promote_types(potentials.span.dtype, torch.float32)  # float16 cannot hold IMPOSSIBLE
-    return potentials._replace(span=potentials.span.to(dtype).masked_fill(mask, IMPOSSIBLE))
+    span = potentials.span.to(dtype).masked_fill(mask, IMPOSSIBLE)
+    return type(potentials)(**{**potentials._asdict(), "span": span})
 
 
 def check_observed(sentence: int, spans: Sequence[tuple[int, int]], length: int) -> None:

@@ -22,6 +22,7 @@ from nestree.treecrf.potentials import (
     LexicalPotentials,
     Potentials,
     cleaned,
+    each,
 )
 from nestree.treecrf.trees import Trees, first_best, walk
 
@@ -48,17 +49,13 @@ def outside(
 ) -> AnyPotentials:
     """weight[b] times the marginals. The chart has no use here: autograd keeps its own."""
     _, part = inside_outside(potentials, lengths, heads)
-    return type(potentials)(
-        *(None if t is None else t * weight.view(-1, *(1,) * (t.dim() - 1)) for t in part)
-    )
+    return each(part, lambda t: t * weight.view(-1, *(1,) * (t.dim() - 1)))
 
 
 def inside_outside(potentials: AnyPotentials, lengths: Tensor, heads: bool) -> tuple[Tensor, AnyPotentials]:
     """log Z and the marginals, as constants. `heads` asks for those of `head` too."""
     with torch.inference_mode(False), torch.enable_grad():
-        leaves = type(potentials)(
-            *(None if t is None else t.detach().clone().requires_grad_() for t in potentials)
-        )
+        leaves = each(potentials, lambda t: t.detach().clone().requires_grad_())
         if heads:
             leaves = with_head(leaves)
         elif isinstance(leaves, LexicalPotentials):
@@ -98,27 +95,26 @@ def differentiated(
     gradients = iter(
         torch.autograd.grad(log_z.sum(), wanted, create_graph=create_graph, materialize_grads=True)
     )
-    parts = (next(gradients) if t is not None and t.requires_grad else None for t in potentials)
-    return log_z, type(potentials)(*parts)  # type: ignore[arg-type]
+    return log_z, each(potentials, lambda t: next(gradients) if t.requires_grad else None)
 
 
 def expected_log_ratio(p: AnyPotentials, q: AnyPotentials | None, lengths: Tensor) -> Tensor:
-    """E_p[log p(T) - log q(T)] over trees T; without q, E_p[log p(T)]. Differentiable, by differentiating twice."""
+    """E_p[log p(T) - log q(T)] over trees T; without q, E_p[log p(T)]. Differentiates twice."""
     asked = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (*p, *(q or ())))
     with torch.inference_mode(False), torch.enable_grad():
-        p = cleaned(type(p)(*(None if t is None else t.clone() for t in p)), lengths)
+        p = cleaned(each(p, torch.clone), lengths)
         p = with_head(p) if q is not None else p
-        leaves = type(p)(*(t if t is None or t.requires_grad else t.requires_grad_() for t in p))
+        leaves = each(p, lambda t: t if t.requires_grad else t.requires_grad_())
         log_z, part = differentiated(leaves, lengths, create_graph=asked)
         value = expected_score(leaves, part, 0.0) - log_z
         if q is not None:
-            q = cleaned(type(q)(*(None if t is None else t.clone() for t in q)), lengths)
+            q = cleaned(each(q, torch.clone), lengths)
             value = value - expected_score(q, part, torch.inf) + inside(q, lengths)[0]
     return value if asked else value.detach()
 
 
 def expected_score(potentials: AnyPotentials, part: AnyPotentials, impossible: float) -> Tensor:
-    """[batch] the sum over parts of probability times score; `impossible`: minus what such a part counts for."""
+    """[batch] the sum over parts of probability times score; an impossible part counts for -`impossible`."""
     values = []
     for score, probability in zip(potentials, part, strict=True):
         if score is None or probability is None:
@@ -154,7 +150,7 @@ def fill_lexical(p: LexicalPotentials, lengths: Tensor, reduce: Reduce) -> tuple
         end = start + width
         within = (start[:, None] <= word) & (word < end[:, None])  # [starts, x]
 
-        # COMPLETE: headed(i, j, h) = span(i, j) + head(i, j, h) + sum over k of both halves, one of which holds h
+        # COMPLETE: headed(i, j, h) = span(i, j) + head(i, j, h) + sum over k of both halves; one holds h
         own = p.span[:, start, end, None].expand(-1, -1, n)  # [batch, starts, h]
         if p.head is not None:
             own = own + p.head[:, start, end]

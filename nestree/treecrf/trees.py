@@ -18,9 +18,7 @@ class Tree(NamedTuple):
     """One tree, in Python values."""
 
     score: float
-    spans: tuple[
-        tuple[int, ...], ...
-    ]  # (i, j, head) for lexicalised trees, (i, j) for plain ones, outermost first
+    spans: tuple[tuple[int, ...], ...]  # (i, j, head), or (i, j) in plain trees; parents before children
     arcs: tuple[tuple[int, int], ...]  # (head, modifier), by modifier; none for plain trees
     root: int | None  # the head of the sentence; None for plain trees
 
@@ -83,7 +81,7 @@ def sampler(generator: torch.Generator | None) -> Choose:
 
 
 def walk(chart: Tensor, potentials: Potentials, lengths: Tensor, copies: int, choose: Choose) -> Trees:
-    """`copies` trees of each sentence, sentence by sentence, every choice made by `choose`, from the top down."""
+    """`copies` trees of each sentence, sentence by sentence, from the top down, as `choose` says."""
     lexical = potentials if isinstance(potentials, LexicalPotentials) else None
     batch, n, device = chart.shape[0], chart.shape[1] - 1, chart.device
     b = torch.arange(batch, device=device).repeat_interleave(copies)  # [rows] the sentence of each row
@@ -161,7 +159,8 @@ def score_trees(potentials: Potentials, trees: Trees, b: Tensor) -> Tensor:
     score = total(potentials.span[row, i, j], real)
     if not isinstance(potentials, LexicalPotentials):
         return score
-    assert trees.arcs is not None and trees.root is not None
+    assert trees.arcs is not None
+    assert trees.root is not None
     h = trees.spans[..., 2]
     arcs = trees.arcs
     score = score + total(potentials.arc[row, arcs[..., 0], arcs[..., 1]], arcs[..., 0] >= 0)
