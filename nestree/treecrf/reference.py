@@ -119,8 +119,11 @@ def expected_score(potentials: AnyPotentials, part: AnyPotentials, impossible: f
     for score, probability in zip(potentials, part, strict=True):
         if score is None or probability is None:
             continue
-        counted = torch.where(score > NO_TREE, score, -impossible)
-        values.append(torch.where(probability > 0, probability * counted, 0.0).flatten(1).sum(1))
+        possible = score > NO_TREE
+        finite = probability * torch.where(possible, score, 0.0)
+        # A constant beside it, not a factor: 0 times inf would make the gradient NaN.
+        needed = torch.where(~possible & (probability > 0), -impossible, 0.0)
+        values.append((finite + needed).flatten(1).sum(1))
     return torch.stack(values).sum(0)
 
 
