@@ -1,0 +1,39 @@
+"""Options and fixtures of the whole suite."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--shared",
+        metavar="DIR",
+        default=str(ROOT.parent / "shared"),
+        help="real data to test on (default: ../shared)",
+    )
+
+
+@pytest.fixture(scope="session")
+def shared(request: pytest.FixtureRequest) -> Path:
+    """The folder of real data; tests that ask for it are skipped where it is absent."""
+    folder = Path(request.config.getoption("--shared"))
+    if not folder.is_dir():
+        pytest.skip(f"no real data at {folder}; name its folder with --shared DIR")
+    return folder
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if not torch.cuda.is_available():
+        why = "no CUDA device"
+    elif importlib.util.find_spec("triton") is None:
+        why = "triton is not installed"
+    else:
+        return
+    for item in items:
+        if "cuda" in item.keywords:
+            item.add_marker(pytest.mark.skip(reason=why))

@@ -1,0 +1,436 @@
+"""Every public function equals the enumeration of all trees, in float64."""
+
+import math
+from collections import Counter
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from nestree.errors import BackendError
+from nestree.treecrf import (
+    IMPOSSIBLE,
+    LexicalPotentials,
+    PlainPotentials,
+    best_trees,
+    entropy,
+    head_marginals,
+    kl_divergence,
+    log_partition,
+    log_partition_and_heads,
+    marginals,
+    observe,
+    sample_trees,
+    use_backend,
+)
+from tests.treecrf.cases import (
+    EVERY_LENGTH,
+    SMALL,
+    leaves,
+    lexical,
+    parts_of,
+    plain,
+    plain_parts_of,
+    score_of,
+    zeros,
+)
+from tests.treecrf.enumeration import Enumerated, Parts, enumerate_batch, lexical_trees, plain_trees
+
+LEXICAL = [name for name in SMALL if "plain" not in name]
+SEVERAL = [[], [], [(0, 2)], [(1, 3), (1, 4)], [(0, 3), (1, 3), (3, 5)], [(2, 6), (3, 5)]]  # for EVERY_LENGTH
+
+
+@pytest.fixture(params=["reference", "numba"])
+def backend(request):
+    with use_backend(request.param):
+        yield request.param
+
+
+@cache
+def potentials_of(name: str) -> LexicalPotentials | PlainPotentials:
+    return SMALL[name]()
+
+
+@cache
+def oracles(name: str) -> list[Enumerated]:
+    return enumerate_batch(potentials_of(name), EVERY_LENGTH)
+
+
+def equal(found, expected, what="") -> None:
+    torch.testing.assert_close(
+        torch.as_tensor(found, dtype=None if torch.is_tensor(found) else torch.float64),
+        torch.as_tensor(expected, dtype=torch.float64),
+        rtol=1e-10,
+        atol=1e-10,
+        msg=lambda text: f"{what}: {text}",
+    )
+
+
+def stacked(values) -> torch.Tensor:
+    return torch.stack(list(values))
+
+
+# The oracle itself
+
+
+@pytest.mark.parametrize(
+    ("n", "lexicalised", "without_heads"),
+    [(1, 1, 1), (2, 2, 1), (3, 8, 2), (4, 40, 5), (5, 224, 14), (6, 1344, 42)],
+)
+def test_the_oracle_has_each_tree_once(n, lexicalised, without_heads):
+    assert len(lexical_trees(n)) == len(set(lexical_trees(n))) == lexicalised
+    assert len(plain_trees(n)) == len(set(plain_trees(n))) == without_heads
+    for tree in lexical_trees(n):
+        assert (len(tree.spans), len(tree.arcs), len(tree.lends)) == (2 * n - 1, n - 1, n - 1)
+
+
+def test_the_two_trees_of_two_words_are_as_written_in_the_method():
+    words = {(0, 1, 0), (1, 2, 1)}
+    assert set(lexical_trees(2)) == {
+        Parts(frozenset(words | {(0, 2, 0)}), frozenset({(0, 1)}), 0, frozenset({(0, 1)})),
+        Parts(frozenset(words | {(0, 2, 1)}), frozenset({(1, 0)}), 1, frozenset({(1, 2)})),
+    }
+
+
+# Sums
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_log_partition_is_the_log_of_the_sum_over_all_trees(backend, name):
+    equal(log_partition(potentials_of(name), EVERY_LENGTH), stacked(o.log_z() for o in oracles(name)))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_each_gradient_is_the_marginals_times_what_flows_in(backend, name):
+    given = leaves(potentials_of(name))
+    weight = torch.tensor([0.5, -1.0, 2.0, 1.0, -0.25, 3.0], dtype=torch.float64)
+    (log_partition(given, EVERY_LENGTH) * weight).sum().backward()
+    for part, tensor in given._asdict().items():
+        if tensor is not None:
+            expected = stacked(w * o.marginals()[part] for w, o in zip(weight, oracles(name), strict=True))
+            equal(tensor.grad, expected, part)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_marginals_are_the_probabilities_of_the_parts(backend, name):
+    found = marginals(potentials_of(name), EVERY_LENGTH)
+    assert type(found) is type(potentials_of(name))
+    for part, tensor in found._asdict().items():
+        if getattr(potentials_of(name), part) is None:
+            assert tensor is None
+        else:
+            equal(tensor, stacked(o.marginals()[part] for o in oracles(name)), part)
+
+
+@pytest.mark.parametrize("name", LEXICAL)
+def test_head_marginals_are_the_probabilities_of_headed_spans(backend, name):
+    given = potentials_of(name)
+    if given.head is None:
+        given = given._replace(head=torch.zeros(*given.span.shape, given.root.shape[1], dtype=torch.float64))
+    expected = stacked(o.marginals()["head"] for o in enumerate_batch(given, EVERY_LENGTH))
+    equal(head_marginals(potentials_of(name), EVERY_LENGTH), expected)
+    log_z, heads = log_partition_and_heads(potentials_of(name), EVERY_LENGTH)
+    equal(heads, expected)
+    equal(log_z, stacked(o.log_z() for o in oracles(name)))
+
+
+@pytest.mark.parametrize("name", LEXICAL)
+def test_log_partition_and_heads_has_the_gradient_of_log_partition(backend, name):
+    given = leaves(potentials_of(name))
+    log_z, heads = log_partition_and_heads(given, EVERY_LENGTH)
+    assert not heads.requires_grad
+    log_z.sum().backward()
+    for part, tensor in given._asdict().items():
+        if tensor is not None:
+            equal(tensor.grad, stacked(o.marginals()[part] for o in oracles(name)), part)
+
+
+TINY = [3, 2, 1]
+
+
+def small_inputs(kind: str) -> list[torch.Tensor]:
+    made = lexical(TINY, seed=11) if kind == "lexical" else plain(TINY, seed=11)
+    return [torch.nan_to_num(t).requires_grad_() for t in made]
+
+
+@pytest.mark.parametrize("kind", ["lexical", "plain"])
+def test_gradcheck_of_log_partition(backend, kind):
+    make = LexicalPotentials if kind == "lexical" else PlainPotentials
+    assert torch.autograd.gradcheck(lambda *t: log_partition(make(*t), TINY), small_inputs(kind))
+
+
+@pytest.mark.parametrize("function", [log_partition, entropy])
+def test_gradcheck_of_second_derivatives_on_the_reference(function):
+    inputs = [torch.nan_to_num(t).requires_grad_() for t in lexical([3, 2], seed=12)]
+    with use_backend("reference"):
+        assert torch.autograd.gradgradcheck(lambda *t: function(LexicalPotentials(*t), [3, 2]), inputs)
+
+
+# Best trees
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_best_trees_have_the_highest_score_of_all(backend, name):
+    given = potentials_of(name)
+    trees = best_trees(given, EVERY_LENGTH)
+    equal(trees.score, stacked(o.best_score() for o in oracles(name)))
+    for b, length in enumerate(EVERY_LENGTH):
+        equal(trees[b].score, trees.score[b])
+        equal(score_of(trees[b], given, b, length), float(trees.score[b]), f"sentence {b}")
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_what_lies_beyond_the_sentence_is_minus_one_in_trees(backend, name):
+    trees = best_trees(potentials_of(name), EVERY_LENGTH)
+    lexicalised = name in LEXICAL
+    n = potentials_of(name).span.shape[1] - 1
+    assert trees.spans.shape == (6, 2 * n - 1, 3 if lexicalised else 2)
+    assert (trees.arcs is None) == (trees.root is None) == (not lexicalised)
+    for b, length in enumerate(EVERY_LENGTH):
+        assert (trees.spans[b, : 2 * length - 1] >= 0).all()
+        assert (trees.spans[b, 2 * length - 1 :] == -1).all()
+        if lexicalised:
+            assert trees.arcs.shape == (6, n - 1, 2)
+            assert (trees.arcs[b, : length - 1] >= 0).all()
+            assert (trees.arcs[b, length - 1 :] == -1).all()
+
+
+# Samples
+
+
+@pytest.mark.parametrize("name", ["all five potentials", "no head potential", "minus infinity", "plain"])
+def test_samples_come_as_often_as_their_probability_says(backend, name):
+    k = 3000
+    drawn = sample_trees(potentials_of(name), EVERY_LENGTH, k, torch.Generator().manual_seed(5))
+    assert len(drawn) == k
+    for b in range(5):  # of six words there are too many trees to count
+        parts = parts_of if name in LEXICAL else plain_parts_of
+        times = Counter(parts(trees[b], EVERY_LENGTH[b]) for trees in drawn)
+        oracle = oracles(name)[b]
+        expected = k * oracle.probabilities().numpy()
+        observed = np.array([times.pop(tree, 0) for tree in oracle.trees])
+        assert not times, "a sample that is none of the trees"
+        assert observed[expected == 0].sum() == 0
+        rare = expected < 5  # chi-square wants at least 5 expected in each bin: the rare trees share one
+        observed = np.append(observed[~rare], observed[rare].sum())
+        expected = np.append(expected[~rare], expected[rare].sum())
+        filled = expected > 0
+        if filled.sum() > 1:
+            assert stats.chisquare(observed[filled], expected[filled]).pvalue > 1e-3, f"sentence {b}"
+
+
+def test_samples_have_the_scores_of_their_trees_and_are_independent(backend):
+    given = potentials_of("all five potentials")
+    drawn = sample_trees(given, EVERY_LENGTH, 20, torch.Generator().manual_seed(6))
+    for trees in drawn:
+        for b, length in enumerate(EVERY_LENGTH):
+            equal(score_of(trees[b], given, b, length), float(trees.score[b]))
+    assert len({trees[5] for trees in drawn}) > 10
+
+
+def test_the_same_generator_state_draws_the_same_samples(backend):
+    given = potentials_of("all five potentials")
+    once, again = (sample_trees(given, EVERY_LENGTH, 5, torch.Generator().manual_seed(7)) for _ in range(2))
+    assert [list(trees) for trees in once] == [list(trees) for trees in again]
+    assert sample_trees(given, EVERY_LENGTH, 0) == []
+
+
+# Entropy and divergence
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_entropy_is_that_of_the_list_of_trees(backend, name):
+    equal(entropy(potentials_of(name), EVERY_LENGTH), stacked(o.entropy() for o in oracles(name)))
+
+
+PAIRS = [
+    ("all five potentials", "head and inherit below zero"),
+    ("no head potential", "all five potentials"),
+    ("all five potentials", "no head potential"),
+    ("pinned heads", "all five potentials"),
+    ("minus infinity", "head and inherit above zero"),
+    ("minus infinity", "minus infinity"),
+    ("plain", "plain, std 15"),
+]
+
+
+@pytest.mark.parametrize(("p", "q"), PAIRS)
+def test_kl_divergence_in_both_directions(backend, p, q):
+    for one, other in ((p, q), (q, p)):
+        expected = stacked(a.kl(b) for a, b in zip(oracles(one), oracles(other), strict=True))
+        equal(kl_divergence(potentials_of(one), potentials_of(other), EVERY_LENGTH), expected)
+
+
+@pytest.mark.parametrize("part", ["span", "arc", "root", "inherit", "head"])
+@pytest.mark.parametrize("forbidden", [IMPOSSIBLE, -torch.inf])
+def test_kl_is_infinite_exactly_where_q_forbids_what_p_needs(backend, part, forbidden):
+    p, q = lexical([3, 3], seed=13), lexical([3, 3], seed=14)
+    cell = {"span": (0, 2), "arc": (0, 2), "root": (1,), "inherit": (1, 3), "head": (0, 2, 1)}[part]
+    getattr(q, part)[(0, *cell)] = forbidden
+    there, back = kl_divergence(p, q, [3, 3]), kl_divergence(q, p, [3, 3])
+    (p0, p1), (q0, q1) = enumerate_batch(p, [3, 3]), enumerate_batch(q, [3, 3])
+    assert there[0] == math.inf
+    equal(there[1], p1.kl(q1))
+    equal(back, stacked([q0.kl(p0), q1.kl(p1)]))
+
+
+def gradients_of(value, given) -> dict[str, torch.Tensor]:
+    wanted = {name: t for name, t in given._asdict().items() if t is not None}
+    found = torch.autograd.grad(
+        value.sum(), list(wanted.values()), retain_graph=True, allow_unused=True, materialize_grads=True
+    )
+    return dict(zip(wanted, found, strict=True))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_gradients_of_entropy_on_the_reference(name):
+    given = leaves(potentials_of(name))
+    with use_backend("reference"):
+        found = gradients_of(entropy(given, EVERY_LENGTH), given)
+    expected = gradients_of(stacked(o.entropy() for o in enumerate_batch(given, EVERY_LENGTH)), given)
+    for part, gradient in expected.items():
+        equal(found[part], gradient, part)
+
+
+@pytest.mark.parametrize(("p", "q"), [*PAIRS, ("all five potentials", "all five potentials")])
+def test_gradients_of_kl_on_the_reference(p, q):
+    p, q = leaves(potentials_of(p)), leaves(potentials_of(q))
+    with use_backend("reference"):
+        found = kl_divergence(p, q, EVERY_LENGTH)
+    pairs = zip(enumerate_batch(p, EVERY_LENGTH), enumerate_batch(q, EVERY_LENGTH), strict=True)
+    expected = stacked(a.kl(b) for a, b in pairs)
+    for which, given in (("p", p), ("q", q)):
+        wanted = gradients_of(expected, given)
+        for part, gradient in gradients_of(found, given).items():
+            equal(gradient, wanted[part], f"{which}.{part}")
+
+
+@pytest.mark.parametrize("kind", ["lexical", "plain"])
+def test_gradcheck_of_entropy_and_kl_on_the_reference(kind):
+    make = LexicalPotentials if kind == "lexical" else PlainPotentials
+    count = 5 if kind == "lexical" else 1
+    twice = [t.detach().clone().requires_grad_() for t in small_inputs(kind) * 2]
+    twice[count:] = [(t.detach() * 0.3 + 0.1).requires_grad_() for t in twice[count:]]
+
+    def both(*t: torch.Tensor) -> torch.Tensor:
+        p, q = make(*t[:count]), make(*t[count:])
+        return torch.stack([entropy(p, TINY), kl_divergence(p, q, TINY)])
+
+    with use_backend("reference"):
+        assert torch.autograd.gradcheck(both, twice)
+
+
+@pytest.mark.parametrize("name", ["all five potentials", "plain"])
+def test_asking_another_backend_for_the_gradient_of_entropy_or_kl_names_the_reference(name):
+    given = leaves(potentials_of(name))
+    with use_backend("numba"):
+        values = [entropy(given, EVERY_LENGTH), kl_divergence(given, potentials_of(name), EVERY_LENGTH)]
+    for value in values:
+        with pytest.raises(BackendError, match=r"use_backend\('reference'\)"):
+            value.sum().backward()
+
+
+# Observed spans
+
+
+@pytest.mark.parametrize("name", ["all five potentials", "no head potential", "pinned heads", "plain"])
+def test_observe_leaves_exactly_the_trees_that_contain_the_spans(backend, name):
+    given = observe(potentials_of(name), SEVERAL, EVERY_LENGTH)
+    log_z, part = log_partition(given, EVERY_LENGTH), marginals(given, EVERY_LENGTH)
+    for b, (oracle, spans) in enumerate(zip(oracles(name), SEVERAL, strict=True)):
+        held = [{span[:2] for span in (tree.spans if oracle.lexical else tree)} for tree in oracle.trees]
+        kept = torch.tensor([set(spans) <= tree for tree in held])
+        assert 0 < kept.sum() < len(kept) or not spans
+        equal(log_z[b], oracle.tree_scores[kept & oracle.possible].logsumexp(0), f"sentence {b}")
+        for i, j in spans:
+            equal(part.span[b, i, j], torch.tensor(1.0, dtype=torch.float64))
+        tree = best_trees(given, EVERY_LENGTH)[b]
+        assert set(spans) <= {span[:2] for span in tree.spans}
+        equal(tree.score, float(oracle.tree_scores[kept].max()))
+
+
+def test_pinned_heads_have_marginal_one_where_their_span_is_observed(backend):
+    spans = [[], [], [(0, 3)], [(0, 3)], [(2, 5)], [(0, 3)]]
+    heads = head_marginals(observe(potentials_of("pinned heads"), spans, EVERY_LENGTH), EVERY_LENGTH)
+    for b, pinned in ((2, (0, 3, 1)), (3, (0, 3, 1)), (4, (2, 5, 4)), (5, (0, 3, 1))):
+        equal(heads[(b, *pinned)], torch.tensor(1.0, dtype=torch.float64))
+
+
+# Identities of the method, section 5: head regularisation
+
+
+C = 0.4
+GOLD = [
+    [(0, 1)],
+    [(0, 1), (0, 2)],
+    [(1, 3)],
+    [(0, 4), (1, 3), (2, 3)],
+    [(0, 1), (2, 5)],
+    [(1, 5), (2, 4), (3, 4)],
+]
+
+
+def regularised(given: LexicalPotentials) -> tuple[LexicalPotentials, torch.Tensor]:
+    """The potentials with inherit lowered by C on the gold spans, and a mask of those."""
+    gold = torch.zeros(given.span.shape, dtype=torch.bool)
+    for b, spans in enumerate(GOLD):
+        for i, j in spans:
+            gold[b, i, j] = True
+    return given._replace(inherit=torch.where(gold, given.inherit - C, given.inherit)), gold
+
+
+def test_closed_forms_of_both_divergences_of_head_regularisation(backend):
+    p = potentials_of("all five potentials")
+    p_c, gold = regularised(p)
+    log_z, log_z_c = log_partition(p, EVERY_LENGTH), log_partition(p_c, EVERY_LENGTH)
+    lending, lending_c = (
+        torch.where(gold, marginals(which, EVERY_LENGTH).inherit, 0.0).sum((1, 2)) for which in (p, p_c)
+    )
+    for b, oracle in enumerate(oracles("all five potentials")):
+        equal(lending[b], oracle.expected_count("inherit", gold[b]))
+    equal(kl_divergence(p_c, p, EVERY_LENGTH), log_z - log_z_c - C * lending_c)
+    equal(kl_divergence(p, p_c, EVERY_LENGTH), log_z_c - log_z + C * lending)
+    assert kl_divergence(p_c, p, EVERY_LENGTH)[2:].min() > 1e-4
+
+
+def test_a_penalty_on_every_inherit_changes_no_distribution(backend):
+    p = potentials_of("all five potentials")
+    lowered = p._replace(inherit=p.inherit - C)
+    zero = torch.zeros(len(EVERY_LENGTH), dtype=torch.float64)
+    equal(kl_divergence(lowered, p, EVERY_LENGTH), zero)
+    equal(kl_divergence(p, lowered, EVERY_LENGTH), zero)
+    fewer = C * (torch.tensor(EVERY_LENGTH, dtype=torch.float64) - 1)
+    equal(log_partition(lowered, EVERY_LENGTH), log_partition(p, EVERY_LENGTH) - fewer)
+
+
+# Free truths about special potentials
+
+
+def catalan(n: int) -> int:
+    return math.comb(2 * n, n) // (n + 1)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 12, 25])
+def test_zero_potentials_count_the_trees(backend, n):
+    zero = zeros([n, 1], n)
+    plain_count = math.log(catalan(n - 1))
+    equal(log_partition(zero, [n, 1]), [plain_count + (n - 1) * math.log(2), 0.0])
+    equal(log_partition(PlainPotentials(zero.span), [n, 1]), [plain_count, 0.0])
+    equal(entropy(zero, [n, 1]), [plain_count + (n - 1) * math.log(2), 0.0])
+
+
+@pytest.mark.parametrize("n", [1, 2, 6, 15])
+def test_without_arcs_and_roots_the_heads_are_free(backend, n):
+    span = plain([n], seed=15).span
+    lexicalised = log_partition(zeros([n])._replace(span=span, head=None), [n])
+    equal(lexicalised, log_partition(PlainPotentials(span), [n]) + (n - 1) * math.log(2))
+
+
+def test_one_word_has_the_score_of_its_span_its_head_and_its_root(backend):
+    p = lexical([1], seed=16)
+    expected = p.span[:, 0, 1] + p.head[:, 0, 1, 0] + p.root[:, 0]
+    equal(log_partition(p, [1]), expected)
+    equal(best_trees(p, [1]).score, expected)
+    assert best_trees(p, [1])[0][1:] == (((0, 1, 0),), (), 0)
