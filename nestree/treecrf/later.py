@@ -29,16 +29,15 @@ class Pending(NamedTuple):
 _pending: deque[Pending] = deque()
 
 
-def watch(status: Tensor, lengths: Tensor, n: int) -> None:
-    """Send the status words [batch] to the host, to be looked at by a later call. On a CPU, look now."""
-    if not status.is_cuda:
-        _raise(status, lengths, n)
+def watch(report: Tensor, n: int) -> None:
+    """Send the report (status and given length of each sentence) to the host, for a later call to look at."""
+    if not report.is_cuda:
+        _raise(report[0], report[1], n)
         return
     if torch.cuda.is_current_stream_capturing():
         return  # a graph is being recorded: nothing has a value yet
-    both = torch.stack([status, lengths.to(status.dtype)])
-    host = torch.empty(both.shape, dtype=both.dtype, pin_memory=True)
-    host.copy_(both, non_blocking=True)
+    host = torch.empty((2, report.shape[1]), dtype=report.dtype, pin_memory=True)
+    host.copy_(report[:2], non_blocking=True)
     done = torch.cuda.Event()
     done.record()
     _pending.append(Pending(host[0], done, host[1], n))

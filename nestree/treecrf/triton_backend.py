@@ -1,0 +1,189 @@
+"""The CUDA backend: buffers, launch shapes, and the order of the kernels in triton_kernels.py."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from nestree.treecrf import triton_kernels as kernels
+from nestree.treecrf.later import watch
+from nestree.treecrf.potentials import AnyPotentials, LexicalPotentials, Potentials
+from nestree.treecrf.trees import Trees
+
+CHECKS_LATER = True
+
+
+class Chart(NamedTuple):
+    """What an inside pass leaves for the outside pass."""
+
+    cells: Tensor  # [batch, n, n, pitch] row (i, j - 1): headed or hooked; for sums in base 2, less the scale
+    scale: Tensor  # [batch, n, n] whole numbers; for sums
+    arc: Tensor  # [batch, n, pitch] by governor; for sums in base 2, none above 0
+    root: Tensor  # [batch, pitch] likewise
+    taken: Tensor  # [batch, pitch] what was taken from the arcs into each word and from its root score
+    rest: Tensor  # [batch] log2 Z less the scale of the whole sentence and all that was taken
+    report: Tensor  # [4, batch] status, length as given, length, barrier
+
+
+class Shape(NamedTuple):
+    """How a pass is laid out: tiles of spans x terms x words, warps, and programs per sentence."""
+
+    BS: int
+    BK: int
+    BX: int
+    warps: int
+    group: int
+
+
+def shape_for(n: int, batch: int, lexical: bool, device: torch.device) -> Shape:
+    """The fastest layout found by measurement (docs/log.md)."""
+    if not lexical:
+        return Shape(8, 16, 1, 4, 1)
+    words = max(16, power_of_two(n))
+    if words <= 32:
+        return Shape(16, 4, words, 8, 1)
+    group = 1
+    if device.type == "cuda":
+        processors = torch.cuda.get_device_properties(device).multi_processor_count
+        group = max(1, min(processors // max(1, batch), 16))
+    return Shape(max(1, 1024 // words), 4, words, 16, group)
+
+
+def power_of_two(n: int) -> int:
+    return 1 << (n - 1).bit_length()
+
+
+def fresh(*shape: int, like: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """A buffer with anything in it."""
+    return torch.empty(shape, dtype=dtype, device=like.device)
+
+
+def inside(potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Chart]:
+    """log Z [batch] and the chart."""
+    return run_inside(potentials, lengths, sums=True)
+
+
+def run_inside(potentials: Potentials, lengths: Tensor, sums: bool) -> tuple[Tensor, Chart]:
+    batch, n, like = potentials.span.shape[0], potentials.span.shape[1] - 1, potentials.span
+    lexical = isinstance(potentials, LexicalPotentials)
+    span, arc, root, inherit, head = contiguous(potentials)
+    shape = shape_for(n, batch, lexical, like.device)
+    pitch = -(-n // 16) * 16 if lexical else 1
+    chart = Chart(
+        cells=fresh(batch, n, n, pitch, like=like),
+        scale=fresh(batch, n, n, like=like),
+        arc=fresh(batch, n, pitch, like=like),
+        root=fresh(batch, pitch, like=like),
+        taken=fresh(batch, pitch, like=like),
+        rest=fresh(batch, like=like),
+        report=fresh(4, batch, like=like, dtype=torch.int32),
+    )
+    log_z = fresh(batch, like=like)
+    if batch == 0:
+        return log_z, chart
+    by_modifier = fresh(batch, n, pitch, like=like)
+    words = max(16, power_of_two(n))
+    kernels.prepare_kernel[(batch,)](
+        span, arc, root, inherit, lengths, chart.report, chart.arc, by_modifier, chart.root, chart.taken, n, pitch,
+        SUM=sums, LEXICAL=lexical, BR=max(1, 2048 // words), BX=words, num_warps=8,
+    )  # fmt: skip
+    kernels.inside_kernel[(batch * shape.group,)](
+        span, inherit, head, by_modifier, chart.root, chart.taken, chart.cells, chart.scale, chart.report, log_z,
+        chart.rest, n, pitch, GROUP=shape.group, SUM=sums, LEXICAL=lexical, HEAD=head is not span,
+        BS=shape.BS, BK=shape.BK, BX=shape.BX, num_warps=shape.warps, **together(shape),
+    )  # fmt: skip
+    watch(chart.report, n)
+    return log_z, chart
+
+
+def contiguous(potentials: Potentials) -> list[Tensor]:
+    """span, arc, root, inherit, head, laid out plainly; `span` stands in for those that are absent."""
+    tensors = [None if t is None else t.contiguous() for t in potentials] + [None] * 5
+    return [tensors[0] if t is None else t for t in tensors[:5]]  # type: ignore[misc]
+
+
+def together(shape: Shape) -> dict[str, bool]:
+    """Programs that wait for each other must all be running."""
+    return {"launch_cooperative_grid": True} if shape.group > 1 else {}
+
+
+def outside(
+    potentials: AnyPotentials, lengths: Tensor, chart: Chart, weight: Tensor, heads: bool
+) -> AnyPotentials:
+    """weight[b] times the marginals."""
+    batch, n, like = potentials.span.shape[0], potentials.span.shape[1] - 1, potentials.span
+    lexical = isinstance(potentials, LexicalPotentials)
+    span, arc, root, inherit, head = contiguous(potentials)
+    shape = shape_for(n, batch, lexical, like.device)
+    pitch = chart.cells.shape[-1]
+    posts = n + 1
+    zeros = torch.zeros(batch * (2 * posts * posts + n * n + n + 1), device=like.device)
+    d_span, d_inherit, d_arc, d_root, counter = zeros.split(
+        [batch * posts * posts, batch * posts * posts, batch * n * n, batch * n, batch]
+    )
+    d_head = torch.zeros(batch, posts, posts, n, device=like.device) if heads and lexical else None
+    if batch > 0:
+        outer = torch.empty_like(chart.cells)
+        weight = weight.to(torch.float32).contiguous()
+        kernels.outside_kernel[(batch * shape.group,)](
+            span, inherit, head, chart.arc, chart.root, chart.cells, chart.scale, chart.report, chart.rest, weight,
+            counter.view(torch.int32), outer, d_span, d_inherit, d_root, span if d_head is None else d_head, n, pitch,
+            GROUP=shape.group, LEXICAL=lexical, HEAD=head is not span, D_HEAD=d_head is not None,
+            BS=shape.BS, BK=shape.BK, BX=shape.BX, num_warps=shape.warps, **together(shape),
+        )  # fmt: skip
+        if lexical and n > 1:
+            tile = 32 if n > 16 else 16
+            tiles = -(-n // tile)
+            kernels.arcs_kernel[(batch, tiles, tiles)](
+                chart.arc, chart.cells, outer, chart.report, weight, d_arc, n, pitch,
+                BR=64, BP=tile, BH=tile, num_warps=4,
+            )  # fmt: skip
+    if not isinstance(potentials, LexicalPotentials):
+        return type(potentials)(d_span.view(batch, posts, posts))
+    return LexicalPotentials(
+        d_span.view(batch, posts, posts),
+        d_arc.view(batch, n, n),
+        d_root.view(batch, n),
+        d_inherit.view(batch, posts, posts),
+        d_head,
+    )
+
+
+def viterbi(potentials: Potentials, lengths: Tensor) -> Trees:
+    """The best tree of each sentence."""
+    score, chart = run_inside(potentials, lengths, sums=False)
+    batch, n, device = len(score), chart.scale.shape[1], score.device
+    lexical = isinstance(potentials, LexicalPotentials)
+    spans = torch.full((batch, 2 * n - 1, 3 if lexical else 2), -1, device=device)
+    arcs = torch.full((batch, n - 1, 2), -1, device=device)
+    roots = torch.zeros(batch, dtype=torch.int64, device=device)
+    if batch > 0:
+        _, _, _, inherit, _ = contiguous(potentials)
+        stack = fresh(batch, n, 4, like=score, dtype=torch.int32)
+        kernels.trace_kernel[(batch,)](
+            inherit, chart.arc, chart.root, chart.cells, chart.report, stack, spans, arcs, roots, n,
+            chart.cells.shape[-1], LEXICAL=lexical, BX=max(16, power_of_two(n)), num_warps=1,
+        )  # fmt: skip
+    return Trees(score, spans, arcs if lexical else None, roots if lexical else None, lengths)
+
+
+def log_chart(chart: Chart) -> Tensor:
+    """[batch, n + 1, n + 1, x] headed and hooked in natural logarithms."""
+    batch, n, _, pitch = chart.cells.shape
+    rows = (chart.cells + chart.scale[..., None])[..., : n if pitch > 1 else 1]  # [batch, i, j - 1, x]
+    if pitch > 1:
+        # Every word of a span has had its arc, but for the head.
+        word = torch.arange(n, device=rows.device)
+        within = (word[:, None, None] <= word) & (word <= word[:, None])  # [i, j - 1, x]
+        so_far = torch.nn.functional.pad(chart.taken[:, :n].cumsum(-1), (1, 0))  # [batch, fencepost]
+        of_span = so_far[:, None, 1:] - so_far[:, :-1, None]  # [batch, i, j - 1]
+        rows = rows + of_span[..., None] - torch.where(within, chart.taken[:, None, None, :n], 0.0)
+    return torch.nn.functional.pad(rows / math.log2(math.e), (0, 0, 1, 0, 0, 1))
+
+
+def chart_bytes(potentials: Potentials, gradient: bool) -> int:
+    """One chart forward, one more backward."""
+    batch, n = potentials.span.shape[0], potentials.span.shape[1] - 1
+    pitch = -(-n // 16) * 16 if isinstance(potentials, LexicalPotentials) else 1
+    return 4 * batch * n * n * (pitch * (2 if gradient else 1) + 1)
