@@ -1,0 +1,238 @@
+"""Trees and nested entities as drawings for a terminal: rich Text made from Python values.
+
+A tree hangs from its root down to its words. A horizontal line joins two spans into a larger one: it starts
+at the head of the larger one, whose own line goes on upwards, and ends at a new modifier. So it is at once a
+span (the words below it), the head of that span, and one arc.
+
+>>> army = [(0, 3, 2), (0, 2, 1), (0, 1, 0), (1, 2, 1), (2, 3, 2)]
+>>> print(draw_tree(["Iraqi", "army", "leaders"], army))
+             root
+       ╭──────┤
+  ╭────┤      │
+Iraqi army leaders
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from rich.cells import cell_len
+from rich.table import Table
+from rich.text import Text
+
+Span = tuple[int, int]
+Matrix = Sequence[Sequence[float]]
+
+LONGEST = 32  # columns of a span in a table
+NARROWEST = 4  # columns of the shortest word, so that a probability fits between any two
+COLOURS = ("cyan", "magenta", "green", "yellow", "blue")  # of entities, innermost first
+LIGHT = tuple("─├┤╭╮")
+HEAVY = tuple("━┝┥┍┑")  # for the spans that are entities, to be told apart without colour too
+ASCII = str.maketrans("─├┤╭╮━┝┥┍┑│╰╯╵…", "-++..=++..|`'|~")
+
+
+def draw_tree(
+    words: Sequence[str],
+    spans: Iterable[Sequence[int]],
+    span_probability: Matrix | None = None,
+    entities: Mapping[Span, str] | None = None,
+    root: str = "root",
+) -> Text:
+    """The lexicalised tree of these spans (i, j, head) above its words, and brackets for its entities below.
+
+    span_probability[i][j] stands on the line of its span, `root` above the tree, an entity's string in its
+    bracket. The drawing is as wide as its words: it is not wrapped.
+    """
+    entities = entities or {}
+    tree = {(i, j): head for i, j, head in spans}
+    parent = parents(tree)
+    modifier = modifiers(tree)
+    height = levels(tree)
+    column = centres(words)
+    colour = colours(entities)
+    whole = (0, len(words))
+    rows = height[whole] + 1  # one for each height above that of the words, and the root's on top
+    canvas = Canvas(rows)
+
+    canvas.write(0, max(0, column[tree[whole]] - (cell_len(root) - 1) // 2), root, "bold")
+    for span, head in tree.items():
+        style = colour.get(span, "")
+        row, row_above = (rows - height[s] if s else 0 for s in (span, parent.get(span)))
+        for between in range(row_above + 1, row):
+            canvas.write(between, column[head], "│", style or "dim")
+        if span in modifier:
+            dash, right, left, left_corner, right_corner = HEAVY if span in entities else LIGHT
+            a, b = sorted((column[head], column[modifier[span]]))
+            begin, end = (right, right_corner) if head < modifier[span] else (left_corner, left)
+            label = short(span_probability[span[0]][span[1]]) if span_probability else ""
+            before, label, after = labelled(label, b - a - 1, dash)
+            canvas.write(row, a, begin + before, style or "dim")
+            canvas.write(row, a + 1 + len(before), label, style)
+            canvas.write(row, b - len(after), after + end, style or "dim")
+    return Text("\n").join([*canvas.lines(), draw_entities(words, entities)])
+
+
+def draw_entities(words: Sequence[str], entities: Mapping[Span, str]) -> Text:
+    """The words in a row and, below them, each entity (i, j) as a bracket that holds its string if that fits.
+
+    >>> print(draw_entities(["the", "University", "of", "California"], {(0, 4): "ORG", (3, 4): "GPE"}))
+    the  University of   California
+                         ╰─ GPE ──╯
+    ╰──────────── ORG ────────────╯
+    """
+    start = starts(words)
+    level = levels(entities)
+    colour = colours(entities)
+    canvas = Canvas(2 + max(level.values(), default=-1))
+    for w, word in enumerate(words):
+        around = [span for span in entities if span[0] <= w < span[1]]
+        style = colour[min(around, key=width)] if around else ""
+        canvas.write(0, start[w], word, f"bold {style}".strip())
+    for (i, j), label in entities.items():
+        cells = start[j - 1] + cell_len(words[j - 1]) - start[i]
+        bracket = "╰" + "".join(labelled(label, cells - 2, "─")) + "╯" if cells > 1 else "╵"
+        canvas.write(1 + level[i, j], start[i], bracket, colour[i, j])
+    return Text("\n").join(canvas.lines())
+
+
+def tabulate(
+    words: Sequence[str],
+    spans: Iterable[Sequence[int]],
+    span_probability: Matrix,
+    head_probability: Sequence[Matrix],
+    arc_probability: Matrix,
+    entities: Iterable[Span] = (),
+) -> Table:
+    """Each span (i, j, head) of two words or more, its head, and the modifier that its head gained there.
+
+    Probabilities: span_probability[i][j], head_probability[i][j][head] (the span with this head), and
+    arc_probability[head][modifier].
+    """
+    tree = {(i, j): head for i, j, head in spans}
+    colour = colours(entities)
+    table = Table(box=None, padding=0, header_style="dim")
+    for name in ("span", "   head", "   modifier"):
+        table.add_column(name, no_wrap=True)
+        table.add_column(" P", justify="right")
+    for (i, j), modifier in modifiers(tree).items():
+        head = tree[i, j]
+        text = shortened(" ".join(words[i:j]), LONGEST)
+        table.add_row(
+            Text(text, colour.get((i, j), "")),
+            f" {span_probability[i][j]:.3f}",
+            f"   {words[head]}",
+            f" {head_probability[i][j][head]:.3f}",
+            f"   {words[modifier]}",
+            f" {arc_probability[head][modifier]:.3f}",
+        )
+    return table
+
+
+def in_ascii(drawing: str) -> str:
+    """The same drawing for a terminal that has no lines and corners.
+
+    >>> in_ascii("├─ .93 ─╮")
+    '+- .93 -.'
+    """
+    return drawing.translate(ASCII)
+
+
+def short(probability: float) -> str:
+    """Two decimals, without the zero before them.
+
+    >>> short(0.973), short(1.0), short(0.004)
+    ('.97', '1.00', '.00')
+    """
+    return f"{probability:.2f}".removeprefix("0")
+
+
+def shortened(text: str, cells: int) -> str:
+    """The text if it fits; else its first and its last words.
+
+    >>> shortened("The president of the University of California", 30)
+    'The president … of California'
+    """
+    words = text.split()
+    for kept in range(len(words) - 1, 1, -1):
+        if cell_len(text) <= cells:
+            break
+        last = kept // 2
+        text = " ".join([*words[: kept - last], "…", *words[-last:]])
+    return text if cell_len(text) <= cells else text[: max(0, cells - 1)] + "…"
+
+
+class Canvas:
+    """Rows that strings are written onto, in any order, each in its own place."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows: list[list[tuple[int, str, str]]] = [[] for _ in range(rows)]
+
+    def write(self, row: int, column: int, text: str, style: str) -> None:
+        self.rows[row].append((column, text, style))
+
+    def lines(self) -> list[Text]:
+        lines = []
+        for row in self.rows:
+            line = Text()
+            for column, text, style in sorted(row):
+                line.append(" " * (column - line.cell_len)).append(text, style)
+            lines.append(line)
+        return lines
+
+
+def starts(words: Sequence[str]) -> list[int]:
+    """The first column of each word."""
+    column, columns = 0, []
+    for word in words:
+        columns.append(column)
+        column += max(NARROWEST, cell_len(word)) + 1
+    return columns
+
+
+def centres(words: Sequence[str]) -> list[int]:
+    """The column in which each word's own line comes down."""
+    return [start + max(0, cell_len(word) - 1) // 2 for start, word in zip(starts(words), words, strict=True)]
+
+
+def labelled(label: str, cells: int, dash: str) -> tuple[str, str, str]:
+    """A line of so many cells in three pieces, the label in its middle; without it if it does not fit."""
+    room = cells - cell_len(label)
+    if room < 0:
+        return dash * cells, "", ""
+    if label and room >= 4:
+        label, room = f" {label} ", room - 2
+    return dash * (room // 2), label, dash * (room - room // 2)
+
+
+def width(span: Span) -> int:
+    return span[1] - span[0]
+
+
+def levels(spans: Iterable[Span]) -> dict[Span, int]:
+    """0 for spans that contain none of the others; for the rest, one more than the highest level inside."""
+    level: dict[Span, int] = {}
+    for i, j in sorted(spans, key=width):
+        level[i, j] = 1 + max((at for (a, b), at in level.items() if i <= a and b <= j), default=-1)
+    return level
+
+
+def colours(entities: Iterable[Span]) -> dict[Span, str]:
+    return {span: COLOURS[level % len(COLOURS)] for span, level in levels(entities).items()}
+
+
+def modifiers(tree: Mapping[Span, int]) -> dict[Span, int]:
+    """The word that became a modifier where each span of two words or more was made, in the tree's order."""
+    parent = parents(tree)
+    modifier = {above: tree[span] for span, above in parent.items() if tree[span] != tree[above]}
+    return {span: modifier[span] for span in tree if span in modifier}
+
+
+def parents(tree: Iterable[Span]) -> dict[Span, Span]:
+    """The smallest span around each one; the whole sentence has none."""
+    parent: dict[Span, Span] = {}
+    open_spans: list[Span] = []
+    for span in sorted(tree, key=lambda span: (span[0], -span[1])):
+        while open_spans and open_spans[-1][1] <= span[0]:
+            open_spans.pop()
+        if open_spans:
+            parent[span] = open_spans[-1]
+        open_spans.append(span)
+    return parent
