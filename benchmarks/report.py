@@ -33,7 +33,7 @@ PUBLISHED = {
 
 def console() -> Console:
     """Standard output, wide enough for the tables where it is not a terminal."""
-    return Console() if sys.stdout.isatty() else Console(width=190)
+    return Console() if sys.stdout.isatty() else Console(width=230)
 
 
 def times_table(title: str, rows: Sequence[Row], peers: Sequence[str], clocks: Sequence[str]) -> Table:

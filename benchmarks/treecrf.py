@@ -348,6 +348,10 @@ def show(result: Row, device: str, clock: str, engines: dict[str, list[Engine]],
             out.print(line)
     for name, note in result["peers"].items():
         out.print(f"{name}: {note}")
+    if any("published_ms" in row for row in result["rows"]):
+        out.print(
+            "published: the code released with the paper on an H200, measured earlier; quoted, not run here"
+        )
     if device == "cuda":
         by = sorted(
             {
@@ -359,7 +363,8 @@ def show(result: Row, device: str, clock: str, engines: dict[str, list[Engine]],
         )
         out.print("device time by: " + "; ".join(by))
     out.print(f"peak memory: {result['peak_memory']}")
-    out.print(report.growth_table(result["growth"], clock))
+    if result["growth"]:
+        out.print(report.growth_table(result["growth"], clock))
     if device == "cpu":
         out.print(report.threads_table(result["one_or_two_threads"]))
 
