@@ -70,13 +70,6 @@ def test_every_word_of_the_demo_stands_in_one_row(demo):
     assert WORDS in [line.split() for line in demo.splitlines()]
 
 
-def test_the_readme_shows_the_demo(demo, request):
-    readme = (request.config.rootpath / "README.md").read_text()
-    lines = demo.splitlines()
-    picture = "\n".join(lines[1 : lines.index(next(line for line in lines if line.startswith("A line is")))])
-    assert picture.strip("\n") in readme
-
-
 def test_the_demo_in_colour_says_the_same(demo):
     coloured = nestree("demo", FORCE_COLOR="1", COLUMNS="80", TERM="xterm-256color").stdout.decode()
     assert "\x1b[" in coloured

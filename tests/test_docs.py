@@ -1,0 +1,40 @@
+"""The documentation is true: its examples run, its links lead somewhere, its pictures are up to date."""
+
+import doctest
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p.name != "README.md"], ids=lambda page: page.name)
+def test_examples_run(page):  # pytest itself runs those of the README
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    failed, _ = doctest.testfile(str(page), module_relative=False, optionflags=flags, encoding="utf-8")
+    assert failed == 0
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
+        assert target.startswith("https://") or (page.parent / target).exists(), target
+
+
+def test_pictures_are_up_to_date():
+    spec = importlib.util.spec_from_file_location("pictures", ROOT / "docs" / "pictures.py")
+    assert spec is not None
+    assert spec.loader is not None
+    pictures = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(pictures)
+    for name, draw in pictures.PICTURES.items():
+        assert (ROOT / "docs" / name).read_text(encoding="utf-8") == draw(), "run: python docs/pictures.py"
+
+
+def test_the_tour_passes_every_module():
+    tour = (ROOT / "docs" / "tour.md").read_text(encoding="utf-8")
+    modules = sorted(path.name for path in (ROOT / "nestree").rglob("*.py") if path.name != "__init__.py")
+    assert [name for name in modules if name not in tour] == []
