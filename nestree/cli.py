@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
     from nestree.treecrf import LexicalPotentials
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_show_locals=False)
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False
+)
 
 
 def print_version(wanted: bool) -> None:
@@ -32,7 +34,7 @@ def main(
 
 @app.command()
 def demo() -> None:
-    """Draw the best tree of a sentence scored by hand, with its heads and probabilities."""
+    """Draw the best tree of a sentence that was scored by hand."""
     print_page(*demo_page())
 
 

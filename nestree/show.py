@@ -26,7 +26,7 @@ NARROWEST = 4  # columns of the shortest word, so that a probability fits betwee
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue")  # of entities, innermost first
 LIGHT = tuple("─├┤╭╮")
 HEAVY = tuple("━┝┥┍┑")  # for the spans that are entities, to be told apart without colour too
-ASCII = str.maketrans("─├┤╭╮━┝┥┍┑│╰╯╵…", "-++..=++..|`'|~")
+ASCII = str.maketrans("─├┤╭╮━┝┥┍┑│╰╯╵…", "-++,.=++,.|`'|~")
 
 
 def draw_tree(
