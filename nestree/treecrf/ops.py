@@ -150,6 +150,8 @@ def ready(
     check_shapes(potentials)
     batch, n, device = potentials.span.shape[0], potentials.span.shape[1] - 1, potentials.span.device
     sizes = torch.as_tensor(lengths)
+    if sizes.shape == (0,):
+        sizes = sizes.long()  # an empty list has no type of its own
     if (
         sizes.shape != (batch,)
         or sizes.is_floating_point()
