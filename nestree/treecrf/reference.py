@@ -169,8 +169,8 @@ def fill_lexical(p: LexicalPotentials, lengths: Tensor, reduce: Reduce) -> tuple
         chart.append(torch.where(within, headed, hooked))
         lent.append(torch.where(within, headed + p.inherit[:, start, end, None], hooked))
 
-    # GOAL: sum over h of headed(0, n, h) + root(h)
-    whole = torch.stack([row[:, 0] for row in chart], 1)  # [batch, length - 1, h]
+    # GOAL: sum over h of headed(0, n, h) + root(h); `inherit` is 0 there, and has its gradient if n is 1
+    whole = torch.stack([row[:, 0] for row in lent], 1)  # [batch, length - 1, h]
     goal = whole[torch.arange(len(whole), device=whole.device), lengths - 1] + p.root
     goal = goal.masked_fill(word >= lengths[:, None], IMPOSSIBLE)
     return reduce(goal, -1), square(chart)
