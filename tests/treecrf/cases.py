@@ -1,4 +1,4 @@
-"""Potentials to try things on, and a judge of trees. What belongs to no tree is NaN, unless said otherwise."""
+"""Potentials to try things on, and a judge of trees. NaN stands wherever no tree looks."""
 
 from collections.abc import Sequence
 

@@ -163,9 +163,9 @@ def test_gradcheck_of_log_partition(backend, kind):
 
 @pytest.mark.parametrize("function", [log_partition, entropy])
 def test_gradcheck_of_second_derivatives_on_the_reference(function):
-    inputs = [torch.nan_to_num(t).requires_grad_() for t in lexical([3, 2], seed=12)]
+    inputs = [torch.nan_to_num(t).requires_grad_() for t in lexical([3], seed=12)]
     with use_backend("reference"):
-        assert torch.autograd.gradgradcheck(lambda *t: function(LexicalPotentials(*t), [3, 2]), inputs)
+        assert torch.autograd.gradgradcheck(lambda *t: function(LexicalPotentials(*t), [3]), inputs)
 
 
 # Best trees
@@ -311,12 +311,14 @@ def test_gradients_of_kl_on_the_reference(p, q):
 def test_gradcheck_of_entropy_and_kl_on_the_reference(kind):
     make = LexicalPotentials if kind == "lexical" else PlainPotentials
     count = 5 if kind == "lexical" else 1
-    twice = [t.detach().clone().requires_grad_() for t in small_inputs(kind) * 2]
-    twice[count:] = [(t.detach() * 0.3 + 0.1).requires_grad_() for t in twice[count:]]
+    made = [
+        torch.nan_to_num(t) for t in (lexical([3], seed=11) if kind == "lexical" else plain([3], seed=11))
+    ]
+    twice = [t.requires_grad_() for t in (*made, *(0.3 * t + 0.1 for t in made))]
 
     def both(*t: torch.Tensor) -> torch.Tensor:
         p, q = make(*t[:count]), make(*t[count:])
-        return torch.stack([entropy(p, TINY), kl_divergence(p, q, TINY)])
+        return torch.stack([entropy(p, [3]), kl_divergence(p, q, [3])])
 
     with use_backend("reference"):
         assert torch.autograd.gradcheck(both, twice)

@@ -1,0 +1,436 @@
+"""A backend against the float64 reference, case by case. `python -m tests.treecrf.checks` prints the errors.
+
+Potentials are rounded to the type that the backend is given before the reference sees them in float64, so
+that both sum the same numbers.
+"""
+
+import argparse
+import os
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from nestree.treecrf import (
+    IMPOSSIBLE,
+    PlainPotentials,
+    best_trees,
+    entropy,
+    head_marginals,
+    kl_divergence,
+    log_partition,
+    log_partition_and_heads,
+    marginals,
+    observe,
+    use_backend,
+)
+from tests.treecrf.cases import Potentials, leaves, lexical, plain, score_of, to
+
+NAMES = ("span", "arc", "root", "inherit", "head")
+
+
+class Tolerance(NamedTuple):
+    value: float  # of log Z, relative to it where it exceeds 1
+    gradient: float  # of any marginal, absolute
+    entropy: float  # of entropy and divergence, relative to log Z where that exceeds 1
+
+
+# By backend and standard deviation of the scores. Beside each the largest errors that were measured.
+TOLERANCE = {
+    ("reference", 0.01): Tolerance(5e-7, 2e-5, 5e-7),  # 9.1e-8  5.7e-6  1.2e-7
+    ("reference", 1.0): Tolerance(1e-6, 1e-4, 2e-5),  # 2.7e-7  2.6e-5  3.7e-6
+    ("reference", 15.0): Tolerance(2e-6, 8e-4, 5e-4),  # 4.8e-7  2.1e-4  1.2e-4
+    ("reference", 60.0): Tolerance(8e-6, 2e-3, 1e-3),  # 1.9e-6  5.1e-4  3.0e-4
+    ("numba", 0.01): Tolerance(2e-7, 2e-7, 5e-7),  # 5.6e-8  4.4e-8  1.1e-7
+    ("numba", 1.0): Tolerance(2e-7, 2e-7, 2e-6),  # 4.9e-8  5.9e-8  5.2e-7
+    ("numba", 15.0): Tolerance(2e-7, 2e-7, 2e-6),  # 3.8e-8  6.0e-8  4.8e-7
+    ("numba", 60.0): Tolerance(2e-7, 2e-7, 8e-6),  # 4.1e-8  5.9e-8  1.9e-6
+    ("triton", 0.01): Tolerance(5e-7, 2e-5, 5e-7),
+    ("triton", 1.0): Tolerance(1e-6, 1e-4, 2e-5),
+    ("triton", 15.0): Tolerance(2e-6, 8e-4, 5e-4),
+    ("triton", 60.0): Tolerance(8e-6, 2e-3, 1e-3),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A batch of random potentials."""
+
+    lengths: tuple[int, ...]
+    std: float = 1.0
+    n: int | None = None  # padded to this many words; None: the longest
+    kind: str = "lexical"
+    head: bool = True
+    inherit: bool = True  # False: zero everywhere
+    observed: bool = False
+    whole: bool = False  # scores are small whole numbers: many trees have the same
+    dtype: torch.dtype = torch.float32
+
+    def potentials(self, device: str = "cpu", seed: int = 0) -> Potentials:
+        """In the type of the case; NaN in the padding."""
+        make = lexical if self.kind == "lexical" else plain
+        made = make(self.lengths, self.n, std=self.std, seed=sum(self.lengths) + seed)
+        if self.kind == "lexical":
+            made = made if self.head else made._replace(head=None)
+            made = made if self.inherit else made._replace(inherit=made.inherit * 0)
+            for b, length in enumerate(
+                self.lengths
+            ):  # a word that never governs another, where one can be spared
+                if length > 2:
+                    made.arc[b, length // 2] = -torch.inf
+        if self.whole:
+            made = type(made)(*(None if t is None else t.round() for t in made))
+        made = to(made, device, self.dtype)
+        if self.observed:
+            spans = [nested(length) for length in self.lengths]
+            made = to(observe(made, spans, self.lengths), self.dtype)
+        return made
+
+
+def nested(length: int) -> list[tuple[int, int]]:
+    """Some spans of a sentence that do not cross."""
+    third = length // 3
+    spans = [(third, length), (third, length - third), (third + 1, length - third), (0, third)]
+    return [(i, j) for i, j in spans if i < j]
+
+
+RAGGED = (17, 1, 9, 2, 16, 3)
+
+CASES = {
+    "n=1": Case((1,)),
+    "n=2": Case((2, 1)),
+    "n=3": Case((3, 1, 3, 2)),
+    "n=17, batch of one": Case((17,)),
+    "n=32": Case((32, 31)),
+    "n=33": Case((33, 1)),
+    "n=63": Case((63, 40)),
+    "n=130": Case((130,)),
+    "many short": Case((5, 1, 7, 2, 6, 3, 4, 5) * 8),
+    "padded far beyond": Case((4, 2), n=20),
+    "no head": Case(RAGGED, head=False),
+    "no inherit": Case(RAGGED, inherit=False),
+    "neither": Case(RAGGED, head=False, inherit=False),
+    "forbidden spans": Case(RAGGED, observed=True),
+    "forbidden spans, std 60": Case(RAGGED, 60.0, observed=True),
+    "std 0.01": Case(RAGGED, 0.01),
+    "std 1": Case(RAGGED, 1.0),
+    "std 15": Case(RAGGED, 15.0),
+    "std 60": Case(RAGGED, 60.0),
+    "n=63, std 0.01": Case((63,), 0.01, head=False),
+    "n=63, std 15": Case((63,), 15.0, head=False),
+    "n=63, std 60": Case((63, 50), 60.0),
+    "n=130, std 60": Case((130,), 60.0, head=False),
+    "plain, n=1": Case((1,), kind="plain"),
+    "plain, n=2": Case((2, 1), kind="plain"),
+    "plain, n=3": Case((3, 1, 3, 2), kind="plain"),
+    "plain, std 0.01": Case(RAGGED, 0.01, kind="plain"),
+    "plain, std 1": Case(RAGGED, 1.0, kind="plain"),
+    "plain, std 15": Case(RAGGED, 15.0, kind="plain"),
+    "plain, std 60": Case(RAGGED, 60.0, kind="plain"),
+    "plain, forbidden spans": Case(RAGGED, kind="plain", observed=True),
+    "plain, n=63": Case((63, 40), kind="plain"),
+    "plain, n=130": Case((130, 77), kind="plain"),
+    "plain, n=130, std 60": Case((130, 129), 60.0, kind="plain"),
+}
+
+SHAPES = {
+    "ragged": Case(RAGGED),
+    "n=40": Case((40, 33)),
+    "n=33, std 60": Case((33, 20), 60.0),
+    "n=1": Case((1,)),
+    "plain": Case(RAGGED, kind="plain"),
+}  # for things that must not matter
+
+# For Triton's interpreter, which takes seconds where a GPU takes microseconds.
+SMALL_CASES = {
+    "n=1": Case((1,)),
+    "n=2": Case((2, 1)),
+    "n=3": Case((3, 1, 2)),
+    "std 0.01": Case((6, 9), 0.01),
+    "std 1": Case((9, 4)),
+    "std 15": Case((8, 5), 15.0),
+    "std 60": Case((9, 7), 60.0),
+    "padded far beyond": Case((4, 2), n=9),
+    "no head": Case((7, 5), head=False),
+    "neither": Case((7, 5), head=False, inherit=False),
+    "forbidden spans": Case((9, 6), observed=True),
+    "plain, n=1": Case((1,), kind="plain"),
+    "plain, n=3": Case((3, 1, 2), kind="plain"),
+    "plain, std 1": Case((9, 6), kind="plain"),
+    "plain, std 60": Case((8, 9), 60.0, kind="plain"),
+    "plain, forbidden spans": Case((9, 6), kind="plain", observed=True),
+}
+
+HALVES = {
+    f"{dtype}, {kind}".removeprefix("torch."): Case((12, 7, 1), kind=kind, dtype=dtype)
+    for dtype in (torch.float16, torch.bfloat16)
+    for kind in ("lexical", "plain")
+}
+
+TIES = {
+    f"{kind}, std {std:g}": Case((11, 2, 9, 1), std, kind=kind, whole=True)
+    for kind in ("lexical", "plain")
+    for std in (0.0, 0.7, 2.0)
+}
+
+
+# What is expected
+
+
+class Expected(NamedTuple):
+    log_z: Tensor  # [batch]
+    marginals: dict[str, Tensor]  # by name; `head` for every lexical case
+
+
+@lru_cache(maxsize=64)
+def expected(case: Case, device: str) -> Expected:
+    """log Z and all marginals in float64, from the reference."""
+    given = to(case.potentials(device), torch.float64)
+    if case.kind == "lexical" and given.head is None:
+        given = given._replace(head=given.span.new_zeros(*given.span.shape, given.root.shape[1]))
+    given = leaves(given)
+    with use_backend("reference"):
+        log_z = log_partition(given, case.lengths)
+        log_z.sum().backward()
+    return Expected(log_z.detach(), {name: t.grad for name, t in given._asdict().items()})
+
+
+# Sums
+
+
+def sum_errors(backend: str, case: Case, device: str) -> dict[str, float]:
+    """The largest error of log Z (relative where it exceeds 1) and of the gradient in each potential."""
+    right = expected(case, device)
+    given = leaves(case.potentials(device))
+    with use_backend(backend):
+        log_z = log_partition(given, case.lengths)
+    assert log_z.dtype == torch.float32
+    found = {"value": relative(log_z, right.log_z, right.log_z)}
+    weight = torch.linspace(-1.5, 2.0, len(case.lengths), device=device)
+    (log_z * weight).sum().backward()
+    for name, tensor in given._asdict().items():
+        if tensor is not None:
+            assert tensor.grad.dtype == tensor.dtype
+            scaled = right.marginals[name] * weight.view(-1, *(1,) * (tensor.dim() - 1))
+            found[name] = largest(tensor.grad, scaled)
+    return found
+
+
+def relative(found: Tensor, right: Tensor, size: Tensor) -> float:
+    return float(((found.detach().double() - right).abs() / size.abs().clamp(min=1)).max())
+
+
+def largest(found: Tensor, right: Tensor) -> float:
+    assert found.shape == right.shape
+    error = (found.double() - right).abs()
+    return float(error.max()) if error.numel() else 0.0
+
+
+def check_sums(backend: str, case: Case, device: str) -> None:
+    """log Z and its gradient in each potential."""
+    allowed = tolerance(backend, case)
+    errors = sum_errors(backend, case, device)
+    assert errors.pop("value") <= allowed.value
+    for name, error in errors.items():
+        assert error <= allowed.gradient, name
+
+
+def check_marginals(backend: str, case: Case, device: str) -> None:
+    """marginals, head_marginals and log_partition_and_heads."""
+    allowed = tolerance(backend, case).gradient
+    right = expected(case, device)
+    given = case.potentials(device)
+    with use_backend(backend):
+        found = marginals(given, case.lengths)
+        for name, tensor in found._asdict().items():
+            assert (tensor is None) == (getattr(given, name) is None)
+            if tensor is not None:
+                assert largest(tensor, right.marginals[name]) <= allowed, name
+        if case.kind == "lexical":
+            assert largest(head_marginals(given, case.lengths), right.marginals["head"]) <= allowed
+            learned = leaves(given)
+            log_z, heads = log_partition_and_heads(learned, case.lengths)
+            assert largest(heads, right.marginals["head"]) <= allowed
+            assert relative(log_z, right.log_z, right.log_z) <= tolerance(backend, case).value
+            log_z.sum().backward()
+            for name, tensor in learned._asdict().items():
+                if tensor is not None:
+                    assert largest(tensor.grad, right.marginals[name]) <= allowed, name
+
+
+def entropy_errors(backend: str, case: Case, device: str) -> dict[str, float]:
+    """The largest errors of the entropy and of a divergence, relative to log Z where that exceeds 1."""
+    p, q = case.potentials(device), case.potentials(device, seed=1)
+    with use_backend("reference"):
+        right = entropy(to(p, torch.float64), case.lengths)
+        right_kl = kl_divergence(to(p, torch.float64), to(q, torch.float64), case.lengths)
+    with use_backend(backend):
+        return {
+            "entropy": relative(entropy(p, case.lengths), right, expected(case, device).log_z),
+            "kl": relative(kl_divergence(p, q, case.lengths), right_kl, expected(case, device).log_z),
+        }
+
+
+def check_entropy(backend: str, case: Case, device: str) -> None:
+    for name, error in entropy_errors(backend, case, device).items():
+        assert error <= tolerance(backend, case).entropy, name
+
+
+def tolerance(backend: str, case: Case) -> Tolerance:
+    allowed = TOLERANCE[backend, case.std]
+    if case.dtype in (torch.float16, torch.bfloat16):  # gradients come in the type of the potentials
+        return allowed._replace(gradient=allowed.gradient + 2 * torch.finfo(case.dtype).eps)
+    return allowed
+
+
+# Best trees
+
+
+@lru_cache(maxsize=64)
+def reference_trees(case: Case, device: str):
+    with use_backend("reference"):
+        return best_trees(case.potentials(device), case.lengths)
+
+
+def check_best_trees(backend: str, case: Case, device: str) -> None:
+    """Bit for bit the score and the tree of the reference in float32, and a tree that has this score."""
+    given = case.potentials(device)
+    with use_backend(backend):
+        trees = best_trees(given, case.lengths)
+    right = reference_trees(case, device)
+    assert torch.equal(trees.score, right.score)
+    assert torch.equal(trees.spans.long(), right.spans)
+    if case.kind == "lexical":
+        assert torch.equal(trees.arcs.long(), right.arcs)
+        assert torch.equal(trees.root.long(), right.root)
+    else:
+        assert trees.arcs is None
+        assert trees.root is None
+    on_host = to(given, "cpu", torch.float64)
+    for b, length in enumerate(case.lengths):
+        score = score_of(trees[b], on_host, b, length)
+        assert score > IMPOSSIBLE / 2
+        assert abs(score - trees[b].score) <= 1e-6 * max(1.0, abs(score), case.std * length)
+
+
+# Things that must not matter
+
+
+def everything(backend: str, given: Potentials, lengths) -> list[Tensor]:
+    """All that comes out, to be compared bit by bit."""
+    learned = leaves(given)
+    with use_backend(backend):
+        log_z = log_partition(learned, lengths)
+        log_z.sum().backward()
+        trees = best_trees(given, lengths)
+        out = [log_z.detach(), *(t.grad for t in learned if t is not None), trees.score, trees.spans]
+        if not isinstance(given, PlainPotentials):
+            out += [head_marginals(given, lengths), trees.arcs, trees.root]
+    return out
+
+
+def same_bits(one: list[Tensor], other: list[Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def check_layout(backend: str, case: Case, device: str) -> None:
+    """Inputs that lie in memory in another order, or share memory, give the same bits."""
+    given = case.potentials(device)
+    right = everything(backend, given, case.lengths)
+
+    def transposed(t: Tensor) -> Tensor:
+        return t.transpose(0, -1).contiguous().transpose(0, -1)
+
+    def part_of_larger(t: Tensor) -> Tensor:
+        larger = torch.full([2 * size + 1 for size in t.shape], torch.nan, dtype=t.dtype, device=device)
+        view = larger[tuple(slice(1, 2 * size, 2) for size in t.shape)]
+        return view.copy_(t)
+
+    for change in (transposed, part_of_larger):
+        other = type(given)(*(None if t is None else change(t) for t in given))
+        assert len(case.lengths) == 1 or not any(t.is_contiguous() for t in other if t is not None)
+        with use_backend(backend):
+            log_z = log_partition(other, case.lengths)
+            assert torch.equal(log_z, right[0])
+            trees = best_trees(other, case.lengths)
+            found = marginals(other, case.lengths)
+            first = type(given)(*(None if t is None else t[:1].expand_as(t) for t in other))
+            repeated = log_partition(first, [case.lengths[0]] * len(case.lengths))
+        for tensor, gradient in zip((t for t in found if t is not None), right[1:], strict=False):
+            assert torch.equal(tensor, gradient)
+        assert torch.equal(trees.score, right[1 + sum(t is not None for t in given)])
+        assert torch.equal(repeated, log_z[:1].expand_as(repeated))
+
+
+def check_padding(backend: str, case: Case, device: str) -> None:
+    """Whatever stands where no tree looks: the same bits."""
+    given = case.potentials(device)
+    right = everything(backend, given, case.lengths)
+    for filling in (0.0, 7.0, torch.inf, -torch.inf, IMPOSSIBLE):
+        other = type(given)(*(None if t is None else t.nan_to_num(filling, neginf=-torch.inf) for t in given))
+        assert same_bits(everything(backend, other, case.lengths), right), filling
+    for name, gradient in zip(given._fields, right[1:], strict=False):
+        unread = getattr(given, name)
+        if unread is not None:
+            assert (gradient[unread.isnan()] == 0).all(), name
+
+
+def check_buffers(backend: str, case: Case, device: str) -> None:
+    """Memory that is full of NaN before the run: the same bits."""
+    given = case.potentials(device)
+    right = everything(backend, given, case.lengths)
+    torch.use_deterministic_algorithms(True)  # makes torch fill new memory with NaN, or large whole numbers
+    try:
+        assert torch.empty(3, device=device).isnan().all()
+        assert same_bits(everything(backend, given, case.lengths), right)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def check_repeatable(backend: str, case: Case, device: str) -> None:
+    given = case.potentials(device)
+    once = everything(backend, given, case.lengths)
+    for _ in range(3):
+        assert same_bits(everything(backend, given, case.lengths), once)
+
+
+def check_empty_batch(backend: str, device: str) -> None:
+    """No sentences: no numbers, of the right shapes."""
+    for given in (to(lexical([], 5), device, torch.float32), to(plain([], 5), device, torch.float32)):
+        learned = leaves(given)
+        with use_backend(backend):
+            log_z = log_partition(learned, [])
+            log_z.sum().backward()
+            trees, part, uncertain = best_trees(given, []), marginals(given, []), entropy(given, [])
+        assert log_z.shape == trees.score.shape == uncertain.shape == (0,)
+        assert len(trees) == 0
+        assert list(trees) == []
+        assert trees.spans.shape[:2] == (0, 9)
+        for name, tensor in learned._asdict().items():
+            assert tensor.grad.shape == getattr(part, name).shape == tensor.shape
+
+
+def measure(backend: str, device: str) -> None:
+    worst: dict[float, dict[str, tuple[float, str]]] = defaultdict(dict)
+    cases = SMALL_CASES if os.environ.get("TRITON_INTERPRET") == "1" else CASES
+    for name, case in cases.items():
+        errors = sum_errors(backend, case, device)
+        gradient = max(error for key, error in errors.items() if key != "value")
+        found = {"value": errors["value"], "gradient": gradient}
+        if max(case.lengths) <= 63 or case.kind == "plain":
+            found["entropy"] = max(entropy_errors(backend, case, device).values())
+        for what, error in found.items():
+            worst[case.std][what] = max(worst[case.std].get(what, (0.0, "")), (error, name))
+    for std, errors in sorted(worst.items()):
+        print(backend, std, ", ".join(f"{what} {error:.1e} ({at})" for what, (error, at) in errors.items()))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("backend")
+    parser.add_argument("--device", default="cpu")
+    arguments = parser.parse_args()
+    measure(arguments.backend, arguments.device)

@@ -1,0 +1,132 @@
+"""Each backend equals the reference in float64; the checks and their tolerances stand in checks.py."""
+
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from nestree.treecrf import use_backend
+from tests.treecrf import checks
+from tests.treecrf.cases import to
+from tests.treecrf.checks import CASES, HALVES, SHAPES, TIES
+
+BACKENDS = [
+    pytest.param(("reference", "cpu"), id="reference"),
+    pytest.param(("numba", "cpu"), id="numba"),
+    pytest.param(("triton", "cuda"), id="triton", marks=pytest.mark.cuda),
+]
+KERNELS = BACKENDS[1:]
+CHEAP = [name for name, case in CASES.items() if max(case.lengths) <= 33 or case.kind == "plain"]
+COSTLY = [name for name in CASES if name not in CHEAP]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", CHEAP)
+def test_log_partition_and_each_gradient(backend, name):
+    checks.check_sums(backend[0], CASES[name], backend[1])
+
+
+@pytest.mark.parametrize("backend", KERNELS)
+@pytest.mark.parametrize("name", COSTLY)
+def test_log_partition_and_each_gradient_of_long_sentences(backend, name):
+    checks.check_sums(backend[0], CASES[name], backend[1])
+
+
+@pytest.mark.parametrize("backend", KERNELS)
+@pytest.mark.parametrize("name", CASES)
+def test_marginals_and_head_marginals(backend, name):
+    checks.check_marginals(backend[0], CASES[name], backend[1])
+
+
+@pytest.mark.parametrize("backend", KERNELS)
+@pytest.mark.parametrize("name", CASES)
+def test_best_trees_are_those_of_the_reference_bit_for_bit(backend, name):
+    checks.check_best_trees(backend[0], CASES[name], backend[1])
+
+
+@pytest.mark.parametrize("backend", KERNELS)
+@pytest.mark.parametrize("name", TIES)
+def test_ties_break_the_same_way(backend, name):
+    checks.check_best_trees(backend[0], TIES[name], backend[1])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", CHEAP)
+def test_entropy_and_divergence(backend, name):
+    checks.check_entropy(backend[0], CASES[name], backend[1])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", HALVES)
+def test_half_precision_is_summed_in_float32(backend, name):
+    checks.check_sums(backend[0], HALVES[name], backend[1])
+    checks.check_marginals(backend[0], HALVES[name], backend[1])
+    checks.check_best_trees(backend[0], HALVES[name], backend[1])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_layout_in_memory_does_not_matter(backend, name):
+    checks.check_layout(backend[0], SHAPES[name], backend[1])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", SHAPES)
+def test_what_stands_in_the_padding_does_not_matter(backend, name):
+    checks.check_padding(backend[0], SHAPES[name], backend[1])
+
+
+@pytest.mark.parametrize("backend", KERNELS)
+@pytest.mark.parametrize("name", SHAPES)
+def test_what_stood_in_the_buffers_does_not_matter(backend, name):
+    checks.check_buffers(backend[0], SHAPES[name], backend[1])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_same_input_gives_the_same_bits(backend, name):
+    checks.check_repeatable(backend[0], SHAPES[name], backend[1])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_batch_of_no_sentences(backend):
+    checks.check_empty_batch(*backend)
+
+
+SPOILED = """
+import numpy as np
+import torch
+from tests.treecrf.checks import SHAPES, everything
+
+assert np.empty(1000).max() < -1e300, "memory is not spoiled"
+torch.save([everything("numba", case.potentials(), case.lengths) for case in SHAPES.values()], {path!r})
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can fill new memory")
+def test_what_stood_in_memory_that_compiled_code_asks_for_does_not_matter(tmp_path):
+    """Buffers that compiled code takes by itself: malloc fills them with -5e303, as float32 -1.7e38."""
+    path = str(tmp_path / "found.pt")
+    subprocess.run(
+        [sys.executable, "-c", SPOILED.format(path=path)],
+        check=True,
+        env={**os.environ, "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0:glibc.malloc.perturb=1"},
+    )
+    for case, found in zip(SHAPES.values(), torch.load(path), strict=True):
+        assert checks.same_bits(found, checks.everything("numba", case.potentials(), case.lengths))
+
+
+def test_numba_in_float64_is_as_good_as_the_reference():
+    for name in ("std 1", "std 60", "n=63", "plain, n=63"):
+        right = checks.expected(CASES[name], "cpu")
+        given = checks.leaves(to(CASES[name].potentials(), torch.float64))
+        with use_backend("numba"):
+            log_z = checks.log_partition(given, CASES[name].lengths)
+        log_z.sum().backward()
+        assert log_z.dtype == torch.float64
+        assert checks.relative(log_z, right.log_z, right.log_z) < 1e-13
+        for part, tensor in given._asdict().items():
+            assert checks.largest(tensor.grad, right.marginals[part]) < 1e-11
