@@ -1,0 +1,274 @@
+"""The Triton kernels: small shapes under Triton's interpreter, and what only a CUDA device can show.
+
+`make test-triton` runs the first kind on a CPU. Shapes of full size on a CUDA device: test_backends.py.
+"""
+
+import os
+
+import pytest
+import torch
+
+from nestree.errors import PotentialsError
+from nestree.treecrf import (
+    IMPOSSIBLE,
+    best_trees,
+    entropy,
+    head_marginals,
+    log_partition,
+    log_partition_and_heads,
+    marginals,
+    raise_pending,
+    sample_trees,
+    use_backend,
+)
+from tests.treecrf import checks
+from tests.treecrf.cases import leaves, lexical, plain, score_of, to
+from tests.treecrf.checks import SMALL_CASES, Case
+
+pytest.importorskip("triton")
+# The interpreter computes with numpy, which warns of log2(0) and the like; on a GPU that is -inf, as wanted.
+pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in .*:RuntimeWarning")
+
+interpreted = pytest.mark.skipif(
+    os.environ.get("TRITON_INTERPRET") != "1", reason="runs under Triton's interpreter: make test-triton"
+)
+SMALL_SHAPES = {"lexical": Case((7, 1, 4)), "plain": Case((7, 1, 4), kind="plain")}
+SMALL_TIES = {
+    f"{kind}, std {std:g}": Case((8, 2, 5), std, kind=kind, whole=True)
+    for kind in ("lexical", "plain")
+    for std in (0.0, 0.7, 2.0)
+}
+
+
+# Under the interpreter
+
+
+@interpreted
+@pytest.mark.parametrize("name", SMALL_CASES)
+def test_sums_equal_the_reference(name):
+    checks.check_sums("triton", SMALL_CASES[name], "cpu")
+
+
+@interpreted
+@pytest.mark.parametrize("name", ["n=1", "std 1", "no head", "plain, n=3"])
+def test_marginals_equal_the_reference(name):
+    checks.check_marginals("triton", SMALL_CASES[name], "cpu")
+
+
+@interpreted
+@pytest.mark.parametrize("name", SMALL_CASES)
+def test_best_trees_are_those_of_the_reference_bit_for_bit(name):
+    checks.check_best_trees("triton", SMALL_CASES[name], "cpu")
+
+
+@interpreted
+@pytest.mark.parametrize("name", SMALL_TIES)
+def test_ties_break_as_in_the_reference(name):
+    checks.check_best_trees("triton", SMALL_TIES[name], "cpu")
+
+
+@interpreted
+@pytest.mark.parametrize("name", ["std 1", "no head", "plain, std 1"])
+def test_entropy_and_divergence_equal_the_reference(name):
+    checks.check_entropy("triton", SMALL_CASES[name], "cpu")
+
+
+@interpreted
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_summed_in_float32(dtype):
+    checks.check_sums("triton", Case((6, 3), dtype=dtype), "cpu")
+
+
+@interpreted
+@pytest.mark.parametrize("name", SMALL_SHAPES)
+@pytest.mark.parametrize("check", [checks.check_layout, checks.check_padding, checks.check_buffers])
+def test_layout_padding_and_old_buffers_do_not_matter(name, check):
+    check("triton", SMALL_SHAPES[name], "cpu")
+
+
+@interpreted
+def test_a_batch_of_no_sentences_on_the_cpu():
+    checks.check_empty_batch("triton", "cpu")
+
+
+def troubled(part: str, value: float) -> tuple[checks.Potentials, str]:
+    given = lexical([3, 4], seed=1)
+    cell = {"span": (0, 2), "arc": (2, 0), "root": (3,), "inherit": (1, 3), "head": (1, 3, 2)}[part]
+    getattr(given, part)[(1, *cell)] = value
+    return to(given, torch.float32), rf"sentence 1 .* in {part}\b"
+
+
+PARTS = ("span", "arc", "root", "inherit", "head")
+
+
+@interpreted
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("function", [log_partition, best_trees])
+def test_the_kernels_find_nan_and_infinity(function, part, value):
+    given, message = troubled(part, value)
+    with use_backend("triton"), pytest.raises(PotentialsError, match=message):
+        function(given, [3, 4])
+
+
+def without_trees(device: str) -> tuple[checks.Potentials, checks.Potentials]:
+    barred = to(lexical([3, 4, 2], seed=2), device, torch.float32)
+    barred.root[1] = IMPOSSIBLE
+    bare = to(plain([3, 4, 2], seed=2), device, torch.float32)
+    bare.span[1, 0, 4] = -torch.inf
+    return barred, bare
+
+
+@interpreted
+@pytest.mark.parametrize("function", [log_partition, best_trees, marginals, entropy])
+def test_the_kernels_find_sentences_without_trees(function):
+    for given in without_trees("cpu"):
+        with use_backend("triton"), pytest.raises(PotentialsError, match=r"no tree .* sentence 1 "):
+            function(given, [3, 4, 2])
+
+
+def check_samples(device: str) -> None:
+    """Samples are trees, with their scores, and contain parts about as often as their marginals say."""
+    lengths, k = [5, 1, 3], 400
+    for given in (
+        to(lexical(lengths, 6), device, torch.float32),
+        to(plain(lengths, 6), device, torch.float32),
+    ):
+        with use_backend("triton"):
+            drawn = sample_trees(given, lengths, k, torch.Generator(device).manual_seed(0))
+            expected = marginals(given, lengths).span.cpu()
+        on_host, seen = to(given, "cpu", torch.float64), torch.zeros_like(expected)
+        for trees in drawn:
+            for b, length in enumerate(lengths):
+                tree = trees[b]
+                assert score_of(tree, on_host, b, length) == pytest.approx(tree.score, abs=1e-4)
+                for i, j, *_ in tree.spans:
+                    seen[b, i, j] += 1 / k
+        assert (seen - expected).abs().max() < 5 * 0.5 / k**0.5  # five standard deviations
+
+
+@interpreted
+def test_samples_follow_the_marginals_on_the_cpu():
+    check_samples("cpu")
+
+
+# On a CUDA device
+
+
+@pytest.mark.cuda
+def test_samples_follow_the_marginals():
+    check_samples("cuda")
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("part", PARTS)
+def test_trouble_gives_nan_at_once_and_an_error_later(part, value):
+    given, message = troubled(part, value)
+    given = to(given, "cuda")
+    log_z = log_partition(given, [3, 4])
+    assert log_z.isnan().tolist() == [False, True]
+    with pytest.raises(PotentialsError, match=message):
+        raise_pending()
+    raise_pending()  # once is enough
+    assert log_partition(to(lexical([3, 4]), "cuda", torch.float32), [3, 4]).isfinite().all()
+
+
+@pytest.mark.cuda
+def test_the_next_call_raises_what_has_arrived():
+    given, message = troubled("arc", torch.nan)
+    log_partition(to(given, "cuda"), [3, 4])
+    torch.cuda.synchronize()
+    with pytest.raises(PotentialsError, match=message):
+        log_partition(to(lexical([3, 4]), "cuda", torch.float32), [3, 4])
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("function", [log_partition, best_trees])
+def test_sentences_without_trees_are_named_later(function):
+    for given in without_trees("cuda"):
+        found = function(given, [3, 4, 2])
+        score = found if function is log_partition else found.score
+        assert score.isnan().tolist() == [False, True, False]
+        with pytest.raises(PotentialsError, match=r"no tree .* sentence 1 "):
+            raise_pending()
+
+
+@pytest.mark.cuda
+def test_wrong_lengths_on_the_device_are_named_later():
+    given = to(lexical([3, 4]), "cuda", torch.float32)
+    for wrong in (0, 5, -1):
+        log_partition(given, torch.tensor([3, wrong], device="cuda"))
+        with pytest.raises(PotentialsError, match=f"sentence 1 .* length {wrong};"):
+            raise_pending()
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("kind", ["lexical", "plain"])
+def test_nothing_waits_for_the_device(kind):
+    case = Case((20, 7), kind=kind)
+    given = leaves(case.potentials("cuda"))
+    on_device = torch.tensor(case.lengths, device="cuda")
+    functions = [log_partition, best_trees, marginals]
+    functions += [head_marginals, log_partition_and_heads] if kind == "lexical" else []
+
+    def run() -> None:
+        for lengths in (case.lengths, on_device):
+            log_partition(given, lengths).sum().backward()
+            for function in functions:
+                function(given, lengths)
+
+    run()  # compiles
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        run()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    raise_pending()
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("lengths", [(30,) * 64, (80, 80), (130,)], ids=str)
+def test_a_recorded_graph_gives_the_same_bits(lengths):
+    given = leaves(Case(lengths).potentials("cuda"))
+    sizes = torch.tensor(lengths, device="cuda")
+    right = log_partition(given, sizes)
+    wanted = torch.autograd.grad(right.sum(), given)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):  # as CUDA graphs ask for
+        torch.autograd.grad(log_partition(given, sizes).sum(), given)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        log_z = log_partition(given, sizes)
+        found = torch.autograd.grad(log_z.sum(), given)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(log_z, right)
+    assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("batch", [1, 3, 64, 200])
+@pytest.mark.parametrize("n", [31, 64, 100])
+def test_groups_of_programs_give_the_same_bits_ten_times(batch, n):
+    case = Case((n,) * batch)
+    given = case.potentials("cuda")
+    once = checks.everything("triton", given, case.lengths)
+    for _ in range(10):
+        assert checks.same_bits(checks.everything("triton", given, case.lengths), once)
+
+
+@pytest.mark.cuda
+def test_another_stream_and_another_thread():
+    case = Case((30, 12))
+    given = case.potentials("cuda")
+    right = checks.everything("triton", given, case.lengths)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        found = checks.everything("triton", given, case.lengths)
+    stream.synchronize()
+    assert checks.same_bits(found, right)
