@@ -21,7 +21,7 @@ from benchmarks.engines import OPERATIONS, OURS, engine, random_inputs
 from benchmarks.timing import ROOT, Call, wait
 
 TESTS = {
-    "cpu": ["tests/treecrf/test_numba_kernels.py", "tests/treecrf/test_backends.py"],
+    "cpu": ["tests/treecrf", "-m", "not cuda", "-k", "numba"],
     "cuda": ["tests/treecrf", "-m", "cuda"],
 }
 BATCH, N = 16, 20  # of the first call
