@@ -36,7 +36,7 @@ from nestree.treecrf.trees import Trees, sampler, walk
 
 def log_partition(potentials: Potentials, lengths: Lengths) -> Tensor:
     """log Z [batch]: the log of the sum over all trees of exp(score). Its gradient is the marginals."""
-    potentials, lengths, backend = ready(potentials, lengths, gradient=wants_gradient(potentials))
+    potentials, lengths, backend = ready(potentials, lengths, gradient=None)
     if backend is reference:
         log_z, _ = reference.inside(potentials, lengths)
     else:
@@ -99,6 +99,8 @@ def entropy(potentials: Potentials, lengths: Lengths) -> Tensor:
 
 def kl_divergence(p: AnyPotentials, q: AnyPotentials, lengths: Lengths) -> Tensor:
     """KL(p || q) [batch]; inf where p needs a tree that q forbids. Gradients: reference backend only."""
+    check_shapes(p)
+    check_shapes(q)
     if type(p) is not type(q) or p.span.shape != q.span.shape:
         raise PotentialsError(
             f"p is {type(p).__name__} {tuple(p.span.shape)} and q {type(q).__name__} {tuple(q.span.shape)}; "
@@ -113,7 +115,10 @@ def expected_log_ratio(p: AnyPotentials, q: AnyPotentials | None, lengths: Lengt
     if q is not None:
         q, sizes, _ = ready(q, lengths, gradient=True)
     if backend is reference:
-        return reference.expected_log_ratio(p, q, sizes)
+        value, *log_zs = reference.expected_log_ratio(p, q, sizes)
+        for log_z in log_zs:
+            checked(log_z, backend)
+        return value
     with torch.no_grad():
         log_z, part = inside_outside(p, sizes, head_given(p, q))
         value = reference.expected_score(cleaned(p, sizes), part, 0.0) - log_z
@@ -144,9 +149,12 @@ def inside_outside(potentials: AnyPotentials, lengths: Lengths, heads: bool) -> 
 
 
 def ready(
-    potentials: AnyPotentials, lengths: Lengths, gradient: bool
+    potentials: AnyPotentials, lengths: Lengths, gradient: bool | None
 ) -> tuple[AnyPotentials, Tensor, ModuleType]:
-    """Checked potentials in float32 or better, lengths [batch] beside them, and the backend for them."""
+    """Checked potentials in float32 or better, lengths [batch] beside them, and the backend for them.
+
+    `gradient`: will there be an outside pass? None: if autograd may ask for one.
+    """
     check_shapes(potentials)
     batch, n, device = potentials.span.shape[0], potentials.span.shape[1] - 1, potentials.span.device
     sizes = torch.as_tensor(lengths)
@@ -164,12 +172,14 @@ def ready(
         )
     backend = backend_for(potentials)
     later.raise_pending(wait=False)
+    if gradient is None:
+        gradient = wants_gradient(potentials)
+    memory.check(backend.chart_bytes(potentials, gradient), device, batch, n)
     if sizes.device.type == "cpu" or not backend.CHECKS_LATER:
         check_lengths(sizes, n)
     sizes = sizes.to(device, torch.int64, non_blocking=True)
     if not backend.CHECKS_LATER:
         check_values(potentials, sizes)
-    memory.check(backend.chart_bytes(potentials, gradient), device, batch, n)
     dtype = torch.float32
     for tensor in potentials:
         if tensor is not None:

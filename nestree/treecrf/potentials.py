@@ -134,14 +134,11 @@ def cells_of(masks: LexicalPotentials, name: str) -> Tensor:
 
 def check_values(potentials: Potentials, lengths: Tensor) -> None:
     """Raise if NaN or +inf stands where a tree may look. Reads the values: not for the fast path on a GPU."""
-    masks = cell_masks(lengths, potentials.span.shape[1] - 1)
     for name, tensor in potentials._asdict().items():
-        if tensor is None:
-            continue
-        wrong = ~(tensor < float("inf"))
-        if not bool(wrong.any()):
-            continue
-        wrong &= cells_of(masks, name)
+        if tensor is None or tensor.numel() == 0 or bool(tensor.detach().amax() < float("inf")):
+            continue  # nothing wrong anywhere, and NaN is no less than anything
+        masks = cell_masks(lengths, potentials.span.shape[1] - 1)
+        wrong = ~(tensor < float("inf")) & cells_of(masks, name)
         if bool(wrong.any()):
             cell = tuple(int(index) for index in wrong.nonzero()[0])
             raise PotentialsError(not_a_score(cell[0], f"{name}{list(cell[1:])}", str(float(tensor[cell]))))
@@ -171,7 +168,7 @@ def observe(
     """
     check_shapes(potentials)
     batch, n = potentials.span.shape[0], potentials.span.shape[1] - 1
-    sizes = [int(length) for length in lengths]
+    sizes = torch.as_tensor(lengths).tolist()
     if len(spans) != batch or len(sizes) != batch:
         raise ObservationError(
             f"{len(spans)} lists of spans and {len(sizes)} lengths for a batch of {batch} sentences; "
@@ -179,7 +176,8 @@ def observe(
         )
     check_lengths(torch.as_tensor(sizes), n)
     crossing = torch.zeros(batch, n + 1, n + 1, dtype=torch.bool)
-    for b, observed in enumerate(spans):
+    for b, listed in enumerate(spans):
+        observed = [(int(i), int(j)) for i, j in listed]
         check_observed(b, observed, sizes[b])
         for i, j in observed:
             crossing[b, :i, i + 1 : j] = True

@@ -98,8 +98,11 @@ def differentiated(
     return log_z, each(potentials, lambda t: next(gradients) if t.requires_grad else None)
 
 
-def expected_log_ratio(p: AnyPotentials, q: AnyPotentials | None, lengths: Tensor) -> Tensor:
-    """E_p[log p(T) - log q(T)] over trees T; without q, E_p[log p(T)]. Differentiates twice."""
+def expected_log_ratio(p: AnyPotentials, q: AnyPotentials | None, lengths: Tensor) -> list[Tensor]:
+    """E_p[log p(T) - log q(T)] over trees T, or without q, E_p[log p(T)]; and log Z of p, and of q.
+
+    The gradient of an expectation is a second derivative of log Z.
+    """
     asked = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (*p, *(q or ())))
     with torch.inference_mode(False), torch.enable_grad():
         p = cleaned(each(p, torch.clone), lengths)
@@ -107,10 +110,12 @@ def expected_log_ratio(p: AnyPotentials, q: AnyPotentials | None, lengths: Tenso
         leaves = each(p, lambda t: t if t.requires_grad else t.requires_grad_())
         log_z, part = differentiated(leaves, lengths, create_graph=asked)
         value = expected_score(leaves, part, 0.0) - log_z
+        log_zs = [log_z]
         if q is not None:
             q = cleaned(each(q, torch.clone), lengths)
-            value = value - expected_score(q, part, torch.inf) + inside(q, lengths)[0]
-    return value if asked else value.detach()
+            log_zs.append(inside(q, lengths)[0])
+            value = value - expected_score(q, part, torch.inf) + log_zs[1]
+    return [value if asked else value.detach(), *log_zs]
 
 
 def expected_score(potentials: AnyPotentials, part: AnyPotentials, impossible: float) -> Tensor:
