@@ -1,0 +1,331 @@
+"""Every error says what was wrong, where, and what to do, in a sentence; and leaves the engine usable."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from nestree import errors
+from nestree.treecrf import (
+    IMPOSSIBLE,
+    LexicalPotentials,
+    PlainPotentials,
+    best_trees,
+    entropy,
+    head_marginals,
+    kl_divergence,
+    log_partition,
+    log_partition_and_heads,
+    marginals,
+    memory,
+    observe,
+    sample_trees,
+    use_backend,
+)
+from tests.treecrf.cases import EVERY_LENGTH, lexical, plain
+
+FUNCTIONS = {
+    "log_partition": log_partition,
+    "marginals": marginals,
+    "head_marginals": head_marginals,
+    "log_partition_and_heads": log_partition_and_heads,
+    "best_trees": best_trees,
+    "sample_trees": lambda potentials, lengths: sample_trees(potentials, lengths, 2),
+    "entropy": entropy,
+    "kl_divergence, p": lambda potentials, lengths: kl_divergence(potentials, fine(), lengths),
+    "kl_divergence, q": lambda potentials, lengths: kl_divergence(fine(), potentials, lengths),
+}
+LENGTHS = [3, 4]
+
+
+def fine() -> LexicalPotentials:
+    return lexical(LENGTHS, seed=21)
+
+
+@pytest.fixture(params=["reference", "numba"])
+def backend(request):
+    with use_backend(request.param):
+        yield request.param
+
+
+@pytest.fixture(params=FUNCTIONS)
+def function(request):
+    return FUNCTIONS[request.param]
+
+
+def raises(error: type[Exception], *pieces: str):
+    """The error, with all these pieces of text in this order, ending as a sentence."""
+    return pytest.raises(error, match="(?s)" + ".*".join(map(re.escape, pieces)) + r".*\.$")
+
+
+def test_the_errors_are_also_those_that_python_programmers_catch():
+    tree = {
+        errors.InputError: ValueError,
+        errors.PotentialsError: errors.InputError,
+        errors.ObservationError: errors.InputError,
+        errors.WrongTreeError: TypeError,
+        errors.BackendError: RuntimeError,
+        errors.ChartMemoryError: MemoryError,
+    }
+    for error, parent in tree.items():
+        assert issubclass(error, parent)
+        assert issubclass(error, errors.NestreeError)
+        assert error.__name__ in errors.__doc__
+
+
+# Shapes and types
+
+
+@pytest.mark.parametrize(
+    ("change", "pieces"),
+    [
+        ({"span": torch.zeros(2, 5, 4)}, ["span has shape (2, 5, 4)", "[batch, n + 1, n + 1]"]),
+        ({"span": torch.zeros(5, 5)}, ["span has shape (5, 5)", "[batch, n + 1, n + 1]"]),
+        ({"span": torch.zeros(2, 1, 1)}, ["span has shape (2, 1, 1)", "n >= 1"]),
+        ({"span": [[0.0]]}, ["span has shape list", "[batch, n + 1, n + 1]"]),
+        ({"arc": torch.zeros(2, 5, 5)}, ["arc has shape (2, 5, 5)", "(2, 5, 5) it must be (2, 4, 4)"]),
+        ({"arc": torch.zeros(1, 4, 4)}, ["arc has shape (1, 4, 4)", "it must be (2, 4, 4)"]),
+        ({"root": torch.zeros(2, 4, 1)}, ["root has shape (2, 4, 1)", "it must be (2, 4)"]),
+        ({"inherit": torch.zeros(2, 4, 4)}, ["inherit has shape (2, 4, 4)", "it must be (2, 5, 5)"]),
+        ({"inherit": None}, ["inherit has shape NoneType", "it must be (2, 5, 5)"]),
+        ({"head": torch.zeros(2, 5, 5, 5)}, ["head has shape (2, 5, 5, 5)", "it must be (2, 5, 5, 4)"]),
+        ({"arc": torch.zeros(2, 4, 4, dtype=torch.int64)}, ["arc holds torch.int64", "pass arc.float()"]),
+        ({"root": torch.zeros(2, 4, dtype=torch.bool)}, ["root holds torch.bool", "pass root.float()"]),
+        ({"root": torch.zeros(2, 4, dtype=torch.complex64)}, ["root holds torch.complex64"]),
+        ({"arc": torch.zeros(2, 4, 4, device="meta")}, ["arc is on meta and span on cpu", "one device"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_shapes_and_types_that_do_not_fit(function, change, pieces):
+    with raises(errors.PotentialsError, *pieces):
+        function(fine()._replace(**change), LENGTHS)
+
+
+def test_potentials_of_another_kind(backend):
+    for wrong in (torch.zeros(1, 3, 3), (torch.zeros(1, 3, 3),), None):
+        with raises(errors.WrongTreeError, type(wrong).__name__, "pass LexicalPotentials or PlainPotentials"):
+            log_partition(wrong, [2])
+
+
+def test_asking_plain_trees_for_heads(backend):
+    for function in (head_marginals, log_partition_and_heads):
+        with pytest.raises(TypeError, match="PlainPotentials have no heads; pass LexicalPotentials"):
+            function(plain(LENGTHS), LENGTHS)
+
+
+def test_divergence_between_different_trees(backend):
+    with raises(
+        errors.PotentialsError, "LexicalPotentials (2, 5, 5)", "PlainPotentials (2, 5, 5)", "same trees"
+    ):
+        kl_divergence(fine(), plain(LENGTHS), LENGTHS)
+    with raises(errors.PotentialsError, "(2, 5, 5)", "(2, 6, 6)", "same trees"):
+        kl_divergence(plain(LENGTHS), plain(LENGTHS, 5), LENGTHS)
+
+
+def test_a_negative_number_of_samples(backend):
+    with raises(errors.PotentialsError, "-1 samples", "0 or more"):
+        sample_trees(fine(), LENGTHS, -1)
+
+
+# Lengths
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 5, 1000])
+def test_lengths_beyond_the_sentence(backend, function, wrong):
+    with raises(errors.PotentialsError, "sentence 1 of", f"length {wrong};", "1 to 4 words", "pad"):
+        function(fine(), [3, wrong])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [[3], [3, 4, 4], [[3, 4]], [3.0, 4.0], [True, True], torch.tensor(3), torch.tensor([3j, 4j])],
+    ids=str,
+)
+def test_lengths_of_another_shape_or_type(function, wrong):
+    sizes = torch.as_tensor(wrong)
+    with raises(errors.PotentialsError, str(tuple(sizes.shape)), str(sizes.dtype), "2 whole numbers"):
+        function(fine(), wrong)
+
+
+# Values
+
+
+CELLS = {"span": (1, 3), "arc": (3, 0), "root": (2,), "inherit": (0, 3), "head": (0, 3, 2)}
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("part", CELLS)
+def test_nan_and_infinity_are_named_with_their_place(backend, function, part, value):
+    wrong = fine()
+    cell = CELLS[part]
+    getattr(wrong, part)[(1, *cell)] = value
+    with raises(errors.PotentialsError, "sentence 1 of", f"{value} in {part}{list(cell)};", "finite or -inf"):
+        function(wrong, LENGTHS)
+
+
+def test_nan_in_plain_potentials(backend):
+    wrong = plain(LENGTHS)
+    wrong.span[0, 1, 2] = math.nan
+    for function in (log_partition, marginals, best_trees, entropy):
+        with raises(errors.PotentialsError, "sentence 0 of", "nan in span[1, 2];"):
+            function(wrong, LENGTHS)
+
+
+def no_root() -> LexicalPotentials:
+    wrong = fine()
+    wrong.root[1] = -math.inf
+    return wrong
+
+
+def no_word() -> LexicalPotentials:
+    wrong = fine()
+    wrong.span[1, 2, 3] = IMPOSSIBLE
+    return wrong
+
+
+def no_governor() -> LexicalPotentials:
+    """Word 2 can have no governor and cannot be the root."""
+    wrong = fine()
+    wrong.arc[1, :, 2] = -math.inf
+    wrong.root[1, 2] = -math.inf
+    return wrong
+
+
+def nothing_inherits() -> LexicalPotentials:
+    wrong = fine()
+    wrong.inherit[1] = IMPOSSIBLE
+    return wrong
+
+
+def nobody_heads_the_sentence() -> LexicalPotentials:
+    wrong = fine()
+    wrong.head[1, 0, 4] = IMPOSSIBLE
+    return wrong
+
+
+IMPOSSIBLE_ONES = [no_root, no_word, no_governor, nothing_inherits, nobody_heads_the_sentence]
+
+
+@pytest.mark.parametrize("make", IMPOSSIBLE_ONES)
+def test_a_sentence_without_trees_is_named(backend, function, make):
+    with raises(errors.PotentialsError, "no tree is possible for sentence 1 of", "Allow one more part"):
+        function(make(), LENGTHS)
+
+
+def test_a_plain_sentence_without_trees_is_named(backend):
+    wrong = plain([3, 3, 3])
+    wrong.span[2, 0, 2] = wrong.span[2, 1, 3] = IMPOSSIBLE
+    for function in (log_partition, marginals, best_trees, entropy):
+        with raises(errors.PotentialsError, "no tree is possible for sentence 2 of"):
+            function(wrong, [3, 3, 3])
+
+
+def test_large_scores_are_not_taken_for_impossible(backend):
+    low = plain([20])
+    low = low._replace(span=low.span - 1e6)
+    assert log_partition(low, [20]).item() == pytest.approx(-39e6, rel=1e-3)
+
+
+# Observed spans
+
+
+@pytest.mark.parametrize("kind", [lexical, plain])
+@pytest.mark.parametrize(
+    ("spans", "pieces"),
+    [
+        ([(0, 2), (1, 3)], ["(0, 2) and (1, 3) of sentence 3 cross", "leave one of them out"]),
+        ([(2, 4), (0, 4), (1, 3)], ["(1, 3) and (2, 4) of sentence 3 cross"]),
+        ([(0, 1), (0, 3), (1, 4)], ["(0, 3) and (1, 4) of sentence 3 cross"]),
+        ([(3, 5)], ["observed span (3, 5) of sentence 3", "its 4 words", "0 <= start < end <= 4"]),
+        ([(-1, 2)], ["observed span (-1, 2) of sentence 3"]),
+        ([(2, 2)], ["observed span (2, 2) of sentence 3"]),
+        ([(3, 1)], ["observed span (3, 1) of sentence 3"]),
+    ],
+)
+def test_observed_spans_that_no_tree_can_hold(kind, spans, pieces):
+    with raises(errors.ObservationError, *pieces):
+        observe(kind(EVERY_LENGTH), [[], [], [], spans, [], []], EVERY_LENGTH)
+
+
+def test_observed_spans_that_are_fine():
+    spans = [
+        [(0, 1)],
+        [(0, 2), (0, 2)],
+        [],
+        [(0, 2), (2, 4), (0, 4)],
+        [(1, 2), (1, 3), (1, 4)],
+        [(0, 6), (5, 6)],
+    ]
+    assert observe(plain(EVERY_LENGTH), spans, EVERY_LENGTH).span.shape == (6, 7, 7)
+    observe(plain(EVERY_LENGTH), [np.array(s).reshape(-1, 2) for s in spans], torch.tensor(EVERY_LENGTH))
+
+
+def test_observed_lists_that_do_not_fit_the_batch():
+    with raises(errors.ObservationError, "1 lists of spans and 2 lengths for a batch of 2", "one list"):
+        observe(fine(), [[]], LENGTHS)
+    with raises(errors.ObservationError, "2 lists of spans and 1 lengths for a batch of 2"):
+        observe(fine(), [[], []], [3])
+    with raises(errors.PotentialsError, "sentence 0 of", "length 7;"):
+        observe(fine(), [[], []], [7, 4])
+
+
+# Memory
+
+
+def test_a_chart_that_cannot_fit_says_how_much_it_needs_before_trying(backend, function):
+    n, batch = 200, 10**6
+    huge = LexicalPotentials(
+        torch.zeros(1, n + 1, n + 1).expand(batch, -1, -1),
+        torch.zeros(1, n, n).expand(batch, -1, -1),
+        torch.zeros(1, n).expand(batch, -1),
+        torch.zeros(1, n + 1, n + 1).expand(batch, -1, -1),
+    )
+    lengths = torch.ones(1, dtype=torch.int64).expand(batch)
+    if function in (FUNCTIONS["kl_divergence, p"], FUNCTIONS["kl_divergence, q"]):
+        function = lambda potentials, lengths: kl_divergence(potentials, potentials, lengths)  # noqa: E731
+    with raises(errors.ChartMemoryError, f"charts for {batch} sentences of up to {n} words", "GiB"):
+        function(huge, lengths)
+
+
+@pytest.mark.parametrize("kind", [lexical, plain])
+def test_what_a_chart_needs_grows_with_its_size_and_is_compared_with_what_is_free(backend, monkeypatch, kind):
+    monkeypatch.setattr(memory, "WORTH_ASKING", 0)
+    for free, fits in ((10**9, True), (10, False)):
+        monkeypatch.setattr(memory, "free_bytes", lambda device, free=free: free)
+        if fits:
+            log_partition(kind(LENGTHS), LENGTHS)
+        else:
+            with raises(
+                errors.ChartMemoryError, "2 sentences of up to 4 words", "cpu has", "fewer sentences"
+            ):
+                log_partition(kind(LENGTHS), LENGTHS)
+
+
+def test_what_is_free_is_known_here():
+    free = memory.free_bytes(torch.device("cpu"))
+    assert free is None or 2**20 < free < 2**50
+
+
+# Afterwards
+
+
+def test_after_an_error_everything_works_as_before(backend, function):
+    before = log_partition(fine(), LENGTHS)
+    for wrong, lengths in (
+        (no_root(), LENGTHS),
+        (fine()._replace(root=torch.zeros(2)), LENGTHS),
+        (fine(), [3, 9]),
+    ):
+        with pytest.raises(errors.PotentialsError):
+            function(wrong, lengths)
+    function(fine(), LENGTHS)
+    assert torch.equal(log_partition(fine(), LENGTHS), before)
+
+
+def test_plain_potentials_are_checked_too():
+    with raises(errors.PotentialsError, "span has shape (3, 3)"):
+        log_partition(PlainPotentials(torch.zeros(3, 3)), [2])
+    with raises(errors.PotentialsError, "span holds torch.int64"):
+        log_partition(PlainPotentials(torch.zeros(1, 3, 3).long()), [2])
