@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -51,12 +52,16 @@ def obstacle(name: str, potentials: Potentials) -> str | None:
     if name == "numba":
         if span.device.type != "cpu":
             return f"the potentials are on {span.device}, and numba works on the CPU"
-        return None if importlib.util.find_spec("numba") else "the package numba is not installed"
+        return None if installed("numba") else "the package numba is not installed"
     if name == "triton":
-        if not importlib.util.find_spec("triton"):
-            return "the package triton is not installed; it comes with CUDA builds of torch"
         if span.device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
             return f"the potentials are on {span.device}, and triton works on CUDA devices"
+        if not installed("triton"):
+            return "the package triton is not installed; it comes with CUDA builds of torch"
         if any(t is not None and t.dtype == torch.float64 for t in potentials):
             return "the potentials are float64, and the triton kernels compute in float32"
     return None
+
+
+def installed(package: str) -> bool:
+    return package in sys.modules or importlib.util.find_spec(package) is not None
