@@ -66,14 +66,16 @@ def inside_outside(potentials: AnyPotentials, lengths: Tensor, heads: bool) -> t
 
 def log_partition_and_heads(potentials: LexicalPotentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """log Z, differentiable, and the marginals of `head`, a constant."""
-    with torch.enable_grad():
-        given = with_head(potentials)
-        assert given.head is not None
-        head = given.head if given.head.requires_grad else given.head.detach().clone().requires_grad_()
-        log_z, _ = inside(given._replace(head=head), lengths)
-        (part,) = torch.autograd.grad(log_z.sum(), head, retain_graph=True)
-    keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in potentials)
-    return (log_z if keep else log_z.detach()), part
+    if not (torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in potentials)):
+        log_z, part = inside_outside(potentials, lengths, heads=True)
+        assert part.head is not None
+        return log_z, part.head
+    given = with_head(potentials)
+    assert given.head is not None
+    head = given.head if given.head.requires_grad else given.head.detach().clone().requires_grad_()
+    log_z, _ = inside(given._replace(head=head), lengths)
+    (heads,) = torch.autograd.grad(log_z.sum(), head, retain_graph=True)
+    return log_z, heads
 
 
 def with_head(potentials: AnyPotentials) -> AnyPotentials:
