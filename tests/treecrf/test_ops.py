@@ -1,0 +1,357 @@
+"""How the public functions behave in a program: backends, gradient modes, precisions, and kinds of input."""
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from nestree.errors import BackendError
+from nestree.treecrf import (
+    LexicalPotentials,
+    PlainPotentials,
+    backends,
+    best_trees,
+    entropy,
+    head_marginals,
+    kl_divergence,
+    log_partition,
+    log_partition_and_heads,
+    marginals,
+    ops,
+    sample_trees,
+    use_backend,
+)
+from tests.treecrf.cases import leaves, lexical, plain, to
+
+LENGTHS = [5, 1, 3]
+FUNCTIONS = {
+    "log_partition": log_partition,
+    "marginals": marginals,
+    "head_marginals": head_marginals,
+    "log_partition_and_heads": log_partition_and_heads,
+    "best_trees": best_trees,
+    "sample_trees": lambda p, lengths: sample_trees(p, lengths, 3, torch.Generator().manual_seed(0)),
+    "entropy": entropy,
+    "kl_divergence": lambda p, lengths: kl_divergence(p, p._replace(root=p.root * 0.5), lengths),
+}
+
+
+@pytest.fixture(params=["reference", "numba"])
+def backend(request):
+    with use_backend(request.param):
+        yield request.param
+
+
+@pytest.fixture(params=FUNCTIONS)
+def function(request):
+    return FUNCTIONS[request.param]
+
+
+def single() -> LexicalPotentials:
+    return to(lexical(LENGTHS), torch.float32)
+
+
+def tensors(answer) -> list[torch.Tensor]:
+    """All tensors of an answer: a tensor, potentials, a tuple, Trees, or a list of Trees."""
+    if isinstance(answer, torch.Tensor):
+        return [answer]
+    if hasattr(answer, "score"):
+        return [t for t in (answer.score, answer.spans, answer.arcs, answer.root) if t is not None]
+    return [t for part in answer if part is not None for t in tensors(part)]
+
+
+def same(one, other) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(tensors(one), tensors(other), strict=True))
+
+
+# Choosing a backend
+
+
+def names_of_chosen(monkeypatch) -> list[str]:
+    """The backends that are chosen, in turn."""
+    chosen = []
+    choose = ops.backend_for
+
+    def spy(potentials):
+        chosen.append(choose(potentials).__name__)
+        return choose(potentials)
+
+    monkeypatch.setattr(ops, "backend_for", spy)
+    return chosen
+
+
+@pytest.mark.parametrize("name", ["reference", "numba"])
+def test_use_backend_forces_one_and_then_lets_go(monkeypatch, name):
+    chosen = names_of_chosen(monkeypatch)
+    log_partition(single(), LENGTHS)
+    with use_backend(name):
+        log_partition(single(), LENGTHS)
+        with use_backend("reference"):
+            log_partition(single(), LENGTHS)
+        log_partition(single(), LENGTHS)
+    log_partition(single(), LENGTHS)
+    free = backends.MODULES["numba"]
+    assert chosen == [
+        free,
+        backends.MODULES[name],
+        backends.MODULES["reference"],
+        backends.MODULES[name],
+        free,
+    ]
+
+
+def test_use_backend_lets_go_after_an_error(monkeypatch):
+    chosen = names_of_chosen(monkeypatch)
+    with pytest.raises(ZeroDivisionError), use_backend("reference"):
+        raise ZeroDivisionError
+    log_partition(single(), LENGTHS)
+    assert chosen == [backends.MODULES["numba"]]
+
+
+def test_an_unknown_backend_is_answered_with_the_known_ones():
+    message = "there is no backend 'cuda'; choose one of triton, numba, reference"
+    with pytest.raises(BackendError, match=message), use_backend("cuda"):
+        pass
+
+
+def test_a_backend_that_cannot_serve_names_those_that_can(monkeypatch, function):
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    with (
+        use_backend("triton"),
+        pytest.raises(BackendError, match=r"'triton' cannot serve .* can: numba, reference"),
+    ):
+        function(single(), LENGTHS)
+
+
+def test_without_numba_the_reference_serves_and_numba_says_why(monkeypatch):
+    monkeypatch.setattr(backends, "installed", lambda package: package != "numba")
+    chosen = names_of_chosen(monkeypatch)
+    log_partition(single(), LENGTHS)
+    assert chosen == [backends.MODULES["reference"]]
+    with (
+        use_backend("numba"),
+        pytest.raises(BackendError, match=r"numba is not installed. .* can: reference"),
+    ):
+        log_partition(single(), LENGTHS)
+
+
+def test_triton_refuses_float64(monkeypatch):
+    monkeypatch.setattr(backends, "installed", lambda package: True)
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    wide = single()._replace(root=torch.zeros(3, 5, dtype=torch.float64))
+    with use_backend("triton"), pytest.raises(BackendError, match=r"float64.*can: numba, reference"):
+        log_partition(wide, LENGTHS)
+
+
+# Modes of autograd
+
+
+def test_no_grad_and_inference_mode_give_the_same_constants(backend, function):
+    expected = function(single(), LENGTHS)
+    given = leaves(single())
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            found = function(given, LENGTHS)
+            inner = function(
+                to(single(), torch.float32, copy=True), torch.tensor(LENGTHS)
+            )  # made in this mode
+        assert not any(t.requires_grad for t in tensors(found))
+        assert same(found, expected)
+        assert same(inner, expected)
+
+
+def test_only_values_that_have_gradients_ask_for_them(backend):
+    given = leaves(single())
+    assert log_partition(given, LENGTHS).requires_grad
+    assert not log_partition(single(), LENGTHS).requires_grad
+    log_z, heads = log_partition_and_heads(given, LENGTHS)
+    assert log_z.requires_grad
+    assert not heads.requires_grad
+    log_z, heads = log_partition_and_heads(single(), LENGTHS)
+    assert not log_z.requires_grad
+    for constant in (marginals, head_marginals, best_trees, FUNCTIONS["sample_trees"]):
+        assert not any(t.requires_grad for t in tensors(constant(given, LENGTHS)))
+    assert not entropy(single(), LENGTHS).requires_grad
+
+
+@pytest.mark.parametrize("learned", LexicalPotentials._fields)
+def test_gradients_reach_just_what_asks_for_them(backend, learned):
+    everything = leaves(single())
+    log_partition(everything, LENGTHS).sum().backward()
+    for function in (log_partition, lambda p, n: log_partition_and_heads(p, n)[0]):
+        given = single()
+        wanted = getattr(given, learned).requires_grad_()
+        function(given, LENGTHS).sum().backward()
+        torch.testing.assert_close(wanted.grad, getattr(everything, learned).grad)
+        assert all(t.grad is None for name, t in given._asdict().items() if name != learned)
+
+
+def test_gradients_flow_on_into_what_made_the_potentials(backend):
+    scale = torch.tensor(0.7, requires_grad=True)
+    given = single()
+    log_partition(given._replace(span=given.span.nan_to_num() * scale), LENGTHS).sum().backward()
+    part = marginals(given._replace(span=given.span * 0.7), LENGTHS)
+    torch.testing.assert_close(scale.grad, (part.span * given.span.nan_to_num()).sum())
+
+
+def test_gradients_add_up_over_two_backward_passes(backend):
+    given = leaves(single())
+    log_z = log_partition(given, LENGTHS)
+    log_z.sum().backward(retain_graph=True)
+    once = given.arc.grad.clone()
+    log_z.sum().backward()
+    torch.testing.assert_close(given.arc.grad, 2 * once)
+
+
+def test_nothing_that_was_given_is_changed(backend, function):
+    given, lengths = single(), torch.tensor(LENGTHS)
+    copies = [t.clone() for t in given]
+    function(given, lengths)
+    assert all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(given, copies, strict=True))
+    assert lengths.tolist() == LENGTHS
+
+
+@pytest.mark.parametrize("kind", ["lexical", "plain"])
+def test_differentiating_twice_works_on_the_reference_and_raises_elsewhere(kind):
+    for name in ("reference", "numba"):
+        given = leaves(lexical(LENGTHS) if kind == "lexical" else plain(LENGTHS))
+        functions = [log_partition]
+        if kind == "lexical":
+            functions.append(lambda p, n: log_partition_and_heads(p, n)[0])
+        for function in functions:
+            with use_backend(name):
+                log_z = function(given, LENGTHS)
+            (gradient,) = torch.autograd.grad((log_z**2).sum(), given.span, create_graph=True)
+            if name == "reference":
+                (gradient**2).sum().backward()
+                assert given.span.grad.abs().max() > 0
+            else:
+                with pytest.raises(BackendError, match=r"use_backend\('reference'\)"):
+                    (gradient**2).sum().backward()
+
+
+def test_log_partition_and_heads_equals_the_two_asked_for_separately(backend):
+    for given in (lexical(LENGTHS), lexical(LENGTHS, head=False)):
+        log_z, heads = log_partition_and_heads(given, LENGTHS)
+        torch.testing.assert_close(log_z, log_partition(given, LENGTHS), rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(heads, head_marginals(given, LENGTHS), rtol=1e-12, atol=1e-12)
+        if given.head is not None:
+            torch.testing.assert_close(heads, marginals(given, LENGTHS).head, rtol=1e-12, atol=1e-12)
+
+
+def test_checkpointing_gives_the_same_gradients(backend):
+    plainly, again = leaves(single()), leaves(single())
+    log_partition(plainly, LENGTHS).sum().backward()
+    checkpoint(
+        lambda *t: log_partition(LexicalPotentials(*t), LENGTHS), *again, use_reentrant=False
+    ).sum().backward()
+    for one, other in zip(plainly, again, strict=True):
+        assert torch.equal(one.grad, other.grad)
+
+
+# Precision
+
+
+def test_float64_stays_float64(backend):
+    given = leaves(lexical(LENGTHS))
+    log_z, heads = log_partition_and_heads(given, LENGTHS)
+    log_partition(given, LENGTHS).sum().backward()
+    found = [log_z, heads, entropy(given, LENGTHS), best_trees(given, LENGTHS).score, given.head.grad]
+    assert {t.dtype for t in [*found, *marginals(given, LENGTHS)]} == {torch.float64}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_gives_float32_with_gradients_in_half(backend, dtype):
+    given = leaves(to(lexical(LENGTHS), dtype))
+    log_z, heads = log_partition_and_heads(given, LENGTHS)
+    assert {t.dtype for t in (log_z, heads, entropy(given, LENGTHS), *marginals(given, LENGTHS))} == {
+        torch.float32
+    }
+    log_z.sum().backward()
+    assert {t.grad.dtype for t in given} == {dtype}
+    wide = to(given, torch.float32)
+    assert torch.equal(log_z, log_partition(wide, LENGTHS))
+
+
+def test_mixed_precision_is_computed_in_the_widest(backend):
+    given = single()
+    mixed = given._replace(arc=given.arc.half(), root=given.root.bfloat16())
+    assert log_partition(mixed, LENGTHS).dtype == torch.float32
+    mixed = leaves(given._replace(span=given.span.double(), arc=given.arc.half()))
+    log_z = log_partition(mixed, LENGTHS)
+    assert log_z.dtype == torch.float64
+    log_z.sum().backward()
+    assert [t.grad.dtype for t in mixed[:3]] == [torch.float64, torch.float16, torch.float32]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_changes_nothing(backend, function, dtype):
+    expected = function(single(), LENGTHS)
+    with torch.autocast("cpu", dtype=dtype):
+        found = function(single(), LENGTHS)
+        given = leaves(single())
+        log_z = log_partition(given, LENGTHS)
+        log_z.sum().backward()
+    assert same(found, expected)
+    assert given.arc.grad.dtype == torch.float32
+    torch.testing.assert_close(given.arc.grad, marginals(single(), LENGTHS).arc)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_on_cuda_changes_nothing(dtype):
+    given = leaves(to(single(), "cuda"))
+    expected = log_partition(given, LENGTHS)
+    with torch.autocast("cuda", dtype=dtype):
+        made = torch.nn.functional.linear(torch.ones(3, 4, device="cuda"), torch.ones(5, 4, device="cuda"))
+        assert made.dtype == dtype
+        found = log_partition(given, LENGTHS)
+        halved = log_partition(given._replace(root=made), LENGTHS)
+        found.sum().backward()
+    assert torch.equal(found, expected)
+    assert halved.dtype == torch.float32
+    assert given.arc.grad.dtype == torch.float32
+
+
+# Kinds of input
+
+
+def test_lengths_may_be_a_list_a_tuple_or_a_tensor_of_any_whole_type(backend, function):
+    expected = function(single(), LENGTHS)
+    types = (torch.int64, torch.int32, torch.int16, torch.uint8)
+    for lengths in (tuple(LENGTHS), *(torch.tensor(LENGTHS, dtype=dtype) for dtype in types)):
+        assert same(function(single(), lengths), expected)
+
+
+def test_plain_potentials_are_served_by_the_same_functions(backend):
+    given = leaves(plain(LENGTHS))
+    log_z = log_partition(given, LENGTHS)
+    log_z.sum().backward()
+    part = marginals(given, LENGTHS)
+    assert isinstance(part, PlainPotentials)
+    torch.testing.assert_close(given.span.grad, part.span)
+    for trees in (best_trees(given, LENGTHS), *sample_trees(given, LENGTHS, 2)):
+        assert trees.arcs is None
+        assert trees.root is None
+        assert trees.spans.shape == (3, 9, 2)
+        assert trees[0].root is None
+        assert trees[0].arcs == ()
+
+
+def test_trees_behave_like_a_sequence(backend):
+    trees = best_trees(single(), LENGTHS)
+    assert len(trees) == 3
+    assert [tree.spans[0][:2] for tree in trees] == [(0, 5), (0, 1), (0, 3)]
+    assert trees[-1] == trees[2]
+    for beyond in (3, -4):
+        with pytest.raises(IndexError, match=f"no tree {beyond} in a batch of 3"):
+            trees[beyond]
+    assert isinstance(trees[0].score, float)
+    assert all(type(x) is int for span in trees[0].spans for x in span)
+
+
+def test_samples_follow_torchs_own_generator_if_none_is_given(backend):
+    draws = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        draws.append([list(trees) for trees in sample_trees(single(), LENGTHS, 20)])
+    assert draws[0] == draws[1] != draws[2]
