@@ -1,0 +1,55 @@
+"""One of two processes that train together: `python -m tests.treecrf.data_parallel RANK MEETING_FILE OUT`."""
+
+import sys
+
+import torch
+import torch.distributed
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from nestree.treecrf import LexicalPotentials, log_partition, log_partition_and_heads, use_backend
+
+WAYS = {
+    "reference": ("reference", log_partition),
+    "numba": ("numba", log_partition),
+    "numba, with heads": ("numba", lambda p, lengths: log_partition_and_heads(p, lengths)[0]),
+}
+
+
+class Scorer(torch.nn.Module):
+    """Potentials from word vectors."""
+
+    def __init__(self, way: str):
+        super().__init__()
+        torch.manual_seed(1)
+        self.backend, self.sum = WAYS[way]
+        self.pair = torch.nn.Bilinear(4, 4, 3)
+        self.word = torch.nn.Linear(4, 1)
+
+    def forward(self, words: Tensor, lengths: list[int]) -> Tensor:
+        spans = self.pairs(torch.nn.functional.pad(words, (0, 0, 0, 1)))
+        arcs, roots = self.pairs(words)[..., 1], self.word(words).squeeze(-1)
+        with use_backend(self.backend):
+            return self.sum(LexicalPotentials(spans[..., 0], arcs, roots, spans[..., 2]), lengths).mean()
+
+    def pairs(self, vectors: Tensor) -> Tensor:
+        batch, size, width = vectors.shape
+        left = vectors[:, :, None].expand(batch, size, size, width)
+        return self.pair(left.contiguous(), left.transpose(1, 2).contiguous())
+
+
+def data(rank: int) -> tuple[Tensor, list[int]]:
+    words = torch.randn(3, 6, 4, generator=torch.Generator().manual_seed(rank))
+    return words, [[6, 2, 5], [1, 4, 3]][rank]
+
+
+def gradients(model: torch.nn.Module, rank: int) -> list[Tensor]:
+    model(*data(rank)).backward()
+    return [parameter.grad for parameter in model.parameters()]
+
+
+if __name__ == "__main__":
+    rank = int(sys.argv[1])
+    torch.distributed.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=rank, world_size=2)
+    torch.save({way: gradients(DistributedDataParallel(Scorer(way)), rank) for way in WAYS}, sys.argv[3])
+    torch.distributed.destroy_process_group()
