@@ -12,42 +12,53 @@ from nestree.treecrf.potentials import AnyPotentials, LexicalPotentials, Potenti
 from nestree.treecrf.trees import Trees
 
 CHECKS_LATER = True
+SUMS = (0, 1)  # FAST, then CAREFUL for the sentences that need it
+MAXIMA = (2,)  # BEST
 
 
 class Chart(NamedTuple):
     """What an inside pass leaves for the outside pass."""
 
-    cells: Tensor  # [batch, n, n, pitch] row (i, j - 1): headed or hooked; for sums in base 2, less the scale
-    scale: Tensor  # [batch, n, n] whole numbers; for sums
+    cells: Tensor  # [batch, n, n, pitch] row (i, j - 1): headed or hooked; for sums in base 2, less the level
+    level: Tensor  # [batch, n, n] whole numbers that the rows are relative to; for sums
+    crest: Tensor  # [batch, n, n] whole numbers that the rows, with their level, do not exceed; for sums
     arc: Tensor  # [batch, n, pitch] by governor; for sums in base 2, none above 0
+    power: Tensor  # [batch, n, pitch] exp2(arc); for sums
     root: Tensor  # [batch, pitch] likewise
     taken: Tensor  # [batch, pitch] what was taken from the arcs into each word and from its root score
-    rest: Tensor  # [batch] log2 Z less the scale of the whole sentence and all that was taken
-    report: Tensor  # [4, batch] status, length as given, length, barrier
+    rest: Tensor  # [batch] log2 Z less the level of the whole sentence and all that was taken
+    report: Tensor  # [6, batch] status, length as given, length, two barriers, whether CAREFUL filled the chart
+    inherit: Tensor  # [batch, n + 1, n + 1]
 
 
 class Shape(NamedTuple):
-    """How a pass is laid out: tiles of spans x terms x words, warps, and programs per sentence."""
+    """How a pass is laid out."""
 
-    BS: int
+    BT: int  # terms, and blocks of V cells, of a tile of COMPLETE
+    BI: int
+    V: int
+    UNROLL: int  # tiles under way from memory
+    BA: int  # spans, terms (one at a time, or in a matrix product) and words of a tile of ATTACH
     BK: int
+    BH: int
     BX: int
-    warps: int
-    group: int
+    num_warps: int
+    GROUP: int  # programs per sentence
 
 
 def shape_for(n: int, batch: int, lexical: bool, device: torch.device) -> Shape:
-    """The fastest layout found by measurement (docs/log.md)."""
+    """The fastest layout found by measurement (benchmarks/shapes.py, docs/log.md)."""
     if not lexical:
-        return Shape(8, 16, 1, 4, 1)
-    words = max(16, power_of_two(n))
-    if words <= 32:
-        return Shape(16, 4, words, 8, 1)
+        return Shape(16, 32, 1, 1, 16, 4, 16, 16, 4, 1)
+    if n <= 16:
+        return Shape(4, 32, 4, 1, 16, 4, 16, 16, 4, 1)
+    if n <= 32:
+        return Shape(4, 128, 4, 1, 16, 4, 32, 32, 8, 1)
     group = 1
     if device.type == "cuda":
         processors = torch.cuda.get_device_properties(device).multi_processor_count
         group = max(1, min(processors // max(1, batch), 16))
-    return Shape(max(1, 1024 // words), 4, words, 16, group)
+    return Shape(2, 256, 4, 2, 16, 4, 32, 64, 16, group)
 
 
 def power_of_two(n: int) -> int:
@@ -59,40 +70,50 @@ def fresh(*shape: int, like: Tensor, dtype: torch.dtype = torch.float32) -> Tens
     return torch.empty(shape, dtype=dtype, device=like.device)
 
 
+def rows(batch: int, n: int, pitch: int, like: Tensor) -> Tensor:
+    """A chart with anything in it. A tile may read a few cells past the end of a row: there are some after the last."""
+    return fresh(batch * n * n * pitch + 64, like=like)[:-64].view(batch, n, n, pitch)
+
+
 def inside(potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Chart]:
     """log Z [batch] and the chart."""
-    return run_inside(potentials, lengths, sums=True)
+    return run_inside(potentials, lengths, SUMS)
 
 
-def run_inside(potentials: Potentials, lengths: Tensor, sums: bool) -> tuple[Tensor, Chart]:
+def run_inside(potentials: Potentials, lengths: Tensor, modes: tuple[int, ...]) -> tuple[Tensor, Chart]:
     batch, n, like = potentials.span.shape[0], potentials.span.shape[1] - 1, potentials.span
     lexical = isinstance(potentials, LexicalPotentials)
     span, arc, root, inherit, head = contiguous(potentials)
     shape = shape_for(n, batch, lexical, like.device)
     pitch = -(-n // 16) * 16 if lexical else 1
     chart = Chart(
-        cells=fresh(batch, n, n, pitch, like=like),
-        scale=fresh(batch, n, n, like=like),
+        cells=rows(batch, n, pitch, like=like),
+        level=fresh(batch, n, n, like=like),
+        crest=fresh(batch, n, n, like=like),
         arc=fresh(batch, n, pitch, like=like),
+        power=fresh(batch, n, pitch, like=like),
         root=fresh(batch, pitch, like=like),
         taken=fresh(batch, pitch, like=like),
         rest=fresh(batch, like=like),
-        report=fresh(4, batch, like=like, dtype=torch.int32),
+        report=fresh(6, batch, like=like, dtype=torch.int32),
+        inherit=inherit,
     )
     log_z = fresh(batch, like=like)
     if batch == 0:
         return log_z, chart
-    by_modifier = fresh(batch, n, pitch, like=like)
+    by_modifier, power_by_modifier = fresh(2, batch, n, pitch, like=like)
     words = max(16, power_of_two(n))
     kernels.prepare_kernel[(batch,)](
-        span, arc, root, inherit, lengths, chart.report, chart.arc, by_modifier, chart.root, chart.taken, n, pitch,
-        SUM=sums, LEXICAL=lexical, BR=max(1, 2048 // words), BX=words, num_warps=8,
+        span, arc, root, inherit, lengths, chart.report, chart.arc, by_modifier, chart.power, power_by_modifier,
+        chart.root, chart.taken, n, pitch,
+        MODE=modes[0], LEXICAL=lexical, BR=max(1, 2048 // words), BX=words, num_warps=8,
     )  # fmt: skip
-    kernels.inside_kernel[(batch * shape.group,)](
-        span, inherit, head, by_modifier, chart.root, chart.taken, chart.cells, chart.scale, chart.report, log_z,
-        chart.rest, n, pitch, GROUP=shape.group, SUM=sums, LEXICAL=lexical, HEAD=head is not span,
-        BS=shape.BS, BK=shape.BK, BX=shape.BX, num_warps=shape.warps, **together(shape),
-    )  # fmt: skip
+    for mode in modes:
+        kernels.inside_kernel[(batch * shape.GROUP,)](
+            span, inherit, head, by_modifier, power_by_modifier, chart.root, chart.taken, chart.cells, chart.level,
+            chart.crest, chart.report, log_z, chart.rest, n, pitch,
+            MODE=mode, LEXICAL=lexical, HEAD=head is not span, WORDS=words, **launch(shape),
+        )  # fmt: skip
     watch(chart.report, n)
     return log_z, chart
 
@@ -103,9 +124,10 @@ def contiguous(potentials: Potentials) -> list[Tensor]:
     return [tensors[0] if t is None else t for t in tensors[:5]]  # type: ignore[misc]
 
 
-def together(shape: Shape) -> dict[str, bool]:
-    """Programs that wait for each other must all be running."""
-    return {"launch_cooperative_grid": True} if shape.group > 1 else {}
+def launch(shape: Shape) -> dict[str, int | bool]:
+    """The layout as kernel arguments. Programs that wait for each other must all be running."""
+    together = {"launch_cooperative_grid": True} if shape.GROUP > 1 else {}
+    return {name: getattr(shape, name) for name in shape._fields} | together
 
 
 def outside(
@@ -124,19 +146,20 @@ def outside(
     )
     d_head = torch.zeros(batch, posts, posts, n, device=like.device) if heads and lexical else None
     if batch > 0:
-        outer = torch.empty_like(chart.cells)
+        outer = rows(batch, n, pitch, like=like)
         weight = weight.to(torch.float32).contiguous()
-        kernels.outside_kernel[(batch * shape.group,)](
-            span, inherit, head, chart.arc, chart.root, chart.cells, chart.scale, chart.report, chart.rest, weight,
-            counter.view(torch.int32), outer, d_span, d_inherit, d_root, span if d_head is None else d_head, n, pitch,
-            GROUP=shape.group, LEXICAL=lexical, HEAD=head is not span, D_HEAD=d_head is not None,
-            BS=shape.BS, BK=shape.BK, BX=shape.BX, num_warps=shape.warps, **together(shape),
-        )  # fmt: skip
+        for mode in SUMS:
+            kernels.outside_kernel[(batch * shape.GROUP,)](
+                span, inherit, head, chart.arc, chart.power, chart.root, chart.cells, chart.level, chart.crest,
+                chart.report, chart.rest, weight, counter.view(torch.int32), outer, d_span, d_inherit, d_root,
+                span if d_head is None else d_head, n, pitch,
+                MODE=mode, LEXICAL=lexical, HEAD=head is not span, D_HEAD=d_head is not None, **launch(shape),
+            )  # fmt: skip
         if lexical and n > 1:
             tile = 32 if n > 16 else 16
             tiles = -(-n // tile)
             kernels.arcs_kernel[(batch, tiles, tiles)](
-                chart.arc, chart.cells, outer, chart.report, weight, d_arc, n, pitch,
+                inherit, chart.arc, chart.cells, chart.level, chart.crest, outer, chart.report, weight, d_arc, n, pitch,
                 BR=64, BP=tile, BH=tile, num_warps=4,
             )  # fmt: skip
     if not isinstance(potentials, LexicalPotentials):
@@ -152,8 +175,8 @@ def outside(
 
 def viterbi(potentials: Potentials, lengths: Tensor) -> Trees:
     """The best tree of each sentence."""
-    score, chart = run_inside(potentials, lengths, sums=False)
-    batch, n, device = len(score), chart.scale.shape[1], score.device
+    score, chart = run_inside(potentials, lengths, MAXIMA)
+    batch, n, device = len(score), chart.level.shape[1], score.device
     lexical = isinstance(potentials, LexicalPotentials)
     spans = torch.full((batch, 2 * n - 1, 3 if lexical else 2), -1, device=device)
     arcs = torch.full((batch, n - 1, 2), -1, device=device)
@@ -171,15 +194,19 @@ def viterbi(potentials: Potentials, lengths: Tensor) -> Trees:
 def log_chart(chart: Chart) -> Tensor:
     """[batch, n + 1, n + 1, x] headed and hooked in natural logarithms."""
     batch, n, _, pitch = chart.cells.shape
-    rows = (chart.cells + chart.scale[..., None])[..., : n if pitch > 1 else 1]  # [batch, i, j - 1, x]
+    cells = (chart.cells + chart.level[..., None])[..., : n if pitch > 1 else 1]  # [batch, i, j - 1, x]
     if pitch > 1:
         # Every word of a span has had its arc, but for the head.
-        word = torch.arange(n, device=rows.device)
+        word = torch.arange(n, device=cells.device)
         within = (word[:, None, None] <= word) & (word <= word[:, None])  # [i, j - 1, x]
         so_far = torch.nn.functional.pad(chart.taken[:, :n].cumsum(-1), (1, 0))  # [batch, fencepost]
         of_span = so_far[:, None, 1:] - so_far[:, :-1, None]  # [batch, i, j - 1]
-        rows = rows + of_span[..., None] - torch.where(within, chart.taken[:, None, None, :n], 0.0)
-    return torch.nn.functional.pad(rows / math.log2(math.e), (0, 0, 1, 0, 0, 1))
+        lent = torch.where(chart.report[5, :, None, None] == 0, chart.inherit[:, :-1, 1:], 0.0) * math.log2(math.e)
+        whole = (word[:, None] == 0) & (word + 1 == chart.report[2, :, None, None])  # [batch, i, j - 1]
+        lent = lent.masked_fill(whole, 0.0)  # FAST cells have `inherit` in them
+        own = chart.taken[:, None, None, :n] + lent[..., None]
+        cells = cells + of_span[..., None] - torch.where(within, own, 0.0)
+    return torch.nn.functional.pad(cells / math.log2(math.e), (0, 0, 1, 0, 0, 1))
 
 
 def chart_bytes(potentials: Potentials, gradient: bool) -> int:

@@ -4,11 +4,13 @@ One chart per sentence, chart[i, j, x]: headed where x lies in the span, hooked 
 docs/method.md draws it. A row is one span; a group of programs shares a sentence, splits the spans of each width,
 and meets at a barrier before the next width. Short sentences have a group of one and no barrier.
 
-Numbers. Sums are kept as base-2 logarithms relative to one whole number per span, `scale`, so that float32 keeps
-its precision however long the sentence is. Each term of a sum is then bounded from above, and the terms are added
-up without looking for their maximum first. Where such a sum comes out too small to be trusted, the block of spans
-is done again with a maximum: always right, seldom needed. Maxima (best trees) are taken in plain float32 with the
-reference's order of additions, so that scores and ties come out the same, bit for bit.
+There are three ways to fill it, `MODE`:
+    FAST     sums as base-2 logarithms relative to one whole number per span, its `level`, so that float32 keeps its
+             precision however long the sentence is. Each term is bounded from above by the `crest` of its spans, so
+             terms are added up without looking for their maximum first. Headed cells hold `inherit` already.
+    CAREFUL  sums as plain base-2 logarithms, the maximum of the terms first. For the sentences in which a FAST sum
+             came out too small or too large to be trusted; seldom needed, always right.
+    BEST     maxima, in float32 with the reference's order of additions: scores and ties come out the same, bit for bit.
 
 The outside pass works with marginals: the probability of a rule is exp2 of something that is at most 0, so nothing
 overflows, and what underflows is a probability of zero. Every cell gathers from the larger spans that contain it;
@@ -25,20 +27,26 @@ NOTHING = tl.constexpr(-1e30)  # the logarithm of zero, where -inf - -inf would 
 LOWEST = tl.constexpr(IMPOSSIBLE)
 LOG2_E = tl.constexpr(1.4426950408889634)
 LN_2 = tl.constexpr(0.6931471805599453)
-SMALL = tl.constexpr(2.0**-80)  # below this a sum has lost terms that matter
+SMALL = tl.constexpr(2.0**-100)  # below this a sum may have lost terms that matter
 LARGE = tl.constexpr(2.0**120)
 HEAD_BIT = tl.constexpr(16)
 NO_TREE_FLAG = tl.constexpr(NO_TREE_BIT)
 WRONG_LENGTH_FLAG = tl.constexpr(WRONG_LENGTH)
 NO_TREE_AT = tl.constexpr(NO_TREE)
 SAFE_EXPONENT = tl.constexpr(100.0)
+FLOOR = tl.constexpr(-1e8)  # a level below this is that of an impossible span
+GENTLE = tl.constexpr(64.0)  # `inherit` beyond this, in base 2, is not added to FAST cells
+FAST = tl.constexpr(0)
+CAREFUL = tl.constexpr(1)
+BEST = tl.constexpr(2)
+PRECISION = tl.constexpr("tf32x3")  # of matrix products: three products of halves, as good as float32
 
 
 @triton.jit
-def score(pointer, mask, SUM: tl.constexpr):
+def score(pointer, mask, MODE: tl.constexpr):
     """A potential, never below IMPOSSIBLE; in base 2 for sums."""
     value = tl.maximum(tl.load(pointer, mask, other=0.0), LOWEST)
-    return value * LOG2_E if SUM else value
+    return value if MODE == BEST else value * LOG2_E
 
 
 @triton.jit
@@ -47,13 +55,6 @@ def trouble(pointer, mask):
     value = tl.load(pointer, mask, other=0.0)
     bad = ((value < float("inf")) == 0) & mask
     return tl.max(tl.max(bad.to(tl.int32), 1), 0)
-
-
-@triton.jit
-def by_fours(x, start, end):
-    """start <= x < end, rounded outwards to blocks of four, so that four floats are loaded at a time."""
-    block = x // 4 * 4
-    return (block + 3 >= start) & (block < end)
 
 
 @triton.jit
@@ -69,8 +70,8 @@ def meet(counter, target, GROUP: tl.constexpr):
 
 @triton.jit(do_not_specialize=["n"])
 def prepare_kernel(
-    span, arc, root, inherit, lengths, report, arc_out, arc_by_modifier, root_out, taken, n, pitch,
-    SUM: tl.constexpr, LEXICAL: tl.constexpr, BR: tl.constexpr, BX: tl.constexpr,
+    span, arc, root, inherit, lengths, report, arc_out, arc_by_modifier, power, power_by_modifier, root_out, taken,
+    n, pitch, MODE: tl.constexpr, LEXICAL: tl.constexpr, BR: tl.constexpr, BX: tl.constexpr,
 ):  # fmt: skip
     """Look for trouble, and lay out the arcs.
 
@@ -78,9 +79,11 @@ def prepare_kernel(
     and from its root score: every tree loses it. For sums it is their maximum, after which none exceeds 0.
     """
     b = tl.program_id(0).to(tl.int64)
+    batch = tl.num_programs(0)
     given = tl.load(lengths + b)
     length = tl.minimum(tl.maximum(given, 1), n).to(tl.int32)
     status = tl.where(given == length, 0, WRONG_LENGTH_FLAG)
+    careful = 0
     posts = n + 1
     x = tl.arange(0, BX)
     r = tl.arange(0, BR)
@@ -91,396 +94,495 @@ def prepare_kernel(
         ok = (i < j) & (j <= length)
         status |= trouble(span + cell, ok)
         if LEXICAL:
-            status |= trouble(inherit + cell, ok & ((i > 0) | (j < length))) * 8
+            lends = ok & ((i > 0) | (j < length))
+            status |= trouble(inherit + cell, lends) * 8
+            rough = (tl.abs(score(inherit + cell, lends, MODE)) < GENTLE) == 0
+            careful |= tl.max(tl.max(rough.to(tl.int32), 1), 0)
     if LEXICAL:
         top = tl.full([BX], NOTHING, tl.float32)
         for h0 in range(0, length, BR):
             h = h0 + r[:, None]
             ok = (h < length) & (x[None, :] < length) & (h != x[None, :])
             status |= trouble(arc + b * n * n + h * n + x[None, :], ok) * 2
-            if SUM:
-                a = score(arc + b * n * n + h * n + x[None, :], ok, SUM)
-                top = tl.maximum(top, tl.max(tl.where(ok, a, NOTHING), 0))
+            a = score(arc + b * n * n + h * n + x[None, :], ok, MODE)
+            top = tl.maximum(top, tl.max(tl.where(ok, a, NOTHING), 0))
         word = x < length
         status |= trouble((root + b * n + x)[None, :], word[None, :]) * 4
-        at_root = score(root + b * n + x, word, SUM)
-        top = tl.maximum(top, at_root) if SUM else tl.zeros([BX], tl.float32)
+        at_root = score(root + b * n + x, word, MODE)
+        top = tl.zeros([BX], tl.float32) if MODE == BEST else tl.maximum(top, at_root)
         tl.store(root_out + b * pitch + x, at_root - top, word)
+        tl.store(taken + b * pitch + x, top, word)
         for h0 in range(0, length, BR):
             h = h0 + r[:, None]
             ok = (h < length) & word[None, :] & (h != x[None, :])
-            a = score(arc + b * n * n + h * n + x[None, :], ok, SUM) - top[None, :]
-            tl.store(arc_out + (b * n + h) * pitch + x[None, :], a, ok)
-            tl.store(arc_by_modifier + (b * n + x[None, :]) * pitch + h, a, ok)
-        tl.store(taken + b * pitch + x, top, word)
-    batch = tl.num_programs(0)
+            a = score(arc + b * n * n + h * n + x[None, :], ok, MODE) - top[None, :]
+            a = tl.where(ok, a, NOTHING)
+            cell = (h < length) & word[None, :]
+            tl.store(arc_out + (b * n + h) * pitch + x[None, :], a, cell)
+            tl.store(arc_by_modifier + (b * n + x[None, :]) * pitch + h, a, cell)
+            if MODE != BEST:
+                tl.store(power + (b * n + h) * pitch + x[None, :], tl.exp2(a), cell)
+                tl.store(power_by_modifier + (b * n + x[None, :]) * pitch + h, tl.exp2(a), cell)
     tl.store(report + b, status)
     tl.store(report + batch + b, given.to(tl.int32))
     tl.store(report + 2 * batch + b, length)
-    tl.store(report + 3 * batch + b, 0)
+    tl.store(report + 3 * batch + b, 0)  # the barriers of FAST or BEST, and of CAREFUL
+    tl.store(report + 4 * batch + b, 0)
+    tl.store(report + 5 * batch + b, careful)
 
 
 @triton.jit
-def splits(
-    chart, scale, inherit, i, j, live, t, x, n, pitch,
-    SUM: tl.constexpr, LEXICAL: tl.constexpr, BK: tl.constexpr,
-):  # fmt: skip
-    """Both halves of the spans (i, j), added, at their splits t + 1 .. t + BK [BS, BK, BX]; their scale [BS, BK]."""
-    k = (i + 1 + t)[:, None] + tl.arange(0, BK)[None, :]
-    ok = live[:, None] & (k < j[:, None])
-    left_row = i[:, None] * n + k - 1
-    right_row = k * n + (j - 1)[:, None]
-    mask = ok[:, :, None]
-    if LEXICAL:
-        mask = mask & by_fours(x[None, None, :], i[:, None, None], j[:, None, None])  # what is too much is not kept
-    left = tl.load(chart + left_row[:, :, None] * pitch + x[None, None, :], mask, other=NOTHING)
-    right = tl.load(chart + right_row[:, :, None] * pitch + x[None, None, :], mask, other=NOTHING)
-    level = ok.to(tl.float32)
-    ceiling = level
-    if SUM:
-        level = tl.load(scale + left_row, ok, other=NOTHING) + tl.load(scale + right_row, ok, other=NOTHING)
-        ceiling = level
-    if LEXICAL:
+def split_terms(
+    chart, level, crest, inherit, i, j, x, t, width, n, pitch, MODE: tl.constexpr, LEXICAL: tl.constexpr
+):
+    """Both halves of the spans (i, j), added, at their splits i + 1 + t [BT, BI, V]; their levels [BT, BI].
+
+    What lies beyond the last split is the last split again, to be dropped by the caller.
+    """
+    k = (i + 1)[None, :] + tl.minimum(t, width - 2)[:, None]
+    left_row = i[None, :] * n + k - 1
+    right_row = k * n + (j - 1)[None, :]
+    left = tl.load(chart + left_row[:, :, None] * pitch + x[None, :, :])
+    right = tl.load(chart + right_row[:, :, None] * pitch + x[None, :, :])
+    base = k.to(tl.float32)
+    bound = base
+    if MODE == FAST:
+        base = tl.load(level + left_row) + tl.load(level + right_row)
+        bound = tl.load(crest + left_row) + tl.load(crest + right_row)
+    elif LEXICAL:
         # The half that holds x is headed by it, and lends it.
-        lend_left = score(inherit + i[:, None] * (n + 1) + k, ok, SUM)
-        lend_right = score(inherit + k * (n + 1) + j[:, None], ok, SUM)
-        is_left = x[None, None, :] < k[:, :, None]
+        is_left = x[None, :, :] < k[:, :, None]
+        lend_left = score(inherit + i[None, :] * (n + 1) + k, k > 0, MODE)
+        lend_right = score(inherit + k * (n + 1) + j[None, :], k > 0, MODE)
         left += tl.where(is_left, lend_left[:, :, None], 0.0)
         right += tl.where(is_left, 0.0, lend_right[:, :, None])
-        ceiling = level + tl.ceil(tl.maximum(lend_left, lend_right))
-    return left + right, level, ceiling
+    return left + right, base, bound
 
 
 @triton.jit
 def complete(
-    span, inherit, head, chart, scale, start, last, width, n, pitch,
-    SUM: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr,
-    BS: tl.constexpr, BK: tl.constexpr, BX: tl.constexpr,
+    span, inherit, head, chart, level, crest, doubt, first, last, width, length, n, pitch,
+    MODE: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr,
+    BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
-    """COMPLETE for BS spans of one width: headed(i, j, x) = span + head + sum over k of both halves."""
-    i = start + tl.arange(0, BS)
-    j = i + width
-    live = i < last
-    x = tl.arange(0, BX)
-    within = live[:, None] & (x[None, :] < 1)
-    if LEXICAL:
-        within = live[:, None] & (x[None, :] >= i[:, None]) & (x[None, :] < j[:, None])
+    """COMPLETE for the spans of one width from `first` to `last`: headed(i, j, x) = span + head + sum over k.
 
-    own = score(span + i * (n + 1) + j, live, SUM)[:, None] + tl.zeros([BS, BX], tl.float32)
-    status = 0
-    if HEAD:
-        evidence = head + (i * (n + 1) + j)[:, None].to(tl.int64) * n + x[None, :]
-        status = trouble(evidence, within) * HEAD_BIT
-        own += score(evidence, within, SUM)
-
-    top = tl.zeros([BS], tl.float32)
-    done = own
-    if width > 1:
-        if SUM:
-            reached = tl.full([BS, BK], NOTHING, tl.float32)  # the scale of each running sum
-            total = tl.zeros([BS, BK, BX], tl.float32)
-            for t in range(0, width - 1, BK):
-                term, level, ceiling = splits(chart, scale, inherit, i, j, live, t, x, n, pitch, SUM, LEXICAL, BK)
-                raised = tl.maximum(reached, ceiling)
-                total *= tl.exp2(reached - raised)[:, :, None]
-                total += tl.exp2(term + (level - raised)[:, :, None])
-                reached = raised
-            top = tl.max(reached, 1)
-            summed = tl.sum(total * tl.exp2(reached - top[:, None])[:, :, None], 1)  # [BS, BX]
-            peak = tl.zeros([BS, BX], tl.float32)
-            distrust = within & (((summed > SMALL) & (summed < LARGE)) == 0)
-            if tl.max(tl.max(distrust.to(tl.int32), 1), 0) > 0:
-                peaks = tl.full([BS, BK, BX], NOTHING, tl.float32)
-                for t in range(0, width - 1, BK):
-                    term, level, ceiling = splits(
-                        chart, scale, inherit, i, j, live, t, x, n, pitch, SUM, LEXICAL, BK
+    The work of a tile is BI blocks of V neighbouring cells, packed: a span takes as many blocks as it needs. Cells of
+    a block that are not in the span come along, hold nonsense, and are not stored.
+    """
+    per_span = (width + 2 * V - 2) // V if LEXICAL else 1
+    blocks = (last - first) * per_span
+    slot = tl.arange(0, BT)
+    for e0 in range(0, blocks, BI):
+        e = e0 + tl.arange(0, BI)
+        i = tl.minimum(first + e // per_span, last - 1)
+        j = i + width
+        place = e % per_span
+        live = e < blocks
+        x = tl.zeros([BI, V], tl.int32)
+        within = live[:, None] & (x == 0)
+        if LEXICAL:
+            x = ((i // V + place) * V)[:, None] + tl.arange(0, V)[None, :]
+            within = live[:, None] & (x >= i[:, None]) & (x < j[:, None])
+        of_span = score(span + i * (n + 1) + j, live, MODE)
+        if MODE == FAST and LEXICAL:
+            of_span += score(inherit + i * (n + 1) + j, live & (width < length), MODE)
+        done = of_span[:, None] + tl.zeros([BI, V], tl.float32)
+        if HEAD:
+            evidence = head + (i * (n + 1) + j)[:, None].to(tl.int64) * n + x
+            raw = tl.load(evidence, within, other=0.0)
+            doubt |= tl.where((raw < float("inf")) == 0, 2, 0)
+            done += score(evidence, within, MODE)
+        top = tl.zeros([BI], tl.float32)
+        if width > 1:
+            if MODE == FAST:
+                reached = tl.full([BT, BI], NOTHING, tl.float32)  # the level of each running sum
+                total = tl.zeros([BT, BI, V], tl.float32)
+                for t0 in tl.range(0, width - 1, BT, loop_unroll_factor=UNROLL):
+                    term, base, bound = split_terms(
+                        chart, level, crest, inherit, i, j, x, t0 + slot, width, n, pitch, MODE, LEXICAL
                     )
-                    peaks = tl.maximum(peaks, term + (level - top[:, None])[:, :, None])
-                peak = tl.max(peaks, 1)
-                total = tl.zeros([BS, BK, BX], tl.float32)
-                for t in range(0, width - 1, BK):
-                    term, level, ceiling = splits(
-                        chart, scale, inherit, i, j, live, t, x, n, pitch, SUM, LEXICAL, BK
+                    bound = tl.where((t0 + slot < width - 1)[:, None] & (bound > FLOOR), bound, NOTHING)
+                    raised = tl.maximum(reached, bound)
+                    base = tl.where(bound > FLOOR, base - raised, NOTHING)
+                    total = total * tl.exp2(reached - raised)[:, :, None] + tl.exp2(term + base[:, :, None])
+                    reached = raised
+                top = tl.max(reached, 0)
+                summed = tl.sum(total * tl.exp2(reached - top[None, :])[:, :, None], 0)  # [BI, V]
+                distrust = ((summed > SMALL) & (summed < LARGE)) == 0
+                doubt |= tl.where(within & distrust & (of_span > FLOOR)[:, None], 1, 0)
+                done += tl.log2(summed)
+                done = tl.where((of_span > FLOOR)[:, None], done, of_span[:, None])
+            else:
+                best = tl.full([BT, BI, V], NOTHING, tl.float32)
+                for t0 in tl.range(0, width - 1, BT, loop_unroll_factor=UNROLL):
+                    term, base, bound = split_terms(
+                        chart, level, crest, inherit, i, j, x, t0 + slot, width, n, pitch, MODE, LEXICAL
                     )
-                    total += tl.exp2(term + (level - top[:, None])[:, :, None] - peak[:, None, :])
-                summed = tl.sum(total, 1)
-            done += peak + tl.log2(summed)
-        else:
-            best = tl.full([BS, BK, BX], NOTHING, tl.float32)
-            for t in range(0, width - 1, BK):
-                term, level, ceiling = splits(chart, scale, inherit, i, j, live, t, x, n, pitch, SUM, LEXICAL, BK)
-                best = tl.maximum(best, term)
-            done += tl.max(best, 1)
-
-    row = i * n + j - 1
-    if SUM:
-        # A whole number moves from the row into its scale: exactly, and the row's maximum is then in (-1, 0].
-        whole = tl.ceil(tl.max(tl.where(within, done, NOTHING), 1))
-        done -= whole[:, None]
-        tl.store(scale + row, top + whole, live)
-    tl.store(chart + row[:, None] * pitch + x[None, :], done, within)
-    return status
+                    best = tl.maximum(best, term)
+                peak = tl.max(best, 0)
+                if MODE == CAREFUL:
+                    total = tl.zeros([BT, BI, V], tl.float32)
+                    for t0 in tl.range(0, width - 1, BT, loop_unroll_factor=UNROLL):
+                        term, base, bound = split_terms(
+                            chart, level, crest, inherit, i, j, x, t0 + slot, width, n, pitch, MODE, LEXICAL
+                        )
+                        real = (t0 + slot < width - 1)[:, None, None]
+                        total += tl.where(real, tl.exp2(term - peak[None, :, :]), 0.0)
+                    peak += tl.log2(tl.sum(total, 0))
+                done += peak
+        row = i * n + j - 1
+        tl.store(chart + row[:, None] * pitch + x, done, within)
+        if MODE != BEST:
+            tl.store(level + row, top, live & (place == 0))
+    return doubt
 
 
 @triton.jit
-def hooks(chart, arc_by_modifier, row, i, j, live, t, p, pitch, BK: tl.constexpr):
-    """headed(i, j, h) + arc(p, h) for the words t .. t + BK - 1 of each span [BS, BK, BX]."""
-    h = (i + t)[:, None] + tl.arange(0, BK)[None, :]
-    ok = live[:, None] & (h < j[:, None])
+def hooks(chart, arc_by_modifier, row, i, j, live, h0, length, p, pitch, BK: tl.constexpr):
+    """headed(i, j, h) + arc(p, h) for the words h0 .. h0 + BK - 1 [BA, BK, BX]."""
+    h = h0 + tl.arange(0, BK)[None, :]
+    ok = live[:, None] & (h >= i[:, None]) & (h < j[:, None])
     headed = tl.load(chart + row[:, None] + h, ok, other=NOTHING)
-    mask = ok[:, :, None] & (p[None, None, :] < pitch)
-    arc = tl.load(arc_by_modifier + h[:, :, None] * pitch + p[None, None, :], mask, other=NOTHING)
+    mask = (h[:, :, None] < length) & (p[None, None, :] < pitch)
+    arc = tl.load(arc_by_modifier + h[:, :, None] * pitch + p[None, None, :], mask, other=NOTHING)  # [1, BK, BX]
     return headed[:, :, None] + arc
 
 
 @triton.jit
 def attach(
-    chart, arc_by_modifier, start, last, width, length, n, pitch,
-    SUM: tl.constexpr, BS: tl.constexpr, BK: tl.constexpr, BX: tl.constexpr,
+    inherit, chart, arc_by_modifier, power_by_modifier, level, crest, doubt, start, last, width, length, n, pitch,
+    MODE: tl.constexpr, BA: tl.constexpr, BK: tl.constexpr, BH: tl.constexpr, BX: tl.constexpr,
 ):  # fmt: skip
-    """ATTACH for BS spans of one width: hooked(i, j, p) = sum over h in (i, j) of headed(i, j, h) + arc(p, h)."""
-    i = start + tl.arange(0, BS)
+    """ATTACH for BA spans of one width: hooked(i, j, p) = sum over h in (i, j) of headed(i, j, h) + arc(p, h)."""
+    i = start + tl.arange(0, BA)
     j = i + width
     live = i < last
-    p = tl.arange(0, BX)
     row = (i * n + j - 1) * pitch
-    beyond = live[:, None] & (p[None, :] < length) & ((p[None, :] < i[:, None]) | (p[None, :] >= j[:, None]))
-
-    if SUM:
-        total = tl.zeros([BS, BK, BX], tl.float32)
-        for t in range(0, width, BK):
-            total += tl.exp2(hooks(chart, arc_by_modifier, row, i, j, live, t, p, pitch, BK))
-        summed = tl.sum(total, 1)  # [BS, BX]
-        peak = tl.zeros([BS, BX], tl.float32)
-        distrust = beyond & ((summed > SMALL) == 0)
-        if tl.max(tl.max(distrust.to(tl.int32), 1), 0) > 0:
-            peaks = tl.full([BS, BK, BX], NOTHING, tl.float32)
-            for t in range(0, width, BK):
-                peaks = tl.maximum(peaks, hooks(chart, arc_by_modifier, row, i, j, live, t, p, pitch, BK))
-            peak = tl.max(peaks, 1)
-            total = tl.zeros([BS, BK, BX], tl.float32)
-            for t in range(0, width, BK):
-                term = hooks(chart, arc_by_modifier, row, i, j, live, t, p, pitch, BK)
-                total += tl.exp2(term - peak[:, None, :])
-            summed = tl.sum(total, 1)
-        done = peak + tl.log2(summed)
-    else:
-        best = tl.full([BS, BK, BX], NOTHING, tl.float32)
-        for t in range(0, width, BK):
-            best = tl.maximum(best, hooks(chart, arc_by_modifier, row, i, j, live, t, p, pitch, BK))
-        done = tl.max(best, 1)
-    tl.store(chart + row[:, None] + p[None, :], done, beyond)
+    end = tl.minimum(start + BA, last) + width - 1  # of the last span
+    shift = tl.zeros([BA], tl.float32)
+    if MODE != BEST:
+        highest = tl.full([BA, BH], NOTHING, tl.float32)
+        for h0 in range(start, end, BH):
+            h = h0 + tl.arange(0, BH)
+            ok = live[:, None] & (h[None, :] >= i[:, None]) & (h[None, :] < j[:, None])
+            highest = tl.maximum(highest, tl.load(chart + row[:, None] + h[None, :], ok, other=NOTHING))
+        shift = tl.ceil(tl.max(highest, 1))
+        tl.store(crest + i * n + j - 1, tl.load(level + i * n + j - 1, live, other=0.0) + shift, live)
+    lends = tl.zeros([BA], tl.float32)
+    if MODE == FAST:
+        lends = score(inherit + i * (n + 1) + j, live, MODE)
+    for p0 in range(0, length, BX):
+        p = p0 + tl.arange(0, BX)
+        beyond = live[:, None] & (p[None, :] < length) & ((p[None, :] < i[:, None]) | (p[None, :] >= j[:, None]))
+        if MODE == FAST:
+            summed = tl.zeros([BA, BX], tl.float32)
+            for h0 in range(start, end, BH):
+                h = h0 + tl.arange(0, BH)
+                ok = live[:, None] & (h[None, :] >= i[:, None]) & (h[None, :] < j[:, None])
+                headed = tl.load(chart + row[:, None] + h[None, :], ok, other=NOTHING) - shift[:, None]
+                mask = (h[:, None] < length) & (p[None, :] < pitch)
+                arc = tl.load(power_by_modifier + h[:, None] * pitch + p[None, :], mask, other=0.0)
+                summed = tl.dot(tl.exp2(headed), arc, summed, input_precision=PRECISION)
+            distrust = beyond & ((summed > SMALL) == 0) & (shift > FLOOR)[:, None]
+            doubt |= tl.max(tl.max(distrust.to(tl.int32), 1), 0)
+            done = tl.log2(summed) + (shift - lends)[:, None]
+            done = tl.where((shift > FLOOR)[:, None], done, shift[:, None])
+        else:
+            best = tl.full([BA, BK, BX], NOTHING, tl.float32)
+            for h0 in range(start, end, BK):
+                best = tl.maximum(best, hooks(chart, arc_by_modifier, row, i, j, live, h0, length, p, pitch, BK))
+            done = tl.max(best, 1)
+            if MODE == CAREFUL:
+                total = tl.zeros([BA, BK, BX], tl.float32)
+                for h0 in range(start, end, BK):
+                    term = hooks(chart, arc_by_modifier, row, i, j, live, h0, length, p, pitch, BK)
+                    total += tl.exp2(term - done[:, None, :])
+                done += tl.log2(tl.sum(total, 1))
+        tl.store(chart + row[:, None] + p[None, :], done, beyond)
+    return doubt
 
 
 @triton.jit(do_not_specialize=["n"])
 def inside_kernel(
-    span, inherit, head, arc_by_modifier, root, taken, chart, scale, report, log_z, rest, n, pitch,
-    GROUP: tl.constexpr, SUM: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr,
-    BS: tl.constexpr, BK: tl.constexpr, BX: tl.constexpr,
+    span, inherit, head, arc_by_modifier, power_by_modifier, root, taken, chart, level, crest, report, log_z, rest,
+    n, pitch,
+    GROUP: tl.constexpr, MODE: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr, WORDS: tl.constexpr,
+    BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, UNROLL: tl.constexpr,
+    BA: tl.constexpr, BK: tl.constexpr, BH: tl.constexpr, BX: tl.constexpr,
 ):  # fmt: skip
     """All widths of one sentence: COMPLETE and ATTACH for this program's share of each, then GOAL."""
     b = (tl.program_id(0) // GROUP).to(tl.int64)
     member = tl.program_id(0) % GROUP
     batch = tl.num_programs(0) // GROUP
     length = tl.load(report + 2 * batch + b)
+    if MODE == FAST:
+        length = tl.where(tl.load(report + 5 * batch + b) == 0, length, 0)
+    if MODE == CAREFUL:
+        length = tl.where(tl.load(report + 5 * batch + b) == 0, 0, length)
+    if length == 0:
+        return
+    counter = report + (4 if MODE == CAREFUL else 3) * batch + b
     span += b * (n + 1) * (n + 1)
     chart += b * n * n * pitch
-    scale += b * n * n
+    level += b * n * n
+    crest += b * n * n
     if LEXICAL:
         inherit += b * (n + 1) * (n + 1)
         arc_by_modifier += b * n * pitch
+        power_by_modifier += b * n * pitch
         root += b * pitch
     if HEAD:
         head += b * (n + 1) * (n + 1) * n
-    status = 0
+    doubt = tl.zeros([BI, V], tl.int32)
+    doubt_too = 0
     for width in range(1, length + 1):
         share = tl.cdiv(length - width + 1, GROUP)
         first = member * share
         last = tl.minimum(first + share, length - width + 1)
-        for start in range(first, last, BS):
-            status |= complete(
-                span, inherit, head, chart, scale, start, last, width, n, pitch, SUM, LEXICAL, HEAD, BS, BK, BX
-            )
+        doubt = complete(
+            span, inherit, head, chart, level, crest, doubt, first, last, width, length, n, pitch,
+            MODE, LEXICAL, HEAD, BT, BI, V, UNROLL,
+        )  # fmt: skip
         if LEXICAL:
             tl.debug_barrier()
-            for start in range(first, last, BS):
-                attach(chart, arc_by_modifier, start, last, width, length, n, pitch, SUM, BS, BK, BX)
-        meet(report + 3 * batch + b, width * GROUP, GROUP)
-    if HEAD:
-        tl.atomic_or(report + b, status)
-        meet(report + 3 * batch + b, (length + 1) * GROUP, GROUP)
+            for start in range(first, last, BA):
+                doubt_too = attach(
+                    inherit, chart, arc_by_modifier, power_by_modifier, level, crest, doubt_too, start, last, width,
+                    length, n, pitch, MODE, BA, BK, BH, BX,
+                )  # fmt: skip
+        elif MODE == FAST:
+            tl.debug_barrier()
+            i = first + tl.arange(0, WORDS)
+            row = i * n + i + width - 1
+            mine = i < last
+            tl.store(crest + row, tl.load(level + row, mine) + tl.ceil(tl.load(chart + row * pitch, mine)), mine)
+        meet(counter, width * GROUP, GROUP)
+    found = tl.max(tl.max(doubt, 1), 0)
+    tl.atomic_or(report + 5 * batch + b, (found & 1) | doubt_too)
+    tl.atomic_or(report + b, (found >> 1) * HEAD_BIT)
+    meet(counter, (length + 1) * GROUP, GROUP)
 
     if member == 0:
         # GOAL: sum over h of headed(0, n, h) + root(h)
-        h = tl.arange(0, BX)
+        h = tl.arange(0, WORDS)
         goal = tl.load(chart + (length - 1) * pitch + h, h < (length if LEXICAL else 1), other=NOTHING)
         if LEXICAL:
             goal += tl.load(root + h, h < length, other=0.0)
         best = tl.max(goal, 0)
         status = tl.load(report + b)
-        if SUM:
-            over = best + tl.log2(tl.sum(tl.exp2(goal - best), 0))  # relative to the scale of the whole sentence
+        if MODE == BEST:
+            none = best < NO_TREE_AT
+            result = best
+        else:
+            over = best + tl.log2(tl.sum(tl.exp2(goal - best), 0))  # relative to the level of the whole sentence
             tl.store(rest + b, over)
-            whole = tl.load(scale + length - 1)
+            whole = tl.load(level + length - 1)
             value = (whole.to(tl.float64) + over.to(tl.float64)) * LN_2
             if LEXICAL:
                 all_taken = tl.load(taken + b * pitch + h, h < length, other=0.0).to(tl.float64)
                 value += tl.sum(all_taken, 0) * LN_2
             none = value < NO_TREE_AT
             result = value.to(tl.float32)
-        else:
-            none = best < NO_TREE_AT
-            result = best
+        if MODE == FAST:
+            none = none & (tl.load(report + 5 * batch + b) == 0)
         status = tl.where((status == 0) & none, NO_TREE_FLAG, status)
         tl.store(report + b, status)
         tl.store(log_z + b, tl.where(status == 0, result, float("nan")))
 
 
 @triton.jit
-def parents(
-    chart, scale, inherit, outer, a, z, live, t, x, own_level, lent, length, n, pitch,
-    LEXICAL: tl.constexpr, BK: tl.constexpr,
+def parent_terms(
+    chart, level, inherit, outer, a, z, x, within, lends, own_level, start, end, other_start, other_end, ok, n, pitch,
+    MODE: tl.constexpr, LEXICAL: tl.constexpr,
 ):  # fmt: skip
-    """For BK of the larger spans that (a, z) can be one half of: log2 of the probability of that split, by head x,
-    over the value of the item itself.
-
-    Parents t < length - z are (a, z + 1 + t) with the other half to the right; then come those with it to the left.
-    """
-    t = t + tl.arange(0, BK)[None, :]
-    a = a[:, None]
-    z = z[:, None]
-    to_right = length - z
-    is_right = t < to_right
-    ok = live[:, None] & (t < to_right + a)
-    start = tl.where(is_right, a, t - to_right)  # the parent (start, end)
-    end = tl.where(is_right, z + 1 + t, z)
-    other_start = tl.where(is_right, z, start)  # its other half
-    other_end = tl.where(is_right, end, a)
+    """log2 of the probability that (a, z) and another half make (start, end) with head x, over the item itself."""
     parent_row = start * n + end - 1
     other_row = other_start * n + other_end - 1
-    xx = x[None, None, :]
-    mask = ok[:, :, None]
+    term = tl.load(outer + parent_row[:, :, None] * pitch + x[None, :, :], ok[:, :, None], other=NOTHING)
+    term += tl.load(chart + other_row[:, :, None] * pitch + x[None, :, :], ok[:, :, None], other=NOTHING)
+    if MODE == FAST:
+        base = tl.load(level + other_row, ok, other=0.0) + own_level[None, :]  # whole numbers: exact
+        term += (base - tl.load(level + parent_row, ok, other=0.0))[:, :, None]
+    elif LEXICAL:
+        in_other = (x[None, :, :] >= other_start[:, :, None]) & (x[None, :, :] < other_end[:, :, None])
+        other_lends = score(inherit + other_start * (n + 1) + other_end, ok, MODE)
+        term += tl.where(in_other, other_lends[:, :, None], lends[None, :, None])
     if LEXICAL:
-        mask = mask & by_fours(xx, start[:, :, None], end[:, :, None])
-    term = tl.load(outer + parent_row[:, :, None] * pitch + xx, mask, other=NOTHING)
-    term += tl.load(chart + other_row[:, :, None] * pitch + xx, mask, other=NOTHING)
-    level = tl.load(scale + other_row, ok, other=0.0) + own_level[:, None]  # whole numbers: exact
-    level -= tl.load(scale + parent_row, ok, other=0.0)
-    if LEXICAL:
-        other_lends = score(inherit + other_start * (n + 1) + other_end, ok, True)
-        in_other = (xx >= other_start[:, :, None]) & (xx < other_end[:, :, None])
-        term += tl.where(in_other, other_lends[:, :, None], lent[:, None, None])
-        term = tl.where((xx >= start[:, :, None]) & (xx < end[:, :, None]), term, NOTHING)
-    return term + level[:, :, None]
+        term = tl.where((x[None, :, :] >= start[:, :, None]) & (x[None, :, :] < end[:, :, None]), term, NOTHING)
+    return term
 
 
 @triton.jit
 def outside_spans(
-    inherit, root, chart, scale, outer, d_inherit, d_root, weight, over, start, last, width, length, n, pitch,
-    LEXICAL: tl.constexpr, BS: tl.constexpr, BK: tl.constexpr, BX: tl.constexpr,
+    inherit, root, chart, level, outer, d_root, weight, over, first, last, width, length, n, pitch,
+    MODE: tl.constexpr, LEXICAL: tl.constexpr,
+    BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
-    """COMPLETE, backwards, for BS spans (a, z) of one width: the probability that each item of their rows is used.
+    """COMPLETE, backwards, for the spans (a, z) of one width: the probability that each item of their rows is used.
 
     Leaves in `outer`: where x lies in the span, the probability that x heads it and is lent; where it lies outside,
     log2 of the probability that the span is hooked to x, over the value of hooked.
     """
-    a = start + tl.arange(0, BS)
-    z = a + width
-    live = a < last
-    x = tl.arange(0, BX)
-    row = a * n + z - 1
-    word = live[:, None] & (x[None, :] < (length if LEXICAL else 1))
-    within = word
-    if LEXICAL:
-        within = word & (x[None, :] >= a[:, None]) & (x[None, :] < z[:, None])
-    item = tl.load(chart + row[:, None] * pitch + x[None, :], word, other=NOTHING)
-    if width == length:
-        used = tl.exp2(item - over)
+    per_span = (length + V - 1) // V if LEXICAL else 1
+    blocks = (last - first) * per_span
+    slot = tl.arange(0, BT)[:, None]
+    for e0 in range(0, blocks, BI):
+        e = e0 + tl.arange(0, BI)
+        a = tl.minimum(first + e // per_span, last - 1)
+        z = a + width
+        live = e < blocks
+        x = tl.zeros([BI, V], tl.int32)
+        x_first = e % per_span * V
+        word = live[:, None] & (x == 0)
+        within = word
         if LEXICAL:
-            used = tl.exp2(item + (tl.load(root + x, x < length, other=NOTHING) - over)[None, :])
-            tl.store(d_root + a[:, None] + x[None, :], used * weight, word)  # the only span: a = 0
-    else:
-        own_level = tl.load(scale + row, live, other=0.0)
-        lent = tl.zeros([BS], tl.float32)
-        if LEXICAL:
-            lent = score(inherit + a * (n + 1) + z, live, True)
-        total = tl.zeros([BS, BK, BX], tl.float32)
-        for t in range(0, length - width, BK):
-            term = parents(
-                chart, scale, inherit, outer, a, z, live, t, x, own_level, lent, length, n, pitch, LEXICAL, BK
-            )
-            total += tl.exp2(term + item[:, None, :])
-        used = tl.sum(total, 1)  # [BS, BX]
-        if LEXICAL:
-            share = tl.sum(tl.where(within, used, 0.0), 1)
-            tl.store(d_inherit + a * (n + 1) + z, share * weight, live)
-    left = tl.where(within, used, tl.log2(used) - item)
-    tl.store(outer + row[:, None] * pitch + x[None, :], left, word)
+            x = x_first[:, None] + tl.arange(0, V)[None, :]
+            word = live[:, None] & (x < length)
+            within = word & (x >= a[:, None]) & (x < z[:, None])
+        row = a * n + z - 1
+        item = tl.load(chart + row[:, None] * pitch + x, word, other=NOTHING)
+        if width == length:
+            used = tl.exp2(item - over)
+            if LEXICAL:
+                used = tl.exp2(item + (tl.load(root + x, word, other=NOTHING) - over))
+                tl.store(d_root + x, used * weight, word)
+        else:
+            own_level = tl.load(level + row, live, other=0.0)
+            lends = tl.zeros([BI], tl.float32)
+            if MODE == CAREFUL and LEXICAL:
+                lends = score(inherit + a * (n + 1) + z, live, MODE)
+            total = tl.zeros([BT, BI, V], tl.float32)
+            a_first = first + e0 // per_span
+            a_last = tl.minimum(first + (e0 + BI - 1) // per_span, last - 1)
+            for t0 in tl.range(0, length - a_first - width, BT, loop_unroll_factor=UNROLL):
+                end = z[None, :] + 1 + t0 + slot
+                ok = end <= length
+                if LEXICAL:
+                    ok = ok & (x_first + V > a)[None, :] & (x_first[None, :] < end)
+                start = a[None, :] + slot * 0
+                term = parent_terms(
+                    chart, level, inherit, outer, a, z, x, within, lends, own_level, start, end, z[None, :] + slot * 0,
+                    end, ok, n, pitch, MODE, LEXICAL,
+                )  # fmt: skip
+                total += tl.exp2(term + item[None, :, :])
+            for t0 in tl.range(0, a_last, BT, loop_unroll_factor=UNROLL):
+                start = a[None, :] - 1 - t0 - slot
+                ok = start >= 0
+                if LEXICAL:
+                    ok = ok & (x_first < z)[None, :] & (x_first[None, :] + V > start)
+                end = z[None, :] + slot * 0
+                term = parent_terms(
+                    chart, level, inherit, outer, a, z, x, within, lends, own_level, start, end, start,
+                    a[None, :] + slot * 0, ok, n, pitch, MODE, LEXICAL,
+                )  # fmt: skip
+                total += tl.exp2(term + item[None, :, :])
+            used = tl.sum(total, 0)  # [BI, V]
+        tl.store(outer + row[:, None] * pitch + x, tl.where(within, used, tl.log2(used) - item), word)
 
 
 @triton.jit
 def outside_heads(
-    span, head, arc, chart, outer, d_span, d_head, weight, start, last, width, length, n, pitch,
-    LEXICAL: tl.constexpr, HEAD: tl.constexpr, D_HEAD: tl.constexpr,
-    BS: tl.constexpr, BK: tl.constexpr, BX: tl.constexpr,
+    span, inherit, head, arc, power, chart, level, crest, outer, d_span, d_inherit, d_head, weight,
+    start, last, width, length, n, pitch,
+    MODE: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr, D_HEAD: tl.constexpr,
+    BA: tl.constexpr, BK: tl.constexpr, BH: tl.constexpr, BX: tl.constexpr,
 ):  # fmt: skip
-    """ATTACH, backwards, for BS spans (a, z) of one width: the probability of each of them with head h.
+    """ATTACH, backwards, for BA spans (a, z) of one width: the probability of each of them with head h.
 
     Leaves in `outer`, where h lies in the span: log2 of that probability, over the sum of COMPLETE.
     """
-    a = start + tl.arange(0, BS)
+    a = start + tl.arange(0, BA)
     z = a + width
     live = a < last
-    h = tl.arange(0, BX)
     row = (a * n + z - 1) * pitch
-    within = live[:, None] & (h[None, :] < 1)
+    cell = a * (n + 1) + z
+    of_span = score(span + cell, live, MODE)
+    shift = tl.zeros([BA], tl.float32)  # between headed cells and what exp2 is taken of
+    lends = tl.zeros([BA], tl.float32)  # what the headed cells have of `inherit` in them
+    first_h = 0
+    last_h = 1
     if LEXICAL:
-        within = live[:, None] & (h[None, :] >= a[:, None]) & (h[None, :] < z[:, None])
-    headed = tl.load(chart + row[:, None] + h[None, :], within, other=NOTHING)
-    used = tl.load(outer + row[:, None] + h[None, :], within, other=0.0)
+        shift = tl.load(crest + a * n + z - 1, live, other=0.0) - tl.load(level + a * n + z - 1, live, other=0.0)
+        if MODE == FAST:
+            lends = score(inherit + cell, live & (width < length), MODE)
+        first_h = start // 4 * 4
+        last_h = tl.minimum(start + BA, last) + width - 1
+    probability = tl.zeros([BA], tl.float32)
+    lending = tl.zeros([BA], tl.float32)
+    for h0 in range(first_h, last_h, BX):
+        h = h0 + tl.arange(0, BX)
+        within = live[:, None] & (h[None, :] < 1)
+        if LEXICAL:
+            within = live[:, None] & (h[None, :] >= a[:, None]) & (h[None, :] < z[:, None])
+        headed = tl.load(chart + row[:, None] + h[None, :], within, other=NOTHING)
+        used = tl.load(outer + row[:, None] + h[None, :], within, other=0.0)
+        lending += tl.sum(used, 1)
+        if LEXICAL:
+            summed = tl.zeros([BA, BX], tl.float32)
+            highest = tl.full([BA, BH], NOTHING, tl.float32)
+            for p0 in range(0, length, BH):
+                p = p0 + tl.arange(0, BH)
+                beyond = (p[None, :] < a[:, None]) | (p[None, :] >= z[:, None])
+                ok = live[:, None] & beyond & (p[None, :] < length)
+                hooked = tl.load(outer + row[:, None] + p[None, :], ok, other=NOTHING) + (shift - lends)[:, None]
+                highest = tl.maximum(highest, hooked)
+                mask = (p[:, None] < length) & (h[None, :] < pitch)
+                arcs = tl.load(power + p[:, None] * pitch + h[None, :], mask, other=0.0)
+                summed = tl.dot(tl.exp2(hooked), arcs, summed, input_precision=PRECISION)
+            hooking = summed * tl.exp2(headed - shift[:, None])
+            if (tl.max(tl.max(highest, 1), 0) < SAFE_EXPONENT) == 0:
+                total = tl.zeros([BA, BK, BX], tl.float32)
+                for p0 in range(0, length, BK):
+                    p = p0 + tl.arange(0, BK)[None, :]
+                    beyond = (p < a[:, None]) | (p >= z[:, None])
+                    hooked = tl.load(outer + row[:, None] + p, live[:, None] & beyond & (p < length), other=NOTHING)
+                    mask = (p[:, :, None] < length) & (h[None, None, :] < pitch)
+                    term = tl.load(arc + p[:, :, None] * pitch + h[None, None, :], mask, other=NOTHING)
+                    term += (hooked - lends[:, None])[:, :, None]
+                    total += tl.exp2(term + headed[:, None, :])
+                hooking = tl.sum(total, 1)
+            used += tl.where(within, hooking, 0.0)
+        probability += tl.sum(used, 1)
+        own = (of_span + lends)[:, None] - headed
+        if HEAD:
+            own += score(head + cell[:, None].to(tl.int64) * n + h[None, :], within, MODE)
+        if D_HEAD:
+            tl.store(d_head + cell[:, None].to(tl.int64) * n + h[None, :], used * weight, within)
+        tl.store(outer + row[:, None] + h[None, :], tl.log2(used) + own, within)
+    tl.store(d_span + cell, probability * weight, live)
     if LEXICAL:
-        total = tl.zeros([BS, BK, BX], tl.float32)
-        for t0 in range(0, length - width, BK):
-            t = t0 + tl.arange(0, BK)[None, :]
-            p = tl.where(t < a[:, None], t, t + width)  # the words outside the span
-            ok = live[:, None] & (p < length)
-            hooked = tl.load(outer + row[:, None] + p, ok, other=NOTHING)
-            mask = ok[:, :, None] & by_fours(h[None, None, :], a[:, None, None], z[:, None, None])
-            term = tl.load(arc + p[:, :, None] * pitch + h[None, None, :], mask, other=NOTHING)
-            total += tl.exp2(term + hooked[:, :, None] + headed[:, None, :])
-        used += tl.sum(total, 1)
-    tl.store(d_span + a * (n + 1) + z, tl.sum(tl.where(within, used, 0.0), 1) * weight, live)
-    own = score(span + a * (n + 1) + z, live, True)[:, None] - headed
-    if HEAD:
-        own += score(head + (a * (n + 1) + z)[:, None].to(tl.int64) * n + h[None, :], within, True)
-    if D_HEAD:
-        tl.store(d_head + (a * (n + 1) + z)[:, None].to(tl.int64) * n + h[None, :], used * weight, within)
-    tl.store(outer + row[:, None] + h[None, :], tl.log2(used) + own, within)
+        tl.store(d_inherit + cell, lending * weight, live & (width < length))
 
 
 @triton.jit(do_not_specialize=["n"])
 def outside_kernel(
-    span, inherit, head, arc, root, chart, scale, report, rest, weights, counter, outer,
+    span, inherit, head, arc, power, root, chart, level, crest, report, rest, weights, counter, outer,
     d_span, d_inherit, d_root, d_head, n, pitch,
-    GROUP: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr, D_HEAD: tl.constexpr,
-    BS: tl.constexpr, BK: tl.constexpr, BX: tl.constexpr,
+    GROUP: tl.constexpr, MODE: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr, D_HEAD: tl.constexpr,
+    BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, UNROLL: tl.constexpr,
+    BA: tl.constexpr, BK: tl.constexpr, BH: tl.constexpr, BX: tl.constexpr,
 ):  # fmt: skip
     """All widths of one sentence, the widest first: the marginals of everything but arcs, times a weight."""
     b = (tl.program_id(0) // GROUP).to(tl.int64)
     member = tl.program_id(0) % GROUP
     batch = tl.num_programs(0) // GROUP
     length = tl.load(report + 2 * batch + b)
+    if (tl.load(report + 5 * batch + b) != 0) != (MODE == CAREFUL):
+        return
     weight = tl.load(weights + b)
     over = tl.load(rest + b)
     span += b * (n + 1) * (n + 1)
     d_span += b * (n + 1) * (n + 1)
     chart += b * n * n * pitch
     outer += b * n * n * pitch
-    scale += b * n * n
+    level += b * n * n
+    crest += b * n * n
     if LEXICAL:
         inherit += b * (n + 1) * (n + 1)
         d_inherit += b * (n + 1) * (n + 1)
         arc += b * n * pitch
+        power += b * n * pitch
         root += b * pitch
         d_root += b * n
     if HEAD:
@@ -492,32 +594,36 @@ def outside_kernel(
         share = tl.cdiv(step, GROUP)
         first = member * share
         last = tl.minimum(first + share, step)
-        for start in range(first, last, BS):
-            outside_spans(
-                inherit, root, chart, scale, outer, d_inherit, d_root, weight, over, start, last, width, length,
-                n, pitch, LEXICAL, BS, BK, BX,
-            )  # fmt: skip
+        outside_spans(
+            inherit, root, chart, level, outer, d_root, weight, over, first, last, width, length, n, pitch,
+            MODE, LEXICAL, BT, BI, V, UNROLL,
+        )  # fmt: skip
         tl.debug_barrier()
-        for start in range(first, last, BS):
+        for start in range(first, last, BA):
             outside_heads(
-                span, head, arc, chart, outer, d_span, d_head, weight, start, last, width, length, n, pitch,
-                LEXICAL, HEAD, D_HEAD, BS, BK, BX,
+                span, inherit, head, arc, power, chart, level, crest, outer, d_span, d_inherit, d_head, weight,
+                start, last, width, length, n, pitch, MODE, LEXICAL, HEAD, D_HEAD, BA, BK, BH, BX,
             )  # fmt: skip
         meet(counter + b, step * GROUP, GROUP)
 
 
 @triton.jit(do_not_specialize=["n"])
 def arcs_kernel(
-    arc, chart, outer, report, weights, d_arc, n, pitch, BR: tl.constexpr, BP: tl.constexpr, BH: tl.constexpr
-):
+    inherit, arc, chart, level, crest, outer, report, weights, d_arc, n, pitch,
+    BR: tl.constexpr, BP: tl.constexpr, BH: tl.constexpr,
+):  # fmt: skip
     """The marginals of arcs: a product of matrices, P(arc p h) = sum over spans that hold h but not p."""
     b = tl.program_id(0).to(tl.int64)
     batch = tl.num_programs(0)
     length = tl.load(report + 2 * batch + b)
+    fast = tl.load(report + 5 * batch + b) == 0
     p = tl.program_id(1) * BP + tl.arange(0, BP)
     h = tl.program_id(2) * BH + tl.arange(0, BH)
+    inherit += b * (n + 1) * (n + 1)
     chart += b * n * n * pitch
     outer += b * n * n * pitch
+    level += b * n * n
+    crest += b * n * n
     cell = (p[:, None] < length) & (h[None, :] < length) & (p[:, None] != h[None, :])
     score_of = tl.load(arc + (b * n + p[:, None]) * pitch + h[None, :], cell, other=NOTHING)
     plain = tl.zeros([BP, BH], tl.float32)  # to be multiplied by exp2(arc)
@@ -527,21 +633,26 @@ def arcs_kernel(
         r = r0 + tl.arange(0, BR)
         i = r // n
         j = r - i * n + 1
-        ok = (i < j) & (j <= length)
+        ok = (i < j) & (j <= length) & ((i > 0) | (j < length))
         holds_h = ok[:, None] & (h[None, :] >= i[:, None]) & (h[None, :] < j[:, None])
         lacks_p = ok[:, None] & (p[None, :] < length) & ((p[None, :] < i[:, None]) | (p[None, :] >= j[:, None]))
         headed = tl.load(chart + r[:, None] * pitch + h[None, :], holds_h, other=NOTHING)
         hooked = tl.load(outer + r[:, None] * pitch + p[None, :], lacks_p, other=NOTHING)
+        shift = tl.load(crest + r, ok, other=0.0) - tl.load(level + r, ok, other=0.0)
+        lends = score(inherit + i * (n + 1) + j, ok & fast, FAST)
+        hooked += (shift - lends)[:, None]
+        headed -= shift[:, None]
         if tl.max(tl.max(hooked, 1), 0) < SAFE_EXPONENT:
-            plain = tl.dot(tl.trans(tl.exp2(hooked)), tl.exp2(headed), plain, input_precision="ieee")
+            plain = tl.dot(tl.trans(tl.exp2(hooked)), tl.exp2(headed), plain, input_precision=PRECISION)
         else:
             for one_row in range(r0, r0 + BR):
                 start = one_row // n
                 stop = one_row - start * n + 1
-                real = (start < stop) & (stop <= length)
+                real = (start < stop) & (stop <= length) & ((start > 0) | (stop < length))
                 one = tl.load(chart + one_row * pitch + h, real & (h >= start) & (h < stop), other=NOTHING)
                 far = (p < length) & ((p < start) | (p >= stop))
                 two = tl.load(outer + one_row * pitch + p, real & far, other=NOTHING)
+                two -= score(inherit + start * (n + 1) + stop, real & fast, FAST)
                 careful += tl.exp2(one[None, :] + two[:, None] + score_of)
     weight = tl.load(weights + b)
     result = (plain * tl.exp2(score_of) + careful) * weight
@@ -600,8 +711,8 @@ def trace_kernel(
             left = tl.load(chart + (i * n + x - 1) * pitch + h, between, other=NOTHING)
             right = tl.load(chart + (x * n + j - 1) * pitch + h, between, other=NOTHING)
             if LEXICAL:
-                left += tl.where(h < x, score(inherit + i * (n + 1) + x, between, False), 0.0)
-                right += tl.where(h < x, 0.0, score(inherit + x * (n + 1) + j, between, False))
+                left += tl.where(h < x, score(inherit + i * (n + 1) + x, between, BEST), 0.0)
+                right += tl.where(h < x, 0.0, score(inherit + x * (n + 1) + j, between, BEST))
             k = first_best(left + right, x, i + 1)
             left_head = h
             right_head = h

@@ -1,0 +1,113 @@
+"""Which layout of the CUDA kernels is fastest for which size: `python -m benchmarks.shapes [--sizes 64x50,...]`.
+
+Compiles all candidates side by side in several processes, then times each alone by replaying a CUDA graph, and
+prints the device milliseconds of inside, inside + outside, and best trees. triton_backend.shape_for holds the winners.
+"""
+
+import argparse
+import multiprocessing
+from collections.abc import Callable, Iterator
+
+import torch
+
+from nestree.treecrf import LexicalPotentials
+from nestree.treecrf import triton_backend as backend
+
+SIZES = ((64, 10), (64, 20), (64, 30), (256, 30), (64, 50), (64, 80), (32, 120), (16, 150))
+TILES = {  # by padded length: terms and blocks of a tile, unrolling, words of ATTACH, warps
+    16: ((4, 32, 1, 16, 4), (8, 32, 1, 16, 8), (4, 16, 1, 16, 2), (4, 32, 1, 16, 2), (8, 16, 1, 16, 4)),
+    32: (
+        (4, 128, 1, 32, 8), (4, 64, 1, 32, 4), (8, 64, 1, 32, 8), (4, 128, 1, 32, 4), (2, 128, 2, 32, 8),
+        (8, 128, 1, 32, 16),
+    ),
+    64: (
+        (4, 128, 2, 64, 8), (2, 256, 2, 64, 16), (4, 128, 1, 64, 16), (8, 64, 2, 64, 16), (4, 64, 2, 64, 8),
+        (2, 128, 4, 64, 8),
+    ),
+    128: ((2, 256, 2, 64, 16), (1, 256, 4, 64, 8), (2, 128, 4, 64, 8), (1, 512, 2, 128, 16), (4, 128, 2, 128, 16)),
+    256: ((2, 256, 2, 64, 16), (1, 256, 4, 64, 8), (2, 128, 4, 64, 8), (1, 512, 2, 128, 16), (4, 128, 2, 128, 16)),
+}  # fmt: skip
+
+
+def candidates(batch: int, n: int) -> Iterator[backend.Shape]:
+    groups = [1] if n <= 32 else sorted({1, max(1, 132 // batch)} if n <= 64 else {max(1, 132 // batch)})
+    for terms, blocks, unroll, words, warps in TILES[max(16, backend.power_of_two(n))]:
+        for group in groups:
+            yield backend.Shape(terms, blocks, 4, unroll, 16, 4, 16 if n <= 16 else 32, words, warps, group)
+
+
+def potentials(batch: int, n: int) -> tuple[LexicalPotentials, torch.Tensor]:
+    torch.manual_seed(batch * 1000 + n)
+    sizes = ((n + 1, n + 1), (n, n), (n,), (n + 1, n + 1))
+    return LexicalPotentials(*(torch.randn(batch, *size, device="cuda") for size in sizes)), torch.full(
+        (batch,), n, device="cuda"
+    )
+
+
+def passes(batch: int, n: int, shape: backend.Shape) -> dict[str, Callable[[], object]]:
+    backend.shape_for = lambda *_: shape  # type: ignore[assignment]
+    given, lengths = potentials(batch, n)
+    weight = torch.ones(batch, device="cuda")
+
+    def both() -> object:
+        _, chart = backend.inside(given, lengths)
+        return backend.outside(given, lengths, chart, weight, False)
+
+    return {
+        "inside": lambda: backend.inside(given, lengths),
+        "both": both,
+        "best": lambda: backend.viterbi(given, lengths),
+    }
+
+
+def compile_all(job: tuple[int, int, backend.Shape]) -> str | None:
+    batch, n, shape = job
+    try:
+        for run in passes(batch, n, shape).values():
+            run()
+        torch.cuda.synchronize()
+    except Exception as error:
+        return f"{type(error).__name__}: {str(error).splitlines()[0][:100]}"
+    return None
+
+
+def device_ms(run: Callable[[], object], repeats: int = 20) -> float:
+    """The median device time of one call, by graph replay."""
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        run()
+        run()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    times = []
+    for _ in range(repeats):
+        before, after = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        before.record()
+        graph.replay()
+        after.record()
+        after.synchronize()
+        times.append(before.elapsed_time(after))
+    return sorted(times)[repeats // 2]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sizes", help="such as 64x50,16x150; default: those of the benchmark")
+    given = parser.parse_args().sizes
+    sizes = [tuple(map(int, size.split("x"))) for size in given.split(",")] if given else SIZES
+    jobs = [(batch, n, shape) for batch, n in sizes for shape in candidates(batch, n)]
+    with multiprocessing.get_context("spawn").Pool(12) as pool:
+        failures = pool.map(compile_all, jobs, chunksize=1)
+    for (batch, n, shape), failure in zip(jobs, failures, strict=True):
+        label = f"{batch:4d} x {n:3d}  {tuple(shape)}"
+        if failure:
+            print(f"{label}  {failure}", flush=True)
+            continue
+        times = {name: device_ms(run) for name, run in passes(batch, n, shape).items()}
+        print(label, *(f"{name} {ms:8.4f}" for name, ms in times.items()), flush=True)
+
+
+if __name__ == "__main__":
+    main()
