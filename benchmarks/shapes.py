@@ -14,26 +14,18 @@ from nestree.treecrf import LexicalPotentials
 from nestree.treecrf import triton_backend as backend
 
 SIZES = ((64, 10), (64, 20), (64, 30), (256, 30), (64, 50), (64, 80), (32, 120), (16, 150))
-TILES = {  # by padded length: terms and blocks of a tile, unrolling, words of ATTACH, warps
-    16: ((4, 32, 1, 16, 4), (8, 32, 1, 16, 8), (4, 16, 1, 16, 2), (4, 32, 1, 16, 2), (8, 16, 1, 16, 4)),
-    32: (
-        (4, 128, 1, 32, 8), (4, 64, 1, 32, 4), (8, 64, 1, 32, 8), (4, 128, 1, 32, 4), (2, 128, 2, 32, 8),
-        (8, 128, 1, 32, 16),
-    ),
-    64: (
-        (4, 128, 2, 64, 8), (2, 256, 2, 64, 16), (4, 128, 1, 64, 16), (8, 64, 2, 64, 16), (4, 64, 2, 64, 8),
-        (2, 128, 4, 64, 8),
-    ),
-    128: ((2, 256, 2, 64, 16), (1, 256, 4, 64, 8), (2, 128, 4, 64, 8), (1, 512, 2, 128, 16), (4, 128, 2, 128, 16)),
-    256: ((2, 256, 2, 64, 16), (1, 256, 4, 64, 8), (2, 128, 4, 64, 8), (1, 512, 2, 128, 16), (4, 128, 2, 128, 16)),
-}  # fmt: skip
+TILES = {  # by padded length: terms and blocks of a tile, unrolling, warps
+    16: ((4, 32, 2, 4), (4, 32, 1, 4)),
+    32: ((2, 128, 2, 8), (2, 128, 4, 8), (2, 128, 1, 8), (4, 128, 2, 16)),
+    64: ((4, 128, 1, 16), (4, 128, 2, 16), (4, 128, 4, 16), (2, 256, 2, 16), (4, 256, 2, 32)),
+    128: ((2, 256, 2, 16), (2, 256, 4, 16), (4, 128, 4, 16), (4, 256, 2, 32), (8, 128, 2, 32)),
+    256: ((4, 128, 2, 16), (4, 128, 4, 16), (2, 256, 4, 16), (4, 256, 2, 32), (8, 128, 2, 32)),
+}
 
 
 def candidates(batch: int, n: int) -> Iterator[backend.Shape]:
-    groups = [1] if n <= 32 else sorted({1, max(1, 132 // batch)} if n <= 64 else {max(1, 132 // batch)})
-    for terms, blocks, unroll, words, warps in TILES[max(16, backend.power_of_two(n))]:
-        for group in groups:
-            yield backend.Shape(terms, blocks, 4, unroll, 16, 4, 16 if n <= 16 else 32, words, warps, group)
+    for terms, blocks, unroll, warps in TILES[max(16, backend.power_of_two(n))]:
+        yield backend.Shape(terms, blocks, 4, unroll, warps, 1 if n <= 32 else max(1, 132 // batch))
 
 
 def potentials(batch: int, n: int) -> tuple[LexicalPotentials, torch.Tensor]:
@@ -98,7 +90,7 @@ def main() -> None:
     given = parser.parse_args().sizes
     sizes = [tuple(map(int, size.split("x"))) for size in given.split(",")] if given else SIZES
     jobs = [(batch, n, shape) for batch, n in sizes for shape in candidates(batch, n)]
-    with multiprocessing.get_context("spawn").Pool(12) as pool:
+    with multiprocessing.get_context("spawn").Pool(16) as pool:
         failures = pool.map(compile_all, jobs, chunksize=1)
     for (batch, n, shape), failure in zip(jobs, failures, strict=True):
         label = f"{batch:4d} x {n:3d}  {tuple(shape)}"

@@ -12,8 +12,8 @@ from nestree.treecrf.potentials import AnyPotentials, LexicalPotentials, Potenti
 from nestree.treecrf.trees import Trees
 
 CHECKS_LATER = True
-SUMS = (0, 1)  # FAST, then CAREFUL for the sentences that need it
-MAXIMA = (2,)  # BEST
+FAST = kernels.FAST.value
+BEST = kernels.BEST.value
 
 
 class Chart(NamedTuple):
@@ -23,42 +23,43 @@ class Chart(NamedTuple):
     level: Tensor  # [batch, n, n] whole numbers that the rows are relative to; for sums
     crest: Tensor  # [batch, n, n] whole numbers that the rows, with their level, do not exceed; for sums
     arc: Tensor  # [batch, n, pitch] by governor; for sums in base 2, none above 0
-    power: Tensor  # [batch, n, pitch] exp2(arc); for sums
     root: Tensor  # [batch, pitch] likewise
     taken: Tensor  # [batch, pitch] what was taken from the arcs into each word and from its root score
     rest: Tensor  # [batch] log2 Z less the level of the whole sentence and all that was taken
-    report: Tensor  # [6, batch] status, length as given, length, two barriers, whether CAREFUL filled the chart
+    report: Tensor  # [5, batch] status, length as given, length, barrier, whether CAREFUL filled the chart
     inherit: Tensor  # [batch, n + 1, n + 1]
 
 
 class Shape(NamedTuple):
-    """How a pass is laid out."""
+    """How a pass is laid out: tiles of BT terms by BI blocks of V cells."""
 
-    BT: int  # terms, and blocks of V cells, of a tile of COMPLETE
+    BT: int
     BI: int
     V: int
     UNROLL: int  # tiles under way from memory
-    BA: int  # spans, terms (one at a time, or in a matrix product) and words of a tile of ATTACH
-    BK: int
-    BH: int
-    BX: int
     num_warps: int
     GROUP: int  # programs per sentence
 
 
-def shape_for(n: int, batch: int, lexical: bool, device: torch.device) -> Shape:
-    """The fastest layout found by measurement (benchmarks/shapes.py, docs/log.md)."""
+def shape_for(task: str, n: int, batch: int, lexical: bool, device: torch.device) -> Shape:
+    """The fastest layout of `inside`, `outside` or `best` found by measurement (benchmarks/shapes.py, docs/log.md)."""
     if not lexical:
-        return Shape(16, 32, 1, 1, 16, 4, 16, 16, 4, 1)
+        return Shape(16, 32, 1, 1, 4, 1)
     if n <= 16:
-        return Shape(4, 32, 4, 1, 16, 4, 16, 16, 4, 1)
+        return Shape(4, 32, 4, 1, 4, 1)
     if n <= 32:
-        return Shape(4, 128, 4, 1, 16, 4, 32, 32, 8, 1)
+        return Shape(2, 128, 4, 2, 8, 1)
     group = 1
     if device.type == "cuda":
         processors = torch.cuda.get_device_properties(device).multi_processor_count
         group = max(1, min(processors // max(1, batch), 16))
-    return Shape(2, 256, 4, 2, 16, 4, 32, 64, 16, group)
+    if n <= 64:
+        return Shape(4, 128, 4, 1 if task == "inside" else 2, 16, group)
+    if task == "inside":
+        return Shape(4, 256, 4, 2, 32, group)
+    if task == "outside":
+        return Shape(2, 256, 4, 4, 16, group)
+    return Shape(2, 256, 4, 2, 16, group) if n <= 128 else Shape(4, 128, 4, 2, 16, group)
 
 
 def power_of_two(n: int) -> int:
@@ -77,25 +78,24 @@ def rows(batch: int, n: int, pitch: int, like: Tensor) -> Tensor:
 
 def inside(potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Chart]:
     """log Z [batch] and the chart."""
-    return run_inside(potentials, lengths, SUMS)
+    return run_inside(potentials, lengths, FAST)
 
 
-def run_inside(potentials: Potentials, lengths: Tensor, modes: tuple[int, ...]) -> tuple[Tensor, Chart]:
+def run_inside(potentials: Potentials, lengths: Tensor, mode: int) -> tuple[Tensor, Chart]:
     batch, n, like = potentials.span.shape[0], potentials.span.shape[1] - 1, potentials.span
     lexical = isinstance(potentials, LexicalPotentials)
     span, arc, root, inherit, head = contiguous(potentials)
-    shape = shape_for(n, batch, lexical, like.device)
+    shape = shape_for("best" if mode == BEST else "inside", n, batch, lexical, like.device)
     pitch = -(-n // 16) * 16 if lexical else 1
     chart = Chart(
         cells=rows(batch, n, pitch, like=like),
         level=fresh(batch, n, n, like=like),
         crest=fresh(batch, n, n, like=like),
         arc=fresh(batch, n, pitch, like=like),
-        power=fresh(batch, n, pitch, like=like),
         root=fresh(batch, pitch, like=like),
         taken=fresh(batch, pitch, like=like),
         rest=fresh(batch, like=like),
-        report=fresh(6, batch, like=like, dtype=torch.int32),
+        report=fresh(5, batch, like=like, dtype=torch.int32),
         inherit=inherit,
     )
     log_z = fresh(batch, like=like)
@@ -104,16 +104,15 @@ def run_inside(potentials: Potentials, lengths: Tensor, modes: tuple[int, ...]) 
     by_modifier, power_by_modifier = fresh(2, batch, n, pitch, like=like)
     words = max(16, power_of_two(n))
     kernels.prepare_kernel[(batch,)](
-        span, arc, root, inherit, lengths, chart.report, chart.arc, by_modifier, chart.power, power_by_modifier,
+        span, arc, root, inherit, lengths, chart.report, chart.arc, by_modifier, power_by_modifier,
         chart.root, chart.taken, n, pitch,
-        MODE=modes[0], LEXICAL=lexical, BR=max(1, 2048 // words), BX=words, num_warps=8,
+        MODE=mode, LEXICAL=lexical, BR=max(1, 2048 // words), BX=words, num_warps=8,
     )  # fmt: skip
-    for mode in modes:
-        kernels.inside_kernel[(batch * shape.GROUP,)](
-            span, inherit, head, by_modifier, power_by_modifier, chart.root, chart.taken, chart.cells, chart.level,
-            chart.crest, chart.report, log_z, chart.rest, n, pitch,
-            MODE=mode, LEXICAL=lexical, HEAD=head is not span, WORDS=words, **launch(shape),
-        )  # fmt: skip
+    kernels.inside_kernel[(batch * shape.GROUP,)](
+        span, inherit, head, by_modifier, power_by_modifier, chart.root, chart.taken, chart.cells, chart.level,
+        chart.crest, chart.report, log_z, chart.rest, n, pitch,
+        MODE=mode, LEXICAL=lexical, HEAD=head is not span, WORDS=words, **launch(shape),
+    )  # fmt: skip
     watch(chart.report, n)
     return log_z, chart
 
@@ -137,7 +136,7 @@ def outside(
     batch, n, like = potentials.span.shape[0], potentials.span.shape[1] - 1, potentials.span
     lexical = isinstance(potentials, LexicalPotentials)
     span, arc, root, inherit, head = contiguous(potentials)
-    shape = shape_for(n, batch, lexical, like.device)
+    shape = shape_for("outside", n, batch, lexical, like.device)
     pitch = chart.cells.shape[-1]
     posts = n + 1
     zeros = torch.zeros(batch * (2 * posts * posts + n * n + n + 1), device=like.device)
@@ -148,20 +147,29 @@ def outside(
     if batch > 0:
         outer = rows(batch, n, pitch, like=like)
         weight = weight.to(torch.float32).contiguous()
-        for mode in SUMS:
-            kernels.outside_kernel[(batch * shape.GROUP,)](
-                span, inherit, head, chart.arc, chart.power, chart.root, chart.cells, chart.level, chart.crest,
-                chart.report, chart.rest, weight, counter.view(torch.int32), outer, d_span, d_inherit, d_root,
-                span if d_head is None else d_head, n, pitch,
-                MODE=mode, LEXICAL=lexical, HEAD=head is not span, D_HEAD=d_head is not None, **launch(shape),
-            )  # fmt: skip
+        kernels.outside_kernel[(batch * shape.GROUP,)](
+            span, inherit, head, chart.arc, chart.root, chart.cells, chart.level, chart.report, chart.rest, weight,
+            counter.view(torch.int32), outer, d_root, n, pitch,
+            LEXICAL=lexical, HEAD=head is not span, **launch(shape),
+        )  # fmt: skip
+        words = max(16, power_of_two(n)) if lexical else 1
+        wild = fresh(batch, n, n, like=like, dtype=torch.int32)
+        at_once = max(1, 2048 // words) if lexical else 64
+        kernels.spans_kernel[(batch, -(-n * n // at_once))](
+            span, inherit, head, chart.cells, outer, chart.report, weight, wild, d_span, d_inherit,
+            span if d_head is None else d_head, n, pitch,
+            LEXICAL=lexical, HEAD=head is not span, D_HEAD=d_head is not None, BR=at_once, BX=words, num_warps=4,
+        )  # fmt: skip
         if lexical and n > 1:
-            tile = 32 if n > 16 else 16
+            tile = min(64, words)
             tiles = -(-n // tile)
-            kernels.arcs_kernel[(batch, tiles, tiles)](
-                inherit, chart.arc, chart.cells, chart.level, chart.crest, outer, chart.report, weight, d_arc, n, pitch,
+            parts = 1 if n <= 32 else 4
+            of_parts = d_arc if parts == 1 else torch.zeros(parts, batch, n, n, device=like.device)
+            kernels.arcs_kernel[(batch, tiles * tiles, parts)](
+                chart.arc, outer, wild, chart.report, weight, of_parts, n, pitch,
                 BR=64, BP=tile, BH=tile, num_warps=4,
             )  # fmt: skip
+            d_arc = of_parts if parts == 1 else of_parts.sum(0)
     if not isinstance(potentials, LexicalPotentials):
         return type(potentials)(d_span.view(batch, posts, posts))
     return LexicalPotentials(
@@ -175,7 +183,7 @@ def outside(
 
 def viterbi(potentials: Potentials, lengths: Tensor) -> Trees:
     """The best tree of each sentence."""
-    score, chart = run_inside(potentials, lengths, MAXIMA)
+    score, chart = run_inside(potentials, lengths, BEST)
     batch, n, device = len(score), chart.level.shape[1], score.device
     lexical = isinstance(potentials, LexicalPotentials)
     spans = torch.full((batch, 2 * n - 1, 3 if lexical else 2), -1, device=device)
@@ -201,7 +209,7 @@ def log_chart(chart: Chart) -> Tensor:
         within = (word[:, None, None] <= word) & (word <= word[:, None])  # [i, j - 1, x]
         so_far = torch.nn.functional.pad(chart.taken[:, :n].cumsum(-1), (1, 0))  # [batch, fencepost]
         of_span = so_far[:, None, 1:] - so_far[:, :-1, None]  # [batch, i, j - 1]
-        lent = torch.where(chart.report[5, :, None, None] == 0, chart.inherit[:, :-1, 1:], 0.0) * math.log2(math.e)
+        lent = torch.where(chart.report[4, :, None, None] == 0, chart.inherit[:, :-1, 1:], 0.0) * math.log2(math.e)
         whole = (word[:, None] == 0) & (word + 1 == chart.report[2, :, None, None])  # [batch, i, j - 1]
         lent = lent.masked_fill(whole, 0.0)  # FAST cells have `inherit` in them
         own = chart.taken[:, None, None, :n] + lent[..., None]

@@ -17,6 +17,8 @@ overflows, and what underflows is a probability of zero. Every cell gathers from
 nothing is added up by atomics, so the same input gives the same bits.
 """
 
+import os
+
 import triton
 import triton.language as tl
 
@@ -39,6 +41,7 @@ GENTLE = tl.constexpr(64.0)  # `inherit` beyond this, in base 2, is not added to
 FAST = tl.constexpr(0)
 CAREFUL = tl.constexpr(1)
 BEST = tl.constexpr(2)
+HARDWARE = tl.constexpr(os.environ.get("TRITON_INTERPRET") != "1")  # the interpreter has no PTX
 PRECISION = tl.constexpr("tf32x3")  # of matrix products: three products of halves, as good as float32
 
 
@@ -70,7 +73,7 @@ def meet(counter, target, GROUP: tl.constexpr):
 
 @triton.jit(do_not_specialize=["n"])
 def prepare_kernel(
-    span, arc, root, inherit, lengths, report, arc_out, arc_by_modifier, power, power_by_modifier, root_out, taken,
+    span, arc, root, inherit, lengths, report, arc_out, arc_by_modifier, power_by_modifier, root_out, taken,
     n, pitch, MODE: tl.constexpr, LEXICAL: tl.constexpr, BR: tl.constexpr, BX: tl.constexpr,
 ):  # fmt: skip
     """Look for trouble, and lay out the arcs.
@@ -121,42 +124,58 @@ def prepare_kernel(
             tl.store(arc_out + (b * n + h) * pitch + x[None, :], a, cell)
             tl.store(arc_by_modifier + (b * n + x[None, :]) * pitch + h, a, cell)
             if MODE != BEST:
-                tl.store(power + (b * n + h) * pitch + x[None, :], tl.exp2(a), cell)
                 tl.store(power_by_modifier + (b * n + x[None, :]) * pitch + h, tl.exp2(a), cell)
     tl.store(report + b, status)
     tl.store(report + batch + b, given.to(tl.int32))
     tl.store(report + 2 * batch + b, length)
-    tl.store(report + 3 * batch + b, 0)  # the barriers of FAST or BEST, and of CAREFUL
-    tl.store(report + 4 * batch + b, 0)
-    tl.store(report + 5 * batch + b, careful)
+    tl.store(report + 3 * batch + b, 0)
+    tl.store(report + 4 * batch + b, careful)
 
 
 @triton.jit
-def split_terms(
+def log2(x):
+    """The hardware's logarithm: within 2^-22, and one instruction."""
+    return tl.inline_asm_elementwise("lg2.approx.f32 $0, $1;", "=f,f", [x], tl.float32, True, 1) if HARDWARE else tl.log2(x)
+
+
+@triton.jit
+def fetch_splits(
     chart, level, crest, inherit, i, j, x, t, width, n, pitch, MODE: tl.constexpr, LEXICAL: tl.constexpr
 ):
-    """Both halves of the spans (i, j), added, at their splits i + 1 + t [BT, BI, V]; their levels [BT, BI].
-
-    What lies beyond the last split is the last split again, to be dropped by the caller.
+    """Both halves of the spans (i, j) at their splits i + 1 + t [BT, BI, V], and what else they are worth [BT, BI]:
+    for FAST their levels and crests, else what each lends. Beyond the last split: the last split again.
     """
     k = (i + 1)[None, :] + tl.minimum(t, width - 2)[:, None]
     left_row = i[None, :] * n + k - 1
     right_row = k * n + (j - 1)[None, :]
     left = tl.load(chart + left_row[:, :, None] * pitch + x[None, :, :])
     right = tl.load(chart + right_row[:, :, None] * pitch + x[None, :, :])
-    base = k.to(tl.float32)
-    bound = base
     if MODE == FAST:
-        base = tl.load(level + left_row) + tl.load(level + right_row)
-        bound = tl.load(crest + left_row) + tl.load(crest + right_row)
-    elif LEXICAL:
-        # The half that holds x is headed by it, and lends it.
+        of_left = tl.load(level + left_row)
+        of_right = tl.load(level + right_row)
+        more_left = tl.load(crest + left_row)
+        more_right = tl.load(crest + right_row)
+    else:
+        of_left = tl.zeros_like(k).to(tl.float32)
+        of_right = of_left
+        if LEXICAL:
+            of_left = tl.load(inherit + i[None, :] * (n + 1) + k)
+            of_right = tl.load(inherit + k * (n + 1) + j[None, :])
+        more_left = of_left
+        more_right = of_left
+    return left, right, of_left, of_right, more_left, more_right
+
+
+@triton.jit
+def lend(left, right, of_left, of_right, i, x, t, width, MODE: tl.constexpr, LEXICAL: tl.constexpr):
+    """Both halves, added, the one that holds x with its `inherit`: it is headed by x, and lends it."""
+    if LEXICAL:
+        k = (i + 1)[None, :] + tl.minimum(t, width - 2)[:, None]
         is_left = x[None, :, :] < k[:, :, None]
-        lend_left = score(inherit + i[None, :] * (n + 1) + k, k > 0, MODE)
-        lend_right = score(inherit + k * (n + 1) + j[None, :], k > 0, MODE)
-        left += tl.where(is_left, lend_left[:, :, None], 0.0)
-        right += tl.where(is_left, 0.0, lend_right[:, :, None])
-    return left + right, base, bound
+        unit: tl.constexpr = 1.0 if MODE == BEST else LOG2_E
+        left += tl.where(is_left, (tl.maximum(of_left, LOWEST) * unit)[:, :, None], 0.0)
+        right += tl.where(is_left, 0.0, (tl.maximum(of_right, LOWEST) * unit)[:, :, None])
+    return left + right
 
 
 @triton.jit
@@ -195,41 +214,58 @@ def complete(
             done += score(evidence, within, MODE)
         top = tl.zeros([BI], tl.float32)
         if width > 1:
+            # The values of the next splits are under way while those of the present ones are added up.
+            left, right, of_left, of_right, more_left, more_right = fetch_splits(
+                chart, level, crest, inherit, i, j, x, slot, width, n, pitch, MODE, LEXICAL
+            )
             if MODE == FAST:
                 reached = tl.full([BT, BI], NOTHING, tl.float32)  # the level of each running sum
                 total = tl.zeros([BT, BI, V], tl.float32)
                 for t0 in tl.range(0, width - 1, BT, loop_unroll_factor=UNROLL):
-                    term, base, bound = split_terms(
-                        chart, level, crest, inherit, i, j, x, t0 + slot, width, n, pitch, MODE, LEXICAL
+                    next_left, next_right, next_of_left, next_of_right, next_more_left, next_more_right = fetch_splits(
+                        chart, level, crest, inherit, i, j, x, t0 + BT + slot, width, n, pitch, MODE, LEXICAL
                     )
-                    bound = tl.where((t0 + slot < width - 1)[:, None] & (bound > FLOOR), bound, NOTHING)
-                    raised = tl.maximum(reached, bound)
-                    base = tl.where(bound > FLOOR, base - raised, NOTHING)
-                    total = total * tl.exp2(reached - raised)[:, :, None] + tl.exp2(term + base[:, :, None])
+                    bound = more_left + more_right
+                    possible = (t0 + slot < width - 1)[:, None] & (bound > FLOOR)
+                    raised = tl.maximum(reached, tl.where(possible, bound, NOTHING))
+                    base = tl.where(possible, of_left + of_right - raised, NOTHING)
+                    total *= tl.exp2(reached - raised)[:, :, None]
+                    total += tl.exp2(left + right + base[:, :, None])
                     reached = raised
+                    left = next_left
+                    right = next_right
+                    of_left = next_of_left
+                    of_right = next_of_right
+                    more_left = next_more_left
+                    more_right = next_more_right
                 top = tl.max(reached, 0)
                 summed = tl.sum(total * tl.exp2(reached - top[None, :])[:, :, None], 0)  # [BI, V]
                 distrust = ((summed > SMALL) & (summed < LARGE)) == 0
                 doubt |= tl.where(within & distrust & (of_span > FLOOR)[:, None], 1, 0)
-                done += tl.log2(summed)
-                done = tl.where((of_span > FLOOR)[:, None], done, of_span[:, None])
+                done = tl.where((of_span > FLOOR)[:, None], done + log2(summed), of_span[:, None])
             else:
                 best = tl.full([BT, BI, V], NOTHING, tl.float32)
                 for t0 in tl.range(0, width - 1, BT, loop_unroll_factor=UNROLL):
-                    term, base, bound = split_terms(
-                        chart, level, crest, inherit, i, j, x, t0 + slot, width, n, pitch, MODE, LEXICAL
+                    next_left, next_right, next_of_left, next_of_right, _, _ = fetch_splits(
+                        chart, level, crest, inherit, i, j, x, t0 + BT + slot, width, n, pitch, MODE, LEXICAL
                     )
+                    term = lend(left, right, of_left, of_right, i, x, t0 + slot, width, MODE, LEXICAL)
                     best = tl.maximum(best, term)
+                    left = next_left
+                    right = next_right
+                    of_left = next_of_left
+                    of_right = next_of_right
                 peak = tl.max(best, 0)
                 if MODE == CAREFUL:
                     total = tl.zeros([BT, BI, V], tl.float32)
-                    for t0 in tl.range(0, width - 1, BT, loop_unroll_factor=UNROLL):
-                        term, base, bound = split_terms(
+                    for t0 in range(0, width - 1, BT):
+                        left, right, of_left, of_right, more_left, more_right = fetch_splits(
                             chart, level, crest, inherit, i, j, x, t0 + slot, width, n, pitch, MODE, LEXICAL
                         )
+                        term = lend(left, right, of_left, of_right, i, x, t0 + slot, width, MODE, LEXICAL)
                         real = (t0 + slot < width - 1)[:, None, None]
                         total += tl.where(real, tl.exp2(term - peak[None, :, :]), 0.0)
-                    peak += tl.log2(tl.sum(total, 0))
+                    peak += log2(tl.sum(total, 0))
                 done += peak
         row = i * n + j - 1
         tl.store(chart + row[:, None] * pitch + x, done, within)
@@ -239,68 +275,107 @@ def complete(
 
 
 @triton.jit
-def hooks(chart, arc_by_modifier, row, i, j, live, h0, length, p, pitch, BK: tl.constexpr):
-    """headed(i, j, h) + arc(p, h) for the words h0 .. h0 + BK - 1 [BA, BK, BX]."""
-    h = h0 + tl.arange(0, BK)[None, :]
-    ok = live[:, None] & (h >= i[:, None]) & (h < j[:, None])
-    headed = tl.load(chart + row[:, None] + h, ok, other=NOTHING)
-    mask = (h[:, :, None] < length) & (p[None, None, :] < pitch)
-    arc = tl.load(arc_by_modifier + h[:, :, None] * pitch + p[None, None, :], mask, other=NOTHING)  # [1, BK, BX]
-    return headed[:, :, None] + arc
+def fetch_hooks(chart, arcs, row, i, x, t, width, pitch):
+    """headed(i, j, h) [BT, BI] and the arcs from the words x to h [BT, BI, V], for the words h = i + t."""
+    h = i[None, :] + tl.minimum(t, width - 1)[:, None]
+    return tl.load(chart + row[None, :] + h), tl.load(arcs + h[:, :, None] * pitch + x[None, :, :])
 
 
 @triton.jit
 def attach(
-    inherit, chart, arc_by_modifier, power_by_modifier, level, crest, doubt, start, last, width, length, n, pitch,
-    MODE: tl.constexpr, BA: tl.constexpr, BK: tl.constexpr, BH: tl.constexpr, BX: tl.constexpr,
+    inherit, chart, arc_by_modifier, power_by_modifier, level, crest, doubt, first, last, width, length, n, pitch,
+    MODE: tl.constexpr, BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
-    """ATTACH for BA spans of one width: hooked(i, j, p) = sum over h in (i, j) of headed(i, j, h) + arc(p, h)."""
-    i = start + tl.arange(0, BA)
-    j = i + width
-    live = i < last
-    row = (i * n + j - 1) * pitch
-    end = tl.minimum(start + BA, last) + width - 1  # of the last span
-    shift = tl.zeros([BA], tl.float32)
-    if MODE != BEST:
-        highest = tl.full([BA, BH], NOTHING, tl.float32)
-        for h0 in range(start, end, BH):
-            h = h0 + tl.arange(0, BH)
-            ok = live[:, None] & (h[None, :] >= i[:, None]) & (h[None, :] < j[:, None])
-            highest = tl.maximum(highest, tl.load(chart + row[:, None] + h[None, :], ok, other=NOTHING))
-        shift = tl.ceil(tl.max(highest, 1))
-        tl.store(crest + i * n + j - 1, tl.load(level + i * n + j - 1, live, other=0.0) + shift, live)
-    lends = tl.zeros([BA], tl.float32)
-    if MODE == FAST:
-        lends = score(inherit + i * (n + 1) + j, live, MODE)
-    for p0 in range(0, length, BX):
-        p = p0 + tl.arange(0, BX)
-        beyond = live[:, None] & (p[None, :] < length) & ((p[None, :] < i[:, None]) | (p[None, :] >= j[:, None]))
+    """ATTACH for the spans of one width: hooked(i, j, x) = sum over h in (i, j) of headed(i, j, h) + arc(x, h).
+
+    The blocks of a span are those before it, then those behind it; too many at the end are the last one again.
+    """
+    per_span = (length - width) // V + 3
+    blocks = (last - first) * per_span
+    slot = tl.arange(0, BT)
+    for e0 in range(0, blocks, BI):
+        e = e0 + tl.arange(0, BI)
+        i = tl.minimum(first + e // per_span, last - 1)
+        j = i + width
+        place = e % per_span
+        live = e < blocks
+        block = tl.where(place <= i // V, place, j // V + place - i // V - 1)
+        x = (tl.minimum(block, (length - 1) // V) * V)[:, None] + tl.arange(0, V)[None, :]
+        beyond = live[:, None] & (x < length) & ((x < i[:, None]) | (x >= j[:, None]))
+        row = (i * n + j - 1) * pitch
         if MODE == FAST:
-            summed = tl.zeros([BA, BX], tl.float32)
-            for h0 in range(start, end, BH):
-                h = h0 + tl.arange(0, BH)
-                ok = live[:, None] & (h[None, :] >= i[:, None]) & (h[None, :] < j[:, None])
-                headed = tl.load(chart + row[:, None] + h[None, :], ok, other=NOTHING) - shift[:, None]
-                mask = (h[:, None] < length) & (p[None, :] < pitch)
-                arc = tl.load(power_by_modifier + h[:, None] * pitch + p[None, :], mask, other=0.0)
-                summed = tl.dot(tl.exp2(headed), arc, summed, input_precision=PRECISION)
-            distrust = beyond & ((summed > SMALL) == 0) & (shift > FLOOR)[:, None]
-            doubt |= tl.max(tl.max(distrust.to(tl.int32), 1), 0)
-            done = tl.log2(summed) + (shift - lends)[:, None]
-            done = tl.where((shift > FLOOR)[:, None], done, shift[:, None])
+            reached = tl.full([BT, BI], NOTHING, tl.float32)
+            total = tl.zeros([BT, BI, V], tl.float32)
+            headed, arc = fetch_hooks(chart, power_by_modifier, row, i, x, slot, width, pitch)
+            for t0 in tl.range(0, width, BT, loop_unroll_factor=UNROLL):
+                next_headed, next_arc = fetch_hooks(
+                    chart, power_by_modifier, row, i, x, t0 + BT + slot, width, pitch
+                )
+                headed = tl.where((t0 + slot < width)[:, None], headed, NOTHING)
+                raised = tl.maximum(reached, headed)
+                total = total * tl.exp2(reached - raised)[:, :, None] + tl.exp2(headed - raised)[:, :, None] * arc
+                reached = raised
+                headed = next_headed
+                arc = next_arc
+            top = tl.max(reached, 0)
+            summed = tl.sum(total * tl.exp2(reached - top[None, :])[:, :, None], 0)  # [BI, V]
+            possible = (top > FLOOR)[:, None]
+            doubt |= tl.where(beyond & ((summed > SMALL) == 0) & possible, 1, 0)
+            lends = score(inherit + i * (n + 1) + j, live, MODE)
+            done = tl.where(possible, log2(summed) + (top - lends)[:, None], top[:, None])
+            first_block = live & (place == 0)
+            tl.store(crest + i * n + j - 1, tl.load(level + i * n + j - 1, first_block) + tl.ceil(top), first_block)
         else:
-            best = tl.full([BA, BK, BX], NOTHING, tl.float32)
-            for h0 in range(start, end, BK):
-                best = tl.maximum(best, hooks(chart, arc_by_modifier, row, i, j, live, h0, length, p, pitch, BK))
-            done = tl.max(best, 1)
+            best = tl.full([BT, BI, V], NOTHING, tl.float32)
+            headed, arc = fetch_hooks(chart, arc_by_modifier, row, i, x, slot, width, pitch)
+            for t0 in tl.range(0, width, BT, loop_unroll_factor=UNROLL):
+                next_headed, next_arc = fetch_hooks(chart, arc_by_modifier, row, i, x, t0 + BT + slot, width, pitch)
+                best = tl.maximum(best, headed[:, :, None] + arc)
+                headed = next_headed
+                arc = next_arc
+            done = tl.max(best, 0)
             if MODE == CAREFUL:
-                total = tl.zeros([BA, BK, BX], tl.float32)
-                for h0 in range(start, end, BK):
-                    term = hooks(chart, arc_by_modifier, row, i, j, live, h0, length, p, pitch, BK)
-                    total += tl.exp2(term - done[:, None, :])
-                done += tl.log2(tl.sum(total, 1))
-        tl.store(chart + row[:, None] + p[None, :], done, beyond)
+                total = tl.zeros([BT, BI, V], tl.float32)
+                for t0 in range(0, width, BT):
+                    headed, arc = fetch_hooks(chart, arc_by_modifier, row, i, x, t0 + slot, width, pitch)
+                    headed = tl.where((t0 + slot < width)[:, None], headed, NOTHING)
+                    total += tl.exp2(headed[:, :, None] + arc - done[None, :, :])
+                done += log2(tl.sum(total, 0))
+        tl.store(chart + row[:, None] + x, done, beyond)
     return doubt
+
+
+@triton.jit
+def fill(
+    span, inherit, head, arc_by_modifier, power_by_modifier, chart, level, crest, counter, member, met, length,
+    n, pitch,
+    GROUP: tl.constexpr, MODE: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr, WORDS: tl.constexpr,
+    BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, UNROLL: tl.constexpr,
+):  # fmt: skip
+    """All widths of one sentence: COMPLETE and ATTACH for this program's share of each. Returns what went wrong."""
+    doubt = tl.zeros([BI, V], tl.int32)
+    for width in range(1, length + 1):
+        share = tl.cdiv(length - width + 1, GROUP)
+        first = member * share
+        last = tl.minimum(first + share, length - width + 1)
+        doubt = complete(
+            span, inherit, head, chart, level, crest, doubt, first, last, width, length, n, pitch,
+            MODE, LEXICAL, HEAD, BT, BI, V, UNROLL,
+        )  # fmt: skip
+        if LEXICAL:
+            tl.debug_barrier()
+            doubt = attach(
+                inherit, chart, arc_by_modifier, power_by_modifier, level, crest, doubt, first, last, width, length,
+                n, pitch, MODE, BT, BI, V, UNROLL,
+            )  # fmt: skip
+        elif MODE == FAST:
+            tl.debug_barrier()
+            i = first + tl.arange(0, WORDS)
+            row = i * n + i + width - 1
+            mine = i < last
+            tl.store(crest + row, tl.load(level + row, mine) + tl.ceil(tl.load(chart + row * pitch, mine)), mine)
+        meet(counter, (met + width) * GROUP, GROUP)
+    return tl.max(tl.max(doubt, 1), 0)
 
 
 @triton.jit(do_not_specialize=["n"])
@@ -309,20 +384,14 @@ def inside_kernel(
     n, pitch,
     GROUP: tl.constexpr, MODE: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr, WORDS: tl.constexpr,
     BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, UNROLL: tl.constexpr,
-    BA: tl.constexpr, BK: tl.constexpr, BH: tl.constexpr, BX: tl.constexpr,
 ):  # fmt: skip
-    """All widths of one sentence: COMPLETE and ATTACH for this program's share of each, then GOAL."""
+    """The chart of one sentence, then GOAL. FAST turns to CAREFUL if it must."""
     b = (tl.program_id(0) // GROUP).to(tl.int64)
     member = tl.program_id(0) % GROUP
     batch = tl.num_programs(0) // GROUP
     length = tl.load(report + 2 * batch + b)
-    if MODE == FAST:
-        length = tl.where(tl.load(report + 5 * batch + b) == 0, length, 0)
-    if MODE == CAREFUL:
-        length = tl.where(tl.load(report + 5 * batch + b) == 0, 0, length)
-    if length == 0:
-        return
-    counter = report + (4 if MODE == CAREFUL else 3) * batch + b
+    counter = report + 3 * batch + b
+    careful = report + 4 * batch + b
     span += b * (n + 1) * (n + 1)
     chart += b * n * n * pitch
     level += b * n * n
@@ -334,34 +403,26 @@ def inside_kernel(
         root += b * pitch
     if HEAD:
         head += b * (n + 1) * (n + 1) * n
-    doubt = tl.zeros([BI, V], tl.int32)
-    doubt_too = 0
-    for width in range(1, length + 1):
-        share = tl.cdiv(length - width + 1, GROUP)
-        first = member * share
-        last = tl.minimum(first + share, length - width + 1)
-        doubt = complete(
-            span, inherit, head, chart, level, crest, doubt, first, last, width, length, n, pitch,
-            MODE, LEXICAL, HEAD, BT, BI, V, UNROLL,
+    met = 0
+    wrong = 0
+    if MODE == BEST or tl.load(careful) == 0:
+        wrong = fill(
+            span, inherit, head, arc_by_modifier, power_by_modifier, chart, level, crest, counter, member, 0, length,
+            n, pitch, GROUP, MODE, LEXICAL, HEAD, WORDS, BT, BI, V, UNROLL,
         )  # fmt: skip
-        if LEXICAL:
-            tl.debug_barrier()
-            for start in range(first, last, BA):
-                doubt_too = attach(
-                    inherit, chart, arc_by_modifier, power_by_modifier, level, crest, doubt_too, start, last, width,
-                    length, n, pitch, MODE, BA, BK, BH, BX,
-                )  # fmt: skip
-        elif MODE == FAST:
-            tl.debug_barrier()
-            i = first + tl.arange(0, WORDS)
-            row = i * n + i + width - 1
-            mine = i < last
-            tl.store(crest + row, tl.load(level + row, mine) + tl.ceil(tl.load(chart + row * pitch, mine)), mine)
-        meet(counter, width * GROUP, GROUP)
-    found = tl.max(tl.max(doubt, 1), 0)
-    tl.atomic_or(report + 5 * batch + b, (found & 1) | doubt_too)
-    tl.atomic_or(report + b, (found >> 1) * HEAD_BIT)
-    meet(counter, (length + 1) * GROUP, GROUP)
+        tl.atomic_or(careful, wrong & 1)
+        met = length + 1
+        meet(counter, met * GROUP, GROUP)
+    if MODE == FAST:
+        if tl.load(careful) != 0:
+            wrong |= fill(
+                span, inherit, head, arc_by_modifier, power_by_modifier, chart, level, crest, counter, member, met,
+                length, n, pitch, GROUP, CAREFUL, LEXICAL, HEAD, WORDS, BT, BI, V, 1,
+            )  # fmt: skip
+            met += length
+    if HEAD:
+        tl.atomic_or(report + b, (wrong >> 1) * HEAD_BIT)
+        meet(counter, (met + 1) * GROUP, GROUP)
 
     if member == 0:
         # GOAL: sum over h of headed(0, n, h) + root(h)
@@ -384,33 +445,86 @@ def inside_kernel(
                 value += tl.sum(all_taken, 0) * LN_2
             none = value < NO_TREE_AT
             result = value.to(tl.float32)
-        if MODE == FAST:
-            none = none & (tl.load(report + 5 * batch + b) == 0)
         status = tl.where((status == 0) & none, NO_TREE_FLAG, status)
         tl.store(report + b, status)
         tl.store(log_z + b, tl.where(status == 0, result, float("nan")))
 
 
 @triton.jit
-def parent_terms(
-    chart, level, inherit, outer, a, z, x, within, lends, own_level, start, end, other_start, other_end, ok, n, pitch,
-    MODE: tl.constexpr, LEXICAL: tl.constexpr,
+def parent_of(a, z, x_first, t, length, RIGHT: tl.constexpr, LEXICAL: tl.constexpr, V: tl.constexpr):
+    """The t-th larger span (start, end) that has (a, z) as one half and the other half to the right, or to the left;
+    and whether there is one, with any of the words x_first .. x_first + V - 1 in it."""
+    if RIGHT:
+        start = a[None, :] + t * 0
+        end = z[None, :] + 1 + t
+        ok = end <= length
+        if LEXICAL:
+            ok = ok & (x_first + V > a)[None, :] & (x_first[None, :] < end)
+    else:
+        start = a[None, :] - 1 - t
+        end = z[None, :] + t * 0
+        ok = start >= 0
+        if LEXICAL:
+            ok = ok & (x_first < z)[None, :] & (x_first[None, :] + V > start)
+    return start, end, ok
+
+
+@triton.jit
+def fetch_parents(
+    chart, level, inherit, outer, a, z, x, x_first, t, length, n, pitch,
+    RIGHT: tl.constexpr, MODE: tl.constexpr, LEXICAL: tl.constexpr, V: tl.constexpr,
 ):  # fmt: skip
-    """log2 of the probability that (a, z) and another half make (start, end) with head x, over the item itself."""
+    """What the t-th parent on this side and the other half of it are worth [BT, BI, V], and for FAST their levels, for
+    CAREFUL what the other half lends [BT, BI]."""
+    start, end, ok = parent_of(a, z, x_first, t, length, RIGHT, LEXICAL, V)
+    other_start = z[None, :] + t * 0 if RIGHT else start
+    other_end = end if RIGHT else a[None, :] + t * 0
     parent_row = start * n + end - 1
     other_row = other_start * n + other_end - 1
-    term = tl.load(outer + parent_row[:, :, None] * pitch + x[None, :, :], ok[:, :, None], other=NOTHING)
-    term += tl.load(chart + other_row[:, :, None] * pitch + x[None, :, :], ok[:, :, None], other=NOTHING)
+    parent = tl.load(outer + parent_row[:, :, None] * pitch + x[None, :, :], ok[:, :, None], other=NOTHING)
+    other = tl.load(chart + other_row[:, :, None] * pitch + x[None, :, :], ok[:, :, None], other=NOTHING)
     if MODE == FAST:
-        base = tl.load(level + other_row, ok, other=0.0) + own_level[None, :]  # whole numbers: exact
-        term += (base - tl.load(level + parent_row, ok, other=0.0))[:, :, None]
-    elif LEXICAL:
-        in_other = (x[None, :, :] >= other_start[:, :, None]) & (x[None, :, :] < other_end[:, :, None])
-        other_lends = score(inherit + other_start * (n + 1) + other_end, ok, MODE)
-        term += tl.where(in_other, other_lends[:, :, None], lends[None, :, None])
-    if LEXICAL:
-        term = tl.where((x[None, :, :] >= start[:, :, None]) & (x[None, :, :] < end[:, :, None]), term, NOTHING)
-    return term
+        of_parent = tl.load(level + parent_row, ok, other=0.0)
+        of_other = tl.load(level + other_row, ok, other=0.0)
+    else:
+        of_parent = tl.zeros_like(start).to(tl.float32)
+        of_other = of_parent
+        if LEXICAL:
+            of_other = tl.load(inherit + other_start * (n + 1) + other_end, ok, other=0.0)
+    return parent, other, of_parent, of_other
+
+
+@triton.jit
+def add_parents(
+    total, chart, level, inherit, outer, a, z, x, x_first, item, lends, own_level, many, length, n, pitch,
+    RIGHT: tl.constexpr, MODE: tl.constexpr, LEXICAL: tl.constexpr,
+    BT: tl.constexpr, V: tl.constexpr, UNROLL: tl.constexpr,
+):  # fmt: skip
+    """Add to `total` the probabilities that the items x of (a, z) are used by its parents on one side."""
+    slot = tl.arange(0, BT)[:, None]
+    parent, other, of_parent, of_other = fetch_parents(
+        chart, level, inherit, outer, a, z, x, x_first, slot, length, n, pitch, RIGHT, MODE, LEXICAL, V
+    )
+    for t0 in tl.range(0, many, BT, loop_unroll_factor=UNROLL):
+        next_parent, next_other, next_of_parent, next_of_other = fetch_parents(
+            chart, level, inherit, outer, a, z, x, x_first, t0 + BT + slot, length, n, pitch, RIGHT, MODE, LEXICAL, V
+        )
+        term = parent + other
+        start, end, ok = parent_of(a, z, x_first, t0 + slot, length, RIGHT, LEXICAL, V)
+        if MODE == FAST:
+            term += (own_level[None, :] + of_other - of_parent)[:, :, None]  # whole numbers: exact
+        elif LEXICAL:
+            in_other = (x >= z[:, None]) if RIGHT else (x < a[:, None])
+            of_other = tl.maximum(of_other, LOWEST) * LOG2_E
+            term += tl.where(in_other[None, :, :], of_other[:, :, None], lends[None, :, None])
+        if LEXICAL:
+            term = tl.where((x[None, :, :] >= start[:, :, None]) & (x[None, :, :] < end[:, :, None]), term, NOTHING)
+        total += tl.exp2(term + item[None, :, :])
+        parent = next_parent
+        other = next_other
+        of_parent = next_of_parent
+        of_other = next_of_other
+    return total
 
 
 @triton.jit
@@ -426,7 +540,6 @@ def outside_spans(
     """
     per_span = (length + V - 1) // V if LEXICAL else 1
     blocks = (last - first) * per_span
-    slot = tl.arange(0, BT)[:, None]
     for e0 in range(0, blocks, BI):
         e = e0 + tl.arange(0, BI)
         a = tl.minimum(first + e // per_span, last - 1)
@@ -455,140 +568,83 @@ def outside_spans(
             total = tl.zeros([BT, BI, V], tl.float32)
             a_first = first + e0 // per_span
             a_last = tl.minimum(first + (e0 + BI - 1) // per_span, last - 1)
-            for t0 in tl.range(0, length - a_first - width, BT, loop_unroll_factor=UNROLL):
-                end = z[None, :] + 1 + t0 + slot
-                ok = end <= length
-                if LEXICAL:
-                    ok = ok & (x_first + V > a)[None, :] & (x_first[None, :] < end)
-                start = a[None, :] + slot * 0
-                term = parent_terms(
-                    chart, level, inherit, outer, a, z, x, within, lends, own_level, start, end, z[None, :] + slot * 0,
-                    end, ok, n, pitch, MODE, LEXICAL,
-                )  # fmt: skip
-                total += tl.exp2(term + item[None, :, :])
-            for t0 in tl.range(0, a_last, BT, loop_unroll_factor=UNROLL):
-                start = a[None, :] - 1 - t0 - slot
-                ok = start >= 0
-                if LEXICAL:
-                    ok = ok & (x_first < z)[None, :] & (x_first[None, :] + V > start)
-                end = z[None, :] + slot * 0
-                term = parent_terms(
-                    chart, level, inherit, outer, a, z, x, within, lends, own_level, start, end, start,
-                    a[None, :] + slot * 0, ok, n, pitch, MODE, LEXICAL,
-                )  # fmt: skip
-                total += tl.exp2(term + item[None, :, :])
+            total = add_parents(
+                total, chart, level, inherit, outer, a, z, x, x_first, item, lends, own_level,
+                length - a_first - width, length, n, pitch, True, MODE, LEXICAL, BT, V, UNROLL,
+            )  # fmt: skip
+            total = add_parents(
+                total, chart, level, inherit, outer, a, z, x, x_first, item, lends, own_level,
+                a_last, length, n, pitch, False, MODE, LEXICAL, BT, V, UNROLL,
+            )  # fmt: skip
             used = tl.sum(total, 0)  # [BI, V]
-        tl.store(outer + row[:, None] * pitch + x, tl.where(within, used, tl.log2(used) - item), word)
+        tl.store(outer + row[:, None] * pitch + x, tl.where(within, used, log2(used) - item), word)
+
+
+@triton.jit
+def fetch_hooked(outer, arc, row, a, h, t, width, length, pitch):
+    """For the t-th word p outside (a, z): what its hooked cell says [BT, BI], and the arcs to h [BT, BI, V]."""
+    t = tl.minimum(t, length - width - 1)
+    p = tl.where(t < a[None, :], t, t + width)
+    return tl.load(outer + row[None, :] + p), tl.load(arc + p[:, :, None] * pitch + h[None, :, :])
 
 
 @triton.jit
 def outside_heads(
-    span, inherit, head, arc, power, chart, level, crest, outer, d_span, d_inherit, d_head, weight,
-    start, last, width, length, n, pitch,
-    MODE: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr, D_HEAD: tl.constexpr,
-    BA: tl.constexpr, BK: tl.constexpr, BH: tl.constexpr, BX: tl.constexpr,
+    span, inherit, head, arc, chart, outer, first, last, width, length, n, pitch,
+    MODE: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr,
+    BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
-    """ATTACH, backwards, for BA spans (a, z) of one width: the probability of each of them with head h.
+    """ATTACH, backwards, for the spans (a, z) of one width: the probability of each of them with head h.
 
     Leaves in `outer`, where h lies in the span: log2 of that probability, over the sum of COMPLETE.
     """
-    a = start + tl.arange(0, BA)
-    z = a + width
-    live = a < last
-    row = (a * n + z - 1) * pitch
-    cell = a * (n + 1) + z
-    of_span = score(span + cell, live, MODE)
-    shift = tl.zeros([BA], tl.float32)  # between headed cells and what exp2 is taken of
-    lends = tl.zeros([BA], tl.float32)  # what the headed cells have of `inherit` in them
-    first_h = 0
-    last_h = 1
-    if LEXICAL:
-        shift = tl.load(crest + a * n + z - 1, live, other=0.0) - tl.load(level + a * n + z - 1, live, other=0.0)
-        if MODE == FAST:
-            lends = score(inherit + cell, live & (width < length), MODE)
-        first_h = start // 4 * 4
-        last_h = tl.minimum(start + BA, last) + width - 1
-    probability = tl.zeros([BA], tl.float32)
-    lending = tl.zeros([BA], tl.float32)
-    for h0 in range(first_h, last_h, BX):
-        h = h0 + tl.arange(0, BX)
-        within = live[:, None] & (h[None, :] < 1)
+    per_span = (width + 2 * V - 2) // V if LEXICAL else 1
+    blocks = (last - first) * per_span
+    slot = tl.arange(0, BT)[:, None]
+    for e0 in range(0, blocks, BI):
+        e = e0 + tl.arange(0, BI)
+        a = tl.minimum(first + e // per_span, last - 1)
+        z = a + width
+        live = e < blocks
+        h = tl.zeros([BI, V], tl.int32)
+        within = live[:, None] & (h == 0)
         if LEXICAL:
-            within = live[:, None] & (h[None, :] >= a[:, None]) & (h[None, :] < z[:, None])
-        headed = tl.load(chart + row[:, None] + h[None, :], within, other=NOTHING)
-        used = tl.load(outer + row[:, None] + h[None, :], within, other=0.0)
-        lending += tl.sum(used, 1)
+            h = ((a // V + e % per_span) * V)[:, None] + tl.arange(0, V)[None, :]
+            within = live[:, None] & (h >= a[:, None]) & (h < z[:, None])
+        row = (a * n + z - 1) * pitch
+        cell = a * (n + 1) + z
+        own = score(span + cell, live, MODE)
+        headed = tl.load(chart + row[:, None] + h, within, other=NOTHING)
+        used = tl.load(outer + row[:, None] + h, within, other=0.0)
         if LEXICAL:
-            summed = tl.zeros([BA, BX], tl.float32)
-            highest = tl.full([BA, BH], NOTHING, tl.float32)
-            for p0 in range(0, length, BH):
-                p = p0 + tl.arange(0, BH)
-                beyond = (p[None, :] < a[:, None]) | (p[None, :] >= z[:, None])
-                ok = live[:, None] & beyond & (p[None, :] < length)
-                hooked = tl.load(outer + row[:, None] + p[None, :], ok, other=NOTHING) + (shift - lends)[:, None]
-                highest = tl.maximum(highest, hooked)
-                mask = (p[:, None] < length) & (h[None, :] < pitch)
-                arcs = tl.load(power + p[:, None] * pitch + h[None, :], mask, other=0.0)
-                summed = tl.dot(tl.exp2(hooked), arcs, summed, input_precision=PRECISION)
-            hooking = summed * tl.exp2(headed - shift[:, None])
-            if (tl.max(tl.max(highest, 1), 0) < SAFE_EXPONENT) == 0:
-                total = tl.zeros([BA, BK, BX], tl.float32)
-                for p0 in range(0, length, BK):
-                    p = p0 + tl.arange(0, BK)[None, :]
-                    beyond = (p < a[:, None]) | (p >= z[:, None])
-                    hooked = tl.load(outer + row[:, None] + p, live[:, None] & beyond & (p < length), other=NOTHING)
-                    mask = (p[:, :, None] < length) & (h[None, None, :] < pitch)
-                    term = tl.load(arc + p[:, :, None] * pitch + h[None, None, :], mask, other=NOTHING)
-                    term += (hooked - lends[:, None])[:, :, None]
-                    total += tl.exp2(term + headed[:, None, :])
-                hooking = tl.sum(total, 1)
-            used += tl.where(within, hooking, 0.0)
-        probability += tl.sum(used, 1)
-        own = (of_span + lends)[:, None] - headed
+            if MODE == FAST:  # the cells have `inherit` in them
+                lends = score(inherit + cell, live & (width < length), MODE)
+                headed -= lends[:, None]
+            total = tl.zeros([BT, BI, V], tl.float32)
+            if width < length:
+                hooked, arcs = fetch_hooked(outer, arc, row, a, h, slot, width, length, pitch)
+                for t0 in tl.range(0, length - width, BT, loop_unroll_factor=UNROLL):
+                    next_hooked, next_arcs = fetch_hooked(
+                        outer, arc, row, a, h, t0 + BT + slot, width, length, pitch
+                    )
+                    hooked = tl.where(t0 + slot < length - width, hooked, NOTHING)
+                    total += tl.exp2(arcs + hooked[:, :, None] + headed[None, :, :])
+                    hooked = next_hooked
+                    arcs = next_arcs
+            used += tl.sum(total, 0)
+        left = own[:, None] - headed
         if HEAD:
-            own += score(head + cell[:, None].to(tl.int64) * n + h[None, :], within, MODE)
-        if D_HEAD:
-            tl.store(d_head + cell[:, None].to(tl.int64) * n + h[None, :], used * weight, within)
-        tl.store(outer + row[:, None] + h[None, :], tl.log2(used) + own, within)
-    tl.store(d_span + cell, probability * weight, live)
-    if LEXICAL:
-        tl.store(d_inherit + cell, lending * weight, live & (width < length))
+            left += score(head + cell[:, None].to(tl.int64) * n + h, within, MODE)
+        tl.store(outer + row[:, None] + h, log2(used) + left, within)
 
 
-@triton.jit(do_not_specialize=["n"])
-def outside_kernel(
-    span, inherit, head, arc, power, root, chart, level, crest, report, rest, weights, counter, outer,
-    d_span, d_inherit, d_root, d_head, n, pitch,
-    GROUP: tl.constexpr, MODE: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr, D_HEAD: tl.constexpr,
+@triton.jit
+def unfill(
+    span, inherit, head, arc, root, chart, level, outer, d_root, weight, over, counter, member, length, n, pitch,
+    GROUP: tl.constexpr, MODE: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr,
     BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, UNROLL: tl.constexpr,
-    BA: tl.constexpr, BK: tl.constexpr, BH: tl.constexpr, BX: tl.constexpr,
 ):  # fmt: skip
-    """All widths of one sentence, the widest first: the marginals of everything but arcs, times a weight."""
-    b = (tl.program_id(0) // GROUP).to(tl.int64)
-    member = tl.program_id(0) % GROUP
-    batch = tl.num_programs(0) // GROUP
-    length = tl.load(report + 2 * batch + b)
-    if (tl.load(report + 5 * batch + b) != 0) != (MODE == CAREFUL):
-        return
-    weight = tl.load(weights + b)
-    over = tl.load(rest + b)
-    span += b * (n + 1) * (n + 1)
-    d_span += b * (n + 1) * (n + 1)
-    chart += b * n * n * pitch
-    outer += b * n * n * pitch
-    level += b * n * n
-    crest += b * n * n
-    if LEXICAL:
-        inherit += b * (n + 1) * (n + 1)
-        d_inherit += b * (n + 1) * (n + 1)
-        arc += b * n * pitch
-        power += b * n * pitch
-        root += b * pitch
-        d_root += b * n
-    if HEAD:
-        head += b * (n + 1) * (n + 1) * n
-    if D_HEAD:
-        d_head += b * (n + 1) * (n + 1) * n
+    """All widths of one sentence, the widest first: COMPLETE and ATTACH, backwards."""
     for step in range(1, length + 1):
         width = length + 1 - step
         share = tl.cdiv(step, GROUP)
@@ -599,64 +655,151 @@ def outside_kernel(
             MODE, LEXICAL, BT, BI, V, UNROLL,
         )  # fmt: skip
         tl.debug_barrier()
-        for start in range(first, last, BA):
-            outside_heads(
-                span, inherit, head, arc, power, chart, level, crest, outer, d_span, d_inherit, d_head, weight,
-                start, last, width, length, n, pitch, MODE, LEXICAL, HEAD, D_HEAD, BA, BK, BH, BX,
-            )  # fmt: skip
-        meet(counter + b, step * GROUP, GROUP)
+        outside_heads(
+            span, inherit, head, arc, chart, outer, first, last, width, length, n, pitch,
+            MODE, LEXICAL, HEAD, BT, BI, V, UNROLL,
+        )  # fmt: skip
+        meet(counter, step * GROUP, GROUP)
+
+
+@triton.jit(do_not_specialize=["n"])
+def outside_kernel(
+    span, inherit, head, arc, root, chart, level, report, rest, weights, counter, outer, d_root, n, pitch,
+    GROUP: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr,
+    BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, UNROLL: tl.constexpr,
+):  # fmt: skip
+    """The outside pass of one sentence, in the mode that its inside pass ended in; d_root on the way."""
+    b = (tl.program_id(0) // GROUP).to(tl.int64)
+    member = tl.program_id(0) % GROUP
+    batch = tl.num_programs(0) // GROUP
+    length = tl.load(report + 2 * batch + b)
+    weight = tl.load(weights + b)
+    over = tl.load(rest + b)
+    span += b * (n + 1) * (n + 1)
+    chart += b * n * n * pitch
+    outer += b * n * n * pitch
+    level += b * n * n
+    counter += b
+    if LEXICAL:
+        inherit += b * (n + 1) * (n + 1)
+        arc += b * n * pitch
+        root += b * pitch
+        d_root += b * n
+    if HEAD:
+        head += b * (n + 1) * (n + 1) * n
+    if tl.load(report + 4 * batch + b) == 0:
+        unfill(
+            span, inherit, head, arc, root, chart, level, outer, d_root, weight, over, counter, member, length, n,
+            pitch, GROUP, FAST, LEXICAL, HEAD, BT, BI, V, UNROLL,
+        )  # fmt: skip
+    else:
+        unfill(
+            span, inherit, head, arc, root, chart, level, outer, d_root, weight, over, counter, member, length, n,
+            pitch, GROUP, CAREFUL, LEXICAL, HEAD, BT, BI, V, 1,
+        )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["n"])
+def spans_kernel(
+    span, inherit, head, chart, outer, report, weights, wild, d_span, d_inherit, d_head, n, pitch,
+    LEXICAL: tl.constexpr, HEAD: tl.constexpr, D_HEAD: tl.constexpr, BR: tl.constexpr, BX: tl.constexpr,
+):  # fmt: skip
+    """The marginals of spans, heads and `inherit`, each row by itself; and `outer` made ready for the arcs.
+
+    A span is lent unless it is hooked (or the whole sentence). After this, headed cells of `outer` hold headed and
+    the others what to multiply it by for the probability of an arc, both as numbers; in `wild` rows, as log2.
+    """
+    b = tl.program_id(0).to(tl.int64)
+    batch = tl.num_programs(0)
+    length = tl.load(report + 2 * batch + b)
+    fast = tl.load(report + 4 * batch + b) == 0
+    r = tl.program_id(1) * BR + tl.arange(0, BR)
+    i = r // n
+    j = r - i * n + 1
+    real = (i < j) & (j <= length)
+    if tl.max(real.to(tl.int32), 0) == 0:
+        return
+    whole = (i == 0) & (j == length)
+    x = tl.arange(0, BX)
+    word = real[:, None] & (x[None, :] < (length if LEXICAL else 1))
+    within = word
+    if LEXICAL:
+        within = word & (x[None, :] >= i[:, None]) & (x[None, :] < j[:, None])
+    beyond = word & (within == 0)
+    at = (b * n * n + r)[:, None] * pitch + x[None, :]
+    cell = b * (n + 1) * (n + 1) + i * (n + 1) + j
+    headed = tl.load(chart + at, word, other=NOTHING)
+    mixed = tl.load(outer + at, word, other=NOTHING)
+    hooked = tl.sum(tl.where(beyond, tl.exp2(mixed + headed), 0.0), 1)
+    if LEXICAL:
+        lends = score(inherit + cell, real & (whole == 0) & fast, FAST)
+        headed -= tl.where(within, lends[:, None], 0.0)
+    chance = mixed + headed - score(span + cell, real, FAST)[:, None]
+    if HEAD:
+        chance -= score(head + cell[:, None] * n + x[None, :], within, FAST)
+    chance = tl.where(within, tl.exp2(chance), 0.0)
+    chosen = tl.sum(chance, 1)
+    weight = tl.load(weights + b)
+    tl.store(d_span + cell, chosen * weight, real)
+    if D_HEAD:
+        tl.store(d_head + cell[:, None] * n + x[None, :], chance * weight, within)
+    if LEXICAL:
+        tl.store(d_inherit + cell, tl.maximum(chosen - hooked, 0.0) * weight, real & (whole == 0))
+        shift = tl.max(tl.where(within, headed, NOTHING), 1)[:, None]
+        wild_row = (tl.max(tl.where(beyond, mixed + shift, NOTHING), 1) < SAFE_EXPONENT) == 0
+        tl.store(wild + b * n * n + r, wild_row.to(tl.int32), real)
+        ready = tl.where(within, headed - shift, mixed + shift)
+        tl.store(outer + at, tl.where(wild_row[:, None], ready, tl.exp2(ready)), word)
 
 
 @triton.jit(do_not_specialize=["n"])
 def arcs_kernel(
-    inherit, arc, chart, level, crest, outer, report, weights, d_arc, n, pitch,
-    BR: tl.constexpr, BP: tl.constexpr, BH: tl.constexpr,
-):  # fmt: skip
-    """The marginals of arcs: a product of matrices, P(arc p h) = sum over spans that hold h but not p."""
+    arc, outer, wild, report, weights, d_arc, n, pitch, BR: tl.constexpr, BP: tl.constexpr, BH: tl.constexpr
+):
+    """The marginals of arcs: a product of matrices, P(arc p h) = sum over spans that hold h but not p.
+
+    The spans are dealt out to several programs, whose sums [part, batch, p, h] are added up by the caller.
+    """
     b = tl.program_id(0).to(tl.int64)
     batch = tl.num_programs(0)
+    part = tl.program_id(2)
     length = tl.load(report + 2 * batch + b)
-    fast = tl.load(report + 5 * batch + b) == 0
-    p = tl.program_id(1) * BP + tl.arange(0, BP)
-    h = tl.program_id(2) * BH + tl.arange(0, BH)
-    inherit += b * (n + 1) * (n + 1)
-    chart += b * n * n * pitch
+    p_first = tl.program_id(1) // tl.cdiv(n, BH) * BP
+    h_first = tl.program_id(1) % tl.cdiv(n, BH) * BH
+    p = p_first + tl.arange(0, BP)
+    h = h_first + tl.arange(0, BH)
     outer += b * n * n * pitch
-    level += b * n * n
-    crest += b * n * n
+    wild += b * n * n
     cell = (p[:, None] < length) & (h[None, :] < length) & (p[:, None] != h[None, :])
     score_of = tl.load(arc + (b * n + p[:, None]) * pitch + h[None, :], cell, other=NOTHING)
     plain = tl.zeros([BP, BH], tl.float32)  # to be multiplied by exp2(arc)
     careful = tl.zeros([BP, BH], tl.float32)  # with the arc already in it
-    end = tl.minimum(tl.program_id(2) * BH + BH, length) * n
-    for r0 in range(0, end, BR):
+    for r0 in range(part * BR, tl.minimum(h_first + BH, length) * n, tl.num_programs(2) * BR):
         r = r0 + tl.arange(0, BR)
         i = r // n
         j = r - i * n + 1
-        ok = (i < j) & (j <= length) & ((i > 0) | (j < length))
+        ok = (i < j) & (j <= length) & (j > h_first)
         holds_h = ok[:, None] & (h[None, :] >= i[:, None]) & (h[None, :] < j[:, None])
         lacks_p = ok[:, None] & (p[None, :] < length) & ((p[None, :] < i[:, None]) | (p[None, :] >= j[:, None]))
-        headed = tl.load(chart + r[:, None] * pitch + h[None, :], holds_h, other=NOTHING)
-        hooked = tl.load(outer + r[:, None] * pitch + p[None, :], lacks_p, other=NOTHING)
-        shift = tl.load(crest + r, ok, other=0.0) - tl.load(level + r, ok, other=0.0)
-        lends = score(inherit + i * (n + 1) + j, ok & fast, FAST)
-        hooked += (shift - lends)[:, None]
-        headed -= shift[:, None]
-        if tl.max(tl.max(hooked, 1), 0) < SAFE_EXPONENT:
-            plain = tl.dot(tl.trans(tl.exp2(hooked)), tl.exp2(headed), plain, input_precision=PRECISION)
-        else:
+        row_wild = tl.load(wild + r, ok, other=0)
+        if tl.max(ok.to(tl.int32), 0) > 0:
+            tame = (row_wild == 0)[:, None]
+            headed = tl.load(outer + r[:, None] * pitch + h[None, :], holds_h & tame, other=0.0)
+            hooked = tl.load(outer + r[:, None] * pitch + p[None, :], lacks_p & tame, other=0.0)
+            plain = tl.dot(tl.trans(hooked), headed, plain, input_precision=PRECISION)
+        if tl.max(row_wild, 0) > 0:
             for one_row in range(r0, r0 + BR):
                 start = one_row // n
                 stop = one_row - start * n + 1
-                real = (start < stop) & (stop <= length) & ((start > 0) | (stop < length))
-                one = tl.load(chart + one_row * pitch + h, real & (h >= start) & (h < stop), other=NOTHING)
+                real = (start < stop) & (stop <= length)
+                real = real & (tl.load(wild + one_row, real, other=0) != 0)
+                one = tl.load(outer + one_row * pitch + h, real & (h >= start) & (h < stop), other=NOTHING)
                 far = (p < length) & ((p < start) | (p >= stop))
                 two = tl.load(outer + one_row * pitch + p, real & far, other=NOTHING)
-                two -= score(inherit + start * (n + 1) + stop, real & fast, FAST)
                 careful += tl.exp2(one[None, :] + two[:, None] + score_of)
     weight = tl.load(weights + b)
     result = (plain * tl.exp2(score_of) + careful) * weight
-    tl.store(d_arc + (b * n + p[:, None]) * n + h[None, :], result, cell)
+    tl.store(d_arc + ((part * batch + b) * n + p[:, None]) * n + h[None, :], result, cell)
 
 
 @triton.jit
