@@ -215,6 +215,7 @@ def provenance(device: str, commit: str | None) -> dict[str, Any]:
         "cpu": cpu_model(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "load_before": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,  # of others, in cores
         "system": platform.platform(),
         "python": platform.python_version(),
         "versions": {name: version(name) for name in ("torch", "numba", "triton", "torch-struct")},

@@ -333,6 +333,10 @@ def one_or_two_threads(batch: int, n: int) -> Row:
 
 def show(result: Row, device: str, clock: str, engines: dict[str, list[Engine]], out: Any) -> None:
     out.print(f"{result['device']}, torch {result['versions']['torch']}, commit {result['commit']}")
+    if device == "cpu" and (result["load_before"] or 0) > 0.5:
+        out.print(
+            f"other programs kept {result['load_before']:.1f} cores busy before: do not trust these times"
+        )
     tests = result["tests"]
     out.print(
         f"tests: {tests['passed']} passed" if tests else "tests: SKIPPED, so these numbers count for nothing"
