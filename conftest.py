@@ -1,4 +1,4 @@
-"""What pytest leaves out when it looks for examples in docstrings: modules whose packages are not installed."""
+"""Where pytest looks for no examples in docstrings: modules whose packages are not installed."""
 
 import importlib.util
 

@@ -43,7 +43,7 @@ TOLERANCE = {
     ("reference", 0.01): Tolerance(5e-7, 2e-5, 5e-7),  # 9.1e-8  5.7e-6  1.2e-7
     ("reference", 1.0): Tolerance(1e-6, 1e-4, 2e-5),  # 2.7e-7  2.6e-5  3.7e-6
     ("reference", 15.0): Tolerance(2e-6, 8e-4, 5e-4),  # 4.8e-7  2.1e-4  1.2e-4
-    ("reference", 60.0): Tolerance(8e-6, 2e-3, 1e-3),  # 1.9e-6  5.1e-4  3.0e-4
+    ("reference", 60.0): Tolerance(8e-6, 2e-3, 2e-4),  # 1.9e-6  5.1e-4  4.1e-5
     ("numba", 0.01): Tolerance(2e-7, 2e-7, 5e-7),  # 5.6e-8  4.4e-8  1.1e-7
     ("numba", 1.0): Tolerance(2e-7, 2e-7, 2e-6),  # 4.9e-8  5.9e-8  5.2e-7
     ("numba", 15.0): Tolerance(2e-7, 2e-7, 2e-6),  # 3.8e-8  6.0e-8  4.8e-7
@@ -51,7 +51,7 @@ TOLERANCE = {
     ("triton", 0.01): Tolerance(5e-7, 2e-5, 5e-7),
     ("triton", 1.0): Tolerance(1e-6, 1e-4, 2e-5),
     ("triton", 15.0): Tolerance(2e-6, 8e-4, 5e-4),
-    ("triton", 60.0): Tolerance(8e-6, 2e-3, 1e-3),
+    ("triton", 60.0): Tolerance(8e-6, 2e-3, 2e-4),
 }
 
 
@@ -68,6 +68,7 @@ class Case:
     observed: bool = False
     whole: bool = False  # scores are small whole numbers: many trees have the same
     dtype: torch.dtype = torch.float32
+    mute: bool = True  # in each sentence of more than two words, one word never governs another
 
     def potentials(self, device: str = "cpu", seed: int = 0) -> Potentials:
         """In the type of the case; NaN in the padding."""
@@ -76,10 +77,8 @@ class Case:
         if self.kind == "lexical":
             made = made if self.head else made._replace(head=None)
             made = made if self.inherit else made._replace(inherit=made.inherit * 0)
-            for b, length in enumerate(
-                self.lengths
-            ):  # a word that never governs another, where one can be spared
-                if length > 2:
+            for b, length in enumerate(self.lengths):
+                if self.mute and length > 2:
                     made.arc[b, length // 2] = -torch.inf
         if self.whole:
             made = type(made)(*(None if t is None else t.round() for t in made))
@@ -123,6 +122,14 @@ CASES = {
     "n=63, std 15": Case((63,), 15.0, head=False),
     "n=63, std 60": Case((63, 50), 60.0),
     "n=130, std 60": Case((130,), 60.0, head=False),
+    "every word may govern": Case(RAGGED, mute=False),
+    "every word may govern, n=32": Case((32, 31), head=False, mute=False),
+    "every word may govern, n=63": Case((63, 40), mute=False),
+    "every word may govern, n=130": Case((130,), head=False, mute=False),
+    "every word may govern, std 0.01": Case(RAGGED, 0.01, mute=False),
+    "every word may govern, std 15": Case(RAGGED, 15.0, mute=False),
+    "every word may govern, forbidden spans": Case(RAGGED, observed=True, mute=False),
+    "every word may govern, n=63, forbidden spans": Case((63, 60), head=False, observed=True, mute=False),
     "plain, n=1": Case((1,), kind="plain"),
     "plain, n=2": Case((2, 1), kind="plain"),
     "plain, n=3": Case((3, 1, 3, 2), kind="plain"),
@@ -157,6 +164,9 @@ SMALL_CASES = {
     "no head": Case((7, 5), head=False),
     "neither": Case((7, 5), head=False, inherit=False),
     "forbidden spans": Case((9, 6), observed=True),
+    "every word may govern": Case((9, 4), mute=False),
+    "every word may govern, std 15": Case((9, 4), 15.0, head=False, mute=False),
+    "every word may govern, forbidden spans": Case((9, 6), observed=True, mute=False),
     "plain, n=1": Case((1,), kind="plain"),
     "plain, n=3": Case((3, 1, 2), kind="plain"),
     "plain, std 1": Case((9, 6), kind="plain"),
@@ -420,7 +430,7 @@ def measure(backend: str, device: str) -> None:
         errors = sum_errors(backend, case, device)
         gradient = max(error for key, error in errors.items() if key != "value")
         found = {"value": errors["value"], "gradient": gradient}
-        if max(case.lengths) <= 63 or case.kind == "plain":
+        if max(case.lengths) <= 63:
             found["entropy"] = max(entropy_errors(backend, case, device).values())
         for what, error in found.items():
             worst[case.std][what] = max(worst[case.std].get(what, (0.0, "")), (error, name))

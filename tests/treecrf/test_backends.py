@@ -36,7 +36,7 @@ def test_log_partition_and_each_gradient_of_long_sentences(backend, name):
 
 
 @pytest.mark.parametrize("backend", KERNELS)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [*CHEAP, "n=63", "n=130"])
 def test_marginals_and_head_marginals(backend, name):
     checks.check_marginals(backend[0], CASES[name], backend[1])
 
@@ -54,7 +54,7 @@ def test_ties_break_the_same_way(backend, name):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", CHEAP)
+@pytest.mark.parametrize("name", [name for name in CHEAP if max(CASES[name].lengths) <= 63])
 def test_entropy_and_divergence(backend, name):
     checks.check_entropy(backend[0], CASES[name], backend[1])
 

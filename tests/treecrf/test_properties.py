@@ -22,8 +22,8 @@ from tests.treecrf.cases import Potentials, leaves, lexical, plain, rows, score_
 from tests.treecrf.checks import everything, same_bits
 
 BACKENDS = ["reference", "numba"]
-many = settings(max_examples=100, deadline=None, derandomize=True, database=None)
-few = settings(many, max_examples=40)
+many = settings(max_examples=60, deadline=None, derandomize=True, database=None)
+few = settings(many, max_examples=25)
 
 
 @dataclass
