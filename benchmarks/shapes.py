@@ -1,7 +1,7 @@
 """Which layout of the CUDA kernels is fastest for which size: `python -m benchmarks.shapes [--sizes 64x50,...]`.
 
 Compiles all candidates side by side in several processes, then times each alone by replaying a CUDA graph, and
-prints the device milliseconds of inside, inside + outside, and best trees. triton_backend.shape_for holds the winners.
+prints the device milliseconds of inside, inside + outside, and best trees. triton_kernels.shape_for holds the winners.
 """
 
 import argparse
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from nestree.treecrf import LexicalPotentials
-from nestree.treecrf import triton_backend as backend
+from nestree.treecrf import triton_kernels as backend
 
 SIZES = ((64, 10), (64, 20), (64, 30), (256, 30), (64, 50), (64, 80), (32, 120), (16, 150))
 TILES = {  # by padded length: terms and blocks of a tile, unrolling, warps

@@ -109,7 +109,7 @@ def violations(package: Path) -> list[str]:
         for target in sorted(found):
             if not target.startswith("."):
                 allowed = ONLY_IN.get(target)
-                if allowed is not None and name not in allowed:
+                if allowed is not None and not any(f"{name}.".startswith(f"{place}.") for place in allowed):
                     wrong.append(f"{name} imports {target}, which belongs in {', '.join(sorted(allowed))}")
                 continue
             below = target[1:].split(".")[0]

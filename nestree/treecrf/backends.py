@@ -15,7 +15,7 @@ from nestree.errors import BackendError
 from nestree.treecrf.potentials import Potentials
 
 MODULES = {
-    "triton": "nestree.treecrf.triton_backend",
+    "triton": "nestree.treecrf.triton_kernels",
     "numba": "nestree.treecrf.numba_kernels",
     "reference": "nestree.treecrf.reference",
 }  # in the order in which they are tried

@@ -86,6 +86,34 @@ def test_layout_padding_and_old_buffers_do_not_matter(name, check):
     check("triton", SMALL_SHAPES[name], "cpu")
 
 
+def careful(given: checks.Potentials, lengths: list[int]) -> list[bool]:
+    """Which sentences were summed with a maximum of their terms first."""
+    from nestree.treecrf import triton_kernels
+
+    _, chart = triton_kernels.inside(given, torch.tensor(lengths, device=given.span.device))
+    return (chart.report[4] != 0).tolist()
+
+
+def check_modes(device: str) -> None:
+    lengths = [9, 5, 2]
+    assert careful(Case((9, 5, 2), mute=False).potentials(device), lengths) == [False] * 3
+    assert careful(Case((9, 5, 2), observed=True, mute=False).potentials(device), lengths) == [False] * 3
+    assert careful(Case((9, 5, 2), 60.0, mute=False).potentials(device), lengths) == [True] * 3
+    assert careful(Case((9, 5, 2)).potentials(device), lengths) == [
+        True,
+        True,
+        False,
+    ]  # a word that never governs
+    rough = Case((9, 5, 2), mute=False).potentials(device)
+    rough.inherit[1, 1, 3] = IMPOSSIBLE
+    assert careful(rough, lengths) == [False, True, False]
+
+
+@interpreted
+def test_careful_sums_only_where_they_are_needed_on_the_cpu():
+    check_modes("cpu")
+
+
 @interpreted
 def test_a_batch_of_no_sentences_on_the_cpu():
     checks.check_empty_batch("triton", "cpu")
@@ -153,6 +181,11 @@ def test_samples_follow_the_marginals_on_the_cpu():
 
 
 # On a CUDA device
+
+
+@pytest.mark.cuda
+def test_careful_sums_only_where_they_are_needed():
+    check_modes("cuda")
 
 
 @pytest.mark.cuda

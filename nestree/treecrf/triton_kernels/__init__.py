@@ -1,4 +1,21 @@
-"""The CUDA backend: buffers, launch shapes, and the order of the kernels in triton_kernels.py."""
+"""Sums and maxima over trees on a CUDA device: the passes of reference.py as Triton kernels.
+
+One chart per sentence, chart[i, j, x]: headed where x lies in the span, hooked where it lies outside, as
+docs/method.md draws it. A row is one span; a group of programs shares a sentence, splits the spans of each width,
+and meets at a barrier before the next width. Short sentences have a group of one and no barrier.
+
+There are three ways to fill it, `MODE`:
+    FAST     sums as base-2 logarithms relative to one whole number per span, its `level`, so that float32 keeps its
+             precision however long the sentence is. Each term is bounded from above by the `crest` of its spans, so
+             terms are added up without looking for their maximum first. Headed cells hold `inherit` already.
+    CAREFUL  sums as plain base-2 logarithms, the maximum of the terms first. For the sentences in which a FAST sum
+             came out too small or too large to be trusted; seldom needed, always right.
+    BEST     maxima, in float32 with the reference's order of additions: scores and ties come out the same, bit for bit.
+
+The outside pass works with marginals: the probability of a rule is exp2 of something that is at most 0, so nothing
+overflows, and what underflows is a probability of zero. Every cell gathers from the larger spans that contain it;
+nothing is added up by atomics, so the same input gives the same bits.
+"""
 
 import math
 from typing import NamedTuple
@@ -6,14 +23,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nestree.treecrf import triton_kernels as kernels
 from nestree.treecrf.later import watch
 from nestree.treecrf.potentials import AnyPotentials, LexicalPotentials, Potentials
 from nestree.treecrf.trees import Trees
+from nestree.treecrf.triton_kernels import common
+from nestree.treecrf.triton_kernels.inside import inside_kernel, prepare_kernel
+from nestree.treecrf.triton_kernels.outside import arcs_kernel, outside_kernel, spans_kernel
+from nestree.treecrf.triton_kernels.trace import trace_kernel
 
 CHECKS_LATER = True
-FAST = kernels.FAST.value
-BEST = kernels.BEST.value
+FAST = common.FAST.value
+BEST = common.BEST.value
 
 
 class Chart(NamedTuple):
@@ -38,7 +58,7 @@ class Shape(NamedTuple):
     V: int
     UNROLL: int  # tiles under way from memory
     num_warps: int
-    GROUP: int  # programs per sentence
+    group: int  # programs per sentence
 
 
 def shape_for(task: str, n: int, batch: int, lexical: bool, device: torch.device) -> Shape:
@@ -103,12 +123,12 @@ def run_inside(potentials: Potentials, lengths: Tensor, mode: int) -> tuple[Tens
         return log_z, chart
     by_modifier, power_by_modifier = fresh(2, batch, n, pitch, like=like)
     words = max(16, power_of_two(n))
-    kernels.prepare_kernel[(batch,)](
+    prepare_kernel[(batch,)](
         span, arc, root, inherit, lengths, chart.report, chart.arc, by_modifier, power_by_modifier,
         chart.root, chart.taken, n, pitch,
         MODE=mode, LEXICAL=lexical, BR=max(1, 2048 // words), BX=words, num_warps=8,
     )  # fmt: skip
-    kernels.inside_kernel[(batch * shape.GROUP,)](
+    inside_kernel[(batch * shape.group,)](
         span, inherit, head, by_modifier, power_by_modifier, chart.root, chart.taken, chart.cells, chart.level,
         chart.crest, chart.report, log_z, chart.rest, n, pitch,
         MODE=mode, LEXICAL=lexical, HEAD=head is not span, WORDS=words, **launch(shape),
@@ -125,8 +145,8 @@ def contiguous(potentials: Potentials) -> list[Tensor]:
 
 def launch(shape: Shape) -> dict[str, int | bool]:
     """The layout as kernel arguments. Programs that wait for each other must all be running."""
-    together = {"launch_cooperative_grid": True} if shape.GROUP > 1 else {}
-    return {name: getattr(shape, name) for name in shape._fields} | together
+    together = {"launch_cooperative_grid": True} if shape.group > 1 else {}
+    return shape._asdict() | {"GROUPED": shape.group > 1} | together
 
 
 def outside(
@@ -135,7 +155,7 @@ def outside(
     """weight[b] times the marginals."""
     batch, n, like = potentials.span.shape[0], potentials.span.shape[1] - 1, potentials.span
     lexical = isinstance(potentials, LexicalPotentials)
-    span, arc, root, inherit, head = contiguous(potentials)
+    span, _, _, inherit, head = contiguous(potentials)
     shape = shape_for("outside", n, batch, lexical, like.device)
     pitch = chart.cells.shape[-1]
     posts = n + 1
@@ -147,7 +167,7 @@ def outside(
     if batch > 0:
         outer = rows(batch, n, pitch, like=like)
         weight = weight.to(torch.float32).contiguous()
-        kernels.outside_kernel[(batch * shape.GROUP,)](
+        outside_kernel[(batch * shape.group,)](
             span, inherit, head, chart.arc, chart.root, chart.cells, chart.level, chart.report, chart.rest, weight,
             counter.view(torch.int32), outer, d_root, n, pitch,
             LEXICAL=lexical, HEAD=head is not span, **launch(shape),
@@ -155,7 +175,7 @@ def outside(
         words = max(16, power_of_two(n)) if lexical else 1
         wild = fresh(batch, n, n, like=like, dtype=torch.int32)
         at_once = max(1, 2048 // words) if lexical else 64
-        kernels.spans_kernel[(batch, -(-n * n // at_once))](
+        spans_kernel[(batch, -(-n * n // at_once))](
             span, inherit, head, chart.cells, outer, chart.report, weight, wild, d_span, d_inherit,
             span if d_head is None else d_head, n, pitch,
             LEXICAL=lexical, HEAD=head is not span, D_HEAD=d_head is not None, BR=at_once, BX=words, num_warps=4,
@@ -163,16 +183,16 @@ def outside(
         if lexical and n > 1:
             tile = min(64, words)
             tiles = -(-n // tile)
-            parts = 1 if n <= 32 else 4
+            parts = 1 if n <= 16 else 4
             of_parts = d_arc if parts == 1 else torch.zeros(parts, batch, n, n, device=like.device)
-            kernels.arcs_kernel[(batch, tiles * tiles, parts)](
+            arcs_kernel[(batch, tiles * tiles, parts)](
                 chart.arc, outer, wild, chart.report, weight, of_parts, n, pitch,
                 BR=64, BP=tile, BH=tile, num_warps=4,
             )  # fmt: skip
             d_arc = of_parts if parts == 1 else of_parts.sum(0)
     if not isinstance(potentials, LexicalPotentials):
         return type(potentials)(d_span.view(batch, posts, posts))
-    return LexicalPotentials(
+    return LexicalPotentials(  # type: ignore[return-value]
         d_span.view(batch, posts, posts),
         d_arc.view(batch, n, n),
         d_root.view(batch, n),
@@ -192,7 +212,7 @@ def viterbi(potentials: Potentials, lengths: Tensor) -> Trees:
     if batch > 0:
         _, _, _, inherit, _ = contiguous(potentials)
         stack = fresh(batch, n, 4, like=score, dtype=torch.int32)
-        kernels.trace_kernel[(batch,)](
+        trace_kernel[(batch,)](
             inherit, chart.arc, chart.root, chart.cells, chart.report, stack, spans, arcs, roots, n,
             chart.cells.shape[-1], LEXICAL=lexical, BX=max(16, power_of_two(n)), num_warps=1,
         )  # fmt: skip
@@ -201,7 +221,7 @@ def viterbi(potentials: Potentials, lengths: Tensor) -> Trees:
 
 def log_chart(chart: Chart) -> Tensor:
     """[batch, n + 1, n + 1, x] headed and hooked in natural logarithms."""
-    batch, n, _, pitch = chart.cells.shape
+    _, n, _, pitch = chart.cells.shape
     cells = (chart.cells + chart.level[..., None])[..., : n if pitch > 1 else 1]  # [batch, i, j - 1, x]
     if pitch > 1:
         # Every word of a span has had its arc, but for the head.
@@ -209,7 +229,9 @@ def log_chart(chart: Chart) -> Tensor:
         within = (word[:, None, None] <= word) & (word <= word[:, None])  # [i, j - 1, x]
         so_far = torch.nn.functional.pad(chart.taken[:, :n].cumsum(-1), (1, 0))  # [batch, fencepost]
         of_span = so_far[:, None, 1:] - so_far[:, :-1, None]  # [batch, i, j - 1]
-        lent = torch.where(chart.report[4, :, None, None] == 0, chart.inherit[:, :-1, 1:], 0.0) * math.log2(math.e)
+        lent = torch.where(chart.report[4, :, None, None] == 0, chart.inherit[:, :-1, 1:], 0.0) * math.log2(
+            math.e
+        )
         whole = (word[:, None] == 0) & (word + 1 == chart.report[2, :, None, None])  # [batch, i, j - 1]
         lent = lent.masked_fill(whole, 0.0)  # FAST cells have `inherit` in them
         own = chart.taken[:, None, None, :n] + lent[..., None]

@@ -1,0 +1,64 @@
+"""What the kernels share: numbers, modes, and small functions."""
+
+import os
+
+import triton
+import triton.language as tl
+
+from nestree.treecrf.later import NO_TREE_BIT, WRONG_LENGTH
+from nestree.treecrf.potentials import IMPOSSIBLE, NO_TREE
+
+NOTHING = tl.constexpr(-1e30)  # the logarithm of zero, where -inf - -inf would be NaN
+LOWEST = tl.constexpr(IMPOSSIBLE)
+LOG2_E = tl.constexpr(1.4426950408889634)
+LN_2 = tl.constexpr(0.6931471805599453)
+SMALL = tl.constexpr(2.0**-100)  # below this a sum may have lost terms that matter
+LARGE = tl.constexpr(2.0**120)
+HEAD_BIT = tl.constexpr(16)
+NO_TREE_FLAG = tl.constexpr(NO_TREE_BIT)
+WRONG_LENGTH_FLAG = tl.constexpr(WRONG_LENGTH)
+NO_TREE_AT = tl.constexpr(NO_TREE)
+SAFE_EXPONENT = tl.constexpr(100.0)
+FLOOR = tl.constexpr(-1e8)  # a level below this is that of an impossible span
+GENTLE = tl.constexpr(64.0)  # `inherit` beyond this, in base 2, is not added to FAST cells
+FAST = tl.constexpr(0)
+CAREFUL = tl.constexpr(1)
+BEST = tl.constexpr(2)
+HARDWARE = tl.constexpr(os.environ.get("TRITON_INTERPRET") != "1")  # the interpreter has no PTX
+PRECISION = tl.constexpr("tf32x3")  # of matrix products: three products of halves, as good as float32
+
+
+@triton.jit
+def score(pointer, mask, MODE: tl.constexpr):
+    """A potential, never below IMPOSSIBLE; in base 2 for sums."""
+    value = tl.maximum(tl.load(pointer, mask, other=0.0), LOWEST)
+    return value if MODE == BEST else value * LOG2_E
+
+
+@triton.jit
+def trouble(pointer, mask):
+    """1 if NaN or +inf stands in a cell of the mask."""
+    value = tl.load(pointer, mask, other=0.0)
+    bad = ((value < float("inf")) == 0) & mask
+    return tl.max(tl.max(bad.to(tl.int32), 1), 0)
+
+
+@triton.jit
+def meet(counter, arrivals, GROUPED: tl.constexpr):
+    """All programs of a group have written what they had to before any of them reads on."""
+    tl.debug_barrier()
+    if GROUPED:
+        tl.atomic_add(counter, 1, sem="release", scope="gpu")
+        while tl.atomic_add(counter, 0, sem="acquire", scope="gpu") < arrivals:
+            pass
+        tl.debug_barrier()
+
+
+@triton.jit
+def log2(x):
+    """The hardware's logarithm: within 2^-22, and one instruction."""
+    return (
+        tl.inline_asm_elementwise("lg2.approx.f32 $0, $1;", "=f,f", [x], tl.float32, True, 1)
+        if HARDWARE
+        else tl.log2(x)
+    )
