@@ -173,7 +173,7 @@ def outside(
             LEXICAL=lexical, HEAD=head is not span, **launch(shape),
         )  # fmt: skip
         words = max(16, power_of_two(n)) if lexical else 1
-        wild = fresh(batch, n, n, like=like, dtype=torch.int32)
+        wild = fresh(batch * n * n + 64, like=like, dtype=torch.int32)  # a tile may read past the end
         at_once = max(1, 2048 // words) if lexical else 64
         spans_kernel[(batch, -(-n * n // at_once))](
             span, inherit, head, chart.cells, outer, chart.report, weight, wild, d_span, d_inherit,

@@ -377,11 +377,11 @@ def arcs_kernel(
             for one_row in range(r0, r0 + BR):
                 start = one_row // n
                 stop = one_row - start * n + 1
-                real = (start < stop) & (stop <= length)
-                real = real & (tl.load(wild + one_row, real, other=0) != 0)
-                one = tl.load(outer + one_row * pitch + h, real & (h >= start) & (h < stop), other=NOTHING)
-                far = (p < length) & ((p < start) | (p >= stop))
-                two = tl.load(outer + one_row * pitch + p, real & far, other=NOTHING)
+                counts = (start < stop) & (stop <= length) & (tl.load(wild + one_row) != 0)
+                end = tl.where(counts, length, 0)  # no word is before this in rows that do not count
+                one = tl.load(outer + one_row * pitch + h, (h < end) & (h >= start) & (h < stop), other=NOTHING)
+                far = (p < end) & ((p < start) | (p >= stop))
+                two = tl.load(outer + one_row * pitch + p, far, other=NOTHING)
                 careful += tl.exp2(one[None, :] + two[:, None] + score_of)
     weight = tl.load(weights + b)
     result = (plain * tl.exp2(score_of) + careful) * weight
