@@ -45,6 +45,8 @@ def watch(report: Tensor, n: int) -> None:
 
 def raise_pending(wait: bool = True) -> None:
     """Raise the error of an earlier call on a GPU, if one has arrived. `wait` for those that have not."""
+    if _pending and torch.cuda.is_current_stream_capturing():
+        return  # nothing may be asked of the device now
     while _pending and (wait or _pending[0].done.query()):
         oldest = _pending.popleft()
         oldest.done.synchronize()
