@@ -188,7 +188,7 @@ def test_samples_follow_the_marginals_on_the_cpu():
 def test_fast_sums_keep_the_precision_of_float32(n):
     case = Case((n, n // 2), head=False, mute=False)
     errors = checks.sum_errors("triton", case, "cuda")
-    assert max(error for name, error in errors.items() if name != "value") < 1.5e-5  # 5.1e-6 measured
+    assert max(error for name, error in errors.items() if name != "value") < 1.5e-5  # 6.0e-6 measured
 
 
 @pytest.mark.cuda
