@@ -379,7 +379,9 @@ def arcs_kernel(
                 stop = one_row - start * n + 1
                 counts = (start < stop) & (stop <= length) & (tl.load(wild + one_row) != 0)
                 end = tl.where(counts, length, 0)  # no word is before this in rows that do not count
-                one = tl.load(outer + one_row * pitch + h, (h < end) & (h >= start) & (h < stop), other=NOTHING)
+                one = tl.load(
+                    outer + one_row * pitch + h, (h < end) & (h >= start) & (h < stop), other=NOTHING
+                )
                 far = (p < end) & ((p < start) | (p >= stop))
                 two = tl.load(outer + one_row * pitch + p, far, other=NOTHING)
                 careful += tl.exp2(one[None, :] + two[:, None] + score_of)
