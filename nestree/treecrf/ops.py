@@ -200,10 +200,8 @@ def need_heads(potentials: Potentials) -> None:
 
 def checked(log_z: Tensor, backend: ModuleType) -> Tensor:
     """The same values, unless they say that a sentence has no tree. Who checks later has done so."""
-    if not backend.CHECKS_LATER:
-        none = log_z.detach() < NO_TREE
-        if bool(none.any()):
-            raise PotentialsError(no_tree(int(none.nonzero()[0, 0])))
+    if not backend.CHECKS_LATER and log_z.numel() and float(log_z.detach().amin()) < NO_TREE:
+        raise PotentialsError(no_tree(int((log_z < NO_TREE).nonzero()[0, 0])))
     return log_z
 
 

@@ -85,9 +85,11 @@ def shape_of(thing: object) -> str:
 
 def check_lengths(lengths: Tensor, n: int) -> None:
     """Raise unless every length is in 1..n. Reads the values."""
-    wrong = (lengths < 1) | (lengths > n)
-    if bool(wrong.any()):
-        b = int(wrong.nonzero()[0, 0])
+    if lengths.numel() == 0:
+        return
+    low, high = lengths.aminmax()
+    if int(low) < 1 or int(high) > n:
+        b = int(((lengths < 1) | (lengths > n)).nonzero()[0, 0])
         raise PotentialsError(wrong_length(b, int(lengths[b]), n))
 
 
@@ -135,7 +137,7 @@ def cells_of(masks: LexicalPotentials, name: str) -> Tensor:
 def check_values(potentials: Potentials, lengths: Tensor) -> None:
     """Raise if NaN or +inf stands where a tree may look. Reads the values: not for the fast path on a GPU."""
     for name, tensor in potentials._asdict().items():
-        if tensor is None or tensor.numel() == 0 or bool(tensor.detach().amax() < float("inf")):
+        if tensor is None or tensor.numel() == 0 or float(tensor.detach().amax()) < float("inf"):
             continue  # nothing wrong anywhere, and NaN is no less than anything
         masks = cell_masks(lengths, potentials.span.shape[1] - 1)
         wrong = ~(tensor < float("inf")) & cells_of(masks, name)
