@@ -15,6 +15,8 @@ logs, too.
 
 Every cell is computed by one thread, in an order that depends on nothing but the length of the sentence: the bits
 of a result depend neither on the number of threads nor on the rest of the batch.
+
+One file, long as it is: numba keeps compiled code until the file of a kernel changes, and looks at no other.
 """
 
 import logging
