@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 
 from benchmarks.engines import OURS, REFERENCE
-from benchmarks.timing import Spread
+from benchmarks.timing import QUIET, Spread
 
 Row = dict[str, Any]
 
@@ -105,6 +105,14 @@ def skipped(rows: Sequence[Row], peers: Sequence[str]) -> Iterator[str]:
             if "skipped" in row.get(name, {}):
                 what = f"{row['trees']} {row['operation']} {row['batch']}x{row['n']}"
                 yield f"skipped: {name}, {what}: {row[name]['skipped']}"
+
+
+def disturbed(rows: Sequence[Row]) -> Iterator[str]:
+    """A line for each measurement beside which other programs ran."""
+    for row in rows:
+        if row["others_busy_cores"] > QUIET:
+            what = f"{row['trees']} {row['operation']} {row['batch']}x{row['n']}"
+            yield f"do not trust {what}: other programs kept {row['others_busy_cores']:.2f} cores busy meanwhile"
 
 
 # How cost grows

@@ -44,12 +44,12 @@ from benchmarks.timing import (
     Sample,
     event_clock,
     graph_clock,
-    interleave,
     one_line,
     peak_cpu,
     peak_cuda,
     provenance,
     rotating,
+    undisturbed,
     wall_clock,
     write_whole,
 )
@@ -65,6 +65,7 @@ LONGEST_RUN = {"cpu": 60.0, "cuda": 10.0}  # seconds; a peer that is expected to
 PEER_SECONDS = {"cpu": 8.0, "cuda": 1.0}  # about what the repeats of a peer may take, per operation and size
 OWN_SECONDS = 0.3  # the same for ours, per round
 ROUNDS = (2, 7)
+TRIES = {"cpu": 5, "cuda": 1}  # again, if other programs kept the processor busy
 PEAK = {
     "cpu": "rise of the resident memory of a fresh process during one call (VmHWM, reset before the call)",
     "cuda": "rise of torch.cuda.max_memory_allocated during one call",
@@ -180,7 +181,10 @@ def measure(
             continue
         lanes[one.name] = Lane(sample, runs(OWN_SECONDS, seconds, 1, 10) if one.name == OURS else 1)
         slowest = max(slowest, seconds if one.name != OURS else 0.0)
-    for name, times in interleave(lanes, runs(PEER_SECONDS[device], slowest, *ROUNDS)).items():
+    measured, row["others_busy_cores"] = undisturbed(
+        lanes, runs(PEER_SECONDS[device], slowest, *ROUNDS), tries=TRIES[device]
+    )
+    for name, times in measured.items():
         row[name].update(times)
     row["ratio"] = {
         name: {clock: row[name][clock].median / row[OURS][clock].median for clock in clocks(device)}
@@ -323,9 +327,11 @@ def one_or_two_threads(batch: int, n: int) -> Row:
     for threads in (1, 2):
         with_threads(threads)
     each = runs(OWN_SECONDS, (time.perf_counter() - start) / 2, 1, 10)
-    found = interleave({str(k): Lane(partial(with_threads, k), each) for k in (1, 2)}, rounds=5)
+    lanes = {str(k): Lane(partial(with_threads, k), each) for k in (1, 2)}
+    found, others = undisturbed(lanes, rounds=5, tries=TRIES["cpu"])
     one, two = found["1"]["wall"], found["2"]["wall"]
-    return {"batch": batch, "n": n, "1": one, "2": two, "gain": one.median / two.median}
+    gain = one.median / two.median
+    return {"batch": batch, "n": n, "1": one, "2": two, "gain": gain, "others_busy_cores": others}
 
 
 # Telling
@@ -333,10 +339,6 @@ def one_or_two_threads(batch: int, n: int) -> Row:
 
 def show(result: Row, device: str, clock: str, engines: dict[str, list[Engine]], out: Any) -> None:
     out.print(f"{result['device']}, torch {result['versions']['torch']}, commit {result['commit']}")
-    if device == "cpu" and (result["load_before"] or 0) > 0.5:
-        out.print(
-            f"other programs kept {result['load_before']:.1f} cores busy before: do not trust these times"
-        )
     tests = result["tests"]
     out.print(
         f"tests: {tests['passed']} passed" if tests else "tests: SKIPPED, so these numbers count for nothing"
@@ -348,7 +350,7 @@ def show(result: Row, device: str, clock: str, engines: dict[str, list[Engine]],
         peers = [one.name for one in some[1:]]
         title = f"{trees} trees: median (quartiles); ratios from this one run, engines measured in turns"
         out.print(report.times_table(title, rows, peers, clocks(device)))
-        for line in report.skipped(rows, peers):
+        for line in (*report.skipped(rows, peers), *report.disturbed(rows)):
             out.print(line)
     for name, note in result["peers"].items():
         out.print(f"{name}: {note}")

@@ -78,6 +78,15 @@ def test_lanes_are_measured_in_turns():
     assert found["b"]["wall"] == timing.Spread(3.0, 2.5, 3.5, 2)
 
 
+def test_the_quietest_try_counts(monkeypatch):
+    clock, samples = iter([0.0, 9.0, 9.0, 9.5, 9.5, 12.0]), iter(range(1, 4))
+    monkeypatch.setattr(timing, "others_seconds", lambda: next(clock) * 1e6)
+    lane = timing.Lane(lambda: {"wall": float(next(samples))}, 1)
+    spreads, others = timing.undisturbed({"a": lane}, rounds=0, tries=3)
+    assert spreads["a"]["wall"].median == 2.0
+    assert others > timing.QUIET
+
+
 @pytest.mark.parametrize("module", [report, timing])
 def test_examples(module):
     assert doctest.testmod(module).failed == 0
