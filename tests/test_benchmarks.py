@@ -15,6 +15,7 @@ def test_small_run_ends_in_one_json_line(tmp_path, capsys, monkeypatch):
     )  # fresh processes: slow
     monkeypatch.setattr(treecrf, "peak_cpu", lambda *_: 1.0)
     monkeypatch.setattr(treecrf, "ROUNDS", (1, 1))
+    monkeypatch.setitem(treecrf.TRIES, "cpu", 1)
     out = tmp_path / "results" / "small.json"
     treecrf.main(["--sizes", "2x4,2x8,3x8", "--skip-tests", "--out", str(out), "--commit", "abc"])
     last = capsys.readouterr().out.splitlines()[-1]
@@ -81,6 +82,7 @@ def test_lanes_are_measured_in_turns():
 def test_the_quietest_try_counts(monkeypatch):
     clock, samples = iter([0.0, 9.0, 9.0, 9.5, 9.5, 12.0]), iter(range(1, 4))
     monkeypatch.setattr(timing, "others_seconds", lambda: next(clock) * 1e6)
+    monkeypatch.setattr(timing, "wait_for_quiet", lambda: None)
     lane = timing.Lane(lambda: {"wall": float(next(samples))}, 1)
     spreads, others = timing.undisturbed({"a": lane}, rounds=0, tries=3)
     assert spreads["a"]["wall"].median == 2.0

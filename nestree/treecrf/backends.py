@@ -20,6 +20,8 @@ MODULES = {
     "reference": "nestree.treecrf.reference",
 }  # in the order in which they are tried
 
+LONGEST = 1280  # words; offsets within a sentence are 32-bit numbers in the triton kernels
+
 _forced: ContextVar[str | None] = ContextVar("nestree backend", default=None)
 
 
@@ -60,6 +62,8 @@ def obstacle(name: str, potentials: Potentials) -> str | None:
             return "the package triton is not installed; it comes with CUDA builds of torch"
         if any(t is not None and t.dtype == torch.float64 for t in potentials):
             return "the potentials are float64, and the triton kernels compute in float32"
+        if span.dim() == 3 and span.shape[1] - 1 > LONGEST:
+            return f"the potentials hold {span.shape[1] - 1} words, and the triton kernels at most {LONGEST}"
     return None
 
 

@@ -1329,4 +1329,5 @@ def chart_bytes(potentials: Potentials, gradient: bool) -> int:
     batch, posts, _ = potentials.span.shape
     if isinstance(potentials, PlainPotentials):
         return 40 * batch * posts * posts
-    return potentials.span.itemsize * posts**3 * (batch + (3 if gradient else 0) * torch.get_num_threads())
+    size = max(4, *(tensor.itemsize for tensor in potentials if tensor is not None))
+    return size * posts**3 * (batch + (3 if gradient else 0) * torch.get_num_threads())

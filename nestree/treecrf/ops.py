@@ -9,6 +9,7 @@ A backend is a module with these functions, of equal signatures:
     CHECKS_LATER: bool                       it checks values itself and reports through nestree.treecrf.later
 """
 
+import functools
 from types import ModuleType
 from typing import Any
 
@@ -30,6 +31,7 @@ from nestree.treecrf.potentials import (
     cleaned,
     each,
     no_tree,
+    whole_numbers,
 )
 from nestree.treecrf.trees import Trees, sampler, walk
 
@@ -106,14 +108,18 @@ def kl_divergence(p: AnyPotentials, q: AnyPotentials, lengths: Lengths) -> Tenso
             f"p is {type(p).__name__} {tuple(p.span.shape)} and q {type(q).__name__} {tuple(q.span.shape)}; "
             "a divergence needs two distributions over the same trees."
         )
+    if p.span.device != q.span.device:
+        raise PotentialsError(f"p is on {p.span.device} and q on {q.span.device}; move both to one device.")
     return expected_log_ratio(p, q, lengths)
 
 
 def expected_log_ratio(p: AnyPotentials, q: AnyPotentials | None, lengths: Lengths) -> Tensor:
     """E_p[log p(T) - log q(T)] over trees T; without q, E_p[log p(T)]."""
+    if q is not None:  # both in the better of their types, so that one backend serves both
+        dtype = functools.reduce(torch.promote_types, [t.dtype for t in (*p, *q) if t is not None])
+        p, q = (type(one)(**{**one._asdict(), "span": one.span.to(dtype)}) for one in (p, q))
+        q, _, _ = ready(q, lengths, gradient=True)
     p, sizes, backend = ready(p, lengths, gradient=True)
-    if q is not None:
-        q, sizes, _ = ready(q, lengths, gradient=True)
     if backend is reference:
         value, *log_zs = reference.expected_log_ratio(p, q, sizes)
         for log_z in log_zs:
@@ -157,19 +163,7 @@ def ready(
     """
     check_shapes(potentials)
     batch, n, device = potentials.span.shape[0], potentials.span.shape[1] - 1, potentials.span.device
-    sizes = torch.as_tensor(lengths)
-    if sizes.shape == (0,):
-        sizes = sizes.long()  # an empty list has no type of its own
-    if (
-        sizes.shape != (batch,)
-        or sizes.is_floating_point()
-        or sizes.is_complex()
-        or sizes.dtype == torch.bool
-    ):
-        raise PotentialsError(
-            f"lengths have shape {tuple(sizes.shape)} and type {sizes.dtype}; "
-            f"for this batch they must be {batch} whole numbers."
-        )
+    sizes = whole_numbers(lengths, batch)
     backend = backend_for(potentials)
     later.raise_pending(wait=False)
     if gradient is None:
@@ -177,7 +171,7 @@ def ready(
     memory.check(backend.chart_bytes(potentials, gradient), device, batch, n)
     if sizes.device.type == "cpu" or not backend.CHECKS_LATER:
         check_lengths(sizes, n)
-    sizes = sizes.to(device, torch.int64, non_blocking=True)
+    sizes = sizes.to(device, non_blocking=True)
     if not backend.CHECKS_LATER:
         check_values(potentials, sizes)
     dtype = torch.float32
@@ -237,18 +231,19 @@ class _LogPartitionAndHeads(torch.autograd.Function):
     def forward(ctx: Any, backend: ModuleType, lengths: Tensor, *tensors: Any) -> Any:
         log_z, chart = backend.inside(LexicalPotentials(*tensors), lengths)
         part = backend.outside(LexicalPotentials(*tensors), lengths, chart, torch.ones_like(log_z), True)
-        ctx.save_for_backward(*part)
-        ctx.head_given = tensors[4] is not None
-        ctx.mark_non_differentiable(part.head)
-        return log_z, part.head
+        ctx.save_for_backward(*part[:4], None if tensors[4] is None else part.head, *tensors)
+        heads = part.head if tensors[4] is None else part.head.clone()  # the caller's own, to change at will
+        ctx.mark_non_differentiable(heads)
+        return log_z, heads
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, _: Tensor) -> Any:
-        parts = ctx.saved_tensors if ctx.head_given else ctx.saved_tensors[:4]
+        parts, potentials = ctx.saved_tensors[:5], ctx.saved_tensors[5:]
         with torch.no_grad():
-            scaled = [part * gradient.view(-1, *(1,) * (part.dim() - 1)) for part in parts]
-        scaled += [] if ctx.head_given else [None]
-        return None, None, *once_only(scaled, (gradient, *ctx.saved_tensors))
+            scaled = [
+                None if part is None else part * gradient.view(-1, *(1,) * (part.dim() - 1)) for part in parts
+            ]
+        return None, None, *once_only(scaled, (gradient, *potentials))
 
 
 class _NoGradient(torch.autograd.Function):

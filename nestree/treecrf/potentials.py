@@ -5,6 +5,7 @@ IMPOSSIBLE. Cells outside a sentence, below the diagonal of `span`, and on the d
 tree: nothing reads them, so anything may stand there, NaN included.
 """
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -81,6 +82,24 @@ def check_shapes(potentials: Potentials) -> None:
 
 def shape_of(thing: object) -> str:
     return str(tuple(thing.shape)) if isinstance(thing, Tensor) else type(thing).__name__
+
+
+def whole_numbers(lengths: Lengths, batch: int) -> Tensor:
+    """The lengths as int64 [batch], a copy; raises for anything else. Looks at no value."""
+    try:
+        sizes = torch.as_tensor(lengths)
+    except (TypeError, ValueError, RuntimeError) as why:
+        raise PotentialsError(
+            f"lengths are {lengths!r}; for this batch they must be {batch} whole numbers."
+        ) from why
+    nothing = sizes.shape == (0,)  # an empty list has no type of its own
+    wrong_type = sizes.is_floating_point() or sizes.is_complex() or sizes.dtype == torch.bool
+    if sizes.shape != (batch,) or (wrong_type and not nothing):
+        raise PotentialsError(
+            f"lengths have shape {tuple(sizes.shape)} and type {sizes.dtype}; "
+            f"for this batch they must be {batch} whole numbers."
+        )
+    return sizes.to(torch.int64, copy=True)
 
 
 def check_lengths(lengths: Tensor, n: int) -> None:
@@ -170,16 +189,17 @@ def observe(
     """
     check_shapes(potentials)
     batch, n = potentials.span.shape[0], potentials.span.shape[1] - 1
-    sizes = torch.as_tensor(lengths).tolist()
-    if len(spans) != batch or len(sizes) != batch:
+    on_host = whole_numbers(lengths, batch).cpu()
+    check_lengths(on_host, n)
+    sizes = on_host.tolist()
+    if len(spans) != batch:
         raise ObservationError(
-            f"{len(spans)} lists of spans and {len(sizes)} lengths for a batch of {batch} sentences; "
-            "pass one list, possibly empty, and one length for each sentence."
+            f"{len(spans)} lists of spans for a batch of {batch} sentences; "
+            "pass one list, possibly empty, for each sentence."
         )
-    check_lengths(torch.as_tensor(sizes), n)
     crossing = torch.zeros(batch, n + 1, n + 1, dtype=torch.bool)
     for b, listed in enumerate(spans):
-        observed = [(int(i), int(j)) for i, j in listed]
+        observed = pairs(b, listed)
         check_observed(b, observed, sizes[b])
         for i, j in observed:
             crossing[b, :i, i + 1 : j] = True
@@ -188,6 +208,17 @@ def observe(
     dtype = torch.promote_types(potentials.span.dtype, torch.float32)  # float16 cannot hold IMPOSSIBLE
     span = potentials.span.to(dtype).masked_fill(mask, IMPOSSIBLE)
     return type(potentials)(**{**potentials._asdict(), "span": span})
+
+
+def pairs(sentence: int, spans: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+    """The spans as pairs of Python's whole numbers; raises for anything else."""
+    try:
+        return [(operator.index(i), operator.index(j)) for i, j in spans]
+    except (TypeError, ValueError) as why:
+        raise ObservationError(
+            f"observed spans of sentence {sentence} are {spans!r}; pass a list of (start, end), "
+            "such as [(0, 2), (1, 2)]; of a tree's spans, span[:2]."
+        ) from why
 
 
 def check_observed(sentence: int, spans: Sequence[tuple[int, int]], length: int) -> None:

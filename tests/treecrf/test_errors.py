@@ -263,9 +263,9 @@ def test_observed_spans_that_are_fine():
 
 
 def test_observed_lists_that_do_not_fit_the_batch():
-    with raises(errors.ObservationError, "1 lists of spans and 2 lengths for a batch of 2", "one list"):
+    with raises(errors.ObservationError, "1 lists of spans for a batch of 2", "one list"):
         observe(fine(), [[]], LENGTHS)
-    with raises(errors.ObservationError, "2 lists of spans and 1 lengths for a batch of 2"):
+    with raises(errors.PotentialsError, "lengths have shape (1,)", "2 whole numbers"):
         observe(fine(), [[], []], [3])
     with raises(errors.PotentialsError, "sentence 0 of", "length 7;"):
         observe(fine(), [[], []], [7, 4])
@@ -329,3 +329,19 @@ def test_plain_potentials_are_checked_too():
         log_partition(PlainPotentials(torch.zeros(3, 3)), [2])
     with raises(errors.PotentialsError, "span holds torch.int64"):
         log_partition(PlainPotentials(torch.zeros(1, 3, 3).long()), [2])
+
+
+@pytest.mark.parametrize("lengths", [None, "ab", [3.0], [True], 3, [[3]]])
+def test_lengths_that_are_no_whole_numbers(lengths):
+    given = plain([3])
+    for function in (log_partition, lambda p, sizes: observe(p, [[]], sizes)):
+        with pytest.raises(errors.PotentialsError, match=r"lengths .* must be 1 whole numbers"):
+            function(given, lengths)
+
+
+@pytest.mark.parametrize("spans", [[[(0, 2, 1)]], [[(0.7, 2.2)]], [(0, 2)], [[None]], [None]])
+def test_observed_spans_that_are_no_pairs(spans):
+    with pytest.raises(
+        errors.ObservationError, match=r"observed spans of sentence 0 are .*; pass a list of \(start, end\)"
+    ):
+        observe(plain([3]), spans, [3])

@@ -355,3 +355,36 @@ def test_samples_follow_torchs_own_generator_if_none_is_given(backend):
         torch.manual_seed(seed)
         draws.append([list(trees) for trees in sample_trees(single(), LENGTHS, 20)])
     assert draws[0] == draws[1] != draws[2]
+
+
+def test_the_gradient_of_log_partition_and_heads_cannot_be_differentiated_again():
+    given = leaves(single())
+    with use_backend("numba"):
+        log_z, _ = log_partition_and_heads(given, LENGTHS)
+    (gradient,) = torch.autograd.grad(log_z.sum(), given.span, create_graph=True)
+    with pytest.raises(BackendError, match="reference"):
+        gradient.sum().backward()
+
+
+@pytest.mark.parametrize("head", [True, False])
+def test_heads_are_the_callers_own(head):
+    given = leaves(single() if head else single()._replace(head=None))
+    with use_backend("numba"):
+        log_z, heads = log_partition_and_heads(given, LENGTHS)
+        heads.mul_(2)
+        log_z.sum().backward()
+    assert given.root.grad.sum() == pytest.approx(len(LENGTHS), abs=1e-5)
+
+
+def test_trees_keep_their_lengths():
+    lengths = torch.tensor(LENGTHS)
+    trees = best_trees(single(), lengths)
+    lengths.fill_(1)
+    assert len(trees[0].spans) == 2 * LENGTHS[0] - 1
+
+
+def test_a_divergence_between_two_precisions_is_taken_in_the_better_one():
+    given = single()
+    found = kl_divergence(given, to(given, torch.float64), LENGTHS)
+    assert found.dtype == torch.float64
+    assert found.abs().max() < 1e-5
