@@ -3,7 +3,8 @@
 NestreeError
 ├── InputError (ValueError)         what was passed in does not fit
 │   ├── PotentialsError             shapes, types, lengths, NaN, or no tree is possible
-│   └── ObservationError            observed spans that cross or lie outside their sentence
+│   ├── ObservationError            observed spans that cross or lie outside their sentence
+│   └── DataError                   a file, a sentence or an entity that is not what it should be
 ├── WrongTreeError (TypeError)      asking plain trees for heads
 ├── BackendError (RuntimeError)     the chosen backend cannot do this; the message names those that can
 └── ChartMemoryError (MemoryError)  a chart would not fit; the message says how much it needs
@@ -24,6 +25,10 @@ class PotentialsError(InputError):
 
 class ObservationError(InputError):
     """Observed spans that no tree can hold."""
+
+
+class DataError(InputError):
+    """A file, a sentence or an entity that is not what it should be."""
 
 
 class WrongTreeError(NestreeError, TypeError):

@@ -1,0 +1,121 @@
+"""Opening files: lines with their numbers, gzip, standard input; and writing them whole or not at all.
+
+Whatever can be wrong with a file becomes a DataError that says where and what to do.
+"""
+
+import gzip
+import io
+import os
+import shutil
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, TextIO
+
+from nestree.errors import DataError
+
+LONGEST_LINE = 64 * 2**20  # bytes
+STDIO = Path("-")
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """The bytes of a file, unpacked if it is gzip; `-` is standard input."""
+    try:
+        if path == STDIO:
+            raw: BinaryIO = io.BytesIO(sys.stdin.buffer.read()) if sys.stdin.isatty() else sys.stdin.buffer
+            yield raw
+            return
+        if path.is_dir():
+            raise DataError(f"{path} is a directory, and a file is meant. Name one of the files in it.")
+        with open(path, "rb") as file:
+            packed = file.peek(2)[:2] == b"\x1f\x8b"
+            yield gzip.GzipFile(fileobj=file) if packed else file  # type: ignore[misc]
+    except FileNotFoundError:
+        raise DataError(f"{path} does not exist. Check the name and the directory.") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as why:
+        raise DataError(
+            f"{path} cannot be unpacked: {why}. It may be cut off; fetch or make it again."
+        ) from None
+    except OSError as why:
+        raise DataError(f"{path} cannot be read: {why.strerror or why}.") from None
+
+
+def lines(path: Path, longest: int = LONGEST_LINE) -> Iterator[tuple[int, str]]:
+    """Each line of a UTF-8 file with its number, from 1, without its end (LF or CRLF) and any byte order mark."""
+    with opened(path) as file:
+        number = 0
+        while line := file.readline(longest + 1):
+            number += 1
+            if len(line) > longest:
+                raise DataError(
+                    f"{path}:{number}: this line is longer than {longest:,} bytes. If that is meant, "
+                    "allow more with --longest-line."
+                )
+            yield number, decoded(line.removesuffix(b"\n").removesuffix(b"\r"), path, number)
+
+
+def content(path: Path) -> str:
+    """The whole text of a UTF-8 file, its line ends as they are, without a byte order mark."""
+    with opened(path) as file:
+        return decoded(file.read(), path, 1)
+
+
+def decoded(data: bytes, path: Path, line: int) -> str:
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as why:
+        line += data.count(b"\n", 0, why.start)
+        raise DataError(
+            f"{path}:{line}: byte {data[why.start]:#04x} is not UTF-8. Convert the file to UTF-8, for example "
+            "with iconv."
+        ) from None
+    return text.removeprefix("\ufeff") if line == 1 else text
+
+
+@contextmanager
+def written(path: Path) -> Iterator[TextIO]:
+    """A text file (gzip if its name ends so) that takes its name only when all of it is there; `-`: standard output."""
+    if path == STDIO:
+        yield sys.stdout
+        sys.stdout.flush()
+        return
+    with placed(path) as temporary:
+        if path.suffix == ".gz":
+            with (
+                open(temporary, "wb") as raw,
+                gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed,
+                io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as file,
+            ):
+                yield file
+        else:
+            with open(temporary, "w", encoding="utf-8", newline="\n") as file:
+                yield file
+
+
+@contextmanager
+def placed(path: Path) -> Iterator[Path]:
+    """A name beside `path` to write to: a file or a folder, which becomes `path` if nothing goes wrong.
+
+    A folder must not be there yet, or be empty.
+    """
+    if path.is_dir() and any(path.iterdir()):
+        raise DataError(f"{path} is a directory that is not empty. Give a new name.")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    except OSError as why:
+        raise DataError(f"{path} cannot be written: {why.strerror or why}.") from None
+    try:
+        temporary = folder / path.name
+        yield temporary
+        if path.is_dir():
+            path.rmdir()
+        os.replace(temporary, path)
+    except OSError as why:
+        raise DataError(f"{path} cannot be written: {why.strerror or why}.") from None
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,211 @@
+"""The types at both ends of everything: entities in sentences of words, sentences in documents.
+
+Words are counted from 0, spans are half-open: Entity(2, 5, "ORG") covers words 2, 3 and 4. Nothing here can be
+changed once made; `dataclasses.replace` makes a changed copy, and checks it again. Entities may cross: that is
+data. Only a tree cannot hold them.
+
+>>> words = "the University of California".split()
+>>> sentence = Sentence(words, [Entity(0, 4, "ORG", head=1), Entity(3, 4, "GPE")])
+>>> sentence.phrase(sentence.entities[1])
+'California'
+>>> Sentence(words, [Entity(3, 9, "GPE")])
+Traceback (most recent call last):
+    ...
+nestree.errors.DataError: entity 3-9 GPE ends after the sentence, which has 4 words: the University of California
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from nestree.errors import DataError
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """A span of words with a label."""
+
+    start: int
+    end: int
+    label: str
+    head: int | None = None  # a word of the span; None: not known
+    score: float | None = None  # a probability; None: annotated
+    heads: tuple[int, ...] = ()  # where the annotation leaves open which word is the head: all that qualify
+    extra: Mapping[str, Any] = field(default_factory=dict, compare=False)  # what else its file says of it
+
+    def __post_init__(self) -> None:
+        check_word("start", self.start, self)
+        check_word("end", self.end, self)
+        if self.end <= self.start:
+            raise DataError(f"entity {self} is empty: its end must be greater than its start")
+        if not isinstance(self.label, str) or not self.label:
+            raise DataError(f"entity {self} has no label: it must be a string that is not empty")
+        object.__setattr__(self, "heads", tuple(self.heads))
+        for head in (*self.heads, *([] if self.head is None else [self.head])):
+            check_word("head", head, self)
+            if not self.start <= head < self.end:
+                raise DataError(f"head {head} of entity {self} is not one of its words")
+        if self.score is not None and not 0 <= self.score <= 1:
+            raise DataError(f"score {self.score} of entity {self} is not a probability")
+
+    @property
+    def span(self) -> Span:
+        return self.start, self.end
+
+    def __str__(self) -> str:
+        return f"{self.start}-{self.end} {self.label}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """Words and the entities among them; if its text is known, where each word stands in it."""
+
+    words: tuple[str, ...]
+    entities: tuple[Entity, ...] = ()
+    text: str | None = None  # as it was written, or None: only words are known
+    offsets: tuple[Span, ...] | None = None  # of each word, in characters of `text`
+    start: int = 0  # where `text` begins in the text of the document
+    id: str | None = None
+    complete: bool = True  # False: there may be entities that are not annotated
+    extra: Mapping[str, Any] = field(default_factory=dict, compare=False)  # what else its file says of it
+
+    def __post_init__(self) -> None:
+        if isinstance(self.words, str) or not all(isinstance(word, str) for word in self.words):
+            raise DataError(f"words must be strings, and are {self.words!r:.60}")
+        object.__setattr__(self, "words", tuple(self.words))
+        object.__setattr__(self, "entities", tuple(self.entities))
+        if not self.words:
+            raise DataError("a sentence needs at least one word, and this one has none")
+        if "" in self.words:
+            raise DataError(f"word {self.words.index('')} of this sentence is empty: {self}")
+        for entity in self.entities:
+            if entity.end > len(self.words):
+                raise DataError(
+                    f"entity {entity} ends after the sentence, which has {len(self.words)} words: {self}"
+                )
+        if (self.text is None) != (self.offsets is None):
+            raise DataError(f"a sentence has a text and the offsets of its words, or neither: {self}")
+        if self.offsets is not None:
+            object.__setattr__(self, "offsets", tuple((int(i), int(j)) for i, j in self.offsets))
+            check_offsets(self.words, self.text or "", self.offsets, self)
+
+    def phrase(self, entity: Entity) -> str:
+        """The entity as it is written; where only words are known, joined by blanks."""
+        if self.text is None or self.offsets is None:
+            return " ".join(self.words[entity.start : entity.end])
+        return self.text[self.offsets[entity.start][0] : self.offsets[entity.end - 1][1]]
+
+    def characters(self, entity: Entity) -> Span:
+        """Where the entity stands in the text of its document."""
+        if self.offsets is None:
+            raise DataError(f"only the words of this sentence are known, not their places in a text: {self}")
+        return self.start + self.offsets[entity.start][0], self.start + self.offsets[entity.end - 1][1]
+
+    def with_text(self) -> "Sentence":
+        """The same sentence; if only its words are known, with a text in which blanks join them."""
+        if self.text is not None:
+            return self
+        offsets, at = [], 0
+        for word in self.words:
+            offsets.append((at, at + len(word)))
+            at += len(word) + 1
+        return Sentence(
+            self.words,
+            self.entities,
+            " ".join(self.words),
+            tuple(offsets),
+            0,
+            self.id,
+            self.complete,
+            self.extra,
+        )
+
+    def __str__(self) -> str:
+        text = " ".join(self.words[:30])
+        return text if len(text) <= 80 and len(self.words) <= 30 else text[:77] + "..."
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """Sentences in their order and, if it is known, the text they stand in."""
+
+    sentences: tuple[Sentence, ...]
+    text: str | None = None
+    id: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict, compare=False)  # what else its file says of it
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sentences", tuple(self.sentences))
+        if self.text is None:
+            return
+        last = 0
+        for sentence in self.sentences:
+            end = sentence.start + len(sentence.text or "")
+            if (
+                sentence.text is None
+                or not last <= sentence.start
+                or self.text[sentence.start : end] != sentence.text
+            ):
+                raise DataError(
+                    f"a sentence is not at character {sentence.start} of its document {self.id}: {sentence}"
+                )
+            last = end
+
+    def with_text(self, between: str = "\n") -> "Document":
+        """The same document; if it has no text, with one in which `between` joins the texts of its sentences."""
+        if self.text is not None:
+            return self
+        placed, at = [], 0
+        for sentence in self.sentences:
+            sentence = sentence.with_text()
+            placed.append(moved(sentence, at))
+            at += len(sentence.text or "") + len(between)
+        return Document(tuple(placed), between.join(s.text or "" for s in placed), self.id, self.extra)
+
+
+def moved(sentence: Sentence, start: int) -> Sentence:
+    """The sentence at another place of a document."""
+    s = sentence
+    return Sentence(s.words, s.entities, s.text, s.offsets, start, s.id, s.complete, s.extra)
+
+
+def crossing(entities: Sequence[Entity]) -> list[tuple[Entity, Entity]]:
+    """All pairs that overlap without one containing the other, in the order of their starts.
+
+    >>> crossing([Entity(0, 3, "A"), Entity(2, 5, "B"), Entity(3, 4, "C")])
+    [(Entity(start=0, end=3, label='A', ...), Entity(start=2, end=5, label='B', ...))]
+    """
+    ordered = sorted(entities, key=lambda e: (e.start, -e.end))
+    return [
+        (a, b) for k, a in enumerate(ordered) for b in ordered[k + 1 :] if a.start < b.start < a.end < b.end
+    ]
+
+
+def depths(entities: Iterable[Entity]) -> list[int]:
+    """How many other spans enclose each entity; the same span with another label does not.
+
+    >>> depths([Entity(0, 4, "A"), Entity(0, 4, "B"), Entity(3, 4, "C")])
+    [0, 0, 1]
+    """
+    entities = list(entities)
+    spans = {entity.span for entity in entities}
+    return [sum(i <= e.start and e.end <= j for i, j in spans) - 1 for e in entities]
+
+
+def check_word(name: str, value: Any, entity: Entity) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise DataError(
+            f"{name} {value!r} of entity {entity} must be the number of a word: a whole number from 0 on"
+        )
+
+
+def check_offsets(words: Sequence[str], text: str, offsets: Sequence[Span], sentence: Sentence) -> None:
+    if len(offsets) != len(words):
+        raise DataError(f"{len(words)} words have {len(offsets)} offsets in this sentence: {sentence}")
+    last = 0
+    for word, (i, j) in zip(words, offsets, strict=True):
+        if not last <= i < j <= len(text) or text[i:j] != word:
+            raise DataError(f"word {word!r} is not at characters {i}-{j} of its sentence: {sentence}")
+        last = j
