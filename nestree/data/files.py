@@ -5,6 +5,7 @@ Whatever can be wrong with a file becomes a DataError that says where and what t
 
 import gzip
 import io
+import json
 import os
 import shutil
 import sys
@@ -12,13 +13,25 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import Any, BinaryIO, NoReturn, TextIO
 
 from nestree.errors import DataError
 
 LONGEST_LINE = 64 * 2**20  # bytes
 STDIO = Path("-")
+longest_line = ContextVar("longest_line", default=LONGEST_LINE)
+
+
+@contextmanager
+def allowing(longest: int) -> Iterator[None]:
+    """Within this, lines of up to so many bytes are read."""
+    before = longest_line.set(longest)
+    try:
+        yield
+    finally:
+        longest_line.reset(before)
 
 
 @contextmanager
@@ -44,10 +57,10 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         raise DataError(f"{path} cannot be read: {why.strerror or why}.") from None
 
 
-def lines(path: Path, longest: int = LONGEST_LINE) -> Iterator[tuple[int, str]]:
+def lines(path: Path) -> Iterator[tuple[int, str]]:
     """Each line of a UTF-8 file with its number, from 1, without its end (LF or CRLF) and any byte order mark."""
     with opened(path) as file:
-        number = 0
+        number, longest = 0, longest_line.get()
         while line := file.readline(longest + 1):
             number += 1
             if len(line) > longest:
@@ -74,6 +87,31 @@ def decoded(data: bytes, path: Path, line: int) -> str:
             "with iconv."
         ) from None
     return text.removeprefix("\ufeff") if line == 1 else text
+
+
+def json_value(text: str, place: str) -> Any:
+    """What a piece of JSON says: no NaN, no infinity, nothing that cannot be written again as UTF-8."""
+    try:
+        value = json.loads(text, parse_constant=refused)
+        if "\\u" in text:
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise DataError(f"{place}: one half of a surrogate pair stands alone. Mend this character.") from None
+    except json.JSONDecodeError as why:
+        raise DataError(
+            f"{place}: this is not JSON: {why.msg} at character {why.pos}: {around(text, why.pos)}."
+        ) from None
+    except (ValueError, RecursionError) as why:
+        raise DataError(f"{place}: this is not JSON that can be read: {why}.") from None
+    return value
+
+
+def refused(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not a number")
+
+
+def around(text: str, at: int) -> str:
+    return repr(text[max(0, at - 20) : at + 20])
 
 
 @contextmanager

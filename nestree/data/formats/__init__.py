@@ -1,0 +1,113 @@
+"""The formats by name, and reading and writing any of them.
+
+Each format is a module with `read(path, tally, *, options)`, which yields documents one by one, and, where it can be
+written, `write(documents, path, tally, *, options)`. The module of a format is imported when it is first used.
+"""
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nestree.data.formats.guessing import guess
+from nestree.data.tally import Tally
+from nestree.errors import DataError, InputError
+from nestree.sentence import Document
+
+__all__ = ["FORMATS", "Format", "guess", "options", "read", "write"]
+
+
+class Format(NamedTuple):
+    writable: bool
+    folder: bool  # a folder is written; where False, a file
+    what: str
+
+
+FORMATS = {
+    "jsonl": Format(True, False, "one sentence a line, words or text, .gz too: our own"),
+    "brat": Format(True, True, "a folder of .txt and .ann files"),
+    "columns": Format(True, False, "one word a line, IOB2, BIO or BIOES, one column per layer"),
+    "triplets": Format(True, False, "words / part-of-speech tags / start,end LABEL|..."),
+    "genia": Format(False, False, "GENIA 3.02, GPML XML"),
+    "ace": Format(False, True, "ACE 2004 and 2005, .sgm and .apf.xml"),
+    "nne": Format(False, True, "NNE stand-off and the trees of the Penn Treebank"),
+    "gum": Format(False, False, "CoNLL-U with Entity= in its last column"),
+    "label-studio": Format(True, False, "Label Studio, annotations or predictions"),
+    "doccano": Format(True, False, "doccano's JSON lines"),
+    "prodigy": Format(True, False, "Prodigy's JSON lines"),
+    "spacy": Format(True, False, "spaCy's DocBin"),
+    "pubtator": Format(True, False, "PubTator"),
+    "bioc": Format(True, False, "BioC, XML or JSON"),
+    "peers": Format(False, False, "the files of published systems"),
+    "datasets": Format(True, True, "a data set of Hugging Face: a folder or a parquet file"),
+}
+
+
+def read(
+    path: Path | str, format: str | None = None, tally: Tally | None = None, **chosen: Any
+) -> Iterator[Document]:
+    """The documents of a file or folder, one by one; a format that is not named is guessed.
+
+    What happens to the data on its way is counted in `tally`. `chosen` are options of the format: see `options`.
+    """
+    path, tally = Path(path), tally if tally is not None else Tally()
+    name = guess(path) if format is None else format
+    reader = function(name, "read")
+    check_options(name, "read", chosen)
+
+    def documents() -> Iterator[Document]:
+        before = tally.documents, len(tally.skipped)
+        yield from tally.counted(reader(path, tally, **chosen))
+        if before == (tally.documents, len(tally.skipped)):
+            raise DataError(f"{path} holds no {name} data: it is empty. Check the name and the format.")
+
+    return documents()
+
+
+def write(
+    documents: Iterable[Document],
+    path: Path | str,
+    format: str | None = None,
+    tally: Tally | None = None,
+    **chosen: Any,
+) -> None:
+    """Write documents; a format that is not named is guessed from the name of the file.
+
+    What the format cannot hold is counted in `tally`. The file is there when all of it is written, or not at all.
+    """
+    path, tally = Path(path), tally if tally is not None else Tally()
+    name = guess(path, to_write=True) if format is None else format
+    writer = function(name, "write")
+    check_options(name, "write", chosen)
+    writer(documents, path, tally, **chosen)
+
+
+def options(name: str, verb: str = "read") -> dict[str, inspect.Parameter]:
+    """The options of a format, by name; each has a default and a simple type.
+
+    >>> {name: option.default for name, option in options("jsonl").items()}
+    {'words': 'treebank', 'sentences': 'rules'}
+    """
+    parameters = inspect.signature(function(name, verb)).parameters
+    return {key: value for key, value in parameters.items() if value.kind is value.KEYWORD_ONLY}
+
+
+def function(name: str, verb: str) -> Callable[..., Any]:
+    """`read` or `write` of a format."""
+    if name not in FORMATS:
+        raise InputError(f"there is no format {name!r}. Choose one of {', '.join(FORMATS)}.")
+    if verb == "write" and not FORMATS[name].writable:
+        able = ", ".join(key for key, value in FORMATS.items() if value.writable)
+        raise InputError(f"{name} can be read, not written. Choose one of {able}.")
+    module = importlib.import_module(f"nestree.data.formats.{name.replace('-', '_')}")
+    found: Callable[..., Any] = getattr(module, verb)
+    return found
+
+
+def check_options(name: str, verb: str, chosen: dict[str, Any]) -> None:
+    known = options(name, verb)
+    for key in chosen:
+        if key not in known:
+            has = f"its options are {', '.join(known)}" if known else "it has none"
+            raise InputError(f"{name} has no option {key!r} to {verb}: {has}.")

@@ -1,0 +1,136 @@
+"""Which format is this? Told from names and first lines, where only one fits."""
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+from nestree.data.files import STDIO, lines, opened
+from nestree.errors import DataError
+
+LOOKED_AT = 2**16  # bytes of a file
+
+SUFFIXES = {
+    ".jsonl": "jsonl",
+    ".conllu": "gum",
+    ".spacy": "spacy",
+    ".parquet": "datasets",
+    ".arrow": "datasets",
+    ".ann": "brat",
+    ".sgm": "ace",
+    ".mrg": "nne",
+    ".iob2": "columns",
+    ".iob": "columns",
+    ".bio": "columns",
+    ".bioes": "columns",
+    ".conll": "columns",
+    ".data": "triplets",
+    ".triplets": "triplets",
+    ".pubtator": "pubtator",
+}
+TO_WRITE = {
+    ".jsonl",
+    ".spacy",
+    ".parquet",
+    ".iob2",
+    ".bio",
+    ".bioes",
+    ".conll",
+    ".data",
+    ".triplets",
+    ".pubtator",
+}
+
+
+def guess(path: Path, to_write: bool = False) -> str:
+    """The name of the format of a file or folder, or an error that says to name it."""
+    path = Path(path)
+    suffix = (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower()
+    if to_write:
+        found = SUFFIXES.get(suffix) if suffix in TO_WRITE else None
+    elif path == STDIO:
+        found = None
+    elif path.is_dir():
+        found = guess_folder(path)
+    elif suffix in (".jsonl", ".json", ".xml", ".txt", ""):
+        found = guess_content(path)
+    else:
+        found = SUFFIXES.get(suffix) or guess_content(path)
+    if found is None:
+        option = "--to" if to_write else "--from"
+        raise DataError(f"{path}: its format cannot be told. Name it, with {option} or as `format`.")
+    return found
+
+
+def guess_folder(path: Path) -> str | None:
+    kinds = {
+        ".ann": "brat",
+        ".apf.xml": "ace",
+        ".conllu": "gum",
+        ".arrow": "datasets",
+        ".parquet": "datasets",
+        "dataset_dict.json": "datasets",
+        ".mrg": "nne",
+    }
+    names = [file.name for file in itertools.islice(path.rglob("*"), 10_000)]
+    found = {kind for end, kind in kinds.items() if any(name.endswith(end) for name in names)}
+    return found.pop() if len(found) == 1 else None
+
+
+def guess_content(path: Path) -> str | None:
+    with opened(path) as file:
+        start = file.read(LOOKED_AT)
+    text = start.decode("utf-8", errors="replace").removeprefix("\ufeff").lstrip()
+    if text.startswith("<"):
+        return guess_xml(text)
+    if text.startswith(("{", "[")):
+        return guess_json(path, text)
+    if path.suffix == ".txt" and path.with_suffix(".ann").exists():
+        return "brat"
+    first = text.partition("\n")[0].split("|")
+    if len(first) > 2 and first[1] in ("t", "a") and first[0].strip():
+        return "pubtator"
+    return None
+
+
+def guess_xml(text: str) -> str | None:
+    if "<collection" in text:
+        return "bioc"
+    if "<source_file" in text:
+        return "ace"
+    if "<articleinfo" in text or "gpml" in text:
+        return "genia"
+    return None
+
+
+def guess_json(path: Path, text: str) -> str | None:
+    if text.startswith("["):
+        if '"annotations"' in text or '"predictions"' in text:
+            return "label-studio"
+        return "peers" if any(f'"{key}"' in text for key in ("ner", "ners", "entity_mentions")) else None
+    try:
+        _, line = next(lines(path))
+        record = json.loads(line)
+    except (StopIteration, ValueError, RecursionError):
+        return "bioc" if '"passages"' in text else None
+    return guess_record(record) if isinstance(record, dict) else None
+
+
+def guess_record(record: dict[str, Any]) -> str | None:
+    """The format of one line of JSON, by its keys."""
+    keys = record.keys()
+    if "ner" in keys or "ners" in keys or "entity_mentions" in keys:
+        return "peers"
+    if "documents" in keys and "source" in keys:
+        return "bioc"
+    if ("tokens" in keys or "words" in keys) and "entities" in keys:
+        return "jsonl"
+    if "spans" in keys and "text" in keys:
+        return "prodigy"
+    if "label" in keys or "labels" in keys or "relations" in keys:
+        return "doccano"
+    if "entities" in keys and "text" in keys:
+        found = record["entities"]
+        first = found[0] if isinstance(found, list) and found else {}
+        return "jsonl" if isinstance(first, dict) and "start_offset" not in first else "doccano"
+    return None

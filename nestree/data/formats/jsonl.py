@@ -1,0 +1,273 @@
+"""JSON lines, our own format: everything that a document can say, one sentence a line; `.gz` too.
+
+    {"tokens": ["Mount", "Rainier"], "entities": [{"start": 0, "end": 2, "label": "LOC"}], "doc_id": "a"}
+
+`start` and `end` count words, the end is exclusive, and an entity with two labels is two objects. Also per line:
+`sent_id`, `complete`, `text` and the `offsets` of the words in it; per entity: `head`, `heads`, `score`. Any other
+key is kept in `extra`. Lines that follow each other with the same `doc_id` are one document.
+
+A line without `tokens` is a document given by its `text`, and its entities count characters.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from nestree.data.characters import CharacterSpan, annotated
+from nestree.data.files import json_value, lines, written
+from nestree.data.tally import Tally
+from nestree.errors import DataError
+from nestree.sentence import Document, Entity, Sentence, moved
+
+ENTITY_KEYS = {"start", "end", "label", "head", "heads", "score"}
+SENTENCE_KEYS = {
+    "tokens", "words", "entities", "doc_id", "sent_id", "text", "offsets", "complete", "before", "after",
+    "continues", "document",
+}  # fmt: skip
+
+
+def read(
+    path: Path, tally: Tally, *, words: str = "treebank", sentences: str = "rules"
+) -> Iterator[Document]:
+    """The documents of a file of JSON lines.
+
+    words, sentences: how lines that have a text and no words are split (see nestree.text).
+    """
+    group: list[tuple[Sentence, dict[str, Any]]] = []
+    for number, line in lines(path):
+        if not line or line.isspace():
+            continue
+        place = f"{path}:{number}"
+        try:
+            record = json_value(line, place)
+            if not isinstance(record, dict):
+                raise DataError(f"{place}: a line must be a JSON object {{...}}, and is {line[:40]!r}.")
+            if "tokens" not in record and "words" not in record:
+                if group:
+                    yield gathered(group)
+                    group = []
+                yield from_text(record, place, words, sentences, tally)
+                continue
+            sentence = from_record(record, place)
+        except DataError as error:
+            tally.bad(error)
+            continue
+        if group and not continues(record, group[-1][1]):
+            yield gathered(group)
+            group = []
+        group.append((sentence, record))
+    if group:
+        yield gathered(group)
+
+
+def continues(record: dict[str, Any], last: dict[str, Any]) -> bool:
+    """Does this line belong to the document of the last one?"""
+    told = record.get("continues")
+    if told is not None:
+        return bool(told)
+    return record.get("doc_id") is not None and record["doc_id"] == last.get("doc_id")
+
+
+def gathered(group: list[tuple[Sentence, dict[str, Any]]]) -> Document:
+    """The document that these lines make; its text is known if each says what stands before it."""
+    first, last = group[0][1], group[-1][1]
+    id, extra = name(first.get("doc_id")), first.get("document")
+    extra = extra if isinstance(extra, dict) else {}
+    sentences = [sentence for sentence, _ in group]
+    if not all(sentence.text is not None and isinstance(r.get("before"), str) for sentence, r in group):
+        return Document(tuple(sentences), None, id, extra)
+    text, placed = "", []
+    for sentence, record in group:
+        text += record["before"]
+        placed.append(moved(sentence, len(text)))
+        text += sentence.text or ""
+    after = last.get("after")
+    return Document(tuple(placed), text + (after if isinstance(after, str) else ""), id, extra)
+
+
+def from_record(record: dict[str, Any], place: str) -> Sentence:
+    """The sentence of a line that has words."""
+    words = record.get("tokens", record.get("words"))
+    if not isinstance(words, list):
+        raise DataError(f"{place}: `tokens` must be a list of words, and is {words!r:.40}.")
+    text = record.get("text")
+    if text is not None and not isinstance(text, str):
+        raise DataError(f"{place}: `text` must be a string, and is {text!r:.40}.")
+    entities = [from_object(entity, place) for entity in objects(record, place)]
+    complete = record.get("complete", True)
+    if not isinstance(complete, bool):
+        raise DataError(f"{place}: `complete` must be true or false, and is {complete!r:.40}.")
+    try:
+        return Sentence(
+            tuple(words),
+            tuple(entities),
+            text,
+            None if text is None else offsets(record.get("offsets"), words, text, place),
+            0,
+            name(record.get("sent_id")),
+            complete,
+            {key: value for key, value in record.items() if key not in SENTENCE_KEYS},
+        )
+    except DataError as error:
+        raise DataError(f"{place}: {error}") from None
+
+
+def objects(record: dict[str, Any], place: str) -> list[dict[str, Any]]:
+    """The objects of the entities of a line."""
+    found = record.get("entities", [])
+    if not isinstance(found, list) or not all(isinstance(entity, dict) for entity in found):
+        raise DataError(
+            f"{place}: `entities` must be a list of objects with start, end and label, and is {found!r:.60}."
+        )
+    for entity in found:
+        for key in ("start", "end", "label"):
+            if key not in entity:
+                raise DataError(f"{place}: an entity has no `{key}`: {entity!r:.60}.")
+    return found
+
+
+def from_object(entity: dict[str, Any], place: str) -> Entity:
+    heads = entity.get("heads") or ()
+    if not isinstance(heads, list | tuple):
+        raise DataError(f"{place}: `heads` must be a list of words, and is {heads!r:.40}.")
+    extra = {} if entity.keys() <= ENTITY_KEYS else {k: v for k, v in entity.items() if k not in ENTITY_KEYS}
+    try:
+        return Entity(
+            entity["start"],
+            entity["end"],
+            entity["label"],
+            entity.get("head"),
+            entity.get("score"),
+            tuple(heads),
+            extra,
+        )
+    except DataError as error:
+        raise DataError(f"{place}: {error}") from None
+
+
+def offsets(given: Any, words: list[str], text: str, place: str) -> tuple[tuple[int, int], ...]:
+    """Where the words stand in the text: as the line says, or, if it does not, one after the other."""
+    if given is not None:
+        if not isinstance(given, list) or not all(
+            isinstance(pair, list) and len(pair) == 2 and all(type(at) is int for at in pair)
+            for pair in given
+        ):
+            raise DataError(f"{place}: `offsets` must be a list of [start, end], and is {given!r:.60}.")
+        return tuple((i, j) for i, j in given)
+    found, at = [], 0
+    for word in words:
+        start = text.find(word, at) if isinstance(word, str) else -1
+        if start < 0 or (not text[at:start].isspace() and start > at):
+            raise DataError(
+                f"{place}: word {word!r:.40} does not come next in `text`: {text[at : at + 40]!r}. Give the "
+                "`offsets` of the words, or leave out `text`."
+            )
+        at = start + len(word)
+        found.append((start, at))
+    return tuple(found)
+
+
+def from_text(record: dict[str, Any], place: str, words: str, sentences: str, tally: Tally) -> Document:
+    """The document of a line that has a text and no words: its entities count characters."""
+    text = record.get("text")
+    if not isinstance(text, str):
+        raise DataError(
+            f"{place}: a line needs `tokens` or a `text`, and has {', '.join(record) or 'nothing'}."
+        )
+    spans = []
+    for entity in objects(record, place):
+        head = entity.get("head")
+        if head is not None and not (isinstance(head, list) and len(head) == 2):
+            raise DataError(
+                f"{place}: `head` of an entity of a text must be [start, end], and is {head!r:.40}."
+            )
+        extra = {key: value for key, value in entity.items() if key not in ENTITY_KEYS}
+        spans.append(
+            CharacterSpan(
+                entity["start"],
+                entity["end"],
+                entity["label"],
+                tuple(head) if head else None,
+                entity.get("score"),
+                extra,
+            )
+        )
+    known = {"text", "entities", "doc_id"}
+    return annotated(
+        text,
+        spans,
+        id=name(record.get("doc_id")),
+        words=words,
+        sentences=sentences,
+        tally=tally,
+        place=place,
+        extra={key: value for key, value in record.items() if key not in known},
+    )
+
+
+def name(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else str(value)
+
+
+def write(documents: Iterable[Document], path: Path, tally: Tally) -> None:
+    """One sentence a line; what `read` reads back is equal."""
+    last: dict[str, Any] = {}
+    with written(path) as file:
+        for document in documents:
+            if not document.sentences:
+                tally.note(
+                    "documents without sentences not written: jsonl has no line for them", f"{document.id}"
+                )
+            for number, (sentence, record) in enumerate(records(document)):
+                if continues(record, last) != (number > 0):
+                    record["continues"] = number > 0
+                file.write(dumped(record, f"{path}, sentence {sentence}") + "\n")
+                last = record
+
+
+def records(document: Document) -> Iterator[tuple[Sentence, dict[str, Any]]]:
+    """The lines of a document, as objects."""
+    at = 0
+    for number, sentence in enumerate(document.sentences):
+        record: dict[str, Any] = {"tokens": list(sentence.words)}
+        record["entities"] = [to_object(entity) for entity in sentence.entities]
+        if document.id is not None:
+            record["doc_id"] = document.id
+        if sentence.id is not None:
+            record["sent_id"] = sentence.id
+        if not sentence.complete:
+            record["complete"] = False
+        if sentence.text is not None:
+            record["text"] = sentence.text
+            record["offsets"] = [list(pair) for pair in sentence.offsets or ()]
+        if document.text is not None and sentence.text is not None:
+            record["before"] = document.text[at : sentence.start]
+            at = sentence.start + len(sentence.text)
+            if sentence is document.sentences[-1] and at < len(document.text):
+                record["after"] = document.text[at:]
+        if document.extra and number == 0:
+            record["document"] = dict(document.extra)
+        record.update((key, value) for key, value in sentence.extra.items() if key not in SENTENCE_KEYS)
+        yield sentence, record
+
+
+def to_object(entity: Entity) -> dict[str, Any]:
+    record: dict[str, Any] = {"start": entity.start, "end": entity.end, "label": entity.label}
+    if entity.head is not None:
+        record["head"] = entity.head
+    elif entity.heads:
+        record["head"] = None
+    if entity.heads:
+        record["heads"] = list(entity.heads)
+    if entity.score is not None:
+        record["score"] = entity.score
+    record.update((key, value) for key, value in entity.extra.items() if key not in ENTITY_KEYS)
+    return record
+
+
+def dumped(record: Mapping[str, Any], place: str) -> str:
+    try:
+        return json.dumps(record, ensure_ascii=False)
+    except (TypeError, ValueError) as why:
+        raise DataError(f"{place}: `extra` holds what JSON cannot: {why}.") from None
