@@ -11,7 +11,7 @@ import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -34,19 +34,32 @@ def allowing(longest: int) -> Iterator[None]:
         longest_line.reset(before)
 
 
+watcher: ContextVar[Callable[[int], None] | None] = ContextVar("watcher", default=None)
+
+
+@contextmanager
+def watching(tell: Callable[[int], None]) -> Iterator[None]:
+    """Within this, `tell` hears of the bytes that are read from files, packed as they are."""
+    before = watcher.set(tell)
+    try:
+        yield
+    finally:
+        watcher.reset(before)
+
+
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
     """The bytes of a file, unpacked if it is gzip; `-` is standard input."""
     try:
         if path == STDIO:
-            raw: BinaryIO = io.BytesIO(sys.stdin.buffer.read()) if sys.stdin.isatty() else sys.stdin.buffer
-            yield raw
+            if sys.stdin is None:
+                raise DataError("there is no standard input: it is closed. Name a file.")
+            yield unpacked(sys.stdin.buffer)
             return
         if path.is_dir():
             raise DataError(f"{path} is a directory, and a file is meant. Name one of the files in it.")
-        with open(path, "rb") as file:
-            packed = file.peek(2)[:2] == b"\x1f\x8b"
-            yield gzip.GzipFile(fileobj=file) if packed else file  # type: ignore[misc]
+        with io.BufferedReader(Watched(path), 2**17) as file:
+            yield unpacked(file)
     except FileNotFoundError:
         raise DataError(f"{path} does not exist. Check the name and the directory.") from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as why:
@@ -55,6 +68,29 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         ) from None
     except OSError as why:
         raise DataError(f"{path} cannot be read: {why.strerror or why}.") from None
+
+
+def unpacked(file: BinaryIO) -> BinaryIO:
+    """The file itself or, if it is gzip, what is packed in it."""
+    ahead = file if isinstance(file, io.BufferedReader) else io.BytesIO(file.read())
+    start = ahead.peek(2) if isinstance(ahead, io.BufferedReader) else ahead.getvalue()
+    return gzip.GzipFile(fileobj=ahead) if start[:2] == b"\x1f\x8b" else ahead  # type: ignore[return-value]
+
+
+class Watched(io.FileIO):
+    """A file that tells whoever is `watching` how much of it was read."""
+
+    def readinto(self, buffer: Any) -> int:
+        count = super().readinto(buffer)
+        if tell := watcher.get():
+            tell(count or 0)
+        return count
+
+    def readall(self) -> bytes:
+        data = super().readall()
+        if tell := watcher.get():
+            tell(len(data))
+        return data
 
 
 def lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -118,9 +154,15 @@ def around(text: str, at: int) -> str:
 def written(path: Path) -> Iterator[TextIO]:
     """A text file (gzip if its name ends so) that takes its name only when all of it is there; `-`: standard output."""
     if path == STDIO:
-        yield sys.stdout
-        sys.stdout.flush()
+        with tempfile.SpooledTemporaryFile(2**24, "w+", encoding="utf-8", newline="\n") as held:
+            yield held  # type: ignore[misc]
+            held.seek(0)
+            while part := held.read(2**20):
+                sys.stdout.buffer.write(part.encode())  # data is UTF-8, whatever the terminal speaks
+            sys.stdout.flush()
         return
+    if path.is_dir():
+        raise DataError(f"{path} is a directory, and a file is meant. Give the name of a file in it.")
     with placed(path) as temporary:
         if path.suffix == ".gz":
             with (
@@ -138,13 +180,20 @@ def written(path: Path) -> Iterator[TextIO]:
 def placed(path: Path) -> Iterator[Path]:
     """A name beside `path` to write to: a file or a folder, which becomes `path` if nothing goes wrong.
 
-    A folder must not be there yet, or be empty.
+    A folder must not be there yet, or be empty. A device or a pipe is written to as it is.
     """
+    if path == STDIO:
+        raise DataError("this format cannot go to standard output. Give the name of a file or folder.")
     if path.is_dir() and any(path.iterdir()):
         raise DataError(f"{path} is a directory that is not empty. Give a new name.")
+    special = path.exists() and not (path.is_file() or path.is_dir())
+    path = path.resolve() if path.is_symlink() and not special else path
     try:
+        if special:
+            yield path
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        folder = Path(tempfile.mkdtemp(prefix=f".{path.name[:40]}.", dir=path.parent))
     except OSError as why:
         raise DataError(f"{path} cannot be written: {why.strerror or why}.") from None
     try:
