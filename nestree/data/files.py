@@ -100,17 +100,27 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
         while line := file.readline(longest + 1):
             number += 1
             if len(line) > longest:
-                raise DataError(
-                    f"{path}:{number}: this line is longer than {longest:,} bytes. If that is meant, "
-                    "allow more with --longest-line."
-                )
+                raise too_long(path, number, longest)
             yield number, decoded(line.removesuffix(b"\n").removesuffix(b"\r"), path, number)
 
 
 def content(path: Path) -> str:
     """The whole text of a UTF-8 file, its line ends as they are, without a byte order mark."""
     with opened(path) as file:
-        return decoded(file.read(), path, 1)
+        data = file.read()
+    longest = longest_line.get()
+    if len(data) > longest:
+        for number, line in enumerate(data.split(b"\n"), 1):
+            if len(line) > longest:
+                raise too_long(path, number, longest)
+    return decoded(data, path, 1)
+
+
+def too_long(path: Path, line: int, longest: int) -> DataError:
+    return DataError(
+        f"{path}:{line}: this line is longer than {longest:,} bytes. If that is meant, allow more with "
+        "--longest-line."
+    )
 
 
 def decoded(data: bytes, path: Path, line: int) -> str:
@@ -134,8 +144,9 @@ def json_value(text: str, place: str) -> Any:
     except UnicodeEncodeError:
         raise DataError(f"{place}: one half of a surrogate pair stands alone. Mend this character.") from None
     except json.JSONDecodeError as why:
+        line = f"line {why.lineno}, " if "\n" in text.strip() else ""
         raise DataError(
-            f"{place}: this is not JSON: {why.msg} at character {why.pos}: {around(text, why.pos)}."
+            f"{place}: this is not JSON: {why.msg} at {line}character {why.colno}: {around(text, why.pos)}."
         ) from None
     except (ValueError, RecursionError) as why:
         raise DataError(f"{place}: this is not JSON that can be read: {why}.") from None

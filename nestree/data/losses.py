@@ -1,0 +1,47 @@
+"""What a format has no place for, counted when it is written.
+
+The parts of a document that some format loses; docs/data.md has the table of which format loses which.
+"""
+
+from collections.abc import Callable, Collection
+
+from nestree.data.tally import Tally
+from nestree.sentence import Document, Entity, Sentence
+
+
+def in_entities(has: Callable[[Entity], object]) -> Callable[[Document], int]:
+    return lambda document: sum(bool(has(e)) for s in document.sentences for e in s.entities)
+
+
+def in_sentences(has: Callable[[Sentence], object]) -> Callable[[Document], int]:
+    return lambda document: sum(bool(has(s)) for s in document.sentences)
+
+
+# How many of each a document has, and what to call them.
+PARTS: dict[str, Callable[[Document], int]] = {
+    "heads": in_entities(lambda entity: entity.head is not None or entity.heads),
+    "scores": in_entities(lambda entity: entity.score is not None),
+    "further keys of entities": in_entities(lambda entity: entity.extra),
+    "further keys of sentences": in_sentences(lambda sentence: sentence.extra),
+    "further keys of documents": lambda document: bool(document.extra),
+    "ids of sentences": in_sentences(lambda sentence: sentence.id is not None),
+    "ids of documents": lambda document: document.id is not None,
+    "marks of incomplete sentences": in_sentences(lambda sentence: not sentence.complete),
+    "texts": in_sentences(lambda sentence: sentence.text is not None),
+    "borders of documents": lambda document: len(document.sentences) > 1,
+    "documents without sentences": lambda document: not document.sentences,
+}
+
+
+def note_lost(document: Document, format: str, parts: Collection[str], tally: Tally, place: str) -> None:
+    """Count what of these parts the document has: `format` has no place for them.
+
+    >>> tally = Tally()
+    >>> document = Document([Sentence(["Rome"], [Entity(0, 1, "GPE", head=0)])])
+    >>> note_lost(document, "brat", ["heads", "scores"], tally, "a")
+    >>> tally.counts
+    Counter({'heads not written: brat has no place for them': 1})
+    """
+    for part in parts:
+        if times := PARTS[part](document):
+            tally.note(f"{part} not written: {format} has no place for them", place, times)
