@@ -1,17 +1,110 @@
-"""What only the CPU kernels have: three precisions, threads inside a sentence, compiled code on disk."""
+"""What only the CPU kernels have: three precisions, vectors, threads.
 
+That they equal the reference in float32 is tested in test_backends.py, with all other backends.
+"""
+
+import math
+import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 import torch
 
-from nestree.treecrf import log_partition, marginals, numba_kernels, use_backend
+from nestree.treecrf import (
+    IMPOSSIBLE,
+    best_trees,
+    log_partition,
+    marginals,
+    numba_kernels,
+    reference,
+    use_backend,
+)
+from nestree.treecrf.numba_kernels import compiling, threads, vectors
+from nestree.treecrf.potentials import NO_TREE
 from tests.conftest import ROOT
-from tests.treecrf.cases import to
+from tests.treecrf.cases import SMALL, lexical, plain, rows, to
 from tests.treecrf.checks import Case, everything, same_bits
 
 TOO_FAR_APART = Case((9, 6, 1), 1000.0)
+
+
+@pytest.fixture
+def number_of_threads():
+    """torch.set_num_threads, undone at the end."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+def passes(given, lengths):
+    """log Z, all marginals, the chart in logs and the best trees, straight from the kernels."""
+    lengths = torch.as_tensor(lengths)
+    heads = len(given) == 5
+    log_z, chart = numba_kernels.inside(given, lengths)
+    part = numba_kernels.outside(given, lengths, chart, torch.linspace(0.5, 2, len(lengths)).to(log_z), heads)
+    trees = numba_kernels.viterbi(given, lengths)
+    found = [log_z, *part, numba_kernels.log_chart(chart), trees.score, trees.spans, trees.arcs, trees.root]
+    return [tensor for tensor in found if tensor is not None]
+
+
+# In float64 they are the reference, but for rounding
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("times", [1.0, 20.0])
+def test_float64_equals_the_reference(name, times):
+    given = SMALL[name]()
+    given = type(given)(*(None if t is None else torch.where(t > NO_TREE, t * times, t) for t in given))
+    lengths = torch.tensor([1, 2, 3, 4, 5, 6])
+    heads = len(given) == 5
+    log_z, chart = numba_kernels.inside(given, lengths)
+    part = numba_kernels.outside(given, lengths, chart, torch.ones(6, dtype=torch.float64), heads)
+    right_z, right = reference.inside_outside(given, lengths, heads)
+    torch.testing.assert_close(log_z, right_z, rtol=1e-12, atol=1e-12)
+    for field in given._fields:
+        torch.testing.assert_close(getattr(part, field), getattr(right, field), rtol=0, atol=1e-10, msg=field)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", SMALL)
+def test_best_trees_are_those_of_the_reference_to_the_bit(name, dtype):
+    given, lengths = to(SMALL[name](), dtype), torch.tensor([1, 2, 3, 4, 5, 6])
+    found, right = numba_kernels.viterbi(given, lengths), reference.viterbi(given, lengths)
+    assert same_bits([found.score], [right.score])
+    for field in ("spans", "arcs", "root", "lengths"):
+        one, other = getattr(found, field), getattr(right, field)
+        assert (one is None and other is None) or torch.equal(one, other), field
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_chart_in_logs_is_that_of_the_reference(name):
+    given, lengths = SMALL[name](), torch.tensor([1, 2, 3, 4, 5, 6])
+    found = numba_kernels.log_chart(numba_kernels.inside(given, lengths)[1])
+    right = reference.inside(given, lengths)[1].clamp(min=IMPOSSIBLE)
+    assert found.shape == right.shape
+    for b, n in enumerate(lengths.tolist()):
+        one, other = (chart[b, : n + 1, : n + 1, :n].clamp(min=NO_TREE) for chart in (found, right))
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+
+
+def test_inputs_of_any_strides():
+    given = to(lexical([9, 4]), torch.float32)
+    turned = type(given)(*(t.transpose(0, -1).contiguous().transpose(0, -1) for t in given))
+    assert not turned.span.is_contiguous()
+    assert same_bits(passes(turned, [9, 4]), passes(given, [9, 4]))
+
+
+def test_a_batch_of_none():
+    given = type(made := lexical([3]))(*(t[:0] for t in made))
+    log_z, *part = passes(given, torch.zeros(0, dtype=torch.int64))
+    assert log_z.shape == (0,)
+    assert part[0].shape == (0, 4, 4)
+
+
+# Precisions
 
 
 def redone(given, lengths) -> int:
@@ -20,6 +113,20 @@ def redone(given, lengths) -> int:
     with use_backend("numba"):
         log_partition(given, lengths)
     return numba_kernels.redone_in_logs - before
+
+
+def precisions(std: float, dtype: torch.dtype) -> list[tuple[np.dtype, bool]]:
+    given = to(lexical([17, 9, 1], std=std), dtype)
+    _, charts = numba_kernels.inside(given, torch.tensor([17, 9, 1]))
+    return [(chart.cells.dtype, chart.exponents.size == 0) for chart in charts.charts]
+
+
+def test_a_precision_is_used_where_it_is_needed():
+    single, double, logs = (np.float32, False), (np.float64, False), (np.float64, True)
+    assert precisions(1.0, torch.float32) == [single]
+    assert precisions(15.0, torch.float32) == [single, double]
+    assert precisions(15.0, torch.float64) == [double]
+    assert precisions(1000.0, torch.float32) == [single, double, logs]
 
 
 def test_only_scores_that_are_too_far_apart_are_summed_in_logs():
@@ -49,37 +156,243 @@ def test_one_sentence_in_logs_leaves_the_others_as_they_are():
         assert log_partition(mixed, (9, 9))[0] == log_partition(calm, (9, 9))[0]
 
 
+@pytest.mark.parametrize("field", ["span", "arc", "root", "inherit", "head"])
+@pytest.mark.parametrize("score", [-1000.0, 1000.0])
+def test_scores_of_a_thousand_beside_small_ones(field, score):
+    given = lexical([7, 7])
+    cells = getattr(given, field)
+    cells[1] = torch.where(
+        torch.rand(cells[1].shape, generator=torch.Generator().manual_seed(0)) < 0.3, score, cells[1]
+    )
+    lengths = torch.tensor([7, 7])
+    for dtype, allowed in ((torch.float32, 1e-5), (torch.float64, 1e-10)):
+        rounded = to(given, dtype)
+        log_z, chart = numba_kernels.inside(rounded, lengths)
+        part = numba_kernels.outside(rounded, lengths, chart, torch.ones(2, dtype=dtype), True)
+        right_z, right = reference.inside_outside(to(rounded, torch.float64), lengths, True)
+        torch.testing.assert_close(log_z.double(), right_z, rtol=1e-6, atol=0)
+        for found, expected in zip(part, right, strict=True):
+            assert (found - expected).abs().max() < allowed
+
+
+def test_a_tree_of_parts_that_are_all_very_unlikely_is_not_lost():
+    """Each choice for the better forbids what is needed later: only one tree is left, and each part of it is bad."""
+    n = 12
+    given = lexical([n], std=0.0, head=False)
+    given.arc[0] = IMPOSSIBLE
+    given.root[0, 1:] = IMPOSSIBLE
+    given.arc[0, 0, 1:] = -30.0 * torch.arange(1, n)
+    lengths = torch.tensor([n])
+    for dtype in (torch.float32, torch.float64):
+        rounded = to(given, dtype)
+        log_z, _ = numba_kernels.inside(rounded, lengths)
+        right, _ = reference.inside(to(rounded, torch.float64), lengths)
+        torch.testing.assert_close(log_z.double(), right, rtol=1e-6, atol=0)
+
+
+def test_no_tree_at_all():
+    given = lexical([4, 4])
+    given.span[1, 0, 4] = IMPOSSIBLE
+    log_z, chart = numba_kernels.inside(given, torch.tensor([4, 4]))
+    assert log_z[0] > NO_TREE > log_z[1]
+    part = numba_kernels.outside(
+        given, torch.tensor([4, 4]), chart, torch.ones(2, dtype=torch.float64), False
+    )
+    assert part.span[0].sum() == pytest.approx(7)
+    assert part.span[1].count_nonzero() == 0
+
+
+# Vectors
+
+
+@pytest.mark.parametrize("number", [np.float32, np.float64])
+@pytest.mark.parametrize("width", range(10))
+def test_exponentials(number, width):
+    @compiling.called
+    def split(scores, least, numbers, powers):
+        return vectors.exponentials(scores, 1, width, None, 0, least, 300.0, numbers, 2, powers, 0)
+
+    scores = np.random.default_rng(width).normal(0, 40, 16).astype(number)
+    scores[3], scores[width + 1 :] = IMPOSSIBLE, np.nan
+    numbers, powers = np.full(16, np.nan), np.zeros(16, np.int64)
+    assert split(scores, -300.0, numbers, powers) == 0
+    assert split(scores, -1e-9, numbers.copy(), powers.copy()) == any(
+        -300 < x < -1e-9 for x in scores[1 : width + 1]
+    )
+    for t, score in enumerate(scores[1 : width + 1].tolist()):
+        if score == IMPOSSIBLE:
+            assert numbers[2 + t] == 0
+            assert powers[t] == vectors.NEVER
+        else:
+            assert 0.7 < numbers[2 + t] < 1.42
+            assert math.ldexp(numbers[2 + t], int(powers[t])) == pytest.approx(math.exp(score), rel=1e-15)
+
+
+@pytest.mark.parametrize("number", [np.float32, np.float64])
+def test_what_is_done_to_a_row_stops_at_its_end(number):
+    @compiling.called
+    def look(row, width):
+        return (
+            vectors.largest(row, 2, width),
+            vectors.too_small(row, 2, width, 0.5),
+            vectors.dot(row, 2, row, 2, width),
+        )
+
+    for width in range(11):
+        row = np.full(20, np.nan, number)
+        row[2 : 2 + width] = np.arange(width) / 4
+        high, found, square = look(row, width)
+        assert high == max((width - 1) / 4, 0)
+        assert found == 2 * (width > 0) + (width > 1)
+        assert square == pytest.approx(sum((x / 4) ** 2 for x in range(width)))
+
+
+# Threads, batches, buffers: none of them may matter, to the bit
+
+
+KINDS = {
+    "calm": lambda: to(lexical([17, 3, 9, 1, 16]), torch.float32),
+    "no head": lambda: to(lexical([17, 3, 9, 1, 16], head=False), torch.float32),
+    "float64": lambda: lexical([17, 3, 9, 1, 16]),
+    "far apart": lambda: to(lexical([17, 3, 9, 1, 16], std=60.0), torch.float32),
+    "inherit impossible": lambda: forbidden_inherits([17, 3, 9, 1, 16]),
+    "plain": lambda: to(plain([17, 3, 9, 1, 16]), torch.float32),
+}
+
+
+def forbidden_inherits(lengths):
+    given = to(lexical(lengths), torch.float32)
+    given.inherit[:, 1, 2] = given.inherit[:, 2, 7] = IMPOSSIBLE
+    given.span[:, 3, 5] = given.arc[:, 2, :2] = IMPOSSIBLE
+    return given
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_thread_and_two(kind, number_of_threads, monkeypatch):
+    monkeypatch.setattr(threads, "parts_of", lambda lengths, _: [np.array([r]) for r in range(len(lengths))])
+    given = KINDS[kind]()
+    number_of_threads(1)
+    alone = passes(given, [17, 3, 9, 1, 16])
+    number_of_threads(2)
+    assert same_bits(passes(given, [17, 3, 9, 1, 16]), alone)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_threads_inside_a_sentence(kind, number_of_threads, monkeypatch):
+    given = rows(KINDS[kind](), 0)
+    number_of_threads(1)
+    alone = passes(given, [17])
+    monkeypatch.setattr(threads, "LONG", 1)
+    for number in (2, 3):
+        number_of_threads(number)
+        assert same_bits(passes(given, [17]), alone)
+
+
 @pytest.mark.parametrize("std", [1.0, 60.0])
-def test_threads_inside_a_long_sentence_give_the_same_bits(std):
-    length = numba_kernels.LONG + 13
-    case = Case((length,), std, head=False)
+def test_threads_inside_a_long_sentence(std, number_of_threads):
+    case = Case((threads.LONG + 13,), std, head=False)
     given = case.potentials()
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(1)
-        alone = everything("numba", given, case.lengths)
-        for threads in (2, 3):
-            torch.set_num_threads(threads)
-            assert same_bits(everything("numba", given, case.lengths), alone)
-    finally:
-        torch.set_num_threads(before)
+    number_of_threads(1)
+    alone = everything("numba", given, case.lengths)
+    for number in (2, 3):
+        number_of_threads(number)
+        assert same_bits(everything("numba", given, case.lengths), alone)
 
 
-UNWRITABLE = """
-import logging, tempfile
-def refuse(*_, **__):
-    raise PermissionError("read-only")
-tempfile.TemporaryFile = refuse  # how numba finds out whether it may write to a folder
-logging.basicConfig(level=logging.INFO)
-import torch
-from nestree.treecrf import PlainPotentials, log_partition, use_backend
-with use_backend("numba"):
-    print(round(log_partition(PlainPotentials(torch.zeros(1, 5, 5)), [4]).exp().item()))
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_and_its_sentences_one_by_one(kind):
+    given, lengths = KINDS[kind](), [17, 3, 9, 1, 16]
+    together = to(given, given.span.dtype)
+    log_z, chart = numba_kernels.inside(together, torch.tensor(lengths))
+    part = numba_kernels.outside(given, torch.tensor(lengths), chart, torch.ones_like(log_z), len(given) == 5)
+    trees = numba_kernels.viterbi(given, torch.tensor(lengths))
+    for b, n in enumerate(lengths):
+        one = rows(given, b, n)
+        z, own = numba_kernels.inside(one, torch.tensor([n]))
+        assert same_bits([z], [log_z[b : b + 1]])
+        alone = numba_kernels.outside(one, torch.tensor([n]), own, torch.ones_like(z), len(given) == 5)
+        for found, expected in zip(alone, part, strict=True):
+            if found is not None:
+                cut = expected[b : b + 1][tuple(slice(0, size) for size in found.shape)]
+                assert same_bits([found], [cut.contiguous()])
+        assert numba_kernels.viterbi(one, torch.tensor([n]))[0] == trees[b]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_stands_in_buffers_before(kind, monkeypatch):
+    given = KINDS[kind]()
+    expected = passes(given, [17, 3, 9, 1, 16])
+    for number, whole in ((math.nan, -1), (1e30, 1 << 27), (0.0, 0)):
+
+        def filled(*shape, dtype=np.float64, number=number, whole=whole):
+            return np.full(shape, number if np.dtype(dtype).kind == "f" else whole, dtype)
+
+        monkeypatch.setattr(numba_kernels, "buffer", filled)
+        assert same_bits(passes(given, [17, 3, 9, 1, 16]), expected)
+
+
+def test_nothing_is_written_beyond_a_buffer(monkeypatch):
+    made = []
+
+    def guarded(*shape, dtype=np.float64):
+        size, item = math.prod(shape) * np.dtype(dtype).itemsize, 64
+        memory = np.full(size + 2 * item, 0xA5, np.uint8)
+        made.append((memory[:item], memory[item + size :]))
+        return memory[item : item + size].view(dtype).reshape(shape)
+
+    monkeypatch.setattr(numba_kernels, "buffer", guarded)
+    for kind in KINDS.values():
+        passes(kind(), [17, 3, 9, 1, 16])
+        passes(rows(kind(), 3, 1), [1])
+    assert made
+    for before, after in made:
+        assert (before == 0xA5).all()
+        assert (after == 0xA5).all()
+
+
+def test_several_threads_of_python_at_once():
+    given = [to(lexical([12, 20, 5], seed=seed), torch.float32) for seed in range(4)]
+    expected = [passes(one, [12, 20, 5]) for one in given]
+    with ThreadPoolExecutor(4) as callers:
+        for found, right in zip(
+            callers.map(lambda k: passes(given[k % 4], [12, 20, 5]), range(40)), expected * 10, strict=True
+        ):
+            assert same_bits(found, right)
+
+
+def test_an_error_in_a_thread_is_not_lost(number_of_threads):
+    number_of_threads(2)
+
+    def work(part):
+        raise ValueError(part)
+
+    with pytest.raises(ValueError, match="part"):
+        threads.share_out(work, ["part"] * 4)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_after_a_fork():
+    program = """
+import os, torch
+torch.set_num_threads(2)
+from nestree.treecrf import PlainPotentials, LexicalPotentials, numba_kernels
+n = 24
+given = LexicalPotentials(*(torch.zeros(shape) for shape in ((8, n + 1, n + 1), (8, n, n), (8, n), (8, n + 1, n + 1))))
+before, _ = numba_kernels.inside(given, torch.full((8,), n))
+child = os.fork()
+if child == 0:
+    after, _ = numba_kernels.inside(given, torch.full((8,), n))
+    os._exit(0 if torch.equal(before, after) else 1)
+assert os.waitpid(child, 0)[1] == 0
 """
-
-
-def test_where_nothing_can_be_written_compiled_code_is_not_kept():
-    answer = subprocess.run([sys.executable, "-c", UNWRITABLE], cwd=ROOT, capture_output=True, text=True)
+    answer = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
     assert answer.returncode == 0, answer.stderr
-    assert answer.stdout.strip() == "5"
-    assert "compiled code is not kept between runs" in answer.stderr
+
+
+def test_the_best_tree_is_found_without_gradients():
+    given = to(lexical([6]), torch.float32)
+    given.span.requires_grad_()
+    with use_backend("numba"):
+        assert not best_trees(given, [6]).score.requires_grad
