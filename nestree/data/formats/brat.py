@@ -186,7 +186,7 @@ def write(documents: Iterable[Document], path: Path, tally: Tally) -> None:
 
 def annotations(document: Document, tally: Tally, place: str) -> str:
     """The `.ann` file of a document."""
-    found = []
+    found: list[str] = []
     for sentence in document.sentences:
         for entity in sentence.entities:
             start, end = sentence.characters(entity)
