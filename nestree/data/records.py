@@ -1,0 +1,152 @@
+"""JSON objects one by one, whether a file is a list of them, `[{...}, {...}]`, or has one a line.
+
+A list is not read whole: only as much of it is held as the object at hand needs.
+"""
+
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from nestree.data.files import around, json_value, lines, longest_line, refused
+from nestree.data.tally import Tally
+from nestree.errors import DataError
+
+DECODER = json.JSONDecoder(parse_constant=refused)
+BLANK = " \t\n\r"
+
+
+def records(path: Path, tally: Tally) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each object of a file with its place. What is no object goes through `tally.bad`."""
+    numbered = lines(path)
+    first = next((pair for pair in numbered if pair[1] and not pair[1].isspace()), None)
+    if first is None:
+        return
+    number, line = first
+    rest = itertools.chain([first], numbered)
+    several_lines = line.lstrip().startswith("[") or line.strip() == "{"
+    found = spread(path, number, rest, tally) if several_lines else one_a_line(path, rest, tally)
+    for place, value in found:
+        if isinstance(value, dict):
+            yield place, value
+        else:
+            tally.bad(DataError(f"{place}: an object {{...}} is meant here, and this is {value!r:.40}."))
+
+
+def one_a_line(path: Path, rest: Iterator[tuple[int, str]], tally: Tally) -> Iterator[tuple[str, Any]]:
+    for number, line in rest:
+        if not line or line.isspace():
+            continue
+        place = f"{path}:{number}"
+        try:
+            value = json_value(line, place)
+        except DataError as error:
+            tally.bad(error)
+            continue
+        yield place, value
+
+
+def spread(
+    path: Path, first: int, rest: Iterator[tuple[int, str]], tally: Tally
+) -> Iterator[tuple[str, Any]]:
+    """The objects of a list, or those that follow each other, each on several lines.
+
+    Once something is wrong, nobody knows where the next object begins: the rest is not read.
+    """
+    text = Window(path, first, rest)
+    try:
+        listed = text.take("[")
+        for count in itertools.count(1):
+            if text.next() is None or (listed and count == 1 and text.next() == "]"):
+                break
+            place = f"{text.place()}, record {count}"
+            yield place, text.value()
+            if listed and not text.take(","):
+                break
+        if listed and not text.take("]"):
+            raise DataError(
+                f"{text.place()}: a comma or ] is missing{text.ahead()}. The file may be cut off."
+            )
+        if text.next() is not None:
+            raise DataError(f"{text.place()}: the list has ended, and more follows{text.ahead()}.")
+    except DataError as error:
+        tally.bad(error)
+
+
+class Window:
+    """The part of a JSON file that is looked at: whole lines."""
+
+    def __init__(self, path: Path, first: int, rest: Iterator[tuple[int, str]]):
+        self.path, self.rest = path, rest
+        self.text, self.at = "", 0
+        self.line, self.counted = first, 0  # the line of `counted`, a place in `text`
+        self.last = first  # the last line that was read
+
+    def more(self, characters: int = 1) -> bool:
+        """Further lines, with at least so many characters if there are; what was read before is let go."""
+        self.place()
+        parts, size = [self.text[self.at :]], 0
+        while size < characters and (following := next(self.rest, None)):
+            self.last, line = following
+            parts.append(line + "\n")
+            size += len(parts[-1])
+        self.text, self.at, self.counted = "".join(parts), 0, 0
+        return size > 0
+
+    def next(self) -> str | None:
+        """The next character that is not blank."""
+        while True:
+            while self.at < len(self.text) and self.text[self.at] in BLANK:
+                self.at += 1
+            if self.at < len(self.text):
+                return self.text[self.at]
+            if not self.more():
+                return None
+
+    def take(self, character: str) -> bool:
+        """Go past this character, if it comes next."""
+        found = self.next() == character
+        self.at += found
+        return found
+
+    def value(self) -> Any:
+        """The JSON value that comes next."""
+        self.next()
+        while True:
+            try:
+                value, end = DECODER.raw_decode(self.text, self.at)
+                break
+            except json.JSONDecodeError as why:
+                held = len(self.text) - self.at
+                cut = why.pos >= len(self.text.rstrip())  # no word of JSON goes on in the next line
+                if cut and held <= longest_line.get() and self.more(held):
+                    continue  # with twice as much each time
+                if cut and held > longest_line.get():
+                    raise DataError(
+                        f"{self.place()}: this object is longer than {longest_line.get():,} characters. If that "
+                        "is meant, allow more with --longest-line."
+                    ) from None
+                line = self.line_of(why.pos)
+                raise DataError(
+                    f"{self.path}:{line}: this is not JSON: {why.msg}: {around(self.text, why.pos)}."
+                ) from None
+            except (ValueError, RecursionError) as why:
+                raise DataError(f"{self.place()}: this is not JSON that can be read: {why}.") from None
+        if self.text.find("\\u", self.at, end) >= 0:
+            json_value(self.text[self.at : end], self.place())  # no half of a pair of surrogates
+        self.at = end
+        return value
+
+    def line_of(self, at: int) -> int:
+        self.place()
+        return min(self.last, self.line + self.text.count("\n", self.counted, at))
+
+    def place(self) -> str:
+        """The file and the line that was come to."""
+        self.line += self.text.count("\n", self.counted, self.at)
+        self.counted = self.at
+        return f"{self.path}:{min(self.last, self.line)}"
+
+    def ahead(self) -> str:
+        return f" before {self.text[self.at : self.at + 30]!r}" if self.at < len(self.text) else ""
