@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from nestree.errors import InputError
+from nestree.errors import DataError, InputError
+from nestree.evaluation.alignment import check_alignment
 from nestree.evaluation.errors import Side, side
 from nestree.evaluation.scores import RESAMPLES, Range, drawn, middle, prf
 from nestree.evaluation.scoring import Evaluation, evaluate, source_of_chance
@@ -79,6 +80,11 @@ def compare(
         raise InputError(
             f"a comparison needs chance: {resamples} resamples and {swaps} swaps must be 1 or more"
         )
+    for name, predicted in zip(names, (first, second), strict=True):
+        try:
+            check_alignment(gold, predicted)
+        except DataError as why:
+            raise DataError(f"{name}: {why}") from None
     evaluations = [evaluate(gold, guess, resamples=resamples, seed=seed) for guess in (first, second)]
     labels: defaultdict[str, Counter[Pair]] = defaultdict(Counter)
     overall: Counter[Pair] = Counter()
