@@ -14,8 +14,10 @@ Traceback (most recent call last):
 nestree.errors.DataError: entity 3-9 GPE ends after the sentence, which has 4 words: the University of California
 """
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any
 
 from nestree.errors import DataError
@@ -36,19 +38,13 @@ class Entity:
     extra: Mapping[str, Any] = field(default_factory=dict, compare=False)  # what else its file says of it
 
     def __post_init__(self) -> None:
-        check_word("start", self.start, self)
-        check_word("end", self.end, self)
-        if self.end <= self.start:
-            raise DataError(f"entity {self} is empty: its end must be greater than its start")
-        if not isinstance(self.label, str) or not self.label:
-            raise DataError(f"entity {self} has no label: it must be a string that is not empty")
-        object.__setattr__(self, "heads", tuple(self.heads))
-        for head in (*self.heads, *([] if self.head is None else [self.head])):
-            check_word("head", head, self)
-            if not self.start <= head < self.end:
-                raise DataError(f"head {head} of entity {self} is not one of its words")
-        if self.score is not None and not 0 <= self.score <= 1:
-            raise DataError(f"score {self.score} of entity {self} is not a probability")
+        start, end, label = self.start, self.end, self.label
+        if not (
+            type(start) is int and type(end) is int and 0 <= start < end and type(label) is str and label
+        ):
+            check_span(self)
+        if not (self.head is None and self.score is None and self.heads == ()):
+            check_head_and_score(self)
 
     @property
     def span(self) -> Span:
@@ -72,8 +68,8 @@ class Sentence:
     extra: Mapping[str, Any] = field(default_factory=dict, compare=False)  # what else its file says of it
 
     def __post_init__(self) -> None:
-        if isinstance(self.words, str) or not all(isinstance(word, str) for word in self.words):
-            raise DataError(f"words must be strings, and are {self.words!r:.60}")
+        if isinstance(self.words, str) or not {*map(type, self.words)} <= {str}:
+            check_words(self.words)
         object.__setattr__(self, "words", tuple(self.words))
         object.__setattr__(self, "entities", tuple(self.entities))
         if not self.words:
@@ -81,6 +77,8 @@ class Sentence:
         if "" in self.words:
             raise DataError(f"word {self.words.index('')} of this sentence is empty: {self}")
         for entity in self.entities:
+            if type(entity) is not Entity:
+                raise DataError(f"entities must be Entity objects, and one is {entity!r:.60}")
             if entity.end > len(self.words):
                 raise DataError(
                     f"entity {entity} ends after the sentence, which has {len(self.words)} words: {self}"
@@ -88,8 +86,11 @@ class Sentence:
         if (self.text is None) != (self.offsets is None):
             raise DataError(f"a sentence has a text and the offsets of its words, or neither: {self}")
         if self.offsets is not None:
-            object.__setattr__(self, "offsets", tuple((int(i), int(j)) for i, j in self.offsets))
-            check_offsets(self.words, self.text or "", self.offsets, self)
+            try:
+                object.__setattr__(self, "offsets", tuple((int(i), int(j)) for i, j in self.offsets))
+            except (TypeError, ValueError):
+                raise DataError(f"offsets must be pairs of numbers, and are {self.offsets!r:.60}") from None
+            check_offsets(self.words, self.text, self.offsets, self)
 
     def phrase(self, entity: Entity) -> str:
         """The entity as it is written; where only words are known, joined by blanks."""
@@ -194,14 +195,53 @@ def depths(entities: Iterable[Entity]) -> list[int]:
     return [sum(i <= e.start and e.end <= j for i, j in spans) - 1 for e in entities]
 
 
-def check_word(name: str, value: Any, entity: Entity) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+def check_span(entity: Entity) -> None:
+    """Called when something is wrong, or is a whole number of another library."""
+    for name in ("start", "end"):
+        object.__setattr__(entity, name, whole(name, getattr(entity, name), entity))
+    if entity.end <= entity.start:
+        raise DataError(f"entity {entity} is empty: its end must be greater than its start")
+    if not isinstance(entity.label, str) or not entity.label:
+        raise DataError(f"entity {entity} has no label: it must be a string that is not empty")
+
+
+def check_head_and_score(entity: Entity) -> None:
+    if isinstance(entity.heads, str) or not isinstance(entity.heads, Iterable):
+        raise DataError(f"heads {entity.heads!r:.40} of entity {entity} must be numbers of words")
+    object.__setattr__(entity, "heads", tuple(whole("head", head, entity) for head in entity.heads))
+    if entity.head is not None:
+        object.__setattr__(entity, "head", whole("head", entity.head, entity))
+    for head in (*entity.heads, *([] if entity.head is None else [entity.head])):
+        if not entity.start <= head < entity.end:
+            raise DataError(f"head {head} of entity {entity} is not one of its words")
+    score = entity.score
+    if score is not None and not (
+        isinstance(score, Real) and not isinstance(score, bool) and 0 <= score <= 1
+    ):
+        raise DataError(f"score {score!r:.40} of entity {entity} is not a probability: a number from 0 to 1")
+
+
+def whole(name: str, value: Any, entity: Entity) -> int:
+    """The number of a word, as Python's own."""
+    try:
+        number = -1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = -1
+    if number < 0:
         raise DataError(
-            f"{name} {value!r} of entity {entity} must be the number of a word: a whole number from 0 on"
+            f"{name} {value!r:.40} of entity {entity} must be the number of a word: a whole number from 0 on"
         )
+    return number
 
 
-def check_offsets(words: Sequence[str], text: str, offsets: Sequence[Span], sentence: Sentence) -> None:
+def check_words(words: Any) -> None:
+    if isinstance(words, str) or not all(isinstance(word, str) for word in words):
+        raise DataError(f"words must be strings, and are {words!r:.60}")
+
+
+def check_offsets(words: Sequence[str], text: Any, offsets: Sequence[Span], sentence: Sentence) -> None:
+    if not isinstance(text, str):
+        raise DataError(f"the text of a sentence must be a string, and is {text!r:.60}")
     if len(offsets) != len(words):
         raise DataError(f"{len(words)} words have {len(offsets)} offsets in this sentence: {sentence}")
     last = 0

@@ -138,7 +138,7 @@ def decoded(data: bytes, path: Path, line: int) -> str:
 def json_value(text: str, place: str) -> Any:
     """What a piece of JSON says: no NaN, no infinity, nothing that cannot be written again as UTF-8."""
     try:
-        value = json.loads(text, parse_constant=refused)
+        value = STRICT.decode(text)
         if "\\u" in text:
             json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -155,6 +155,9 @@ def json_value(text: str, place: str) -> Any:
 
 def refused(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not a number")
+
+
+STRICT = json.JSONDecoder(parse_constant=refused)
 
 
 def around(text: str, at: int) -> str:
