@@ -150,3 +150,21 @@ class Window:
 
     def ahead(self) -> str:
         return f" before {self.text[self.at : self.at + 30]!r}" if self.at < len(self.text) else ""
+
+
+def objects(record: dict[str, Any], key: str, place: str) -> list[dict[str, Any]]:
+    """The list of objects under this key; none, if there is no such key."""
+    found = record.get(key) or []
+    if not isinstance(found, list) or not all(isinstance(value, dict) for value in found):
+        raise DataError(f"{place}: `{key}` must be a list of objects, and is {found!r:.60}.")
+    return found
+
+
+def probability(score: Any, tally: Tally, place: str) -> float | None:
+    """A score, if it is one; any other is counted."""
+    if score is None:
+        return None
+    if isinstance(score, int | float) and not isinstance(score, bool) and 0 <= score <= 1:
+        return float(score)
+    tally.note("scores left out: no probability", place)
+    return None

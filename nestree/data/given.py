@@ -1,0 +1,224 @@
+"""Documents whose words, sentences or passages are given, with entities as spans of characters.
+
+Where only a text is given, nestree.data.characters splits it.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from nestree.data.characters import NOTHING, CharacterSpan, annotated, check, trimmed
+from nestree.data.tally import Tally
+from nestree.errors import DataError
+from nestree.sentence import Document, Entity, Sentence, Span, moved
+from nestree.text import split
+
+
+def with_words(
+    text: str,
+    words: Sequence[Span],
+    spans: Iterable[CharacterSpan],
+    *,
+    starts: Iterable[int] | None = None,
+    sentences: str = "rules",
+    id: str | None = None,
+    tally: Tally,
+    place: str,
+    extra: Mapping[str, Any] = NOTHING,
+) -> Document:
+    """A document of these words, in order. `starts` are those that begin a sentence; None: by the rule `sentences`.
+
+    What is done to spans that do not fit is the same as in `annotated`, and counted in the same words.
+    """
+    if starts is None:
+        borders = [part.start for part in split(text, "whitespace", sentences)]
+        starts = {bisect_left(words, (border, 0)) for border in borders}
+    found = []
+    for span in spans:
+        try:
+            entity = entity_of(span, text, words, tally, span.place or place)
+        except DataError as error:
+            tally.bad(error)
+            continue
+        if entity is not None:
+            found.append(entity)
+    begins = {0, *starts} & set(range(len(words)))
+    cut = begins & {k for e in found for k in range(e.start + 1, e.end)}
+    if cut:
+        tally.note("sentences joined around an entity", place, len(cut))
+    return Document(made(text, words, sorted(begins - cut), found), text, id, dict(extra))
+
+
+def entity_of(
+    span: CharacterSpan, text: str, words: Sequence[Span], tally: Tally, place: str
+) -> Entity | None:
+    """The entity of the words that the span touches, counted over the whole text."""
+    check(span, text, place)
+    if not text[span.start : span.end].strip():
+        tally.note("dropped: an entity of blanks only", place)
+        return None
+    span = trimmed(span, text, place, tally)
+    first, last = touched(words, span.start, span.end)
+    if first == last:
+        tally.note("dropped: an entity that holds no word", place)
+        return None
+    if (words[first][0], words[last - 1][1]) != (span.start, span.end):
+        tally.note("widened to word borders", place)
+    heads = range(*touched(words, *span.head)) if span.head else range(0)
+    heads = range(max(heads.start, first), min(heads.stop, last))
+    try:
+        return Entity(
+            first,
+            last,
+            span.label,
+            heads[0] if len(heads) == 1 else None,
+            span.score,
+            tuple(heads) if len(heads) > 1 else (),
+            dict(span.extra),
+        )
+    except DataError as error:
+        raise DataError(f"{place}: {error}") from None
+
+
+def touched(words: Sequence[Span], start: int, end: int) -> Span:
+    """The words that share a character with this span of characters."""
+    return bisect_right(words, start, key=lambda word: word[1]), bisect_left(words, (end, 0))
+
+
+def made(text: str, words: Sequence[Span], begins: list[int], entities: list[Entity]) -> tuple[Sentence, ...]:
+    """Sentences of words that are counted over the whole text."""
+    inside: dict[int, list[Entity]] = {}
+    for e in entities:
+        inside.setdefault(bisect_right(begins, e.start) - 1, []).append(e)
+    found = []
+    for k, (first, last) in enumerate(zip(begins, [*begins[1:], len(words)], strict=True)):
+        start, end = words[first][0], words[last - 1][1]
+        found.append(
+            Sentence(
+                tuple(text[i:j] for i, j in words[first:last]),
+                tuple(shifted(e, first) for e in inside.get(k, [])),
+                text[start:end],
+                tuple((i - start, j - start) for i, j in words[first:last]),
+                start,
+            )
+        )
+    return tuple(found)
+
+
+def shifted(e: Entity, by: int) -> Entity:
+    head = None if e.head is None else e.head - by
+    heads = tuple(head - by for head in e.heads)
+    return Entity(e.start - by, e.end - by, e.label, head, e.score, heads, e.extra)
+
+
+class Token(NamedTuple):
+    """A piece of a text, as spaCy and Prodigy cut it: together with their blanks, the pieces spell the text."""
+
+    start: int
+    end: int
+    blank: bool  # a blank follows and belongs to it
+    word: int | None  # which word it is; None: none, but what stands between words
+
+
+def tokens(text: str, words: Iterable[Span]) -> list[Token]:
+    """The words of a text and what stands between them, beyond single blanks.
+
+    >>> [(text, token.blank, token.word) for token in tokens("a b\\n\\nc", [(0, 1), (2, 3), (5, 6)])
+    ...  for text in ["a b\\n\\nc"[token.start : token.end]]]
+    [('a', True, 0), ('b', False, 1), ('\\n\\n', False, None), ('c', False, 2)]
+    """
+    found: list[Token] = []
+    at = 0
+    for word, (start, end) in [*enumerate(words), (None, (len(text), len(text)))]:
+        if found and text.startswith(" ", at, start):
+            found[-1] = found[-1]._replace(blank=True)
+            at += 1
+        if at < start:
+            found.append(Token(at, start, False, None))
+        if word is not None:
+            found.append(Token(start, end, False, word))
+        at = end
+    return found
+
+
+class Passage(NamedTuple):
+    """A part of a text that no sentence reaches out of."""
+
+    start: int  # in the text of the document
+    text: str
+    sentence: bool = False  # it is one sentence, and not to be split
+
+
+def with_passages(
+    passages: Sequence[Passage],
+    spans: Iterable[CharacterSpan],
+    *,
+    words: str,
+    sentences: str,
+    id: str | None = None,
+    tally: Tally,
+    place: str,
+    extra: Mapping[str, Any] = NOTHING,
+) -> Document:
+    """A document of these passages, in order; where nothing is between them, line breaks are."""
+    text = ""
+    for passage in passages:
+        if passage.start < len(text):
+            raise DataError(
+                f"{place}: the passage at offset {passage.start} begins inside the one before, which ends at "
+                f"{len(text)}. Offsets must count characters."
+            )
+        text += "\n" * (passage.start - len(text)) + passage.text
+    good = []
+    for span in spans:
+        where = span.place or place
+        try:
+            check(span, text, where)
+        except DataError as error:
+            tally.bad(error)
+            continue
+        if text[span.start : span.end].strip():
+            good.append(trimmed(span, text, where, tally))
+        else:
+            tally.note("dropped: an entity of blanks only", where)
+    found: list[Sentence] = []
+    for group, inside in grouped(passages, good, tally, place):
+        start, end = group[0].start, group[-1].start + len(group[-1].text)
+        near = [
+            span._replace(
+                start=span.start - start,
+                end=span.end - start,
+                head=span.head and (span.head[0] - start, span.head[1] - start),
+            )
+            for span in inside
+        ]
+        part = text[start:end]
+        if group[0].sentence:
+            whole = split(part, words, keep=[(0, len(part))])
+            given = [word for sentence in whole for word in sentence.words]
+            document = with_words(part, given, near, starts=[], tally=tally, place=place)
+        else:
+            document = annotated(part, near, words=words, sentences=sentences, tally=tally, place=place)
+        found.extend(moved(sentence, start + sentence.start) for sentence in document.sentences)
+    return Document(tuple(found), text, id, dict(extra))
+
+
+def grouped(
+    passages: Sequence[Passage], spans: list[CharacterSpan], tally: Tally, place: str
+) -> list[tuple[list[Passage], list[CharacterSpan]]]:
+    """Passages, each with the spans in it; those that a span joins are together."""
+    groups: list[tuple[list[Passage], list[CharacterSpan]]] = []
+    waiting = sorted(spans, key=lambda span: span.start)
+    reach = 0  # how far the spans of the last group go
+    for k, passage in enumerate(passages):
+        following = passages[k + 1].start if k + 1 < len(passages) else float("inf")
+        here = [span for span in waiting if span.start < following]
+        waiting = waiting[len(here) :]
+        if groups and reach > passage.start:
+            tally.note("sentences joined around an entity", place)
+            groups[-1][0].append(passage)
+            groups[-1][1].extend(here)
+        else:
+            groups.append(([passage], here))
+        reach = max([reach, *(span.end for span in here)])
+    return groups
