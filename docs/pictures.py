@@ -6,7 +6,7 @@ Each brings its own background and both sets of colours, so that it can be read 
 from html import escape
 from pathlib import Path
 
-from nestree.cli import ENTITIES, WORDS, hand_scored
+from nestree.cli.demo import ENTITIES, WORDS, hand_scored
 from nestree.show import levels, modifiers, short
 from nestree.treecrf import best_trees, marginals, use_backend
 

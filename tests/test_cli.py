@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from nestree import __version__
-from nestree.cli import ENTITIES, WORDS, hand_scored
+from nestree.cli.demo import ENTITIES, WORDS, hand_scored
 from nestree.show import short
 from nestree.treecrf import LexicalPotentials, best_trees, head_marginals, log_partition, marginals
 
@@ -17,7 +17,7 @@ from nestree.treecrf import LexicalPotentials, best_trees, head_marginals, log_p
 def nestree(*arguments: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
     inherited = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "FORCE_COLOR", "NO_COLOR")}
     return subprocess.run(
-        [sys.executable, "-m", "nestree.cli", *arguments],
+        [sys.executable, "-m", "nestree", *arguments],
         capture_output=True,
         check=False,
         env={**inherited, "PYTHONIOENCODING": "utf-8", **environment},

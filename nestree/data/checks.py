@@ -39,7 +39,7 @@ KINDS = {
     "duplicate": Kind(WARNING, "entities given twice", "Leave one out. Scores count each once."),
     "cuts-word": Kind(WARNING, "spans that cut words",
         "They are widened to whole words. Choose other words with --words, or correct the spans."),
-    "changed": Kind(WARNING, "things changed in reading", "See that this is what you expect."),
+    "changed": Kind(WARNING, "things left out or changed in reading", "See that this is what you expect."),
     "label-similar": Kind(WARNING, "rare labels that look like others", "If it is a typing error, correct it."),
     "label-once": Kind(WARNING, "labels seen once", "No model can learn them. Are they meant?"),
     "label-unseen": Kind(WARNING, "labels that the training data lacks", "No model can find them."),
@@ -172,12 +172,12 @@ class EveryPlace(Tally):
     """A tally that passes over what is bad, and keeps all of it."""
 
     skip_bad: bool = True
-    noted: list[tuple[str, str, int]] = field(default_factory=list)
+    noted: list[tuple[str, str]] = field(default_factory=list)
     errors: list[DataError] = field(default_factory=list)
 
     def note(self, what: str, place: str, times: int = 1) -> None:
         super().note(what, place, times)
-        self.noted.append((what, place, times))
+        self.noted += [(what, place)] * times
 
     def bad(self, error: DataError) -> None:
         super().bad(error)
@@ -193,8 +193,12 @@ class EveryPlace(Tally):
                 kind = "empty"
             yield finding_of(error, kind, path)
         known = {"widened to word borders": "cuts-word", "dropped: an entity of blanks only": "empty"}
-        for what, place, times in self.noted:
-            yield from [Finding(known.get(what, "changed"), place, what)] * times
+        for what, place in self.noted:
+            if what in known:
+                yield Finding(known[what], place, what)
+        for what, times in self.counts.items():
+            if what not in known:
+                yield Finding("changed", self.places[what][0], f"{what}, {number(times, 'time')}")
 
 
 def finding_of(error: DataError, kind: str, path: Path) -> Finding:

@@ -19,12 +19,27 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from nestree.data.files import placed
+from nestree.data.formats import write
+from nestree.data.tally import Tally
 from nestree.errors import InputError
 from nestree.sentence import Document
 
 BY = ("sentence", "document")
+ENDINGS = {
+    "jsonl": ".jsonl",
+    "columns": ".iob2",
+    "triplets": ".data",
+    "label-studio": ".json",
+    "doccano": ".jsonl",
+    "prodigy": ".jsonl",
+    "spacy": ".spacy",
+    "pubtator": ".pubtator",
+    "bioc": ".xml",
+}  # of folders: none
 TRIES_PER_UNIT = 20  # to let units change places; after that, little is gained
 FEWEST_TRIES = 10_000
 
@@ -36,11 +51,15 @@ class Unit(NamedTuple):
     documents: tuple[Document, ...]  # several if a document turns up in several places
 
 
-def units(documents: Iterable[Document], by: str = "sentence") -> list[Unit]:
+def units(documents: Iterable[Document], by: str, tally: Tally | None = None) -> list[Unit]:
     """The pieces of these documents, in their order."""
     if by not in BY:
         raise InputError(f"a split is by sentence or by document, not by {by!r}.")
     if by == "sentence":
+        documents = list(documents)
+        for document in documents:
+            if tally and document.text is not None:
+                tally.note("texts of documents taken apart into their sentences", f"{document.id}")
         return [
             Unit(sentence.id, (Document((replace(sentence, start=0),), None, document.id, document.extra),))
             for document in documents
@@ -170,3 +189,28 @@ def assembled(pieces: Sequence[Unit], names: Sequence[str]) -> dict[str, list[Do
             else:
                 parts[name].append(document)
     return parts
+
+
+def ending(format: str, source: Path) -> str:
+    """What the names of files in a format end with: packed if the source is so.
+
+    >>> ending("jsonl", Path("a.jsonl.gz")), ending("columns", Path("a.jsonl.gz")), ending("brat", Path("a"))
+    ('.jsonl.gz', '.iob2', '')
+    """
+    usual = ENDINGS.get(format, "")
+    return usual + ".gz" if usual and source.name.endswith(usual + ".gz") else usual
+
+
+def write_parts(
+    parts: Mapping[str, Iterable[Document]],
+    folder: Path,
+    format: str,
+    tally: Tally,
+    ending: str = "",
+    **options: Any,
+) -> None:
+    """A file or folder for each part, named after it, in a new folder: all of them, or none."""
+    with placed(folder) as temporary:
+        temporary.mkdir()
+        for name, documents in parts.items():
+            write(documents, temporary / (name + ending), format, tally, **options)

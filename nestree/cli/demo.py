@@ -1,56 +1,18 @@
-"""The command `nestree`. Commands parse, call the library and print; heavy imports stand inside them."""
+"""`nestree demo`: the best tree of a sentence that was scored by hand."""
 
-import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from nestree import __version__
+from nestree.cli.running import print_page
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from nestree.treecrf import LexicalPotentials
 
-app = typer.Typer(
-    add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False
-)
 
-
-def print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"nestree {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def main(
-    version: Annotated[
-        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Show the version.")
-    ] = False,
-) -> None:
-    """Nested named entity recognition with exact inference over latent lexicalised trees."""
-
-
-@app.command()
 def demo() -> None:
     """Draw the best tree of a sentence that was scored by hand."""
     print_page(*demo_page())
-
-
-def print_page(*parts: "RenderableType") -> None:
-    """Print in colour where there is any, and in ASCII where there is nothing else."""
-    from rich.console import Console
-
-    from nestree.show import in_ascii
-
-    console = Console(highlight=False)
-    if console.encoding.startswith("utf"):
-        console.print(*parts, sep="\n", no_wrap=True, crop=True)
-        return
-    with console.capture() as page:
-        console.print(*parts, sep="\n", no_wrap=True, crop=True)
-    sys.stdout.write(in_ascii(page.get()))
 
 
 # The demo. Until there is a model that scores spans, arcs and roots, these numbers are the model.
@@ -143,7 +105,3 @@ def demo_page() -> "list[RenderableType]":
         Text(),
         Text.assemble(("Next: ", "bold"), "the five lines of README.md, docs/method.md, make test"),
     ]
-
-
-if __name__ == "__main__":
-    app()

@@ -1,0 +1,28 @@
+"""The command `nestree`. Commands parse, call the library and print; heavy imports stand inside them."""
+
+import typer
+
+from nestree.cli import data, demo, scoring, splitting
+from nestree.cli.running import Commands, Quiet, Verbose, Version
+
+app = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+@app.callback()
+def main(version: Version = False, verbose: Verbose = 0, quiet: Quiet = False) -> None:
+    """Nested named entity recognition with exact inference over latent lexicalised trees.
+
+    Exit codes: 0 all is well; 1 `check` found errors; 2 bad input or usage; 130 interrupted.
+    """
+
+
+for command in (
+    data.convert,
+    data.check,
+    data.stats,
+    splitting.split,
+    scoring.evaluate,
+    data.formats,
+    demo.demo,
+):
+    app.command()(command)

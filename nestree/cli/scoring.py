@@ -1,0 +1,91 @@
+"""The command `evaluate`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nestree.cli.data import Table, options_for, reading
+from nestree.cli.options import From, LongestLine, Read, Sentences, TableShape, Words
+from nestree.cli.running import QUIET, Commands, Quiet, Verbose, print_json, print_page, say
+from nestree.errors import InputError
+
+if TYPE_CHECKING:
+    from nestree.evaluation import Evaluation
+
+
+def evaluate(
+    gold: Annotated[Path, typer.Argument(metavar="GOLD", help="The annotated data; - is standard input.")],
+    predicted: Annotated[Path, typer.Argument(metavar="PRED", help="The same sentences as predicted.")],
+    other: Annotated[
+        Path | None,
+        typer.Option("--compare", metavar="OTHER", help="Another prediction: is the difference significant?"),
+    ] = None,
+    duplicates: Annotated[
+        bool, typer.Option("--duplicates", help="In the headline, count each copy of an entity.")
+    ] = False,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write a page with plots and errors, too.")
+    ] = None,
+    resamples: Annotated[
+        int,
+        typer.Option("--bootstrap", metavar="N", min=0, help="Resamples for confidence intervals; 0: none."),
+    ] = 1000,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="The same seed, the same intervals.")] = 0,
+    source_format: From = None,
+    words: Words = None,
+    sentences: Sentences = None,
+    read: Read = None,
+    longest_line: LongestLine = None,
+    format: Table = TableShape.text,
+    verbose: Verbose = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Score predicted entities against gold ones.
+
+    An entity is right if its span and its label are; each counts once, however often it is given. With --quiet, one
+    line: precision, recall and F1.
+    """
+    from nestree import report
+    from nestree.data import formats
+    from nestree.evaluation import compare
+    from nestree.evaluation import evaluate as evaluated
+
+    paths = [gold, predicted, *([other] if other else [])]
+    if other and not resamples:
+        raise InputError("--compare draws samples, so --bootstrap must be 1 or more.")
+    with reading(paths, longest_line):
+        options = options_for(paths, source_format, read, words, sentences)
+        data = [
+            [s for document in formats.read(path, source_format, **options) for s in document.sentences]
+            for path in paths
+        ]
+    if other:
+        names = (str(predicted), str(other))
+        comparison = compare(*data, names=names, resamples=resamples, seed=seed)
+        evaluation = comparison.first
+    else:
+        comparison, evaluation = None, evaluated(*data, resamples=resamples, seed=seed)
+    if html:
+        from nestree.data.files import written
+
+        with written(html) as file:
+            file.write(report.html(evaluation, comparison))
+        say(f"written: {html}")
+    title = f"{predicted} against {gold}"
+    if format is TableShape.json:
+        print_json(report.as_json(evaluation, comparison))
+    elif Commands.verbosity == QUIET:
+        typer.echo(headline(evaluation, duplicates))
+    elif format is TableShape.markdown:
+        typer.echo(report.markdown(evaluation, comparison, title), nl=False)
+    else:
+        print_page(*report.terminal(evaluation, comparison, title))
+        typer.echo(f"\n{headline(evaluation, duplicates)}")
+
+
+def headline(evaluation: "Evaluation", duplicates: bool) -> str:
+    """Precision, recall and F1 in a line."""
+    score = evaluation.duplicates if duplicates else evaluation.entities
+    counted = " (each copy counted)" if duplicates else ""
+    return f"P {100 * score.precision:.2f}  R {100 * score.recall:.2f}  F1 {100 * score.f1:.2f}{counted}"

@@ -1,0 +1,95 @@
+"""From one format to another, with an account of what was read, written, changed and left out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nestree.data.formats import guess, read, write
+from nestree.data.tally import Tally
+
+PLACES = 2  # of each thing that was done are shown
+
+
+@dataclass
+class Conversion:
+    """What became of the data: one tally for each side."""
+
+    source: Path
+    source_format: str
+    target: Path
+    target_format: str
+    reading: Tally = field(default_factory=Tally)
+    writing: Tally = field(default_factory=Tally)
+
+    def as_text(self) -> str:
+        """Line by line what was done, with the first places of each thing."""
+        lines = [
+            f"read     {sizes(self.reading)} from {self.source} ({self.source_format})",
+            f"written  {sizes(self.writing)} to {self.target} ({self.target_format})",
+        ]
+        for tally in (self.reading, self.writing):
+            for what, times in tally.counts.items():
+                first = ", ".join(tally.places[what][:PLACES])
+                lines.append(f"{times:7,}  {what} ({first}{', ...' if times > PLACES else ''})")
+        skipped = self.reading.skipped + self.writing.skipped
+        if skipped:
+            lines.append(f"{len(skipped):7,}  skipped:")
+            lines += [f"         {error}" for error in skipped]
+        return "\n".join(lines)
+
+    def as_json(self) -> dict[str, Any]:
+        """The same for programs."""
+        return {
+            "read": side(self.source, self.source_format, self.reading),
+            "written": side(self.target, self.target_format, self.writing),
+        }
+
+
+def sizes(tally: Tally) -> str:
+    named = {"document": tally.documents, "sentence": tally.sentences}
+    counted = [f"{n:,} {what}{'s' * (n != 1)}" for what, n in named.items()]
+    return ", ".join([*counted, f"{tally.entities:,} entit{'y' if tally.entities == 1 else 'ies'}"])
+
+
+def side(path: Path, format: str, tally: Tally) -> dict[str, Any]:
+    return {
+        "path": str(path),
+        "format": format,
+        "documents": tally.documents,
+        "sentences": tally.sentences,
+        "entities": tally.entities,
+        "changes": [
+            {"what": what, "times": times, "places": tally.places[what]}
+            for what, times in tally.counts.items()
+        ],
+        "skipped": tally.skipped,
+    }
+
+
+def convert(
+    source: Path,
+    target: Path,
+    source_format: str | None = None,
+    target_format: str | None = None,
+    *,
+    skip_bad: bool = False,
+    read_options: Mapping[str, Any] | None = None,
+    write_options: Mapping[str, Any] | None = None,
+) -> Conversion:
+    """Read a file or folder and write it in another format, whole or not at all.
+
+    A format that is not named is guessed. `skip_bad`: go on after what cannot be read, and list it.
+    """
+    done = Conversion(
+        source,
+        source_format or guess(source),
+        target,
+        target_format or guess(target, to_write=True),
+        Tally(skip_bad),
+        Tally(skip_bad),
+    )
+    documents = read(source, done.source_format, done.reading, **(read_options or {}))
+    counted = done.writing.counted(documents)
+    write(counted, target, done.target_format, done.writing, **(write_options or {}))
+    return done
