@@ -218,5 +218,7 @@ def placed(path: Path) -> Iterator[Path]:
         os.replace(temporary, path)
     except OSError as why:
         raise DataError(f"{path} cannot be written: {why.strerror or why}.") from None
+    except UnicodeEncodeError as why:
+        raise DataError(f"{path} cannot be written: {why}. Mend this text where it comes from.") from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,37 @@
+"""Reading fixtures and comparing what was read; shared by the tests of the formats."""
+
+from pathlib import Path
+
+from nestree.data import formats
+from nestree.data.tally import Tally
+from nestree.sentence import Document, Sentence
+
+FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
+
+
+def documents(path: Path | str, format: str | None = None, **options: object) -> tuple[list[Document], Tally]:
+    """Everything in a file, and what was counted on the way; a name is that of a fixture."""
+    tally = Tally()
+    path = path if isinstance(path, Path) else FIXTURES / path
+    return list(formats.read(path, format, tally, **options)), tally
+
+
+def sentences(path: Path | str, format: str | None = None, **options: object) -> list[Sentence]:
+    return [sentence for document in documents(path, format, **options)[0] for sentence in document.sentences]
+
+
+def phrases(sentence: Sentence) -> list[tuple[str, str]]:
+    """The entities of a sentence, as people see them."""
+    return [(sentence.phrase(entity), entity.label) for entity in sentence.entities]
+
+
+def spans(sentence: Sentence) -> list[tuple[int, int, str]]:
+    return [(entity.start, entity.end, entity.label) for entity in sentence.entities]
+
+
+def squeezed(sentence: Sentence) -> tuple[str, set[tuple[int, int, str]]]:
+    """The sentence without blanks, and its entities in these characters: equal however words are split."""
+    at = [0]
+    for word in sentence.words:
+        at.append(at[-1] + len(word))
+    return "".join(sentence.words), {(at[e.start], at[e.end], e.label) for e in sentence.entities}

@@ -1,0 +1,179 @@
+"""Opening and writing files: every way in which they can be wrong, and nothing half written."""
+
+import gzip
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+from nestree.data import files
+from nestree.data.files import STDIO, allowing, content, json_value, lines, placed, watching, written
+from nestree.errors import DataError
+
+
+def test_lines_with_their_numbers(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes("\ufeffone\r\n\ntwo\u2028still two\nthree".encode())
+    assert list(lines(path)) == [(1, "one"), (2, ""), (3, "two\u2028still two"), (4, "three")]
+    assert content(path) == "one\r\n\ntwo\u2028still two\nthree"
+
+
+def test_gzip_is_told_by_its_bytes(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(gzip.compress(b"one\ntwo\n"))
+    assert [line for _, line in lines(path)] == ["one", "two"]
+
+
+def test_standard_input(monkeypatch):
+    for data in (b"one\ntwo\n", gzip.compress(b"one\ntwo\n")):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(data))))
+        assert [line for _, line in lines(STDIO)] == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"good\nna\xefve\n", r"a.txt:2: byte 0xef is not UTF-8. Convert the file"),
+        ("für".encode("utf-16"), r"a.txt:1: byte 0xff is not UTF-8"),
+        (gzip.compress(b"one\n" * 10000)[:40], "cannot be unpacked: .*cut off"),
+        (gzip.compress(b"one\n")[:-6] + b"wrong!", "cannot be unpacked"),
+        (b"\x1f\x8bnot gzip", "cannot be unpacked"),
+    ],
+)
+def test_bytes_that_cannot_be_read(tmp_path, data, expected):
+    path = tmp_path / "a.txt"
+    path.write_bytes(data)
+    for read in (lambda: list(lines(path)), lambda: content(path)):
+        with pytest.raises(DataError, match=expected):
+            read()
+
+
+def test_what_is_not_a_file(tmp_path):
+    with pytest.raises(DataError, match="is a directory, and a file is meant"):
+        list(lines(tmp_path))
+    with pytest.raises(DataError, match="does not exist"):
+        content(tmp_path / "no")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match="cannot be read: Not a directory"):
+        content(tmp_path / "file" / "in")
+    with pytest.raises(DataError, match="cannot be read: File name too long"):
+        content(tmp_path / ("x" * 5000))
+
+
+def test_a_line_beyond_the_limit(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"short\n" + b"x" * 50 + b"\n")
+    for read in (lambda: list(lines(path)), lambda: content(path)):
+        with (
+            allowing(49),
+            pytest.raises(DataError, match=r"a.txt:2: this line is longer than 49 bytes.*--longest-line"),
+        ):
+            read()
+        with allowing(51):
+            read()
+    assert files.longest_line.get() == 64 * 2**20
+
+
+def test_someone_may_watch_how_much_is_read(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"x\n" * 100_000)
+    told = []
+    with watching(told.append):
+        assert sum(1 for _ in lines(path)) == 100_000
+    assert sum(told) == 200_000
+    assert len(told) > 1
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"a": }', "a:3: this is not JSON: Expecting value at character 7: .*'"),
+        ('{"a": 1}{', "Extra data at character 9"),
+        ('{\n"a" 1}', "at line 2, character 5"),
+        ('{"a": NaN}', "NaN is not a number"),
+        ("[" * 100_000, "not JSON that can be read"),
+        ('{"a": "\\ud800"}', "half of a surrogate pair"),
+        ("1" * 5000, "not JSON that can be read"),
+        ("", "this is not JSON"),
+    ],
+)
+def test_json_that_is_none(text, expected):
+    with pytest.raises(DataError, match=f"a:3: .*{expected}" if not expected.startswith("a:") else expected):
+        json_value(text, "a:3")
+
+
+def test_json_with_whole_surrogate_pairs_is_fine():
+    assert json_value('{"a": "\\ud83d\\ude00"}', "a:1") == {"a": "😀"}
+
+
+def interrupted(file):
+    file.write("half")
+    raise ZeroDivisionError
+
+
+def test_a_file_is_there_when_all_of_it_is_written(tmp_path):
+    path = tmp_path / "new" / "a.txt"
+    with written(path) as file:
+        file.write("one\n")
+        assert not path.exists()
+    assert path.read_bytes() == b"one\n"
+    with pytest.raises(ZeroDivisionError), written(path) as file:
+        interrupted(file)
+    assert path.read_bytes() == b"one\n"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_gzip_is_written_the_same_each_time(tmp_path):
+    for name in ("a.gz", "b.gz"):
+        with written(tmp_path / name) as file:
+            file.write("é\n")
+    assert (tmp_path / "a.gz").read_bytes() == (tmp_path / "b.gz").read_bytes()
+    assert content(tmp_path / "a.gz") == "é\n"
+
+
+def test_a_folder_is_there_when_all_of_it_is_written(tmp_path):
+    path = tmp_path / "out"
+    with pytest.raises(ZeroDivisionError), placed(path) as name, open(name, "w") as file:
+        interrupted(file)
+    assert list(tmp_path.iterdir()) == []
+    with placed(path) as folder:
+        folder.mkdir()
+        (folder / "a").write_text("a")
+        assert not path.exists()
+    assert [file.name for file in path.iterdir()] == ["a"]
+    with pytest.raises(DataError, match="a directory that is not empty"), placed(path):
+        pass
+
+
+def test_places_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match="cannot be written"), written(tmp_path / "file" / "a"):
+        pass
+    with pytest.raises(DataError, match="is a directory, and a file is meant"), written(tmp_path):
+        pass
+    with pytest.raises(DataError, match="standard output"), placed(STDIO):
+        pass
+
+
+def test_text_that_is_no_unicode_is_not_written(tmp_path):
+    with (
+        pytest.raises(DataError, match=r"a.txt cannot be written: .*surrogate"),
+        written(tmp_path / "a.txt") as file,
+    ):
+        file.write("half a pair: \ud800")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_standard_output_gets_everything_or_nothing(capfdbinary):
+    with pytest.raises(ZeroDivisionError), written(STDIO) as file:
+        interrupted(file)
+    with written(STDIO) as file:
+        file.write("whole é\n")
+    assert capfdbinary.readouterr().out == "whole é\n".encode()
+
+
+def test_a_device_is_written_to_as_it_is():
+    with written(Path("/dev/null")) as file:
+        file.write("gone")
+    assert not Path("/dev/null").is_file()
