@@ -250,11 +250,11 @@ def role(path: Path) -> str | None:
         "dev": "dev|devel|development|val|valid|validation",
         "test": "test|eval",
     }
-    for name in (path.name, path.parent.name):
-        for kind, pattern in words.items():
-            if re.search(rf"(?<![a-z])({pattern})(?![a-z])", name.lower()):
-                return kind
-    return None
+    for kind, pattern in words.items():
+        if re.search(rf"(?<![a-z])({pattern})(?![a-z])", path.name.lower()):
+            return kind
+    folder = path.parent.name.lower()
+    return next((kind for kind, pattern in words.items() if folder in pattern.split("|")), None)
 
 
 class Labels:

@@ -15,9 +15,12 @@ from collections.abc import Iterator
 WORD = re.compile(r"[^ \t\r\n]+")
 # Controls but for tab, line ends and NEL; soft hyphen, zero-width space, word joiner, byte order mark.
 UNSEEN = re.compile("[\x00-\x08\x0b-\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\u00ad\u200b\u2060\ufeff]")
-# Bytes 0x80 to 0xBF, as Windows-1252 reads them; five of them are nothing there, and most programs keep them.
-FOLLOWING = "".join(bytes([k]).decode("cp1252", errors="ignore") or chr(k) for k in range(0x80, 0xC0))
-# UTF-8 in two or three bytes, read as Windows-1252.
+# What bytes 0x80 to 0xBF are read as: the same numbers in Latin-1, other characters in Windows-1252.
+BYTES = {bytes([k]).decode("cp1252", errors="ignore"): k for k in range(0x80, 0xC0)} | {
+    chr(k): k for k in range(0x80, 0xC0)
+}
+FOLLOWING = "".join(BYTES)
+# UTF-8 in two or three bytes, read as one of these.
 MOJIBAKE = re.compile(f"[ÂÃ][{FOLLOWING}]|â[{FOLLOWING}]{{2}}")
 CLOSING = "’”…–—›»"
 
@@ -41,11 +44,11 @@ def shown(word: str) -> str:
 
 
 def decoded_again(match: re.Match[str]) -> str:
-    """What was UTF-8 and read as Windows-1252, as it was; a word in capitals before a quotation mark stays."""
+    """What was UTF-8 and read as something else, as it was; a word in capitals before a quotation mark stays."""
     found, before = match[0], match.string[: match.start()]
     if before[-1:].isupper() and found[-1] in CLOSING and match.end() == len(match.string):
         return found
-    data = bytes(0x80 + at if (at := FOLLOWING.find(c)) >= 0 else ord(c) for c in found)
+    data = bytes(BYTES.get(character, ord(character)) for character in found)
     return data.decode("utf-8", errors="replace")
 
 

@@ -1,0 +1,197 @@
+"""Checks: each kind is found where it was put, with its place; real data has what it is known to have."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from nestree.data.checks import KINDS, Report, check, role
+
+
+def entity(start, end, label="PER", **more):
+    return {"start": start, "end": end, "label": label, **more}
+
+
+def line(words, *entities, **more):
+    return json.dumps({"tokens": words.split(), "entities": list(entities), **more}, ensure_ascii=False)
+
+
+def file(path: Path, *lines: str) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+PLAIN = [
+    line("Ann met Bob in Rome", entity(0, 1), entity(2, 3), entity(4, 5, "GPE"), sent_id=f"p{n}")
+    for n in "12"
+]
+
+
+def kinds(report: Report) -> Counter[str]:
+    return Counter(finding.kind for finding in report.findings)
+
+
+def test_plain_data_is_fine(tmp_path):
+    report = check([file(tmp_path / "a.jsonl", *PLAIN)])
+    assert report.findings == []
+    assert report.verdict == "Nothing odd in 1 file, 2 sentences, 6 entities."
+    assert report.as_text() == report.verdict
+    assert not report.unreadable
+
+
+@pytest.mark.parametrize(
+    ("kind", "bad", "said"),
+    [
+        (
+            "crossing",
+            line("a b c d", entity(0, 3), entity(1, 4, "GPE")),
+            '0-3 PER "a b c" and 1-4 GPE "b c d"',
+        ),
+        ("duplicate", line("a b", entity(0, 1), entity(0, 2), entity(0, 1)), '0-1 PER "a"'),
+        ("empty", line("a b", entity(1, 1)), "entity 1-1 PER is empty"),
+        ("empty", line("a b", entity(2, 1)), "entity 2-1 PER is empty"),
+        (
+            "out-of-range",
+            line("a b", entity(1, 3)),
+            "entity 1-3 PER ends after the sentence, which has 2 words",
+        ),
+        ("bad-record", line("a b", entity(-1, 1)), "start -1"),
+        ("bad-record", '{"tokens": ["a"', "not JSON"),
+        ("label-spelling", line("a", entity(0, 1, "PER ")), "'PER ' 1 time; mostly 'PER'"),
+        ("label-spelling", line("a", entity(0, 1, "Per")), "'Per' 1 time; mostly 'PER'"),
+        ("label-spelling", line("a", entity(0, 1, " NEW")), "' NEW' 1 time; with blanks"),
+        ("label-once", line("a", entity(0, 1, "NEW")), "'NEW'"),
+        ("long-sentence", line("a " * 11), "11 words"),
+        ("mojibake", line("a cafÃ© b"), "cafÃ© (should be café)"),
+        ("replacement", line("a caf\ufffd b"), "U+FFFD"),
+        ("control", line("a b\x07c"), "U+0007"),
+    ],
+)
+def test_each_kind_is_found_at_its_place(tmp_path, kind, bad, said):
+    path = file(tmp_path / "a.jsonl", *PLAIN, bad)
+    report = check([path], long_sentence=10)
+    (finding,) = report.findings
+    assert finding.kind == kind
+    assert said in finding.message
+    number = 3 if kind in ("empty", "out-of-range", "bad-record") else "sentence 3"
+    assert finding.place in (f"{path}:{number}", f"{path}, {number}")
+    level = KINDS[kind].level
+    assert report.verdict.startswith(f"1 {level} in 1 file, ")
+    assert KINDS[kind].remedy in report.as_text()
+    assert report.as_json()["findings"][0]["remedy"] == KINDS[kind].remedy
+
+
+def test_the_id_of_a_sentence_is_part_of_its_place(tmp_path):
+    path = file(tmp_path / "a.jsonl", line("a b", entity(0, 1), entity(0, 1), sent_id="s-7"), *PLAIN)
+    assert [finding.place for finding in check([path]).findings] == [f"{path}, sentence 1 (s-7)"]
+
+
+def test_a_rare_label_with_a_slip(tmp_path):
+    many = [line("a b", entity(0, 1, "protein"), entity(1, 2, "PER"))] * 20
+    path = file(tmp_path / "a.jsonl", *many, line("a b", entity(0, 1, "protien"), entity(1, 2, "PRE")))
+    assert [(f.kind, f.message) for f in check([path]).findings] == [
+        ("label-similar", "'protien' 1 time; 'protein' 20 times"),
+        ("label-similar", "'PRE' 1 time; 'PER' 20 times"),
+    ]
+
+
+def test_spans_that_cut_words_and_what_else_is_changed_in_reading(tmp_path):
+    record = {
+        "text": "Unbelievable news .",
+        "entities": [entity(2, 9), entity(13, 17, "X"), entity(13, 17, "X")],
+    }
+    path = file(tmp_path / "a.jsonl", json.dumps(record))
+    report = check([path])
+    assert kinds(report) == {"cuts-word": 1, "duplicate": 1, "label-once": 1}
+    assert {f.place for f in report.findings if f.kind == "cuts-word"} == {f"{path}:1"}
+    blank = {
+        "text": "a  b",
+        "entities": [entity(1, 3, "X"), entity(0, 1, "X"), entity(0, 2, "Y"), entity(3, 4, "Y")],
+    }
+    report = check([file(tmp_path / "b.jsonl", json.dumps(blank))])
+    assert kinds(report) == {"empty": 1, "changed": 1, "label-once": 1}
+
+
+def test_offsets_beyond_a_text(tmp_path):
+    record = {"text": "Rome", "entities": [entity(0, 9), entity(3, 1), entity(0, 4), entity(0, 4)]}
+    report = check([file(tmp_path / "a.jsonl", json.dumps(record))])
+    assert kinds(report) == {"out-of-range": 1, "empty": 1, "duplicate": 1}
+
+
+def test_words_in_two_normal_forms(tmp_path):
+    apart = line("cafe\u0301 b")
+    assert kinds(check([file(tmp_path / "a.jsonl", apart, apart)])) == {}
+    report = check([file(tmp_path / "a.jsonl", apart, line("café b"))])
+    assert [(f.kind, f.message) for f in report.findings] == [("normal-forms", "cafe\u0301 (cafe\\u0301)")]
+
+
+LONG = line("this sentence is long enough to be no chance", doc_id="d1")
+SHORT = line("I do not", doc_id="d2")
+
+
+def test_what_is_in_train_and_in_test(tmp_path):
+    train = file(tmp_path / "train.jsonl", SHORT, LONG)
+    test = file(tmp_path / "test.jsonl", line("a"), LONG, LONG, SHORT)
+    report = check([train, test])
+    assert kinds(report) == {"leaked-sentence": 2, "leaked-document": 2}
+    sentences = [f for f in report.findings if f.kind == "leaked-sentence"]
+    assert sentences[0].place == f"{test}, sentence 2 (d1)"
+    assert sentences[0].message.startswith(f"also {train}, sentence 2 (d1): ")
+    assert report.of("error") == 0
+    other = file(tmp_path / "more_train.jsonl", LONG)
+    assert kinds(check([train, other])) == {}  # both for training
+    assert kinds(check([file(tmp_path / "a.jsonl", LONG), file(tmp_path / "b.jsonl", LONG)])).total() == 2
+
+
+def test_labels_that_the_training_data_lacks(tmp_path):
+    train = file(tmp_path / "train.jsonl", *PLAIN)
+    dev = file(tmp_path / "dev.jsonl", line("x", entity(0, 1, "NEW")), line("y", entity(0, 1, "NEW")))
+    report = check([train, dev])
+    assert [(f.kind, f.place, f.message) for f in report.findings] == [
+        ("label-unseen", f"{dev}, sentence 1", "'NEW' 2 times")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("train.jsonl", "train"),
+        ("de/GENIA-Train.txt", "train"),
+        ("train/data.jsonl", "train"),
+        ("valid.json", "dev"),
+        ("x_dev.iob2", "dev"),
+        ("test_a.txt", "test"),
+        ("test_of_something/data.txt", None),
+        ("attested.txt", None),
+        ("trained.txt", None),
+    ],
+)
+def test_roles_of_files(path, expected):
+    assert role(Path(path)) == expected
+
+
+def test_a_file_that_cannot_be_read_does_not_hide_the_others(tmp_path):
+    bad = file(tmp_path / "bad.jsonl", line("a b", entity(0, 1), entity(0, 1)), *PLAIN)
+    missing, empty = tmp_path / "missing.jsonl", file(tmp_path / "empty.jsonl", "")
+    report = check([missing, empty, bad])
+    assert kinds(report) == {"unreadable": 2, "duplicate": 1}
+    assert report.unreadable
+    assert report.verdict == "2 errors and 1 warning in 3 files, 3 sentences, 8 entities."
+
+
+def test_only_the_first_places_are_shown_unless_all_are_wanted(tmp_path):
+    twice = line("a b", entity(0, 1), entity(0, 1))
+    report = check([file(tmp_path / "a.jsonl", *[twice] * 8)])
+    assert "and 3 more" in report.as_text()
+    assert report.as_text().count('0-1 PER "a"') == 5
+    assert report.as_text(None).count('0-1 PER "a"') == 8
+    assert len(report.as_json()["findings"]) == 8
+
+
+def test_genia_has_two_documents_at_borders_of_its_split_and_one_endless_sentence(shared):
+    folder = shared / "data" / "genia_paper"
+    report = check([folder / f"{part}.jsonl.gz" for part in ("train", "dev", "test")])
+    assert kinds(report) == {"leaked-document": 2, "leaked-sentence": 5, "long-sentence": 1}
+    assert (report.sentences, report.entities) == (18546, 56435)

@@ -1,0 +1,79 @@
+"""Statistics: counted by hand on small data, against a plain double loop, and as published for GENIA."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nestree.data import statistics
+from nestree.data.formats import read
+from nestree.sentence import Document, Entity, Sentence
+
+COUNTED = Path(__file__).parent / "fixtures" / "commands" / "counted.jsonl"
+
+
+def test_every_number_of_a_file_counted_by_hand():
+    found = statistics.count(read(COUNTED))
+    assert vars(found) == {
+        "documents": 3,
+        "sentences": 5,
+        "nested_sentences": 3,  # a-1, b-2, c-1; the two Rome of a-2 are one entity given twice
+        "entities": 12,  # 3 + 3 + 0 + 4 + 2
+        "nested_entities": 8,  # 3 of a-1; of b-2 all but 2-5, which only crosses; both of c-1
+        "single_word_entities": 6,  # California twice, Paris, Rome twice, Iraqi
+        "multi_type_spans": 2,  # California, Ann Lee
+        "duplicate_entities": 1,
+        "crossing_pairs": 1,  # 0-3 and 2-5 of b-2
+        "deepest": 2,  # Iraqi, in Iraqi army, in Iraqi army leaders
+        "words": 19,
+        "longest_sentence": 5,
+        "longest_entity": 4,
+        "labels": {"ORG": 3, "GPE": 5, "LOC": 1, "PER": 3},
+    }
+
+
+spans = st.tuples(st.integers(0, 6), st.integers(1, 4), st.sampled_from("AB"))
+entities = st.lists(spans.map(lambda s: Entity(s[0], s[0] + s[1], s[2])), max_size=8)
+
+
+def is_nested(entity: Entity, others: list[Entity]) -> bool:
+    return any(
+        (o.start <= entity.start and entity.end <= o.end) or (entity.start <= o.start and o.end <= entity.end)
+        for o in others
+        if (o.span, o.label) != (entity.span, entity.label)
+    )
+
+
+@settings(max_examples=200, deadline=None)
+@given(entities)
+def test_nested_is_what_a_double_loop_says(found):
+    assert statistics.nested(found) == [is_nested(entity, found) for entity in found]
+
+
+def test_statistics_of_parts_add_up():
+    documents = list(read(COUNTED))
+    parts = [statistics.count(documents[:1]), statistics.count(documents[1:])]
+    assert parts[0] + parts[1] == statistics.count(documents)
+
+
+@pytest.mark.parametrize(
+    ("part", "sentences", "entities"), [("train", 15022, 46379), ("dev", 1669, 4460), ("test", 1855, 5596)]
+)
+def test_genia_has_as_many_sentences_and_entities_as_the_paper_says(shared, part, sentences, entities):
+    found = statistics.count(read(shared / "data" / "genia_paper" / f"{part}.jsonl.gz"))
+    assert (found.sentences, found.entities) == (sentences, entities)
+
+
+def test_the_table_has_a_column_for_each_part_and_one_for_all():
+    part = statistics.count([Document([Sentence(["Rome"], [Entity(0, 1, "GPE|X")])])])
+    text = statistics.as_text({"train": part, "dev": part}).splitlines()
+    assert text[0].split() == ["train", "dev", "all"]
+    assert [line.split() for line in text if "GPE" in line] == [["GPE|X", "1", "1", "2"]]
+    assert not any(line.startswith("documents") for line in text)  # it names none
+    assert len({len(line) for line in text if line[-1].isdigit()}) == 1
+
+    marked = statistics.as_markdown({"train": part}).splitlines()
+    assert marked[0] == "|  | train |"
+    assert r"| &nbsp;&nbsp;GPE\|X | 1 |" in marked
+    assert {line.replace(r"\|", "").count("|") for line in marked} == {3}
