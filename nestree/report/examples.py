@@ -1,10 +1,10 @@
 """Examples of each kind of error: which ones, which words of the sentence, and as brackets in one line."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from nestree.evaluation import KINDS, Evaluation, Mistake
-from nestree.sentence import Entity, Sentence, Span
+from nestree.sentence import Entity, Sentence, Span, crossing
 
 CONTEXT = 4  # words on either side
 
@@ -55,26 +55,26 @@ def described(mistake: Mistake) -> str:
 
 
 def brackets(sentence: Sentence, entities: Iterable[Entity], shown: Span) -> str:
-    """The words shown, with brackets around the entities that lie among them.
+    """The words shown, with brackets around the entities that lie among them; those that cross others come after.
 
     >>> sentence = Sentence("at the University of California".split())
     >>> brackets(sentence, [Entity(1, 5, "ORG"), Entity(4, 5, "GPE")], (1, 5))
     '… [the University of [California GPE] ORG]'
+    >>> brackets(sentence, [Entity(0, 3, "ORG"), Entity(2, 5, "ORG")], (0, 5))
+    '[at the University ORG] of California + [University of California ORG]'
     """
     start, end = shown
-    inside = {(e.start, e.end, e.label) for e in entities if start <= e.start and e.end <= end}
-    opening: Counter[int] = Counter()
-    closing: defaultdict[int, list[str]] = defaultdict(list)
-    for i, j, label in sorted(
-        inside, key=lambda key: (key[1] - key[0], key[2])
-    ):  # the innermost closes first
-        opening[i] += 1
-        closing[j - 1].append(label)
-    words = [
-        "[" * opening[k] + sentence.words[k] + "".join(f" {label}]" for label in closing[k])
-        for k in range(start, end)
-    ]
-    return " ".join((["…"] if start else []) + words + (["…"] if end < len(sentence.words) else []))
+    nested: list[Entity] = []
+    crossed: list[Entity] = []
+    inside = {(e.start, e.end, e.label): e for e in entities if start <= e.start and e.end <= end}
+    for key in sorted(inside, key=lambda key: (key[1] - key[0], key)):  # the innermost first
+        (crossed if crossing([*nested, inside[key]]) else nested).append(inside[key])
+    words = list(sentence.words)
+    for entity in nested:
+        words[entity.start] = "[" + words[entity.start]
+        words[entity.end - 1] += f" {entity.label}]"
+    beside = [" ".join(["+", "[" + sentence.phrase(entity), f"{entity.label}]"]) for entity in crossed]
+    return " ".join((["…"] * (start > 0)) + words[start:end] + (["…"] * (end < len(words))) + beside)
 
 
 def in_brackets(mistake: Mistake) -> Iterator[tuple[str, str]]:

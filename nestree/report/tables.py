@@ -83,13 +83,14 @@ def visible(text: str) -> str:
 def summary(evaluation: Evaluation) -> str:
     """The evaluation in a line or two."""
     said = (
-        f"{number(evaluation.sentences)} sentences, {number(evaluation.entities.gold)} gold entities, "
+        f"{counted(evaluation.sentences, 'sentence', 'sentences')}, "
+        f"{counted(evaluation.entities.gold, 'gold entity', 'gold entities')}, "
         f"{number(evaluation.entities.predicted)} predicted."
     )
     if evaluation.incomplete:
         said += (
-            f" {number(evaluation.incomplete)} gold sentences are marked as incomplete: what is predicted beyond "
-            "their annotation counts as wrong."
+            f" {counted(evaluation.incomplete, 'gold sentence is', 'gold sentences are')} marked as incomplete: what "
+            "is predicted beyond the annotation counts as wrong."
         )
     return said
 
@@ -312,6 +313,10 @@ def ratios(score: Score) -> tuple[str, ...]:
 
 def number(count: int) -> str:
     return f"{count:,}"
+
+
+def counted(count: int, one: str, several: str) -> str:
+    return f"{number(count)} {one if count == 1 else several}"
 
 
 def percent(value: float, digits: int = 2) -> str:

@@ -26,7 +26,7 @@ PREDICTED = Sentence(
         Entity(6, 7, "GPE"),
         Entity(8, 11, "PER", head=9),  # "army", not "leaders"
         Entity(8, 10, "GPE", head=9),  # not ORG
-        Entity(9, 11, "PER", head=10),  # not there at all
+        Entity(10, 11, "PER"),  # not there at all
     ],
 )
 

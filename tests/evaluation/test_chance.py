@@ -155,13 +155,18 @@ def noisy(sentences, rate=0.2):
     return found
 
 
+def read(path):
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        for record in map(json.loads, file):
+            entities = [
+                Entity(e["start"], e["end"], e["label"], e.get("head"), heads=e.get("heads") or ())
+                for e in record["entities"]
+            ]
+            yield Sentence(record["tokens"], entities)
+
+
 def test_two_thousand_sentences_take_well_under_a_second(shared):
-    with gzip.open(shared / "data" / "genia" / "test.jsonl.gz", "rt", encoding="utf-8") as file:
-        records = [json.loads(line) for line in file]
-    gold = [
-        Sentence(r["tokens"], [Entity(e["start"], e["end"], e["label"]) for e in r["entities"]])
-        for r in records
-    ]
+    gold = list(read(shared / "data" / "genia" / "test.jsonl.gz"))
     predicted = noisy(gold)
     began = time.process_time()
     result = evaluate(gold, predicted)
@@ -171,6 +176,14 @@ def test_two_thousand_sentences_take_well_under_a_second(shared):
     assert result.resamples == 1000
     low, high = result.entities.intervals.f1
     assert low < result.entities.f1 < high < low + 0.03
+
+
+def test_the_last_word_is_the_head_of_half_the_entities_of_gum(shared):
+    gold = list(read(shared / "data" / "gum_open" / "test.jsonl.gz"))
+    last = [replace(s, entities=[replace(e, head=e.end - 1, heads=()) for e in s.entities]) for s in gold]
+    heads = evaluate(gold, last, resamples=0).heads
+    assert (heads.judged, heads.left_out, heads.candidates) == (2977, 64, 64)
+    assert heads.accuracy == pytest.approx(0.531, abs=0.0005)
 
 
 def test_importing_it_costs_nothing():

@@ -43,8 +43,8 @@ def test_the_example_by_label_depth_length_and_nesting(example):
         2: (1, 1, 1, 2),
     }
     assert {length: counts(score) for length, score in example.lengths.items()} == {
-        "1": (1, 1, 1, 2),
-        "2": (0, 2, 0, 1),
+        "1": (1, 2, 1, 2),
+        "2": (0, 1, 0, 1),
         "3": (1, 2, 1, 1),
         "4": (0, 0, 0, 1),
         "6-10": (1, 1, 1, 1),
@@ -57,7 +57,7 @@ def test_the_errors_of_the_example(example):
         ("type", "8-10 ORG", "8-10 GPE"),
         ("boundary", "3-7 ORG", "4-7 ORG"),
         ("missed", "8-9 GPE", "None"),
-        ("spurious", "None", "9-11 PER"),
+        ("spurious", "None", "10-11 PER"),
     ]
     assert example.mistakes[0].number == 1
     assert [example.count(kind) for kind in KINDS] == [1, 1, 1, 1]

@@ -1,0 +1,359 @@
+"""Reports: the numbers of an evaluation, as people and programs read them."""
+
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given, settings
+from rich.console import Console
+
+from nestree.evaluation import compare, evaluate
+from nestree.report import as_json, html, markdown, terminal
+from nestree.report.style import STYLE
+from nestree.sentence import Entity, Sentence
+from tests.evaluation.cases import GOLD, PREDICTED, predictions
+
+PERFECT = Sentence(GOLD.words, [Entity(e.start, e.end, e.label, e.head, score=0.9) for e in GOLD.entities])
+
+
+@pytest.fixture(scope="module")
+def example():
+    return evaluate([GOLD], [PREDICTED], resamples=0)
+
+
+@pytest.fixture(scope="module")
+def comparison():
+    return compare([GOLD], [PERFECT], [PREDICTED], names=("ours.jsonl", "their_model.jsonl"), swaps=100)
+
+
+@pytest.fixture(scope="module")
+def hostile():
+    """Labels, words and ids that mean something to terminals, Markdown and HTML; many labels, and long ones."""
+    labels = [
+        "<script>alert(1)</script>",
+        "a|b",
+        "*x*",
+        "国" * 30,
+        *(f"a_very_long_label_{k}" for k in range(30)),
+    ]
+    words = ["&amp;", "\x1b[31mred", "\ud800", '"><img src=x>', "`code`", "end"]
+    sentences = [
+        (
+            Sentence(words, [Entity(0, 6, label), Entity(2, 5, label, head=3)], id="</title>"),
+            Sentence(words, [Entity(0, 5, label), Entity(2, 5, label, head=4), Entity(1, 3, labels[k - 1])]),
+        )
+        for k, label in enumerate(labels)
+    ]
+    gold, predicted = zip(*sentences, strict=True)
+    return compare(gold, predicted, gold, names=("<b>", "|"), resamples=20, swaps=20)
+
+
+def printed(*parts, width=80):
+    console = Console(width=width, highlight=False, color_system=None)
+    with console.capture() as page:
+        console.print(*parts, sep="\n")
+    return page.get()
+
+
+EXPECTED = """\
+a.jsonl
+1 sentence, 6 gold entities, 6 predicted.
+
+Scores
+                        P      R     F1  right  predicted  gold
+entities            50.00  50.00  50.00      3          6     6
+duplicates counted  50.00  42.86  46.15      3          6     7
+labels aside        66.67  66.67  66.67      4          6     6
+mean of labels                    43.33
+
+By label
+label      P       R     F1  right  predicted  gold
+PER    66.67  100.00  80.00      2          3     2
+GPE    50.00   50.00  50.00      1          2     2
+ORG     0.00    0.00   0.00      0          1     2
+
+By depth
+depth        P       R      F1  right  predicted  found  gold
+0       100.00  100.00  100.00      2          2      2     2
+1         0.00    0.00    0.00      0          3      0     2
+2       100.00   50.00   66.67      1          1      1     2
+nested   50.00   50.00   50.00      3          6      3     6
+Depth: how many other spans enclose it; R by depth in gold, P by depth in the
+prediction. Nested: inside or around another entity, or on its span.
+
+By length
+words       P       R      F1  right  predicted  gold
+1       50.00   50.00   50.00      1          2     2
+2        0.00    0.00    0.00      0          1     1
+3       50.00  100.00   66.67      1          2     1
+4           -    0.00    0.00      0          0     1
+6-10   100.00  100.00  100.00      1          1     1
+
+Errors
+              errors  % gold  % pred.  meaning
+wrong type         1   16.67    16.67  the span is gold, the label is not
+wrong border       1   16.67    16.67  the label is gold, the span shares words
+                                       with it
+missed             1   16.67           gold, and nothing that explains it was
+                                       predicted
+spurious           1            16.67  predicted, and nothing in gold explains
+                                       it
+
+Errors by label
+label  gold  right  type  border  missed  spurious
+PER       2      2     0       0       0         1
+GPE       2      1     0       0       1         0
+ORG       2      0     1       1       0         0
+gold = right + type + border + missed, by the label in gold.
+
+Error distribution
+predicted \\ gold   GPE   ORG    PER
+GPE               50.0  50.0
+ORG
+PER                           100.0
+missed            50.0  50.0
+In %, by the label that the same span was predicted with; each column sums to
+100.
+
+Heads
+                             %   count
+head accuracy            66.67  2 of 3
+shared heads, predicted  33.33  2 of 6
+shared heads, gold        0.00  0 of 6
+Accuracy: over predicted spans of several words that are gold spans. Shared:
+entities whose head also heads an entity on another span.
+
+Most frequent head words
+label  predicted                             gold
+PER    army (1), leaders (1), president (1)  leaders (1), president (1)
+GPE    California (1), army (1)              California (1), Iraqi (1)
+ORG    University (1)                        University (1), army (1)
+
+Examples
+wrong type, sentence 1: ORG 'Iraqi army' was predicted as GPE
+  gold      … University of [California GPE] met [[[Iraqi GPE] army ORG] leaders
+            PER]
+  predicted … [University of [California GPE] ORG] met [[Iraqi army GPE]
+            [leaders PER] PER]
+wrong border, sentence 1: ORG 'the University of California' was predicted as
+'University of California'
+  gold      [The president of [the University of [California GPE] ORG] PER] met
+            [[[Iraqi GPE] army ORG] leaders PER]
+  predicted [The president of the [University of [California GPE] ORG] PER] met
+            [[Iraqi army GPE] [leaders PER] PER]
+missed, sentence 1: GPE 'Iraqi' was not predicted
+  gold      … University of [California GPE] met [[[Iraqi GPE] army ORG] leaders
+            PER]
+  predicted … [University of [California GPE] ORG] met [[Iraqi army GPE]
+            [leaders PER] PER]
+spurious, sentence 1: PER 'leaders' is not gold
+  gold      … [California GPE] met [[[Iraqi GPE] army ORG] leaders PER]
+  predicted … [California GPE] met [[Iraqi army GPE] [leaders PER] PER]
+wrong head, sentence 1: PER 'Iraqi army leaders' has the head 'leaders',
+predicted was 'army'
+  gold      … University of [California GPE] met [[[Iraqi GPE] army ORG] leaders
+            PER]
+  predicted … [University of [California GPE] ORG] met [[Iraqi army GPE]
+            [leaders PER] PER]
+"""
+
+
+def test_the_terminal_shows_every_number_of_the_example(example):
+    page = printed(*terminal(example, title="a.jsonl"))
+    assert "\n".join(row.rstrip() for row in page.splitlines()) + "\n" == EXPECTED
+
+
+def test_a_comparison_is_shown(comparison):
+    page = printed(*terminal(comparison.first, comparison))
+    assert "ours.jsonl against their_model.jsonl" in page
+    assert re.search(r"^F1 +100\.00 +50\.00 +\+50\.00 +\+50\.00 to \+50\.00 +1\.0000", page, re.M)
+    assert "Expected calibration error 10.00 %, Brier score 0.0100, over 6 entities." in page
+    assert "100 swaps" in page
+
+
+@pytest.mark.parametrize("width", [80, 60])
+def test_lines_stay_within_the_terminal(hostile, width):
+    page = printed(*terminal(hostile.first, hostile), width=width)
+    assert max(map(len, page.splitlines())) <= width
+    assert "more columns do not fit here" in page
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", page)
+
+
+def test_markdown_has_the_same_tables_and_no_markup_of_the_data(example, hostile):
+    page = markdown(example, title="a_b.jsonl")
+    assert page.startswith("# a\\_b.jsonl\n\n1 sentence,")
+    assert "| duplicates counted | 50.00 | 42.86 | 46.15 | 3 | 6 | 7 |" in page
+    assert "    gold      … [California GPE] met [[[Iraqi GPE] army ORG] leaders PER]" in page
+    page = markdown(hostile.first, hostile)
+    assert "a\\|b" in page
+    assert "| <script>" not in page
+    for block in re.findall(r"(?:^\|.*\n)+", page, re.M):
+        cells = {len(re.findall(r"(?<!\\)\|", row)) for row in block.splitlines()}
+        assert len(cells) == 1
+    page.encode("utf-8")
+
+
+def test_json_holds_the_numbers(example, comparison):
+    values = json.loads(json.dumps(as_json(example)))
+    assert values["entities"] == {
+        "precision": 0.5,
+        "recall": 0.5,
+        "f1": 0.5,
+        "right": 3,
+        "predicted": 6,
+        "found": 3,
+        "gold": 6,
+        "intervals": None,
+    }
+    assert values["errors"] == {"type": 1, "boundary": 1, "missed": 1, "spurious": 1}
+    assert values["errors_by_label"]["ORG"] == {"type": 1, "boundary": 1, "missed": 0, "spurious": 0}
+    assert values["depths"]["2"]["recall"] == 0.5
+    assert values["distribution"]["ORG"] == {"predicted": {"GPE": 0.5}, "missed": 0.5}
+    assert values["distribution"]["PER"] == {"predicted": {"PER": 1.0}, "missed": 0.0}
+    assert values["heads"]["accuracy"] == 2 / 3
+    assert values["heads"]["shared"] == 2
+    assert values["heads"]["gold_words"]["GPE"] == [["California", 1], ["Iraqi", 1]]
+    assert "comparison" not in values
+    values = json.loads(json.dumps(as_json(comparison.first, comparison)))
+    assert values["comparison"]["f1"] == {"difference": 0.5, "interval": [0.5, 0.5], "p": 1.0}
+    assert values["comparison"]["labels"]["ORG"]["difference"] == 1.0
+    assert values["calibration"]["bins"][0]["entities"] == 6
+    assert values["entities"]["intervals"]["recall"] == [1.0, 1.0]
+
+
+class Page(HTMLParser):
+    """Checks that every element is closed in its turn; collects what the tests ask for."""
+
+    EMPTY = {"meta", "br", "img"}  # noqa: RUF012
+
+    def __init__(self, source):
+        super().__init__()
+        self.open, self.ids, self.links, self.tags, self.text = [], [], [], [], []
+        self.feed(source)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        values = dict(attributes)
+        self.tags.append((tag, values))
+        self.ids += [values["id"]] if "id" in values else []
+        self.links += [values["href"]] if "href" in values else []
+        if tag not in self.EMPTY:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+@pytest.fixture(scope="module")
+def pages(example, comparison, hostile):
+    return {
+        "example": html(example),
+        "comparison": html(comparison.first, comparison, "ours against theirs"),
+        "hostile": html(hostile.first, hostile, "</title><script>"),
+    }
+
+
+@pytest.mark.parametrize("name", ["example", "comparison", "hostile"])
+def test_the_page_is_whole_and_fetches_nothing(pages, name):
+    page = Page(pages[name])
+    pages[name].encode("utf-8")
+    assert len(page.ids) == len(set(page.ids))
+    assert page.links
+    assert all(link.removeprefix("#") in page.ids for link in page.links)
+    assert not {tag for tag, _ in page.tags} & {"script", "link", "img", "iframe", "object", "use", "image"}
+    assert not [values for _, values in page.tags if {"src", "onload", "onclick"} & values.keys()]
+    assert "url(" not in pages[name]
+    assert "@import" not in pages[name]
+    for drawing in re.findall(r"<svg.*?</svg>", pages[name], re.S):
+        root = ElementTree.fromstring(drawing)
+        assert root.get("role") == "img"
+        assert root.get("aria-label")
+        assert "nan" not in drawing
+
+
+def test_the_page_shows_scores_plots_and_examples(pages):
+    source = pages["example"]
+    assert len(re.findall("<svg", source)) == 4  # labels, depth, length, errors
+    assert "ORG: F1 0.00, P 0.00, R 0.00, 2 gold" in source
+    text = " ".join(Page(source).text)
+    for words in ("50.00", "Wrong border: 1 of 1", "GPE 'Iraqi' was not predicted", "PER, head leaders"):
+        assert words in text
+    assert "reliability" in pages["comparison"].lower()
+    assert "first minus second" in pages["comparison"]
+
+
+def test_an_example_has_gold_above_its_words_and_the_prediction_below(pages):
+    border = re.search(
+        r'<figure class="example"><figcaption>Sentence 1: ORG (?:(?!</figure>).)*as &#x27;University.*?</figure>',
+        pages["example"],
+    )
+    rows = re.findall(r'class="([^"]*)" style="grid-area:(\d+)/(\d+)/\d+/(\d+)">([^<]*)<', border[0])
+    wrong = [
+        (style.split()[1], int(row), int(start), int(end), label)
+        for style, row, start, end, label in rows
+        if "wrong" in style
+    ]
+    words = {int(row) for style, row, *_ in rows if style == "word"}
+    assert wrong == [("above", 2, 6, 10, "ORG"), ("below", 6, 7, 10, "ORG")]
+    assert words == {4}
+
+
+def test_nothing_to_report_is_a_report_too():
+    empty = evaluate([Sentence(["a"])], [Sentence(["a"])])
+    assert "0 gold entities" in printed(*terminal(empty))
+    assert "entities | - | - | - |" in markdown(empty)
+    assert Page(html(empty)).ids == ["scores"]
+    json.dumps(as_json(empty))
+
+
+def test_incomplete_sentences_are_mentioned():
+    result = evaluate([Sentence(["a"], complete=False)], [Sentence(["a"])])
+    assert "1 gold sentence is marked as incomplete" in markdown(result)
+
+
+@settings(deadline=None, max_examples=20)
+@given(predictions(sides=3))
+def test_any_evaluation_can_be_reported(corpora):
+    found = compare(*corpora, resamples=5, swaps=5)
+    printed(*terminal(found.first, found))
+    markdown(found.first, found)
+    json.dumps(as_json(found.first, found))
+    Page(html(found.first, found))
+
+
+def luminance(colour):
+    channels = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def contrast(one, other):
+    dark, light = sorted(map(luminance, (one, other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("mode", ["light", "dark"])
+def test_colours_can_be_told_apart(mode):
+    light, dark = (
+        dict(re.findall(r"--([\w-]+): (#\w+);", part)) for part in STYLE.split("@media (prefers")[:2]
+    )
+    colours = {
+        name: c if len(c) == 7 else "#" + "".join(2 * x for x in c[1:])
+        for name, c in (light if mode == "light" else dark).items()
+    }
+    assert len(colours) == 16
+    for name in ("text", "quiet", "link", "p", "r", "wrong"):
+        assert min(contrast(colours[name], colours[below]) for below in ("page", "panel")) >= 4.5, name
+    for name in ("type", "boundary", "missed", "spurious", "f1", "heat-right", "heat-wrong"):
+        assert contrast(colours[name], colours["text"]) >= 4.5, name
+    for name in ("type", "boundary", "missed", "spurious", "f1"):
+        assert contrast(colours[name], colours["page"]) >= 3, name
