@@ -13,6 +13,8 @@ from nestree.errors import DataError
 from nestree.sentence import Document, Entity, Sentence, Span, moved
 from nestree.text import split
 
+FARTHEST = 1_000_000  # characters that may be missing between two passages
+
 
 def with_words(
     text: str,
@@ -30,9 +32,6 @@ def with_words(
 
     What is done to spans that do not fit is the same as in `annotated`, and counted in the same words.
     """
-    if starts is None:
-        borders = [part.start for part in split(text, "whitespace", sentences)]
-        starts = {bisect_left(words, (border, 0)) for border in borders}
     found = []
     for span in spans:
         try:
@@ -42,11 +41,32 @@ def with_words(
             continue
         if entity is not None:
             found.append(entity)
+    return arranged(
+        text, words, found, starts=starts, sentences=sentences, id=id, tally=tally, place=place, extra=extra
+    )
+
+
+def arranged(
+    text: str,
+    words: Sequence[Span],
+    entities: Sequence[Entity],
+    *,
+    starts: Iterable[int] | None = None,
+    sentences: str = "rules",
+    id: str | None = None,
+    tally: Tally,
+    place: str,
+    extra: Mapping[str, Any] = NOTHING,
+) -> Document:
+    """The same for entities of words that are counted over the whole text."""
+    if starts is None:
+        borders = [part.start for part in split(text, "whitespace", sentences)]
+        starts = {bisect_left(words, (border, 0)) for border in borders}
     begins = {0, *starts} & set(range(len(words)))
-    cut = begins & {k for e in found for k in range(e.start + 1, e.end)}
+    cut = begins & {k for e in entities for k in range(e.start + 1, e.end)}
     if cut:
         tally.note("sentences joined around an entity", place, len(cut))
-    return Document(made(text, words, sorted(begins - cut), found), text, id, dict(extra))
+    return Document(made(text, words, sorted(begins - cut), entities), text, id, dict(extra))
 
 
 def entity_of(
@@ -85,7 +105,9 @@ def touched(words: Sequence[Span], start: int, end: int) -> Span:
     return bisect_right(words, start, key=lambda word: word[1]), bisect_left(words, (end, 0))
 
 
-def made(text: str, words: Sequence[Span], begins: list[int], entities: list[Entity]) -> tuple[Sentence, ...]:
+def made(
+    text: str, words: Sequence[Span], begins: list[int], entities: Iterable[Entity]
+) -> tuple[Sentence, ...]:
     """Sentences of words that are counted over the whole text."""
     inside: dict[int, list[Entity]] = {}
     for e in entities:
@@ -149,7 +171,26 @@ class Passage(NamedTuple):
     sentence: bool = False  # it is one sentence, and not to be split
 
 
+def whole_text(passages: Iterable[Passage], place: str) -> str:
+    """The text of a document; where nothing is known of what is between its passages, line breaks are."""
+    text = ""
+    for passage in passages:
+        if passage.start < len(text):
+            raise DataError(
+                f"{place}: the passage at offset {passage.start} begins inside the one before, which ends at "
+                f"{len(text)}. Offsets must count characters."
+            )
+        if passage.start > len(text) + FARTHEST:
+            raise DataError(
+                f"{place}: the passage at offset {passage.start} begins far behind the one before, which ends at "
+                f"{len(text)}. Offsets must count characters."
+            )
+        text += "\n" * (passage.start - len(text)) + passage.text
+    return text
+
+
 def with_passages(
+    text: str,
     passages: Sequence[Passage],
     spans: Iterable[CharacterSpan],
     *,
@@ -160,15 +201,7 @@ def with_passages(
     place: str,
     extra: Mapping[str, Any] = NOTHING,
 ) -> Document:
-    """A document of these passages, in order; where nothing is between them, line breaks are."""
-    text = ""
-    for passage in passages:
-        if passage.start < len(text):
-            raise DataError(
-                f"{place}: the passage at offset {passage.start} begins inside the one before, which ends at "
-                f"{len(text)}. Offsets must count characters."
-            )
-        text += "\n" * (passage.start - len(text)) + passage.text
+    """A document of these passages, in order; `text` is their `whole_text`."""
     good = []
     for span in spans:
         where = span.place or place

@@ -25,7 +25,7 @@ def records(path: Path, tally: Tally) -> Iterator[tuple[str, dict[str, Any]]]:
         return
     number, line = first
     rest = itertools.chain([first], numbered)
-    several_lines = line.lstrip().startswith("[") or line.strip() == "{"
+    several_lines = line.lstrip()[0] == "[" or line.rstrip()[-1] in "{[,:"
     found = spread(path, number, rest, tally) if several_lines else one_a_line(path, rest, tally)
     for place, value in found:
         if isinstance(value, dict):

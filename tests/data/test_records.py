@@ -27,6 +27,7 @@ def found(folder: Path, text: str, tally: Tally | None = None) -> list[tuple[str
         ('[{"a": 1}, {"a": 2}]', [":1, record 1", ":1, record 2"]),
         ('\n[\n {"a":\n 1},\n\n {"a": 2}\n]\n', [":3, record 1", ":6, record 2"]),
         ('{\n "a": 1\n}\n{\n "a": 2\n}\n', [":1, record 1", ":4, record 2"]),
+        ('{"a":\n1} {"a": 2}', [":1, record 1", ":2, record 2"]),
     ],
 )
 def test_lists_and_lines_give_the_same_objects(tmp_path, text, places):

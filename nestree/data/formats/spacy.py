@@ -1,0 +1,210 @@
+"""spaCy's DocBin, usually called `.spacy`: documents with their words, and entities in `doc.spans` or `doc.ents`.
+
+Spans may nest and cross, `doc.ents` may not: spans are what is written. Scores stand where spaCy's own span
+categorizer puts them, in `doc.spans[key].attrs["scores"]`, heads beside them. Sentences are those of the document
+or, if it says nothing of them, found by rule. Tokens of blanks are no words.
+
+A file is read whole: a DocBin is packed as one. spaCy imports torch where it is installed.
+"""
+
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from nestree.data.files import STDIO, opened, placed
+from nestree.data.given import Token, arranged, tokens
+from nestree.data.libraries import library
+from nestree.data.losses import note_lost
+from nestree.data.records import probability
+from nestree.data.tally import Tally
+from nestree.errors import DataError, InputError
+from nestree.sentence import Document, Entity
+
+ENTS = "ents"
+HEADS = ("parse", "none")
+NOT_WRITTEN = ("further keys of sentences", "further keys of documents", "marks of incomplete sentences")
+
+
+def read(
+    path: Path, tally: Tally, *, key: str = "", heads: str = "parse", sentences: str = "rules"
+) -> Iterator[Document]:
+    """The documents of a DocBin.
+
+    key: which group of `doc.spans`, or "ents" for `doc.ents`; if it is not given, all groups or, in a document
+    without any, `doc.ents`. heads: those that are written beside the spans, else from the dependency "parse" if
+    there is one: the word, punctuation aside, whose own head lies outside; "none": not from there. sentences: the
+    rule for documents without sentences (see nestree.text).
+    """
+    if heads not in HEADS:
+        raise InputError(f"heads is one of {', '.join(HEADS)}, not {heads!r}.")
+    spacy = library("spacy", "a DocBin", "spacy")
+    with opened(path) as file:
+        data = file.read()
+    number = 0
+    try:
+        docs = spacy.tokens.DocBin().from_bytes(data).get_docs(spacy.blank("xx").vocab)
+        while (doc := next(docs, None)) is not None:
+            number += 1
+            try:
+                yield to_document(doc, key, heads, sentences, tally, f"{path}, document {number}")
+            except DataError as error:
+                tally.bad(error)
+    except InputError:
+        raise
+    except Exception as why:  # whatever spaCy, msgpack and numpy make of bytes that are no DocBin
+        tally.bad(
+            DataError(
+                f"{path}: this is no DocBin of spaCy: {type(why).__name__}: {why!s:.80}. It may be cut off, or "
+                f"another kind of file; {number} documents could be read."
+            )
+        )
+
+
+def to_document(doc: Any, key: str, heads: str, sentences: str, tally: Tally, place: str) -> Document:
+    """A document of the tokens that are no blanks."""
+    word_of = list(
+        accumulate((not token.is_space for token in doc), initial=0)
+    )  # the first from this token on
+    words = [(token.idx, token.idx + len(token)) for token in doc if not token.is_space]
+    starts = None
+    if doc.has_annotation("SENT_START"):
+        starts = [word_of[token.i] for token in doc if token.is_sent_start]
+    entities = []
+    for span, score, known in found_spans(doc, key, tally, place):
+        if word_of[span.start] == word_of[span.end]:
+            tally.note("dropped: an entity of blanks only", place)
+            continue
+        if known is None and heads == "parse" and doc.has_annotation("DEP"):
+            known = roots(span)
+            tally.note("heads taken from the dependency parse", place)
+        entities.append(entity(span, score, known, word_of, tally, place))
+    kept = doc.user_data.get("doc_id"), doc.user_data.get("sent_ids")
+    id = kept[0] if isinstance(kept[0], str) else None
+    found = arranged(
+        doc.text, words, entities, starts=starts, sentences=sentences, id=id, tally=tally, place=place
+    )
+    ids = kept[1] if isinstance(kept[1], list | tuple) and len(kept[1]) == len(found.sentences) else None
+    if ids:
+        named = zip(found.sentences, ids, strict=True)
+        found = replace(found, sentences=tuple(replace(s, id=str(id) if id else None) for s, id in named))
+    if doc.has_unknown_spaces:
+        bare = (replace(s, text=None, offsets=None, start=0) for s in found.sentences)
+        return replace(found, sentences=tuple(bare), text=None)
+    return found
+
+
+def found_spans(doc: Any, key: str, tally: Tally, place: str) -> Iterator[tuple[Any, Any, Any]]:
+    """Each span with its score and its heads, as tokens, where these are written."""
+    if key == ENTS or (not key and not doc.spans):
+        yield from ((span, None, None) for span in doc.ents)
+        return
+    if key and key not in doc.spans:
+        raise DataError(
+            f"{place}: there are no spans called {key!r}, only {', '.join(doc.spans) or 'none'}. "
+            "Choose the option `key`."
+        )
+    groups = [doc.spans[key]] if key else list(doc.spans.values())
+    if len(groups) > 1:
+        tally.note("several groups of spans read together", place)
+    if doc.ents and not key:
+        tally.note("doc.ents not read: the document has spans", place, len(doc.ents))
+    for group in groups:
+        scores, heads = ([*group.attrs.get(name, ())] for name in ("scores", "heads"))
+        for k, span in enumerate(group):
+            yield (
+                span,
+                scores[k] if len(scores) == len(group) else None,
+                heads[k] if len(heads) == len(group) else None,
+            )
+
+
+def roots(span: Any) -> int | list[int]:
+    """The token, blanks and punctuation aside, whose own head lies outside; if several do, all of them."""
+    own = [token for token in span if not token.is_space]
+    own = [token for token in own if not token.is_punct] or own
+    found = [t.i for t in own if t.head.i == t.i or not span.start <= t.head.i < span.end]
+    return found[0] if len(found) == 1 else found
+
+
+def entity(span: Any, score: Any, heads: Any, word_of: list[int], tally: Tally, place: str) -> Entity:
+    """The entity of a span; `heads` is one token, several or None."""
+    tokens = heads if isinstance(heads, list | tuple) else []
+    extra = {"kb_id": span.kb_id_, "id": span.id_}
+    try:
+        return Entity(
+            word_of[span.start],
+            word_of[span.end],
+            span.label_,
+            word_of[heads] if isinstance(heads, int) and span.start <= heads < span.end else None,
+            probability(None if score is None else float(score), tally, place),
+            tuple(word_of[k] for k in tokens if isinstance(k, int) and span.start <= k < span.end),
+            {key: value for key, value in extra.items() if value},
+        )
+    except DataError as error:
+        raise DataError(f"{place}: {error}") from None
+
+
+def write(documents: Iterable[Document], path: Path, tally: Tally, *, key: str = "sc") -> None:
+    """A DocBin with the entities in `doc.spans[key]`."""
+    spacy = library("spacy", "a DocBin", "spacy")
+    vocab, packed = spacy.blank("xx").vocab, spacy.tokens.DocBin(store_user_data=True)
+    for number, document in enumerate(documents, 1):
+        place = document.id or f"document {number}"
+        note_lost(document, "spacy", NOT_WRITTEN, tally, place)
+        more = sum(bool(e.extra.keys() - {"kb_id", "id"}) for s in document.sentences for e in s.entities)
+        if more:
+            tally.note("further keys of entities not written: spacy has no place for them", place, more)
+        packed.add(to_doc(document, vocab, key))
+    data = packed.to_bytes()
+    if path == STDIO:
+        sys.stdout.buffer.write(data)
+        sys.stdout.flush()
+        return
+    with placed(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def to_doc(document: Document, vocab: Any, key: str) -> Any:
+    spacy = library("spacy", "a DocBin", "spacy")
+    only_words = document.text is None and all(s.text is None for s in document.sentences)
+    document = document.with_text()
+    words = [(s.start + i, s.start + j) for s in document.sentences for i, j in s.offsets or ()]
+    pieces = [Token(i, j, True, k) for k, (i, j) in enumerate(words)]
+    pieces = pieces if only_words else tokens(document.text or "", words)
+    number = [k for k, piece in enumerate(pieces) if piece.word is not None]  # of the token of each word
+    firsts = {number[k] for k in accumulate((len(s.words) for s in document.sentences[:-1]), initial=0)}
+    doc = spacy.tokens.Doc(
+        vocab,
+        words=[(document.text or "")[piece.start : piece.end] for piece in pieces],
+        spaces=None if only_words else [piece.blank for piece in pieces],
+        sent_starts=[k in firsts for k in range(len(pieces))],
+    )
+    spans, scores, heads, before = [], [], [], 0
+    for sentence in document.sentences:
+        for e in sentence.entities:
+            first, last = number[before + e.start], number[before + e.end - 1]
+            named = {
+                name: str(e.extra[at])
+                for name, at in (("kb_id", "kb_id"), ("span_id", "id"))
+                if at in e.extra
+            }
+            spans.append(spacy.tokens.Span(doc, first, last + 1, label=e.label, **named))
+            scores.append(e.score)
+            several = [number[before + head] for head in e.heads] or None
+            heads.append(several if e.head is None else number[before + e.head])
+        before += len(sentence.words)
+    attrs = {
+        name: values
+        for name, values in (("scores", scores), ("heads", heads))
+        if any(v is not None for v in values)
+    }
+    doc.spans[key] = spacy.tokens.SpanGroup(doc, name=key, spans=spans, attrs=attrs)
+    doc.user_data = {}
+    if document.id is not None:
+        doc.user_data["doc_id"] = document.id
+    if any(sentence.id is not None for sentence in document.sentences):
+        doc.user_data["sent_ids"] = [sentence.id for sentence in document.sentences]
+    return doc
