@@ -40,6 +40,14 @@ class Pair(NamedTuple):
     second_predicted: int
     gold: int
 
+    @property
+    def first_errors(self) -> int:
+        return self.first_predicted + self.gold - 2 * self.first_right
+
+    @property
+    def second_errors(self) -> int:
+        return self.second_predicted + self.gold - 2 * self.second_right
+
 
 class Difference(NamedTuple):
     """First minus second, of one measure."""
@@ -86,33 +94,35 @@ def compare(
         except DataError as why:
             raise DataError(f"{name}: {why}") from None
     evaluations = [evaluate(gold, guess, resamples=resamples, seed=seed) for guess in (first, second)]
-    labels: defaultdict[str, Counter[Pair]] = defaultdict(Counter)
-    overall: Counter[Pair] = Counter()
-    better = worse = 0
-    for sentences in zip(gold, first, second, strict=True):
-        sides = [side(sentence) for sentence in sentences]
-        pair = counted(*sides)
-        overall[pair] += 1
-        for label in {key[2] for entities in sides for key in entities}:
-            labels[label][counted(*(of_label(entities, label) for entities in sides))] += 1
-        wrong = pair.second_predicted - 2 * pair.second_right - (pair.first_predicted - 2 * pair.first_right)
-        better, worse = better + (wrong > 0), worse + (wrong < 0)
+    overall, labels = pairs(gold, first, second)
     random = source_of_chance(seed)
-    largest = sorted(
-        labels, key=lambda label: (-sum(row.gold * times for row, times in labels[label].items()), label)
-    )
     return Comparison(
         evaluations[0],
         evaluations[1],
         names,
         dict(zip(MEASURES, differences(overall, len(gold), resamples, swaps, random), strict=True)),
-        {label: differences(labels[label], len(gold), resamples, swaps, random)[-1] for label in largest},
-        better,
-        worse,
+        {label: differences(rows, len(gold), resamples, swaps, random)[-1] for label, rows in labels.items()},
+        sum(times for pair, times in overall.items() if pair.first_errors < pair.second_errors),
+        sum(times for pair, times in overall.items() if pair.first_errors > pair.second_errors),
         resamples,
         swaps,
         seed,
     )
+
+
+def pairs(*corpora: Sequence[Sentence]) -> tuple[Counter[Pair], dict[str, Counter[Pair]]]:
+    """How many sentences have which counts: of all entities, and of each label, the most frequent in gold first."""
+    overall: Counter[Pair] = Counter()
+    labels: defaultdict[str, Counter[Pair]] = defaultdict(Counter)
+    frequency: Counter[str] = Counter()
+    for sentences in zip(*corpora, strict=True):
+        sides = [side(sentence) for sentence in sentences]
+        overall[counted(*sides)] += 1
+        for label in {key[2] for entities in sides for key in entities}:
+            pair = counted(*(of_label(entities, label) for entities in sides))
+            labels[label][pair] += 1
+            frequency[label] += pair.gold
+    return overall, {label: labels[label] for label in sorted(labels, key=lambda x: (-frequency[x], x))}
 
 
 def of_label(entities: Side, label: str) -> Side:
