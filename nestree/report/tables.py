@@ -216,7 +216,7 @@ def heads(found: Heads) -> Table:
         "Heads",
         ("", "%", "count"),
         tuple(rows),
-        "Accuracy: over predicted spans of several words that are gold spans. "
+        ("Accuracy: over predicted spans of several words that are gold spans. " if found.judged else "")
         + ("Candidate: one of the words that gold names instead. " if found.candidates else "")
         + "Shared: entities whose head also heads an entity on another span.",
     )
