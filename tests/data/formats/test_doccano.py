@@ -1,0 +1,102 @@
+"""doccano: the three keys, triples and objects, and what its offsets may count."""
+
+import json
+
+import pytest
+
+from nestree.data import formats
+from nestree.data.tally import Tally
+from nestree.errors import DataError, InputError
+from nestree.sentence import Document, Entity, Sentence
+from tests.data.formats.reading import documents, phrases
+
+
+def read_one(folder, record, tally=None, **options):
+    path = folder / "a.jsonl"
+    path.write_text(json.dumps(record), encoding="utf-8")
+    (document,) = formats.read(path, "doccano", tally or Tally(), **options)
+    return document
+
+
+@pytest.mark.parametrize("key", ["label", "labels", "entities"])
+def test_all_three_keys_say_the_same(key):
+    found, tally = documents(f"tools/doccano_{key}.jsonl", "doccano")
+    assert [document.id for document in found] == ["1", "2"]
+    assert sorted(phrases(found[0].sentences[0])) == [
+        ("Ada Blum of the Bank", "ODD"),
+        ("Palermo", "GPE"),
+        ("The mayor of Palermo", "PER"),
+        ("the Bank of Sicily", "ORG"),
+    ]
+    assert [phrases(s) for s in found[1].sentences if s.entities] == [[("The Zürich Zoo", "ORG")]]
+    assert "\r\n" in (found[1].text or "")
+    assert tally.counts == ({"relations not read": 1} if key == "entities" else {})
+
+
+FAMILY = "👨‍👩‍👧 é\u0301\u0323, Rome"  # five characters of which three are two units, an e with three marks
+
+
+@pytest.mark.parametrize(("offsets", "start"), [("characters", 11), ("utf-16", 14), ("graphemes", 5)])
+def test_offsets_count_what_is_chosen(tmp_path, offsets, start):
+    tally = Tally()
+    record = {"text": FAMILY, "label": [[start, start + 4, "GPE"]]}
+    document = read_one(tmp_path, record, tally, offsets=offsets)
+    assert [phrase for s in document.sentences for phrase in phrases(s)] == [("Rome", "GPE")]
+    assert len(tally.counts) == (offsets == "characters")
+
+
+def test_unsure_offsets_are_counted_where_they_matter(tmp_path):
+    tally = Tally()
+    read_one(tmp_path, {"text": "é Rome", "label": [[2, 6, "GPE"]]}, tally)
+    assert tally.counts == {}
+    read_one(tmp_path, {"text": "🙂 Rome", "label": [[2, 6, "GPE"]]}, tally)
+    assert list(tally.counts.values()) == [1]
+    with pytest.raises(InputError, match="offsets cannot count 'bytes'"):
+        read_one(tmp_path, {"text": "Rome"}, offsets="bytes")
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"label": []}, "a line needs a `text`, and has label."),
+        ({"text": "Rome", "label": [[0, 4, "A"]], "entities": [[0, 4, "A"]]}, "`label` and `entities` both"),
+        ({"text": "Rome", "label": "A"}, "`label` must be a list of spans"),
+        ({"text": "Rome", "label": ["A"]}, "texts that were classified have no spans"),
+        ({"text": "Rome", "label": [[0, 4, 3]]}, "Labels are names"),
+        (
+            {"text": "Rome", "entities": [{"start_offset": 0, "label": "A"}]},
+            "start_offset, end_offset and label",
+        ),
+        ({"text": "Rome", "label": [[0, 9, "A"]]}, "ends after the text, which has 4 characters"),
+        ({"text": "Rome", "label": [[3, 1, "A"]]}, "ends before it begins"),
+    ],
+)
+def test_errors_say_where_and_what(tmp_path, record, message):
+    with pytest.raises(DataError, match=f"a.jsonl:1.*{message}"):
+        read_one(tmp_path, record)
+
+
+@pytest.mark.parametrize("key", ["label", "labels", "entities"])
+def test_what_is_written_comes_back(tmp_path, key):
+    sentences = (
+        Sentence(("in", "Rome"), (Entity(0, 2, "X", head=1, score=0.5), Entity(1, 2, "GPE"))),
+        Sentence(("So",)),
+    )
+    tally = Tally()
+    formats.write([Document(sentences, None, "d", {"more": [1]})], tmp_path / "a", "doccano", tally, key=key)
+    record = json.loads((tmp_path / "a").read_text())
+    assert record["text"] == "in Rome\nSo"
+    assert len(record[key]) == 2
+    (back,) = formats.read(tmp_path / "a", "doccano", words="whitespace", sentences="lines")
+    assert [s.words for s in back.sentences] == [("in", "Rome"), ("So",)]
+    assert {e.span for e in back.sentences[0].entities} == {(0, 2), (1, 2)}
+    assert (back.id, back.extra) == ("d", {"more": [1]})
+    assert tally.counts == {
+        "heads not written: doccano has no place for them": 1,
+        "scores not written: doccano has no place for them": 1,
+    }
+
+
+def test_an_unknown_key_is_refused(tmp_path):
+    with pytest.raises(InputError, match="Choose one of label, labels, entities"):
+        formats.write([], tmp_path / "a", "doccano", key="spans")

@@ -1,0 +1,218 @@
+"""Label Studio: tasks made by hand in the form of its exports, and tasks that we write."""
+
+import json
+
+import pytest
+
+from nestree.data import formats
+from nestree.data.tally import Tally
+from nestree.errors import DataError, InputError
+from nestree.sentence import Document, Entity, Sentence
+from tests.data.formats.reading import documents, phrases
+
+
+def read_one(folder, task, tally=None, **options):
+    path = folder / "task.jsonl"
+    path.write_text(json.dumps(task), encoding="utf-8")
+    (document,) = formats.read(path, "label-studio", tally or Tally(), **options)
+    return document
+
+
+def region(start, end, *labels, **value):
+    return {"type": "labels", "value": {"start": start, "end": end, "labels": [*labels], **value}}
+
+
+def test_the_export_is_read_with_nested_crossing_and_double_labels():
+    found, tally = documents("tools/label_studio.json")
+    assert [document.id for document in found] == ["101", "zoo", "103", "104"]
+    mayor, zoo, unseen, predicted = found
+    assert phrases(mayor.sentences[0]) == [
+        ("The mayor of Palermo", "PER"),
+        ("The mayor of Palermo", "ROLE"),
+        ("Palermo", "GPE"),
+        ("Ada Blum", "PER"),
+        ("Ada Blum of the Bank", "ODD"),
+        ("the Bank of Sicily", "ORG"),
+        ("Sicily", "LOC"),
+    ]
+    assert mayor.extra == {"source": "news"}
+    assert [phrase for s in zoo.sentences for phrase in phrases(s)] == [
+        ("Zürich", "GPE"),
+        ("The Zürich Zoo", "ORG"),
+        ("Zürich", "GPE"),
+    ]
+    assert zoo.text == "Olá 🙂 Zürich!\r\nThe Zürich Zoo opened."
+    assert [s.complete for s in unseen.sentences] == [False]
+    assert [(e.label, e.score) for e in predicted.sentences[0].entities] == [("LOC", 0.9), ("GPE", 0.6)]
+    assert tally.counts == {
+        "cancelled annotations not read": 1,
+        "further annotations of the same task not read": 1,
+        "relations not read": 1,
+        "regions that are no labelled text not read": 1,
+        "tasks without annotations: read as incomplete": 1,
+        "predictions read: the task has no annotations": 1,
+    }
+
+
+def test_one_annotator_or_the_predictions_can_be_chosen():
+    by_three, tally = documents("tools/label_studio.json", annotator="3")
+    assert [document.id for document in by_three] == ["101", "zoo"]
+    assert phrases(by_three[0].sentences[0]) == [("Palermo", "GPE")]
+    assert tally.counts["tasks without annotations of this annotator left out"] == 2
+    by_address, _ = documents("tools/label_studio.json", annotator="ada@example.org")
+    assert len(by_address[0].sentences[0].entities) == 7
+    predicted, _ = documents("tools/label_studio.json", part="predictions")
+    assert phrases(predicted[0].sentences[0]) == [("Sicily", "LOC")]
+    assert predicted[0].sentences[0].entities[0].score == 0.4
+    with pytest.raises(InputError, match="Choose one of annotations, predictions"):
+        documents("tools/label_studio.json", part="drafts")
+
+
+def test_offsets_of_old_versions_are_noticed_and_put_right():
+    found, tally = documents("tools/label_studio_old.jsonl", "label-studio")
+    for document in found:
+        assert [phrase for s in document.sentences for phrase in phrases(s)] == [
+            ("Zürich", "GPE"),
+            ("The Zürich Zoo", "ORG"),
+        ]
+    assert ["\r\n" in (document.text or "") for document in found] == [True, False, False]
+    assert tally.counts == {
+        "offsets counted UTF-16 units: made to count characters": 1,
+        "offsets count CRLF as one character: text read with LF": 2,
+    }
+
+
+def test_the_short_form_is_read():
+    (document,), _ = documents("tools/label_studio_min.json", "label-studio")
+    assert document.id == "9"
+    assert sorted(phrases(document.sentences[0])) == [("Palermo", "GPE"), ("The mayor of Palermo", "PER")]
+
+
+def test_what_cannot_be_settled_is_counted(tmp_path):
+    tally = Tally()
+    task = {"data": {"text": "in 🙂 Rome"}, "annotations": [{"result": [region(5, 9, "GPE", text="Roma")]}]}
+    assert phrases(read_one(tmp_path, task, tally).sentences[0]) == [("Rome", "GPE")]
+    assert tally.counts == {"offsets trusted: the region repeats another text": 1}
+    tally = Tally()
+    task["annotations"] = [{"result": [region(5, 9, "GPE")]}]
+    read_one(tmp_path, task, tally)
+    assert [what.partition(":")[0] for what in tally.counts] == [
+        "offsets in a text with emoji taken as characters"
+    ]
+    tally = Tally()
+    task = {
+        "data": {"text": "Rome"},
+        "annotations": [{"result": [region(0, 4), region(0, 4, "A") | {"score": 7}]}],
+    }
+    assert phrases(read_one(tmp_path, task, tally).sentences[0]) == [("Rome", "A")]
+    assert tally.counts == {"dropped: an entity without a label": 1, "scores left out: no probability": 1}
+
+
+def test_only_the_regions_of_one_control(tmp_path):
+    tally = Tally()
+    result = [region(0, 4, "A") | {"from_name": "ner"}, region(0, 4, "B") | {"from_name": "topic"}]
+    task = {"data": {"body": "Rome"}, "annotations": [{"result": result}]}
+    document = read_one(tmp_path, task, tally, from_name="ner", field="body")
+    assert phrases(document.sentences[0]) == [("Rome", "A")]
+    assert tally.counts == {"regions of other controls not read": 1}
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        ({"text": 5}, "a task needs `data` with a text, and this one has text."),
+        ({"data": []}, r"`data` must be an object, and is \[\]."),
+        ({"data": {"body": "Rome"}}, "no text called 'text', only body. Choose the option `field`."),
+        ({"data": {"text": "Rome"}, "annotations": 5}, "`annotations` must be a list of objects, and is 5."),
+        ({"data": {"text": "Rome"}, "annotations": [{"result": [5]}]}, "`result` must be a list of objects"),
+        (
+            {"data": {"text": "Rome"}, "annotations": [{"result": [region("0", 4, "A")]}]},
+            "a region needs `start` and `end` in characters",
+        ),
+        (
+            {"data": {"text": "Rome"}, "annotations": [{"result": [region(0, 4, 7)]}]},
+            r"`labels` of region 0-4 must be names: \[7\]",
+        ),
+        (
+            {"data": {"text": "Rome"}, "annotations": [{"result": [region(0, 5, "A")]}]},
+            "ends after the text",
+        ),
+        (
+            {"data": {"text": "Rome"}, "annotations": [{"result": [region(3, 1, "A")]}]},
+            "ends before it begins",
+        ),
+    ],
+)
+def test_errors_say_where_and_what(tmp_path, task, message):
+    with pytest.raises(DataError, match=f"task.jsonl:1.*{message}"):
+        read_one(tmp_path, task)
+
+
+TEXT = "Ada Blum 🙂\r\nof Rome"
+SENTENCE = Sentence(
+    ("Ada", "Blum", "🙂", "of", "Rome"),
+    (
+        Entity(0, 5, "PER", head=1, score=0.75),
+        Entity(4, 5, "GPE", score=0.25),
+        Entity(1, 3, "ODD"),
+    ),
+    TEXT,
+    ((0, 3), (4, 8), (9, 10), (12, 14), (15, 19)),
+    id="s",
+)
+
+
+def test_predictions_carry_scores_and_the_names_of_the_config(tmp_path):
+    path, tally = tmp_path / "out.json", Tally()
+    formats.write(
+        [Document((SENTENCE,), TEXT, "d1", {"source": "x"})],
+        path,
+        "label-studio",
+        tally,
+        part="predictions",
+        from_name="ner",
+        to_name="words",
+        field="body",
+        model="m2",
+    )
+    (task,) = json.loads(path.read_text(encoding="utf-8"))
+    assert task["data"] == {"body": TEXT, "doc_id": "d1", "source": "x"}
+    (prediction,) = task["predictions"]
+    assert prediction["model_version"] == "m2"
+    assert prediction["score"] == 0.5
+    first = prediction["result"][0]
+    assert first == {
+        "id": "e1",
+        "from_name": "ner",
+        "to_name": "words",
+        "type": "labels",
+        "value": {"start": 0, "end": 19, "text": TEXT, "labels": ["PER"]},
+        "score": 0.75,
+    }
+    assert "score" not in prediction["result"][2]
+    assert tally.counts == {
+        "heads not written: label-studio has no place for them": 1,
+        "ids of sentences not written: label-studio has no place for them": 1,
+    }
+    (back,) = formats.read(path, "label-studio", field="body", words="whitespace", sentences="rules")
+    assert (back.text, back.id, back.extra) == (TEXT, "d1", {"source": "x"})
+    assert {(e.start, e.end, e.label, e.score) for e in back.sentences[0].entities} == {
+        (e.start, e.end, e.label, e.score) for e in SENTENCE.entities
+    }
+
+
+@pytest.mark.parametrize("name", ["out.json", "out.jsonl", "out.json.gz"])
+def test_annotations_of_many_documents_come_back(tmp_path, name):
+    some = [Document((Sentence(("in", "Rome"), (Entity(1, 2, "GPE"),)),), None, f"d{k}") for k in range(3)]
+    tally = Tally()
+    formats.write(some, tmp_path / name, "label-studio", tally)
+    back = list(formats.read(tmp_path / name, "label-studio", words="whitespace", sentences="lines"))
+    assert [document.id for document in back] == ["d0", "d1", "d2"]
+    assert [s.words for document in back for s in document.sentences] == [("in", "Rome")] * 3
+    assert [s.entities for document in back for s in document.sentences] == [(Entity(1, 2, "GPE"),)] * 3
+    assert tally.counts == {}
+
+
+def test_no_documents_are_an_empty_list(tmp_path):
+    formats.write([], tmp_path / "a.json", "label-studio")
+    assert json.loads((tmp_path / "a.json").read_text()) == []

@@ -1,0 +1,120 @@
+"""Prodigy: tokens kept, answers heeded, spans in characters."""
+
+import json
+
+import pytest
+
+from nestree.data import formats
+from nestree.data.tally import Tally
+from nestree.errors import DataError
+from nestree.sentence import Document, Entity, Sentence
+from tests.data.formats.reading import documents, phrases
+
+
+def read_one(folder, task, tally=None, **options):
+    path = folder / "a.jsonl"
+    path.write_text(json.dumps(task), encoding="utf-8")
+    (document,) = formats.read(path, "prodigy", tally or Tally(), **options)
+    return document
+
+
+def test_tokens_are_the_words_and_answers_are_heeded():
+    (acme, rome), tally = documents("tools/prodigy.jsonl")
+    assert [s.words for s in acme.sentences] == [
+        ("New", "York-based", "Acme", "Inc.", "sues", "."),
+        ("Its", "CEO", "left", "🙂", "."),
+    ]
+    assert [phrases(s) for s in acme.sentences] == [
+        [("New York-based Acme Inc.", "ORG"), ("New York-based", "GPE")],
+        [("Its CEO", "PER"), ("Its", "ORG")],
+    ]
+    boss = acme.sentences[1].entities[0]
+    assert (boss.score, boss.extra) == (0.7, {"source": "m"})
+    assert (acme.id, acme.extra["meta"]) == ("a1", {"page": 2})
+    assert [s.complete for s in acme.sentences] == [True, True]
+    assert rome.sentences[0].words == ("Rome", "is", "n't", "far", ".")
+    assert [s.complete for s in rome.sentences] == [False]
+    assert tally.counts == {
+        "widened to word borders": 1,
+        "tasks that were rejected or ignored left out": 2,
+        "relations not read": 1,
+        "questions of yes or no: read as incomplete": 1,
+    }
+
+
+def test_a_span_across_sentences_joins_them(tmp_path):
+    tally = Tally()
+    text = "He left. She came."
+    words = [("He", 0), ("left", 3), (".", 7), ("She", 9), ("came", 13), (".", 17)]
+    tokens = [{"text": w, "start": i, "end": i + len(w)} for w, i in words]
+    task = {"text": text, "tokens": tokens, "spans": [{"start": 3, "end": 12, "label": "X"}]}
+    document = read_one(tmp_path, task, tally)
+    assert [phrases(s) for s in document.sentences] == [[("left. She", "X")]]
+    assert tally.counts == {"sentences joined around an entity": 1}
+    task["spans"] = []
+    assert len(read_one(tmp_path, task).sentences) == 2
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        ({"image": "x"}, "a task needs a `text`, and this one has image."),
+        ({"text": "Rome", "spans": 5}, "`spans` must be a list of objects"),
+        ({"text": "Rome", "spans": [{"start": 0, "label": "A"}]}, "needs `start` and `end` in characters"),
+        ({"text": "Rome", "spans": [{"start": 0, "end": 4, "label": 3}]}, "label of a span must be a name"),
+        ({"text": "Rome", "spans": [{"start": 0, "end": 7, "label": "A"}]}, "ends after the text"),
+        ({"text": "Rome", "tokens": 3}, "`tokens` must be a list"),
+        ({"text": "Rome", "tokens": [{"start": 0, "end": 9}]}, "not after the last one and in the text"),
+        (
+            {"text": "Rome", "tokens": [{"start": 2, "end": 4}, {"start": 0, "end": 2}]},
+            "not after the last one and in the text",
+        ),
+        ({"text": "Rome", "tokens": [{"text": "Rom", "start": 0, "end": 4}]}, "token 'Rom' is not at 0-4"),
+    ],
+)
+def test_errors_say_where_and_what(tmp_path, task, message):
+    with pytest.raises(DataError, match=f"a.jsonl:1.*{message}"):
+        read_one(tmp_path, task)
+
+
+def test_a_span_without_label_or_word_is_dropped_and_counted(tmp_path):
+    tally = Tally()
+    tokens = [{"text": "in", "start": 0, "end": 2}]
+    spans = [
+        {"start": 3, "end": 7, "label": "A"},
+        {"start": 0, "end": 2},
+        {"start": 2, "end": 3, "label": "B"},
+    ]
+    document = read_one(tmp_path, {"text": "in Rome", "tokens": tokens, "spans": spans}, tally)
+    assert document.sentences[0].entities == ()
+    assert tally.counts == {
+        "dropped: an entity that holds no word": 1,
+        "dropped: an entity without a label": 1,
+        "dropped: an entity of blanks only": 1,
+    }
+
+
+def test_written_tokens_spell_the_text_and_ends_are_inclusive(tmp_path):
+    text = "Do  n't\r\ngo 🙂"
+    sentence = Sentence(
+        ("Do", "n't", "go", "🙂"),
+        (Entity(0, 4, "X", score=0.5, extra={"source": "m"}), Entity(2, 4, "Y", head=2)),
+        text,
+        ((0, 2), (4, 7), (9, 11), (12, 13)),
+    )
+    tally = Tally()
+    documents = [Document((sentence,), text, "d", {"meta": {"page": 1}})]
+    formats.write(documents, tmp_path / "a", "prodigy", tally)
+    task = json.loads((tmp_path / "a").read_text(encoding="utf-8"))
+    assert "".join(t["text"] + " " * t["ws"] for t in task["tokens"]) == text
+    assert [t["id"] for t in task["tokens"]] == list(range(6))
+    assert [(s["token_start"], s["token_end"]) for s in task["spans"]] == [(0, 5), (4, 5)]
+    assert task["meta"] == {"page": 1, "doc_id": "d"}
+    assert tally.counts == {"heads not written: prodigy has no place for them": 1}
+    (back,) = formats.read(tmp_path / "a", "prodigy")
+    assert back.sentences[0].words == sentence.words
+    assert [(e.span, e.score, e.extra) for e in back.sentences[0].entities] == [
+        ((0, 4), 0.5, {"source": "m"}),
+        ((2, 4), None, {}),
+    ]
+    assert (back.text, back.id, back.extra) == (text, "d", {"meta": {"page": 1}})
