@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -28,6 +29,7 @@ from nestree.cli.running import (
     BAD_INPUT,
     FOUND_ERRORS,
     QUIET,
+    USUAL,
     Commands,
     Quiet,
     Verbose,
@@ -186,8 +188,11 @@ def reading(paths: Sequence[Path], longest_line: int | None) -> Iterator[None]:
 
     if list(paths).count(Path("-")) > 1:
         raise InputError("standard input can be read once: name - once.")
+    started = monotonic()
     with progress(paths), allowing(longest_line or LONGEST_LINE):
         yield
+    if Commands.verbosity > USUAL:
+        say(f"done in {monotonic() - started:.2f} s")
 
 
 def options_for(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def demo() -> None:
     """Draw the best tree of a sentence that was scored by hand."""
-    print_page(*demo_page())
+    print_page(*demo_page(), no_wrap=True, crop=True)
 
 
 # The demo. Until there is a model that scores spans, arcs and roots, these numbers are the model.

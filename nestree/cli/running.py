@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 FOUND_ERRORS, BAD_INPUT, INTERRUPTED, CLOSED_PIPE = 1, 2, 130, 141
-QUIET, USUAL, VERBOSE, ALL = -1, 0, 1, 2
+QUIET, USUAL = -1, 0  # and more with each -v
 
 
 class Commands(TyperGroup):
@@ -145,7 +145,7 @@ def print_json(value: Any, to_stderr: bool = False) -> None:
     typer.echo(json.dumps(value, ensure_ascii=False, indent=2), err=to_stderr)
 
 
-def print_page(*parts: "RenderableType") -> None:
+def print_page(*parts: "RenderableType", **how: Any) -> None:
     """Print in colour where there is any, and in ASCII where there is nothing else."""
     from rich.console import Console
 
@@ -153,8 +153,8 @@ def print_page(*parts: "RenderableType") -> None:
 
     console = Console(highlight=False)
     if console.encoding.startswith("utf"):
-        console.print(*parts, sep="\n", no_wrap=True, crop=True)
+        console.print(*parts, sep="\n", **how)
         return
     with console.capture() as page:
-        console.print(*parts, sep="\n", no_wrap=True, crop=True)
+        console.print(*parts, sep="\n", **how)
     sys.stdout.write(in_ascii(page.get()))

@@ -54,6 +54,9 @@ def evaluate(
     paths = [gold, predicted, *([other] if other else [])]
     if other and not resamples:
         raise InputError("--compare draws samples, so --bootstrap must be 1 or more.")
+    one_line = Commands.verbosity == QUIET and format is TableShape.text
+    if one_line and not (other or html):
+        resamples = 0  # nobody would see the intervals
     with reading(paths, longest_line):
         options = options_for(paths, source_format, read, words, sentences)
         data = [
@@ -66,16 +69,16 @@ def evaluate(
         evaluation = comparison.first
     else:
         comparison, evaluation = None, evaluated(*data, resamples=resamples, seed=seed)
+    title = f"{predicted} against {gold}"
     if html:
         from nestree.data.files import written
 
         with written(html) as file:
-            file.write(report.html(evaluation, comparison))
+            file.write(report.html(evaluation, comparison, title))
         say(f"written: {html}")
-    title = f"{predicted} against {gold}"
     if format is TableShape.json:
         print_json(report.as_json(evaluation, comparison))
-    elif Commands.verbosity == QUIET:
+    elif one_line:
         typer.echo(headline(evaluation, duplicates))
     elif format is TableShape.markdown:
         typer.echo(report.markdown(evaluation, comparison, title), nl=False)

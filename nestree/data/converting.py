@@ -1,5 +1,6 @@
 """From one format to another, with an account of what was read, written, changed and left out."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 from nestree.data.formats import guess, read, write
 from nestree.data.tally import Tally
 
+log = logging.getLogger(__name__)
 PLACES = 2  # of each thing that was done are shown
 
 
@@ -89,6 +91,8 @@ def convert(
         Tally(skip_bad),
         Tally(skip_bad),
     )
+    log.info("%s is read as %s, options %s", source, done.source_format, read_options or "as usual")
+    log.info("%s is written as %s, options %s", target, done.target_format, write_options or "as usual")
     documents = read(source, done.source_format, done.reading, **(read_options or {}))
     counted = done.writing.counted(documents)
     write(counted, target, done.target_format, done.writing, **(write_options or {}))

@@ -53,7 +53,7 @@ def guess(path: Path, to_write: bool = False) -> str:
     elif path.is_dir():
         found = guess_folder(path)
     elif suffix in (".jsonl", ".json", ".xml", ".txt", ""):
-        found = guess_content(path)
+        found = guess_content(path) or ("jsonl" if suffix == ".jsonl" else None)
     else:
         found = SUFFIXES.get(suffix) or guess_content(path)
     if found is None:
@@ -80,6 +80,8 @@ def guess_folder(path: Path) -> str | None:
 def guess_content(path: Path) -> str | None:
     with opened(path) as file:
         start = file.read(LOOKED_AT)
+    if not start.strip():
+        raise DataError(f"{path} is empty. Check its name, or make it again.")
     text = start.decode("utf-8", errors="replace").removeprefix("\ufeff").lstrip()
     if text.startswith("<"):
         return guess_xml(text)
@@ -123,10 +125,10 @@ def guess_record(record: dict[str, Any]) -> str | None:
         return "peers"
     if "documents" in keys and "source" in keys:
         return "bioc"
-    if ("tokens" in keys or "words" in keys) and "entities" in keys:
-        return "jsonl"
     if "spans" in keys and "text" in keys:
         return "prodigy"
+    if "tokens" in keys or "words" in keys:
+        return "jsonl"
     if "label" in keys or "labels" in keys or "relations" in keys:
         return "doccano"
     if "entities" in keys and "text" in keys:

@@ -1,0 +1,234 @@
+"""How every command runs, as a new user meets it: in another process."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from nestree import __version__
+from nestree.cli import app
+
+COMMAND = [sys.executable, "-m", "nestree"]
+COUNTED = Path(__file__).parent.parent / "data" / "fixtures" / "commands" / "counted.jsonl"
+ENVIRONMENT = {**os.environ, "PYTHONIOENCODING": "utf-8"}
+
+
+def nestree(*arguments: str | Path, **more) -> subprocess.CompletedProcess[str]:
+    environment = ENVIRONMENT | more.pop("env", {})
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        capture_output=True,
+        check=False,
+        text=True,
+        encoding="utf-8",
+        env=environment,
+        **more,
+    )
+
+
+def test_help_comes_at_once():
+    times = []
+    for _ in range(5):
+        before = time.perf_counter()
+        done = nestree("--help")
+        times.append(time.perf_counter() - before)
+        assert done.returncode == 0
+    started = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "import typer"], check=True)
+    typer = time.perf_counter() - started
+    assert min(times) < max(0.3, 2 * typer), times  # on a busy machine everything is slow
+
+
+def test_help_tells_of_all_commands_and_exit_codes():
+    said = nestree("--help").stdout
+    for name in (
+        "convert",
+        "check",
+        "stats",
+        "split",
+        "evaluate",
+        "formats",
+        "demo",
+        "--version",
+        "-q",
+        "-v",
+    ):
+        assert name in said
+    assert "Exit codes: 0" in said
+
+
+@pytest.mark.parametrize("command", ["convert", "check", "stats", "split", "evaluate", "formats", "demo"])
+def test_every_command_explains_itself(command):
+    done = CliRunner().invoke(app, [command, "--help"], prog_name="nestree")
+    assert done.exit_code == 0
+    assert done.stdout.startswith(f"Usage: nestree {command} ")
+
+
+def test_version():
+    assert nestree("--version").stdout == f"nestree {__version__}\n"
+
+
+def test_completion_of_shells():
+    script = (
+        nestree("--show-completion", "bash") if False else nestree(env={"_NESTREE_COMPLETE": "source_bash"})
+    )
+    assert "complete" in script.stdout
+    words = {"_NESTREE_COMPLETE": "complete_bash", "COMP_WORDS": "nestree conv", "COMP_CWORD": "1"}
+    assert nestree(env=words).stdout.split() == ["convert"]
+    words = {"COMP_WORDS": "nestree convert a b --from pro", "COMP_CWORD": "5"}
+    assert nestree(env={"_NESTREE_COMPLETE": "complete_bash"} | words).stdout.split() == ["prodigy"]
+    words = {"COMP_WORDS": "nestree convert a b --to ge", "COMP_CWORD": "5"}
+    assert nestree(env={"_NESTREE_COMPLETE": "complete_bash"} | words).stdout.split() == []  # only read
+
+
+def test_completion_can_be_installed(tmp_path):
+    done = nestree("--install-completion", "bash", env={"HOME": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    assert "nestree" in (tmp_path / ".bashrc").read_text() + "".join(
+        path.read_text() for path in tmp_path.rglob("*.sh")
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["chekc"], "chekc"),
+        (["stats"], "Missing argument"),
+        (["stats", COUNTED, "--formt", "json"], "--formt"),
+        (["stats", COUNTED, "--format", "xml"], "xml"),
+        (["check", COUNTED, "--long-sentence", "no"], "--long-sentence"),
+        (["stats", "missing.jsonl"], "Error: missing.jsonl does not exist."),
+        (["stats", "-", "-", "--from", "jsonl"], "standard input can be read once"),
+        (["stats", COUNTED, COUNTED], "is named twice"),
+    ],
+)
+def test_bad_usage_is_told_in_a_sentence(arguments, said):
+    done = CliRunner().invoke(app, [str(each) for each in arguments])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert isinstance(done.exception, SystemExit)
+
+
+def test_quiet_and_verbose_before_and_after_the_name_of_the_command(tmp_path):
+    out = tmp_path / "a.data"
+
+    def said(*arguments: str) -> str:
+        done = CliRunner().invoke(app, [*arguments, str(COUNTED), str(out)])
+        assert (done.exit_code, done.stdout) == (0, "")
+        return done.stderr
+
+    assert "read " in said("convert")
+    for arguments in (["-q", "convert"], ["convert", "-q"], ["convert", "--quiet"]):
+        assert said(*arguments) == ""
+    assert "done in" not in said("convert")  # it was quiet only once
+    assert "done in" in said("-v", "convert")
+    assert "is written as triplets" in said("convert", "-v")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such pipes")
+def test_a_reader_that_has_seen_enough(tmp_path):
+    big = tmp_path / "big.jsonl"
+    big.write_bytes(COUNTED.read_bytes() * 2000)
+    with subprocess.Popen(
+        [*COMMAND, "convert", str(big), "-", "--to", "jsonl"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=ENVIRONMENT,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_full_disk(tmp_path):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*COMMAND, "stats", str(COUNTED)], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (2, "Error: standard output: No space left on device.\n")
+    done = nestree("convert", COUNTED, "/dev/full", "--to", "jsonl")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "Error: /dev/full cannot be written: No space left on device.\n",
+    )
+
+
+def test_a_folder_that_cannot_be_made():
+    done = nestree("convert", COUNTED, COUNTED / "below" / "a.jsonl")
+    assert done.returncode == 2
+    assert done.stderr.startswith(
+        f"Error: {COUNTED / 'below' / 'a.jsonl'} cannot be written: Not a directory"
+    )
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may do everything")
+def test_no_permission(tmp_path):
+    secret = tmp_path / "a.jsonl"
+    secret.write_text("{}")
+    secret.chmod(0)
+    done = nestree("stats", secret)
+    assert (done.returncode, done.stderr) == (2, f"Error: {secret} cannot be read: Permission denied.\n")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
+def test_interrupted(tmp_path):
+    out = tmp_path / "out.jsonl"
+    process = subprocess.Popen(
+        [*COMMAND, "convert", "-", str(out), "--from", "jsonl"],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+    )
+    assert process.stdin is not None
+    process.stdin.write('{"tokens": ["a"], "entities": []}\n')
+    process.stdin.flush()
+    deadline = time.monotonic() + 60
+    while not any(tmp_path.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.02)  # until it has begun to write
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (130, "Interrupted.\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_terminal_that_lacks_characters(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"tokens": ["Ünï", "a"], "entities": []}\n' * 3, encoding="utf-8")
+    done = nestree("check", path, "--long-sentence", "1", env={"PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0
+    assert "Ünï a" in done.stdout or r"\xdcn\xef a" in done.stdout
+    done = nestree("convert", path, "-", "--to", "jsonl", "-q", env={"PYTHONIOENCODING": "ascii"})
+    assert "Ünï" in done.stdout  # data is UTF-8
+
+
+def test_standard_input_and_output():
+    data = COUNTED.read_bytes()
+    done = subprocess.run(
+        [*COMMAND, "convert", "-", "-", "--from", "jsonl", "--to", "jsonl"],
+        input=data,
+        capture_output=True,
+        check=True,
+    )
+    assert done.stdout.count(b"\n") == 5
+    assert b"12 entities from -" in done.stderr
+    again = subprocess.run(
+        [*COMMAND, "convert", "-", "-", "--from", "jsonl", "--to", "jsonl", "--format", "json"],
+        input=done.stdout,
+        capture_output=True,
+        check=True,
+    )
+    assert again.stdout == done.stdout
+    assert b'"entities": 12' in again.stderr
+    done = subprocess.run([*COMMAND, "stats", "-"], input=data, capture_output=True, check=False)
+    assert done.returncode == 2
+    assert b"--from" in done.stderr
