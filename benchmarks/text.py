@@ -1,0 +1,152 @@
+"""How well and how fast text is split: words and sentences against gold ones, megabytes a second.
+
+    python -m benchmarks.text --shared ../shared
+
+`ud` is measured on the GUM documents, whose original text is rebuilt with blanks between sentences and blank
+lines between paragraphs; `split-hyphens` on those sentences of the GENIA articles whose words are known;
+`treebank` on LitBank's lines, whose words stand between blanks and must come out as they are.
+"""
+
+import argparse
+import gzip
+import json
+import re
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from defusedxml import ElementTree
+
+from nestree.sentence import Span
+from nestree.text import split
+
+
+class Score(NamedTuple):
+    """Of spans found against gold ones."""
+
+    right: int = 0
+    found: int = 0
+    gold: int = 0
+
+    @property
+    def f1(self) -> float:
+        return 2 * self.right / max(1, self.found + self.gold)
+
+    def plus(self, found: Iterable[Span], gold: Iterable[Span]) -> "Score":
+        found, gold = set(found), set(gold)
+        return Score(self.right + len(found & gold), self.found + len(found), self.gold + len(gold))
+
+    def __str__(self) -> str:
+        return f"F1 {100 * self.f1:6.2f} %  ({self.right} right, {self.found} found, {self.gold} gold)"
+
+
+class GoldText(NamedTuple):
+    """A document as it was written, with the places of its sentences and words."""
+
+    name: str
+    text: str
+    sentences: list[Span]
+    words: list[Span]
+
+
+def gum(shared: Path) -> Iterator[GoldText]:
+    """The GUM documents, their text rebuilt."""
+    for path in sorted((shared / "data/raw/gum_conllu").glob("*.conllu")):
+        text, sentences, words = "", [], []
+        for block in path.read_text(encoding="utf-8").strip().split("\n\n"):
+            lines = block.split("\n")
+            if text:
+                text += "\n\n" if any(line.startswith("# newpar") for line in lines) else " "
+            start = len(text)
+            text += next(line for line in lines if line.startswith("# text = ")).removeprefix("# text = ")
+            sentences.append((start, len(text)))
+            words += word_places(text, start, [line.split("\t") for line in lines if line[0] != "#"])
+        yield GoldText(path.stem, text, sentences, words)
+
+
+def word_places(text: str, at: int, rows: list[list[str]]) -> Iterator[Span]:
+    """Where the words of a CoNLL-U sentence stand; those of a contraction are parts of it."""
+    for row in rows:
+        if not row[0].isdigit():
+            continue
+        at = text.index(row[1][0], at)
+        if not text.startswith(row[1], at):
+            raise ValueError(f"word {row[1]!r} is not at character {at}: {text[at : at + 30]!r}")
+        yield at, at + len(row[1])
+        at += len(row[1])
+
+
+def genia(shared: Path) -> Iterator[GoldText]:
+    """Those sentences of the GENIA articles whose words the converted data set has."""
+    known = {}
+    for path in sorted((shared / "data/genia").glob("*.jsonl.gz")):
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            for line in file:
+                words = json.loads(line)["tokens"]
+                known["".join(words)] = words
+    for path in sorted((shared / "data/raw/genia_gpml").glob("*.xml")):
+        for element in ElementTree.parse(path, forbid_dtd=False).iter("sentence"):
+            text = "".join(element.itertext())
+            words = known.get("".join(text.split()))
+            if words:
+                rows = [["1", word] for word in words]
+                yield GoldText(path.stem, text, [(0, len(text))], list(word_places(text, 0, rows)))
+
+
+def litbank(shared: Path) -> Iterator[GoldText]:
+    """LitBank's documents: one sentence a line, blanks between the words."""
+    for path in sorted((shared / "data/raw/litbank_brat").glob("*.txt")):
+        text = path.read_text(encoding="utf-8")
+        lines = [match.span() for match in re.finditer(r"\S[^\n]*(?<=\S)", text)]
+        yield GoldText(path.stem, text, lines, [match.span() for match in re.finditer(r"\S+", text)])
+
+
+def words_found(documents: Iterable[GoldText], style: str) -> Score:
+    score = Score()
+    for document in documents:
+        found = (word for sentence in split(document.text, style) for word in sentence.words)
+        score = score.plus(found, document.words)
+    return score
+
+
+def sentences_found(documents: Iterable[GoldText]) -> tuple[Score, Score]:
+    """Sentences of which both borders are right; and the borders, those of paragraphs too, one by one."""
+    whole, borders = Score(), Score()
+    for document in documents:
+        found = [(sentence.start, sentence.end) for sentence in split(document.text)]
+        whole = whole.plus(found, document.sentences)
+        borders = borders.plus(
+            [(end, end) for _, end in found], [(end, end) for _, end in document.sentences]
+        )
+    return whole, borders
+
+
+def megabytes_a_second(text: str, style: str, seconds: float = 1.0) -> float:
+    """Of UTF-8; the best of repeated runs."""
+    size, best, until = len(text.encode()), float("inf"), time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        start = time.perf_counter()
+        split(text, style)
+        best = min(best, time.perf_counter() - start)
+    return size / best / 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Words and sentences against gold ones, and speed.")
+    parser.add_argument("--shared", type=Path, default=Path("../shared"), metavar="DIR")
+    shared = parser.parse_args().shared
+    documents = list(gum(shared))
+    whole, borders = sentences_found(documents)
+    print(f"ud             GUM words        {words_found(documents, 'ud')}")
+    print(f"rules          GUM sentences    {whole}")
+    print(f"rules          GUM borders      {borders}")
+    print(f"split-hyphens  GENIA words      {words_found(genia(shared), 'split-hyphens')}")
+    print(f"treebank       LitBank words    {words_found(litbank(shared), 'treebank')}")
+    text = "\n\n".join(document.text for document in documents)
+    for style in ("treebank", "ud", "split-hyphens", "whitespace"):
+        print(f"{style:<15}speed            {megabytes_a_second(text, style):6.1f} MB/s")
+
+
+if __name__ == "__main__":
+    main()

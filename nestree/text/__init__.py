@@ -1,0 +1,94 @@
+"""Sentences and words of plain text, each with its exact place in it. Nothing is ever lost or altered.
+
+Every character that is not white space belongs to exactly one word, and every word to exactly one sentence; a
+word never contains white space. The rules are those of English, and bear any Unicode: marks stay with what they
+mark, emoji are whole, and where a script puts no blanks between words each character is a word.
+
+>>> text = "Mr. Li doesn't re-open the U.S.-led plant. He left!"
+>>> [[text[i:j] for i, j in sentence.words] for sentence in split(text)]
+[['Mr.', 'Li', 'does', "n't", 're-open', 'the', 'U.S.-led', 'plant', '.'], ['He', 'left', '!']]
+
+Text is read in runs, which are what stands between white space, and through stand-ins: each character beyond
+ASCII is replaced by one that behaves alike, so that rules are written for few characters and places stay the
+same. All that a run alone can tell is remembered; what is left to find is where sentences end.
+
+    stand_ins   one character for all that behave alike
+    periods     abbreviations: is a period part of a word, may it end a sentence
+    words       the words of a run
+    sentences   where sentences begin
+
+Time grows with the length of the text, whatever is in it: patterns never give back what they have taken (`++`,
+`*+`), and a run longer than words.LONGEST_RUN is cut at its punctuation, by no other rule.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from nestree.errors import InputError
+from nestree.sentence import Span
+from nestree.text.sentences import NO_RUN, runs
+from nestree.text.stand_ins import STAND_INS
+
+__all__ = ["SENTENCE_RULES", "WORD_STYLES", "SentenceSplit", "split"]
+
+WORD_STYLES = ("treebank", "ud", "split-hyphens", "whitespace")
+SENTENCE_RULES = ("rules", "lines")
+
+
+class SentenceSplit(NamedTuple):
+    """A sentence of a text and its words: all numbers are characters of the whole text."""
+
+    start: int
+    end: int
+    words: list[Span]
+
+
+def split(
+    text: str, words: str = "treebank", sentences: str = "rules", keep: Iterable[Span] = ()
+) -> list[SentenceSplit]:
+    """The sentences of a text; no border between two of them falls inside one of the spans to `keep`.
+
+    Word styles:
+        treebank        do n't, Ann 's, can not; abbreviations keep their period, hyphens join
+        ud              the same, and hyphens separate, but for prefixes: well - known, non-profit
+        split-hyphens   letters and digits together, every other character by itself: IL - 2, 1 , 5
+        whitespace      what stands between white space
+    Sentences:
+        rules           end at . ! ? and the like, at blank lines, and at line ends that no wrapping explains
+        lines           one a line
+    """
+    if words not in WORD_STYLES:
+        raise InputError(f"no word style is called {words!r}. There are: {', '.join(WORD_STYLES)}.")
+    if sentences not in SENTENCE_RULES:
+        raise InputError(f"no sentence rule is called {sentences!r}. There are: {', '.join(SENTENCE_RULES)}.")
+    shape = text if text.isascii() else text.translate(STAND_INS)
+    kept = Kept(keep)
+    found: list[SentenceSplit] = []
+    places: list[Span] = []
+    last, at = NO_RUN, 0
+    for start, run, begins in runs(shape, words, sentences):
+        if begins and not kept.hold(at + last.length, start):
+            places += [(at + i, at + j) for i, j in last.last_words]
+            if places:
+                found.append(SentenceSplit(places[0][0], places[-1][1], places))
+            places = []
+        else:
+            places += [(at + i, at + j) for i, j in last.words]
+        last, at = run, start
+    places += [(at + i, at + j) for i, j in last.last_words]
+    if places:
+        found.append(SentenceSplit(places[0][0], places[-1][1], places))
+    return found
+
+
+class Kept:
+    """Spans to keep whole, asked in the order of the text whether one of them holds both sides of a gap."""
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        self.ahead = sorted(spans, reverse=True)
+        self.end = 0  # of those that begin before the gap, the furthest
+
+    def hold(self, gap_start: int, gap_end: int) -> bool:
+        while self.ahead and self.ahead[-1][0] < gap_start:
+            self.end = max(self.end, self.ahead.pop()[1])
+        return self.end > gap_end

@@ -1,0 +1,146 @@
+"""Where sentences begin: what each run tells by itself, what two neighbours tell together, and lines."""
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple
+
+from nestree.sentence import Span
+from nestree.text.periods import NOT, PLAINLY, RARELY, UNLESS_NUMBERED, closed_class, enumerates, period_after
+from nestree.text.stand_ins import STOP, SYMBOL
+from nestree.text.words import CLOSERS, LONGEST_RUN, words_in
+
+# How a run begins:
+LOWER, UPPER, NUMERAL, STARTER, OTHER = range(5)
+
+OPENERS = "\"'“‘([{<`"
+RUN = re.compile(rf"[^\s{STOP}]++(?:{STOP}++[{re.escape(CLOSERS)}]*+)?+|{STOP}++[{re.escape(CLOSERS)}]*+")
+BLANK_TO_BLANK = re.compile(r"\S++")
+REMEMBERED_LENGTH = 40
+FOOTNOTES = re.compile(r"(?:\[\d{1,3}\])++\Z")
+NUMERALS = re.compile(r"[A-Z]?\d[\dA-Za-z.-]*|[IVXLC]+")
+STARTERS = closed_class(  # words that begin sentences more often than names do
+    """a according additionally after all although an and another as at because before both but by despite during each
+    every finally first for from furthermore he hence her here his how however i if in instead interestingly it
+    its many meanwhile moreover most my nevertheless no not of on one or our she since so some such that the
+    their then there therefore these they this those though through thus to under until we what when where which
+    while who why with within without yet you your"""
+)
+
+
+class Run(NamedTuple):
+    """What can be known of a run by itself."""
+
+    length: int
+    words: tuple[Span, ...]
+    last_words: tuple[Span, ...]  # if it ends a sentence: then a period is less often part of a word
+    ending: int
+    beginning: int
+    closes: bool  # a bracket or mark that belongs to what was before
+    quotes: int  # marks that do not tell whether they open or close
+    enumerates: bool
+
+
+NO_RUN = Run(0, (), (), NOT, OTHER, False, 0, False)
+
+
+def runs(shape: str, words: str, sentences: str) -> Iterator[tuple[int, Run, bool]]:
+    """Each run with its start, and whether a sentence begins with it."""
+    by_rules = sentences == "rules"
+    starts = line_starts(shape) if by_rules else {end.end(): False for end in LINE_END.finditer(shape)}
+    lower_may_begin = by_rules and not re.search("[A-Z]", shape)
+    ending, quotes, begins = NOT, 0, True
+    for match in (BLANK_TO_BLANK if words == "whitespace" else RUN).finditer(shape):
+        start, text = match.start(), match[0]
+        run = remembered(text, words) if len(text) < REMEMBERED_LENGTH else looked_at(text, words)
+        if start in starts:
+            begins, quotes = True, 0 if starts[start] else quotes
+        elif ending != NOT:
+            if run.closes or (text == '"' and quotes % 2):
+                quotes += run.quotes
+                yield start, run, False
+                continue
+            begins = ends(ending, run.beginning, lower_may_begin)
+        yield start, run, begins
+        quotes += run.quotes
+        ending = run.ending if by_rules and not (begins and run.enumerates) else NOT
+        begins = False
+
+
+def ends(ending: int, beginning: int, lower_may_begin: bool) -> bool:
+    """Whether a sentence ends between two runs."""
+    if beginning == LOWER and not lower_may_begin:
+        return False
+    if ending == RARELY:
+        return beginning == STARTER
+    return ending == PLAINLY or (ending == UNLESS_NUMBERED and beginning != NUMERAL)
+
+
+def looked_at(run: str, style: str) -> Run:
+    words = words_in(run, style, last=False)
+    return Run(
+        len(run),
+        words,
+        words_in(run, style, last=True) if "." in run and len(run) <= LONGEST_RUN else words,
+        ending_of(run),
+        beginning_of(run),
+        not run.strip(CLOSERS) and run not in ('"', "“"),
+        run.count('"'),
+        enumerates(run),
+    )
+
+
+remembered = lru_cache(2**15)(looked_at)
+
+
+def ending_of(run: str) -> int:
+    core = (FOOTNOTES.sub("", run) if run[-1] == "]" else run).rstrip(CLOSERS)
+    if not core.endswith("."):
+        return PLAINLY if core.endswith(("!", "?", "…", STOP)) else NOT
+    return PLAINLY if core.endswith(("..", "….")) else period_after(core[:-1]).ending
+
+
+def beginning_of(run: str) -> int:
+    bare = run.lstrip(OPENERS)
+    first = bare[:1]
+    if "a" <= first <= "z":
+        return OTHER if run[0] in "([" else LOWER
+    if not "A" <= first <= "Z":
+        return NUMERAL if first.isdigit() else OTHER
+    word = re.split("[^A-Za-z]", bare[:12], maxsplit=1)[0]
+    if word.lower() in STARTERS and bare[len(word) : len(word) + 1] != ".":
+        return STARTER
+    return NUMERAL if NUMERALS.fullmatch(bare[:12].rstrip(".,;:)")) else UPPER
+
+
+LINE_END = re.compile(r"[\n\r\v\f\x85\u2028\u2029]\s*+")
+PARAGRAPH_END = re.compile(r"[\f\u2029]|(?:\r\n|[\n\r\v\x85\u2028])[^\n\r\v\f\x85\u2028\u2029]*+.", re.DOTALL)
+NARROW = 40  # characters: shorter lines do not tell where others would be wrapped
+ITEM = re.compile(rf"[-*+{SYMBOL}]\s|\(?\d{{1,3}}[.)]\s")
+
+
+def line_starts(shape: str) -> dict[int, bool]:
+    """Where sentences begin whatever was before; True: after a blank line, False: no wrapping explains the line."""
+    starts: dict[int, bool] = {}
+    lines: list[Span] = []
+    at = 0
+    for gap in LINE_END.finditer(shape):
+        lines.append((at, gap.start()))
+        at = gap.end()
+        if PARAGRAPH_END.match(gap[0]):
+            starts.update(dict.fromkeys(unwrapped(shape, lines), False))
+            starts[at] = True
+            lines = []
+    starts.update(dict.fromkeys(unwrapped(shape, [*lines, (at, len(shape))]), False))
+    return starts
+
+
+def unwrapped(shape: str, lines: list[Span]) -> Iterator[int]:
+    """Lines of a paragraph that begin for a reason: an item of a list, or a word that had room on the line before."""
+    width = max(end - start for start, end in lines)
+    for (before, end), (start, _) in pairwise(lines):
+        room = width - (end - before) - 1 if width >= NARROW else 0
+        word = RUN.match(shape, start) if room > 0 else None
+        if ITEM.match(shape, start) or (word and len(word[0]) <= room and beginning_of(word[0]) != LOWER):
+            yield start
