@@ -105,7 +105,7 @@ def split(
         names = by_lists(pieces, lists, rest)
     else:
         names = by_shares(pieces, parts or "train=80,dev=10,test=10", stratify, in_order, seed)
-    found = assembled(pieces, names)
+    found = assembled(pieces, names, first=[name for name in ("train", "dev", "test") if name in names])
     write_parts(found, folder, target_format, tally, ending(target_format, source), **write_options)
 
     for what, times in tally.counts.items():

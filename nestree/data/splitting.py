@@ -156,6 +156,9 @@ def listed(pieces: Sequence[Unit], lists: Mapping[str, Iterable[str]], rest: str
     """Each part gets the units whose ids are in its list, and `rest` whatever is in none."""
     part_of: dict[str, str] = {}
     for name, ids in lists.items():
+        ids = list(ids)
+        if not ids:
+            raise InputError(f"the list of {name} is empty. Name the units that are to be in it.")
         for each in ids:
             if part_of.setdefault(each, name) != name:
                 raise InputError(f"{each!r} is in the list of {part_of[each]} and in that of {name}.")
@@ -173,9 +176,14 @@ def listed(pieces: Sequence[Unit], lists: Mapping[str, Iterable[str]], rest: str
     return [part_of.get(unit.id or "", rest or "") for unit in pieces]
 
 
-def assembled(pieces: Sequence[Unit], names: Sequence[str]) -> dict[str, list[Document]]:
-    """The parts: their units in the order of the data, sentences of one document together where they meet."""
-    parts: dict[str, list[Document]] = {name: [] for name in names}
+def assembled(
+    pieces: Sequence[Unit], names: Sequence[str], first: Iterable[str] = ()
+) -> dict[str, list[Document]]:
+    """The parts: their units in the order of the data, sentences of one document together where they meet.
+
+    The parts named in `first` come first.
+    """
+    parts: dict[str, list[Document]] = {name: [] for name in (*first, *names)}
     for unit, name in zip(pieces, names, strict=True):
         for document in unit.documents:
             last = parts[name][-1] if parts[name] else None
@@ -210,6 +218,9 @@ def write_parts(
     **options: Any,
 ) -> None:
     """A file or folder for each part, named after it, in a new folder: all of them, or none."""
+    for name in parts:
+        if Path(name).name != name or name in (".", ".."):
+            raise InputError(f"{name!r} cannot be the name of a part: it names a file. Choose a plain word.")
     with placed(folder) as temporary:
         temporary.mkdir()
         for name, documents in parts.items():

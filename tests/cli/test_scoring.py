@@ -1,0 +1,104 @@
+"""The command evaluate, on files."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from nestree.cli import app
+
+LINES = [
+    ("Ann met Bob", [(0, 1, "PER"), (2, 3, "PER")], [(0, 1, "PER"), (2, 3, "ORG")], [(0, 1, "PER"), (2, 3, "PER")]),
+    ("the army of Iraq", [(0, 4, "ORG"), (3, 4, "GPE")], [(0, 4, "ORG"), (0, 4, "ORG")], [(3, 4, "GPE")]),
+]  # fmt: skip
+
+
+def nestree(*arguments: str | Path) -> Result:
+    done = CliRunner().invoke(app, ["evaluate", *(str(each) for each in arguments)])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done
+
+
+@pytest.fixture
+def files(tmp_path) -> list[Path]:
+    """Gold, predicted, and another prediction."""
+    paths = [tmp_path / f"{name}.jsonl" for name in ("gold", "predicted", "other")]
+    for k, path in enumerate(paths):
+        path.write_text(
+            "".join(
+                json.dumps(
+                    {
+                        "tokens": line[0].split(),
+                        "entities": [{"start": i, "end": j, "label": x} for i, j, x in line[k + 1]],
+                    }
+                )
+                + "\n"
+                for line in LINES
+            )
+        )
+    return paths
+
+
+def test_one_line_of_scores(files):
+    # predicted, each once: Ann right, Bob as ORG wrong, the army right; gold has four
+    assert nestree(*files[:2], "-q").stdout == "P 66.67  R 50.00  F1 57.14\n"
+    assert (
+        nestree(*files[:2], "-q", "--duplicates").stdout == "P 50.00  R 50.00  F1 50.00 (each copy counted)\n"
+    )
+
+
+def test_a_page_for_the_terminal(files):
+    done = nestree(*files[:2], "--bootstrap", "50")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == "P 66.67  R 50.00  F1 57.14"
+    assert "By label" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80 + len(str(files[0]))
+
+
+def test_numbers_for_programs(files):
+    done = nestree(*files[:2], "--format", "json", "--bootstrap", "0")
+    numbers = json.loads(done.stdout)
+    assert (numbers["sentences"], numbers["entities"]["right"], numbers["duplicates"]["predicted"]) == (
+        2,
+        2,
+        4,
+    )
+
+
+def test_markdown(files):
+    done = nestree(*files[:2], "--format", "markdown", "--bootstrap", "0")
+    assert done.stdout.startswith("# ")
+    assert "| entities | 66.67 | 50.00 | 57.14 |" in done.stdout
+
+
+def test_a_comparison_is_the_same_for_the_same_seed(files):
+    runs = [nestree(*files[:2], "--compare", files[2], "--seed", seed, "--format", "json") for seed in "112"]
+    assert {done.exit_code for done in runs} == {0}
+    assert runs[0].stdout == runs[1].stdout
+    assert "comparison" in json.loads(runs[0].stdout)
+    done = nestree(*files[:2], "--compare", files[2], "--bootstrap", "0")
+    assert (done.exit_code, "--bootstrap must be 1 or more" in done.stderr) == (2, True)
+
+
+def test_a_page_for_the_browser(files, tmp_path):
+    page = tmp_path / "page.html"
+    done = nestree(*files[:2], "--html", page, "-q")
+    assert done.exit_code == 0
+    assert "</html>" in page.read_text(encoding="utf-8")
+    assert done.stdout == "P 66.67  R 50.00  F1 57.14\n"
+    assert nestree(*files[:2], "--html", tmp_path).exit_code == 2
+
+
+def test_files_that_do_not_belong_together(files, tmp_path):
+    longer = tmp_path / "longer.jsonl"
+    longer.write_text(files[0].read_text() + files[0].read_text())
+    done = nestree(files[0], longer)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "gold ends after 2 sentences" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_real_data_scored_against_itself_is_right(shared):
+    path = shared / "data" / "gum_open" / "dev.jsonl.gz"
+    assert nestree(path, path, "-q").stdout == "P 100.00  R 100.00  F1 100.00\n"
