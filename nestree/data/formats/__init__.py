@@ -57,9 +57,9 @@ def read(
     check_options(name, "read", chosen)
 
     def documents() -> Iterator[Document]:
-        before = tally.documents, len(tally.skipped)
+        before = tally.sentences, len(tally.skipped)
         yield from tally.counted(reader(path, tally, **chosen))
-        if before == (tally.documents, len(tally.skipped)):
+        if before == (tally.sentences, len(tally.skipped)):
             raise DataError(f"{path} holds no {name} data: it is empty. Check the name and the format.")
 
     return documents()

@@ -10,6 +10,7 @@ characters it is written with, and END is the last character itself: **inclusive
 compared with the text at its offsets. In the document that is read, `&amp;` is `&`, and offsets have moved with it.
 """
 
+import dataclasses
 import html
 import itertools
 import re
@@ -18,14 +19,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from nestree.data.characters import CharacterSpan, annotated
+from nestree.data.characters import CharacterSpan
 from nestree.data.files import content, lines
+from nestree.data.given import Passage, with_passages
 from nestree.data.tally import Tally
 from nestree.data.xml import Event, events
 from nestree.errors import DataError
-from nestree.sentence import Document, Sentence, Span, moved
+from nestree.sentence import Document, Span
 
 TAG = re.compile(r"<(/?)([A-Za-z][\w.-]*)[^>]*>|<[!?][^>]*>")
+BLANKS = re.compile(r"\s+")
 REFERENCE = re.compile(r"&(?:amp|lt|gt|quot|apos|#\d{1,7}|#x[0-9a-f]{1,6});", re.IGNORECASE)
 PASSES = (
     "timex2norm",
@@ -133,27 +136,22 @@ def document(annotation: Path, subtypes: bool, words: str, sentences: str, tally
         for s in spans
     ]
     body = [(place(i), place(j)) for i, j in body]
-    found: list[Sentence] = []
-    for start, end in stretches(text, [place(cut) for cut in cuts], spans):
-        inside = [
-            s._replace(
-                start=s.start - start,
-                end=s.end - start,
-                head=s.head and (s.head[0] - start, s.head[1] - start),
-            )
-            for s in spans
-            if start <= s.start and s.end <= end
-        ]
-        part = annotated(
-            text[start:end], inside, words=words, sentences=sentences, tally=tally, place=str(annotation)
-        )
-        for sentence in part.sentences:
-            sentence = moved(sentence, sentence.start + start)
-            if any(i <= sentence.start < j for i, j in body) or sentence.entities:
-                found.append(sentence)
-            else:
-                tally.note("sentences outside of <TEXT> without entities left out", str(source))
-    return Document(tuple(found), text, id or annotation.name.removesuffix(ENDING))
+    parts = [Passage(start, text[start:end]) for start, end in stretches(text, [place(cut) for cut in cuts])]
+    found = with_passages(
+        text,
+        parts,
+        spans,
+        words=words,
+        sentences=sentences,
+        id=id or annotation.name.removesuffix(ENDING),
+        tally=tally,
+        place=str(annotation),
+    )
+    kept = [s for s in found.sentences if s.entities or any(i <= s.start < j for i, j in body)]
+    if len(kept) < len(found.sentences):
+        what = "sentences outside of <TEXT> without entities left out"
+        tally.note(what, str(source), len(found.sentences) - len(kept))
+    return dataclasses.replace(found, sentences=tuple(kept))
 
 
 def without_tags(source: str) -> tuple[str, list[int], list[Span]]:
@@ -196,11 +194,9 @@ def read_out(text: str) -> tuple[str, Callable[[int], int]]:
     return "".join([*pieces, text[at:]]), lambda old: old - shifts[bisect_right(ends, old) - 1]
 
 
-def stretches(text: str, cuts: list[int], spans: list[CharacterSpan]) -> Iterator[Span]:
+def stretches(text: str, cuts: list[int]) -> Iterator[Span]:
     """The text between tags: no sentence runs across one, except where an entity does."""
-    covered = {cut for cut in cuts for s in spans if s.start < cut < s.end}
-    borders = sorted({0, len(text), *cuts} - covered)
-    for start, end in itertools.pairwise(borders):
+    for start, end in itertools.pairwise(sorted({0, len(text), *cuts})):
         if text[start:end].strip():
             yield start, end
 
@@ -297,7 +293,7 @@ def check(found: tuple[int, int, str], what: str, mention: Mention, text: str, s
             "characters without its tags."
         )
     there = text[first : last + 1]
-    if html.unescape(there).split() != html.unescape(phrase).split():
+    if BLANKS.sub(" ", html.unescape(there)) != BLANKS.sub(" ", html.unescape(phrase)):
         raise DataError(
             f"{mention.place}: {what} {first}-{last} should be {phrase!r:.60}, but in {source} without its tags it "
             f"is {there!r:.60}."

@@ -175,28 +175,10 @@ def from_text(record: dict[str, Any], place: str, words: str, sentences: str, ta
         raise DataError(
             f"{place}: a line needs `tokens` or a `text`, and has {', '.join(record) or 'nothing'}."
         )
-    spans = []
-    for entity in objects(record, place):
-        head = entity.get("head")
-        if head is not None and not (isinstance(head, list) and len(head) == 2):
-            raise DataError(
-                f"{place}: `head` of an entity of a text must be [start, end], and is {head!r:.40}."
-            )
-        extra = {key: value for key, value in entity.items() if key not in ENTITY_KEYS}
-        spans.append(
-            CharacterSpan(
-                entity["start"],
-                entity["end"],
-                entity["label"],
-                tuple(head) if head else None,
-                entity.get("score"),
-                extra,
-            )
-        )
     known = {"text", "entities", "doc_id"}
     return annotated(
         text,
-        spans,
+        [character_span(entity, place) for entity in objects(record, place)],
         id=name(record.get("doc_id")),
         words=words,
         sentences=sentences,
@@ -204,6 +186,22 @@ def from_text(record: dict[str, Any], place: str, words: str, sentences: str, ta
         place=place,
         extra={key: value for key, value in record.items() if key not in known},
     )
+
+
+def character_span(entity: dict[str, Any], place: str) -> CharacterSpan:
+    start, end, label, head = entity["start"], entity["end"], entity["label"], entity.get("head")
+    if head is not None and not (isinstance(head, list) and [type(at) for at in head] == [int, int]):
+        raise DataError(f"{place}: `head` of an entity of a text must be [start, end], and is {head!r:.40}.")
+    if type(start) is not int or type(end) is not int:
+        raise DataError(
+            f"{place}: `start` and `end` must be numbers of characters, and are {start!r:.20}, {end!r:.20}."
+        )
+    try:
+        Entity(0, 1, label, None, entity.get("score"))  # the label and the score are as they should be
+    except DataError as error:
+        raise DataError(f"{place}: {error}") from None
+    extra = {key: value for key, value in entity.items() if key not in ENTITY_KEYS}
+    return CharacterSpan(start, end, label, (head[0], head[1]) if head else None, entity.get("score"), extra)
 
 
 def name(value: Any) -> str | None:

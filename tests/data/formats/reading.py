@@ -1,5 +1,6 @@
 """Reading fixtures and comparing what was read; shared by the tests of the formats."""
 
+from functools import cache
 from pathlib import Path
 
 from nestree.data import formats
@@ -14,6 +15,16 @@ def documents(path: Path | str, format: str | None = None, **options: object) ->
     tally = Tally()
     path = path if isinstance(path, Path) else FIXTURES / path
     return list(formats.read(path, format, tally, **options)), tally
+
+
+@cache
+def converted(shared: Path, name: str, part: str) -> tuple[list[Document], Tally]:
+    """A part of one of the converted real sets; read once for all tests."""
+    return documents(shared / "data" / name / f"{part}.jsonl.gz")
+
+
+def converted_sentences(shared: Path, name: str, part: str) -> list[Sentence]:
+    return [sentence for document in converted(shared, name, part)[0] for sentence in document.sentences]
 
 
 def sentences(path: Path | str, format: str | None = None, **options: object) -> list[Sentence]:

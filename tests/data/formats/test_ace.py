@@ -1,0 +1,158 @@
+"""ACE: nested mentions, heads, `&amp;`, several lines, inclusive ends, splits; all of it made up."""
+
+import shutil
+
+import pytest
+
+from nestree.data import formats
+from nestree.data.formats.ace import read_out, without_tags
+from nestree.data.tally import Tally
+from nestree.errors import DataError
+
+from .reading import FIXTURES, documents, phrases
+
+NEWS = FIXTURES / "ace" / "timex2norm" / "NEWS_0001.apf.xml"
+
+
+def copied(tmp_path, change, file="NEWS_0001.apf.xml"):
+    """A copy of a document with something changed."""
+    for ending in ("apf.xml", "sgm"):
+        shutil.copy(NEWS.with_name(f"NEWS_0001.{ending}"), tmp_path)
+    path = tmp_path / file
+    text = change(path.read_text())
+    assert text != path.read_text()
+    path.write_text(text)
+    return tmp_path
+
+
+def test_the_fixture_counted_by_hand():
+    (news, talk), tally = documents("ace")
+    assert (news.id, talk.id) == ("NEWS_0001", "TALK_0002")
+    headline, first, second = news.sentences
+    assert phrases(headline) == [("Baker & Sons", "ORG")]
+    assert phrases(first) == [
+        ("The chairman of Baker & Sons, a bakery\nin Leeds", "PER"),
+        ("Baker & Sons, a bakery\nin Leeds", "ORG"),
+        ("a bakery\nin Leeds", "ORG"),
+        ("Leeds", "GPE"),
+    ]
+    assert [first.words[e.head] if e.head is not None else e.heads for e in first.entities] == [
+        "chairman",
+        (3, 4, 5),  # the words Baker & Sons: all of them are the gold head
+        "bakery",
+        "Leeds",
+    ]
+    assert phrases(second) == [("He", "PER"), ("Oslo", "GPE"), ("his", "PER"), ("his two daughters", "PER")]
+    assert second.entities[3].extra == {"mention": "NOM", "id": "NEWS_0001-E5-1", "entity": "NEWS_0001-E5"}
+    assert [phrases(sentence) for sentence in talk.sentences] == [[("Ann Lee", "PER")], [("Peru", "GPE")]]
+    assert tally.counts == {
+        "earlier passes of a document's annotation not read": 1,
+        "sentences outside of <TEXT> without entities left out": 4,
+        "time expressions not read": 1,
+        "relations not read": 1,
+    }
+
+
+def test_one_document_by_the_name_of_its_annotation():
+    ((document,), _) = documents(NEWS)
+    assert len(document.sentences) == 3
+    assert documents(NEWS.with_name("NEWS_0001.sgm"))[0] == [document]
+
+
+def test_subtypes():
+    (news, _), _ = documents("ace", subtypes=True)
+    assert {entity.label for s in news.sentences for entity in s.entities} == {
+        "PER:Individual",
+        "PER:Group",
+        "ORG:Commercial",
+        "GPE:Population-Center",
+    }
+
+
+def test_a_split_by_a_list_of_ids(tmp_path):
+    ids = tmp_path / "test.txt"
+    for line in ("TALK_0002", "bc/timex2norm/TALK_0002.apf.xml", "TALK_0002.sgm"):
+        ids.write_text(line + "\n\n")
+        assert [document.id for document in documents("ace", ids=str(ids))[0]] == ["TALK_0002"]
+    ids.write_text("TALK_0002\nNEWS_0009\n")
+    with pytest.raises(DataError, match=r"test.txt:2: .*ace holds no document NEWS_0009"):
+        documents("ace", ids=str(ids))
+    tally = Tally(skip_bad=True)
+    assert len(list(formats.read(FIXTURES / "ace", tally=tally, ids=str(ids)))) == 1
+    ids.write_text("\n")
+    with pytest.raises(DataError, match=r"test.txt is empty, and should list the ids"):
+        documents("ace", ids=str(ids))
+
+
+def test_tags_do_not_count_and_references_count_as_written():
+    text, cuts, body = without_tags('<DOC>\n<T A=">">a&lt;b</T>\n<TEXT>c</TEXT><!-- d -->e</DOC>')
+    assert text.startswith('\n">a&lt;b\n') or text.startswith("\na&lt;b\n")
+    plain, place = read_out("x&amp;&#65;y&unknown;")
+    assert (plain, [place(at) for at in (0, 1, 6, 11, 12)]) == ("x&Ay&unknown;", [0, 1, 2, 3, 4])
+    assert [text[i:j] for i, j in body] == ["c"]
+    assert len(cuts) == 7
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (
+            'START="69" END="76"',
+            'START="69" END="77"',
+            "head 69-77 should be 'chairman', but in .*sgm without its tags",
+        ),
+        (
+            'START="139" END="140"',
+            'START="140" END="139"',
+            "extent 140-139 of a mention ends before it begins",
+        ),
+        (
+            'START="139" END="140"',
+            'START="139" END="9999"',
+            "extent 139-9999 of a mention ends after the text",
+        ),
+        ('START="139" END="140"', 'START="139"', "END of this charseq is '', and should be a number"),
+        ('START="139"', 'START="-1"', "START of this charseq is '-1'"),
+        ('TYPE="PER" ', "", "this mention is of an entity without TYPE"),
+        ("extent>", "extant>", "this mention has no extent"),
+        ("</document>", "", "not well-formed XML"),
+    ],
+)
+def test_mistakes_have_a_place(tmp_path, old, new, expected):
+    folder = copied(tmp_path, lambda text: text.replace(old, new))
+    with pytest.raises(DataError, match=r"NEWS_0001.apf.xml:\d+: .*" + expected):
+        documents(folder, "ace")
+    tally = Tally(skip_bad=True)
+    list(formats.read(folder, "ace", tally))
+    assert tally.skipped
+
+
+def test_a_head_outside_of_its_extent(tmp_path):
+    here = '<head>\n        <charseq START="139" END="140">He</charseq>'
+    folder = copied(
+        tmp_path,
+        lambda text: text.replace(
+            here, here.replace("139", "161").replace("140", "163").replace("He", "his")
+        ),
+    )
+    with pytest.raises(DataError, match=r"head 161-164 is not inside its extent 139-141"):
+        documents(folder, "ace")
+
+
+def test_offsets_that_count_tags_are_found_out(tmp_path):
+    folder = copied(tmp_path, lambda text: text.replace("<BODY>", "<BODY>xx"), "NEWS_0001.sgm")
+    with pytest.raises(DataError, match=r"extent 65-115 should be 'The chairman"):
+        documents(folder, "ace")
+
+
+def test_files_that_are_missing(tmp_path):
+    with pytest.raises(DataError, match=r"holds no .apf.xml file"):
+        documents(tmp_path, "ace")
+    shutil.copy(NEWS, tmp_path)
+    with pytest.raises(DataError, match=r"NEWS_0001.sgm does not exist, and .*apf.xml needs it"):
+        documents(tmp_path, "ace")
+    for folder in ("x", "y"):
+        (tmp_path / folder).mkdir()
+        shutil.copy(NEWS, tmp_path / folder)
+    with pytest.raises(DataError, match=r"are the same document. Read one of the folders"):
+        documents(tmp_path, "ace")

@@ -1,0 +1,148 @@
+"""brat: fragments, CRLF, the comparison with the text, and real files."""
+
+import pytest
+
+from nestree.data import formats
+from nestree.data.tally import Tally
+from nestree.errors import DataError
+from nestree.sentence import Document, Entity, Sentence
+
+from .reading import converted, documents, phrases, spans
+
+
+def made(folder, text, *annotations):
+    folder.mkdir(exist_ok=True)
+    (folder / "a.txt").write_bytes(text.encode())
+    (folder / "a.ann").write_bytes("".join(line + "\n" for line in annotations).encode())
+    return folder
+
+
+def test_the_fixture_counted_by_hand():
+    (first, plain), tally = documents("brat", sentences="lines")
+    assert (first.id, plain.id) == ("a", "plain")
+    assert [phrases(sentence) for sentence in first.sentences] == [
+        [
+            (
+                "Duffy & Sons\nCompany of Oslo, Norway",
+                "ORG",
+            ),  # two fragments with only a line end between them
+            ("Oslo, Norway", "GPE"),
+            ("Oslo", "GPE"),
+            ("Oslo, Norway\nand a café in Rome", "GPE"),  # two fragments with words between them
+            ("a café in Rome", "FAC"),
+            ("Ola", "PER"),  # after é and an emoji: characters are counted, not bytes
+        ]
+    ]
+    assert tally.counts == {
+        "fragments joined: the entity holds what is between them, too": 1,
+        "sentences joined around an entity": 2,
+        "relations not read": 1,
+        "attributes not read": 1,
+        "notes not read": 1,
+        "texts without an .ann file: no entities": 1,
+    }
+
+
+def test_one_document_by_the_name_of_either_file(tmp_path):
+    folder = made(tmp_path / "x", "Maya Ortiz spoke.", "T1\tPER 0 10\tMaya Ortiz")
+    for name in ("a.txt", "a.ann"):
+        ((document,), _) = documents(folder / name)
+        assert (document.id, phrases(document.sentences[0])) == ("a", [("Maya Ortiz", "PER")])
+
+
+@pytest.mark.parametrize("counted", ["as two characters", "as one"])
+def test_line_ends_of_two_characters(tmp_path, counted):
+    start = 13 if counted == "as two characters" else 12
+    folder = made(
+        tmp_path / "x", "First line.\r\nMaya Ortiz spoke.\r\n", f"T1\tPER {start} {start + 10}\tMaya Ortiz\r"
+    )
+    ((document,), tally) = documents(folder)
+    assert phrases(document.sentences[1]) == [("Maya Ortiz", "PER")]
+    assert tally.counts["offsets count CRLF as one character: text read with LF"] == (counted == "as one")
+    assert ("\r" in document.text) == (counted == "as two characters")
+
+
+@pytest.mark.parametrize(
+    ("annotation", "expected"),
+    [
+        (
+            "T1\tPER 1 11\tMaya Ortiz",
+            "the annotation says 'Maya Ortiz', but at its offsets .*a.txt says 'aya Ortiz '",
+        ),
+        ("T1\tPER 0 99\tMaya Ortiz", "entity 0-99 PER ends after the text, .*a.txt has 17 characters"),
+        ("T1\tPER 10 0\tMaya Ortiz", "entity 10-0 PER ends before it begins"),
+        ("T1\tPER 0 4;99 103\tMaya Ortiz", "entity 99-103 PER ends after the text"),
+        ("T1 PER 0 10 Maya Ortiz", "this is no brat annotation: 'T1 PER 0 10 Maya Ortiz'. Expected: T1<tab>"),
+        ("T1\tPER 0\tMaya", "this is no brat annotation"),
+        ("T1\tPER -4 10\tMaya", "this is no brat annotation"),
+        ("X1\tPER 0 10\tMaya", "this is no brat annotation"),
+        ("T1\tPER 0 " + "9" * 5000 + "\tMaya", "these are no offsets"),
+    ],
+)
+def test_an_annotation_that_is_wrong(tmp_path, annotation, expected):
+    good = "T2\tPER 0 4\tMaya"
+    folder = made(tmp_path / "x", "Maya Ortiz spoke.", good, annotation, good)
+    with pytest.raises(DataError, match=r"a\.ann:2: .*" + expected):
+        documents(folder)
+    tally = Tally(skip_bad=True)
+    (document,) = formats.read(folder, tally=tally)
+    assert len(document.sentences[0].entities) == 2
+    assert len(tally.skipped) == 1
+
+
+def test_annotations_without_the_phrase_are_counted(tmp_path):
+    _, tally = documents(made(tmp_path / "x", "Maya Ortiz spoke.", "T1\tPER 0 10"))
+    assert tally.counts == {"annotations without their text: not compared": 1}
+
+
+def test_folders_that_are_no_brat_data(tmp_path):
+    with pytest.raises(DataError, match=r"holds no .ann file"):
+        documents(tmp_path, "brat")
+    (tmp_path / "a.ann").write_text("")
+    with pytest.raises(DataError, match=r"a.ann has no text: put a.txt beside it"):
+        documents(tmp_path, "brat")
+    with pytest.raises(DataError, match=r"b.txt does not exist"):
+        documents(tmp_path / "b.ann", "brat")
+
+
+def test_what_is_written_is_what_brat_reads(tmp_path):
+    text = "He met\nAnn Lee in Oslo.\n"
+    words = [(0, 2), (3, 6), (7, 10), (11, 14), (15, 17), (18, 22), (22, 23)]
+    entities = [Entity(1, 4, "A B", head=2), Entity(2, 4, "PER")]
+    sentence = Sentence([text[i:j] for i, j in words], entities, text[:-1], words)
+    tally = Tally()
+    given = [
+        Document([sentence], text, ".a/b:%"),
+        Document([sentence], text),
+        Document([sentence], text, ".a/b:%"),
+    ]
+    formats.write(given, tmp_path / "out", "brat", tally)
+    names = sorted(path.name for path in (tmp_path / "out").iterdir() if path.suffix == ".ann")
+    assert names == ["%2Ea%2Fb%3A%25-2.ann", "%2Ea%2Fb%3A%25.ann", "document-000002.ann"]
+    assert (
+        tmp_path / "out" / names[1]
+    ).read_text() == "T1\tA_B 3 6;7 14\tmet Ann Lee\nT2\tPER 7 14\tAnn Lee\n"
+    assert (tmp_path / "out" / "document-000002.txt").read_text() == text
+    assert tally.counts == {
+        "heads not written: brat has no place for them": 3,
+        "labels changed: brat allows no blanks in them": 3,
+        "ids changed: two documents have the same": 1,
+    }
+    back, _ = documents(tmp_path / "out")
+    assert sorted(document.id for document in back) == [".a/b:%", ".a/b:%-2", "document-000002"]
+    assert spans(back[0].sentences[0]) == [(1, 4, "A_B"), (2, 4, "PER")]
+
+
+def test_the_real_files_agree_with_the_converted_set(shared):
+    """10 documents, 869 sentences, 1326 entities: all of them, and no difference."""
+    raw, tally = documents(shared / "data" / "raw" / "litbank_brat", words="whitespace", sentences="lines")
+    assert (tally.documents, tally.sentences, tally.entities, tally.counts) == (10, 869, 1326, {})
+    by_id = {}
+    for part in ("train", "dev", "test"):
+        for document in converted(shared, "litbank", part)[0]:
+            by_id[document.id] = document
+    for document in raw:
+        other = by_id[document.id.removesuffix("_brat")]
+        for mine, theirs in zip(document.sentences, other.sentences, strict=True):
+            assert mine.words == theirs.words
+            assert sorted(spans(mine)) == sorted(spans(theirs))

@@ -1,0 +1,153 @@
+"""Columns of tags: schemes, layers, joined cells; with documents, comments and mistakes."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nestree.data import formats
+from nestree.data.formats.columns import cells_of, spans_of
+from nestree.data.tally import Tally
+from nestree.errors import DataError, InputError
+from nestree.sentence import Document, Entity, Sentence
+
+from .reading import converted_sentences, documents, phrases, sentences, spans
+
+
+def test_layers_counted_by_hand():
+    first, second = sentences("layers.iob2")
+    assert spans(first) == [(0, 4, "ORG"), (3, 4, "GPE")]
+    assert second.words == ("#", "1", "Mia", "Li")  # a word that begins with # is no comment
+    assert spans(second) == [(2, 3, "PER"), (3, 4, "PER")]
+
+
+def test_germeval_has_numbers_first_and_comments():
+    with pytest.raises(
+        DataError, match=r"germeval.tsv:2: 'Aachen' is no tag such as B-PER.*say which columns"
+    ):
+        documents("germeval.tsv", "columns")
+    (first, second), tally = documents("germeval.tsv", "columns", word=2)
+    assert phrases(first.sentences[0]) == [("Aachen", "LOC"), ("Aachen", "LOCpart")]
+    assert second.sentences[0].words == ("Hier",)
+    assert tally.counts == {"comments not read": 2}
+    assert sentences("germeval.tsv", "columns", word=2, tags="4")[0].entities == (Entity(0, 1, "LOCpart"),)
+
+
+def test_joined_tags_blanks_and_documents():
+    (first, second), _ = documents("joined.bioes")
+    assert [spans(sentence) for sentence in first.sentences] == [
+        [(0, 4, "ORG"), (3, 4, "GPE")],
+        [(0, 1, "PER")],
+    ]
+    assert len(second.sentences) == 1
+
+
+@pytest.mark.parametrize(
+    ("tags", "expected", "strays"),
+    [
+        ("B-A I-A O B-A", [(0, 2, "A"), (3, 4, "A")], []),
+        ("B-A B-A I-A", [(0, 1, "A"), (1, 3, "A")], []),
+        ("I-A I-A O I-B", [(0, 2, "A"), (3, 4, "B")], [0, 3]),  # IOB1
+        ("B-A I-B I-B", [(0, 1, "A"), (1, 3, "B")], [1]),
+        ("B-A I-A E-A S-A", [(0, 3, "A"), (3, 4, "A")], []),
+        ("B-A M-A L-A U-A", [(0, 3, "A"), (3, 4, "A")], []),
+        ("B-A E-A I-A", [(0, 2, "A"), (2, 3, "A")], [2]),
+        ("O E-A O", [(1, 2, "A")], [1]),
+        ("B-A|B-B I-A|I-B I-B", [(0, 2, "A"), (0, 3, "B")], []),
+        ("B-A I-A|B-A I-A|E-A E-A", [(1, 3, "A"), (0, 4, "A")], []),
+        ("B-A|B-A I-A|I-A I-A", [(0, 2, "A"), (0, 3, "A")], []),
+        ("B-a|b O|B-b-c", [(0, 1, "a|b"), (1, 2, "b-c")], []),
+    ],
+)
+def test_what_tags_mean(tags, expected, strays):
+    found, wrong = spans_of(tags.split())
+    assert sorted(found) == sorted(expected)
+    assert wrong == strays
+
+
+spans_strategy = st.lists(
+    st.tuples(st.integers(0, 5), st.integers(1, 4), st.sampled_from(["A", "B"])).map(
+        lambda values: (values[0], values[0] + values[1], values[2])
+    ),
+    max_size=5,
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(spans_strategy, st.sampled_from(["iob2", "bioes"]), st.booleans())
+def test_what_is_written_is_read_or_counted(found, scheme, joined):
+    sentence = Sentence(["w"] * 9, [Entity(*span) for span in found])
+    tally = Tally()
+    layers = cells_of(sentence, scheme, joined, tally, "here")
+    back = [spans_of(layer) for layer in layers]
+    assert not any(strays for _, strays in back)
+    equal = sorted(span for spans, _ in back for span in spans) == sorted(found)
+    assert equal == (tally.counts == {})
+    assert joined or equal
+
+
+def test_a_file_has_the_same_columns_in_every_line(tmp_path):
+    entities = [Entity(0, 2, "A"), Entity(0, 1, "B"), Entity(0, 1, "B")]
+    given = [
+        Document([Sentence(["a"]), Sentence(["b\tc", "d"], entities)], id="x"),
+        Document([Sentence(["e"])]),
+    ]
+    tally = Tally()
+    formats.write(given, tmp_path / "a.iob2", tally=tally)
+    assert (tmp_path / "a.iob2").read_text() == (
+        "a\tO\tO\tO\n\nb_c\tB-A\tB-B\tB-B\nd\tI-A\tO\tO\n\ne\tO\tO\tO\n\n"
+    )
+    assert tally.counts == {
+        "ids of documents not written: columns has no place for them": 1,
+        "borders of documents not written: columns has no place for them": 1,
+        "words changed: columns has no place for tabs and line ends in them": 1,
+    }
+    formats.write(given, tmp_path / "b.bioes", scheme="bioes", joined=True)
+    assert (tmp_path / "b.bioes").read_text().splitlines()[2:4] == ["b_c\tB-A|S-B|S-B", "d\tE-A"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a\tO\nb\tO\tO\n", "a.iob2:2: this line has 3 columns, and the first one has 2"),
+        ("a\tO\nb\tX-PER\n", "a.iob2:2: 'X-PER' is no tag such as B-PER"),
+        ("a\tO\nb\tB-\n", "a.iob2:2: 'B-' is no tag"),
+        ("a\n", "a.iob2:1: there is no tag, only 1 columns"),
+        ("a\tO\n\tO\n", "a.iob2:2: there is no word in column 1"),
+        ('{"tokens": ["a"]}\n', r"a.iob2:1: .* is no tag"),
+        ("\n\n", "a.iob2 holds no columns data: it is empty"),
+    ],
+)
+def test_mistakes_have_a_place_and_only_their_sentence_is_skipped(tmp_path, text, expected):
+    path = tmp_path / "a.iob2"
+    path.write_text(text)
+    with pytest.raises(DataError, match=expected):
+        documents(path)
+    path.write_text(text + "\nc\tB-X\n" if "O\n" in text else "d\tO\n\n" + text + "\nc\tB-X\n")
+    tally = Tally(skip_bad=True)
+    last = list(formats.read(path, tally=tally))[-1]
+    assert phrases(last.sentences[0]) == [("c", "X")]
+    assert len(tally.skipped) == bool(text.strip())
+
+
+def test_options_that_make_no_sense():
+    for wrong in ({"word": 0}, {"tags": "0"}, {"tags": "x"}):
+        with pytest.raises(InputError, match="columns are counted from 1"):
+            documents("layers.iob2", **wrong)
+    with pytest.raises(InputError, match="no scheme 'iob3'"):
+        formats.write([], "a.iob2", scheme="iob3")
+
+
+def test_real_files(shared):
+    germeval = sentences(shared / "data" / "raw" / "germeval" / "dev.iob2")
+    assert (len(germeval), sum(len(s.entities) for s in germeval)) == (1013, 1322)
+    assert sum(len(s.words) for s in germeval) == 18988
+
+
+def test_real_genia_agrees_with_the_converted_set(shared):
+    """The converted set was cut anew: its dev begins one sentence earlier. All 1669 sentences are equal."""
+    raw = sentences(shared / "data" / "raw" / "genia_iob2" / "genia.dev.iob2")
+    dev, test = (converted_sentences(shared, "genia", part) for part in ("dev", "test"))
+    assert (len(raw), sum(len(s.entities) for s in raw)) == (1669, 4337)
+    for mine, theirs in zip(raw, [*dev[1:], test[0]], strict=True):
+        assert mine.words == theirs.words
+        assert sorted(spans(mine)) == sorted(spans(theirs))

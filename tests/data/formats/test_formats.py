@@ -1,0 +1,168 @@
+"""The table of formats: names, options, guessing, and what is wrong before a format is even read."""
+
+import json
+
+import pytest
+
+from nestree.data import formats
+from nestree.data.files import STDIO
+from nestree.data.formats import FORMATS, guess, options, read, write
+from nestree.errors import DataError, InputError
+from nestree.sentence import Document, Sentence
+
+from .reading import FIXTURES
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_can_be_read_and_has_simple_options(name):
+    for verb in ("read", "write") if FORMATS[name].writable else ("read",):
+        assert callable(formats.function(name, verb))
+        for option in options(name, verb).values():
+            assert type(option.default) in (str, bool, int)
+            assert option.name in (formats.function(name, verb).__doc__ or "")
+
+
+def test_names_and_options_that_do_not_exist():
+    with pytest.raises(InputError, match=r"there is no format 'xlsx'. Choose one of jsonl, brat"):
+        read("a", "xlsx")
+    with pytest.raises(InputError, match=r"genia can be read, not written. Choose one of jsonl"):
+        write([], "a", "genia")
+    with pytest.raises(
+        InputError, match="brat has no option 'types' to read: its options are words, sentences"
+    ):
+        read("a", "brat", types="all")
+    with pytest.raises(InputError, match="jsonl has no option 'words' to write: it has none"):
+        write([], "a.jsonl", words="ud")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("brat", "brat"),
+        ("brat/a.ann", "brat"),
+        ("brat/a.txt", "brat"),
+        ("ace", "ace"),
+        ("ace/TALK_0002.apf.xml", "ace"),
+        ("nne_standoff", "nne"),
+        ("nne_standoff/02/wsj_0201.mrg", "nne"),
+        ("genia.xml", "genia"),
+        ("gum.conllu", "gum"),
+        ("layers.iob2", "columns"),
+        ("joined.bioes", "columns"),
+        ("triplets.data", "triplets"),
+    ],
+)
+def test_fixtures_are_recognised(name, expected):
+    assert guess(FIXTURES / name) == expected
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        ({"tokens": ["a"], "entities": []}, "jsonl"),
+        ({"text": "a", "entities": [{"start": 0, "end": 1, "label": "X"}]}, "jsonl"),
+        ({"text": "a", "entities": []}, "jsonl"),
+        ({"text": "a", "entities": [{"start_offset": 0, "end_offset": 1, "label": "X"}]}, "doccano"),
+        ({"text": "a", "entities": [[0, 1, "X"]]}, "doccano"),
+        ({"text": "a", "label": [[0, 1, "X"]]}, "doccano"),
+        ({"text": "a", "labels": [[0, 1, "X"]]}, "doccano"),
+        ({"text": "a", "tokens": [], "spans": []}, "prodigy"),
+        ({"sentence": "a", "ner": []}, "peers"),
+        ({"tokens": ["a"], "entity_mentions": []}, "peers"),
+        ({"sentences": [["a"]], "ners": [[]]}, "peers"),
+        ({"source": "x", "date": "", "documents": []}, "bioc"),
+        ([{"id": 1, "data": {"text": "a"}, "annotations": []}], "label-studio"),
+        ({"text": "a"}, None),
+        ({"x": 1}, None),
+        ([1], None),
+    ],
+)
+def test_json_is_told_by_its_keys(tmp_path, record, expected):
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(record) + "\n")
+    if expected:
+        assert guess(path) == expected
+    else:
+        with pytest.raises(DataError, match=r"a.json: its format cannot be told. Name it, with --from"):
+            guess(path)
+        path = path.rename(tmp_path / "a.jsonl")
+        assert guess(path) == "jsonl"  # which then says what is wrong with it
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1|t|A title\n1|a|Text.\n", "pubtator"),
+        ("\ufeff1|t|A title\n", "pubtator"),
+        ('<?xml version="1.0"?><!DOCTYPE collection SYSTEM "BioC.dtd"><collection>', "bioc"),
+        ("Only words.\n", None),
+    ],
+)
+def test_text_is_told_by_its_beginning(tmp_path, text, expected):
+    path = tmp_path / "a.txt"
+    path.write_text(text)
+    if expected:
+        assert guess(path) == expected
+    else:
+        with pytest.raises(DataError, match="cannot be told"):
+            guess(path)
+
+
+def test_what_is_there_twice_or_not_at_all_is_not_guessed(tmp_path):
+    with pytest.raises(DataError, match="cannot be told"):
+        guess(tmp_path)
+    (tmp_path / "a.ann").write_text("")
+    (tmp_path / "a.conllu").write_text("")
+    with pytest.raises(DataError, match="cannot be told"):
+        guess(tmp_path)
+    with pytest.raises(DataError, match="does not exist"):
+        guess(tmp_path / "b.jsonl")
+    with pytest.raises(DataError, match="-: its format cannot be told"):
+        guess(STDIO)
+
+
+def test_names_to_write():
+    for name, expected in [
+        ("a.jsonl", "jsonl"),
+        ("a.jsonl.gz", "jsonl"),
+        ("a.spacy", "spacy"),
+        ("a.iob2", "columns"),
+    ]:
+        assert guess(name, to_write=True) == expected
+    for name in ("a", "a.json", "a.xml", "a.conllu", "-"):
+        with pytest.raises(DataError, match="Name it, with --to"):
+            guess(name, to_write=True)
+
+
+@pytest.mark.parametrize("name", ["jsonl", "columns", "triplets", "gum", "brat", "nne", "genia"])
+def test_an_empty_file_is_an_error(tmp_path, name):
+    path = tmp_path / "a.txt"
+    path.write_text("\n\n")
+    expected = "not well-formed XML" if name == "genia" else f"a.txt holds no {name} data: it is empty"
+    with pytest.raises(DataError, match=expected):
+        list(read(path, name))
+    with pytest.raises(DataError, match=r"a.txt is empty"):
+        guess(path)
+
+
+def test_nothing_is_read_before_it_is_asked_for(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"tokens": ["a"]}\n' * 3 + "wrong\n")
+    found = read(path)
+    assert [next(found).sentences[0].words for _ in range(2)] == [("a",), ("a",)]
+    with pytest.raises(DataError, match=r"a.jsonl:4"):
+        list(found)
+
+
+def test_nothing_is_left_when_reading_fails_while_writing(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"tokens": ["a"]}\n' * 3 + "wrong\n")
+    for name in ("jsonl", "brat", "columns", "triplets"):
+        with pytest.raises(DataError, match=r"a.jsonl:4"):
+            write(read(path), tmp_path / "out", name)
+        assert [file.name for file in tmp_path.iterdir()] == ["a.jsonl"]
+
+
+def test_writing_names_the_format_by_the_file(tmp_path):
+    write([Document([Sentence(["a"])])], tmp_path / "a.iob2")
+    assert (tmp_path / "a.iob2").read_text() == "a\tO\n\n"

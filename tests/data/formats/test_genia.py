@@ -1,0 +1,171 @@
+"""GENIA's XML: types, coordinations, the split; XML that is refused; and real files."""
+
+import time
+
+import pytest
+
+from nestree.data import formats
+from nestree.data.formats.genia import articles, labelled
+from nestree.data.tally import Tally
+from nestree.errors import DataError, InputError
+
+from .reading import FIXTURES, converted, documents, phrases, sentences, squeezed
+
+
+def test_five_types_counted_by_hand():
+    (first, second), tally = documents("genia.xml")
+    assert (first.id, second.id) == ("MEDLINE:1", "MEDLINE:2")
+    assert [phrases(sentence) for sentence in (*first.sentences, *second.sentences)] == [
+        [("AB-3 gene", "DNA"), ("AB-3", "protein"), ("K and L cells", "cell_type")],
+        [("AB-3", "protein")],  # a family and a molecule: one entity when the types are five
+        [("mRNA", "RNA"), ("H9-cell lines", "cell_line")],
+        [],
+        [("AB-3 or lipid", "protein")],
+    ]
+    assert first.sentences[1].text == "AB-3 & QX bind."
+    assert first.sentences[2].text == "No mRNA was found in H9-cell lines."
+    assert first.sentences[0].words[:3] == ("AB", "-", "3")
+    assert tally.counts == {
+        "entities of other types left out": 3,
+        "cons without a type (parts of coordinations) left out": 3,
+        "the same span twice with one label after the types became five": 1,
+    }
+
+
+def test_all_types_without_coordinations():
+    (first, second), tally = documents("genia.xml", types="all", coordinations=False, words="treebank")
+    assert [label for _, label in phrases(first.sentences[0])] == [
+        "other_name",
+        "DNA_domain_or_region",
+        "protein_molecule",
+    ]
+    assert {label for _, label in phrases(first.sentences[1])} == {
+        "protein_family_or_group",
+        "protein_molecule",
+        "lipid",
+    }
+    assert second.sentences[1].entities == ()
+    assert tally.counts["coordinations left out"] == 2
+    assert first.sentences[0].words[0] == "AB-3"
+
+
+def test_the_split_goes_through_articles(tmp_path):
+    whole = sentences("genia.xml")
+    article = FIXTURES.joinpath("genia.xml").read_text().partition("<article>")
+    many = article[0] + "".join("<article>" + article[2].partition("</set>")[0] for _ in range(20)) + "</set>"
+    (tmp_path / "many.xml").write_text(many)
+    parts = [sentences(tmp_path / "many.xml", part=part) for part in ("train", "dev", "test")]
+    assert [len(part) for part in parts] == [81, 9, 10]
+    assert [s.words for part in parts for s in part] == [s.words for s in whole * 20]
+    with pytest.raises(InputError, match="part is one of all, train, dev, test, not 'valid'"):
+        sentences("genia.xml", part="valid")
+    with pytest.raises(InputError, match="types is one of"):
+        sentences("genia.xml", types="six")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "<set><article><title><sentence>a</title></article></set>",
+            "a.xml:1: this is not well-formed XML, column 35",
+        ),
+        ("<set>\n<article>\n", "a.xml:3: this is not well-formed XML.*: no element found"),
+        ("<set>\n&nothing;</set>", "a.xml:2: this is not well-formed XML.*undefined entity"),
+        ("", "a.xml:1: this is not well-formed XML"),
+        ("<html></html>", "a.xml:1: GENIA begins with <set>, and this with <html>"),
+        ("<set></set>", "a.xml holds no genia data: it is empty"),
+        ('<?xml version="1.0" encoding="klingon"?><set></set>', "a.xml.*unknown encoding|cannot be decoded"),
+    ],
+)
+def test_xml_that_is_none(tmp_path, text, expected):
+    (tmp_path / "a.xml").write_text(text)
+    with pytest.raises(DataError, match=expected):
+        documents(tmp_path / "a.xml", "genia")
+
+
+BOMB = (
+    '<!DOCTYPE set [<!ENTITY a "ha">'
+    + "".join(f'<!ENTITY {y} "{f"&{x};" * 50}">' for x, y in zip("abcdefgh", "bcdefghi", strict=True))
+    + "]>\n<set><article><title><sentence>&i;</sentence></title></article></set>"
+)
+OUTSIDE = '<!DOCTYPE set [<!ENTITY a SYSTEM "file:{}">]><set><article><title>&a;</title></article></set>'
+PARAMETER = '<!DOCTYPE set [<!ENTITY % a SYSTEM "file:{}"> %a;]><set></set>'
+
+
+@pytest.mark.parametrize("text", [BOMB, OUTSIDE, PARAMETER])
+def test_entities_are_refused_and_nothing_is_fetched(tmp_path, text):
+    (tmp_path / "secret").write_text("the secret")
+    path = tmp_path / "a.xml"
+    path.write_text(text.replace("{}", str(tmp_path / "secret")))
+    started = time.perf_counter()
+    with pytest.raises(
+        DataError, match=r"a.xml:1: this XML declares entities or refers to other files"
+    ) as error:
+        documents(path, "genia")
+    assert "the secret" not in str(error.value)
+    assert time.perf_counter() - started < 1
+
+
+def test_a_bad_file_of_a_folder_is_skipped(tmp_path):
+    good = FIXTURES.joinpath("genia.xml").read_text()
+    (tmp_path / "a.xml").write_text(good[:900])
+    (tmp_path / "b.xml").write_text(good)
+    tally = Tally(skip_bad=True)
+    assert len(list(formats.read(tmp_path, "genia", tally))) >= 2
+    assert len(tally.skipped) == 1
+    with pytest.raises(DataError, match=r"holds no .xml file"):
+        documents(FIXTURES / "brat", "genia")
+
+
+def borders_shared(mark, marks):
+    """Do both borders of a `cons` fall together with borders of others in it, or is there another on its span?"""
+    i, j = mark[:2]
+    inside = [m for m in marks if m is not mark and i <= m[0] and m[1] <= j]
+    return any(m[0] == i for m in inside) and any(m[1] == j for m in inside)
+
+
+@pytest.mark.parametrize(
+    ("name", "equal", "shared_borders", "cut", "moved", "only_converted"),
+    [("genia_paper", 5286, 32, 4, 1, 3), ("genia", 5206, 39, 4, 0, 2)],
+)
+def test_the_real_files_agree_with_the_converted_sets(
+    shared, name, equal, shared_borders, cut, moved, only_converted
+):
+    """180 articles, 1658 sentences: docs/data.md explains each of the differences that are counted here."""
+    raw = shared / "data" / "raw" / "genia_gpml"
+    by_text = {}
+    for part in ("train", "dev", "test"):
+        for document in converted(shared, name, part)[0]:
+            for sentence in document.sentences:
+                text, found = squeezed(sentence)
+                by_text.setdefault(text, {})[document.id] = found
+    marks = [sentence.marks for _, _, sentences in articles(raw, Tally()) for sentence in sentences]
+    mine, _ = documents(raw, "genia", coordinations=name == "genia_paper")
+    assert (len(mine), len(marks)) == (180, 1658)
+    counts = dict.fromkeys(("equal", "shared borders", "cut", "moved", "only converted"), 0)
+    pairs = [(document.id, sentence) for document in mine for sentence in document.sentences]
+    for (id, sentence), marked in zip(pairs, marks, strict=True):
+        text, found = squeezed(sentence)
+        others = by_text.get(text) or by_text[text + "."]  # a full stop was added where there was none
+        other = others.get(id) or next(iter(others.values()))  # some titles have the id of the article before
+        counts["equal"] += len(found & other)
+        counts["only converted"] += len(other - found)
+        for start, end, label in found - other:
+            exact = [m for m in marked if places(sentence.text, m) == (start, end) and label in labels(m)]
+            if not exact:
+                counts["cut"] += 1  # the entity began or ended inside a word
+            elif any(borders_shared(mark, marked) for mark in exact):
+                counts["shared borders"] += 1
+            else:
+                counts["moved"] += 1
+    assert list(counts.values()) == [equal, shared_borders, cut, moved, only_converted]
+
+
+def places(text, mark):
+    """Where a mark is, blanks not counted."""
+    return tuple(len("".join(text[:at].split())) for at in mark[:2])
+
+
+def labels(mark):
+    return {labelled(sem, "five") for sem in mark[2].strip("()").split()}

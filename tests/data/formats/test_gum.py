@@ -1,0 +1,139 @@
+"""GUM: brackets, heads from the tree, texts; and real files."""
+
+import re
+import sys
+
+import pytest
+
+from nestree.data import formats
+from nestree.data.tally import Tally
+from nestree.errors import DataError
+
+from .reading import FIXTURES, converted, documents, phrases
+
+GUM = FIXTURES / "gum.conllu"
+
+
+def test_the_fixture_counted_by_hand():
+    (first, second), tally = documents(GUM)
+    assert (first.id, second.id) == ("GUM_made_up", "GUM_second")
+    one, two = first.sentences
+    assert phrases(one) == [
+        ("Ida Berg's house, a red barn", "object"),
+        ("Ida Berg's", "person"),
+        ("a red barn", "object"),
+    ]
+    assert [(entity.head, entity.heads) for entity in one.entities] == [(3, ()), (0, ()), (7, ())]
+    assert [entity.extra["named"] for entity in one.entities] == [False, True, False]
+    assert one.entities[1].extra == {
+        "identity": "Ida_Berg%2C_painter",
+        "min": [0, 1],
+        "infstat": "new",
+        "named": True,
+    }
+    assert [(entity.head, entity.heads) for entity in two.entities] == [
+        (None, (1, 4))
+    ]  # two words, and a bracket aside
+    assert one.extra["dep_heads"] == [3, 0, 0, 9, 7, 7, 7, 3, 3, -1, 9]
+    assert first.text == "Ida Berg's house, a red barn, burned. To see (to learn)"
+    assert tally.counts == {"empty nodes not read": 1}
+
+
+def test_paragraphs_are_parted_in_the_text(tmp_path):
+    path = tmp_path / "a.conllu"
+    path.write_text(
+        GUM.read_text().replace("# sent_id = GUM_made_up-2", "# newpar\n# sent_id = GUM_made_up-2")
+    )
+    assert "burned.\n\nTo see" in documents(path)[0][0].text
+
+
+def test_words_that_are_not_in_their_text(tmp_path):
+    path = tmp_path / "a.conllu"
+    path.write_text(GUM.read_text().replace("# text = Oslo", "# text = Bergen"))
+    (_, second), tally = documents(path)
+    assert (second.text, second.sentences[0].text, second.sentences[0].words) == (None, None, ("Oslo",))
+    assert tally.counts["texts not kept: the words do not follow each other in them"] == 1
+
+
+def test_files_without_documents_give_sentences(tmp_path):
+    path = tmp_path / "a.conllu"
+    path.write_text(re.sub("# newdoc.*\n", "", GUM.read_text()))
+    assert [(document.id, len(document.sentences)) for document in documents(path)[0]] == [(None, 1)] * 3
+
+
+def test_entities_in_fragments_are_joined_and_counted(tmp_path):
+    path = tmp_path / "a.conllu"
+    words = [("a", "(5[1/2]-x)"), ("b", ""), ("c", "(5[2/2]-x)")]
+    rows = [
+        f"{n}\t{word}\t_\tX\t_\t_\t0\tdep\t_\tEntity={entity}\n" for n, (word, entity) in enumerate(words, 1)
+    ]
+    path.write_text("# global.Entity = eid-etype\n" + "".join(rows) + "\n")
+    ((document,), tally) = documents(path)
+    assert phrases(document.sentences[0]) == [("a b c", "x")]
+    assert tally.counts == {"fragments joined: the entity holds what is between them, too": 1}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("Entity=1)", "Entity=9)", "a.conllu:1: word 3 closes entity 9, which was not opened"),
+        ("Entity=1)", "_", "a.conllu:1: entity 1 is not closed in this sentence"),
+        ("Entity=1)", "Entity=1))", "word 3 has brackets that cannot be read"),
+        ("(1-person-", "(1--", "has no type"),
+        ("(1-person-new-nnnnn-cf2-1,2-coref-Ida_Berg%2C_painter", "(1", "has no type"),
+        ("\n2\tBerg", "\n5\tBerg", "a.conllu:1: word 2 of this sentence has the number 5"),
+        ("\n2\tBerg\tBerg\t", "\n2\t", "a.conllu:1: this sentence is not CoNLL-U"),
+        ("\tnmod:poss\t_\t", " ", "a.conllu:1: this sentence is not CoNLL-U"),
+    ],
+)
+def test_mistakes_have_a_place_and_only_their_sentence_is_skipped(tmp_path, old, new, expected):
+    path = tmp_path / "a.conllu"
+    text = GUM.read_text().replace("# newpar\n", "").replace(old, new, 1)
+    path.write_text(
+        "# newdoc id = zero\n1\tx\tx\tX\t_\t_\t0\troot\t_\t_\n\n".replace("\n\n", "\n\n\n")[:0] + text
+    )
+    with pytest.raises(DataError, match=expected):
+        documents(path)
+    tally = Tally(skip_bad=True)
+    found = list(formats.read(path, tally=tally))
+    assert sum(len(document.sentences) for document in found) == 2
+    assert len(tally.skipped) == 1
+
+
+def test_a_missing_library_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "conllu", None)
+    with pytest.raises(DataError, match=r"pip install 'nestree\[formats\]'"):
+        documents(GUM)
+
+
+def test_folders(tmp_path):
+    with pytest.raises(DataError, match=r"holds no .conllu file"):
+        documents(tmp_path, "gum")
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "a.conllu").write_text(GUM.read_text())
+    assert len(documents(tmp_path)[0]) == 2
+
+
+def test_the_real_files_agree_with_the_converted_set(shared):
+    """10 documents, 643 sentences, 2914 entities: labels, heads and all else are equal.
+
+    The converted set lists `heads` also where only punctuation is left aside to find one: twice.
+    """
+    raw, tally = documents(shared / "data" / "raw" / "gum_conllu")
+    assert (tally.documents, tally.sentences, tally.entities) == (10, 643, 2914)
+    assert tally.counts == {"empty nodes not read": 12}
+    by_id = {}
+    for part in ("train", "dev", "test"):
+        for document in converted(shared, "gum_open", part)[0]:
+            by_id[document.id] = document
+    more_heads = 0
+    for document in raw:
+        for mine, theirs in zip(document.sentences, by_id[document.id].sentences, strict=True):
+            assert (mine.words, mine.id, mine.extra) == (theirs.words, theirs.id, theirs.extra)
+            key = lambda e: (e.start, e.end, e.label, e.head, sorted(e.extra.items(), key=str))  # noqa: E731
+            assert sorted(map(key, mine.entities), key=str) == sorted(map(key, theirs.entities), key=str)
+            more_heads += sum(e.head is not None and e.heads != () for e in theirs.entities)
+            assert [e.heads for e in mine.entities if e.head is None] == [
+                e.heads for e in theirs.entities if e.head is None
+            ]
+    assert more_heads == 2

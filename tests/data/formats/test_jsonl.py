@@ -1,0 +1,166 @@
+"""JSON lines: everything is kept, and every mistake has a place."""
+
+import gzip
+import json
+
+import pytest
+
+from nestree.data import formats
+from nestree.data.tally import Tally
+from nestree.errors import DataError
+from nestree.sentence import Document, Entity, Sentence
+
+from .reading import converted, documents, phrases
+
+GOOD = '{"tokens": ["Mount", "Rainier"], "entities": [{"start": 0, "end": 2, "label": "LOC"}]}'
+
+
+def read(tmp_path, *lines, **options):
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return documents(path, **options)
+
+
+def test_words_and_entities(tmp_path):
+    ((document,), tally) = read(tmp_path, GOOD)
+    assert document == Document([Sentence(["Mount", "Rainier"], [Entity(0, 2, "LOC")])])
+    assert (tally.documents, tally.sentences, tally.entities, tally.counts) == (1, 1, 1, {})
+
+
+def test_sentences_with_one_document_id_are_one_document(tmp_path):
+    lines = [
+        json.dumps({"tokens": ["a"], "doc_id": id, "sent_id": n} if id else {"words": ["a"]})
+        for n, id in enumerate(["x", "x", None, None, "y", 5])
+    ]
+    found, _ = read(tmp_path, *lines, "")
+    assert [(d.id, len(d.sentences)) for d in found] == [("x", 2), (None, 1), (None, 1), ("y", 1), ("5", 1)]
+    assert found[0].sentences[1].id == "1"
+
+
+def test_everything_a_document_can_say_is_kept(tmp_path):
+    text = "\tHi.\n\n Don't  go.\n"
+    sentences = [
+        Sentence(("Hi", "."), (), "Hi.", ((0, 2), (2, 3)), 1, "s1", False, {"speaker": "A"}),
+        Sentence(
+            ("Do", "n't", "go", "."),
+            (
+                Entity(0, 3, "X", head=2, score=0.25, extra={"min": [1]}),
+                Entity(0, 3, "X"),
+                Entity(1, 4, "Y", heads=(1, 2)),
+            ),
+            "Don't  go.",
+            ((0, 2), (2, 5), (7, 9), (9, 10)),
+            7,
+        ),
+    ]
+    given = [
+        Document(sentences, text, "d", {"source": "x"}),
+        Document(sentences, text, "d"),  # the same id again, and not the same document
+        Document([Sentence(["a"]), Sentence(["b"])]),  # no id, and two sentences
+        Document([Sentence(["c"])]),
+    ]
+    path = tmp_path / "a.jsonl.gz"
+    tally = Tally()
+    formats.write(given, path, tally=tally)
+    assert list(formats.read(path)) == given
+    assert tally.counts == {}
+    first = next(formats.read(path))
+    assert first.extra == {"source": "x"}
+    assert first.sentences[0].extra == {"speaker": "A"}
+    assert first.sentences[1].entities[0].extra == {"min": [1]}
+    assert b"speaker" in gzip.decompress(path.read_bytes())
+
+
+def test_a_text_without_words_is_split_and_its_entities_count_characters(tmp_path):
+    entities = [{"start": 8, "end": 12, "label": "GPE", "head": [8, 12], "score": 0.5, "by": "me"}]
+    line = json.dumps({"text": "I like Oslo. Very much.", "entities": entities, "doc_id": "d", "year": 1900})
+    with pytest.raises(DataError, match="head"):
+        read(tmp_path, line.replace("[8, 12]", "8"))
+    ((document,), tally) = read(tmp_path, line.replace("8", "7").replace("12", "11"))
+    assert [sentence.text for sentence in document.sentences] == ["I like Oslo.", "Very much."]
+    (entity,) = document.sentences[0].entities
+    assert phrases(document.sentences[0]) == [("Oslo", "GPE")]
+    assert (entity.head, entity.score, entity.extra, document.extra) == (2, 0.5, {"by": "me"}, {"year": 1900})
+    ((document,), tally) = read(tmp_path, line.replace("8", "7").replace("12", "9"), words="whitespace")
+    assert phrases(document.sentences[0]) == [("Oslo.", "GPE")]
+    assert tally.counts["widened to word borders"] == 1
+
+
+def test_words_are_found_in_a_text_without_offsets(tmp_path):
+    line = '{"tokens": ["Do", "n\'t", "go"], "text": "Don\'t  go", "entities": []}'
+    ((document,), _) = read(tmp_path, line)
+    assert document.sentences[0].offsets == ((0, 2), (2, 5), (7, 9))
+    with pytest.raises(
+        DataError, match=r"word 'go' does not come next in `text`: '  stay, go'. Give the `offsets`"
+    ):
+        read(tmp_path, line.replace("  go", "  stay, go"))
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('{"tokens": ["a"]', "this is not JSON: Expecting ',' delimiter at character 17"),
+        ('["a"]', "a line must be a JSON object"),
+        ('{"tokens": "a"}', "`tokens` must be a list of words, and is 'a'"),
+        ('{"tokens": []}', "needs at least one word"),
+        ('{"tokens": [1]}', "words must be strings"),
+        ('{"entities": []}', "a line needs `tokens` or a `text`, and has entities"),
+        ('{"tokens": ["a"], "entities": {}}', "`entities` must be a list of objects"),
+        ('{"tokens": ["a"], "entities": [[0, 1, "X"]]}', "`entities` must be a list of objects"),
+        ('{"tokens": ["a"], "entities": [{"start": 0, "label": "X"}]}', "an entity has no `end`"),
+        (GOOD.replace("2", "3"), "entity 0-3 LOC ends after the sentence, which has 2 words"),
+        (GOOD.replace("2", "0"), "entity 0-0 LOC is empty"),
+        (GOOD.replace('"LOC"', "null"), "has no label"),
+        (GOOD.replace('"LOC"', '"LOC", "heads": 4'), "`heads` must be a list"),
+        (GOOD.replace('"LOC"', '"LOC", "score": "x"'), "score 'x' of entity"),
+        ('{"tokens": ["a"], "text": 5}', "`text` must be a string"),
+        ('{"tokens": ["a"], "text": "a", "offsets": [[0]]}', r"`offsets` must be a list of \[start, end\]"),
+        ('{"tokens": ["a"], "text": "a", "offsets": [[0, 2]]}', "word 'a' is not at characters 0-2"),
+        ('{"tokens": ["a"], "complete": "no"}', "`complete` must be true or false"),
+        (
+            '{"text": "a", "entities": [{"start": 0, "end": 5, "label": "X"}]}',
+            "entity 0-5 X ends after the text",
+        ),
+        ('{"text": "a", "entities": [{"start": 1, "end": 0, "label": "X"}]}', "ends before it begins"),
+        ('{"text": "a", "entities": [{"start": "0", "end": 1, "label": "X"}]}', "start"),
+        ('{"text": "a", "entities": [{"start": 0, "end": 1, "label": ["X"]}]}', "label"),
+        ('{"text": 5}', "a line needs `tokens` or a `text`"),
+    ],
+)
+def test_a_bad_line_has_a_place_and_can_be_skipped(tmp_path, line, expected):
+    with pytest.raises(DataError, match=r"a\.jsonl:2: .*" + expected):
+        read(tmp_path, GOOD, line, GOOD, format="jsonl")
+    tally = Tally(skip_bad=True)
+    assert len(list(formats.read(tmp_path / "a.jsonl", "jsonl", tally))) in (2, 3)
+    assert len(tally.skipped) == 1
+    assert "a.jsonl:2: " in tally.skipped[0]
+
+
+def test_what_json_cannot_hold_is_not_written(tmp_path):
+    with pytest.raises(DataError, match="`extra` holds what JSON cannot"):
+        formats.write([Document([Sentence(["a"], extra={"x": {1}})])], tmp_path / "a.jsonl")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_real_files_come_back_as_they_are(shared, tmp_path):
+    path = shared / "data" / "gum_open" / "dev.jsonl.gz"
+    given, _ = converted(shared, "gum_open", "dev")
+    formats.write(given, tmp_path / "a.jsonl")
+    assert list(formats.read(tmp_path / "a.jsonl")) == given
+    with gzip.open(path, "rt") as before, open(tmp_path / "a.jsonl") as after:
+        assert [json.loads(line) for line in before] == [json.loads(line) for line in after]
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [
+        ("genia", [(15022, 45903), (1669, 4336), (1855, 5476)]),
+        ("genia_paper", [(15022, 46379), (1669, 4460), (1855, 5596)]),
+        ("litbank", [(6892, 11164), (852, 1422), (818, 1326)]),
+        ("gum_open", [(7425, 36789), (1022, 5133), (937, 5141)]),
+    ],
+)
+def test_every_sentence_of_the_real_sets_is_read(shared, name, counts):
+    for part, expected in zip(("train", "dev", "test"), counts, strict=True):
+        _, tally = converted(shared, name, part)
+        assert (tally.sentences, tally.entities) == expected

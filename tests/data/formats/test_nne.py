@@ -1,0 +1,114 @@
+"""NNE: stand-off and trees, two folders of files with the same names; the fixtures are made up."""
+
+import shutil
+
+import pytest
+
+from nestree.data.formats.nne import leaves
+from nestree.errors import DataError, InputError
+
+from .reading import FIXTURES, documents, phrases
+
+STANDOFF, TREES = FIXTURES / "nne_standoff", FIXTURES / "nne_trees"
+
+
+def test_the_fixture_counted_by_hand():
+    (first, second), tally = documents(STANDOFF, "nne", trees=str(TREES))
+    assert (first.id, second.id) == ("wsj_0001", "wsj_0201")
+    one, two, three = first.sentences
+    assert phrases(one) == [("Ada Okoye", "PER"), ("Ada", "FIRST"), ("Okoye", "NAME"), ("Lagos", "CITY")]
+    assert (two.words, two.entities) == (
+        ("She", "sold", "ten", "boats", "."),
+        (),
+    )  # without *ICH*-2 and *T*-1
+    assert phrases(three) == [("five dollar", "MONEY"), ("dollar", "UNIT")]
+    assert one.extra == {"pos": ["NNP", "NNP", "VBZ", "NN", "IN", "NNP", "."]}
+    assert tally.counts == {}
+
+
+def test_without_the_trees_words_are_their_numbers():
+    (first, _), tally = documents(STANDOFF)
+    assert first.sentences[0].words == ("0", "1", "2", "3", "4", "5", "6")
+    assert tally.entities == 7
+    assert tally.counts == {"words not known without the trees: their numbers instead": 2}
+
+
+def test_one_file():
+    ((document,), _) = documents(STANDOFF / "02" / "wsj_0201.mrg", trees=str(TREES / "02" / "wsj_0201.mrg"))
+    assert phrases(document.sentences[0]) == [("Rome", "CITY")]
+    assert documents(STANDOFF / "02" / "wsj_0201.mrg", trees=str(TREES))[0] == [document]
+
+
+def test_sections():
+    assert [document.id for document in documents(STANDOFF, "nne", part="train")[0]] == ["wsj_0001"]
+    assert [document.id for document in documents(STANDOFF, "nne", part="dev")[0]] == ["wsj_0201"]
+    with pytest.raises(DataError, match="holds no nne data"):
+        documents(STANDOFF, "nne", part="test")
+    with pytest.raises(InputError, match="part is one of"):
+        documents(STANDOFF, "nne", part="valid")
+
+
+def test_the_two_folders_exchanged():
+    with pytest.raises(
+        DataError, match=r"wsj_0001.mrg:1: this file holds trees. Give the stand-off folder first"
+    ):
+        documents(TREES, "nne", trees=str(STANDOFF))
+    with pytest.raises(DataError, match=r"wsj_0001.mrg:1: '0' is outside of any tree"):
+        documents(STANDOFF, "nne", trees=str(STANDOFF))
+    with pytest.raises(InputError, match="no_such_folder does not exist"):
+        documents(STANDOFF, "nne", trees="no_such_folder")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (
+            "(NNP Ada)",
+            "",
+            r"wsj_0001.mrg:3: this sentence has 7 words, and its tree at .*wsj_0001.mrg:2 has 6",
+        ),
+        ("( (NP (CD five) (NN dollar) (. .) ))", "", "has 3 sentences, and .* has 2 trees"),
+        ("(. .) ))\n( (NP", "(. .) )\n( (NP", "trees/00/wsj_0001.mrg:8: this tree is not closed"),
+        (
+            "(. .) ))\n( (NP",
+            "(. .) )))\n( (NP",
+            "trees/00/wsj_0001.mrg:13: there is one closing bracket too many",
+        ),
+    ],
+)
+def test_trees_that_do_not_fit(tmp_path, old, new, expected):
+    trees = tmp_path / "trees"
+    shutil.copytree(TREES, trees)
+    path = trees / "00" / "wsj_0001.mrg"
+    assert path.read_text().count(old) == 1
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(DataError, match=expected):
+        documents(STANDOFF, "nne", trees=str(trees))
+
+
+def test_stand_off_that_does_not_fit(tmp_path):
+    path = tmp_path / "wsj_0001.mrg"
+    path.write_text("1 2\nNNP .\n0,0 CITY\n\n")
+    with pytest.raises(
+        DataError, match=r"wsj_0001.mrg:3: the first line of an NNE sentence numbers its words"
+    ):
+        documents(path)
+    path.write_text("0 1\nNNP .\n0,2 CITY\n\n")
+    with pytest.raises(DataError, match="ends after the sentence, which has 2 words"):
+        documents(path)
+    (tmp_path / "t.mrg").write_text("( (X (NN Rome) (. .)))")
+    path.write_text("0 1\nNNP .\n0,0 CITY\n\n")
+    _, tally = documents(path, trees=str(tmp_path / "t.mrg"))
+    assert tally.counts == {"part-of-speech tags differ from those of the tree: the latter kept": 1}
+    path = path.rename(tmp_path / "wsj_0009.mrg")
+    with pytest.raises(DataError, match=r"wsj_0009.mrg does not exist: .* has no trees"):
+        documents(tmp_path / "wsj_0009.mrg", trees=str(TREES))
+
+
+def test_leaves_with_their_lines():
+    assert [line for line, _, _ in leaves(TREES / "00" / "wsj_0001.mrg")] == [2, 8, 14]
+
+
+def test_the_real_stand_off_files(shared):
+    _, tally = documents(shared / "data" / "raw" / "nne_standoff")
+    assert (tally.documents, tally.sentences, tally.entities) == (10, 89, 475)

@@ -1,0 +1,120 @@
+"""Triplets: with and without tags, empty lines, both kinds of ends; and real files."""
+
+import pytest
+
+from nestree.data import formats
+from nestree.data.tally import Tally
+from nestree.errors import DataError, InputError
+from nestree.sentence import Document, Entity, Sentence
+
+from .reading import converted_sentences, documents, phrases, sentences, spans
+
+
+def read(tmp_path, text, **options):
+    path = tmp_path / "a.data"
+    path.write_text(text)
+    return sentences(path, **options)
+
+
+def test_the_fixture_counted_by_hand():
+    first, second, third = sentences("triplets.data", strip="G#")
+    assert phrases(first) == [
+        ("Mount Rainier", "LOC"),
+        ("Washington", "GPE"),
+        ("Mount Rainier is in Washington", "LOC"),
+    ]
+    assert first.extra == {"pos": ["NNP", "NNP", "VBZ", "IN", "NNP"]}
+    assert (second.words, second.entities, second.extra) == (("It", "rains"), (), {"pos": ["PRP", "VBZ"]})
+    assert (phrases(third), third.extra) == ([("Mia", "PER"), ("Li", "PER")], {})
+    assert {entity.label for entity in sentences("triplets.data")[0].entities} == {"G#LOC", "G#GPE"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a b\nX Y\n0,1 P\n\nc d\nX Y\n\n\ne\nX\n0,1 P\n\n",  # an empty line for no entities, as it should be
+        "a b\nX Y\n0,1 P\n\nc d\nX Y\n\ne\nX\n0,1 P",  # no line for no entities
+        "a b\n0,1 P\n\nc d\n\n\ne\n0,1 P\n",  # without tags
+        "a b\n0,1 P\n\nc d\n\ne\n0,1 P\n\n\n",
+        "\n\na b\r\n0,1 P\r\n\r\nc d\r\n\r\n\r\ne\r\n0,1 P\r\n",
+    ],
+)
+def test_the_line_of_the_entities_may_be_empty(tmp_path, text):
+    found = read(tmp_path, text)
+    assert [s.words for s in found] == [("a", "b"), ("c", "d"), ("e",)]
+    assert [spans(s) for s in found] == [[(0, 1, "P")], [], [(0, 1, "P")]]
+
+
+def test_ends_are_exclusive_or_inclusive(tmp_path):
+    text = "a b c\n0,1 P|2,2 Q\n"
+    with pytest.raises(
+        DataError, match=r"a.data:2: entity '2,2 Q' is empty with exclusive ends. If ends are inclusive"
+    ):
+        read(tmp_path, text)
+    assert spans(read(tmp_path, text, ends="inclusive")[0]) == [(0, 2, "P"), (2, 3, "Q")]
+    with pytest.raises(DataError, match=r"ends after the sentence, which has 3 words. If ends are exclusive"):
+        read(tmp_path, "a b c\n0,3 P\n", ends="inclusive")
+    with pytest.raises(InputError, match="exclusive or inclusive, not 'both'"):
+        read(tmp_path, text, ends="both")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a b\nX Y\n0,9 P\n", "a.data:3: entity '0,9 P' ends after the sentence, which has 2 words"),
+        ("a b\n1,0 P\n", "a.data:2: entity '1,0 P' is empty"),
+        ("a b\nX Y\nZ Z\n0,1 P\n", "a.data:3: this line is one too many: 'Z Z'"),
+        ("a b\nX Y\n0,1 P|x\n", r"a.data:3: this line is no list of entities such as 0,3 PER"),
+        ("a b\n0,1P\n", r"a.data:2: '0,1P' is no list of entities"),
+    ],
+)
+def test_mistakes_have_a_place_and_only_their_sentence_is_skipped(tmp_path, text, expected):
+    with pytest.raises(DataError, match=expected):
+        read(tmp_path, text)
+    (tmp_path / "a.data").write_text(text + "\n\nc\n0,1 P\n")
+    tally = Tally(skip_bad=True)
+    (document,) = formats.read(tmp_path / "a.data", tally=tally)
+    assert document.sentences[0].words == ("c",)
+    assert len(tally.skipped) == 1
+
+
+def test_tags_that_are_too_few_are_left_out_and_counted(tmp_path):
+    (tmp_path / "a.data").write_text("a b c\nX Y\n0,1 P\n")
+    ((document,), tally) = documents(tmp_path / "a.data")
+    assert (spans(document.sentences[0]), document.sentences[0].extra) == ([(0, 1, "P")], {})
+    assert tally.counts == {"part-of-speech tags not kept: there is not one for each word": 1}
+
+
+def test_what_is_written(tmp_path):
+    given = [
+        Document(
+            [
+                Sentence(["a b", "c"], [Entity(0, 2, "P|Q", score=0.5)], extra={"pos": ["X", "Y"]}),
+                Sentence(["d"], extra={"more": 1}),
+            ]
+        )
+    ]
+    tally = Tally()
+    formats.write(given, tmp_path / "a.data", tally=tally, ends="inclusive")
+    assert (tmp_path / "a.data").read_text() == "a_b c\nX Y\n0,1 P_Q\n\nd\n\n\n"
+    assert tally.counts == {
+        "scores not written: triplets has no place for them": 1,
+        "borders of documents not written: triplets has no place for them": 1,
+        "words changed: triplets has no place for blanks, | and line ends in them": 1,
+        "labels changed: triplets has no place for blanks, | and line ends in them": 1,
+        "further keys of sentences not written: triplets has no place for them": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("part", "first", "entities", "different"),
+    [("dev", 186, 5014, [22, 171, 1468, 1469]), ("test", 0, 5600, [331, 1383, 1384])],
+)
+def test_real_files_agree_with_the_converted_set(shared, part, first, entities, different):
+    """All sentences but seven are equal; in these, some entities of the converted set are one word off."""
+    raw = sentences(shared / "data" / "raw" / "genia_triplets" / f"{part}.data", strip="G#")
+    converted = converted_sentences(shared, "genia_paper", part)
+    assert (len(raw), sum(len(s.entities) for s in raw)) == (1855, entities)
+    assert [s.words for s in raw[first:]] == [s.words for s in converted]
+    pairs = [(set(spans(a)), set(spans(b))) for a, b in zip(raw[first:], converted, strict=True)]
+    assert [k for k, (mine, theirs) in enumerate(pairs) if mine != theirs] == different
