@@ -113,7 +113,8 @@ def made(
     for e in entities:
         inside.setdefault(bisect_right(begins, e.start) - 1, []).append(e)
     found = []
-    for k, (first, last) in enumerate(zip(begins, [*begins[1:], len(words)], strict=True)):
+    for k, first in enumerate(begins):
+        last = begins[k + 1] if k + 1 < len(begins) else len(words)
         start, end = words[first][0], words[last - 1][1]
         found.append(
             Sentence(

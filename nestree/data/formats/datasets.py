@@ -11,6 +11,7 @@ Only Arrow and JSON are read: no scripts, no pickles, nothing from the hub. Parq
 piece; a folder is mapped into memory, not loaded.
 """
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -150,6 +151,8 @@ def splits(path: Path) -> dict[str, list[Path]]:
 
 
 def of_folder(path: Path) -> Rows:
+    if not json.loads((path / "state.json").read_text(encoding="utf-8"))["_data_files"]:
+        return Rows(str(path), {}, iter(()))  # without rows, which the library saves and cannot load
     data = library("datasets", "a data set of Hugging Face", "formats").load_from_disk(str(path))
     return Rows(str(path), data.features, data.with_format("arrow").iter(AT_ONCE))
 

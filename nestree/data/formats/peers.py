@@ -115,7 +115,9 @@ def of_indices(record: dict[str, Any], tally: Tally, place: str) -> Sentence | N
             raise DataError(f"{place}: `index` must list the words of an entity: {mention!r:.80}.")
         if sorted(set(index)) != list(range(min(index), max(index) + 1)):
             tally.note("fragments joined: the entity holds what is between them, too", place)
-        entities.append(entity(min(index), max(index) + 1, label, len(words), place, "check its `index`"))
+        entities.append(
+            entity(min(index), max(index) + 1, label, len(words), place, mention, "Check its index.")
+        )
     return sentence(words, entities, record, place)
 
 
@@ -136,7 +138,7 @@ def of_mentions(record: dict[str, Any], key: str, ends: str, tally: Tally, place
                 f"{place}: entity {start}-{end} {label} says {phrase!r:.40}, and its words are "
                 f"{' '.join(words[start:stop])!r:.40}. {remedy_ends(ends)}"
             )
-        entities.append(entity(start, stop, label, len(words), place, remedy_ends(ends)))
+        entities.append(entity(start, stop, label, len(words), place, mention, remedy_ends(ends)))
     return sentence(words, entities, record, place)
 
 
@@ -165,7 +167,7 @@ def of_document(
             start, end = whole_numbers(item[0], item[1], item, where)
             stop = end + (convention.ends == "inclusive")
             remedy = remedy_offsets(start, end, before, len(words), length, convention)
-            inside.append(entity(start - shift, stop - shift, item[2], len(words), where, remedy))
+            inside.append(entity(start - shift, stop - shift, item[2], len(words), where, item, remedy))
         made = sentence(words, inside, {}, where)
         found += [made] if made else []
         before += len(words)
@@ -178,13 +180,13 @@ def whole_numbers(start: Any, end: Any, item: Any, place: str) -> tuple[int, int
     return start, end
 
 
-def entity(start: int, stop: int, label: Any, length: int, place: str, remedy: str) -> Entity:
-    """The entity, if it lies in a sentence of this length."""
+def entity(start: int, stop: int, label: Any, length: int, place: str, written: Any, remedy: str) -> Entity:
+    """The entity from word `start` to before `stop`, if it lies in a sentence of this length."""
     if not isinstance(label, str) or not label:
-        raise DataError(f"{place}: entity {start}-{stop} has no label: {label!r:.40}.")
+        raise DataError(f"{place}: entity {written!r:.60} has no label.")
     if not 0 <= start < stop <= length:
         what = "is empty" if start == stop else f"is not within its sentence of {length} words"
-        raise DataError(f"{place}: entity {start}-{stop} {label} (end exclusive) {what}. {remedy}")
+        raise DataError(f"{place}: entity {written!r:.60} {what}. {remedy}")
     return Entity(start, stop, label)
 
 

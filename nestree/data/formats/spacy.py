@@ -175,17 +175,18 @@ def to_doc(document: Document, vocab: Any, key: str) -> Any:
     pieces = [Token(i, j, True, k) for k, (i, j) in enumerate(words)]
     pieces = pieces if only_words else tokens(document.text or "", words)
     number = [k for k, piece in enumerate(pieces) if piece.word is not None]  # of the token of each word
-    firsts = {number[k] for k in accumulate((len(s.words) for s in document.sentences[:-1]), initial=0)}
+    before = accumulate((len(s.words) for s in document.sentences), initial=0)
+    firsts = {number[k] for k in before if k < len(number)}
     doc = spacy.tokens.Doc(
         vocab,
         words=[(document.text or "")[piece.start : piece.end] for piece in pieces],
         spaces=None if only_words else [piece.blank for piece in pieces],
         sent_starts=[k in firsts for k in range(len(pieces))],
     )
-    spans, scores, heads, before = [], [], [], 0
+    spans, scores, heads, done = [], [], [], 0
     for sentence in document.sentences:
         for e in sentence.entities:
-            first, last = number[before + e.start], number[before + e.end - 1]
+            first, last = number[done + e.start], number[done + e.end - 1]
             named = {
                 name: str(e.extra[at])
                 for name, at in (("kb_id", "kb_id"), ("span_id", "id"))
@@ -193,9 +194,9 @@ def to_doc(document: Document, vocab: Any, key: str) -> Any:
             }
             spans.append(spacy.tokens.Span(doc, first, last + 1, label=e.label, **named))
             scores.append(e.score)
-            several = [number[before + head] for head in e.heads] or None
-            heads.append(several if e.head is None else number[before + e.head])
-        before += len(sentence.words)
+            several = [number[done + head] for head in e.heads] or None
+            heads.append(several if e.head is None else number[done + e.head])
+        done += len(sentence.words)
     attrs = {
         name: values
         for name, values in (("scores", scores), ("heads", heads))

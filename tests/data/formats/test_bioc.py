@@ -1,0 +1,181 @@
+"""BioC, XML and JSON, made by hand and by the library itself."""
+
+import json
+
+import bioc
+import bioc.biocjson
+import pytest
+
+from nestree.data import formats
+from nestree.data.tally import Tally
+from nestree.errors import DataError, InputError
+from nestree.sentence import Document, Entity, Sentence
+from tests.data.formats.reading import FIXTURES, documents, phrases
+
+
+def collection(annotation, text="in Rome", offset=0):
+    return (
+        f"<collection><document><id>1</id><passage><offset>{offset}</offset><text>{text}</text>"
+        f"{annotation}</passage></document></collection>"
+    )
+
+
+def annotation(offset, length, text, label="GPE"):
+    return (
+        f'<annotation id="T"><infon key="type">{label}</infon><location offset="{offset}" length="{length}"/>'
+        f"<text>{text}</text></annotation>"
+    )
+
+
+def read_text(folder, text, tally=None, **options):
+    path = folder / "a.xml"
+    path.write_text(text, encoding="utf-8")
+    return list(formats.read(path, "bioc", tally or Tally(), **options))
+
+
+def check_fixture(fever, empty, tally):
+    assert (fever.id, empty.id) == ("77", "78")
+    assert fever.text == "Rome & Naples fever\nMr. Bo. left.\nHe saw 🙂."
+    assert [s.words for s in fever.sentences] == [
+        ("Rome", "&", "Naples", "fever"),
+        ("Mr.", "Bo", ".", "left", "."),
+        ("He", "saw", "🙂", "."),
+    ]
+    assert sorted(phrases(fever.sentences[0])) == [("Rome", "Place"), ("Rome & Naples fever", "Disease")]
+    assert phrases(fever.sentences[1]) == [("Mr. Bo", "Person")]
+    disease = next(e for e in fever.sentences[0].entities if e.label == "Disease")
+    assert (disease.score, disease.extra) == (0.5, {"id": "T1", "mesh": "D1"})
+    assert fever.extra["journal"] == "J"
+    assert fever.extra["passages"][0] == {"start": 10, "end": 29, "infons": {"type": "title"}}
+    assert tally.counts == {
+        "relations not read": 1,
+        "fragments joined: the entity holds what is between them, too": 1,
+    }
+
+
+def test_xml_is_read_with_passages_sentences_and_fragments():
+    (fever, empty), tally = documents("tools/bioc.xml")
+    check_fixture(fever, empty, tally)
+
+
+def test_json_of_the_library_says_the_same(tmp_path):
+    with open(FIXTURES / "tools/bioc.xml", encoding="utf-8") as file:
+        found = bioc.biocxml.load(file)
+    with open(tmp_path / "a.json", "w", encoding="utf-8") as file:
+        bioc.biocjson.dump(found, file, indent=1)
+    (fever, empty), tally = documents(tmp_path / "a.json")
+    check_fixture(fever, empty, tally)
+
+
+def test_one_document_a_line_and_what_may_be_left_out():
+    (document,), _ = documents("tools/bioc_lines.jsonl", "bioc")
+    assert (document.id, phrases(document.sentences[0])) == ("9", [("Rome", "GPE")])
+
+
+def test_another_infon_can_hold_the_labels(tmp_path):
+    text = collection(annotation(3, 4, "Rome").replace('"type"', '"class"'))
+    (document,) = read_text(tmp_path, text, label="class")
+    assert phrases(document.sentences[0]) == [("Rome", "GPE")]
+    with pytest.raises(DataError, match=r"infon 'type' is None.*option `label`; there are class"):
+        read_text(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            collection(annotation(2, 4, "Rome")),
+            "the annotation says 'Rome', but at its offsets the text says ' Rom'",
+        ),
+        (collection(annotation(3, 99, "Rome")), "entity 3-102 GPE ends after the text"),
+        (collection(annotation(3, -1, "Rome")), "numbers from 0 on, and this is -1"),
+        (collection(annotation("x", 4, "Rome")), ":1: this document is not as BioC has it"),
+        (collection("<annotation/>"), ":1: this document is not as BioC has it: KeyError"),
+        (collection("", offset="?"), ":1: this document is not as BioC has it"),
+        (collection('<annotation id="T"><infon key="type">A</infon></annotation>'), "has no location"),
+        ("<corpus/>", ":1: <corpus> is no BioC"),
+        (collection("")[:-5], ":1: this is not well-formed XML"),
+        (
+            "<collection><document><passage><offset>5</offset><text>abc</text></passage>"
+            "<passage><offset>6</offset><text>d</text></passage></document></collection>",
+            "begins inside the one before",
+        ),
+        (
+            "<collection><document><passage><offset>0</offset><text>abc</text></passage>"
+            "<passage><offset>99999999999</offset><text>d</text></passage></document></collection>",
+            "begins far behind the one before",
+        ),
+        (
+            '<!DOCTYPE c [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]>' + collection("", text="&b;"),
+            "declares entities or refers to other files",
+        ),
+        (
+            '<!DOCTYPE c [<!ENTITY a SYSTEM "file:///etc/passwd">]>' + collection("", text="&a;"),
+            "declares entities or refers to other files",
+        ),
+        ('{"documents": 5}', "`documents` must be a list"),
+        ('{"documents": [{"id": 1}]}', "needs a list of `passages`"),
+        ('{"passages": [{"text": "a"}]}', "not as BioC has it: KeyError\\('offset'\\)"),
+        ('{"passages": [{"text": "a", "offset": "0"}]}', "numbers from 0 on, and this is '0'"),
+        ('{"passages": [5]}', "not as BioC has it"),
+    ],
+)
+def test_errors_say_where_and_what(tmp_path, text, message):
+    with pytest.raises(DataError, match=f"a.xml.*{message}"):
+        read_text(tmp_path, text)
+
+
+def test_a_bad_annotation_alone_can_be_skipped(tmp_path):
+    tally = Tally(skip_bad=True)
+    (document,) = read_text(tmp_path, collection(annotation(2, 4, "Rome") + annotation(3, 4, "Rome")), tally)
+    assert phrases(document.sentences[0]) == [("Rome", "GPE")]
+    assert len(tally.skipped) == 1
+
+
+SENTENCE = Sentence(
+    ("AC", "&", "🙂", "Rome"),
+    (Entity(0, 4, "A", score=0.5), Entity(3, 4, "<B>", head=3, extra={"id": "x", "mesh": "D1", "n": 2})),
+    "AC & 🙂\r\nRome",
+    ((0, 2), (3, 4), (5, 6), (8, 12)),
+)
+
+
+@pytest.mark.parametrize("name", ["a.xml", "a.json", "a.jsonl", "a.xml.gz"])
+def test_what_is_written_comes_back(tmp_path, name):
+    tally = Tally()
+    some = [Document((SENTENCE,), SENTENCE.text, "d1", {"k": "v"}), Document((Sentence(("a", "b")),))]
+    formats.write(some, tmp_path / name, "bioc", tally)
+    back, plain = formats.read(tmp_path / name, "bioc", words="whitespace")
+    assert (back.text, back.id, back.extra) == (SENTENCE.text, "d1", {"k": "v"})
+    (sentence,) = back.sentences
+    assert sentence.words == SENTENCE.words
+    assert [(e.span, e.label, e.score, e.extra) for e in sentence.entities] == [
+        ((0, 4), "A", 0.5, {"id": "1"}),
+        ((3, 4), "<B>", None, {"id": "x", "mesh": "D1", "n": "2"}),
+    ]
+    assert (plain.id, plain.sentences[0].words) == (None, ("a", "b"))
+    assert tally.counts == {"heads not written: bioc has no place for them": 1}
+
+
+def test_passages_are_written_as_they_were_read_and_the_library_agrees(tmp_path):
+    (fever, empty), _ = documents("tools/bioc.xml")
+    formats.write([fever, empty], tmp_path / "b.xml", "bioc")
+    with open(tmp_path / "b.xml", encoding="utf-8") as file:
+        found = bioc.biocxml.load(file)
+    assert [passage.offset for passage in found.documents[0].passages] == [10, 30]
+    assert found.documents[0].passages[0].infons == {"type": "title"}
+    bioc.validate(found)
+    again = list(formats.read(tmp_path / "b.xml", "bioc"))
+    assert [document.text for document in again] == [fever.text, empty.text]
+    assert again[0].extra == fever.extra
+
+
+def test_what_xml_cannot_hold_is_said_and_json_can(tmp_path):
+    strange = [Document((Sentence(("a\x00b",), (Entity(0, 1, "A"),)),))]
+    with pytest.raises(DataError, match=r"a.xml, document 1: .*Write BioC as JSON instead"):
+        formats.write(strange, tmp_path / "a.xml", "bioc")
+    assert list(tmp_path.iterdir()) == []
+    formats.write(strange, tmp_path / "a.xml", "bioc", kind="json")
+    assert json.loads((tmp_path / "a.xml").read_text())["documents"][0]["passages"][0]["text"] == "a\x00b"
+    with pytest.raises(InputError, match="kind is one of xml, json, jsonl, not 'yaml'"):
+        formats.write(strange, tmp_path / "b", "bioc", kind="yaml")

@@ -1,0 +1,243 @@
+"""Data sets of Hugging Face, made by the library itself and by us. Nothing here may use a network."""
+
+import json
+import socket
+
+import datasets
+import pyarrow
+import pyarrow.parquet
+import pytest
+from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
+
+from nestree.data import formats
+from nestree.data.tally import Tally
+from nestree.errors import DataError, InputError
+from nestree.sentence import Document, Entity, Sentence
+from tests.data.formats.reading import documents, phrases, spans
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch):
+    """No network, no progress bars, and a failure if something is fetched after all."""
+
+    def refuse(*_):
+        raise AssertionError("a test tried to use the network")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    datasets.disable_progress_bars()
+    yield
+    datasets.enable_progress_bars()
+
+
+NAMES = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+WORDS = ["The", "mayor", "of", "Rome", "left"]
+
+
+def tagged(**columns):
+    tags = List(ClassLabel(names=NAMES))
+    features = Features(
+        {"id": Value("string"), "tokens": List(Value("string"))} | dict.fromkeys(columns, tags)
+    )
+    rows = {"id": ["r1"], "tokens": [WORDS]} | {name: [column] for name, column in columns.items()}
+    return Dataset.from_dict(rows, features=features)
+
+
+def test_tags_of_several_layers_are_read_with_their_names(tmp_path):
+    tagged(ner_tags=[1, 2, 2, 2, 0], nested_ner_tags=[0, 0, 0, 3, 0]).save_to_disk(tmp_path / "d")
+    (document,), tally = documents(tmp_path / "d")
+    assert spans(document.sentences[0]) == [(0, 4, "PER"), (3, 4, "LOC")]
+    assert document.sentences[0].id == "r1"
+    assert tally.counts == {}
+
+
+def test_columns_of_tags_can_be_named_and_their_numbers_too(tmp_path):
+    rows = {"words": [WORDS], "a": [[0, 0, 0, 3, 4]], "b": [["O", "S-X", "O", "B-Y", "E-Y"]]}
+    Dataset.from_dict(rows).to_parquet(tmp_path / "d.parquet")
+    (document,), tally = documents(tmp_path / "d.parquet", tags="a, b", names=",".join(NAMES))
+    assert spans(document.sentences[0]) == [(1, 2, "X"), (3, 5, "LOC"), (3, 5, "Y")]
+    with pytest.raises(DataError, match="row 1: a holds numbers, and nothing says what they stand for"):
+        documents(tmp_path / "d.parquet", tags="a")
+    with pytest.raises(DataError, match="a holds 3, and there are only 2 names"):
+        documents(tmp_path / "d.parquet", tags="a", names="O,B-X")
+    with pytest.raises(DataError, match="row 1: 'PER' in a is no tag"):
+        documents(tmp_path / "d.parquet", tags="a", names="O,B-X,O,PER,O")
+    with pytest.raises(
+        DataError, match="entities or ner_tags with tokens or a text are needed, and the columns"
+    ):
+        documents(tmp_path / "d.parquet")
+    assert tally.counts == {}
+
+
+def test_a_tag_that_continues_nothing_begins_an_entity(tmp_path):
+    tagged(ner_tags=[0, 2, 2, 3, 0]).save_to_disk(tmp_path / "d")
+    (document,), tally = documents(tmp_path / "d")
+    assert spans(document.sentences[0]) == [(1, 3, "PER"), (3, 4, "LOC")]
+    assert tally.counts == {"tags that continue no entity: taken as the beginning of one": 1}
+
+
+@pytest.mark.parametrize("column", ["entities", "ner"])
+@pytest.mark.parametrize("as_lists", [False, True])
+def test_lists_of_entities_are_read_however_they_are_kept(tmp_path, column, as_lists):
+    found = [{"start": 0, "end": 3, "type": "PER"}, {"start": 3, "end": 3, "type": "LOC"}]
+    kept = {key: [e[key] for e in found] for key in found[0]} if as_lists else found
+    Dataset.from_list([{"tokens": WORDS, column: kept, "pos": ["X"] * 5}]).save_to_disk(tmp_path / "d")
+    (document,), _ = documents(tmp_path / "d", ends="inclusive")
+    assert spans(document.sentences[0]) == [(0, 4, "PER"), (3, 4, "LOC")]
+    assert document.sentences[0].extra == {"pos": ["X"] * 5}
+    with pytest.raises(DataError, match="row 1: entity 3-3 LOC is empty"):
+        documents(tmp_path / "d")
+    with pytest.raises(InputError, match="ends is one of exclusive, inclusive"):
+        documents(tmp_path / "d", ends="both")
+
+
+def test_a_text_with_entities_in_characters_is_split(tmp_path):
+    rows = [
+        {
+            "text": "He left. In Rome, 🙂.",
+            "entities": [{"start": 12, "end": 16, "label": "GPE"}],
+            "doc_id": "a",
+        }
+    ]
+    Dataset.from_list(rows).to_parquet(tmp_path / "d.parquet")
+    (document,), _ = documents(tmp_path / "d.parquet")
+    assert [phrases(s) for s in document.sentences] == [[], [("Rome", "GPE")]]
+    assert document.id == "a"
+
+
+def test_a_text_without_its_words_is_left_out_and_counted(tmp_path):
+    rows = [{"text": "someone else", "tokens": WORDS, "entities": [{"start": 3, "end": 4, "label": "LOC"}]}]
+    Dataset.from_list(rows).to_parquet(tmp_path / "d.parquet")
+    (document,), tally = documents(tmp_path / "d.parquet")
+    assert (document.sentences[0].text, spans(document.sentences[0])) == (None, [(3, 4, "LOC")])
+    assert tally.counts == {"texts not read: the words are not in them": 1}
+
+
+def test_a_split_has_to_be_chosen_where_there_are_several(tmp_path):
+    one, two = tagged(ner_tags=[1, 0, 0, 0, 0]), tagged(ner_tags=[0, 0, 0, 3, 0])
+    DatasetDict(train=one, test=two).save_to_disk(tmp_path / "d")
+    with pytest.raises(
+        DataError, match=r"holds several splits: test, train. Choose one with the option `split`"
+    ):
+        documents(tmp_path / "d")
+    assert spans(documents(tmp_path / "d", split="test")[0][0].sentences[0]) == [(3, 4, "LOC")]
+    assert spans(documents(tmp_path / "d" / "train")[0][0].sentences[0]) == [(0, 1, "PER")]
+    assert len(documents(tmp_path / "d", split="all")[0]) == 2
+    with pytest.raises(DataError, match=r"holds no split 'dev'. There are: test, train."):
+        documents(tmp_path / "d", split="dev")
+
+
+def test_a_folder_of_parquet_files_has_the_splits_of_their_names(tmp_path):
+    folder = tmp_path / "d" / "data"
+    folder.mkdir(parents=True)
+    for name in ("train-00000-of-00002", "train-00001-of-00002", "test-00000-of-00001-abc"):
+        tagged(ner_tags=[1, 0, 0, 0, 0]).to_parquet(folder / f"{name}.parquet")
+    assert len(documents(tmp_path / "d", split="train")[0]) == 2
+    assert len(documents(tmp_path / "d", split="test")[0]) == 1
+
+
+def test_arrow_files_are_read_in_both_kinds(tmp_path):
+    table = tagged(ner_tags=[1, 0, 0, 0, 0]).data.table
+    for name, kind in (("a", pyarrow.ipc.new_file), ("b", pyarrow.ipc.new_stream)):
+        with kind(str(tmp_path / f"{name}.arrow"), table.schema) as file:
+            file.write_table(table)
+        (document,), _ = documents(tmp_path / f"{name}.arrow")
+        assert spans(document.sentences[0]) == [(0, 1, "PER")]
+
+
+TEXT = "In Rome 🙂.\r\n So."
+SOME = [
+    Document(
+        (
+            Sentence(
+                ("In", "Rome", "🙂", "."),
+                (Entity(0, 4, "X", head=1, score=0.1), Entity(1, 2, "GPE"), Entity(1, 3, "Y", heads=(1, 2))),
+                "In Rome 🙂.",
+                ((0, 2), (3, 7), (8, 9), (9, 10)),
+                0,
+                "s1",
+            ),
+            Sentence(("So", "."), (), "So.", ((0, 2), (2, 3)), 13, None, False),
+        ),
+        TEXT,
+        "d1",
+    ),
+    Document((Sentence(("a",), id="x"), Sentence(("b",), (Entity(0, 1, "B"),))), None, None),
+    Document((Sentence(("a",)),), None, "d2"),
+]
+
+
+@pytest.mark.parametrize("name", ["folder", "file.parquet"])
+def test_what_is_written_comes_back_whole(tmp_path, name):
+    tally = Tally()
+    formats.write(SOME, tmp_path / name, "datasets", tally)
+    back, reading = documents(tmp_path / name)
+    assert back == SOME
+    assert (tally.counts, reading.counts) == ({}, {})
+
+
+def test_the_library_reads_what_is_written(tmp_path):
+    formats.write(SOME, tmp_path / "folder", "datasets")
+    formats.write(SOME, tmp_path / "file.parquet", "datasets")
+    found = datasets.load_from_disk(str(tmp_path / "folder"))
+    assert found[0]["tokens"] == ["In", "Rome", "🙂", "."]
+    assert found[0]["entities"][0] == {
+        "start": 0,
+        "end": 4,
+        "label": "X",
+        "head": 1,
+        "heads": None,
+        "score": 0.1,
+    }
+    assert found.features == Features.from_arrow_schema(
+        pyarrow.parquet.read_schema(tmp_path / "file.parquet")
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file.parquet", "folder"]
+
+
+def test_what_is_lost_is_counted_and_nothing_is_drawn(tmp_path, capfd):
+    datasets.enable_progress_bars()
+    entity = Entity(0, 1, "A", extra={"x": 1})
+    tally = Tally()
+    some = [Document((Sentence(("a",), (entity,), extra={"pos": 1}),), extra={"k": 1}), Document(())]
+    formats.write(some, tmp_path / "folder", "datasets", tally)
+    assert tally.counts == {
+        "further keys of entities not written: datasets has no place for them": 1,
+        "further keys of sentences not written: datasets has no place for them": 1,
+        "further keys of documents not written: datasets has no place for them": 1,
+        "documents without sentences not written: datasets has no place for them": 1,
+    }
+    assert not datasets.are_progress_bars_disabled()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_no_documents_make_an_empty_data_set(tmp_path):
+    for name in ("folder", "file.parquet"):
+        formats.write([], tmp_path / name, "datasets")
+        with pytest.raises(DataError, match="holds no datasets data: it is empty"):
+            documents(tmp_path / name, "datasets")
+
+
+def test_other_files_and_folders_are_no_data_sets(tmp_path):
+    for name, data in (("a.parquet", b"nonsense"), ("b.parquet", b""), ("c.arrow", b"ARROW1 and no more")):
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(DataError, match=f"{name}: this is no data set that can be read, after 0 rows"):
+            documents(tmp_path / name, "datasets")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(DataError, match="folder holds no data set"):
+        documents(tmp_path / "folder", "datasets")
+    with pytest.raises(DataError, match="nowhere does not exist"):
+        documents(tmp_path / "nowhere", "datasets")
+    with pytest.raises(DataError, match="cannot come from standard input"):
+        list(formats.read("-", "datasets"))
+    with pytest.raises(DataError, match="cannot go to standard output"):
+        formats.write(SOME, "-", "datasets")
+
+
+def test_a_folder_that_lies_about_its_files_is_refused(tmp_path):
+    tagged(ner_tags=[1, 0, 0, 0, 0]).save_to_disk(tmp_path / "d")
+    state = tmp_path / "d" / "state.json"
+    state.write_text(
+        json.dumps(json.loads(state.read_text()) | {"_data_files": [{"filename": "gone.arrow"}]})
+    )
+    with pytest.raises(DataError, match="this is no data set that can be read"):
+        documents(tmp_path / "d", "datasets")

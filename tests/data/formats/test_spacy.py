@@ -1,0 +1,171 @@
+"""spaCy's DocBin, made by spaCy itself and by us."""
+
+import pytest
+import spacy
+from spacy.tokens import Doc, DocBin, Span, SpanGroup
+
+from nestree.data import formats
+from nestree.data.tally import Tally
+from nestree.errors import DataError, InputError
+from nestree.sentence import Document, Entity, Sentence
+from tests.data.formats.reading import documents, phrases
+
+VOCAB = spacy.blank("xx").vocab
+WORDS = ["The", "Bank", "of", "Rome", "\n\n", "closed", "🙂", "."]
+SPACES = [True, True, True, False, False, True, False, False]
+
+
+def doc(**more):
+    return Doc(VOCAB, words=WORDS, spaces=SPACES, **more)
+
+
+def kept(folder, *docs, **options):
+    path = folder / "a.spacy"
+    DocBin(store_user_data=True, docs=docs).to_disk(path)
+    return documents(path, **options)
+
+
+def test_all_groups_of_spans_are_read_and_blanks_are_no_words(tmp_path):
+    made = doc()
+    made.spans["sc"] = [Span(made, 0, 4, "ORG", kb_id="Q1"), Span(made, 3, 5, "GPE")]
+    made.spans["other"] = [Span(made, 1, 6, "ODD"), Span(made, 4, 5, "BLANK")]
+    made.ents = [Span(made, 3, 4, "GPE")]
+    (document,), tally = kept(tmp_path, made)
+    assert document.text == "The Bank of Rome\n\nclosed 🙂."
+    assert [s.words for s in document.sentences] == [("The", "Bank", "of", "Rome", "closed", "🙂", ".")]
+    assert phrases(document.sentences[0]) == [
+        ("The Bank of Rome", "ORG"),
+        ("Rome", "GPE"),
+        ("Bank of Rome\n\nclosed", "ODD"),
+    ]
+    assert document.sentences[0].entities[0].extra == {"kb_id": "Q1"}
+    assert tally.counts == {
+        "several groups of spans read together": 1,
+        "doc.ents not read: the document has spans": 1,
+        "dropped: an entity of blanks only": 1,
+        "sentences joined around an entity": 1,
+    }
+
+
+def test_a_key_chooses_a_group_or_the_ents(tmp_path):
+    made = doc()
+    made.spans["sc"] = [Span(made, 0, 4, "ORG")]
+    made.ents = [Span(made, 3, 4, "GPE")]
+    assert [phrases(s) for s in kept(tmp_path, made, key="sc")[0][0].sentences] == [
+        [("The Bank of Rome", "ORG")],
+        [],
+    ]
+    assert [phrases(s) for s in kept(tmp_path, made, key="ents")[0][0].sentences] == [[("Rome", "GPE")], []]
+    with pytest.raises(DataError, match=r"a.spacy, document 1: there are no spans called 'x', only sc\."):
+        kept(tmp_path, made, key="x")
+    plain = doc()
+    plain.ents = [Span(plain, 0, 4, "ORG")]
+    (document,), tally = kept(tmp_path, plain)
+    assert phrases(document.sentences[0]) == [("The Bank of Rome", "ORG")]
+    assert tally.counts == {}
+
+
+def test_sentences_are_those_of_the_document(tmp_path):
+    made = doc(sent_starts=[True, False, True, False, True, False, False, False])
+    (document,), _ = kept(tmp_path, made)
+    assert [len(s.words) for s in document.sentences] == [2, 2, 3]
+
+
+def test_heads_come_from_the_parse_punctuation_aside(tmp_path):
+    made = doc(heads=[1, 5, 1, 2, 5, 5, 5, 5], deps=["dep"] * 8)
+    made.spans["sc"] = [Span(made, 0, 4, "ORG"), Span(made, 6, 8, "TWO"), Span(made, 0, 1, "ONE")]
+    (document,), tally = kept(tmp_path, made)
+    entities = document.sentences[0].entities
+    assert [(e.label, e.head, e.heads) for e in entities] == [("ORG", 1, ()), ("TWO", 5, ()), ("ONE", 0, ())]
+    assert tally.counts["heads taken from the dependency parse"] == 3
+    (document,), tally = kept(tmp_path, made, heads="none")
+    assert [e.head for e in document.sentences[0].entities] == [None] * 3
+    assert tally.counts == {}
+    made = doc(heads=[5, 5, 5, 5, 5, 5, 5, 5], deps=["dep"] * 8)
+    made.spans["sc"] = [Span(made, 0, 3, "ORG")]
+    (document,), _ = kept(tmp_path, made)
+    assert document.sentences[0].entities[0].heads == (0, 1, 2)
+    with pytest.raises(InputError, match="heads is one of parse, none, not 'best'"):
+        kept(tmp_path, made, heads="best")
+
+
+def test_scores_are_those_of_the_span_categorizer(tmp_path):
+    import numpy
+
+    made = doc()
+    spans = [Span(made, 0, 4, "ORG"), Span(made, 3, 4, "GPE")]
+    made.spans["sc"] = SpanGroup(made, name="sc", spans=spans, attrs={"scores": numpy.array([0.5, 0.25])})
+    (document,), _ = kept(tmp_path, made)
+    assert [e.score for e in document.sentences[0].entities] == [0.5, 0.25]
+
+
+TEXT = "  Do  n't\r\ngo 🙂 \n"
+SENTENCES = (
+    Sentence(
+        ("Do", "n't"),
+        (
+            Entity(0, 2, "X", head=1, score=0.5),
+            Entity(0, 1, "Y", heads=(0,), extra={"id": "7", "kb_id": "Q"}),
+        ),
+        "Do  n't",
+        ((0, 2), (4, 7)),
+        2,
+        "s1",
+    ),
+    Sentence(("go", "🙂"), (Entity(0, 2, "Z"),), "go 🙂", ((0, 2), (3, 4)), 11, None),
+)
+
+
+def test_what_is_written_comes_back_whole(tmp_path):
+    some = [
+        Document(SENTENCES, TEXT, "d1"),
+        Document((Sentence(("a", "b"), (Entity(0, 2, "A"),)), Sentence(("c",))), None, None),
+        Document((), "", None),
+        Document((), " \n", "blank"),
+    ]
+    tally = Tally()
+    formats.write(some, tmp_path / "b.spacy", tally=tally)
+    back, reading = documents(tmp_path / "b.spacy")
+    assert back == some
+    assert back[0].sentences[0].entities[1].extra == {"id": "7", "kb_id": "Q"}
+    assert (tally.counts, reading.counts) == ({}, {})
+    (made, *_) = DocBin().from_disk(tmp_path / "b.spacy").get_docs(VOCAB)
+    assert made.text == TEXT
+    assert [(span.text, span.label_) for span in made.spans["sc"]] == [
+        ("Do  n't", "X"),
+        ("Do", "Y"),
+        ("go 🙂", "Z"),
+    ]
+
+
+def test_what_is_lost_is_counted(tmp_path):
+    entity = Entity(0, 1, "A", extra={"x": 1})
+    sentence = Sentence(("a",), (entity,), complete=False, extra={"pos": ["X"]})
+    tally = Tally()
+    formats.write(
+        [Document((sentence,), None, None, {"k": 1})], tmp_path / "c.spacy", "spacy", tally, key="ner"
+    )
+    assert tally.counts == {
+        "further keys of sentences not written: spacy has no place for them": 1,
+        "further keys of documents not written: spacy has no place for them": 1,
+        "further keys of entities not written: spacy has no place for them": 1,
+        "marks of incomplete sentences not written: spacy has no place for them": 1,
+    }
+    assert [e.label for e in documents(tmp_path / "c.spacy", key="ner")[0][0].sentences[0].entities] == ["A"]
+
+
+@pytest.mark.parametrize("data", [b"nonsense", b"\x1f\x8b", b"", "x\u0153".encode() * 99])
+def test_other_files_are_no_docbin(tmp_path, data):
+    (tmp_path / "a.spacy").write_bytes(data)
+    with pytest.raises(DataError, match=r"a.spacy"):
+        documents(tmp_path / "a.spacy")
+
+
+def test_what_spacy_cannot_unpack_is_one_sentence(tmp_path):
+    import zlib
+
+    import srsly
+
+    (tmp_path / "a.spacy").write_bytes(zlib.compress(srsly.msgpack_dumps({"attrs": [1]})))
+    with pytest.raises(DataError, match=r"a.spacy: this is no DocBin of spaCy: KeyError.*0 documents"):
+        documents(tmp_path / "a.spacy")
