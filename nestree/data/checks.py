@@ -57,6 +57,13 @@ KINDS = {
 }  # fmt: skip
 
 
+# How readers say that a span is wrong.
+TOLD_BY = {
+    "out-of-range": re.compile("ends after the|begins before the|is not within its sentence"),
+    "empty": re.compile("entity .* is empty|ends before it begins"),
+}
+
+
 class Finding(NamedTuple):
     kind: str
     place: str
@@ -185,14 +192,13 @@ class EveryPlace(Tally):
 
     def findings(self, path: Path) -> Iterator[Finding]:
         for error in self.errors:
-            said = str(error)
-            kind = "bad-record"
-            if "ends after the" in said or "begins before the" in said:
-                kind = "out-of-range"
-            elif "is empty: its end" in said or "ends before it begins" in said:
-                kind = "empty"
+            kind = next((kind for kind, words in TOLD_BY.items() if words.search(str(error))), "bad-record")
             yield finding_of(error, kind, path)
-        known = {"widened to word borders": "cuts-word", "dropped: an entity of blanks only": "empty"}
+        known = {
+            "widened to word borders": "cuts-word",
+            "dropped: an entity of blanks only": "empty",
+            "dropped: an entity that holds no word": "empty",
+        }
         for what, place in self.noted:
             if what in known:
                 yield Finding(known[what], place, what)

@@ -120,6 +120,33 @@ def test_offsets_beyond_a_text(tmp_path):
     assert kinds(report) == {"out-of-range": 1, "empty": 1, "duplicate": 1}
 
 
+@pytest.mark.parametrize(
+    ("name", "format", "content", "expected"),
+    [
+        ("a.data", "triplets", "a b\n0,9 X|0,1 X\n\na b\n1,1 X\n", ["out-of-range", "empty"]),
+        ("a.iob2", "columns", "a\tB-X\nb\tI-X\nc\n\n", ["bad-record"]),
+        ("a.txt", "pubtator", "1|t|Rome\n1|a|\n1\t0\t9\tRome\tX\n\n", ["out-of-range"]),
+        (
+            "a.jsonl",
+            "peers",
+            '{"tokens": ["a"], "entity_mentions": [{"start": 0, "end": 3, "entity_type": "X"}]}\n',
+            ["out-of-range"],
+        ),
+        (
+            "a.jsonl",
+            "prodigy",
+            '{"text": "Rome", "spans": [{"start": 0, "end": 9, "label": "X"}, {"start": 3, "end": 1, "label": "X"}]}\n',
+            ["out-of-range", "empty"],
+        ),
+    ],
+)
+def test_what_readers_of_other_formats_find(tmp_path, name, format, content, expected):
+    report = check([file(tmp_path / name, content)], format)
+    found = [finding for finding in report.findings if KINDS[finding.kind].level == "error"]
+    assert [finding.kind for finding in found] == expected
+    assert all(finding.place.startswith(str(tmp_path / name)) for finding in found)
+
+
 def test_words_in_two_normal_forms(tmp_path):
     apart = line("cafe\u0301 b")
     assert kinds(check([file(tmp_path / "a.jsonl", apart, apart)])) == {}

@@ -26,6 +26,15 @@ SENTENCE_KEYS = {
     "continues", "document",
 }  # fmt: skip
 
+ENTITIES_ELSEWHERE = {
+    "label": "doccano",
+    "labels": "doccano",
+    "spans": "prodigy",
+    "ner": "peers",
+    "ners": "peers",
+    "entity_mentions": "peers",
+}
+
 
 def read(
     path: Path, tally: Tally, *, words: str = "treebank", sentences: str = "rules"
@@ -43,6 +52,7 @@ def read(
             record = json_value(line, place)
             if not isinstance(record, dict):
                 raise DataError(f"{place}: a line must be a JSON object {{...}}, and is {line[:40]!r}.")
+            check_keys(record, place)
             if "tokens" not in record and "words" not in record:
                 if group:
                     yield gathered(group)
@@ -59,6 +69,16 @@ def read(
         group.append((sentence, record))
     if group:
         yield gathered(group)
+
+
+def check_keys(record: dict[str, Any], place: str) -> None:
+    """Entities under the key of another format would be lost in silence."""
+    found = [key for key in ENTITIES_ELSEWHERE if isinstance(record.get(key), list)]
+    if found and "entities" not in record:
+        raise DataError(
+            f"{place}: this line has no `entities`, but `{found[0]}`, as {ENTITIES_ELSEWHERE[found[0]]} has. Name "
+            "the format of the file, and do not mix formats in it."
+        )
 
 
 def continues(record: dict[str, Any], last: dict[str, Any]) -> bool:
