@@ -21,6 +21,8 @@ GENIA = """<?xml version="1.0"?>
 </set>
 """
 BOMB = '<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;"><!ENTITY c "&b;&b;&b;&b;&b;&b;&b;&b;">'
+EXTERNAL = '<!ENTITY x SYSTEM "%s">'
+REFUSED = ": this XML declares entities"
 BIOC = (FIXTURES / "tools" / "bioc.xml").read_text(encoding="utf-8")
 
 
@@ -84,10 +86,10 @@ BAD: dict[str, tuple[str, str, bytes | dict[str, bytes], str]] = {
     "mixed formats, columns": ("columns", "a.iob2", b"Rome\tB-GPE\nfell\tO\n\n" + LINE.encode(), ":4: "),
     "mixed formats, XML": ("jsonl", "a.jsonl", BIOC.encode(), ":1: this is not JSON"),
     "a line too long": ("jsonl", "a.jsonl", (LINE + LINE.replace("fell", "f" * 9999)).encode(), ":2: this line is"),
-    "entity bomb, genia": ("genia", "a.xml", (GENIA % (BOMB, "&c;")).encode(), ": this XML declares entities"),
-    "external entity, genia": ("genia", "a.xml", (GENIA % ('<!ENTITY x SYSTEM "%s">', "&x;")).encode(), ": this XML declares entities"),
-    "entity bomb, bioc": ("bioc", "a.xml", bioc(BOMB, "&c;").encode(), ": this XML declares entities"),
-    "external entity, bioc": ("bioc", "a.xml", bioc('<!ENTITY x SYSTEM "%s">', "&x;").encode(), ": this XML declares entities"),
+    "entity bomb, genia": ("genia", "a.xml", (GENIA % (BOMB, "&c;")).encode(), REFUSED),
+    "external entity, genia": ("genia", "a.xml", (GENIA % (EXTERNAL, "&x;")).encode(), REFUSED),
+    "entity bomb, bioc": ("bioc", "a.xml", bioc(BOMB, "&c;").encode(), REFUSED),
+    "external entity, bioc": ("bioc", "a.xml", bioc(EXTERNAL, "&x;").encode(), REFUSED),
 }  # fmt: skip
 
 
