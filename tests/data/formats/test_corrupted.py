@@ -1,0 +1,204 @@
+"""Files that were damaged on their way: reading them gives data or a DataError, and nothing else, ever."""
+
+import gzip
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from nestree.data import formats
+from nestree.data.formats import FORMATS
+from nestree.data.tally import Tally
+from nestree.errors import DataError
+from nestree.sentence import Document, Entity, Sentence
+
+from .reading import FIXTURES
+
+COPIES = 500
+# Bytes that mean something in one format or another.
+MEANINGFUL = [
+    *(
+        b"\0",
+        b"\n",
+        b"\r\n",
+        b"\n\n",
+        b"\t",
+        b" ",
+        b'"',
+        b"'",
+        b"{",
+        b"}",
+        b"[",
+        b"]",
+        b"(",
+        b")",
+        b"<",
+        b">",
+        b"&",
+    ),
+    *(
+        b"/",
+        b"|",
+        b",",
+        b";",
+        b":",
+        b"-",
+        b"\\",
+        b"\\ud800",
+        b"\\u0000",
+        b"null",
+        b"true",
+        b"NaN",
+        b"1e999",
+        b"-1",
+    ),
+    *(
+        b"99999999999999999999",
+        b"0.5",
+        b"{}",
+        b"[]",
+        b'""',
+        b"\xff",
+        b"\xc3\xa9",
+        b"\xf0\x9f\x98\x80",
+        b"\xe2\x80\xa8",
+    ),
+    *(
+        b"\xef\xbb\xbf",
+        b"\x1f\x8b",
+        b"</",
+        b"<!--",
+        b"]]>",
+        b"&amp;",
+        b"&#0;",
+        b"&x;",
+        b"B-",
+        b"O",
+        b"T1",
+        b"#",
+    ),
+]
+
+
+def damaged(data: bytes, chance: random.Random) -> bytes:
+    """One of: some bytes are others, the end or a piece is cut off, something is inserted, a piece is there twice."""
+    data = data or b"\n"
+    at, length = chance.randrange(len(data) + 1), chance.choice([1, 1, 2, 5, 40])
+    match chance.randrange(6):
+        case 0:
+            changed = bytearray(data)
+            for _ in range(length):
+                changed[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+            return bytes(changed)
+        case 1:
+            return data[:at]
+        case 2:
+            return data[:at] + data[at + length :]
+        case 3:
+            return data[:at] + chance.randbytes(length) + data[at:]
+        case 4:
+            return data[:at] + chance.choice(MEANINGFUL) + data[at + chance.choice([0, length]) :]
+        case _:
+            start = chance.randrange(len(data) + 1)
+            return data[:at] + data[start : start + length] + data[at:]
+
+
+def put(path: Path, data: bytes) -> None:
+    """Change what is in a file; much faster than to make it anew."""
+    with open(path, "r+b") as file:
+        file.write(data)
+        file.truncate()
+
+
+def made(path: Path, name: str) -> Path:
+    """A small file of a format that can be written."""
+    entities = [Entity(0, 4, "ORG", head=1, score=0.5), Entity(3, 4, "GPE"), Entity(2, 6, "X")]
+    first = Sentence(["The", "bank", "of", "Rome", "&", "Söhne", "."], entities, id="s")
+    given = [
+        Document([first, Sentence(["It", "rained", "."])], id="1"),
+        Document([Sentence(["Oslo"])], id="2"),
+    ]
+    formats.write(given, path, name)
+    return path
+
+
+def originals(folder: Path, name: str) -> list[tuple[Path, dict[str, object]]]:
+    """Small files of a format, in `folder`, and the options to read them with."""
+    tools = FIXTURES / "tools"
+    match name:
+        case "genia" | "gum":
+            files = [FIXTURES / {"genia": "genia.xml", "gum": "gum.conllu"}[name]]
+        case "ace":
+            shutil.copytree(FIXTURES / "ace" / "timex2norm", folder / "ace")
+            return [(folder / "ace", {})]
+        case "nne":
+            shutil.copytree(FIXTURES / "nne_standoff", folder / "nne")
+            shutil.copytree(FIXTURES / "nne_trees", folder / "nne" / "trees")
+            return [(folder / "nne" / "00", {"trees": str(folder / "nne" / "trees" / "00")})]
+        case "brat":
+            return [(made(folder / "brat", name), {})]
+        case "columns":
+            files = [FIXTURES / "layers.iob2", FIXTURES / "joined.bioes"]
+        case "triplets":
+            files = [FIXTURES / "triplets.data"]
+        case "datasets":
+            return [(made(folder / "a.parquet", name), {}), (made(folder / "data", name), {})]
+        case "jsonl":
+            (folder / "text.jsonl").write_text(
+                '{"text": "I see Oslo.", "entities": [{"start": 6, "end": 10, "label": "X"}]}'
+            )
+            packed = made(folder / "a.jsonl.gz", name)
+            (folder / "b.jsonl").write_bytes(gzip.decompress(packed.read_bytes()))
+            return [(folder / "text.jsonl", {}), (packed, {}), (folder / "b.jsonl", {})]
+        case "peers":
+            files = sorted(tools.glob("peers*"))
+        case "label-studio":
+            files = sorted(tools.glob("label_studio*"))
+        case "bioc":
+            files = [*sorted(tools.glob("bioc*")), made(folder / "a.json", name)]
+        case _:
+            files = [*sorted(tools.glob(f"{name}*")), made(folder / f"a.{name}", name)]
+    for file in files:
+        if file.parent != folder:
+            shutil.copy(file, folder)
+    return [(folder / file.name, {}) for file in files]
+
+
+def outcome(path: Path, name: str, options: dict[str, object], chance: random.Random, folder: Path) -> str:
+    """What comes of reading a damaged file; in half of the cases, bad records are passed over."""
+    tally = Tally(skip_bad=chance.random() < 0.5)
+    try:
+        found = list(formats.read(path, name, tally, **options))
+    except DataError as error:
+        message = str(error)
+    except BaseException:
+        kept = {file.name: file.read_bytes() for file in ([path] if path.is_file() else path.rglob("*.*"))}
+        print(f"{name}, {options}: {kept}")
+        raise
+    else:
+        assert all(isinstance(document, Document) for document in found)
+        return "data"
+    assert str(folder) in message, f"there is no place in: {message}"
+    assert len(message) < 600
+    return "error"
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_damaged_files_give_data_or_a_data_error(tmp_path, name):
+    chance = random.Random(f"damage to {name}")
+    whole = originals(tmp_path, name)
+    for path, options in whole:
+        assert list(formats.read(path, name, **options)), f"{path} is readable as long as it is whole"
+    outcomes = {"data": 0, "error": 0}
+    for copy in range(COPIES):
+        path, options = whole[copy % len(whole)]
+        inside = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+        file = chance.choice(inside)
+        before = file.read_bytes()
+        after = damaged(before, chance)
+        put(file, after)
+        outcomes[outcome(path, name, options, chance, tmp_path)] += 1
+        put(file, before)
+    assert sum(outcomes.values()) >= 500
+    assert min(outcomes.values()) > 10, outcomes
