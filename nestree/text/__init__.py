@@ -28,10 +28,10 @@ from nestree.errors import InputError
 from nestree.sentence import Span
 from nestree.text.sentences import NO_RUN, runs
 from nestree.text.stand_ins import STAND_INS
+from nestree.text.words import WORD_STYLES
 
 __all__ = ["SENTENCE_RULES", "WORD_STYLES", "SentenceSplit", "split"]
 
-WORD_STYLES = ("treebank", "ud", "split-hyphens", "whitespace")
 SENTENCE_RULES = ("rules", "lines")
 
 
@@ -72,6 +72,8 @@ def split(
             if places:
                 found.append(SentenceSplit(places[0][0], places[-1][1], places))
             places = []
+        elif len(last.words) == 1:
+            places.append((at, at + last.length))
         else:
             places += [(at + i, at + j) for i, j in last.words]
         last, at = run, start

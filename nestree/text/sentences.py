@@ -2,14 +2,13 @@
 
 import re
 from collections.abc import Iterator
-from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
 from nestree.sentence import Span
 from nestree.text.periods import NOT, PLAINLY, RARELY, UNLESS_NUMBERED, closed_class, enumerates, period_after
 from nestree.text.stand_ins import STOP, SYMBOL
-from nestree.text.words import CLOSERS, LONGEST_RUN, words_in
+from nestree.text.words import CLOSERS, LONGEST_RUN, WORD_STYLES, words_in
 
 # How a run begins:
 LOWER, UPPER, NUMERAL, STARTER, OTHER = range(5)
@@ -17,7 +16,8 @@ LOWER, UPPER, NUMERAL, STARTER, OTHER = range(5)
 OPENERS = "\"'“‘([{<`"
 RUN = re.compile(rf"[^\s{STOP}]++(?:{STOP}++[{re.escape(CLOSERS)}]*+)?+|{STOP}++[{re.escape(CLOSERS)}]*+")
 BLANK_TO_BLANK = re.compile(r"\S++")
-REMEMBERED_LENGTH = 40
+LONGEST_REMEMBERED = 40  # characters
+MOST_REMEMBERED = 2**15  # of a style
 FOOTNOTES = re.compile(r"(?:\[\d{1,3}\])++\Z")
 NUMERALS = re.compile(r"[A-Z]?\d[\dA-Za-z.-]*|[IVXLC]+")
 STARTERS = closed_class(  # words that begin sentences more often than names do
@@ -27,6 +27,7 @@ STARTERS = closed_class(  # words that begin sentences more often than names do
     their then there therefore these they this those though through thus to under until we what when where which
     while who why with within without yet you your"""
 )
+LONGEST_STARTER = max(map(len, STARTERS)) + 1
 
 
 class Run(NamedTuple):
@@ -35,14 +36,15 @@ class Run(NamedTuple):
     length: int
     words: tuple[Span, ...]
     last_words: tuple[Span, ...]  # if it ends a sentence: then a period is less often part of a word
-    ending: int
     beginning: int
-    closes: bool  # a bracket or mark that belongs to what was before
+    plain: bool  # there is none of what follows
+    ending: int
     quotes: int  # marks that do not tell whether they open or close
     enumerates: bool
+    closes: bool  # a bracket or mark that belongs to what was before
 
 
-NO_RUN = Run(0, (), (), NOT, OTHER, False, 0, False)
+NO_RUN = Run(0, (), (), OTHER, True, NOT, 0, False, False)
 
 
 def runs(shape: str, words: str, sentences: str) -> Iterator[tuple[int, Run, bool]]:
@@ -50,21 +52,24 @@ def runs(shape: str, words: str, sentences: str) -> Iterator[tuple[int, Run, boo
     by_rules = sentences == "rules"
     starts = line_starts(shape) if by_rules else {end.end(): False for end in LINE_END.finditer(shape)}
     lower_may_begin = by_rules and not re.search("[A-Z]", shape)
+    known = REMEMBERED[words]
     ending, quotes, begins = NOT, 0, True
     for match in (BLANK_TO_BLANK if words == "whitespace" else RUN).finditer(shape):
-        start, text = match.start(), match[0]
-        run = remembered(text, words) if len(text) < REMEMBERED_LENGTH else looked_at(text, words)
+        start, run = match.start(), known[match[0]]
         if start in starts:
             begins, quotes = True, 0 if starts[start] else quotes
-        elif ending != NOT:
-            if run.closes or (text == '"' and quotes % 2):
+        elif ending:
+            if run.closes or (quotes % 2 and match[0] == '"'):
                 quotes += run.quotes
                 yield start, run, False
                 continue
             begins = ends(ending, run.beginning, lower_may_begin)
         yield start, run, begins
-        quotes += run.quotes
-        ending = run.ending if by_rules and not (begins and run.enumerates) else NOT
+        if run.plain:
+            ending = NOT
+        else:
+            quotes += run.quotes
+            ending = run.ending if by_rules and not (begins and run.enumerates) else NOT
         begins = False
 
 
@@ -79,19 +84,36 @@ def ends(ending: int, beginning: int, lower_may_begin: bool) -> bool:
 
 def looked_at(run: str, style: str) -> Run:
     words = words_in(run, style, last=False)
+    ending, quotes, item = ending_of(run), run.count('"'), enumerates(run)
     return Run(
         len(run),
         words,
         words_in(run, style, last=True) if "." in run and len(run) <= LONGEST_RUN else words,
-        ending_of(run),
         beginning_of(run),
-        not run.strip(CLOSERS) and run not in ('"', "“"),
-        run.count('"'),
-        enumerates(run),
+        not (ending or quotes or item),
+        ending,
+        quotes,
+        item,
+        closes=not run.strip(CLOSERS) and run not in ('"', "“"),
     )
 
 
-remembered = lru_cache(2**15)(looked_at)
+class Remembered(dict[str, Run]):
+    """What was found of runs in one style: most come again and again."""
+
+    def __init__(self, style: str) -> None:
+        self.style = style
+
+    def __missing__(self, run: str) -> Run:
+        found = looked_at(run, self.style)
+        if len(run) <= LONGEST_REMEMBERED:
+            if len(self) >= MOST_REMEMBERED:
+                self.clear()
+            self[run] = found
+        return found
+
+
+REMEMBERED = {style: Remembered(style) for style in WORD_STYLES}
 
 
 def ending_of(run: str) -> int:
@@ -108,10 +130,11 @@ def beginning_of(run: str) -> int:
         return OTHER if run[0] in "([" else LOWER
     if not "A" <= first <= "Z":
         return NUMERAL if first.isdigit() else OTHER
-    word = re.split("[^A-Za-z]", bare[:12], maxsplit=1)[0]
+    near = bare[:LONGEST_STARTER]
+    word = re.split("[^A-Za-z]", near, maxsplit=1)[0]
     if word.lower() in STARTERS and bare[len(word) : len(word) + 1] != ".":
         return STARTER
-    return NUMERAL if NUMERALS.fullmatch(bare[:12].rstrip(".,;:)")) else UPPER
+    return NUMERAL if NUMERALS.fullmatch(near.rstrip(".,;:)")) else UPPER
 
 
 LINE_END = re.compile(r"[\n\r\v\f\x85\u2028\u2029]\s*+")

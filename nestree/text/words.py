@@ -7,6 +7,7 @@ from nestree.sentence import Span
 from nestree.text.periods import closed_class, period_after
 from nestree.text.stand_ins import DASH, FLAG, JOINER, LETTER_WITHOUT_CASE, MARK, SYMBOL
 
+WORD_STYLES = ("treebank", "ud", "split-hyphens", "whitespace")
 LONGEST_RUN = 1000  # characters
 CLOSERS = "\"'”“)]}>" + MARK
 
@@ -53,7 +54,7 @@ ADDRESS = re.compile(
       (?: (?:https?|ftp)://(?=[{LETTERS}]) | www[.](?=[{LETTERS}]) | doi:(?=10[.])
         | (?:[A-Za-z0-9-]{{1,63}}[.]){{1,4}}(?:com|org|net|edu|gov|info|io|[a-z][a-z])/(?=[{LETTERS}])
       )(?:[^()<>"“”]|\([^()<>"“”]*+\))++
-    | [{LETTERS}.+-]{{1,64}}+@(?:[A-Za-z0-9-]++[.])++[A-Za-z]{{2,}}+ )""",
+    | [{LETTERS}.+-]{{1,64}}+@[A-Za-z0-9-]++(?:[.][A-Za-z0-9-]++)++ )""",
     re.VERBOSE,
 )
 AFTER_ADDRESS = ".,;:!?…\"'”“]}>" + MARK
