@@ -7,6 +7,8 @@ A backend is a module with these functions, of equal signatures:
     log_chart(chart) -> [batch, n + 1, n + 1, x]                               for drawing samples
     chart_bytes(potentials, gradient) -> int                                   the memory that it will take
     CHECKS_LATER: bool                       it checks values itself and reports through nestree.treecrf.later
+In place of `outside` it may have
+    inside_outside(potentials, lengths, heads) -> log Z, marginals             where both at once cost less
 """
 
 import functools
@@ -39,8 +41,10 @@ from nestree.treecrf.trees import Trees, sampler, walk
 def log_partition(potentials: Potentials, lengths: Lengths) -> Tensor:
     """log Z [batch]: the log of the sum over all trees of exp(score). Its gradient is the marginals."""
     potentials, lengths, backend = ready(potentials, lengths, gradient=None)
-    if backend is reference:
-        log_z, _ = reference.inside(potentials, lengths)
+    if backend is reference or not wants_gradient(potentials):
+        log_z, _ = backend.inside(potentials, lengths)
+    elif hasattr(backend, "inside_outside"):
+        log_z = _LogPartitionAtOnce.apply(backend, type(potentials), lengths, *potentials)
     else:
         log_z = _LogPartition.apply(backend, type(potentials), lengths, *potentials)
     return checked(log_z, backend)
@@ -144,11 +148,22 @@ def inside_outside(potentials: AnyPotentials, lengths: Lengths, heads: bool) -> 
     potentials, lengths, backend = ready(potentials, lengths, gradient=True)
     if backend is reference:
         log_z, part = reference.inside_outside(potentials, lengths, heads)
-        return checked(log_z, backend), part
-    with torch.no_grad():
+    else:
+        with torch.no_grad():
+            log_z, part = at_once(backend, potentials, lengths, heads)
+    return checked(log_z, backend), part
+
+
+def at_once(
+    backend: ModuleType, potentials: AnyPotentials, lengths: Tensor, heads: bool
+) -> tuple[Tensor, AnyPotentials]:
+    """log Z and the marginals, from kernels."""
+    if hasattr(backend, "inside_outside"):
+        log_z, part = backend.inside_outside(potentials, lengths, heads)
+    else:
         log_z, chart = backend.inside(potentials, lengths)
-        checked(log_z, backend)
-        return log_z, backend.outside(potentials, lengths, chart, torch.ones_like(log_z), heads)
+        part = backend.outside(potentials, lengths, chart, torch.ones_like(log_z), heads)
+    return log_z, part
 
 
 # What comes in and what goes out
@@ -224,13 +239,32 @@ class _LogPartition(torch.autograd.Function):
         return None, None, None, *once_only(part, (gradient, *tensors))
 
 
+class _LogPartitionAtOnce(torch.autograd.Function):
+    """log Z; its gradient is there already when it is asked for."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, backend: ModuleType, kind: type, lengths: Tensor, *tensors: Tensor | None
+    ) -> Tensor:
+        heads = len(tensors) == 5 and tensors[4] is not None and ctx.needs_input_grad[7]
+        log_z, part = backend.inside_outside(kind(*tensors), lengths, heads)
+        ctx.save_for_backward(*part, *tensors)
+        return log_z
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        saved = ctx.saved_tensors
+        half = len(saved) // 2
+        return None, None, None, *once_only(scaled(saved[:half], gradient), (gradient, *saved[half:]))
+
+
 class _LogPartitionAndHeads(torch.autograd.Function):
     """log Z and head marginals; the gradient of log Z is there already when it is asked for."""
 
     @staticmethod
     def forward(ctx: Any, backend: ModuleType, lengths: Tensor, *tensors: Any) -> Any:
-        log_z, chart = backend.inside(LexicalPotentials(*tensors), lengths)
-        part = backend.outside(LexicalPotentials(*tensors), lengths, chart, torch.ones_like(log_z), True)
+        log_z, part = at_once(backend, LexicalPotentials(*tensors), lengths, True)
+        assert part.head is not None
         ctx.save_for_backward(*part[:4], None if tensors[4] is None else part.head, *tensors)
         heads = part.head if tensors[4] is None else part.head.clone()  # the caller's own, to change at will
         ctx.mark_non_differentiable(heads)
@@ -239,11 +273,7 @@ class _LogPartitionAndHeads(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, _: Tensor) -> Any:
         parts, potentials = ctx.saved_tensors[:5], ctx.saved_tensors[5:]
-        with torch.no_grad():
-            scaled = [
-                None if part is None else part * gradient.view(-1, *(1,) * (part.dim() - 1)) for part in parts
-            ]
-        return None, None, *once_only(scaled, (gradient, *potentials))
+        return None, None, *once_only(scaled(parts, gradient), (gradient, *potentials))
 
 
 class _NoGradient(torch.autograd.Function):
@@ -257,6 +287,14 @@ class _NoGradient(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *_: Tensor) -> Any:
         raise BackendError(f"{ctx.what} on the reference backend only; ask within use_backend('reference').")
+
+
+def scaled(parts: Any, gradient: Tensor) -> list[Tensor | None]:
+    """The gradients of all parts, from those of log Z."""
+    with torch.no_grad():
+        return [
+            None if part is None else part * gradient.view(-1, *(1,) * (part.dim() - 1)) for part in parts
+        ]
 
 
 def once_only(gradients: Any, origin: tuple[Tensor | None, ...]) -> list[Tensor | None]:

@@ -18,7 +18,7 @@ import torch
 from nestree.treecrf import PlainPotentials, log_partition, numba_kernels, use_backend
 with use_backend("numba"):
     count = round(log_partition(PlainPotentials(torch.zeros(1, 5, 5)), [4]).exp().item())
-print(numba_kernels.__file__, count, sum(numba_kernels.plain_inside.stats.cache_hits.values()))
+print(numba_kernels.__file__, count, sum(numba_kernels.plain_part.stats.cache_hits.values()))
 """
 
 
@@ -78,7 +78,7 @@ def test_kept_code_is_out_of_date_when_any_of_its_files_changes(installed):
     assert count_trees()[:2] == (5, 0)
     assert count_trees()[:2] == (5, 1)
     kernels = folder / "site" / "nestree" / "treecrf" / "numba_kernels"
-    other = kernels / "logs.py"  # plain_inside is in plain.py, and calls `possible` in this one
+    other = kernels / "logs.py"  # plain_part is in plain.py, and calls `possible` in this one
     text = other.read_text()
     changed = text.replace("return np.float64(score) if", "return np.float64(score) + math.log(2) if")
     assert changed != text

@@ -44,9 +44,18 @@ def passes(given, lengths):
     lengths = torch.as_tensor(lengths)
     heads = len(given) == 5
     log_z, chart = numba_kernels.inside(given, lengths)
-    part = numba_kernels.outside(given, lengths, chart, torch.linspace(0.5, 2, len(lengths)).to(log_z), heads)
+    with_part, part = numba_kernels.inside_outside(given, lengths, heads)
     trees = numba_kernels.viterbi(given, lengths)
-    found = [log_z, *part, numba_kernels.log_chart(chart), trees.score, trees.spans, trees.arcs, trees.root]
+    found = [
+        log_z,
+        with_part,
+        *part,
+        numba_kernels.log_chart(chart),
+        trees.score,
+        trees.spans,
+        trees.arcs,
+        trees.root,
+    ]
     return [tensor for tensor in found if tensor is not None]
 
 
@@ -60,8 +69,7 @@ def test_float64_equals_the_reference(name, times):
     given = type(given)(*(None if t is None else torch.where(t > NO_TREE, t * times, t) for t in given))
     lengths = torch.tensor([1, 2, 3, 4, 5, 6])
     heads = len(given) == 5
-    log_z, chart = numba_kernels.inside(given, lengths)
-    part = numba_kernels.outside(given, lengths, chart, torch.ones(6, dtype=torch.float64), heads)
+    log_z, part = numba_kernels.inside_outside(given, lengths, heads)
     right_z, right = reference.inside_outside(given, lengths, heads)
     torch.testing.assert_close(log_z, right_z, rtol=1e-12, atol=1e-12)
     for field in given._fields:
@@ -99,9 +107,9 @@ def test_inputs_of_any_strides():
 
 def test_a_batch_of_none():
     given = type(made := lexical([3]))(*(t[:0] for t in made))
-    log_z, *part = passes(given, torch.zeros(0, dtype=torch.int64))
+    log_z, _, span, *_ = passes(given, torch.zeros(0, dtype=torch.int64))
     assert log_z.shape == (0,)
-    assert part[0].shape == (0, 4, 4)
+    assert span.shape == (0, 4, 4)
 
 
 # Precisions
@@ -167,8 +175,7 @@ def test_scores_of_a_thousand_beside_small_ones(field, score):
     lengths = torch.tensor([7, 7])
     for dtype, allowed in ((torch.float32, 1e-5), (torch.float64, 1e-10)):
         rounded = to(given, dtype)
-        log_z, chart = numba_kernels.inside(rounded, lengths)
-        part = numba_kernels.outside(rounded, lengths, chart, torch.ones(2, dtype=dtype), True)
+        log_z, part = numba_kernels.inside_outside(rounded, lengths, True)
         right_z, right = reference.inside_outside(to(rounded, torch.float64), lengths, True)
         torch.testing.assert_close(log_z.double(), right_z, rtol=1e-6, atol=0)
         for found, expected in zip(part, right, strict=True):
@@ -193,11 +200,8 @@ def test_a_tree_of_parts_that_are_all_very_unlikely_is_not_lost():
 def test_no_tree_at_all():
     given = lexical([4, 4])
     given.span[1, 0, 4] = IMPOSSIBLE
-    log_z, chart = numba_kernels.inside(given, torch.tensor([4, 4]))
+    log_z, part = numba_kernels.inside_outside(given, torch.tensor([4, 4]), False)
     assert log_z[0] > NO_TREE > log_z[1]
-    part = numba_kernels.outside(
-        given, torch.tensor([4, 4]), chart, torch.ones(2, dtype=torch.float64), False
-    )
     assert part.span[0].sum() == pytest.approx(7)
     assert part.span[1].count_nonzero() == 0
 
@@ -269,7 +273,7 @@ def forbidden_inherits(lengths):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_thread_and_two(kind, number_of_threads, monkeypatch):
-    monkeypatch.setattr(threads, "parts_of", lambda lengths, _: [np.array([r]) for r in range(len(lengths))])
+    monkeypatch.setattr(threads, "WORTH_A_THREAD", 1.0)
     given = KINDS[kind]()
     number_of_threads(1)
     alone = passes(given, [17, 3, 9, 1, 16])
@@ -303,14 +307,12 @@ def test_threads_inside_a_long_sentence(std, number_of_threads):
 def test_a_batch_and_its_sentences_one_by_one(kind):
     given, lengths = KINDS[kind](), [17, 3, 9, 1, 16]
     together = to(given, given.span.dtype)
-    log_z, chart = numba_kernels.inside(together, torch.tensor(lengths))
-    part = numba_kernels.outside(given, torch.tensor(lengths), chart, torch.ones_like(log_z), len(given) == 5)
+    log_z, part = numba_kernels.inside_outside(together, torch.tensor(lengths), len(given) == 5)
     trees = numba_kernels.viterbi(given, torch.tensor(lengths))
     for b, n in enumerate(lengths):
         one = rows(given, b, n)
-        z, own = numba_kernels.inside(one, torch.tensor([n]))
+        z, alone = numba_kernels.inside_outside(one, torch.tensor([n]), len(given) == 5)
         assert same_bits([z], [log_z[b : b + 1]])
-        alone = numba_kernels.outside(one, torch.tensor([n]), own, torch.ones_like(z), len(given) == 5)
         for found, expected in zip(alone, part, strict=True):
             if found is not None:
                 cut = expected[b : b + 1][tuple(slice(0, size) for size in found.shape)]
@@ -360,14 +362,13 @@ def test_several_threads_of_python_at_once():
             assert same_bits(found, right)
 
 
-def test_an_error_in_a_thread_is_not_lost(number_of_threads):
-    number_of_threads(2)
+def test_an_error_in_a_thread_is_not_lost():
+    def work(thread):
+        if thread == 1:
+            raise ValueError("in the second")
 
-    def work(part):
-        raise ValueError(part)
-
-    with pytest.raises(ValueError, match="part"):
-        threads.share_out(work, ["part"] * 4)
+    with pytest.raises(ValueError, match="in the second"):
+        threads.together(work, 2)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

@@ -21,9 +21,9 @@ from torch import Tensor
 
 from nestree.treecrf.numba_kernels.best import Best, Desk, best_part, best_plain_part
 from nestree.treecrf.numba_kernels.inside import PAD, Chart, Scratch, inside_part, logs_part
-from nestree.treecrf.numba_kernels.outside import Around, outside_part
-from nestree.treecrf.numba_kernels.plain import PlainChart, plain_inside, plain_outside
-from nestree.treecrf.numba_kernels.threads import parts_of, run, share_out
+from nestree.treecrf.numba_kernels.outside import Around, both_part
+from nestree.treecrf.numba_kernels.plain import PlainChart, plain_part
+from nestree.treecrf.numba_kernels.threads import Turns, crew_for, run
 from nestree.treecrf.numba_kernels.vectors import LN2, SPARE
 from nestree.treecrf.potentials import (
     IMPOSSIBLE,
@@ -53,54 +53,57 @@ LOGS = Precision(np.float64, np.int64, True)
 
 
 class Charts(NamedTuple):
-    """What inside hands to outside: the scores as arrays, and a chart for each precision that was needed."""
+    """The scores as arrays, and a chart for each precision that was needed."""
 
     scores: Any
-    lengths: Any
     charts: list[Chart]
 
 
 def inside(potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Any]:
     """log Z [batch] and the chart."""
     scores, sizes = as_arrays(potentials), lengths.numpy()
-    log_z = buffer(len(sizes))
     if isinstance(potentials, PlainPotentials):
-        chart: Any = PlainChart(sizes, *(buffer(*scores.span.shape) for _ in range(4)))
-        run_plain(plain_inside, sizes, chart, scores.span, log_z)
-    else:
-        chart = Charts(scores, sizes, [])
-        left = np.arange(len(sizes))
-        for precision in (*LADDER[int(scores.span.itemsize == 8) :], LOGS):
-            if len(left):
-                done = inside_in(precision, scores, left, sizes)
-                chart.charts.append(done)
-                log_z[left] = done.log_z
-                left = left[~done.fits]
-    return torch.from_numpy(log_z.astype(scores.span.dtype)), chart
+        return plain_sums(scores.span, sizes, buffer(0, 0, 0, dtype=scores.span.dtype))
+    crew = crew_for(sizes, 4)
+
+    def sum_up(precision: Precision, sentences: np.ndarray) -> Chart:
+        chart = chart_for(precision, scores, sentences, sizes, places=len(sentences))
+
+        def work(turns: Turns, _: int) -> None:
+            inside_part(turns, chart, scores, rows_for(scores.root.shape[1], precision.number))
+
+        run(crew, chart.lengths, 1, work)
+        return chart
+
+    log_z, charts = climb(scores, sizes, sum_up)
+    return log_z, Charts(scores, charts)
 
 
-def outside(
-    potentials: AnyPotentials, lengths: Tensor, chart: Any, weight: Tensor, heads: bool
-) -> AnyPotentials:
-    """weight[b] times the marginals."""
-    weights = weight.detach().contiguous().numpy()
-    dtype = np.float64 if potentials.span.dtype == torch.float64 else np.float32
-    shapes = [tuple(tensor.shape) for tensor in potentials[:4]]
-    if isinstance(chart, PlainChart):
-        marginals: Any = PlainPotentials(np.zeros(shapes[0], dtype))
-        run_plain(plain_outside, chart.lengths, chart, weights, buffer(*shapes[0]), marginals.span)
-        return type(potentials)(torch.from_numpy(marginals.span))
-    shapes.append((*shapes[0], shapes[0][1] - 1) if heads else (1, 0, 0, 0))
-    marginals = LexicalPotentials(*(np.zeros(shape, dtype) for shape in shapes))
-    for done in chart.charts:
-        fits = done.fits.copy()
-        outside_in(chart.scores, done._replace(fits=fits), weights, marginals)
-        left = done.sentences[done.fits & ~fits]
-        if len(left):
-            again = inside_in(LOGS, chart.scores, left, chart.lengths)
-            outside_in(chart.scores, again, weights, marginals)
-    tensors: list[Any] = [torch.from_numpy(marginal) for marginal in marginals]
-    return type(potentials)(*tensors[:4], tensors[4] if heads else None)
+def inside_outside(potentials: AnyPotentials, lengths: Tensor, heads: bool) -> tuple[Tensor, AnyPotentials]:
+    """log Z [batch] and the marginals, those of `head` too if there are to be `heads`."""
+    scores, sizes = as_arrays(potentials), lengths.numpy()
+    if isinstance(potentials, PlainPotentials):
+        span = np.zeros_like(scores.span)
+        log_z, _ = plain_sums(scores.span, sizes, span)
+        return log_z, type(potentials)(torch.from_numpy(span))
+    crew = crew_for(sizes, 4)
+    shape = (*scores.span.shape, scores.root.shape[1]) if heads else (1, 0, 0, 0)
+    marginals = LexicalPotentials(*map(np.zeros_like, scores[:4]), np.zeros(shape, scores.span.dtype))
+
+    def sum_up(precision: Precision, sentences: np.ndarray) -> Chart:
+        chart = chart_for(precision, scores, sentences, sizes, crew.places)
+        around = around_for(precision, scores.root.shape[1], crew.places)
+
+        def work(turns: Turns, place: int) -> None:
+            rows = rows_for(scores.root.shape[1], precision.number)
+            both_part(turns, place, chart, scores, rows, around, marginals)
+
+        run(crew, chart.lengths, 2, work)
+        return chart
+
+    log_z, _ = climb(scores, sizes, sum_up)
+    tensors: list[Any] = [torch.from_numpy(marginal) for marginal in marginals[: 5 if heads else 4]]
+    return log_z, type(potentials)(*tensors)
 
 
 def viterbi(potentials: Potentials, lengths: Tensor) -> Trees:
@@ -113,28 +116,22 @@ def viterbi(potentials: Potentials, lengths: Tensor) -> Trees:
         arcs=np.full((0 if plain else batch, n - 1, 2), -1),
         root=np.full(0 if plain else batch, -1),
     )
+    crew = crew_for(sizes, 3 if plain else 4)
+    posts, pitch = n + 1, 1 if plain else n + SPARE
+    desks = Desk(
+        cells=buffer(crew.places, posts * posts * pitch + PAD, dtype=dtype),
+        by_modifier=buffer(crew.places, posts * posts + 2 * PAD, dtype=dtype),
+        stack=buffer(crew.places, posts, 3, dtype=np.int64),
+        governor=buffer(crew.places, n, dtype=np.int64),
+    )
 
-    def desk(n: int, pitch: int) -> Desk:
-        return Desk(
-            cells=buffer((n + 1) * (n + 1) * pitch + PAD, dtype=dtype),
-            by_modifier=buffer(n * n + 2 * PAD, dtype=dtype),
-            stack=buffer(n + 1, 3, dtype=np.int64),
-            governor=buffer(n, dtype=np.int64),
-        )
+    def work(turns: Turns, place: int) -> None:
+        if plain:
+            best_plain_part(turns, place, sizes, scores, desks, buffer(0, 0, dtype=dtype), best)
+        else:
+            best_part(turns, place, sizes, scores, desks, buffer(n + PAD, dtype=dtype), best)
 
-    def prepare(n: int) -> Callable[[], tuple]:
-        place = desk(n, n + SPARE)
-        return lambda: (sizes, scores, place, buffer(n + PAD, dtype=dtype), best)
-
-    def plain_trees(part: np.ndarray) -> None:
-        n = int(sizes[part[0]])
-        mirrored, no_arcs = buffer((n + 1) * (n + 1), dtype=dtype), np.empty((0, 0), dtype)
-        best_plain_part(part, sizes, scores.span, mirrored, no_arcs, desk(n, 1), best)
-
-    if plain:
-        share_out(plain_trees, parts_of(sizes.tolist(), 3))
-    else:
-        run(best_part, sizes, prepare)
+    run(crew, sizes, 1, work)
     score, spans, arcs, root = (torch.from_numpy(array) for array in best)
     return Trees(score, spans, None if plain else arcs, None if plain else root, lengths)
 
@@ -154,27 +151,64 @@ def log_chart(chart: Any) -> Tensor:
 
 
 def chart_bytes(potentials: Potentials, gradient: bool) -> int:
-    """The charts of the batch, and what each thread works with."""
+    """The charts of the batch; with a gradient they are given up one by one, and each thread has one and its like."""
     batch, posts, _ = potentials.span.shape
     if isinstance(potentials, PlainPotentials):
         return 40 * batch * posts * posts
-    return potentials.span.itemsize * posts**3 * (batch + (3 if gradient else 1) * torch.get_num_threads())
+    places = 4 * torch.get_num_threads() if gradient else batch
+    return potentials.span.itemsize * posts**3 * places
 
 
-# Passes, in one precision
+# Passes
 
 
-def inside_in(precision: Precision, scores: Any, sentences: np.ndarray, lengths: np.ndarray) -> Chart:
-    """The inside pass for some sentences."""
+def climb(
+    scores: Any, sizes: np.ndarray, sum_up: Callable[[Precision, np.ndarray], Chart]
+) -> tuple[Tensor, list[Chart]]:
+    """log Z [batch], each sentence in the first precision that it fits in, and the charts."""
+    log_z, left, charts = buffer(len(sizes)), np.arange(len(sizes)), []
+    for precision in (*LADDER[int(scores.span.itemsize == 8) :], LOGS):
+        if len(left):
+            chart = sum_up(precision, left)
+            charts.append(chart)
+            log_z[left] = chart.log_z
+            left = left[~chart.fits]
+    return torch.from_numpy(log_z.astype(scores.span.dtype)), charts
+
+
+def plain_sums(span: np.ndarray, sizes: np.ndarray, marginals: np.ndarray) -> tuple[Tensor, PlainChart]:
+    """log Z [batch] and the chart; writes the marginals, if there is room for them."""
+    log_z, above = buffer(len(sizes)), buffer(*marginals.shape)
+    chart = PlainChart(sizes, *(buffer(*span.shape) for _ in range(4)))
+
+    def work(turns: Turns, _: int) -> None:
+        plain_part(turns, chart, span, log_z, above, marginals, rows_for(span.shape[1], np.float64))
+
+    run(crew_for(sizes, 3), sizes, 1, work)
+    return torch.from_numpy(log_z.astype(span.dtype)), chart
+
+
+# Memory
+
+
+def buffer(*shape: int, dtype: Any = np.float64) -> np.ndarray:
+    """Memory with anything in it."""
+    return np.empty(shape, dtype)
+
+
+def chart_for(
+    precision: Precision, scores: Any, sentences: np.ndarray, sizes: np.ndarray, places: int
+) -> Chart:
+    """Room for the charts of as many sentences at a time as there are places."""
     global redone_in_logs
     number, whole, logs = precision
     n, m, posts = scores.root.shape[1], len(sentences), scores.root.shape[1] + 1
-    k = 0 if logs else m
-    redone_in_logs += m - k
-    chart = Chart(
+    redone_in_logs += m if logs else 0
+    k = 0 if logs else places
+    return Chart(
         sentences,
-        lengths[sentences],
-        cells=buffer(m, posts * posts * (n + SPARE) + PAD, dtype=number),
+        sizes[sentences],
+        cells=buffer(places, posts * posts * (n + SPARE) + PAD, dtype=number),
         exponents=buffer(k, posts * posts + PAD, dtype=whole),
         under=buffer(k, posts * posts + PAD, dtype=whole),
         own=buffer(k, posts, posts + SPARE),
@@ -187,49 +221,23 @@ def inside_in(precision: Precision, scores: Any, sentences: np.ndarray, lengths:
         log_z=buffer(m),
         fits=np.ones(m, bool),
     )
-    run(inside_part, chart.lengths, lambda n: lambda: (chart, scores, rows_for(n, number)))
-    return chart
 
 
-def outside_in(scores: Any, chart: Chart, weight: np.ndarray, marginals: Any) -> None:
-    """The outside pass for the sentences of one chart."""
-    number = chart.cells.dtype
-
-    def prepare(n: int) -> Callable[[], tuple]:
-        posts = n + 1
-        around = Around(
-            above=buffer(posts * posts * (n + SPARE) + PAD, dtype=number),
-            hooks=buffer(posts * posts * (n + SPARE) + PAD, dtype=number),
-            headed=buffer(n * n * posts + PAD, dtype=number),
-            span=buffer(posts, posts, dtype=number),
-            inherit=buffer(posts, posts, dtype=number),
-            arc=buffer(n * (n + SPARE) + PAD, dtype=number),
-        )
-        return lambda: (chart, scores, rows_for(n, number), weight, around, marginals)
-
-    run(outside_part, chart.lengths, prepare)
-
-
-def run_plain(kernel: Callable, lengths: np.ndarray, *arguments: Any) -> None:
-    rows = max(lengths, default=0)
-    share_out(
-        lambda part: kernel(part, *arguments, rows_for(rows, np.dtype(np.float64))),
-        parts_of(lengths.tolist(), 3),
+def around_for(precision: Precision, n: int, places: int) -> Around:
+    number, posts = precision.number, n + 1
+    return Around(
+        above=buffer(places, posts * posts * (n + SPARE) + PAD, dtype=number),
+        hooks=buffer(places, posts * posts * (n + SPARE) + PAD, dtype=number),
+        headed=buffer(places, n * n * posts + PAD, dtype=number),
+        span=buffer(places, posts, posts, dtype=number),
+        inherit=buffer(places, posts, posts, dtype=number),
+        arc=buffer(places, n * (n + SPARE) + PAD, dtype=number),
     )
-
-
-# Memory
-
-
-def buffer(*shape: int, dtype: Any = np.float64) -> np.ndarray:
-    """Memory with anything in it."""
-    return np.empty(shape, dtype)
 
 
 def rows_for(n: int, number: Any) -> Scratch:
     """Rows for one thread and sentences of up to n words."""
-    row, other, own, weights = (buffer(n + 3 * PAD, dtype=number) for _ in range(4))
-    row[:PAD] = 0
+    row, other, own, weights = buffer(4, n + 3 * PAD, dtype=number)
     return Scratch(row, other, own, weights, weights.view(f"i{weights.itemsize}"))
 
 

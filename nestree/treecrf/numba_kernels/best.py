@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from nestree.treecrf.numba_kernels.compiling import called, inlined, kernel
 from nestree.treecrf.numba_kernels.inside import PAD, TILE
-from nestree.treecrf.numba_kernels.vectors import SPARE, sweep_best
+from nestree.treecrf.numba_kernels.vectors import SPARE, next_turn, sweep_best
 from nestree.treecrf.potentials import IMPOSSIBLE
 
 
@@ -18,10 +18,10 @@ class Best(NamedTuple):
 
 
 class Desk(NamedTuple):
-    """What the best tree of one sentence is worked out on."""
+    """What the best tree of a sentence is worked out on; before all, the place."""
 
     cells: Any  # [(n + 1) * (n + 1) * pitch] rows as for sums; at [j, i], headed items without inherit
-    by_modifier: Any  # [PAD + n * n + PAD] (m, h) arcs
+    by_modifier: Any  # [(n + 1) * (n + 1) + 2 * PAD] (m, h) arcs, from PAD on
     stack: Any  # [n + 1, 3] spans (i, j, h) still to be opened
     governor: Any  # [n] of each word
 
@@ -87,48 +87,65 @@ def walk(n, pitch, arc, head, b, desk, best):
         depth += 2
 
 
-@kernel
-def best_part(part, first, last, share, shares, lengths, scores, desk, row, best):
-    """Steps towards the best trees of some sentences; of each step, one share."""
-    for b in part:
-        n, tiles = lengths[b], lengths[b] // TILE + 1
-        for step in range(first, min(last, tiles + 2)):
-            if step == 0:
-                for m in range(share, n, shares):
-                    for h in range(n):
-                        desk.by_modifier[PAD + m * n + h] = at_least(scores.arc[b, h, m]) if h != m else 0
-            elif step <= tiles:
-                for low in range(share, tiles - step + 1, shares):
-                    high = low + step - 1
-                    for i in range(min(n, low * TILE + TILE) - 1, low * TILE - 1, -1):
-                        for j in range(max(i + 1, high * TILE), min(n + 1, high * TILE + TILE)):
-                            best_span(n, i, j, scores, b, desk, row)
-            elif share == 0:
-                head, headed = 0, n * (n + 1) * (n + SPARE)  # GOAL
-                best.score[b] = desk.cells[headed] + at_least(scores.root[b, 0])
-                for h in range(1, n):
-                    score = desk.cells[headed + h] + at_least(scores.root[b, h])
-                    if score > best.score[b]:
-                        head, best.score[b] = h, score
-                best.root[b] = head
-                desk.governor[:n] = -1
-                walk(n, n + SPARE, scores.arc[b], head, b, desk, best)
-                arcs = 0
-                for m in range(n):
-                    if desk.governor[m] >= 0:
-                        best.arcs[b, arcs, 0], best.arcs[b, arcs, 1] = desk.governor[m], m
-                        arcs += 1
+@called
+def desk_of(desks, place):
+    return Desk(desks.cells[place], desks.by_modifier[place], desks.stack[place], desks.governor[place])
+
+
+@called
+def best_steps(b, n, desk, first, last, share, shares, scores, row, best):
+    """Steps towards the best tree of one sentence; of each step, one share."""
+    tiles = n // TILE + 1
+    for step in range(first, min(last, tiles + 2)):
+        if step == 0:
+            for m in range(share, n, shares):
+                for h in range(n):
+                    desk.by_modifier[PAD + m * n + h] = at_least(scores.arc[b, h, m]) if h != m else 0
+        elif step <= tiles:
+            for low in range(share, tiles - step + 1, shares):
+                high = low + step - 1
+                for i in range(min(n, low * TILE + TILE) - 1, low * TILE - 1, -1):
+                    for j in range(max(i + 1, high * TILE), min(n + 1, high * TILE + TILE)):
+                        best_span(n, i, j, scores, b, desk, row)
+        elif share == 0:
+            head, headed = 0, n * (n + 1) * (n + SPARE)  # GOAL
+            best.score[b] = desk.cells[headed] + at_least(scores.root[b, 0])
+            for h in range(1, n):
+                score = desk.cells[headed + h] + at_least(scores.root[b, h])
+                if score > best.score[b]:
+                    head, best.score[b] = h, score
+            best.root[b] = head
+            desk.governor[:n] = -1
+            walk(n, n + SPARE, scores.arc[b], head, b, desk, best)
+            arcs = 0
+            for m in range(n):
+                if desk.governor[m] >= 0:
+                    best.arcs[b, arcs, 0], best.arcs[b, arcs, 1] = desk.governor[m], m
+                    arcs += 1
 
 
 @kernel
-def best_plain_part(part, lengths, span, mirrored, no_arcs, desk, best):
-    """The best plain trees of some sentences. `mirrored` has the cells by end and start."""
-    for b in part:
-        n, posts, cells = lengths[b], lengths[b] + 1, desk.cells
+def best_part(turns, place, lengths, scores, desks, row, best):
+    """The best trees, one after the other on the same desk."""
+    desk, first, last = desk_of(desks, place), turns.first, turns.last
+    turn = next_turn(turns.next)
+    while turn < turns.order.size:
+        b = turns.order[turn]
+        best_steps(b, lengths[b], desk, first, last, turns.share, turns.shares, scores, row, best)
+        turn = next_turn(turns.next)
+
+
+@kernel
+def best_plain_part(turns, place, lengths, scores, desks, no_arcs, best):
+    """The best plain trees. On the desk, `by_modifier` has the cells by end and start."""
+    desk, turn = desk_of(desks, place), next_turn(turns.next)
+    while turn < turns.order.size:
+        b = turns.order[turn]
+        n, posts, cells, mirrored = lengths[b], lengths[b] + 1, desk.cells, desk.by_modifier
         for width in range(1, n + 1):
             for i in range(n - width + 1):
                 j = i + width
-                score = at_least(span[b, i, j])
+                score = at_least(scores.span[b, i, j])
                 if width > 1:  # COMPLETE
                     high = cells[i * posts + i + 1] + mirrored[j * posts + i + 1]
                     for k in range(i + 2, j):
@@ -137,3 +154,4 @@ def best_plain_part(part, lengths, span, mirrored, no_arcs, desk, best):
                 cells[i * posts + j] = mirrored[j * posts + i] = score
         best.score[b] = cells[n]
         walk(n, 1, no_arcs, 0, b, desk, best)
+        turn = next_turn(turns.next)

@@ -23,6 +23,7 @@ from nestree.treecrf.numba_kernels.vectors import (
     highest,
     largest,
     multiply,
+    next_turn,
     scale,
     sweep,
     too_small,
@@ -55,12 +56,12 @@ class Sentence(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """The same for the sentences of a batch that are done in one precision."""
+    """The same for the sentences of a batch that are done in one precision, in as many places as are needed."""
 
     sentences: Any  # [m] which
     lengths: Any  # [m]
-    cells: Any  # [m, ...]
-    exponents: Any  # [m, (n + 1) * (n + 1)] ...; nothing: the chart is one of logs
+    cells: Any  # [places, ...]
+    exponents: Any  # [places, (n + 1) * (n + 1)] ...; nothing: the chart is one of logs
     under: Any
     own: Any
     holes: Any
@@ -76,7 +77,7 @@ class Chart(NamedTuple):
 class Scratch(NamedTuple):
     """Rows that a thread works with."""
 
-    row: Any  # PAD zeros, and room for a row and a PAD
+    row: Any  # of n + 3 * PAD numbers, as the others
     other: Any
     own: Any
     weights: Any
@@ -93,23 +94,23 @@ def limits(cells):
 
 
 @called
-def sentence_of(chart, scores, r):
+def sentence_of(chart, scores, r, place):
     n, b = chart.lengths[r], chart.sentences[r]
     return Sentence(
         n,
         n + SPARE,
-        chart.cells[r],
-        chart.exponents[r],
-        chart.under[r],
-        chart.own[r],
-        chart.holes[r],
+        chart.cells[place],
+        chart.exponents[place],
+        chart.under[place],
+        chart.own[place],
+        chart.holes[place],
         scores.span[b],
         scores.head[b if scores.head.size else 0],
-        chart.lend[r],
-        chart.by_modifier[r],
-        chart.by_head[r],
-        chart.root[r],
-        chart.taken[r],
+        chart.lend[place],
+        chart.by_modifier[place],
+        chart.by_head[place],
+        chart.root[place],
+        chart.taken[place],
     )
 
 
@@ -269,35 +270,49 @@ def goal(s):
     return total
 
 
+def steps_of(n):
+    """Of one pass over a sentence: the first and the last, and one for each diagonal of tiles between them."""
+    return n // TILE + 3
+
+
+@called
+def inside_steps(r, place, first, last, share, shares, chart, scores, scratch):
+    """Steps of the inside pass for one sentence; of each step, one share."""
+    n, b = chart.lengths[r], chart.sentences[r]
+    if chart.exponents.size == 0:
+        if first == 0 and share == 0:
+            chart.log_z[r] = max(log_inside(chart.cells[place], scores, b, n), IMPOSSIBLE)
+        return
+    s = sentence_of(chart, scores, r, place)
+    # n numbers up to 2 ** t, or one that is lent, are in the limits
+    t = limits(s.cells)[0] - np.int64(math.ceil(math.log2(n))) - 4
+    least, tiles = math.ldexp(1.0, -limits(s.cells)[1]), n // TILE + 1
+    for step in range(first, min(last, tiles + 2)):
+        if step == 0:
+            if share == 0:
+                chart.fits[r] = take_scores(s, scores.arc[b], scores.root[b], scores.inherit[b])
+        elif step <= tiles:
+            for low in range(share, tiles - step + 1, shares):
+                high = low + step - 1
+                for i in range(min(n, low * TILE + TILE) - 1, low * TILE - 1, -1):
+                    for j in range(max(i + 1, high * TILE), min(n + 1, high * TILE + TILE)):
+                        if chart.fits[r] and not fill_span(s, i, j, t, least, scratch):
+                            chart.fits[r] = False
+        elif chart.fits[r] and share == 0:
+            total = goal(s)
+            chart.log_z[r] = IMPOSSIBLE
+            if total > 0.0:
+                chart.log_z[r] = math.log(total) + s.exponents[n] * LN2 + s.taken[:n].sum()
+
+
 @kernel
-def inside_part(part, first, last, share, shares, chart, scores, scratch):
-    """Steps of the inside pass for some sentences; of each step, one share."""
-    for r in part:
-        n, b = chart.lengths[r], chart.sentences[r]
-        if chart.exponents.size == 0:
-            if first == 0 and share == 0:
-                chart.log_z[r] = max(log_inside(chart.cells[r], scores, b, n), IMPOSSIBLE)
-            continue
-        s = sentence_of(chart, scores, r)
-        # n numbers up to 2 ** t, or one that is lent, are in the limits
-        t = limits(s.cells)[0] - np.int64(math.ceil(math.log2(n))) - 4
-        least, tiles = math.ldexp(1.0, -limits(s.cells)[1]), n // TILE + 1
-        for step in range(first, min(last, tiles + 2)):
-            if step == 0:
-                if share == 0:
-                    chart.fits[r] = take_scores(s, scores.arc[b], scores.root[b], scores.inherit[b])
-            elif step <= tiles:
-                for low in range(share, tiles - step + 1, shares):
-                    high = low + step - 1
-                    for i in range(min(n, low * TILE + TILE) - 1, low * TILE - 1, -1):
-                        for j in range(max(i + 1, high * TILE), min(n + 1, high * TILE + TILE)):
-                            if chart.fits[r] and not fill_span(s, i, j, t, least, scratch):
-                                chart.fits[r] = False
-            elif chart.fits[r] and share == 0:
-                total = goal(s)
-                chart.log_z[r] = IMPOSSIBLE
-                if total > 0.0:
-                    chart.log_z[r] = math.log(total) + s.exponents[n] * LN2 + s.taken[:n].sum()
+def inside_part(turns, chart, scores, scratch):
+    """The inside pass; every sentence has a place of its own."""
+    turn = next_turn(turns.next)
+    while turn < turns.order.size:
+        r = turns.order[turn]
+        inside_steps(r, r, turns.first, turns.last, turns.share, turns.shares, chart, scores, scratch)
+        turn = next_turn(turns.next)
 
 
 @kernel
@@ -314,7 +329,7 @@ def logs_part(part, chart, scores, scratch, logs):
                     for x in range(n):
                         logs[b, i, j, x] = max(chart.cells[r, at + x], IMPOSSIBLE)
             continue
-        s = sentence_of(chart, scores, r)
+        s = sentence_of(chart, scores, r, r)
         for i in range(n):
             taken = 0.0
             for j in range(i + 1, n + 1):

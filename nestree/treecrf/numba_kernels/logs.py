@@ -59,8 +59,8 @@ def log_inside(cells, scores, b, n):
 
 
 @called
-def log_outside(cells, scores, b, n, log_z, weight, marginals, head_part, outer, around):
-    """Write weight times the marginals of one sentence.
+def log_outside(cells, scores, b, n, log_z, marginals, head_part, outer, around):
+    """Write the marginals of one sentence.
 
     In `outer`, what surrounds a headed item over Z, times its own score; in `around`, what surrounds the row of
     one span as a half of larger ones.
@@ -87,11 +87,11 @@ def log_outside(cells, scores, b, n, log_z, weight, marginals, head_part, outer,
                     if not i <= p < j:
                         hooked = around[p] + possible(scores.arc[b, p, x])
                         above = plus(above, hooked)
-                        marginals.arc[b, p, x] += weight * math.exp(cells[at + x] + hooked)
+                        marginals.arc[b, p, x] += math.exp(cells[at + x] + hooked)
                 outer[at + x] = above + own_score(scores, b, i, j, x)
-                probability = weight * math.exp(cells[at + x] + above)
+                probability = math.exp(cells[at + x] + above)
                 marginals.span[b, i, j] += probability
-                marginals.inherit[b, i, j] += weight * math.exp(cells[at + x] + lent)
+                marginals.inherit[b, i, j] += math.exp(cells[at + x] + lent)
                 if head_part.size:
                     head_part[i, j, x] = probability
                 if width == n:

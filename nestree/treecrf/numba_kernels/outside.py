@@ -8,7 +8,16 @@ import math
 from typing import Any, NamedTuple
 
 from nestree.treecrf.numba_kernels.compiling import called, inlined, kernel
-from nestree.treecrf.numba_kernels.inside import PAD, TILE, complete, goal, own_scores, sentence_of
+from nestree.treecrf.numba_kernels.inside import (
+    PAD,
+    TILE,
+    complete,
+    goal,
+    inside_steps,
+    own_scores,
+    sentence_of,
+    steps_of,
+)
 from nestree.treecrf.numba_kernels.logs import log_outside
 from nestree.treecrf.numba_kernels.vectors import (
     LN2,
@@ -17,15 +26,18 @@ from nestree.treecrf.numba_kernels.vectors import (
     chunk_onto,
     dot,
     multiply,
+    next_turn,
     scale,
     sweep_onto,
     write_powers,
 )
 from nestree.treecrf.potentials import NO_TREE
 
+inside_steps_of = inlined(steps_of)
+
 
 class Around(NamedTuple):
-    """What the outside pass of one sentence works with."""
+    """What the outside pass of a sentence works with; before all, the place."""
 
     above: Any  # [(n + 1) * (n + 1) * pitch] around headed items, times their own scores; 0 for PAD words either side
     hooks: Any  # [(n + 1) * (n + 1) * pitch] around hooked items; 0 for words in the span
@@ -69,7 +81,7 @@ def clear(row, at, width, cells, cells_at):
 
 
 @inlined
-def outside_span(s, i, j, total, around, weight, head_part, scratch):
+def outside_span(s, i, j, total, around, head_part, scratch):
     """What surrounds the items of (i, j), and their marginals."""
     n, width, at, row = s.n, j - i, (i * (s.n + 1) + j) * s.pitch, scratch.row
     hooks, exponent, lend = around.hooks, s.exponents[i * (n + 1) + j], s.lend[i, j]
@@ -106,7 +118,7 @@ def outside_span(s, i, j, total, around, weight, head_part, scratch):
         around.span[i, j] = inverse * dot(headed, headed_at, row, PAD, width)
         if head_part.size:
             for x in range(width):
-                head_part[i, j, i + x] = weight * (inverse * headed[headed_at + x] * row[PAD + x])
+                head_part[i, j, i + x] = inverse * headed[headed_at + x] * row[PAD + x]
         if s.holes[i, j]:
             clear(row, PAD, width, headed, headed_at)
         if s.head.size:
@@ -154,42 +166,70 @@ def adds_up(s, around):
     return off <= s.n * (2e-5 if s.cells.itemsize == 4 else 1e-9)
 
 
+@called
+def around_of(around, place):
+    return Around(
+        around.above[place],
+        around.hooks[place],
+        around.headed[place],
+        around.span[place],
+        around.inherit[place],
+        around.arc[place],
+    )
+
+
+@called
+def write_marginals(s, total, around, b, marginals):
+    for i in range(s.n):
+        marginals.root[b, i] = s.cells[s.n * s.pitch + i] * s.root[i] / total
+        for h in range(s.n):
+            marginals.arc[b, h, i] = around.arc[i * s.pitch + h]
+        for j in range(i + 1, s.n + 1):
+            marginals.span[b, i, j] = around.span[i, j]
+            marginals.inherit[b, i, j] = around.inherit[i, j]
+
+
+@called
+def outside_steps(r, place, first, last, share, shares, chart, scores, scratch, around, marginals):
+    """Steps of the outside pass for one sentence; of each step, one share. The last one writes the marginals."""
+    n, b = chart.lengths[r], chart.sentences[r]
+    head_part = marginals.head[b if marginals.head.size else 0]
+    if not chart.fits[r] or chart.log_z[r] < NO_TREE:
+        return
+    if chart.exponents.size == 0:
+        if first <= 0 < last and share == 0:
+            outer, row = around.above[place], scratch.row
+            log_outside(chart.cells[place], scores, b, n, chart.log_z[r], marginals, head_part, outer, row)
+        return
+    s, here = sentence_of(chart, scores, r, place), around_of(around, place)
+    total, tiles = goal(s), n // TILE + 1
+    scratch.row[:PAD] = 0
+    for step in range(max(first, 0), min(last, tiles + 2)):
+        if step < tiles:
+            for low in range(share, step + 1, shares):
+                high = low + tiles - step - 1
+                for i in range(low * TILE, min(n, low * TILE + TILE)):
+                    for j in range(min(n, high * TILE + TILE - 1), max(i, high * TILE - 1), -1):
+                        outside_span(s, i, j, total, here, head_part, scratch)
+        elif step == tiles:
+            for h in range(share, n, shares):
+                arcs_into(s, h, here)
+        elif share == 0:
+            chart.fits[r] = adds_up(s, here)
+            if chart.fits[r]:
+                write_marginals(s, total, here, b, marginals)
+
+
 @kernel
-def outside_part(part, first, last, share, shares, chart, scores, scratch, weight, around, marginals):
-    """Steps of the outside pass for some sentences; of each step, one share. A last one writes the marginals."""
-    for r in part:
-        n, b = chart.lengths[r], chart.sentences[r]
-        head_part = marginals.head[b if marginals.head.size else 0]
-        if not chart.fits[r] or chart.log_z[r] < NO_TREE:
-            continue
-        if chart.exponents.size == 0:
-            if first == 0 and share == 0:
-                log_outside(
-                    chart.cells[r], scores, b, n, chart.log_z[r], weight[b],
-                    marginals, head_part, around.above, scratch.row,
-                )  # fmt: skip
-            continue
-        s = sentence_of(chart, scores, r)
-        total, tiles = goal(s), n // TILE + 1
-        for step in range(first, min(last, tiles + 2)):
-            if step < tiles:
-                for low in range(share, step + 1, shares):
-                    high = low + tiles - step - 1
-                    for i in range(low * TILE, min(n, low * TILE + TILE)):
-                        for j in range(min(n, high * TILE + TILE - 1), max(i, high * TILE - 1), -1):
-                            outside_span(s, i, j, total, around, weight[b], head_part, scratch)
-            elif step == tiles:
-                for h in range(share, n, shares):
-                    arcs_into(s, h, around)
-            elif share > 0:
-                continue
-            elif adds_up(s, around):
-                for i in range(n):
-                    marginals.root[b, i] = weight[b] * (s.cells[n * s.pitch + i] * s.root[i] / total)
-                    for h in range(n):
-                        marginals.arc[b, h, i] = weight[b] * around.arc[i * s.pitch + h]
-                    for j in range(i + 1, n + 1):
-                        marginals.span[b, i, j] = weight[b] * around.span[i, j]
-                        marginals.inherit[b, i, j] = weight[b] * around.inherit[i, j]
-            else:
-                chart.fits[r] = False
+def both_part(turns, place, chart, scores, scratch, around, marginals):
+    """The inside pass and then the outside pass, sentence by sentence, each in the same place as the one before."""
+    first, last, share, shares = turns.first, turns.last, turns.share, turns.shares
+    turn = next_turn(turns.next)
+    while turn < turns.order.size:
+        r = turns.order[turn]
+        done = inside_steps_of(chart.lengths[r])
+        inside_steps(r, place, first, last, share, shares, chart, scores, scratch)
+        outside_steps(
+            r, place, first - done, last - done, share, shares, chart, scores, scratch, around, marginals
+        )
+        turn = next_turn(turns.next)

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nestree.treecrf.numba_kernels.compiling import inlined, kernel
+from nestree.treecrf.numba_kernels.compiling import called, inlined, kernel
 from nestree.treecrf.numba_kernels.logs import possible
-from nestree.treecrf.numba_kernels.vectors import LN2, dot
+from nestree.treecrf.numba_kernels.vectors import LN2, dot, next_turn
 from nestree.treecrf.potentials import IMPOSSIBLE
 
 
@@ -33,51 +33,61 @@ def weighted_sum(a, b, base, one, other, scratch):
     return dot(scratch.weights, 0, scratch.row, 0, a.size)
 
 
-@kernel
-def plain_inside(part, chart, span, log_z, scratch):
-    for b in part:
-        n, cells, exponents, under = chart.lengths[b], chart.cells[b], chart.exponents[b], chart.under[b]
-        for width in range(1, n + 1):
-            for i in range(n - width + 1):
-                j = i + width
-                total, top = 1.0, 0.0
-                if width > 1:  # COMPLETE
-                    left, right = exponents[i, i + 1 : j], exponents[j, i + 1 : j]
-                    total, top = 0.0, -math.inf
-                    for k in range(left.size):
-                        top = max(top, left[k] + right[k])
-                    if top > -math.inf:
-                        one, other = cells[i, i + 1 : j], cells[j, i + 1 : j]
-                        total = weighted_sum(one, other, -top, left, right, scratch)
-                score = possible(span[b, i, j])
-                if total > 0.0 and score > -math.inf:
-                    own_exponent = math.floor(score / LN2)
-                    chart.own[b, i, j] = math.exp(score - own_exponent * LN2)
-                    cells[i, j], power = math.frexp(total * chart.own[b, i, j])
-                    exponents[i, j], under[i, j] = top + power + own_exponent, -top - power
-                else:
-                    chart.own[b, i, j], cells[i, j] = 0.0, 0.0
-                    exponents[i, j], under[i, j] = -math.inf, -math.inf
-                cells[j, i], exponents[j, i], under[j, i] = cells[i, j], exponents[i, j], under[i, j]
-        log_z[b] = math.log(cells[0, n]) + exponents[0, n] * LN2 if cells[0, n] > 0.0 else IMPOSSIBLE
+@called
+def plain_inside(b, chart, span, log_z, scratch):
+    n, cells, exponents, under = chart.lengths[b], chart.cells[b], chart.exponents[b], chart.under[b]
+    for width in range(1, n + 1):
+        for i in range(n - width + 1):
+            j = i + width
+            total, top = 1.0, 0.0
+            if width > 1:  # COMPLETE
+                left, right = exponents[i, i + 1 : j], exponents[j, i + 1 : j]
+                total, top = 0.0, -math.inf
+                for k in range(left.size):
+                    top = max(top, left[k] + right[k])
+                if top > -math.inf:
+                    one, other = cells[i, i + 1 : j], cells[j, i + 1 : j]
+                    total = weighted_sum(one, other, -top, left, right, scratch)
+            score = possible(span[b, i, j])
+            if total > 0.0 and score > -math.inf:
+                own_exponent = math.floor(score / LN2)
+                chart.own[b, i, j] = math.exp(score - own_exponent * LN2)
+                cells[i, j], power = math.frexp(total * chart.own[b, i, j])
+                exponents[i, j], under[i, j] = top + power + own_exponent, -top - power
+            else:
+                chart.own[b, i, j], cells[i, j] = 0.0, 0.0
+                exponents[i, j], under[i, j] = -math.inf, -math.inf
+            cells[j, i], exponents[j, i], under[j, i] = cells[i, j], exponents[i, j], under[i, j]
+    log_z[b] = math.log(cells[0, n]) + exponents[0, n] * LN2 if cells[0, n] > 0.0 else IMPOSSIBLE
+
+
+@called
+def plain_outside(b, chart, above, marginals, scratch):
+    """Write the marginals; in `above`, what surrounds a span over Z, times its own score."""
+    n, cells, exponents, under = chart.lengths[b], chart.cells[b], chart.exponents[b], chart.under[b]
+    for width in range(n, 0, -1):
+        for i in range(n - width + 1):
+            j, here, around = i + width, exponents[i, i + width], 0.0
+            if width == n and here > -math.inf:
+                around = 1.0 / cells[0, n]
+            elif here > -math.inf:
+                # COMPLETE, backwards: as the left half of (i, end), and as the right half of (start, j)
+                ends, starts = slice(j + 1, n + 1), slice(0, i)
+                one, other = above[b, i, ends], cells[j, ends]
+                around = weighted_sum(one, other, here, exponents[j, ends], under[i, ends], scratch)
+                one, other = above[b, j, starts], cells[i, starts]
+                around += weighted_sum(one, other, here, exponents[i, starts], under[j, starts], scratch)
+            marginals[b, i, j] = around * cells[i, j]
+            above[b, i, j] = above[b, j, i] = around * chart.own[b, i, j]
 
 
 @kernel
-def plain_outside(part, chart, weight, above, marginals, scratch):
-    """Write weight times the marginals; in `above`, what surrounds a span over Z, times its own score."""
-    for b in part:
-        n, cells, exponents, under = chart.lengths[b], chart.cells[b], chart.exponents[b], chart.under[b]
-        for width in range(n, 0, -1):
-            for i in range(n - width + 1):
-                j, here, around = i + width, exponents[i, i + width], 0.0
-                if width == n and here > -math.inf:
-                    around = 1.0 / cells[0, n]
-                elif here > -math.inf:
-                    # COMPLETE, backwards: as the left half of (i, end), and as the right half of (start, j)
-                    ends, starts = slice(j + 1, n + 1), slice(0, i)
-                    one, other = above[b, i, ends], cells[j, ends]
-                    around = weighted_sum(one, other, here, exponents[j, ends], under[i, ends], scratch)
-                    one, other = above[b, j, starts], cells[i, starts]
-                    around += weighted_sum(one, other, here, exponents[i, starts], under[j, starts], scratch)
-                marginals[b, i, j] = weight[b] * (around * cells[i, j])
-                above[b, i, j] = above[b, j, i] = around * chart.own[b, i, j]
+def plain_part(turns, chart, span, log_z, above, marginals, scratch):
+    """The inside pass and, with room for marginals, the outside pass."""
+    turn = next_turn(turns.next)
+    while turn < turns.order.size:
+        b = turns.order[turn]
+        plain_inside(b, chart, span, log_z, scratch)
+        if marginals.size:
+            plain_outside(b, chart, above, marginals, scratch)
+        turn = next_turn(turns.next)

@@ -5,21 +5,31 @@ GIL, so threads of Python do. Every cell is computed by one thread, in an order 
 length of the sentence: the bits of a result depend neither on the number of threads nor on the rest of the batch.
 """
 
-import math
 import os
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from nestree.treecrf.numba_kernels.inside import TILE
+from nestree.treecrf.numba_kernels.inside import steps_of
 
 LONG = 64  # words of a sentence that is worth several threads
+WORTH_A_THREAD = 1e5  # nanoseconds
 ALL_STEPS = 1 << 30
+
+
+class Turns(NamedTuple):
+    """Which sentences a kernel is to do, and which of their steps."""
+
+    next: np.ndarray  # [1] how many of the sentences have been taken, by all threads
+    order: np.ndarray  # [m] sentences
+    first: int  # step
+    last: int  # step, exclusive
+    share: int  # of each step
+    shares: int
 
 
 @cache
@@ -28,65 +38,57 @@ def pool(process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="nestree")
 
 
-def share_out(work: Callable[[Any], None], parts: Iterable) -> None:
-    """Do the work for all parts, on as many threads as torch may use, this one among them."""
-    left = deque(parts)
-
-    def take_part() -> None:
-        while True:
-            try:
-                part = left.popleft()
-            except IndexError:
-                return
-            work(part)
-
-    helpers = min(torch.get_num_threads(), len(left)) - 1
-    helping = [pool(os.getpid()).submit(take_part) for _ in range(helpers)]
+def together(work: Callable[[int], None], threads: int) -> None:
+    """work(0), work(1) and so on, each on a thread of its own, the first on this one."""
+    helping = [(k, pool(os.getpid()).submit(work, k)) for k in range(1, threads)]
     try:
-        take_part()
+        work(0)
     finally:
-        left.clear()
-        for helper in helping:
-            if not helper.cancel():
+        for k, helper in helping:
+            if helper.cancel():  # it has not begun
+                work(k)
+            else:
                 helper.result()
 
 
-def parts_of(lengths: Sequence[int], power: int) -> list[np.ndarray]:
-    """The sentences, longest first, in parts that are worth a thread. Work grows as this power of the length."""
-    order = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True)
+class Crew(NamedTuple):
+    """How many threads work, and whether all of them on the same sentence."""
+
+    threads: int
+    on_one: bool
+
+    @property
+    def places(self) -> int:
+        """How many sentences are being worked on at a time."""
+        return 1 if self.on_one else self.threads
+
+
+def crew_for(lengths: np.ndarray, power: int) -> Crew:
+    """Who is worth having. Work grows as this power of the length; with the fourth, sentences can be divided."""
     threads = torch.get_num_threads()
-    costs = [lengths[r] ** power / 15 + 120 * lengths[r] ** 2 for r in order]  # in nanoseconds, about
-    enough = max(1e5, sum(costs) / (2 * threads)) if threads > 1 else math.inf
-    parts, part, size = [], [], 0.0
-    for r, cost in zip(order, costs, strict=True):
-        part.append(r)
-        size += cost
-        if size >= enough:
-            parts.append(np.array(part))
-            part, size = [], 0.0
-    return [*parts, np.array(part)] if part else parts
+    if power == 4 and len(lengths) < threads and max(lengths, default=0) >= LONG:
+        return Crew(threads, True)
+    squares = (lengths * lengths).astype(np.float64)
+    nanoseconds = float((squares ** (power / 2) / 15 + 120 * squares).sum())
+    return Crew(max(1, min(threads, len(lengths), int(nanoseconds / WORTH_A_THREAD))), False)
 
 
-def run(kernel: Callable, lengths: np.ndarray, prepare: Callable[[int], Callable[[], tuple]]) -> None:
-    """Run all steps of a kernel for all sentences.
+def run(crew: Crew, lengths: np.ndarray, passes: int, work: Callable[[Turns, int], None]) -> None:
+    """work(turns, place) on every thread of the crew, until all steps of all sentences are done."""
+    if crew.on_one:
+        for r, n in enumerate(lengths.tolist()):
+            for step in range(passes * steps_of(n)):
 
-    `prepare(n)` makes the place for sentences of up to n words, one after the other, and returns a function that
-    makes the arguments of one thread there.
-    """
-    sizes, threads = lengths.tolist(), torch.get_num_threads()
-    if len(sizes) >= threads or max(sizes, default=0) < LONG:
+                def one_share(thread: int, r: int = r, step: int = step) -> None:
+                    work(Turns(np.zeros(1, np.int64), np.array([r]), step, step + 1, thread, crew.threads), 0)
 
-        def whole(part: np.ndarray) -> None:
-            kernel(part, 0, ALL_STEPS, 0, 1, *prepare(sizes[part[0]])())
-
-        share_out(whole, parts_of(sizes, 4))
+                together(one_share, crew.threads)
         return
-    for r, n in enumerate(sizes):
-        part, place = np.array([r]), prepare(n)
-        arguments = [place() for _ in range(threads)]
-        for step in range(n // TILE + 3):
+    # the next sentence goes to the first thread that is free, the longest first
+    turns = Turns(np.zeros(1, np.int64), np.argsort(-lengths, kind="stable"), 0, ALL_STEPS, 0, 1)
 
-            def one_share(share: int, step: int = step, part: Any = part, arguments: Any = arguments) -> None:
-                kernel(part, step, step + 1, share, threads, *arguments[share])
+    def take_turns(thread: int) -> None:
+        if turns.next[0] < len(turns.order):
+            work(turns, thread)
 
-            share_out(one_share, range(threads))
+    together(take_turns, crew.threads)

@@ -93,6 +93,17 @@ class Code:
         return self.builder.select(self.builder.icmp_signed(">", one, other), one, other)
 
 
+@intrinsic
+def next_turn(_typing, counter):
+    """What the counter was, before it is one more; no two threads get the same."""
+
+    def generate(context, builder, signature, arguments):
+        counter = Code(context, builder, signature, arguments).arguments[0]
+        return builder.atomic_rmw("add", counter, ir.IntType(64)(1), "monotonic")
+
+    return types.int64(counter), generate
+
+
 # Over many rows
 
 
