@@ -32,8 +32,9 @@ class Conversion:
         ]
         for tally in (self.reading, self.writing):
             for what, times in tally.counts.items():
-                first = ", ".join(tally.places[what][:PLACES])
-                lines.append(f"{times:7,}  {what} ({first}{', ...' if times > PLACES else ''})")
+                places = list(dict.fromkeys(tally.places[what]))
+                dots = ", ..." if len(places) > PLACES else ""
+                lines.append(f"{times:7,}  {what} ({', '.join(places[:PLACES])}{dots})")
         skipped = self.reading.skipped + self.writing.skipped
         if skipped:
             lines.append(f"{len(skipped):7,}  skipped:")

@@ -139,7 +139,8 @@ def rows(parts: Mapping[str, Statistics]) -> list[list[str]]:
     totals = sum((column.labels for column in parts.values()), Counter[str]())
     table.append(["entities by label"])
     for label, _ in sorted(totals.items(), key=lambda item: (-item[1], item[0])):
-        table.append([f"  {label}", *(f"{column.labels[label]:,}" for column in columns.values())])
+        shown = label if label == " ".join(label.split()) else repr(label)
+        table.append([f"  {shown}", *(f"{column.labels[label]:,}" for column in columns.values())])
     return table
 
 

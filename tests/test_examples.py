@@ -1,0 +1,59 @@
+"""Every command that the README and the documentation show prints what they say it prints."""
+
+import doctest
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def sessions() -> list[tuple[str, str, str]]:
+    """Page, command and output of everything that follows a `$` in a block of the console."""
+    found = []
+    for page in PAGES:
+        for block in re.findall(r"^```console\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S):
+            for command, output in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.M):
+                found.append((page.name, command, output.rstrip() + "\n"))
+    return found
+
+
+SESSIONS = sessions()
+
+
+@pytest.mark.parametrize(("page", "command", "expected"), SESSIONS, ids=[f"{s[0]}: {s[1]}" for s in SESSIONS])
+def test_a_command_prints_what_is_shown(tmp_path, page, command, expected):
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    script = tmp_path / "nestree"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m nestree "$@"\n')
+    script.chmod(0o755)
+    done = subprocess.run(
+        command,
+        shell=True,
+        cwd=tmp_path,
+        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        encoding="utf-8",
+        env={
+            **os.environ,
+            "PATH": f"{tmp_path}:{os.environ['PATH']}",
+            "PYTHONIOENCODING": "utf-8",
+            "COLUMNS": "80",
+        },
+    )
+    printed = "\n".join(line.rstrip() for line in done.stdout.splitlines()).rstrip() + "\n"
+    same = doctest.OutputChecker().check_output(expected, printed, doctest.ELLIPSIS)
+    assert same, f"$ {command}\n{printed}"
+
+
+def test_the_readme_shows_the_commands_for_data():
+    shown = {command.split()[1] for page, command, _ in SESSIONS if page == "README.md"}
+    assert {"convert", "check", "stats", "evaluate"} <= shown
