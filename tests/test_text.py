@@ -241,6 +241,11 @@ def test_blank_lines_end_sentences(end):
     assert sentences(f"A title{end}and more{end}") == ["A title", "and more"]
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r\n ", " \n\t", "\r", "\u2028"])
+def test_one_line_end_ends_none(end):
+    assert sentences(f"A title{end}and{end}More.") == [f"A title{end}and{end}More."]
+
+
 def test_one_line_end_is_a_blank_where_wrapping_explains_it():
     wrapped = "The first line of this paragraph is\nJohn's and the second is shorter, and\nMary has none."
     assert sentences(wrapped) == [wrapped]

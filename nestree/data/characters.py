@@ -95,6 +95,8 @@ def check(span: CharacterSpan, text: str, place: str) -> None:
     head = span.head or (span.start, span.end)
     if not all(type(offset) is int for offset in (span.start, span.end, *head)):
         raise DataError(f"{name} has an offset that is not a whole number. Offsets count characters from 0.")
+    if not isinstance(span.label, str) or not span.label:
+        raise DataError(f"{name.rstrip()} has no label. It must be a string that is not empty.")
     if span.start < 0:
         raise DataError(f"{name} begins before the text. Offsets count characters from 0.")
     if span.end < span.start:
@@ -124,7 +126,7 @@ def count_joined(
     """Counts each border between sentences that falls inside a span; False: there is none."""
     starts = [part.start for part in parts]
     counted = 0  # the borders up to this sentence
-    for span in sorted(spans, key=lambda span: (span.start, span.end)):
+    for span in sorted(spans, key=lambda span: (span.start, -span.end)):
         first, last = bisect_right(starts, span.start) - 1, bisect_right(starts, span.end - 1) - 1
         borders = last - max(first, counted)
         if borders > 0:

@@ -138,7 +138,7 @@ def beginning_of(run: str) -> int:
 
 
 LINE_END = re.compile(r"[\n\r\v\f\x85\u2028\u2029]\s*+")
-PARAGRAPH_END = re.compile(r"[\f\u2029]|(?:\r\n|[\n\r\v\x85\u2028])[^\n\r\v\f\x85\u2028\u2029]*+.", re.DOTALL)
+PARAGRAPH_END = re.compile(r"[\f\u2029]|(?>\r\n|[\n\r\v\x85\u2028])[^\n\r\v\f\x85\u2028\u2029]*+.", re.DOTALL)
 NARROW = 40  # characters: shorter lines do not tell where others would be wrapped
 ITEM = re.compile(rf"[-*+{SYMBOL}]\s|\(?\d{{1,3}}[.)]\s")
 
