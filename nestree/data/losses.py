@@ -17,6 +17,26 @@ def in_sentences(has: Callable[[Sentence], object]) -> Callable[[Document], int]
     return lambda document: sum(bool(has(s)) for s in document.sentences)
 
 
+def words_without_blanks(sentence: Sentence) -> bool:
+    """Would blanks not part the words of this sentence as they are?"""
+    if sentence.text is None:
+        return any(character.isspace() for word in sentence.words for character in word)
+    return tuple(sentence.text.split()) != sentence.words
+
+
+def sentences_without_lines(document: Document) -> int:
+    """How many sentences do not begin and end with a line?"""
+    found, after = 0, "\n"
+    for k, sentence in enumerate(document.sentences):
+        before = after
+        if document.text is not None:
+            end = sentence.start + len(sentence.text or "")
+            is_last = k + 1 == len(document.sentences)
+            after = "\n" if is_last else document.text[end : document.sentences[k + 1].start]
+        found += "\n" in (sentence.text or "") or "\n" not in before or "\n" not in after
+    return found
+
+
 # How many of each a document has, and what to call them.
 PARTS: dict[str, Callable[[Document], int]] = {
     "heads": in_entities(lambda entity: entity.head is not None or entity.heads),
@@ -28,6 +48,8 @@ PARTS: dict[str, Callable[[Document], int]] = {
     "ids of documents": lambda document: document.id is not None,
     "marks of incomplete sentences": in_sentences(lambda sentence: not sentence.complete),
     "texts": in_sentences(lambda sentence: sentence.text is not None),
+    "borders of words": in_sentences(words_without_blanks),
+    "borders of sentences": sentences_without_lines,
     "borders of documents": lambda document: len(document.sentences) > 1,
     "documents without sentences": lambda document: not document.sentences,
 }

@@ -27,7 +27,14 @@ from nestree.errors import DataError, InputError
 from nestree.sentence import Document
 
 KINDS = ("xml", "json", "jsonl")
-NOT_WRITTEN = ("heads", "further keys of sentences", "ids of sentences", "marks of incomplete sentences")
+NOT_WRITTEN = (
+    "heads",
+    "further keys of sentences",
+    "ids of sentences",
+    "marks of incomplete sentences",
+    "borders of words",
+    "borders of sentences",
+)
 
 
 def read(

@@ -37,6 +37,8 @@ NOT_WRITTEN = (
     "further keys of documents",
     "ids of sentences",
     "marks of incomplete sentences",
+    "borders of words",
+    "borders of sentences",
 )
 LONGEST_NAME = 180  # bytes of the name of a file, without its ending
 

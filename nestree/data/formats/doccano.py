@@ -31,6 +31,8 @@ NOT_WRITTEN = (
     "further keys of sentences",
     "ids of sentences",
     "marks of incomplete sentences",
+    "borders of words",
+    "borders of sentences",
 )
 
 

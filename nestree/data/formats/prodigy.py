@@ -29,6 +29,7 @@ NOT_WRITTEN = (
     "further keys of sentences",
     "ids of sentences",
     "marks of incomplete sentences",
+    "borders of sentences",
 )
 
 

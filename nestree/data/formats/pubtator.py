@@ -31,6 +31,8 @@ NOT_WRITTEN = (
     "further keys of documents",
     "ids of sentences",
     "marks of incomplete sentences",
+    "borders of words",
+    "borders of sentences",
 )
 
 

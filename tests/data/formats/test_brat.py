@@ -125,6 +125,8 @@ def test_what_is_written_is_what_brat_reads(tmp_path):
     assert (tmp_path / "out" / "document-000002.txt").read_text() == text
     assert tally.counts == {
         "heads not written: brat has no place for them": 3,
+        "borders of words not written: brat has no place for them": 3,
+        "borders of sentences not written: brat has no place for them": 3,
         "labels changed: brat allows no blanks in them": 3,
         "ids changed: two documents have the same": 1,
     }

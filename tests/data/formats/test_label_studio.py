@@ -193,6 +193,7 @@ def test_predictions_carry_scores_and_the_names_of_the_config(tmp_path):
     assert tally.counts == {
         "heads not written: label-studio has no place for them": 1,
         "ids of sentences not written: label-studio has no place for them": 1,
+        "borders of sentences not written: label-studio has no place for them": 1,
     }
     (back,) = formats.read(path, "label-studio", field="body", words="whitespace", sentences="rules")
     assert (back.text, back.id, back.extra) == (TEXT, "d1", {"source": "x"})

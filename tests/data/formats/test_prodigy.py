@@ -110,7 +110,10 @@ def test_written_tokens_spell_the_text_and_ends_are_inclusive(tmp_path):
     assert [t["id"] for t in task["tokens"]] == list(range(6))
     assert [(s["token_start"], s["token_end"]) for s in task["spans"]] == [(0, 5), (4, 5)]
     assert task["meta"] == {"page": 1, "doc_id": "d"}
-    assert tally.counts == {"heads not written: prodigy has no place for them": 1}
+    assert tally.counts == {
+        "heads not written: prodigy has no place for them": 1,
+        "borders of sentences not written: prodigy has no place for them": 1,
+    }
     (back,) = formats.read(tmp_path / "a", "prodigy")
     assert back.sentences[0].words == sentence.words
     assert [(e.span, e.score, e.extra) for e in back.sentences[0].entities] == [

@@ -99,6 +99,7 @@ def test_written_offsets_hold_and_what_is_changed_is_counted(tmp_path):
         "heads not written: pubtator has no place for them": 1,
         "scores not written: pubtator has no place for them": 1,
         "further keys of documents not written: pubtator has no place for them": 1,
+        "borders of sentences not written: pubtator has no place for them": 1,
         "further keys of entities not written: pubtator has no place for them": 1,
         "ids changed: pubtator allows no blanks and bars in them": 1,
         "ids made up: pubtator needs one": 1,
