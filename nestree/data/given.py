@@ -7,11 +7,20 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from nestree.data.characters import NOTHING, CharacterSpan, annotated, check, trimmed
+from nestree.data.characters import (
+    JOINED,
+    NOTHING,
+    CharacterSpan,
+    annotated,
+    checked,
+    entity_of,
+    sentence_of,
+    touched,
+)
 from nestree.data.tally import Tally
 from nestree.errors import DataError
 from nestree.sentence import Document, Entity, Sentence, Span, moved
-from nestree.text import split
+from nestree.text import SentenceSplit, split
 
 FARTHEST = 1_000_000  # characters that may be missing between two passages
 
@@ -34,13 +43,18 @@ def with_words(
     """
     found = []
     for span in spans:
+        where = span.place or place
+        good = checked(span, text, tally, where)
+        if good is None:
+            continue
+        first, last = touched(words, good.start, good.end)
+        if first == last:
+            tally.note("dropped: an entity that holds no word", where)
+            continue
         try:
-            entity = entity_of(span, text, words, tally, span.place or place)
+            found.append(entity_of(good, words, text, tally, where))
         except DataError as error:
             tally.bad(error)
-            continue
-        if entity is not None:
-            found.append(entity)
     return arranged(
         text, words, found, starts=starts, sentences=sentences, id=id, tally=tally, place=place, extra=extra
     )
@@ -65,44 +79,8 @@ def arranged(
     begins = {0, *starts} & set(range(len(words)))
     cut = begins & {k for e in entities for k in range(e.start + 1, e.end)}
     if cut:
-        tally.note("sentences joined around an entity", place, len(cut))
+        tally.note(JOINED, place, len(cut))
     return Document(made(text, words, sorted(begins - cut), entities), text, id, dict(extra))
-
-
-def entity_of(
-    span: CharacterSpan, text: str, words: Sequence[Span], tally: Tally, place: str
-) -> Entity | None:
-    """The entity of the words that the span touches, counted over the whole text."""
-    check(span, text, place)
-    if not text[span.start : span.end].strip():
-        tally.note("dropped: an entity of blanks only", place)
-        return None
-    span = trimmed(span, text, place, tally)
-    first, last = touched(words, span.start, span.end)
-    if first == last:
-        tally.note("dropped: an entity that holds no word", place)
-        return None
-    if (words[first][0], words[last - 1][1]) != (span.start, span.end):
-        tally.note("widened to word borders", place)
-    heads = range(*touched(words, *span.head)) if span.head else range(0)
-    heads = range(max(heads.start, first), min(heads.stop, last))
-    try:
-        return Entity(
-            first,
-            last,
-            span.label,
-            heads[0] if len(heads) == 1 else None,
-            span.score,
-            tuple(heads) if len(heads) > 1 else (),
-            dict(span.extra),
-        )
-    except DataError as error:
-        raise DataError(f"{place}: {error}") from None
-
-
-def touched(words: Sequence[Span], start: int, end: int) -> Span:
-    """The words that share a character with this span of characters."""
-    return bisect_right(words, start, key=lambda word: word[1]), bisect_left(words, (end, 0))
 
 
 def made(
@@ -115,16 +93,8 @@ def made(
     found = []
     for k, first in enumerate(begins):
         last = begins[k + 1] if k + 1 < len(begins) else len(words)
-        start, end = words[first][0], words[last - 1][1]
-        found.append(
-            Sentence(
-                tuple(text[i:j] for i, j in words[first:last]),
-                tuple(shifted(e, first) for e in inside.get(k, [])),
-                text[start:end],
-                tuple((i - start, j - start) for i, j in words[first:last]),
-                start,
-            )
-        )
+        part = SentenceSplit(words[first][0], words[last - 1][1], list(words[first:last]))
+        found.append(sentence_of(part, text, [shifted(e, first) for e in inside.get(k, [])]))
     return tuple(found)
 
 
@@ -203,20 +173,9 @@ def with_passages(
     extra: Mapping[str, Any] = NOTHING,
 ) -> Document:
     """A document of these passages, in order; `text` is their `whole_text`."""
-    good = []
-    for span in spans:
-        where = span.place or place
-        try:
-            check(span, text, where)
-        except DataError as error:
-            tally.bad(error)
-            continue
-        if text[span.start : span.end].strip():
-            good.append(trimmed(span, text, where, tally))
-        else:
-            tally.note("dropped: an entity of blanks only", where)
+    sound = [good for span in spans if (good := checked(span, text, tally, span.place or place)) is not None]
     found: list[Sentence] = []
-    for group, inside in grouped(passages, good, tally, place):
+    for group, inside in grouped(passages, sound, tally, place):
         start, end = group[0].start, group[-1].start + len(group[-1].text)
         near = [
             span._replace(
@@ -249,7 +208,7 @@ def grouped(
         here = [span for span in waiting if span.start < following]
         waiting = waiting[len(here) :]
         if groups and reach > passage.start:
-            tally.note("sentences joined around an entity", place)
+            tally.note(JOINED, place)
             groups[-1][0].append(passage)
             groups[-1][1].extend(here)
         else:

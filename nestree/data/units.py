@@ -28,7 +28,7 @@ def in_characters(text: str, unit: str) -> Callable[[int], int]:
     if unit == "utf-16" and has_pairs(text):
         before = list(accumulate((1 + (c > "\uffff") for c in text), initial=0))
         return lambda offset: bisect_right(before, offset) - 1 + max(0, offset - before[-1])
-    if unit == "graphemes" and not text.isascii():
+    if unit == "graphemes" and not (text.isascii() and "\r\n" not in text):
         import regex
 
         starts = [found.start() for found in regex.finditer(r"\X", text)] + [len(text)]
