@@ -24,8 +24,8 @@ TITLES = closed_class(  # with a capital, before a name
     mx pres prof pvt rep rev sen sgt supt"""
 )
 BEFORE_MORE = closed_class("approx ca cf e.g eg esp i.e ie incl resp viz vs")
-BEFORE_NUMBERS = closed_class("art ch eq eqs fig figs no nos op par pp sec vol vols")
-SHORT_WORDS = closed_class("al dept ed eds est etc ext govt hr hrs lb lbs oz tel")
+BEFORE_NUMBERS = closed_class("art ch eq eqs est fig figs no nos op par pp sec vol vols")
+SHORT_WORDS = closed_class("al dept ed eds etc ext govt hr hrs lb lbs oz tel")
 SHORT_NAMES = closed_class(  # with a capital
     """acad ala apr ariz ark assn aug ave biol bldg blvd bros cal calif chem co colo conn corp cos dec dept dist esq
     feb fla ga hwy inc jan jr jul jun kan ky ltd mar mass md mich minn mont mtn natl neb nev nov oct okla penn

@@ -10,7 +10,7 @@ from nestree.text.periods import NOT, PLAINLY, RARELY, UNLESS_NUMBERED, closed_c
 from nestree.text.stand_ins import STOP, SYMBOL
 from nestree.text.words import CLOSERS, LONGEST_RUN, WORD_STYLES, words_in
 
-# How a run begins:
+# How a run begins; LOWER: as no sentence does
 LOWER, UPPER, NUMERAL, STARTER, OTHER = range(5)
 
 OPENERS = "\"'“‘([{<`"
@@ -27,6 +27,7 @@ STARTERS = closed_class(  # words that begin sentences more often than names do
     their then there therefore these they this those though through thus to under until we what when where which
     while who why with within without yet you your"""
 )
+ENDS_OF_NAMES = closed_class("co corp inc jr ltd plc sr")  # Yahoo! Inc. is one name
 LONGEST_STARTER = max(map(len, STARTERS)) + 1
 
 
@@ -132,7 +133,10 @@ def beginning_of(run: str) -> int:
         return NUMERAL if first.isdigit() else OTHER
     near = bare[:LONGEST_STARTER]
     word = re.split("[^A-Za-z]", near, maxsplit=1)[0]
-    if word.lower() in STARTERS and bare[len(word) : len(word) + 1] != ".":
+    after = bare[len(word) : len(word) + 1]
+    if word.lower() in ENDS_OF_NAMES and after in ("", ".", ","):
+        return LOWER
+    if word.lower() in STARTERS and after != ".":
         return STARTER
     return NUMERAL if NUMERALS.fullmatch(near.rstrip(".,;:)")) else UPPER
 

@@ -29,7 +29,7 @@ CORE = rf"""
 PIECE = re.compile(
     rf"""{MARKS}*+(?:
     (?P<word>
-        '(?i:s|re|ve|ll|d|m|t|n|em|tis|twas|twere|til|cause|cos|bout|round|n'|\d\ds?)(?![{LETTERS}])
+        '(?i:s|re|ve|ll|d|m|t|n'?+|em|tis|twas|twere|til|cause|cos|bout|round|\d\ds?)(?![{LETTERS}])
       | (?<![^(\[<>=~$])[-+](?=[.]?\d)[.]?+{CORE}              # -5
       | (?<!{INNER})[.](?=\d){CORE}                            # .5
       | [#@](?=[{LETTERS}]){CORE}
