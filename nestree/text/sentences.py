@@ -27,7 +27,7 @@ STARTERS = closed_class(  # words that begin sentences more often than names do
     their then there therefore these they this those though through thus to under until we what when where which
     while who why with within without yet you your"""
 )
-ENDS_OF_NAMES = closed_class("co corp inc jr ltd plc sr")  # Yahoo! Inc. is one name
+ENDS_OF_NAMES = closed_class("Co Corp Inc Jr Ltd Plc Sr")  # Yahoo! Inc. is one name
 LONGEST_STARTER = max(map(len, STARTERS)) + 1
 
 
@@ -134,7 +134,7 @@ def beginning_of(run: str) -> int:
     near = bare[:LONGEST_STARTER]
     word = re.split("[^A-Za-z]", near, maxsplit=1)[0]
     after = bare[len(word) : len(word) + 1]
-    if word.lower() in ENDS_OF_NAMES and after in ("", ".", ","):
+    if word in ENDS_OF_NAMES and after in ("", ".", ","):
         return LOWER
     if word.lower() in STARTERS and after != ".":
         return STARTER
