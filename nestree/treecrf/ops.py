@@ -193,7 +193,9 @@ def ready(
     for tensor in potentials:
         if tensor is not None:
             dtype = torch.promote_types(dtype, tensor.dtype)
-    return each(potentials, lambda tensor: tensor.to(dtype)), sizes, backend
+    if any(tensor is not None and tensor.dtype != dtype for tensor in potentials):
+        potentials = each(potentials, lambda tensor: tensor.to(dtype))
+    return potentials, sizes, backend
 
 
 def wants_gradient(potentials: Potentials) -> bool:

@@ -87,8 +87,9 @@ def inside_outside(potentials: AnyPotentials, lengths: Tensor, heads: bool) -> t
         log_z, _ = plain_sums(scores.span, sizes, span)
         return log_z, type(potentials)(torch.from_numpy(span))
     crew = crew_for(sizes, 4)
-    shape = (*scores.span.shape, scores.root.shape[1]) if heads else (1, 0, 0, 0)
-    marginals = LexicalPotentials(*map(np.zeros_like, scores[:4]), np.zeros(shape, scores.span.dtype))
+    shapes = [array.shape for array in scores[:4]]
+    shapes.append((*scores.span.shape, scores.root.shape[1]) if heads else (1, 0, 0, 0))
+    marginals = LexicalPotentials(*(np.zeros(shape, scores.span.dtype) for shape in shapes))
 
     def sum_up(precision: Precision, sentences: np.ndarray) -> Chart:
         chart = chart_for(precision, scores, sentences, sizes, crew.places)

@@ -17,7 +17,7 @@ import torch
 from nestree.treecrf.numba_kernels.inside import steps_of
 
 LONG = 64  # words of a sentence that is worth several threads
-WORTH_A_THREAD = 1e5  # nanoseconds
+WORTH_A_THREAD = 3e5  # nanoseconds of work: waking a thread takes a tenth of that or more
 ALL_STEPS = 1 << 30
 
 
@@ -65,12 +65,11 @@ class Crew(NamedTuple):
 
 def crew_for(lengths: np.ndarray, power: int) -> Crew:
     """Who is worth having. Work grows as this power of the length; with the fourth, sentences can be divided."""
-    threads = torch.get_num_threads()
-    if power == 4 and len(lengths) < threads and max(lengths, default=0) >= LONG:
+    threads, sentences, longest = torch.get_num_threads(), len(lengths), int(max(lengths.max(initial=0), 1))
+    if power == 4 and sentences < threads and longest >= LONG:
         return Crew(threads, True)
-    squares = (lengths * lengths).astype(np.float64)
-    nanoseconds = float((squares ** (power / 2) / 15 + 120 * squares).sum())
-    return Crew(max(1, min(threads, len(lengths), int(nanoseconds / WORTH_A_THREAD))), False)
+    nanoseconds = sentences * (longest**power / 8 + 150 * longest**2)
+    return Crew(max(1, min(threads, sentences, int(nanoseconds / WORTH_A_THREAD))), False)
 
 
 def run(crew: Crew, lengths: np.ndarray, passes: int, work: Callable[[Turns, int], None]) -> None:
