@@ -61,7 +61,9 @@ PARTS = {
     "scores": Part(one(Entity(0, 3, "PER", score=0.25)), lambda found: entities(found, "score")),
     "further keys of entities": Part(
         one(Entity(0, 3, "PER", extra={"k": "v"})),
-        lambda found: [key(e.extra) for document in found for s in document.sentences for e in s.entities],
+        lambda found: [
+            sorted((str(e), key(e.extra) or "") for e in s.entities) for d in found for s in d.sentences
+        ],
     ),
     "further keys of sentences": Part(
         one(extra={"k": "v"}), lambda found: [key(s.extra) for document in found for s in document.sentences]

@@ -1,0 +1,194 @@
+"""What is written is read again, up to what the format cannot hold: the table in docs/data.md, cell by cell."""
+
+import dataclasses
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nestree.data import formats
+from nestree.data.formats import FORMATS, options
+from nestree.data.tally import Tally
+from nestree.sentence import Document, Entity, Sentence
+
+from .parts import PARTS
+
+DOCS = Path(__file__).resolve().parents[3] / "docs" / "data.md"
+WRITABLE = [name for name in FORMATS if FORMATS[name].writable]
+AS_GIVEN = {"words": "whitespace", "sentences": "lines"}  # how the texts here are split
+# How a loss is called where that is not simply the name of the part.
+CALLED = {"several heads": "heads not written", "texts": "(texts not written|line breaks written as blanks)"}
+
+
+def table() -> dict[str, set[str]]:
+    """For each format, the parts that docs/data.md says it loses."""
+    section = (
+        DOCS.read_text(encoding="utf-8").partition("## What a format cannot hold")[2].partition("\n## ")[0]
+    )
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in section.splitlines()
+        if line[:1] == "|"
+    ]
+    names, _, *parts = rows
+    return {
+        name: {row[0] for row in parts if {"x": False, "-": True}[row[column]]}
+        for column, name in enumerate(names)
+        if name
+    } | {"": {row[0] for row in parts}}
+
+
+LOST = table()
+ALL_PARTS = LOST.pop("")
+
+
+def there_and_back(documents: list[Document], name: str, folder: Path) -> tuple[list[Document], Tally]:
+    """What is read after writing, and what was counted when writing."""
+    path = folder / f"written.{name}"
+    tally = Tally()
+    formats.write(documents, path, name, tally)
+    chosen = {key: value for key, value in AS_GIVEN.items() if key in options(name)}
+    try:
+        return list(formats.read(path, name, **chosen)), tally
+    finally:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def reduced(documents: list[Document], lost: set[str]) -> list[Document]:
+    """The documents without the parts that are lost, and in a fixed order of entities."""
+    found = [
+        dataclasses.replace(
+            document,
+            sentences=[less(sentence, lost) for sentence in document.sentences],
+            text=None if "texts" in lost else document.with_text().text,
+            id=None if "ids of documents" in lost else document.id,
+        )
+        for document in documents
+    ]
+    if "borders of documents" in lost:
+        return [Document([sentence]) for document in found for sentence in document.sentences]
+    return found
+
+
+def less(sentence: Sentence, lost: set[str]) -> Sentence:
+    if "texts" in lost:
+        sentence = dataclasses.replace(sentence, text=None, offsets=None, start=0)
+    entities = [
+        dataclasses.replace(
+            entity,
+            head=None if "heads" in lost else entity.head,
+            heads=() if "several heads" in lost else entity.heads,
+            score=None if "scores" in lost else entity.score,
+        )
+        for entity in sentence.entities
+    ]
+    return dataclasses.replace(
+        sentence,
+        entities=sorted(entities, key=str),
+        id=None if "ids of sentences" in lost else sentence.id,
+        complete=True if "marks of incomplete sentences" in lost else sentence.complete,
+    )
+
+
+def extras(documents: list[Document], lost: set[str]) -> list[object]:
+    """The further keys that should be there."""
+    told = [PARTS[part].told for part in PARTS if part.startswith("further keys") and part not in lost]
+    return [tell(documents) for tell in told]
+
+
+def test_the_table_has_all_formats_and_parts():
+    assert list(LOST) == WRITABLE
+    assert set(PARTS) == ALL_PARTS
+    assert LOST["jsonl"] == set()
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("name", WRITABLE)
+def test_the_table_is_true(tmp_path, name, part):
+    documents, told = PARTS[part]
+    back, tally = there_and_back(documents, name, tmp_path)
+    assert (told(back) != told(documents)) == (part in LOST[name])
+    counted = any(re.match(CALLED.get(part, f"{part} not written"), what) for what in tally.counts)
+    assert counted == (part in LOST[name])
+
+
+def everything() -> list[Document]:
+    """Two documents with all parts, their words between blanks and their sentences on lines."""
+    first = Sentence(
+        ["Duke", "of", "York", "saw", "Ann", "."],
+        [
+            Entity(0, 3, "PER", head=0, score=0.5, extra={"k": "v"}),
+            Entity(2, 3, "GPE", extra={"k": "w"}),
+            Entity(0, 3, "TITLE", heads=(0, 2)),
+            Entity(2, 5, "X"),
+            Entity(4, 5, "PER"),
+            Entity(4, 5, "PER"),
+        ],
+        id="s1",
+        complete=False,
+        extra={"k": "v"},
+    )
+    second = Sentence(["😀", "«été»", "שלום", "<&>", '"\\'], [Entity(2, 5, "été-x")], id="s2")
+    return [
+        Document([first, second], id="d1", extra={"k": "v"}).with_text(),
+        Document([second, first], id="d2").with_text(),
+    ]
+
+
+@pytest.mark.parametrize("one", WRITABLE)
+@pytest.mark.parametrize("other", WRITABLE)
+def test_from_any_format_to_any_other(tmp_path, one, other):
+    lost = LOST[one] | LOST[other]
+    documents = everything()
+    between, _ = there_and_back(documents, one, tmp_path)
+    back, _ = there_and_back(between, other, tmp_path)
+    assert reduced(back, lost) == reduced(documents, lost)
+    assert extras(back, lost) == extras(documents, lost)
+
+
+CHARACTERS = "aZ0.,:;|/\\#-_'\"<>&{}[]()=*%+é́ß😀אم\u200d\u200b"
+words = st.text(CHARACTERS, min_size=1, max_size=4)
+labels = st.sampled_from(["PER", "B-X", "a|b", "été", "O", "x y", "#1", '"', "<&>", "0,1 X"])
+
+
+@st.composite
+def any_sentence(draw: st.DrawFn) -> Sentence:
+    found = draw(st.lists(words, min_size=1, max_size=5))
+    entities = []
+    for _ in range(draw(st.integers(0, 3))):
+        start = draw(st.integers(0, len(found) - 1))
+        end = draw(st.integers(start + 1, len(found)))
+        entities.append(Entity(start, end, draw(labels)))
+    return Sentence(found, entities)
+
+
+any_documents = st.lists(st.lists(any_sentence(), min_size=1, max_size=2), min_size=1, max_size=2).map(
+    lambda found: [Document(sentences, id=f"d{n}").with_text() for n, sentences in enumerate(found)]
+)
+
+
+@pytest.mark.parametrize("name", WRITABLE)
+@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(documents=any_documents)
+def test_whatever_the_words_and_labels_are(tmp_path, name, documents):
+    back, tally = there_and_back(documents, name, tmp_path)
+    changed = any(what.startswith(("labels changed", "words changed")) for what in tally.counts)
+    if changed:
+        documents, back = without_labels(documents), without_labels(back)
+    assert reduced(back, LOST[name]) == reduced(documents, LOST[name])
+
+
+def without_labels(documents: list[Document]) -> list[Document]:
+    return [
+        dataclasses.replace(
+            document,
+            sentences=[
+                dataclasses.replace(s, entities=[dataclasses.replace(e, label="X") for e in s.entities])
+                for s in document.sentences
+            ],
+        )
+        for document in documents
+    ]
