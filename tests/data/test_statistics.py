@@ -1,8 +1,7 @@
-"""Statistics: counted by hand on small data, against a plain double loop, and as published for GENIA."""
+"""Statistics: counted by hand on small data, and against a plain double loop."""
 
 from pathlib import Path
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -55,14 +54,6 @@ def test_statistics_of_parts_add_up():
     documents = list(read(COUNTED))
     parts = [statistics.count(documents[:1]), statistics.count(documents[1:])]
     assert parts[0] + parts[1] == statistics.count(documents)
-
-
-@pytest.mark.parametrize(
-    ("part", "sentences", "entities"), [("train", 15022, 46379), ("dev", 1669, 4460), ("test", 1855, 5596)]
-)
-def test_genia_has_as_many_sentences_and_entities_as_the_paper_says(shared, part, sentences, entities):
-    found = statistics.count(read(shared / "data" / "genia_paper" / f"{part}.jsonl.gz"))
-    assert (found.sentences, found.entities) == (sentences, entities)
 
 
 def test_the_table_has_a_column_for_each_part_and_one_for_all():
