@@ -3,6 +3,7 @@
 Where only a text is given, nestree.data.characters splits it.
 """
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -123,15 +124,24 @@ def tokens(text: str, words: Iterable[Span]) -> list[Token]:
     found: list[Token] = []
     at = 0
     for word, (start, end) in [*enumerate(words), (None, (len(text), len(text)))]:
-        if found and text.startswith(" ", at, start):
-            found[-1] = found[-1]._replace(blank=True)
-            at += 1
-        if at < start:
-            found.append(Token(at, start, False, None))
+        for between in re.finditer(r"\s+|\S+", text[at:start]):
+            first, last = at + between.start(), at + between.end()
+            if found and text[first] == " ":
+                found[-1] = found[-1]._replace(blank=True)
+                first += 1
+            if first < last:
+                found.append(Token(first, last, False, None))
         if word is not None:
             found.append(Token(start, end, False, word))
         at = end
     return found
+
+
+def note_strays(pieces: Iterable[Token], text: str, tally: Tally, place: str) -> None:
+    """Count what is between words and no blank: who reads the pieces takes it for words."""
+    strays = sum(t.word is None and not text[t.start : t.end].isspace() for t in pieces)
+    if strays:
+        tally.note("characters that belong to no word written as words", place, strays)
 
 
 class Passage(NamedTuple):

@@ -30,8 +30,8 @@ def annotated_texts(draw):
 def test_given_words_give_what_the_splitter_gives(case, sentences):
     text, spans = case
     mine, theirs = Tally(), Tally()
-    words = [word for part in split(text, "treebank", sentences) for word in part.words]
-    starts = [bool(k) for part in split(text, "treebank", sentences) for k in range(len(part.words))]
+    words = [word for part in split(text, "whitespace", sentences) for word in part.words]
+    starts = [bool(k) for part in split(text, "whitespace", sentences) for k in range(len(part.words))]
     found = with_words(
         text,
         words,
@@ -40,7 +40,7 @@ def test_given_words_give_what_the_splitter_gives(case, sentences):
         tally=mine,
         place="here",
     )
-    expected = annotated(text, spans, words="treebank", sentences=sentences, tally=theirs, place="here")
+    expected = annotated(text, spans, words="whitespace", sentences=sentences, tally=theirs, place="here")
     assert [(s.words, s.start, set(s.entities)) for s in found.sentences] == [
         (s.words, s.start, set(s.entities)) for s in expected.sentences
     ]

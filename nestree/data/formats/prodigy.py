@@ -15,7 +15,7 @@ from typing import Any
 from nestree.data.characters import CharacterSpan, annotated
 from nestree.data.files import written
 from nestree.data.formats.jsonl import dumped
-from nestree.data.given import tokens, with_words
+from nestree.data.given import note_strays, tokens, with_words
 from nestree.data.losses import note_lost
 from nestree.data.records import objects, probability, records
 from nestree.data.tally import Tally
@@ -116,10 +116,10 @@ def write(documents: Iterable[Document], path: Path, tally: Tally) -> None:
         for number, document in enumerate(documents, 1):
             place = document.id or f"document {number}"
             note_lost(document, "prodigy", NOT_WRITTEN, tally, place)
-            file.write(dumped(to_task(document.with_text()), f"{path}, {place}") + "\n")
+            file.write(dumped(to_task(document.with_text(), tally, place), f"{path}, {place}") + "\n")
 
 
-def to_task(document: Document) -> dict[str, Any]:
+def to_task(document: Document, tally: Tally, place: str) -> dict[str, Any]:
     text = document.text or ""
     words = [
         (sentence.start + i, sentence.start + j)
@@ -127,6 +127,7 @@ def to_task(document: Document) -> dict[str, Any]:
         for i, j in sentence.offsets or ()
     ]
     pieces = tokens(text, words)
+    note_strays(pieces, text, tally, place)
     number = {token.word: k for k, token in enumerate(pieces) if token.word is not None}
     spans, before = [], 0
     for sentence in document.sentences:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from nestree.data.files import STDIO, opened, placed
-from nestree.data.given import Token, arranged, tokens
+from nestree.data.given import Token, arranged, note_strays, tokens
 from nestree.data.libraries import library
 from nestree.data.losses import note_lost
 from nestree.data.records import probability
@@ -73,14 +73,14 @@ def to_document(doc: Any, key: str, heads: str, sentences: str, tally: Tally, pl
     if doc.has_annotation("SENT_START"):
         starts = [word_of[token.i] for token in doc if token.is_sent_start]
     entities = []
-    for span, score, known in found_spans(doc, key, tally, place):
+    for span, score, head, several in found_spans(doc, key, tally, place):
         if word_of[span.start] == word_of[span.end]:
             tally.note("dropped: an entity of blanks only", place)
             continue
-        if known is None and heads == "parse" and doc.has_annotation("DEP"):
-            known = roots(span)
+        if head is None and not several and heads == "parse" and doc.has_annotation("DEP"):
+            head, several = roots(span)
             tally.note("heads taken from the dependency parse", place)
-        entities.append(entity(span, score, known, word_of, tally, place))
+        entities.append(entity(span, score, head, several, word_of, tally, place))
     kept = doc.user_data.get("doc_id"), doc.user_data.get("sent_ids")
     id = kept[0] if isinstance(kept[0], str) else None
     found = arranged(
@@ -96,10 +96,10 @@ def to_document(doc: Any, key: str, heads: str, sentences: str, tally: Tally, pl
     return found
 
 
-def found_spans(doc: Any, key: str, tally: Tally, place: str) -> Iterator[tuple[Any, Any, Any]]:
-    """Each span with its score and its heads, as tokens, where these are written."""
+def found_spans(doc: Any, key: str, tally: Tally, place: str) -> Iterator[tuple[Any, Any, Any, Any]]:
+    """Each span with its score, its head and all that may be its head, as tokens, where these are written."""
     if key == ENTS or (not key and not doc.spans):
-        yield from ((span, None, None) for span in doc.ents)
+        yield from ((span, None, None, None) for span in doc.ents)
         return
     if key and key not in doc.spans:
         raise DataError(
@@ -112,35 +112,36 @@ def found_spans(doc: Any, key: str, tally: Tally, place: str) -> Iterator[tuple[
     if doc.ents and not key:
         tally.note("doc.ents not read: the document has spans", place, len(doc.ents))
     for group in groups:
-        scores, heads = ([*group.attrs.get(name, ())] for name in ("scores", "heads"))
-        for k, span in enumerate(group):
-            yield (
-                span,
-                scores[k] if len(scores) == len(group) else None,
-                heads[k] if len(heads) == len(group) else None,
-            )
+        told = [[*group.attrs.get(name, ())] for name in ("scores", "heads", "all_heads")]
+        nothing = [None] * len(group)
+        columns = [values if len(values) == len(group) else nothing for values in told]
+        yield from zip(group, *columns, strict=True)
 
 
-def roots(span: Any) -> int | list[int]:
-    """The token, blanks and punctuation aside, whose own head lies outside; if several do, all of them."""
+def roots(span: Any) -> tuple[int | None, list[int]]:
+    """The token, blanks and punctuation aside, whose own head lies outside; if several do, none and all of them."""
     own = [token for token in span if not token.is_space]
     own = [token for token in own if not token.is_punct] or own
     found = [t.i for t in own if t.head.i == t.i or not span.start <= t.head.i < span.end]
-    return found[0] if len(found) == 1 else found
+    return (found[0], []) if len(found) == 1 else (None, found)
 
 
-def entity(span: Any, score: Any, heads: Any, word_of: list[int], tally: Tally, place: str) -> Entity:
-    """The entity of a span; `heads` is one token, several or None."""
-    tokens = heads if isinstance(heads, list | tuple) else []
+def entity(
+    span: Any, score: Any, head: Any, several: Any, word_of: list[int], tally: Tally, place: str
+) -> Entity:
+    def words(tokens: Any) -> tuple[int, ...]:
+        listed = tokens if isinstance(tokens, list | tuple) else ()
+        return tuple(word_of[k] for k in listed if isinstance(k, int) and span.start <= k < span.end)
+
     extra = {"kb_id": span.kb_id_, "id": span.id_}
     try:
         return Entity(
             word_of[span.start],
             word_of[span.end],
             span.label_,
-            word_of[heads] if isinstance(heads, int) and span.start <= heads < span.end else None,
+            next(iter(words([head])), None),
             probability(None if score is None else float(score), tally, place),
-            tuple(word_of[k] for k in tokens if isinstance(k, int) and span.start <= k < span.end),
+            words(several),
             {key: value for key, value in extra.items() if value},
         )
     except DataError as error:
@@ -157,7 +158,7 @@ def write(documents: Iterable[Document], path: Path, tally: Tally, *, key: str =
         more = sum(bool(e.extra.keys() - {"kb_id", "id"}) for s in document.sentences for e in s.entities)
         if more:
             tally.note("further keys of entities not written: spacy has no place for them", place, more)
-        packed.add(to_doc(document, vocab, key))
+        packed.add(to_doc(document, vocab, key, tally, place))
     data = packed.to_bytes()
     if path == STDIO:
         sys.stdout.buffer.write(data)
@@ -167,45 +168,46 @@ def write(documents: Iterable[Document], path: Path, tally: Tally, *, key: str =
         temporary.write_bytes(data)
 
 
-def to_doc(document: Document, vocab: Any, key: str) -> Any:
+def to_doc(document: Document, vocab: Any, key: str, tally: Tally, place: str) -> Any:
     spacy = library("spacy", "a DocBin", "spacy")
     only_words = document.text is None and all(s.text is None for s in document.sentences)
     document = document.with_text()
+    text = document.text or ""
     words = [(s.start + i, s.start + j) for s in document.sentences for i, j in s.offsets or ()]
     pieces = [Token(i, j, True, k) for k, (i, j) in enumerate(words)]
-    pieces = pieces if only_words else tokens(document.text or "", words)
+    pieces = pieces if only_words else tokens(text, words)
+    note_strays(pieces, text, tally, place)
     number = [k for k, piece in enumerate(pieces) if piece.word is not None]  # of the token of each word
     before = accumulate((len(s.words) for s in document.sentences), initial=0)
     firsts = {number[k] for k in before if k < len(number)}
     doc = spacy.tokens.Doc(
         vocab,
-        words=[(document.text or "")[piece.start : piece.end] for piece in pieces],
+        words=[text[piece.start : piece.end] for piece in pieces],
         spaces=None if only_words else [piece.blank for piece in pieces],
         sent_starts=[k in firsts for k in range(len(pieces))],
     )
-    spans, scores, heads, done = [], [], [], 0
-    for sentence in document.sentences:
-        for e in sentence.entities:
-            first, last = number[done + e.start], number[done + e.end - 1]
-            named = {
-                name: str(e.extra[at])
-                for name, at in (("kb_id", "kb_id"), ("span_id", "id"))
-                if at in e.extra
-            }
-            spans.append(spacy.tokens.Span(doc, first, last + 1, label=e.label, **named))
-            scores.append(e.score)
-            several = [number[done + head] for head in e.heads] or None
-            heads.append(several if e.head is None else number[done + e.head])
-        done += len(sentence.words)
-    attrs = {
-        name: values
-        for name, values in (("scores", scores), ("heads", heads))
-        if any(v is not None for v in values)
-    }
-    doc.spans[key] = spacy.tokens.SpanGroup(doc, name=key, spans=spans, attrs=attrs)
+    doc.spans[key] = group(document, doc, key, number)
     doc.user_data = {}
     if document.id is not None:
         doc.user_data["doc_id"] = document.id
     if any(sentence.id is not None for sentence in document.sentences):
         doc.user_data["sent_ids"] = [sentence.id for sentence in document.sentences]
     return doc
+
+
+def group(document: Document, doc: Any, key: str, number: list[int]) -> Any:
+    """All entities as spans; `number` is the token of each word."""
+    kinds = library("spacy.tokens", "a DocBin", "spacy")
+    spans, before = [], 0
+    told: dict[str, list[Any]] = {"scores": [], "heads": [], "all_heads": []}
+    for sentence in document.sentences:
+        for e in sentence.entities:
+            first, last = number[before + e.start], number[before + e.end - 1]
+            kb_id, span_id = (str(e.extra.get(name, "")) for name in ("kb_id", "id"))
+            spans.append(kinds.Span(doc, first, last + 1, label=e.label, kb_id=kb_id, span_id=span_id))
+            told["scores"].append(e.score)
+            told["heads"].append(None if e.head is None else number[before + e.head])
+            told["all_heads"].append([number[before + head] for head in e.heads] or None)
+        before += len(sentence.words)
+    attrs = {name: values for name, values in told.items() if any(value is not None for value in values)}
+    return kinds.SpanGroup(doc, name=key, spans=spans, attrs=attrs)

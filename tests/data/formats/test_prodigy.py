@@ -121,3 +121,12 @@ def test_written_tokens_spell_the_text_and_ends_are_inclusive(tmp_path):
         ((2, 4), None, {}),
     ]
     assert (back.text, back.id, back.extra) == (text, "d", {"meta": {"page": 1}})
+
+
+def test_characters_between_words_are_counted(tmp_path):
+    tally = Tally()
+    sentence = Sentence(("in", "Rome"), (), "in / Rome", ((0, 2), (5, 9)))
+    formats.write([Document((sentence,), sentence.text)], tmp_path / "a", "prodigy", tally)
+    assert tally.counts == {"characters that belong to no word written as words": 1}
+    (document,) = formats.read(tmp_path / "a", "prodigy")
+    assert (document.text, document.sentences[0].words) == ("in / Rome", ("in", "/", "Rome"))

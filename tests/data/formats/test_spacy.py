@@ -104,7 +104,7 @@ SENTENCES = (
     Sentence(
         ("Do", "n't"),
         (
-            Entity(0, 2, "X", head=1, score=0.5),
+            Entity(0, 2, "X", head=1, score=0.5, heads=(0, 1)),
             Entity(0, 1, "Y", heads=(0,), extra={"id": "7", "kb_id": "Q"}),
         ),
         "Do  n't",
@@ -169,3 +169,12 @@ def test_what_spacy_cannot_unpack_is_one_sentence(tmp_path):
     (tmp_path / "a.spacy").write_bytes(zlib.compress(srsly.msgpack_dumps({"attrs": [1]})))
     with pytest.raises(DataError, match=r"a.spacy: this is no DocBin of spaCy: KeyError.*0 documents"):
         documents(tmp_path / "a.spacy")
+
+
+def test_characters_between_words_are_counted(tmp_path):
+    tally = Tally()
+    sentence = Sentence(("in", "Rome"), (), "in / Rome", ((0, 2), (5, 9)))
+    formats.write([Document((sentence,), sentence.text)], tmp_path / "a", "spacy", tally)
+    assert tally.counts == {"characters that belong to no word written as words": 1}
+    (document,) = formats.read(tmp_path / "a", "spacy")
+    assert (document.text, document.sentences[0].words) == ("in / Rome", ("in", "/", "Rome"))
