@@ -196,6 +196,9 @@ def annotations(document: Document, tally: Tally, place: str) -> str:
             if label != entity.label:
                 tally.note("labels changed: brat allows no blanks in them", place)
             pieces = fragments(document.text or "", start, end)
+            if not pieces:
+                tally.note("dropped: an entity of blanks only", place)
+                continue
             offsets = ";".join(f"{i} {j}" for i, j in pieces)
             phrase = " ".join((document.text or "")[i:j].replace("\t", " ") for i, j in pieces)
             found.append(f"T{len(found) + 1}\t{label} {offsets}\t{phrase}\n")

@@ -135,6 +135,18 @@ def test_what_is_written_is_what_brat_reads(tmp_path):
     assert spans(back[0].sentences[0]) == [(1, 4, "A_B"), (2, 4, "PER")]
 
 
+def test_an_entity_of_line_ends_cannot_be_written(tmp_path):
+    tally = Tally()
+    formats.write(
+        [Document([Sentence(["a", "\n"], [Entity(1, 2, "X"), Entity(0, 1, "Y")])])],
+        tmp_path / "out",
+        "brat",
+        tally,
+    )
+    assert tally.counts["dropped: an entity of blanks only"] == 1
+    assert phrases(documents(tmp_path / "out")[0][0].sentences[0]) == [("a", "Y")]
+
+
 def test_the_real_files_agree_with_the_converted_set(shared):
     """10 documents, 869 sentences, 1326 entities: all of them, and no difference."""
     raw, tally = documents(shared / "data" / "raw" / "litbank_brat", words="whitespace", sentences="lines")

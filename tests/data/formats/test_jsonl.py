@@ -1,9 +1,12 @@
 """JSON lines: everything is kept, and every mistake has a place."""
 
+import contextlib
 import gzip
 import json
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from nestree.data import formats
 from nestree.data.tally import Tally
@@ -134,6 +137,48 @@ def test_a_bad_line_has_a_place_and_can_be_skipped(tmp_path, line, expected):
     assert len(list(formats.read(tmp_path / "a.jsonl", "jsonl", tally))) in (2, 3)
     assert len(tally.skipped) == 1
     assert "a.jsonl:2: " in tally.skipped[0]
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 4) | st.floats(0, 2) | st.sampled_from(["a", "b", "X", ""]),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["start", "end", "label"]), inner)
+    ),
+    max_leaves=6,
+)
+entity = st.fixed_dictionaries(
+    {
+        "start": st.integers(-1, 3) | anything,
+        "end": st.integers(0, 4) | anything,
+        "label": st.just("X") | anything,
+    },
+    optional=dict.fromkeys(("head", "heads", "score", "more"), anything),
+)
+record = st.fixed_dictionaries(
+    {},
+    optional={
+        "tokens": st.just(["a", "b", "a"]) | anything,
+        "entities": st.lists(entity, max_size=2) | anything,
+        "text": st.just("a b a") | anything,
+        **dict.fromkeys(("words", "offsets", "doc_id", "sent_id", "complete", "before", "after"), anything),
+        **dict.fromkeys(("continues", "document", "more"), anything),
+    },
+)
+
+
+@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(record, min_size=1, max_size=3))
+def test_any_json_gives_data_or_a_data_error(tmp_path, found):
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(map(json.dumps, found)))
+    tally = Tally(skip_bad=True)
+    given = []
+    with contextlib.suppress(DataError):
+        given.extend(formats.read(path, "jsonl", tally))
+    assert sum(len(document.sentences) for document in given) == tally.sentences
+    if kept := [document for document in given if document.sentences]:
+        formats.write(given, tmp_path / "b.jsonl")
+        assert list(formats.read(tmp_path / "b.jsonl", "jsonl")) == kept
 
 
 def test_what_json_cannot_hold_is_not_written(tmp_path):
