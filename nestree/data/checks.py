@@ -63,6 +63,13 @@ TOLD_BY = {
     "empty": re.compile("entity .* is empty|ends before it begins"),
 }
 
+# How they note what is more than a change.
+NOTED_AS = {
+    "widened to word borders": "cuts-word",
+    "dropped: an entity of blanks only": "empty",
+    "dropped: an entity that holds no word": "empty",
+}
+
 
 class Finding(NamedTuple):
     kind: str
@@ -184,7 +191,8 @@ class EveryPlace(Tally):
 
     def note(self, what: str, place: str, times: int = 1) -> None:
         super().note(what, place, times)
-        self.noted += [(what, place)] * times
+        if what in NOTED_AS:
+            self.noted += [(what, place)] * times
 
     def bad(self, error: DataError) -> None:
         super().bad(error)
@@ -194,16 +202,10 @@ class EveryPlace(Tally):
         for error in self.errors:
             kind = next((kind for kind, words in TOLD_BY.items() if words.search(str(error))), "bad-record")
             yield finding_of(error, kind, path)
-        known = {
-            "widened to word borders": "cuts-word",
-            "dropped: an entity of blanks only": "empty",
-            "dropped: an entity that holds no word": "empty",
-        }
         for what, place in self.noted:
-            if what in known:
-                yield Finding(known[what], place, what)
+            yield Finding(NOTED_AS[what], place, what)
         for what, times in self.counts.items():
-            if what not in known:
+            if what not in NOTED_AS:
                 yield Finding("changed", self.places[what][0], f"{what}, {number(times, 'time')}")
 
 
