@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from nestree.data.files import STDIO, lines, opened
 from nestree.errors import DataError
 
 LOOKED_AT = 2**16  # bytes of a file
+LINES = 200
 
 SUFFIXES = {
     ".jsonl": "jsonl",
@@ -92,6 +94,17 @@ def guess_content(path: Path) -> str | None:
     first = text.partition("\n")[0].split("|")
     if len(first) > 2 and first[1] in ("t", "a") and first[0].strip():
         return "pubtator"
+    return guess_lines([line.rstrip() for line in text.splitlines()[:LINES] if line.strip()])
+
+
+def guess_lines(lines: list[str]) -> str | None:
+    """A tag at the end of every line, or entities such as `0,3 PER` on a line of their own."""
+    rows = [line for line in lines if not line.startswith("#")]
+    if rows and all(re.search(r"\s(O|[BIESLUM]-\S+)$", line) for line in rows):
+        return "columns"
+    entity = r"\d+,\d+ [^|]+"
+    if any(re.fullmatch(rf"{entity}(\|{entity})*", line) for line in lines[1:]):
+        return "triplets"
     return None
 
 

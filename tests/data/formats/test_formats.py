@@ -1,16 +1,21 @@
 """The table of formats: names, options, guessing, and what is wrong before a format is even read."""
 
+import gzip
 import json
+import re
+from pathlib import Path
 
 import pytest
 
 from nestree.data import formats
-from nestree.data.files import STDIO
+from nestree.data.files import STDIO, allowing
 from nestree.data.formats import FORMATS, guess, options, read, write
 from nestree.errors import DataError, InputError
 from nestree.sentence import Document, Sentence
 
 from .reading import FIXTURES
+
+DOCS = Path(__file__).resolve().parents[3] / "docs" / "data.md"
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -49,6 +54,7 @@ def test_names_and_options_that_do_not_exist():
         ("gum.conllu", "gum"),
         ("layers.iob2", "columns"),
         ("joined.bioes", "columns"),
+        ("germeval.tsv", "columns"),
         ("triplets.data", "triplets"),
     ],
 )
@@ -95,7 +101,10 @@ def test_json_is_told_by_its_keys(tmp_path, record, expected):
         ("1|t|A title\n1|a|Text.\n", "pubtator"),
         ("\ufeff1|t|A title\n", "pubtator"),
         ('<?xml version="1.0"?><!DOCTYPE collection SYSTEM "BioC.dtd"><collection>', "bioc"),
+        ("Mia\tB-PER\nran\tO\n\n-DOCSTART- O\n", "columns"),
+        ("Mia ran\nNNP VBD\n0,1 PER|0,2 X Y\n\n", "triplets"),
         ("Only words.\n", None),
+        ("Give me an O\nor a B\n", None),
     ],
 )
 def test_text_is_told_by_its_beginning(tmp_path, text, expected):
@@ -166,3 +175,46 @@ def test_nothing_is_left_when_reading_fails_while_writing(tmp_path):
 def test_writing_names_the_format_by_the_file(tmp_path):
     write([Document([Sentence(["a"])])], tmp_path / "a.iob2")
     assert (tmp_path / "a.iob2").read_text() == "a\tO\n\n"
+
+
+MESSAGES = {  # what is wrong: the files, and which of them to read
+    "not UTF-8": ({"a.jsonl": b'{"tokens": ["a"]}\n' * 6 + b"na\xefve"}, "a.jsonl"),
+    "cut-off gzip": ({"a.jsonl.gz": gzip.compress(b'{"tokens": ["a"]}\n' * 999)[:40]}, "a.jsonl.gz"),
+    "JSON": ({"a.jsonl": b'{"tokens": ["a"]}\n{"tokens": ["a"]\n'}, "a.jsonl"),
+    "XML": ({"a.xml": b"<set>" + b"\n" * 11 + b"<article><title>" + b"<sentence>a b cd</title>"}, "a.xml"),
+    "an entity beyond its text": ({"a.txt": b"Maya Ortiz spoke.", "a.ann": b"\nT1\tPER 0 99\tMaya"}, "a.ann"),
+    "an end before its start": ({"a.txt": b"Maya Ortiz spoke.", "a.ann": b"\nT1\tPER 10 0\tMaya"}, "a.ann"),
+    "another text than was annotated": (
+        {"a.txt": b"Maya Ortiz spoke.", "a.ann": b"\nT1\tPER 1 11\tMaya Ortiz"},
+        "a.ann",
+    ),
+    "mixed formats": ({"a.iob2": b'{"tokens": ["a"]}\n'}, "a.iob2"),
+    "an empty file": ({"a.iob2": b""}, "a.iob2"),
+    "a folder for a file": ({"corpus/a.jsonl": b""}, "corpus"),
+    "a line beyond the limit": ({"a.jsonl": b"x" * 100}, "a.jsonl"),
+    "XML that declares entities": ({"a.xml": b'<!DOCTYPE set [<!ENTITY a "b">]><set></set>'}, "a.xml"),
+}
+
+
+def test_the_messages_in_the_docs_are_real(tmp_path):
+    section = DOCS.read_text(encoding="utf-8").partition("## Bad input")[2].partition("\n## ")[0]
+    told = dict(re.findall(r"^\| ([^|]+) \| `(.+)` \|$", section, re.MULTILINE))
+    assert told.keys() == MESSAGES.keys()
+    names = {
+        ".jsonl": "jsonl",
+        ".gz": "jsonl",
+        ".xml": "genia",
+        ".ann": "brat",
+        ".iob2": "columns",
+        "": "jsonl",
+    }
+    for number, (what, (contents, name)) in enumerate(MESSAGES.items()):
+        folder = tmp_path / str(number)
+        for file, data in contents.items():
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / file).write_bytes(data)
+        with allowing(99 if "limit" in what else 2**20), pytest.raises(DataError) as error:
+            list(read(folder / name, names[(folder / name).suffix]))
+        message = str(error.value).replace(f"{folder}/", "").replace("than 99 bytes", "than 67,108,864 bytes")
+        assert message.startswith(told[what].removesuffix("..."))
+        assert told[what].endswith("...") or message == told[what]

@@ -1,0 +1,56 @@
+"""XML as events: lines, encodings, packed files, and how long a line may be. What is refused: test_genia.py."""
+
+import gzip
+
+import pytest
+
+from nestree.data.files import allowing
+from nestree.data.xml import events
+from nestree.errors import DataError
+
+
+def told(path):
+    return [(event.kind, event.name, event.line) for event in events(path)]
+
+
+def test_events_with_their_lines(tmp_path):
+    path = tmp_path / "a.xml"
+    path.write_text('<a x="1">\n<b>é&amp;</b></a>\n')
+    found = list(events(path))
+    assert [(e.kind, e.name) for e in found if e.kind != "text"] == [
+        ("start", "a"),
+        ("start", "b"),
+        ("end", "b"),
+        ("end", "a"),
+    ]
+    assert "".join(e.name for e in found if e.kind == "text") == "\né&"
+    assert found[0].attributes == {"x": "1"}
+    assert [e.line for e in found if e.name == "b"] == [2, 2]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "iso-8859-1"])
+def test_encodings_and_packed_files(tmp_path, encoding):
+    text = f'<?xml version="1.0" encoding="{encoding}"?>\n<a>é</a>'
+    path = tmp_path / "a.xml"
+    path.write_bytes(gzip.compress(text.encode(encoding)))
+    assert [name for kind, name, _ in told(path) if kind == "text"] == ["é"]
+
+
+def test_long_files_come_piece_by_piece(tmp_path):
+    path = tmp_path / "a.xml"
+    path.write_text("<a>" + "<b>x</b>\n" * 50_000 + "</oops>")
+    found = events(path)
+    assert [next(found).name for _ in range(4)] == ["a", "b", "x", "b"]
+    with pytest.raises(DataError, match=r"a.xml:50001: this is not well-formed XML"):
+        list(found)
+
+
+def test_a_line_beyond_the_limit(tmp_path):
+    path = tmp_path / "a.xml"
+    path.write_text("<a>\n" + "x" * 200_000 + "\n</a>")
+    assert len(told(path)) > 3
+    with (
+        allowing(100_000),
+        pytest.raises(DataError, match=r"a.xml:2: this line is longer than 100,000 bytes"),
+    ):
+        told(path)
