@@ -34,6 +34,13 @@ class Marked(NamedTuple):
     marks: list[Mark]
 
 
+class Article(NamedTuple):
+    id: str | None
+    path: Path
+    line: int
+    sentences: list[Marked]
+
+
 def read(
     path: Path,
     tally: Tally,
@@ -54,15 +61,15 @@ def read(
     check_choice("part", part, PARTS)
     first, last = borders(path, part)
     seen = 0
-    for id, line, sentences in articles(path, tally):
+    for id, file, line, sentences in articles(path, tally):
         chosen = [s for k, s in enumerate(sentences, seen) if first <= k and (last is None or k < last)]
         seen += len(sentences)
         if chosen:
-            place = f"{path}:{line}"
+            place = f"{file}:{line}"
             spans: list[CharacterSpan] = []
             text = ""
             for sentence in chosen:
-                spans.extend(entities(sentence, len(text), types, coordinations, path, tally))
+                spans.extend(entities(sentence, len(text), types, coordinations, file, tally))
                 text += sentence.text + "\n"
             yield annotated(text[:-1], spans, id=id, words=words, sentences="lines", tally=tally, place=place)
 
@@ -80,13 +87,13 @@ def borders(path: Path, part: str) -> tuple[int, int | None]:
         raise InputError(
             "a part of GENIA is found by reading it twice, and standard input is read once. Name a file."
         )
-    count = sum(len(sentences) for _, _, sentences in articles(path, Tally()))
+    count = sum(len(article.sentences) for article in articles(path, Tally()))
     train, dev = count * 81 // 100, count * 90 // 100
     return {"train": (0, train), "dev": (train, dev), "test": (dev, count)}[part]
 
 
-def articles(path: Path, tally: Tally) -> Iterator[tuple[str | None, int, list[Marked]]]:
-    """The id, the line and the sentences of each article."""
+def articles(path: Path, tally: Tally) -> Iterator[Article]:
+    """The articles of a file, or of all files of a folder."""
     files = sorted(path.glob("*.xml")) if path.is_dir() else [path]
     if not files:
         raise DataError(f"{path} holds no .xml file. GENIA is one XML file, or a folder of them.")
@@ -97,7 +104,7 @@ def articles(path: Path, tally: Tally) -> Iterator[tuple[str | None, int, list[M
             tally.bad(error)
 
 
-def articles_of(path: Path, tally: Tally) -> Iterator[tuple[str | None, int, list[Marked]]]:
+def articles_of(path: Path, tally: Tally) -> Iterator[Article]:
     id, text, begin = "", "", 0
     within: list[str] = []
     sentences: list[Marked] = []
@@ -129,7 +136,7 @@ def articles_of(path: Path, tally: Tally) -> Iterator[tuple[str | None, int, lis
             elif name == "sentence" and text.strip():
                 sentences.append(Marked(text, sorted(marks, key=lambda mark: (mark[0], -mark[1]))))
             elif name == "article":
-                yield id.strip() or None, begin, sentences
+                yield Article(id.strip() or None, path, begin, sentences)
 
 
 def entities(

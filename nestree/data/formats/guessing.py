@@ -11,6 +11,7 @@ from nestree.errors import DataError
 
 LOOKED_AT = 2**16  # bytes of a file
 LINES = 200
+MOST_FILES = 10_000
 
 SUFFIXES = {
     ".jsonl": "jsonl",
@@ -74,8 +75,10 @@ def guess_folder(path: Path) -> str | None:
         "dataset_dict.json": "datasets",
         ".mrg": "nne",
     }
-    names = [file.name for file in itertools.islice(path.rglob("*"), 10_000)]
-    found = {kind for end, kind in kinds.items() if any(name.endswith(end) for name in names)}
+    files = [file for file in itertools.islice(path.rglob("*"), MOST_FILES) if file.is_file()]
+    found = {kind for end, kind in kinds.items() if any(file.name.endswith(end) for file in files)}
+    if not found and (pages := sorted(file for file in files if file.suffix == ".xml")):
+        found = {guess_content(pages[0]) or ""} & {"genia"}  # the only folder of XML files that is read
     return found.pop() if len(found) == 1 else None
 
 

@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,14 @@ def test_what_is_there_twice_or_not_at_all_is_not_guessed(tmp_path):
         guess(tmp_path / "b.jsonl")
     with pytest.raises(DataError, match="-: its format cannot be told"):
         guess(STDIO)
+
+
+def test_a_folder_of_xml(tmp_path):
+    shutil.copy(FIXTURES / "genia.xml", tmp_path)
+    assert guess(tmp_path) == "genia"
+    (tmp_path / "genia.xml").write_text("<html></html>")
+    with pytest.raises(DataError, match="cannot be told"):
+        guess(tmp_path)
 
 
 def test_names_to_write():

@@ -114,6 +114,8 @@ def test_a_bad_file_of_a_folder_is_skipped(tmp_path):
     tally = Tally(skip_bad=True)
     assert len(list(formats.read(tmp_path, "genia", tally))) >= 2
     assert len(tally.skipped) == 1
+    assert tally.skipped[0].startswith(str(tmp_path / "a.xml:"))
+    assert tally.places["entities of other types left out"][-1].startswith(str(tmp_path / "b.xml:"))
     with pytest.raises(DataError, match=r"holds no .xml file"):
         documents(FIXTURES / "brat", "genia")
 
@@ -140,7 +142,7 @@ def test_the_real_files_agree_with_the_converted_sets(
             for sentence in document.sentences:
                 text, found = squeezed(sentence)
                 by_text.setdefault(text, {})[document.id] = found
-    marks = [sentence.marks for _, _, sentences in articles(raw, Tally()) for sentence in sentences]
+    marks = [sentence.marks for article in articles(raw, Tally()) for sentence in article.sentences]
     mine, _ = documents(raw, "genia", coordinations=name == "genia_paper")
     assert (len(mine), len(marks)) == (180, 1658)
     counts = dict.fromkeys(("equal", "shared borders", "cut", "moved", "only converted"), 0)
