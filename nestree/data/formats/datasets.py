@@ -255,7 +255,7 @@ def to_sentence(record: dict[str, Any], tally: Tally, place: str) -> Sentence:
     except DataError:
         del record["text"]
         sentence = jsonl.from_record(record, place)
-        tally.note("texts not read: the words are not in them", place)
+        tally.note("texts not kept: the words do not follow each other in them", place)
         return sentence
 
 

@@ -17,7 +17,7 @@ from nestree.data.characters import CharacterSpan, annotated
 from nestree.data.files import written
 from nestree.data.formats.jsonl import dumped
 from nestree.data.losses import note_lost
-from nestree.data.records import records
+from nestree.data.records import objects, records
 from nestree.data.tally import Tally
 from nestree.data.units import UNSURE, has_pairs, in_characters
 from nestree.errors import DataError, InputError
@@ -57,8 +57,8 @@ def read(
                 raise DataError(
                     f"{place}: a line needs a `text`, and has {', '.join(record)[:60] or 'nothing'}."
                 )
-            if record.get("relations"):
-                tally.note("relations not read", place)
+            if relations := objects(record, "relations", place):
+                tally.note("relations not read", place, len(relations))
             spans = list(read_spans(record, place))
             if offsets == "characters" and spans and has_pairs(text):
                 tally.note(UNSURE, place)

@@ -22,7 +22,13 @@ from nestree.sentence import Document, Entity, Sentence
 
 ENDS = ("inclusive", "exclusive")
 OFFSETS = ("sentence", "document")
-RELATED = ("relations", "events", "event_mentions", "relation_mentions", "clusters")
+NOT_READ = {
+    "relations": "relations not read",
+    "relation_mentions": "relations not read",
+    "events": "events not read",
+    "event_mentions": "events not read",
+    "clusters": "clusters of coreference not read",
+}
 
 
 class Convention(NamedTuple):
@@ -49,10 +55,9 @@ def read(path: Path, tally: Tally, *, ends: str = "", offsets: str = "") -> Iter
         except DataError as error:
             tally.bad(error)
             continue
-        for key in RELATED:
-            if record.get(key):
-                tally.note("relations and events not read", place)
-                break
+        for key, what in NOT_READ.items():
+            if isinstance(record.get(key), list) and any(record[key]):
+                tally.note(what, place)
         if group and (id is None or id != group_id or "sentences" in record):
             yield Document(tuple(group), None, group_id)
             group = []

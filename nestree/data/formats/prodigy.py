@@ -44,9 +44,9 @@ def read(
         if task.get("answer", "accept") != "accept":
             tally.note("tasks that were rejected or ignored left out", place)
             continue
-        if task.get("relations"):
-            tally.note("relations not read", place)
         try:
+            if relations := objects(task, "relations", place):
+                tally.note("relations not read", place, len(relations))
             found = document(task, words, sentences, tally, place)
         except DataError as error:
             tally.bad(error)

@@ -135,7 +135,7 @@ def write(documents: Iterable[Document], path: Path, tally: Tally) -> None:
             if document.id is None:
                 tally.note("ids made up: pubtator needs one", place)
             elif id != document.id:
-                tally.note("ids changed: pubtator allows no blanks and bars in them", place)
+                tally.note("ids changed: pubtator has no place for blanks and | in them", place)
             file.write(article(document.with_text(), id, tally, place) + "\n")
 
 
@@ -145,14 +145,14 @@ def article(document: Document, id: str, tally: Tally, place: str) -> str:
     found = re.search(r"[\r\n]", document.text or "")
     title = found.start() if found else len(text)
     if re.search(r"[\r\n]", (document.text or "")[title + 1 :]):
-        tally.note("line breaks written as blanks: pubtator has no place for them", place)
+        tally.note("line ends written as blanks: pubtator has no place for them", place)
     written = [f"{id}|t|{text[:title]}", f"{id}|a|{text[title + 1 :]}"]
     for sentence in document.sentences:
         for entity in sentence.entities:
             start, end = sentence.characters(entity)
             label = re.sub(r"[\t\r\n]", " ", entity.label)
             if label != entity.label:
-                tally.note("labels changed: pubtator allows no tabs and line breaks in them", place)
+                tally.note("labels changed: pubtator has no place for tabs and line ends in them", place)
             columns = [
                 id,
                 str(start),

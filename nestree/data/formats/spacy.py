@@ -14,6 +14,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from nestree.data.characters import BLANK
 from nestree.data.files import STDIO, opened, placed
 from nestree.data.given import Token, arranged, note_strays, tokens
 from nestree.data.libraries import library
@@ -75,7 +76,7 @@ def to_document(doc: Any, key: str, heads: str, sentences: str, tally: Tally, pl
     entities = []
     for span, score, head, several in found_spans(doc, key, tally, place):
         if word_of[span.start] == word_of[span.end]:
-            tally.note("dropped: an entity of blanks only", place)
+            tally.note(BLANK, place)
             continue
         if head is None and not several and heads == "parse" and doc.has_annotation("DEP"):
             head, several = roots(span)

@@ -109,7 +109,7 @@ def test_a_text_without_its_words_is_left_out_and_counted(tmp_path):
     Dataset.from_list(rows).to_parquet(tmp_path / "d.parquet")
     (document,), tally = documents(tmp_path / "d.parquet")
     assert (document.sentences[0].text, spans(document.sentences[0])) == (None, [(3, 4, "LOC")])
-    assert tally.counts == {"texts not read: the words are not in them": 1}
+    assert tally.counts == {"texts not kept: the words do not follow each other in them": 1}
 
 
 def test_a_split_has_to_be_chosen_where_there_are_several(tmp_path):

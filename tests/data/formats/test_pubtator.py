@@ -101,10 +101,10 @@ def test_written_offsets_hold_and_what_is_changed_is_counted(tmp_path):
         "further keys of documents not written: pubtator has no place for them": 1,
         "borders of sentences not written: pubtator has no place for them": 1,
         "further keys of entities not written: pubtator has no place for them": 1,
-        "ids changed: pubtator allows no blanks and bars in them": 1,
+        "ids changed: pubtator has no place for blanks and | in them": 1,
         "ids made up: pubtator needs one": 1,
-        "line breaks written as blanks: pubtator has no place for them": 1,
-        "labels changed: pubtator allows no tabs and line breaks in them": 1,
+        "line ends written as blanks: pubtator has no place for them": 1,
+        "labels changed: pubtator has no place for tabs and line ends in them": 1,
     }
     back, empty = formats.read(tmp_path / "a", "pubtator", words="whitespace")
     assert [(s.words, [(e.span, e.label) for e in s.entities]) for s in back.sentences] == [
