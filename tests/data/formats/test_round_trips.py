@@ -20,7 +20,7 @@ DOCS = Path(__file__).resolve().parents[3] / "docs" / "data.md"
 WRITABLE = [name for name in FORMATS if FORMATS[name].writable]
 AS_GIVEN = {"words": "whitespace", "sentences": "lines"}  # how the texts here are split
 # How a loss is called where that is not simply the name of the part.
-CALLED = {"several heads": "heads not written", "texts": "(texts not written|line breaks written as blanks)"}
+CALLED = {"several heads": "heads not written", "texts": "(texts not written|line ends written as blanks)"}
 
 
 def table() -> dict[str, set[str]]:
