@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from nestree.data.files import STDIO, lines, opened
+from nestree.data.records import records
+from nestree.data.tally import Tally
 from nestree.errors import DataError
 
 LOOKED_AT = 2**16  # bytes of a file
@@ -123,9 +125,8 @@ def guess_xml(text: str) -> str | None:
 
 def guess_json(path: Path, text: str) -> str | None:
     if text.startswith("["):
-        if '"annotations"' in text or '"predictions"' in text:
-            return "label-studio"
-        return "peers" if any(f'"{key}"' in text for key in ("ner", "ners", "entity_mentions")) else None
+        _, first = next(records(path, Tally(skip_bad=True)), ("", {}))
+        return guess_record(first)
     try:
         _, line = next(lines(path))
         record = json.loads(line)
@@ -135,11 +136,13 @@ def guess_json(path: Path, text: str) -> str | None:
 
 
 def guess_record(record: dict[str, Any]) -> str | None:
-    """The format of one line of JSON, by its keys."""
+    """The format of one JSON object, by its keys."""
     keys = record.keys()
+    if "data" in keys and keys & {"annotations", "predictions", "completions"}:
+        return "label-studio"
     if "ner" in keys or "ners" in keys or "entity_mentions" in keys:
         return "peers"
-    if "documents" in keys and "source" in keys:
+    if "passages" in keys or ("documents" in keys and "source" in keys):
         return "bioc"
     if "spans" in keys and "text" in keys:
         return "prodigy"
