@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nestree.data.files import lines
+from nestree.data.libraries import library
 from nestree.data.tally import Tally
 from nestree.errors import DataError
 from nestree.sentence import Document, Entity, Sentence, Span, moved
@@ -82,10 +83,7 @@ def blocks(path: Path) -> Iterator[tuple[int, str]]:
 
 def parsed(block: str, place: str, tally: Tally) -> tuple[dict[str, str], list[Word]]:
     """The comments and the words of a sentence; empty nodes are counted, and multi-word tokens are their words."""
-    try:
-        import conllu
-    except ModuleNotFoundError:
-        raise DataError("reading CoNLL-U needs the library conllu: pip install 'nestree[formats]'.") from None
+    conllu = library("conllu", "CoNLL-U", "formats")
     try:
         (sentence,) = conllu.parse(block + "\n\n")
         words: list[Word] = []
