@@ -9,6 +9,8 @@ several locations is one entity, from the first to the last. Its text is compare
 XML is checked before the library sees it: no entity declarations, nothing fetched.
 """
 
+import gzip
+import io
 import itertools
 import json
 from collections.abc import Iterable, Iterator
@@ -16,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from nestree.data.characters import CharacterSpan
-from nestree.data.files import opened, written
+from nestree.data.files import STDIO, opened, written
 from nestree.data.given import Passage, whole_text, with_passages
 from nestree.data.libraries import library
 from nestree.data.losses import note_lost
@@ -46,11 +48,7 @@ def read(
     kept. label: the infon that holds the labels.
     """
     library("bioc", "BioC", "formats")
-    with opened(path) as file:
-        start = file.peek(1024) if hasattr(file, "peek") else b"<"
-    found = (
-        from_json(path, tally) if start.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in b"{[" else from_xml(path, tally)
-    )
+    found = from_json(path, tally) if first_character(path) in b"{[" else from_xml(path, tally)
     for place, document in found:
         try:
             made = to_document(document, words, sentences, label, tally, place)
@@ -58,6 +56,15 @@ def read(
             tally.bad(error)
             continue
         yield made
+
+
+def first_character(path: Path) -> bytes:
+    """Looked at, and left where it is."""
+    with opened(path) as file:
+        if path == STDIO and isinstance(file, gzip.GzipFile):
+            raise DataError("BioC from standard input must not be packed. Unpack it, such as with gunzip -c.")
+        start = file.peek(1024) if isinstance(file, io.BufferedReader | gzip.GzipFile) else b"<"
+    return start.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
 
 
 def from_xml(path: Path, tally: Tally) -> Iterator[tuple[str, Any]]:

@@ -207,7 +207,7 @@ def remedy_offsets(start: int, end: int, before: int, words: int, length: int, c
             first = before if offsets == "document" else 0
             stop = end + (ends == "inclusive")
             if first <= start < stop <= first + words <= length:
-                return f"Read as ends={ends} and offsets={offsets} it would be."
+                return f"It would fit with ends={ends} and offsets={offsets}."
     return "Check its numbers."
 
 

@@ -1,9 +1,11 @@
-"""Data sets of Hugging Face, made by the library itself and by us. Nothing here may use a network."""
+"""Data sets of Hugging Face, made by the library itself and by us. Nothing here may use a network or a pickle."""
 
 import json
+import pickle
 import socket
 
 import datasets
+import dill
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -18,12 +20,15 @@ from tests.data.formats.reading import documents, phrases, spans
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch):
-    """No network, no progress bars, and a failure if something is fetched after all."""
+    """No network, no pickles, no progress bars; a failure if something is fetched or unpickled after all."""
 
-    def refuse(*_):
-        raise AssertionError("a test tried to use the network")
+    def refuse(*_, **__):
+        raise AssertionError("a test tried to use the network or a pickle")
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
+    for module in (pickle, dill):
+        for name in ("load", "loads"):
+            monkeypatch.setattr(module, name, refuse)
     datasets.disable_progress_bars()
     yield
     datasets.enable_progress_bars()

@@ -77,15 +77,15 @@ W = ["in", "New", "York"]
         ),
         (
             {"sentences": [W], "ners": [[[1, 3, "A"]]]},
-            r"sentence 1: entity \[1, 3, 'A'\] .* Read as ends=exclusive and offsets=sentence it would be.",
+            r"sentence 1: entity \[1, 3, 'A'\] .* It would fit with ends=exclusive and offsets=sentence",
         ),
         (
             {"sentences": [W, W], "ners": [[], [[4, 5, "A"]]]},
-            r"sentence 2: entity \[4, 5, 'A'\] .* Read as ends=inclusive and offsets=document it would be.",
+            r"sentence 2: entity \[4, 5, 'A'\] .* It would fit with ends=inclusive and offsets=document",
         ),
         (
             {"sentences": [W, W], "ner": [[], [[1, 2, "A"]]]},
-            r"sentence 2: entity \[1, 2, 'A'\] .* Read as ends=inclusive and offsets=sentence it would be.",
+            r"sentence 2: entity \[1, 2, 'A'\] .* It would fit with ends=inclusive and offsets=sentence",
         ),
         ({"sentences": [W], "ners": [[[50, 52, "A"]]]}, "sentence 1: .*Check its numbers"),
         ({"sentences": [W], "ners": []}, "there are 1 `sentences` and 0 `ners`"),

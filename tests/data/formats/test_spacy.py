@@ -1,7 +1,12 @@
 """spaCy's DocBin, made by spaCy itself and by us."""
 
+import pickle
+import zlib
+
+import numpy
 import pytest
 import spacy
+import srsly
 from spacy.tokens import Doc, DocBin, Span, SpanGroup
 
 from nestree.data import formats
@@ -90,8 +95,6 @@ def test_heads_come_from_the_parse_punctuation_aside(tmp_path):
 
 
 def test_scores_are_those_of_the_span_categorizer(tmp_path):
-    import numpy
-
     made = doc()
     spans = [Span(made, 0, 4, "ORG"), Span(made, 3, 4, "GPE")]
     made.spans["sc"] = SpanGroup(made, name="sc", spans=spans, attrs={"scores": numpy.array([0.5, 0.25])})
@@ -116,7 +119,9 @@ SENTENCES = (
 )
 
 
-def test_what_is_written_comes_back_whole(tmp_path):
+def test_what_is_written_comes_back_whole_without_a_pickle(tmp_path, monkeypatch):
+    for module, name in ((pickle, "load"), (pickle, "loads"), (srsly, "pickle_loads")):
+        monkeypatch.setattr(module, name, None)
     some = [
         Document(SENTENCES, TEXT, "d1"),
         Document((Sentence(("a", "b"), (Entity(0, 2, "A"),)), Sentence(("c",))), None, None),
@@ -162,10 +167,6 @@ def test_other_files_are_no_docbin(tmp_path, data):
 
 
 def test_what_spacy_cannot_unpack_is_one_sentence(tmp_path):
-    import zlib
-
-    import srsly
-
     (tmp_path / "a.spacy").write_bytes(zlib.compress(srsly.msgpack_dumps({"attrs": [1]})))
     with pytest.raises(DataError, match=r"a.spacy: this is no DocBin of spaCy: KeyError.*0 documents"):
         documents(tmp_path / "a.spacy")
