@@ -171,7 +171,7 @@ any_documents = st.lists(st.lists(any_sentence(), min_size=1, max_size=2), min_s
 
 
 @pytest.mark.parametrize("name", WRITABLE)
-@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(documents=any_documents)
 def test_whatever_the_words_and_labels_are(tmp_path, name, documents):
     back, tally = there_and_back(documents, name, tmp_path)
