@@ -97,8 +97,9 @@ def wanted_ids(path: Path) -> dict[str, str]:
 def annotations(path: Path, tally: Tally) -> list[Path]:
     """The annotation of each document; where there are several, the one of the last pass."""
     if not path.is_dir():
-        stem = re.sub(r"(\.apf\.xml|\.sgm)$", "", path.name)
-        return [path.with_name(stem + ENDING)]
+        if not path.name.endswith((ENDING, ".sgm")):
+            raise DataError(f"{path} is no folder of ACE documents, and no {ENDING} or .sgm file.")
+        return [path.with_name(re.sub(r"(\.apf\.xml|\.sgm)$", "", path.name) + ENDING)]
     by_name: dict[str, list[Path]] = {}
     for file in sorted(path.rglob("*" + ENDING)):
         by_name.setdefault(file.name, []).append(file)
