@@ -86,6 +86,14 @@ def test_layout_padding_and_old_buffers_do_not_matter(name, check):
     check("triton", SMALL_SHAPES[name], "cpu")
 
 
+@interpreted
+@pytest.mark.parametrize("observed", [False, True])
+def test_far_terms_of_several_widths_together_equal_the_reference(observed):
+    """From 17 words on: the far splits and parents of four widths at a time (triton_kernels/far.py)."""
+    lengths = (19, 13)
+    checks.check_sums("triton", Case(lengths, head=observed, observed=observed, mute=False), "cpu")
+
+
 def careful(given: checks.Potentials, lengths: list[int]) -> list[bool]:
     """Which sentences were summed with a maximum of their terms first."""
     from nestree.treecrf import triton_kernels
@@ -188,7 +196,7 @@ def test_samples_follow_the_marginals_on_the_cpu():
 def test_fast_sums_keep_the_precision_of_float32(n):
     case = Case((n, n // 2), head=False, mute=False)
     errors = checks.sum_errors("triton", case, "cuda")
-    assert max(error for name, error in errors.items() if name != "value") < 1.5e-5  # 6.0e-6 measured
+    assert max(error for name, error in errors.items() if name != "value") < 3e-6  # 8.2e-7 measured
 
 
 @pytest.mark.cuda

@@ -5,16 +5,17 @@ docs/method.md draws it. A row is one span; a group of programs shares a sentenc
 and meets at a barrier before the next width. Short sentences have a group of one and no barrier.
 
 There are three ways to fill it, `MODE`:
-    FAST     sums as base-2 logarithms relative to one whole number per span, its `level`, so that float32 keeps its
-             precision however long the sentence is. Each term is bounded from above by the `crest` of its spans, so
-             terms are added up without looking for their maximum first. Headed cells hold `inherit` already.
-    CAREFUL  sums as plain base-2 logarithms, the maximum of the terms first. For the sentences in which a FAST sum
-             came out too small or too large to be trusted; seldom needed, always right.
+    FAST     sums as plain numbers relative to a power of two per span, its `level`, so that products are all there is
+             to do, and float32 keeps its precision however long the sentence is. The `crest` of a span says how large
+             its cells are, so terms are added up without looking for their maximum first. Headed cells have the factor
+             of `inherit` in them. From 17 words on, the terms of several widths are summed together (far.py).
+    CAREFUL  sums as base-2 logarithms, the maximum of the terms first. For the sentences in which a FAST sum came out
+             too small or too large to be trusted; seldom needed, always right.
     BEST     maxima, in float32 with the reference's order of additions: scores and ties come out the same, bit for bit.
 
-The outside pass works with marginals: the probability of a rule is exp2 of something that is at most 0, so nothing
-overflows, and what underflows is a probability of zero. Every cell gathers from the larger spans that contain it;
-nothing is added up by atomics, so the same input gives the same bits.
+The outside pass works with marginals over items: FAST as numbers whose product with the items is a probability, CAREFUL
+as exp2 of something that is at most 0. Nothing overflows, and what underflows is a probability of zero. Every cell
+gathers from the larger spans that contain it; nothing is added up by atomics, so the same input gives the same bits.
 """
 
 import math
@@ -27,8 +28,10 @@ from nestree.treecrf.later import watch
 from nestree.treecrf.potentials import AnyPotentials, LexicalPotentials, Potentials
 from nestree.treecrf.trees import Trees
 from nestree.treecrf.triton_kernels import common
-from nestree.treecrf.triton_kernels.inside import inside_kernel, prepare_kernel
-from nestree.treecrf.triton_kernels.outside import arcs_kernel, outside_kernel, spans_kernel
+from nestree.treecrf.triton_kernels.inside import inside_kernel
+from nestree.treecrf.triton_kernels.marginals import arcs_kernel, spans_kernel
+from nestree.treecrf.triton_kernels.outside import outside_kernel
+from nestree.treecrf.triton_kernels.prepare import prepare_kernel
 from nestree.treecrf.triton_kernels.trace import trace_kernel
 
 CHECKS_LATER = True
@@ -39,10 +42,12 @@ BEST = common.BEST.value
 class Chart(NamedTuple):
     """What an inside pass leaves for the outside pass."""
 
-    cells: Tensor  # [batch, n, n, pitch] row (i, j - 1): headed or hooked; for sums in base 2, less the level
+    cells: Tensor  # [batch, n, n, pitch] row (i, j - 1): headed or hooked; FAST: over 2^level; CAREFUL: log2; BEST: ln
     level: Tensor  # [batch, n, n] whole numbers that the rows are relative to; for sums
-    crest: Tensor  # [batch, n, n] whole numbers that the rows, with their level, do not exceed; for sums
+    base: Tensor  # [batch, n, n] whole numbers that the sums of COMPLETE were relative to; for FAST sums
+    crest: Tensor  # [batch, n, n] whole numbers that the rows, with their level, hardly exceed; for FAST sums
     arc: Tensor  # [batch, n, pitch] by governor; for sums in base 2, none above 0
+    power: Tensor  # [batch, n, pitch] exp2(arc); for sums
     root: Tensor  # [batch, pitch] likewise
     taken: Tensor  # [batch, pitch] what was taken from the arcs into each word and from its root score
     rest: Tensor  # [batch] log2 Z less the level of the whole sentence and all that was taken
@@ -56,34 +61,42 @@ class Shape(NamedTuple):
     BT: int
     BI: int
     V: int
-    UNROLL: int  # tiles under way from memory
+    UNROLL: int  # tiles of COMPLETE under way from memory
+    HOOKS: int  # and of ATTACH
     num_warps: int
     group: int  # programs per sentence
+    FAR: bool = False  # whether the far terms of several widths are summed together; for FAST sums,
+    FT: int = 4  # in tiles of FT terms
+    FI: int = 64  # by FI blocks
 
 
 def shape_for(task: str, n: int, batch: int, lexical: bool, device: torch.device) -> Shape:
     """The fastest layout of `inside`, `outside` or `best` found by measurement (benchmarks/shapes.py, docs/log.md)."""
+    best = task == "best"
     if not lexical:
-        return Shape(16, 32, 1, 1, 4, 1)
+        return Shape(16, 32, 1, 1, 1, 4, 1)
     if n <= 16:
-        return Shape(4, 32, 4, 1, 4, 1)
+        return Shape(4, 32, 4, 1, 2, 4, 1)
     if n <= 32:
-        return Shape(2, 128, 4, 2, 8, 1)
+        return Shape(2, 128, 4, 4, 4, 8, 1) if best else Shape(2, 128, 4, 1, 2, 8, 1, True, 2, 128)
     group = 1
     if device.type == "cuda":
         processors = torch.cuda.get_device_properties(device).multi_processor_count
         group = max(1, min(processors // max(1, batch), 16))
     if n <= 64:
-        return Shape(4, 128, 4, 1 if task == "inside" else 2, 16, group)
-    if task == "inside":
-        return Shape(4, 256, 4, 2, 32, group)
-    if task == "outside":
-        return Shape(2, 256, 4, 4, 16, group)
-    return Shape(2, 256, 4, 2, 16, group) if n <= 128 else Shape(4, 128, 4, 2, 16, group)
+        return Shape(4, 128, 4, 2, 2, 16, group) if best else Shape(2, 128, 4, 2, 4, 8, group, True, 4, 64)
+    if not best:
+        return Shape(2, 256, 4, 2, 8, 16, group, True, 4, 128)
+    return Shape(2, 256, 4, 2, 2, 16, group) if n <= 128 else Shape(4, 128, 4, 2, 2, 16, group)
 
 
 def power_of_two(n: int) -> int:
     return 1 << (n - 1).bit_length()
+
+
+def table(batch: int, n: int, like: Tensor) -> Tensor:
+    """A number for each span, with anything in it. A tile may read a few beyond the end."""
+    return fresh(batch * n * n + 64, like=like)[:-64].view(batch, n, n)
 
 
 def fresh(*shape: int, like: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -92,8 +105,10 @@ def fresh(*shape: int, like: Tensor, dtype: torch.dtype = torch.float32) -> Tens
 
 
 def rows(batch: int, n: int, pitch: int, like: Tensor) -> Tensor:
-    """A chart with anything in it. A tile may read a few cells past the end of a row: there are some after the last."""
-    return fresh(batch * n * n * pitch + 64, like=like)[:-64].view(batch, n, n, pitch)
+    """A chart with anything in it. A tile may read a few rows beyond the end."""
+    return fresh((batch * n * n + 8) * pitch + 64, like=like)[: batch * n * n * pitch].view(
+        batch, n, n, pitch
+    )
 
 
 def inside(potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Chart]:
@@ -109,13 +124,15 @@ def run_inside(potentials: Potentials, lengths: Tensor, mode: int) -> tuple[Tens
     pitch = -(-n // 16) * 16 if lexical else 1
     chart = Chart(
         cells=rows(batch, n, pitch, like=like),
-        level=fresh(batch, n, n, like=like),
-        crest=fresh(batch, n, n, like=like),
+        level=table(batch, n, like),
+        base=table(batch, n, like),
+        crest=table(batch, n, like),
         arc=fresh(batch, n, pitch, like=like),
+        power=fresh(batch, n, pitch, like=like),
         root=fresh(batch, pitch, like=like),
         taken=fresh(batch, pitch, like=like),
         rest=fresh(batch, like=like),
-        report=fresh(5, batch, like=like, dtype=torch.int32),
+        report=torch.zeros(5, batch, device=like.device, dtype=torch.int32),
         inherit=inherit,
     )
     log_z = fresh(batch, like=like)
@@ -123,14 +140,15 @@ def run_inside(potentials: Potentials, lengths: Tensor, mode: int) -> tuple[Tens
         return log_z, chart
     by_modifier, power_by_modifier = fresh(2, batch, n, pitch, like=like)
     words = max(16, power_of_two(n))
-    prepare_kernel[(batch,)](
-        span, arc, root, inherit, lengths, chart.report, chart.arc, by_modifier, power_by_modifier,
+    at_once = min(32, words)
+    prepare_kernel[(batch, -(-n // at_once))](
+        span, arc, root, inherit, lengths, chart.report, chart.arc, by_modifier, chart.power, power_by_modifier,
         chart.root, chart.taken, n, pitch,
-        MODE=mode, LEXICAL=lexical, BR=max(1, 2048 // words), BX=words, num_warps=8,
+        MODE=mode, LEXICAL=lexical, BR=2 * at_once, BX=at_once, num_warps=8 if n > 16 else 4,
     )  # fmt: skip
     inside_kernel[(batch * shape.group,)](
         span, inherit, head, by_modifier, power_by_modifier, chart.root, chart.taken, chart.cells, chart.level,
-        chart.crest, chart.report, log_z, chart.rest, n, pitch,
+        chart.base, chart.crest, chart.report, log_z, chart.rest, n, pitch,
         MODE=mode, LEXICAL=lexical, HEAD=head is not span, WORDS=words, **launch(shape),
     )  # fmt: skip
     watch(chart.report, n)
@@ -168,8 +186,8 @@ def outside(
         outer = rows(batch, n, pitch, like=like)
         weight = weight.to(torch.float32).contiguous()
         outside_kernel[(batch * shape.group,)](
-            span, inherit, head, chart.arc, chart.root, chart.cells, chart.level, chart.report, chart.rest, weight,
-            counter.view(torch.int32), outer, d_root, n, pitch,
+            span, inherit, head, chart.arc, chart.power, chart.root, chart.cells, chart.level, chart.base, chart.report,
+            chart.rest, weight, counter.view(torch.int32), outer, d_root, n, pitch,
             LEXICAL=lexical, HEAD=head is not span, **launch(shape),
         )  # fmt: skip
         words = max(16, power_of_two(n)) if lexical else 1
@@ -187,7 +205,7 @@ def outside(
             of_parts = d_arc if parts == 1 else torch.zeros(parts, batch, n, n, device=like.device)
             arcs_kernel[(batch, tiles * tiles, parts)](
                 chart.arc, outer, wild, chart.report, weight, of_parts, n, pitch,
-                BR=64, BP=tile, BH=tile, num_warps=4,
+                BI=8 if n <= 16 else 4, BJ=16, BP=tile, BH=tile, num_warps=4,
             )  # fmt: skip
             d_arc = of_parts if parts == 1 else of_parts.sum(0)
     if not isinstance(potentials, LexicalPotentials):
@@ -222,7 +240,9 @@ def viterbi(potentials: Potentials, lengths: Tensor) -> Trees:
 def log_chart(chart: Chart) -> Tensor:
     """[batch, n + 1, n + 1, x] headed and hooked in natural logarithms."""
     _, n, _, pitch = chart.cells.shape
-    cells = (chart.cells + chart.level[..., None])[..., : n if pitch > 1 else 1]  # [batch, i, j - 1, x]
+    fast = (chart.report[4] == 0)[:, None, None, None]
+    cells = torch.where(fast, chart.cells.log2(), chart.cells) + chart.level[..., None]
+    cells = cells[..., : n if pitch > 1 else 1]  # [batch, i, j - 1, x]
     if pitch > 1:
         # Every word of a span has had its arc, but for the head.
         word = torch.arange(n, device=cells.device)
@@ -243,4 +263,4 @@ def chart_bytes(potentials: Potentials, gradient: bool) -> int:
     """One chart forward, one more backward."""
     batch, n = potentials.span.shape[0], potentials.span.shape[1] - 1
     pitch = -(-n // 16) * 16 if isinstance(potentials, LexicalPotentials) else 1
-    return 4 * batch * n * n * (pitch * (2 if gradient else 1) + 1)
+    return 4 * batch * n * n * (pitch * (2 if gradient else 1) + 3)

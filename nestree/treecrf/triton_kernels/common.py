@@ -20,7 +20,10 @@ WRONG_LENGTH_FLAG = tl.constexpr(WRONG_LENGTH)
 NO_TREE_AT = tl.constexpr(NO_TREE)
 SAFE_EXPONENT = tl.constexpr(100.0)
 FLOOR = tl.constexpr(-1e8)  # a level below this is that of an impossible span
-GENTLE = tl.constexpr(64.0)  # `inherit` beyond this, in base 2, is not added to FAST cells
+GENTLE = tl.constexpr(32.0)  # `inherit` beyond this, in base 2, is no factor of FAST cells
+WIDTHS = tl.constexpr(4)  # of a block, whose far splits are summed together
+STARTS = tl.constexpr(2)  # of neighbouring spans of each width, likewise
+FAR_FROM = tl.constexpr(8)  # blocks of widths beyond this have far terms
 FAST = tl.constexpr(0)
 CAREFUL = tl.constexpr(1)
 BEST = tl.constexpr(2)
@@ -33,6 +36,15 @@ def score(pointer, mask, MODE: tl.constexpr):
     """A potential, never below IMPOSSIBLE; in base 2 for sums."""
     value = tl.maximum(tl.load(pointer, mask, other=0.0), LOWEST)
     return value if MODE == BEST else value * LOG2_E
+
+
+@triton.jit
+def own_score(span, inherit, cell, live, lends, MODE: tl.constexpr, LEXICAL: tl.constexpr):
+    """The score of a span; for FAST sums with its `inherit`, if it lends its head to anyone."""
+    own = score(span + cell, live, MODE)
+    if MODE == FAST and LEXICAL:
+        own += score(inherit + cell, live & lends, MODE)
+    return own
 
 
 @triton.jit

@@ -1,0 +1,219 @@
+"""Far splits and far parents: the terms of several widths that need none of them, summed together.
+
+A block is WIDTHS widths, a tile STARTS neighbouring spans of each. When the block begins, all narrower spans are done
+(inside) or all wider ones (outside). The terms that only need those are the same rows for the whole tile: each is
+loaded once and used for several spans. What is left to do width by width is a handful of near terms. For FAST sums
+alone.
+
+The spans of a tile are (i + u, j + u + w), u < STARTS, w < WIDTHS. Tuples hold something for each start u, for each of
+the ENDS words j + v where a span of the tile can end, or for each span, at place u * WIDTHS + w; v = u + w.
+"""
+
+import triton
+import triton.language as tl
+
+from nestree.treecrf.triton_kernels.common import FLOOR, NOTHING, STARTS, WIDTHS
+
+ENDS = tl.constexpr(STARTS.value + WIDTHS.value - 1)
+
+
+@triton.jit
+def share_of(many, member, group):
+    """The part of so many things that belongs to one program of a group: from, to."""
+    share = tl.cdiv(many, group)
+    first = tl.minimum(member * share, many)
+    return first, tl.minimum(first + share, many)
+
+
+@triton.jit
+def far_bases(level, crest, first, last, narrow, length, n, FT: tl.constexpr, FI: tl.constexpr):
+    """The greatest bound of the far splits of each span of the block from start `first` to `last`, left in `level`."""
+    slot = tl.arange(0, FT)[:, None]
+    splits = narrow - ENDS + 1
+    for e0 in range(0, (last - first) * WIDTHS, FI):
+        e = e0 + tl.arange(0, FI)
+        i = tl.minimum(first + e // WIDTHS, last - 1)
+        j = i + narrow + 1 + e % WIDTHS
+        live = (e < (last - first) * WIDTHS) & (j <= length)
+        j = tl.minimum(j, length)
+        k_first = i // STARTS * STARTS + ENDS
+        base = tl.full([FT, FI], NOTHING, tl.float32)
+        for t0 in range(0, splits, FT):
+            k = k_first[None, :] + tl.minimum(t0 + slot, splits - 1)
+            bound = tl.load(crest + i[None, :] * n + k - 1) + tl.load(crest + k * n + j[None, :] - 1)
+            base = tl.maximum(base, bound)
+        tl.store(level + i * n + j - 1, tl.max(base, 0), live)
+
+
+@triton.jit
+def no_sums(FT: tl.constexpr, FI: tl.constexpr, V: tl.constexpr):
+    """A sum of nothing for each span of a tile."""
+    totals = ()
+    for _ in tl.static_range(STARTS * WIDTHS):
+        totals = totals + (tl.zeros([FT, FI, V], tl.float32),)
+    return totals
+
+
+@triton.jit
+def cells_at(rows, row, step, x, ok, pitch, MANY: tl.constexpr):
+    """The cells x of `many` rows, `step` apart [FT, FI, V]."""
+    cells = ()
+    for v in tl.static_range(MANY):
+        cells = cells + (tl.load(rows + (row + v * step)[:, :, None] * pitch + x[None, :, :], ok, other=0.0),)
+    return cells
+
+
+@triton.jit
+def values_at(values, row, step, ok, other: tl.constexpr, MANY: tl.constexpr):
+    """One number of each of `many` rows [FT, FI]."""
+    found = ()
+    for v in tl.static_range(MANY):
+        found = found + (tl.load(values + row + v * step, ok, other=other),)
+    return found
+
+
+@triton.jit
+def bases_of(level, i, j, length, n):
+    """What the far sum of each span is relative to; if nothing is possible, so large that all terms vanish."""
+    bases = ()
+    for u in tl.static_range(STARTS):
+        for w in tl.static_range(WIDTHS):
+            inside = j + u + w <= length
+            base = tl.load(level + (i + u) * n + j + u + w - 1, inside, other=NOTHING)
+            bases = bases + (tl.where(base > FLOOR, base, -NOTHING)[None, :],)
+    return bases
+
+
+@triton.jit
+def far_splits(
+    chart, level, crest, member, group, narrow, length, n, pitch,
+    FT: tl.constexpr, FI: tl.constexpr, V: tl.constexpr,
+):  # fmt: skip
+    """COMPLETE over the far splits, for this program's share of all cells of the block.
+
+    The far sums are left in the places of the headed cells, and what they are relative to in `level`."""
+    tiles = tl.cdiv(length - narrow, STARTS)
+    per_tile = (narrow + ENDS + 2 * V - 2) // V
+    splits = narrow - ENDS + 1
+    slot = tl.arange(0, FT)[:, None]
+    first, last = share_of(tiles * per_tile, member, group)
+    # Programs that share a tile find the same bases for it, each for itself.
+    starts_end = tl.minimum(tl.cdiv(last, per_tile) * STARTS, length - narrow)
+    far_bases(level, crest, first // per_tile * STARTS, starts_end, narrow, length, n, FT, FI)
+    tl.debug_barrier()
+    for e0 in range(first, last, FI):
+        e = e0 + tl.arange(0, FI)
+        live = e < last
+        e = tl.minimum(e, last - 1)
+        i = e // per_tile * STARTS
+        x = ((i // V + e % per_tile) * V)[:, None] + tl.arange(0, V)[None, :]
+        j = i + narrow + 1
+        bases = bases_of(level, i, j, length, n)
+        totals = no_sums(FT, FI, V)
+        for t0 in range(0, splits, FT):
+            t = t0 + slot
+            ok = (t < splits) & live[None, :]
+            k = i[None, :] + ENDS + tl.minimum(t, splits - 1)
+            # Ends beyond the sentence: rows of another start, whose sums are not kept.
+            left = i[None, :] * n + k - 1
+            right = k * n + j[None, :] - 1
+            lefts = cells_at(chart, left, n, x, ok[:, :, None], pitch, STARTS)
+            rights = cells_at(chart, right, 1, x, ok[:, :, None], pitch, ENDS)
+            of_lefts = values_at(level, left, n, ok, NOTHING, STARTS)
+            of_rights = values_at(level, right, 1, ok, NOTHING, ENDS)
+            more = ()
+            for u in tl.static_range(STARTS):
+                for w in tl.static_range(WIDTHS):
+                    scale = tl.exp2(of_lefts[u] + of_rights[u + w] - bases[u * WIDTHS + w])
+                    more = more + (totals[u * WIDTHS + w] + lefts[u] * scale[:, :, None] * rights[u + w],)
+            totals = more
+        for u in tl.static_range(STARTS):
+            for w in tl.static_range(WIDTHS):
+                end = j + u + w
+                within = (live & (end <= length))[:, None] & (x >= (i + u)[:, None]) & (x < end[:, None])
+                row = (i + u) * n + end - 1
+                tl.store(chart + row[:, None] * pitch + x, tl.sum(totals[u * WIDTHS + w], 0), within)
+
+
+@triton.jit
+def far_parents(
+    chart, level, base, outer, member, group, wide, length, n, pitch,
+    FT: tl.constexpr, FI: tl.constexpr, V: tl.constexpr,
+):  # fmt: skip
+    """COMPLETE, backwards, over the far parents, for this program's share of all cells of the block.
+
+    What they say of each item is left in `outer`, where all that is said of it will be."""
+    tiles = tl.cdiv(length - wide + WIDTHS, STARTS)
+    per_tile = (length + V - 1) // V
+    slot = tl.arange(0, FT)[:, None]
+    first, last = share_of(tiles * per_tile, member, group)
+    for e0 in range(first, last, FI):
+        e = e0 + tl.arange(0, FI)
+        live = e < last
+        e = tl.minimum(e, last - 1)
+        a = e // per_tile * STARTS
+        z = a + wide - WIDTHS + 1
+        x_first = e % per_tile * V
+        x = x_first[:, None] + tl.arange(0, V)[None, :]
+        owns = ()
+        for u in tl.static_range(STARTS):
+            for w in tl.static_range(WIDTHS):
+                real = live & (z + w > a) & (z + u + w <= length)
+                owns = owns + (tl.load(level + (a + u) * n + z + u + w - 1, real, other=NOTHING)[None, :],)
+        totals = no_sums(FT, FI, V)
+
+        # To the left: parents (start, z + v), and their other halves (start, a + u).
+        many = a - WIDTHS + 1
+        most = tl.minimum(e0 + FI - 1, last - 1) // per_tile * STARTS - WIDTHS + 1
+        for t0 in range(0, most, FT):
+            t = t0 + slot
+            start = a[None, :] - WIDTHS - t
+            ok = (t < many[None, :]) & (x_first < z + ENDS - 1)[None, :] & (x_first[None, :] + V > start)
+            begun = ok[:, :, None] & (x[None, :, :] >= start[:, :, None])
+            other = start * n + a[None, :] - 1
+            parent = start * n + z[None, :] - 1
+            others = cells_at(chart, other, 1, x, ok[:, :, None], pitch, STARTS)
+            parents = cells_at(outer, parent, 1, x, ok[:, :, None], pitch, ENDS)
+            of_others = values_at(level, other, 1, ok, NOTHING, STARTS)
+            of_parents = values_at(base, parent, 1, ok, -NOTHING, ENDS)
+            more = ()
+            for u in tl.static_range(STARTS):
+                half = tl.where(begun, others[u], 0.0)
+                for w in tl.static_range(WIDTHS):
+                    scale = tl.exp2(owns[u * WIDTHS + w] + of_others[u] - of_parents[u + w])
+                    more = more + (totals[u * WIDTHS + w] + half * scale[:, :, None] * parents[u + w],)
+            totals = more
+        ended = ()
+        for u in tl.static_range(STARTS):
+            for w in tl.static_range(WIDTHS):
+                ended = ended + (
+                    tl.where((x < (z + u + w)[:, None])[None, :, :], totals[u * WIDTHS + w], 0.0),
+                )
+        totals = ended
+
+        # To the right: parents (a + u, end), and their other halves (z + v, end).
+        many = length - wide - a - STARTS + 1
+        most = length - wide - e0 // per_tile * STARTS - STARTS + 1
+        for t0 in range(0, most, FT):
+            t = t0 + slot
+            end = a[None, :] + wide + STARTS + t
+            ok = (t < many[None, :]) & (x_first + V > a)[None, :] & (x_first[None, :] < end)
+            not_ended = ok[:, :, None] & (x[None, :, :] < end[:, :, None])
+            parent = a[None, :] * n + end - 1
+            other = z[None, :] * n + end - 1
+            parents = cells_at(outer, parent, n, x, ok[:, :, None], pitch, STARTS)
+            others = cells_at(chart, other, n, x, ok[:, :, None], pitch, ENDS)
+            of_parents = values_at(base, parent, n, ok, -NOTHING, STARTS)
+            of_others = values_at(level, other, n, ok, NOTHING, ENDS)
+            more = ()
+            for u in tl.static_range(STARTS):
+                whole = tl.where(not_ended & (x >= (a + u)[:, None])[None, :, :], parents[u], 0.0)
+                for w in tl.static_range(WIDTHS):
+                    scale = tl.exp2(owns[u * WIDTHS + w] + of_others[u + w] - of_parents[u])
+                    more = more + (totals[u * WIDTHS + w] + others[u + w] * scale[:, :, None] * whole,)
+            totals = more
+        for u in tl.static_range(STARTS):
+            for w in tl.static_range(WIDTHS):
+                word = (live & (z + w > a) & (z + u + w <= length))[:, None] & (x < length)
+                row = (a + u) * n + z + u + w - 1
+                tl.store(outer + row[:, None] * pitch + x, tl.sum(totals[u * WIDTHS + w], 0), word)

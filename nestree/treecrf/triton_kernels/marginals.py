@@ -1,0 +1,152 @@
+"""The marginals, read off the charts of both passes."""
+
+import triton
+import triton.language as tl
+
+from nestree.treecrf.triton_kernels.common import (
+    FAST,
+    NOTHING,
+    PRECISION,
+    SAFE_EXPONENT,
+    own_score,
+    score,
+)
+
+
+@triton.jit(do_not_specialize=["n"])
+def spans_kernel(
+    span, inherit, head, chart, outer, report, weights, wild, d_span, d_inherit, d_head, n, pitch,
+    LEXICAL: tl.constexpr, HEAD: tl.constexpr, D_HEAD: tl.constexpr, BR: tl.constexpr, BX: tl.constexpr,
+):  # fmt: skip
+    """The marginals of spans, heads and `inherit`, each row by itself; and `outer` made ready for the arcs.
+
+    A span is lent unless it is hooked (or the whole sentence). After this, headed cells of `outer` hold headed and
+    the others what to multiply it by for the probability of an arc, both as numbers; in `wild` rows, as log2. FAST
+    rows are never wild.
+    """
+    b = tl.program_id(0).to(tl.int64)
+    batch = tl.num_programs(0)
+    length = tl.load(report + 2 * batch + b)
+    r = tl.program_id(1) * BR + tl.arange(0, BR)
+    i = r // n
+    j = r - i * n + 1
+    real = (i < j) & (j <= length)
+    if tl.max(real.to(tl.int32), 0) == 0:
+        return
+    whole = (i == 0) & (j == length)
+    x = tl.arange(0, BX)
+    word = real[:, None] & (x[None, :] < (length if LEXICAL else 1))
+    within = word
+    if LEXICAL:
+        within = word & (x[None, :] >= i[:, None]) & (x[None, :] < j[:, None])
+    beyond = word & (within == 0)
+    at = (b * n * n + r)[:, None] * pitch + x[None, :]
+    cell = b * (n + 1) * (n + 1) + i * (n + 1) + j
+    # Rows are read and written as wide as they are, several cells at a time; cells that are no words are left out then.
+    row = real[:, None] & (x[None, :] < pitch)
+    item = tl.where(word, tl.load(chart + at, row, other=0.0), 0.0)
+    mixed = tl.where(word, tl.load(outer + at, row, other=0.0), 0.0)
+    evidence = tl.zeros([BR, BX], tl.float32)
+    if HEAD:
+        evidence = score(head + cell[:, None] * n + x[None, :], within, FAST)
+    if tl.load(report + 4 * batch + b) == 0:
+        own = own_score(span, inherit, cell, real, whole == 0, FAST, LEXICAL)
+        factor = tl.exp2(tl.floor(own) - own)[:, None]
+        if HEAD:
+            factor = factor * tl.exp2(-evidence)
+        chance = tl.where(within & (item > 0), mixed * item * factor, 0.0)
+        hooked = tl.sum(tl.where(beyond, mixed * item, 0.0), 1)
+        if LEXICAL:
+            lends = score(inherit + cell, real & (whole == 0), FAST)
+            tl.store(outer + at, tl.where(within, item * tl.exp2(-lends)[:, None], mixed), row)
+            tl.store(wild + b * n * n + r, 0, real)
+    else:
+        chance = mixed + item - score(span + cell, real, FAST)[:, None] - evidence
+        chance = tl.where(within, tl.exp2(chance), 0.0)
+        hooked = tl.sum(tl.where(beyond, tl.exp2(mixed + item), 0.0), 1)
+        if LEXICAL:
+            shift = tl.max(tl.where(within, item, NOTHING), 1)[:, None]
+            wild_row = (tl.max(tl.where(beyond, mixed + shift, NOTHING), 1) < SAFE_EXPONENT) == 0
+            ready = tl.where(within, item - shift, mixed + shift)
+            tl.store(outer + at, tl.where(wild_row[:, None], ready, tl.exp2(ready)), row)
+            tl.store(wild + b * n * n + r, wild_row.to(tl.int32), real)
+    chosen = tl.sum(chance, 1)
+    weight = tl.load(weights + b)
+    tl.store(d_span + cell, chosen * weight, real)
+    if D_HEAD:
+        tl.store(d_head + cell[:, None] * n + x[None, :], chance * weight, within)
+    if LEXICAL:
+        tl.store(d_inherit + cell, tl.maximum(chosen - hooked, 0.0) * weight, real & (whole == 0))
+
+
+@triton.jit
+def rows_at(tile, tall, h_first, BI: tl.constexpr, BJ: tl.constexpr):
+    """The spans (i, j) of a tile [BI * BJ]; `tall` tiles above each other, ends from h_first + 1 on."""
+    r = tl.arange(0, BI * BJ)
+    return tile % tall * BI + r // BJ, h_first + 1 + tile // tall * BJ + r % BJ
+
+
+@triton.jit(do_not_specialize=["n"])
+def arcs_kernel(
+    arc, outer, wild, report, weights, d_arc, n, pitch,
+    BI: tl.constexpr, BJ: tl.constexpr, BP: tl.constexpr, BH: tl.constexpr,
+):  # fmt: skip
+    """The marginals of arcs: a product of matrices, P(arc p h) = sum over spans that hold h but not p.
+
+    Only spans that begin before the last h and end after the first are looked at. They are dealt out to several
+    programs, whose sums [part, batch, p, h] are added up by the caller.
+    """
+    b = tl.program_id(0).to(tl.int64)
+    batch = tl.num_programs(0)
+    part = tl.program_id(2)
+    length = tl.load(report + 2 * batch + b)
+    p_first = tl.program_id(1) // tl.cdiv(n, BH) * BP
+    h_first = tl.program_id(1) % tl.cdiv(n, BH) * BH
+    if (p_first >= length) | (h_first >= length):
+        return
+    p = p_first + tl.arange(0, BP)
+    h = h_first + tl.arange(0, BH)
+    outer += b * n * n * pitch
+    wild += b * n * n
+    cell = (p[:, None] < length) & (h[None, :] < length) & (p[:, None] != h[None, :])
+    score_of = tl.load(arc + (b * n + p[:, None]) * pitch + h[None, :], cell, other=NOTHING)
+    plain = tl.zeros([BP, BH], tl.float32)  # to be multiplied by exp2(arc)
+    careful = tl.zeros([BP, BH], tl.float32)  # with the arc already in it
+    tall = tl.cdiv(tl.minimum(h_first + BH, length), BI)
+    tiles = tall * tl.cdiv(length - h_first, BJ)
+    for tile in range(part, tiles, tl.num_programs(2)):
+        i, j = rows_at(tile, tall, h_first, BI, BJ)
+        ok = (i < j) & (j <= length)
+        r = i * n + j - 1
+        tame = ok & (tl.load(wild + r, ok, other=0) == 0)
+        headed = tl.load(
+            outer + r[:, None] * pitch + h[None, :], tame[:, None] & (h[None, :] < pitch), other=0.0
+        )
+        hooked = tl.load(
+            outer + r[:, None] * pitch + p[None, :], tame[:, None] & (p[None, :] < pitch), other=0.0
+        )
+        headed = tl.where((h[None, :] >= i[:, None]) & (h[None, :] < j[:, None]), headed, 0.0)
+        outside = (p[None, :] < i[:, None]) | (p[None, :] >= j[:, None])
+        hooked = tl.where(outside & (p[None, :] < length), hooked, 0.0)
+        plain = tl.dot(tl.trans(hooked), headed, plain, input_precision=PRECISION)
+    if tl.load(report + 4 * batch + b) != 0:
+        for tile in range(part, tiles, tl.num_programs(2)):
+            i, j = rows_at(tile, tall, h_first, BI, BJ)
+            ok = (i < j) & (j <= length)
+            if tl.max(tl.load(wild + i * n + j - 1, ok, other=0), 0) > 0:
+                for one in range(BI * BJ):
+                    start = tile % tall * BI + one // BJ
+                    stop = h_first + 1 + tile // tall * BJ + one % BJ
+                    row = start * n + stop - 1
+                    counts = (start < stop) & (stop <= length)
+                    counts = counts & (tl.load(wild + row, counts, other=0) != 0)
+                    last = tl.where(counts, length, 0)  # no word is before this in rows that do not count
+                    near = (h < last) & (h >= start) & (h < stop)
+                    headed_row = tl.load(outer + row * pitch + h, near, other=NOTHING)
+                    far = (p < last) & ((p < start) | (p >= stop))
+                    hooked_row = tl.load(outer + row * pitch + p, far, other=NOTHING)
+                    careful += tl.exp2(headed_row[None, :] + hooked_row[:, None] + score_of)
+    weight = tl.load(weights + b)
+    power = tl.exp2(score_of)
+    result = (tl.where(power > 0, plain * power, 0.0) + careful) * weight
+    tl.store(d_arc + ((part * batch + b) * n + p[:, None]) * n + h[None, :], result, cell)
