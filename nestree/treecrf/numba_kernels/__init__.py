@@ -152,12 +152,12 @@ def log_chart(chart: Any) -> Tensor:
 
 
 def chart_bytes(potentials: Potentials, gradient: bool) -> int:
-    """The charts of the batch; with a gradient they are given up one by one, and each thread has one and its like."""
+    """The charts of the batch; with a gradient its marginals, and what each thread works with: a chart and its like."""
     batch, posts, _ = potentials.span.shape
     if isinstance(potentials, PlainPotentials):
         return 40 * batch * posts * posts
-    places = 4 * torch.get_num_threads() if gradient else batch
-    return potentials.span.itemsize * posts**3 * places
+    rows = 3 * batch + 4 * posts * torch.get_num_threads() if gradient else posts * batch
+    return potentials.span.itemsize * posts**2 * rows
 
 
 # Passes
