@@ -1,7 +1,8 @@
 """The tree engine against its reference and its peers: `python -m benchmarks.treecrf [--device cpu|cuda]`.
 
 Runs the correctness tests of the backend first and reports no speed while one fails. Prints tables and, last,
-one line of JSON with everything; the same line goes to benchmarks/results/.
+one line of JSON with everything; the same line goes to benchmarks/results/. Rows are kept in a file beside it as they
+are measured, should the run be cut short.
 
 Every time is the median of several runs in one process, engines in turns, on three sets of normal scores.
 `wall` is the host's clock around the public call; on a GPU, `device` is a replayed CUDA graph of the same
@@ -12,7 +13,7 @@ import argparse
 import gc
 import importlib.util
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     result["tests"] = None if options.skip_tests else run_tests(options.device)
     result["first_call_seconds"] = first_calls(options.device)
     engines, result["peers"] = contenders(options.device, options.supar)
-    result["rows"] = measure_all(engines, options)
+    result["rows"] = []
+    for row in measure_all(engines, options):
+        result["rows"].append(row)
+        write_whole(unfinished(options.out), one_line(result) + "\n")  # should the run be cut short
     if options.device == "cpu":
         result["one_or_two_threads"] = [one_or_two_threads(batch, n) for batch, n in options.sizes]
     clock = "device" if options.device == "cuda" else "wall"
@@ -88,7 +92,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     show(result, options.device, clock, engines, out)
     line = one_line(result)
     write_whole(options.out, line + "\n")
+    unfinished(options.out).unlink(missing_ok=True)
     print(line)
+
+
+def unfinished(out: Path) -> Path:
+    """Where the rows that are there already wait for the others."""
+    return out.with_suffix(".unfinished.json")
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -135,7 +145,8 @@ def contenders(device: str, supar: Path | None) -> tuple[dict[str, list[Engine]]
 # Measuring
 
 
-def measure_all(engines: dict[str, list[Engine]], options: argparse.Namespace) -> list[Row]:
+def measure_all(engines: dict[str, list[Engine]], options: argparse.Namespace) -> Iterator[Row]:
+    """A row for each operation and size, as it is measured."""
     plan = [
         (trees, operation, batch, n)
         for trees, operations in OPERATIONS.items()
@@ -148,7 +159,7 @@ def measure_all(engines: dict[str, list[Engine]], options: argparse.Namespace) -
             progress.begin(f"{trees} {operation} {batch}x{n}")
             rows.append(measure(engines[trees], trees, operation, batch, n, options, rows))
             progress.end(guess(trees, batch, n))
-    return rows
+            yield rows[-1]
 
 
 def measure(

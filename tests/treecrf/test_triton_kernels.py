@@ -285,6 +285,7 @@ def test_a_recorded_graph_gives_the_same_bits(lengths):
     sizes = torch.tensor(lengths, device="cuda")
     right = log_partition(given, sizes)
     wanted = torch.autograd.grad(right.sum(), given)
+    right = right.detach()  # what autograd keeps of the leaves must not outlive the stream it was made in
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):  # as CUDA graphs ask for
