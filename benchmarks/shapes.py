@@ -19,15 +19,17 @@ TILES = {  # by padded length: BT, BI, UNROLL, HOOKS, num_warps, FAR, FT, FI
     16: ((4, 32, 1, 2, 4, 0, 4, 64), (4, 32, 1, 1, 4, 0, 4, 64)),
     32: ((2, 128, 1, 2, 8, 1, 2, 128), (2, 128, 2, 2, 8, 1, 4, 64), (2, 128, 4, 4, 8, 0, 4, 64)),
     64: ((2, 128, 2, 4, 8, 1, 4, 64), (2, 128, 1, 4, 8, 1, 4, 64), (4, 128, 2, 2, 16, 1, 4, 128)),
-    256: ((2, 256, 2, 8, 16, 1, 4, 128), (2, 256, 2, 2, 16, 1, 4, 128), (4, 128, 2, 2, 16, 1, 4, 128)),
+    256: ((2, 256, 2, 8, 16, 1, 4, 128), (2, 128, 2, 4, 8, 1, 4, 64), (4, 64, 2, 4, 8, 1, 4, 64)),
 }
 TILES[128] = TILES[256]
 
 
 def candidates(batch: int, n: int) -> Iterator[backend.Shape]:
-    group = 1 if n <= 32 else max(1, 132 // batch)
+    """Layouts to try; those of few warps also with two programs on each processor, so that one works while one waits."""
+    alone = 1 if n <= 32 else max(1, 132 // batch)
     for terms, blocks, unroll, hooks, warps, far, *tile in TILES[max(16, backend.power_of_two(n))]:
-        yield backend.Shape(terms, blocks, 4, unroll, hooks, warps, group, bool(far), *tile)
+        for group in (alone, 2 * alone) if n > 32 and warps <= 8 else (alone,):
+            yield backend.Shape(terms, blocks, 4, unroll, hooks, warps, group, bool(far), *tile)
 
 
 def potentials(batch: int, n: int) -> tuple[LexicalPotentials, torch.Tensor]:
