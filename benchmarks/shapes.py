@@ -25,7 +25,7 @@ TILES[128] = TILES[256]
 
 
 def candidates(batch: int, n: int) -> Iterator[backend.Shape]:
-    """Layouts to try; those of few warps also with two programs on each processor, so that one works while one waits."""
+    """Layouts to try; those of few warps also with two programs on each processor: one works while the other waits."""
     alone = 1 if n <= 32 else max(1, 132 // batch)
     for terms, blocks, unroll, hooks, warps, far, *tile in TILES[max(16, backend.power_of_two(n))]:
         for group in (alone, 2 * alone) if n > 32 and warps <= 8 else (alone,):
