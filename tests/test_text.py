@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from nestree.errors import InputError
 from nestree.text import SENTENCE_RULES, WORD_STYLES, SentenceSplit, split
-from nestree.text.words import LONGEST_RUN
+from nestree.text.sentences import looked_at
+from nestree.text.words import LONGEST_RUN, words_in
 
 GUM_WORDS, GUM_SENTENCES = 0.99, 0.95  # F1 to reach
 
@@ -278,8 +279,9 @@ def test_names_of_styles_and_rules():
         ("\n" * 1_000_000, 0),
         (" \n" * 1_000_000, 0),
         (("http://" * 140 + " ") * 1_000, 1_000),
+        (("x.-" * 333 + " ") * 100, 66_600),
     ],
-    ids=["letters", "beyond-ascii", "periods", "mixed", "line-ends", "blank-lines", "addresses"],
+    ids=["letters", "beyond-ascii", "periods", "mixed", "line-ends", "blank-lines", "addresses", "hyphens"],
 )
 def test_huge_texts_come_to_an_end(text, count):
     found = split(text, "ud")
@@ -292,6 +294,13 @@ def test_long_runs_are_cut_at_punctuation_only(style):
     found = split(text, style)
     check_nothing_is_lost(text, found)
     assert [text[i:j] for i, j in found[0].words[:5]] == ["don", "'", "t", "-", "don"]
+
+
+@settings(max_examples=200)
+@given(st.text("ab'.-)\"]@s\u0300", min_size=1, max_size=12), st.sampled_from(WORD_STYLES))
+def test_words_at_the_end_of_a_sentence_are_found_once_or_twice(run, style):
+    """They are looked for again only where they may differ, and nothing is missed by that."""
+    assert looked_at(run, style).last_words == words_in(run, style, last=True)
 
 
 def test_gold_words_and_sentences(shared: Path):

@@ -85,11 +85,12 @@ def ends(ending: int, beginning: int, lower_may_begin: bool) -> bool:
 
 def looked_at(run: str, style: str) -> Run:
     words = words_in(run, style, last=False)
+    may_differ = len(run) <= LONGEST_RUN and run.rstrip(CLOSERS).endswith(".")
     ending, quotes, item = ending_of(run), run.count('"'), enumerates(run)
     return Run(
         len(run),
         words,
-        words_in(run, style, last=True) if "." in run and len(run) <= LONGEST_RUN else words,
+        words_in(run, style, last=True) if may_differ else words,
         beginning_of(run),
         not (ending or quotes or item),
         ending,

@@ -112,6 +112,7 @@ def words_in(run: str, style: str, last: bool) -> tuple[Span, ...]:
 
 
 def pieces(run: str, at: int, end: int, style: str, last: bool) -> Iterator[Span]:
+    before_closers = len(run.rstrip(CLOSERS))
     while at < end:
         match = PIECE.match(run, at, end)
         assert match is not None  # it takes any character
@@ -122,7 +123,7 @@ def pieces(run: str, at: int, end: int, style: str, last: bool) -> Iterator[Span
         stop = at
         if run.startswith(".", at) and not run.startswith("..", at):
             period = period_after(run[start:at])
-            final = last and not run[at + 1 :].strip(CLOSERS)
+            final = last and at + 1 >= before_closers
             if run[at + 1 : at + 2] in (",", ";", ":") or (period.in_last_word if final else period.in_word):
                 at += 1
         elif style == "treebank" and run.startswith("$", at) and run[start:at] in DOLLARS:
@@ -159,6 +160,8 @@ def contraction(run: str, start: int, stop: int) -> list[Span]:
     lengths = FUSED.get(low)
     if lengths:
         return [(start + sum(lengths[:k]), start + sum(lengths[: k + 1])) for k in range(len(lengths))]
+    if "'" not in low:
+        return [(start, stop)]
     found: list[Span] = []
     while clitic := next((c for c in CLITICS if low.endswith(c) and len(c) < len(low)), ""):
         found.append((stop - len(clitic), stop))
