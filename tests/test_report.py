@@ -12,6 +12,7 @@ from rich.console import Console
 from nestree.evaluation import compare, evaluate
 from nestree.report import as_json, html, markdown, terminal
 from nestree.report.style import STYLE
+from nestree.report.tables import by_depth, same_counts
 from nestree.sentence import Entity, Sentence
 from tests.evaluation.cases import GOLD, PREDICTED, predictions
 
@@ -55,6 +56,19 @@ def printed(*parts, width=80):
     with console.capture() as page:
         console.print(*parts, sep="\n")
     return page.get()
+
+
+def test_a_depth_that_is_gold_and_was_predicted_elsewhere_has_no_f1():
+    """The inner entity is found, but nothing was predicted around it: at depth 1 there is a recall only."""
+    words = ["a", "b"]
+    gold = [Sentence(words, [Entity(0, 2, "A"), Entity(0, 1, "B")])]
+    found = evaluate(gold, [Sentence(words, [Entity(0, 1, "B")])], resamples=20)
+    rows = {row[0]: row[1:5] for row in by_depth(found).rows}
+    assert rows["1"] == ("-", "100.00", "-", "-")
+    labels = {row[0]: row[1:4] for row in same_counts("By label", "label", found.labels).rows}
+    assert labels["A"] == ("-", "0.00", "0.00")
+    assert "1: F1 -, P -, R 100.00, 1 gold" in html(found)
+    assert "1 -." in html(found)
 
 
 EXPECTED = """\

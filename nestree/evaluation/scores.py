@@ -69,6 +69,13 @@ class Score:
         below = self.predicted * self.found + self.gold * self.right
         return 2 * self.right * self.found / below if below else 0.0
 
+    @property
+    def has_f1(self) -> bool:
+        """Whether F1 tells anything: entities of a depth may all be found, and none be predicted at that depth."""
+        return bool(self.predicted and self.gold) or (
+            self.right == self.found == 0 < self.predicted + self.gold
+        )
+
 
 class Groups(Generic[Group]):
     """The counts of each group of entities: of each label, each depth, and so on.

@@ -9,7 +9,7 @@ from html import escape
 from math import floor, log10
 
 from nestree.evaluation import Calibration, Comparison, Difference, Evaluation, Score
-from nestree.report.tables import ERRORS, MEASURES, between, number, percent, signed, span
+from nestree.report.tables import ERRORS, MEASURES, NOTHING, number, percent, ratios, signed, span
 
 MOST_ROWS = 30  # labels in a plot; the tables have all of them
 LABEL = 150  # pixels for names on the left
@@ -58,7 +58,7 @@ def columns(groups: Mapping[str, Score]) -> str:
             text(x, high + 14, name, "middle"),
             text(x, high + 30, number(score.gold), "middle", "tick"),
         ]
-        if score.intervals:
+        if score.intervals and score.has_f1:
             low, up = score.intervals.f1
             parts.append(whisker_y(x, high * (1 - low), high * (1 - up)))
         parts += marks(score, lambda value, off: (x + 1.6 * off, high * (1 - value)))  # noqa: B023
@@ -220,16 +220,18 @@ def steps(most: float, intervals: int) -> list[float]:
 
 
 def told(name: str, score: Score) -> str:
-    interval = f" ({between(score.intervals.f1)})" if score.intervals else ""
-    return (
-        f"{name}: F1 {percent(score.f1)}{interval}, P {percent(score.precision)}, R {percent(score.recall)}, "
-        f"{number(score.gold)} gold"
-    )
+    precision, recall, f1, interval = ratios(score)
+    there = f" ({interval})" if interval not in ("", NOTHING) else ""
+    return f"{name}: F1 {f1}{there}, P {precision}, R {recall}, {number(score.gold)} gold"
 
 
 def describe(what: str, groups: Mapping[str, Score]) -> str:
     return (
-        f"{what} in %: " + "; ".join(f"{name} {percent(score.f1, 1)}" for name, score in groups.items()) + "."
+        f"{what} in %: "
+        + "; ".join(
+            f"{name} {percent(score.f1, 1) if score.has_f1 else NOTHING}" for name, score in groups.items()
+        )
+        + "."
     )
 
 

@@ -306,8 +306,8 @@ def ratios(score: Score) -> tuple[str, ...]:
     return (
         percent(score.precision) if score.predicted else NOTHING,
         percent(score.recall) if score.gold else NOTHING,
-        percent(score.f1) if score.predicted or score.gold else NOTHING,
-        between(score.intervals.f1) if score.intervals else "",
+        percent(score.f1) if score.has_f1 else NOTHING,
+        (between(score.intervals.f1) if score.has_f1 else NOTHING) if score.intervals else "",
     )
 
 
