@@ -4,8 +4,11 @@ NestreeError
 ├── InputError (ValueError)         what was passed in does not fit
 │   ├── PotentialsError             shapes, types, lengths, NaN, or no tree is possible
 │   ├── ObservationError            observed spans that cross or lie outside their sentence
-│   └── DataError                   a file, a sentence or an entity that is not what it should be
+│   ├── DataError                   a file, a sentence or an entity that is not what it should be
+│   ├── ConfigError                 settings that do not exist, are missing, or do not go together
+│   └── ModelError                  an encoder, labels or a model directory that cannot be used
 ├── WrongTreeError (TypeError)      asking plain trees for heads
+├── TrainingError (RuntimeError)    training cannot begin, or cannot go on
 ├── BackendError (RuntimeError)     the chosen backend cannot do this; the message names those that can
 └── ChartMemoryError (MemoryError)  a chart would not fit; the message says how much it needs
 """
@@ -31,8 +34,20 @@ class DataError(InputError):
     """A file, a sentence or an entity that is not what it should be."""
 
 
+class ConfigError(InputError):
+    """Settings that do not exist, are missing, or do not go together."""
+
+
+class ModelError(InputError):
+    """An encoder, labels or a model directory that cannot be used."""
+
+
 class WrongTreeError(NestreeError, TypeError):
     """A question that this kind of tree has no answer to."""
+
+
+class TrainingError(NestreeError, RuntimeError):
+    """Training that cannot begin, or cannot go on."""
 
 
 class BackendError(NestreeError, RuntimeError):

@@ -1,0 +1,356 @@
+"""Settings: everything that makes one model differ from another, read from one complete TOML file.
+
+A recipe names every key: what is missing or unknown is an error that names the nearest key. Values on the
+command line change single keys; `as_toml` gives the file that is saved with a model.
+
+>>> settings = Settings.read("default").changed(["model.size=128", "encoder.path=./my-encoder"])
+>>> settings.model.size, settings.encoder.path
+(128, './my-encoder')
+>>> settings.changed(["model.sise=128"])
+Traceback (most recent call last):
+    ...
+nestree.errors.ConfigError: model.sise=128: there is no model.sise. Did you mean model.size?
+"""
+
+import dataclasses
+import difflib
+import json
+import math
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from nestree.errors import ConfigError
+
+RECIPES = Path(__file__).resolve().parent.parent / "configs"
+
+
+def key(note: str) -> Any:
+    """A key without a default; the note stands beside it in every file."""
+    return dataclasses.field(metadata={"note": note})
+
+
+@dataclass(frozen=True)
+class EncoderSettings:
+    """How words become vectors."""
+
+    path: str = key("folder or hub name of a Hugging Face encoder")
+    layers: int = key("its last layers that are mixed")
+    dropout: float = key("on word vectors, one mask per sentence")
+    shape: int = key("dimensions for the shape of a word (Capital, UPPER, digits); 0: none")
+    characters: int = key("dimensions made from the characters of a word; 0: none")
+    vectors: str = key('file of static word vectors, GloVe text or .npy; "": none')
+    lstm_layers: int = key("layers of a BiLSTM on top; 0: none")
+    lstm_size: int = key("its size, per direction")
+    lstm_dropout: float = key("before each of its layers, one mask per sentence")
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """What is scored."""
+
+    structure: Literal["none", "plain", "lexical"] = key("trees: none, plain, or lexical (with heads)")
+    mention: Literal["score", "yes-no", "labels"] = key("what stage one says of a span")
+    labelling: Literal["none", "span", "head"] = key("what stage two looks at to give labels")
+    size: int = key("of the vectors that spans and arcs are scored from")
+    label_size: int = key("of the vectors that labels are scored from")
+    rank: int = key("of the label scores of span and head; 0: a full tensor")
+    dropout: float = key("on these vectors, one mask per sentence")
+    normalise: bool = key("give the scores of each sentence mean 0 and deviation `scale`")
+    scale: float = key("deviation of normalised scores")
+
+
+@dataclass(frozen=True)
+class LossSettings:
+    """What is minimised."""
+
+    joint: bool = key("one likelihood of entities and labels, instead of two losses")
+    label: Literal["ranking", "sigmoid"] = key("loss of the labels of one span")
+    negatives: int = key(
+        "spans per sentence that labels are trained on, gold and likely mistakes; 0: gold only"
+    )
+    sharing: float = key("cost c of a gold entity whose head heads a larger span too; 0: none")
+    space: Literal["all", "gold"] = key("trees over which that cost teaches")
+    entropy: float = key("weight of the entropy of trees, maximised; 0: none; slow")
+
+
+@dataclass(frozen=True)
+class DecodingSettings:
+    """How scores become entities."""
+
+    tree: bool = key("entities of the best tree; false: every span that looks like one, which may cross")
+    bias: float = key('added to "no"')
+    sharing: float = key("cost c of sharing a head, in decoding; may be negative")
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """How it is minimised."""
+
+    seed: int = key("of everything random")
+    epochs: int = key("passes over the training data")
+    batch_words: int = key("words in a batch")
+    accumulate: int = key("batches per update")
+    encoder_rate: float = key("peak learning rate of the encoder")
+    rate: float = key("peak learning rate of the rest")
+    warmup: float = key("epochs in which the rates rise; then they fall to 0")
+    decay: float = key("weight decay")
+    beta1: float = key("of AdamW")
+    beta2: float = key("of AdamW")
+    epsilon: float = key("of AdamW")
+    clip: float = key("largest norm of a gradient; 0: any")
+    patience: int = key("epochs without a better dev F1 after which training stops; 0: never")
+    average: float = key("decay of a moving average of the weights; 0: none")
+    crossing: Literal["skip", "drop", "refuse"] = key("sentences that no tree can hold")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All settings of a model and its training."""
+
+    encoder: EncoderSettings
+    model: ModelSettings
+    loss: LossSettings
+    decoding: DecodingSettings
+    training: TrainingSettings
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        check_fit(self)
+
+    @classmethod
+    def read(cls, recipe: str | Path) -> "Settings":
+        """The settings of a file, or of a recipe of nestree, such as "default" or "ablation/12-joint"."""
+        path = Path(recipe)
+        if not path.is_file():
+            path = RECIPES / f"{recipe}.toml"
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as why:
+            raise ConfigError(
+                f"{recipe}: neither a TOML file that can be read nor a recipe. The recipes are "
+                f"{', '.join(recipes())}."
+            ) from why
+        return from_toml(text, str(recipe))
+
+    def changed(self, changes: Iterable[str]) -> "Settings":
+        """These settings with changes of the form section.key=value. They are checked when all are made."""
+        values = dataclasses.asdict(self)
+        for change in changes:
+            name, equals, value = change.partition("=")
+            section, dot, last = name.strip().partition(".")
+            if not (equals and dot):
+                raise ConfigError(f"{change}: write section.key=value, such as training.epochs=20.")
+            known(section, SECTIONS, f"{change}: there is no section {section}.")
+            known(
+                last,
+                [field.name for field in dataclasses.fields(SECTIONS[section])],
+                f"{change}: there is no {section}.{last}.",
+                f"{section}.",
+            )
+            values[section][last] = parsed(value.strip())
+        return from_values(values, "--set")
+
+    def as_toml(self) -> str:
+        """The complete file."""
+        parts = []
+        for section, kind in SECTIONS.items():
+            values = getattr(self, section)
+            lines = [
+                f"{field.name} = {written(getattr(values, field.name))}" for field in dataclasses.fields(kind)
+            ]
+            notes = [field.metadata["note"] for field in dataclasses.fields(kind)]
+            wide = min(28, max(map(len, lines)))
+            body = [f"{line:{wide}}  # {note}" for line, note in zip(lines, notes, strict=True)]
+            parts.append("\n".join([f"[{section}]", *body]))
+        return "\n\n".join(parts) + "\n"
+
+
+SECTIONS: dict[str, type] = {
+    field.name: get_type_hints(Settings)[field.name] for field in dataclasses.fields(Settings)
+}
+
+
+def recipes() -> list[str]:
+    """The names of the recipes that come with nestree."""
+    return [path.relative_to(RECIPES).with_suffix("").as_posix() for path in sorted(RECIPES.rglob("*.toml"))]
+
+
+def from_toml(text: str, place: str) -> Settings:
+    """The settings in the text of a file; `place` names it in errors."""
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as why:
+        raise ConfigError(f"{place}: this is not TOML: {why}.") from why
+    return from_values(values, place)
+
+
+def from_values(values: Mapping[str, Any], place: str) -> Settings:
+    """Settings from sections of keys. Every key must be there, and no other."""
+    for section in values:
+        known(section, SECTIONS, f"{place}: there is no section {section}.")
+    made = {}
+    for section, kind in SECTIONS.items():
+        given = values.get(section)
+        if not isinstance(given, Mapping):
+            raise ConfigError(f"{place}: the section [{section}] is missing; a recipe is complete.")
+        hints = get_type_hints(kind)
+        for name in given:
+            known(name, list(hints), f"{place}: there is no {section}.{name}.", f"{section}.")
+        missing = [name for name in hints if name not in given]
+        if missing:
+            raise ConfigError(
+                f"{place}: [{section}] lacks {', '.join(missing)}; a recipe names every key. "
+                "Copy what is missing from configs/default.toml."
+            )
+        made[section] = kind(
+            **{name: fitting(given[name], hint, f"{place}: {section}.{name}") for name, hint in hints.items()}
+        )
+    try:
+        return Settings(**made)
+    except ConfigError as why:
+        raise ConfigError(f"{place}: {why}") from None
+
+
+def fitting(value: Any, hint: Any, place: str) -> Any:
+    """The value as the type that is asked for, if it is one of it."""
+    if get_origin(hint) is Literal:
+        if value in get_args(hint):
+            return value
+        raise ConfigError(f"{place} is {value!r}; it must be one of {', '.join(map(repr, get_args(hint)))}.")
+    if hint is float and type(value) is int:
+        value = float(value)
+    if type(value) is not hint or (hint is float and not math.isfinite(value)):
+        words = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
+        raise ConfigError(f"{place} is {value!r}; it must be {words[hint]}.")
+    return value
+
+
+def parsed(value: str) -> Any:
+    """A value of the command line: as TOML reads it, or the string as it is."""
+    try:
+        return tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return value
+
+
+def written(value: Any) -> str:
+    """A value as TOML writes it."""
+    return json.dumps(value, ensure_ascii=False)  # for our types, both write alike
+
+
+def known(name: str, names: Iterable[str], complaint: str, prefix: str = "") -> None:
+    """Raise unless the name is one of those."""
+    names = list(names)
+    if name in names:
+        return
+    near = difflib.get_close_matches(name, names, 1, 0.5)
+    advice = f"Did you mean {prefix}{near[0]}?" if near else f"There are {', '.join(names)}."
+    raise ConfigError(f"{complaint} {advice}")
+
+
+# What fits
+
+AT_LEAST: dict[str, float] = {
+    "encoder.layers": 1,
+    "encoder.shape": 0,
+    "encoder.characters": 0,
+    "encoder.lstm_layers": 0,
+    "encoder.lstm_size": 1,
+    "model.size": 1,
+    "model.label_size": 1,
+    "model.rank": 0,
+    "loss.negatives": 0,
+    "loss.sharing": 0,
+    "loss.entropy": 0,
+    "training.seed": 0,
+    "training.epochs": 1,
+    "training.batch_words": 1,
+    "training.accumulate": 1,
+    "training.encoder_rate": 0,
+    "training.rate": 0,
+    "training.warmup": 0,
+    "training.decay": 0,
+    "training.clip": 0,
+    "training.patience": 0,
+}
+SHARES = [
+    "encoder.dropout",
+    "encoder.lstm_dropout",
+    "model.dropout",
+    "training.beta1",
+    "training.beta2",
+    "training.average",
+]
+
+
+def check_ranges(settings: Settings) -> None:
+    """Raise if a number is too small or too large to mean anything."""
+
+    def value(name: str) -> Any:
+        section, last = name.split(".")
+        return getattr(getattr(settings, section), last)
+
+    for name, least in AT_LEAST.items():
+        if value(name) < least:
+            raise ConfigError(f"{name} is {value(name)}; it must be {least} or more.")
+    for name in SHARES:
+        if not 0 <= value(name) < 1:
+            raise ConfigError(f"{name} is {value(name)}; it must be 0 or more and less than 1.")
+    for name in ("model.scale", "training.epsilon"):
+        if value(name) <= 0:
+            raise ConfigError(f"{name} is {value(name)}; it must be greater than 0.")
+
+
+def check_fit(settings: Settings) -> None:
+    """Raise if two settings ask for something that does not exist."""
+    model, loss, decoding = settings.model, settings.loss, settings.decoding
+    one_stage = model.mention == "labels"
+    refused = [
+        (
+            one_stage and model.labelling != "none",
+            'model.mention = "labels" gives the labels in stage one; model.labelling must then be "none".',
+        ),
+        (
+            not one_stage and model.labelling == "none",
+            f'model.mention = "{model.mention}" finds spans without labels; '
+            'model.labelling must be "span" or "head".',
+        ),
+        (
+            model.mention == "score" and model.structure == "none",
+            'model.mention = "score" only ranks trees; without a structure it must be "yes-no" or "labels".',
+        ),
+        (
+            model.labelling == "head" and (model.structure != "lexical" or model.mention != "yes-no"),
+            'model.labelling = "head" needs model.structure = "lexical" and model.mention = "yes-no".',
+        ),
+        (
+            loss.joint and model.labelling != "head",
+            'loss.joint needs model.labelling = "head"; without heads it would be the same as two losses.',
+        ),
+        (
+            (loss.sharing != 0 or decoding.sharing != 0) and model.structure != "lexical",
+            'loss.sharing and decoding.sharing are about heads, which only model.structure = "lexical" has.',
+        ),
+        (
+            loss.negatives != 0 and model.mention != "yes-no",
+            'loss.negatives needs model.mention = "yes-no".',
+        ),
+        (
+            loss.entropy != 0 and model.structure == "none",
+            'loss.entropy is about trees; model.structure must not be "none".',
+        ),
+        (
+            decoding.tree and model.structure == "none",
+            'decoding.tree must be false where model.structure is "none".',
+        ),
+        (
+            not decoding.tree and model.mention == "score",
+            'decoding.tree = false needs model.mention = "yes-no" or "labels".',
+        ),
+    ]
+    for wrong, why in refused:
+        if wrong:
+            raise ConfigError(why)

@@ -1,0 +1,245 @@
+"""Scores and gold entities -> named losses, each a sum over the batch.
+
+Every sum over trees is one run of inside and outside (`summed`): it gives log Z, its gradient, and the
+probabilities of the parts, among them those of heads. Nothing here waits for a GPU.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from nestree.config import Settings
+from nestree.nn.batch import Gold
+from nestree.nn.scorers import Scores
+from nestree.treecrf import IMPOSSIBLE, LexicalPotentials, PlainPotentials, entropy, use_backend
+from nestree.treecrf.ops import inside_outside
+from nestree.treecrf.potentials import Potentials, cell_masks
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Divide by the number of mentions of the whole update before going down the gradient: never by zero."""
+
+    parts: dict[str, Tensor]  # name -> sum over the batch
+    metrics: dict[str, Tensor]  # name -> sum over the batch, a constant: not part of what is minimised
+    mentions: int  # gold spans that counted
+
+    @property
+    def total(self) -> Tensor:
+        return torch.stack(list(self.parts.values())).sum()
+
+
+class TreeSum(NamedTuple):
+    """A sum over trees, and the probability of every part; a constant, as `log_z` carries the gradient."""
+
+    log_z: Tensor  # [B]
+    marginals: Potentials
+
+
+def compute(scores: Scores, gold: Gold, settings: Settings) -> Losses:
+    """All losses that the settings ask for (docs/model.md explains them)."""
+    if settings.model.structure == "none":
+        return without_trees(scores, gold, settings)
+    model, loss = settings.model, settings.loss
+    counts = gold.used.to(scores.mention.dtype)  # [B]
+    losses: dict[str, Tensor] = {}
+    metrics: dict[str, Tensor] = {}
+
+    free = potentials(scores, scores.mention.logsumexp(-1))
+    fixed = potentials(scores, agreeing(scores, gold, model.mention).masked_fill(gold.crossed, IMPOSSIBLE))
+    need_heads = model.labelling == "head"
+    all_trees = summed(free, scores.lengths, heads=need_heads and loss.negatives > 0)
+    wrong = pair_losses(scores, gold, settings) if need_heads else None  # [M]
+    if loss.joint:
+        assert isinstance(fixed, LexicalPotentials)
+        assert wrong is not None
+        fixed = fixed._replace(head=at_pairs(-wrong, scores, gold))
+    gold_trees = summed(fixed, scores.lengths, heads=need_heads)
+
+    losses["joint" if loss.joint else "tree"] = ((all_trees.log_z - gold_trees.log_z) * counts).sum()
+    if wrong is not None and not loss.joint:
+        losses["label"] = (head_probabilities(gold_trees, gold) * wrong).sum()
+    elif model.labelling == "span" and model.mention == "score":
+        losses["label"] = (chart_losses(scores, gold, settings) * gold_trees.marginals.span).sum()
+    elif model.labelling == "span":
+        losses["label"] = span_losses(scores, gold, settings).sum()
+    if loss.negatives:
+        losses["negatives"] = negative_losses(scores, gold, settings, all_trees)
+    if loss.sharing:
+        base, trees = (free, all_trees) if loss.space == "all" else (fixed, gold_trees)
+        losses["regularisation"], metrics["kl"] = regularisation(
+            base, trees, scores.lengths, gold, loss.sharing
+        )
+    if loss.entropy:
+        losses["entropy"] = -loss.entropy * tree_entropy(fixed, scores.lengths, gold)
+    return Losses(losses, metrics, gold.mentions)
+
+
+def without_trees(scores: Scores, gold: Gold, settings: Settings) -> Losses:
+    """Each span decides for itself."""
+    cells = cell_masks(scores.lengths, scores.mention.shape[1] - 1).span  # [B, n + 1, n + 1]
+    each = scores.mention.logsumexp(-1) - agreeing(scores, gold, settings.model.mention)
+    losses = {"mention": each.masked_fill(~cells, 0.0).sum()}
+    if settings.model.labelling == "span":
+        losses["label"] = span_losses(scores, gold, settings).sum()
+    if settings.loss.negatives:
+        losses["negatives"] = negative_losses(scores, gold, settings, None)
+    return Losses(losses, {}, gold.mentions)
+
+
+# Trees
+
+
+def potentials(scores: Scores, span: Tensor) -> Potentials:
+    """The potentials of trees whose spans score this much."""
+    if scores.arc is None or scores.root is None:
+        return PlainPotentials(span)
+    return LexicalPotentials(span, scores.arc, scores.root, torch.zeros_like(span))
+
+
+def agreeing(scores: Scores, gold: Gold, mention: str) -> Tensor:
+    """[B, n + 1, n + 1] the scores of spans if all that is annotated is true.
+
+    An entity says yes, or one of its labels; any other span says no. If the annotation is not complete, it may
+    say anything.
+    """
+    if mention == "score":
+        return scores.mention[..., 0]
+    b, i, j = gold.spans.unbind(1)
+    said = scores.mention[b, i, j, 1:]  # [G, C - 1]
+    if mention == "labels":
+        said = said.masked_fill(~gold.labels, IMPOSSIBLE)
+    elsewhere = torch.where(
+        gold.complete[:, None, None], scores.mention[..., 0], scores.mention.logsumexp(-1)
+    )
+    return elsewhere.index_put((b, i, j), said.logsumexp(-1))
+
+
+def summed(given: Potentials, lengths: Tensor, heads: bool = False) -> TreeSum:
+    """One run of inside and outside."""
+    with torch.no_grad():
+        log_z, marginals = inside_outside(given, lengths, heads or head_of(given) is not None)
+    for score, probability in zip(given, marginals, strict=True):
+        if score is not None and probability is not None and score.requires_grad:
+            # Adds 0, and the gradient of log Z: the probabilities.
+            log_z = log_z + ((score - score.detach()) * probability).flatten(1).sum(1)
+    return TreeSum(log_z, marginals)
+
+
+def head_of(given: Potentials) -> Tensor | None:
+    return given.head if isinstance(given, LexicalPotentials) else None
+
+
+def head_probabilities(trees: TreeSum, gold: Gold) -> Tensor:
+    """[M] the probability that word h heads span g, for all pairs."""
+    heads = head_of(trees.marginals)
+    assert heads is not None
+    b, i, j = gold.spans[gold.pairs[:, 0]].unbind(1)
+    return heads[b, i, j, gold.pairs[:, 1]]
+
+
+def at_pairs(values: Tensor, scores: Scores, gold: Gold) -> Tensor:
+    """[B, n + 1, n + 1, n] the values [M] at gold spans and the words that may head them; else 0."""
+    posts = scores.mention.shape[1]
+    b, i, j = gold.spans[gold.pairs[:, 0]].unbind(1)
+    nothing = values.new_zeros(len(scores.lengths), posts, posts, posts - 1)
+    return nothing.index_put((b, i, j, gold.pairs[:, 1]), values)
+
+
+def regularisation(
+    given: Potentials, trees: TreeSum, lengths: Tensor, gold: Gold, cost: float
+) -> tuple[Tensor, Tensor]:
+    """What teaches heads to govern one entity each, and the divergence KL(p_c || p) itself.
+
+    p_c are the trees that lose `cost` for each gold entity that lends its head. It is held constant: the
+    gradient is that of the divergence to a fixed p_c, and the value is log Z - log Z_c.
+    """
+    assert isinstance(given, LexicalPotentials)
+    b, i, j = gold.spans.unbind(1)
+    costs = given.span.new_full((len(b),), -cost)
+    dear = summed(given._replace(inherit=torch.zeros_like(given.span).index_put((b, i, j), costs)), lengths)
+    assert isinstance(dear.marginals, LexicalPotentials)
+    counts = gold.used.to(given.span.dtype)
+    difference = ((trees.log_z - dear.log_z) * counts).sum()
+    lending = dear.marginals.inherit[b, i, j].sum()
+    return difference, (difference - cost * lending).detach()
+
+
+def tree_entropy(given: Potentials, lengths: Tensor, gold: Gold) -> Tensor:
+    """The entropy of trees per word of the batch, for each of its mentions, as all losses are divided by these."""
+    with use_backend("reference"):  # the only one that can differentiate it
+        each = entropy(given, lengths)
+    return (each * gold.used).sum() * gold.mentions / lengths.sum()
+
+
+# Labels
+
+
+def label_losses(scores: Tensor, true: Tensor, kind: str) -> Tensor:
+    """[..., L] scores and which labels are right -> [...]."""
+    if kind == "sigmoid":
+        return binary_cross_entropy_with_logits(scores, true.to(scores.dtype), reduction="none").sum(-1)
+    zero = torch.zeros_like(scores[..., :1])
+    high = torch.cat([zero, scores.masked_fill(true, IMPOSSIBLE)], -1).logsumexp(-1)
+    low = torch.cat([zero, (-scores).masked_fill(~true, IMPOSSIBLE)], -1).logsumexp(-1)
+    return high + low
+
+
+def pair_losses(scores: Scores, gold: Gold, settings: Settings) -> Tensor:
+    """[M] the label loss of each gold span with each of its words as head."""
+    assert scores.labels is not None
+    g, h = gold.pairs.unbind(1)
+    b, i, j = gold.spans[g].unbind(1)
+    return label_losses(scores.labels.of(b, i, j, h), gold.labels[g], settings.loss.label)
+
+
+def span_losses(scores: Scores, gold: Gold, settings: Settings) -> Tensor:
+    """[G] the label loss of each gold span."""
+    assert scores.labels is not None
+    b, i, j = gold.spans.unbind(1)
+    return label_losses(scores.labels.of(b, i, j, None), gold.labels, settings.loss.label)
+
+
+def chart_losses(scores: Scores, gold: Gold, settings: Settings) -> Tensor:
+    """[B, n + 1, n + 1] the label loss of every span: one that is not gold should have no label."""
+    assert scores.labels is not None
+    b, i, j = gold.spans.unbind(1)
+    chart = scores.labels.chart()
+    right = torch.zeros_like(chart, dtype=torch.bool).index_put((b, i, j), gold.labels)
+    known = gold.complete[:, None, None] & gold.used[:, None, None] | right.any(-1)
+    return label_losses(chart, right, settings.loss.label) * known
+
+
+def negative_losses(scores: Scores, gold: Gold, settings: Settings, trees: TreeSum | None) -> Tensor:
+    """Spans that are no entities and look most like one should have no label.
+
+    In each sentence as many of them as gold spans lack to `negatives`, weighed by how likely they are.
+    """
+    assert scores.labels is not None
+    batch, posts = scores.mention.shape[:2]
+    cells = cell_masks(scores.lengths, posts - 1)
+    b, i, j = gold.spans.unbind(1)
+    yes = (scores.mention[..., 1] - scores.mention[..., 0]).sigmoid().detach()
+    likely = yes if trees is None else trees.marginals.span * yes
+    allowed = cells.span & (gold.used & gold.complete)[:, None, None]
+    allowed = allowed.index_put((b, i, j), torch.zeros_like(b, dtype=torch.bool))
+    number = min(settings.loss.negatives, posts * posts)
+    weight, found = likely.masked_fill(~allowed, -1.0).flatten(1).topk(number)  # [B, number]
+    golds = torch.zeros(batch, dtype=torch.long, device=b.device).scatter_add(0, b, torch.ones_like(b))
+    lacking = torch.arange(number, device=b.device) < settings.loss.negatives - golds[:, None]
+    weight = weight.clamp(min=0) * lacking
+    row = torch.arange(batch, device=b.device)[:, None].expand_as(found)
+    start, end = found // posts, found % posts
+    heads = None if trees is None else head_of(trees.marginals)
+    if heads is None:
+        scored = scores.labels.of(row, start, end, None)  # [B, number, L]
+    else:
+        word = torch.arange(posts - 1, device=b.device).expand(*found.shape, -1)  # [B, number, n]
+        share = heads[row, start, end] * yes[row, start, end, None]
+        weight = share * (weight > 0)[..., None]  # P(span) P(yes | span) P(h | span)
+        scored = scores.labels.of(row[..., None], start[..., None], end[..., None], word)
+    none = torch.zeros_like(scored, dtype=torch.bool)
+    return (label_losses(scored, none, settings.loss.label) * weight).sum()

@@ -1,0 +1,107 @@
+"""Recognizer: sentences -> batch -> vectors -> scores -> entities, or losses, in this order."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from nestree.config import Settings
+from nestree.decoding import decode
+from nestree.errors import ModelError
+from nestree.losses import Losses, compute
+from nestree.nn.batch import Batch, Collator
+from nestree.nn.encoder import Encoder, load_pretrained, load_tokenizer, load_untrained, longest_input
+from nestree.nn.features import read_vectors
+from nestree.nn.pieces import Splitter
+from nestree.nn.scorers import Scorer, Scores
+from nestree.sentence import Entity, Sentence
+
+WORDS_FILE = "words.json"  # those that have static vectors, beside the files of the encoder
+
+
+class Recognizer(nn.Module):
+    """Finds nested entities. Everything about it is in its settings, its labels and its weights."""
+
+    def __init__(
+        self, settings: Settings, labels: Sequence[str], encoder: str | Path, *, pretrained: bool = True
+    ):
+        """`encoder`: a folder or hub name; not `pretrained`: a folder of `save_encoder`, and random weights."""
+        super().__init__()
+        if not labels or len(set(labels)) != len(labels):
+            raise ModelError(f"labels are {list(labels)}; a model needs at least one, and each only once.")
+        self.settings, self.labels = settings, tuple(labels)
+        self.tokenizer: Any = load_tokenizer(str(encoder))
+        transformer = load_pretrained(str(encoder)) if pretrained else load_untrained(str(encoder))
+
+        vectors, self.words, self.dimensions = None, None, 0
+        if settings.encoder.vectors and pretrained:
+            vectors = read_vectors(Path(settings.encoder.vectors))
+            self.words, self.dimensions = vectors.words, vectors.vectors.shape[1]
+        elif settings.encoder.vectors:
+            self.words, self.dimensions = read_words(Path(encoder) / WORDS_FILE)
+        self.encoder = Encoder(settings.encoder, transformer, len(self.words or ()), self.dimensions)
+        if vectors is not None:
+            self.encoder.place_vectors(vectors)
+        self.scorer = Scorer(self.encoder.size, settings.model, len(labels))
+        self.collator = Collator(
+            Splitter(self.tokenizer, longest_input(self.tokenizer, transformer.config)),
+            self.labels,
+            trees=settings.model.structure != "none",
+            shapes=settings.encoder.shape > 0,
+            characters=settings.encoder.characters > 0,
+            vectors=None if self.words is None else {word: row for row, word in enumerate(self.words)},
+        )
+
+    def collate(self, sentences: Sequence[Sentence]) -> Batch:
+        """A batch with the entities of the sentences as gold."""
+        return self.collator.with_gold(sentences)
+
+    def collate_words(self, sentences: Sequence[Sentence]) -> Batch:
+        """A batch for decoding alone: what entities the sentences have does not matter."""
+        return self.collator.words(sentences)
+
+    def forward(self, batch: Batch) -> Scores:
+        vectors = self.encoder(batch)
+        scores: Scores = self.scorer(vectors, batch.lengths)
+        return scores
+
+    def losses(self, batch: Batch) -> Losses:
+        """What is minimised in training."""
+        if batch.gold is None:
+            raise ModelError("this batch has no gold entities; make it with collate, not collate_words.")
+        return compute(self(batch), batch.gold, self.settings)
+
+    def decode(self, batch: Batch) -> list[tuple[Entity, ...]]:
+        """The entities of each sentence."""
+        return decode(self(batch), self.settings, self.labels)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    def pretrained_parameters(self) -> Iterator[nn.Parameter]:
+        """Those of the encoder, which learn at a rate of their own."""
+        return self.encoder.transformer.parameters()
+
+    def save_encoder(self, folder: str | Path) -> None:
+        """All but settings, labels and weights: the tokenizer, the encoder's configuration, words with vectors."""
+        transformer: Any = self.encoder.transformer
+        self.tokenizer.save_pretrained(str(folder))
+        transformer.config.save_pretrained(str(folder))
+        if self.words is not None:
+            table = {"dimensions": self.dimensions, "words": self.words}
+            (Path(folder) / WORDS_FILE).write_text(json.dumps(table, ensure_ascii=False), encoding="utf-8")
+
+
+def read_words(path: Path) -> tuple[tuple[str, ...], int]:
+    """The words that have static vectors, and the dimensions of these."""
+    try:
+        table = json.loads(path.read_text(encoding="utf-8"))
+        return tuple(table["words"]), int(table["dimensions"])
+    except (OSError, ValueError, TypeError, KeyError) as why:
+        raise ModelError(
+            f"{path}: the words of the static vectors cannot be read ({why}); the model is not whole."
+        ) from why

@@ -1,0 +1,1 @@
+"""Sentences to scores: what a network computes, before any tree is summed."""

@@ -1,0 +1,206 @@
+"""Batch -> one vector per word and per fencepost. Any Hugging Face encoder, and what may stand beside and above it.
+
+A position has a forward half and a backward half: those of a BiLSTM or, without one, halves of its vector.
+    word w         both halves at position w + 1
+    fencepost t    the forward half at position t, the backward half at position t + 1: the gap before word t
+"""
+
+import logging
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from transformers import AutoConfig, AutoModel, AutoTokenizer
+
+from nestree.config import EncoderSettings
+from nestree.errors import ModelError
+from nestree.nn.batch import Batch
+from nestree.nn.features import SHAPES, WordVectors
+
+BYTE_SIZE = 32  # of the vector of a byte, before the bytes of a word are put together
+
+log = logging.getLogger(__name__)
+
+
+class Vectors(NamedTuple):
+    """What the words of a batch look like."""
+
+    words: Tensor  # [B, n + 1, D] position 0 is BOS, position w + 1 is word w
+    posts: Tensor  # [B, n + 1, D] fenceposts
+
+
+class SharedDropout(nn.Module):
+    """Dropout with one mask per sentence: a dimension is there for all of its words or for none."""
+
+    def __init__(self, rate: float):
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x: Tensor) -> Tensor:  # [B, positions, D]
+        if not self.training or self.rate == 0:
+            return x
+        keep = torch.rand(len(x), 1, x.shape[-1], device=x.device) >= self.rate
+        return x * keep / (1 - self.rate)
+
+
+class Mix(nn.Module):
+    """A weighted mean of layers, times a factor; the weights are learned."""
+
+    def __init__(self, layers: int):
+        super().__init__()
+        self.weights = nn.Parameter(torch.zeros(layers))
+        self.factor = nn.Parameter(torch.ones(()))
+
+    def forward(self, layers: tuple[Tensor, ...]) -> Tensor:
+        shares = self.weights.softmax(0) * self.factor
+        mixed = layers[0] * shares[0]
+        for share, layer in zip(shares[1:], layers[1:], strict=True):
+            mixed = mixed + layer * share
+        return mixed
+
+
+class Characters(nn.Module):
+    """The bytes of a word -> a vector: a convolution over three bytes, and the maximum over the word."""
+
+    def __init__(self, size: int):
+        super().__init__()
+        self.embedding = nn.Embedding(257, BYTE_SIZE, padding_idx=0)
+        self.convolution = nn.Conv1d(BYTE_SIZE, size, 3, padding=1)
+
+    def forward(self, characters: Tensor) -> Tensor:  # [B, positions, BYTES]
+        rows = characters.flatten(0, 1)  # [B * positions, BYTES]
+        seen = self.convolution(self.embedding(rows).transpose(1, 2))  # [B * positions, size, BYTES]
+        best = seen.masked_fill(rows[:, None] == 0, torch.finfo(seen.dtype).min).amax(-1)
+        best = best.masked_fill(rows[:, :1] == 0, 0.0)  # BOS, EOS and padding have no bytes
+        return best.view(*characters.shape[:2], -1)
+
+
+class BiLSTM(nn.Module):
+    """Layers of bidirectional LSTMs, each with a shared dropout before it."""
+
+    def __init__(self, given: int, size: int, layers: int, dropout: float):
+        super().__init__()
+        self.dropout = SharedDropout(dropout)
+        self.layers = nn.ModuleList(
+            nn.LSTM(given if layer == 0 else 2 * size, size, batch_first=True, bidirectional=True)
+            for layer in range(layers)
+        )
+
+    def forward(self, x: Tensor, sizes: Tensor) -> Tensor:
+        """[B, positions, D], and on the host how many positions are real -> [B, positions, 2 * size]."""
+        positions = x.shape[1]
+        for layer in self.layers:
+            packed = pack_padded_sequence(self.dropout(x), sizes, batch_first=True, enforce_sorted=False)
+            x, _ = pad_packed_sequence(layer(packed)[0], batch_first=True, total_length=positions)
+        return x
+
+
+class Encoder(nn.Module):
+    """Pieces through a pretrained encoder; words are means of their pieces; more features beside; an LSTM on top."""
+
+    def __init__(self, settings: EncoderSettings, transformer: nn.Module, words: int, dimensions: int):
+        """`words`: how many have static vectors, of so many `dimensions`."""
+        super().__init__()
+        self.transformer = transformer
+        config: Any = transformer.config
+        layers = config.num_hidden_layers + 1  # the embeddings count as one
+        if settings.layers > layers:
+            raise ModelError(
+                f"encoder.layers is {settings.layers}, and the encoder has {layers}, embeddings included."
+            )
+        self.mix = Mix(settings.layers)
+        parts = [config.hidden_size]
+        if words:
+            self.vectors = nn.Embedding(words + 1, dimensions, padding_idx=0)
+            self.vectors.weight.requires_grad_(False)
+            parts.append(dimensions)
+        if settings.shape:
+            self.shapes = nn.Embedding(SHAPES, settings.shape, padding_idx=0)
+            parts.append(settings.shape)
+        if settings.characters:
+            self.characters = Characters(settings.characters)
+            parts.append(settings.characters)
+        self.dropout = SharedDropout(settings.dropout)
+        self.lstm: BiLSTM | None = None
+        self.size = sum(parts)
+        if settings.lstm_layers:
+            self.lstm = BiLSTM(self.size, settings.lstm_size, settings.lstm_layers, settings.lstm_dropout)
+            self.size = 2 * settings.lstm_size
+
+    def forward(self, batch: Batch) -> Vectors:
+        states = self.transformer(
+            input_ids=batch.pieces, attention_mask=batch.attention, output_hidden_states=True
+        ).hidden_states
+        pieces = self.mix(states[-len(self.mix.weights) :])  # [W, P, D]
+        if batch.windows is not None:
+            pieces = pieces[batch.windows].flatten(1, 2)  # [B, K * P, D]
+        parts = [batch.pooling.to(pieces.dtype) @ pieces]  # [B, n + 2, D]
+        if batch.vectors is not None:
+            parts.append(self.vectors(batch.vectors))
+        if batch.shapes is not None:
+            parts.append(self.shapes(batch.shapes))
+        if batch.characters is not None:
+            parts.append(self.characters(batch.characters))
+        parts = [self.dropout(part) for part in parts]
+
+        if self.lstm is not None:
+            sizes = torch.tensor(batch.sizes) + 2  # on the host, where packing wants them
+            forward, backward = self.lstm(torch.cat(parts, -1), sizes).chunk(2, -1)
+        else:
+            forward = torch.cat([part[..., : part.shape[-1] // 2] for part in parts], -1)
+            backward = torch.cat([part[..., part.shape[-1] // 2 :] for part in parts], -1)
+        words = torch.cat([forward[:, :-1], backward[:, :-1]], -1)  # [B, n + 1, D]
+        posts = torch.cat([forward[:, :-1], backward[:, 1:]], -1)  # [B, n + 1, D]
+        return Vectors(words, posts)
+
+    def place_vectors(self, vectors: WordVectors) -> None:
+        """Put static vectors into their table; row 0 stays zero: words without one."""
+        with torch.no_grad():
+            self.vectors.weight[1:] = torch.from_numpy(vectors.vectors)
+
+
+# Getting an encoder
+
+
+def load_tokenizer(source: str) -> Any:
+    """The tokenizer of a folder or hub name."""
+    return found(AutoTokenizer.from_pretrained, source, "tokenizer")
+
+
+def load_pretrained(source: str) -> nn.Module:
+    """The encoder of a folder or hub name, with its weights, in float32."""
+    model: nn.Module = found(
+        lambda name: AutoModel.from_pretrained(name, dtype=torch.float32), source, "encoder"
+    )
+    return model
+
+
+def load_untrained(source: str) -> nn.Module:
+    """An encoder of the same form, with random weights."""
+    config = found(AutoConfig.from_pretrained, source, "configuration")
+    model: nn.Module = AutoModel.from_config(config, dtype=torch.float32)
+    return model
+
+
+def found(load: Any, source: str, what: str) -> Any:
+    try:
+        return load(source)
+    except (OSError, ValueError, KeyError) as why:
+        place = "in this folder" if Path(source).is_dir() else "there is no such folder, and on the hub"
+        first = str(why).strip().splitlines()[0] if str(why).strip() else type(why).__name__
+        raise ModelError(
+            f"encoder.path = {source!r}: no {what} found; {place}: {first[:200]} "
+            "Give a folder that holds config.json, tokenizer.json and weights, or a name of the hub."
+        ) from why
+
+
+def longest_input(tokenizer: Any, config: Any) -> int:
+    """How many pieces the encoder reads at once, special ones included."""
+    positions = getattr(config, "max_position_embeddings", None) or 512
+    if config.model_type in ("roberta", "xlm-roberta", "camembert", "mpnet", "xlm-roberta-xl", "longformer"):
+        positions -= (
+            config.pad_token_id if config.pad_token_id is not None else 1
+        ) + 1  # they count from there
+    return int(min(positions, tokenizer.model_max_length))

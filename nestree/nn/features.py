@@ -1,0 +1,100 @@
+"""What a word shows besides its pieces: its shape, its characters, its static vector.
+
+>>> shape_of("Paris") == shape_of("London") != shape_of("paris")
+True
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from nestree.errors import ModelError
+
+BYTES = 24  # of a word that are looked at: half of them at its beginning, half at its end
+SHAPES = 1 + 5 * 2 * 2 * 2  # 0: no word
+
+
+class WordVectors(NamedTuple):
+    """Static vectors, one per word."""
+
+    words: tuple[str, ...]
+    vectors: np.ndarray  # [words, dimensions] float32
+
+
+def shape_of(word: str) -> int:
+    """Upper and lower case, digits, other characters, length 1: one number from 1 on."""
+    if word.islower():
+        case = 1
+    elif word.isupper():
+        case = 2
+    elif word[:1].isupper() and not any(letter.isupper() for letter in word[1:]):
+        case = 3
+    else:
+        case = 4 if any(letter.isalpha() for letter in word) else 0
+    digits = any(letter.isdigit() for letter in word)
+    other = not all(letter.isalnum() for letter in word)
+    return 1 + ((case * 2 + digits) * 2 + other) * 2 + (len(word) == 1)
+
+
+def bytes_of(word: str) -> list[int]:
+    """The UTF-8 bytes of a word, 1 to 256; of a long one those at both ends. No vocabulary is needed."""
+    found = word.encode("utf-8", "replace")
+    if len(found) > BYTES:
+        found = found[: BYTES // 2] + found[-BYTES // 2 :]
+    return [byte + 1 for byte in found]
+
+
+def read_vectors(path: Path) -> WordVectors:
+    """Vectors of a GloVe text file (a word and its numbers a line), or of NAME.npy with its words in NAME.txt."""
+    try:
+        return read_npy(path) if path.suffix == ".npy" else read_glove(path)
+    except OSError as why:
+        raise ModelError(
+            f"{why.filename or path}: word vectors cannot be read: {why.strerror}. "
+            'Give their file in encoder.vectors, or set it to "" to do without.'
+        ) from why
+
+
+def read_glove(path: Path) -> WordVectors:
+    words: dict[str, int] = {}
+    rows: list[np.ndarray] = []
+    with open(path, encoding="utf-8", errors="replace", newline="\n") as lines:
+        for number, line in enumerate(lines, 1):
+            word, *values = line.rstrip("\r\n").rstrip(" ").split(" ")
+            if number == 1 and len(values) == 1 and values[0].isdigit():
+                continue  # word2vec begins with the size of the table
+            try:
+                row = np.array(values, dtype=np.float32)
+            except ValueError:
+                raise ModelError(f"{path}:{number}: {line[:40]!r} is not a word and its numbers.") from None
+            if not len(row) or (rows and len(row) != len(rows[0])):
+                expected = len(rows[0]) if rows else "some"
+                raise ModelError(f"{path}:{number}: {len(row)} numbers instead of {expected}.")
+            if word not in words:
+                words[word] = len(rows)
+                rows.append(row)
+    if not rows:
+        raise ModelError(f"{path}: no word vectors are in this file.")
+    return WordVectors(tuple(words), np.stack(rows))
+
+
+def read_npy(path: Path) -> WordVectors:
+    try:
+        vectors = np.load(path, allow_pickle=False)
+    except ValueError as why:
+        raise ModelError(f"{path}: this is not an array of numbers in NumPy's format: {why}.") from None
+    listed = path.with_suffix(".txt")
+    words = tuple(listed.read_text(encoding="utf-8").splitlines())
+    if vectors.ndim != 2 or len(vectors) != len(words) or not len(words):
+        raise ModelError(
+            f"{path}: an array of shape {vectors.shape} beside {len(words)} words in {listed.name}; "
+            "each word needs a row, and each row a word."
+        )
+    return WordVectors(words, vectors.astype(np.float32))
+
+
+def rows_of(words: Sequence[str], table: dict[str, int]) -> list[int]:
+    """The row of each word in a table of vectors, from 1 on; as it is written or in lower case; 0: unknown."""
+    return [table.get(word, table.get(word.lower(), -1)) + 1 for word in words]

@@ -1,0 +1,240 @@
+"""Vectors -> Scores: of spans, of arcs and roots, and of labels for the spans that are asked for.
+
+Scores are made in float32 at least, whatever the precision of the encoder.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from nestree.config import ModelSettings
+from nestree.errors import ModelError
+from nestree.nn.encoder import SharedDropout, Vectors
+from nestree.treecrf.potentials import cell_masks
+
+TINY = 1e-6  # beside a standard deviation: equal scores stay equal
+
+
+class Labels(Protocol):
+    """The scores of all labels for the spans that are asked for."""
+
+    def of(self, b: Tensor, i: Tensor, j: Tensor, h: Tensor | None) -> Tensor:
+        """[..., L] for spans (b, i, j), with head h where labels look at heads."""
+
+    def chart(self) -> Tensor:
+        """[B, n + 1, n + 1, L] for all spans; only where labels do not look at heads."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What the network says about a batch of sentences of n words at most. Only cells of words mean anything."""
+
+    lengths: Tensor  # [B]
+    mention: Tensor  # [B, n + 1, n + 1, C] score alone; no, yes; or none and each label
+    arc: Tensor | None  # [B, n, n] head, modifier
+    root: Tensor | None  # [B, n]
+    labels: Labels | None  # of spans that are asked for; None: one-stage
+
+
+class MLP(nn.Sequential):
+    """One layer: what a scorer takes from a vector."""
+
+    def __init__(self, given: int, size: int, dropout: float):
+        super().__init__(nn.Linear(given, size), nn.LeakyReLU(0.1), SharedDropout(dropout))
+
+
+class Biaffine(nn.Module):
+    """The scores of pairs: a product of two vectors with a matrix for each channel. A 1 is appended to both."""
+
+    def __init__(self, size: int, channels: int):
+        super().__init__()
+        # Small and random: from zero, normalised scores would have gradients without bound.
+        self.weight = nn.Parameter(torch.randn(channels, size + 1, size + 1) / size)
+
+    def forward(self, left: Tensor, right: Tensor) -> Tensor:
+        """[B, P, size], [B, Q, size] -> all pairs [B, P, Q, channels]."""
+        left, right = with_one(left), with_one(right)
+        half = torch.einsum("bpx,cxy->bpcy", left, self.weight)  # [B, P, C, size + 1]
+        return torch.einsum("bpcy,bqy->bpqc", half, right)
+
+    def each(self, left: Tensor, right: Tensor) -> Tensor:
+        """[..., size], [..., size] -> pairs one by one [..., channels]."""
+        half = torch.einsum("...x,cxy->...cy", with_one(left), self.weight)
+        return torch.einsum("...cy,...y->...c", half, with_one(right))
+
+
+class LowRankTriaffine(nn.Module):
+    """The scores of triples: three vectors, each brought to `rank` factors that are multiplied."""
+
+    def __init__(self, size: int, rank: int, channels: int):
+        super().__init__()
+        self.sides = nn.ModuleList(nn.Linear(size, rank) for _ in range(3))
+        self.out = nn.Linear(rank, channels)
+        for side in self.sides:
+            nn.init.normal_(side.weight, std=size**-0.5)
+            nn.init.ones_(side.bias)  # so that each vector counts alone, in pairs, and with both others
+        nn.init.normal_(self.out.weight, std=1 / rank)
+        nn.init.zeros_(self.out.bias)
+
+    def prepared(self, left: Tensor, right: Tensor, head: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What can be done before the triples are known."""
+        return self.sides[0](left), self.sides[1](right), self.sides[2](head)
+
+    def forward(self, left: Tensor, right: Tensor, head: Tensor) -> Tensor:
+        """Prepared vectors of triples [..., rank] -> [..., channels]."""
+        scores: Tensor = self.out(left * right * head)
+        return scores
+
+
+class FullTriaffine(nn.Module):
+    """The scores of triples by a full tensor for each channel. A 1 is appended to each vector."""
+
+    AT_ONCE = 1 << 26  # numbers
+
+    def __init__(self, size: int, channels: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(size + 1, size + 1, channels, size + 1) / size**1.5)
+
+    def prepared(self, left: Tensor, right: Tensor, head: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return with_one(left), with_one(right), with_one(head)
+
+    def forward(self, left: Tensor, right: Tensor, head: Tensor) -> Tensor:
+        """Vectors of triples [..., size + 1] -> [..., channels]."""
+        size = left.shape[-1]
+        triples = [t.reshape(-1, size) for t in torch.broadcast_tensors(left, right, head)]
+        rows = max(1, self.AT_ONCE // size**2)
+        scores = [
+            self.some(*(t[start : start + rows] for t in triples))
+            for start in range(0, max(1, len(triples[0])), rows)
+        ]
+        shape = torch.broadcast_shapes(left.shape, right.shape, head.shape)[:-1]
+        return torch.cat(scores).view(*shape, self.weight.shape[2])
+
+    def some(self, left: Tensor, right: Tensor, head: Tensor) -> Tensor:
+        size, channels = left.shape[-1], self.weight.shape[2]
+        pairs = (left[:, :, None] * right[:, None, :]).flatten(1)  # [rows, size²]
+        half = (pairs @ self.weight.view(size * size, -1)).view(-1, channels, size)
+        return torch.einsum("rcz,rz->rc", half, head)
+
+
+class SpanLabels(nn.Module):
+    """Labels from the two ends of a span."""
+
+    def __init__(self, given: int, settings: ModelSettings, labels: int):
+        super().__init__()
+        self.left = MLP(given, settings.label_size, settings.dropout)
+        self.right = MLP(given, settings.label_size, settings.dropout)
+        self.pairs = Biaffine(settings.label_size, labels)
+
+    def forward(self, vectors: Vectors) -> Labels:
+        return LabelsOfSpans(self.left(vectors.posts), self.right(vectors.posts), self.pairs)
+
+
+@dataclass(frozen=True)
+class LabelsOfSpans:
+    left: Tensor  # [B, n + 1, label_size]
+    right: Tensor  # [B, n + 1, label_size]
+    pairs: Biaffine
+
+    def of(self, b: Tensor, i: Tensor, j: Tensor, h: Tensor | None) -> Tensor:
+        return self.pairs.each(self.left[b, i], self.right[b, j])
+
+    def chart(self) -> Tensor:
+        scores: Tensor = self.pairs(self.left, self.right)
+        return scores
+
+
+class HeadLabels(nn.Module):
+    """Labels from the two ends of a span and its head."""
+
+    def __init__(self, given: int, settings: ModelSettings, labels: int):
+        super().__init__()
+        size = settings.label_size
+        self.left, self.right, self.head = (MLP(given, size, settings.dropout) for _ in range(3))
+        self.triples: LowRankTriaffine | FullTriaffine = (
+            LowRankTriaffine(size, settings.rank, labels) if settings.rank else FullTriaffine(size, labels)
+        )
+
+    def forward(self, vectors: Vectors) -> Labels:
+        left, right = self.left(vectors.posts), self.right(vectors.posts)
+        return LabelsOfHeads(
+            *self.triples.prepared(left, right, self.head(vectors.words[:, 1:])), self.triples
+        )
+
+
+@dataclass(frozen=True)
+class LabelsOfHeads:
+    left: Tensor  # [B, n + 1, rank or label_size + 1]
+    right: Tensor  # [B, n + 1, the same]
+    head: Tensor  # [B, n, the same]
+    triples: LowRankTriaffine | FullTriaffine
+
+    def of(self, b: Tensor, i: Tensor, j: Tensor, h: Tensor | None) -> Tensor:
+        assert h is not None, "these labels look at heads"
+        scores: Tensor = self.triples(self.left[b, i], self.right[b, j], self.head[b, h])
+        return scores
+
+    def chart(self) -> Tensor:
+        raise ModelError("labels that look at heads have no chart of spans alone.")
+
+
+class Scorer(nn.Module):
+    """All scores that the settings ask for."""
+
+    def __init__(self, given: int, settings: ModelSettings, labels: int):
+        super().__init__()
+        self.settings = settings
+        channels = {"score": 1, "yes-no": 2, "labels": 1 + labels}[settings.mention]
+        self.left = MLP(given, settings.size, settings.dropout)
+        self.right = MLP(given, settings.size, settings.dropout)
+        self.spans = Biaffine(settings.size, channels)
+        if settings.structure == "lexical":
+            self.head = MLP(given, settings.size, settings.dropout)
+            self.modifier = MLP(given, settings.size, settings.dropout)
+            self.arcs = Biaffine(settings.size, 1)
+        self.labels: SpanLabels | HeadLabels | None = None
+        if settings.labelling != "none":
+            kind = HeadLabels if settings.labelling == "head" else SpanLabels
+            self.labels = kind(given, settings, labels)
+
+    def forward(self, vectors: Vectors, lengths: Tensor) -> Scores:
+        with torch.autocast(vectors.posts.device.type, enabled=False):
+            dtype = torch.promote_types(vectors.posts.dtype, torch.float32)
+            vectors = Vectors(vectors.words.to(dtype), vectors.posts.to(dtype))
+            mention = self.spans(self.left(vectors.posts), self.right(vectors.posts))  # [B, n + 1, n + 1, C]
+            arc = root = None
+            if self.settings.structure == "lexical":
+                heads, modifiers = self.head(vectors.words), self.modifier(vectors.words[:, 1:])
+                governed = self.arcs(heads, modifiers)[..., 0]  # [B, n + 1, n] BOS governs the root
+                root, arc = governed[:, 0], governed[:, 1:]
+            if self.settings.normalise:
+                cells = cell_masks(lengths, mention.shape[1] - 1)
+                mention = normalised(mention, cells.span[..., None], self.settings.scale)
+                if arc is not None and root is not None:
+                    both = normalised(
+                        torch.cat([root[:, None], arc], 1),
+                        torch.cat([cells.root[:, None], cells.arc], 1),
+                        self.settings.scale,
+                    )
+                    root, arc = both[:, 0], both[:, 1:]
+            return Scores(lengths, mention, arc, root, None if self.labels is None else self.labels(vectors))
+
+
+def with_one(x: Tensor) -> Tensor:
+    return torch.cat([x, x.new_ones(*x.shape[:-1], 1)], -1)
+
+
+def normalised(scores: Tensor, cells: Tensor, scale: float) -> Tensor:
+    """Mean 0 and deviation `scale` over the cells of each sentence; other cells become 0; a single cell, too."""
+    cells = cells.expand_as(scores)
+    axes = tuple(range(1, scores.dim()))
+    count = cells.sum(axes, keepdim=True).clamp(min=1)
+    scores = scores.masked_fill(~cells, 0.0)
+    mean = scores.sum(axes, keepdim=True) / count
+    centred = (scores - mean).masked_fill(~cells, 0.0)
+    variance = centred.square().sum(axes, keepdim=True) / count
+    # Where all are equal, the root of 0 would have an infinite gradient.
+    deviation = variance.clamp(min=TINY**2).sqrt()
+    return centred * scale / (deviation + TINY)

@@ -1,0 +1,126 @@
+"""Small things that many tests are made of: a tiny encoder with random weights, settings for it, eight sentences."""
+
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
+
+from nestree.config import Settings
+from nestree.sentence import Entity, Sentence
+
+FAMILIES = ["bert", "roberta", "mpnet", "deberta", "deberta-v2", "electra", "modernbert"]
+BYTE_LEVEL = ["roberta", "deberta", "modernbert"]
+LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789.,-'"
+HIDDEN = 32
+
+
+def sentence(text: str, *entities: str) -> Sentence:
+    """sentence("the mayor of Lisbon", "0-4 PER", "3-4 GPE")"""
+    found = []
+    for entity in entities:
+        span, label = entity.split()
+        start, end = span.split("-")
+        found.append(Entity(int(start), int(end), label))
+    return Sentence(text.split(), found)
+
+
+SENTENCES = [
+    sentence("the mayor of Lisbon met the president", "0-4 PER", "3-4 GPE", "5-7 PER"),
+    sentence("police in Oslo arrested two members of the group", "0-3 ORG", "2-3 GPE", "4-9 PER", "7-9 ORG"),
+    sentence("she left", "0-1 PER"),
+    sentence("the Bank of Portugal", "0-4 ORG", "3-4 GPE"),  # an entity is the whole sentence
+    sentence("it rained all night"),  # none at all
+    sentence("Lisbon", "0-1 GPE"),  # one word
+    sentence("fans of the club in the north of Oslo sang", "0-9 PER", "2-9 ORG", "5-9 LOC", "8-9 GPE"),
+    sentence("Oslo Lisbon Portugal", "0-1 GPE", "1-2 GPE", "2-3 GPE"),  # every word is an entity
+]  # no span has two labels: one-stage models cannot express that
+LABELS = ["GPE", "LOC", "ORG", "PER"]
+TWO_LABELS = sentence("the city of Lisbon voted", "0-4 GPE", "0-4 ORG", "3-4 GPE")
+
+
+def encoder(folder: Path, family: str = "bert", longest: int = 64, seed: int = 0) -> Path:
+    """A folder with a random encoder of two layers and a tokenizer that knows single letters."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer = byte_tokenizer() if family in BYTE_LEVEL else letter_tokenizer()
+    tokenizer.model_max_length = longest
+    tokenizer.save_pretrained(folder)
+    sizes = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": HIDDEN,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 2 * HIDDEN,
+        # these two count positions from the padding id on
+        "max_position_embeddings": longest + (2 if family in ("roberta", "mpnet") else 0),
+        "pad_token_id": tokenizer.pad_token_id,
+        "bos_token_id": tokenizer.cls_token_id,
+        "eos_token_id": tokenizer.sep_token_id,
+        "cls_token_id": tokenizer.cls_token_id,
+        "sep_token_id": tokenizer.sep_token_id,
+    }
+    if family == "electra":
+        sizes["embedding_size"] = HIDDEN
+    if family == "deberta-v2":
+        sizes["relative_attention"] = True
+    config = AutoConfig.for_model(family, **sizes)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        AutoModel.from_config(config).save_pretrained(folder)
+    return folder
+
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+def letter_tokenizer() -> PreTrainedTokenizerFast:
+    """Lower case; each letter is a piece, as in BERT's vocabulary; anything else is unknown."""
+    pieces = [*SPECIAL, *LETTERS, *(f"##{letter}" for letter in LETTERS)]
+    made = Tokenizer(models.WordPiece({piece: k for k, piece in enumerate(pieces)}, unk_token="[UNK]"))
+    made.normalizer = normalizers.BertNormalizer(lowercase=True)
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    made.decoder = decoders.WordPiece()
+    return finished(made)
+
+
+def byte_tokenizer() -> PreTrainedTokenizerFast:
+    """Each byte is a piece, and so is the blank before a word."""
+    pieces = [*SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    made = Tokenizer(models.BPE({piece: k for k, piece in enumerate(pieces)}, [], unk_token="[UNK]"))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    return finished(made)
+
+
+def finished(made: Tokenizer) -> PreTrainedTokenizerFast:
+    made.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=made,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+    )
+
+
+def settings(recipe: str = "default", *changes: str) -> Settings:
+    """A recipe for a tiny model that learns quickly."""
+    small = [
+        "encoder.layers=2",
+        "encoder.dropout=0",
+        "encoder.shape=8",
+        'encoder.vectors=""',
+        "encoder.lstm_size=16",
+        "encoder.lstm_dropout=0",
+        "model.size=32",
+        "model.label_size=16",
+        "model.dropout=0",
+        "training.encoder_rate=2e-3",
+        "training.rate=5e-3",
+    ]
+    if Settings.read(recipe).model.rank:
+        small.append("model.rank=32")
+    return Settings.read(recipe).changed([*small, *changes])
