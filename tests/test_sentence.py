@@ -54,6 +54,7 @@ def test_an_entity_that_cannot_be_is_refused(values, expected):
         ((["a"], (), "a", [(0, 1), (0, 1)]), "1 words have 2 offsets"),
         ((["a"], (), "ba", [(0, 1)]), "word 'a' is not at characters 0-1"),
         ((["a", "b"], (), "ab", [(0, 1), (0, 2)]), "word 'b' is not at characters 0-2"),
+        ((["ab", "b"], (), "ab", [(0, 2), (1, 2)]), "word 'b' is not at characters 1-2"),
         ((["a"], (), "a", [("x", 1)]), "offsets must be pairs of numbers"),
         ((["a"], (), 5, [(0, 1)]), "must be a string, and is 5"),
     ],

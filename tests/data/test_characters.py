@@ -47,6 +47,12 @@ def test_spans_on_word_borders_stay_as_they_are():
     assert not tally.skipped
 
 
+def test_spans_where_no_blank_parts_two_sentences():
+    document, tally = read("東京。京都。", (0, 3, "A"), (3, 5, "B"))
+    assert phrases(document) == [(0, "東京。", "A"), (1, "京都", "B")]
+    assert not tally.counts
+
+
 def test_what_a_span_says_arrives():
     document, _ = read("Ann left.", (0, 3, "PER", None, 0.5, {"id": "T1"}))
     (entity,) = document.sentences[0].entities
