@@ -47,6 +47,13 @@ def test_given_words_give_what_the_splitter_gives(case, sentences):
     assert mine.counts == theirs.counts
 
 
+def test_heads_in_a_later_sentence():
+    spans = [CharacterSpan(4, 13, "X", (8, 13)), CharacterSpan(4, 13, "Y", (8, 9))]
+    words = [(0, 2), (4, 7), (8, 9), (10, 13)]
+    found = with_words("Hi. the A cat", words, spans, starts=[0, 1], tally=Tally(), place="here")
+    assert [(e.head, e.heads) for e in found.sentences[1].entities] == [(None, (1, 2)), (1, ())]
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.text(st.sampled_from("ab \n\t🙂"), max_size=30))
 def test_tokens_spell_the_text_and_hold_the_words(text):
@@ -81,6 +88,16 @@ def test_passages_are_never_in_one_sentence_unless_an_entity_is():
     ]
     assert document.sentences[0].entities[0].head == 2
     assert tally.counts == {"sentences joined around an entity": 1, "dropped: an entity of blanks only": 1}
+
+
+def test_an_entity_at_the_end_of_a_passage_joins_it_to_none():
+    passages, tally = [Passage(0, "in Rome"), Passage(7, "she left")], Tally()
+    text = whole_text(passages, "here")
+    document = with_passages(
+        text, passages, [CharacterSpan(3, 7, "X")], words="ud", sentences="rules", tally=tally, place="here"
+    )
+    assert [sentence.text for sentence in document.sentences] == ["in Rome", "she left"]
+    assert not tally.counts
 
 
 @pytest.mark.parametrize(
