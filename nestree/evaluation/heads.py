@@ -37,6 +37,12 @@ class Heads:
         """None: there is nothing to judge."""
         return self.right / self.judged if self.judged else None
 
+    @property
+    def accuracy_within(self) -> float | None:
+        """The same with gold heads of several words (`heads`): right is one of them. So papers score ACE."""
+        judged = self.judged + self.candidates
+        return (self.right + self.among) / judged if judged else None
+
 
 def head(entity: Entity) -> int | None:
     """The head, if it is known: a single word is its own."""

@@ -204,6 +204,8 @@ def heads(found: Heads) -> Table:
                 f"{number(found.among)} of {number(found.candidates)}",
             )
         )
+        right, judged = found.right + found.among, found.judged + found.candidates
+        rows.append(("accuracy with these", share(right, judged), f"{number(right)} of {number(judged)}"))
     if found.headless:
         rows.append(("predicted without a head", "", number(found.headless)))
     for name, shared, headed in (

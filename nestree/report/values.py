@@ -69,6 +69,7 @@ def of_heads(heads: Heads) -> dict[str, Any]:
     counts = {name: value for name, value in vars(heads).items() if isinstance(value, int)}
     return {
         "accuracy": heads.accuracy,
+        "accuracy_within": heads.accuracy_within,
         **counts,
         "words": most_frequent(heads.words),
         "gold_words": most_frequent(heads.gold_words),

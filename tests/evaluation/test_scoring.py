@@ -9,6 +9,7 @@ from hypothesis import given, settings
 
 from nestree.evaluation import KINDS, evaluate
 from nestree.evaluation.calibration import calibrate
+from nestree.report.tables import heads as heads_table
 from nestree.sentence import Entity, Sentence
 from tests.evaluation.cases import GOLD, PREDICTED, predictions
 
@@ -163,6 +164,9 @@ def test_heads_that_gold_leaves_open_are_left_out_and_counted():
     heads = evaluate([Sentence(words, gold)], [Sentence(words, predicted)]).heads
     assert (heads.right, heads.judged, heads.left_out) == (1, 3, 2)
     assert (heads.candidates, heads.among, heads.headless) == (1, 1, 1)
+    assert heads.accuracy_within == (heads.right + 1) / (heads.judged + 1)
+    rows = {row[0]: row[2] for row in heads_table(heads).rows}
+    assert rows["accuracy with these"] == f"{heads.right + 1} of {heads.judged + 1}"
 
 
 def test_labels_of_one_span_do_not_share_a_head():
