@@ -8,12 +8,13 @@ compared with the text at these offsets: a difference is an error, because every
 
 import itertools
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from nestree.data.characters import CharacterSpan, annotated
-from nestree.data.files import content, lines, placed
+from nestree.data.files import content, lines, opened, placed
 from nestree.data.losses import note_lost
 from nestree.data.tally import Tally
 from nestree.errors import DataError
@@ -94,11 +95,7 @@ def document(
 ) -> Document:
     text = content(text_path)
     mentions = list(read_mentions(ann_path, tally)) if ann_path else []
-    if "\r\n" in text and not all(fits(mention, text) for mention in mentions):
-        without = text.replace("\r\n", "\n")
-        if all(fits(mention, without) for mention in mentions):
-            tally.note("offsets count CRLF as one character: text read with LF", str(text_path))
-            text = without
+    text, mentions = put_right(text, mentions, text_path, tally)
     spans = []
     for mention in mentions:
         try:
@@ -107,6 +104,34 @@ def document(
             tally.bad(error)
     return annotated(
         text, spans, id=id, words=words, sentences=sentences, tally=tally, place=str(ann_path or text_path)
+    )
+
+
+def put_right(text: str, mentions: list[Mention], path: Path, tally: Tally) -> tuple[str, list[Mention]]:
+    """The text and its mentions, whatever offsets count: CRLF as one character, a byte order mark as another."""
+    moved = [before_mark(mention) for mention in mentions] if has_mark(path) else mentions
+    for with_lf, counts_mark in itertools.product((False, True), repeat=2):
+        other = text.replace("\r\n", "\n") if with_lf else text
+        found = moved if counts_mark else mentions
+        if all(fits(mention, other) for mention in found):
+            if with_lf:
+                tally.note("offsets count CRLF as one character: text read with LF", str(path))
+            if counts_mark:
+                tally.note("offsets count the byte order mark: left out, and offsets moved by one", str(path))
+            return other, found
+    return text, mentions
+
+
+def has_mark(path: Path) -> bool:
+    with opened(path) as file:
+        return file.read(3) == BOM_UTF8
+
+
+def before_mark(mention: Mention) -> Mention:
+    """The same in a text that lost its first character."""
+    fragments = [(max(0, start - 1), end - 1) for start, end in mention.fragments]
+    return mention._replace(
+        fragments=fragments, phrase=mention.phrase and mention.phrase.removeprefix("\ufeff")
     )
 
 

@@ -62,6 +62,22 @@ def test_line_ends_of_two_characters(tmp_path, counted):
     assert ("\r" in document.text) == (counted == "as two characters")
 
 
+@pytest.mark.parametrize("moved", [0, 1])
+@pytest.mark.parametrize("start", [0, 12])
+def test_byte_order_marks(tmp_path, moved, start):
+    text = "First line.\nMaya Ortiz spoke." if start else "Maya Ortiz spoke."
+    phrase = "\ufeffMaya Ortiz" if moved and not start else "Maya Ortiz"
+    begin = 0 if not start else start + moved
+    annotation = f"T1\tPER {begin} {start + 10 + moved}\t{phrase}"
+    ((document,), tally) = documents(made(tmp_path / "x", "\ufeff" + text, annotation))
+    assert document.text == text
+    assert phrases(document.sentences[-1]) == [("Maya Ortiz", "PER")]
+    counted = "offsets count the byte order mark: left out, and offsets moved by one"
+    assert tally.counts == ({counted: 1} if moved else {})
+    with pytest.raises(DataError, match="at its offsets"):
+        documents(made(tmp_path / "x", text, "T1\tPER 1 11\tMaya Ortiz"))
+
+
 @pytest.mark.parametrize(
     ("annotation", "expected"),
     [
