@@ -32,7 +32,7 @@ class Conversion:
         ]
         for tally in (self.reading, self.writing):
             for what, times in tally.counts.items():
-                places = list(dict.fromkeys(tally.places[what]))
+                places = tally.places[what]
                 dots = ", ..." if len(places) > PLACES else ""
                 lines.append(f"{times:7,}  {what} ({', '.join(places[:PLACES])}{dots})")
         skipped = self.reading.skipped + self.writing.skipped

@@ -95,13 +95,34 @@ class Watched(io.FileIO):
 
 def lines(path: Path) -> Iterator[tuple[int, str]]:
     """Each line of a UTF-8 file with its number, from 1, without its end (LF or CRLF) and any byte order mark."""
-    with opened(path) as file:
-        number, longest = 0, longest_line.get()
-        while line := file.readline(longest + 1):
-            number += 1
-            if len(line) > longest:
-                raise too_long(path, number, longest)
-            yield number, decoded(line.removesuffix(b"\n").removesuffix(b"\r"), path, number)
+    for number, line in lines_or_errors(path):
+        if isinstance(line, DataError):
+            raise line
+        yield number, line
+
+
+def lines_or_errors(path: Path) -> Iterator[tuple[int, str | DataError]]:
+    """The same; for a line that cannot be read, and for the rest of a file that is cut off, the error."""
+    number, longest = 0, longest_line.get()
+    try:
+        with opened(path) as file:
+            while line := file.readline(longest + 1):
+                number += 1
+                if len(line) > longest:
+                    yield number, too_long(path, number, longest)
+                    while line and not line.endswith(b"\n"):
+                        line = file.readline(longest + 1)
+                    continue
+                try:
+                    text = decoded(line.removesuffix(b"\n").removesuffix(b"\r"), path, number)
+                except DataError as error:
+                    yield number, error
+                    continue
+                yield number, text
+    except DataError as error:
+        if not number:
+            raise  # there is no such file, or nothing of it can be read
+        yield number + 1, error
 
 
 def content(path: Path) -> str:

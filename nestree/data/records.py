@@ -9,24 +9,27 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from nestree.data.files import around, json_value, lines, longest_line, refused
+from nestree.data.files import around, json_value, lines_or_errors, longest_line, refused
 from nestree.data.tally import Tally
 from nestree.errors import DataError
 
 DECODER = json.JSONDecoder(parse_constant=refused)
 BLANK = " \t\n\r"
+Numbered = tuple[int, str | DataError]  # a line, or why it cannot be read
 
 
 def records(path: Path, tally: Tally) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each object of a file with its place. What is no object goes through `tally.bad`."""
-    numbered = lines(path)
-    first = next((pair for pair in numbered if pair[1] and not pair[1].isspace()), None)
-    if first is None:
-        return
-    number, line = first
-    rest = itertools.chain([first], numbered)
-    several_lines = line.lstrip()[0] == "[" or line.rstrip()[-1] in "{[,:"
-    found = spread(path, number, rest, tally) if several_lines else one_a_line(path, rest, tally)
+    numbered = lines_or_errors(path)
+    found: Iterator[tuple[str, Any]] = iter(())
+    for number, line in numbered:
+        if isinstance(line, DataError):
+            tally.bad(line)
+        elif line and not line.isspace():
+            rest = itertools.chain([(number, line)], numbered)
+            several_lines = line.lstrip()[0] == "[" or line.rstrip()[-1] in "{[,:"
+            found = spread(path, number, rest, tally) if several_lines else one_a_line(path, rest, tally)
+            break
     for place, value in found:
         if isinstance(value, dict):
             yield place, value
@@ -34,8 +37,11 @@ def records(path: Path, tally: Tally) -> Iterator[tuple[str, dict[str, Any]]]:
             tally.bad(DataError(f"{place}: an object {{...}} is meant here, and this is {value!r:.40}."))
 
 
-def one_a_line(path: Path, rest: Iterator[tuple[int, str]], tally: Tally) -> Iterator[tuple[str, Any]]:
+def one_a_line(path: Path, rest: Iterator[Numbered], tally: Tally) -> Iterator[tuple[str, Any]]:
     for number, line in rest:
+        if isinstance(line, DataError):
+            tally.bad(line)
+            continue
         if not line or line.isspace():
             continue
         place = f"{path}:{number}"
@@ -47,9 +53,7 @@ def one_a_line(path: Path, rest: Iterator[tuple[int, str]], tally: Tally) -> Ite
         yield place, value
 
 
-def spread(
-    path: Path, first: int, rest: Iterator[tuple[int, str]], tally: Tally
-) -> Iterator[tuple[str, Any]]:
+def spread(path: Path, first: int, rest: Iterator[Numbered], tally: Tally) -> Iterator[tuple[str, Any]]:
     """The objects of a list, or those that follow each other, each on several lines.
 
     Once something is wrong, nobody knows where the next object begins: the rest is not read.
@@ -77,7 +81,7 @@ def spread(
 class Window:
     """The part of a JSON file that is looked at: whole lines."""
 
-    def __init__(self, path: Path, first: int, rest: Iterator[tuple[int, str]]):
+    def __init__(self, path: Path, first: int, rest: Iterator[Numbered]):
         self.path, self.rest = path, rest
         self.text, self.at = "", 0
         self.line, self.counted = first, 0  # the line of `counted`, a place in `text`
@@ -89,6 +93,8 @@ class Window:
         parts, size = [self.text[self.at :]], 0
         while size < characters and (following := next(self.rest, None)):
             self.last, line = following
+            if isinstance(line, DataError):
+                raise line
             parts.append(line + "\n")
             size += len(parts[-1])
         self.text, self.at, self.counted = "".join(parts), 0, 0
@@ -158,6 +164,21 @@ def objects(record: dict[str, Any], key: str, place: str) -> list[dict[str, Any]
     if not isinstance(found, list) or not all(isinstance(value, dict) for value in found):
         raise DataError(f"{place}: `{key}` must be a list of objects, and is {found!r:.60}.")
     return found
+
+
+def short_regions(record: dict[str, Any]) -> list[str]:
+    """The keys of the short export of Label Studio that hold regions: named after the controls.
+
+    >>> short_regions({"text": "Rome", "ner": [{"start": 0, "end": 4, "labels": ["GPE"]}]})
+    ['ner']
+    """
+    return [
+        key
+        for key, values in record.items()
+        if isinstance(values, list)
+        and values
+        and all(isinstance(value, dict) and value.keys() >= {"start", "end", "labels"} for value in values)
+    ]
 
 
 def probability(score: Any, tally: Tally, place: str) -> float | None:

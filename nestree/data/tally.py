@@ -32,7 +32,7 @@ class Tally:
         """Something was done to the data: a short phrase, always the same for the same thing, and where."""
         self.counts[what] += times
         places = self.places.setdefault(what, [])
-        if len(places) < PLACES:
+        if len(places) < PLACES and place not in places:
             places.append(place)
 
     def bad(self, error: DataError) -> None:

@@ -93,11 +93,18 @@ BAD: dict[str, tuple[str, str, bytes | dict[str, bytes], str]] = {
 }  # fmt: skip
 
 
-def refused(source: Path, format: str, folder: Path) -> str:
+def refused(source: Path, format: str, folder: Path, *options: str) -> str:
     """The sentence with which `convert` refuses a file."""
-    done = CliRunner().invoke(
-        app, ["convert", str(source), str(folder / "out.jsonl"), "--from", format, "--longest-line", "9000"]
-    )
+    arguments = [
+        "convert",
+        str(source),
+        str(folder / "out.jsonl"),
+        "--from",
+        format,
+        "--longest-line",
+        "9000",
+    ]
+    done = CliRunner().invoke(app, [*arguments, *options])
     assert isinstance(done.exception, SystemExit), done.exception
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.startswith("Error: ")
@@ -128,12 +135,15 @@ def test_bad_input_is_refused_in_a_sentence(tmp_path, what):
 def test_an_empty_file_is_called_empty(tmp_path, format):
     source = tmp_path / "a"
     source.write_bytes(b"")
-    assert str(source) in refused(source, format, tmp_path)
+    sentence = refused(source, format, tmp_path)
+    assert str(source) in sentence
+    assert "it is empty" in sentence or format in ("brat", "ace")  # these miss the other file of a pair
 
 
 @pytest.mark.parametrize("format", sorted(FORMATS))
 def test_a_file_that_is_not_there(tmp_path, format):
     assert str(tmp_path / "a") in refused(tmp_path / "a", format, tmp_path)
+    assert str(tmp_path / "a") in refused(tmp_path / "a", format, tmp_path, "--skip-bad")
 
 
 @pytest.mark.parametrize("format", sorted(FORMATS))
@@ -152,3 +162,73 @@ def test_formats_that_are_not_named_and_cannot_be_told(tmp_path):
     done = CliRunner().invoke(app, ["convert", str(source), str(tmp_path / "out"), "--from", "triplets"])
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
     assert "--to" in done.stderr
+
+
+def test_a_folder_of_files_that_are_read_one_by_one(tmp_path):
+    (tmp_path / "train.jsonl").write_text(LINE)
+    done = CliRunner().invoke(app, ["stats", str(tmp_path)])
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert "is a directory" in done.stderr
+    assert "Name one of the files in it" in done.stderr
+
+
+COLUMNS = "Rome\tB-GPE\nfell\tO\n\n"
+TRIPLETS = "Rome fell\n0,1 GPE\n\n"
+PUBTATOR = "{0}|t|Rome\n{0}|a|fell\n{0}\t0\t4\tRome\tGPE\n\n"
+CONLLU = "# sent_id = {0}\n1\tRome\t_\tPROPN\t_\t_\t0\troot\t_\tEntity=(1-place-new)\n\n"
+RECORDS = {  # of each format: the first record, one with a byte that is not UTF-8, the last one
+    "jsonl": [LINE, LINE.replace("fell", "f\udcff"), LINE],
+    "doccano": [characters("doccano", 0, 4), '{"text": "\udcff", "label": []}\n', characters("doccano", 0, 4)],
+    "columns": [COLUMNS, COLUMNS.replace("fell", "f\udcff"), COLUMNS],
+    "triplets": [TRIPLETS, TRIPLETS.replace("fell", "f\udcff"), TRIPLETS],
+    "pubtator": [PUBTATOR.format(1), "2|t|\udcff\n\n", PUBTATOR.format(3)],
+    "gum": [CONLLU.format(1), CONLLU.format(2).replace("Rome", "R\udcff"), CONLLU.format(3)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("format", RECORDS)
+def test_skip_bad_goes_on_after_a_line_that_is_not_utf8(tmp_path, format):
+    first, bad, last = RECORDS[format]
+    source, target = tmp_path / "a", tmp_path / "out.jsonl"
+    source.write_bytes((first + bad + last).encode("utf-8", "surrogateescape"))
+    assert "is not UTF-8" in refused(source, format, tmp_path)
+    arguments = ["convert", str(source), str(target), "--from", format, "--skip-bad", "--format", "json"]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)["read"]
+    assert (told["documents"], told["entities"], len(told["skipped"])) == (2, 2, 1)
+    assert ": byte 0xff is not UTF-8" in told["skipped"][0]
+
+
+@pytest.mark.parametrize("format", ["jsonl", "columns", "triplets"])
+def test_skip_bad_keeps_what_a_file_has_before_it_is_cut_off(tmp_path, format):
+    source, target = tmp_path / "a.gz", tmp_path / "out.jsonl"
+    source.write_bytes(gzip.compress(RECORDS[format][0].encode() * 99_999)[:-40])
+    arguments = ["convert", str(source), str(target), "--from", format, "--skip-bad", "--format", "json"]
+    told = json.loads(CliRunner().invoke(app, arguments).stdout)["read"]
+    assert told["sentences"] == told["entities"] > 10_000
+    assert [error.startswith(f"{source} cannot be unpacked") for error in told["skipped"]] == [True]
+
+
+def test_skip_bad_passes_over_lines_that_are_too_long(tmp_path):
+    source = tmp_path / "a.jsonl"
+    source.write_text(LINE + LINE.replace("fell", "f" * 9999) + LINE)
+    arguments = ["stats", str(source), "--longest-line", "400", "--skip-bad", "--format", "json"]
+    done = CliRunner().invoke(app, arguments)
+    assert json.loads(done.stdout)["a"]["sentences"] == 2
+    assert f"{source}:2: this line is longer than 400 bytes" in done.stderr
+
+
+def test_skip_bad_keeps_the_documents_before_xml_goes_wrong(tmp_path):
+    source = tmp_path / "a.xml"
+    source.write_text(BIOC.replace("</collection>", "</set>"), encoding="utf-8")
+    done = CliRunner().invoke(app, ["stats", str(source), "--from", "bioc", "--skip-bad"])
+    assert done.exit_code == 0
+    assert "not well-formed XML" in done.stderr
+
+
+def test_one_bad_line_does_not_set_the_columns_of_all_others(tmp_path):
+    source = tmp_path / "a.iob2"
+    source.write_text("a title\tand\tmore\tthan that\n\n" + COLUMNS * 2)
+    done = CliRunner().invoke(app, ["stats", str(source), "--skip-bad", "--format", "json"])
+    assert json.loads(done.stdout)["a"]["sentences"] == 2

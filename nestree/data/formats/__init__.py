@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from nestree.data.files import STDIO
 from nestree.data.formats.guessing import guess
 from nestree.data.tally import Tally
 from nestree.errors import DataError, InputError
@@ -58,11 +59,25 @@ def read(
 
     def documents() -> Iterator[Document]:
         before = tally.sentences, len(tally.skipped)
+        if name != "brat":  # there, a name may lack its ending, and a file without annotations is empty
+            check_file(path, name)
         yield from tally.counted(reader(path, tally, **chosen))
         if before == (tally.sentences, len(tally.skipped)):
-            raise DataError(f"{path} holds no {name} data: it is empty. Check the name and the format.")
+            raise empty(path, name)
 
     return documents()
+
+
+def check_file(path: Path, format: str) -> None:
+    """What is not there, or has nothing in it, is no record that could be skipped."""
+    if path != STDIO and not path.exists():
+        raise DataError(f"{path} does not exist. Check the name and the directory.")
+    if path.is_file() and not path.stat().st_size:
+        raise empty(path, format)
+
+
+def empty(path: Path, format: str) -> DataError:
+    return DataError(f"{path} holds no {format} data: it is empty. Check the name and the format.")
 
 
 def write(

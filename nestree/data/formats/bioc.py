@@ -49,13 +49,21 @@ def read(
     """
     library("bioc", "BioC", "formats")
     found = from_json(path, tally) if first_character(path) in b"{[" else from_xml(path, tally)
-    for place, document in found:
+    for place, document in until_bad(found, tally):
         try:
             made = to_document(document, words, sentences, label, tally, place)
         except DataError as error:
             tally.bad(error)
             continue
         yield made
+
+
+def until_bad(found: Iterator[tuple[str, Any]], tally: Tally) -> Iterator[tuple[str, Any]]:
+    """The documents before what cannot be read; where those behind it begin, nobody knows."""
+    try:
+        yield from found
+    except DataError as error:
+        tally.bad(error)
 
 
 def first_character(path: Path) -> bytes:

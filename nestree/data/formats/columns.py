@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from nestree.data.files import lines, written
+from nestree.data.files import lines_or_errors, written
 from nestree.data.losses import note_lost
 from nestree.data.tally import Tally
 from nestree.errors import DataError, InputError
@@ -81,7 +81,12 @@ def blocks(path: Path, word: int, chosen: list[int], tally: Tally) -> Iterator[l
     """The rows of each sentence; of one with a bad row, none."""
     rows: list[Row] = []
     good, width = True, 0
-    for number, line in lines(path):
+    for number, line in lines_or_errors(path):
+        if isinstance(line, DataError):
+            if good:
+                tally.bad(line)
+            good = False
+            continue
         if not line.strip():
             if rows and good:
                 yield rows
@@ -94,10 +99,10 @@ def blocks(path: Path, word: int, chosen: list[int], tally: Tally) -> Iterator[l
         if line.startswith("#") and (wrong is not None or not cells):
             tally.note("comments not read", f"{path}:{number}")
             continue
-        width = width or len(fields)
         try:
-            check_row(fields, cells, wrong, width, word, chosen, f"{path}:{number}")
+            check_row(fields, cells, wrong, width or len(fields), word, chosen, f"{path}:{number}")
             rows.append((number, fields[word - 1], cells))
+            width = len(fields)
         except DataError as error:
             if good:
                 tally.bad(error)

@@ -1,13 +1,12 @@
 """Which format is this? Told from names and first lines, where only one fits."""
 
 import itertools
-import json
 import re
 from pathlib import Path
 from typing import Any
 
-from nestree.data.files import STDIO, lines, opened
-from nestree.data.records import records
+from nestree.data.files import STDIO, opened
+from nestree.data.records import records, short_regions
 from nestree.data.tally import Tally
 from nestree.errors import DataError
 
@@ -63,6 +62,11 @@ def guess(path: Path, to_write: bool = False) -> str:
         found = SUFFIXES.get(suffix) or guess_content(path)
     if found is None:
         option = "--to" if to_write else "--from"
+        if path.is_dir() and not to_write:
+            raise DataError(
+                f"{path} is a directory, and its format cannot be told. Name one of the files in it, or the format, "
+                f"with {option} or as `format`."
+            )
         raise DataError(f"{path}: its format cannot be told. Name it, with {option} or as `format`.")
     return found
 
@@ -85,8 +89,7 @@ def guess_folder(path: Path) -> str | None:
 
 
 def guess_content(path: Path) -> str | None:
-    with opened(path) as file:
-        start = file.read(LOOKED_AT)
+    start = beginning(path)
     if not start.strip():
         raise DataError(f"{path} is empty. Check its name, or make it again.")
     text = start.decode("utf-8", errors="replace").removeprefix("\ufeff").lstrip()
@@ -100,6 +103,19 @@ def guess_content(path: Path) -> str | None:
     if len(first) > 2 and first[1] in ("t", "a") and first[0].strip():
         return "pubtator"
     return guess_lines([line.rstrip() for line in text.splitlines()[:LINES] if line.strip()])
+
+
+def beginning(path: Path) -> bytes:
+    """The first bytes of a file; of one that is cut off, those that are there."""
+    start = b""
+    try:
+        with opened(path) as file:
+            while len(start) < LOOKED_AT and (more := file.read1(LOOKED_AT)):  # type: ignore[attr-defined]
+                start += more
+    except DataError:
+        if not start:
+            raise
+    return start
 
 
 def guess_lines(lines: list[str]) -> str | None:
@@ -124,21 +140,20 @@ def guess_xml(text: str) -> str | None:
 
 
 def guess_json(path: Path, text: str) -> str | None:
-    if text.startswith("["):
-        _, first = next(records(path, Tally(skip_bad=True)), ("", {}))
-        return guess_record(first)
-    try:
-        _, line = next(lines(path))
-        record = json.loads(line)
-    except (StopIteration, ValueError, RecursionError):
-        return "bioc" if '"passages"' in text else None
-    return guess_record(record) if isinstance(record, dict) else None
+    """By the first object; one that may be of several formats, because it has no entities, does not tell."""
+    first = None
+    for _, record in itertools.islice(records(path, Tally(skip_bad=True)), LINES):
+        found = guess_record(record, listed=text.startswith("["))
+        if found and (found != "jsonl" or record.get("entities")):
+            return found
+        first = first or found
+    return first or ("bioc" if '"passages"' in text else None)
 
 
-def guess_record(record: dict[str, Any]) -> str | None:
-    """The format of one JSON object, by its keys."""
+def guess_record(record: dict[str, Any], listed: bool = False) -> str | None:
+    """The format of one JSON object, by its keys; `listed`: it is one of a list, which jsonl is not."""
     keys = record.keys()
-    if "data" in keys and keys & {"annotations", "predictions", "completions"}:
+    if ("data" in keys and keys & {"annotations", "predictions", "completions"}) or short_regions(record):
         return "label-studio"
     if "ner" in keys or "ners" in keys or "entity_mentions" in keys:
         return "peers"
@@ -146,12 +161,15 @@ def guess_record(record: dict[str, Any]) -> str | None:
         return "bioc"
     if "spans" in keys and "text" in keys:
         return "prodigy"
+    found = record.get("entities")
+    first = found[0] if isinstance(found, list) and found else {}
+    first = first if isinstance(first, dict) else {"start_offset": first}
+    if "tokens" in keys and (listed or ("type" in first and "label" not in first)):
+        return "peers"
     if "tokens" in keys or "words" in keys:
         return "jsonl"
     if "label" in keys or "labels" in keys or "relations" in keys:
         return "doccano"
     if "entities" in keys and "text" in keys:
-        found = record["entities"]
-        first = found[0] if isinstance(found, list) and found else {}
-        return "jsonl" if isinstance(first, dict) and "start_offset" not in first else "doccano"
+        return "doccano" if "start_offset" in first else "jsonl"
     return None

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nestree.data.files import lines
+from nestree.data.files import lines_or_errors
 from nestree.data.libraries import library
 from nestree.data.tally import Tally
 from nestree.errors import DataError
@@ -51,7 +51,7 @@ def documents(path: Path, tally: Tally) -> Iterator[Document]:
     told = False  # where documents begin
     fields = FIELDS.split("-")
     group: list[tuple[Sentence, bool]] = []  # and whether a paragraph begins
-    for line, block in blocks(path):
+    for line, block in blocks(path, tally):
         try:
             metadata, words = parsed(block, f"{path}:{line}", tally)
             begins = "newdoc" in metadata or "newdoc id" in metadata
@@ -68,16 +68,21 @@ def documents(path: Path, tally: Tally) -> Iterator[Document]:
         yield gathered(group, id)
 
 
-def blocks(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines of each sentence, and the number of the first."""
+def blocks(path: Path, tally: Tally) -> Iterator[tuple[int, str]]:
+    """The lines of each sentence, and the number of the first; of one with a line that cannot be read, none."""
     block: list[str] = []
-    for number, line in lines(path):
-        if line.strip():
+    good, number = True, 0
+    for number, line in lines_or_errors(path):
+        if isinstance(line, DataError):
+            tally.bad(line)
+            good = False
+        elif line.strip():
             block.append(line)
-        elif block:
-            yield number - len(block), "\n".join(block)
-            block = []
-    if block:
+        else:
+            if block and good:
+                yield number - len(block), "\n".join(block)
+            block, good = [], True
+    if block and good:
         yield number + 1 - len(block), "\n".join(block)
 
 

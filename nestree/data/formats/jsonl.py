@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from nestree.data.characters import CharacterSpan, annotated
-from nestree.data.files import json_value, lines, written
+from nestree.data.files import json_value, lines_or_errors, written
 from nestree.data.tally import Tally
 from nestree.errors import DataError
 from nestree.sentence import Document, Entity, Sentence, moved
@@ -44,7 +44,10 @@ def read(
     words, sentences: how lines that have a text and no words are split (see nestree.text).
     """
     group: list[tuple[Sentence, dict[str, Any]]] = []
-    for number, line in lines(path):
+    for number, line in lines_or_errors(path):
+        if isinstance(line, DataError):
+            tally.bad(line)
+            continue
         if not line or line.isspace():
             continue
         place = f"{path}:{number}"

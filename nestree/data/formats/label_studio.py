@@ -20,7 +20,7 @@ from nestree.data.characters import CharacterSpan, annotated
 from nestree.data.files import written
 from nestree.data.formats.jsonl import dumped
 from nestree.data.losses import note_lost
-from nestree.data.records import objects, probability, records
+from nestree.data.records import objects, probability, records, short_regions
 from nestree.data.tally import Tally
 from nestree.data.units import UNSURE, has_pairs, in_characters
 from nestree.errors import DataError, InputError
@@ -68,7 +68,7 @@ def read(
         raise InputError(f"a task has no part {part!r}. Choose one of {', '.join(PARTS)}.")
     for place, task in records(path, tally):
         try:
-            task = whole(task, field, from_name or "label", place)
+            task = whole(task, field, from_name, place)
             result = chosen(task, part, annotator, tally, place)
             if result is None and annotator:
                 tally.note("tasks without annotations of this annotator left out", place)
@@ -88,10 +88,12 @@ def whole(task: dict[str, Any], field: str, from_name: str, place: str) -> dict[
         raise DataError(
             f"{place}: a task needs `data` with a text, and this one has {', '.join(task)[:60] or 'nothing'}."
         )
-    values = task.get(from_name, [])
-    if not isinstance(values, list):
-        raise DataError(f"{place}: `{from_name}` must be a list of regions, and is {values!r:.40}.")
-    result = [{"type": "labels", "from_name": from_name, "value": value} for value in values]
+    result = []
+    for name in [from_name] if from_name else short_regions(task) or ["label"]:
+        values = task.get(name, [])
+        if not isinstance(values, list):
+            raise DataError(f"{place}: `{name}` must be a list of regions, and is {values!r:.40}.")
+        result += [{"type": "labels", "from_name": name, "value": value} for value in values]
     by = {"completed_by": task.get("annotator"), "result": result}
     return {"id": task.get("id"), "data": {field: task[field]}, "annotations": [by] if result else []}
 

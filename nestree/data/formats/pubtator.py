@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nestree.data.characters import CharacterSpan
-from nestree.data.files import lines, written
+from nestree.data.files import lines_or_errors, written
 from nestree.data.given import Passage, whole_text, with_passages
 from nestree.data.losses import note_lost
 from nestree.data.tally import Tally
@@ -74,7 +74,10 @@ def read(
 def articles(path: Path, tally: Tally) -> Iterator[Article]:
     """The lines of each article, together; a title begins one."""
     article: Article | None = None
-    for number, line in lines(path):
+    for number, line in lines_or_errors(path):
+        if isinstance(line, DataError):
+            tally.bad(line)
+            continue
         place = f"{path}:{number}"
         found = TEXT.fullmatch(line)
         columns = line.split("\t")

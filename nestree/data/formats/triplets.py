@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from nestree.data.files import lines, written
+from nestree.data.files import lines_or_errors, written
 from nestree.data.losses import note_lost
 from nestree.data.tally import Tally
 from nestree.errors import DataError, InputError
@@ -80,9 +80,16 @@ def sentence(record: Record, path: Path, ends: str, strip: str) -> Sentence:
 def records(path: Path, tally: Tally) -> Iterator[Record]:
     """The sentences of a file, still as text. After one of the wrong form, reading goes on at the next blank line."""
     block: list[str] = []
-    first, extra_blank = 0, False
-    for number, line in lines(path):
-        if line.strip():
+    first, extra_blank, skipping = 0, False, False
+    for number, line in lines_or_errors(path):
+        if isinstance(line, DataError):
+            if extra_blank:
+                yield from record(path, first, block, tally)
+            tally.bad(line)
+            block, extra_blank, skipping = [], False, True
+        elif skipping:
+            skipping = bool(line.strip())
+        elif line.strip():
             if not block:
                 first = number
             elif extra_blank:  # no line for the entities of the last sentence: the blank one parts them

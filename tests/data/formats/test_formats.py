@@ -75,6 +75,9 @@ def test_fixtures_are_recognised(name, expected):
         ({"text": "a", "labels": [[0, 1, "X"]]}, "doccano"),
         ({"text": "a", "tokens": [], "spans": []}, "prodigy"),
         ({"sentence": "a", "ner": []}, "peers"),
+        ({"tokens": ["a"], "entities": [{"start": 0, "end": 1, "type": "X"}]}, "peers"),
+        ({"text": "a", "label": [{"start": 0, "end": 1, "labels": ["X"]}]}, "label-studio"),
+        ({"text": "a", "ner": [{"start": 0, "end": 1, "labels": ["X"]}]}, "label-studio"),
         ({"tokens": ["a"], "entity_mentions": []}, "peers"),
         ({"sentences": [["a"]], "ners": [[]]}, "peers"),
         ({"source": "x", "date": "", "documents": []}, "bioc"),
@@ -83,6 +86,7 @@ def test_fixtures_are_recognised(name, expected):
         ({"id": "1", "passages": []}, "bioc"),
         ([{"text": "a", "label": [[0, 1, "X"]]}], "doccano"),
         ([{"sentence": ["a"], "ner": []}], "peers"),
+        ([{"tokens": ["a"], "entities": []}], "peers"),
         ({"text": "a"}, None),
         ({"x": 1}, None),
         ([1], None),
@@ -98,6 +102,13 @@ def test_json_is_told_by_its_keys(tmp_path, record, expected):
             guess(path)
         path = path.rename(tmp_path / "a.jsonl")
         assert guess(path) == "jsonl"  # which then says what is wrong with it
+
+
+def test_lines_without_entities_do_not_tell(tmp_path):
+    path = tmp_path / "a.jsonl"
+    entity = {"start_offset": 0, "end_offset": 1, "label": "X"}
+    path.write_text('{"text": "a", "entities": []}\n' + json.dumps({"text": "a", "entities": [entity]}))
+    assert guess(path) == "doccano"
 
 
 @pytest.mark.parametrize(
@@ -204,6 +215,7 @@ MESSAGES = {  # what is wrong: the files, and which of them to read
     "mixed formats": ({"a.iob2": b'{"tokens": ["a"]}\n'}, "a.iob2"),
     "an empty file": ({"a.iob2": b""}, "a.iob2"),
     "a folder for a file": ({"corpus/a.jsonl": b""}, "corpus"),
+    "a file that is not there": ({}, "a.jsonl"),
     "a line beyond the limit": ({"a.jsonl": b"x" * 100}, "a.jsonl"),
     "XML that declares entities": ({"a.xml": b'<!DOCTYPE set [<!ENTITY a "b">]><set></set>'}, "a.xml"),
 }

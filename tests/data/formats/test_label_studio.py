@@ -88,6 +88,11 @@ def test_the_short_form_is_read():
     assert sorted(phrases(document.sentences[0])) == [("Palermo", "GPE"), ("The mayor of Palermo", "PER")]
 
 
+def test_the_short_form_names_regions_after_their_control(tmp_path):
+    task = {"id": 1, "text": "in Rome", "ner": [{"start": 3, "end": 7, "text": "Rome", "labels": ["GPE"]}]}
+    assert phrases(read_one(tmp_path, task, Tally()).sentences[0]) == [("Rome", "GPE")]
+
+
 def test_what_cannot_be_settled_is_counted(tmp_path):
     tally = Tally()
     task = {"data": {"text": "in 🙂 Rome"}, "annotations": [{"result": [region(5, 9, "GPE", text="Roma")]}]}
