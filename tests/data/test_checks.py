@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nestree.data.checks import KINDS, Report, check, role
+from nestree.data.checks import KINDS, Report, check, one_slip, role
 
 
 def entity(start, end, label="PER", **more):
@@ -95,6 +95,11 @@ def test_a_rare_label_with_a_slip(tmp_path):
         ("label-similar", "'protien' 1 time; 'protein' 20 times"),
         ("label-similar", "'PRE' 1 time; 'PER' 20 times"),
     ]
+
+
+def test_short_labels_of_different_lengths_are_not_taken_for_slips():
+    assert not one_slip("PERS", "PER")
+    assert one_slip("GPES", "GPEXS")
 
 
 def test_spans_that_cut_words_and_what_else_is_changed_in_reading(tmp_path):

@@ -21,6 +21,7 @@ from nestree.data.encodings import is_composed, trouble
         "…",
         "€5",
         "São",
+        "2×",
     ],
 )
 @pytest.mark.parametrize("wrong", ["cp1252", "latin-1"])

@@ -124,6 +124,15 @@ def test_a_file_is_there_when_all_of_it_is_written(tmp_path):
     assert list(path.parent.iterdir()) == [path]
 
 
+def test_who_reads_a_file_while_it_is_replaced_sees_the_old_one(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with open(path) as reading:
+        with written(path) as file:
+            file.write("new")
+        assert (reading.read(), path.read_text()) == ("old", "new")
+
+
 def test_gzip_is_written_the_same_each_time(tmp_path):
     for name in ("a.gz", "b.gz"):
         with written(tmp_path / name) as file:

@@ -141,6 +141,10 @@ def test_of_two_candidates_the_border_is_off_where_most_is_shared():
         [Sentence(words, [Entity(0, 5, "A")])], [Sentence(words, [Entity(0, 1, "A"), Entity(0, 4, "A")])]
     )
     assert [str(m.predicted) for m in result.mistakes] == ["0-4 A", "0-1 A"]
+    result = evaluate(  # two words of six are less than one of two
+        [Sentence(words, [Entity(0, 2, "A")])], [Sentence(words, [Entity(0, 6, "A"), Entity(1, 2, "A")])]
+    )
+    assert [str(m.predicted) for m in result.mistakes] == ["1-2 A", "0-6 A"]
 
 
 def test_heads_that_gold_leaves_open_are_left_out_and_counted():
@@ -167,6 +171,13 @@ def test_heads_that_gold_leaves_open_are_left_out_and_counted():
     assert heads.accuracy_within == (heads.right + 1) / (heads.judged + 1)
     rows = {row[0]: row[2] for row in heads_table(heads).rows}
     assert rows["accuracy with these"] == f"{heads.right + 1} of {heads.judged + 1}"
+
+
+def test_of_duplicates_the_one_with_a_head_is_judged():
+    words = list("abc")
+    gold = [Sentence(words, [Entity(0, 2, "A"), Entity(0, 2, "A", head=1)])]
+    heads = evaluate(gold, [Sentence(words, [Entity(0, 2, "A", head=1), Entity(0, 2, "A")])]).heads
+    assert (heads.right, heads.judged, heads.left_out) == (1, 1, 0)
 
 
 def test_labels_of_one_span_do_not_share_a_head():

@@ -39,6 +39,19 @@ def test_the_fixture_counted_by_hand():
     assert tally.counts == {"empty nodes not read": 1}
 
 
+def test_an_entity_inside_another_of_its_group_ends_first(tmp_path):
+    marks = ["Entity=(1-person-new", "Entity=(1-person-giv", "Entity=1)", "Entity=(2-place-new)1)"]
+    rows = [f"{k + 1}\tw{k}\t_\tNOUN\t_\t_\t{k}\tdep\t_\t{mark}\n" for k, mark in enumerate(marks)]
+    path = tmp_path / "a.conllu"
+    path.write_text("# global.Entity = GRP-etype-infstat\n" + "".join(rows) + "\n")
+    ((document,), _) = documents(path)
+    assert phrases(document.sentences[0]) == [
+        ("w0 w1 w2 w3", "person"),
+        ("w1 w2", "person"),
+        ("w3", "place"),
+    ]
+
+
 def test_paragraphs_are_parted_in_the_text(tmp_path):
     path = tmp_path / "a.conllu"
     path.write_text(
