@@ -149,13 +149,12 @@ def stats(
     from nestree.data import formats, statistics
     from nestree.data.tally import Tally
 
-    parts = {}
+    parts, tally = {}, Tally(skip_bad)
     with reading(files, longest_line):
         for name, path in zip(short_names(files), files, strict=True):
-            tally = Tally(skip_bad)
             options = options_for([path], source_format, read, words, sentences)
             parts[name] = statistics.count(formats.read(path, source_format, tally, **options))
-            say_skipped(tally)
+    say_account(tally)
     if format is TableShape.json:
         print_json(statistics.as_json(parts))
     elif format is TableShape.markdown:
@@ -226,6 +225,9 @@ def short_names(paths: Sequence[Path]) -> list[str]:
     return paths_given
 
 
-def say_skipped(tally: "Tally") -> None:
-    if tally.skipped:
-        say("\n".join([f"skipped: {len(tally.skipped):,}", *(f"  {error}" for error in tally.skipped)]))
+def say_account(*tallies: "Tally") -> None:
+    """Tell what was changed, left out or skipped in reading; nothing if all is as it was."""
+    from nestree.data.converting import account
+
+    if lines := account(*tallies):
+        say("\n".join(lines))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nestree.cli.data import Table, options_for, reading
+from nestree.cli.data import Table, options_for, reading, say_account
 from nestree.cli.options import From, LongestLine, Read, Sentences, TableShape, Words
 from nestree.cli.running import QUIET, Commands, Quiet, Verbose, print_json, print_page, say
 from nestree.errors import InputError
@@ -48,6 +48,7 @@ def evaluate(
     """
     from nestree import report
     from nestree.data import formats
+    from nestree.data.tally import Tally
     from nestree.evaluation import compare
     from nestree.evaluation import evaluate as evaluated
 
@@ -57,12 +58,14 @@ def evaluate(
     one_line = Commands.verbosity == QUIET and format is TableShape.text
     if one_line and not (other or html):
         resamples = 0  # nobody would see the intervals
+    tally = Tally()
     with reading(paths, longest_line):
         options = options_for(paths, source_format, read, words, sentences)
         data = [
-            [s for document in formats.read(path, source_format, **options) for s in document.sentences]
+            [s for each in formats.read(path, source_format, tally, **options) for s in each.sentences]
             for path in paths
         ]
+    say_account(tally)
     if other:
         names = (str(predicted), str(other))
         comparison = compare(*data, names=names, resamples=resamples, seed=seed)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nestree.cli.data import Table, reading, say_skipped
+from nestree.cli.data import Table, reading, say_account
 from nestree.cli.options import (
     From,
     LongestLine,
@@ -21,7 +21,7 @@ from nestree.cli.options import (
     option_values,
     reading_options,
 )
-from nestree.cli.running import Quiet, Verbose, print_json, say
+from nestree.cli.running import Quiet, Verbose, print_json
 from nestree.errors import InputError
 
 if TYPE_CHECKING:
@@ -108,9 +108,7 @@ def split(
     found = assembled(pieces, names, first=[name for name in ("train", "dev", "test") if name in names])
     write_parts(found, folder, target_format, tally, ending(target_format, source), **write_options)
 
-    for what, times in tally.counts.items():
-        say(f"{times:,} {what}")
-    say_skipped(tally)
+    say_account(tally)
     counted = {name: statistics.count(found[name]) for name in found}
     if format is TableShape.json:
         print_json(statistics.as_json(counted))

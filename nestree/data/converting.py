@@ -30,16 +30,7 @@ class Conversion:
             f"read     {sizes(self.reading)} from {self.source} ({self.source_format})",
             f"written  {sizes(self.writing)} to {self.target} ({self.target_format})",
         ]
-        for tally in (self.reading, self.writing):
-            for what, times in tally.counts.items():
-                places = tally.places[what]
-                dots = ", ..." if len(places) > PLACES else ""
-                lines.append(f"{times:7,}  {what} ({', '.join(places[:PLACES])}{dots})")
-        skipped = self.reading.skipped + self.writing.skipped
-        if skipped:
-            lines.append(f"{len(skipped):7,}  skipped:")
-            lines += [f"         {error}" for error in skipped]
-        return "\n".join(lines)
+        return "\n".join([*lines, *account(self.reading, self.writing)])
 
     def as_json(self) -> dict[str, Any]:
         """The same for programs."""
@@ -47,6 +38,21 @@ class Conversion:
             "read": side(self.source, self.source_format, self.reading),
             "written": side(self.target, self.target_format, self.writing),
         }
+
+
+def account(*tallies: Tally) -> list[str]:
+    """What was done to the data, and what was skipped, a line each."""
+    lines = []
+    for tally in tallies:
+        for what, times in tally.counts.items():
+            places = tally.places[what]
+            dots = ", ..." if len(places) > PLACES else ""
+            lines.append(f"{times:7,}  {what} ({', '.join(places[:PLACES])}{dots})")
+    skipped = [error for tally in tallies for error in tally.skipped]
+    if skipped:
+        lines.append(f"{len(skipped):7,}  skipped:")
+        lines += [f"         {error}" for error in skipped]
+    return lines
 
 
 def sizes(tally: Tally) -> str:

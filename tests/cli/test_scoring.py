@@ -56,6 +56,17 @@ def test_a_page_for_the_terminal(files):
     assert max(map(len, done.stdout.splitlines())) <= 80 + len(str(files[0]))
 
 
+def test_what_was_left_out_in_reading_is_told(tmp_path):
+    path = tmp_path / "a.jsonl"
+    tasks = [{"text": "Ann left", "spans": [{"start": 0, "end": 2, "label": "PER"}], "answer": "accept"}]
+    path.write_text("".join(json.dumps(task) + "\n" for task in [*tasks, tasks[0] | {"answer": "reject"}]))
+    for done in (nestree(path, path), CliRunner().invoke(app, ["stats", str(path)])):
+        assert done.exit_code == 0
+        assert "tasks that were rejected or ignored left out" in done.stderr
+        assert "widened to word borders" in done.stderr
+    assert nestree(path, path, "-q").stderr == ""
+
+
 def test_numbers_for_programs(files):
     done = nestree(*files[:2], "--format", "json", "--bootstrap", "0")
     numbers = json.loads(done.stdout)
