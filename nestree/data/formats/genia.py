@@ -7,6 +7,7 @@ A coordination, `<cons sem="(AND G#cell_type G#cell_type)">T and B cells</cons>`
 the `cons` in it have no type of their own.
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -146,12 +147,10 @@ def entities(
     seen = set()
     for start, end, sem, line in sentence.marks:
         place = f"{path}:{line}"
-        sems = sem.strip("()").split()
-        if sem.startswith("("):
-            sems = sems[1:]
-            if not coordinations:
-                tally.note("coordinations left out", place)
-                continue
+        sems = re.sub(r"\(\S*|\)", " ", sem).split()  # without (AND, (OR and ), which may nest
+        if sem.startswith("(") and not coordinations:
+            tally.note("coordinations left out", place)
+            continue
         if not sems:
             tally.note("cons without a type (parts of coordinations) left out", place)
         for label in dict.fromkeys(labelled(sem, types) for sem in sems):

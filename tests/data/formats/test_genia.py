@@ -49,6 +49,17 @@ def test_all_types_without_coordinations():
     assert first.sentences[0].words[0] == "AB-3"
 
 
+def test_coordinations_in_coordinations(tmp_path):
+    sem = "(AND/OR (OR G#lipid G#protein_molecule) G#cell_type)"
+    path = tmp_path / "a.xml"
+    path.write_text(f'<set><article><sentence><cons sem="{sem}">A or B, C</cons></sentence></article></set>')
+    assert phrases(sentences(path, "genia", types="all")[0]) == [
+        ("A or B, C", "lipid"),
+        ("A or B, C", "protein_molecule"),
+        ("A or B, C", "cell_type"),
+    ]
+
+
 def test_the_split_goes_through_articles(tmp_path):
     whole = sentences("genia.xml")
     article = FIXTURES.joinpath("genia.xml").read_text().partition("<article>")
