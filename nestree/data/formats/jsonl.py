@@ -11,6 +11,7 @@ A line without `tokens` is a document given by its `text`, and its entities coun
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,8 @@ def read(
         except DataError as error:
             tally.bad(error)
             continue
+        if sentence.text is None and "offsets" in record:
+            tally.note("offsets not kept: the line has no text", place)
         if group and not continues(record, group[-1][1]):
             yield gathered(group)
             group = []
@@ -118,9 +121,7 @@ def from_record(record: dict[str, Any], place: str) -> Sentence:
     if text is not None and not isinstance(text, str):
         raise DataError(f"{place}: `text` must be a string, and is {text!r:.40}.")
     entities = [from_object(entity, place) for entity in objects(record, place)]
-    complete = record.get("complete", True)
-    if not isinstance(complete, bool):
-        raise DataError(f"{place}: `complete` must be true or false, and is {complete!r:.40}.")
+    complete = is_complete(record, place)
     try:
         return Sentence(
             tuple(words),
@@ -134,6 +135,13 @@ def from_record(record: dict[str, Any], place: str) -> Sentence:
         )
     except DataError as error:
         raise DataError(f"{place}: {error}") from None
+
+
+def is_complete(record: dict[str, Any], place: str) -> bool:
+    complete = record.get("complete", True)
+    if not isinstance(complete, bool):
+        raise DataError(f"{place}: `complete` must be true or false, and is {complete!r:.40}.")
+    return complete
 
 
 def objects(record: dict[str, Any], place: str) -> list[dict[str, Any]]:
@@ -198,10 +206,14 @@ def from_text(record: dict[str, Any], place: str, words: str, sentences: str, ta
         raise DataError(
             f"{place}: a line needs `tokens` or a `text`, and has {', '.join(record) or 'nothing'}."
         )
-    known = {"text", "entities", "doc_id"}
-    return annotated(
+    known = {"text", "entities", "doc_id", "complete"}
+    complete = is_complete(record, place)
+    spans = [character_span(entity, place) for entity in objects(record, place)]
+    if lists := sum("heads" in entity for entity in record.get("entities", [])):
+        tally.note("lists of heads not read: in a text, `head` is [start, end]", place, lists)
+    document = annotated(
         text,
-        [character_span(entity, place) for entity in objects(record, place)],
+        spans,
         id=name(record.get("doc_id")),
         words=words,
         sentences=sentences,
@@ -209,6 +221,9 @@ def from_text(record: dict[str, Any], place: str, words: str, sentences: str, ta
         place=place,
         extra={key: value for key, value in record.items() if key not in known},
     )
+    if complete:
+        return document
+    return replace(document, sentences=tuple(replace(s, complete=False) for s in document.sentences))
 
 
 def character_span(entity: dict[str, Any], place: str) -> CharacterSpan:

@@ -89,6 +89,19 @@ def test_a_text_without_words_is_split_and_its_entities_count_characters(tmp_pat
     assert tally.counts["widened to word borders"] == 1
 
 
+def test_a_text_may_be_incomplete_and_what_has_no_place_is_counted(tmp_path):
+    entities = [{"start": 7, "end": 11, "label": "GPE", "heads": [2]}]
+    line = json.dumps({"text": "I like Oslo. Very much.", "entities": entities, "complete": False})
+    ((document,), tally) = read(tmp_path, line)
+    assert [sentence.complete for sentence in document.sentences] == [False, False]
+    assert document.extra == {}
+    assert tally.counts == {"lists of heads not read: in a text, `head` is [start, end]": 1}
+    with pytest.raises(DataError, match="`complete` must be true or false, and is 'no'"):
+        read(tmp_path, line.replace("false", '"no"'))
+    _, tally = read(tmp_path, GOOD[:-1] + ', "offsets": [[0, 5], [6, 13]]}')
+    assert tally.counts == {"offsets not kept: the line has no text": 1}
+
+
 def test_words_are_found_in_a_text_without_offsets(tmp_path):
     line = '{"tokens": ["Do", "n\'t", "go"], "text": "Don\'t  go", "entities": []}'
     ((document,), _) = read(tmp_path, line)
