@@ -83,7 +83,7 @@ def test_the_split_goes_through_articles(tmp_path):
         ),
         ("<set>\n<article>\n", "a.xml:3: this is not well-formed XML.*: no element found"),
         ("<set>\n&nothing;</set>", "a.xml:2: this is not well-formed XML.*undefined entity"),
-        ("", "a.xml:1: this is not well-formed XML"),
+        ("", "a.xml holds no genia data: it is empty"),
         ("<html></html>", "a.xml:1: GENIA begins with <set>, and this with <html>"),
         ("<set></set>", "a.xml holds no genia data: it is empty"),
         ('<?xml version="1.0" encoding="klingon"?><set></set>', "a.xml.*unknown encoding|cannot be decoded"),
