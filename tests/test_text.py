@@ -220,7 +220,7 @@ def test_words_that_are_already_apart_stay_as_they_are(style):
         "It ended.[1][2]|Then more.",
         "1. First item.|2. Second, a. b. c.",
         "It was 1990.|25 came.",
-        "Ends in B.|Interestingly, type I-B.|Then C. Brown came.",
+        "Ends in B.|Interestingly, type I-B.|Cells of C. Brown came.",
     ],
 )
 def test_sentences_by_rules(text):

@@ -180,6 +180,18 @@ def test_of_duplicates_the_one_with_a_head_is_judged():
     assert (heads.right, heads.judged, heads.left_out) == (1, 1, 0)
 
 
+def test_where_labels_of_one_span_differ_in_their_heads_all_must_be_right():
+    words = list("abc")
+    gold = [Sentence(words, [Entity(0, 2, "A", head=1)])]
+    two = [Sentence(words, [Entity(0, 2, "A", head=1), Entity(0, 2, "B", head=0)])]
+    assert (evaluate(gold, two).heads.right, evaluate(two, gold).heads.right) == (0, 1)
+
+
+def test_scores_fall_into_the_bin_they_are_in():
+    found = calibrate([(0.27, True), (0.2, False), (0.3, True), (1.0, True)])
+    assert [(bin.low, bin.entities) for bin in found.bins] == [(0.2, 2), (0.3, 1), (0.9, 1)]
+
+
 def test_labels_of_one_span_do_not_share_a_head():
     words = list("abc")
     both = Sentence(words, [Entity(0, 2, "A", head=1), Entity(0, 2, "B", head=1)])
