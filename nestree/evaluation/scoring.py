@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from nestree.data.statistics import nested
 from nestree.errors import DataError
 from nestree.evaluation.alignment import check_alignment
 from nestree.evaluation.calibration import Calibration, calibrate
@@ -152,11 +153,8 @@ def depth_of(entities: Side) -> dict[Hashable, int]:
 
 def nesting_of(entities: Side) -> dict[Hashable, str]:
     """Nested: contains another entity or is contained by one; the same span with another label is both."""
-
-    def inside(a: Key, b: Key) -> bool:
-        return a != b and b[0] <= a[0] and a[1] <= b[1]
-
-    return {a: "nested" if any(inside(a, b) or inside(b, a) for b in entities) else "alone" for a in entities}
+    kinds = ("nested" if found else "alone" for found in nested([*entities.values()]))
+    return dict(zip(entities, kinds, strict=True))
 
 
 def length_of(entities: Side) -> dict[Hashable, str]:
