@@ -168,12 +168,15 @@ def reading_options(
 ) -> dict[str, Any]:
     """All that was said about how to read this format."""
     from nestree.data.formats import options
+    from nestree.text import SENTENCE_RULES, WORD_STYLES
 
     values = option_values(read or (), format, "read")
     known = options(format, "read")
-    for name, value in (("words", words), ("sentences", sentences)):
+    for name, value, choices in (("words", words, WORD_STYLES), ("sentences", sentences, SENTENCE_RULES)):
         if value is None:
             continue
+        if value not in choices:
+            raise InputError(f"--{name} {value}: choose one of {', '.join(choices)}.")
         if name not in known:
             raise InputError(f"--{name} {value}: {format} data has its own {name}. Leave this out.")
         values[name] = value

@@ -153,6 +153,8 @@ def by_shares(pieces: "Sequence[Unit]", parts: str, stratify: bool, in_order: bo
     shares: dict[str, float] = {}
     for each in parts.split(","):
         name, _, share = each.partition("=")
+        if name.strip() in shares:
+            raise InputError(f"--parts {parts}: {name.strip()} is named twice. Name each part once.")
         try:
             shares[name.strip()] = float(share)
         except ValueError:

@@ -87,7 +87,10 @@ def sizes(ratios: Mapping[str, float], total: int) -> dict[str, int]:
         found[name] += 1
     empty = [name for name, size in found.items() if not size]
     if empty:
-        raise InputError(f"part {empty[0]} would get nothing: there are only {total} units to divide.")
+        raise InputError(
+            f"part {empty[0]} would get nothing: there are only {total} units to divide. Choose fewer parts or other "
+            "shares or, if these are documents, split by sentence."
+        )
     return found
 
 

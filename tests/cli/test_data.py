@@ -89,6 +89,8 @@ def test_options_of_formats(tmp_path):
         (["--to", "genia"], "genia can be read, not written."),
         (["--from", "jsnol"], "there is no format 'jsnol'."),
         (["--from", "columns", "--words", "ud"], "--words ud: columns data has its own words."),
+        (["--words", "uds"], "--words uds: choose one of treebank, ud, split-hyphens, whitespace."),
+        (["--sentences", "line"], "--sentences line: choose one of rules, lines."),
         (["--longest-line", "10"], "longer than 10 bytes"),
         (["--longest-line", "0"], "--longest-line"),
     ],

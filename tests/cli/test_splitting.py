@@ -100,6 +100,7 @@ def test_into_another_format(source, tmp_path):
         (["--parts", "train=8,dev="], "write NAME=SHARE"),
         (["--parts", "train=8,dev=0"], "part dev has the share 0.0"),
         (["--parts", "train=1000,dev=1"], "part dev would get nothing: there are only 20 units"),
+        (["--parts", "train=8,dev=1,dev=1"], "dev is named twice"),
         (["--by", "page"], "not by 'page'"),
         (["--stratify", "--in-order"], "--stratify does not go with it"),
         (["--rest", "train"], "--rest goes with --list"),
