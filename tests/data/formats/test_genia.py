@@ -5,6 +5,7 @@ import time
 import pytest
 
 from nestree.data import formats
+from nestree.data.formats import genia
 from nestree.data.formats.genia import articles, labelled
 from nestree.data.tally import Tally
 from nestree.errors import DataError, InputError
@@ -58,6 +59,14 @@ def test_coordinations_in_coordinations(tmp_path):
         ("A or B, C", "protein_molecule"),
         ("A or B, C", "cell_type"),
     ]
+
+
+def test_the_split_of_all_of_genia_has_the_sizes_of_the_paper(monkeypatch, tmp_path):
+    article = genia.Article(None, tmp_path, 1, [genia.Marked("x", [])] * 18546)
+    monkeypatch.setattr(genia, "articles", lambda path, tally: iter([article]))
+    assert genia.borders(tmp_path, "train") == (0, 15022)
+    assert genia.borders(tmp_path, "dev") == (15022, 15022 + 1669)
+    assert genia.borders(tmp_path, "test") == (15022 + 1669, 15022 + 1669 + 1855)
 
 
 def test_the_split_goes_through_articles(tmp_path):
