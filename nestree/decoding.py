@@ -103,6 +103,7 @@ def labelled(spans: Spans, scores: Scores, settings: Settings) -> Tensor:
         label = biased(scores, settings)[b, i, j, 1:].argmax(-1)
         k = torch.arange(len(b), device=b.device)
     else:
-        k, label = (scores.labels.of(b, i, j, h) > 0).nonzero().unbind(1)
+        seen = h if settings.model.labelling == "head" else None
+        k, label = (scores.labels.of(b, i, j, seen) > 0).nonzero().unbind(1)
     head = torch.full_like(b, -1) if h is None else h
     return torch.stack([b[k], i[k], j[k], label, head[k]], -1)

@@ -14,7 +14,7 @@ from nestree.errors import ModelError
 from nestree.nn.encoder import SharedDropout, Vectors
 from nestree.treecrf.potentials import cell_masks
 
-TINY = 1e-6  # beside a standard deviation: equal scores stay equal
+SOFT = 0.1  # beside a standard deviation: else the scores of one word would be ±scale, and have no gradient
 
 
 class Labels(Protocol):
@@ -235,6 +235,5 @@ def normalised(scores: Tensor, cells: Tensor, scale: float) -> Tensor:
     mean = scores.sum(axes, keepdim=True) / count
     centred = (scores - mean).masked_fill(~cells, 0.0)
     variance = centred.square().sum(axes, keepdim=True) / count
-    # Where all are equal, the root of 0 would have an infinite gradient.
-    deviation = variance.clamp(min=TINY**2).sqrt()
-    return centred * scale / (deviation + TINY)
+    deviation = variance.clamp(min=1e-12).sqrt()  # the root of 0 would have an infinite gradient
+    return centred * scale / (deviation + SOFT)

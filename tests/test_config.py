@@ -1,0 +1,182 @@
+"""Recipes are complete and say what they should; whatever is wrong with settings is said in a sentence."""
+
+import dataclasses
+import tomllib
+
+import pytest
+
+from nestree.config import RECIPES, SECTIONS, Settings, from_toml, recipes
+from nestree.errors import ConfigError
+
+ROWS = [name for name in recipes() if name.startswith("ablation/")]
+
+# structure, mention, labelling, joint, sharing, tree: the table of docs/model.md
+TABLE = [
+    ("none", "labels", "none", False, 0.0, False),
+    ("none", "yes-no", "span", False, 0.0, False),
+    ("plain", "labels", "none", False, 0.0, True),
+    ("lexical", "labels", "none", False, 0.0, True),
+    ("plain", "score", "span", False, 0.0, True),
+    ("lexical", "score", "span", False, 0.0, True),
+    ("lexical", "yes-no", "span", False, 0.0, True),
+    ("lexical", "yes-no", "span", False, 0.0, False),
+    ("lexical", "yes-no", "span", False, 0.4, True),
+    ("lexical", "yes-no", "head", False, 0.0, True),
+    ("lexical", "yes-no", "head", False, 0.4, True),
+    ("lexical", "yes-no", "head", True, 0.4, True),
+]
+
+
+def test_rows_of_the_ablation_differ_in_what_the_table_says_and_in_nothing_else():
+    found = [Settings.read(name) for name in ROWS]
+    assert [
+        (s.model.structure, s.model.mention, s.model.labelling, s.loss.joint, s.loss.sharing, s.decoding.tree)
+        for s in found
+    ] == TABLE
+    named = ["structure", "mention", "labelling", "joint", "sharing", "tree"]
+    same = found[-1].changed([])
+    for settings, row in zip(found, TABLE, strict=True):
+        values = dict(zip(named, row, strict=True))
+        assert settings == dataclasses.replace(
+            same,
+            model=dataclasses.replace(same.model, **{name: values[name] for name in named[:3]}),
+            loss=dataclasses.replace(same.loss, joint=values["joint"], sharing=values["sharing"]),
+            decoding=dataclasses.replace(same.decoding, tree=values["tree"]),
+        )
+    assert found[-1] == Settings.read("default")
+
+
+def test_the_recipes():
+    assert recipes() == [*ROWS, "default", "paper", "release"]
+    paper, release = Settings.read("paper"), Settings.read("release")
+    assert (paper.training.beta2, paper.training.epsilon, paper.encoder.lstm_layers) == (0.9, 1e-12, 3)
+    assert not paper.loss.joint
+    assert (release.loss.negatives, release.loss.space, release.loss.entropy) == (10, "gold", 1.0)
+    assert release.training == paper.training
+
+
+@pytest.mark.parametrize("name", recipes())
+def test_a_recipe_comes_back_as_it_was_written(name):
+    settings = Settings.read(name)
+    assert from_toml(settings.as_toml(), "again") == settings
+    text = (RECIPES / f"{name}.toml").read_text(encoding="utf-8")
+    assert text.endswith("\n\n" + settings.as_toml()), "notes and order as `as_toml` writes them"
+    assert text.startswith("# ")
+
+
+def test_odd_strings_come_back():
+    odd = Settings.read("default").changed(['encoder.path="a\\\\b \\"c\\" ünï\\u0007 #"'])
+    assert odd.encoder.path == 'a\\b "c" ünï\x07 #'
+    assert from_toml(odd.as_toml(), "again") == odd
+
+
+def test_every_key_has_a_note():
+    for kind in SECTIONS.values():
+        assert all(field.metadata["note"] for field in dataclasses.fields(kind))
+
+
+def test_changes():
+    settings = Settings.read("default").changed(
+        [
+            "training.epochs=3",
+            "training.rate = 1",
+            "encoder.path=some/folder",
+            "decoding.sharing=-2",
+            "loss.joint=false",
+        ]
+    )
+    assert settings.training.epochs == 3
+    assert settings.training.rate == 1.0
+    assert type(settings.training.rate) is float
+    assert settings.encoder.path == "some/folder"
+    assert settings.decoding.sharing == -2.0
+    assert not settings.loss.joint
+    assert Settings.read("default").changed([]) == Settings.read("default")
+
+
+def test_changes_are_checked_together():
+    Settings.read("default").changed(
+        ["model.structure=plain", "model.labelling=span", "loss.joint=false", "loss.sharing=0"]
+    )
+    with pytest.raises(ConfigError, match=r'model\.labelling = "head" needs'):
+        Settings.read("default").changed(["model.structure=plain"])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("training.epoch=3", r"no training\.epoch\. Did you mean training\.epochs\?"),
+        ("trainig.epochs=3", r"no section trainig\. Did you mean training\?"),
+        ("xyz.epochs=3", r"There are encoder, model, loss, decoding, training\."),
+        ("epochs=3", "write section.key=value"),
+        ("training.epochs", "write section.key=value"),
+        ("training.epochs=many", "training.epochs is 'many'; it must be a whole number"),
+        ("training.epochs=2.5", "must be a whole number"),
+        ("training.epochs=true", "must be a whole number"),
+        ("training.rate=nan", "must be a number"),
+        ("training.rate=true", "must be a number"),
+        ("loss.joint=1", "must be true or false"),
+        ("encoder.path=3", "must be a string"),
+        ("model.structure=tree", "one of 'none', 'plain', 'lexical'"),
+        ("model.mention=[1]", "one of 'score', 'yes-no', 'labels'"),
+        ("training.epochs=0", "must be 1 or more"),
+        ("loss.sharing=-0.1", "loss.sharing is -0.1; it must be 0 or more"),
+        ("model.dropout=1", "less than 1"),
+        ("model.scale=0", "greater than 0"),
+        ("model.labelling=none", 'must be "span" or "head"'),
+        ("model.mention=labels", 'must then be "none"'),
+        ("model.labelling=span", "loss.joint needs"),
+        ("model.mention=score", 'needs model.structure = "lexical" and model.mention = "yes-no"'),
+    ],
+)
+def test_what_is_wrong_is_said(change, words):
+    with pytest.raises(ConfigError, match=words):
+        Settings.read("default").changed([change])
+
+
+@pytest.mark.parametrize(
+    ("recipe", "change", "words"),
+    [
+        ("ablation/02-unstructured-two-stage", "model.mention=score", "only ranks trees"),
+        ("ablation/02-unstructured-two-stage", "loss.sharing=0.4", "about heads"),
+        ("ablation/03-tree-one-stage", "decoding.sharing=0.4", "about heads"),
+        ("ablation/02-unstructured-two-stage", "loss.entropy=1", "about trees"),
+        ("ablation/02-unstructured-two-stage", "decoding.tree=true", "decoding.tree must be false"),
+        ("ablation/06-lexical-two-stage", "decoding.tree=false", "decoding.tree = false needs"),
+        ("ablation/06-lexical-two-stage", "loss.negatives=10", "loss.negatives needs"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(recipe, change, words):
+    with pytest.raises(ConfigError, match=words):
+        Settings.read(recipe).changed([change])
+
+
+def without(text: str, name: str) -> str:
+    return "\n".join(line for line in text.splitlines() if not line.startswith(name))
+
+
+def test_files(tmp_path):
+    text = Settings.read("default").as_toml()
+    path = tmp_path / "mine.toml"
+    for changed, words in [
+        (without(text, "epochs"), r"mine.toml: \[training\] lacks epochs; a recipe names every key"),
+        (without(text, "[loss]"), "there is no model.joint"),
+        (text + "speed = 3\n", "there is no training.speed"),
+        (text + "[extra]\na = 1\n", "there is no section extra"),
+        ("loss = 3\n", r"the section \[encoder\] is missing"),
+        (text + "speed = \n", "this is not TOML"),
+        (text.replace("epochs = 10", "epochs = 0"), "mine.toml: training.epochs is 0"),
+    ]:
+        assert changed != text
+        path.write_text(changed, encoding="utf-8")
+        with pytest.raises(ConfigError, match=words):
+            Settings.read(path)
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="neither a TOML file"):
+        Settings.read(path)
+    with pytest.raises(ConfigError, match=r"defualt: neither .* The recipes are .*default, paper"):
+        Settings.read("defualt")
+
+
+def test_tomls_are_readable_by_others():
+    assert set(tomllib.loads((RECIPES / "default.toml").read_text(encoding="utf-8"))) == set(SECTIONS)

@@ -1,0 +1,345 @@
+"""Every loss of every variant equals what follows from writing down all trees."""
+
+import functools
+import math
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from nestree.config import Settings, recipes
+from nestree.losses import agreeing, compute, label_losses, potentials, summed
+from nestree.nn.batch import Collator, Gold
+from nestree.nn.scorers import Scores
+from nestree.sentence import Sentence
+from nestree.treecrf import use_backend
+from tests.tiny import sentence
+from tests.treecrf.enumeration import lexical_trees, plain_trees
+
+LABELS = ["A", "B", "C"]
+SENTENCES = [
+    sentence("a"),
+    sentence("a", "0-1 A"),
+    sentence("a b", "0-2 A", "1-2 B"),
+    sentence("a b c", "0-2 A", "0-2 B", "2-3 C"),
+    sentence("a b c d", "1-3 B", "0-4 C"),
+    sentence("a b c d e", "1-4 A", "2-4 C", "3-4 A"),
+    sentence("a b c"),
+    replace(sentence("a b c d", "1-3 B"), complete=False),
+    sentence("a b c d", "0-2 A", "1-3 B"),  # crossing: no tree can hold them
+]
+VARIANTS = {
+    **{name: (name, []) for name in recipes()},
+    "sigmoid": ("ablation/11-both", ["loss.label=sigmoid"]),
+    "joint sigmoid": ("default", ["loss.label=sigmoid"]),
+    "gold space": ("ablation/11-both", ["loss.space=gold"]),
+    "joint gold space": ("default", ["loss.space=gold"]),
+    "negatives": ("ablation/07-lexical-yes-no", ["loss.negatives=4"]),
+    "head-aware negatives": ("ablation/11-both", ["loss.negatives=3"]),
+    "unstructured negatives": ("ablation/02-unstructured-two-stage", ["loss.negatives=10"]),
+    "one-stage regularised": ("ablation/04-lexical-one-stage", ["loss.sharing=0.7"]),
+}
+
+
+@dataclass
+class Table:
+    """Label scores that are looked up."""
+
+    spans: Tensor  # [B, n + 1, n + 1, L]
+    heads: Tensor  # [B, n + 1, n + 1, n, L]
+
+    def of(self, b, i, j, h):
+        return self.spans[b, i, j] if h is None else self.heads[b, i, j, h]
+
+    def chart(self):
+        return self.spans
+
+
+def settings_of(variant: str) -> Settings:
+    recipe, changes = VARIANTS[variant]
+    return Settings.read(recipe).changed(changes)
+
+
+def gold_of(sentences: list[Sentence], settings: Settings) -> Gold:
+    collator = Collator(None, LABELS, trees=settings.model.structure != "none")
+    return collator.gold(sentences, max(len(s.words) for s in sentences))
+
+
+def random_scores(sentences: list[Sentence], settings: Settings, seed: int = 0, std: float = 1.0) -> Scores:
+    """Scores in float64 that want gradients."""
+    lengths = [len(s.words) for s in sentences]
+    batch, n = len(lengths), max(lengths)
+    channels = {"score": 1, "yes-no": 2, "labels": 1 + len(LABELS)}[settings.model.mention]
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape):
+        made = std * torch.randn(shape, generator=generator, dtype=torch.float64)
+        return made.requires_grad_()
+
+    lexical = settings.model.structure == "lexical"
+    table = Table(normal(batch, n + 1, n + 1, len(LABELS)), normal(batch, n + 1, n + 1, n, len(LABELS)))
+    return Scores(
+        torch.tensor(lengths),
+        normal(batch, n + 1, n + 1, channels),
+        normal(batch, n, n) if lexical else None,
+        normal(batch, n) if lexical else None,
+        None if settings.model.labelling == "none" else table,
+    )
+
+
+def leaves(scores: Scores) -> list[Tensor]:
+    found = [scores.mention, scores.arc, scores.root]
+    if scores.labels is not None:
+        found += [scores.labels.spans, scores.labels.heads]
+    return [tensor for tensor in found if tensor is not None]
+
+
+# By hand
+
+
+def label_loss(s: Tensor, right: set[int], kind: str) -> Tensor:
+    if kind == "sigmoid":
+        return sum(torch.log(1 + torch.exp(-s[l] if l in right else s[l])) for l in range(len(s)))
+    wrong = 1 + sum((s[l].exp() for l in range(len(s)) if l not in right), torch.zeros(()).double())
+    missed = 1 + sum(((-s[l]).exp() for l in right), torch.zeros(()).double())
+    return wrong.log() + missed.log()
+
+
+class ByHand:
+    """The losses of one sentence from all of its trees."""
+
+    def __init__(self, b: int, scores: Scores, sentence: Sentence, settings: Settings):
+        self.b, self.scores, self.settings, self.n = b, scores, settings, len(sentence.words)
+        self.complete = sentence.complete
+        self.gold: dict[tuple[int, int], set[int]] = {}
+        for entity in sentence.entities:
+            self.gold.setdefault(entity.span, set()).add(LABELS.index(entity.label))
+        self.lexical = settings.model.structure == "lexical"
+        listed = lexical_trees(self.n) if self.lexical else plain_trees(self.n)
+        self.trees = [
+            (tree.spans, tree.arcs, tree.root, tree.lends)
+            if self.lexical
+            else ({(*span, None) for span in tree}, (), None, ())
+            for tree in listed
+        ]
+
+        self.free, self.fixed = functools.cache(self.free), functools.cache(self.fixed)
+        self.wrong = functools.cache(self.wrong)
+
+    def free(self, i: int, j: int) -> Tensor:
+        return self.scores.mention[self.b, i, j].exp().sum().log()
+
+    def fixed(self, i: int, j: int) -> Tensor:
+        said = self.scores.mention[self.b, i, j]
+        kind = self.settings.model.mention
+        if kind == "score":
+            return said[0]
+        if (i, j) in self.gold:
+            return said[1] if kind == "yes-no" else said[[l + 1 for l in self.gold[i, j]]].exp().sum().log()
+        return said[0] if self.complete else self.free(i, j)
+
+    def distribution(self, agree: bool, cost: float = 0.0, evidence: bool = False) -> Tensor:
+        """[trees] their scores."""
+        values = []
+        for spans, arcs, root, lends in self.trees:
+            bare = {(i, j) for i, j, _ in spans}
+            if agree and not set(self.gold) <= bare:
+                values.append(torch.tensor(-math.inf).double())
+                continue
+            value = torch.stack([(self.fixed if agree else self.free)(i, j) for i, j in bare]).sum()
+            if self.lexical:
+                head, modifier = [h for h, _ in arcs], [m for _, m in arcs]
+                value = value + self.scores.root[self.b, root] + self.scores.arc[self.b, head, modifier].sum()
+                value = value - cost * len(set(self.gold) & set(lends))
+            if evidence:
+                value = value - sum(self.wrong(i, j, h) for i, j, h in spans if (i, j) in self.gold)
+            values.append(value)
+        return torch.stack(values)
+
+    def wrong(self, i: int, j: int, h: int | None) -> Tensor:
+        if self.settings.model.labelling == "span":
+            h = None
+        s = self.scores.labels.of(self.b, i, j, h)
+        return label_loss(s, self.gold.get((i, j), set()), self.settings.loss.label)
+
+    def expected_wrong(self, probabilities: Tensor) -> Tensor:
+        """Label losses of the spans of a tree, its probability held constant."""
+        total = torch.zeros(()).double()
+        for p, (spans, *_) in zip(probabilities.detach(), self.trees, strict=True):
+            for i, j, h in spans:
+                if (i, j) in self.gold or (self.settings.model.mention == "score" and self.complete):
+                    total = total + p * self.wrong(i, j, h)
+        return total
+
+    def negatives(self, free: Tensor | None) -> Tensor:
+        if not self.complete:
+            return torch.zeros(()).double()
+        yes = lambda i, j: self.scores.mention[self.b, i, j].softmax(-1)[1].detach()  # noqa: E731
+        weights: dict[tuple[int, int], dict[int | None, Tensor]] = {}
+        if free is None:
+            weights = {(i, j): {None: yes(i, j)} for i in range(self.n) for j in range(i + 1, self.n + 1)}
+        else:
+            for p, (spans, *_) in zip(free.softmax(0).detach(), self.trees, strict=True):
+                for i, j, h in spans:
+                    by_head = weights.setdefault((i, j), {})
+                    by_head[h] = by_head.get(h, 0.0) + p * yes(i, j)
+        listed = sorted(set(weights) - set(self.gold), key=lambda span: -sum(weights[span].values()))
+        lacking = max(0, self.settings.loss.negatives - len(self.gold))
+        total = torch.zeros(()).double()
+        for span in listed[:lacking]:
+            for h, weight in weights[span].items():
+                total = total + weight * self.wrong(*span, h)
+        return total
+
+    def losses(self) -> dict[str, Tensor]:
+        settings, found = self.settings, {}
+        if settings.model.structure == "none":
+            cells = [(i, j) for i in range(self.n) for j in range(i + 1, self.n + 1)]
+            found["mention"] = sum(self.free(i, j) - self.fixed(i, j) for i, j in cells)
+            if settings.model.labelling == "span":
+                found["label"] = sum((self.wrong(i, j, None) for i, j in self.gold), torch.zeros(()).double())
+            if settings.loss.negatives:
+                found["negatives"] = self.negatives(None)
+            return found
+        loss, c = settings.loss, settings.loss.sharing
+        free, agreed = self.distribution(False), self.distribution(True, evidence=loss.joint)
+        found["joint" if loss.joint else "tree"] = free.logsumexp(0) - agreed.logsumexp(0)
+        if settings.model.labelling != "none" and not loss.joint:
+            found["label"] = self.expected_wrong(agreed.softmax(0))
+        if loss.negatives:
+            found["negatives"] = self.negatives(free)
+        if c:
+            gold = loss.space == "gold"
+            base = agreed if gold else free
+            dear = self.distribution(gold, c, loss.joint and gold)
+            found["regularisation"] = base.logsumexp(0) - dear.logsumexp(0)
+            p = dear.softmax(0)
+            possible = p > 0
+            found["kl"] = (
+                p[possible] * (dear.log_softmax(0)[possible] - base.log_softmax(0)[possible])
+            ).sum()
+        if loss.entropy:
+            log_p = agreed[agreed > -math.inf].log_softmax(0)
+            found["entropy"] = -loss.entropy * -(log_p.exp() * log_p).sum()
+        return found
+
+
+def by_hand(scores: Scores, sentences: list[Sentence], settings: Settings) -> dict[str, Tensor]:
+    total: dict[str, Tensor] = {}
+    mentions = words = 0
+    for b, each in enumerate(sentences):
+        words += len(each.words)
+        if settings.model.structure != "none" and b == len(sentences) - 1:
+            continue  # its entities cross
+        made = ByHand(b, scores, each, settings)
+        mentions += len(made.gold)
+        for name, value in made.losses().items():
+            total[name] = total.get(name, 0.0) + value
+    if "entropy" in total:
+        total["entropy"] = total["entropy"] * mentions / words
+    return total
+
+
+# Tests
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_losses_and_gradients_equal_those_by_hand(variant):
+    settings = settings_of(variant)
+    scores = random_scores(SENTENCES, settings, seed=len(variant))
+    gold = gold_of(SENTENCES, settings)
+    found, expected = compute(scores, gold, settings), by_hand(scores, SENTENCES, settings)
+    assert set(found.parts) | set(found.metrics) == set(expected)
+    for name, value in {**found.parts, **found.metrics}.items():
+        torch.testing.assert_close(value, expected[name], rtol=1e-9, atol=1e-9, msg=name)
+    total = sum(expected[name] for name in found.parts)
+    torch.testing.assert_close(found.total, total, rtol=1e-9, atol=1e-9)
+    ours = torch.autograd.grad(found.total, leaves(scores), materialize_grads=True)
+    theirs = torch.autograd.grad(total, leaves(scores), materialize_grads=True)
+    for mine, its in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, its, rtol=1e-8, atol=1e-9)
+
+
+def test_mentions_are_gold_spans_that_count():
+    assert gold_of(SENTENCES, settings_of("default")).mentions == 0 + 1 + 2 + 2 + 2 + 3 + 0 + 1
+    assert gold_of(SENTENCES, settings_of("ablation/02-unstructured-two-stage")).mentions == 13
+
+
+@pytest.mark.parametrize("variant", ["default", "joint gold space", "ablation/04-lexical-one-stage"])
+def test_gradients_equal_finite_differences(variant):
+    sentences = [SENTENCES[3], SENTENCES[1]]
+    settings = settings_of(variant)
+    scores, gold = random_scores(sentences, settings), gold_of(sentences, settings)
+
+    def total(mention, arc, root, *tables):
+        labels = Table(*tables) if tables else None
+        return compute(
+            replace(scores, mention=mention, arc=arc, root=root, labels=labels), gold, settings
+        ).total
+
+    with use_backend("reference"):
+        assert torch.autograd.gradcheck(total, leaves(scores), fast_mode=True)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("kind", ["ranking", "sigmoid"])
+def test_joint_is_never_above_tree_and_label(seed, kind):
+    joint = Settings.read("default").changed(["loss.sharing=0", f"loss.label={kind}"])
+    apart = joint.changed(["loss.joint=false"])
+    scores, gold = random_scores(SENTENCES, joint, seed, std=3.0), gold_of(SENTENCES, joint)
+    assert compute(scores, gold, joint).total < compute(scores, gold, apart).total
+
+
+def test_joint_equals_tree_and_label_where_labels_do_not_look_at_heads():
+    joint = Settings.read("default")
+    apart = joint.changed(["loss.joint=false"])
+    scores, gold = random_scores(SENTENCES, joint), gold_of(SENTENCES, joint)
+    blind = Table(scores.labels.spans, scores.labels.spans[..., None, :].expand_as(scores.labels.heads))
+    scores = replace(scores, labels=blind)
+    torch.testing.assert_close(compute(scores, gold, joint).total, compute(scores, gold, apart).total)
+
+
+def test_losses_are_not_negative_and_fall_to_zero_for_perfect_scores():
+    settings = Settings.read("default").changed(["loss.sharing=0"])
+    gold = gold_of(SENTENCES[:-1], settings)
+    scores = random_scores(SENTENCES[:-1], settings)
+    assert compute(scores, gold, settings).total > 0
+    b, i, j = gold.spans.unbind(1)
+    mention = torch.zeros_like(scores.mention)
+    mention[..., 0] = 200
+    mention[b, i, j] = torch.tensor([0.0, 400.0]).double()
+    right = torch.full_like(scores.labels.heads, -99)
+    right[b, i, j] = torch.where(gold.labels, 99.0, -99.0).double()[:, None]
+    perfect = replace(scores, mention=mention, labels=Table(scores.labels.spans, right))
+    assert float(compute(perfect, gold, settings).total.detach()) < 1e-9
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_batch_without_entities_has_losses_and_gradients(variant):
+    settings = settings_of(variant)
+    sentences = [sentence("a b c"), sentence("a")]
+    scores = random_scores(sentences, settings)
+    found = compute(scores, gold_of(sentences, settings), settings)
+    assert found.mentions == 0
+    for gradient in torch.autograd.grad(found.total, leaves(scores), materialize_grads=True):
+        assert bool(gradient.isfinite().all())
+
+
+def test_head_probabilities_of_gold_spans_sum_to_one():
+    settings = settings_of("ablation/11-both")
+    scores, gold = random_scores(SENTENCES, settings), gold_of(SENTENCES, settings)
+    fixed = potentials(scores, agreeing(scores, gold, "yes-no").masked_fill(gold.crossed, -1e9))
+    heads = summed(fixed, scores.lengths, heads=True).marginals.head
+    b, i, j = gold.spans.unbind(1)
+    torch.testing.assert_close(heads[b, i, j].sum(-1), torch.ones(len(b)).double())
+
+
+def test_huge_label_scores_stay_finite():
+    scores = torch.tensor([[3e4, -3e4, 3e4]], requires_grad=True)
+    right = torch.tensor([[False, True, False]])
+    for kind in ("ranking", "sigmoid"):
+        value = label_losses(scores, right, kind)
+        (gradient,) = torch.autograd.grad(value.sum(), scores)
+        assert bool(value.isfinite().all())
+        assert bool(gradient.isfinite().all())

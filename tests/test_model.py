@@ -1,0 +1,252 @@
+"""The whole model, on a tiny encoder: it learns, it does not care for its batch, and odd sentences are no trouble."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from nestree.config import recipes
+from nestree.errors import ModelError
+from nestree.model import Recognizer
+from nestree.sentence import Entity, Sentence, crossing
+from tests import tiny
+from tests.tiny import sentence
+
+ROWS = recipes()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tiny.encoder(tmp_path_factory.mktemp("encoder"))
+
+
+def made(
+    folder: Path, recipe: str = "default", *changes: str, labels=tiny.LABELS, seed: int = 0
+) -> Recognizer:
+    torch.manual_seed(seed)
+    return Recognizer(tiny.settings(recipe, *changes), labels, folder)
+
+
+def keys(entities) -> set[tuple[int, int, str]]:
+    return {(e.start, e.end, e.label) for e in entities}
+
+
+def memorise(model: Recognizer, sentences: list[Sentence], steps: int = 150) -> int | None:
+    """After how many steps is everything right? None: not within so many."""
+    own = list(model.pretrained_parameters())
+    rest = [p for p in model.parameters() if p.requires_grad and all(p is not q for q in own)]
+    rates = model.settings.training
+    optimiser = torch.optim.AdamW(
+        [{"params": own, "lr": rates.encoder_rate}, {"params": rest, "lr": rates.rate}], weight_decay=0.0
+    )
+    batch = model.collate(sentences)
+    for step in range(1, steps + 1):
+        model.train()
+        losses = model.losses(batch)
+        optimiser.zero_grad()
+        (losses.total / max(1, losses.mentions)).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 5.0)
+        optimiser.step()
+        if step % 5 == 0:
+            model.eval()
+            if [*map(keys, model.decode(batch))] == [keys(s.entities) for s in sentences]:
+                return step
+    return None
+
+
+@pytest.mark.parametrize("recipe", ROWS)
+def test_every_recipe_memorises_eight_nested_sentences(folder, recipe):
+    model = made(folder, recipe)
+    assert memorise(model, tiny.SENTENCES) is not None
+    for entities in model.decode(model.collate_words(tiny.SENTENCES)):
+        assert model.settings.decoding.tree is False or crossing(entities) == []
+        lexical = model.settings.model.structure == "lexical"
+        assert all((e.head is not None and e.start <= e.head < e.end) == lexical for e in entities)
+
+
+@pytest.mark.parametrize("recipe", [r for r in ROWS if "one-stage" not in r and r != "release"])
+def test_two_stage_models_give_two_labels_to_one_span(folder, recipe):
+    assert memorise(made(folder, recipe), [tiny.TWO_LABELS, tiny.SENTENCES[0]]) is not None
+
+
+@pytest.mark.parametrize("recipe", ["ablation/01-unstructured-one-stage", "ablation/03-tree-one-stage"])
+def test_one_stage_models_give_one_of_two_labels(folder, recipe):
+    model = made(folder, recipe)
+    memorise(model, [tiny.TWO_LABELS, tiny.SENTENCES[0]], 40)
+    (entities,) = model.decode(model.collate([tiny.TWO_LABELS]))
+    assert len({e.span for e in entities}) == len(entities)
+
+
+@pytest.mark.parametrize("recipe", ROWS)
+def test_a_sentence_alone_and_in_any_batch(folder, recipe):
+    model = made(folder, recipe, seed=1).double().eval()
+    long = sentence("the fans of the club in the north of Oslo sang of the Bank " * 2)
+    sentences = [*tiny.SENTENCES, long]
+    whole = in_double(model, sentences)
+    together = model(whole)
+    entities = model.decode(whole)
+    assert any(entities)
+    for b, each in enumerate(sentences):
+        batch = in_double(model, [each])
+        alone, n = model(batch), len(each.words)
+        post = torch.arange(n + 1)
+        inside = post[:, None] < post
+        torch.testing.assert_close(alone.mention[0][inside], together.mention[b, : n + 1, : n + 1][inside])
+        if alone.arc is not None:
+            apart = ~torch.eye(n, dtype=torch.bool)
+            torch.testing.assert_close(alone.arc[0][apart], together.arc[b, :n, :n][apart])
+            torch.testing.assert_close(alone.root[0], together.root[b, :n])
+        assert model.decode(batch) == [entities[b]]
+
+
+def in_double(model: Recognizer, sentences: list[Sentence]):
+    batch = model.collate_words(sentences)
+    return replace(batch, pooling=batch.pooling.double())
+
+
+@pytest.mark.parametrize("recipe", ["default", "ablation/03-tree-one-stage", "ablation/06-lexical-two-stage"])
+def test_losses_of_a_batch_are_the_sum_of_those_of_its_sentences(folder, recipe):
+    model = made(folder, recipe).double().eval()
+
+    def losses(sentences):
+        batch = model.collate(sentences)
+        return model.losses(replace(batch, pooling=batch.pooling.double()))
+
+    together = losses(tiny.SENTENCES)
+    alone = [losses([each]) for each in tiny.SENTENCES]
+    assert together.mentions == sum(each.mentions for each in alone) == 17
+    torch.testing.assert_close(together.total, torch.stack([each.total for each in alone]).sum())
+
+
+WHOLE = sentence("the Bank of Portugal", "0-4 ORG")
+ODD = {
+    "one word": [sentence("Lisbon", "0-1 GPE")],
+    "one word, no entity": [sentence("rain")],
+    "no entities anywhere": [sentence("it rained"), sentence("all night")],
+    "a whole sentence": [WHOLE],
+    "two labels on one span": [tiny.TWO_LABELS],
+    "every word and everything": [
+        sentence("a b c d", "0-1 GPE", "1-2 GPE", "2-3 GPE", "3-4 GPE", "0-2 ORG", "0-3 ORG", "0-4 ORG")
+    ],
+    "words without pieces": [
+        Sentence(["a", "\u200b", "\x00", "b"], [Entity(1, 2, "GPE"), Entity(0, 4, "ORG")])
+    ],
+    "unknown letters": [Sentence(["東京", "and", "Москва"], [Entity(0, 1, "GPE")])],
+    "a monstrous word": [Sentence(["x" * 900, "b"], [Entity(0, 1, "GPE")])],
+    "crossing entities": [sentence("a b c d", "0-3 GPE", "1-4 ORG"), WHOLE],
+    "nothing but crossing entities": [sentence("a b c d", "0-3 GPE", "1-4 ORG")],
+    "not all annotated": [replace(WHOLE, complete=False)],
+    "the same twice": [WHOLE, WHOLE],
+    "an entity twice": [sentence("a b", "0-1 GPE", "0-1 GPE")],
+}
+
+
+@pytest.mark.parametrize("recipe", ROWS)
+def test_odd_sentences(folder, recipe):
+    model = made(folder, recipe)
+    for sentences in ODD.values():
+        batch = model.collate(sentences)
+        model.train().zero_grad()
+        losses = model.losses(batch)
+        losses.total.backward()
+        assert bool(losses.total.isfinite())
+        gradients = [p.grad for p in model.parameters() if p.grad is not None]
+        assert all(bool(gradient.isfinite().all()) for gradient in gradients)
+        found = model.eval().decode(batch)
+        assert len(found) == len(sentences)
+
+
+@pytest.mark.parametrize(
+    "recipe", ["default", "ablation/04-lexical-one-stage", "ablation/06-lexical-two-stage"]
+)
+def test_114_labels(folder, recipe):
+    labels = [f"L{k}" for k in range(114)]
+    model = made(folder, recipe, labels=labels)
+    given = [Sentence(["a", "b", "c"], [Entity(0, 2, "L113"), Entity(1, 2, "L57")])]
+    assert memorise(model, given) is not None
+
+
+@pytest.mark.parametrize("recipe", ["default", "ablation/03-tree-one-stage"])
+def test_300_words_go_through_windows(folder, recipe):
+    words = " ".join(f"w{k}" for k in range(300))
+    model = made(folder, recipe)
+    batch = model.collate([sentence(words, "0-1 GPE", "0-300 ORG", "299-300 GPE"), WHOLE])
+    assert batch.pieces.shape[1] == 64
+    assert batch.pieces.shape[0] > 20
+    losses = model.losses(batch)
+    losses.total.backward()
+    assert bool(losses.total.isfinite())
+    assert all(e.end <= 300 for e in model.eval().decode(batch)[0])
+
+
+def test_same_seed_same_weights(folder):
+    def trained():
+        model = made(folder, seed=7)
+        memorise(model, tiny.SENTENCES[:3], 10)
+        return model.state_dict()
+
+    first, second = trained(), trained()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_every_parameter_learns(folder):
+    """Each has a gradient: nothing is made and then left out, and a process with others never waits."""
+    for recipe in ROWS:
+        model = made(folder, recipe, "encoder.lstm_layers=1", "encoder.characters=4")
+        model.losses(model.collate([sentence("it rained")])).total.backward()
+        unused = [name for name, p in model.named_parameters() if p.grad is None]
+        assert all("pooler" in name for name in unused), recipe
+
+
+def test_dropout_is_for_training_only(folder):
+    model = made(folder, "default", "model.dropout=0.5", "encoder.dropout=0.5")
+    batch = model.collate(tiny.SENTENCES)
+    model.train()
+    assert float(model.losses(batch).total.detach()) != float(model.losses(batch).total.detach())
+    model.eval()
+    assert float(model.losses(batch).total.detach()) == float(model.losses(batch).total.detach())
+
+
+def test_bfloat16_encoder_scores_in_float32(folder):
+    model = made(folder)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        scores = model(model.collate(tiny.SENTENCES))
+        losses = model.losses(model.collate(tiny.SENTENCES))
+    assert scores.mention.dtype == scores.arc.dtype == scores.root.dtype == torch.float32
+    assert all(part.dtype == torch.float32 for part in losses.parts.values())
+    losses.total.backward()
+    plain = model.losses(model.collate(tiny.SENTENCES)).total.detach()
+    assert float((losses.total.detach() - plain).abs()) < 0.02 * float(plain)
+
+
+def test_the_form_of_an_encoder_is_saved_and_comes_back(folder, tmp_path):
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_text("lisbon 1 2 3\nthe 4 5 6\n", encoding="utf-8")
+    model = made(folder, "default", f"encoder.vectors={vectors}").eval()
+    model.save_encoder(tmp_path / "saved")
+    vectors.unlink()  # not needed again
+    again = Recognizer(model.settings, model.labels, tmp_path / "saved", pretrained=False).eval()
+    again.load_state_dict(model.state_dict())
+    batch = model.collate(tiny.SENTENCES)
+    assert torch.equal(model(batch).mention, again(again.collate(tiny.SENTENCES)).mention)
+    (tmp_path / "saved" / "words.json").unlink()
+    with pytest.raises(ModelError, match=r"words\.json: the words of the static vectors cannot be read"):
+        Recognizer(model.settings, model.labels, tmp_path / "saved", pretrained=False)
+
+
+def test_what_is_wrong_is_said(folder, tmp_path):
+    with pytest.raises(ModelError, match="at least one, and each only once"):
+        made(folder, labels=["A", "A"])
+    with pytest.raises(ModelError, match=r"encoder\.layers is 4, and the encoder has 3"):
+        made(folder, "default", "encoder.layers=4")
+    with pytest.raises(ModelError, match=r"encoder\.path = .*no tokenizer found; in this folder"):
+        made(tmp_path)
+    model = made(folder)
+    with pytest.raises(ModelError, match="0-1 XYZ of this sentence has a label that the model does not know"):
+        model.collate([sentence("a b", "0-1 XYZ")])
+    assert len(model.collate_words([sentence("a b", "0-1 XYZ")])) == 1
+    with pytest.raises(ModelError, match="no gold entities; make it with collate"):
+        model.losses(model.collate_words(tiny.SENTENCES))
+    with pytest.raises(ModelError, match="at least one sentence"):
+        model.collate([])
