@@ -248,6 +248,15 @@ def test_one_line_end_ends_none(end):
     assert sentences(f"A title{end}and{end}More.") == [f"A title{end}and{end}More."]
 
 
+def test_a_sentence_goes_on_after_a_line_that_ends_with_a_comma():
+    wrapped = (
+        "The president of Smith & Sons,\nAnn O'Neil, met the chief of a rival company; \nBoth left for Rome."
+    )
+    assert sentences(wrapped) == [wrapped]
+    unwrapped = wrapped.replace("Sons,", "Sons")
+    assert sentences(unwrapped) == unwrapped.split("\n", 1)
+
+
 def test_one_line_end_is_a_blank_where_wrapping_explains_it():
     wrapped = "The first line of this paragraph is\nJohn's and the second is shorter, and\nMary has none."
     assert sentences(wrapped) == [wrapped]

@@ -168,7 +168,8 @@ def unwrapped(shape: str, lines: list[Span]) -> Iterator[int]:
     """Lines of a paragraph that begin for a reason: an item of a list, or a word that had room on the line before."""
     width = max(end - start for start, end in lines)
     for (before, end), (start, _) in pairwise(lines):
-        room = width - (end - before) - 1 if width >= NARROW else 0
+        goes_on = shape[before:end].rstrip().endswith((",", ";"))  # however it was wrapped
+        room = width - (end - before) - 1 if width >= NARROW and not goes_on else 0
         word = RUN.match(shape, start) if room > 0 else None
         if ITEM.match(shape, start) or (word and len(word[0]) <= room and beginning_of(word[0]) != LOWER):
             yield start
