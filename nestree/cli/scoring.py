@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nestree.cli.data import Table, options_for, reading, say_account
+from nestree.cli.learning import Device, predicted_by
 from nestree.cli.options import From, LongestLine, Read, Sentences, TableShape, Words
 from nestree.cli.running import QUIET, Commands, Quiet, Verbose, print_json, print_page, say
 from nestree.errors import InputError
@@ -16,7 +17,14 @@ if TYPE_CHECKING:
 
 def evaluate(
     gold: Annotated[Path, typer.Argument(metavar="GOLD", help="The annotated data; - is standard input.")],
-    predicted: Annotated[Path, typer.Argument(metavar="PRED", help="The same sentences as predicted.")],
+    predicted: Annotated[
+        Path | None, typer.Argument(metavar="PRED", help="The same sentences as predicted.")
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option("--model", metavar="DIR", help="Instead of PRED: let this model predict."),
+    ] = None,
+    device: Device = "auto",
     other: Annotated[
         Path | None,
         typer.Option("--compare", metavar="OTHER", help="Another prediction: is the difference significant?"),
@@ -52,7 +60,9 @@ def evaluate(
     from nestree.evaluation import compare
     from nestree.evaluation import evaluate as evaluated
 
-    paths = [gold, predicted, *([other] if other else [])]
+    if (predicted is None) == (model is None):
+        raise InputError("name a prediction or --model DIR, and not both.")
+    paths = [path for path in (gold, predicted, other) if path]
     if other and not resamples:
         raise InputError("--compare draws samples, so --bootstrap must be 1 or more.")
     one_line = Commands.verbosity == QUIET and format is TableShape.text
@@ -66,13 +76,15 @@ def evaluate(
             for path in paths
         ]
     say_account(tally)
+    if model:
+        data.insert(1, predicted_by(model, data[0], device))
     if other:
-        names = (str(predicted), str(other))
+        names = (str(predicted or model), str(other))
         comparison = compare(*data, names=names, resamples=resamples, seed=seed)
         evaluation = comparison.first
     else:
         comparison, evaluation = None, evaluated(*data, resamples=resamples, seed=seed)
-    title = f"{predicted} against {gold}"
+    title = f"{predicted or model} against {gold}"
     if html:
         from nestree.data.files import written
 

@@ -1,0 +1,236 @@
+"""The commands that make and use models: train and predict."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nestree.cli.data import options_for, reading
+from nestree.cli.options import From, LongestLine, Read, Sentences, To, Words, Write, option_values
+from nestree.cli.running import INTERRUPTED, QUIET, Commands, Quiet, Verbose, say
+from nestree.errors import InputError
+
+if TYPE_CHECKING:
+    from nestree.sentence import Document
+
+Model = Annotated[
+    Path, typer.Option("--model", metavar="DIR", help="A model directory, as `nestree train` makes them.")
+]
+Device = Annotated[
+    str, typer.Option("--device", metavar="NAME", help="auto, cpu, cuda or mps; auto: the best there is.")
+]
+
+
+def train(
+    train_file: Annotated[
+        Path | None, typer.Option("--train", metavar="FILE", help="Annotated data to learn from.")
+    ] = None,
+    dev_file: Annotated[
+        Path | None,
+        typer.Option("--dev", metavar="FILE", help="To choose the best epoch. [default: 15 % of --train]"),
+    ] = None,
+    test_file: Annotated[
+        Path | None, typer.Option("--test", metavar="FILE", help="To evaluate on at the end.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="A new directory for the model.")
+    ] = None,
+    config: Annotated[
+        str | None,
+        typer.Option("--config", metavar="RECIPE", help="A TOML file or a recipe. [default: default]"),
+    ] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change a setting; may be repeated."),
+    ] = None,
+    init: Annotated[
+        Path | None, typer.Option("--init", metavar="DIR", help="Start from this model of nestree.")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option("--resume", metavar="DIR", help="Go on with the run in this directory.")
+    ] = None,
+    device: Device = "auto",
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write curves for TensorBoard, too.")
+    ] = False,
+    save_every: Annotated[
+        float, typer.Option("--save-every", metavar="SECONDS", min=0, help="How often to save the state.")
+    ] = 120.0,
+    source_format: From = None,
+    words: Words = None,
+    sentences: Sentences = None,
+    read: Read = None,
+    longest_line: LongestLine = None,
+    verbose: Verbose = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Train a model; a run that was interrupted goes on with --resume.
+
+    Exit codes: 0 trained; 2 bad input, or training cannot go on; 130 interrupted, and saved.
+    """
+    from nestree import training
+
+    if resume:
+        check_resuming(out, config, changes, init)
+        origin = given_origin(training.origin_of(resume), train_file, dev_file, test_file)
+        settings = settings_of(str(resume / "config.toml"), None, [])
+    else:
+        if not (train_file and out):
+            raise InputError("name data with --train FILE and a new directory with --out DIR.")
+        options = {"format": source_format, "words": words, "sentences": sentences, "read": read or []}
+        origin = given_origin({"options": options}, train_file, dev_file, test_file)
+        settings = settings_of(config, init, changes or [])
+    folder = resume or out
+    assert folder is not None
+    parts = documents_of(origin, longest_line)
+    corpus = training.corpus(
+        parts["train"],
+        parts.get("dev"),
+        seed=settings.training.seed,
+        crossing_gold=settings.training.crossing,
+    )
+    with shown() as watcher:
+        result = training.train(
+            settings,
+            corpus,
+            folder,
+            resume=resume is not None,
+            init=init,
+            device=device,
+            tensorboard=tensorboard,
+            save_every=save_every,
+            watcher=watcher,
+            origin=origin,
+        )
+    if not is_first():
+        return
+    say(training.summary(result))
+    if result.evaluation is None:
+        say(f"Everything is saved. Go on with: nestree train --resume {folder}")
+        raise typer.Exit(INTERRUPTED)
+    if "test" in parts:
+        evaluate_on_test(folder, parts["test"], device)
+
+
+def check_resuming(
+    out: Path | None, config: str | None, changes: Sequence[str] | None, init: Path | None
+) -> None:
+    """What a run was started with stays as it is."""
+    for name, value in {"--out": out, "--config": config, "--set": changes, "--init": init}.items():
+        if value:
+            raise InputError(f"--resume goes on with the settings of the run, so {name} does not go with it.")
+
+
+def given_origin(origin: dict[str, Any], *files: Path | None) -> dict[str, Any]:
+    """Where the data of a run is; what the command names now counts."""
+    named = {
+        name: str(path.resolve()) for name, path in zip(("train", "dev", "test"), files, strict=True) if path
+    }
+    return {**origin, **named}
+
+
+def settings_of(recipe: str | None, init: Path | None, changes: Sequence[str]) -> Any:
+    """The settings of a recipe or file, or those of the model to start from, with changes."""
+    from nestree.config import Settings
+
+    if recipe is None:
+        recipe = str(init / "config.toml") if init else "default"
+    settings = Settings.read(recipe)
+    return settings.changed(changes) if changes else settings
+
+
+def documents_of(origin: dict[str, Any], longest_line: int | None) -> "dict[str, list[Document]]":
+    """The documents of each file of a run."""
+    from nestree.data import formats
+
+    given = origin["options"]
+    paths = {name: Path(origin[name]) for name in ("train", "dev", "test") if name in origin}
+    with reading(list(paths.values()), longest_line):
+        options = options_for(
+            list(paths.values()), given["format"], given["read"], given["words"], given["sentences"]
+        )
+        return {name: list(formats.read(path, given["format"], **options)) for name, path in paths.items()}
+
+
+def is_first() -> bool:
+    """Of the processes of `torchrun`, one speaks."""
+    from accelerate import PartialState
+
+    return bool(PartialState().is_main_process)
+
+
+def shown() -> "Any":
+    """Whoever looks on sees a bar with numbers on a terminal, else a line for each epoch; or nothing with --quiet."""
+    from nestree.cli.watching import Bar, Lines
+
+    if Commands.verbosity == QUIET:
+        from contextlib import nullcontext
+
+        return nullcontext()
+    return Bar() if sys.stderr and sys.stderr.isatty() else Lines()
+
+
+def evaluate_on_test(folder: Path, documents: "list[Document]", device: str) -> None:
+    from nestree.cli.scoring import headline
+    from nestree.evaluation import evaluate
+
+    gold = [sentence for document in documents for sentence in document.sentences]
+    say(f"test: {headline(evaluate(gold, predicted_by(folder, gold, device), resamples=0), False)}")
+
+
+def predicted_by(folder: Path, sentences: Sequence[Any], device: str) -> list[Any]:
+    """These sentences with the entities that a model finds, and a bar to watch it."""
+    from nestree import checkpoint
+    from nestree.pipeline import best_device, predict
+
+    model = checkpoint.load(folder, best_device(device))
+    if Commands.verbosity == QUIET or not (sys.stderr and sys.stderr.isatty()):
+        return predict(model, sentences)
+    from tqdm import tqdm  # type: ignore[import-untyped]
+
+    with tqdm(total=len(sentences), unit="sentence", desc="predicting", delay=1, leave=False) as bar:
+        return predict(model, sentences, tell=bar.update)
+
+
+def predict(
+    source: Annotated[Path, typer.Argument(metavar="DATA", help="Sentences; - is standard input.")],
+    model: Model,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="OUT", help="A file or a new folder; - is standard output.")
+    ] = Path("-"),
+    device: Device = "auto",
+    source_format: From = None,
+    target_format: To = None,
+    words: Words = None,
+    sentences: Sentences = None,
+    read: Read = None,
+    write: Write = None,
+    longest_line: LongestLine = None,
+    verbose: Verbose = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Find the entities of sentences; those that the data has are replaced.
+
+    Any format that `nestree formats` lists can be read. What is written is JSON lines, or what --to says.
+    """
+    from dataclasses import replace
+    from time import monotonic
+
+    from nestree.data import formats
+
+    target_format = target_format or ("jsonl" if str(out) == "-" else formats.guess(out, to_write=True))
+    options = option_values(write or (), target_format, "write")
+    with reading([source], longest_line):
+        how = options_for([source], source_format, read, words, sentences)
+        documents = list(formats.read(source, source_format, **how))
+    before = [sentence for document in documents for sentence in document.sentences]
+    started = monotonic()
+    found = iter(predicted_by(model, before, device))
+    said = [replace(d, sentences=tuple(next(found) for _ in d.sentences)) for d in documents]
+    formats.write(said, out, target_format, **options)
+    entities = sum(len(sentence.entities) for document in said for sentence in document.sentences)
+    say(
+        f"{entities:,} entities in {len(before):,} sentences; {monotonic() - started:.1f} s, loading included"
+    )

@@ -1,0 +1,84 @@
+"""Sentences -> the same sentences with entities: in batches of like length, in their order, of any length."""
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+
+import torch
+
+from nestree.errors import InputError
+from nestree.model import Recognizer
+from nestree.sentence import Entity, Sentence
+
+BATCH_WORDS = 4_000
+
+
+def predict(
+    model: Recognizer,
+    sentences: Sequence[Sentence],
+    batch_words: int = BATCH_WORDS,
+    tell: Callable[[int], None] | None = None,
+) -> list[Sentence]:
+    """These sentences with the entities that the model finds; those they had are gone.
+
+    `tell` hears how many sentences each batch had. A batch that does not fit into memory is halved.
+    """
+    found: list[Sentence | None] = [None] * len(sentences)
+    training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode(), precision(model.device):
+            for batch in by_length([len(sentence.words) for sentence in sentences], batch_words):
+                for k, entities in zip(batch, decoded(model, [sentences[k] for k in batch]), strict=True):
+                    found[k] = replace(sentences[k], entities=entities, complete=True)
+                if tell:
+                    tell(len(batch))
+    finally:
+        model.train(training)
+    return [sentence for sentence in found if sentence is not None]
+
+
+def best_device(name: str = "auto") -> torch.device:
+    """A device by its name; `auto` is the best there is."""
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    able = [each for each, found in there.items() if found]
+    if name == "auto":
+        return torch.device(able[0])
+    if name not in there:
+        raise InputError(f"there is no device {name!r}. Choose one of auto, {', '.join(there)}.")
+    if not there[name]:
+        raise InputError(
+            f"PyTorch finds no {name} device on this machine. Choose one of auto, {', '.join(able)}."
+        )
+    return torch.device(name)
+
+
+def precision(device: torch.device) -> "torch.autocast | nullcontext[None]":
+    """Half precision for the encoder where that is faster."""
+    return torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
+
+
+def by_length(lengths: Sequence[int], words: int) -> list[list[int]]:
+    """Numbers of sentences in batches, the longest first, such that `words` words, padding included, are a batch.
+
+    >>> by_length([3, 9, 2, 8], 18)
+    [[1, 3], [0, 2]]
+    """
+    batches: list[list[int]] = []
+    for k in sorted(range(len(lengths)), key=lambda k: (-lengths[k], k)):
+        if batches and (len(batches[-1]) + 1) * lengths[batches[-1][0]] <= words:
+            batches[-1].append(k)
+        else:
+            batches.append([k])
+    return batches
+
+
+def decoded(model: Recognizer, sentences: Sequence[Sentence]) -> list[tuple[Entity, ...]]:
+    """The entities of each of these sentences."""
+    try:
+        return list(model.decode(model.collate_words(sentences).to(model.device)))
+    except (MemoryError, torch.OutOfMemoryError):
+        if len(sentences) == 1:
+            raise
+    half = len(sentences) // 2
+    return decoded(model, sentences[:half]) + decoded(model, sentences[half:])

@@ -1,0 +1,13 @@
+"""Training: from annotated documents to a model directory, in a loop one can read.
+
+`corpus` makes sentences of documents, `train` makes a model of them. The order of things, by file: `batches` (which
+sentences make an update), `update` (its gradients), `optimiser` (how weights move), `loop` (epochs), `state` and
+`folder` (what is on the disk), `stopping` (Ctrl-C), `watching` (what is told on the way), `summary` (at the end).
+"""
+
+from nestree.training.corpus import Corpus, corpus
+from nestree.training.starting import Result, origin_of, train
+from nestree.training.summary import summary
+from nestree.training.watching import EpochEnd, Step, Watcher
+
+__all__ = ["Corpus", "EpochEnd", "Result", "Step", "Watcher", "corpus", "origin_of", "summary", "train"]

@@ -1,0 +1,125 @@
+"""What is trained on: sentences for training and for choosing the best epoch, and what is odd about them."""
+
+import hashlib
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from nestree.data import splitting
+from nestree.errors import TrainingError
+from nestree.sentence import Document, Entity, Sentence, crossing
+
+log = logging.getLogger(__name__)
+DEV_SHARE = 15  # per cent of the data that are set aside if there is no dev file
+SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Corpus:
+    train: tuple[Sentence, ...]
+    dev: tuple[Sentence, ...]
+    labels: tuple[str, ...]  # of the training data, the most frequent first
+    notes: tuple[str, ...] = ()  # what the user should know, in sentences
+
+    @property
+    def fingerprint(self) -> str:
+        """The same for the same data in the same order."""
+        digest = hashlib.sha256()
+        for sentence in (*self.train, *self.dev):
+            entities = [(e.start, e.end, e.label) for e in sentence.entities]
+            digest.update(repr((sentence.words, entities, sentence.complete)).encode("utf-8", "replace"))
+        return digest.hexdigest()[:16]
+
+
+def corpus(
+    train: Sequence[Document], dev: Sequence[Document] | None, *, seed: int, crossing_gold: str = "skip"
+) -> Corpus:
+    """The sentences of these documents; without any for `dev`, a part of `train` is set aside."""
+    notes = []
+    if dev is None:
+        train, dev = divided(train, seed)
+        count = sum(len(document.sentences) for document in dev)
+        notes.append(
+            f"no dev data: {count:,} sentences ({DEV_SHARE} % of the data, drawn by seed {seed}) are set aside."
+        )
+    training = [sentence for document in train for sentence in document.sentences]
+    choosing = [sentence for document in dev for sentence in document.sentences]
+    counts = Counter(entity.label for sentence in training for entity in sentence.entities)
+    if not counts:
+        raise TrainingError(
+            "the training data has no entities, so there is nothing to learn. Check the file and its format with "
+            "`nestree stats`."
+        )
+    if not any(sentence.entities for sentence in choosing):
+        raise TrainingError("the dev data has no entities, so no epoch can be chosen by it. Give other data.")
+    unknown = {e.label for s in choosing for e in s.entities} - set(counts)
+    if unknown:
+        notes.append(f"labels of dev that training never sees: {', '.join(sorted(unknown))}.")
+    training, found = without_crossing(training, crossing_gold)
+    notes += found
+    labels = tuple(sorted(counts, key=lambda label: (-counts[label], label)))
+    for note in notes:
+        log.info(note)
+    return Corpus(tuple(training), tuple(choosing), labels, tuple(notes))
+
+
+def divided(documents: Sequence[Document], seed: int) -> tuple[list[Document], list[Document]]:
+    """A part for training and one for dev, by document if there are enough of them with names."""
+    named = {document.id for document in documents}
+    by = "document" if None not in named and len(named) * DEV_SHARE >= 200 else "sentence"
+    units = splitting.units(documents, by)
+    if len(units) < 4:
+        raise TrainingError(
+            f"{len(units)} sentences are too few to set some aside. Name dev data with --dev."
+        )
+    names = splitting.shuffled(units, {"train": 100 - DEV_SHARE, "dev": DEV_SHARE}, seed)
+    parts = splitting.assembled(units, names)
+    return parts["train"], parts["dev"]
+
+
+def without_crossing(sentences: Sequence[Sentence], how: str) -> tuple[list[Sentence], list[str]]:
+    """What to do with sentences whose entities cross: `skip` their trees, `drop` entities, or `refuse` them."""
+    odd = {k: pairs for k, s in enumerate(sentences) if (pairs := crossing(s.entities))}
+    if not odd:
+        return list(sentences), []
+    places = "; ".join(place(k + 1, sentences[k], pairs[0]) for k, pairs in [*odd.items()][:SHOWN])
+    more = "" if len(odd) <= SHOWN else "; ..."
+    many = (
+        f"{len(odd):,} training {'sentence has' if len(odd) == 1 else 'sentences have'} entities that cross"
+    )
+    if how == "refuse":
+        raise TrainingError(
+            f"{many}, and no tree holds both: {places}{more}. Mend them, or choose training.crossing skip or drop."
+        )
+    if how == "skip":
+        return list(sentences), [
+            f"{many}, and no tree holds both: trees are not trained on them. {places}{more}."
+        ]
+    kept = [replace(s, entities=uncrossed(s.entities)) if k in odd else s for k, s in enumerate(sentences)]
+    lost = sum(len(s.entities) - len(t.entities) for s, t in zip(sentences, kept, strict=True))
+    return kept, [f"{many}: {lost:,} of these entities are left out of training. {places}{more}."]
+
+
+def place(number: int, sentence: Sentence, pair: tuple[Entity, Entity]) -> str:
+    name = f"sentence {number}" + (f" ({sentence.id})" if sentence.id is not None else "")
+    return f"{name}: {pair[0]} and {pair[1]}"
+
+
+def uncrossed(entities: Sequence[Entity]) -> tuple[Entity, ...]:
+    """Those that remain if, again and again, the entity that crosses most others goes; of equals the longest.
+
+    >>> uncrossed([Entity(0, 3, "A"), Entity(2, 5, "B"), Entity(4, 6, "C")])
+    (Entity(start=0, end=3, label='A', ...), Entity(start=4, end=6, label='C', ...))
+    """
+    left = list(entities)
+    while pairs := crossing(left):
+        times = Counter(span for pair in pairs for span in {entity.span for entity in pair})
+        worst = max(times, key=lambda span: (times[span], span[1] - span[0], span))
+        left = [entity for entity in left if entity.span != worst]
+    return tuple(left)
+
+
+def mentions(sentence: Sentence, trees: bool) -> int:
+    """How many spans of a sentence are learned from: with trees, none where they cross."""
+    return 0 if trees and crossing(sentence.entities) else len({entity.span for entity in sentence.entities})

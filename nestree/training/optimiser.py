@@ -1,0 +1,101 @@
+"""How weights move: two rates, warm-up and decay, the limit on gradients, and the average of weights over time."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nestree.config import TrainingSettings
+
+PRETRAINED, REST = "pretrained", "rest"
+
+
+def optimiser(
+    model: nn.Module, pretrained: Iterable[nn.Parameter], settings: TrainingSettings
+) -> torch.optim.AdamW:
+    """AdamW with one rate for the pretrained encoder and one for the rest; biases and norms do not decay."""
+    inside = {id(parameter) for parameter in pretrained}
+    groups: dict[tuple[str, bool], list[nn.Parameter]] = {}
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            key = PRETRAINED if id(parameter) in inside else REST, parameter.ndim > 1
+            groups.setdefault(key, []).append(parameter)
+    rates = {PRETRAINED: settings.encoder_rate, REST: settings.rate}
+    return torch.optim.AdamW(
+        [
+            {
+                "params": parameters,
+                "lr": rates[part],
+                "peak": rates[part],
+                "weight_decay": settings.decay if decays else 0.0,
+            }
+            for (part, decays), parameters in groups.items()
+        ],
+        betas=(settings.beta1, settings.beta2),
+        eps=settings.epsilon,
+        fused=all(parameter.is_cuda for parameter in model.parameters()),
+    )
+
+
+def factor(epochs: float, settings: TrainingSettings) -> float:
+    """The rate after so many epochs, as a share of its peak: up during warm-up, then down to 0, in straight lines."""
+    if epochs < settings.warmup:
+        return epochs / settings.warmup
+    return max(0.0, (settings.epochs - epochs) / max(settings.epochs - settings.warmup, 1e-9))
+
+
+def set_rates(optimiser: torch.optim.Optimizer, share: float) -> None:
+    for group in optimiser.param_groups:
+        group["lr"] = group["peak"] * share
+
+
+class Average:
+    """An exponential average of the weights; the first updates weigh less, so that the start is soon forgotten."""
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.weights = {name: p.detach().clone() for name, p in model.named_parameters()} if decay else {}
+
+    @torch.no_grad()
+    def update(self, model: nn.Module, updates: int) -> None:
+        """After so many updates of the weights."""
+        if self.decay:
+            decay = min(self.decay, updates / (updates + 10))
+            now = [parameter.detach() for parameter in model.parameters()]
+            torch._foreach_lerp_(list(self.weights.values()), now, 1 - decay)
+
+    @torch.no_grad()
+    def swap(self, model: nn.Module) -> None:
+        """Exchange the average and the weights of the model; twice is as before."""
+        for name, parameter in model.named_parameters() if self.decay else ():
+            kept = parameter.detach().clone()
+            parameter.copy_(self.weights[name])
+            self.weights[name].copy_(kept)
+
+
+def moments(optimiser: torch.optim.Optimizer, names: Mapping[int, str]) -> dict[str, Tensor]:
+    """What the optimiser remembers, by the names of parameters."""
+    found = {}
+    for group in optimiser.param_groups:
+        for parameter in group["params"]:
+            for what, value in optimiser.state.get(parameter, {}).items():
+                found[f"{what}/{names[id(parameter)]}"] = value
+    return found
+
+
+def set_moments(
+    optimiser: torch.optim.Optimizer, names: Mapping[int, str], found: Mapping[str, Tensor]
+) -> None:
+    """Let the optimiser remember it again."""
+    for group in optimiser.param_groups:
+        for parameter in group["params"]:
+            state: dict[str, Any] = {}
+            for what in ("step", "exp_avg", "exp_avg_sq"):
+                value = found.get(f"{what}/{names[id(parameter)]}")
+                if value is not None:
+                    fused_step = what == "step" and group["fused"]
+                    moves = what != "step" or fused_step
+                    state[what] = value.to(parameter.device) if moves else value.cpu()
+            if state:
+                optimiser.state[parameter] = state

@@ -1,0 +1,213 @@
+"""`train`: everything is made and checked before the first epoch, and what was trained is evaluated at the end."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+
+from nestree import checkpoint
+from nestree.config import Settings
+from nestree.errors import TrainingError
+from nestree.evaluation import Evaluation
+from nestree.model import Recognizer
+from nestree.pipeline import best_device
+from nestree.training import state
+from nestree.training.corpus import Corpus
+from nestree.training.folder import Folder, total_bytes
+from nestree.training.journal import Journal, TensorBoard
+from nestree.training.loop import Run, evaluated, run_epochs, save
+from nestree.training.optimiser import Average, optimiser
+from nestree.training.state import Progress
+from nestree.training.stopping import stopping
+from nestree.training.update import Updater
+from nestree.training.watching import Watcher
+
+SAVE_EVERY = 120.0  # seconds between two states on the disk, at least
+
+
+@dataclass(frozen=True)
+class Result:
+    """How training ended."""
+
+    folder: Path
+    epochs: int  # that were done
+    best_epoch: int
+    seconds: float  # spent on training
+    why: str  # it ended
+    evaluation: Evaluation | None  # of the best epoch, on dev; None: somebody asked to stop
+
+
+def train(
+    settings: Settings,
+    corpus: Corpus,
+    folder: Path,
+    *,
+    resume: bool = False,
+    init: Path | None = None,
+    device: str = "auto",
+    tensorboard: bool = False,
+    save_every: float = SAVE_EVERY,
+    watcher: Watcher | None = None,
+    origin: Mapping[str, Any] | None = None,
+) -> Result:
+    """Train a model and leave the best epoch in `folder`; with `resume`, go on where a run in it was interrupted.
+
+    `init`: a model of ours to start from. `origin` is kept for whoever resumes: see `origin_of`. Under `torchrun`
+    or `accelerate launch`, all processes call this alike.
+    """
+    accelerator = accelerator_for(device)
+    files = Folder(folder)
+    if resume:
+        progress = known_progress(files, corpus)
+        model = checkpoint.untrained(folder, settings, checkpoint.read_labels(folder))
+    else:
+        progress = Progress(corpus.fingerprint, dict(origin or {}))
+        torch.manual_seed(settings.training.seed)
+        model = (
+            Recognizer(settings, corpus.labels, settings.encoder.path)
+            if init is None
+            else continued(settings, corpus.labels, init)
+        )
+    model.to(accelerator.device)
+    average = Average(model, settings.training.average)
+    moving = optimiser(model, model.pretrained_parameters(), settings.training)
+    if accelerator.is_main_process:
+        if resume:
+            files.go_on(progress.epoch, progress.updates)
+        else:
+            files.start()
+            files.check_space(*sizes(model, average))
+            checkpoint.save_all_but_weights(model, folder)
+    accelerator.wait_for_everyone()
+    if resume and not progress.finished:
+        state.restore(files.state, model, moving, average)
+    watchers = watching(accelerator, files, watcher, tensorboard, progress)
+    updater = Updater(model, corpus.train, accelerator, settings, progress, watchers)
+    with stopping() as stop:
+        run = Run(
+            settings,
+            corpus,
+            files,
+            accelerator,
+            model,
+            moving,
+            average,
+            updater,
+            progress,
+            watchers,
+            stop,
+            save_every,
+        )
+        begin(run, resume)
+        run_epochs(run)
+        return ended(run)
+
+
+def accelerator_for(device: str) -> Accelerator:
+    """Where to train; `auto` is the best device there is."""
+    found = best_device(device)
+    return Accelerator(cpu=found.type == "cpu", mixed_precision="bf16" if found.type == "cuda" else "no")
+
+
+def origin_of(folder: Path) -> dict[str, Any]:
+    """What `train` was told when the run in this folder began."""
+    files = Folder(folder)
+    files.check_resumable()
+    return state.load_progress(files.state).origin
+
+
+def known_progress(files: Folder, corpus: Corpus) -> Progress:
+    """Where the run in this folder stands, if it is one of this data."""
+    files.check_resumable()
+    progress = state.load_progress(files.state)
+    if progress.fingerprint != corpus.fingerprint:
+        raise TrainingError(
+            f"{files.path} was trained on other data than this: sentences, entities or their order differ. "
+            "Resume with the same files, or train anew in another directory."
+        )
+    return progress
+
+
+def continued(settings: Settings, labels: Sequence[str], init: Path) -> Recognizer:
+    """A model that begins with the weights of another; labels that are new to it come after those it knows."""
+    known = checkpoint.read_labels(init)
+    everything = [*known, *(label for label in labels if label not in known)]
+    model = checkpoint.untrained(init, settings, everything)
+    weights, _ = checkpoint.read_tensors(init / checkpoint.WEIGHTS)
+    own = model.state_dict()
+    for name, value in own.items():
+        given = weights.get(name)
+        if given is None or not grown(value, given, len(everything) - len(known)):
+            raise TrainingError(
+                f"the model in {init} has no {name} of the shape {list(value.shape)}: it was made with other settings. "
+                f"Leave --config out, or use --config {init / checkpoint.CONFIG}."
+            )
+    model.load_state_dict(own)
+    return model
+
+
+def grown(value: torch.Tensor, given: torch.Tensor, more: int) -> bool:
+    """Copy weights into a tensor that has so many labels more; False: they do not fit."""
+    if value.ndim != given.ndim:
+        return False
+    longer = [axis for axis in range(value.ndim) if value.shape[axis] != given.shape[axis]]
+    if any(value.shape[axis] != given.shape[axis] + more for axis in longer) or len(longer) > 1:
+        return False
+    part = value.narrow(longer[0], 0, given.shape[longer[0]]) if longer else value
+    part.copy_(given)
+    return True
+
+
+def sizes(model: Recognizer, average: Average) -> tuple[int, int]:
+    """Bytes of the weights, and of a state of training: weights, two moments, the average."""
+    weights = total_bytes(model.state_dict())
+    return weights, 3 * weights + total_bytes(average.weights)
+
+
+def watching(
+    accelerator: Accelerator, files: Folder, watcher: Watcher | None, tensorboard: bool, progress: Progress
+) -> list[Watcher]:
+    """Who hears of this run; of several processes only the first tells."""
+    if not accelerator.is_main_process:
+        return []
+    found: list[Watcher] = [Journal(files)]
+    if watcher:
+        found.append(watcher)
+    if tensorboard:
+        found.append(TensorBoard(files.tensorboard, progress.epoch - 1))
+    return found
+
+
+def begin(run: Run, resume: bool) -> None:
+    """The first line of the log, and the first state: a run can be resumed from here on."""
+    if resume:
+        return
+    if run.leads:
+        run.folder.note("start", updates=0, train=len(run.corpus.train), dev=len(run.corpus.dev))
+    for note in run.corpus.notes:
+        run.tell(note)
+    save(run)
+
+
+def ended(run: Run) -> Result:
+    """The model on the disk, evaluated once more; and what its card says."""
+    progress = run.progress
+    done, best = progress.epoch - 1, progress.best_epoch
+    if not progress.finished:
+        return Result(run.folder.path, done, best, progress.seconds, "interrupted", None)
+    run.accelerator.wait_for_everyone()
+    weights, _ = checkpoint.read_tensors(run.folder.path / checkpoint.WEIGHTS)
+    run.model.load_state_dict(weights)
+    evaluation = evaluated(run)
+    if run.leads:
+        score = evaluation.entities
+        facts = {
+            "trained on": f"{len(run.corpus.train):,} sentences, best of {done} epochs: {best}",
+            f"dev, {len(run.corpus.dev):,} sentences": f"P {100 * score.precision:.2f}, R {100 * score.recall:.2f}, "
+            f"F1 {100 * score.f1:.2f}",
+        }
+        checkpoint.write_text(run.folder.path / checkpoint.CARD, checkpoint.model_card(run.model, facts))
+    return Result(run.folder.path, done, best, progress.seconds, progress.finished, evaluation)

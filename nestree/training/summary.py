@@ -1,0 +1,57 @@
+"""The end of a training run in a few lines: how good the model is, and five typical mistakes."""
+
+from collections import Counter
+
+from nestree.evaluation import Evaluation, Mistake
+from nestree.report.examples import described
+from nestree.training.starting import Result
+
+MISTAKES = 5
+
+
+def summary(result: Result) -> str:
+    """For people."""
+    lines = [f"{result.epochs} epochs in {duration(result.seconds)}; {result.why}."]
+    if result.evaluation is not None:
+        score = result.evaluation.entities
+        lines += [
+            f"best epoch {result.best_epoch}: dev P {100 * score.precision:.2f}  R {100 * score.recall:.2f}  "
+            f"F1 {100 * score.f1:.2f}",
+            f"model: {result.folder}",
+        ]
+        found = typical(result.evaluation)
+        if found:
+            lines += ["", f"typical mistakes on dev, of {len(result.evaluation.mistakes):,}:"]
+            lines += [f"  {times:>4} x {kind}, such as: {described(one)}" for kind, times, one in found]
+    return "\n".join(lines)
+
+
+def typical(evaluation: Evaluation) -> list[tuple[str, int, Mistake]]:
+    """The most frequent kinds of mistakes by their labels: what, how often, and one from the middle of them."""
+    counts = Counter(map(what, evaluation.mistakes))
+    found = []
+    for kind, times in counts.most_common(MISTAKES):
+        alike = [mistake for mistake in evaluation.mistakes if what(mistake) == kind]
+        found.append((kind, times, alike[len(alike) // 2]))
+    return found
+
+
+def what(mistake: Mistake) -> str:
+    gold, predicted = mistake.gold, mistake.predicted
+    if mistake.kind == "type" and gold and predicted:
+        return f"{gold.label} taken for {predicted.label}"
+    entity = gold or predicted
+    assert entity is not None
+    kinds = {"boundary": "wrong borders of", "missed": "missed", "spurious": "invented"}
+    return f"{kinds[mistake.kind]} {entity.label}"
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(59.6), duration(125), duration(7300)
+    ('60 s', '2 min 5 s', '2 h 2 min')
+    """
+    if round(seconds) < 100:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,157 @@
+"""One update: the gradients of this process' share, added up over processes, and one step of the optimiser.
+
+The loss is divided by the gold mentions of the whole update, so pieces and processes make no difference to it. What
+does not fit into memory is cut into twice as many pieces and done again; a process that does so asks nobody.
+Numbers are read when the next update is already under way, so that a GPU never waits.
+"""
+
+import hashlib
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+
+from nestree.config import Settings
+from nestree.errors import TrainingError
+from nestree.losses import Losses
+from nestree.model import Recognizer
+from nestree.sentence import Sentence
+from nestree.training.batches import pieces, share
+from nestree.training.corpus import mentions
+from nestree.training.state import Progress
+from nestree.training.watching import Watcher
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Updater:
+    """Makes gradients of batches of these sentences."""
+
+    model: Recognizer
+    sentences: Sequence[Sentence]
+    accelerator: Accelerator
+    settings: Settings
+    progress: Progress
+    watchers: Sequence[Watcher] = ()
+
+    def __post_init__(self) -> None:
+        trees = self.settings.model.structure != "none"
+        self.lengths = [len(sentence.words) for sentence in self.sentences]
+        self.mentions = [mentions(sentence, trees) for sentence in self.sentences]
+        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
+
+    def gradients(self, batches: Sequence[Sequence[int]], number: int) -> dict[str, Tensor]:
+        """The gradients of update `number` of the run, in the parameters; each part of the loss, summed."""
+        total = max(1, sum(self.mentions[k] for batch in batches for k in batch))
+        while True:
+            found = self.try_gradients(batches, number, total)
+            if found is not None:
+                break
+            self.cut_finer(batches)
+        fill(self.parameters)
+        if self.accelerator.num_processes > 1:
+            add_up(self.accelerator, self.parameters)
+        return found
+
+    def try_gradients(
+        self, batches: Sequence[Sequence[int]], number: int, total: int
+    ) -> dict[str, Tensor] | None:
+        """None: there was not enough memory, and nothing is kept of it."""
+        process, processes = self.accelerator.process_index, self.accelerator.num_processes
+        torch.manual_seed(random_seed(self.settings.training.seed, number, process))
+        self.model.zero_grad(set_to_none=True)
+        shares = [share(batch, process, processes) for batch in batches]
+        weight = 1.0 if any(shares) else 0.0
+        sums: dict[str, Tensor] = {}
+        try:
+            for each in (
+                shares if weight else [batches[0][:1]]
+            ):  # where there is nothing to do, zeros are made
+                for piece in pieces(each, self.lengths, self.progress.pieces):
+                    losses = self.losses(piece)
+                    (losses.total * (weight / total)).backward()
+                    for name, value in losses.parts.items():
+                        sums[name] = sums.get(name, 0.0) + weight * value.detach()
+        except (MemoryError, RuntimeError) as why:
+            if not is_about_memory(why):
+                raise
+            log.info("%s", why)
+            return None
+        return sums
+
+    def losses(self, piece: Sequence[int]) -> Losses:
+        inputs = self.model.collate([self.sentences[k] for k in piece])
+        if self.accelerator.device.type == "cuda":
+            inputs = inputs.pin_memory()  # it then goes there while we do something else
+        with self.accelerator.autocast():
+            return self.model.losses(inputs.to(self.accelerator.device))
+
+    def cut_finer(self, batches: Sequence[Sequence[int]]) -> None:
+        """Twice as many pieces, if that changes anything."""
+        self.model.zero_grad(set_to_none=True)
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        process, processes = self.accelerator.process_index, self.accelerator.num_processes
+        shares = [share(batch, process, processes) for batch in batches]
+        if all(
+            len(piece) == 1 for each in shares for piece in pieces(each, self.lengths, self.progress.pieces)
+        ):
+            longest = max((k for each in shares for k in each), key=lambda k: self.lengths[k])
+            raise TrainingError(
+                f"there is not enough memory for a sentence of {self.lengths[longest]} words alone: "
+                f"{self.sentences[longest]} Leave it out, or train on a larger device."
+            )
+        self.progress.pieces *= 2
+        text = f"out of memory: from now on each batch is done in {self.progress.pieces} pieces; results stay the same."
+        log.warning(text)
+        for watcher in self.watchers:
+            watcher.note(text, self.progress.updates)
+
+
+def is_about_memory(error: BaseException) -> bool:
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate memory" in str(error)
+
+
+def random_seed(seed: int, number: int, process: int) -> int:
+    """What the dropout of an update follows from."""
+    digest = hashlib.sha256(f"update {seed} {number} {process}".encode()).digest()
+    return int.from_bytes(digest[:7], "big")
+
+
+@torch.no_grad()
+def fill(parameters: Iterable[nn.Parameter]) -> None:
+    """No gradient is a gradient of 0, so that steps do not depend on which process saw what."""
+    for parameter in parameters:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+
+
+@torch.no_grad()
+def add_up(accelerator: Accelerator, parameters: Iterable[nn.Parameter]) -> None:
+    """Replace gradients by their sums over all processes."""
+    held = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    total = accelerator.reduce(torch.cat([gradient.reshape(-1) for gradient in held]), "sum")
+    for gradient, summed in zip(held, total.split([gradient.numel() for gradient in held]), strict=True):
+        gradient.copy_(summed.view_as(gradient))
+
+
+class Later:
+    """Numbers on a device, read without making it wait: ask when more work has been queued behind them."""
+
+    def __init__(self, values: Tensor) -> None:
+        self.event = None
+        self.values = values
+        if values.is_cuda:
+            self.values = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+            self.values.copy_(values, non_blocking=True)
+            self.event = torch.cuda.Event()
+            self.event.record()
+
+    def read(self) -> list[float]:
+        if self.event is not None:
+            self.event.synchronize()
+        return [float(value) for value in self.values.tolist()]

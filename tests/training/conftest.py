@@ -1,0 +1,45 @@
+"""A tiny encoder, settings for a run of a second, and the eight sentences."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nestree.config import Settings
+from nestree.sentence import Document
+from nestree.training import Corpus, corpus
+from tests import tiny
+
+EPOCHS = 3
+
+
+@pytest.fixture(scope="session")
+def tiny_encoder(tmp_path_factory) -> Path:
+    return tiny.encoder(tmp_path_factory.mktemp("encoder") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def settings(tiny_encoder) -> Callable[..., Settings]:
+    """Three epochs of several updates, with dropout, so that chance matters."""
+
+    def made(*changes: str) -> Settings:
+        return tiny.settings(
+            "default",
+            f"encoder.path={tiny_encoder}",
+            f"training.epochs={EPOCHS}",
+            "training.batch_words=15",
+            "encoder.dropout=0.1",
+            *changes,
+        )
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def documents() -> list[Document]:
+    return [Document((sentence,)) for sentence in tiny.SENTENCES]
+
+
+@pytest.fixture(scope="session")
+def data(documents) -> Corpus:
+    return corpus(documents, documents[:4], seed=1)

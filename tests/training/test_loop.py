@@ -1,0 +1,240 @@
+"""Whole runs of a second: what is learned, what is kept, and what is said."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from nestree import checkpoint
+from nestree.errors import InputError, PotentialsError, TrainingError
+from nestree.evaluation import evaluate
+from nestree.pipeline import predict
+from nestree.sentence import Document, Entity, Sentence
+from nestree.training import EpochEnd, Step, corpus, summary
+from nestree.training.folder import Folder
+from tests.training.runs import assert_same, history, run, weights
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.steps: list[Step] = []
+        self.ends: list[EpochEnd] = []
+
+    def note(self, text: str, updates: int) -> None:
+        self.notes.append(text)
+
+    def step(self, step: Step) -> None:
+        self.steps.append(step)
+
+    def epoch(self, end: EpochEnd) -> None:
+        self.ends.append(end)
+
+
+@pytest.fixture(scope="module")
+def done(settings, data, tmp_path_factory):
+    """A finished run: its folder, its result, and what was heard of it."""
+    folder, heard = tmp_path_factory.mktemp("run") / "model", Heard()
+    return folder, run(settings(), data, folder, watcher=heard), heard
+
+
+def test_a_run_leaves_a_model_that_predicts(done, data):
+    folder, result, _ = done
+    model = checkpoint.load(folder)
+    assert model.labels == data.labels
+    scores = evaluate(data.dev, predict(model, data.dev), resamples=0).entities
+    assert scores.f1 == result.evaluation.entities.f1 == max(line["f1"] for line in history(folder))
+    assert f"F1 {100 * scores.f1:.2f}" in (folder / "README.md").read_text()
+
+
+def test_everybody_hears_of_it(done):
+    folder, result, heard = done
+    assert [end.epoch for end in heard.ends] == [1, 2, 3] == [line["epoch"] for line in history(folder)]
+    assert heard.steps[0].losses.keys() == {"joint", "regularisation"}
+    assert [step.epoch for step in heard.steps] == sorted(step.epoch for step in heard.steps)
+    assert heard.steps[-1].share == 1
+    assert heard.steps[-1].seconds_left == 0
+    assert all(step.sentences_per_second > 0 for step in heard.steps)
+    assert heard.ends[-1].losses["joint"] < heard.ends[0].losses["joint"]
+    assert (result.epochs, result.why) == (3, "all epochs are done")
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_does_not(done, settings, data, tmp_path):
+    run(settings(), data, tmp_path / "again")
+    assert_same(tmp_path / "again", done[0])
+    run(settings("training.seed=2"), data, tmp_path / "other")
+    assert history(tmp_path / "other") != history(done[0])
+
+
+def test_memory_for_half_a_batch_gives_the_same_weights_without_dropout(
+    settings, data, tmp_path, monkeypatch
+):
+    quiet = settings("encoder.dropout=0", "training.epochs=1", "training.batch_words=30")
+    run(quiet, data, tmp_path / "whole")
+    from nestree.model import Recognizer
+
+    losses = Recognizer.losses
+
+    def full(self, batch):
+        if len(batch) > 2:
+            raise torch.OutOfMemoryError("full")
+        return losses(self, batch)
+
+    monkeypatch.setattr(Recognizer, "losses", full)
+    heard = Heard()
+    run(quiet, data, tmp_path / "halved", watcher=heard)
+    assert any("out of memory" in note for note in heard.notes)
+    whole, halved = weights(tmp_path / "whole"), weights(tmp_path / "halved")
+    for name in whole:
+        torch.testing.assert_close(whole[name], halved[name], rtol=1e-3, atol=2e-4, msg=name)
+
+
+def test_the_best_epoch_is_kept_and_training_stops_when_none_is_better(settings, data, tmp_path, monkeypatch):
+    scores = iter([0.2, 0.5, 0.5, 0.4, 0.9, 0.9])
+    best = {}
+
+    def evaluated(run):
+        score = evaluate(data.dev, data.dev, resamples=0)
+        f1 = next(scores)
+        if f1 == 0.5 and not best:
+            best.update({name: value.clone() for name, value in run.model.state_dict().items()})
+        return Scored(score, f1)
+
+    monkeypatch.setattr("nestree.training.loop.evaluated", evaluated)
+    result = run(
+        settings("training.epochs=9", "training.patience=2", "training.average=0.5"), data, tmp_path / "m"
+    )
+    assert (result.epochs, result.best_epoch) == (4, 2)
+    assert result.why == "dev F1 did not rise for 2 epochs"
+    kept = weights(tmp_path / "m")
+    assert all(torch.equal(kept[name], best[name]) for name in best)
+
+
+class Scored:
+    """An evaluation with another F1."""
+
+    def __init__(self, evaluation, f1: float) -> None:
+        self.entities = type("Score", (), {"f1": f1, "precision": f1, "recall": f1})
+        self.mistakes = evaluation.mistakes
+
+
+@pytest.mark.parametrize("broken", ["loss", "potentials"])
+def test_a_loss_that_is_no_number_stops_with_its_sentences(settings, data, tmp_path, monkeypatch, broken):
+    from nestree.model import Recognizer
+
+    losses, calls = Recognizer.losses, []
+
+    def bad(self, batch):
+        calls.append(batch.sentences)
+        found = losses(self, batch)
+        if len(calls) == 5 and broken == "potentials":
+            raise PotentialsError("span is NaN in sentence 0")
+        if len(calls) == 5:
+            found.parts["joint"] = found.parts["joint"] * math.nan
+        return found
+
+    monkeypatch.setattr(Recognizer, "losses", bad)
+    with pytest.raises(
+        TrainingError, match=r"update 5 of epoch \d gave numbers that are not finite: .*bad_batch"
+    ):
+        run(settings(), data, tmp_path / "m")
+    lines = (tmp_path / "m" / "training" / "bad_batch.jsonl").read_text().splitlines()
+    kept = {tuple(json.loads(line)["tokens"]) for line in lines}
+    assert {sentence.words for sentence in calls[4]} <= kept
+    monkeypatch.undo()
+    run(settings(), data, tmp_path / "m", resume=True)  # the state on the disk is sound
+    run(settings(), data, tmp_path / "n")
+    assert_same(tmp_path / "m", tmp_path / "n")
+
+
+def test_crossing_gold_trains_and_counts_in_the_evaluation(settings, tmp_path, documents):
+    crossed = Sentence(["a", "b", "c", "d"], [Entity(0, 3, "GPE"), Entity(1, 4, "ORG")])
+    both = corpus([*documents, Document((crossed,))], [Document((crossed,))], seed=1)
+    heard = Heard()
+    result = run(settings("training.epochs=1"), both, tmp_path / "m", watcher=heard)
+    assert "1 training sentence has entities that cross" in heard.notes[0]
+    assert result.evaluation.entities.gold == 2
+    assert math.isfinite(heard.ends[0].losses["joint"])
+
+
+def test_going_on_from_a_model(done, settings, tmp_path, documents):
+    more = [Document((Sentence(["Kim", "sang"], [Entity(0, 1, "ARTIST")]),))]
+    wider = corpus([*documents, *more], [*documents, *more], seed=1)
+    frozen = settings("training.epochs=1", "training.rate=0", "training.encoder_rate=0", "training.decay=0")
+    run(frozen, wider, tmp_path / "m", init=done[0])
+    model, before = checkpoint.load(tmp_path / "m"), checkpoint.load(done[0])
+    assert model.labels == (*before.labels, "ARTIST")
+    old, new = before.state_dict(), model.state_dict()
+    larger = [name for name in old if old[name].shape != new[name].shape]
+    assert larger
+    for name in old:
+        part = new[name][tuple(slice(size) for size in old[name].shape)]
+        assert torch.equal(part, old[name]), name
+
+
+def test_a_model_of_other_sizes_cannot_be_gone_on_from(done, settings, data, tmp_path):
+    with pytest.raises(TrainingError, match=r"made with other settings. Leave --config out"):
+        run(settings("model.size=16"), data, tmp_path / "m", init=done[0])
+    assert not (tmp_path / "m").exists()
+
+
+def test_what_cannot_be_written_is_found_before_the_first_epoch(settings, data, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(TrainingError, match=r"file/m cannot be written: Not a directory"):
+        run(settings(), data, tmp_path / "file" / "m")
+    with pytest.raises(TrainingError, match=r"file is a file, and the model becomes a directory"):
+        run(settings(), data, tmp_path / "file")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "letter.txt").write_text("mine")
+    with pytest.raises(TrainingError, match=r"other is not empty. Give the name of a new directory"):
+        run(settings(), data, tmp_path / "other")
+    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 10**5}))
+    with pytest.raises(TrainingError, match=r"needs 0.00 GB in .* and 0.00 GB are free. Make room"):
+        run(settings(), data, tmp_path / "m")
+    assert history_is_empty(tmp_path / "m")
+
+
+def history_is_empty(folder: Path) -> bool:
+    return history(folder) == [] and not Folder(folder).state.exists()
+
+
+def test_a_finished_run_is_neither_overwritten_nor_repeated(done, settings, data):
+    before = weights(done[0])
+    with pytest.raises(TrainingError, match=r"holds a run already. Go on with `nestree train --resume"):
+        run(settings(), data, done[0])
+    result = run(settings(), data, done[0], resume=True)
+    assert result.evaluation.entities.f1 == done[1].evaluation.entities.f1
+    assert all(torch.equal(value, before[name]) for name, value in weights(done[0]).items())
+
+
+def test_other_data_is_not_gone_on_with(done, settings, documents):
+    with pytest.raises(TrainingError, match=r"was trained on other data than this"):
+        run(settings(), corpus(documents[:6], documents[:4], seed=1), done[0], resume=True)
+
+
+def test_an_unknown_device(settings, data, tmp_path):
+    with pytest.raises(InputError, match=r"there is no device 'gpu'. Choose one of auto, cuda, mps, cpu"):
+        run(settings(), data, tmp_path / "m", device="gpu")
+
+
+def test_the_summary_names_typical_mistakes(done):
+    text = summary(done[1])
+    assert text.startswith("3 epochs in ")
+    assert f"best epoch {done[1].best_epoch}: dev P " in text
+    shown = [line for line in text.splitlines() if " such as: " in line]
+    assert 0 < len(shown) <= 5
+    assert len(shown) == min(5, len({line.split(", such as")[0] for line in shown}))
+
+
+def test_tensorboard_on_request(settings, data, tmp_path):
+    pytest.importorskip("tensorboard")
+    run(settings("training.epochs=1"), data, tmp_path / "m", tensorboard=True)
+    assert list((tmp_path / "m" / "training" / "tensorboard").glob("events*"))
+
+
+def test_tensorboard_that_is_not_installed(settings, data, tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", None)
+    with pytest.raises(TrainingError, match=r"pip install tensorboard"):
+        run(settings(), data, tmp_path / "m", tensorboard=True)

@@ -1,0 +1,63 @@
+"""How weights move: rates, their course over time, and the average of weights."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from nestree.training.optimiser import Average, factor, optimiser, set_rates
+
+
+@pytest.fixture
+def training(settings):
+    return replace(
+        settings().training, epochs=10, warmup=2.0, encoder_rate=0.1, rate=1.0, decay=0.5, average=0.9
+    )
+
+
+@pytest.mark.parametrize(
+    ("epochs", "share"), [(0, 0), (0.5, 0.25), (2, 1), (6, 0.5), (9, 0.125), (10, 0), (11, 0)]
+)
+def test_rates_rise_and_fall_in_straight_lines(training, epochs, share):
+    assert factor(epochs, training) == pytest.approx(share)
+
+
+def test_without_warm_up_they_start_at_the_peak(training):
+    assert factor(0, replace(training, warmup=0.0)) == 1
+
+
+def test_the_encoder_has_a_rate_of_its_own_and_biases_do_not_decay(training):
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    made = optimiser(model, model[0].parameters(), training)
+    set_rates(made, 0.5)
+    found = {
+        id(p): (group["lr"], group["weight_decay"]) for group in made.param_groups for p in group["params"]
+    }
+    assert [found[id(p)] for p in model.parameters()] == [(0.05, 0.5), (0.05, 0), (0.5, 0.5), (0.5, 0)]
+
+
+def test_the_average_by_hand():
+    model = nn.Linear(1, 1, bias=False)
+    with torch.no_grad():
+        model.weight.fill_(4.0)
+        average = Average(model, 0.9)
+        model.weight.fill_(8.0)
+        average.update(model, 1)  # the first updates hardly remember: 1 / 11
+        assert average.weights["weight"].item() == pytest.approx(4 / 11 + 80 / 11)
+        before = average.weights["weight"].item()
+        average.update(model, 10_000)
+        assert average.weights["weight"].item() == pytest.approx(0.9 * before + 0.1 * 8)
+        after = average.weights["weight"].item()
+        average.swap(model)
+        assert (model.weight.item(), average.weights["weight"].item()) == (pytest.approx(after), 8.0)
+        average.swap(model)
+        assert (model.weight.item(), average.weights["weight"].item()) == (8.0, pytest.approx(after))
+
+
+def test_no_average_costs_nothing():
+    model = nn.Linear(1, 1)
+    average = Average(model, 0.0)
+    average.update(model, 1)
+    average.swap(model)
+    assert average.weights == {}

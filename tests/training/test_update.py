@@ -1,0 +1,130 @@
+"""One update: what it adds up to, whatever it is cut into, and what becomes of trouble."""
+
+import pytest
+import torch
+from accelerate import Accelerator
+
+from nestree.errors import ChartMemoryError, TrainingError
+from nestree.model import Recognizer
+from nestree.training.batches import batches
+from nestree.training.state import Progress
+from nestree.training.update import Updater
+from tests import tiny
+
+
+@pytest.fixture(scope="module")
+def updater(settings, data) -> Updater:
+    quiet = settings("encoder.dropout=0")
+    torch.manual_seed(1)
+    model = Recognizer(quiet, data.labels, quiet.encoder.path)
+    return Updater(model, data.train, Accelerator(cpu=True), quiet, Progress(""))
+
+
+@pytest.fixture(autouse=True)
+def whole(updater):
+    updater.progress.pieces = 1
+    updater.watchers = []
+
+
+def gradients(updater: Updater, update: list[list[int]]) -> dict[str, torch.Tensor]:
+    updater.gradients(update, 1)
+    return {name: p.grad.clone() for name, p in updater.model.named_parameters() if p.grad is not None}
+
+
+def assert_equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> None:
+    assert a.keys() == b.keys()
+    for name in a:
+        torch.testing.assert_close(a[name], b[name], rtol=1e-4, atol=1e-6, msg=name)
+
+
+def test_pieces_and_accumulated_batches_add_up_to_the_whole(updater):
+    whole = gradients(updater, [list(range(8))])
+    assert max(gradient.abs().max() for gradient in whole.values()) > 0.01
+    for cut in (2, 3, 8):
+        updater.progress.pieces = cut
+        assert_equal(gradients(updater, [list(range(8))]), whole)
+    updater.progress.pieces = 1
+    assert_equal(gradients(updater, [[0, 1], [2, 3, 4], [5, 6, 7]]), whole)
+
+
+def test_losses_are_divided_by_the_mentions_of_the_whole_update(updater):
+    one = gradients(updater, [[0]])  # three mentions
+    none = gradients(updater, [[4]])  # none: divided by 1, not by 0
+    both = gradients(updater, [[0], [4]])
+    assert_equal(both, {name: one[name] + none[name] / 3 for name in both})
+
+
+class Full:
+    """Stands before `losses` of a model: more than so many sentences at a time do not fit."""
+
+    def __init__(self, model: Recognizer, most: int, error: Exception) -> None:
+        self.losses, self.most, self.error, self.sizes = model.losses, most, error, []
+
+    def __call__(self, batch):
+        self.sizes.append(len(batch))
+        if len(batch) > self.most:
+            raise self.error
+        return self.losses(batch)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        ChartMemoryError("a chart of 9 GB does not fit"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+    ],
+)
+def test_out_of_memory_halves_the_batch_and_changes_nothing(updater, monkeypatch, error):
+    whole = gradients(updater, [list(range(8))])
+    said = []
+    updater.watchers = [Said(said)]
+    full = Full(updater.model, 3, error)
+    monkeypatch.setattr(updater.model, "losses", full)
+    assert_equal(gradients(updater, [list(range(8))]), whole)
+    assert full.sizes[0] == 8
+    assert max(full.sizes[-updater.progress.pieces :]) <= 3
+    assert "out of memory: from now on each batch is done in" in said[-1]
+    before = len(said)
+    gradients(updater, [list(range(8))])
+    assert len(said) == before  # it remembers
+
+
+class Said:
+    def __init__(self, said: list[str]) -> None:
+        self.said = said
+
+    def note(self, text: str, updates: int) -> None:
+        self.said.append(text)
+
+
+def test_a_sentence_that_never_fits_is_named(updater, monkeypatch):
+    monkeypatch.setattr(updater.model, "losses", Full(updater.model, 0, torch.OutOfMemoryError("full")))
+    with pytest.raises(
+        TrainingError, match=r"not enough memory for a sentence of 10 words alone: fans of the club"
+    ):
+        updater.gradients([list(range(8))], 1)
+
+
+def test_other_errors_pass(updater, monkeypatch):
+    monkeypatch.setattr(updater.model, "losses", Full(updater.model, 0, RuntimeError("shapes differ")))
+    with pytest.raises(RuntimeError, match=r"shapes differ"):
+        updater.gradients([[0]], 1)
+
+
+def test_chance_follows_from_seed_and_update(settings, data):
+    shaky = settings("encoder.dropout=0.5")
+    torch.manual_seed(1)
+    model = Recognizer(shaky, data.labels, shaky.encoder.path)
+    model.train()
+    updater = Updater(model, data.train, Accelerator(cpu=True), shaky, Progress(""))
+    first = float(updater.gradients([[0, 1]], 1)["joint"])
+    torch.rand(7)
+    assert float(updater.gradients([[0, 1]], 1)["joint"]) == first
+    assert float(updater.gradients([[0, 1]], 2)["joint"]) != first
+
+
+def test_the_sentences_are_those_of_the_batches(updater):
+    assert updater.lengths == [len(sentence.words) for sentence in tiny.SENTENCES]
+    found = batches(updater.lengths, 15, seed=1, epoch=1)
+    assert sorted(k for batch in found for k in batch) == list(range(8))
