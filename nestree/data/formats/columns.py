@@ -162,6 +162,8 @@ def spans_of(cells: Sequence[str]) -> tuple[list[tuple[int, int, str]], list[int
     strays = []
     running: list[tuple[int, str]] = []  # start and label, the outermost first
     for k, cell in enumerate([*cells, "O"]):
+        if cell in NOTHING and not running:
+            continue
         tags = [] if cell in NOTHING else [TAG.fullmatch(tag) for tag in BETWEEN_TAGS.split(cell)]
         going: list[tuple[int, str]] = []
         ending: list[tuple[int, str]] = []

@@ -48,6 +48,16 @@ def test_sections():
         documents(STANDOFF, "nne", part="valid")
 
 
+def test_which_section_is_in_which_part(tmp_path):
+    for section in ("01", "02", "03", "22", "23", "24"):
+        (tmp_path / section).mkdir()
+        shutil.copy(STANDOFF / "02" / "wsj_0201.mrg", tmp_path / section / f"wsj_{section}01.mrg")
+    parts = {"train": ["01", "03", "22"], "dev": ["02"], "test": ["23", "24"]}
+    for part, sections in parts.items():
+        found, _ = documents(tmp_path, "nne", part=part)
+        assert [document.id for document in found] == [f"wsj_{section}01" for section in sections]
+
+
 def test_the_two_folders_exchanged():
     with pytest.raises(
         DataError, match=r"wsj_0001.mrg:1: this file holds trees. Give the stand-off folder first"
