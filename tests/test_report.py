@@ -12,7 +12,7 @@ from rich.console import Console
 from nestree.evaluation import compare, evaluate
 from nestree.report import as_json, html, markdown, terminal
 from nestree.report.style import STYLE
-from nestree.report.tables import by_depth, same_counts
+from nestree.report.tables import by_depth, kinds_of_errors, same_counts
 from nestree.sentence import Entity, Sentence
 from tests.evaluation.cases import GOLD, PREDICTED, predictions
 
@@ -56,6 +56,18 @@ def printed(*parts, width=80):
     with console.capture() as page:
         console.print(*parts, sep="\n")
     return page.get()
+
+
+def test_errors_are_shares_of_gold_and_of_what_was_predicted():
+    words = ["a", "b"]
+    predicted = [Sentence(words, [Entity(0, 1, "B"), Entity(1, 2, "C")])]
+    found = evaluate([Sentence(words, [Entity(0, 1, "A")])], predicted, resamples=0)
+    assert [row[1:4] for row in kinds_of_errors(found).rows] == [
+        ("1", "100.00", "50.00"),
+        ("0", "0.00", "0.00"),
+        ("0", "0.00", ""),
+        ("1", "", "50.00"),
+    ]
 
 
 def test_a_depth_that_is_gold_and_was_predicted_elsewhere_has_no_f1():
