@@ -29,6 +29,11 @@ NOT_READ = {
     "event_mentions": "events not read",
     "clusters": "clusters of coreference not read",
 }
+READ = {
+    "sentence", "sentences", "tokens", "ner", "ners", "entity_mentions", "entities",
+    "doc_id", "doc_key", "sent_id", "wnd_id", "orig_id",
+}  # fmt: skip
+READ_OF_ENTITIES = {"index", "start", "end", "entity_type", "type", "label", "text"}
 
 
 class Convention(NamedTuple):
@@ -55,9 +60,7 @@ def read(path: Path, tally: Tally, *, ends: str = "", offsets: str = "") -> Iter
         except DataError as error:
             tally.bad(error)
             continue
-        for key, what in NOT_READ.items():
-            if isinstance(record.get(key), list) and any(record[key]):
-                tally.note(what, place)
+        note_unread(record, tally, place)
         if group and (id is None or id != group_id or "sentences" in record):
             yield Document(tuple(group), None, group_id)
             group = []
@@ -68,6 +71,20 @@ def read(path: Path, tally: Tally, *, ends: str = "", offsets: str = "") -> Iter
             group = []
     if group:
         yield Document(tuple(group), None, group_id)
+
+
+def note_unread(record: dict[str, Any], tally: Tally, place: str) -> None:
+    for key, what in NOT_READ.items():
+        if isinstance(record.get(key), list) and any(record[key]):
+            tally.note(what, place)
+    if others := record.keys() - READ - NOT_READ.keys():
+        tally.note("further keys of records not read", place, len(others))
+    listed = [
+        record[key] for key in ("ner", "entity_mentions", "entities") if isinstance(record.get(key), list)
+    ]
+    mentions = [each for mentions in listed for each in mentions if isinstance(each, dict)]
+    if more := sum(bool(each.keys() - READ_OF_ENTITIES) for each in mentions):
+        tally.note("further keys of entities not read", place, more)
 
 
 def sentences(
