@@ -234,8 +234,10 @@ def placed(path: Path) -> Iterator[Path]:
     try:
         temporary = folder / path.name
         yield temporary
-        if path.is_dir():
+        if path.is_dir() and temporary.is_dir():
             path.rmdir()
+        elif path.is_dir():
+            raise DataError(f"{path} is a directory, and a file is meant. Give the name of a file in it.")
         os.replace(temporary, path)
     except OSError as why:
         raise DataError(f"{path} cannot be written: {why.strerror or why}.") from None

@@ -124,6 +124,16 @@ def test_a_file_is_there_when_all_of_it_is_written(tmp_path):
     assert list(path.parent.iterdir()) == [path]
 
 
+def test_an_empty_folder_becomes_no_file(tmp_path):
+    with (
+        pytest.raises(DataError, match="a is a directory, and a file is meant"),
+        placed(tmp_path / "a") as temporary,
+    ):
+        (tmp_path / "a").mkdir()
+        temporary.write_text("x")
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["a"]
+
+
 def test_who_reads_a_file_while_it_is_replaced_sees_the_old_one(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("old")
