@@ -165,7 +165,8 @@ def read_mentions(path: Path, tally: Tally) -> Iterator[Mention]:
 def fits(mention: Mention, text: str) -> bool:
     """Is the phrase that the annotation repeats the one at its offsets? Every blank is as good as another."""
     found = " ".join(text[start:end] for start, end in mention.fragments)
-    return mention.phrase is None or found.split() == mention.phrase.split()
+    inside = max(end for _, end in mention.fragments) <= len(text)
+    return mention.phrase is None or (inside and found.split() == mention.phrase.split())
 
 
 def span(mention: Mention, text: str, text_path: Path, tally: Tally) -> CharacterSpan:

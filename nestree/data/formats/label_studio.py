@@ -213,6 +213,8 @@ def fits(region: Region, text: str) -> bool:
     """Is the phrase that the region repeats the one at its offsets? Blanks do not matter, nor how breaks are told."""
     if region.phrase is None:
         return True
+    if region.end > len(text):
+        return False
     there, repeated = text[max(0, region.start) : max(0, region.end)], region.phrase.replace("\\n", "")
     return "".join(there.replace("\\n", "").split()) == "".join(repeated.split())
 

@@ -82,6 +82,15 @@ def test_offsets_of_old_versions_are_noticed_and_put_right():
     }
 
 
+def test_offsets_in_utf_16_that_end_with_the_text(tmp_path):
+    """Beyond the text, Python cuts: the characters from 7 to 14 of 13 are those that are meant, by chance."""
+    text, tally = "I like Rome 😀", Tally()
+    task = {"data": {"text": text}, "annotations": [{"result": [region(7, 14, "GPE", text="Rome 😀")]}]}
+    document = read_one(tmp_path, task, tally)
+    assert phrases(document.sentences[0]) == [("Rome 😀", "GPE")]
+    assert tally.counts == {"offsets counted UTF-16 units: made to count characters": 1}
+
+
 def test_the_short_form_is_read():
     (document,), _ = documents("tools/label_studio_min.json", "label-studio")
     assert document.id == "9"
