@@ -232,3 +232,10 @@ def test_one_bad_line_does_not_set_the_columns_of_all_others(tmp_path):
     source.write_text("a title\tand\tmore\tthan that\n\n" + COLUMNS * 2)
     done = CliRunner().invoke(app, ["stats", str(source), "--skip-bad", "--format", "json"])
     assert json.loads(done.stdout)["a"]["sentences"] == 2
+
+
+@pytest.mark.parametrize("format", ["brat", "ace", "nne", "datasets"])
+def test_folders_do_not_come_from_standard_input(format):
+    done = CliRunner().invoke(app, ["stats", "-", "--from", format], input="x")
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert "cannot come from standard input" in done.stderr

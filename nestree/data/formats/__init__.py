@@ -59,6 +59,10 @@ def read(
 
     def documents() -> Iterator[Document]:
         before = tally.sentences, len(tally.skipped)
+        if path == STDIO and name in ("brat", "ace", "nne"):
+            raise DataError(
+                f"{name} data cannot come from standard input: it is more than one file. Give its name."
+            )
         if name != "brat":  # there, a name may lack its ending, and a file without annotations is empty
             check_file(path, name)
         yield from tally.counted(reader(path, tally, **chosen))

@@ -157,7 +157,7 @@ def entities(
             if label is None:
                 tally.note("entities of other types left out", place)
             elif (start, end, label) in seen:
-                tally.note("the same span twice with one label after the types became five", place)
+                tally.note("the same span twice with one label: one left out", place)
             else:
                 seen.add((start, end, label))
                 yield CharacterSpan(offset + start, offset + end, label, place=place)

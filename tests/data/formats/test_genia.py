@@ -29,7 +29,7 @@ def test_five_types_counted_by_hand():
     assert tally.counts == {
         "entities of other types left out": 3,
         "cons without a type (parts of coordinations) left out": 3,
-        "the same span twice with one label after the types became five": 1,
+        "the same span twice with one label: one left out": 1,
     }
 
 
