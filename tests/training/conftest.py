@@ -1,5 +1,7 @@
 """A tiny encoder, settings for a run of a second, and the eight sentences."""
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -33,6 +35,16 @@ def settings(tiny_encoder) -> Callable[..., Settings]:
         )
 
     return made
+
+
+@pytest.fixture(scope="session")
+def without_chance(tiny_encoder, settings, tmp_path_factory) -> Callable[..., Settings]:
+    """The same without any dropout, that of the encoder included."""
+    folder = shutil.copytree(tiny_encoder, tmp_path_factory.mktemp("quiet") / "encoder")
+    config = json.loads((folder / "config.json").read_text())
+    config.update(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    (folder / "config.json").write_text(json.dumps(config))
+    return lambda *changes: settings(f"encoder.path={folder}", "encoder.dropout=0", *changes)
 
 
 @pytest.fixture(scope="session")

@@ -69,9 +69,9 @@ def test_the_same_seed_gives_the_same_weights_and_another_does_not(done, setting
 
 
 def test_memory_for_half_a_batch_gives_the_same_weights_without_dropout(
-    settings, data, tmp_path, monkeypatch
+    without_chance, data, tmp_path, monkeypatch
 ):
-    quiet = settings("encoder.dropout=0", "training.epochs=1", "training.batch_words=30")
+    quiet = without_chance("training.epochs=1", "training.batch_words=30")
     run(quiet, data, tmp_path / "whole")
     from nestree.model import Recognizer
 

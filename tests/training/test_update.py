@@ -13,10 +13,10 @@ from tests import tiny
 
 
 @pytest.fixture(scope="module")
-def updater(settings, data) -> Updater:
-    quiet = settings("encoder.dropout=0")
+def updater(without_chance, data) -> Updater:
+    quiet = without_chance()
     torch.manual_seed(1)
-    model = Recognizer(quiet, data.labels, quiet.encoder.path)
+    model = Recognizer(quiet, data.labels, quiet.encoder.path).train()
     return Updater(model, data.train, Accelerator(cpu=True), quiet, Progress(""))
 
 
