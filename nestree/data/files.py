@@ -185,6 +185,11 @@ def around(text: str, at: int) -> str:
     return repr(text[max(0, at - 20) : at + 20])
 
 
+def kept_mark(text: str) -> str:
+    """What a file must begin with so that this text, its first, keeps a byte order mark of its own."""
+    return "\ufeff" if text.startswith("\ufeff") else ""
+
+
 @contextmanager
 def written(path: Path) -> Iterator[TextIO]:
     """A text file (gzip if its name ends so) that takes its name only when all of it is there; `-`: standard output."""

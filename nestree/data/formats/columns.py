@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from nestree.data.files import lines_or_errors, written
+from nestree.data.files import kept_mark, lines_or_errors, written
 from nestree.data.losses import note_lost
 from nestree.data.tally import Tally
 from nestree.errors import DataError, InputError
@@ -201,6 +201,11 @@ def write(
             place = document.id or f"document {number}"
             note_lost(document, "columns", NOT_WRITTEN, tally, place)
             for sentence in document.sentences:
+                if sentence.words == (NEW_DOCUMENT,):
+                    tally.note(
+                        f"a sentence of the word {NEW_DOCUMENT} alone: read as the border of a document",
+                        place,
+                    )
                 layers = cells_of(sentence, scheme, joined, tally, place)
                 widest = max(widest, len(layers))
                 words = [plain(word, "words", tally, place) for word in sentence.words]
@@ -209,8 +214,9 @@ def write(
                 held.write("\n")
         held.seek(0)
         with written(path) as file:
-            for line in held:
+            for number, line in enumerate(held):
                 row = line.rstrip("\n")
+                file.write("" if number else kept_mark(row))
                 file.write(row + "\tO" * (widest - row.count("\t")) + "\n" if row else "\n")
 
 

@@ -186,6 +186,8 @@ def of_document(
         for item in listed:
             if not isinstance(item, list) or len(item) < 3:
                 raise DataError(f"{where}: an entity is [start, end, label], and this is {item!r:.60}.")
+            if len(item) > 3:
+                tally.note("further items of entities not read: start, end and label are", where)
             start, end = whole_numbers(item[0], item[1], item, where)
             stop = end + (convention.ends == "inclusive")
             remedy = remedy_offsets(start, end, before, len(words), length, convention)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from nestree.data.files import lines_or_errors, written
+from nestree.data.files import kept_mark, lines_or_errors, written
 from nestree.data.losses import note_lost
 from nestree.data.tally import Tally
 from nestree.errors import DataError, InputError
@@ -145,13 +145,15 @@ def write(documents: Iterable[Document], path: Path, tally: Tally, *, ends: str 
     """
     if ends not in ENDS:
         raise InputError(f"ends are exclusive or inclusive, not {ends!r}.")
+    first = True
     with written(path) as file:
         for number, document in enumerate(documents, 1):
             place = document.id or f"document {number}"
             note_lost(document, "triplets", NOT_WRITTEN, tally, place)
             for sentence in document.sentences:
                 for line in lines_of(sentence, ends, tally, place):
-                    file.write(line + "\n")
+                    file.write(kept_mark(line) * first + line + "\n")
+                    first = False
                 file.write("\n")
 
 

@@ -155,3 +155,17 @@ def test_real_genia_agrees_with_the_converted_set(shared):
     for mine, theirs in zip(raw, [*dev[1:], test[0]], strict=True):
         assert mine.words == theirs.words
         assert sorted(spans(mine)) == sorted(spans(theirs))
+
+
+@pytest.mark.parametrize("name", ["columns", "triplets"])
+def test_a_first_word_with_a_byte_order_mark_comes_back(tmp_path, name):
+    marked = Document([Sentence(["\ufeffRome", "fell"], [Entity(0, 1, "GPE")])])
+    formats.write([marked], tmp_path / "a", name)
+    (again,) = formats.read(tmp_path / "a", name)
+    assert again.sentences[0].words == ("\ufeffRome", "fell")
+
+
+def test_a_sentence_that_looks_like_a_border_of_documents_is_counted(tmp_path):
+    tally = Tally()
+    formats.write([Document([Sentence(["-DOCSTART-"])])], tmp_path / "a", "columns", tally)
+    assert tally.counts["a sentence of the word -DOCSTART- alone: read as the border of a document"] == 1

@@ -34,6 +34,12 @@ def test_mentions_have_exclusive_ends_and_documents_are_gathered():
     assert tally.counts == {"relations not read": 1, "further keys of entities not read": 3}
 
 
+def test_further_items_of_entities_are_counted(tmp_path):
+    tally = Tally()
+    read_one(tmp_path, {"sentences": [["a", "b"]], "ners": [[[0, 1, "X", 0.9], [1, 1, "Y"]]]}, tally)
+    assert tally.counts == {"further items of entities not read: start, end and label are": 1}
+
+
 def test_keys_that_are_not_read_are_counted(tmp_path):
     tally = Tally()
     record = {"sentence": ["Rome"], "ner": [{"index": [0], "type": "GPE"}], "pos": ["NNP"], "entities": 5}
