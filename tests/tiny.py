@@ -35,6 +35,16 @@ SENTENCES = [
     sentence("fans of the club in the north of Oslo sang", "0-9 PER", "2-9 ORG", "5-9 LOC", "8-9 GPE"),
     sentence("Oslo Lisbon Portugal", "0-1 GPE", "1-2 GPE", "2-3 GPE"),  # every word is an entity
 ]  # no span has two labels: one-stage models cannot express that
+SHORT = [
+    sentence("Lisbon mayor", "0-2 PER", "0-1 GPE"),
+    sentence("Oslo police", "0-2 ORG", "0-1 GPE"),
+    sentence("she left", "0-1 PER"),
+    sentence("Bank Portugal", "0-2 ORG", "1-2 GPE"),
+    sentence("it rained"),
+    sentence("Lisbon", "0-1 GPE"),
+    sentence("club fans", "0-2 PER", "0-1 ORG"),
+    sentence("Oslo Lisbon", "0-1 GPE", "1-2 GPE"),
+]  # each span is in every tree of its sentence
 LABELS = ["GPE", "LOC", "ORG", "PER"]
 TWO_LABELS = sentence("the city of Lisbon voted", "0-4 GPE", "0-4 ORG", "3-4 GPE")
 

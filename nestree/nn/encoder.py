@@ -5,7 +5,6 @@ A position has a forward half and a backward half: those of a BiLSTM or, without
     fencepost t    the forward half at position t, the backward half at position t + 1: the gap before word t
 """
 
-import logging
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformers import AutoConfig, AutoModel, AutoTokenizer
+from transformers.utils import logging as progress
 
 from nestree.config import EncoderSettings
 from nestree.errors import ModelError
@@ -20,8 +20,6 @@ from nestree.nn.batch import Batch
 from nestree.nn.features import SHAPES, WordVectors
 
 BYTE_SIZE = 32  # of the vector of a byte, before the bytes of a word are put together
-
-log = logging.getLogger(__name__)
 
 
 class Vectors(NamedTuple):
@@ -185,6 +183,8 @@ def load_untrained(source: str) -> nn.Module:
 
 
 def found(load: Any, source: str, what: str) -> Any:
+    shown = progress.is_progress_bar_enabled()
+    progress.disable_progress_bar()  # there is one for each file, however small
     try:
         return load(source)
     except (OSError, ValueError, KeyError) as why:
@@ -194,6 +194,9 @@ def found(load: Any, source: str, what: str) -> Any:
             f"encoder.path = {source!r}: no {what} found; {place}: {first[:200]} "
             "Give a folder that holds config.json, tokenizer.json and weights, or a name of the hub."
         ) from why
+    finally:
+        if shown:
+            progress.enable_progress_bar()
 
 
 def longest_input(tokenizer: Any, config: Any) -> int:

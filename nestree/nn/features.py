@@ -13,7 +13,7 @@ import numpy as np
 from nestree.errors import ModelError
 
 BYTES = 24  # of a word that are looked at: half of them at its beginning, half at its end
-SHAPES = 1 + 5 * 2 * 2 * 2  # 0: no word
+SHAPES = 1 + 6 * 2 * 2 * 2  # 0: no word
 
 
 class WordVectors(NamedTuple):
@@ -31,8 +31,10 @@ def shape_of(word: str) -> int:
         case = 2
     elif word[:1].isupper() and not any(letter.isupper() for letter in word[1:]):
         case = 3
+    elif any(letter.isupper() or letter.islower() for letter in word):
+        case = 4
     else:
-        case = 4 if any(letter.isalpha() for letter in word) else 0
+        case = 5 if any(letter.isalpha() for letter in word) else 0  # 5: a script without cases
     digits = any(letter.isdigit() for letter in word)
     other = not all(letter.isalnum() for letter in word)
     return 1 + ((case * 2 + digits) * 2 + other) * 2 + (len(word) == 1)

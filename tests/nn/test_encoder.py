@@ -1,0 +1,162 @@
+"""Vectors of words and fenceposts: any family of encoders, windows, features beside, an LSTM above."""
+
+import pytest
+import torch
+
+from nestree.errors import ModelError
+from nestree.model import Recognizer
+from nestree.nn.encoder import BiLSTM, Characters, Mix, SharedDropout, load_pretrained, longest_input
+from nestree.sentence import Sentence
+from tests import tiny
+from tests.tiny import sentence
+
+# DeBERTa in transformers uses what PyTorch will give up
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+
+
+def made(folder, *changes, recipe="default"):
+    torch.manual_seed(0)
+    return Recognizer(tiny.settings(recipe, *changes), tiny.LABELS, folder)
+
+
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_families_of_encoders(tmp_path, family):
+    model = made(tiny.encoder(tmp_path, family, longest=24)).eval()
+    long = sentence("police arrested two members of the group in the north of Oslo")
+    odd = Sentence(["\u200b", "a", "東"])
+    given = [*tiny.SENTENCES, long, odd]
+    batch = model.collate(given)
+    assert batch.windows is not None  # several windows, and the longest is as long as the encoder allows
+    assert batch.pieces.shape[1] <= 24
+    vectors = model.encoder(batch)
+    assert vectors.words.shape == vectors.posts.shape == (10, 13, model.encoder.size)
+    for b, each in enumerate(given):
+        alone = model.encoder(model.collate([each]))
+        n = len(each.words)
+        torch.testing.assert_close(alone.words[0], vectors.words[b, : n + 1], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(alone.posts[0], vectors.posts[b, : n + 1], rtol=1e-4, atol=1e-5)
+    model.losses(batch).total.backward()
+    assert all(p.grad is None or bool(p.grad.isfinite().all()) for p in model.parameters())
+
+
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_words_are_means_of_their_pieces(tmp_path, family):
+    model = made(tiny.encoder(tmp_path, family), "encoder.shape=0").eval()
+    words = ["ab", "c"]
+    batch = model.collate([Sentence(words)])
+    blank = family in tiny.BYTE_LEVEL  # a blank is a piece there
+    assert batch.pieces.shape == (1, 2 + 3 + 2 * blank)
+    expected = model.tokenizer("ab c" if not blank else " ab c")["input_ids"]
+    assert batch.pieces[0].tolist() == expected
+    states = model.encoder.transformer(batch.pieces, output_hidden_states=True).hidden_states
+    mixed = (states[-1] + states[-2])[0] / 2
+    cut = 3 if blank else 2
+    rows = [mixed[0], mixed[1 : 1 + cut].mean(0), mixed[1 + cut : -1].mean(0), mixed[-1]]
+    half = tiny.HIDDEN // 2
+    vectors = model.encoder(batch)
+    for t in range(3):
+        torch.testing.assert_close(vectors.words[0, t], rows[t], rtol=1e-4, atol=1e-5)
+        post = torch.cat([rows[t][:half], rows[t + 1][half:]])
+        torch.testing.assert_close(vectors.posts[0, t], post, rtol=1e-4, atol=1e-5)
+
+
+def test_long_sentences_see_the_words_around(tmp_path):
+    """With one window instead of several, the vectors of its middle are nearly the same."""
+    tiny.encoder(tmp_path / "long", longest=64)
+    tiny.encoder(tmp_path / "short", longest=24)
+    words = Sentence(list("abcdefghijklmnopqrstuvwxyzabcdef"))
+    one, several = (made(tmp_path / name, "encoder.shape=0").eval() for name in ("long", "short"))
+    assert one.collate([words]).windows is None
+    batch = several.collate([words])
+    assert batch.windows is not None
+    assert batch.pooling.sum(-1).allclose(torch.ones(()))  # each position is a mean of pieces
+    # pieces without positions or neighbours: every word finds its own piece
+    for model, given in ((one, one.collate([words])), (several, batch)):
+        pieces = given.pieces if given.windows is None else given.pieces[given.windows].flatten(1, 2)
+        found = (given.pooling[0] * pieces[0]).sum(-1).round().int().tolist()
+        assert found == model.tokenizer(" ".join(words.words))["input_ids"]
+
+
+def test_features_beside_and_above(tmp_path):
+    folder = tiny.encoder(tmp_path / "encoder")
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_text("lisbon 1 2 3\nthe 4 5 6\n", encoding="utf-8")
+    model = made(folder, "encoder.characters=5", f"encoder.vectors={vectors}").eval()
+    assert model.encoder.size == tiny.HIDDEN + 3 + 8 + 5
+    batch = model.collate(tiny.SENTENCES)
+    assert batch.vectors[0, :5].tolist() == [0, 2, 0, 0, 1]  # "Lisbon" is found in lower case
+    assert not model.encoder.vectors.weight.requires_grad
+    assert model.encoder.vectors.weight.tolist() == [[0, 0, 0], [1, 2, 3], [4, 5, 6]]
+    together = model.encoder(batch)
+    for b, each in enumerate(tiny.SENTENCES):
+        alone, n = model.encoder(model.collate([each])), len(each.words)
+        torch.testing.assert_close(alone.posts[0], together.posts[b, : n + 1], rtol=1e-4, atol=1e-5)
+    tall = made(folder, "encoder.lstm_layers=2", "encoder.lstm_size=7").eval()
+    assert tall.encoder.size == 14
+    together = tall.encoder(tall.collate(tiny.SENTENCES))
+    for b, each in enumerate(tiny.SENTENCES):
+        alone, n = tall.encoder(tall.collate([each])), len(each.words)
+        torch.testing.assert_close(alone.posts[0], together.posts[b, : n + 1], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(alone.words[0], together.words[b, : n + 1], rtol=1e-4, atol=1e-5)
+
+
+def test_an_lstm_reads_both_ways():
+    torch.manual_seed(0)
+    lstm = BiLSTM(4, 3, 1, 0.0)
+    x = torch.randn(1, 5, 4)
+    whole = lstm(x, torch.tensor([5]))
+    changed = lstm(torch.cat([x[:, :2], x[:, 2:] + 1], 1), torch.tensor([5]))
+    assert torch.equal(whole[:, :2, :3], changed[:, :2, :3])  # forward: what comes later does not matter
+    assert not torch.equal(whole[:, :2, 3:], changed[:, :2, 3:])
+    shorter = lstm(x, torch.tensor([3]))
+    assert torch.equal(shorter[:, 3:], torch.zeros(1, 2, 6))
+
+
+def test_dropout_has_one_mask_per_sentence():
+    torch.manual_seed(0)
+    dropout = SharedDropout(0.5)
+    x = dropout(torch.ones(3, 4, 100))
+    assert set(x.unique().tolist()) == {0.0, 2.0}
+    assert torch.equal(x, x[:, :1].expand_as(x))
+    assert not torch.equal(x[0], x[1])
+    assert torch.equal(dropout.eval()(x), x)
+    assert not bool(SharedDropout(0.9)(torch.full((1, 1, 9), torch.nan)).nan_to_num(1.0).eq(0).all())
+
+
+def test_layers_are_mixed_by_weights():
+    mix = Mix(2)
+    layers = (torch.ones(1, 1, 1), torch.full((1, 1, 1), 3.0))
+    assert mix(layers).item() == 2.0
+    with torch.no_grad():
+        mix.weights[1] = 50.0
+        mix.factor.fill_(2.0)
+    assert mix(layers).item() == pytest.approx(6.0)
+
+
+def test_characters_tell_words_apart_and_padding_has_none():
+    torch.manual_seed(0)
+    characters = Characters(6)
+    rows = torch.zeros(1, 4, 24, dtype=torch.long)
+    rows[0, 1, :2], rows[0, 2, :2] = torch.tensor([5, 6]), torch.tensor([6, 5])
+    found = characters(rows)
+    assert torch.equal(found[0, 0], torch.zeros(6))
+    assert not torch.equal(found[0, 1], found[0, 2])
+
+
+def test_the_longest_input(tmp_path):
+    for family in tiny.FAMILIES:
+        folder = tiny.encoder(tmp_path / family, family, longest=40)
+        model = made(folder)
+        assert longest_input(model.tokenizer, model.encoder.transformer.config) == 40, family
+        full = torch.full((1, 40), 5)
+        model.encoder.transformer(
+            input_ids=full, attention_mask=torch.ones_like(full)
+        )  # so many, it can read
+
+
+def test_what_is_wrong_is_said(tmp_path):
+    with pytest.raises(ModelError, match=r"no encoder found; there is no such folder, and on the hub"):
+        load_pretrained(str(tmp_path / "nowhere"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ModelError, match="no encoder found; in this folder"):
+        load_pretrained(str(tmp_path / "empty"))

@@ -1,0 +1,76 @@
+"""Shapes, bytes and static vectors of words."""
+
+import numpy as np
+import pytest
+
+from nestree.errors import ModelError
+from nestree.nn.features import BYTES, SHAPES, bytes_of, read_vectors, rows_of, shape_of
+
+
+def test_shapes():
+    alike = [["the", "of"], ["Paris", "Rome"], ["NATO", "UN"], ["McKay", "iPod"], ["3", "7"], ["1984", "20"]]
+    alike += [["p53", "il2"], ["IL-2", "UN-3"], ["-", "%"], ["--", "..."], ["I", "A"], ["東京", "大阪"]]
+    numbers = [{shape_of(word) for word in words} for words in alike]
+    assert all(len(found) == 1 for found in numbers)
+    assert len(set.union(*numbers)) == len(alike)
+    assert all(0 < shape_of(word) < SHAPES for words in alike for word in words)
+
+
+def test_bytes_of_long_words_are_those_at_both_ends():
+    assert bytes_of("ab") == [98, 99]
+    assert bytes_of("é") == [0xC3 + 1, 0xA9 + 1]
+    long = bytes_of("a" * 50 + "b" * 50)
+    assert long == [98] * (BYTES // 2) + [99] * (BYTES // 2)
+    assert bytes_of("\ud800") == [ord("?") + 1]  # half of a character, as broken files have it
+
+
+def test_glove(tmp_path):
+    path = tmp_path / "glove.txt"
+    path.write_text("the 1 2.5\nof -1 3e-2\nthe 9 9\n\u2028 4 5\n", encoding="utf-8")
+    found = read_vectors(path)
+    assert found.words == ("the", "of", "\u2028")
+    np.testing.assert_allclose(found.vectors, [[1, 2.5], [-1, 0.03], [4, 5]])
+    path.write_text("2 3\nthe 1 2 3\nof 4 5 6\n", encoding="utf-8")  # as word2vec writes them
+    assert read_vectors(path).words == ("the", "of")
+
+
+def test_npy(tmp_path):
+    path = tmp_path / "table.npy"
+    np.save(path, np.array([[1, 2], [3, 4]]))
+    (tmp_path / "table.txt").write_text("the\nof\n", encoding="utf-8")
+    found = read_vectors(path)
+    assert found.words == ("the", "of")
+    assert found.vectors.dtype == np.float32
+    np.save(path, np.zeros((3, 2)))
+    with pytest.raises(ModelError, match=r"shape \(3, 2\) beside 2 words in table.txt"):
+        read_vectors(path)
+    np.save(path, np.array([{}]), allow_pickle=True)
+    with pytest.raises(ModelError, match="not an array of numbers"):
+        read_vectors(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("the 1 2\nof 1\n", "glove.txt:2: 1 numbers instead of 2"),
+        ("the 1 x\n", "glove.txt:1: 'the 1 x.n' is not a word and its numbers"),
+        ("the\n", "glove.txt:1: 0 numbers instead of some"),
+        ("", "no word vectors are in this file"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said(tmp_path, text, words):
+    path = tmp_path / "glove.txt"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ModelError, match=words):
+        read_vectors(path)
+
+
+def test_a_missing_file(tmp_path):
+    with pytest.raises(
+        ModelError, match=r'glove\.txt: word vectors cannot be read: No such file.*set it to ""'
+    ):
+        read_vectors(tmp_path / "glove.txt")
+
+
+def test_rows_are_found_as_written_or_in_lower_case():
+    assert rows_of(["The", "US", "us", "x"], {"the": 0, "US": 1, "us": 2}) == [1, 2, 3, 0]

@@ -1,0 +1,109 @@
+"""Words in pieces, pieces in windows: nothing is lost."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from nestree.errors import ModelError
+from nestree.nn import pieces as pieces_module
+from nestree.nn.pieces import Splitter, most_central, windows
+from nestree.sentence import Sentence
+from tests import tiny
+
+
+@pytest.mark.parametrize("room", [1, 2, 3, 5, 8, 50])
+@pytest.mark.parametrize("seed", range(5))
+def test_windows_cover_all_words_and_fit(room, seed):
+    random = np.random.default_rng(seed)
+    sizes = random.integers(1, max(1, room // 4) + 1, size=int(random.integers(1, 60))).tolist()
+    found = windows(sizes, room)
+    assert {w for a, b in found for w in range(a, b)} == set(range(len(sizes)))
+    assert all(0 < sum(sizes[a:b]) <= room for a, b in found)
+    assert all(x[0] < y[0] and x[1] < y[1] for x, y in pairwise(found))
+    for w, k in enumerate(most_central(sizes, found)):
+        a, b = found[k]
+        assert a <= w < b
+
+
+def test_a_word_is_taken_from_where_it_is_most_central():
+    sizes = [1] * 12
+    assert windows(sizes, 8) == [(0, 8), (4, 12)]
+    assert most_central(sizes, windows(sizes, 8)) == [0] * 6 + [1] * 6
+
+
+def test_words_in_the_middle_have_neighbours_on_both_sides():
+    sizes = [1] * 100
+    found = windows(sizes, 16)
+    for w, k in enumerate(most_central(sizes, found)):
+        a, b = found[k]
+        assert min(w - a, b - 1 - w) >= 3 or w < 8 or w >= 92
+
+
+def made(longest=20, tokenizer=None):
+    return Splitter(tokenizer or tiny.letter_tokenizer(), longest)
+
+
+def test_pieces_of_words():
+    splitter = made()
+    (found,) = splitter([Sentence(["Ab", "c"])])
+    vocabulary = tiny.letter_tokenizer().get_vocab()
+    assert [w.tolist() for w in found.windows] == [
+        [2, vocabulary["a"], vocabulary["##b"], vocabulary["c"], 3]
+    ]
+    assert found.position.tolist() == [0, 1, 1, 2, 3]
+    assert found.place.tolist() == [0, 1, 2, 3, 4]
+    assert found.weight.tolist() == [1, 0.5, 0.5, 1, 1]
+
+
+def test_words_without_pieces_and_monstrous_words():
+    splitter = made(longest=18)
+    (found,) = splitter([Sentence(["\u200b", "x" * 60, "\x00"])])
+    assert found.position.tolist() == [0, 1, 2, 2, 2, 2, 3, 4]
+    assert found.windows[0][1] == found.windows[0][6] == splitter.unknown
+
+
+def test_long_sentences_have_the_last_special_piece_of_their_last_window():
+    (found,) = made(longest=10)([Sentence(["a"] * 30)])
+    assert len(found.windows) > 3
+    assert all(window[0] == 2 and window[-1] == 3 for window in found.windows)
+    assert (found.window[-1], found.place[-1]) == (len(found.windows) - 1, len(found.windows[-1]) - 1)
+
+
+def test_what_was_split_once_is_remembered(monkeypatch):
+    splitter = made()
+    (first,) = splitter([Sentence(["a"])])
+    assert splitter([Sentence(["a"])])[0] is first
+    monkeypatch.setattr(pieces_module, "KEPT", 2)
+    found = splitter([Sentence(["b"]), Sentence(["c"]), Sentence(["a"])])  # more than may be kept
+    assert [len(each.windows[0]) for each in found] == [3, 3, 3]
+    assert len(splitter.kept) == 3
+    splitter([Sentence(["d"])])
+    assert len(splitter.kept) == 1
+
+
+def test_settings_of_a_tokenizer_do_not_cut_sentences():
+    tokenizer = tiny.letter_tokenizer()
+    tokenizer.backend_tokenizer.enable_truncation(4)
+    tokenizer.backend_tokenizer.enable_padding(length=9)
+    (found,) = made(40, tokenizer)([Sentence(["abcdefgh"])])
+    assert len(found.windows[0]) == 10
+
+
+def test_encoders_without_special_pieces():
+    tokenizer = tiny.letter_tokenizer()
+    tokenizer.backend_tokenizer.post_processor = None
+    (found,) = made(10, tokenizer)([Sentence(["a", "b"])])
+    assert len(found.windows[0]) == 2
+    assert found.place.tolist() == [0, 0, 1, 1]
+
+
+def test_what_is_wrong_is_said():
+    with pytest.raises(ModelError, match="leaves no room for words"):
+        made(longest=2)
+
+    class Slow:
+        is_fast = False
+
+    with pytest.raises(ModelError, match="choose an encoder with a fast tokenizer"):
+        Splitter(Slow(), 10)

@@ -1,0 +1,116 @@
+"""Scores: products by hand, normalisation over the cells of a sentence only."""
+
+import pytest
+import torch
+
+from nestree.config import Settings
+from nestree.errors import ModelError
+from nestree.nn.encoder import Vectors
+from nestree.nn.scorers import Biaffine, FullTriaffine, LowRankTriaffine, Scorer, normalised
+from nestree.treecrf.potentials import cell_masks
+
+
+def one(x):
+    return torch.cat([x, torch.ones(1)])
+
+
+def test_biaffine_by_hand():
+    torch.manual_seed(0)
+    pairs = Biaffine(4, 3)
+    left, right = torch.randn(2, 5, 4), torch.randn(2, 6, 4)
+    scores = pairs(left, right)
+    assert scores.shape == (2, 5, 6, 3)
+    expected = one(left[1, 2]) @ pairs.weight[2] @ one(right[1, 3])
+    torch.testing.assert_close(scores[1, 2, 3, 2], expected)
+    torch.testing.assert_close(pairs.each(left[:, 2], right[:, 3]), scores[:, 2, 3])
+
+
+def test_full_triaffine_by_hand(monkeypatch):
+    torch.manual_seed(0)
+    triples = FullTriaffine(3, 2)
+    left, right, head = (torch.randn(7, 3) for _ in range(3))
+    scores = triples(*triples.prepared(left, right, head))
+    assert scores.shape == (7, 2)
+    expected = torch.einsum("x,y,xycz,z->c", one(left[4]), one(right[4]), triples.weight, one(head[4]))
+    torch.testing.assert_close(scores[4], expected)
+    monkeypatch.setattr(FullTriaffine, "AT_ONCE", 32)  # two rows at a time
+    torch.testing.assert_close(triples(*triples.prepared(left, right, head)), scores)
+    spread = triples(*triples.prepared(left[:, None], right[:, None], head[None].expand(7, 7, 3)))
+    torch.testing.assert_close(spread[torch.arange(7), torch.arange(7)], scores)
+    assert triples(*triples.prepared(left[:0], right[:0], head[:0])).shape == (0, 2)
+
+
+def test_low_rank_triaffine_by_hand():
+    torch.manual_seed(0)
+    triples = LowRankTriaffine(3, 5, 2)
+    left, right, head = (torch.randn(3) for _ in range(3))
+    factors = [
+        side.weight @ x + side.bias for side, x in zip(triples.sides, (left, right, head), strict=True)
+    ]
+    expected = triples.out.weight @ (factors[0] * factors[1] * factors[2]) + triples.out.bias
+    torch.testing.assert_close(triples(*triples.prepared(left, right, head)), expected)
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0])
+def test_normalisation_sees_the_cells_of_a_sentence_only(scale):
+    torch.manual_seed(0)
+    lengths = torch.tensor([4, 2, 1])
+    cells = cell_masks(lengths, 4).span[..., None]
+    scores = 40 * torch.randn(3, 5, 5, 2) + 7
+    found = normalised(scores, cells, scale)
+    for b, n in enumerate(lengths.tolist()):
+        inside = found[b][cells[b, ..., 0]]
+        assert len(inside) == n * (n + 1) // 2
+        assert float(inside.mean()) == pytest.approx(0, abs=1e-5)
+        assert float(inside.std(correction=0)) == pytest.approx(scale, rel=0.02)
+    assert bool((found.masked_select(~cells) == 0).all())
+    changed = normalised(torch.where(cells, scores, 1e6), cells, scale)
+    assert torch.equal(changed, found)
+
+
+def test_one_word_gives_plus_and_minus_scale_and_still_learns():
+    cells = torch.ones(1, 1, 2, dtype=torch.bool)
+    found = normalised(torch.tensor([[[-30.0, 50.0]]]), cells, 1.0)
+    torch.testing.assert_close(found, torch.tensor([[[-1.0, 1.0]]]), rtol=0.01, atol=0)
+    scores = torch.tensor([[[0.3, -0.2]]], requires_grad=True)
+    normalised(scores, cells, 1.0)[0, 0, 1].backward()
+    assert float(scores.grad[0, 0, 1]) > 0.1
+
+
+def test_a_single_cell_and_equal_cells_give_zero_and_no_nan():
+    for cells in (1, 5):
+        scores = torch.full((1, cells), 3.0, requires_grad=True)
+        found = normalised(scores, torch.ones(1, cells, dtype=torch.bool), 1.0)
+        assert found.tolist() == [[0.0] * cells]
+        found.sum().backward()
+        assert bool(scores.grad.isfinite().all())
+    nothing = normalised(torch.ones(1, 3), torch.zeros(1, 3, dtype=torch.bool), 1.0)
+    assert nothing.tolist() == [[0.0] * 3]
+
+
+def test_bos_governs_the_root():
+    torch.manual_seed(0)
+    settings = Settings.read("default").changed(["model.size=5", "model.normalise=false", "model.dropout=0"])
+    scorer = Scorer(6, settings.model, 3)
+    vectors = Vectors(torch.randn(2, 4, 6), torch.randn(2, 4, 6))
+    scores = scorer(vectors, torch.tensor([3, 2]))
+    assert scores.arc.shape == (2, 3, 3)
+    heads, modifiers = scorer.head(vectors.words), scorer.modifier(vectors.words)
+    torch.testing.assert_close(scores.root[1, 0], scorer.arcs.each(heads[1, 0], modifiers[1, 1])[0])
+    torch.testing.assert_close(scores.arc[1, 0, 2], scorer.arcs.each(heads[1, 1], modifiers[1, 3])[0])
+
+
+def test_labels_of_spans_and_of_heads():
+    torch.manual_seed(0)
+    vectors = Vectors(torch.randn(2, 4, 6), torch.randn(2, 4, 6))
+    lengths = torch.tensor([3, 3])
+    spans = Scorer(6, Settings.read("ablation/07-lexical-yes-no").model, 3)(vectors, lengths).labels
+    b, i, j, h = torch.tensor([[0, 1], [0, 1], [2, 3], [1, 2]])
+    chart = spans.chart()
+    assert chart.shape == (2, 4, 4, 3)
+    torch.testing.assert_close(spans.of(b, i, j, None), chart[b, i, j], rtol=1e-4, atol=1e-5)
+    heads = Scorer(6, Settings.read("default").model, 3)(vectors, lengths).labels
+    assert heads.of(b, i, j, h).shape == (2, 3)
+    assert not torch.equal(heads.of(b, i, j, h), heads.of(b, i, j, i))
+    with pytest.raises(ModelError, match="no chart of spans alone"):
+        heads.chart()
