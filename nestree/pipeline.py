@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from nestree.errors import InputError
+from nestree.errors import ChartMemoryError, InputError
 from nestree.model import Recognizer
 from nestree.sentence import Entity, Sentence
 
@@ -79,6 +79,8 @@ def decoded(model: Recognizer, sentences: Sequence[Sentence]) -> list[tuple[Enti
         return list(model.decode(model.collate_words(sentences).to(model.device)))
     except (MemoryError, torch.OutOfMemoryError):
         if len(sentences) == 1:
-            raise
+            raise ChartMemoryError(
+                f"there is not enough memory for a sentence of {len(sentences[0].words)} words: {sentences[0]}"
+            ) from None
     half = len(sentences) // 2
     return decoded(model, sentences[:half]) + decoded(model, sentences[half:])

@@ -12,6 +12,7 @@ from nestree.sentence import Document, Entity, Sentence, crossing
 
 log = logging.getLogger(__name__)
 DEV_SHARE = 15  # per cent of the data that are set aside if there is no dev file
+STRATIFIED = 2_000  # of fewer units each part gets its share of every label; of more it does anyway
 SHOWN = 5
 
 
@@ -73,7 +74,8 @@ def divided(documents: Sequence[Document], seed: int) -> tuple[list[Document], l
         raise TrainingError(
             f"{len(units)} sentences are too few to set some aside. Name dev data with --dev."
         )
-    names = splitting.shuffled(units, {"train": 100 - DEV_SHARE, "dev": DEV_SHARE}, seed)
+    choose = splitting.stratified if len(units) < STRATIFIED else splitting.shuffled
+    names = choose(units, {"train": 100 - DEV_SHARE, "dev": DEV_SHARE}, seed)
     parts = splitting.assembled(units, names)
     return parts["train"], parts["dev"]
 

@@ -1,0 +1,255 @@
+"""A model comes back as it was, in another process too; and every way in which a directory can be wrong."""
+
+import json
+import multiprocessing
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from nestree import checkpoint
+from nestree.data import formats
+from nestree.errors import ChartMemoryError, ConfigError, DataError, ModelError
+from nestree.model import Recognizer
+from nestree.pipeline import by_length, predict
+from nestree.sentence import Document
+from tests import tiny
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Recognizer:
+    folder = tiny.encoder(tmp_path_factory.mktemp("encoder") / "tiny")
+    torch.manual_seed(3)
+    made = Recognizer(tiny.settings("default", f"encoder.path={folder}"), tiny.LABELS, folder)
+    optimiser = torch.optim.AdamW(made.parameters(), 5e-3)
+    for _ in range(20):  # until it finds something
+        optimiser.zero_grad()
+        made.losses(made.collate(tiny.SENTENCES)).total.backward()
+        optimiser.step()
+    return made.eval()
+
+
+@pytest.fixture(scope="module")
+def saved(model, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("model") / "m"
+    checkpoint.save(model, folder)
+    return folder
+
+
+@pytest.fixture
+def copy(saved, tmp_path) -> Path:
+    """A model to spoil."""
+    return shutil.copytree(saved, tmp_path / "model")
+
+
+def predict_to(folder: Path, file: Path) -> None:
+    found = predict(checkpoint.load(folder), tiny.SENTENCES)
+    formats.write([Document((sentence,)) for sentence in found], file, "jsonl")
+
+
+def test_the_same_predictions_in_a_fresh_process(model, saved, tmp_path):
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.training.runs"])
+    process = context.Process(target=predict_to, args=(saved, tmp_path / "there.jsonl"))
+    process.start()
+    process.join(120)
+    assert process.exitcode == 0
+    here = predict(model, tiny.SENTENCES)
+    there = [s for d in formats.read(tmp_path / "there.jsonl") for s in d.sentences]
+    assert sum(len(sentence.entities) for sentence in here) > 0
+    assert [sentence.entities for sentence in there] == [sentence.entities for sentence in here]
+
+
+def test_every_weight_comes_back(model, saved):
+    loaded = checkpoint.load(saved)
+    assert loaded.settings == model.settings
+    assert loaded.labels == model.labels
+    assert not loaded.training
+    before = model.state_dict()
+    assert before.keys() == loaded.state_dict().keys()
+    assert all(torch.equal(before[name], value) for name, value in loaded.state_dict().items())
+
+
+def test_a_directory_holds_no_pickle_and_others_may_read_it(saved):
+    names = {path.relative_to(saved).as_posix() for path in saved.rglob("*") if path.is_file()}
+    assert {
+        "config.toml",
+        "labels.json",
+        "weights.safetensors",
+        "README.md",
+        "encoder/tokenizer.json",
+    } <= names
+    assert {Path(name).suffix for name in names} <= {".toml", ".json", ".safetensors", ".md", ".txt"}
+    assert (saved / "weights.safetensors").stat().st_mode == (saved / "config.toml").stat().st_mode
+    card = (saved / "README.md").read_text()
+    assert "labels: GPE, LOC, ORG, PER" in card
+
+
+def test_the_encoder_of_before_is_not_needed(model, saved, tmp_path, monkeypatch):
+    text = (saved / "config.toml").read_text()
+    moved = shutil.copytree(saved, tmp_path / "moved")
+    (moved / "config.toml").write_text(text.replace(model.settings.encoder.path, "/nowhere"))
+    assert checkpoint.load(moved).settings.encoder.path == "/nowhere"
+
+
+def test_nothing_is_overwritten(model, saved):
+    with pytest.raises(DataError, match=r"is a directory that is not empty. Give a new name"):
+        checkpoint.save(model, saved)
+
+
+def test_whole_or_not_at_all(model, tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    with pytest.raises(ModelError, match=r"could not be written: .*The disk is full"):
+        checkpoint.save(model, tmp_path / "m")
+    assert list(tmp_path.iterdir()) == []
+
+
+def without(name):
+    def spoil(folder):
+        path = folder / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    return spoil
+
+
+def with_text(name, text):
+    return lambda folder: (folder / name).write_text(text)
+
+
+def cut(folder):
+    with open(folder / "weights.safetensors", "r+b") as file:
+        file.truncate(os.path.getsize(file.name) // 2)
+
+
+def with_another_size(folder):
+    path = folder / "config.toml"
+    path.write_text(path.read_text().replace("\nsize = 32 ", "\nsize = 16 "))
+
+
+def with_other_weights(change):
+    def spoil(folder):
+        weights, _ = checkpoint.read_tensors(folder / "weights.safetensors")
+        change(weights)
+        checkpoint.save_weights(weights, folder)
+
+    return spoil
+
+
+NEWER = json.dumps({"format": 99, "nestree": "7.0", "labels": ["A"]})
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error", "message"),
+    [
+        (shutil.rmtree, ModelError, r"does not exist\. Name a directory that `nestree train` made"),
+        (without("labels.json"), ModelError, r"has no labels.json: it is no model of nestree"),
+        (without("config.toml"), ModelError, r"has no config.toml: it is not whole"),
+        (without("encoder"), ModelError, r"has no encoder: it is not whole"),
+        (without("encoder/tokenizer.json"), ModelError, r"no tokenizer found|tokenizer"),
+        (without("encoder/config.json"), ModelError, r"no configuration found|configuration"),
+        (without("weights.safetensors"), ModelError, r"has no weights.safetensors: it is not whole"),
+        (with_text("labels.json", "{"), ModelError, r"labels.json is not what nestree writes"),
+        (with_text("labels.json", "[1]"), ModelError, r"labels.json is not what nestree writes"),
+        (
+            with_text("labels.json", '{"format": 1, "labels": []}'),
+            ModelError,
+            r"must list labels, and says \[\]",
+        ),
+        (with_text("labels.json", '{"format": 1, "labels": ["A", 3]}'), ModelError, r"must list labels"),
+        (with_text("labels.json", NEWER), ModelError, r"made by nestree 7.0 in layout 99.*Update nestree"),
+        (with_text("config.toml", "[encoder"), ConfigError, r"config.toml: this is not TOML"),
+        (with_text("weights.safetensors", "hello"), ModelError, r"weights.safetensors cannot be read"),
+        (cut, ModelError, r"cannot be read: .*It may be cut off"),
+        (with_another_size, ModelError, r"has the shape \[.*they belong to different models"),
+        (
+            with_other_weights(lambda w: w.pop(min(w))),
+            ModelError,
+            r"lacks .*it belongs to another config.toml",
+        ),
+        (
+            with_other_weights(lambda w: w.update(more=torch.ones(1))),
+            ModelError,
+            r"has more, which config.toml has no place for",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_sentence(copy, spoil, error, message):
+    spoil(copy)
+    with pytest.raises(error, match=message):
+        checkpoint.load(copy)
+
+
+def test_a_file_is_no_model(tmp_path):
+    (tmp_path / "m").write_text("")
+    with pytest.raises(ModelError, match="is a file, and a model is a directory"):
+        checkpoint.load(tmp_path / "m")
+
+
+def test_a_run_that_has_no_weights_yet(copy):
+    (copy / "weights.safetensors").unlink()
+    (copy / "training").mkdir()
+    with pytest.raises(
+        ModelError, match=r"stopped before the first evaluation. Go on with `nestree train --resume"
+    ):
+        checkpoint.load(copy)
+
+
+# The pipeline
+
+
+def test_order_is_kept_whatever_the_batches(model):
+    alone = [predict(model, [sentence])[0] for sentence in tiny.SENTENCES]
+    for words in (1, 9, 30, 10_000):
+        assert predict(model, tiny.SENTENCES, words) == alone
+    assert [sentence.words for sentence in alone] == [sentence.words for sentence in tiny.SENTENCES]
+    assert predict(model, []) == []
+
+
+def test_batches_are_of_like_length_and_within_the_budget():
+    lengths = [3, 50, 4, 49, 200, 5, 3, 48]
+    found = by_length(lengths, 160)
+    assert sorted(k for batch in found for k in batch) == list(range(8))
+    for batch in found:
+        assert len(batch) == 1 or len(batch) * max(lengths[k] for k in batch) <= 160
+
+
+def test_a_batch_that_does_not_fit_is_halved(model, monkeypatch):
+    whole, decode, sizes = predict(model, tiny.SENTENCES), Recognizer.decode, []
+
+    def full(self, batch):
+        sizes.append(len(batch))
+        if len(batch) > 3:
+            raise torch.OutOfMemoryError("full")
+        return decode(self, batch)
+
+    monkeypatch.setattr(Recognizer, "decode", full)
+    heard = []
+    assert predict(model, tiny.SENTENCES, tell=heard.append) == whole
+    assert sum(heard) == 8
+    assert sizes[0] == 8
+
+
+def test_a_sentence_that_does_not_fit_is_named(model, monkeypatch):
+    def full(self, batch):
+        raise torch.OutOfMemoryError("full")
+
+    monkeypatch.setattr(Recognizer, "decode", full)
+    with pytest.raises(
+        ChartMemoryError, match="not enough memory for a sentence of 10 words: fans of the club"
+    ):
+        predict(model, tiny.SENTENCES)
+
+
+def test_gold_entities_and_mode_do_not_matter(model):
+    bare = [sentence.__class__(sentence.words) for sentence in tiny.SENTENCES]
+    model.train()
+    try:
+        assert predict(model, bare) == predict(model, tiny.SENTENCES)
+        assert model.training
+    finally:
+        model.eval()
