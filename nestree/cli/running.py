@@ -4,7 +4,9 @@ Results go to standard output, everything else to standard error. Nothing that a
 """
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,6 +38,8 @@ class Commands(TyperGroup):
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):  # where a terminal lacks a character, its number is shown
                 stream.reconfigure(errors="backslashreplace")
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, interrupt)  # so that what is half written is removed
         try:
             result = super().invoke(ctx)
             if sys.stdout is not None:
@@ -53,6 +57,10 @@ class Commands(TyperGroup):
             stop(f"Error: {error.filename or 'standard output'}: {error.strerror or error}.", BAD_INPUT)
         except MemoryError:
             stop("Error: there is not enough memory for this. Try it with a part of the data.", BAD_INPUT)
+
+
+def interrupt(number: int, frame: Any) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 def stop(why: str, code: int) -> NoReturn:

@@ -52,7 +52,7 @@ def evaluate(
     """Score predicted entities against gold ones.
 
     An entity is right if its span and its label are; each counts once, however often it is given. With --quiet, one
-    line: precision, recall and F1.
+    line for each prediction: precision, recall and F1.
     """
     from nestree import report
     from nestree.data import formats
@@ -94,7 +94,8 @@ def evaluate(
     if format is TableShape.json:
         print_json(report.as_json(evaluation, comparison))
     elif one_line:
-        typer.echo(headline(evaluation, duplicates))
+        for each in (comparison.first, comparison.second) if comparison else (evaluation,):
+            typer.echo(headline(each, duplicates))
     elif format is TableShape.markdown:
         typer.echo(report.markdown(evaluation, comparison, title), nl=False)
     else:

@@ -184,7 +184,8 @@ def test_no_permission(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
-def test_interrupted(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted(tmp_path, number):
     out = tmp_path / "out.jsonl"
     process = subprocess.Popen(
         [*COMMAND, "convert", "-", str(out), "--from", "jsonl"],
@@ -199,7 +200,7 @@ def test_interrupted(tmp_path):
     deadline = time.monotonic() + 60
     while not any(tmp_path.iterdir()) and time.monotonic() < deadline:
         time.sleep(0.02)  # until it has begun to write
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, said = process.communicate(timeout=60)
     assert (process.returncode, said) == (130, "Interrupted.\n")
     assert list(tmp_path.iterdir()) == []

@@ -75,10 +75,13 @@ def first_character(path: Path) -> bytes:
     return start.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
 
 
+OF_COLLECTION = "source, date, key and infons of a collection not read"
+
+
 def from_xml(path: Path, tally: Tally) -> Iterator[tuple[str, Any]]:
     """Each `<document>`, as the library reads it."""
     etree, biocxml = library("lxml.etree", "BioC", "formats"), library("bioc.biocxml", "BioC", "formats")
-    builder, depth, line = None, 0, 0
+    builder, depth, line, told = None, 0, 0, False
     for event in events(path):
         if event.kind == "start":
             depth += 1
@@ -92,6 +95,9 @@ def from_xml(path: Path, tally: Tally) -> Iterator[tuple[str, Any]]:
                 builder.start(event.name, event.attributes)
         elif builder is not None and event.kind == "text":
             builder.data(event.name)
+        elif event.kind == "text" and depth == 2 and event.name.strip() and not told:
+            told = True
+            tally.note(OF_COLLECTION, f"{path}:{event.line}")
         elif event.kind == "end":
             depth -= 1
             if builder is None:
@@ -114,6 +120,8 @@ def from_json(path: Path, tally: Tally) -> Iterator[tuple[str, Any]]:
         if not isinstance(listed, list) or not all(isinstance(document, dict) for document in listed):
             tally.bad(DataError(f"{place}: `documents` must be a list of objects, and is {listed!r:.40}."))
             continue
+        if "documents" in record and any(record.get(key) for key in ("source", "date", "key", "infons")):
+            tally.note(OF_COLLECTION, place)
         for number, document in enumerate(listed, 1):
             where = place if listed[0] is record else f"{place}, document {number}"
             try:

@@ -120,6 +120,10 @@ def parsed(block: str, place: str, tally: Tally) -> tuple[dict[str, str], list[W
         ) from None
     if not words:
         raise DataError(f"{place}: this sentence has no words.")
+    if any(
+        token[name] not in (None, "_") for token in sentence for name in ("lemma", "xpos", "feats", "deps")
+    ):
+        tally.note("lemmas, fine tags, features and enhanced trees not read", place)
     return {key: value or "" for key, value in sentence.metadata.items()}, words
 
 
@@ -175,6 +179,8 @@ def entities(words: list[Word], fields: list[str], place: str, tally: Tally) -> 
                 del parts[fragment[1]]
                 tally.note("fragments joined: the entity holds what is between them, too", place)
             found.append(entity(start, k + 1, dict(zip(fields, values, strict=False)), words, place))
+    if found and "GRP" in fields:
+        tally.note("coreference not read", place)
     if running or parts:
         name = running[0][0] if running else next(iter(parts))
         raise DataError(f"{place}: entity {name:.40} is not closed in this sentence.")

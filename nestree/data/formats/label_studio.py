@@ -26,6 +26,14 @@ from nestree.data.units import UNSURE, has_pairs, in_characters
 from nestree.errors import DataError, InputError
 from nestree.sentence import Document, Entity, Sentence
 
+OF_SHORT_TASKS = (
+    "id",
+    "annotator",
+    "annotation_id",
+    "created_at",
+    "updated_at",
+    "lead_time",
+)  # not of their data
 PARTS = ("annotations", "predictions")
 NOT_WRITTEN = (
     "heads",
@@ -89,13 +97,15 @@ def whole(task: dict[str, Any], field: str, from_name: str, place: str) -> dict[
             f"{place}: a task needs `data` with a text, and this one has {', '.join(task)[:60] or 'nothing'}."
         )
     result = []
-    for name in [from_name] if from_name else short_regions(task) or ["label"]:
+    names = [from_name] if from_name else short_regions(task) or ["label"]
+    for name in names:
         values = task.get(name, [])
         if not isinstance(values, list):
             raise DataError(f"{place}: `{name}` must be a list of regions, and is {values!r:.40}.")
         result += [{"type": "labels", "from_name": name, "value": value} for value in values]
     by = {"completed_by": task.get("annotator"), "result": result}
-    return {"id": task.get("id"), "data": {field: task[field]}, "annotations": [by] if result else []}
+    data = {key: value for key, value in task.items() if key not in {*names, *OF_SHORT_TASKS}}
+    return {"id": task.get("id"), "data": data, "annotations": [by] if result else []}
 
 
 def chosen(

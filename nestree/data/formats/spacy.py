@@ -83,6 +83,9 @@ def to_document(doc: Any, key: str, heads: str, sentences: str, tally: Tally, pl
             tally.note("heads taken from the dependency parse", place)
         entities.append(entity(span, score, head, several, word_of, tally, place))
     kept = doc.user_data.get("doc_id"), doc.user_data.get("sent_ids")
+    layers = len(doc) > 0 and any(doc.has_annotation(name) for name in ("TAG", "POS", "LEMMA", "MORPH"))
+    if layers or doc.cats or doc.user_data.keys() - {"doc_id", "sent_ids"}:
+        tally.note("tags, lemmas, categories and custom attributes not read", place)
     id = kept[0] if isinstance(kept[0], str) else None
     found = arranged(
         doc.text, words, entities, starts=starts, sentences=sentences, id=id, tally=tally, place=place

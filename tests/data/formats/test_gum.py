@@ -36,7 +36,11 @@ def test_the_fixture_counted_by_hand():
     ]  # two words, and a bracket aside
     assert one.extra["dep_heads"] == [3, 0, 0, 9, 7, 7, 7, 3, 3, -1, 9]
     assert first.text == "Ida Berg's house, a red barn, burned. To see (to learn)"
-    assert tally.counts == {"empty nodes not read": 1}
+    assert tally.counts == {
+        "empty nodes not read": 1,
+        "lemmas, fine tags, features and enhanced trees not read": 3,
+        "coreference not read": 3,
+    }
 
 
 def test_an_entity_inside_another_of_its_group_ends_first(tmp_path):
@@ -134,7 +138,11 @@ def test_the_real_files_agree_with_the_converted_set(shared):
     """
     raw, tally = documents(shared / "data" / "raw" / "gum_conllu")
     assert (tally.documents, tally.sentences, tally.entities) == (10, 643, 2914)
-    assert tally.counts == {"empty nodes not read": 12}
+    assert tally.counts == {
+        "empty nodes not read": 12,
+        "lemmas, fine tags, features and enhanced trees not read": 643,
+        "coreference not read": 596,  # sentences that have entities
+    }
     by_id = {}
     for part in ("train", "dev", "test"):
         for document in converted(shared, "gum_open", part)[0]:
