@@ -13,6 +13,7 @@ from nestree.cli.running import INTERRUPTED, QUIET, Commands, Quiet, Verbose, sa
 from nestree.errors import InputError
 
 if TYPE_CHECKING:
+    from nestree.evaluation import Evaluation
     from nestree.sentence import Document
 
 Model = Annotated[
@@ -91,6 +92,8 @@ def train(
         seed=settings.training.seed,
         crossing_gold=settings.training.crossing,
     )
+    if not (resume or config or decided(changes or [])):
+        settings, corpus = training.for_small_data(settings, corpus)
     with shown() as watcher:
         result = training.train(
             settings,
@@ -110,8 +113,8 @@ def train(
     if result.evaluation is None:
         say(f"Everything is saved. Go on with: nestree train --resume {folder}")
         raise typer.Exit(INTERRUPTED)
-    if "test" in parts:
-        evaluate_on_test(folder, parts["test"], device)
+    test = evaluated_on_test(folder, parts["test"], device) if "test" in parts else None
+    training.keep_scores(result, test)
 
 
 def check_resuming(
@@ -121,6 +124,13 @@ def check_resuming(
     for name, value in {"--out": out, "--config": config, "--set": changes, "--init": init}.items():
         if value:
             raise InputError(f"--resume goes on with the settings of the run, so {name} does not go with it.")
+
+
+def decided(changes: Sequence[str]) -> bool:
+    """Whether the user says how long to train."""
+    return any(
+        change.split("=")[0].strip() in ("training.epochs", "training.batch_words") for change in changes
+    )
 
 
 def given_origin(origin: dict[str, Any], *files: Path | None) -> dict[str, Any]:
@@ -172,12 +182,14 @@ def shown() -> "Any":
     return Bar() if sys.stderr and sys.stderr.isatty() else Lines()
 
 
-def evaluate_on_test(folder: Path, documents: "list[Document]", device: str) -> None:
+def evaluated_on_test(folder: Path, documents: "list[Document]", device: str) -> "Evaluation":
     from nestree.cli.scoring import headline
     from nestree.evaluation import evaluate
 
     gold = [sentence for document in documents for sentence in document.sentences]
-    say(f"test: {headline(evaluate(gold, predicted_by(folder, gold, device), resamples=0), False)}")
+    found = evaluate(gold, predicted_by(folder, gold, device), resamples=0)
+    say(f"test: {headline(found, False)}")
+    return found
 
 
 def predicted_by(folder: Path, sentences: Sequence[Any], device: str) -> list[Any]:

@@ -5,9 +5,21 @@ sentences make an update), `update` (its gradients), `optimiser` (how weights mo
 `folder` (what is on the disk), `stopping` (Ctrl-C), `watching` (what is told on the way), `summary` (at the end).
 """
 
-from nestree.training.corpus import Corpus, corpus
+from nestree.training.corpus import Corpus, corpus, for_small_data
 from nestree.training.starting import Result, origin_of, train
-from nestree.training.summary import summary
+from nestree.training.summary import keep_scores, summary
 from nestree.training.watching import EpochEnd, Step, Watcher
 
-__all__ = ["Corpus", "EpochEnd", "Result", "Step", "Watcher", "corpus", "origin_of", "summary", "train"]
+__all__ = [
+    "Corpus",
+    "EpochEnd",
+    "Result",
+    "Step",
+    "Watcher",
+    "corpus",
+    "for_small_data",
+    "keep_scores",
+    "origin_of",
+    "summary",
+    "train",
+]

@@ -2,10 +2,12 @@
 
 import hashlib
 import logging
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from nestree.config import Settings
 from nestree.data import splitting
 from nestree.errors import TrainingError
 from nestree.sentence import Document, Entity, Sentence, crossing
@@ -13,6 +15,8 @@ from nestree.sentence import Document, Entity, Sentence, crossing
 log = logging.getLogger(__name__)
 DEV_SHARE = 15  # per cent of the data that are set aside if there is no dev file
 STRATIFIED = 2_000  # of fewer units each part gets its share of every label; of more it does anyway
+FEWEST_UPDATES = 300  # in which a model can learn something
+SMALL_BATCH = 150  # words: fewer make gradients too noisy
 SHOWN = 5
 
 
@@ -63,6 +67,21 @@ def corpus(
     for note in notes:
         log.info(note)
     return Corpus(tuple(training), tuple(choosing), labels, tuple(notes))
+
+
+def for_small_data(settings: Settings, corpus: Corpus) -> tuple[Settings, Corpus]:
+    """Smaller batches and more epochs, if there would be too few updates to learn anything; the corpus notes it."""
+    training, words = settings.training, sum(len(sentence.words) for sentence in corpus.train)
+    if words * training.epochs >= FEWEST_UPDATES * training.batch_words:
+        return settings, corpus
+    batch = min(training.batch_words, max(SMALL_BATCH, words * training.epochs // FEWEST_UPDATES))
+    epochs = max(training.epochs, math.ceil(FEWEST_UPDATES * batch / words))
+    note = (
+        f"{words:,} words are little to learn from: {epochs} epochs with batches of {batch} words instead of "
+        f"{training.epochs} with {training.batch_words}. To decide yourself, set training.epochs."
+    )
+    changed = settings.changed([f"training.epochs={epochs}", f"training.batch_words={batch}"])
+    return changed, replace(corpus, notes=(*corpus.notes, note))
 
 
 def divided(documents: Sequence[Document], seed: int) -> tuple[list[Document], list[Document]]:

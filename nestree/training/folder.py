@@ -3,6 +3,7 @@
 OUT/                            the model of the best epoch so far: see checkpoint.py
 OUT/training/state.safetensors  where training stands
 OUT/training/log.jsonl          one line for each epoch and event
+OUT/training/scores.json        how good the best epoch is: all numbers of an evaluation
 OUT/training/bad_batch.jsonl    sentences of an update whose loss was no number
 """
 
@@ -30,6 +31,7 @@ class Folder:
         self.state = self.training / "state.safetensors"
         self.log = self.training / "log.jsonl"
         self.bad_batch = self.training / "bad_batch.jsonl"
+        self.scores = self.training / "scores.json"
         self.tensorboard = self.training / "tensorboard"
 
     def start(self) -> None:

@@ -1,9 +1,14 @@
 """The end of a training run in a few lines: how good the model is, and five typical mistakes."""
 
+import json
 from collections import Counter
+from typing import Any
 
+from nestree.checkpoint import write_text
 from nestree.evaluation import Evaluation, Mistake
+from nestree.report import as_json
 from nestree.report.examples import described
+from nestree.training.folder import Folder
 from nestree.training.starting import Result
 
 MISTAKES = 5
@@ -24,6 +29,15 @@ def summary(result: Result) -> str:
             lines += ["", f"typical mistakes on dev, of {len(result.evaluation.mistakes):,}:"]
             lines += [f"  {times:>4} x {kind}, such as: {described(one)}" for kind, times, one in found]
     return "\n".join(lines)
+
+
+def keep_scores(result: Result, test: Evaluation | None) -> None:
+    """Write down how good the model is, for programs."""
+    values: dict[str, Any] = {"seconds_per_epoch": result.seconds / max(1, result.epochs)}
+    for name, evaluation in (("dev", result.evaluation), ("test", test)):
+        if evaluation is not None:
+            values[name] = as_json(evaluation)
+    write_text(Folder(result.folder).scores, json.dumps(values, ensure_ascii=False, indent=2) + "\n")
 
 
 def typical(evaluation: Evaluation) -> list[tuple[str, int, Mistake]]:

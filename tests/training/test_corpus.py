@@ -4,7 +4,7 @@ import pytest
 
 from nestree.errors import TrainingError
 from nestree.sentence import Document, Entity, Sentence, crossing
-from nestree.training import corpus
+from nestree.training import corpus, for_small_data
 from nestree.training.corpus import mentions, uncrossed
 
 WORDS = tuple("abcdef")
@@ -97,3 +97,16 @@ def test_the_fingerprint_knows_every_change():
     ]
     assert len({base.fingerprint, *(other.fingerprint for other in others)}) == 4
     assert corpus(documents(GOOD, GOOD), documents(GOOD), seed=9).fingerprint == base.fingerprint
+
+
+def test_little_data_gets_smaller_batches_and_more_epochs(settings):
+    little = corpus(numbered(100), numbered(10), seed=1)  # 200 words
+    usual = settings("training.epochs=10", "training.batch_words=800")
+    changed, noted = for_small_data(usual, little)
+    assert changed.training.batch_words == 150
+    assert changed.training.epochs * 200 >= 300 * 150
+    assert noted.notes[-1].startswith(
+        "200 words are little to learn from: 225 epochs with batches of 150 words"
+    )
+    plenty = settings("training.epochs=10", "training.batch_words=6")
+    assert for_small_data(plenty, little) == (plenty, little)

@@ -1,0 +1,86 @@
+"""The command `experiment`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nestree.cli.data import Table
+from nestree.cli.learning import Device
+from nestree.cli.options import TableShape
+from nestree.cli.running import BAD_INPUT, Quiet, Verbose, print_json, say
+from nestree.errors import InputError
+
+
+def experiment(
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="A directory for all runs.")],
+    data: Annotated[
+        list[str],
+        typer.Option(
+            "--data", metavar="NAME=DIR", help="A folder with train, dev and test; may be repeated."
+        ),
+    ],
+    recipes: Annotated[
+        list[str] | None,
+        typer.Option("--config", metavar="RECIPE", help="A TOML file or a recipe; may be repeated."),
+    ] = None,
+    seeds: Annotated[
+        str, typer.Option("--seeds", metavar="N,...", help="Each recipe is trained once with each.")
+    ] = "1,2,3",
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="SECTION.KEY=VALUE", help="Change a setting in all runs; may be repeated."
+        ),
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", metavar="N", min=1, help="Runs at the same time.")] = 1,
+    device: Device = "auto",
+    format: Table = TableShape.text,
+    verbose: Verbose = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Train every recipe on every data set with every seed; show means and deviations.
+
+    What is done is not done again: after an interruption, start it again.
+    """
+    from nestree.config import Settings
+    from nestree.training import experiment
+
+    names = recipes or ["default"]
+    for recipe in names:
+        Settings.read(recipe).changed(changes or [])  # what is wrong with it is better known now
+    folders = dict(named(each) for each in data)
+    runs = experiment.cells(out, names, folders, numbers(seeds), changes or (), ["--device", device])
+    failed = experiment.run_all(runs, jobs, say)
+    show(experiment.table(runs), format)
+    if failed:
+        say(f"{len(failed)} of {len(runs)} runs failed. Start the experiment again to try them again.")
+        raise typer.Exit(BAD_INPUT)
+
+
+def named(each: str) -> tuple[str, Path]:
+    name, equals, folder = each.partition("=")
+    if not (name and equals and folder) or Path(name).name != name:
+        raise InputError(f"--data {each}: write --data NAME=DIR, such as genia=data/genia.")
+    return name, Path(folder)
+
+
+def numbers(seeds: str) -> list[int]:
+    try:
+        return [int(seed) for seed in seeds.split(",")]
+    except ValueError:
+        raise InputError(f"--seeds {seeds}: write numbers with commas between them, such as 1,2,3.") from None
+
+
+def show(rows: list[list[str]], format: TableShape) -> None:
+    """A table; its first row names the columns."""
+    head, *body = rows
+    if format is TableShape.json:
+        print_json([dict(zip(head, row, strict=True)) for row in body])
+    elif format is TableShape.markdown:
+        for row in (head, ["---"] * len(head), *body):
+            typer.echo(f"| {' | '.join(row)} |")
+    else:
+        widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+        for row in rows:
+            typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
