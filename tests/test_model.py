@@ -21,6 +21,15 @@ def folder(tmp_path_factory) -> Path:
     return tiny.encoder(tmp_path_factory.mktemp("encoder"))
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Matrices are so small here that threads only wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 def made(
     folder: Path, recipe: str = "default", *changes: str, labels=tiny.LABELS, seed: int = 0
 ) -> Recognizer:
@@ -55,8 +64,8 @@ def memorise(model: Recognizer, sentences: list[Sentence], steps: int = 150) -> 
     return None
 
 
-@pytest.mark.parametrize("recipe", ROWS)
-def test_every_recipe_memorises_eight_nested_sentences(folder, recipe):
+@pytest.mark.parametrize("recipe", [recipe for recipe in ROWS if "/" in recipe])
+def test_every_row_memorises_eight_nested_sentences(folder, recipe):
     model = made(folder, recipe)
     # Without parsing, spans decide that trees did not teach: those that no likely tree contains. Here are none.
     sentences = tiny.SHORT if recipe == "ablation/08-without-parsing" else tiny.SENTENCES
@@ -68,10 +77,16 @@ def test_every_recipe_memorises_eight_nested_sentences(folder, recipe):
 
 
 @pytest.mark.parametrize(
-    "recipe", ["default", "ablation/02-unstructured-two-stage", "ablation/06-lexical-two-stage", "paper"]
+    ("recipe", "change"),
+    [
+        ("ablation/02-unstructured-two-stage", "encoder.characters=8"),
+        ("ablation/06-lexical-two-stage", "loss.label=sigmoid"),
+        ("default", "model.normalise=false"),
+        ("paper", "encoder.lstm_layers=1"),
+    ],
 )
-def test_two_stage_models_give_two_labels_to_one_span(folder, recipe):
-    assert memorise(made(folder, recipe), [tiny.TWO_LABELS, tiny.SENTENCES[0]]) is not None
+def test_two_stage_models_give_two_labels_to_one_span(folder, recipe, change):
+    assert memorise(made(folder, recipe, change), [tiny.TWO_LABELS, tiny.SENTENCES[0]]) is not None
 
 
 @pytest.mark.parametrize("recipe", ["ablation/01-unstructured-one-stage", "ablation/03-tree-one-stage"])

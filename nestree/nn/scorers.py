@@ -70,9 +70,9 @@ class LowRankTriaffine(nn.Module):
 
     def __init__(self, size: int, rank: int, channels: int):
         super().__init__()
-        self.sides = nn.ModuleList(nn.Linear(size, rank) for _ in range(3))
-        self.out = nn.Linear(rank, channels)
-        for side in self.sides:
+        sides = [nn.Linear(size, rank) for _ in range(3)]
+        self.sides, self.out = nn.ModuleList(sides), nn.Linear(rank, channels)
+        for side in sides:
             nn.init.normal_(side.weight, std=size**-0.5)
             nn.init.ones_(side.bias)  # so that each vector counts alone, in pairs, and with both others
         nn.init.normal_(self.out.weight, std=1 / rank)
