@@ -10,7 +10,7 @@ demo: .venv/installed
 	$(BIN)/nestree demo
 
 test: .venv/installed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 check: .venv/installed
 	$(BIN)/ruff format --check .

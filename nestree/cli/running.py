@@ -38,10 +38,9 @@ class Commands(TyperGroup):
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):  # where a terminal lacks a character, its number is shown
                 stream.reconfigure(errors="backslashreplace")
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, interrupt)  # so that what is half written is removed
         try:
-            result = super().invoke(ctx)
+            with ending_as_interrupted():
+                result = super().invoke(ctx)
             if sys.stdout is not None:
                 sys.stdout.flush()  # what goes wrong here is still ours to tell
             return result
@@ -59,8 +58,21 @@ class Commands(TyperGroup):
             stop("Error: there is not enough memory for this. Try it with a part of the data.", BAD_INPUT)
 
 
-def interrupt(number: int, frame: Any) -> NoReturn:
-    raise KeyboardInterrupt
+@contextmanager
+def ending_as_interrupted() -> Iterator[None]:
+    """Who tells the program to end (SIGTERM) is heard as Ctrl-C is, so that what is half written is removed."""
+
+    def interrupt(number: int, frame: Any) -> NoReturn:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def stop(why: str, code: int) -> NoReturn:
