@@ -7,7 +7,7 @@ import pytest
 
 from nestree.errors import ModelError
 from nestree.nn import pieces as pieces_module
-from nestree.nn.pieces import Splitter, most_central, windows
+from nestree.nn.pieces import Splitter, by_word, most_central, windows
 from nestree.sentence import Sentence
 from tests import tiny
 
@@ -68,6 +68,22 @@ def test_long_sentences_have_the_last_special_piece_of_their_last_window():
     assert len(found.windows) > 3
     assert all(window[0] == 2 and window[-1] == 3 for window in found.windows)
     assert (found.window[-1], found.place[-1]) == (len(found.windows) - 1, len(found.windows[-1]) - 1)
+
+
+@pytest.mark.parametrize(
+    "words", [["a"], ["Ab", "c"], ["abc", "d", "ef", "g"], ["a", "\u200b"], ["abcdefgh"]]
+)
+def test_the_fast_way_is_the_same(words):
+    splitter = made(longest=22)
+    encoding = splitter.backend.encode(words, is_pretokenized=True, add_special_tokens=False)
+    fast = splitter.in_one_window(encoding.ids, encoding.word_ids, len(words))
+    if words in (["a", "\u200b"], ["abcdefgh"]):  # a word without pieces, a word with too many
+        assert fast is None
+        return
+    slow = splitter.arranged(by_word(encoding, len(words)))
+    for one, other in zip(fast, slow, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert fast.weight.dtype == slow.weight.dtype
 
 
 def test_what_was_split_once_is_remembered(monkeypatch):
