@@ -1,14 +1,17 @@
 """Sentences -> the same sentences with entities: in batches of like length, in their order, of any length."""
 
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from typing import Any
 
 import torch
 
-from nestree.errors import ChartMemoryError, InputError
+from nestree.decoding import best
+from nestree.errors import ChartMemoryError, InputError, ModelError
 from nestree.model import Recognizer
 from nestree.sentence import Entity, Sentence
+from nestree.treecrf import Tree
 
 BATCH_WORDS = 4_000
 
@@ -36,6 +39,29 @@ def predict(
     finally:
         model.train(training)
     return [sentence for sentence in found if sentence is not None]
+
+
+@contextmanager
+def decoding_with(model: Recognizer, **changes: Any) -> Iterator[None]:
+    """Within this, the model decodes with other settings, such as sharing=0.4."""
+    before = model.settings
+    model.settings = before.changed([f"decoding.{name}={value}" for name, value in changes.items()])
+    try:
+        yield
+    finally:
+        model.settings = before
+
+
+def trees(model: Recognizer, sentences: Sequence[Sentence]) -> list[Tree]:
+    """The best tree of each sentence; a model without trees has none."""
+    if not model.settings.decoding.tree:
+        raise ModelError("this model decodes without trees (decoding.tree = false), so it has none to show.")
+    found = []
+    with torch.inference_mode(), precision(model.device):
+        for sentence in sentences:
+            scores = model(model.collate_words([sentence]).to(model.device))
+            found.append(best(scores, model.settings)[0])
+    return found
 
 
 def best_device(name: str = "auto") -> torch.device:

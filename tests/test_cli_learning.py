@@ -148,3 +148,37 @@ def test_what_goes_wrong_is_said_in_a_sentence(place, monkeypatch, arguments, me
     assert message in done.stderr
     assert done.stderr.splitlines()[-1].startswith("Error: ")
     assert not (place / "m").exists()
+
+
+def test_analyses(place):
+    done = nestree(
+        "analyse", place / "data.jsonl", "--model", place / "model", "--sharing", "0,100", "--trees", "1"
+    )
+    assert done.exit_code == 0, done.stderr
+    for title in ("Sharing heads", "Most frequent head words", "Error distribution"):
+        assert title in done.stdout
+    drawing = done.stdout.splitlines()[-12:]
+    assert any("root" in line for line in drawing)
+    assert any("Lisbon" in line for line in drawing)
+
+
+def test_analyses_for_programs(place):
+    done = nestree("analyse", place / "data.jsonl", "--model", place / "model", "--format", "json",
+                   "--sharing", "-100,0,100")  # fmt: skip
+    found = json.loads(done.stdout)
+    plain = nestree(
+        "evaluate", place / "data.jsonl", "--model", place / "model", "--format", "json", "--bootstrap", "0"
+    )
+    assert found["entities"] == json.loads(plain.stdout)["entities"]
+    few, usual, many = sorted(found["sharing"], key=lambda row: -row["cost"])
+    assert few["shared"] <= usual["shared"] <= many["shared"]
+    assert few["shared"] < many["shared"]
+    assert usual["f1"] == found["entities"]["f1"]
+
+
+def test_costs_that_are_no_numbers(place):
+    done = nestree("analyse", place / "data.jsonl", "--model", place / "model", "--sharing", "a")
+    assert (done.exit_code, done.stderr) == (
+        2,
+        "Error: --sharing a: write numbers with commas between them, such as 0,0.4,1.\n",
+    )

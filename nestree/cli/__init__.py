@@ -2,7 +2,7 @@
 
 import typer
 
-from nestree.cli import data, demo, experiment, learning, scoring, splitting
+from nestree.cli import analysis, data, demo, experiment, learning, scoring, splitting
 from nestree.cli.running import Commands, Quiet, Verbose, Version
 
 app = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -20,6 +20,7 @@ for command in (
     learning.train,
     learning.predict,
     experiment.experiment,
+    analysis.analyse,
     data.convert,
     data.check,
     data.stats,

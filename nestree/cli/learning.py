@@ -14,6 +14,7 @@ from nestree.errors import InputError
 
 if TYPE_CHECKING:
     from nestree.evaluation import Evaluation
+    from nestree.model import Recognizer
     from nestree.sentence import Document
 
 Model = Annotated[
@@ -193,11 +194,17 @@ def evaluated_on_test(folder: Path, documents: "list[Document]", device: str) ->
 
 
 def predicted_by(folder: Path, sentences: Sequence[Any], device: str) -> list[Any]:
-    """These sentences with the entities that a model finds, and a bar to watch it."""
+    """These sentences with the entities that the model of a directory finds, and a bar to watch it."""
     from nestree import checkpoint
-    from nestree.pipeline import best_device, predict
+    from nestree.pipeline import best_device
 
-    model = checkpoint.load(folder, best_device(device))
+    return predicted_with(checkpoint.load(folder, best_device(device)), sentences)
+
+
+def predicted_with(model: "Recognizer", sentences: Sequence[Any]) -> list[Any]:
+    """The same with a model that is loaded."""
+    from nestree.pipeline import predict
+
     if Commands.verbosity == QUIET or not (sys.stderr and sys.stderr.isatty()):
         return predict(model, sentences)
     from tqdm import tqdm  # type: ignore[import-untyped]
