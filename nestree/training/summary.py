@@ -63,7 +63,7 @@ def what(mistake: Mistake) -> str:
 def duration(seconds: float) -> str:
     """
     >>> duration(59.6), duration(125), duration(7300)
-    ('60 s', '2 min 5 s', '2 h 2 min')
+    ('60 s', '2 min 5 s', '2 h 1 min')
     """
     if round(seconds) < 100:
         return f"{seconds:.0f} s"
