@@ -21,6 +21,7 @@ from nestree.errors import DataError
 from nestree.sentence import Document, Entity, Sentence, Span, moved
 
 FIELDS = "GRP-etype-infstat-salience-centering-minspan-link-identity"
+NEW_DOCUMENT = re.compile(r"^#\s*newdoc(?:\s+id\s*=\s*(.*?))?\s*$", re.M)
 BRACKET = re.compile(r"\(([^()]+)(\))?|([^()]+)\)")
 FRAGMENT = re.compile(r"(.*)\[(\d+)/(\d+)\]")
 
@@ -52,13 +53,13 @@ def documents(path: Path, tally: Tally) -> Iterator[Document]:
     fields = FIELDS.split("-")
     group: list[tuple[Sentence, bool]] = []  # and whether a paragraph begins
     for line, block in blocks(path, tally):
+        newdoc = NEW_DOCUMENT.search(block)  # also of a sentence that cannot be read
+        if newdoc or not told:
+            if group:
+                yield gathered(group, id)
+            id, group, told = newdoc and newdoc[1], [], told or bool(newdoc)
         try:
             metadata, words = parsed(block, f"{path}:{line}", tally)
-            begins = "newdoc" in metadata or "newdoc id" in metadata
-            if begins or not told:
-                if group:
-                    yield gathered(group, id)
-                id, group, told = metadata.get("newdoc id"), [], told or begins
             fields = metadata.get("global.Entity", "-".join(fields)).split("-")
             sentence = with_entities(metadata, words, fields, f"{path}:{line}", tally)
             group.append((sentence, "newpar" in metadata or "newpar id" in metadata))

@@ -158,3 +158,14 @@ def test_the_real_files_agree_with_the_converted_set(shared):
                 e.heads for e in theirs.entities if e.head is None
             ]
     assert more_heads == 2
+
+
+def test_a_document_begins_even_if_its_first_sentence_cannot_be_read(tmp_path):
+    text = GUM.read_text(encoding="utf-8").rstrip("\n") + "\n\n"
+    bad = "# newdoc id = other\n1\tx\n\n"
+    good = "1\tRome\tRome\tPROPN\t_\t_\t0\troot\t_\t_\n\n"
+    path = tmp_path / "a.conllu"
+    path.write_text(text + bad + good, encoding="utf-8")
+    tally = Tally(skip_bad=True)
+    *_, last = formats.read(path, "gum", tally)
+    assert (last.id, [s.words for s in last.sentences], len(tally.skipped)) == ("other", [("Rome",)], 1)
