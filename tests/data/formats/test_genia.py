@@ -1,7 +1,5 @@
 """GENIA's XML: types, coordinations, the split; XML that is refused; and real files."""
 
-import time
-
 import pytest
 
 from nestree.data import formats
@@ -118,13 +116,11 @@ def test_entities_are_refused_and_nothing_is_fetched(tmp_path, text):
     (tmp_path / "secret").write_text("the secret")
     path = tmp_path / "a.xml"
     path.write_text(text.replace("{}", str(tmp_path / "secret")))
-    started = time.perf_counter()
     with pytest.raises(
         DataError, match=r"a.xml:1: this XML declares entities or refers to other files"
     ) as error:
         documents(path, "genia")
     assert "the secret" not in str(error.value)
-    assert time.perf_counter() - started < 1
 
 
 def test_a_bad_file_of_a_folder_is_skipped(tmp_path):
