@@ -1,3 +1,38 @@
-"""Nested named entity recognition with exact inference over latent lexicalised trees."""
+"""Nested named entity recognition with exact inference over latent lexicalised trees.
+
+>>> import nestree
+>>> nestree.Entity(3, 4, "GPE").span
+(3, 4)
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nestree import show as show
+    from nestree.sentence import Document as Document
+    from nestree.sentence import Entity as Entity
+    from nestree.sentence import Sentence as Sentence
+    from nestree.sentence import TextEntity as TextEntity
 
 __version__ = "0.1.0"
+
+# Imported when they are asked for: importing nestree imports nothing.
+PUBLIC = {
+    "show": "show",
+    "Document": "sentence",
+    "Entity": "sentence",
+    "Sentence": "sentence",
+    "TextEntity": "sentence",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in PUBLIC:
+        raise AttributeError(f"nestree has no {name}; it has {', '.join(PUBLIC)}.")
+    module = import_module(f"nestree.{PUBLIC[name]}")
+    return module if name == PUBLIC[name] else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *PUBLIC]

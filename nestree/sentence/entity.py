@@ -1,4 +1,4 @@
-"""The types at both ends of everything: entities in sentences of words, sentences in documents.
+"""Entities in sentences of words, and the trees that models find them in.
 
 Words are counted from 0, spans are half-open: Entity(2, 5, "ORG") covers words 2, 3 and 4. Nothing here can be
 changed once made; `dataclasses.replace` makes a changed copy, and checks it again. Entities may cross: that is
@@ -18,7 +18,7 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 from nestree.errors import DataError
 
@@ -54,6 +54,15 @@ class Entity:
         return f"{self.start}-{self.end} {self.label}"
 
 
+class Tree(NamedTuple):
+    """A lexicalised tree over the words of a sentence, as a model found it."""
+
+    spans: tuple[tuple[int, int, int | None], ...]  # (i, j, head), parents before children; None: no heads
+    arcs: tuple[tuple[int, int], ...] = ()  # (head, modifier)
+    root: int | None = None  # the head of the sentence
+    probabilities: tuple[float, ...] = ()  # of each span: over all trees; (): not known
+
+
 @dataclass(frozen=True, slots=True)
 class Sentence:
     """Words and the entities among them; if its text is known, where each word stands in it."""
@@ -66,6 +75,7 @@ class Sentence:
     id: str | None = None
     complete: bool = True  # False: there may be entities that are not annotated
     extra: Mapping[str, Any] = field(default_factory=dict, compare=False)  # what else its file says of it
+    tree: Tree | None = field(default=None, compare=False)  # in which a model found the entities
 
     def __post_init__(self) -> None:
         if isinstance(self.words, str) or not {*map(type, self.words)} <= {str}:
@@ -121,55 +131,12 @@ class Sentence:
             self.id,
             self.complete,
             self.extra,
+            self.tree,
         )
 
     def __str__(self) -> str:
         text = " ".join(self.words[:30])
         return text if len(text) <= 80 and len(self.words) <= 30 else text[:77] + "..."
-
-
-@dataclass(frozen=True, slots=True)
-class Document:
-    """Sentences in their order and, if it is known, the text they stand in."""
-
-    sentences: tuple[Sentence, ...]
-    text: str | None = None
-    id: str | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict, compare=False)  # what else its file says of it
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "sentences", tuple(self.sentences))
-        if self.text is None:
-            return
-        last = 0
-        for sentence in self.sentences:
-            end = sentence.start + len(sentence.text or "")
-            if (
-                sentence.text is None
-                or not last <= sentence.start
-                or self.text[sentence.start : end] != sentence.text
-            ):
-                raise DataError(
-                    f"a sentence is not at character {sentence.start} of its document {self.id}: {sentence}"
-                )
-            last = end
-
-    def with_text(self, between: str = "\n") -> "Document":
-        """The same document; if it has no text, with one in which `between` joins the texts of its sentences."""
-        if self.text is not None:
-            return self
-        placed, at = [], 0
-        for sentence in self.sentences:
-            sentence = sentence.with_text()
-            placed.append(moved(sentence, at))
-            at += len(sentence.text or "") + len(between)
-        return Document(tuple(placed), between.join(s.text or "" for s in placed), self.id, self.extra)
-
-
-def moved(sentence: Sentence, start: int) -> Sentence:
-    """The sentence at another place of a document."""
-    s = sentence
-    return Sentence(s.words, s.entities, s.text, s.offsets, start, s.id, s.complete, s.extra)
 
 
 def crossing(entities: Sequence[Entity]) -> list[tuple[Entity, Entity]]:
