@@ -81,7 +81,7 @@ def untrained(folder: Path, settings: Settings, labels: Sequence[str]) -> Recogn
 def settings_of(folder: Path) -> Settings:
     if not (folder / CONFIG).is_file():
         raise ModelError(f"{folder} has no {CONFIG}: it is not whole. Fetch or train it again.")
-    return Settings.read(folder / CONFIG)
+    return Settings.saved(folder / CONFIG)
 
 
 def read_labels(folder: Path) -> list[str]:

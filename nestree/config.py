@@ -24,12 +24,15 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from nestree.errors import ConfigError
 
-RECIPES = Path(__file__).resolve().parent.parent / "configs"
+RECIPES = Path(__file__).resolve().parent / "configs"
 
 
-def key(note: str) -> Any:
-    """A key without a default; the note stands beside it in every file."""
-    return dataclasses.field(metadata={"note": note})
+def key(note: str, before: Any = None) -> Any:
+    """A key without a default; the note stands beside it in every file.
+
+    `before`: if the key is newer than layout 1 of model directories, how models from before it behave.
+    """
+    return dataclasses.field(metadata={"note": note, "before": before})
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,7 @@ class EncoderSettings:
     lstm_layers: int = key("layers of a BiLSTM on top; 0: none")
     lstm_size: int = key("its size, per direction")
     lstm_dropout: float = key("before each of its layers, one mask per sentence")
+    lstms: int = key("1: one BiLSTM for all scores; 4: for spans, arcs, ends and heads of labels", before=1)
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,9 @@ class ModelSettings:
     dropout: float = key("on these vectors, one mask per sentence")
     normalise: bool = key("give the scores of each sentence mean 0 and deviation `scale`")
     scale: float = key("deviation of normalised scores")
+    rotary: bool = key(
+        "turn the two vectors of a pair by their positions before they are multiplied", before=False
+    )
 
 
 @dataclass(frozen=True)
@@ -67,7 +74,9 @@ class LossSettings:
     """What is minimised."""
 
     joint: bool = key("one likelihood of entities and labels, instead of two losses")
-    label: Literal["ranking", "sigmoid"] = key("loss of the labels of one span")
+    label: Literal["ranking", "sigmoid", "softmax"] = key(
+        "loss of the labels of one span; softmax: one label per span"
+    )
     negatives: int = key(
         "spans per sentence that labels are trained on, gold and likely mistakes; 0: gold only"
     )
@@ -135,6 +144,15 @@ class Settings:
             ) from why
         return from_toml(text, str(recipe))
 
+    @classmethod
+    def saved(cls, path: Path) -> "Settings":
+        """The settings of a model; one that an earlier nestree made lacks the keys that came later."""
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as why:
+            raise ConfigError(f"{path} cannot be read: {why}. Fetch or train the model again.") from why
+        return from_values(with_later_keys(values_of(text, str(path))), str(path))
+
     def changed(self, changes: Iterable[str]) -> "Settings":
         """These settings with changes of the form section.key=value. They are checked when all are made."""
         values = dataclasses.asdict(self)
@@ -180,11 +198,25 @@ def recipes() -> list[str]:
 
 def from_toml(text: str, place: str) -> Settings:
     """The settings in the text of a file; `place` names it in errors."""
+    return from_values(values_of(text, place), place)
+
+
+def values_of(text: str, place: str) -> dict[str, Any]:
     try:
-        values = tomllib.loads(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as why:
         raise ConfigError(f"{place}: this is not TOML: {why}.") from why
-    return from_values(values, place)
+
+
+def with_later_keys(values: Mapping[str, Any]) -> dict[str, Any]:
+    """These values and, where they lack a key that came later, what went without saying before it."""
+    filled = dict(values)
+    for section, kind in SECTIONS.items():
+        if isinstance(values.get(section), Mapping):
+            later = {field.name: field.metadata["before"] for field in dataclasses.fields(kind)}
+            known = {name: value for name, value in later.items() if value is not None}
+            filled[section] = {**known, **values[section]}
+    return filled
 
 
 def from_values(values: Mapping[str, Any], place: str) -> Settings:
@@ -203,7 +235,7 @@ def from_values(values: Mapping[str, Any], place: str) -> Settings:
         if missing:
             raise ConfigError(
                 f"{place}: [{section}] lacks {', '.join(missing)}; a recipe names every key. "
-                "Copy what is missing from configs/default.toml."
+                f"Copy what is missing from {RECIPES / 'default.toml'}."
             )
         made[section] = kind(
             **{name: fitting(given[name], hint, f"{place}: {section}.{name}") for name, hint in hints.items()}
@@ -302,6 +334,8 @@ def check_ranges(settings: Settings) -> None:
     for name in ("model.scale", "training.epsilon"):
         if value(name) <= 0:
             raise ConfigError(f"{name} is {value(name)}; it must be greater than 0.")
+    if settings.encoder.lstms not in (1, 4):
+        raise ConfigError(f"encoder.lstms is {settings.encoder.lstms}; it must be 1 or 4.")
 
 
 def check_fit(settings: Settings) -> None:
@@ -325,6 +359,15 @@ def check_fit(settings: Settings) -> None:
         (
             model.labelling == "head" and (model.structure != "lexical" or model.mention != "yes-no"),
             'model.labelling = "head" needs model.structure = "lexical" and model.mention = "yes-no".',
+        ),
+        (
+            settings.encoder.lstms == 4 and (settings.encoder.lstm_layers == 0 or model.labelling != "head"),
+            "encoder.lstms = 4 needs encoder.lstm_layers of 1 or more, and all four kinds of scores: "
+            'model.labelling = "head".',
+        ),
+        (
+            model.rotary and bool(model.size % 2 or (model.labelling == "span" and model.label_size % 2)),
+            "model.rotary turns dimensions in pairs; model.size and model.label_size must be even.",
         ),
         (
             loss.joint and model.labelling != "head",

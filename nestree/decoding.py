@@ -104,6 +104,9 @@ def labelled(spans: Spans, scores: Scores, settings: Settings) -> Tensor:
         k = torch.arange(len(b), device=b.device)
     else:
         seen = h if settings.model.labelling == "head" else None
-        k, label = (scores.labels.of(b, i, j, seen) > 0).nonzero().unbind(1)
+        scored = scores.labels.of(b, i, j, seen)  # [K, L]
+        if settings.loss.label == "softmax":  # one label at most
+            scored = torch.full_like(scored, -1.0).scatter(1, scored.argmax(1, True), scored.amax(1, True))
+        k, label = (scored > 0).nonzero().unbind(1)
     head = torch.full_like(b, -1) if h is None else h
     return torch.stack([b[k], i[k], j[k], label, head[k]], -1)

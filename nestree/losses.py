@@ -183,6 +183,10 @@ def label_losses(scores: Tensor, true: Tensor, kind: str) -> Tensor:
     if kind == "sigmoid":
         return binary_cross_entropy_with_logits(scores, true.to(scores.dtype), reduction="none").sum(-1)
     zero = torch.zeros_like(scores[..., :1])
+    if kind == "softmax":  # one of the labels, or none, whose score is 0
+        said = torch.cat([~true.any(-1, keepdim=True), true], -1)
+        all_of_them = torch.cat([zero, scores], -1)
+        return all_of_them.logsumexp(-1) - all_of_them.masked_fill(~said, IMPOSSIBLE).logsumexp(-1)
     high = torch.cat([zero, scores.masked_fill(true, IMPOSSIBLE)], -1).logsumexp(-1)
     low = torch.cat([zero, (-scores).masked_fill(~true, IMPOSSIBLE)], -1).logsumexp(-1)
     return high + low

@@ -53,6 +53,10 @@ def test_the_recipes():
     assert not paper.loss.joint
     assert (release.loss.negatives, release.loss.space, release.loss.entropy) == (10, "gold", 1.0)
     assert release.training == paper.training
+    assert (paper.model.rotary, paper.encoder.lstms) == (False, 1)
+    assert (release.model.rotary, release.encoder.lstms) == (True, 4)
+    genia = release.changed(["loss.sharing=0", "loss.label=softmax"])
+    assert (genia.loss.sharing, genia.loss.label) == (0.0, "softmax")
 
 
 @pytest.mark.parametrize("name", recipes())
@@ -123,6 +127,8 @@ def test_changes_are_checked_together():
         ("loss.sharing=-0.1", "loss.sharing is -0.1; it must be 0 or more"),
         ("model.dropout=1", "less than 1"),
         ("model.scale=0", "greater than 0"),
+        ("encoder.lstms=2", "encoder.lstms is 2; it must be 1 or 4"),
+        ("encoder.lstms=4", "encoder.lstms = 4 needs encoder.lstm_layers of 1 or more"),
         ("model.labelling=none", 'must be "span" or "head"'),
         ("model.mention=labels", 'must then be "none"'),
         ("model.labelling=span", "loss.joint needs"),
@@ -140,6 +146,8 @@ def test_what_is_wrong_is_said(change, words):
         ("ablation/02-unstructured-two-stage", "model.mention=score", "only ranks trees"),
         ("ablation/02-unstructured-two-stage", "loss.sharing=0.4", "about heads"),
         ("ablation/03-tree-one-stage", "decoding.sharing=0.4", "about heads"),
+        ("release", "model.size=301", "model.size and model.label_size must be even"),
+        ("release", "model.labelling=span", "all four kinds of scores"),
         ("ablation/02-unstructured-two-stage", "loss.entropy=1", "about trees"),
         ("ablation/02-unstructured-two-stage", "decoding.tree=true", "decoding.tree must be false"),
         ("ablation/06-lexical-two-stage", "decoding.tree=false", "decoding.tree = false needs"),
@@ -176,6 +184,21 @@ def test_files(tmp_path):
         Settings.read(path)
     with pytest.raises(ConfigError, match=r"defualt: neither .* The recipes are .*default, paper"):
         Settings.read("defualt")
+
+
+def test_models_from_before_a_key_behave_as_they_did(tmp_path):
+    text = Settings.read("ablation/12-joint").as_toml()
+    path = tmp_path / "config.toml"
+    path.write_text(without(without(text, "lstms"), "rotary"), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"\[encoder\] lacks lstms"):
+        Settings.read(path)
+    assert Settings.saved(path) == Settings.read("ablation/12-joint")
+    path.write_text(without(without(text, "rotary"), "epochs"), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"\[training\] lacks epochs"):
+        Settings.saved(path)
+    newer = Settings.read("release")
+    path.write_text(newer.as_toml(), encoding="utf-8")
+    assert Settings.saved(path) == newer
 
 
 def test_tomls_are_readable_by_others():

@@ -16,6 +16,8 @@ from tests.treecrf.enumeration import lexical_trees, plain_trees
 SENTENCES = [sentence(" ".join("abcde"[:n])) for n in (1, 2, 3, 4, 5, 5)]
 VARIANTS = {
     **{name: (name, []) for name in recipes()},
+    "softmax": ("release", ["loss.label=softmax"]),
+    "softmax of all spans": ("ablation/05-tree-two-stage", ["loss.label=softmax"]),
     "bias": ("default", ["decoding.bias=0.8"]),
     "one-stage bias": ("ablation/03-tree-one-stage", ["decoding.bias=-0.8"]),
     "sharing": ("default", ["decoding.sharing=1.5"]),
@@ -54,6 +56,8 @@ def by_hand(b: int, scores: Scores, n: int, settings: Settings) -> set[Entity]:
         else:
             each = scores.labels.of(b, i, j, h if settings.model.labelling == "head" else None)
             labels = [l for l in range(len(LABELS)) if each[l] > 0]
+            if settings.loss.label == "softmax" and labels:
+                labels = [int(each.argmax())]
         found |= {Entity(i, j, LABELS[l], h) for l in labels}
     return found
 

@@ -33,6 +33,10 @@ VARIANTS = {
     **{name: (name, []) for name in recipes()},
     "sigmoid": ("ablation/11-both", ["loss.label=sigmoid"]),
     "joint sigmoid": ("default", ["loss.label=sigmoid"]),
+    "softmax": ("ablation/11-both", ["loss.label=softmax"]),
+    "joint softmax": ("default", ["loss.label=softmax"]),
+    "softmax of all spans": ("ablation/06-lexical-two-stage", ["loss.label=softmax"]),
+    "release for GENIA": ("release", ["loss.label=softmax", "loss.sharing=0"]),
     "gold space": ("ablation/11-both", ["loss.space=gold"]),
     "joint gold space": ("default", ["loss.space=gold"]),
     "negatives": ("ablation/07-lexical-yes-no", ["loss.negatives=4"]),
@@ -101,6 +105,9 @@ def leaves(scores: Scores) -> list[Tensor]:
 def label_loss(s: Tensor, right: set[int], kind: str) -> Tensor:
     if kind == "sigmoid":
         return sum(torch.log(1 + torch.exp(-s[l] if l in right else s[l])) for l in range(len(s)))
+    if kind == "softmax":
+        right_ones = sum((s[l].exp() for l in right), torch.zeros(()).double()) if right else 1.0
+        return -torch.log(right_ones / (1 + s.exp().sum()))
     wrong = 1 + sum((s[l].exp() for l in range(len(s)) if l not in right), torch.zeros(()).double())
     missed = 1 + sum(((-s[l]).exp() for l in right), torch.zeros(()).double())
     return wrong.log() + missed.log()
@@ -266,7 +273,9 @@ def test_mentions_are_gold_spans_that_count():
     assert gold_of(SENTENCES, settings_of("ablation/02-unstructured-two-stage")).mentions == 13
 
 
-@pytest.mark.parametrize("variant", ["default", "joint gold space", "ablation/04-lexical-one-stage"])
+@pytest.mark.parametrize(
+    "variant", ["default", "joint gold space", "joint softmax", "ablation/04-lexical-one-stage"]
+)
 def test_gradients_equal_finite_differences(variant):
     sentences = [SENTENCES[3], SENTENCES[1]]
     settings = settings_of(variant)
@@ -283,7 +292,7 @@ def test_gradients_equal_finite_differences(variant):
 
 
 @pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("kind", ["ranking", "sigmoid"])
+@pytest.mark.parametrize("kind", ["ranking", "sigmoid", "softmax"])
 def test_joint_is_never_above_tree_and_label(seed, kind):
     joint = Settings.read("default").changed(["loss.sharing=0", f"loss.label={kind}"])
     apart = joint.changed(["loss.joint=false"])
@@ -338,7 +347,7 @@ def test_head_probabilities_of_gold_spans_sum_to_one():
 def test_huge_label_scores_stay_finite():
     scores = torch.tensor([[3e4, -3e4, 3e4]], requires_grad=True)
     right = torch.tensor([[False, True, False]])
-    for kind in ("ranking", "sigmoid"):
+    for kind in ("ranking", "sigmoid", "softmax"):
         value = label_losses(scores, right, kind)
         (gradient,) = torch.autograd.grad(value.sum(), scores)
         assert bool(value.isfinite().all())

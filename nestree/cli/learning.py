@@ -77,7 +77,7 @@ def train(
     if resume:
         check_resuming(out, config, changes, init)
         origin = given_origin(training.origin_of(resume), train_file, dev_file, test_file)
-        settings = settings_of(str(resume / "config.toml"), None, [])
+        settings = settings_of(None, resume, [])
     else:
         if not (train_file and out):
             raise InputError("name data with --train FILE and a new directory with --out DIR.")
@@ -146,9 +146,8 @@ def settings_of(recipe: str | None, init: Path | None, changes: Sequence[str]) -
     """The settings of a recipe or file, or those of the model to start from, with changes."""
     from nestree.config import Settings
 
-    if recipe is None:
-        recipe = str(init / "config.toml") if init else "default"
-    settings = Settings.read(recipe)
+    own = Settings.saved(init / "config.toml") if init and recipe is None else None
+    settings = own or Settings.read(recipe or "default")
     return settings.changed(changes) if changes else settings
 
 

@@ -23,10 +23,18 @@ BYTE_SIZE = 32  # of the vector of a byte, before the bytes of a word are put to
 
 
 class Vectors(NamedTuple):
-    """What the words of a batch look like."""
+    """What the words of a batch look like. Labels see the same as trees, unless each has a BiLSTM of its own."""
 
     words: Tensor  # [B, n + 1, D] position 0 is BOS, position w + 1 is word w
     posts: Tensor  # [B, n + 1, D] fenceposts
+    label_words: Tensor  # [B, n + 1, D]
+    label_posts: Tensor  # [B, n + 1, D]
+
+    def to(self, dtype: torch.dtype) -> "Vectors":
+        words, posts = self.words.to(dtype), self.posts.to(dtype)
+        if self.label_words is self.words:
+            return Vectors(words, posts, words, posts)
+        return Vectors(words, posts, self.label_words.to(dtype), self.label_posts.to(dtype))
 
 
 class SharedDropout(nn.Module):
@@ -96,7 +104,7 @@ class BiLSTM(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Pieces through a pretrained encoder; words are means of their pieces; more features beside; an LSTM on top."""
+    """Pieces through a pretrained encoder; words are means of their pieces; more features beside; LSTMs on top."""
 
     def __init__(self, settings: EncoderSettings, transformer: nn.Module, words: int, dimensions: int):
         """`words`: how many have static vectors, of so many `dimensions`."""
@@ -121,10 +129,13 @@ class Encoder(nn.Module):
             self.characters = Characters(settings.characters)
             parts.append(settings.characters)
         self.dropout = SharedDropout(settings.dropout)
-        self.lstm: BiLSTM | None = None
         self.size = sum(parts)
+        self.lstms = nn.ModuleList()
         if settings.lstm_layers:
-            self.lstm = BiLSTM(self.size, settings.lstm_size, settings.lstm_layers, settings.lstm_dropout)
+            self.lstms.extend(
+                BiLSTM(self.size, settings.lstm_size, settings.lstm_layers, settings.lstm_dropout)
+                for _ in range(settings.lstms)
+            )
             self.size = 2 * settings.lstm_size
 
     def forward(self, batch: Batch) -> Vectors:
@@ -143,20 +154,36 @@ class Encoder(nn.Module):
             parts.append(self.characters(batch.characters))
         parts = [self.dropout(part) for part in parts]
 
-        if self.lstm is not None:
+        halves = self.halves(parts, batch)
+        posts, words = of_posts(*halves[0]), of_words(*halves[1 % len(halves)])
+        if len(halves) == 1:
+            return Vectors(words, posts, words, posts)
+        return Vectors(words, posts, label_words=of_words(*halves[3]), label_posts=of_posts(*halves[2]))
+
+    def halves(self, parts: list[Tensor], batch: Batch) -> list[tuple[Tensor, Tensor]]:
+        """The forward and backward half of each position: of each BiLSTM, or of the parts [B, n + 2, ...]."""
+        if self.lstms:
             sizes = torch.tensor(batch.sizes) + 2  # on the host, where packing wants them
-            forward, backward = self.lstm(torch.cat(parts, -1), sizes).chunk(2, -1)
-        else:
-            forward = torch.cat([part[..., : part.shape[-1] // 2] for part in parts], -1)
-            backward = torch.cat([part[..., part.shape[-1] // 2 :] for part in parts], -1)
-        words = torch.cat([forward[:, :-1], backward[:, :-1]], -1)  # [B, n + 1, D]
-        posts = torch.cat([forward[:, :-1], backward[:, 1:]], -1)  # [B, n + 1, D]
-        return Vectors(words, posts)
+            together = torch.cat(parts, -1)  # [B, n + 2, D]
+            return [lstm(together, sizes).chunk(2, -1) for lstm in self.lstms]
+        forward = torch.cat([part[..., : part.shape[-1] // 2] for part in parts], -1)
+        backward = torch.cat([part[..., part.shape[-1] // 2 :] for part in parts], -1)
+        return [(forward, backward)]
 
     def place_vectors(self, vectors: WordVectors) -> None:
         """Put static vectors into their table; row 0 stays zero: words without one."""
         with torch.no_grad():
             self.vectors.weight[1:] = torch.from_numpy(vectors.vectors)
+
+
+def of_words(forward: Tensor, backward: Tensor) -> Tensor:
+    """Halves of positions [B, n + 2, D / 2] -> [B, n + 1, D]."""
+    return torch.cat([forward[:, :-1], backward[:, :-1]], -1)
+
+
+def of_posts(forward: Tensor, backward: Tensor) -> Tensor:
+    """Halves of positions [B, n + 2, D / 2] -> [B, n + 1, D]."""
+    return torch.cat([forward[:, :-1], backward[:, 1:]], -1)
 
 
 # Getting an encoder

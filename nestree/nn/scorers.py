@@ -36,13 +36,33 @@ class Scores:
     arc: Tensor | None  # [B, n, n] head, modifier
     root: Tensor | None  # [B, n]
     labels: Labels | None  # of spans that are asked for; None: one-stage
+    head: Tensor | None = None  # [B, n + 1, n + 1, n] log-scores of heads, where something is known of them
+    must: Tensor | None = None  # [B, n + 1, n + 1] spans that are known to be entities
+
+
+class Rotary(nn.Module):
+    """Turns vectors by their positions, so that products of two know how far apart they are.
+
+    Dimension d and the one half a vector further are a point in a plane, turned by position · SLOWEST^(-2d / size).
+    """
+
+    SLOWEST = 10_000.0  # the last plane turns so many times more slowly than the first
+
+    def forward(self, x: Tensor) -> Tensor:  # [B, positions, size]
+        positions, half = x.shape[1], x.shape[2] // 2
+        speed = self.SLOWEST ** -(torch.arange(half, device=x.device, dtype=x.dtype) / half)  # [size / 2]
+        angle = torch.arange(positions, device=x.device)[:, None] * speed  # [positions, size / 2]
+        cos, sin = angle.cos(), angle.sin()
+        a, b = x[..., :half], x[..., half:]
+        return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
 
 
 class MLP(nn.Sequential):
-    """One layer: what a scorer takes from a vector."""
+    """One layer: what a scorer takes from a vector; with `rotary`, its position, too."""
 
-    def __init__(self, given: int, size: int, dropout: float):
-        super().__init__(nn.Linear(given, size), nn.LeakyReLU(0.1), SharedDropout(dropout))
+    def __init__(self, given: int, size: int, dropout: float, rotary: bool = False):
+        layers = [nn.Linear(given, size), nn.LeakyReLU(0.1), SharedDropout(dropout)]
+        super().__init__(*layers, *([Rotary()] if rotary else []))
 
 
 class Biaffine(nn.Module):
@@ -124,12 +144,12 @@ class SpanLabels(nn.Module):
 
     def __init__(self, given: int, settings: ModelSettings, labels: int):
         super().__init__()
-        self.left = MLP(given, settings.label_size, settings.dropout)
-        self.right = MLP(given, settings.label_size, settings.dropout)
-        self.pairs = Biaffine(settings.label_size, labels)
+        size, dropout = settings.label_size, settings.dropout
+        self.left, self.right = (MLP(given, size, dropout, settings.rotary) for _ in range(2))
+        self.pairs = Biaffine(size, labels)
 
     def forward(self, vectors: Vectors) -> Labels:
-        return LabelsOfSpans(self.left(vectors.posts), self.right(vectors.posts), self.pairs)
+        return LabelsOfSpans(self.left(vectors.label_posts), self.right(vectors.label_posts), self.pairs)
 
 
 @dataclass(frozen=True)
@@ -158,10 +178,9 @@ class HeadLabels(nn.Module):
         )
 
     def forward(self, vectors: Vectors) -> Labels:
-        left, right = self.left(vectors.posts), self.right(vectors.posts)
-        return LabelsOfHeads(
-            *self.triples.prepared(left, right, self.head(vectors.words[:, 1:])), self.triples
-        )
+        left, right = self.left(vectors.label_posts), self.right(vectors.label_posts)
+        head = self.head(vectors.label_words[:, 1:])
+        return LabelsOfHeads(*self.triples.prepared(left, right, head), self.triples)
 
 
 @dataclass(frozen=True)
@@ -187,13 +206,12 @@ class Scorer(nn.Module):
         super().__init__()
         self.settings = settings
         channels = {"score": 1, "yes-no": 2, "labels": 1 + labels}[settings.mention]
-        self.left = MLP(given, settings.size, settings.dropout)
-        self.right = MLP(given, settings.size, settings.dropout)
-        self.spans = Biaffine(settings.size, channels)
+        size, dropout, rotary = settings.size, settings.dropout, settings.rotary
+        self.left, self.right = (MLP(given, size, dropout, rotary) for _ in range(2))
+        self.spans = Biaffine(size, channels)
         if settings.structure == "lexical":
-            self.head = MLP(given, settings.size, settings.dropout)
-            self.modifier = MLP(given, settings.size, settings.dropout)
-            self.arcs = Biaffine(settings.size, 1)
+            self.head, self.modifier = (MLP(given, size, dropout, rotary) for _ in range(2))
+            self.arcs = Biaffine(size, 1)
         self.labels: SpanLabels | HeadLabels | None = None
         if settings.labelling != "none":
             kind = HeadLabels if settings.labelling == "head" else SpanLabels
@@ -202,11 +220,11 @@ class Scorer(nn.Module):
     def forward(self, vectors: Vectors, lengths: Tensor) -> Scores:
         with torch.autocast(vectors.posts.device.type, enabled=False):
             dtype = torch.promote_types(vectors.posts.dtype, torch.float32)
-            vectors = Vectors(vectors.words.to(dtype), vectors.posts.to(dtype))
+            vectors = vectors.to(dtype)
             mention = self.spans(self.left(vectors.posts), self.right(vectors.posts))  # [B, n + 1, n + 1, C]
             arc = root = None
             if self.settings.structure == "lexical":
-                heads, modifiers = self.head(vectors.words), self.modifier(vectors.words[:, 1:])
+                heads, modifiers = self.head(vectors.words), self.modifier(vectors.words)[:, 1:]
                 governed = self.arcs(heads, modifiers)[..., 0]  # [B, n + 1, n] BOS governs the root
                 root, arc = governed[:, 0], governed[:, 1:]
             if self.settings.normalise:

@@ -1,5 +1,8 @@
 """Vectors of words and fenceposts: any family of encoders, windows, features beside, an LSTM above."""
 
+import copy
+import itertools
+
 import pytest
 import torch
 
@@ -98,6 +101,25 @@ def test_features_beside_and_above(tmp_path):
         alone, n = tall.encoder(tall.collate([each])), len(each.words)
         torch.testing.assert_close(alone.posts[0], together.posts[b, : n + 1], rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(alone.words[0], together.words[b, : n + 1], rtol=1e-4, atol=1e-5)
+
+
+def test_four_lstms_side_by_side(tmp_path):
+    changes = ["encoder.lstms=4", "encoder.lstm_layers=1", "encoder.lstm_size=7"]
+    model = made(tiny.encoder(tmp_path), *changes).eval()
+    together = model.encoder(model.collate(tiny.SENTENCES))
+    assert {tuple(vectors.shape) for vectors in together} == {(8, 11, 14)}
+    assert all(not torch.equal(a, b) for a, b in itertools.combinations(together, 2))
+    for b, each in enumerate(tiny.SENTENCES):
+        alone, n = model.encoder(model.collate([each])), len(each.words)
+        for mine, among in zip(alone, together, strict=True):
+            torch.testing.assert_close(mine[0], among[b, : n + 1], rtol=1e-4, atol=1e-5)
+    # Each serves one kind of score: without the others, it is the same.
+    for k, name in enumerate(("posts", "words", "label_posts", "label_words")):
+        one = copy.deepcopy(model.encoder)
+        one.lstms = torch.nn.ModuleList([model.encoder.lstms[k]])
+        alone = one(model.collate(tiny.SENTENCES))
+        assert torch.equal(getattr(alone, name), getattr(together, name))
+        assert alone.words is alone.label_words
 
 
 def test_an_lstm_reads_both_ways():

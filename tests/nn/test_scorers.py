@@ -6,8 +6,13 @@ import torch
 from nestree.config import Settings
 from nestree.errors import ModelError
 from nestree.nn.encoder import Vectors
-from nestree.nn.scorers import Biaffine, FullTriaffine, LowRankTriaffine, Scorer, normalised
+from nestree.nn.scorers import Biaffine, FullTriaffine, LowRankTriaffine, Rotary, Scorer, normalised
 from nestree.treecrf.potentials import cell_masks
+
+
+def vectors_of(*shape) -> Vectors:
+    words, posts = torch.randn(shape), torch.randn(shape)
+    return Vectors(words, posts, words, posts)
 
 
 def one(x):
@@ -92,7 +97,7 @@ def test_bos_governs_the_root():
     torch.manual_seed(0)
     settings = Settings.read("default").changed(["model.size=5", "model.normalise=false", "model.dropout=0"])
     scorer = Scorer(6, settings.model, 3)
-    vectors = Vectors(torch.randn(2, 4, 6), torch.randn(2, 4, 6))
+    vectors = vectors_of(2, 4, 6)
     scores = scorer(vectors, torch.tensor([3, 2]))
     assert scores.arc.shape == (2, 3, 3)
     heads, modifiers = scorer.head(vectors.words), scorer.modifier(vectors.words)
@@ -102,7 +107,7 @@ def test_bos_governs_the_root():
 
 def test_labels_of_spans_and_of_heads():
     torch.manual_seed(0)
-    vectors = Vectors(torch.randn(2, 4, 6), torch.randn(2, 4, 6))
+    vectors = vectors_of(2, 4, 6)
     lengths = torch.tensor([3, 3])
     spans = Scorer(6, Settings.read("ablation/07-lexical-yes-no").model, 3)(vectors, lengths).labels
     b, i, j, h = torch.tensor([[0, 1], [0, 1], [2, 3], [1, 2]])
@@ -114,3 +119,79 @@ def test_labels_of_spans_and_of_heads():
     assert not torch.equal(heads.of(b, i, j, h), heads.of(b, i, j, i))
     with pytest.raises(ModelError, match="no chart of spans alone"):
         heads.chart()
+
+
+def test_rotary_by_hand():
+    torch.manual_seed(0)
+    x = torch.randn(2, 5, 4, dtype=torch.float64)
+    found = Rotary()(x)
+    for position in range(5):
+        for d, speed in enumerate((1.0, 0.01)):  # size 4: two planes, of dimensions 0 and 2, 1 and 3
+            angle = torch.tensor(position * speed, dtype=torch.float64)
+            a, b = x[1, position, d], x[1, position, d + 2]
+            torch.testing.assert_close(found[1, position, d], a * angle.cos() - b * angle.sin())
+            torch.testing.assert_close(found[1, position, d + 2], a * angle.sin() + b * angle.cos())
+
+
+def test_products_of_turned_vectors_know_how_far_apart_they_are():
+    torch.manual_seed(0)
+    a, b = torch.randn(6), torch.randn(6)
+    left, right = Rotary()(a.expand(1, 9, 6))[0], Rotary()(b.expand(1, 9, 6))[0]
+    products = left @ right.T  # [9, 9]
+    for distance in range(-8, 9):
+        same = products.diagonal(distance)
+        torch.testing.assert_close(same, same[:1].expand_as(same))
+    assert len({round(float(products[0, d]), 4) for d in range(9)}) == 9
+
+
+@pytest.mark.parametrize("recipe", ["release", "ablation/07-lexical-yes-no", "ablation/03-tree-one-stage"])
+def test_rotary_scores_of_equal_words_depend_on_their_places(recipe):
+    """All words look the same here: without positions, all scores of a kind would be equal."""
+    torch.manual_seed(0)
+    lengths = torch.tensor([4])
+    same = torch.randn(6).expand(1, 5, 6)
+    for rotary in (True, False):
+        changes = [f"model.rotary={str(rotary).lower()}", "model.normalise=false", "encoder.lstms=1"]
+        settings = Settings.read(recipe).changed(changes).model
+        scores = Scorer(6, settings, 3).eval()(Vectors(same, same, same, same), lengths)
+        kinds = [scores.mention[..., 0], scores.arc, scores.root]
+        kinds.append(scores.labels.chart()[..., 0] if settings.labelling == "span" else None)
+        assert all((kind.detach().std().item() > 1e-3) == rotary for kind in kinds if kind is not None)
+
+
+def test_gradients_through_all_of_release_equal_finite_differences():
+    torch.manual_seed(0)
+    changes = ["model.size=4", "model.label_size=3", "model.dropout=0", "model.scale=2"]
+    scorer = Scorer(6, Settings.read("release").changed(changes).model, 2).double()
+    lengths = torch.tensor([3, 2])
+    b, i, j, h = torch.tensor([[0, 1], [0, 1], [2, 2], [1, 1]])
+    given = [torch.randn(2, 4, 6, dtype=torch.float64, requires_grad=True) for _ in range(4)]
+
+    def scored(*vectors):
+        scores = scorer(Vectors(*vectors), lengths)
+        return scores.mention, scores.arc, scores.root, scores.labels.of(b, i, j, h)
+
+    assert torch.autograd.gradcheck(scored, given)
+
+
+def test_each_score_sees_its_own_vectors():
+    torch.manual_seed(0)
+    scorer = Scorer(
+        6, Settings.read("release").changed(["model.size=4", "model.label_size=3"]).model, 2
+    ).eval()
+    lengths, place = torch.tensor([3]), [torch.tensor([k]) for k in (0, 0, 2, 1)]
+    base = [torch.randn(1, 4, 6) for _ in range(4)]
+
+    def seen(vectors):
+        scores = scorer(Vectors(*vectors), lengths)
+        return scores.arc, scores.mention, scores.labels.of(*place)
+
+    before = seen(base)
+    changed = [
+        [
+            not torch.equal(x, y)
+            for x, y in zip(before, seen([*base[:k], base[k] + 1, *base[k + 1 :]]), strict=True)
+        ]
+        for k in range(4)
+    ]
+    assert changed == [[True, False, False], [False, True, False], [False, False, True], [False, False, True]]
