@@ -47,6 +47,7 @@ PARTS: dict[str, Callable[[Document], int]] = {
     "ids of sentences": in_sentences(lambda sentence: sentence.id is not None),
     "ids of documents": lambda document: document.id is not None,
     "marks of incomplete sentences": in_sentences(lambda sentence: not sentence.complete),
+    "trees": in_sentences(lambda sentence: sentence.tree is not None),
     "texts": in_sentences(lambda sentence: sentence.text is not None),
     "borders of words": in_sentences(words_without_blanks),
     "borders of sentences": sentences_without_lines,
@@ -55,8 +56,11 @@ PARTS: dict[str, Callable[[Document], int]] = {
 }
 
 
+OURS = ("trees",)  # which no format has a place for but JSON lines, our own
+
+
 def note_lost(document: Document, format: str, parts: Collection[str], tally: Tally, place: str) -> None:
-    """Count what of these parts the document has: `format` has no place for them.
+    """Count what of these parts the document has, and of OURS: `format` has no place for them.
 
     >>> tally = Tally()
     >>> document = Document([Sentence(["Rome"], [Entity(0, 1, "GPE", head=0)])])
@@ -64,6 +68,6 @@ def note_lost(document: Document, format: str, parts: Collection[str], tally: Ta
     >>> tally.counts
     Counter({'heads not written: brat has no place for them': 1})
     """
-    for part in parts:
+    for part in dict.fromkeys((*parts, *OURS)):
         if times := PARTS[part](document):
             tally.note(f"{part} not written: {format} has no place for them", place, times)

@@ -4,7 +4,7 @@ import pytest
 
 from nestree.data.losses import PARTS, note_lost
 from nestree.data.tally import Tally
-from nestree.sentence import Document, Entity, Sentence
+from nestree.sentence import Document, Entity, Sentence, Tree
 
 
 def placed(text, *sentences):
@@ -30,6 +30,7 @@ def test_each_part_is_counted_where_it_is():
             Sentence(
                 ["c"], [Entity(0, 1, "X", score=0.5, extra={"k": 1})], id="s", complete=False, extra={"k": 1}
             ),
+            Sentence(["d"], tree=Tree(((0, 1, 0),))),
         ],
         id="d",
         extra={"k": 1},
@@ -45,6 +46,7 @@ def test_each_part_is_counted_where_it_is():
         "ids of sentences": 1,
         "ids of documents": 1,
         "marks of incomplete sentences": 1,
+        "trees": 1,
         "borders of documents": 1,
     }
     assert tally.counts == {
@@ -53,6 +55,12 @@ def test_each_part_is_counted_where_it_is():
     tally = Tally()
     note_lost(Document([]), "brat", PARTS, tally, "here")
     assert tally.counts == {"documents without sentences not written: brat has no place for them": 1}
+
+
+def test_trees_are_counted_whatever_else_a_format_loses():
+    tally = Tally()
+    note_lost(Document([Sentence(["d"], tree=Tree(((0, 1, 0),)))]), "brat", [], tally, "here")
+    assert tally.counts == {"trees not written: brat has no place for them": 1}
 
 
 @pytest.mark.parametrize(

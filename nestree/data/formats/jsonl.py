@@ -3,8 +3,12 @@
     {"tokens": ["Mount", "Rainier"], "entities": [{"start": 0, "end": 2, "label": "LOC"}], "doc_id": "a"}
 
 `start` and `end` count words, the end is exclusive, and an entity with two labels is two objects. Also per line:
-`sent_id`, `complete`, `text` and the `offsets` of the words in it; per entity: `head`, `heads`, `score`. Any other
-key is kept in `extra`. Lines that follow each other with the same `doc_id` are one document.
+`sent_id`, `complete`, `text` and the `offsets` of the words in it, and the `tree` that a model found:
+
+    {"spans": [[0, 2, 1], [0, 1, 0], [1, 2, 1]], "arcs": [[1, 0]], "root": 1, "probabilities": [1.0, 1.0, 1.0]}
+
+(spans with their heads, or null for a head that is not known). Per entity: `head`, `heads`, `score`. Any other key is
+kept in `extra`. Lines that follow each other with the same `doc_id` are one document.
 
 A line without `tokens` is a document given by its `text`, and its entities count characters.
 """
@@ -19,13 +23,14 @@ from nestree.data.characters import CharacterSpan, annotated
 from nestree.data.files import json_value, lines_or_errors, written
 from nestree.data.tally import Tally
 from nestree.errors import DataError
-from nestree.sentence import Document, Entity, Sentence, moved
+from nestree.sentence import Document, Entity, Sentence, Tree, moved
 
 ENTITY_KEYS = {"start", "end", "label", "head", "heads", "score"}
 SENTENCE_KEYS = {
     "tokens", "words", "entities", "doc_id", "sent_id", "text", "offsets", "complete", "before", "after",
-    "continues", "document",
+    "continues", "document", "tree",
 }  # fmt: skip
+TREE_KEYS = {"spans", "arcs", "root", "probabilities"}
 
 ENTITIES_ELSEWHERE = {
     "label": "doccano",
@@ -132,9 +137,68 @@ def from_record(record: dict[str, Any], place: str) -> Sentence:
             name(record.get("sent_id")),
             complete,
             {key: value for key, value in record.items() if key not in SENTENCE_KEYS},
+            from_tree(record.get("tree"), len(words), place),
         )
     except DataError as error:
         raise DataError(f"{place}: {error}") from None
+
+
+def from_tree(given: Any, n: int, place: str) -> Tree | None:
+    """The tree of a sentence of n words."""
+    if given is None:
+        return None
+    if not isinstance(given, dict) or "spans" not in given or not given.keys() <= TREE_KEYS:
+        raise DataError(
+            f"{place}: `tree` must be an object with spans, arcs, root and probabilities, and is {given!r:.60}. "
+            "If it is something else, give it another name."
+        )
+    chances = given.get("probabilities", [])
+    if not isinstance(chances, list) or not all(type(p) in (int, float) and 0 <= p <= 1 for p in chances):
+        raise DataError(
+            f"{place}: `probabilities` of `tree` must be numbers from 0 to 1, and are {chances!r:.60}."
+        )
+    tree = Tree(
+        tuple((i, j, h) for i, j, h in lists(given["spans"], 3, "spans", place)),
+        tuple((h, m) for h, m in lists(given.get("arcs", []), 2, "arcs", place)),
+        given.get("root"),
+        tuple(chances),
+    )
+    check_tree(tree, n, place)
+    return tree
+
+
+def check_tree(tree: Tree, n: int, place: str) -> None:
+    for i, j, head in tree.spans:
+        if not (are_words(n, i) and type(j) is int and i < j <= n):
+            raise DataError(
+                f"{place}: {[i, j, head]} of `tree` is no span of the sentence, which has {n} words."
+            )
+        if head is not None and not (type(head) is int and i <= head < j):
+            raise DataError(
+                f"{place}: the head of {[i, j, head]} of `tree` must be one of its words, or null."
+            )
+    for head, modifier in tree.arcs:
+        if not are_words(n, head, modifier):
+            raise DataError(f"{place}: {[head, modifier]} of `tree` is no arc between words 0 to {n - 1}.")
+    if tree.root is not None and not are_words(n, tree.root):
+        raise DataError(f"{place}: `root` of `tree` must be a word, 0 to {n - 1}, and is {tree.root!r:.40}.")
+    if tree.probabilities and len(tree.probabilities) != len(tree.spans):
+        raise DataError(
+            f"{place}: `tree` has {len(tree.spans)} spans and {len(tree.probabilities)} probabilities. Give one for "
+            "each span, or none."
+        )
+
+
+def lists(given: Any, length: int, name: str, place: str) -> list[list[Any]]:
+    if not isinstance(given, list) or not all(isinstance(x, list) and len(x) == length for x in given):
+        raise DataError(
+            f"{place}: `{name}` of `tree` must be lists of {length} words, and are {given!r:.60}."
+        )
+    return given
+
+
+def are_words(n: int, *given: Any) -> bool:
+    return all(type(word) is int and 0 <= word < n for word in given)
 
 
 def is_complete(record: dict[str, Any], place: str) -> bool:
@@ -282,6 +346,8 @@ def records(document: Document) -> Iterator[tuple[Sentence, dict[str, Any]]]:
             at = sentence.start + len(sentence.text)
             if sentence is document.sentences[-1] and at < len(document.text):
                 record["after"] = document.text[at:]
+        if sentence.tree is not None:
+            record["tree"] = to_tree(sentence.tree)
         if document.extra and number == 0:
             record["document"] = dict(document.extra)
         record.update((key, value) for key, value in sentence.extra.items() if key not in SENTENCE_KEYS)
@@ -299,6 +365,17 @@ def to_object(entity: Entity) -> dict[str, Any]:
     if entity.score is not None:
         record["score"] = entity.score
     record.update((key, value) for key, value in entity.extra.items() if key not in ENTITY_KEYS)
+    return record
+
+
+def to_tree(tree: Tree) -> dict[str, Any]:
+    record: dict[str, Any] = {"spans": [list(span) for span in tree.spans]}
+    if tree.arcs:
+        record["arcs"] = [list(arc) for arc in tree.arcs]
+    if tree.root is not None:
+        record["root"] = tree.root
+    if tree.probabilities:
+        record["probabilities"] = list(tree.probabilities)
     return record
 
 

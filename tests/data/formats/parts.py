@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from nestree.sentence import Document, Entity, Sentence
+from nestree.sentence import Document, Entity, Sentence, Tree
 
 
 class Part(NamedTuple):
@@ -75,6 +75,9 @@ PARTS = {
     "ids of sentences": Part(one(id="s7"), sentences("id")),
     "ids of documents": Part(one(), lambda found: [document.id for document in found]),
     "marks of incomplete sentences": Part(one(complete=False), sentences("complete")),
+    "trees": Part(
+        one(tree=Tree(((0, 6, 3), (0, 3, None)), ((3, 0), (0, 2)), 3, (1.0, 0.25))), sentences("tree")
+    ),
     "texts": Part(
         spaced("Hi  Ann ,\n\n Joe\t!\n", [(0, 2), (4, 7), (8, 9)], [(12, 15), (16, 17)]),
         lambda found: [document.text for document in found],

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from nestree.data import formats
 from nestree.data.tally import Tally
 from nestree.errors import DataError
-from nestree.sentence import Document, Entity, Sentence
+from nestree.sentence import Document, Entity, Sentence, Tree
 
 from .reading import converted, documents, phrases
 
@@ -72,6 +72,19 @@ def test_everything_a_document_can_say_is_kept(tmp_path):
     assert first.sentences[0].extra == {"speaker": "A"}
     assert first.sentences[1].entities[0].extra == {"min": [1]}
     assert b"speaker" in gzip.decompress(path.read_bytes())
+
+
+def test_the_tree_of_a_sentence_is_kept(tmp_path):
+    trees = [
+        Tree(((0, 2, 1), (0, 1, 0), (1, 2, 1)), ((1, 0),), 1, (1.0, 1, 0.25)),
+        Tree(((0, 2, None), (0, 1, None))),  # of a model without heads
+        None,
+    ]
+    given = [Document([Sentence(["Iraqi", "army"], tree=tree) for tree in trees]).with_text()]
+    formats.write(given, tmp_path / "a.jsonl")
+    back = next(formats.read(tmp_path / "a.jsonl"))
+    assert [sentence.tree for sentence in back.sentences] == trees
+    assert [sentence.extra for sentence in back.sentences] == [{}, {}, {}]
 
 
 def test_a_text_without_words_is_split_and_its_entities_count_characters(tmp_path):
@@ -141,6 +154,33 @@ def test_words_are_found_in_a_text_without_offsets(tmp_path):
         ('{"text": "a", "entities": [{"start": "0", "end": 1, "label": "X"}]}', "start"),
         ('{"text": "a", "entities": [{"start": 0, "end": 1, "label": ["X"]}]}', "label"),
         ('{"text": 5}', "a line needs `tokens` or a `text`"),
+        *[
+            (GOOD.replace('"tokens"', f'"tree": {tree}, "tokens"'), expected)
+            for tree, expected in [
+                (
+                    '"(S a)"',
+                    r"`tree` must be an object with .* and is '\(S a\)'. If it is something else, give",
+                ),
+                ('{"arcs": []}', "`tree` must be an object with spans"),
+                ('{"spans": [], "score": 1}', "`tree` must be an object with spans"),
+                ('{"spans": [[0, 1]]}', "`spans` of `tree` must be lists of 3 words"),
+                (
+                    '{"spans": [[0, 3, 0]]}',
+                    r"\[0, 3, 0\] of `tree` is no span of the sentence, which has 2 words",
+                ),
+                ('{"spans": [[true, 2, 1]]}', "is no span of the sentence"),
+                (
+                    '{"spans": [[0, 1, 1]]}',
+                    r"the head of \[0, 1, 1\] of `tree` must be one of its words, or null",
+                ),
+                ('{"spans": [], "arcs": [[0, 2]]}', r"\[0, 2\] of `tree` is no arc between words 0 to 1"),
+                ('{"spans": [], "arcs": 3}', "`arcs` of `tree` must be lists of 2 words, and are 3"),
+                ('{"spans": [], "root": 2}', "`root` of `tree` must be a word, 0 to 1, and is 2"),
+                ('{"spans": [], "probabilities": [0.5]}', "0 spans and 1 probabilities. Give one for each"),
+                ('{"spans": [[0, 1, 0]], "probabilities": [1.5]}', "must be numbers from 0 to 1, and are"),
+                ('{"spans": [], "probabilities": 0.5}', "must be numbers from 0 to 1, and are 0.5"),
+            ]
+        ],
     ],
 )
 def test_a_bad_line_has_a_place_and_can_be_skipped(tmp_path, line, expected):
@@ -174,7 +214,7 @@ record = st.fixed_dictionaries(
         "entities": st.lists(entity, max_size=2) | anything,
         "text": st.just("a b a") | anything,
         **dict.fromkeys(("words", "offsets", "doc_id", "sent_id", "complete", "before", "after"), anything),
-        **dict.fromkeys(("continues", "document", "more"), anything),
+        **dict.fromkeys(("continues", "document", "more", "tree"), anything),
     },
 )
 
