@@ -1,0 +1,209 @@
+"""One run of a benchmark of training, in a process of its own: it trains, scores, and reports on the way."""
+
+import math
+import os
+import shutil
+import signal
+import statistics
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+TELL = 2.0  # seconds between two words about the update under way
+LEAST_RESERVE = 10.0  # seconds kept for scoring
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to run."""
+
+    name: str
+    data: str  # a folder with files called train, dev and test
+    recipe: str
+    seed: int
+    changes: tuple[str, ...]
+    folder: str  # of the model; predictions lie beside it
+    device: str
+    threads: int
+    deadline: float | None  # in seconds since 1970; the run has reported by then
+    steps: int  # that are measured at the end; 0: none
+    only_steps: bool
+    keep_model: bool
+
+
+def run(job: Job, mouth: Connection) -> None:
+    """What a process does: whatever happens, the row says so. Its own output goes to a file beside the model."""
+    Path(job.folder).parent.mkdir(parents=True, exist_ok=True)
+    log = open(f"{job.folder}.log", "a", buffering=1)  # noqa: SIM115  until the process ends
+    os.dup2(log.fileno(), 1)
+    os.dup2(log.fileno(), 2)
+    try:
+        mouth.send(("row", steps_alone(job) if job.only_steps else trained(job, mouth)))
+    except BaseException as why:
+        traceback.print_exc()
+        mouth.send(("row", {"status": "failed", "why": f"{type(why).__name__}: {why}"[:300]}))
+        sys.exit(1)
+
+
+def loaded(job: Job) -> tuple[Any, Any, list[Any]]:
+    """The settings, the corpus and the documents of test."""
+    import torch
+
+    from nestree import training
+    from nestree.config import Settings
+    from nestree.data import formats
+    from nestree.training.experiment import parts_of
+
+    torch.set_num_threads(job.threads)
+    settings = Settings.read(job.recipe).changed([*job.changes, f"training.seed={job.seed}"])
+    parts = {part: list(formats.read(path)) for part, path in parts_of(Path(job.data)).items()}
+    corpus = training.corpus(
+        parts["train"], parts.get("dev"), seed=job.seed, crossing_gold=settings.training.crossing
+    )
+    return settings, corpus, parts.get("test", [])
+
+
+def steps_alone(job: Job) -> dict[str, Any]:
+    from benchmarks.steps import measured
+
+    settings, corpus, _ = loaded(job)
+    return {"status": "finished", "step": measured(settings, corpus, job.device, job.steps)}
+
+
+def trained(job: Job, mouth: Connection) -> dict[str, Any]:
+    """Train, and score the best epoch."""
+    import torch
+
+    from nestree import checkpoint, training
+    from nestree.pipeline import best_device
+
+    settings, corpus, test = loaded(job)
+    sentences = [sentence for document in test for sentence in document.sentences]
+    reporter = Reporter(mouth, job.deadline, 1 + len(sentences) / max(1, len(corpus.dev)))
+    folder = Path(job.folder)
+    result = training.train(
+        settings, corpus, folder, device=job.device, save_every=math.inf, watcher=reporter
+    )
+    row: dict[str, Any] = {
+        "status": "finished" if result.evaluation else "stopped at the budget",
+        "why_ended": result.why,
+        "settings": settings.as_toml().replace(settings.encoder.path, Path(settings.encoder.path).name),
+        "epochs_planned": settings.training.epochs,
+        "epochs_done": result.epochs,
+        "best_epoch": result.best_epoch,
+        "notes": reporter.notes,
+        **reporter.times(len(corpus.train)),
+    }
+    if torch.cuda.is_available():
+        row["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
+    if not (folder / checkpoint.WEIGHTS).is_file():
+        return {**row, "status": "stopped before the first epoch was done"}
+    model = checkpoint.load(folder, best_device(job.device))
+    row["dev"] = scored(model, corpus.dev)[0]
+    if test:
+        row["test"], found = scored(model, sentences)
+        keep_predictions(test, found, Path(f"{job.folder}.predictions.jsonl.gz"))
+    if not job.keep_model:
+        shutil.rmtree(folder)
+    if job.steps and result.evaluation:
+        mouth.send(("row", row))  # what is known stays, whatever happens next
+        from benchmarks.steps import measured
+
+        del model
+        row["step"] = measured(settings, corpus, job.device, job.steps)
+    return row
+
+
+class Reporter:
+    """Tells the parent process, and asks training to stop in time to score the best epoch."""
+
+    def __init__(self, mouth: Connection, deadline: float | None, scoring: float) -> None:
+        """`scoring`: how much longer than an evaluation on dev it takes to score everything."""
+        self.mouth, self.deadline, self.scoring = mouth, deadline, scoring
+        self.epochs: list[Any] = []
+        self.notes: list[str] = []
+        self.told = 0.0
+        self.asked = False
+
+    def note(self, text: str, updates: int) -> None:
+        self.notes.append(text[:300])
+
+    def step(self, step: Any) -> None:
+        now = time.time()
+        if now - self.told > TELL:
+            self.told = now
+            self.mouth.send(
+                (
+                    "step",
+                    f"{step.epoch}/{step.epochs} {100 * step.share:.0f} % F1 {100 * step.best_f1:.1f} "
+                    f"{step.sentences_per_second:,.0f}/s {step.seconds_left:.0f} s left",
+                )
+            )
+        self.stop_in_time(now)
+
+    def epoch(self, end: Any) -> None:
+        self.epochs.append(end)
+        print(end, flush=True)
+        self.mouth.send(("epoch", {**asdict(end), "losses": dict(end.losses)}))
+        self.stop_in_time(time.time())
+
+    def stop_in_time(self, now: float) -> None:
+        if self.deadline is None or self.asked:
+            return
+        evaluation = self.epochs[-1].dev_seconds if self.epochs else 0.0
+        if now > self.deadline - max(LEAST_RESERVE, 2 * self.scoring * evaluation):
+            self.asked = True
+            signal.raise_signal(signal.SIGTERM)  # training finishes its update, saves and ends
+
+    def times(self, sentences: int) -> dict[str, float]:
+        """Of an epoch, the first aside, if there are others: kernels are compiled in it."""
+        later = self.epochs[1:] or self.epochs
+        if not later:
+            return {}
+        seconds = statistics.median(end.seconds for end in later)
+        return {
+            "train_seconds_per_epoch": seconds,
+            "dev_seconds_per_epoch": statistics.median(end.dev_seconds for end in later),
+            "train_sentences_per_second": sentences / seconds,
+        }
+
+
+def scored(model: Any, sentences: Sequence[Any]) -> tuple[dict[str, Any], list[Any]]:
+    """Percentages, and the sentences with the entities that the model finds."""
+    from nestree.evaluation import evaluate
+    from nestree.pipeline import predict
+
+    started = time.perf_counter()
+    found = predict(model, sentences)
+    seconds = time.perf_counter() - started
+    evaluation = evaluate(sentences, found, resamples=0)
+    score, heads = evaluation.entities, evaluation.heads
+    row: dict[str, Any] = {
+        "precision": 100 * score.precision,
+        "recall": 100 * score.recall,
+        "f1": 100 * score.f1,
+        "sentences": len(sentences),
+        "sentences_per_second": len(sentences) / seconds,
+    }
+    if heads is not None:
+        row["heads"] = {
+            "accuracy": None if heads.accuracy is None else 100 * heads.accuracy,
+            "judged": heads.judged,
+            "shared": 100 * heads.shared / heads.headed if heads.headed else None,
+            "gold_shared": 100 * heads.gold_shared / heads.gold_headed if heads.gold_headed else None,
+        }
+    return row, found
+
+
+def keep_predictions(documents: Sequence[Any], found: Sequence[Any], path: Path) -> None:
+    from nestree.data import formats
+
+    left = iter(found)
+    formats.write(
+        [replace(d, sentences=tuple(next(left) for _ in d.sentences)) for d in documents], path, "jsonl"
+    )
