@@ -185,8 +185,12 @@ def begin(run: Run, resume: bool) -> None:
     """The first line of the log, and the first state: a run can be resumed from here on."""
     if resume:
         return
+    processes = run.accelerator.num_processes
     if run.leads:
-        run.folder.note("start", updates=0, train=len(run.corpus.train), dev=len(run.corpus.dev))
+        sizes = {"train": len(run.corpus.train), "dev": len(run.corpus.dev)}
+        run.folder.note("start", updates=0, processes=processes, **sizes)
+    if processes > 1:
+        run.tell(f"{processes} processes share each update.")
     for note in run.corpus.notes:
         run.tell(note)
     save(run)

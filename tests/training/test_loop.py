@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -229,9 +231,24 @@ def test_the_summary_names_typical_mistakes(done):
 
 
 def test_tensorboard_on_request(settings, data, tmp_path):
-    pytest.importorskip("tensorboard")
-    run(settings("training.epochs=1"), data, tmp_path / "m", tensorboard=True)
-    assert list((tmp_path / "m" / "training" / "tensorboard").glob("events*"))
+    """What TensorBoard reads are the epochs of the log, each once, though the run was interrupted."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    class Interrupting(Heard):
+        def step(self, step):
+            if step.epoch == 3 and not self.steps:
+                os.kill(os.getpid(), signal.SIGINT)
+                self.steps.append(step)
+
+    folder = tmp_path / "m"
+    stopped = run(settings(), data, folder, tensorboard=True, watcher=Interrupting())
+    assert stopped.evaluation is None
+    run(settings(), data, folder, tensorboard=True, resume=True)
+    curves = EventAccumulator(str(Folder(folder).tensorboard)).Reload()
+    for name, key in (("dev/f1", "f1"), ("dev/precision", "precision"), ("dev/recall", "recall")):
+        drawn = {event.step: event.value for event in curves.Scalars(name)}
+        assert drawn == pytest.approx({line["epoch"]: line[key] for line in history(folder)})
+    assert [event.step for event in curves.Scalars("loss/joint")] == [1, 2, 3]
 
 
 def test_tensorboard_that_is_not_installed(settings, data, tmp_path, monkeypatch):

@@ -1,20 +1,27 @@
 """Two processes on a CPU take the steps of one: the same global batches, the same weights up to rounding."""
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 from nestree.data import formats
 from tests.training.runs import history, run, weights
 
 ROOT = Path(__file__).parent.parent.parent
+LAUNCHERS = {
+    "torchrun": ["torch.distributed.run", "--standalone", "--nproc-per-node", "2"],
+    "accelerate": ["accelerate.commands.launch", "--multi-gpu", "--num-processes", "2"],  # on a CPU, too
+}
 
 
-def test_two_processes_take_the_steps_of_one(without_chance, data, documents, tmp_path):
-    quiet = without_chance(
+@pytest.fixture(scope="module")
+def quiet(without_chance):
+    return without_chance(
         "training.average=0.5",
         "training.accumulate=2",
         "training.batch_words=12",
@@ -22,15 +29,25 @@ def test_two_processes_take_the_steps_of_one(without_chance, data, documents, tm
         "training.rate=1",
         "training.encoder_rate=1",
     )
-    run(quiet, data, tmp_path / "one")
+
+
+@pytest.fixture(scope="module")
+def one(quiet, data, tmp_path_factory):
+    """The run of one process."""
+    folder = tmp_path_factory.mktemp("one") / "m"
+    run(quiet, data, folder)
+    return folder
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_two_processes_take_the_steps_of_one(launcher, one, quiet, documents, tmp_path):
     (tmp_path / "settings.toml").write_text(quiet.as_toml())
     formats.write(documents, tmp_path / "train.jsonl", "jsonl")
     formats.write(documents[:4], tmp_path / "dev.jsonl", "jsonl")
     # fmt: off
     command = [
-        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "nestree",
-        "train", "--train", "train.jsonl", "--dev", "dev.jsonl", "--out", "two", "--config", "settings.toml",
-        "--device", "cpu",
+        sys.executable, "-m", *LAUNCHERS[launcher], "-m", "nestree", "train", "--train", "train.jsonl",
+        "--dev", "dev.jsonl", "--out", "two", "--config", "settings.toml", "--device", "cpu",
     ]
     # fmt: on
     done = subprocess.run(
@@ -44,11 +61,15 @@ def test_two_processes_take_the_steps_of_one(without_chance, data, documents, tm
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("epoch 3/3") == 1  # one of them speaks
+    assert "2 processes share each update." in done.stderr
 
-    for ours, theirs in zip(history(tmp_path / "one"), history(tmp_path / "two"), strict=True):
+    two = tmp_path / "two"
+    with open(two / "training" / "log.jsonl") as log:
+        assert json.loads(next(log))["processes"] == 2
+    for ours, theirs in zip(history(one), history(two), strict=True):
         assert (ours["updates"], ours["f1"]) == (theirs["updates"], theirs["f1"])
         for name, value in ours["losses"].items():
             assert abs(value - theirs["losses"][name]) < 1e-3 * max(1, abs(value)), (ours, theirs)
-    one, two = weights(tmp_path / "one"), weights(tmp_path / "two")
-    for name in one:
-        torch.testing.assert_close(one[name], two[name], rtol=1e-4, atol=1e-5, msg=name)
+    alone, shared = weights(one), weights(two)
+    for name in alone:
+        torch.testing.assert_close(alone[name], shared[name], rtol=1e-4, atol=1e-5, msg=name)
