@@ -9,7 +9,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from nestree import hub as hub
     from nestree import show as show
+    from nestree.pipeline import Pipeline as Pipeline
+    from nestree.pipeline import load as load
     from nestree.sentence import Document as Document
     from nestree.sentence import Entity as Entity
     from nestree.sentence import Sentence as Sentence
@@ -19,6 +22,9 @@ __version__ = "0.1.0"
 
 # Imported when they are asked for: importing nestree imports nothing.
 PUBLIC = {
+    "load": "pipeline",
+    "Pipeline": "pipeline",
+    "hub": "hub",
     "show": "show",
     "Document": "sentence",
     "Entity": "sentence",

@@ -89,7 +89,10 @@ class LossSettings:
 class DecodingSettings:
     """How scores become entities."""
 
-    tree: bool = key("entities of the best tree; false: every span that looks like one, which may cross")
+    by: Literal["tree", "marginals", "spans"] = key(
+        "entities of the best tree; by their probabilities; or all spans that look like one, which may cross"
+    )
+    threshold: float = key("probability that an entity needs; 0: any")
     bias: float = key('added to "no"')
     sharing: float = key("cost c of sharing a head, in decoding; may be negative")
 
@@ -315,6 +318,7 @@ SHARES = [
     "training.beta1",
     "training.beta2",
     "training.average",
+    "decoding.threshold",
 ]
 
 
@@ -386,12 +390,12 @@ def check_fit(settings: Settings) -> None:
             'loss.entropy is about trees; model.structure must not be "none".',
         ),
         (
-            decoding.tree and model.structure == "none",
-            'decoding.tree must be false where model.structure is "none".',
+            decoding.by == "tree" and model.structure == "none",
+            'decoding.by must be "spans" or "marginals" where model.structure is "none".',
         ),
         (
-            not decoding.tree and model.mention == "score",
-            'decoding.tree = false needs model.mention = "yes-no" or "labels".',
+            decoding.by == "spans" and model.mention == "score",
+            'decoding.by = "spans" needs model.mention = "yes-no" or "labels".',
         ),
     ]
     for wrong, why in refused:

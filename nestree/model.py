@@ -3,13 +3,14 @@
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from nestree.config import Settings
-from nestree.decoding import decode
+from nestree.decoding import NO_CHANGE, Found, Temperatures, decode, search
+from nestree.decoding.known import Knowledge, constrained
 from nestree.errors import ModelError
 from nestree.losses import Losses, compute
 from nestree.nn.batch import Batch, Collator
@@ -18,6 +19,14 @@ from nestree.nn.features import read_vectors
 from nestree.nn.pieces import Splitter
 from nestree.nn.scorers import Scorer, Scores
 from nestree.sentence import Entity, Sentence
+
+
+class TextRules(NamedTuple):
+    """How text becomes words and sentences: see `nestree.text.split`."""
+
+    words: str = "treebank"
+    sentences: str = "rules"
+
 
 WORDS_FILE = "words.json"  # those that have static vectors, beside the files of the encoder
 
@@ -33,6 +42,9 @@ class Recognizer(nn.Module):
         if not labels or len(set(labels)) != len(labels):
             raise ModelError(f"labels are {list(labels)}; a model needs at least one, and each only once.")
         self.settings, self.labels = settings, tuple(labels)
+        self.temperatures: Temperatures = NO_CHANGE  # fitted on dev data when training ends
+        self.text_rules = TextRules()  # how the texts of its training data were split
+        self.card = ""  # what people should know of it, in Markdown; "": only what can be told from the rest
         self.tokenizer: Any = load_tokenizer(str(encoder))
         transformer = load_pretrained(str(encoder)) if pretrained else load_untrained(str(encoder))
 
@@ -77,6 +89,48 @@ class Recognizer(nn.Module):
     def decode(self, batch: Batch) -> list[tuple[Entity, ...]]:
         """The entities of each sentence."""
         return decode(self(batch), self.settings, self.labels)
+
+    def search(
+        self,
+        batch: Batch,
+        known: Knowledge | None = None,
+        settings: Settings | None = None,
+        *,
+        scored: bool = False,
+        trees: bool = False,
+    ) -> Found:
+        """The same as tensors, with what may be asked for; `settings`: others than its own, for decoding."""
+        settings = settings or self.settings
+        scores = self(batch)
+        if known is not None:
+            scores = constrained(scores, known, settings, self.labels, self.temperatures)
+        return search(scores, settings, self.temperatures, scored=scored, trees=trees)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name: str | Path,
+        *,
+        device: str = "cpu",
+        revision: str | None = None,
+        token: str | None = None,
+    ) -> "Recognizer":
+        """The model of a folder, or of a name on the Hugging Face hub."""
+        import nestree  # by its public name: files are above the model
+
+        return nestree.hub.from_pretrained(name, device=device, revision=revision, token=token)
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """A new directory with the whole model, or nothing."""
+        import nestree
+
+        nestree.hub.save_pretrained(self, folder)
+
+    def push_to_hub(self, name: str, **how: Any) -> str:
+        """Put it on the hub as OWNER/NAME, and get its address; `how`: see `nestree.hub.push`."""
+        import nestree
+
+        return nestree.hub.push_to_hub(self, name, **how)
 
     @property
     def device(self) -> torch.device:

@@ -11,24 +11,17 @@ import torch
 
 from nestree import checkpoint
 from nestree.data import formats
-from nestree.errors import ChartMemoryError, ConfigError, DataError, ModelError
-from nestree.model import Recognizer
-from nestree.pipeline import by_length, predict
+from nestree.decoding import Temperatures
+from nestree.errors import ConfigError, DataError, ModelError
+from nestree.model import Recognizer, TextRules
+from nestree.pipeline import predict
 from nestree.sentence import Document
 from tests import tiny
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> Recognizer:
-    folder = tiny.encoder(tmp_path_factory.mktemp("encoder") / "tiny")
-    torch.manual_seed(3)
-    made = Recognizer(tiny.settings("default", f"encoder.path={folder}"), tiny.LABELS, folder)
-    optimiser = torch.optim.AdamW(made.parameters(), 5e-3)
-    for _ in range(20):  # until it finds something
-        optimiser.zero_grad()
-        made.losses(made.collate(tiny.SENTENCES)).total.backward()
-        optimiser.step()
-    return made.eval()
+    return tiny.learned(tiny.encoder(tmp_path_factory.mktemp("encoder") / "tiny"))
 
 
 @pytest.fixture(scope="module")
@@ -83,8 +76,32 @@ def test_a_directory_holds_no_pickle_and_others_may_read_it(saved):
     } <= names
     assert {Path(name).suffix for name in names} <= {".toml", ".json", ".safetensors", ".md", ".txt"}
     assert (saved / "weights.safetensors").stat().st_mode == (saved / "config.toml").stat().st_mode
-    card = (saved / "README.md").read_text()
-    assert "labels: GPE, LOC, ORG, PER" in card
+    assert "Labels: GPE, LOC, ORG, PER." in (saved / "README.md").read_text()
+
+
+def test_a_part_of_an_encoder_that_nobody_asks_is_not_stored(model, saved, copy):
+    assert not [name for name in model.state_dict() if "pooler" in name]
+    weights, _ = checkpoint.read_tensors(copy / "weights.safetensors")
+    weights["encoder.transformer.pooler.dense.bias"] = torch.ones(tiny.HIDDEN)  # as layout 1 had it
+    checkpoint.save_weights(weights, copy)
+    assert checkpoint.load(copy).state_dict().keys() == model.state_dict().keys()
+
+
+def test_text_rules_temperatures_and_card_come_back(model, tmp_path):
+    model.text_rules, model.temperatures = TextRules("ud", "lines"), Temperatures(1.5, 0.75)
+    try:
+        checkpoint.save(model, tmp_path / "m", "# My card")
+    finally:
+        model.text_rules, model.temperatures = TextRules(), Temperatures()
+    loaded = checkpoint.load(tmp_path / "m")
+    assert (loaded.text_rules, loaded.temperatures) == (TextRules("ud", "lines"), Temperatures(1.5, 0.75))
+    assert loaded.card == "# My card"
+
+
+def test_a_model_of_layout_1(copy):
+    (copy / "labels.json").write_text(json.dumps({"format": 1, "nestree": "0.1.0", "labels": tiny.LABELS}))
+    loaded = checkpoint.load(copy)
+    assert (loaded.text_rules, loaded.temperatures) == (TextRules(), Temperatures())
 
 
 def test_the_encoder_of_before_is_not_needed(model, saved, tmp_path, monkeypatch):
@@ -119,6 +136,10 @@ def without(name):
 
 def with_text(name, text):
     return lambda folder: (folder / name).write_text(text)
+
+
+def with_values(**values):
+    return with_text("labels.json", json.dumps({"format": 2, "labels": tiny.LABELS, **values}))
 
 
 def cut(folder):
@@ -161,6 +182,20 @@ NEWER = json.dumps({"format": 99, "nestree": "7.0", "labels": ["A"]})
             r"must list labels, and says \[\]",
         ),
         (with_text("labels.json", '{"format": 1, "labels": ["A", 3]}'), ModelError, r"must list labels"),
+        (
+            with_values(text={"words": "letters"}),
+            ModelError,
+            r"cannot split text by .*letters.*Update nestree",
+        ),
+        (with_values(text=["ud"]), ModelError, r"it must say words and sentences"),
+        (with_values(temperatures={"mention": 0}), ModelError, r"temperatures are .*must be numbers above 0"),
+        (
+            with_values(temperatures={"mention": "x"}),
+            ModelError,
+            r"temperatures are .*must be numbers above 0",
+        ),
+        (with_values(temperatures={"heat": 1}), ModelError, r"temperatures are .*must be numbers above 0"),
+        (with_values(temperatures=3), ModelError, r"temperatures are .*must be numbers above 0"),
         (with_text("labels.json", NEWER), ModelError, r"made by nestree 7.0 in layout 99.*Update nestree"),
         (with_text("config.toml", "[encoder"), ConfigError, r"config.toml: this is not TOML"),
         (with_text("weights.safetensors", "hello"), ModelError, r"weights.safetensors cannot be read"),
@@ -197,59 +232,3 @@ def test_a_run_that_has_no_weights_yet(copy):
         ModelError, match=r"stopped before the first evaluation. Go on with `nestree train --resume"
     ):
         checkpoint.load(copy)
-
-
-# The pipeline
-
-
-def test_order_is_kept_whatever_the_batches(model):
-    alone = [predict(model, [sentence])[0] for sentence in tiny.SENTENCES]
-    for words in (1, 9, 30, 10_000):
-        assert predict(model, tiny.SENTENCES, words) == alone
-    assert [sentence.words for sentence in alone] == [sentence.words for sentence in tiny.SENTENCES]
-    assert predict(model, []) == []
-
-
-def test_batches_are_of_like_length_and_within_the_budget():
-    lengths = [3, 50, 4, 49, 200, 5, 3, 48]
-    found = by_length(lengths, 160)
-    assert sorted(k for batch in found for k in batch) == list(range(8))
-    for batch in found:
-        assert len(batch) == 1 or len(batch) * max(lengths[k] for k in batch) <= 160
-
-
-def test_a_batch_that_does_not_fit_is_halved(model, monkeypatch):
-    whole, decode, sizes = predict(model, tiny.SENTENCES), Recognizer.decode, []
-
-    def full(self, batch):
-        sizes.append(len(batch))
-        if len(batch) > 3:
-            raise torch.OutOfMemoryError("full")
-        return decode(self, batch)
-
-    monkeypatch.setattr(Recognizer, "decode", full)
-    heard = []
-    assert predict(model, tiny.SENTENCES, tell=heard.append) == whole
-    assert sum(heard) == 8
-    assert sizes[0] == 8
-
-
-def test_a_sentence_that_does_not_fit_is_named(model, monkeypatch):
-    def full(self, batch):
-        raise torch.OutOfMemoryError("full")
-
-    monkeypatch.setattr(Recognizer, "decode", full)
-    with pytest.raises(
-        ChartMemoryError, match="not enough memory for a sentence of 10 words: fans of the club"
-    ):
-        predict(model, tiny.SENTENCES)
-
-
-def test_gold_entities_and_mode_do_not_matter(model):
-    bare = [sentence.__class__(sentence.words) for sentence in tiny.SENTENCES]
-    model.train()
-    try:
-        assert predict(model, bare) == predict(model, tiny.SENTENCES)
-        assert model.training
-    finally:
-        model.eval()

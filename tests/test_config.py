@@ -12,28 +12,28 @@ ROWS = [name for name in recipes() if name.startswith("ablation/")]
 
 # structure, mention, labelling, joint, sharing, tree: the table of docs/model.md
 TABLE = [
-    ("none", "labels", "none", False, 0.0, False),
-    ("none", "yes-no", "span", False, 0.0, False),
-    ("plain", "labels", "none", False, 0.0, True),
-    ("lexical", "labels", "none", False, 0.0, True),
-    ("plain", "score", "span", False, 0.0, True),
-    ("lexical", "score", "span", False, 0.0, True),
-    ("lexical", "yes-no", "span", False, 0.0, True),
-    ("lexical", "yes-no", "span", False, 0.0, False),
-    ("lexical", "yes-no", "span", False, 0.4, True),
-    ("lexical", "yes-no", "head", False, 0.0, True),
-    ("lexical", "yes-no", "head", False, 0.4, True),
-    ("lexical", "yes-no", "head", True, 0.4, True),
+    ("none", "labels", "none", False, 0.0, "spans"),
+    ("none", "yes-no", "span", False, 0.0, "spans"),
+    ("plain", "labels", "none", False, 0.0, "tree"),
+    ("lexical", "labels", "none", False, 0.0, "tree"),
+    ("plain", "score", "span", False, 0.0, "tree"),
+    ("lexical", "score", "span", False, 0.0, "tree"),
+    ("lexical", "yes-no", "span", False, 0.0, "tree"),
+    ("lexical", "yes-no", "span", False, 0.0, "spans"),
+    ("lexical", "yes-no", "span", False, 0.4, "tree"),
+    ("lexical", "yes-no", "head", False, 0.0, "tree"),
+    ("lexical", "yes-no", "head", False, 0.4, "tree"),
+    ("lexical", "yes-no", "head", True, 0.4, "tree"),
 ]
 
 
 def test_rows_of_the_ablation_differ_in_what_the_table_says_and_in_nothing_else():
     found = [Settings.read(name) for name in ROWS]
     assert [
-        (s.model.structure, s.model.mention, s.model.labelling, s.loss.joint, s.loss.sharing, s.decoding.tree)
+        (s.model.structure, s.model.mention, s.model.labelling, s.loss.joint, s.loss.sharing, s.decoding.by)
         for s in found
     ] == TABLE
-    named = ["structure", "mention", "labelling", "joint", "sharing", "tree"]
+    named = ["structure", "mention", "labelling", "joint", "sharing", "by"]
     same = found[-1].changed([])
     for settings, row in zip(found, TABLE, strict=True):
         values = dict(zip(named, row, strict=True))
@@ -41,7 +41,7 @@ def test_rows_of_the_ablation_differ_in_what_the_table_says_and_in_nothing_else(
             same,
             model=dataclasses.replace(same.model, **{name: values[name] for name in named[:3]}),
             loss=dataclasses.replace(same.loss, joint=values["joint"], sharing=values["sharing"]),
-            decoding=dataclasses.replace(same.decoding, tree=values["tree"]),
+            decoding=dataclasses.replace(same.decoding, by=values["by"]),
         )
     assert found[-1] == Settings.read("default")
 
@@ -149,8 +149,8 @@ def test_what_is_wrong_is_said(change, words):
         ("release", "model.size=301", "model.size and model.label_size must be even"),
         ("release", "model.labelling=span", "all four kinds of scores"),
         ("ablation/02-unstructured-two-stage", "loss.entropy=1", "about trees"),
-        ("ablation/02-unstructured-two-stage", "decoding.tree=true", "decoding.tree must be false"),
-        ("ablation/06-lexical-two-stage", "decoding.tree=false", "decoding.tree = false needs"),
+        ("ablation/02-unstructured-two-stage", "decoding.by=tree", "decoding.by must be"),
+        ("ablation/06-lexical-two-stage", "decoding.by=spans", 'decoding.by = "spans" needs'),
         ("ablation/06-lexical-two-stage", "loss.negatives=10", "loss.negatives needs"),
     ],
 )

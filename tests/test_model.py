@@ -71,7 +71,7 @@ def test_every_row_memorises_eight_nested_sentences(folder, recipe):
     sentences = tiny.SHORT if recipe == "ablation/08-without-parsing" else tiny.SENTENCES
     assert memorise(model, sentences) is not None
     for entities in model.decode(model.collate_words(tiny.SENTENCES)):
-        assert model.settings.decoding.tree is False or crossing(entities) == []
+        assert model.settings.decoding.by == "spans" or crossing(entities) == []
         lexical = model.settings.model.structure == "lexical"
         assert all((e.head is not None and e.start <= e.head < e.end) == lexical for e in entities)
 

@@ -70,7 +70,7 @@ def sweep(model: "Recognizer", gold: "Sequence[Sentence]", costs: Sequence[float
     from nestree.evaluation import evaluate
     from nestree.pipeline import decoding_with
 
-    if model.settings.model.structure != "lexical" or not model.settings.decoding.tree:
+    if model.settings.model.structure != "lexical" or model.settings.decoding.by == "spans":
         say("this model has no heads, so there is nothing to share.")
         return []
     rows = []
@@ -126,7 +126,7 @@ def drawings(model: "Recognizer", sentences: "Sequence[Sentence]") -> list[Any]:
     from nestree.pipeline import trees
     from nestree.show import draw_entities, draw_tree
 
-    if not (sentences and model.settings.decoding.tree):
+    if not sentences or model.settings.decoding.by == "spans":
         return []
     pages: list[Any] = []
     for sentence, tree in zip(predicted_with(model, sentences), trees(model, sentences), strict=True):

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from nestree.errors import ModelError
 from nestree.sentence import Sentence
 
-KEPT = 200_000  # sentences whose pieces are remembered
+KEPT = 30_000  # sentences whose pieces are remembered: some 60 MB
 
 
 class Pieces(NamedTuple):

@@ -1,10 +1,5 @@
-"""Scores -> entities, each with its labels and, where trees have them, its head.
+"""The entities of the best tree; or, without a tree, every span that looks like one."""
 
-From the best tree, entities never cross. Without one (`decoding.tree = false`) every span that looks like an
-entity is one, and they may cross.
-"""
-
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -12,7 +7,6 @@ from torch import Tensor
 
 from nestree.config import Settings
 from nestree.nn.scorers import Scores
-from nestree.sentence import Entity
 from nestree.treecrf import LexicalPotentials, PlainPotentials, Trees, best_trees, head_marginals
 from nestree.treecrf.potentials import Potentials, cell_masks
 
@@ -26,18 +20,12 @@ class Spans(NamedTuple):
     h: Tensor | None  # [K] the head; None: there are none
 
 
-def decode(scores: Scores, settings: Settings, labels: Sequence[str]) -> list[tuple[Entity, ...]]:
-    """The entities of each sentence, in the order of their starts, the longer first."""
-    with torch.no_grad():
-        if settings.decoding.tree:
-            spans = spans_of_trees(best(scores, settings), scores, settings)
-        else:
-            spans = spans_alone(scores, settings)
-        rows = labelled(spans, scores, settings)  # [R, 5] b, i, j, label, head or -1
-    found: list[list[Entity]] = [[] for _ in range(len(scores.lengths))]
-    for b, i, j, label, head in rows.tolist():
-        found[b].append(Entity(i, j, labels[label], head if head >= 0 else None))
-    return [tuple(sorted(each, key=lambda entity: (entity.start, -entity.end))) for each in found]
+def search(scores: Scores, settings: Settings) -> tuple[Tensor, Trees | None]:
+    """[R, 5] sentence, start, end, label and head (or -1) of each entity, and the trees they stand in, if any."""
+    if settings.decoding.by == "spans":
+        return labelled(spans_alone(scores, settings), scores, settings), None
+    trees = best(scores, settings)
+    return labelled(spans_of_trees(trees, scores, settings), scores, settings), trees
 
 
 def best(scores: Scores, settings: Settings) -> Trees:
@@ -53,7 +41,7 @@ def decoding_potentials(scores: Scores, settings: Settings) -> Potentials:
     inherit = torch.zeros_like(span)
     if settings.decoding.sharing and settings.model.mention != "score":
         inherit = inherit.masked_fill(says_yes(scores, settings), -settings.decoding.sharing)
-    return LexicalPotentials(span, scores.arc, scores.root, inherit)
+    return LexicalPotentials(span, scores.arc, scores.root, inherit, scores.head)
 
 
 def biased(scores: Scores, settings: Settings) -> Tensor:
@@ -89,7 +77,7 @@ def spans_alone(scores: Scores, settings: Settings) -> Spans:
     if scores.arc is None or scores.root is None:
         return Spans(b, i, j, None)
     span = biased(scores, settings).logsumexp(-1)
-    free = LexicalPotentials(span, scores.arc, scores.root, torch.zeros_like(span))
+    free = LexicalPotentials(span, scores.arc, scores.root, torch.zeros_like(span), scores.head)
     heads = head_marginals(free, scores.lengths)[b, i, j]  # [K, n]
     word = torch.arange(heads.shape[1], device=heads.device)
     within = (i[:, None] <= word) & (word < j[:, None])  # even if no tree at all has the span
@@ -105,8 +93,12 @@ def labelled(spans: Spans, scores: Scores, settings: Settings) -> Tensor:
     else:
         seen = h if settings.model.labelling == "head" else None
         scored = scores.labels.of(b, i, j, seen)  # [K, L]
+        right = scored > 0
+        first = torch.nn.functional.one_hot(scored.argmax(-1), scored.shape[-1]).bool()
         if settings.loss.label == "softmax":  # one label at most
-            scored = torch.full_like(scored, -1.0).scatter(1, scored.argmax(1, True), scored.amax(1, True))
-        k, label = (scored > 0).nonzero().unbind(1)
+            right = right & first
+        if scores.must is not None:  # what is known to be an entity has a label
+            right = right | (first & (scores.must[b, i, j] & ~right.any(-1))[:, None])
+        k, label = right.nonzero().unbind(1)
     head = torch.full_like(b, -1) if h is None else h
     return torch.stack([b[k], i[k], j[k], label, head[k]], -1)

@@ -22,7 +22,7 @@ VARIANTS = {
     "one-stage bias": ("ablation/03-tree-one-stage", ["decoding.bias=-0.8"]),
     "sharing": ("default", ["decoding.sharing=1.5"]),
     "sharing is sought": ("default", ["decoding.sharing=-2"]),
-    "without parsing, with heads": ("default", ["decoding.tree=false"]),
+    "without parsing, with heads": ("default", ["decoding.by=spans"]),
 }
 
 
@@ -44,7 +44,7 @@ def by_hand(b: int, scores: Scores, n: int, settings: Settings) -> set[Entity]:
     }
     if settings.model.structure == "none":
         kept = {(i, j, None) for (i, j), is_one in yes.items() if is_one}
-    elif settings.decoding.tree:
+    elif settings.decoding.by != "spans":
         kept = {span for span in best_tree(b, scores, said, yes, n, settings) if yes[span[:2]]}
     else:
         heads = likeliest_heads(b, scores, said, n)
@@ -99,7 +99,7 @@ def test_decoding_equals_a_search_through_all_trees(variant):
         assert set(entities) == by_hand(b, scores, len(SENTENCES[b].words), settings)
         assert len(set(entities)) == len(entities)
         assert sorted(entities, key=lambda e: (e.start, -e.end)) == list(entities)
-        if settings.decoding.tree:
+        if settings.decoding.by != "spans":
             assert crossing(entities) == []
 
 

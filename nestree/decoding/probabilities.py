@@ -1,0 +1,118 @@
+"""How likely is an entity? Everything from one run of inside and outside over all trees.
+
+    P(entity (i, j) with label l) = P((i, j) in the tree) P(yes | (i, j)) sum_h P(h | (i, j)) P(l | (i, j), h)
+
+P(yes) is the softmax of the mention scores and P(l) a sigmoid of the label score, each with a temperature that
+`nestree train` fits on dev data. Where labels do not look at heads, the sum over h is P(l | (i, j)) alone; without
+trees, every span is there; in one stage, the softmax over labels takes the place of P(yes) P(l).
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from nestree.config import Settings
+from nestree.decoding.best import biased
+from nestree.nn.scorers import Scores
+from nestree.treecrf import IMPOSSIBLE, LexicalPotentials, PlainPotentials, Trees
+from nestree.treecrf.ops import inside_outside
+from nestree.treecrf.potentials import Potentials, cell_masks
+
+
+class Temperatures(NamedTuple):
+    """What scores are divided by before they become probabilities."""
+
+    mention: float = 1.0
+    label: float = 1.0
+
+
+NO_CHANGE = Temperatures()
+
+
+class Chances(NamedTuple):
+    """The probabilities of all spans of a batch."""
+
+    span: Tensor  # [B, n + 1, n + 1] P((i, j) in the tree)
+    mention: Tensor  # [B, n + 1, n + 1, C] P(what it says | (i, j)); the first is no
+    head: Tensor | None  # [B, n + 1, n + 1, n] P((i, j) in the tree with head h); None: not needed
+
+    def of_trees(self, trees: Trees) -> Tensor:
+        """[B, 2n - 1] of the spans of these trees; beyond the length of a sentence they mean nothing."""
+        i, j = trees.spans[..., 0].clamp(min=0), trees.spans[..., 1].clamp(min=0)
+        row = torch.arange(len(i), device=i.device)[:, None].expand_as(i)
+        return self.span[row, i, j]
+
+    @property
+    def yes(self) -> Tensor:
+        """[B, n + 1, n + 1] P((i, j) is an entity); where stage one only ranks trees, P((i, j) in the tree)."""
+        return self.span if self.mention.shape[-1] == 1 else self.span * (1 - self.mention[..., 0])
+
+
+def chances_of(scores: Scores, settings: Settings, temperatures: Temperatures) -> Chances:
+    """The probabilities of spans; those of heads too, if labels look at them."""
+    said = biased(scores, settings) / temperatures.mention  # [B, n + 1, n + 1, C]
+    mention = said.softmax(-1)
+    if settings.model.structure == "none":
+        cells = cell_masks(scores.lengths, said.shape[1] - 1).span
+        return Chances(cells.to(said.dtype), mention, None)
+    heads = settings.model.labelling == "head"
+    marginals = inside_outside(potentials(scores, said.logsumexp(-1)), scores.lengths, heads)[1]
+    return Chances(
+        marginals.span, mention, marginals.head if isinstance(marginals, LexicalPotentials) else None
+    )
+
+
+def potentials(scores: Scores, span: Tensor) -> Potentials:
+    """The potentials of trees whose spans score this much, and whose heads are as far as is known."""
+    if scores.arc is None or scores.root is None:
+        return PlainPotentials(span)
+    return LexicalPotentials(span, scores.arc, scores.root, torch.zeros_like(span), scores.head)
+
+
+def probabilities(
+    scores: Scores, settings: Settings, temperatures: Temperatures, chances: Chances, rows: Tensor
+) -> Tensor:
+    """[R] of entities [R, 5]: sentence, start, end, label, head."""
+    if not len(rows):
+        return chances.span.new_zeros(0)
+    spans, where = rows[:, :3].unique(dim=0, return_inverse=True)  # a span may have several labels
+    every = label_probabilities(scores, settings, temperatures, chances, spans)  # [K, L]
+    return every[where, rows[:, 3]]
+
+
+def label_probabilities(
+    scores: Scores, settings: Settings, temperatures: Temperatures, chances: Chances, spans: Tensor
+) -> Tensor:
+    """[K, L] the probability that each span [K, 3] is an entity with each label."""
+    b, i, j = spans.unbind(1)
+    if scores.labels is None:
+        return chances.span[b, i, j, None] * chances.mention[b, i, j, 1:]
+    if settings.model.labelling == "span":
+        label = log_labels(scores.labels.of(b, i, j, None), settings, temperatures).exp()
+        return chances.yes[b, i, j, None] * label
+    assert chances.head is not None
+    label = head_label_scores(scores, spans, settings, temperatures).exp()  # [K, n, L]
+    share = chances.head[b, i, j]  # [K, n] sums to P((i, j) in the tree)
+    yes = 1 - chances.mention[b, i, j, 0]
+    return yes[:, None] * torch.einsum("kn,knl->kl", share, label)
+
+
+def log_labels(scores: Tensor, settings: Settings, temperatures: Temperatures) -> Tensor:
+    """[..., L] log P(label) from label scores."""
+    scores = scores / temperatures.label
+    if settings.loss.label != "softmax":
+        return torch.nn.functional.logsigmoid(scores)
+    none = torch.zeros_like(scores[..., :1])
+    return torch.cat([none, scores], -1).log_softmax(-1)[..., 1:]
+
+
+def head_label_scores(
+    scores: Scores, spans: Tensor, settings: Settings, temperatures: Temperatures
+) -> Tensor:
+    """[K, n, L] log P(label | span, head) for every word; IMPOSSIBLE where it is not in the span."""
+    assert scores.labels is not None
+    b, i, j = (part[:, None] for part in spans.unbind(1))
+    word = torch.arange(scores.mention.shape[1] - 1, device=spans.device).expand(len(spans), -1)  # [K, n]
+    label = log_labels(scores.labels.of(b, i, j, word), settings, temperatures)
+    return label.masked_fill(((word < i) | (word >= j))[..., None], IMPOSSIBLE)

@@ -1,0 +1,227 @@
+"""Sentences -> the same sentences with entities: in batches of like length, in their order, of any length."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+
+from nestree.config import Settings
+from nestree.decoding import Reading
+from nestree.decoding import readings as readings_of
+from nestree.decoding.best import best
+from nestree.decoding.known import Forbidden, Knowledge, Known
+from nestree.errors import ChartMemoryError, InputError, ModelError
+from nestree.model import Recognizer
+from nestree.pipeline.windows import cut, merged, windows
+from nestree.sentence import Sentence, Span
+from nestree.treecrf import Tree
+
+BATCH_WORDS = 4_000
+LONGEST = 200  # words of a sentence that is read at once
+NOTHING_KNOWN: "tuple[tuple[Known, ...], tuple[Forbidden, ...]]" = ((), ())
+
+
+class Asked(NamedTuple):
+    """What is wanted of each sentence beyond its entities."""
+
+    scored: bool = False  # their probabilities
+    trees: bool = False  # the tree they stand in
+    settings: Settings | None = None  # others than the model's, for decoding
+    longest: int = LONGEST
+
+
+def predict(
+    model: Recognizer,
+    sentences: Sequence[Sentence],
+    batch_words: int = BATCH_WORDS,
+    tell: Callable[[int], None] | None = None,
+    asked: Asked = Asked(),  # noqa: B008 (it cannot change)
+    known: "Mapping[int, tuple[Sequence[Known], Sequence[Forbidden]]] | None" = None,
+) -> list[Sentence]:
+    """These sentences with the entities that the model finds; those they had are gone.
+
+    `tell` hears how many sentences are done. `known` says of sentences, by their number, which spans are
+    entities and which are not. A batch that does not fit into memory is halved.
+    """
+    parts, owners = in_parts(sentences, asked.longest)
+    told = knowledge_of(known or {}, owners)
+    readings: list[Reading | None] = [None] * len(parts)
+    left = Counter(owner for owner, _ in owners)
+    training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode(), precision(model.device):
+            for batch in by_length([len(part.words) for part in parts], batch_words):
+                knowledge = Knowledge([told[k][0] for k in batch], [told[k][1] for k in batch])
+                for k, reading in zip(
+                    batch, decoded(model, [parts[k] for k in batch], asked, knowledge), strict=True
+                ):
+                    readings[k] = reading
+                if tell:
+                    tell(whole(left, [owners[k][0] for k in batch]))
+    finally:
+        model.train(training)
+    may_cross = (asked.settings or model.settings).decoding.by == "spans"
+    return put_together(sentences, owners, readings, may_cross)
+
+
+Owner = tuple[int, Span]  # the sentence that a part belongs to, and its words in it
+
+
+def in_parts(sentences: Sequence[Sentence], longest: int) -> tuple[list[Sentence], list[Owner]]:
+    """The sentences, those that are too long in windows."""
+    parts: list[Sentence] = []
+    owners: list[Owner] = []
+    for number, sentence in enumerate(sentences):
+        if len(sentence.words) <= longest:
+            parts.append(sentence)
+            owners.append((number, (0, len(sentence.words))))
+            continue
+        spans = windows(len(sentence.words), longest)
+        parts += cut(sentence, spans)
+        owners += [(number, span) for span in spans]
+    return parts, owners
+
+
+def knowledge_of(
+    known: "Mapping[int, tuple[Sequence[Known], Sequence[Forbidden]]]", owners: Sequence[Owner]
+) -> "list[tuple[Sequence[Known], Sequence[Forbidden]]]":
+    """What is known of each part: all that lies within it."""
+    told: list[tuple[Sequence[Known], Sequence[Forbidden]]] = []
+    held: set[tuple[int, int, int]] = set()
+    for number, (start, end) in owners:
+        entities, others = known.get(number, NOTHING_KNOWN)
+        within = [each for each in entities if start <= each.start and each.end <= end]
+        held |= {(number, each.start, each.end) for each in within}
+        told.append(
+            (
+                [
+                    Known(k.start - start, k.end - start, k.label, None if k.head is None else k.head - start)
+                    for k in within
+                ],
+                [
+                    Forbidden(f.start - start, f.end - start, f.label)
+                    for f in others
+                    if start <= f.start and f.end <= end
+                ],
+            )
+        )
+    for number, (entities, _) in known.items():
+        for each in entities:
+            if (number, each.start, each.end) not in held:
+                raise InputError(
+                    f"known entity {each.start}-{each.end} has {each.end - each.start} words and lies in no window of "
+                    "its long sentence. Raise `longest`, or leave it out."
+                )
+    return told
+
+
+def whole(left: "Counter[int]", numbers: Sequence[int]) -> int:
+    """How many sentences have no part left to do, now that these parts are done."""
+    left.subtract(numbers)
+    return sum(left[number] == 0 for number in set(numbers))
+
+
+def put_together(
+    sentences: Sequence[Sentence],
+    owners: Sequence[Owner],
+    readings: Sequence[Reading | None],
+    may_cross: bool,
+) -> list[Sentence]:
+    """The sentences with what was found in their parts."""
+    parts: dict[int, list[int]] = {}
+    for k, (number, _) in enumerate(owners):
+        parts.setdefault(number, []).append(k)
+    made = []
+    for number, sentence in enumerate(sentences):
+        found = [reading for k in parts[number] if (reading := readings[k]) is not None]
+        if len(found) == 1:
+            entities, tree, extra = found[0].entities, found[0].tree, sentence.extra
+        else:
+            spans = [owners[k][1] for k in parts[number]]
+            entities, tree = merged([reading.entities for reading in found], spans, may_cross), None
+            extra = {**sentence.extra, "windows": len(spans)}
+        made.append(replace(sentence, entities=entities, complete=True, tree=tree, extra=extra))
+    return made
+
+
+@contextmanager
+def decoding_with(model: Recognizer, **changes: Any) -> Iterator[None]:
+    """Within this, the model decodes with other settings, such as sharing=0.4."""
+    before = model.settings
+    model.settings = before.changed([f"decoding.{name}={value}" for name, value in changes.items()])
+    try:
+        yield
+    finally:
+        model.settings = before
+
+
+def trees(model: Recognizer, sentences: Sequence[Sentence]) -> list[Tree]:
+    """The best tree of each sentence; a model without trees has none."""
+    if model.settings.decoding.by == "spans":
+        raise ModelError('this model decodes without trees (decoding.by = "spans"), so it has none to show.')
+    found = []
+    with torch.inference_mode(), precision(model.device):
+        for sentence in sentences:
+            scores = model(model.collate_words([sentence]).to(model.device))
+            found.append(best(scores, model.settings)[0])
+    return found
+
+
+def best_device(name: str = "auto") -> torch.device:
+    """A device by its name; `auto` is the best there is."""
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    able = [each for each, found in there.items() if found]
+    if name == "auto":
+        return torch.device(able[0])
+    if name not in there:
+        raise InputError(f"there is no device {name!r}. Choose one of auto, {', '.join(there)}.")
+    if not there[name]:
+        raise InputError(
+            f"PyTorch finds no {name} device on this machine. Choose one of auto, {', '.join(able)}."
+        )
+    return torch.device(name)
+
+
+def precision(device: torch.device) -> "torch.autocast | nullcontext[None]":
+    """Half precision for the encoder where that is faster."""
+    return torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
+
+
+def by_length(lengths: Sequence[int], words: int) -> list[list[int]]:
+    """Numbers of sentences in batches, the longest first, such that `words` words, padding included, are a batch.
+
+    >>> by_length([3, 9, 2, 8], 18)
+    [[1, 3], [0, 2]]
+    """
+    batches: list[list[int]] = []
+    for k in sorted(range(len(lengths)), key=lambda k: (-lengths[k], k)):
+        if batches and (len(batches[-1]) + 1) * lengths[batches[-1][0]] <= words:
+            batches[-1].append(k)
+        else:
+            batches.append([k])
+    return batches
+
+
+def decoded(
+    model: Recognizer, sentences: Sequence[Sentence], asked: Asked, knowledge: Knowledge
+) -> list[Reading]:
+    """What is found in each of these sentences."""
+    try:
+        batch = model.collate_words(sentences).to(model.device)
+        found = model.search(
+            batch, knowledge if knowledge else None, asked.settings, scored=asked.scored, trees=asked.trees
+        )
+        return readings_of(found, model.labels, len(sentences))
+    except (MemoryError, torch.OutOfMemoryError):
+        if len(sentences) == 1:
+            raise ChartMemoryError(
+                f"there is not enough memory for a sentence of {len(sentences[0].words)} words: {sentences[0]}"
+            ) from None
+    half = len(sentences) // 2
+    first = Knowledge(knowledge.known[:half], knowledge.forbidden[:half])
+    second = Knowledge(knowledge.known[half:], knowledge.forbidden[half:])
+    return decoded(model, sentences[:half], asked, first) + decoded(model, sentences[half:], asked, second)

@@ -1,0 +1,205 @@
+"""Pipeline: text in, documents with entities out.
+
+>>> ner = load("my-model")                                                        # doctest: +SKIP
+>>> [(e.text, e.label, e.head.text) for e in ner("Iraqi army leaders met.").entities]  # doctest: +SKIP
+[('Iraqi army leaders', 'person', 'leaders'), ('Iraqi army', 'organization', 'army'), ('Iraqi', 'place', 'Iraqi')]
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, overload
+
+import torch
+
+from nestree import checkpoint
+from nestree.config import Settings
+from nestree.decoding.known import Forbidden, Known
+from nestree.errors import InputError, NestreeError
+from nestree.model import Recognizer
+from nestree.pipeline.given import as_forbidden, as_known, in_words, with_borders
+from nestree.pipeline.sentences import BATCH_WORDS, LONGEST, Asked, best_device, predict
+from nestree.sentence import Document, Sentence, Span
+from nestree.text import split
+
+AT_ONCE = 64  # texts of a stream that are read together
+WORDS_AT_ONCE = 40_000  # of them, at most: what bounds the memory
+
+Told = Mapping[int, tuple[Sequence[Known], Sequence[Forbidden]]]  # what is known, by the number of a sentence
+
+
+def load(model: str | Path | None = None, device: str = "auto", longest: int = LONGEST) -> "Pipeline":
+    """The model in the box, of a directory, or of a name on the Hugging Face hub, ready to read text.
+
+    `longest`: sentences of more words are read through windows that overlap.
+    """
+    if longest < 4:
+        raise InputError(f"longest is {longest}; windows of sentences need 4 words at least.")
+    from nestree import hub
+
+    folder = checkpoint.box() if model is None else hub.find(model)
+    return Pipeline(checkpoint.load(folder, best_device(device)), longest)
+
+
+class Pipeline:
+    """Finds nested entities in text."""
+
+    def __init__(self, model: Recognizer, longest: int = LONGEST) -> None:
+        self.model, self.longest = model, longest
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return self.model.labels
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]  # a string is an iterable of strings
+        self,
+        texts: str,
+        *,
+        known: Iterable[Sequence[Any]] = ...,
+        forbidden: Iterable[Sequence[Any]] = ...,
+        threshold: float | None = ...,
+        trees: bool = ...,
+    ) -> Document: ...
+    @overload
+    def __call__(
+        self,
+        texts: Iterable[str],
+        *,
+        known: Iterable[Sequence[Any]] = ...,
+        forbidden: Iterable[Sequence[Any]] = ...,
+        threshold: float | None = ...,
+        trees: bool = ...,
+    ) -> list[Document]: ...
+
+    def __call__(
+        self,
+        texts: str | Iterable[str],
+        *,
+        known: Iterable[Sequence[Any]] = (),
+        forbidden: Iterable[Sequence[Any]] = (),
+        threshold: float | None = None,
+        trees: bool = True,
+    ) -> Document | list[Document]:
+        """A text with its entities; several, in their order.
+
+        `known`: what are entities, each (start, end), (start, end, label) or (start, end, label, head), in
+        characters; a head is a place in the text or (start, end). `forbidden`: what are none, (start, end), or none
+        of this label, (start, end, label). All else is found given that. `threshold`: the probability that an
+        entity needs; the higher, the more precise and the fewer. `trees`: keep the trees too, as `document.tree`.
+        """
+        if isinstance(texts, str):
+            entities, others = list(map(as_known, known)), list(map(as_forbidden, forbidden))
+            document = self.split(texts, [(each.start, each.end) for each in entities])
+            told = in_words(document, entities, others)
+            return self.recognised([document], self.asked(threshold, trees), told)[0]
+        if tuple(known) or tuple(forbidden):
+            raise InputError("known and forbidden are places in one text; give texts one by one with them.")
+        return list(self.pipe(texts, threshold=threshold, trees=trees))
+
+    def words(self, sentences: Iterable[Sequence[str]], *, threshold: float | None = None) -> list[Sentence]:
+        """Sentences that are split into words already; entities are counted in words."""
+        given = [
+            sentence if isinstance(sentence, Sentence) else Sentence(tuple(sentence))
+            for sentence in sentences
+        ]
+        return predict(self.model, given, asked=self.asked(threshold, trees=True))
+
+    def pipe(
+        self,
+        texts: Iterable[str],
+        *,
+        batch_size: int = AT_ONCE,
+        threshold: float | None = None,
+        trees: bool = True,
+        on_error: Literal["raise", "skip"] = "raise",
+    ) -> Iterator[Document]:
+        """The documents of a stream of texts, in their order; never more than `batch_size` are held.
+
+        Sentences of like length are read together, whichever texts they are of. With on_error="skip" a text that
+        fails becomes a document without sentences that says why in extra["error"].
+        """
+        if batch_size < 1:
+            raise InputError(f"batch_size is {batch_size}; it must be 1 or more.")
+        if on_error not in ("raise", "skip"):
+            raise InputError(f'on_error is {on_error!r}; it must be "raise" or "skip".')
+        asked = self.asked(threshold, trees)
+        held: list[Document] = []
+        words = first = number = 0
+        for number, text in enumerate(texts):
+            held.append(self.attempt(text, number, on_error))
+            words += sum(len(sentence.words) for sentence in held[-1].sentences)
+            if len(held) >= batch_size or words >= WORDS_AT_ONCE:
+                yield from self.all_recognised(held, asked, first, on_error)
+                held, words, first = [], 0, number + 1
+        yield from self.all_recognised(held, asked, first, on_error)
+
+    def split(self, text: str, keep: Sequence[Span] = ()) -> Document:
+        """The document of a text, with words and sentences as the model knows them; no entities yet."""
+        if not isinstance(text, str):
+            raise InputError(f"a text must be a string, and this is {text!r:.60}.")
+        rules = self.model.text_rules
+        sentences = []
+        for start, end, words in split(text, rules.words, rules.sentences, keep):
+            if keep:
+                words = with_borders(words, keep)
+            sentences.append(
+                Sentence(
+                    tuple(text[i:j] for i, j in words),
+                    (),
+                    text[start:end],
+                    tuple((i - start, j - start) for i, j in words),
+                    start,
+                )
+            )
+        return Document(tuple(sentences), text)
+
+    def recognised(
+        self, documents: Sequence[Document], asked: Asked, told: Told | None = None
+    ) -> list[Document]:
+        """These documents with entities; what is `told` is of the sentences of all of them, in a row."""
+        sentences = [sentence for document in documents for sentence in document.sentences]
+        found = iter(predict(self.model, sentences, BATCH_WORDS, None, asked, told))
+        return [replace(d, sentences=tuple(next(found) for _ in d.sentences)) for d in documents]
+
+    def all_recognised(
+        self, documents: Sequence[Document], asked: Asked, first: int, on_error: str
+    ) -> list[Document]:
+        """The same; if that fails, one by one, to find the text that is to blame."""
+        try:
+            return self.recognised(documents, asked)
+        except Exception:
+            found = []
+            for number, document in enumerate(documents, first):
+                try:
+                    found += self.recognised([document], asked)
+                except Exception as why:
+                    found.append(failed(document.text, number, why, on_error))
+            return found
+
+    def attempt(self, text: str, number: int, on_error: str) -> Document:
+        try:
+            return self.split(text)
+        except Exception as why:
+            return failed(text, number, why, on_error)
+
+    def asked(self, threshold: float | None, trees: bool) -> Asked:
+        settings: Settings | None = None
+        if threshold is not None:
+            if not 0 <= threshold < 1:
+                raise InputError(f"threshold is {threshold}; it must be 0 or more and less than 1.")
+            settings = self.model.settings.changed([f"decoding.threshold={threshold}"])
+        return Asked(scored=True, trees=trees, settings=settings, longest=self.longest)
+
+
+def failed(text: Any, number: int, why: Exception, on_error: str) -> Document:
+    """An empty document in place of a text that failed, or an error that names it."""
+    what = why if isinstance(why, NestreeError) else f"{type(why).__name__}: {why}"
+    sentence = f"text {number} ({text!r:.40}) failed: {what}"
+    if on_error == "raise":
+        raise InputError(sentence) from why
+    return Document((), text if isinstance(text, str) else None, extra={"error": sentence})

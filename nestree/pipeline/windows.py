@@ -1,0 +1,61 @@
+"""Sentences of more words than a chart should have: read in windows that overlap, and merged.
+
+In an overlap, each window is believed up to its middle: an entity belongs to the window in whose part it begins.
+Where entities of two windows cross, the likelier one stays. An entity longer than a window cannot be found.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from nestree.sentence import Entity, Sentence, Span, crossing
+
+
+def windows(words: int, longest: int) -> list[Span]:
+    """Stretches of `longest` words that overlap by a quarter of it.
+
+    >>> windows(20, 8)
+    [(0, 8), (6, 14), (12, 20)]
+    >>> windows(8, 8)
+    [(0, 8)]
+    """
+    if words <= longest:
+        return [(0, words)]
+    step = max(1, longest - longest // 4)
+    starts = range(0, words - longest + step, step)
+    return [(min(start, words - longest), min(start, words - longest) + longest) for start in starts]
+
+
+def cut(sentence: Sentence, spans: Sequence[Span]) -> list[Sentence]:
+    """The words of each window."""
+    return [Sentence(sentence.words[i:j], id=sentence.id) for i, j in spans]
+
+
+def merged(found: Sequence[Sequence[Entity]], spans: Sequence[Span], may_cross: bool) -> tuple[Entity, ...]:
+    """The entities of the whole sentence from those of its windows, numbered from its first word."""
+    middles = [0, *((b[0] + a[1] + 1) // 2 for a, b in pairwise(spans)), spans[-1][1]]
+    kept: list[Entity] = []
+    for k, (entities, (start, _)) in enumerate(zip(found, spans, strict=True)):
+        own = [moved(entity, start) for entity in entities]
+        own = [entity for entity in own if middles[k] <= entity.start < middles[k + 1]]
+        kept = joined(kept, own) if not may_cross else kept + own
+    return tuple(sorted(kept, key=lambda entity: (entity.start, -entity.end)))
+
+
+def joined(before: list[Entity], after: list[Entity]) -> list[Entity]:
+    """Both, without the less likely of any two that cross."""
+    while after:
+        first = min(entity.start for entity in after)
+        near = [entity for entity in before if entity.end > first]
+        pairs = crossing([*near, *after])
+        if not pairs:
+            break
+        one, other = pairs[0]
+        loser = one if (one.score or 0.0) < (other.score or 0.0) else other
+        before = [entity for entity in before if entity != loser]
+        after = [entity for entity in after if entity != loser]
+    return before + after
+
+
+def moved(entity: Entity, by: int) -> Entity:
+    head = None if entity.head is None else entity.head + by
+    return Entity(entity.start + by, entity.end + by, entity.label, head, entity.score)

@@ -1,0 +1,86 @@
+"""Decoding by marginals finds the best set of entities that do not cross; its heads are those of the best tree."""
+
+import itertools
+
+import pytest
+
+from nestree.decoding import Temperatures, readings, search
+from nestree.sentence import Entity, crossing
+from tests.decoding.test_probabilities import SENTENCES, VARIANTS, everything, random_scores, settings_of
+from tests.test_losses import LABELS
+from tests.treecrf.enumeration import lexical_trees
+
+TEMPERATURES = Temperatures(1.3, 0.8)
+
+
+def marginal_settings(variant, threshold):
+    return settings_of(variant).changed(["decoding.by=marginals", f"decoding.threshold={threshold}"])
+
+
+def gain(entities, threshold):
+    return sum(entity.score - threshold for entity in entities)
+
+
+def best_gain(chances, b, n, threshold, several):
+    """Through all sets of spans that do not cross."""
+    value = {}
+    for i in range(n):
+        for j in range(i + 1, n + 1):
+            gains = [chances[b, i, j, l] - threshold for l in range(len(LABELS))]
+            gains = [gain for gain in gains if gain > 0]
+            if gains:
+                value[i, j] = sum(gains) if several else max(gains)
+    best = 0.0
+    for size in range(len(value) + 1):
+        for chosen in itertools.combinations(value, size):
+            if not crossing([Entity(i, j, "x") for i, j in chosen]):
+                best = max(best, sum(value[span] for span in chosen))
+    return best
+
+
+@pytest.mark.parametrize("threshold", [0.15, 0.4])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_no_set_of_entities_gains_more(variant, threshold):
+    settings = marginal_settings(variant, threshold)
+    scores = random_scores(SENTENCES[:4], settings, seed=5, std=1.5)
+    chances = everything(scores, settings, TEMPERATURES)
+    several = scores.labels is not None and settings.loss.label != "softmax"
+    found = readings(search(scores, settings, TEMPERATURES), LABELS, 4)
+    for b, reading in enumerate(found):
+        for entity in reading.entities:
+            at = (b, entity.start, entity.end, LABELS.index(entity.label))
+            assert entity.score == pytest.approx(chances[at], abs=1e-6)
+        assert crossing(reading.entities) == []
+        expected = best_gain(chances, b, b + 1, threshold, several)
+        assert gain(reading.entities, threshold) == pytest.approx(expected, abs=1e-5)
+    assert any(reading.entities for reading in found)
+
+
+def test_heads_are_those_of_the_best_tree_with_these_entities_given_their_labels():
+    settings = marginal_settings("default", 0.2)
+    scores = random_scores(SENTENCES, settings, seed=5, std=1.5)
+    found = readings(search(scores, settings, TEMPERATURES, trees=True), LABELS, 5)
+    number = 0
+    for b, reading in enumerate(found):
+        labels = {}
+        for entity in reading.entities:
+            labels.setdefault(entity.span, []).append(LABELS.index(entity.label))
+
+        def value(tree, b=b, labels=labels):
+            spans = {span[:2]: span[2] for span in tree.spans}
+            if not all(span in spans for span in labels):
+                return -1e9
+            score = scores.root[b, tree.root] + sum(scores.arc[b, h, m] for h, m in tree.arcs)
+            score = score + sum(scores.mention[b, i, j].max() for i, j in spans)
+            for (i, j), given in labels.items():
+                each = scores.labels.of(b, i, j, spans[i, j]) / TEMPERATURES.label
+                score = score + sum(each[l].sigmoid().log() for l in given)
+            return float(score)
+
+        best = max(lexical_trees(b + 1), key=value)
+        heads = {(i, j): h for i, j, h in best.spans}
+        assert set(reading.tree.spans) == set(best.spans)
+        for entity in reading.entities:
+            assert entity.head == heads[entity.span]
+            number += 1
+    assert number > 4

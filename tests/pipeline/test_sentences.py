@@ -1,0 +1,95 @@
+"""Sentences in, sentences with entities out: order, batches, memory, windows."""
+
+import pytest
+import torch
+
+from nestree.errors import ChartMemoryError
+from nestree.model import Recognizer
+from nestree.pipeline import by_length, predict
+from nestree.pipeline.sentences import Asked
+from nestree.sentence import Sentence, crossing
+from tests import tiny
+
+
+def test_order_is_kept_whatever_the_batches(model):
+    alone = [predict(model, [sentence])[0] for sentence in tiny.SENTENCES]
+    for words in (1, 9, 30, 10_000):
+        assert predict(model, tiny.SENTENCES, words) == alone
+    assert [sentence.words for sentence in alone] == [sentence.words for sentence in tiny.SENTENCES]
+    assert predict(model, []) == []
+
+
+def test_batches_are_of_like_length_and_within_the_budget():
+    lengths = [3, 50, 4, 49, 200, 5, 3, 48]
+    found = by_length(lengths, 160)
+    assert sorted(k for batch in found for k in batch) == list(range(8))
+    for batch in found:
+        assert len(batch) == 1 or len(batch) * max(lengths[k] for k in batch) <= 160
+
+
+def test_a_batch_that_does_not_fit_is_halved(model, monkeypatch):
+    whole, search, sizes = predict(model, tiny.SENTENCES), Recognizer.search, []
+
+    def full(self, batch, *more, **asked):
+        sizes.append(len(batch))
+        if len(batch) > 3:
+            raise torch.OutOfMemoryError("full")
+        return search(self, batch, *more, **asked)
+
+    monkeypatch.setattr(Recognizer, "search", full)
+    heard = []
+    assert predict(model, tiny.SENTENCES, tell=heard.append) == whole
+    assert sum(heard) == 8
+    assert sizes[0] == 8
+
+
+def test_a_sentence_that_does_not_fit_is_named(model, monkeypatch):
+    def full(self, batch, *more, **asked):
+        raise torch.OutOfMemoryError("full")
+
+    monkeypatch.setattr(Recognizer, "search", full)
+    with pytest.raises(
+        ChartMemoryError, match="not enough memory for a sentence of 10 words: fans of the club"
+    ):
+        predict(model, tiny.SENTENCES)
+
+
+def test_gold_entities_and_mode_do_not_matter(model):
+    bare = [sentence.__class__(sentence.words) for sentence in tiny.SENTENCES]
+    model.train()
+    try:
+        assert predict(model, bare) == predict(model, tiny.SENTENCES)
+        assert model.training
+    finally:
+        model.eval()
+
+
+def test_scores_are_probabilities_and_trees_hold_the_entities(model):
+    for sentence in predict(model, tiny.SENTENCES, asked=Asked(scored=True, trees=True)):
+        assert len(sentence.tree.spans) == len(sentence.tree.probabilities) == 2 * len(sentence.words) - 1
+        spans = {span[:2] for span in sentence.tree.spans}
+        for entity in sentence.entities:
+            assert 0 < entity.score < 1
+            assert entity.span in spans
+        assert all(0 <= chance <= 1 for chance in sentence.tree.probabilities)
+        assert sentence.tree.probabilities[0] == pytest.approx(1, abs=1e-5)
+
+
+def test_a_long_sentence_is_read_through_windows_and_nothing_crosses(model):
+    words = [word for sentence in tiny.SENTENCES * 4 for word in sentence.words]
+    found = predict(model, [Sentence(words), tiny.SENTENCES[0]], asked=Asked(scored=True, longest=16))
+    assert found[0].extra["windows"] > 3
+    assert found[0].words == tuple(words)
+    assert found[0].entities
+    assert crossing(found[0].entities) == []
+    assert max(entity.end for entity in found[0].entities) > len(words) - 8
+    assert found[1].extra == {}
+    alone = predict(model, [tiny.SENTENCES[0]], asked=Asked(scored=True))[0]
+    assert [(e.span, e.label) for e in found[1].entities] == [(e.span, e.label) for e in alone.entities]
+
+
+def test_every_sentence_is_told_once_even_if_it_has_windows(model):
+    heard = []
+    words = tiny.SENTENCES[0].words * 10
+    predict(model, [Sentence(words), *tiny.SENTENCES], 20, heard.append, Asked(longest=10))
+    assert sum(heard) == 9
