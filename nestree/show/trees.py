@@ -12,7 +12,7 @@ span (the words below it), the head of that span, and one arc.
 Iraqi army leaders
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from rich.cells import cell_len
 from rich.table import Table
@@ -20,19 +20,21 @@ from rich.text import Text
 
 Span = tuple[int, int]
 Matrix = Sequence[Sequence[float]]
+Chances = Matrix | Mapping[int, Mapping[int, float]]  # of the spans of a tree: [i][j]
 
 LONGEST = 32  # columns of a span in a table
 NARROWEST = 4  # columns of the shortest word, so that a probability fits between any two
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue")  # of entities, innermost first
 LIGHT = tuple("─├┤╭╮")
 HEAVY = tuple("━┝┥┍┑")  # for the spans that are entities, to be told apart without colour too
+CUTTABLE = {*LIGHT, *HEAVY, "│"}
 ASCII = str.maketrans("─├┤╭╮━┝┥┍┑│╰╯╵…", "-++,.=++,.|`'|~")
 
 
 def draw_tree(
     words: Sequence[str],
     spans: Iterable[Sequence[int]],
-    span_probability: Matrix | None = None,
+    span_probability: Chances | None = None,
     entities: Mapping[Span, str] | None = None,
     root: str = "root",
 ) -> Text:
@@ -42,32 +44,9 @@ def draw_tree(
     bracket. The drawing is as wide as its words: it is not wrapped.
     """
     entities = entities or {}
-    tree = {(i, j): head for i, j, head in spans}
-    parent = parents(tree)
-    modifier = modifiers(tree)
-    height = levels(tree)
-    column = centres(words)
-    colour = colours(entities)
-    whole = (0, len(words))
-    rows = height[whole] + 1  # one for each height above that of the words, and the root's on top
-    canvas = Canvas(rows)
-
-    canvas.write(0, max(0, column[tree[whole]] - (cell_len(root) - 1) // 2), root, "bold")
-    for span, head in tree.items():
-        style = colour.get(span, "")
-        row, row_above = (rows - height[s] if s else 0 for s in (span, parent.get(span)))
-        for between in range(row_above + 1, row):
-            canvas.write(between, column[head], "│", style or "dim")
-        if span in modifier:
-            dash, right, left, left_corner, right_corner = HEAVY if span in entities else LIGHT
-            a, b = sorted((column[head], column[modifier[span]]))
-            begin, end = (right, right_corner) if head < modifier[span] else (left_corner, left)
-            label = short(span_probability[span[0]][span[1]]) if span_probability else ""
-            before, label, after = labelled(label, b - a - 1, dash)
-            canvas.write(row, a, begin + before, style or "dim")
-            canvas.write(row, a + 1 + len(before), label, style)
-            canvas.write(row, b - len(after), after + end, style or "dim")
-    return Text("\n").join([*canvas.lines(), draw_entities(words, entities)])
+    styles = colours(entities)
+    tree = tree_canvas(words, spans, span_probability, styles, root)
+    return Text("\n").join([*tree.lines(), *entity_canvas(words, entities, styles).lines()])
 
 
 def draw_entities(words: Sequence[str], entities: Mapping[Span, str]) -> Text:
@@ -78,19 +57,70 @@ def draw_entities(words: Sequence[str], entities: Mapping[Span, str]) -> Text:
                          ╰─ GPE ──╯
     ╰──────────── ORG ────────────╯
     """
+    return Text("\n").join(entity_canvas(words, entities, colours(entities)).lines())
+
+
+def tree_canvas(
+    words: Sequence[str],
+    spans: Iterable[Sequence[int]],
+    span_probability: Chances | None,
+    styles: Mapping[Span, str],
+    root: str = "root",
+) -> "Canvas":
+    """The lines of a tree; those of the spans that have a style, the entities, are heavy."""
+    tree = {(i, j): head for i, j, head in spans}
+    parent = parents(tree)
+    modifier = modifiers(tree)
+    height = levels(tree)
+    column = centres(words)
+    whole = (0, len(words))
+    rows = height[whole] + 1  # one for each height above that of the words, and the root's on top
+    canvas = Canvas(rows)
+
+    canvas.write(0, max(0, column[tree[whole]] - (cell_len(root) - 1) // 2), root, "bold")
+    for span, head in tree.items():
+        style = styles.get(span, "")
+        row, row_above = (rows - height[s] if s else 0 for s in (span, parent.get(span)))
+        for between in range(row_above + 1, row):
+            canvas.write(between, column[head], "│", style or "dim")
+        if span in modifier:
+            dash, right, left, left_corner, right_corner = HEAVY if span in styles else LIGHT
+            a, b = sorted((column[head], column[modifier[span]]))
+            begin, end = (right, right_corner) if head < modifier[span] else (left_corner, left)
+            label = short(span_probability[span[0]][span[1]]) if span_probability else ""
+            before, label, after = labelled(label, b - a - 1, dash)
+            canvas.write(row, a, begin + before, style or "dim")
+            canvas.write(row, a + 1 + len(before), label, style)
+            canvas.write(row, b - len(after), after + end, style or "dim")
+    return canvas
+
+
+def entity_canvas(
+    words: Sequence[str],
+    entities: Mapping[Span, str],
+    styles: Mapping[Span, str],
+    stretch: Span | None = None,
+    heads: Collection[int] = (),
+) -> "Canvas":
+    """The words and brackets of a stretch; a bracket that reaches beyond it is open there. Heads are underlined."""
+    first, last = stretch or (0, len(words))
     start = starts(words)
-    level = levels(entities)
-    colour = colours(entities)
-    canvas = Canvas(2 + max(level.values(), default=-1))
-    for w, word in enumerate(words):
+    rows = stacked(entities)
+    canvas = Canvas(2 + max(rows.values(), default=-1))
+    for w in range(first, last):
         around = [span for span in entities if span[0] <= w < span[1]]
-        style = colour[min(around, key=width)] if around else ""
-        canvas.write(0, start[w], word, f"bold {style}".strip())
+        style = f"bold {styles[min(around, key=width)]}" if around else "bold"
+        bare = words[w].rstrip() or words[w]
+        canvas.write(0, start[w], bare, f"{style.strip()} underline" if w in heads else style.strip())
     for (i, j), label in entities.items():
-        cells = start[j - 1] + cell_len(words[j - 1]) - start[i]
-        bracket = "╰" + "".join(labelled(label, cells - 2, "─")) + "╯" if cells > 1 else "╵"
-        canvas.write(1 + level[i, j], start[i], bracket, colour[i, j])
-    return Text("\n").join(canvas.lines())
+        a, b = max(i, first), min(j, last)
+        if a >= b:
+            continue
+        cells = start[b - 1] + cell_len(words[b - 1]) - start[a]
+        opening, closing = "╰" if a == i else "─", "╯" if b == j else "─"
+        bracket = opening + "".join(labelled(label, cells - 2, "─")) + closing if cells > 1 else "╵"
+        canvas.write(1 + rows[i, j], start[a], bracket, styles[i, j])
+    return canvas
 
 
 def tabulate(
@@ -168,12 +198,17 @@ class Canvas:
     def write(self, row: int, column: int, text: str, style: str) -> None:
         self.rows[row].append((column, text, style))
 
-    def lines(self) -> list[Text]:
+    def lines(self, left: int = 0, right: int | None = None) -> list[Text]:
+        """What is written, or that of some columns: lines are cut there; words belong where they begin."""
         lines = []
         for row in self.rows:
             line = Text()
             for column, text, style in sorted(row):
-                line.append(" " * (column - line.cell_len)).append(text, style)
+                if set(text) <= CUTTABLE:
+                    text = text[max(0, left - column) : None if right is None else max(0, right - column)]
+                    column = max(column, left)
+                if left <= column and (right is None or column < right):
+                    line.append(" " * (column - left - line.cell_len)).append(text, style)
             lines.append(line)
         return lines
 
@@ -189,7 +224,35 @@ def starts(words: Sequence[str]) -> list[int]:
 
 def centres(words: Sequence[str]) -> list[int]:
     """The column in which each word's own line comes down."""
-    return [start + max(0, cell_len(word) - 1) // 2 for start, word in zip(starts(words), words, strict=True)]
+    return [
+        start + max(0, cell_len(word.rstrip()) - 1) // 2
+        for start, word in zip(starts(words), words, strict=True)
+    ]
+
+
+def roomy(words: Sequence[str], entities: Mapping[Span, str]) -> list[str]:
+    """The words, with blanks after some of them so that each entity's string fits into its bracket.
+
+    >>> roomy(["we", "met"], {(0, 1): "person .98"})
+    ['we          ', 'met']
+    """
+    padded = list(words)
+    for (i, j), label in sorted(entities.items(), key=lambda entity: width(entity[0])):
+        start = starts(padded[i:j])
+        missing = cell_len(label) + 2 - (start[-1] + cell_len(padded[j - 1]))
+        padded[j - 1] += " " * missing
+    return padded
+
+
+def stretches(words: Sequence[str], cells: int) -> list[Span]:
+    """Which words fit into lines of so many cells; a word that is wider has a line of its own."""
+    start = starts(words)
+    found, first = [], 0
+    for w, word in enumerate(words):
+        if w > first and start[w] + cell_len(word) - start[first] > cells:
+            found.append((first, w))
+            first = w
+    return [*found, (first, len(words))]
 
 
 def labelled(label: str, cells: int, dash: str) -> tuple[str, str, str]:
@@ -212,6 +275,18 @@ def levels(spans: Iterable[Span]) -> dict[Span, int]:
     for i, j in sorted(spans, key=width):
         level[i, j] = 1 + max((at for (a, b), at in level.items() if i <= a and b <= j), default=-1)
     return level
+
+
+def stacked(spans: Iterable[Span]) -> dict[Span, int]:
+    """A row for each span so that none overlaps another in its row, the inner ones in the first rows.
+
+    >>> stacked([(0, 4), (3, 4), (2, 6)])
+    {(3, 4): 0, (0, 4): 1, (2, 6): 2}
+    """
+    row: dict[Span, int] = {}
+    for i, j in sorted(spans, key=width):
+        row[i, j] = 1 + max((at for (a, b), at in row.items() if a < j and i < b), default=-1)
+    return row
 
 
 def colours(entities: Iterable[Span]) -> dict[Span, str]:
