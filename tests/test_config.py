@@ -203,3 +203,13 @@ def test_models_from_before_a_key_behave_as_they_did(tmp_path):
 
 def test_tomls_are_readable_by_others():
     assert set(tomllib.loads((RECIPES / "default.toml").read_text(encoding="utf-8"))) == set(SECTIONS)
+
+
+def test_recipes_are_installed_with_the_package():
+    """What `pip install` copies beside the modules is said in pyproject.toml."""
+    package = RECIPES.parent
+    patterns = tomllib.loads((package.parent / "pyproject.toml").read_text(encoding="utf-8"))["tool"][
+        "setuptools"
+    ]["package-data"]["nestree"]
+    copied = {path for pattern in patterns for path in package.glob(pattern)}
+    assert set(RECIPES.rglob("*.toml")) <= copied
