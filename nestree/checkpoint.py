@@ -1,19 +1,22 @@
 """A model directory: settings, labels, the encoder's tokenizer and configuration, weights, and a card for people.
 
     config.toml          the settings it was made with
-    labels.json          the labels in their order, and the version of this layout
+    labels.json          the labels in their order, how texts are split, what turns scores into probabilities, and the
+                         version of this layout
     encoder/             the tokenizer and the encoder's configuration, as `transformers` writes them
     weights.safetensors  every weight, the encoder's too; it comes last, so a directory without it is not whole
     README.md            the model card
 
-No pickle is written or read. Whatever is wrong with a directory becomes a ModelError in a sentence.
+Weights are float32 or, in a model that was shrunk, 8 bits each. No pickle is written or read. Whatever is wrong with a
+directory becomes a ModelError in a sentence.
 """
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -21,12 +24,16 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from nestree import __version__
+from nestree.card import Card
 from nestree.config import Settings
 from nestree.data.files import placed
+from nestree.decoding import NO_CHANGE, Temperatures
+from nestree.eight_bits import SCALES, restored, shrunk
 from nestree.errors import DataError, ModelError
-from nestree.model import Recognizer
+from nestree.model import Recognizer, TextRules
+from nestree.text import SENTENCE_RULES, WORD_STYLES
 
-FORMAT = 1
+FORMAT = 2  # 1: there may be weights of an UNUSED part
 CONFIG, LABELS, ENCODER, WEIGHTS, CARD = (
     "config.toml",
     "labels.json",
@@ -34,6 +41,24 @@ CONFIG, LABELS, ENCODER, WEIGHTS, CARD = (
     "weights.safetensors",
     "README.md",
 )
+TRAINING = "training"  # the folder of a run, which is no part of the model
+UNUSED = "encoder.transformer.pooler."  # weights of a part that nobody asks
+BOX = Path(__file__).resolve().parent / "box"
+
+
+class Facts(NamedTuple):
+    """What labels.json says."""
+
+    labels: Sequence[str]
+    text: TextRules = TextRules()
+    temperatures: Temperatures = NO_CHANGE
+
+
+def box() -> Path:
+    """The directory of the model that comes with nestree."""
+    if not (BOX / WEIGHTS).is_file():
+        raise ModelError(f"this copy of nestree came without a model: there is none in {BOX}. Name one.")
+    return BOX
 
 
 def save(model: Recognizer, folder: Path, card: str = "") -> None:
@@ -47,10 +72,21 @@ def save(model: Recognizer, folder: Path, card: str = "") -> None:
 def save_all_but_weights(model: Recognizer, folder: Path, card: str = "") -> None:
     """What does not change while a model learns."""
     write_text(folder / CONFIG, model.settings.as_toml())
-    labels = {"format": FORMAT, "nestree": __version__, "labels": list(model.labels)}
-    write_text(folder / LABELS, json.dumps(labels, ensure_ascii=False, indent=2) + "\n")
+    save_facts(Facts(model.labels, model.text_rules, model.temperatures), folder)
     model.save_encoder(folder / ENCODER)
-    write_text(folder / CARD, card or model_card(model, {}))
+    write_text(folder / CARD, card or str(Card(model.settings, model.labels)))
+
+
+def save_facts(facts: Facts, folder: Path) -> None:
+    """Labels and what goes with them, in place of those that were there."""
+    values = {
+        "format": FORMAT,
+        "nestree": __version__,
+        "labels": list(facts.labels),
+        "text": facts.text._asdict(),
+        "temperatures": facts.temperatures._asdict(),
+    }
+    write_text(folder / LABELS, json.dumps(values, ensure_ascii=False, indent=2) + "\n")
 
 
 def save_weights(weights: Mapping[str, Tensor], folder: Path) -> None:
@@ -61,14 +97,70 @@ def save_weights(weights: Mapping[str, Tensor], folder: Path) -> None:
 def load(folder: Path | str, device: str | torch.device = "cpu") -> Recognizer:
     """The model of a directory, ready to predict."""
     folder = Path(folder)
-    labels = read_labels(folder)
+    facts = read_facts(folder)
     settings = settings_of(folder)
-    if not (folder / WEIGHTS).is_file():
-        raise ModelError(missing_weights(folder))
-    weights, _ = read_tensors(folder / WEIGHTS)
-    model = untrained(folder, settings, labels)
+    weights = read_weights(folder)
+    model = untrained(folder, settings, facts.labels)
     fit(model, weights, folder / WEIGHTS)
+    model.text_rules, model.temperatures = facts.text, facts.temperatures
+    model.card = card_of(folder)
     return model.to(device).eval()
+
+
+def shrink(folder: Path, out: Path) -> None:
+    """A copy of a model in a new directory, its weights in 8 bits."""
+    facts, settings = read_facts(folder), settings_of(folder)
+    tensors, noted = tensors_of(folder)
+    if is_small(tensors):
+        raise ModelError(f"{folder} is small already: its weights have 8 bits each. There is nothing to do.")
+    fit(
+        untrained(folder, settings, facts.labels), tensors, folder / WEIGHTS
+    )  # whatever is wrong is found here
+    with placed(out) as temporary:
+        copy([path for path in files_of(folder) if path.name != WEIGHTS], folder, temporary)
+        path = Path(settings.encoder.path)
+        if path.is_absolute():  # of a machine that others do not have
+            settings = settings.changed([f"encoder.path={path.name}"])
+        write_text(temporary / CONFIG, settings.as_toml())
+        save_facts(facts, temporary)
+        add_to_card(temporary, EIGHT_BITS)
+        write_tensors(temporary / WEIGHTS, shrunk(used(tensors)), {**noted, "format": str(FORMAT)})
+
+
+EIGHT_BITS = """## Weights
+
+Stored in 8 bits each, with a scale for every 64 of them (`nestree shrink`); scores above were measured before that."""
+
+
+def add_to_card(folder: Path, text: str) -> None:
+    """One more paragraph at the end of the model card."""
+    write_text(folder / CARD, f"{card_of(folder).rstrip()}\n\n{text}\n".lstrip())
+
+
+def card_of(folder: Path) -> str:
+    """The model card; a model can do without."""
+    path = folder / CARD
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+
+
+def is_small(tensors: Mapping[str, Tensor]) -> bool:
+    return any(name.startswith(SCALES) for name in tensors)
+
+
+def copy(paths: Iterable[Path], folder: Path, out: Path) -> None:
+    """The same files in a new folder."""
+    for path in paths:
+        target = out / path.relative_to(folder)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+
+
+def files_of(folder: Path) -> Iterator[Path]:
+    """The files of a model, in a fixed order: not those of its training, nor what others hide there."""
+    for path in sorted(folder.rglob("*")):
+        parts = path.relative_to(folder).parts
+        if path.is_file() and parts[0] != TRAINING and not any(part.startswith(".") for part in parts):
+            yield path
 
 
 def untrained(folder: Path, settings: Settings, labels: Sequence[str]) -> Recognizer:
@@ -85,6 +177,10 @@ def settings_of(folder: Path) -> Settings:
 
 
 def read_labels(folder: Path) -> list[str]:
+    return list(read_facts(folder).labels)
+
+
+def read_facts(folder: Path) -> Facts:
     if not folder.is_dir():
         what = "is a file, and a model is a directory" if folder.exists() else "does not exist"
         raise ModelError(f"{folder} {what}. Name a directory that `nestree train` made.")
@@ -107,11 +203,50 @@ def read_labels(folder: Path) -> list[str]:
         )
     if not (isinstance(labels, list) and labels and all(isinstance(label, str) for label in labels)):
         raise ModelError(f"{path} must list labels, and says {labels!r:.60}. Fetch the model again.")
-    return labels
+    return Facts(labels, text_rules_of(found, path), temperatures_of(found, path))
+
+
+def text_rules_of(found: Mapping[str, Any], path: Path) -> TextRules:
+    """How texts are split; a model of layout 1 does not say."""
+    given = found.get("text", TextRules()._asdict())
+    try:
+        rules = TextRules(**given)
+    except TypeError:
+        raise ModelError(f"{path}: text is {given!r:.60}; it must say words and sentences.") from None
+    if rules.words not in WORD_STYLES or rules.sentences not in SENTENCE_RULES:
+        raise ModelError(f"{path}: this nestree cannot split text by {given!r:.60}. Update nestree.")
+    return rules
+
+
+def temperatures_of(found: Mapping[str, Any], path: Path) -> Temperatures:
+    """What turns scores into probabilities; a model of layout 1 does not say."""
+    given = found.get("temperatures", NO_CHANGE._asdict())
+    try:
+        temperatures = Temperatures(**{name: float(value) for name, value in given.items()})
+    except (TypeError, ValueError, AttributeError):
+        temperatures = Temperatures(0.0)
+    if not all(0 < value < float("inf") for value in temperatures):
+        raise ModelError(f"{path}: temperatures are {given!r:.60}; they must be numbers above 0.")
+    return temperatures
+
+
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """The weights of a directory by name, in float32."""
+    tensors, _ = tensors_of(folder)
+    try:
+        return restored(tensors)
+    except ModelError as why:
+        raise ModelError(f"{folder / WEIGHTS} is damaged: {why}. Fetch the model again.") from None
+
+
+def tensors_of(folder: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    if not (folder / WEIGHTS).is_file():
+        raise ModelError(missing_weights(folder))
+    return read_tensors(folder / WEIGHTS)
 
 
 def missing_weights(folder: Path) -> str:
-    if (folder / "training").is_dir():
+    if (folder / TRAINING).is_dir():
         return (
             f"{folder} has no {WEIGHTS} yet: its training stopped before the first evaluation. Go on with "
             f"`nestree train --resume {folder}`."
@@ -122,6 +257,7 @@ def missing_weights(folder: Path) -> str:
 def fit(model: Recognizer, weights: Mapping[str, Tensor], path: Path) -> None:
     """Give the model these weights; all of them, and no others."""
     own = model.state_dict()
+    weights = used(weights)
     for name in own:
         if name not in weights:
             raise ModelError(
@@ -137,7 +273,12 @@ def fit(model: Recognizer, weights: Mapping[str, Tensor], path: Path) -> None:
         raise ModelError(
             f"{path} has {extra}, which config.toml has no place for: they belong to different models."
         )
-    model.load_state_dict(dict(weights))
+    model.load_state_dict(weights)
+
+
+def used(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """These weights without those of a part that nobody asks."""
+    return {name: value for name, value in weights.items() if not name.startswith(UNUSED)}
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> None:
@@ -180,24 +321,3 @@ def read_tensors(path: Path, *, only_facts: bool = False) -> tuple[dict[str, Ten
 def write_text(path: Path, text: str) -> None:
     with placed(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
-
-
-def model_card(model: Recognizer, facts: Mapping[str, Any]) -> str:
-    """What somebody who finds this directory should know, in Markdown."""
-    lines = [
-        "# A nestree model",
-        "",
-        "Finds nested named entities: spans of words that may contain each other, each with a label and a head word.",
-        "",
-        f"- labels: {', '.join(model.labels)}",
-        f"- encoder: {Path(model.settings.encoder.path).name}",
-        *(f"- {name}: {value}" for name, value in facts.items()),
-        f"- made with nestree {__version__}; every setting stands in `config.toml`",
-        "",
-        "```bash",
-        "nestree predict DATA --model THIS_DIRECTORY",
-        "nestree evaluate --model THIS_DIRECTORY GOLD",
-        "```",
-        "",
-    ]
-    return "\n".join(lines)

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests import tiny
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -25,6 +27,16 @@ def shared(request: pytest.FixtureRequest) -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real data at {folder}; name its folder with --shared DIR")
     return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a model that has learned eight sentences, well enough to find something. Not to be changed."""
+    from nestree import checkpoint
+
+    place = tmp_path_factory.mktemp("tiny_model")
+    checkpoint.save(tiny.learned(tiny.encoder(place / "encoder")), place / "model")
+    return place / "model"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

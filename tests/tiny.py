@@ -7,6 +7,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 
 from nestree.config import Settings
+from nestree.model import Recognizer
 from nestree.sentence import Entity, Sentence
 
 FAMILIES = ["bert", "roberta", "mpnet", "deberta", "deberta-v2", "electra", "modernbert"]
@@ -134,3 +135,15 @@ def settings(recipe: str = "default", *changes: str) -> Settings:
     if Settings.read(recipe).model.rank:
         small.append("model.rank=32")
     return Settings.read(recipe).changed([*small, *changes])
+
+
+def learned(folder: Path, updates: int = 20) -> Recognizer:
+    """A model with this encoder, after so many updates on the eight sentences."""
+    torch.manual_seed(3)
+    made = Recognizer(settings("default", f"encoder.path={folder}"), LABELS, folder)
+    optimiser = torch.optim.AdamW(made.parameters(), 5e-3)
+    for _ in range(updates):
+        optimiser.zero_grad()
+        made.losses(made.collate(SENTENCES)).total.backward()
+        optimiser.step()
+    return made.eval()

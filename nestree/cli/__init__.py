@@ -2,7 +2,7 @@
 
 import typer
 
-from nestree.cli import analysis, data, demo, experiment, learning, scoring, splitting
+from nestree.cli import analysis, data, demo, experiment, learning, scoring, shrinking, splitting
 from nestree.cli.running import Commands, Quiet, Verbose, Version
 
 app = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -19,6 +19,7 @@ def main(version: Version = False, verbose: Verbose = 0, quiet: Quiet = False) -
 for command in (
     learning.train,
     learning.predict,
+    shrinking.shrink,
     experiment.experiment,
     analysis.analyse,
     data.convert,

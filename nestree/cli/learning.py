@@ -60,6 +60,14 @@ def train(
     save_every: Annotated[
         float, typer.Option("--save-every", metavar="SECONDS", min=0, help="How often to save the state.")
     ] = 120.0,
+    card: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--card",
+            metavar="KEY=VALUE",
+            help="For the model card: name, license, language, data or note; may be repeated.",
+        ),
+    ] = None,
     source_format: From = None,
     words: Words = None,
     sentences: Sentences = None,
@@ -73,7 +81,9 @@ def train(
     Exit codes: 0 trained; 2 bad input, or training cannot go on; 130 interrupted, and saved.
     """
     from nestree import training
+    from nestree.card import about
 
+    told = about(card or ())
     if resume:
         check_resuming(out, config, changes, init)
         origin = given_origin(training.origin_of(resume), train_file, dev_file, test_file)
@@ -86,6 +96,7 @@ def train(
         settings = settings_of(config, init, changes or [])
     folder = resume or out
     assert folder is not None
+    origin["card"] = {"data": names_of(origin), **origin.get("card", {}), **told}
     parts = documents_of(origin, longest_line)
     corpus = training.corpus(
         parts["train"],
@@ -107,6 +118,7 @@ def train(
             save_every=save_every,
             watcher=watcher,
             origin=origin,
+            about=origin["card"],
         )
     if not is_first():
         return
@@ -140,6 +152,13 @@ def given_origin(origin: dict[str, Any], *files: Path | None) -> dict[str, Any]:
         name: str(path.resolve()) for name, path in zip(("train", "dev", "test"), files, strict=True) if path
     }
     return {**origin, **named}
+
+
+def names_of(origin: dict[str, Any]) -> str:
+    """The files of a run by their names alone: where they are is nobody's business."""
+    return ", ".join(
+        dict.fromkeys(Path(origin[name]).name for name in ("train", "dev", "test") if name in origin)
+    )
 
 
 def settings_of(recipe: str | None, init: Path | None, changes: Sequence[str]) -> Any:

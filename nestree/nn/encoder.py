@@ -5,6 +5,7 @@ A position has a forward half and a backward half: those of a BiLSTM or, without
     fencepost t    the forward half at position t, the backward half at position t + 1: the gap before word t
 """
 
+import inspect
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -199,14 +200,21 @@ def load_pretrained(source: str) -> nn.Module:
     model: nn.Module = found(
         lambda name: AutoModel.from_pretrained(name, dtype=torch.float32), source, "encoder"
     )
-    return model
+    return without_pooler(model)
 
 
 def load_untrained(source: str) -> nn.Module:
     """An encoder of the same form, with random weights."""
     config = found(AutoConfig.from_pretrained, source, "configuration")
-    model: nn.Module = AutoModel.from_config(config, dtype=torch.float32)
-    return model
+    return without_pooler(AutoModel.from_config(config, dtype=torch.float32))
+
+
+def without_pooler(model: Any) -> nn.Module:
+    """BERT and its kin have a layer that sums up a sentence; nobody here asks for that."""
+    if "add_pooling_layer" in inspect.signature(type(model)).parameters:
+        model.pooler = None
+    found: nn.Module = model
+    return found
 
 
 def found(load: Any, source: str, what: str) -> Any:

@@ -7,13 +7,18 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list
 
 from nestree import checkpoint
+from nestree.card import Card, counted
 from nestree.config import Settings
+from nestree.decoding import Temperatures
 from nestree.errors import TrainingError
 from nestree.evaluation import Evaluation
-from nestree.model import Recognizer
+from nestree.model import Recognizer, TextRules
 from nestree.pipeline import best_device
+from nestree.pipeline.calibration import fitted
+from nestree.text.styles import style_of
 from nestree.training import state
 from nestree.training.corpus import Corpus
 from nestree.training.folder import Folder, total_bytes
@@ -38,6 +43,7 @@ class Result:
     seconds: float  # spent on training
     why: str  # it ended
     evaluation: Evaluation | None  # of the best epoch, on dev; None: somebody asked to stop
+    card: Card | None  # what is said about the model; None: likewise
 
 
 def train(
@@ -52,11 +58,13 @@ def train(
     save_every: float = SAVE_EVERY,
     watcher: Watcher | None = None,
     origin: Mapping[str, Any] | None = None,
+    about: Mapping[str, str] | None = None,
 ) -> Result:
     """Train a model and leave the best epoch in `folder`; with `resume`, go on where a run in it was interrupted.
 
-    `init`: a model of ours to start from. `origin` is kept for whoever resumes: see `origin_of`. Under `torchrun`
-    or `accelerate launch`, all processes call this alike.
+    `init`: a model of ours to start from. `origin` is kept for whoever resumes: see `origin_of`. `about`: what its
+    card says that only people know, by the keys of `card.ABOUT`. Under `torchrun` or `accelerate launch`, all
+    processes call this alike.
     """
     accelerator = accelerator_for(device)
     files = Folder(folder)
@@ -71,6 +79,7 @@ def train(
             if init is None
             else continued(settings, corpus.labels, init)
         )
+    model.text_rules = text_rules(corpus, origin)
     model.to(accelerator.device)
     average = Average(model, settings.training.average)
     moving = optimiser(model, model.pretrained_parameters(), settings.training)
@@ -103,7 +112,16 @@ def train(
         )
         begin(run, resume)
         run_epochs(run)
-        return ended(run)
+        return ended(run, about or {})
+
+
+def text_rules(corpus: Corpus, origin: Mapping[str, Any] | None) -> TextRules:
+    """How texts are to be split for this model: as its data were, which says so or shows it."""
+    asked = (origin or {}).get("options", {})
+    return TextRules(
+        asked.get("words") or style_of(sentence.words for sentence in corpus.train),
+        asked.get("sentences") or "rules",
+    )
 
 
 def accelerator_for(device: str) -> Accelerator:
@@ -136,7 +154,7 @@ def continued(settings: Settings, labels: Sequence[str], init: Path) -> Recogniz
     known = checkpoint.read_labels(init)
     everything = [*known, *(label for label in labels if label not in known)]
     model = checkpoint.untrained(init, settings, everything)
-    weights, _ = checkpoint.read_tensors(init / checkpoint.WEIGHTS)
+    weights = checkpoint.read_weights(init)
     own = model.state_dict()
     for name, value in own.items():
         given = weights.get(name)
@@ -196,22 +214,35 @@ def begin(run: Run, resume: bool) -> None:
     save(run)
 
 
-def ended(run: Run) -> Result:
-    """The model on the disk, evaluated once more; and what its card says."""
-    progress = run.progress
+def calibrate(run: Run) -> None:
+    """Fit on dev what turns scores into probabilities, and keep it with the model."""
+    model = run.model
+    found = [fitted(model, run.corpus.dev) if run.leads else None]
+    model.temperatures = Temperatures(*broadcast_object_list(found)[0])
+    if run.leads:
+        checkpoint.save_facts(
+            checkpoint.Facts(model.labels, model.text_rules, model.temperatures), run.folder.path
+        )
+
+
+def ended(run: Run, about: Mapping[str, str]) -> Result:
+    """The model on the disk, evaluated once more; and its card."""
+    progress, folder = run.progress, run.folder.path
     done, best = progress.epoch - 1, progress.best_epoch
     if not progress.finished:
-        return Result(run.folder.path, done, best, progress.seconds, "interrupted", None)
+        return Result(folder, done, best, progress.seconds, "interrupted", None, None)
     run.accelerator.wait_for_everyone()
-    weights, _ = checkpoint.read_tensors(run.folder.path / checkpoint.WEIGHTS)
-    run.model.load_state_dict(weights)
-    evaluation = evaluated(run)
+    checkpoint.fit(run.model, checkpoint.read_weights(folder), folder / checkpoint.WEIGHTS)
+    calibrate(run)
+    evaluation = evaluated(run, scored=True)
+    card = Card(
+        run.settings,
+        run.model.labels,
+        about,
+        {"train": counted(run.corpus.train), "dev": counted(run.corpus.dev)},
+        {"dev": evaluation},
+        f"This is epoch {best} of {done}, the best on dev; training took {progress.seconds:,.0f} seconds.",
+    )
     if run.leads:
-        score = evaluation.entities
-        facts = {
-            "trained on": f"{len(run.corpus.train):,} sentences, best of {done} epochs: {best}",
-            f"dev, {len(run.corpus.dev):,} sentences": f"P {100 * score.precision:.2f}, R {100 * score.recall:.2f}, "
-            f"F1 {100 * score.f1:.2f}",
-        }
-        checkpoint.write_text(run.folder.path / checkpoint.CARD, checkpoint.model_card(run.model, facts))
-    return Result(run.folder.path, done, best, progress.seconds, progress.finished, evaluation)
+        checkpoint.write_text(folder / checkpoint.CARD, str(card))
+    return Result(folder, done, best, progress.seconds, progress.finished, evaluation, card)

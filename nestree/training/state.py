@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nestree.checkpoint import read_tensors, write_tensors
+from nestree.checkpoint import read_tensors, used, write_tensors
 from nestree.errors import TrainingError
 from nestree.training.optimiser import Average, moments, set_moments
 
@@ -72,10 +72,10 @@ def restore(path: Path, model: nn.Module, optimiser: Any, average: Average) -> N
         part, _, name = key.partition("/")
         parts[part][name] = value
     try:
-        model.load_state_dict(parts["model"])
+        model.load_state_dict(used(parts["model"]))
     except RuntimeError as why:
         raise TrainingError(f"{path} does not fit the model that config.toml describes: {why}") from None
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     set_moments(optimiser, names, parts["optimiser"])
-    for name, value in parts["average"].items():
+    for name, value in used(parts["average"]).items():
         average.weights[name].copy_(value)

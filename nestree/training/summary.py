@@ -2,9 +2,10 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
-from nestree.checkpoint import write_text
+from nestree.checkpoint import CARD, write_text
 from nestree.evaluation import Evaluation, Mistake
 from nestree.report import as_json
 from nestree.report.examples import described
@@ -32,11 +33,14 @@ def summary(result: Result) -> str:
 
 
 def keep_scores(result: Result, test: Evaluation | None) -> None:
-    """Write down how good the model is, for programs."""
+    """Write down how good the model is: for programs and, if it was tested, in its card."""
     values: dict[str, Any] = {"seconds_per_epoch": result.seconds / max(1, result.epochs)}
     for name, evaluation in (("dev", result.evaluation), ("test", test)):
         if evaluation is not None:
             values[name] = as_json(evaluation)
+    if result.card is not None and test is not None:
+        tested = replace(result.card, evaluations={**result.card.evaluations, "test": test})
+        write_text(result.folder / CARD, str(tested))
     write_text(Folder(result.folder).scores, json.dumps(values, ensure_ascii=False, indent=2) + "\n")
 
 

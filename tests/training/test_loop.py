@@ -48,7 +48,7 @@ def test_a_run_leaves_a_model_that_predicts(done, data):
     assert model.labels == data.labels
     scores = evaluate(data.dev, predict(model, data.dev), resamples=0).entities
     assert scores.f1 == result.evaluation.entities.f1 == max(line["f1"] for line in history(folder))
-    assert f"F1 {100 * scores.f1:.2f}" in (folder / "README.md").read_text()
+    assert f" | {100 * scores.f1:.2f} |" in (folder / "README.md").read_text()
 
 
 def test_everybody_hears_of_it(done):

@@ -1,0 +1,181 @@
+"""Weights in 8 bits: how far they move, how small they are, what damage is found, what the model still does."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from nestree import checkpoint, eight_bits
+from nestree.cli import app
+from nestree.data import formats
+from nestree.errors import ModelError
+from nestree.evaluation import evaluate
+from nestree.pipeline import predict
+from nestree.sentence import Document
+from tests import tiny
+
+
+@pytest.fixture(scope="module")
+def small(tiny_model, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("small") / "model"
+    checkpoint.shrink(tiny_model, folder)
+    return folder
+
+
+def nestree(*arguments):
+    return CliRunner().invoke(app, [str(each) for each in arguments])
+
+
+@pytest.mark.parametrize("shape", [(64, 64), (257, 257), (1, 4097), (3, 40, 50), (8192, 1)])
+@pytest.mark.parametrize("size", [1e-30, 1e-3, 1.0, 1e30])
+def test_no_weight_moves_by_more_than_half_a_scale(shape, size):
+    value = size * torch.randn(shape, generator=torch.Generator().manual_seed(1))
+    small = eight_bits.shrunk({"w": value})
+    assert small["w"].dtype == torch.int8
+    restored = eight_bits.restored(small)["w"]
+    assert restored.dtype == torch.float32
+    moved = (restored - value).abs().flatten()
+    groups = torch.arange(value.numel()) // eight_bits.GROUP
+    half = small["scales/w"].float()[groups] / 2
+    assert (moved <= half * (1 + 1e-6)).all()
+    largest = torch.zeros(len(small["scales/w"])).scatter_reduce(0, groups, value.abs().flatten(), "amax")
+    assert torch.allclose(small["scales/w"].float(), largest / 127, rtol=2**-8, atol=0)
+
+
+def test_products_are_exact_and_twice_is_once():
+    value = torch.randn(100, 100, generator=torch.Generator().manual_seed(2))
+    once = eight_bits.shrunk({"w": value})
+    restored = eight_bits.restored(once)["w"]
+    whole = (
+        once["w"].double().flatten() * once["scales/w"].double().repeat_interleave(eight_bits.GROUP)[:10_000]
+    )
+    assert torch.equal(restored.double().flatten(), whole)
+    twice = eight_bits.shrunk({"w": restored})
+    assert all(torch.equal(once[name], twice[name]) for name in once)
+
+
+def test_zeros_and_outliers():
+    value = torch.zeros(64, 64)
+    value[3, 5], value[4] = 1000.0, 0.001
+    restored = eight_bits.restored(eight_bits.shrunk({"w": value}))["w"]
+    assert restored[0].abs().max() == 0
+    assert abs(restored[3, 5] - 1000) < 4
+    assert (restored[4] - 0.001).abs().max() < 5e-6  # an outlier of another group does not count
+
+
+def test_what_is_small_keeps_its_bits():
+    weights = {
+        "bias": torch.randn(10_000),
+        "little": torch.randn(8, 8),
+        "whole": torch.arange(5000).view(50, 100),
+    }
+    small = eight_bits.shrunk(weights)
+    assert small.keys() == weights.keys()
+    assert all(torch.equal(small[name], value) for name, value in weights.items())
+
+
+def test_numbers_that_are_not_finite():
+    with pytest.raises(ModelError, match="w holds numbers that are not finite"):
+        eight_bits.shrunk({"w": torch.full((64, 64), float("nan"))})
+
+
+def test_every_weight_of_a_model_comes_back_nearly_as_it_was(tiny_model, small):
+    full, less = checkpoint.load(tiny_model).state_dict(), checkpoint.load(small).state_dict()
+    assert full.keys() == less.keys()
+    stored, _ = checkpoint.read_tensors(small / "weights.safetensors")
+    in_eight = [name for name in full if stored[name].dtype == torch.int8]
+    assert in_eight
+    for name in full:
+        error = (full[name] - less[name]).abs().max()
+        assert error <= full[name].abs().max() / 127 * 0.51 if name in in_eight else error == 0, name
+
+
+def test_a_small_model_is_a_quarter_and_predicts_nearly_the_same(tiny_model, small):
+    stored, _ = checkpoint.read_tensors(small / "weights.safetensors")
+    for name, value in stored.items():
+        if value.dtype == torch.int8:
+            assert stored[f"scales/{name}"].nbytes <= 2 * (value.numel() / 64 + 1)
+    before, after = (sum(t.nbytes for t in checkpoint.read_tensors(f / "weights.safetensors")[0].values())
+                     for f in (tiny_model, small))  # fmt: skip
+    assert after < 0.45 * before  # most tensors of a tiny encoder are too small to bother
+    full, less = (predict(checkpoint.load(folder), tiny.SENTENCES) for folder in (tiny_model, small))
+    assert sum(len(sentence.entities) for sentence in full) > 5
+    assert evaluate(full, less, resamples=0).entities.f1 > 0.85
+
+
+def test_all_else_is_copied(tiny_model, small):
+    (tiny_model / "training").mkdir(exist_ok=True)
+    names = {path.relative_to(small).as_posix() for path in small.rglob("*") if path.is_file()}
+    assert names == {path.relative_to(tiny_model).as_posix() for path in checkpoint.files_of(tiny_model)}
+    assert "8 bits" in (small / "README.md").read_text()
+    settings = checkpoint.settings_of(small)
+    assert settings.encoder.path == "encoder"  # by its name: where it was is nobody's business
+    assert settings.model == checkpoint.settings_of(tiny_model).model
+
+
+def test_only_once(small, tmp_path):
+    with pytest.raises(ModelError, match="is small already: its weights have 8 bits each"):
+        checkpoint.shrink(small, tmp_path / "smaller")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda w, n: w.pop(f"scales/{n}"), "{n} has no scales"),
+        (lambda w, n: w.pop(n), "scales/{n} are there, and what they scale is not"),
+        (lambda w, n: w.update({f"scales/{n}": w[f"scales/{n}"][1:]}), "needs "),
+        (lambda w, n: w.update({f"scales/{n}": w[f"scales/{n}"].float()}), "needs "),
+        (lambda w, n: w.update({n: w[n].float()}), "needs "),
+        (lambda w, n: w[f"scales/{n}"].fill_(float("inf")), "{n} has scales that are not finite"),
+    ],
+)
+def test_damage_is_said_in_a_sentence(small, tmp_path, change, message):
+    folder = shutil.copytree(small, tmp_path / "model")
+    weights, _ = checkpoint.read_tensors(folder / "weights.safetensors")
+    name = next(name for name, value in weights.items() if value.dtype == torch.int8)
+    change(weights, name)
+    checkpoint.save_weights(weights, folder)
+    with pytest.raises(ModelError, match=r"is damaged: .*Fetch the model again") as found:
+        checkpoint.load(folder)
+    assert message.format(n=name) in str(found.value)
+
+
+def test_training_goes_on_from_a_small_model(small, tmp_path):
+    data = tmp_path / "data.jsonl"
+    formats.write([Document((sentence,)) for sentence in tiny.SENTENCES], data, "jsonl")
+    done = nestree("train", "--init", small, "--train", data, "--dev", data, "--out", tmp_path / "m",
+                   "--set", "training.epochs=1", "--set", "training.rate=1e-9", "--set", "training.encoder_rate=1e-9",
+                   "--device", "cpu")  # fmt: skip
+    assert done.exit_code == 0, done.stderr
+    before, after = checkpoint.load(small).state_dict(), checkpoint.load(tmp_path / "m").state_dict()
+    assert all(torch.allclose(before[name], after[name], atol=1e-5) for name in before)
+    checkpoint.shrink(tmp_path / "m", tmp_path / "small")  # its weights are float32 again
+
+
+def test_the_command_says_what_8_bits_cost(tiny_model, tmp_path):
+    data = tmp_path / "gold.jsonl"
+    formats.write([Document((sentence,)) for sentence in tiny.SENTENCES], data, "jsonl")
+    done = nestree("shrink", tiny_model, "--out", tmp_path / "m", "--gold", data, "--device", "cpu")
+    assert done.exit_code == 0, done.stderr
+    cost, sizes = done.stderr.splitlines()
+    scores = [
+        float(nestree("evaluate", "--model", folder, data, "-q").stdout.split()[-1])
+        for folder in (tiny_model, tmp_path / "m")
+    ]
+    assert cost.startswith(f"F1 {scores[0]:.2f} with all bits, {scores[1]:.2f} with 8; both agree on ")
+    assert f"gold.jsonl: {cost}" in (tmp_path / "m" / "README.md").read_text()
+    assert sizes.endswith(f" MB: {tmp_path / 'm'}")
+    assert json.loads((tmp_path / "m" / "labels.json").read_text())["labels"] == tiny.LABELS
+
+
+def test_what_goes_wrong_leaves_nothing_behind(tiny_model, tmp_path):
+    done = nestree("shrink", tiny_model, "--out", tmp_path / "m", "--gold", tmp_path / "absent.jsonl")
+    assert (done.exit_code, list(tmp_path.iterdir())) == (2, [])
+    assert "absent.jsonl does not exist" in done.stderr
+    done = nestree("shrink", tmp_path / "absent", "--out", tmp_path / "m")
+    assert (done.exit_code, list(tmp_path.iterdir())) == (2, [])
+    assert "absent does not exist. Name a directory that `nestree train` made" in done.stderr
