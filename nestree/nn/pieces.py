@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 from nestree.errors import ModelError
 from nestree.sentence import Sentence
 
+LONGEST_WORD = 1_000  # characters of a word that are looked at
 KEPT = 30_000  # sentences whose pieces are remembered: some 60 MB
 
 
@@ -54,7 +55,7 @@ class Splitter:
         if new:
             self.backend.no_truncation()
             self.backend.no_padding()
-            given = [[self.before + word for word in words] for words in new]
+            given = [[self.before + readable(word) for word in words] for words in new]
             encodings = self.backend.encode_batch(given, is_pretokenized=True, add_special_tokens=False)
             for words, encoding in zip(new, encodings, strict=True):
                 easy = self.in_one_window(encoding.ids, encoding.word_ids, len(words))
@@ -99,6 +100,12 @@ class Splitter:
         cells.append((len(words) + 1, len(spans) - 1, len(ids[-1]) - 1, 1.0))
         position, window, place, weight = (np.array(column) for column in zip(*cells, strict=True))
         return Pieces(tuple(ids), position, window, place, weight.astype(np.float32))
+
+
+def readable(word: str) -> str:
+    """The word as tokenizers bear it: not too long, and without halves of surrogate pairs."""
+    word = word[:LONGEST_WORD]
+    return word if word.isascii() else word.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def first_of(*ids: int | None) -> int:

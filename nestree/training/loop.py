@@ -15,6 +15,7 @@ from nestree.errors import PotentialsError, TrainingError
 from nestree.evaluation import Evaluation, evaluate
 from nestree.model import Recognizer
 from nestree.pipeline import predict
+from nestree.pipeline.sentences import Asked
 from nestree.training import state
 from nestree.training.batches import batches, share
 from nestree.training.corpus import Corpus
@@ -204,14 +205,14 @@ def end_epoch(run: Run) -> None:
     progress.losses, progress.epoch_seconds = {}, 0.0
 
 
-def evaluated(run: Run) -> Evaluation:
-    """The model on dev; each process predicts its share, and all learn all."""
-    dev, one = run.corpus.dev, run.accelerator
+def evaluated(run: Run, scored: bool = False) -> Evaluation:
+    """The model on dev, `scored`: with probabilities; each process predicts its share, and all learn all."""
+    dev, one, asked = run.corpus.dev, run.accelerator, Asked(scored=scored)
     if one.num_processes == 1:
-        return evaluate(dev, predict(run.model, dev), resamples=0)
+        return evaluate(dev, predict(run.model, dev, asked=asked), resamples=0)
     order = sorted(range(len(dev)), key=lambda k: len(dev[k].words))
     mine = share(order, one.process_index, one.num_processes)
-    predicted = predict(run.model, [dev[k] for k in mine])
+    predicted = predict(run.model, [dev[k] for k in mine], asked=asked)
     found = dict(gather_object(list(zip(mine, predicted, strict=True))))
     return evaluate(dev, [found[k] for k in range(len(dev))], resamples=0)
 

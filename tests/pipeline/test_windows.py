@@ -1,5 +1,7 @@
 """Windows cover every word, and their entities are merged without crossing."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +16,7 @@ def test_windows_cover_everything_and_overlap(words, longest):
     assert found[0][0] == 0
     assert found[-1][1] == words
     assert all(end - start == min(words, longest) for start, end in found)
-    for (a, b), (c, d) in zip(found, found[1:], strict=False):
+    for (a, b), (c, d) in pairwise(found):
         assert a < c < b < d
         assert b - c >= longest // 4
 

@@ -1,0 +1,264 @@
+"""Text in, documents out: shapes, streams, hostile text, what is known before."""
+
+import json
+import random
+import tracemalloc
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import nestree
+from nestree.errors import InputError
+from nestree.pipeline import Pipeline
+from nestree.sentence import Document, crossing
+
+TEXT = "The mayor of Lisbon met the president. Police in Oslo arrested two members of the group!"
+
+
+@pytest.fixture(scope="session")
+def ner(model):
+    return Pipeline(model)
+
+
+def check(document, text):
+    """Offsets select what they claim, heads lie within, children within their parents."""
+    assert document.text == text
+    spans = []
+    for entity in document.entities:
+        assert text[entity.start : entity.end] == entity.text
+        assert entity.text.strip() == entity.text != ""
+        assert text[entity.head.start : entity.head.end] == entity.head.text
+        assert entity.start <= entity.head.start < entity.head.end <= entity.end
+        assert 0 <= entity.score <= 1
+        assert list(entity.scores) == sorted(entity.scores, reverse=True)
+        if entity.parent:
+            assert entity.parent.start <= entity.start < entity.end <= entity.parent.end
+            assert entity in entity.parent.children
+            assert entity.depth == entity.parent.depth + 1
+        else:
+            assert entity.depth == 0
+        spans.append((entity.start, entity.end))
+    assert spans == sorted(set(spans), key=lambda span: (span[0], -span[1]))
+    assert not any(a < c < b < d for a, b in spans for c, d in spans)
+    words = "".join(word for sentence in document.sentences for word in sentence.words)
+    assert words == "".join(text.split())  # no character is dropped
+    json.loads(document.to_json())
+
+
+def test_a_string_gives_a_document_and_several_give_several(ner):
+    one = ner(TEXT)
+    assert isinstance(one, Document)
+    check(one, TEXT)
+    assert {"Lisbon", "the president"} <= {e.text for e in one.entities}
+    many = ner([TEXT, "", "Lisbon"])
+    assert [d.text for d in many] == [TEXT, "", "Lisbon"]
+    assert [(e.start, e.end, e.labels) for e in many[0].entities] == [
+        (e.start, e.end, e.labels) for e in one.entities
+    ]
+    assert ner([]) == []
+    assert ner(iter(["Lisbon"]))[0].text == "Lisbon"
+    assert nestree.Pipeline is Pipeline
+
+
+def test_words_in_sentences_out(ner):
+    found = ner.words([["the", "mayor", "of", "Lisbon"], ("she", "left")])
+    assert [sentence.words for sentence in found] == [("the", "mayor", "of", "Lisbon"), ("she", "left")]
+    assert {(e.start, e.end) for e in found[0].entities} == {(0, 4), (3, 4)}
+    assert all(0 < e.score < 1 and e.head is not None for e in found[0].entities)
+
+
+def test_the_tree_of_a_document(ner):
+    document = ner(TEXT)
+    tree = document.tree
+    assert len(tree.roots) == len(document.sentences) == 2
+    inner = {(c.start, c.end) for c in tree.constituents}
+    assert {(e.start, e.end) for e in document.entities} <= inner
+    assert ner(TEXT, trees=False).tree.constituents == ()
+    assert ner(TEXT, trees=False).entities == document.entities
+
+
+HOSTILE = [
+    "",
+    " ",
+    "\n\t \u00a0\u2003",
+    "\x00a\x00 b\x00",
+    "\ud800 lone \udfff surrogates",
+    "שלום עולם، مرحبا بالعالم in Lisbon",
+    "👩‍👩‍👧‍👦 the 🇵🇹 mayor 👍🏽",
+    "e\u0301\u0327 n\u0303o\u0300",
+    "<script>alert('Lisbon & Oslo')</script> &amp; <b>the mayor</b>",
+    "a" * 20_000,
+    ". " * 500,
+    "the mayor of Lisbon " * 100,
+    "東京都知事は大阪市長と会った。",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_text(ner, text):
+    check(ner(text), text)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.text(st.characters(), max_size=80) | st.text("the mayor of Lisbon.\n '-", max_size=80))
+def test_any_text(ner, text):
+    check(ner(text), text)
+
+
+def test_long_sentences_are_windowed_and_told(model):
+    text = "the mayor of Lisbon met the president and " * 30
+    document = Pipeline(model, longest=24)(text)
+    check(document, text)
+    assert [span.text for span in document.windowed] == [text.strip()]
+    assert document.entities[-1].end > len(text) - 60
+    assert Pipeline(model).split(text).windowed == ()
+
+
+def test_streams_are_lazy_and_keep_their_order(ner):
+    asked = []
+
+    def texts():
+        for k in range(100):
+            asked.append(k)
+            yield f"the mayor {'of Lisbon ' * (k % 7)}met no. {k}"
+
+    stream = ner.pipe(texts(), batch_size=8)
+    assert next(stream).text == "the mayor met no. 0"
+    assert len(asked) == 8
+    rest = list(stream)
+    assert [d.text.split()[-1] for d in rest] == [str(k) for k in range(1, 100)]
+
+
+def test_a_stream_takes_no_more_memory_the_longer_it_is(ner):
+    words = ["the", "mayor", "of", "Lisbon", "met", "police", "in", "Oslo", "she", "left"]
+    chance = random.Random(1)
+
+    def texts(n):
+        return (" ".join(chance.choices(words, k=4)) + f" {k}" for k in range(n))
+
+    def peak(n):
+        tracemalloc.start()
+        for _ in ner.pipe(texts(n), batch_size=50, trees=False):
+            pass
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found
+
+    ner.model.collator.splitter.kept.clear()
+    peak(100)
+    short = peak(200)
+    ner.model.collator.splitter.kept.clear()
+    assert peak(1000) < 2 * short + 2_000_000  # what is remembered of pieces has its own bound
+
+
+@pytest.mark.parametrize("bad", [None, 7, b"bytes"])
+def test_a_text_that_fails_is_named_or_skipped(ner, bad):
+    with pytest.raises(InputError, match=r"text 2 \(.*failed: a text must be a string"):
+        list(ner.pipe(["a", "b", bad, "Lisbon"], batch_size=2))
+    found = list(ner.pipe(["a", "b", bad, "Lisbon"], batch_size=2, on_error="skip"))
+    assert [d.text for d in found] == ["a", "b", None, "Lisbon"]
+    assert "text 2" in found[2].extra["error"]
+    assert found[3].entities
+
+
+def test_a_text_that_fails_inside_the_model_is_named(ner, monkeypatch):
+    collate = type(ner.model).collate_words
+
+    def failing(self, sentences):
+        if any("Oslo" in s.words for s in sentences):
+            raise RuntimeError("no Oslo")
+        return collate(self, sentences)
+
+    monkeypatch.setattr(type(ner.model), "collate_words", failing)
+    with pytest.raises(InputError, match=r"text 1 \('in Oslo'\) failed: RuntimeError: no Oslo"):
+        list(ner.pipe(["Lisbon", "in Oslo"]))
+    found = list(ner.pipe(["Lisbon", "in Oslo", "she left"], on_error="skip"))
+    assert [bool(d.entities) for d in found] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"on_error": "no"}, "on_error is 'no'"),
+        ({"threshold": 1.5}, "1.5"),
+    ],
+)
+def test_wrong_use_is_said(ner, how, said):
+    with pytest.raises(InputError, match=said):
+        list(ner.pipe(["a"], **how))
+
+
+def test_a_threshold_trades_recall_for_precision(ner):
+    every, some = ner(TEXT).entities, ner(TEXT, threshold=0.9).entities
+    assert {e.start for e in some} <= {e.start for e in every}
+    assert len(some) < len(every)
+    assert all(e.score >= 0.9 for e in some)
+
+
+# What is known before
+
+
+def test_what_is_known_is_found_with_its_label_and_head(ner):
+    start = TEXT.index("two members of")
+    found = ner(TEXT, known=[(start, start + 14, "GPE", TEXT.index("members"))])
+    check(found, TEXT)
+    entity = next(e for e in found.entities if e.start == start and e.end == start + 14)
+    assert (entity.label, entity.head.text) == ("GPE", "members")
+    assert entity.score == pytest.approx(1, abs=1e-4)
+
+
+def test_what_is_forbidden_is_not_found(ner):
+    before = ner(TEXT).entities[0]
+    after = ner(TEXT, forbidden=[(before.start, before.end)])
+    check(after, TEXT)
+    assert (before.start, before.end) not in {(e.start, e.end) for e in after.entities}
+    other = ner(TEXT, forbidden=[(before.start, before.end, before.label)])
+    assert not any(
+        (e.start, e.end) == (before.start, before.end) and before.label in e.labels for e in other.entities
+    )
+
+
+def test_known_spans_may_cut_words_and_join_sentences(ner):
+    text = "He left Lisbon. Oslo-based police came."
+    found = ner(text, known=[(8, 20, "ORG"), (21, 26)])
+    check(found, text)
+    assert {(8, 20), (21, 26)} <= {(e.start, e.end) for e in found.entities}
+    assert text[8:20] == "Lisbon. Oslo"
+
+
+@pytest.mark.parametrize(
+    ("known", "said"),
+    [
+        ([(0, 9), (4, 19)], "cross, and no tree holds both"),
+        ([(0, 900)], "ends after the text, which has 88 characters"),
+        ([(3, 4)], "no characters but white space"),
+        ([(5, 5)], "two places in the text, the second greater"),
+        ([("a", 5)], "two places in the text"),
+        ([(0, 3, "X")], "label 'X', which this model does not know"),
+        ([(0, 3, 7)], "label .* must be a string or None"),
+        ([(0, 9, None, 30)], "must lie in one word of it|not in it"),
+        ([(0, 9, None, "h")], "must be a place in the text"),
+        ([(0,)], r"must be \(start, end\)"),
+    ],
+)
+def test_what_cannot_be_known_is_said(ner, known, said):
+    with pytest.raises(InputError, match=said):
+        ner(TEXT, known=known)
+
+
+def test_what_is_known_belongs_to_one_text(ner):
+    with pytest.raises(InputError, match="give texts one by one"):
+        ner([TEXT], known=[(0, 3)])
+
+
+def test_what_is_known_in_a_long_sentence(model):
+    text = "the mayor of Lisbon met the president and " * 30
+    ner = Pipeline(model, longest=24)
+    at = text.index("met", 600)
+    found = ner(text, known=[(at, at + 3, "LOC")])
+    assert ("LOC", at) in {(e.label, e.start) for e in found.entities}
+    assert crossing([x for s in found.sentences for x in s.entities]) == []
+    with pytest.raises(InputError, match=r"lies in no window of its long sentence\. Raise `longest`"):
+        ner(text, known=[(0, 400)])
