@@ -102,7 +102,7 @@ def label(edge: Edge) -> str:
         escape(name) + ("" if score is None else f"<i>&nbsp;{short(score)}</i>")
         for name, score in named(edge.entity)
     )
-    return f'<small class="label" dir="auto">&nbsp;{"…" * edge.cut}{names}</small>'
+    return f'<small class="label">&nbsp;<bdi>{"…" * edge.cut}{names}</bdi></small>'
 
 
 def written(text: str) -> str:

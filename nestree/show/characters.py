@@ -18,8 +18,13 @@ def visible(text: str) -> str:
 
 
 def on_one_line(text: str) -> str:
-    """For names and labels: without ends of lines, too."""
-    return re.sub("[\t\n\r\u2028\u2029]", STRAY, visible(text))
+    """For words and labels, which stand alone: without ends of lines, too, and without what turns what comes after."""
+    return re.sub("[\t\n\r\u2028\u2029]", STRAY, unturned(visible(text)))
+
+
+def unturned(text: str) -> str:
+    """Without the characters that give directions to others, and might give them to what is not part of the text."""
+    return re.sub("[\u202a-\u202e\u2066-\u2069]", STRAY, text)
 
 
 def direction(text: str, otherwise: str = "ltr") -> str:

@@ -7,17 +7,19 @@ from html import escape
 from nestree import __version__
 from nestree.sentence import Document, TextEntity
 from nestree.show.boxed import SWITCH, flow, has_scores, written
-from nestree.show.characters import on_one_line
+from nestree.show.characters import direction, on_one_line
 from nestree.show.labels import Colours
+from nestree.show.sentences import is_lexical
 from nestree.show.style import BOXES, PAGE, TREES
 from nestree.show.svg import draw_svg
 
 OPEN_TREES = 3  # are unfolded when the page opens; if it has more, none is
-KEY = (
+LEXICAL = (
     "A line is a span: the words below it. It joins the head of the span, which goes on upwards, to a modifier, at "
-    "which its arrow points: one arc. A number is the probability of the span. Heavy lines are entities; the brackets below "
-    "the words name them."
+    "which its arrow points: one arc. A number is the probability of the span. Heavy lines are entities; the brackets "
+    "below the words name them."
 )
+PLAIN = "A bracket is a span of the tree: the words above it. Heavy ones are entities, with their labels."
 
 
 def page(documents: Sequence[Document], title: str = "Nested entities") -> str:
@@ -33,8 +35,8 @@ def page(documents: Sequence[Document], title: str = "Nested entities") -> str:
         f'<li class="c{colours[label]}"><b><bdi>{said(label)}</bdi></b> <span>{count:,}</span></li>'
         for label, count in counts.most_common()
     )
-    trees = sum(sentence.tree is not None for document in documents for sentence in document.sentences)
-    body = "".join(section(d, k, colours, trees <= OPEN_TREES) for k, d in enumerate(documents, 1))
+    few = sum(sentence.tree is not None for d in documents for sentence in d.sentences) <= OPEN_TREES
+    body = "".join(section(d, k, colours, few) for k, d in enumerate(documents, 1))
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -44,7 +46,7 @@ def page(documents: Sequence[Document], title: str = "Nested entities") -> str:
         + (f'<ul class="legend" aria-label="Labels and how often they occur">{legend}</ul>' if legend else "")
         + (SWITCH if has_scores(documents) else "")
         + contents(documents)
-        + f"</header>\n<main>{body}</main>\n<footer>nestree {escape(__version__)}. {notes(documents, trees)}"
+        + f"</header>\n<main>{body}</main>\n<footer>nestree {escape(__version__)}. {notes(documents)}"
         "</footer></body></html>\n"
     )
 
@@ -68,7 +70,7 @@ def summary(documents: Sequence[Document]) -> str:
     return ", ".join(parts) + "."
 
 
-def notes(documents: Sequence[Document], trees: int) -> str:
+def notes(documents: Sequence[Document]) -> str:
     """How to read the page, as far as it has such things."""
     found = [entity for document in documents for entity in document.entities]
     parts = []
@@ -80,8 +82,6 @@ def notes(documents: Sequence[Document], trees: int) -> str:
         parts.append(
             "Entities that cross others are drawn in parts, dotted and with dots where they are cut."
         )
-    if trees:
-        parts.append(KEY)
     return " ".join(parts)
 
 
@@ -110,19 +110,19 @@ def name(document: Document, number: int) -> str:
     return said(document.id) if document.id else f"Document {number}"
 
 
-def section(document: Document, number: int, colours: Colours, unfolded: bool) -> str:
+def section(document: Document, number: int, colours: Colours, few_trees: bool) -> str:
     """A document: its text, its trees, its entities."""
-    trees = [k for k, sentence in enumerate(document.sentences) if sentence.tree is not None]
     links = {
         k: f'<a class="to-tree" href="#d{number}s{k + 1}" title="the tree of sentence {k + 1}">{k + 1}</a>'
-        for k in trees
+        for k, sentence in enumerate(document.sentences)
+        if sentence.tree is not None
     }
     return (
         f'<section id="d{number}"><h2><bdi>{name(document, number)}</bdi>'
         f"<small>{counted(len(document.entities), 'entity', 'entities')}</small></h2>"
         + "".join(f'<p class="note">{note}</p>' for note in remarks(document))
         + flow(document, colours, links)
-        + (f'<div class="trees">{folded_trees(document, number, colours, unfolded)}</div>' if trees else "")
+        + (trees(document, number, colours, few_trees) if links else "")
         + (table(document) if document.entities else "")
         + "</section>\n"
     )
@@ -140,20 +140,26 @@ def remarks(document: Document) -> Iterator[str]:
         )
 
 
-def folded_trees(document: Document, number: int, colours: Colours, unfolded: bool) -> str:
-    drawn = []
+def trees(document: Document, number: int, colours: Colours, few: bool) -> str:
+    """Each in its own fold, and where there are many on the page, all in another."""
+    drawn, kinds = [], set()
     for k, sentence in enumerate(document.sentences, 1):
         if sentence.tree is None:
             continue
+        kinds.add(LEXICAL if is_lexical(sentence.tree, len(sentence.words)) else PLAIN)
         words = said(" ".join(sentence.words[:40]))
         id = f" <bdi>({said(sentence.id)})</bdi>" if sentence.id else ""
         drawn.append(
-            f"<details{' open' * unfolded}><summary>"
-            f'<span class="sentence">Tree of sentence {k}{id}: <bdi>{words}</bdi></span></summary>'
+            f"<details{' open' * few}><summary>Sentence {k}{id}: <bdi>{words}</bdi></summary>"
             f'<figure id="d{number}s{k}"><div class="scroll" role="region" tabindex="0" '
-            f'aria-label="Tree of sentence {k}">{draw_svg(sentence, colours)}</div></figure></details>'
+            f'dir="{direction(" ".join(sentence.words))}" aria-label="Tree of sentence {k}">'
+            f"{draw_svg(sentence, colours)}</div></figure></details>"
         )
-    return "".join(drawn)
+    content = "".join(drawn) + f'<p class="note">{" ".join(sorted(kinds))}</p>'
+    if few:
+        return f'<div class="trees">{content}</div>'
+    title = counted(len(drawn), "sentence as a tree", "sentences as trees")
+    return f'<details class="trees"><summary>{title}</summary>{content}</details>'
 
 
 def table(document: Document) -> str:

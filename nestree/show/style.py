@@ -36,7 +36,7 @@ BOXES = (
 )
 
 TREES = """
-.nestree svg.tree { display: block; overflow: visible; max-width: none; }
+.nestree svg.tree { display: block; overflow: visible; max-width: none; direction: ltr; }
 .nestree .tree text { font: 14px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, "Liberation Mono", monospace;
   fill: currentColor; }
 .nestree .tree .small { font-size: 12px; } .nestree .tree .word { font-weight: 600; }
@@ -75,8 +75,8 @@ details { margin: .5rem 0; }
 summary { cursor: pointer; color: var(--link); width: max-content; max-width: 100%; }
 summary:focus-visible, .scroll:focus-visible, a:focus-visible, input:focus-visible { outline: 2px solid var(--link);
   outline-offset: 2px; }
-.sentence { display: inline-block; max-width: calc(100% - 1.5em); vertical-align: bottom; overflow: hidden;
-  text-overflow: ellipsis; white-space: nowrap; color: var(--text); }
+.trees details > summary { width: auto; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+details.trees > :not(summary) { margin-inline-start: 1rem; }
 .scroll { overflow-x: auto; }
 .trees .scroll { padding: .5rem; background: var(--panel); border: 1px solid var(--line); border-radius: .5rem; }
 .to-tree { font-size: .7em; vertical-align: .45em; line-height: 1; margin-inline-start: .25em; padding: 0 .2em;

@@ -20,7 +20,7 @@ from rich.cells import cell_len, chop_cells
 from rich.text import Text
 
 from nestree.sentence import Document, Sentence, TextEntity
-from nestree.show.characters import on_one_line, visible
+from nestree.show.characters import on_one_line, unturned, visible
 from nestree.show.labels import Colours
 from nestree.show.nesting import Edge, laid_out
 from nestree.show.sentences import brackets_of, chances, is_lexical
@@ -28,6 +28,7 @@ from nestree.show.trees import entity_canvas, roomy, short, starts, stretches, t
 
 BASIC = ("cyan", "magenta", "green", "yellow", "blue", "red")
 ANSI = (*BASIC, *(f"bright_{colour}" for colour in BASIC))  # of labels
+NARROWEST = 20  # columns of a terminal; in a narrower one, lines are too long
 TAB = 4
 INDENT = "  "
 CUT_NUMBER = 3  # columns by which a number on a line of a tree may reach beyond its stretch
@@ -46,7 +47,7 @@ def draw_document(
     document: Document, width: int, colours: Colours | None = None, head_mark: str = ""
 ) -> Text:
     """The text of a document with its entities in brackets, no wider than this."""
-    colours = colours or Colours()
+    colours, width = colours or Colours(), max(NARROWEST, width)
     document = document.with_text()
     text = document.text or ""
     chunks: list[list[Run]] = [[]]  # each is kept on a line, blanks and line ends apart
@@ -55,7 +56,7 @@ def draw_document(
             chunks[-1] += bracket(part, colours)
             continue
         mark, style = (head_mark, "bold underline") if part.head_of else ("", "")
-        for k, piece in enumerate(BLANKS.split(visible(text[part.start : part.end]))):
+        for k, piece in enumerate(BLANKS.split(unturned(visible(text[part.start : part.end])))):
             if k % 2:
                 chunks += [[Run(piece)], []]
             elif piece:
@@ -132,11 +133,12 @@ def draw_sentence(sentence: Sentence, width: int, colours: Colours | None = None
         more = {(i, j): "" for i, j, _ in tree.spans if j - i > 1 and (i, j) not in entities}
         entities, styles = {**entities, **more}, {**styles, **dict.fromkeys(more, "dim")}
     lines, start = [], starts(words)
-    for first, last in stretches(words, width - CUT_NUMBER):
+    parts = stretches(words, width)
+    for first, last in parts if len(parts) == 1 else stretches(words, width - CUT_NUMBER):
         left = start[first]
         right = start[last] if last < len(words) else None
         if above is not None:
-            lines += above.lines(left, right)
+            lines += [line for line in above.lines(left, right) if line.plain.strip(" │")]
         below = entity_canvas(words, entities, styles, (first, last), heads)
         lines += [line for k, line in enumerate(below.lines(left, right)) if line or k == 0]
         lines += [Text()] if right else []
