@@ -204,6 +204,8 @@ def limits(card: Card) -> list[str]:
         "- It knows these labels and no others, in the sense in which its data uses them.",
         "- Its scores are of text like its data. On other text expect less, and measure: `nestree evaluate`.",
     ]
+    if "dev" in card.evaluations:
+        lines.append("- Its best epoch was chosen by the scores on dev, so these are a little too good.")
     part, evaluation = next(iter(card.evaluations.items()))
     rare = [prose(label) for label, score in evaluation.labels.items() if score.gold <= FEW]
     if rare:

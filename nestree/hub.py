@@ -13,7 +13,7 @@ from nestree import checkpoint
 from nestree.errors import ModelError
 from nestree.model import Recognizer
 
-NAME = re.compile(r"(?:[\w.-]+/)?[\w.-]+")
+NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 FILES = [checkpoint.CONFIG, checkpoint.LABELS, checkpoint.WEIGHTS, checkpoint.CARD, f"{checkpoint.ENCODER}/*"]
 
 
@@ -25,14 +25,14 @@ def find(name: str | Path, *, revision: str | None = None, token: str | None = N
     folder = Path(name).expanduser()
     if folder.exists():
         return folder
-    if isinstance(name, Path) or not NAME.fullmatch(name) or name.startswith((".", "-")):
+    if not NAME.fullmatch(str(name)):
         raise ModelError(
             f"{name} does not exist. Name a directory that `nestree train` made, or OWNER/NAME on the hub."
         )
     from huggingface_hub import snapshot_download
 
     try:
-        found = snapshot_download(name, revision=revision, token=token, allow_patterns=FILES)
+        found = snapshot_download(str(name), revision=revision, token=token, allow_patterns=FILES)
     except Exception as why:  # whatever there may be between here and the hub
         raise ModelError(
             f"{name} is no folder here, and cannot be fetched from the hub: {first_line(why)} Check the name and the "

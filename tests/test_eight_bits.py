@@ -106,10 +106,17 @@ def test_a_small_model_is_a_quarter_and_predicts_nearly_the_same(tiny_model, sma
     assert evaluate(full, less, resamples=0).entities.f1 > 0.85
 
 
-def test_all_else_is_copied(tiny_model, small):
-    (tiny_model / "training").mkdir(exist_ok=True)
-    names = {path.relative_to(small).as_posix() for path in small.rglob("*") if path.is_file()}
-    assert names == {path.relative_to(tiny_model).as_posix() for path in checkpoint.files_of(tiny_model)}
+def names(folder):
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_all_but_the_training_is_copied(tiny_model, small, tmp_path):
+    run = shutil.copytree(tiny_model, tmp_path / "run")
+    (run / "training").mkdir()
+    (run / "training" / "log.jsonl").write_text("{}\n")
+    (run / ".hidden").write_text("mine")
+    checkpoint.shrink(run, tmp_path / "small")
+    assert names(tmp_path / "small") == names(small) == names(tiny_model)
     assert "8 bits" in (small / "README.md").read_text()
     settings = checkpoint.settings_of(small)
     assert settings.encoder.path == "encoder"  # by its name: where it was is nobody's business

@@ -1,0 +1,125 @@
+"""The model card: the hub can read it, its numbers are those of the evaluation, and it says what nobody told it."""
+
+from dataclasses import replace
+
+import pytest
+from huggingface_hub import ModelCard
+
+from nestree import card
+from nestree.card import Card
+from nestree.config import Settings, recipes
+from nestree.errors import ConfigError
+from nestree.evaluation import evaluate
+from nestree.sentence import Entity, Sentence
+from tests import tiny
+
+WORDS = ["the", "mayor", "of", "Lisbon", "met", "them"]
+GOLD = [
+    Sentence(WORDS, [Entity(0, 4, "PER", head=1), Entity(3, 4, "GPE"), Entity(5, 6, "a|b")]),
+    *tiny.SENTENCES,
+]
+SAID = [
+    replace(GOLD[0], entities=[Entity(0, 4, "PER", 1, 0.8), Entity(3, 4, "GPE", 3, 0.6), Entity(4, 5, "PER", 4, 0.4)]),
+    *tiny.SENTENCES,
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def written() -> Card:
+    return Card(
+        Settings.read("default").changed(["model.size=128", "training.seed=7", "encoder.path=owner/encoder"]),
+        ["PER", "GPE", "a|b"],
+        {
+            "name": "me/my-model",
+            "license": "cc-by-4.0",
+            "language": "en",
+            "data": 'News, "1999"',
+            "note": "Thanks.",
+        },
+        {"train": card.counted(tiny.SENTENCES), "dev": card.counted(GOLD)},
+        {"dev": evaluate(GOLD, SAID, resamples=0)},
+        "This is epoch 3 of 5.",
+    )
+
+
+def test_the_hub_reads_it(written):
+    data = ModelCard(str(written)).data
+    assert (data.license, data.language, data.library_name) == ("cc-by-4.0", "en", "nestree")
+    assert data.base_model == "owner/encoder"
+    assert data.metrics == ["precision", "recall", "f1"]
+    assert data.model_name == "me/my-model"
+    scores = {result.metric_type: result.metric_value for result in data.eval_results}
+    expected = evaluate(GOLD, SAID, resamples=0).entities
+    assert scores == {name: round(getattr(expected, name), 4) for name in ("precision", "recall", "f1")}
+    assert {result.dataset_name for result in data.eval_results} == {'News, "1999"'}
+    assert {result.dataset_split for result in data.eval_results} == {"dev"}
+
+
+def test_what_nobody_said_is_left_out_or_asked_for():
+    bare = str(Card(Settings.read("default"), ["PER"]))
+    data = ModelCard(bare).data
+    assert (data.license, data.language, data.eval_results) == ("unknown", None, None)
+    assert "Nobody has stated a licence yet. Fill it in" in bare
+    assert "## Scores" not in bare
+    assert 'nestree.load("THIS_DIRECTORY")' in bare
+
+
+def test_numbers_are_those_of_the_data_and_the_evaluation(written):
+    text = str(written)
+    found = evaluate(GOLD, SAID, resamples=0)
+    assert "- train: 8 sentences, 18 entities, 66.7 % of them nested" in text
+    assert f"| **all** | 21 | 21 | {100 * found.entities.precision:.2f} |" in text
+    assert "| a\\|b | 1 | 0 | 0.00 | 0.00 | 0.00 |" in text  # a label may hold what makes a table
+    assert "This is epoch 3 of 5." in text
+    assert "- heads: 100.0 % right, of 1 spans of several words" in text
+    calibration = found.calibration
+    assert (
+        f"error {100 * calibration.error:.1f} %, Brier score {calibration.brier:.3f}, of 3 entities" in text
+    )
+    assert "Too rare in dev for their scores to mean much (20 entities or fewer): " in text
+    assert text.endswith("Licence: cc-by-4.0.\n\nThanks.\n")
+
+
+def test_a_test_set_has_a_table_of_its_own(written):
+    both = replace(written, evaluations={**written.evaluations, "test": evaluate(SAID, SAID, resamples=0)})
+    assert "### test, 9 sentences" in str(both)
+    assert {result.dataset_split for result in ModelCard(str(both)).data.eval_results} == {"dev", "test"}
+
+
+def test_settings_that_differ_from_the_nearest_recipe(written):
+    text = str(written)
+    assert "those of the recipe `default`, but for:" in text
+    assert "| `model.size` | 128 | 256 |" in text
+    assert "encoder.path" not in text.split("## Settings")[1]  # no recipe without it
+    assert "Encoder: encoder. Seed: 7." in text
+    for recipe in recipes():
+        other = Settings.read(recipe).changed(["encoder.path=/home/me/encoder"])
+        said = str(Card(other, ["PER"]))
+        assert "but for" not in said
+        assert "/home" not in said
+    assert "`paper`" in str(Card(Settings.read("paper"), ["PER"]))
+
+
+def test_models_without_trees_or_heads_claim_none():
+    plain = str(Card(Settings.read("ablation/03-tree-one-stage"), ["PER"]))
+    none = str(Card(Settings.read("ablation/01-unstructured-one-stage"), ["PER"]))
+    ours = str(Card(Settings.read("default"), ["PER"]))
+    assert ["head word" in text for text in (ours, plain, none)] == [True, False, False]
+    assert ["never cross" in text for text in (ours, plain, none)] == [True, True, False]
+
+
+def test_a_local_encoder_is_no_base_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "encoders" / "mine").mkdir(parents=True)
+    for path in ("encoders/mine", "./encoders/mine", str(tmp_path / "encoders" / "mine")):
+        made = Card(Settings.read("default").changed([f"encoder.path={path}"]), ["PER"])
+        assert ModelCard(str(made)).data.base_model is None
+        assert "Encoder: mine." in str(made)
+
+
+def test_what_people_say_about_a_model():
+    assert card.about(["note= a = b ", "name=x"]) == {"note": "a = b", "name": "x"}
+    with pytest.raises(
+        ConfigError, match=r"--card licence=mit: a card has no place for 'licence'. .*mean license\?"
+    ):
+        card.about(["licence=mit"])
