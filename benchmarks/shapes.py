@@ -29,7 +29,8 @@ def candidates(batch: int, n: int) -> Iterator[backend.Shape]:
     alone = 1 if n <= 32 else max(1, 132 // batch)
     for terms, blocks, unroll, hooks, warps, far, *tile in TILES[max(16, backend.power_of_two(n))]:
         for group in (alone, 2 * alone) if n > 32 and warps <= 8 else (alone,):
-            yield backend.Shape(terms, blocks, 4, unroll, hooks, warps, group, bool(far), *tile)
+            registers = 128 if group > alone else None  # two programs of 8 warps share 65,536
+            yield backend.Shape(terms, blocks, 4, unroll, hooks, warps, group, bool(far), *tile, registers)
 
 
 def potentials(batch: int, n: int) -> tuple[LexicalPotentials, torch.Tensor]:

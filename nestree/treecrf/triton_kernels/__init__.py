@@ -68,6 +68,7 @@ class Shape(NamedTuple):
     FAR: bool = False  # whether the far terms of several widths are summed together; for FAST sums,
     FT: int = 4  # in tiles of FT terms
     FI: int = 64  # by FI blocks
+    maxnreg: int | None = None  # registers of a thread, where the compiler would take so many that few programs fit
 
 
 def shape_for(task: str, n: int, batch: int, lexical: bool, device: torch.device) -> Shape:
@@ -164,7 +165,8 @@ def contiguous(potentials: Potentials) -> list[Tensor]:
 def launch(shape: Shape) -> dict[str, int | bool]:
     """The layout as kernel arguments. Programs that wait for each other must all be running."""
     together = {"launch_cooperative_grid": True} if shape.group > 1 else {}
-    return shape._asdict() | {"GROUPED": shape.group > 1} | together
+    given = {name: value for name, value in shape._asdict().items() if value is not None}
+    return given | {"GROUPED": shape.group > 1} | together
 
 
 def outside(
