@@ -2,7 +2,7 @@
 
 import typer
 
-from nestree.cli import analysis, data, demo, experiment, learning, scoring, shrinking, splitting
+from nestree.cli import analysis, data, demo, experiment, learning, scoring, showing, shrinking, splitting
 from nestree.cli.running import Commands, Quiet, Verbose, Version
 
 app = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -22,6 +22,7 @@ for command in (
     shrinking.shrink,
     experiment.experiment,
     analysis.analyse,
+    showing.show,
     data.convert,
     data.check,
     data.stats,
