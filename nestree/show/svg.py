@@ -19,7 +19,7 @@ CELL = 8.43  # pixels of a character of 14 pixels
 ROW = 26  # of the tree
 BRACKETS = 24  # a row of them
 BETWEEN = 5  # pixels between words, beyond a cell
-MARGIN = 10
+MARGIN = 16
 
 
 class Grid:

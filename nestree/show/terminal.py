@@ -31,7 +31,6 @@ ANSI = (*BASIC, *(f"bright_{colour}" for colour in BASIC))  # of labels
 NARROWEST = 20  # columns of a terminal; in a narrower one, lines are too long
 TAB = 4
 INDENT = "  "
-CUT_NUMBER = 3  # columns by which a number on a line of a tree may reach beyond its stretch
 # What may be parted from what follows: blanks, but for those that forbid it, and ends of lines.
 BLANKS = re.compile("(\r\n|[\n\r\u2028\u2029]|[ \t\u1680\u2000-\u2006\u2008-\u200a\u205f\u3000]+)")
 
@@ -50,18 +49,31 @@ def draw_document(
     colours, width = colours or Colours(), max(NARROWEST, width)
     document = document.with_text()
     text = document.text or ""
-    chunks: list[list[Run]] = [[]]  # each is kept on a line, blanks and line ends apart
+    chunks: list[list[list[Run]]] = [
+        []
+    ]  # each kept on a line if it fits there; blanks and line ends are chunks
+    opened = False
     for part in laid_out(document.entities, 0, len(text)):
         if isinstance(part, Edge):
-            chunks[-1] += bracket(part, colours)
+            add(chunks[-1], bracket(part, colours), opened)
+            opened = part.opens
             continue
         mark, style = (head_mark, "bold underline") if part.head_of else ("", "")
         for k, piece in enumerate(BLANKS.split(unturned(visible(text[part.start : part.end])))):
             if k % 2:
-                chunks += [[Run(piece)], []]
+                chunks += [[[Run(piece)]], []]
             elif piece:
-                chunks[-1].append(Run(f"{mark}{piece}{mark}", style))
+                add(chunks[-1], [Run(f"{mark}{piece}{mark}", style)], opened)
+                opened = False
     return wrapped(chunks, width)
+
+
+def add(chunk: list[list[Run]], part: list[Run], opened: bool) -> None:
+    """What follows an opening bracket is not parted from it."""
+    if opened and chunk:
+        chunk[-1] += part
+    else:
+        chunk.append(part)
 
 
 def bracket(edge: Edge, colours: Colours) -> list[Run]:
@@ -84,38 +96,42 @@ def named(entity: TextEntity) -> list[str]:
     ]
 
 
-def wrapped(chunks: Iterable[Sequence[Run]], width: int) -> Text:
-    """Lines of these chunks; what is wider than a line is broken after a closing bracket, or anywhere."""
+def wrapped(chunks: Iterable[Sequence[Sequence[Run]]], width: int) -> Text:
+    """Lines of these chunks; one that is wider than a line is broken between its parts or, if need be, anywhere."""
     lines, line, blank = [], Text(), ""
     for chunk in chunks:
-        if not chunk:
-            continue
-        if not chunk[0].text.strip():
-            if chunk[0].text[0] in "\n\r\u2028\u2029":
+        first = chunk[0][0].text if chunk else ""
+        if not first.strip():
+            if first[:1] in tuple("\n\r\u2028\u2029"):
                 lines.append(line)
-                line, blank = Text(), ""
-            else:
-                blank = chunk[0].text.expandtabs(TAB)
+                line = Text()
+            blank = first.expandtabs(TAB).strip("\n\r\u2028\u2029")
             continue
-        wide = sum(cell_len(run.text) for run in chunk)
-        if line.plain.strip() and line.cell_len + cell_len(blank) + wide > width:
-            lines.append(line)
-            line, blank = Text(), INDENT
-        line.append(blank)
-        blank = ""
-        for run in broken(chunk, width - len(INDENT)) if line.cell_len + wide > width else chunk:
-            if line.plain.strip() and line.cell_len + cell_len(run.text) > width:
-                lines.append(line)
-                line = Text(INDENT)
-            line.append(run.text, run.style)
+        wide = breadth(run for part in chunk for run in part)
+        parts = [[run for part in chunk for run in part]] if wide <= width - len(INDENT) else chunk
+        for part in parts:
+            for piece in (
+                [part] if breadth(part) <= width - len(INDENT) else chopped(part, width - len(INDENT))
+            ):
+                if line.plain.strip() and line.cell_len + cell_len(blank) + breadth(piece) > width:
+                    lines.append(line)
+                    line, blank = Text(), INDENT
+                line.append(blank)
+                blank = ""
+                for run in piece:
+                    line.append(run.text, run.style)
     return Text("\n").join([*lines, line])
 
 
-def broken(chunk: Sequence[Run], width: int) -> Iterator[Run]:
-    """The same in pieces that fit into a line: cut after brackets, and only where that is not enough, anywhere."""
-    for run in chunk:
+def breadth(runs: Iterable[Run]) -> int:
+    return sum(cell_len(run.text) for run in runs)
+
+
+def chopped(runs: Iterable[Run], width: int) -> Iterator[list[Run]]:
+    """The same in pieces that fit into a line."""
+    for run in runs:
         for piece in chop_cells(run.text, width) if cell_len(run.text) > width else [run.text]:
-            yield Run(piece, run.style)
+            yield [Run(piece, run.style)]
 
 
 def draw_sentence(sentence: Sentence, width: int, colours: Colours | None = None) -> Text:
@@ -133,8 +149,7 @@ def draw_sentence(sentence: Sentence, width: int, colours: Colours | None = None
         more = {(i, j): "" for i, j, _ in tree.spans if j - i > 1 and (i, j) not in entities}
         entities, styles = {**entities, **more}, {**styles, **dict.fromkeys(more, "dim")}
     lines, start = [], starts(words)
-    parts = stretches(words, width)
-    for first, last in parts if len(parts) == 1 else stretches(words, width - CUT_NUMBER):
+    for first, last in stretches(words, width):
         left = start[first]
         right = start[last] if last < len(words) else None
         if above is not None:

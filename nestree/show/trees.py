@@ -23,6 +23,7 @@ Matrix = Sequence[Sequence[float]]
 Chances = Matrix | Mapping[int, Mapping[int, float]]  # of the spans of a tree: [i][j]
 
 LONGEST = 32  # columns of a span in a table
+NUMBER = 3  # columns of a probability
 NARROWEST = 4  # columns of the shortest word, so that a probability fits between any two
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue")  # of entities, innermost first
 LIGHT = tuple("─├┤╭╮")
@@ -245,11 +246,16 @@ def roomy(words: Sequence[str], entities: Mapping[Span, str]) -> list[str]:
 
 
 def stretches(words: Sequence[str], cells: int) -> list[Span]:
-    """Which words fit into lines of so many cells; a word that is wider has a line of its own."""
-    start = starts(words)
+    """Which words fit into lines of so many cells; a word that is wider has a line of its own.
+
+    A line of a tree goes on up to the next stretch, and a number on it may reach beyond.
+    """
+    start = [*starts(words), sum(max(NARROWEST, cell_len(word)) + 1 for word in words)]
+    if start[-2] + cell_len(words[-1]) <= cells:
+        return [(0, len(words))]
     found, first = [], 0
-    for w, word in enumerate(words):
-        if w > first and start[w] + cell_len(word) - start[first] > cells:
+    for w in range(1, len(words)):
+        if start[w + 1] - start[first] > cells - NUMBER:
             found.append((first, w))
             first = w
     return [*found, (first, len(words))]
