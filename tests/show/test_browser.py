@@ -1,0 +1,88 @@
+"""A page in a browser: no errors, nothing clipped, and the text that is in the document. Needs Chromium."""
+
+import html
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from nestree.sentence import Document, Entity, Sentence
+from nestree.show import boxes, page
+from nestree.show.characters import visible
+
+from .test_boxed import PRESIDENT
+from .test_pages import EVIL, PARSED
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+CHROMIUM = next((found for found in map(shutil.which, NAMES) if found), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=f"no browser: none of {', '.join(NAMES)}")
+
+# What only a browser knows, put where a test can read it.
+ASK = """<script>
+const inside = (a, b) => a.top >= b.top - 1 && a.bottom <= b.bottom + 1 &&
+  a.left >= b.left - 1 && a.right <= b.right + 1;
+const boxes = [...document.querySelectorAll('.e')];
+const texts = [...document.querySelectorAll('.text')].map(text => {
+  const copy = text.cloneNode(true);
+  copy.querySelectorAll('.label, .to-tree').forEach(each => each.remove());
+  return copy.textContent; });
+const shown = () => [...document.querySelectorAll('.label i')].filter(
+  i => getComputedStyle(i).display != 'none').length;
+const before = shown();
+document.querySelectorAll('.switch input').forEach(each => each.click());
+const told = { texts, before, after: shown(), wide: document.documentElement.scrollWidth <= innerWidth,
+  boxes: boxes.length, nested: boxes.every(box => !box.parentElement.closest('.e') ||
+    inside(box.getBoundingClientRect(), box.parentElement.closest('.e').getBoundingClientRect())),
+  crossed: [...document.querySelectorAll('svg text')].filter(t => !inside(t.getBoundingClientRect(),
+    t.closest('svg').getBoundingClientRect())).map(t => t.textContent) };
+document.body.insertAdjacentHTML('beforeend', '<pre id=told></pre>');
+document.getElementById('told').textContent = JSON.stringify(told);
+</script>"""
+
+
+def opened(folder, source):
+    """What the browser says on its console, and what the page tells when asked."""
+    path = folder / "page.html"
+    path.write_text(source, encoding="utf-8")
+    command = [
+        CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom",
+        f"--user-data-dir={folder}/profile", "--window-size=700,900", path.as_uri(),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, check=True, timeout=120)
+    console = [line for line in done.stderr.decode(errors="replace").splitlines() if "CONSOLE" in line]
+    told = re.search('<pre id="told">(.*?)</pre>', done.stdout.decode(), re.S)
+    return console, json.loads(html.unescape(told[1])) if told else None
+
+
+def test_errors_on_the_console_would_be_seen(tmp_path):
+    console, told = opened(tmp_path, "<script>nothing.here</script>")
+    assert len(console) == 1
+    assert told is None
+
+
+def test_a_page_in_a_browser(tmp_path):
+    crossing = Document([Sentence(list("abc"), [Entity(0, 2, "X"), Entity(1, 3, "Y", score=0.5)])])
+    found = [PRESIDENT, EVIL, PARSED, crossing]
+    console, told = opened(tmp_path, page(found, "four") + ASK)
+    assert console == []
+    assert told["texts"] == [visible(document.with_text().text) for document in found]
+    assert told["boxes"] == 3 + 2 + 3 + 3
+    assert (told["before"], told["after"]) == (0, 4 + 1 + 4 + 2)
+    assert told["nested"]
+    assert told["wide"]
+    assert told["crossed"] == []
+
+
+def test_boxes_in_a_browser(tmp_path):
+    text = "one\r\ntwo\tthree  four"
+    words = [
+        Sentence([text[i:j] for i, j in at], [Entity(0, 3, "A")], text, at)
+        for at in [[(0, 3), (5, 8), (9, 14), (16, 20)]]
+    ]
+    console, told = opened(
+        tmp_path, f"<!DOCTYPE html><meta charset=utf-8>{boxes(Document(words, text))}{ASK}"
+    )
+    assert console == []
+    assert told["texts"] == [text]

@@ -1,0 +1,54 @@
+"""Which documents and sentences are shown."""
+
+import pytest
+
+from nestree.errors import InputError
+from nestree.sentence import Document, Entity, Sentence
+from nestree.show.choosing import first, only
+
+TEXT = "Ann ran. Bob sat.\n"
+NEWS = Document(
+    [
+        Sentence(["Ann", "ran", "."], [Entity(0, 1, "PER")], "Ann ran.", [(0, 3), (4, 7), (7, 8)], 0, "n-1"),
+        Sentence(["Bob", "sat", "."], [Entity(0, 1, "PER")], "Bob sat.", [(0, 3), (4, 7), (7, 8)], 9, "n-2"),
+    ],
+    TEXT,
+    "news",
+)
+OTHER = Document([Sentence(["c"], id="o-1"), Sentence(["d"])], id="other")
+
+
+def words(documents):
+    return [[" ".join(sentence.words) for sentence in document.sentences] for document in documents]
+
+
+def test_documents_and_sentences_by_id():
+    assert only([NEWS, OTHER], ["news"]) == [NEWS]
+    assert words(only([NEWS, OTHER], ["o-1", "n-2"])) == [["Bob sat ."], ["c"]]
+    assert words(only([NEWS, OTHER], ["other", "o-1"])) == [["c", "d"]]
+    assert only([NEWS], ["n-2"])[0].id == "news"
+    assert only([NEWS], ["n-2"])[0].with_text().text == "Bob sat."
+
+
+@pytest.mark.parametrize(
+    ("id", "said"), [("n-3", "Is n-2 meant?"), ("xyz", "It has n-1, n-2, news, o-1, other.")]
+)
+def test_an_id_that_nothing_has(id, said):
+    with pytest.raises(InputError, match=f"no document and no sentence has the id {id}. {said}"):
+        only([NEWS, OTHER], ["news", id])
+    with pytest.raises(InputError, match="It has no ids at all"):
+        only([Document([Sentence(["a"])])], [id])
+
+
+def test_the_first_sentences():
+    def endless():
+        yield NEWS
+        yield OTHER
+        raise AssertionError("more was read than needed")
+
+    assert words(first(endless(), 1)) == [["Ann ran ."]]
+    assert words(first(endless(), 2)) == [["Ann ran .", "Bob sat ."]]
+    assert words(first(endless(), 3)) == [["Ann ran .", "Bob sat ."], ["c"]]
+    assert words(first([NEWS, OTHER], 9)) == words([NEWS, OTHER])
+    assert next(first([NEWS], 1)).text == "Ann ran."
+    assert next(first([NEWS], 2)).text == TEXT
