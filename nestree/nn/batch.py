@@ -7,16 +7,16 @@ words that may head them, and the spans that cross one of them.
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from nestree.errors import ModelError
-from nestree.nn.features import BYTES, bytes_of, rows_of, shape_of
-from nestree.nn.pieces import Pieces, Splitter
-from nestree.sentence import Sentence, crossing
+from nestree.nn.features import BYTES, bytes_of, rows_of
+from nestree.nn.pieces import KEPT, Pieces, Splitter
+from nestree.sentence import Sentence, Span, crossing
 
 
 class Movable:
@@ -77,7 +77,7 @@ class Batch(Movable):
 
 
 class Collator:
-    """Makes batches. It remembers the pieces of sentences it has seen."""
+    """Makes batches. It remembers the pieces and the gold entities of sentences it has seen."""
 
     def __init__(
         self,
@@ -93,6 +93,7 @@ class Collator:
         self.labels = {label: number for number, label in enumerate(labels)}
         self.trees, self.shapes, self.characters = trees, shapes, characters
         self.vectors = None if vectors is None else dict(vectors)
+        self.kept: dict[int, Entities] = {}  # by id: each holds its sentence, so that nothing else has it
 
     def words(self, sentences: Sequence[Sentence]) -> Batch:
         """A batch without gold: for decoding."""
@@ -103,23 +104,28 @@ class Collator:
         pieces = self.splitter(sentences)
         ids, attention = padded_windows(pieces, self.splitter.pad)
         windows, pooling = pooled(pieces, n, ids.shape[1])
+        lengths = np.array(sizes)
+        place = np.arange(n + 2)
+        real = (place > 0) & (place <= lengths[:, None])  # [B, n + 2] the places of words
 
-        shapes = np.zeros((batch, n + 2), dtype=np.int64) if self.shapes else None
-        characters = np.zeros((batch, n + 2, BYTES), dtype=np.int64) if self.characters else None
-        vectors = None if self.vectors is None else np.zeros((batch, n + 2), dtype=np.int64)
-        for b, sentence in enumerate(sentences):
-            if shapes is not None:
-                shapes[b, 1 : sizes[b] + 1] = [shape_of(word) for word in sentence.words]
-            if vectors is not None and self.vectors is not None:
+        shapes = vectors = characters = None
+        if self.shapes:
+            shapes = np.zeros((batch, n + 2), dtype=np.int64)
+            shapes[real] = np.concatenate([sentence.shapes for sentence in pieces])
+        if self.vectors is not None:
+            vectors = np.zeros((batch, n + 2), dtype=np.int64)
+            for b, sentence in enumerate(sentences):
                 vectors[b, 1 : sizes[b] + 1] = rows_of(sentence.words, self.vectors)
-            if characters is not None:
+        if self.characters:
+            characters = np.zeros((batch, n + 2, BYTES), dtype=np.int64)
+            for b, sentence in enumerate(sentences):
                 for w, word in enumerate(sentence.words, 1):
                     found = bytes_of(word)
                     characters[b, w, : len(found)] = found
         return Batch(
             tuple(sentences),
             tuple(sizes),
-            torch.tensor(sizes),
+            torch.from_numpy(lengths),
             torch.from_numpy(ids),
             torch.from_numpy(attention),
             None if windows is None else torch.from_numpy(windows),
@@ -136,60 +142,88 @@ class Collator:
         return dataclasses.replace(batch, gold=self.gold(sentences, max(batch.sizes)))
 
     def gold(self, sentences: Sequence[Sentence], n: int) -> Gold:
-        crossed = np.zeros((len(sentences), n + 1, n + 1), dtype=bool)
-        used = np.ones(len(sentences), dtype=bool)
-        spans: dict[tuple[int, int, int], list[int]] = {}
-        for b, sentence in enumerate(sentences):
-            used[b] = not (self.trees and crossing(sentence.entities))
-            if not used[b]:
-                continue
-            for entity in sentence.entities:
-                number = self.labels.get(entity.label)
-                if number is None:
-                    raise ModelError(
-                        f"entity {entity} of this sentence has a label that the model does not know; "
-                        f"it knows {', '.join(self.labels)}: {sentence}"
-                    )
-                spans.setdefault((b, *entity.span), []).append(number)
-        labels = np.zeros((len(spans), len(self.labels)), dtype=bool)
-        pairs = []
-        for g, ((b, i, j), numbers) in enumerate(spans.items()):
-            labels[g, numbers] = True
-            pairs += [(g, h) for h in range(i, j)]
+        rows = [self.entities_of(sentence) for sentence in sentences]
+        counts = [len(row.spans) for row in rows]
+        spans = np.empty((sum(counts), 3), dtype=np.int64)
+        spans[:, 0] = np.repeat(np.arange(len(rows)), counts)
+        spans[:, 1:] = np.concatenate([row.spans for row in rows])
+        widths = spans[:, 2] - spans[:, 1]
+        pairs = np.empty((int(widths.sum()), 2), dtype=np.int64)
+        pairs[:, 0] = np.repeat(np.arange(len(spans)), widths)
+        pairs[:, 1] = np.arange(len(pairs)) - np.repeat(np.cumsum(widths) - widths - spans[:, 1], widths)
+        crossed = np.zeros((len(rows), n + 1, n + 1), dtype=bool)
+        for b, i, j in spans[widths > 1].tolist():
             crossed[b, :i, i + 1 : j] = True
             crossed[b, i + 1 : j, j + 1 :] = True
         return Gold(
-            torch.tensor(list(spans), dtype=torch.long).view(-1, 3),
-            torch.from_numpy(labels),
-            torch.tensor(pairs, dtype=torch.long).view(-1, 2),
+            torch.from_numpy(spans),
+            torch.from_numpy(np.concatenate([row.labels for row in rows])),
+            torch.from_numpy(pairs),
             torch.from_numpy(crossed),
-            torch.from_numpy(used),
-            torch.tensor([sentence.complete for sentence in sentences]),
+            torch.from_numpy(np.array([row.used for row in rows])),
+            torch.from_numpy(np.array([sentence.complete for sentence in sentences])),
             len(spans),
         )
+
+    def entities_of(self, sentence: Sentence) -> "Entities":
+        """What is learned from a sentence; remembered, as the next epoch asks again."""
+        found = self.kept.get(id(sentence))
+        if found is not None and found.sentence is sentence:
+            return found
+        spans: dict[Span, list[int]] = {}
+        used = not (self.trees and crossing(sentence.entities))
+        for entity in sentence.entities if used else ():
+            number = self.labels.get(entity.label)
+            if number is None:
+                raise ModelError(
+                    f"entity {entity} of this sentence has a label that the model does not know; "
+                    f"it knows {', '.join(self.labels)}: {sentence}"
+                )
+            spans.setdefault(entity.span, []).append(number)
+        labels = np.zeros((len(spans), len(self.labels)), dtype=bool)
+        for g, numbers in enumerate(spans.values()):
+            labels[g, numbers] = True
+        if len(self.kept) >= KEPT:
+            self.kept.clear()
+        made = Entities(sentence, np.array([*spans], dtype=np.int64).reshape(-1, 2), labels, used)
+        self.kept[id(sentence)] = made
+        return made
+
+
+class Entities(NamedTuple):
+    """The entities of one sentence, as they are learned from."""
+
+    sentence: Sentence
+    spans: np.ndarray  # [G, 2] (i, j), each span once
+    labels: np.ndarray  # [G, L] bool
+    used: bool
 
 
 def padded_windows(pieces: Sequence[Pieces], pad: int) -> tuple[np.ndarray, np.ndarray]:
     """All windows of all sentences, and their masks: [W, P] each."""
     listed = [window for sentence in pieces for window in sentence.windows]
-    longest = max(map(len, listed))
-    ids = np.full((len(listed), longest), pad, dtype=np.int64)
-    attention = np.zeros((len(listed), longest), dtype=np.int64)
-    for row, window in enumerate(listed):
-        ids[row, : len(window)] = window
-        attention[row, : len(window)] = 1
-    return ids, attention
+    sizes = np.fromiter(map(len, listed), np.int64, len(listed))
+    real = np.arange(sizes.max()) < sizes[:, None]  # [W, P]
+    ids = np.full(real.shape, pad, dtype=np.int64)
+    ids[real] = np.concatenate(listed)
+    return ids, real.astype(np.int64)
 
 
 def pooled(pieces: Sequence[Pieces], n: int, longest: int) -> tuple[np.ndarray | None, np.ndarray]:
     """The windows of each sentence [B, K], None if each has one, and the weights of pieces [B, n + 2, K * P]."""
-    most = max(len(sentence.windows) for sentence in pieces)
-    windows = np.zeros((len(pieces), most), dtype=np.int64)
+    counts = [len(sentence.windows) for sentence in pieces]
+    most = max(counts)
+    cells = [len(sentence.position) for sentence in pieces]
+    position, window, place, weight = (
+        np.concatenate(column) for column in list(zip(*pieces, strict=True))[1:5]
+    )
     pooling = np.zeros((len(pieces), n + 2, most * longest), dtype=np.float32)
-    row = 0
-    for b, sentence in enumerate(pieces):
-        pooling[b, sentence.position, sentence.window * longest + sentence.place] = sentence.weight
-        count = len(sentence.windows)
-        windows[b, :count] = range(row, row + count)
-        row += count
-    return (None if most == 1 else windows), pooling
+    pooling[np.repeat(np.arange(len(pieces)), cells), position, window * longest + place] = weight
+    if most == 1:
+        return None, pooling
+    windows = np.zeros((len(pieces), most), dtype=np.int64)
+    first = 0
+    for b, count in enumerate(counts):
+        windows[b, :count] = range(first, first + count)
+        first += count
+    return windows, pooling

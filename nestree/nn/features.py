@@ -4,7 +4,6 @@
 True
 """
 
-import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -24,7 +23,6 @@ class WordVectors(NamedTuple):
     vectors: np.ndarray  # [words, dimensions] float32
 
 
-@functools.lru_cache(1 << 17)
 def shape_of(word: str) -> int:
     """Upper and lower case, digits, other characters, length 1: one number from 1 on."""
     if word.islower():

@@ -71,6 +71,16 @@ def test_crossing_spans_are_all_marked():
     assert gold.crossed[0].nonzero().tolist() == expected
 
 
+def test_gold_of_a_sentence_is_that_of_this_sentence():
+    """It is remembered by identity, and a new sentence may get the identity of one that is gone."""
+    made = collator()
+    for k in range(200):
+        given = sentence("a b c", f"{k % 3}-3 {'AB'[k % 2]}")
+        gold = made.with_gold([given]).gold
+        assert gold.spans.tolist() == [[0, k % 3, 3]]
+        assert gold.labels.tolist() == [[k % 2 == 0, k % 2 == 1]]
+
+
 def test_no_entities():
     gold = collator().with_gold([Sentence(["a", "b"])]).gold
     assert gold.spans.shape == (0, 3)

@@ -7,6 +7,7 @@ import pytest
 
 from nestree.errors import ModelError
 from nestree.nn import pieces as pieces_module
+from nestree.nn.features import shape_of
 from nestree.nn.pieces import Splitter, by_word, most_central, windows
 from nestree.sentence import Sentence
 from tests import tiny
@@ -70,20 +71,41 @@ def test_long_sentences_have_the_last_special_piece_of_their_last_window():
     assert (found.window[-1], found.place[-1]) == (len(found.windows) - 1, len(found.windows[-1]) - 1)
 
 
-@pytest.mark.parametrize(
-    "words", [["a"], ["Ab", "c"], ["abc", "d", "ef", "g"], ["a", "\u200b"], ["abcdefgh"]]
-)
-def test_the_fast_way_is_the_same(words):
-    splitter = made(longest=22)
-    encoding = splitter.backend.encode(words, is_pretokenized=True, add_special_tokens=False)
-    fast = splitter.in_one_window(encoding.ids, encoding.word_ids, len(words))
-    if words in (["a", "\u200b"], ["abcdefgh"]):  # a word without pieces, a word with too many
-        assert fast is None
-        return
-    slow = splitter.arranged(by_word(encoding, len(words)))
-    for one, other in zip(fast, slow, strict=True):
-        np.testing.assert_array_equal(one, other)
-    assert fast.weight.dtype == slow.weight.dtype
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_each_sentence_has_the_pieces_that_the_tokenizer_gives_it(family):
+    """Words are split once, whatever their neighbours, and many sentences are laid out together."""
+    tokenizer = tiny.byte_tokenizer() if family in tiny.BYTE_LEVEL else tiny.letter_tokenizer()
+    splitter = made(30, tokenizer)
+    given = [
+        ["a"],
+        ["Ab", "c"],
+        ["abc", "d", "ef", "a", "Ab"],
+        ["a", "\u200b", "c"],
+        ["x" * 60, "a"],
+        ["b"] * 70,
+    ]
+    together = splitter([Sentence(words) for words in given])
+    for words, found in zip(given, together, strict=True):
+        encoding = splitter.backend.encode(
+            [splitter.before + word for word in words], is_pretokenized=True, add_special_tokens=False
+        )
+        most = max(1, splitter.room // 4)
+        ids = [each[:most] or [splitter.unknown] for each in by_word(encoding, len(words))]
+        for one, other in zip(found, splitter.arranged(ids, np.array([*map(shape_of, words)])), strict=True):
+            if isinstance(one, tuple):
+                assert [window.tolist() for window in one] == [window.tolist() for window in other]
+            else:
+                np.testing.assert_array_equal(one, other)
+                assert one.dtype == other.dtype
+
+
+def test_few_words_are_known_at_a_time(monkeypatch):
+    splitter = made()
+    splitter([Sentence(["a", "b"])])
+    monkeypatch.setattr(pieces_module, "KNOWN", 3)
+    (found,) = splitter([Sentence(["b", "c", "d"])])
+    assert splitter.known.keys() == {"b", "c", "d"}
+    assert len(found.windows[0]) == 5
 
 
 def test_what_was_split_once_is_remembered(monkeypatch):
