@@ -335,6 +335,30 @@ def test_a_batch_without_entities_has_losses_and_gradients(variant):
         assert bool(gradient.isfinite().all())
 
 
+@pytest.mark.parametrize("variant", ["ablation/07-lexical-yes-no", "default", "release"])
+def test_trees_do_not_teach_spans_that_they_do_not_contain(variant):
+    """Why spans must not decide alone ("- parsing"): those that cross gold may say yes or no, and no loss knows it.
+
+    Any other span that is not gold is pushed from yes by its probability to be in the tree, times that of yes.
+    """
+    settings = settings_of(variant).changed(["loss.negatives=0"])
+    scores, gold = random_scores(SENTENCES, settings, std=2.0), gold_of(SENTENCES, settings)
+    exchanged = torch.where(gold.crossed[..., None], scores.mention.flip(-1), scores.mention)
+    assert not torch.equal(exchanged, scores.mention)
+    before, after = (compute(replace(scores, mention=m), gold, settings) for m in (scores.mention, exchanged))
+    for name, value in before.parts.items():
+        torch.testing.assert_close(value, after.parts[name], rtol=1e-12, atol=1e-12)
+
+    plain = settings.changed(["loss.sharing=0", "loss.entropy=0"])
+    (push,) = torch.autograd.grad(compute(scores, gold, plain).total, scores.mention)
+    chance = summed(potentials(scores, scores.mention.logsumexp(-1)), scores.lengths).marginals.span
+    other = torch.ones_like(chance, dtype=torch.bool).index_put(tuple(gold.spans.T), torch.tensor(False))
+    other &= (gold.used & gold.complete)[:, None, None]
+    torch.testing.assert_close(
+        push[..., 1][other], (chance * scores.mention.softmax(-1)[..., 1].detach())[other]
+    )
+
+
 def test_head_probabilities_of_gold_spans_sum_to_one():
     settings = settings_of("ablation/11-both")
     scores, gold = random_scores(SENTENCES, settings), gold_of(SENTENCES, settings)

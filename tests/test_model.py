@@ -8,8 +8,10 @@ import torch
 
 from nestree.config import recipes
 from nestree.errors import ModelError
+from nestree.losses import potentials
 from nestree.model import Recognizer
 from nestree.sentence import Entity, Sentence, crossing
+from nestree.treecrf import marginals
 from tests import tiny
 from tests.tiny import sentence
 
@@ -67,13 +69,36 @@ def memorise(model: Recognizer, sentences: list[Sentence], steps: int = 150) -> 
 @pytest.mark.parametrize("recipe", [recipe for recipe in ROWS if "/" in recipe])
 def test_every_row_memorises_eight_nested_sentences(folder, recipe):
     model = made(folder, recipe)
-    # Without parsing, spans decide that trees did not teach: those that no likely tree contains. Here are none.
+    # Without parsing, spans decide that no likely tree contains, which trees do not teach. Short sentences have none.
     sentences = tiny.SHORT if recipe == "ablation/08-without-parsing" else tiny.SENTENCES
     assert memorise(model, sentences) is not None
     for entities in model.decode(model.collate_words(tiny.SENTENCES)):
         assert model.settings.decoding.by == "spans" or crossing(entities) == []
         lexical = model.settings.model.structure == "lexical"
         assert all((e.head is not None and e.start <= e.head < e.end) == lexical for e in entities)
+
+
+def test_without_parsing_spans_are_wrong_only_where_no_likely_tree_has_them(folder):
+    """Why the row without parsing cannot learn longer sentences by heart: test_losses.py has the proof."""
+    model = made(folder, "ablation/08-without-parsing")
+    assert memorise(model, tiny.SENTENCES, 100) is None
+    batch = model.collate(tiny.SENTENCES)
+    gold = [keys(s.entities) for s in tiny.SENTENCES]
+    spans = [*map(keys, model.decode(batch))]
+    model.settings = model.settings.changed(["decoding.by=tree"])
+    assert [*map(keys, model.decode(batch))] == gold
+    assert all(found > right for found, right in zip(spans, gold, strict=True) if found != right)
+    with torch.no_grad():
+        scores = model(batch)
+    chances = marginals(potentials(scores, scores.mention.logsumexp(-1)), scores.lengths).span
+    invented = [
+        (b, i, j)
+        for b, found in enumerate(spans)
+        for i, j, _ in found
+        if (i, j) not in {g[:2] for g in gold[b]}
+    ]
+    assert len(invented) > 5
+    assert max(float(chances[span]) for span in invented) < 0.05
 
 
 @pytest.mark.parametrize(
