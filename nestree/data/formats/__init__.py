@@ -42,6 +42,7 @@ FORMATS = {
     "bioc": Format(True, False, "BioC, XML or JSON"),
     "peers": Format(False, False, "the files of published systems"),
     "datasets": Format(True, True, "a data set of Hugging Face: a folder or a parquet file"),
+    "text": Format(False, False, "plain text, without entities: a file, or a folder of .txt files"),
 }
 
 
@@ -63,6 +64,9 @@ def read(
             raise DataError(
                 f"{name} data cannot come from standard input: it is more than one file. Give its name."
             )
+        if name == "text":  # nothing is a text, too
+            yield from tally.counted(reader(path, tally, **chosen))
+            return
         if name != "brat":  # there, a name may lack its ending, and a file without annotations is empty
             check_file(path, name)
         yield from tally.counted(reader(path, tally, **chosen))

@@ -10,7 +10,8 @@
 (spans with their heads, or null for a head that is not known). Per entity: `head`, `heads`, `score`. Any other key is
 kept in `extra`. Lines that follow each other with the same `doc_id` are one document.
 
-A line without `tokens` is a document given by its `text`, and its entities count characters.
+A line without `tokens` is a document given by its `text`, and its entities count characters; their heads are
+[start, end]. What else they say of themselves, such as their `text`, is not compared.
 """
 
 import json
@@ -21,16 +22,24 @@ from typing import Any
 
 from nestree.data.characters import CharacterSpan, annotated
 from nestree.data.files import json_value, lines_or_errors, written
+from nestree.data.losses import note_lost
 from nestree.data.tally import Tally
-from nestree.errors import DataError
-from nestree.sentence import Document, Entity, Sentence, Tree, moved
+from nestree.data.trees import from_tree, to_tree
+from nestree.errors import DataError, InputError
+from nestree.sentence import Document, Entity, Sentence, moved
 
 ENTITY_KEYS = {"start", "end", "label", "head", "heads", "score"}
 SENTENCE_KEYS = {
     "tokens", "words", "entities", "doc_id", "sent_id", "text", "offsets", "complete", "before", "after",
     "continues", "document", "tree",
 }  # fmt: skip
-TREE_KEYS = {"spans", "arcs", "root", "probabilities"}
+
+NOT_BY_CHARACTERS = (
+    "ids of sentences",
+    "further keys of sentences",
+    "borders of words",
+    "borders of sentences",
+)
 
 ENTITIES_ELSEWHERE = {
     "label": "doccano",
@@ -143,64 +152,6 @@ def from_record(record: dict[str, Any], place: str) -> Sentence:
         raise DataError(f"{place}: {error}") from None
 
 
-def from_tree(given: Any, n: int, place: str) -> Tree | None:
-    """The tree of a sentence of n words."""
-    if given is None:
-        return None
-    if not isinstance(given, dict) or "spans" not in given or not given.keys() <= TREE_KEYS:
-        raise DataError(
-            f"{place}: `tree` must be an object with spans, arcs, root and probabilities, and is {given!r:.60}. "
-            "If it is something else, give it another name."
-        )
-    chances = given.get("probabilities", [])
-    if not isinstance(chances, list) or not all(type(p) in (int, float) and 0 <= p <= 1 for p in chances):
-        raise DataError(
-            f"{place}: `probabilities` of `tree` must be numbers from 0 to 1, and are {chances!r:.60}."
-        )
-    tree = Tree(
-        tuple((i, j, h) for i, j, h in lists(given["spans"], 3, "spans", place)),
-        tuple((h, m) for h, m in lists(given.get("arcs", []), 2, "arcs", place)),
-        given.get("root"),
-        tuple(chances),
-    )
-    check_tree(tree, n, place)
-    return tree
-
-
-def check_tree(tree: Tree, n: int, place: str) -> None:
-    for i, j, head in tree.spans:
-        if not (are_words(n, i) and type(j) is int and i < j <= n):
-            raise DataError(
-                f"{place}: {[i, j, head]} of `tree` is no span of the sentence, which has {n} words."
-            )
-        if head is not None and not (type(head) is int and i <= head < j):
-            raise DataError(
-                f"{place}: the head of {[i, j, head]} of `tree` must be one of its words, or null."
-            )
-    for head, modifier in tree.arcs:
-        if not are_words(n, head, modifier):
-            raise DataError(f"{place}: {[head, modifier]} of `tree` is no arc between words 0 to {n - 1}.")
-    if tree.root is not None and not are_words(n, tree.root):
-        raise DataError(f"{place}: `root` of `tree` must be a word, 0 to {n - 1}, and is {tree.root!r:.40}.")
-    if tree.probabilities and len(tree.probabilities) != len(tree.spans):
-        raise DataError(
-            f"{place}: `tree` has {len(tree.spans)} spans and {len(tree.probabilities)} probabilities. Give one for "
-            "each span, or none."
-        )
-
-
-def lists(given: Any, length: int, name: str, place: str) -> list[list[Any]]:
-    if not isinstance(given, list) or not all(isinstance(x, list) and len(x) == length for x in given):
-        raise DataError(
-            f"{place}: `{name}` of `tree` must be lists of {length} words, and are {given!r:.60}."
-        )
-    return given
-
-
-def are_words(n: int, *given: Any) -> bool:
-    return all(type(word) is int and 0 <= word < n for word in given)
-
-
 def is_complete(record: dict[str, Any], place: str) -> bool:
     complete = record.get("complete", True)
     if not isinstance(complete, bool):
@@ -310,8 +261,16 @@ def name(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else str(value)
 
 
-def write(documents: Iterable[Document], path: Path, tally: Tally) -> None:
-    """One sentence a line; what `read` reads back is equal."""
+def write(documents: Iterable[Document], path: Path, tally: Tally, *, by: str = "words") -> None:
+    """One sentence a line; what `read` reads back is equal.
+
+    by: what entities count, "words" or "characters". By characters, a line is a whole document with its text.
+    """
+    if by not in ("words", "characters"):
+        raise InputError(f"entities count words or characters, not {by!r}.")
+    if by == "characters":
+        write_texts(documents, path, tally)
+        return
     last: dict[str, Any] = {}
     with written(path) as file:
         for document in documents:
@@ -324,6 +283,36 @@ def write(documents: Iterable[Document], path: Path, tally: Tally) -> None:
                     record["continues"] = number > 0
                 file.write(dumped(record, f"{path}, sentence {sentence}") + "\n")
                 last = record
+
+
+def write_texts(documents: Iterable[Document], path: Path, tally: Tally) -> None:
+    with written(path) as file:
+        for number, document in enumerate(documents, 1):
+            place = document.id or f"document {number}"
+            note_lost(document, "jsonl by characters", NOT_BY_CHARACTERS, tally, place)
+            file.write(dumped(text_record(document), f"{path}, {place}") + "\n")
+
+
+def text_record(document: Document) -> dict[str, Any]:
+    """The line of a document by its text."""
+    document = document.with_text()
+    named = {} if document.id is None else {"doc_id": document.id}
+    record: dict[str, Any] = {**named, "text": document.text, "entities": []}
+    for sentence in document.sentences:
+        for entity in sentence.entities:
+            found = to_object(entity)
+            found["start"], found["end"] = sentence.characters(entity)
+            found["text"] = sentence.phrase(entity)
+            found.pop("heads", None)
+            if heads := entity.heads or (() if entity.head is None else (entity.head,)):
+                assert sentence.offsets is not None
+                places = [sentence.offsets[min(heads)][0], sentence.offsets[max(heads)][1]]
+                found["head"] = [sentence.start + at for at in places]
+            record["entities"].append(found)
+    if not all(sentence.complete for sentence in document.sentences):
+        record["complete"] = False
+    record.update((key, value) for key, value in document.extra.items() if key not in record)
+    return record
 
 
 def records(document: Document) -> Iterator[tuple[Sentence, dict[str, Any]]]:
@@ -365,17 +354,6 @@ def to_object(entity: Entity) -> dict[str, Any]:
     if entity.score is not None:
         record["score"] = entity.score
     record.update((key, value) for key, value in entity.extra.items() if key not in ENTITY_KEYS)
-    return record
-
-
-def to_tree(tree: Tree) -> dict[str, Any]:
-    record: dict[str, Any] = {"spans": [list(span) for span in tree.spans]}
-    if tree.arcs:
-        record["arcs"] = [list(arc) for arc in tree.arcs]
-    if tree.root is not None:
-        record["root"] = tree.root
-    if tree.probabilities:
-        record["probabilities"] = list(tree.probabilities)
     return record
 
 

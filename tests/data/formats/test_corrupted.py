@@ -144,6 +144,15 @@ def originals(folder: Path, name: str) -> list[tuple[Path, dict[str, object]]]:
             files = [FIXTURES / "triplets.data"]
         case "datasets":
             return [(made(folder / "a.parquet", name), {}), (made(folder / "data", name), {})]
+        case "text":
+            (folder / "a.txt").write_text("I see Söhne & Oslo.\n\nIt rained.\n", encoding="utf-8")
+            packed = folder / "b.txt.gz"
+            packed.write_bytes(gzip.compress(b"It rained.\n" * 9, mtime=0))
+            return [
+                (folder / "a.txt", {"documents": "lines"}),
+                (folder / "a.txt", {"longest": 12}),
+                (packed, {}),
+            ]
         case "jsonl":
             (folder / "text.jsonl").write_text(
                 '{"text": "I see Oslo.", "entities": [{"start": 6, "end": 10, "label": "X"}]}'

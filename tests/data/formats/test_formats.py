@@ -37,8 +37,8 @@ def test_names_and_options_that_do_not_exist():
         InputError, match="brat has no option 'types' to read: its options are words, sentences"
     ):
         read("a", "brat", types="all")
-    with pytest.raises(InputError, match="jsonl has no option 'words' to write: it has none"):
-        write([], "a.jsonl", words="ud")
+    with pytest.raises(InputError, match="brat has no option 'words' to write: it has none"):
+        write([], "a", "brat", words="ud")
 
 
 @pytest.mark.parametrize(

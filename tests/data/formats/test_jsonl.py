@@ -9,8 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nestree.data import formats
+from nestree.data.characters import CharacterSpan, annotated
 from nestree.data.tally import Tally
-from nestree.errors import DataError
+from nestree.errors import DataError, InputError
 from nestree.sentence import Document, Entity, Sentence, Tree
 
 from .reading import converted, documents, phrases
@@ -262,3 +263,39 @@ def test_every_sentence_of_the_real_sets_is_read(shared, name, counts):
     for part, expected in zip(("train", "dev", "test"), counts, strict=True):
         _, tally = converted(shared, name, part)
         assert (tally.sentences, tally.entities) == expected
+
+
+def test_by_characters_a_line_is_a_document(tmp_path):
+    path = tmp_path / "a.jsonl"
+    text = "Dr. Li left. The bank of Rome stayed."
+    document = annotated(
+        text,
+        [
+            CharacterSpan(0, 6, "PER", (4, 6), 0.5),
+            CharacterSpan(13, 29, "ORG", (17, 24)),
+            CharacterSpan(25, 29, "GPE"),
+        ],
+        id="d",
+        tally=Tally(),
+        place="",
+        extra={"url": "x"},
+    )
+    tally = Tally()
+    formats.write([document], path, "jsonl", tally, by="characters")
+    assert json.loads(path.read_text()) == {
+        "doc_id": "d",
+        "text": text,
+        "entities": [
+            {"start": 0, "end": 6, "label": "PER", "head": [4, 6], "score": 0.5, "text": "Dr. Li"},
+            {"start": 13, "end": 29, "label": "ORG", "head": [17, 24], "text": "The bank of Rome"},
+            {"start": 25, "end": 29, "label": "GPE", "text": "Rome"},
+        ],
+        "url": "x",
+    }
+    assert set(tally.counts) == {
+        f"borders of {what} not written: jsonl by characters has no place for them"
+        for what in ("words", "sentences")
+    }
+    assert list(formats.read(path)) == [document]
+    with pytest.raises(InputError, match="entities count words or characters, not 'bytes'"):
+        formats.write([document], path, by="bytes")

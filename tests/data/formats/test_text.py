@@ -1,0 +1,97 @@
+"""Plain text: files, lines, folders; long files in parts that lose nothing."""
+
+import gzip
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nestree.data.formats import read
+from nestree.data.formats.text import border
+from nestree.data.tally import Tally
+from nestree.errors import DataError, InputError
+
+
+def texts(path, **options):
+    return [(document.id, document.text) for document in read(path, "text", **options)]
+
+
+def test_a_file_is_a_document_with_its_line_ends_and_without_its_mark(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes("\ufeffOslo.\r\n\r\nIt rained.\n".encode())
+    (document,) = read(path, "text")
+    assert (document.id, document.text, document.extra) == ("a", "Oslo.\r\n\r\nIt rained.\n", {})
+    assert [sentence.words for sentence in document.sentences] == [("Oslo", "."), ("It", "rained", ".")]
+    assert document.sentences[1].start == 9
+
+
+@pytest.mark.parametrize("data", [b"", b"\xef\xbb\xbf", b" \n\n"])
+def test_nothing_is_a_text_too(tmp_path, data):
+    path = tmp_path / "a.txt"
+    path.write_bytes(data)
+    (document,) = read(path, "text")
+    assert (document.text, document.sentences) == (data.decode("utf-8-sig"), ())
+
+
+def test_folders_are_read_in_order_with_paths_as_ids(tmp_path):
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "a.txt").write_text("Two.")
+    (tmp_path / "a.txt").write_text("One.")
+    (tmp_path / "c.txt.gz").write_bytes(gzip.compress(b"Three."))
+    (tmp_path / "notes.md").write_text("Not this.")
+    assert texts(tmp_path) == [("a", "One."), ("b/a", "Two."), ("c", "Three.")]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=r"empty holds no .txt file"):
+        texts(tmp_path / "empty")
+
+
+def test_lines_as_documents(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"One. And.\r\n\n  \nTwo\xff\nThree")
+    tally = Tally(skip_bad=True)
+    found = [(d.id, d.text) for d in read(path, "text", tally, documents="lines")]
+    assert found == [("a:1", "One. And."), ("a:5", "Three")]
+    assert tally.skipped == [
+        f"{path}:4: byte 0xff is not UTF-8. Convert the file to UTF-8, for example with iconv."
+    ]
+
+
+def test_a_long_file_comes_in_parts_that_say_where_they_begin(tmp_path):
+    whole = "Ö one.\n\nTwo two.\nThree.\n\nFour four four four."
+    path = tmp_path / "a.txt"
+    path.write_text(whole, encoding="utf-8")
+    found = list(read(path, "text", longest=20))
+    assert [d.text for d in found] == ["Ö one.\n\n", "Two two.\nThree.\n\n", "Four four four four."]
+    assert [d.id for d in found] == ["a#1", "a#2", "a#3"]
+    assert [d.extra["start"] for d in found] == [0, 8, 25]
+    assert texts(path, longest=len(whole.encode())) == [("a", whole)]
+
+
+def test_the_line_of_a_bad_byte_is_told_in_any_part(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"One one one.\n\n" * 9 + b"caf\xe9.\n")
+    with pytest.raises(DataError, match=r"a.txt:19: byte 0xe9 is not UTF-8"):
+        texts(path, longest=30)
+
+
+@given(st.text(st.sampled_from("aö中😀 \n\r\u0301"), max_size=60), st.integers(4, 20))
+def test_no_character_is_lost(tmp_path_factory, whole, longest):
+    path = tmp_path_factory.getbasetemp() / "some.txt"
+    path.write_bytes(whole.encode())
+    found = list(read(path, "text", longest=longest))
+    assert "".join(d.text for d in found) == whole
+    assert all(whole[d.extra.get("start", 0) :].startswith(d.text) for d in found)
+    assert all(len(d.text.encode()) <= longest for d in found)
+
+
+def test_parts_end_where_it_hurts_least():
+    assert border(b"a\r\n \t\r\nb c\nd", 12) == 7
+    assert border(b"a b\nc d", 6) == 4
+    assert border(b"aaaa", 3) == 3
+
+
+def test_options_that_make_no_sense(tmp_path):
+    with pytest.raises(InputError, match="documents are files or lines, not 'pages'"):
+        texts(tmp_path, documents="pages")
+    with pytest.raises(InputError, match="longest is 3"):
+        texts(tmp_path, longest=3)
