@@ -2,4 +2,5 @@
 
 import importlib.util
 
-collect_ignore_glob = [] if importlib.util.find_spec("triton") else ["nestree/treecrf/triton_kernels/*"]
+PACKAGES = {"triton": "nestree/treecrf/triton_kernels/*", "spacy": "nestree/spacy_component.py"}
+collect_ignore_glob = [modules for name, modules in PACKAGES.items() if not importlib.util.find_spec(name)]

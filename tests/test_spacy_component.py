@@ -1,0 +1,220 @@
+"""nestree in spaCy: on its words and sentences, in batches, to disk and bytes and back."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+spacy = pytest.importorskip("spacy")
+from spacy.tokens import Doc, DocBin, Span  # noqa: E402
+
+from nestree import checkpoint  # noqa: E402
+from nestree.data import formats  # noqa: E402
+from nestree.errors import ModelError  # noqa: E402
+from nestree.pipeline import Pipeline  # noqa: E402
+from nestree.sentence import Sentence  # noqa: E402
+from nestree.spacy_component import NestedEntities  # noqa: E402
+from tests import tiny  # noqa: E402
+
+TEXTS = [" ".join(sentence.words) for sentence in tiny.SENTENCES]
+
+
+@pytest.fixture
+def nlp(tiny_model):
+    made = spacy.blank("en")
+    made.add_pipe("nestree", config={"model": str(tiny_model), "device": "cpu"})
+    return made
+
+
+@pytest.fixture(scope="module")
+def expected(tiny_model) -> list[Sentence]:
+    """What nestree finds itself."""
+    return Pipeline(checkpoint.load(tiny_model)).words(sentence.words for sentence in tiny.SENTENCES)
+
+
+def found(doc: Doc) -> list[tuple]:
+    return [
+        (span.start, span.end, span.label_, span._.nestree_head.i, round(span._.nestree_score, 4))
+        for span in doc.spans["nestree"]
+    ]
+
+
+def wanted(sentence: Sentence, tokens_before: int = 0) -> list[tuple]:
+    return [
+        (e.start + tokens_before, e.end + tokens_before, e.label, e.head + tokens_before, round(e.score, 4))
+        for e in sentence.entities
+    ]
+
+
+def test_a_new_process_knows_the_component_without_importing_nestree(tmp_path):
+    script = "import sys, spacy; spacy.blank('en').add_pipe('nestree'); assert 'nestree.pipeline' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=tmp_path)
+
+
+def test_spans_are_what_nestree_finds(nlp, expected):
+    docs = [nlp(text) for text in TEXTS]
+    assert sum(len(doc.spans["nestree"]) for doc in docs) > 5
+    for doc, sentence in zip(docs, expected, strict=True):
+        assert [token.text for token in doc] == list(sentence.words)
+        assert found(doc) == wanted(sentence)
+        for span in doc.spans["nestree"]:
+            assert span._.nestree_head.doc is doc
+            assert span.start <= span._.nestree_head.i < span.end
+            assert 0 < span._.nestree_score <= 1
+
+
+def test_spans_overlap(nlp):
+    doc = nlp("the Bank of Portugal")
+    spans = doc.spans["nestree"]
+    assert spans.has_overlap
+    assert [str(span) for span in spans if span.label_ == "GPE"] == ["Portugal"]
+
+
+def test_sentences_of_the_doc_count_and_else_our_rule(nlp, expected):
+    text = "the mayor of Lisbon met the president police in Oslo arrested two members of the group"
+    whole = nlp(text)
+    nlp.add_pipe("sentencizer", first=True)
+    words = whole.text.split()
+    starts = [k in (0, 7) for k in range(len(words))]
+    given = nlp.get_pipe("nestree")(Doc(nlp.vocab, words=words, sent_starts=starts))
+    assert found(given) == wanted(expected[0]) + wanted(expected[1], 7)
+    assert found(given) != found(whole)
+    ours = spacy.blank("en")
+    ours.add_pipe("nestree", config={"model": nlp.get_pipe("nestree").source, "device": "cpu"})
+    two = ours("she left\n\nLisbon")  # blank lines are tokens of spaCy, and no words
+    assert [token.text for token in two] == ["she", "left", "\n\n", "Lisbon"]
+    assert found(two) == wanted(expected[2]) + wanted(expected[5], 3)
+
+
+def test_streams_are_batched_across_documents_and_keep_their_order(nlp, monkeypatch):
+    sizes = []
+    annotate = NestedEntities.annotate
+    monkeypatch.setattr(
+        NestedEntities, "annotate", lambda self, docs: (sizes.append(len(docs)), annotate(self, docs))
+    )
+    alone = [found(nlp(text)) for text in TEXTS]
+    sizes.clear()
+    assert [found(doc) for doc in nlp.pipe(TEXTS)] == alone
+    assert sizes == [8]
+    assert [found(doc) for doc in nlp.pipe(TEXTS, batch_size=3)] == alone
+    assert sizes == [8, 3, 3, 2]
+    monkeypatch.setattr("nestree.spacy_component.WORDS_AT_ONCE", 9)
+    sizes.clear()
+    list(nlp.pipe(TEXTS))
+    assert sizes == [2, 3, 2, 1]  # of 7 + 9 words, 2 + 4 + 4, 1 + 10, and 3
+
+
+def test_nothing_in_nothing(nlp):
+    for text in ("", " ", "\n\n"):
+        assert list(nlp(text).spans["nestree"]) == []
+    assert [len(doc.spans["nestree"]) for doc in nlp.pipe(["", "Lisbon", " "])] == [0, 1, 0]
+
+
+def test_an_error_is_the_handlers(nlp, monkeypatch):
+    annotate = NestedEntities.annotate
+
+    def fail(self, docs):
+        if any("rained" in doc.text for doc in docs):
+            raise RuntimeError("rain")
+        annotate(self, docs)
+
+    monkeypatch.setattr(NestedEntities, "annotate", fail)
+    with pytest.raises(RuntimeError, match="rain"):
+        list(nlp.pipe(TEXTS))
+    heard = []
+    nlp.set_error_handler(lambda name, proc, docs, error: heard.append((name, [doc.text for doc in docs])))
+    assert [doc.text for doc in nlp.pipe(TEXTS)] == [text for text in TEXTS if "rained" not in text]
+    assert heard == [("nestree", ["it rained all night"])]
+
+
+def test_to_disk_and_back(nlp, tmp_path, tiny_model):
+    before = [found(doc) for doc in nlp.pipe(TEXTS)]
+    nlp.to_disk(tmp_path / "pipeline")
+    config = (tmp_path / "pipeline" / "config.cfg").read_text()
+    (tmp_path / "pipeline" / "config.cfg").write_text(config.replace(str(tiny_model), "/gone"))
+    loaded = spacy.load(tmp_path / "pipeline")
+    assert loaded.get_pipe("nestree").labels == tuple(tiny.LABELS)
+    assert [found(doc) for doc in loaded.pipe(TEXTS)] == before
+    loaded.to_disk(tmp_path / "pipeline")  # onto itself
+    loaded.to_disk(tmp_path / "again")
+    assert [found(doc) for doc in spacy.load(tmp_path / "again").pipe(TEXTS)] == before
+    names = {path.name for path in (tmp_path / "again" / "nestree").iterdir()}
+    assert {"weights.safetensors", "config.toml", "encoder"} <= names
+
+
+def test_to_bytes_and_back(nlp, tmp_path):
+    before = found(nlp(TEXTS[0]))
+    there = spacy.blank("en")
+    there.add_pipe("nestree", config={"model": "/gone"})
+    there.from_bytes(nlp.to_bytes())
+    assert found(there(TEXTS[0])) == before
+    there.to_disk(tmp_path / "pipeline")
+    folder = there.get_pipe("nestree").folder
+    assert folder.is_dir()
+    there.remove_pipe("nestree")
+    assert not folder.exists()
+
+
+def test_bytes_that_are_no_model(nlp):
+    import srsly
+
+    with pytest.raises(ModelError, match=r"they name the file '../evil'"):
+        nlp.get_pipe("nestree").from_bytes(srsly.msgpack_dumps({"../evil": b""}))
+
+
+def test_documents_keep_scores_and_heads_wherever_spacy_keeps_span_groups(nlp, tmp_path, expected):
+    doc = nlp(TEXTS[0])
+    before = found(doc)
+    again = Doc(nlp.vocab).from_bytes(doc.to_bytes())
+    assert found(again) == before
+    DocBin(docs=[doc]).to_disk(tmp_path / "docs.spacy")
+    (packed,) = DocBin().from_disk(tmp_path / "docs.spacy").get_docs(spacy.blank("en").vocab)
+    assert found(packed) == before
+    ((document,),) = [list(formats.read(tmp_path / "docs.spacy"))]  # and `nestree convert` reads them
+    read = wanted(document.sentences[0])
+    assert read == before
+
+
+def test_attributes_of_spans_that_are_not_ours(nlp):
+    doc = nlp(TEXTS[0])
+    assert doc[0:1]._.nestree_score is None
+    assert doc[0:1]._.nestree_head is None
+    first, *_ = doc.spans["nestree"]
+    same = Span(doc, first.start, first.end, label=first.label_)
+    assert same._.nestree_score == first._.nestree_score
+    other = Span(doc, first.start, first.end, label="other")
+    assert other._.nestree_score is None
+    score = first._.nestree_score
+    doc.spans["sc"] = [first]
+    doc.spans["sc"].attrs["scores"] = [0.123]  # as spaCy's span categoriser has it
+    assert first._.nestree_score == score
+    doc.spans["nestree"].append(doc[0:1])  # scores are out of step now
+    assert first._.nestree_score is None
+
+
+def test_a_threshold_and_a_key(tiny_model):
+    few = spacy.blank("en")
+    few.add_pipe(
+        "nestree", config={"model": str(tiny_model), "device": "cpu", "spans_key": "found", "threshold": 0.9}
+    )
+    scores = [span._.nestree_score for doc in few.pipe(TEXTS) for span in doc.spans["found"]]
+    assert all(score >= 0.9 for score in scores)
+    all_of_them = spacy.blank("en")
+    all_of_them.add_pipe("nestree", config={"model": str(tiny_model), "device": "cpu"})
+    assert len(scores) < sum(len(doc.spans["nestree"]) for doc in all_of_them.pipe(TEXTS))
+
+
+def test_a_model_that_is_not_there(tmp_path):
+    nlp = spacy.blank("en")
+    nlp.add_pipe("nestree", config={"model": str(tmp_path / "absent")})
+    with pytest.raises(ModelError, match=r"absent does not exist\. Name a directory"):
+        nlp("Lisbon")
+
+
+def test_a_model_that_is_gone(nlp, tmp_path):
+    nlp.to_disk(tmp_path / "pipeline")
+    loaded = spacy.load(tmp_path / "pipeline")
+    (tmp_path / "pipeline").rename(tmp_path / "moved")
+    with pytest.raises(ModelError, match="is gone, so it cannot be saved again"):
+        loaded.to_disk(Path(tmp_path / "again"))
