@@ -6,9 +6,46 @@ Each brings its own background and both sets of colours, so that it can be read 
 from html import escape
 from pathlib import Path
 
-from nestree.cli.demo import ENTITIES, WORDS, hand_scored
-from nestree.show import levels, modifiers, short
-from nestree.treecrf import best_trees, marginals, use_backend
+import torch
+
+from nestree.sentence import Document, Entity, Sentence, Tree
+from nestree.show import Colours, draw_svg, levels, modifiers, short
+from nestree.show.boxed import flow
+from nestree.show.style import BOXES, TREES
+from nestree.treecrf import LexicalPotentials, best_trees, marginals, use_backend
+
+# A sentence that was scored by hand.
+
+WORDS = ["The", "president", "of", "the", "University", "of", "California", "met", "Iraqi", "army", "leaders"]
+ENTITIES = {(0, 7): 2.5, (3, 7): 2.5, (6, 7): 1.5, (8, 11): 2.5, (8, 10): 1.5, (8, 9): 1.5}
+PHRASES = {(1, 7): 0.5, (2, 7): 1.0, (4, 7): 1.0, (5, 7): 1.0, (7, 11): 1.5}  # good spans, but no entities
+MODIFIERS = {
+    7: {1: 2.5, 10: 2.5},  # met: president, leaders
+    1: {0: 2.5, 2: 2.0},  # president: The, of
+    2: {4: 2.0},  # of: University
+    4: {3: 2.5, 5: 2.0},  # University: the, of
+    5: {6: 2.5},  # of: California
+    10: {9: 2.0, 8: 0.5},  # leaders: army, Iraqi
+    9: {8: 1.5},  # army: Iraqi
+}
+ROOTS = {7: 2.0, 1: 0.5}  # met, president
+
+
+def hand_scored() -> LexicalPotentials:
+    """A batch of one: the sentence above. Whatever is not written above scores 0."""
+    n = len(WORDS)
+    scores = LexicalPotentials(
+        torch.zeros(1, n + 1, n + 1), torch.zeros(1, n, n), torch.zeros(1, n), torch.zeros(1, n + 1, n + 1)
+    )
+    for (i, j), score in {**ENTITIES, **PHRASES}.items():
+        scores.span[0, i, j] = score
+    for head, governed in MODIFIERS.items():
+        for modifier, score in governed.items():
+            scores.arc[0, head, modifier] = score
+    for head, score in ROOTS.items():
+        scores.root[0, head] = score
+    return scores
+
 
 STYLE = """
   .page { fill: #ffffff; stroke: #d0d7de }
@@ -63,7 +100,7 @@ def on_line(x: float, y: float, words: str, kind: str = "") -> list[str]:
 
 
 def tree() -> str:
-    """The best tree of the demo's sentence: lines for its spans, brackets for its entities."""
+    """The best tree of the sentence: lines for its spans, brackets for its entities."""
     n = len(WORDS)
     scores = hand_scored()
     with use_backend("reference"):
@@ -154,7 +191,46 @@ def one_chart() -> str:
     return page(left + wide * len(words) + 20, 436, "One chart for both kinds of item", parts)
 
 
-PICTURES = {"tree.svg": tree, "one_chart.svg": one_chart}
+LABELS = {(0, 7): "PER", (3, 7): "ORG", (6, 7): "GPE", (8, 11): "PER", (8, 10): "ORG", (8, 9): "GPE"}
+
+
+def shown() -> str:
+    """The sentence as `nestree show` draws it on a page: boxes with probabilities, and the tree."""
+    n = len(WORDS)
+    scores = hand_scored()
+    with use_backend("reference"):
+        best, part = best_trees(scores, [n])[0], marginals(scores, [n])
+    chance = {(i, j): round(part.span[0, i, j].item(), 3) for i, j, _ in best.spans}
+    heads = {(i, j): h for i, j, h in best.spans}
+    entities = [Entity(*span, label, heads[span], chance[span]) for span, label in LABELS.items()]
+    spans = tuple((i, j, h) for (i, j), h in heads.items())
+    found = Tree(spans, best.arcs, best.root, tuple(chance[i, j] for i, j, _ in spans))
+    sentence, colours = Sentence(WORDS, entities, tree=found), Colours()
+    boxes, drawing = flow(Document([sentence]), colours), draw_svg(sentence, colours)
+    wide, high = (float(drawing.split(f'{side}="')[1].split('"')[0]) for side in ("width", "height"))
+    width, height = wide + 160, high + 84  # boxes need more room than the tree
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
+            f'width="{width:.0f}" height="{height:.0f}" role="img">',
+            f"<title>Nested entities of: {escape(' '.join(WORDS))}</title>",
+            f"<style>{BOXES}{TREES}",
+            ".picture { color: #1f2328 } .page { fill: #ffffff; stroke: #d0d7de }",
+            ".nestree .label i { display: inline } .picture .text { font: 14px system-ui, sans-serif }",
+            "@media (prefers-color-scheme: dark) { .picture { color: #e6edf3 }",
+            "  .page { fill: #0d1117; stroke: #30363d } }",
+            "</style>",
+            f'<g class="picture nestree"><rect class="page" x="0.5" y="0.5" width="{width - 1:.0f}" '
+            f'height="{height - 1:.0f}" rx="8"/>',
+            f'<foreignObject x="20" y="16" width="{width - 40:.0f}" height="50">',
+            f'<div xmlns="http://www.w3.org/1999/xhtml" class="picture nestree">{boxes}</div></foreignObject>',
+            f'<g transform="translate(80 72)">{drawing}</g></g>',
+            "</svg>\n",
+        ]
+    )
+
+
+PICTURES = {"tree.svg": tree, "one_chart.svg": one_chart, "show.svg": shown}
 
 if __name__ == "__main__":
     for name, draw in PICTURES.items():

@@ -12,7 +12,10 @@ from nestree.show.characters import direction, on_one_line, visible
 from nestree.show.labels import Colours
 from nestree.show.nesting import Box, Edge, Stretch, boxes_of, laid_out
 from nestree.show.style import BOXES
-from nestree.show.trees import short
+from nestree.show.trees import short, shortened
+
+BLANK = "\N{NO-BREAK SPACE}"
+LONGEST = 60  # columns of a word in what is shown on hovering
 
 SWITCH = '<label class="switch"><input type="checkbox">show probabilities</label>'
 
@@ -88,7 +91,7 @@ def told(entity: TextEntity) -> str:
     """All that there is to say of an entity, line by line."""
     lines = [f"{name} {score:.3f}" if score is not None else name for name, score in named(entity)]
     if entity.head:
-        lines.append(f"head: {on_one_line(entity.head.text)}")
+        lines.append(f"head: {shortened(on_one_line(entity.head.text), LONGEST)}")
     return "\n".join(lines)
 
 
@@ -99,10 +102,10 @@ def named(entity: TextEntity) -> list[tuple[str, float | None]]:
 def label(edge: Edge) -> str:
     """The labels of an entity, where it ends or is cut; blanks part them from the words where there is no style."""
     names = ", ".join(
-        escape(name) + ("" if score is None else f"<i>&nbsp;{short(score)}</i>")
+        escape(name) + ("" if score is None else f"<i>{BLANK}{short(score)}</i>")
         for name, score in named(edge.entity)
     )
-    return f'<small class="label">&nbsp;<bdi>{"…" * edge.cut}{names}</bdi></small>'
+    return f'<small class="label">{BLANK}<bdi>{"…" * edge.cut}{names}</bdi></small>'
 
 
 def written(text: str) -> str:

@@ -98,29 +98,28 @@ def named(entity: TextEntity) -> list[str]:
 
 def wrapped(chunks: Iterable[Sequence[Sequence[Run]]], width: int) -> Text:
     """Lines of these chunks; one that is wider than a line is broken between its parts or, if need be, anywhere."""
-    lines, line, blank = [], Text(), ""
+    lines, column, blank = [Text()], 0, ""
     for chunk in chunks:
         first = chunk[0][0].text if chunk else ""
         if not first.strip():
             if first[:1] in tuple("\n\r\u2028\u2029"):
-                lines.append(line)
-                line = Text()
-            blank = first.expandtabs(TAB).strip("\n\r\u2028\u2029")
+                lines.append(Text())
+                column = 0
+            blank = first.expandtabs(TAB).strip("\n\r\u2028\u2029")[: width // 2]
             continue
-        wide = breadth(run for part in chunk for run in part)
-        parts = [[run for part in chunk for run in part]] if wide <= width - len(INDENT) else chunk
-        for part in parts:
-            for piece in (
-                [part] if breadth(part) <= width - len(INDENT) else chopped(part, width - len(INDENT))
-            ):
-                if line.plain.strip() and line.cell_len + cell_len(blank) + breadth(piece) > width:
-                    lines.append(line)
-                    line, blank = Text(), INDENT
-                line.append(blank)
-                blank = ""
+        whole = [run for part in chunk for run in part]
+        room = width - len(INDENT)
+        for part in [whole] if breadth(whole) <= room else chunk:
+            for piece in [part] if breadth(part) <= room else chopped(part, room):
+                wide = cell_len(blank) + breadth(piece)
+                if column > len(INDENT) and column + wide > width:
+                    lines.append(Text())
+                    column, blank, wide = 0, INDENT, len(INDENT) + breadth(piece)
+                lines[-1].append(blank)
                 for run in piece:
-                    line.append(run.text, run.style)
-    return Text("\n").join([*lines, line])
+                    lines[-1].append(run.text, run.style)
+                column, blank = column + wide, ""
+    return Text("\n").join(lines)
 
 
 def breadth(runs: Iterable[Run]) -> int:

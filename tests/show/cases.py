@@ -15,7 +15,7 @@ HOSTILE = [
 ]  # fmt: skip
 words = st.sampled_from(HOSTILE) | st.text('abc<&"\u05d0\u0301\x00 \r', min_size=1, max_size=4)
 labels = st.sampled_from(["PER", "ORG", "<b>&", "a\nb", "\u202eX", "שם", "\ud800", "very_long_label_" * 3])
-between = st.sampled_from([" ", "", "\n", "\r\n", "\t", "\u2028", "  ", " <br> "])
+between = st.sampled_from([" ", "", " " * 90, "\n", "\r\n", "\t", "\u2028", "  ", " <br> "])
 
 
 def lexical_tree(n: int, chance: random.Random, numbers: bool = True) -> Tree:
