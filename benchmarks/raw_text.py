@@ -9,15 +9,13 @@ of one document are joined by a blank. An entity is right if its characters and 
 """
 
 import argparse
-import json
-import subprocess
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import nestree
 from benchmarks.text import word_places
+from benchmarks.timing import one_line, provenance, write_whole
 from nestree.data.formats import read
 from nestree.evaluation.scores import Score
 from nestree.pipeline import Pipeline
@@ -121,17 +119,12 @@ def given_words(ner: Pipeline, document: Document) -> Document:
     return Document(tuple(ner.words(document.sentences)), document.text)
 
 
-def commit() -> str:
-    return subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    ).stdout.strip()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", help="a directory; default: the model in the box")
     parser.add_argument("--shared", type=Path, default=Path("../shared"))
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--commit")
     parser.add_argument("--sets", nargs="*", default=["gum dev", "gum test"])
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
@@ -151,14 +144,12 @@ def main() -> None:
         "benchmark": "raw_text",
         "model": given.model or "box",
         "words": ner.model.text_rules.words,
-        "commit": commit(),
-        "date": str(date.today()),
-        "device": str(ner.device),
+        **provenance(ner.device.type, given.commit),
         "rows": rows,
     }
-    print(json.dumps(result))
+    print(one_line(result))
     if given.out:
-        given.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        write_whole(given.out, one_line(result) + "\n")
 
 
 if __name__ == "__main__":
