@@ -3,13 +3,13 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 import torch
 
 from nestree.config import Settings
-from nestree.decoding import Reading
+from nestree.decoding import Found, Reading
 from nestree.decoding import readings as readings_of
 from nestree.decoding.best import best
 from nestree.decoding.known import Forbidden, Knowledge, Known
@@ -17,7 +17,7 @@ from nestree.errors import ChartMemoryError, InputError, ModelError
 from nestree.model import Recognizer
 from nestree.pipeline.windows import cut, merged, windows
 from nestree.sentence import Sentence, Span
-from nestree.treecrf import Tree
+from nestree.treecrf import Tree, Trees
 
 BATCH_WORDS = 4_000
 LONGEST = 200  # words of a sentence that is read at once
@@ -54,11 +54,8 @@ def predict(
     model.eval()
     try:
         with torch.inference_mode(), precision(model.device):
-            for batch in by_length([len(part.words) for part in parts], batch_words):
-                knowledge = Knowledge([told[k][0] for k in batch], [told[k][1] for k in batch])
-                for k, reading in zip(
-                    batch, decoded(model, [parts[k] for k in batch], asked, knowledge), strict=True
-                ):
+            for batch, found in in_turns(model, parts, batch_words, asked, told):
+                for k, reading in zip(batch, found, strict=True):
                     readings[k] = reading
                 if tell:
                     tell(whole(left, [owners[k][0] for k in batch]))
@@ -206,22 +203,88 @@ def by_length(lengths: Sequence[int], words: int) -> list[list[int]]:
     return batches
 
 
-def decoded(
+def in_turns(
+    model: Recognizer,
+    parts: Sequence[Sentence],
+    batch_words: int,
+    asked: Asked,
+    told: "Sequence[tuple[Sequence[Known], Sequence[Forbidden]]]",
+) -> Iterator[tuple[list[int], list[Reading]]]:
+    """Batches, as numbers of parts, and what is found in them. A GPU begins one before we read the one before."""
+    waiting: tuple[list[int], Begun] | None = None
+    for batch in by_length([len(part.words) for part in parts], batch_words):
+        sentences = [parts[k] for k in batch]
+        knowledge = Knowledge([told[k][0] for k in batch], [told[k][1] for k in batch])
+        begun = begin(model, sentences, asked, knowledge)
+        if waiting:
+            yield waiting[0], waiting[1].read(model.labels)
+        waiting = (batch, begun) if begun else None
+        if begun is None:
+            yield batch, halved(model, sentences, asked, knowledge)
+    if waiting:
+        yield waiting[0], waiting[1].read(model.labels)
+
+
+class Begun:
+    """A batch that a device works on; what it finds travels to the host on its own."""
+
+    def __init__(self, found: Found, sentences: int) -> None:
+        self.sentences = sentences
+        self.event: torch.cuda.Event | None = None
+        if found.entities.is_cuda:
+            found = travelling(found)
+            self.event = torch.cuda.Event()
+            self.event.record()
+        self.found = found
+
+    def read(self, labels: Sequence[str]) -> list[Reading]:
+        if self.event is not None:
+            self.event.synchronize()
+        return readings_of(self.found, labels, self.sentences)
+
+
+def travelling(value: Any) -> Any:
+    """Tensors, and tuples and dataclasses of them, on their way to the host."""
+    if isinstance(value, torch.Tensor):
+        return torch.empty(value.shape, dtype=value.dtype, pin_memory=True).copy_(value, non_blocking=True)
+    if isinstance(value, Trees):
+        return replace(
+            value, **{field.name: travelling(getattr(value, field.name)) for field in fields(value)}
+        )
+    if isinstance(value, Found):
+        return Found(*map(travelling, value))
+    return value
+
+
+def begin(
     model: Recognizer, sentences: Sequence[Sentence], asked: Asked, knowledge: Knowledge
-) -> list[Reading]:
-    """What is found in each of these sentences."""
+) -> Begun | None:
+    """Let the device find entities; None: there is not enough memory."""
     try:
-        batch = model.collate_words(sentences).to(model.device)
+        batch = model.collate_words(sentences)
+        if model.device.type == "cuda":
+            batch = batch.pin_memory()  # it then goes there while we do something else
+        batch = batch.to(model.device)
         found = model.search(
             batch, knowledge if knowledge else None, asked.settings, scored=asked.scored, trees=asked.trees
         )
-        return readings_of(found, model.labels, len(sentences))
+        return Begun(found, len(sentences))
     except (MemoryError, torch.OutOfMemoryError):
-        if len(sentences) == 1:
-            raise ChartMemoryError(
-                f"there is not enough memory for a sentence of {len(sentences[0].words)} words: {sentences[0]}"
-            ) from None
+        return None
+
+
+def halved(
+    model: Recognizer, sentences: Sequence[Sentence], asked: Asked, knowledge: Knowledge
+) -> list[Reading]:
+    """What is found in sentences that were too many at once."""
+    if len(sentences) == 1:
+        raise ChartMemoryError(
+            f"there is not enough memory for a sentence of {len(sentences[0].words)} words: {sentences[0]}"
+        )
     half = len(sentences) // 2
-    first = Knowledge(knowledge.known[:half], knowledge.forbidden[:half])
-    second = Knowledge(knowledge.known[half:], knowledge.forbidden[half:])
-    return decoded(model, sentences[:half], asked, first) + decoded(model, sentences[half:], asked, second)
+    found: list[Reading] = []
+    for some in (slice(half), slice(half, None)):
+        known = Knowledge(knowledge.known[some], knowledge.forbidden[some])
+        begun = begin(model, sentences[some], asked, known)
+        found += begun.read(model.labels) if begun else halved(model, sentences[some], asked, known)
+    return found

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from nestree.config import Settings, recipes
-from nestree.decoding import decode
+from nestree.decoding import best, decode
 from nestree.nn.scorers import Scores
 from nestree.sentence import Entity, crossing
 from tests.test_losses import LABELS, Table, random_scores
@@ -132,3 +132,16 @@ def test_a_span_without_a_label_is_no_entity_and_two_labels_are_two_entities():
         heads = torch.tensor(row).double().expand_as(scores.labels.heads)
         given = replace(scores, mention=yes, labels=Table(scores.labels.spans, heads))
         assert decode(given, settings, LABELS) == [expected]
+
+
+@pytest.mark.parametrize("variant", [v for v in VARIANTS if settings_of(v).decoding.by == "tree"])
+@pytest.mark.parametrize("most", [0, 1 << 18])
+def test_without_waiting_the_same_is_found(variant, most, monkeypatch):
+    """As on a GPU: rows of a number that is known beforehand."""
+    settings = settings_of(variant)
+    scores = random_scores(SENTENCES, settings, seed=3, std=2.0)
+    expected = decode(scores, settings, LABELS)
+    assert any(expected)
+    monkeypatch.setattr(best, "must_not_wait", lambda tensor: True)
+    monkeypatch.setattr(best, "MOST_ROWS", most)
+    assert decode(scores, settings, LABELS) == expected
