@@ -1,13 +1,17 @@
 """The command `show`."""
 
+import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from nestree.cli.data import options_for, reading, say_account
+from nestree.cli.learning import Device
 from nestree.cli.options import From, LongestLine, Read, Sentences, SkipBad, Words
 from nestree.cli.running import Quiet, Verbose, print_page, say
 from nestree.errors import InputError
@@ -18,9 +22,20 @@ if TYPE_CHECKING:
     from nestree.data.tally import Tally
     from nestree.sentence import Document
 
+BEGIN_OF_JSON = re.compile(rb'(\xef\xbb\xbf)?\s*\{\s*"')
+
 
 def show(
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A file or folder; - is standard input.")],
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            metavar="MODEL",
+            help="Show what this model finds: a directory, or OWNER/NAME on the hub. For plain text, the model in "
+            "the box if none is named.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="PAGE", help="Write an HTML page, which needs nothing else."),
@@ -35,6 +50,7 @@ def show(
     first: Annotated[
         int | None, typer.Option("--first", metavar="N", min=1, help="Show the first N sentences.")
     ] = None,
+    device: Device = "auto",
     source_format: From = None,
     words: Words = None,
     sentences: Sentences = None,
@@ -47,43 +63,99 @@ def show(
     """Draw nested entities: brackets in the terminal, or boxes on an HTML page.
 
     Heads are underlined; labels come with their probabilities if these are known. Any format that `nestree formats`
-    lists can be shown. Trees come from JSON lines, as models write them.
+    lists can be shown as it is, or as a model sees it. Plain text (.txt, standard input) is read by a model.
     """
     from nestree.data.tally import Tally
-    from nestree.show import choosing, page
 
     tally = Tally(skip_bad)
+    source_format = source_format or text_or_lines(source)
     with reading([source], longest_line):
         options = options_for([source], source_format, read, words, sentences)
-        documents: Iterable[Document] = documents_of(source, source_format, options, tally)
-        if only:
-            documents = choosing.only(documents, only)
-        if first:
-            documents = choosing.first(documents, first)
-        if out or tree:
-            documents = list(documents)
-        if tree and not any(sentence.tree for document in documents for sentence in document.sentences):
-            raise InputError(
-                f"--tree: no sentence of {source} has a tree. Trees come from a model, in JSON lines; leave this out."
-            )
+        documents = documents_of(source, source_format, options, tally)
+        documents = chosen(documents, only, first)
+        if model or source_format == "text":
+            split = source_format == "text" and not (words or sentences)
+            documents = recognised(documents, model, device, split)
+        if tree:
+            documents = with_trees(documents, source)
         if out:
-            from nestree.data.files import written
-
-            with written(out) as file:
-                file.write(page(list(documents), str(source)))
-            say(f"written: {out}")
+            write_page(documents, out, str(source))
         else:
             print_documents(documents, tree)
     say_account(tally)
 
 
+def text_or_lines(source: Path) -> str | None:
+    """What is called .txt is a text, if there are no annotations beside it; so is what comes in, if it is not JSON."""
+    from nestree.data.files import STDIO
+    from nestree.data.formats.text import ENDINGS
+
+    if source == STDIO:
+        return "jsonl" if BEGIN_OF_JSON.match(beginning(sys.stdin.buffer)) else "text"
+    annotated = source.with_suffix(".ann").exists()
+    return "text" if source.name.endswith(ENDINGS) and source.is_file() and not annotated else None
+
+
+def beginning(stream: Any) -> bytes:
+    """The next bytes, which stay there to be read; none if it cannot tell."""
+    if hasattr(stream, "peek"):
+        return bytes(stream.peek(64))
+    if not stream.seekable():
+        return b""
+    at = stream.tell()
+    found = stream.read(64)
+    stream.seek(at)
+    return bytes(found)
+
+
 def documents_of(
     source: Path, format: str | None, options: dict[str, Any], tally: "Tally"
 ) -> "Iterator[Document]":
-    """What is shown: annotated or predicted data of any format."""
+    """Annotated or predicted data of any format, or texts."""
     from nestree.data import formats
 
     return formats.read(source, format, tally, **options)
+
+
+def chosen(
+    documents: "Iterator[Document]", only: Sequence[str] | None, first: int | None
+) -> "Iterator[Document]":
+    from nestree.show import choosing
+
+    documents = iter(choosing.only(documents, only)) if only else documents
+    return choosing.first(documents, first) if first else documents
+
+
+def recognised(
+    documents: "Iterable[Document]", model: str | None, device: str, split: bool
+) -> "Iterator[Document]":
+    """The same with the entities and trees that a model finds; `split`: into words and sentences as it knows them."""
+    from nestree.pipeline import load
+
+    pipeline = load(model, device)
+    asked = pipeline.asked(threshold=None, trees=True)
+    for document in documents:
+        if split:
+            document = replace(pipeline.split(document.text or ""), id=document.id, extra=document.extra)
+        yield pipeline.recognised([document], asked)[0]
+
+
+def with_trees(documents: "Iterable[Document]", source: Path) -> "Iterator[Document]":
+    found = list(documents)
+    if not any(sentence.tree for document in found for sentence in document.sentences):
+        raise InputError(
+            f"--tree: no sentence of {source} has a tree. Name a --model that makes trees, or leave this out."
+        )
+    return iter(found)
+
+
+def write_page(documents: "Iterable[Document]", out: Path, title: str) -> None:
+    from nestree.data.files import written
+    from nestree.show import page
+
+    with written(out) as file:
+        file.write(page(list(documents), title))
+    say(f"written: {out}")
 
 
 def print_documents(documents: "Iterable[Document]", trees: bool) -> None:

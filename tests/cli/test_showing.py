@@ -6,10 +6,12 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from nestree.checkpoint import save
 from nestree.cli import app
 from nestree.data import formats
 from nestree.sentence import Document
 
+from .. import tiny
 from ..show.test_boxed import PRESIDENT
 from ..show.test_pages import PARSED
 
@@ -23,8 +25,17 @@ def parsed(tmp_path):
     return path
 
 
-def run(*arguments, **environment):
-    return CliRunner().invoke(app, ["show", *map(str, arguments)], env={"COLUMNS": "80", **environment})
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shown")
+    save(tiny.learned(tiny.encoder(folder)), folder / "model")
+    return folder / "model"
+
+
+def run(*arguments, given=None, **environment):
+    return CliRunner().invoke(
+        app, ["show", *map(str, arguments)], given, env={"COLUMNS": "80", **environment}
+    )
 
 
 def test_brackets_on_standard_output_and_counts_on_standard_error():
@@ -114,3 +125,38 @@ def test_a_bad_line_can_be_skipped(tmp_path):
     done = run(path, "--skip-bad")
     assert done.exit_code == 0
     assert "needs at least one word" in done.stderr
+
+
+def test_a_model_reads_texts_and_shows_what_it_finds(model, tmp_path):
+    text = "The mayor of Lisbon met the president."
+    (tmp_path / "a.txt").write_text(text)
+    done = run(tmp_path / "a.txt", "--model", model)
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.startswith("a\n")
+    assert "_Lisbon_|" in done.stdout
+    piped = run("-", "--model", model, given=text)
+    assert piped.stdout == done.stdout.removeprefix("a\n")
+    assert "root" in run("-", "--model", model, "--tree", given=text).stdout
+    page = run("-", "--model", model, "--out", "-", given=text)
+    assert "<svg" in page.stdout
+    assert ">Lisbon</u>" in page.stdout
+
+
+def test_a_model_sees_annotated_data_in_its_own_way(model, tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text(
+        '{"tokens": ["The", "mayor", "of", "Lisbon"], "entities": [{"start": 0, "end": 1, "label": "WRONG"}]}'
+    )
+    assert "WRONG" in run(path).stdout
+    done = run(path, "--model", model)
+    assert done.exit_code == 0, done.stderr
+    assert "WRONG" not in done.stdout
+    assert "Lisbon_|" in done.stdout
+
+
+def test_json_lines_are_recognised_on_standard_input(parsed):
+    assert run("-", given=parsed.read_text()).stdout == run(parsed).stdout
+
+
+def test_texts_with_annotations_beside_them_are_shown_with_those():
+    assert run(EXAMPLES / "brat" / "news.txt").stdout == run(EXAMPLES / "brat").stdout
