@@ -2,7 +2,18 @@
 
 import typer
 
-from nestree.cli import analysis, data, demo, experiment, learning, scoring, showing, shrinking, splitting
+from nestree.cli import (
+    analysis,
+    data,
+    demo,
+    experiment,
+    learning,
+    predicting,
+    scoring,
+    showing,
+    shrinking,
+    splitting,
+)
 from nestree.cli.running import Commands, Quiet, Verbose, Version
 
 app = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -12,13 +23,14 @@ app = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None, pre
 def main(version: Version = False, verbose: Verbose = 0, quiet: Quiet = False) -> None:
     """Nested named entity recognition with exact inference over latent lexicalised trees.
 
-    Exit codes: 0 all is well; 1 `check` found errors; 2 bad input or usage; 130 interrupted.
+    Exit codes: 0 all is well; 1 `check` found errors, or `predict` skipped something; 2 bad input or usage;
+    130 interrupted.
     """
 
 
 for command in (
     learning.train,
-    learning.predict,
+    predicting.predict,
     shrinking.shrink,
     experiment.experiment,
     analysis.analyse,

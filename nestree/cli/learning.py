@@ -1,4 +1,4 @@
-"""The commands that make and use models: train and predict."""
+"""The command `train`, and predictions as other commands need them."""
 
 import sys
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nestree.cli.data import options_for, reading
-from nestree.cli.options import From, LongestLine, Read, Sentences, To, Words, Write, option_values
+from nestree.cli.options import From, LongestLine, Read, Sentences, Words
 from nestree.cli.running import INTERRUPTED, QUIET, Commands, Quiet, Verbose, say
 from nestree.errors import InputError
 
@@ -229,45 +229,3 @@ def predicted_with(model: "Recognizer", sentences: Sequence[Any]) -> list[Any]:
 
     with tqdm(total=len(sentences), unit="sentence", desc="predicting", delay=1, leave=False) as bar:
         return predict(model, sentences, tell=bar.update)
-
-
-def predict(
-    source: Annotated[Path, typer.Argument(metavar="DATA", help="Sentences; - is standard input.")],
-    model: Model,
-    out: Annotated[
-        Path, typer.Option("--out", metavar="OUT", help="A file or a new folder; - is standard output.")
-    ] = Path("-"),
-    device: Device = "auto",
-    source_format: From = None,
-    target_format: To = None,
-    words: Words = None,
-    sentences: Sentences = None,
-    read: Read = None,
-    write: Write = None,
-    longest_line: LongestLine = None,
-    verbose: Verbose = 0,
-    quiet: Quiet = False,
-) -> None:
-    """Find the entities of sentences; those that the data has are replaced.
-
-    Any format that `nestree formats` lists can be read. What is written is JSON lines, or what --to says.
-    """
-    from dataclasses import replace
-    from time import monotonic
-
-    from nestree.data import formats
-
-    target_format = target_format or ("jsonl" if str(out) == "-" else formats.guess(out, to_write=True))
-    options = option_values(write or (), target_format, "write")
-    with reading([source], longest_line):
-        how = options_for([source], source_format, read, words, sentences)
-        documents = list(formats.read(source, source_format, **how))
-    before = [sentence for document in documents for sentence in document.sentences]
-    started = monotonic()
-    found = iter(predicted_by(model, before, device))
-    said = [replace(d, sentences=tuple(next(found) for _ in d.sentences)) for d in documents]
-    formats.write(said, out, target_format, **options)
-    entities = sum(len(sentence.entities) for document in said for sentence in document.sentences)
-    say(
-        f"{entities:,} entities in {len(before):,} sentences; {monotonic() - started:.1f} s, loading included"
-    )

@@ -1,11 +1,13 @@
-"""How training looks on a terminal: a bar with numbers and a line for each epoch; elsewhere only the lines."""
+"""How long work looks on a terminal: a bar with numbers; of training, a line for each epoch, which is all elsewhere."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from nestree.cli.running import say
 
 if TYPE_CHECKING:
+    from nestree.pipeline.files import Progress
     from nestree.training import EpochEnd, Step
 
 
@@ -57,6 +59,46 @@ class Bar(Lines):
     def epoch(self, end: "EpochEnd") -> None:
         self.bar.clear()
         say(line(end))
+
+
+class PredictionBar:
+    """How far prediction is, how fast, and how long it will take. It appears after a second."""
+
+    def __init__(self, files: int) -> None:
+        from tqdm import tqdm
+
+        self.files, self.started = files, monotonic()
+        shape = "{desc}{percentage:3.0f} %|{bar}|{postfix}"
+        self.bar: Any = tqdm(total=100, leave=False, delay=1, bar_format=shape)
+
+    def __enter__(self) -> "Callable[[Progress], None]":
+        return self.tell
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.close()
+
+    def tell(self, progress: "Progress") -> None:
+        self.bar.set_postfix_str(pace(progress, monotonic() - self.started), refresh=False)
+        if self.files > 1:
+            self.bar.set_description_str(f"{progress.files:,}/{self.files:,} files ", refresh=False)
+        self.bar.n = round(100 * (progress.share or 0))
+        self.bar.update(0)
+        self.bar.refresh()
+
+
+def pace(progress: "Progress", seconds: float) -> str:
+    """Words per second, and the time left if it can be told.
+
+    >>> from nestree.pipeline.files import Progress
+    >>> pace(Progress(files=3, words=9000, share=0.25), seconds=4.0)
+    '2,250 words/s  12 s left'
+    >>> pace(Progress(files=0, words=9000, share=None), seconds=4.0)
+    '2,250 words/s'
+    """
+    from nestree.training.summary import duration
+
+    rate = f"{progress.words / max(seconds, 1e-9):,.0f} words/s"
+    return f"{rate}  {duration(seconds / progress.share - seconds)} left" if progress.share else rate
 
 
 def line(end: "EpochEnd") -> str:

@@ -190,9 +190,34 @@ def kept_mark(text: str) -> str:
     return "\ufeff" if text.startswith("\ufeff") else ""
 
 
+at_once = ContextVar("at_once", default=False)
+
+
+@contextmanager
+def straight() -> Iterator[None]:
+    """Within this, what goes to standard output goes there as it comes, not when all of it is there."""
+    before = at_once.set(True)
+    try:
+        yield
+    finally:
+        at_once.reset(before)
+
+
+class StandardOutput(io.TextIOBase):
+    """Standard output for data: UTF-8, whatever the terminal speaks, and nothing is held back."""
+
+    def write(self, text: str) -> int:
+        sys.stdout.buffer.write(text.encode())
+        sys.stdout.buffer.flush()
+        return len(text)
+
+
 @contextmanager
 def written(path: Path) -> Iterator[TextIO]:
     """A text file (gzip if its name ends so) that takes its name only when all of it is there; `-`: standard output."""
+    if path == STDIO and at_once.get():
+        yield StandardOutput()  # type: ignore[misc]
+        return
     if path == STDIO:
         with tempfile.SpooledTemporaryFile(2**24, "w+", encoding="utf-8", newline="\n") as held:
             yield held  # type: ignore[misc]

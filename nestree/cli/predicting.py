@@ -1,0 +1,247 @@
+"""The command `predict`."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nestree.cli.learning import Device
+from nestree.cli.options import (
+    Files,
+    From,
+    LongestLine,
+    Read,
+    Sentences,
+    SkipBad,
+    To,
+    Words,
+    Write,
+    option_values,
+    reading_options,
+)
+from nestree.cli.running import FOUND_ERRORS, QUIET, Commands, Quiet, Verbose, say
+from nestree.errors import InputError, NestreeError
+
+if TYPE_CHECKING:
+    from nestree.pipeline.files import Account, How
+    from nestree.pipeline.jobs import Jobs
+    from nestree.pipeline.journal import Journal
+
+SKIPPED_SHOWN = 20
+BOX = "box"
+
+ModelName = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="MODEL",
+        help="A model directory, OWNER/NAME on the hub, or box: the model in the box. [default: box]",
+    ),
+]
+Threshold = Annotated[
+    float | None,
+    typer.Option(
+        "--threshold",
+        metavar="P",
+        min=0,
+        max=1,
+        help="The probability that an entity needs; higher: fewer, and more of them right.",
+    ),
+]
+LongestSentence = Annotated[
+    int | None,
+    typer.Option(
+        "--longest", metavar="WORDS", min=4, help="Longer sentences are read through windows. [default: 200]"
+    ),
+]
+
+
+def predict(
+    files: Files,
+    model: ModelName = None,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            metavar="OUT",
+            help="A file; for several files or a folder of them, a folder; - is standard output.",
+        ),
+    ] = Path("-"),
+    target_format: To = None,
+    threshold: Threshold = None,
+    trees: Annotated[
+        bool, typer.Option("--trees", help="Keep the trees, too; only JSON lines have a place for them.")
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the folder of --out: files that are done stay.")
+    ] = False,
+    skip_bad: SkipBad = False,
+    device: Device = "auto",
+    batch_words: Annotated[
+        int | None,
+        typer.Option("--batch-words", metavar="N", min=1, help="Words read at once. [default: 4000]"),
+    ] = None,
+    longest: LongestSentence = None,
+    source_format: From = None,
+    words: Words = None,
+    sentences: Sentences = None,
+    read: Read = None,
+    write: Write = None,
+    longest_line: LongestLine = None,
+    verbose: Verbose = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Find the entities of texts, or of sentences; those that the data has are replaced.
+
+    Plain text is read (.txt, standard input, folders of texts), and any format that `nestree formats` lists. What is
+    written is JSON lines, or what --to says. Exit codes: 0 all is done; 1 something was skipped; 2 bad input.
+    """
+    from nestree.data.files import LONGEST_LINE, allowing
+    from nestree.pipeline import journal
+    from nestree.pipeline.files import predict_files
+    from nestree.pipeline.jobs import jobs as jobs_of
+
+    jobs = jobs_of(files, source_format, out, target_format)
+    if resume and jobs.folder is None:
+        raise InputError("--resume goes on with a folder: name several files, or a folder, and --out FOLDER.")
+    reading = options_by_format({job.format for job in jobs.jobs}, read, words, sentences)
+    writing = options_to_write(jobs.format, write, model)
+    started = monotonic()
+    pipeline, folder = loaded(model, device, longest)
+    how = how_to(pipeline, threshold, trees, batch_words, reading, writing, skip_bad)
+    log = None
+    if jobs.folder:
+        told = described(how, folder, jobs.format, source_format, pipeline.device.type)
+        log = journal.begun(jobs, told, resume)
+    try:
+        with bar(len(jobs.jobs)) as tell, allowing(longest_line or LONGEST_LINE):
+            account = predict_files(pipeline, jobs, how, log, tell)
+    except (NestreeError, KeyboardInterrupt):
+        say_what_stays(jobs, log)
+        raise
+    say_what_was_done(account, jobs, monotonic() - started)
+    if skipped := account.skipped:
+        say_errors(skipped)
+        raise typer.Exit(FOUND_ERRORS)
+
+
+def loaded(model: str | None, device: str, longest: int | None) -> Any:
+    """A model ready to read text, and its folder."""
+    from nestree import checkpoint, hub
+    from nestree.pipeline import load
+    from nestree.pipeline.sentences import LONGEST
+
+    in_box = model is None or (model == BOX and not Path(model).exists())
+    folder = checkpoint.box() if in_box else hub.find(model or BOX)
+    return load(folder, device, longest or LONGEST), folder
+
+
+def how_to(
+    pipeline: Any,
+    threshold: float | None,
+    trees: bool,
+    batch_words: int | None,
+    reading: Mapping[str, Any],
+    writing: Mapping[str, Any],
+    skip_bad: bool,
+) -> "How":
+    from nestree.pipeline.files import How
+    from nestree.pipeline.sentences import BATCH_WORDS
+
+    asked = pipeline.asked(threshold, trees)
+    return How(asked, batch_words or BATCH_WORDS, reading, writing, skip_bad)
+
+
+def options_by_format(
+    kinds: set[str], read: Sequence[str] | None, words: str | None, sentences: str | None
+) -> dict[str, dict[str, Any]]:
+    """What was said about reading, for each format that is read."""
+    if not (read or words or sentences):
+        return {}
+    return {kind: reading_options(kind, read, words, sentences) for kind in sorted(kinds)}
+
+
+def options_to_write(format: str, write: Sequence[str] | None, model: str | None) -> dict[str, Any]:
+    """What was said about writing; for Label Studio, what a model finds is a prediction, and says whose."""
+    options = option_values(write or (), format, "write")
+    if format == "label-studio":
+        options = {"part": "predictions", "model": version_of(model), **options}
+    return options
+
+
+def version_of(model: str | None) -> str:
+    from nestree import __version__
+
+    return f"nestree {__version__}" if model is None else Path(model).resolve().name
+
+
+def described(how: "How", folder: Path, format: str, source: str | None, device: str) -> dict[str, Any]:
+    """All that decides what is written, for the journal: names as the command line has them."""
+    from nestree.pipeline.journal import fingerprint
+
+    threshold = how.asked.settings.decoding.threshold if how.asked.settings else None
+    return {
+        "--model": fingerprint(folder),
+        "--from": source,
+        "--to": format,
+        "--threshold": threshold,
+        "--trees": how.asked.trees,
+        "--longest": how.asked.longest,
+        "--batch-words": how.batch_words,
+        "--device": device,
+        "options to read": {key: dict(value) for key, value in how.reading.items()},
+        "options to write": dict(how.writing),
+    }
+
+
+def bar(files: int) -> Any:
+    """For whoever looks on: how far it is, words per second, the time left."""
+    from contextlib import nullcontext
+
+    from nestree.cli.watching import PredictionBar
+
+    if Commands.verbosity == QUIET or not (sys.stderr and sys.stderr.isatty()):
+        return nullcontext()
+    return PredictionBar(files)
+
+
+def say_what_stays(jobs: "Jobs", log: "Journal | None") -> None:
+    """After an interruption: what is done stays done."""
+    if log is not None:
+        done = sum(log.is_done(job.name, job.source) for job in jobs.jobs)
+        say(f"{done:,} of {len(jobs.jobs):,} files are done. Go on with the same command and --resume.")
+
+
+def say_what_was_done(account: "Account", jobs: "Jobs", seconds: float) -> None:
+    from dataclasses import replace
+
+    from nestree.data.converting import account as told
+
+    if all(
+        job.format == "text" for job in jobs.jobs
+    ):  # words and sentences were not in the text, but our own
+        for what in [each for each in account.writing.counts if each.startswith("borders of ")]:
+            del account.writing.counts[what]
+    read = replace(account.reading, skipped=[])  # these come last
+    for line in told(read, account.writing):
+        say(line)
+    if account.windowed:
+        say(f"{account.windowed:7,}  sentences too long to be read at once: read through windows")
+    files = f" of {account.files:,} files" if len(jobs.jobs) > 1 else ""
+    before = f" ({account.done_before:,} were done before)" if account.done_before else ""
+    say(
+        f"{account.entities:,} entities in {account.sentences:,} sentences{files}{before}; {account.words:,} words, "
+        f"{seconds:.1f} s, loading included"
+    )
+
+
+def say_errors(skipped: Sequence[str]) -> None:
+    """What was left out; --quiet does not hide it."""
+    typer.echo(f"{len(skipped):,} skipped:", err=True)
+    for sentence in skipped[:SKIPPED_SHOWN]:
+        typer.echo(f"  {sentence}", err=True)
+    if len(skipped) > SKIPPED_SHOWN:
+        typer.echo(f"  ... and {len(skipped) - SKIPPED_SHOWN:,} more", err=True)

@@ -1,0 +1,171 @@
+"""Which files are read, as what, and which file each of them becomes."""
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nestree.data.files import STDIO
+from nestree.data.formats import FORMATS, guess
+from nestree.data.formats.guessing import SUFFIXES, guess_folder
+from nestree.data.formats.text import ENDINGS as TEXT_ENDINGS
+from nestree.data.formats.text import stem
+from nestree.errors import DataError, InputError
+
+READ_AS_FOLDERS = ("brat", "ace", "nne", "genia", "gum", "datasets")
+ENDINGS = {
+    "jsonl": ".jsonl",
+    "brat": ".ann",
+    "columns": ".iob2",
+    "triplets": ".data",
+    "label-studio": ".json",
+    "doccano": ".jsonl",
+    "prodigy": ".jsonl",
+    "spacy": ".spacy",
+    "pubtator": ".pubtator",
+    "bioc": ".xml",
+    "datasets": ".parquet",
+}
+JSON_BEGINS = re.compile(rb'(\xef\xbb\xbf)?\s*\{\s*"')
+
+
+class Job(NamedTuple):
+    """A file, and what becomes of it."""
+
+    source: Path
+    format: str
+    name: str  # of what is written, in its folder, without an ending
+    target: Path
+
+
+class Jobs(NamedTuple):
+    """All files to read; `folder`: each is written to a file of its own in there."""
+
+    jobs: tuple[Job, ...]
+    folder: Path | None
+    format: str  # to write
+
+
+def jobs(sources: Sequence[Path], source_format: str | None, out: Path, target_format: str | None) -> Jobs:
+    """One file is written to `out`; several, or those of a folder, to files of like names in the folder `out`.
+
+    With `out` = "-", all are written to standard output, one after the other. Of a folder whose format is not named,
+    texts (.txt) and files whose names tell their format are taken.
+    """
+    check_sources(sources)
+    inputs = [each for source in sources for each in files_of(source, source_format, out)]
+    paths = [path for path, _ in inputs]
+    if len(set(paths)) < len(paths):
+        twice = next(path for path in paths if paths.count(path) > 1)
+        raise InputError(f"{twice} is named twice. Name each file once.")
+    several = len(inputs) > 1 or any(source.is_dir() and source != inputs[0][0] for source in sources)
+    if out == STDIO or not several:
+        format = target_format or ("jsonl" if out == STDIO else guess(out, to_write=True))
+        check_apart(sources, out)
+        found = [Job(path, format_of(path, source_format), name, out) for path, name in inputs]
+        return Jobs(tuple(found), None, format)
+    format = target_format or "jsonl"
+    check_folder(sources, out, format)
+    found = []
+    for path, name in inputs:
+        kind = format_of(path, source_format)
+        ending = "" if format == "brat" and kind != "text" else ENDINGS[format]
+        found.append(Job(path, kind, name, out / (name + ending)))
+    check_names(found)
+    return Jobs(tuple(found), out, format)
+
+
+def check_sources(sources: Sequence[Path]) -> None:
+    if not sources:
+        raise InputError("name files to read, or - for standard input.")
+    if list(sources).count(STDIO) > 1:
+        raise InputError("standard input can be read once: name - once.")
+    for source in sources:
+        if source != STDIO and not source.exists():
+            raise DataError(f"{source} does not exist. Check the name and the directory.")
+
+
+def files_of(source: Path, format: str | None, out: Path) -> list[tuple[Path, str]]:
+    """The files that a path stands for, each with the name that its output gets."""
+    if source == STDIO or not source.is_dir():
+        return [(source, "standard-input" if source == STDIO else stem(source.name))]
+    if (format or guess_folder(source)) in READ_AS_FOLDERS:
+        return [(source, source.resolve().name)]
+    found = [path for path in sorted(source.rglob("*")) if path.is_file() and visible(path, source, out)]
+    texts = [path for path in found if path.name.endswith(TEXT_ENDINGS)]
+    if format is None:
+        taken = [path for path in found if path in set(texts) or known_ending(path)]
+    else:
+        taken = texts if format == "text" and texts else found
+    if not taken:
+        what = "no file" if not found else "no text (.txt), and no other file whose name tells its format"
+        raise DataError(f"{source} holds {what}. Name another folder{', or --from FORMAT' * bool(found)}.")
+    return [(path, stem(path.relative_to(source).as_posix())) for path in taken]
+
+
+def visible(path: Path, folder: Path, out: Path) -> bool:
+    """Neither hidden nor written by ourselves."""
+    hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+    return not hidden and (out == STDIO or not path.resolve().is_relative_to(out.resolve()))
+
+
+def known_ending(path: Path) -> bool:
+    return (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower() in SUFFIXES
+
+
+def format_of(path: Path, named: str | None) -> str:
+    """What a file is read as. What is called .txt is a text, whatever its lines look like."""
+    if named is not None:
+        if named not in FORMATS:
+            raise InputError(f"there is no format {named!r}. Choose one of {', '.join(FORMATS)}.")
+        return named
+    if path == STDIO:
+        return "jsonl" if JSON_BEGINS.match(standard_input_ahead()) else "text"
+    if path.name.endswith(TEXT_ENDINGS) and not path.is_dir():
+        return "text"
+    return guess(path)
+
+
+def standard_input_ahead() -> bytes:
+    """What standard input begins with, if that can be seen without reading it."""
+    peek: Any = getattr(sys.stdin and sys.stdin.buffer, "peek", None)
+    return bytes(peek(64)) if peek else b""
+
+
+def check_folder(sources: Sequence[Path], out: Path, format: str) -> None:
+    known = [each for each in ENDINGS.values() if each and out.name.endswith(each)]
+    if known and not out.is_dir():
+        raise InputError(
+            f"--out {out} is called like a file, and several files become a folder of files. Give the name of a "
+            "folder, or let all of them go to standard output."
+        )
+    if format not in ENDINGS:
+        able = ", ".join(ENDINGS)
+        raise InputError(f"{format} can be read, not written. Choose one of {able}.")
+    if STDIO in sources:
+        raise InputError("standard input has no name that its output could get. Predict it by itself.")
+    if out.exists() and not out.is_dir():
+        raise DataError(f"{out} is a file, and several files become a folder of files. Give another name.")
+    for source in sources:
+        if source != STDIO and source.is_dir() and source.resolve() == out.resolve():
+            raise InputError(f"{out} holds what is read. Write to another folder.")
+
+
+def check_apart(sources: Sequence[Path], out: Path) -> None:
+    for source in sources:
+        if out != STDIO and out.exists() and source != STDIO and source.resolve() == out.resolve():
+            raise InputError(f"{out} is what is read. Write to another file.")
+
+
+def check_names(found: Sequence[Job]) -> None:
+    sources = {job.source.resolve() for job in found if job.source != STDIO}
+    taken: dict[Path, Job] = {}
+    for job in found:
+        if (other := taken.setdefault(job.target, job)) is not job:
+            raise InputError(
+                f"{other.source} and {job.source} would both become {job.target}. Rename one, or predict them into two "
+                "folders."
+            )
+        if job.target.resolve() in sources:
+            raise InputError(f"{job.target} is one of the files that are read. Write to another folder.")
