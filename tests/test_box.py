@@ -1,0 +1,67 @@
+"""The model in the box: installed with the package, small enough, and it finds entities."""
+
+import shutil
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from nestree import checkpoint
+from nestree.data import formats
+from nestree.errors import ModelError
+from nestree.pipeline import load
+
+ROOT = Path(__file__).parent.parent
+ALLOWED = 26_000_000  # bytes, all files together
+
+
+@pytest.fixture(scope="module")
+def box() -> Path:
+    if not checkpoint.BOX.is_dir():
+        pytest.skip("there is no model in the box")
+    return checkpoint.box()
+
+
+def test_every_file_of_a_model_in_the_box_is_installed(tiny_model, tmp_path):
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    patterns = settings["tool"]["setuptools"]["package-data"]["nestree"]
+    model = shutil.copytree(tiny_model, tmp_path / "box")
+    copied = {path for pattern in patterns for path in tmp_path.glob(pattern) if path.is_file()}
+    assert copied == set(checkpoint.files_of(model))
+
+
+def test_a_copy_without_a_model_says_so(monkeypatch, tmp_path):
+    monkeypatch.setattr(checkpoint, "BOX", tmp_path)
+    with pytest.raises(ModelError, match="this copy of nestree came without a model"):
+        load()
+
+
+def test_it_is_small_and_whole_and_tells_nothing_of_a_machine(box):
+    files = list(checkpoint.files_of(box))
+    assert sum(path.stat().st_size for path in files) <= ALLOWED
+    assert set(files) == {path for path in box.rglob("*") if path.is_file()}
+    assert not Path(checkpoint.settings_of(box).encoder.path).is_absolute()
+    card = (box / "README.md").read_text(encoding="utf-8")
+    for heading in ("## Data", "## Scores", "## Licence and attribution", "## Weights"):
+        assert heading in card
+    assert "Nobody has stated a licence" not in card
+
+
+def test_it_finds_nested_entities(box):
+    ner = load(device="cpu")
+    found = ner("The president of the University of California met Iraqi army leaders.").entities
+    assert {"the University of California", "California", "Iraqi army leaders"} <= {e.text for e in found}
+    assert all(e.head is not None and 0 < e.score <= 1 for e in found)
+    assert max(e.depth for e in found) >= 1
+
+
+def test_it_is_about_as_good_as_its_card_says(box, shared):
+    """On fifty sentences only: a model that was damaged on its way would find next to nothing."""
+    from itertools import islice
+
+    from nestree.evaluation import evaluate
+
+    documents = formats.read(shared / "data" / "gum_open" / "dev.jsonl.gz")
+    gold = list(islice((sentence for document in documents for sentence in document.sentences), 50))
+    predicted = load(device="cpu").words(gold)
+    assert evaluate(gold, predicted, resamples=0).entities.f1 > 0.6
