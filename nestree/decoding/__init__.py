@@ -27,7 +27,7 @@ __all__ = ["NO_CHANGE", "Found", "Reading", "Temperatures", "decode", "readings"
 class Found(NamedTuple):
     """What decoding finds, as tensors on the device of the scores."""
 
-    entities: Tensor  # [R, 5] sentence, start, end, label, head or -1; rows of -1 at the end are none
+    entities: Tensor  # [R, 5] sentence, start, end, label, head or -1
     scores: Tensor | None  # [R] their probabilities
     trees: Trees | None
     chances: Tensor | None  # [B, 2n - 1] the probability of each span of the trees
@@ -56,13 +56,13 @@ def search(
     """Find entities; `scored`: with their probabilities; `trees`: with the trees that they stand in."""
     with torch.no_grad():
         if settings.decoding.by == "marginals":
-            return marginals.search(scores, settings, temperatures, trees=trees)
+            found = marginals.search(scores, settings, temperatures, trees=trees)
+            return found if scored else found._replace(scores=None)
         threshold = settings.decoding.threshold
         if not (scored or threshold):
             rows, tree = best.search(scores, settings)
             return Found(rows, None, tree if trees else None, None)
         rows, tree = best.search(scores, settings)
-        rows = rows[rows[:, 0] >= 0]
         chances = chances_of(scores, settings, temperatures)
         score = probabilities(scores, settings, temperatures, chances, rows)
         kept = score >= threshold
@@ -76,7 +76,7 @@ def readings(found: Found, labels: Sequence[str], sentences: int) -> list[Readin
     """The same in Python values: waits for the device."""
     entities: list[list[Entity]] = [[] for _ in range(sentences)]
     scores = None if found.scores is None else found.scores.clamp(0, 1).tolist()
-    for k, (b, i, j, label, head) in enumerate(listed(found.entities)):
+    for k, (b, i, j, label, head) in enumerate(found.entities.tolist()):
         score = None if scores is None else scores[k]
         entities[b].append(Entity(i, j, labels[label], head if head >= 0 else None, score))
     trees = trees_of(found) if found.trees is not None else [None] * sentences
@@ -84,12 +84,6 @@ def readings(found: Found, labels: Sequence[str], sentences: int) -> list[Readin
         Reading(tuple(sorted(each, key=lambda entity: (entity.start, -entity.end))), tree)
         for each, tree in zip(entities, trees, strict=True)
     ]
-
-
-def listed(rows: Tensor) -> list[list[int]]:
-    """Rows as numbers, up to the first that is none."""
-    there: list[list[int]] = rows[: int((rows[:, 0] >= 0).sum())].tolist()
-    return there
 
 
 def trees_of(found: Found) -> list[Tree | None]:

@@ -10,8 +10,6 @@ from nestree.nn.scorers import Scores
 from nestree.treecrf import LexicalPotentials, PlainPotentials, Trees, best_trees, head_marginals
 from nestree.treecrf.potentials import Potentials, cell_masks
 
-MOST_ROWS = 1 << 18  # spans x labels that are looked at all together, where waiting costs more
-
 
 class Spans(NamedTuple):
     """Spans that are entities, if they get a label."""
@@ -20,14 +18,10 @@ class Spans(NamedTuple):
     i: Tensor  # [K]
     j: Tensor  # [K]
     h: Tensor | None  # [K] the head; None: there are none
-    real: Tensor | None = None  # [K] the others are no entities whatever their labels; None: all are real
 
 
 def search(scores: Scores, settings: Settings) -> tuple[Tensor, Trees | None]:
-    """[R, 5] sentence, start, end, label and head (or -1) of each entity, and the trees they stand in, if any.
-
-    Rows of -1 at the end are none: on a GPU, how many there are is known only to those who wait for it.
-    """
+    """[R, 5] sentence, start, end, label and head (or -1) of each entity, and the trees they stand in, if any."""
     if settings.decoding.by == "spans":
         return labelled(spans_alone(scores, settings), scores, settings), None
     trees = best(scores, settings)
@@ -72,18 +66,8 @@ def spans_of_trees(trees: Trees, scores: Scores, settings: Settings) -> Spans:
     if settings.model.mention != "score":
         i, j = trees.spans[..., 0].clamp(min=0), trees.spans[..., 1].clamp(min=0)
         real = real & says_yes(scores, settings)[row, i, j]
-    if must_not_wait(real):
-        flat = trees.spans.clamp(min=0).flatten(0, 1)  # [B * (2n - 1), 2 or 3]
-        return Spans(
-            row.flatten(), flat[:, 0], flat[:, 1], flat[:, 2] if flat.shape[1] == 3 else None, real.flatten()
-        )
     kept = trees.spans[real]  # [K, 2 or 3]
     return Spans(row[real], kept[:, 0], kept[:, 1], kept[:, 2] if kept.shape[1] == 3 else None)
-
-
-def must_not_wait(tensor: Tensor) -> bool:
-    """Whether the program should go on before the device knows these values: it has more to do than to wait."""
-    return tensor.is_cuda
 
 
 def spans_alone(scores: Scores, settings: Settings) -> Spans:
@@ -102,10 +86,10 @@ def spans_alone(scores: Scores, settings: Settings) -> Spans:
 
 def labelled(spans: Spans, scores: Scores, settings: Settings) -> Tensor:
     """[R, 5] sentence, start, end, label and head (or -1) of each entity."""
-    b, i, j, h, real = spans
+    b, i, j, h = spans
     if scores.labels is None:
         label = biased(scores, settings)[b, i, j, 1:].argmax(-1)
-        right = torch.nn.functional.one_hot(label, scores.mention.shape[-1] - 1).bool()  # [K, L]
+        k = torch.arange(len(b), device=b.device)
     else:
         seen = h if settings.model.labelling == "head" else None
         scored = scores.labels.of(b, i, j, seen)  # [K, L]
@@ -115,22 +99,6 @@ def labelled(spans: Spans, scores: Scores, settings: Settings) -> Tensor:
             right = right & first
         if scores.must is not None:  # what is known to be an entity has a label
             right = right | (first & (scores.must[b, i, j] & ~right.any(-1))[:, None])
-    if real is not None:
-        right = right & real[:, None]
+        k, label = right.nonzero().unbind(1)
     head = torch.full_like(b, -1) if h is None else h
-    columns = torch.stack([b, i, j, head], -1)  # [K, 4]
-    if real is not None and right.numel() <= MOST_ROWS:
-        return without_waiting(columns, right)
-    k, label = right.nonzero().unbind(1)
-    return torch.cat([columns[k, :3], label[:, None], columns[k, 3:]], -1)
-
-
-def without_waiting(columns: Tensor, right: Tensor) -> Tensor:
-    """[K * L, 5] the same rows, and then as many of -1 as there are spans and labels that do not go together."""
-    spans, labels = right.shape
-    label = torch.arange(labels, device=right.device).expand(spans, -1)  # [K, L]
-    rows = torch.cat([columns[:, None, :3].expand(-1, labels, -1), label[..., None]], -1)
-    rows = torch.cat([rows, columns[:, None, 3:].expand(-1, labels, -1)], -1).flatten(0, 1)
-    taken = right.flatten()
-    place = torch.where(taken, taken.cumsum(0) - 1, len(rows))  # what is not taken goes beyond the end
-    return torch.full((len(rows) + 1, 5), -1, device=rows.device).index_put((place,), rows)[:-1]
+    return torch.stack([b[k], i[k], j[k], label, head[k]], -1)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from nestree.config import Settings, recipes
-from nestree.decoding import best, decode
+from nestree.decoding import decode
 from nestree.nn.scorers import Scores
 from nestree.sentence import Entity, crossing
 from tests.test_losses import LABELS, Table, random_scores
@@ -15,14 +15,14 @@ from tests.treecrf.enumeration import lexical_trees, plain_trees
 
 SENTENCES = [sentence(" ".join("abcde"[:n])) for n in (1, 2, 3, 4, 5, 5)]
 VARIANTS = {
-    **{name: (name, []) for name in recipes()},
+    **{name: (name, []) for name in recipes() if name != "default"},  # which decodes by marginals
     "softmax": ("release", ["loss.label=softmax"]),
     "softmax of all spans": ("ablation/05-tree-two-stage", ["loss.label=softmax"]),
-    "bias": ("default", ["decoding.bias=0.8"]),
+    "bias": ("ablation/12-joint", ["decoding.bias=0.8"]),
     "one-stage bias": ("ablation/03-tree-one-stage", ["decoding.bias=-0.8"]),
-    "sharing": ("default", ["decoding.sharing=1.5"]),
-    "sharing is sought": ("default", ["decoding.sharing=-2"]),
-    "without parsing, with heads": ("default", ["decoding.by=spans"]),
+    "sharing": ("ablation/12-joint", ["decoding.sharing=1.5"]),
+    "sharing is sought": ("ablation/12-joint", ["decoding.sharing=-2"]),
+    "without parsing, with heads": ("ablation/12-joint", ["decoding.by=spans"]),
 }
 
 
@@ -121,7 +121,7 @@ def test_nothing_predicted(variant):
 
 
 def test_a_span_without_a_label_is_no_entity_and_two_labels_are_two_entities():
-    settings = settings_of("default")
+    settings = settings_of("ablation/12-joint")
     scores = random_scores([sentence("a")], settings)
     yes = torch.zeros_like(scores.mention)
     yes[0, 0, 1, 1] = 1.0
@@ -132,16 +132,3 @@ def test_a_span_without_a_label_is_no_entity_and_two_labels_are_two_entities():
         heads = torch.tensor(row).double().expand_as(scores.labels.heads)
         given = replace(scores, mention=yes, labels=Table(scores.labels.spans, heads))
         assert decode(given, settings, LABELS) == [expected]
-
-
-@pytest.mark.parametrize("variant", [v for v in VARIANTS if settings_of(v).decoding.by == "tree"])
-@pytest.mark.parametrize("most", [0, 1 << 18])
-def test_without_waiting_the_same_is_found(variant, most, monkeypatch):
-    """As on a GPU: rows of a number that is known beforehand."""
-    settings = settings_of(variant)
-    scores = random_scores(SENTENCES, settings, seed=3, std=2.0)
-    expected = decode(scores, settings, LABELS)
-    assert any(expected)
-    monkeypatch.setattr(best, "must_not_wait", lambda tensor: True)
-    monkeypatch.setattr(best, "MOST_ROWS", most)
-    assert decode(scores, settings, LABELS) == expected

@@ -45,7 +45,7 @@ def test_no_set_of_entities_gains_more(variant, threshold):
     scores = random_scores(SENTENCES[:4], settings, seed=5, std=1.5)
     chances = everything(scores, settings, TEMPERATURES)
     several = scores.labels is not None and settings.loss.label != "softmax"
-    found = readings(search(scores, settings, TEMPERATURES), LABELS, 4)
+    found = readings(search(scores, settings, TEMPERATURES, scored=True), LABELS, 4)
     for b, reading in enumerate(found):
         for entity in reading.entities:
             at = (b, entity.start, entity.end, LABELS.index(entity.label))

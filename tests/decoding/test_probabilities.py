@@ -19,9 +19,9 @@ from tests.treecrf.enumeration import lexical_trees, plain_trees
 SENTENCES = [sentence(" ".join("abcde"[:n])) for n in (1, 2, 3, 4, 5)]
 VARIANTS = {
     **{name: (name, []) for name in recipes()[:8]},
-    "default": ("default", []),
-    "bias": ("default", ["decoding.bias=0.8"]),
-    "softmax": ("default", ["loss.label=softmax"]),
+    "default": ("ablation/12-joint", []),
+    "bias": ("ablation/12-joint", ["decoding.bias=0.8"]),
+    "softmax": ("ablation/12-joint", ["loss.label=softmax"]),
 }
 TEMPERATURES = [Temperatures(), Temperatures(1.7, 0.6)]
 
@@ -163,7 +163,7 @@ def test_a_threshold_leaves_out_what_is_less_likely():
         e for r in readings(search(scores, settings, scored=True), LABELS, len(SENTENCES)) for e in r.entities
     ]
     middle = sorted(e.score for e in before)[len(before) // 2]
-    found = search(scores, settings.changed([f"decoding.threshold={middle - 1e-9}"]))
+    found = search(scores, settings.changed([f"decoding.threshold={middle - 1e-9}"]), scored=True)
     after = [e for r in readings(found, LABELS, len(SENTENCES)) for e in r.entities]
     assert after == [e for e in before if e.score >= middle]
     assert 0 < len(after) < len(before)
