@@ -43,19 +43,41 @@ def experiment(
 
     What is done is not done again: after an interruption, start it again.
     """
-    from nestree.config import Settings
+    from nestree.pipeline import best_device
     from nestree.training import experiment
 
-    names = recipes or ["default"]
-    for recipe in names:
-        Settings.read(recipe).changed(changes or [])  # what is wrong with it is better known now
-    folders = dict(named(each) for each in data)
-    runs = experiment.cells(out, names, folders, numbers(seeds), changes or (), ["--device", device])
-    failed = experiment.run_all(runs, jobs, say)
-    show(experiment.table(runs), format)
+    best_device(device)  # what is wrong is better known now
+    runs = experiment.cells(
+        out, recipes or ["default"], folders_of(data), numbers(seeds), changes or (), ["--device", device]
+    )
+    try:
+        failed = experiment.run_all(runs, jobs, say)
+    except KeyboardInterrupt:
+        say("What was running is saved. Start the experiment again to go on.")
+        raise
+    groups = experiment.groups(runs)
+    if format is TableShape.json:
+        print_json([experiment.as_values(group) for group in groups])
+    else:
+        show(experiment.table(groups), format)
     if failed:
-        say(f"{len(failed)} of {len(runs)} runs failed. Start the experiment again to try them again.")
+        say(f"\n{len(failed)} of {len(runs)} runs failed:")
+        for name, why in failed.items():
+            say(f"  {name}: {why}")
+        say("Start the experiment again to try them again.")
         raise typer.Exit(BAD_INPUT)
+
+
+def folders_of(data: list[str]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for each in data:
+        name, folder = named(each)
+        if name in found:
+            raise InputError(
+                f"--data {each}: there is a data set called {name} already. Call it something else."
+            )
+        found[name] = folder
+    return found
 
 
 def named(each: str) -> tuple[str, Path]:
@@ -75,9 +97,7 @@ def numbers(seeds: str) -> list[int]:
 def show(rows: list[list[str]], format: TableShape) -> None:
     """A table; its first row names the columns."""
     head, *body = rows
-    if format is TableShape.json:
-        print_json([dict(zip(head, row, strict=True)) for row in body])
-    elif format is TableShape.markdown:
+    if format is TableShape.markdown:
         for row in (head, ["---"] * len(head), *body):
             typer.echo(f"| {' | '.join(row)} |")
     else:

@@ -1,10 +1,14 @@
 """Experiments: every recipe on every data set with every seed, several at once, and one table at the end.
 
 Each run is a process of its own, `nestree train`, in a directory of its own. What is done is not done again, and what
-was interrupted goes on; so an experiment is resumed by starting it again.
+was interrupted goes on; so an experiment is resumed by starting it again. If the experiment is killed, its runs go on
+by themselves, and the experiment that is started next waits for them.
 """
 
+import dataclasses
 import json
+import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -14,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nestree.checkpoint import CONFIG
+from nestree.config import Settings
 from nestree.errors import InputError
 from nestree.training.folder import Folder
 
@@ -28,6 +34,7 @@ class Cell:
     data: str
     recipe: str
     seed: int
+    settings: Settings
     folder: Path
     command: tuple[str, ...]  # that starts it
 
@@ -38,6 +45,11 @@ class Cell:
     @property
     def name(self) -> str:
         return f"{self.data} {self.recipe} seed {self.seed}"
+
+    @property
+    def output(self) -> Path:
+        """What the run says."""
+        return self.folder.parent / f"{self.folder.name}.txt"
 
     def next_command(self) -> list[str]:
         """Start it, or go on with it."""
@@ -55,18 +67,39 @@ def cells(
     more: Sequence[str] = (),
 ) -> list[Cell]:
     """All runs: seed by seed, so that early results cover everything. `more` are options of `nestree train`."""
+    for what, names in (("recipe", [*map(short, recipes)]), ("seed", seeds)):
+        twice = next((name for name in names if list(names).count(name) > 1), None)
+        if twice is not None:
+            raise InputError(f"the {what} {twice} is named twice; each of them needs a directory of its own.")
     found = []
     for seed in seeds:
         for name, folder in data.items():
             files = parts_of(folder)
             for recipe in recipes:
                 place = out / name / short(recipe) / f"seed-{seed}"
+                changed = [*changes, f"training.seed={seed}"]
+                settings = Settings.read(recipe).changed(changed)
                 command = [word for part, path in files.items() for word in (f"--{part}", str(path))]
                 command += ["--out", str(place), "--config", recipe]
-                for change in (*changes, f"training.seed={seed}"):
-                    command += ["--set", change]
-                found.append(Cell(name, short(recipe), seed, place, (*command, *more)))
+                command += [word for change in changed for word in ("--set", change)]
+                found.append(Cell(name, short(recipe), seed, settings, place, (*command, *more)))
+                check_same(found[-1])
     return found
+
+
+def check_same(cell: Cell) -> None:
+    """A run of before counts only if it was made with the settings of now."""
+    path = cell.folder / CONFIG
+    if not path.is_file():
+        return
+    now, before = (dataclasses.asdict(each) for each in (cell.settings, Settings.saved(path)))
+    for section, keys in now.items():
+        for key, value in keys.items():
+            if before[section][key] != value:
+                raise InputError(
+                    f"{cell.folder} was trained with {section}.{key} = {before[section][key]!r}, and now it is "
+                    f"{value!r}. Give another directory for this experiment, or remove that one."
+                )
 
 
 def short(recipe: str) -> str:
@@ -94,46 +127,107 @@ def parts_of(folder: Path) -> dict[str, Path]:
     return found
 
 
-def run_all(todo: Iterable[Cell], jobs: int, tell: Callable[[str], None]) -> list[Cell]:
-    """Run what is not done yet, so many at once; those that failed are returned."""
-    waiting, failed = [cell for cell in todo if not cell.done], []
-    running: dict[subprocess.Popen[bytes], Cell] = {}
+# Running
+
+
+@dataclass
+class Runs:
+    """Which runs wait, run and have failed."""
+
+    jobs: int
+    tell: Callable[[str], None]
+    waiting: list[Cell]
+    running: dict["subprocess.Popen[bytes]", Cell]
+    elsewhere: list[Cell]  # in processes of an experiment of before
+    failed: dict[str, str]  # name -> why
+
+    def said(self, what: str, cell: Cell, more: str = "") -> None:
+        self.tell(f"{what:8}  {cell.name}{more}")
+
+    def start(self) -> None:
+        """As many as may run at once."""
+        while self.waiting and len(self.running) + len(self.elsewhere) < self.jobs:
+            cell = self.waiting.pop(0)
+            resumed = Folder(cell.folder).state.is_file()
+            self.running[start(cell, self.jobs)] = cell
+            self.said("goes on" if resumed else "started", cell)
+
+    def look(self) -> None:
+        """Who is ready?"""
+        for cell in [cell for cell in self.elsewhere if not Folder(cell.folder).in_use]:
+            self.elsewhere.remove(cell)
+            if cell.done:
+                self.finished(cell)
+            else:
+                self.waiting.insert(0, cell)
+        for process in [process for process in self.running if process.poll() is not None]:
+            cell = self.running.pop(process)
+            if process.returncode or not cell.done:
+                self.failed[cell.name] = f"{reason(process.returncode, cell.output)} ({cell.output})"
+                self.said("failed", cell, f": {reason(process.returncode, cell.output)}")
+            else:
+                self.finished(cell)
+
+    def finished(self, cell: Cell) -> None:
+        left = len(self.waiting) + len(self.running) + len(self.elsewhere)
+        self.said("finished", cell, f": {headline(cell)}; {left} to go" if left else f": {headline(cell)}")
+
+
+def run_all(todo: Sequence[Cell], jobs: int, tell: Callable[[str], None]) -> dict[str, str]:
+    """Run what is not done yet, so many at once; returns the names of those that failed, and why."""
+    open_ones = [cell for cell in todo if not cell.done]
+    elsewhere = [cell for cell in open_ones if Folder(cell.folder).in_use]
+    waiting = [cell for cell in open_ones if cell not in elsewhere]
+    runs = Runs(jobs, tell, waiting, {}, elsewhere, {})
+    for cell in elsewhere:
+        runs.said("waiting", cell, ": another process is training it")
     try:
-        while waiting or running:
-            while waiting and len(running) < jobs:
-                cell = waiting.pop(0)
-                running[start(cell)] = cell
-                tell(f"started   {cell.name}")
-            for process in [process for process in running if process.poll() is not None]:
-                cell = running.pop(process)
-                if process.returncode or not cell.done:
-                    failed.append(cell)
-                    tell(f"failed    {cell.name}: {last_line(output(cell))}")
-                else:
-                    tell(f"finished  {cell.name}: {headline(cell)}")
-            if running:
-                time.sleep(PAUSE)
+        while runs.waiting or runs.running or runs.elsewhere:
+            runs.start()
+            time.sleep(PAUSE)
+            runs.look()
     finally:
-        for process in running:  # Ctrl-C: each of them saves and stops
+        for process in runs.running:  # Ctrl-C: each of them saves and stops
             process.terminate()
-        for process in running:
+        for process in runs.running:
             process.wait()
-    return failed
+    return runs.failed
 
 
-def output(cell: Cell) -> Path:
-    return cell.folder.parent / f"{cell.folder.name}.txt"
-
-
-def start(cell: Cell) -> "subprocess.Popen[bytes]":
+def start(cell: Cell, jobs: int) -> "subprocess.Popen[bytes]":
+    """In a session of its own: Ctrl-C in a terminal is heard by us, and told once."""
     cell.folder.parent.mkdir(parents=True, exist_ok=True)
-    with open(output(cell), "ab") as file:
-        return subprocess.Popen(cell.next_command(), stdout=file, stderr=file, stdin=subprocess.DEVNULL)
+    threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // jobs))} if jobs > 1 else {}
+    with open(cell.output, "ab") as file:
+        return subprocess.Popen(
+            cell.next_command(),
+            stdout=file,
+            stderr=file,
+            stdin=subprocess.DEVNULL,
+            env={**threads, **os.environ},
+            start_new_session=True,
+        )
 
 
-def last_line(path: Path) -> str:
-    lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return lines[-1] if lines else f"see {path}"
+def reason(code: int, output: Path) -> str:
+    """Why a run failed: the last thing it said, or the signal that ended it."""
+    if code < 0:
+        return f"ended by {signal.Signals(-code).name}"
+    lines = output.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return lines[-1] if lines else f"exit code {code}"
+
+
+# Results
+
+
+@dataclass(frozen=True)
+class Group:
+    """One recipe on one data set: the numbers of all seeds that are done."""
+
+    data: str
+    recipe: str
+    seeds: list[int]
+    values: dict[str, list[float]]
 
 
 def scores_of(cell: Cell) -> dict[str, float]:
@@ -153,17 +247,25 @@ def headline(cell: Cell) -> str:
     return ", ".join(f"{name} {value:.2f}" for name, value in scores_of(cell).items())
 
 
-def table(found: Iterable[Cell]) -> list[list[str]]:
-    """Means and standard deviations over seeds, a row for each recipe and data set; the first row names columns."""
-    groups: dict[tuple[str, str], list[dict[str, float]]] = {}
+def groups(found: Iterable[Cell]) -> list[Group]:
+    """What is done, by data set and recipe."""
+    made: dict[tuple[str, str], Group] = {}
     for cell in found:
+        group = made.setdefault((cell.data, cell.recipe), Group(cell.data, cell.recipe, seeds=[], values={}))
         if cell.done:
-            groups.setdefault((cell.data, cell.recipe), []).append(scores_of(cell))
-    names = list(dict.fromkeys(name for runs in groups.values() for run in runs for name in run))
+            group.seeds.append(cell.seed)
+            for name, value in scores_of(cell).items():
+                group.values.setdefault(name, []).append(value)
+    return [group for group in made.values() if group.seeds]
+
+
+def table(found: Sequence[Group]) -> list[list[str]]:
+    """Means and standard deviations over seeds, a row for each recipe and data set; the first row names columns."""
+    names = list(dict.fromkeys(name for group in found for name in group.values))
     rows = [["data", "recipe", "seeds", *names]]
-    for (data, recipe), runs in groups.items():
-        cells = [spread([run[name] for run in runs if name in run]) for name in names]
-        rows.append([data, recipe, str(len(runs)), *cells])
+    for group in found:
+        cells = [spread(group.values.get(name, [])) for name in names]
+        rows.append([group.data, group.recipe, str(len(group.seeds)), *cells])
     return rows
 
 
@@ -176,3 +278,16 @@ def spread(values: Sequence[float]) -> str:
         return ""
     mean = f"{statistics.fmean(values):.2f}"
     return f"{mean} ± {statistics.stdev(values):.2f}" if len(values) > 1 else mean
+
+
+def as_values(group: Group) -> dict[str, Any]:
+    """The same for programs: every number, not rounded."""
+    numbers = {
+        name: {
+            "mean": statistics.fmean(values),
+            "deviation": statistics.stdev(values) if len(values) > 1 else None,
+            "values": values,
+        }
+        for name, values in group.values.items()
+    }
+    return {"data": group.data, "recipe": group.recipe, "seeds": group.seeds, **numbers}

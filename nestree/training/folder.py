@@ -5,11 +5,14 @@ OUT/training/state.safetensors  where training stands
 OUT/training/log.jsonl          one line for each epoch and event
 OUT/training/scores.json        how good the best epoch is: all numbers of an evaluation
 OUT/training/bad_batch.jsonl    sentences of an update whose loss was no number
+OUT/training/lock               held by the process that trains here
 """
 
 import json
 import logging
+import os
 import shutil
+import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -33,6 +36,7 @@ class Folder:
         self.bad_batch = self.training / "bad_batch.jsonl"
         self.scores = self.training / "scores.json"
         self.tensorboard = self.training / "tensorboard"
+        self.lock = self.training / "lock"
 
     def start(self) -> None:
         """A new run begins here: there must be nothing yet, or a run that was killed before it began."""
@@ -51,8 +55,30 @@ class Folder:
             self.training.mkdir(parents=True, exist_ok=True)
         except OSError as why:
             raise TrainingError(f"{self.path} cannot be written: {why.strerror or why}.") from None
+        self.claim()
         self.sweep()
         self.forget(0, -1)
+
+    def claim(self) -> None:
+        """From here on, only this process trains here; when it ends, however it ends, another may."""
+        try:
+            weakref.finalize(self, os.close, locked(self.lock))
+        except BlockingIOError:
+            raise TrainingError(
+                f"{self.path} is being trained by another process. Wait until that ends, or end it, and then go on "
+                f"with `nestree train --resume {self.path}`."
+            ) from None
+
+    @property
+    def in_use(self) -> bool:
+        """Does another process train here?"""
+        if not self.lock.is_file():
+            return False
+        try:
+            os.close(locked(self.lock))
+        except BlockingIOError:
+            return True
+        return False
 
     def check_resumable(self) -> None:
         if not self.state.is_file():
@@ -63,6 +89,7 @@ class Folder:
 
     def go_on(self, epoch: int, updates: int) -> None:
         """Forget what a killed process was writing, and what it had noted after its last state."""
+        self.claim()
         self.sweep()
         self.forget(epoch, updates)
 
@@ -125,6 +152,24 @@ class Folder:
             write([Document((sentence,)) for sentence in sentences], self.bad_batch, "jsonl")
         except DataError as why:
             log.warning("the bad batch could not be kept: %s", why)
+
+
+def locked(path: Path) -> int:
+    """A descriptor of the file, locked until it is closed; BlockingIOError: another process has locked it.
+
+    Where a file system or a machine knows no locks, it is only opened.
+    """
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        import fcntl
+
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        os.close(file)
+        raise BlockingIOError from None
+    except (ImportError, OSError):
+        log.info("%s: no locks here; nothing keeps two processes from training in one directory", path)
+    return file
 
 
 def total_bytes(tensors: Mapping[str, Any]) -> int:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -11,20 +12,36 @@ from typer.testing import CliRunner
 from nestree.cli import app
 from nestree.errors import InputError
 from nestree.training import experiment
-from nestree.training.experiment import Cell, cells, parts_of, run_all, table
+from nestree.training.experiment import Cell, cells, groups, parts_of, run_all, table
 from nestree.training.folder import Folder
 
 RUN = """
 import json, sys
 from pathlib import Path
 folder, f1, fails = Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3] == "True"
-(folder / "training").mkdir(parents=True)
+(folder / "training").mkdir(parents=True, exist_ok=True)
 print("Error: the encoder is not there.")
 if fails:
     sys.exit(2)
 scores = {"entities": {"f1": f1}, "heads": None}
 (folder / "training" / "scores.json").write_text(json.dumps({"seconds_per_epoch": 2.5, "test": scores}))
 """
+
+
+ORPHAN = """
+import fcntl, os, time
+from pathlib import Path
+folder = Path({folder!r})
+(folder / "training").mkdir(parents=True)
+lock = open(folder / "training" / "lock", "ab")
+fcntl.lockf(lock, fcntl.LOCK_EX)
+while not (folder / "go").exists():
+    time.sleep(0.01)
+if {write}:
+    (folder / "training" / "scores.json").write_text({scores!r})
+{ending}
+"""
+SCORES = {"seconds_per_epoch": 1.0, "dev": {"entities": {"f1": 0.25}, "heads": None}}
 
 
 @pytest.fixture
@@ -48,12 +65,12 @@ def stubs(monkeypatch) -> list[Cell]:
     """Instead of training, a process that writes down 0.5 plus a tenth of the seed. Which cells were started."""
     started: list[Cell] = []
 
-    def start(cell: Cell) -> subprocess.Popen:
+    def start(cell: Cell, jobs: int) -> subprocess.Popen:
         started.append(cell)
         cell.folder.parent.mkdir(parents=True, exist_ok=True)
         fails = cell.recipe == "12-joint" and cell.seed == 2 and started.count(cell) == 1
         command = [sys.executable, "-c", RUN, str(cell.folder), str(0.5 + cell.seed / 10), str(fails)]
-        with open(experiment.output(cell), "ab") as file:
+        with open(cell.output, "ab") as file:
             return subprocess.Popen(command, stdout=file)
 
     monkeypatch.setattr(experiment, "start", start)
@@ -83,19 +100,81 @@ def test_an_interrupted_run_goes_on(runs):
 def test_what_is_done_is_not_done_again_and_what_failed_is(runs, stubs):
     said: list[str] = []
     failed = run_all(runs, 2, said.append)
-    assert [cell.name for cell in failed] == ["toy 12-joint seed 2"]
-    assert "failed    toy 12-joint seed 2: Error: the encoder is not there." in said
-    assert "finished  toy default seed 2: test F1 70.00, epoch s 2.50" in said
-    assert table(runs) == [
+    why = "Error: the encoder is not there."
+    assert failed == {"toy 12-joint seed 2": f"{why} ({runs[3].output})"}
+    assert f"failed    toy 12-joint seed 2: {why}" in said
+    assert any(line.startswith("finished  toy default seed 2: test F1 70.00, epoch s 2.50") for line in said)
+    assert table(groups(runs)) == [
         ["data", "recipe", "seeds", "test F1", "epoch s"],
         ["toy", "default", "2", "65.00 ± 7.07", "2.50 ± 0.00"],
         ["toy", "12-joint", "1", "60.00", "2.50"],
     ]
     (runs[3].folder / "training").rmdir()
-    assert run_all(runs, 1, said.append) == []
+    assert run_all(runs, 1, said.append) == {}
     assert [cell.name for cell in stubs[4:]] == ["toy 12-joint seed 2"]
-    assert run_all(runs, 1, said.append) == []
+    assert run_all(runs, 1, said.append) == {}
     assert len(stubs) == 5
+
+
+def test_a_run_that_was_ended_by_force_says_so(runs, monkeypatch):
+    kill = [sys.executable, "-c", "import os; print('epoch 1/3', flush=True); os.kill(os.getpid(), 9)"]
+    monkeypatch.setattr(Cell, "next_command", lambda cell: kill)
+    monkeypatch.setattr(experiment, "PAUSE", 0.01)
+    assert run_all(runs[:1], 1, print) == {runs[0].name: f"ended by SIGKILL ({runs[0].output})"}
+
+
+def test_runs_of_an_experiment_that_was_killed_are_waited_for(runs, stubs):
+    """They go on by themselves: one of them ends well, the other is killed, too, and is started again."""
+    left = []
+    for cell, ending in ((runs[0], "os._exit(0)"), (runs[1], "os.kill(os.getpid(), 9)")):
+        code = ORPHAN.format(
+            folder=str(cell.folder), scores=json.dumps(SCORES), write=cell is runs[0], ending=ending
+        )
+        left.append(subprocess.Popen([sys.executable, "-c", code]))
+    while not all(Folder(cell.folder).in_use for cell in runs[:2]):
+        assert all(process.poll() is None for process in left)
+        time.sleep(0.01)
+    said: list[str] = []
+
+    def tell(line: str) -> None:
+        said.append(line)
+        if len(said) == 2:
+            for cell in runs[:2]:
+                (cell.folder / "go").touch()
+
+    assert list(run_all(runs[:2], 1, tell)) == []
+    for process in left:
+        process.wait()
+    assert said[:2] == [f"waiting   {cell.name}: another process is training it" for cell in runs[:2]]
+    assert [cell.name for cell in stubs] == [runs[1].name]
+    assert any(line.startswith(f"finished  {runs[0].name}: dev F1 25.00") for line in said)
+
+
+def test_results_of_other_settings_do_not_count(runs, data, tmp_path):
+    runs[2].folder.mkdir(parents=True)
+    (runs[2].folder / "config.toml").write_text(runs[2].settings.as_toml(), encoding="utf-8")
+    again = cells(tmp_path / "out", ["default"], {"toy": data}, [2], ["training.epochs=3"])
+    assert again[0] == runs[2]
+    with pytest.raises(
+        InputError, match=r"seed-2 was trained with training\.epochs = 3, and now it is 4\. Give"
+    ):
+        cells(tmp_path / "out", ["default"], {"toy": data}, [2], ["training.epochs=4"])
+
+
+def test_every_run_needs_a_name_of_its_own(data, tmp_path):
+    for recipes, seeds in ((["ablation/12-joint", "12-joint.toml"], [1]), (["default"], [3, 3])):
+        with pytest.raises(InputError, match="is named twice"):
+            cells(tmp_path, recipes, {"toy": data}, seeds)
+
+
+def test_threads_are_shared(runs, monkeypatch, tmp_path):
+    monkeypatch.setattr(experiment.os, "cpu_count", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    said = [sys.executable, "-c", "import os; print(os.environ.get('OMP_NUM_THREADS'))"]
+    monkeypatch.setattr(Cell, "next_command", lambda cell: said)
+    for jobs in (1, 3):
+        experiment.start(runs[0], jobs).wait()
+    assert runs[0].output.read_text().split() == ["None", "2"]
 
 
 def test_the_command_shows_the_table(data, stubs, tmp_path):
@@ -106,9 +185,13 @@ def test_the_command_shows_the_table(data, stubs, tmp_path):
         {
             "data": "toy",
             "recipe": "default",
-            "seeds": "2",
-            "test F1": "70.00 ± 14.14",
-            "epoch s": "2.50 ± 0.00",
+            "seeds": [1, 3],
+            "test F1": {
+                "mean": pytest.approx(70),
+                "deviation": pytest.approx(200**0.5),
+                "values": [60.0, 80.0],
+            },
+            "epoch s": {"mean": 2.5, "deviation": 0.0, "values": [2.5, 2.5]},
         }
     ]
     text = CliRunner().invoke(app, arguments).stdout
@@ -121,6 +204,8 @@ def test_the_command_shows_the_table(data, stubs, tmp_path):
     [
         (["--data", "toy"], "write --data NAME=DIR"),
         (["--data", "toy=absent"], "absent is no folder"),
+        (["--data", "toy=.", "--data", "toy=."], "there is a data set called toy already"),
+        (["--data", "toy=.", "--device", "gpu"], "there is no device 'gpu'"),
         (["--data", "toy=.", "--seeds", "1,x"], "--seeds 1,x: write numbers"),
         (["--data", "toy=.", "--config", "nothing"], "nothing: neither a TOML file"),
         (["--data", "toy=.", "--set", "training.epoch=3"], "Did you mean training.epochs?"),
@@ -128,6 +213,7 @@ def test_the_command_shows_the_table(data, stubs, tmp_path):
 )
 def test_what_is_wrong_is_known_before_the_first_run(tmp_path, monkeypatch, stubs, arguments, message):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.jsonl").touch()
     done = CliRunner().invoke(app, ["experiment", "out", *arguments])
     assert done.exit_code == 2
     assert message in done.stderr

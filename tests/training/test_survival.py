@@ -56,6 +56,18 @@ def test_killed_processes_are_gone_on_with(settings, changes, data, tmp_path, un
     assert_same(folder, undisturbed)
 
 
+def test_only_one_process_trains_in_a_directory(settings, changes, data, tmp_path):
+    folder = tmp_path / "m"
+    process = another_process(settings(*changes, "training.epochs=999"), data, folder)
+    wait_for(lambda: updates(folder) >= 1, process)
+    assert Folder(folder).in_use
+    with pytest.raises(TrainingError, match="is being trained by another process"):
+        run(settings(*changes, "training.epochs=999"), data, folder, resume=True)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    assert not Folder(folder).in_use
+
+
 class Killed(BaseException):
     """What nobody catches."""
 
