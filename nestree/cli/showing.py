@@ -1,7 +1,5 @@
 """The command `show`."""
 
-import re
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -21,8 +19,6 @@ if TYPE_CHECKING:
 
     from nestree.data.tally import Tally
     from nestree.sentence import Document
-
-BEGIN_OF_JSON = re.compile(rb'(\xef\xbb\xbf)?\s*\{\s*"')
 
 
 def show(
@@ -79,7 +75,7 @@ def show(
         if tree:
             documents = with_trees(documents, source)
         if out:
-            write_page(documents, out, str(source))
+            write_page(documents, out, source.name if source.name != "-" else "Nested entities")
         else:
             print_documents(documents, tree)
     say_account(tally)
@@ -88,24 +84,13 @@ def show(
 def text_or_lines(source: Path) -> str | None:
     """What is called .txt is a text, if there are no annotations beside it; so is what comes in, if it is not JSON."""
     from nestree.data.files import STDIO
+    from nestree.data.formats.guessing import guess_standard_input
     from nestree.data.formats.text import ENDINGS
 
     if source == STDIO:
-        return "jsonl" if BEGIN_OF_JSON.match(beginning(sys.stdin.buffer)) else "text"
+        return guess_standard_input()
     annotated = source.with_suffix(".ann").exists()
     return "text" if source.name.endswith(ENDINGS) and source.is_file() and not annotated else None
-
-
-def beginning(stream: Any) -> bytes:
-    """The next bytes, which stay there to be read; none if it cannot tell."""
-    if hasattr(stream, "peek"):
-        return bytes(stream.peek(64))
-    if not stream.seekable():
-        return b""
-    at = stream.tell()
-    found = stream.read(64)
-    stream.seek(at)
-    return bytes(found)
 
 
 def documents_of(

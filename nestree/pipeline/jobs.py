@@ -1,14 +1,12 @@
 """Which files are read, as what, and which file each of them becomes."""
 
-import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from nestree.data.files import STDIO
 from nestree.data.formats import FORMATS, guess
-from nestree.data.formats.guessing import SUFFIXES, guess_folder
+from nestree.data.formats.guessing import SUFFIXES, guess_folder, guess_standard_input
 from nestree.data.formats.text import ENDINGS as TEXT_ENDINGS
 from nestree.data.formats.text import stem
 from nestree.errors import DataError, InputError
@@ -27,7 +25,6 @@ ENDINGS = {
     "bioc": ".xml",
     "datasets": ".parquet",
 }
-JSON_BEGINS = re.compile(rb'(\xef\xbb\xbf)?\s*\{\s*"')
 
 
 class Job(NamedTuple):
@@ -121,16 +118,10 @@ def format_of(path: Path, named: str | None) -> str:
             raise InputError(f"there is no format {named!r}. Choose one of {', '.join(FORMATS)}.")
         return named
     if path == STDIO:
-        return "jsonl" if JSON_BEGINS.match(standard_input_ahead()) else "text"
+        return guess_standard_input()
     if path.name.endswith(TEXT_ENDINGS) and not path.is_dir():
         return "text"
     return guess(path)
-
-
-def standard_input_ahead() -> bytes:
-    """What standard input begins with, if that can be seen without reading it."""
-    peek: Any = getattr(sys.stdin and sys.stdin.buffer, "peek", None)
-    return bytes(peek(64)) if peek else b""
 
 
 def check_folder(sources: Sequence[Path], out: Path, format: str) -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,22 @@ def guess(path: Path, to_write: bool = False) -> str:
             )
         raise DataError(f"{path}: its format cannot be told. Name it, with {option} or as `format`.")
     return found
+
+
+BEGIN_OF_JSON = re.compile(rb'(\xef\xbb\xbf)?\s*\{\s*"')
+
+
+def guess_standard_input() -> str:
+    """For whoever reads texts: JSON lines if it begins like them, else text. Nothing is read away."""
+    stream: Any = sys.stdin and sys.stdin.buffer
+    start = b""
+    if hasattr(stream, "peek"):
+        start = stream.peek(64)
+    elif stream is not None and stream.seekable():
+        at = stream.tell()
+        start = stream.read(64)
+        stream.seek(at)
+    return "jsonl" if BEGIN_OF_JSON.match(start) else "text"
 
 
 def guess_folder(path: Path) -> str | None:
