@@ -3,11 +3,13 @@
 import random
 import re
 from dataclasses import replace
+from itertools import islice
 from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given, settings
 
+from nestree.data import formats
 from nestree.sentence import Document, Entity, Sentence, Tree
 from nestree.show import page
 from nestree.show.characters import visible
@@ -133,6 +135,16 @@ def test_what_the_reader_has_to_know_is_said():
     assert "Heads are underlined" not in page([crossing])
     long = Document([Sentence(["a"], extra={"windows": 2})])
     assert "1 sentence was too long to be read at once" in page([long])
+
+
+@pytest.mark.parametrize("name", ["gum_open", "genia", "litbank"])
+def test_real_documents(shared, name):
+    found = list(islice(formats.read(shared / "data" / name / "dev.jsonl.gz"), 3))
+    read = Page(page(found))
+    assert read.texts == [document.with_text().text for document in found]
+    entities = [entity for document in found for entity in document.entities]
+    whole = [values for *_, values in read.boxes if not {"from", "on"} & set(values["class"].split())]
+    assert 0 < len(whole) <= len(entities) <= len(read.boxes)
 
 
 @pytest.mark.parametrize("mode", ["light", "dark"])
