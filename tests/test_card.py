@@ -1,16 +1,20 @@
 """The model card: the hub can read it, its numbers are those of the evaluation, and it says what nobody told it."""
 
+import json
 from dataclasses import replace
 
 import pytest
 from huggingface_hub import ModelCard
+from typer.testing import CliRunner
 
 from nestree import card
 from nestree.card import Card
+from nestree.cli import app
 from nestree.config import Settings, recipes
+from nestree.data import formats
 from nestree.errors import ConfigError
 from nestree.evaluation import evaluate
-from nestree.sentence import Entity, Sentence
+from nestree.sentence import Document, Entity, Sentence
 from tests import tiny
 
 WORDS = ["the", "mayor", "of", "Lisbon", "met", "them"]
@@ -123,3 +127,37 @@ def test_what_people_say_about_a_model():
         ConfigError, match=r"--card licence=mit: a card has no place for 'licence'. .*mean license\?"
     ):
         card.about(["licence=mit"])
+
+
+def nestree(*arguments):
+    done = CliRunner().invoke(app, [str(each) for each in arguments])
+    assert done.exit_code == 0, done.stderr
+    return done
+
+
+def test_training_writes_it_and_going_on_writes_it_anew(tmp_path):
+    encoder, data, out = tiny.encoder(tmp_path / "encoder"), tmp_path / "data.jsonl", tmp_path / "model"
+    formats.write([Document((sentence,)) for sentence in tiny.SENTENCES], data, "jsonl")
+    recipe = tmp_path / "tiny.toml"
+    recipe.write_text(tiny.settings("default", f"encoder.path={encoder}", "training.epochs=2").as_toml())
+    nestree("train", "--train", data, "--dev", data, "--test", data, "--out", out, "--config", recipe,
+            "--device", "cpu", "--card", "language=en")  # fmt: skip
+    text = (out / "README.md").read_text()
+    first = ModelCard(text).data
+    assert (first.license, first.language) == ("unknown", "en")
+    assert {result.dataset_name for result in first.eval_results} == {"data.jsonl"}
+    assert "### dev, 8 sentences" in text
+    assert "### test, 8 sentences" in text
+    scores = json.loads((out / "training" / "scores.json").read_text())
+    f1 = {r.dataset_split: r.metric_value for r in first.eval_results if r.metric_type == "f1"}
+    assert f1 == {part: round(scores[part]["entities"]["f1"], 4) for part in ("dev", "test")}
+    assert str(tmp_path) not in text
+
+    weights = (out / "weights.safetensors").read_bytes()
+    nestree(
+        "train", "--resume", out, "--device", "cpu", "--card", "license=mit", "--card", "data=eight sentences"
+    )
+    again = ModelCard((out / "README.md").read_text()).data
+    assert (again.license, again.language) == ("mit", "en")
+    assert {result.dataset_name for result in again.eval_results} == {"eight sentences"}
+    assert (out / "weights.safetensors").read_bytes() == weights

@@ -37,7 +37,7 @@ def analyse(
     quiet: Quiet = False,
 ) -> None:
     """Look into a model: heads, who shares them at what cost, errors by label, trees."""
-    from nestree import checkpoint, report
+    from nestree import checkpoint, hub, report
     from nestree.data import formats
     from nestree.evaluation import evaluate
     from nestree.pipeline import best_device
@@ -46,7 +46,7 @@ def analyse(
     with reading([source], longest_line):
         options = options_for([source], source_format, read, words, sentences)
         gold = [s for document in formats.read(source, source_format, **options) for s in document.sentences]
-    recognizer = checkpoint.load(model, best_device(device))
+    recognizer = checkpoint.load(hub.find(model), best_device(device))
     evaluation = evaluate(gold, predicted_with(recognizer, gold), resamples=0)
     rows = sweep(recognizer, gold, values)
     if format is Shape.json:

@@ -213,10 +213,10 @@ def evaluated_on_test(folder: Path, documents: "list[Document]", device: str) ->
 
 def predicted_by(folder: Path, sentences: Sequence[Any], device: str) -> list[Any]:
     """These sentences with the entities that the model of a directory finds, and a bar to watch it."""
-    from nestree import checkpoint
+    from nestree import checkpoint, hub
     from nestree.pipeline import best_device
 
-    return predicted_with(checkpoint.load(folder, best_device(device)), sentences)
+    return predicted_with(checkpoint.load(hub.find(folder), best_device(device)), sentences)
 
 
 def predicted_with(model: "Recognizer", sentences: Sequence[Any]) -> list[Any]:
