@@ -31,13 +31,13 @@ benchmark: .venv/installed
 .venv/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[dev]'
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt -e '.[dev]'
 	touch $@
 
 .venv-triton/installed: pyproject.toml constraints.txt
 	test -x $(TRITON)/python || $(PYTHON) -m venv .venv-triton
 	$(TRITON)/python -m pip install --quiet uv
-	$(TRITON)/uv pip install --quiet --python $(TRITON)/python -c constraints.txt -e '.[dev]' 'triton>=3.6'
+	$(TRITON)/uv pip install --quiet --compile-bytecode --python $(TRITON)/python -c constraints.txt -e '.[dev]' 'triton>=3.6'
 	touch $@
 
 clean:
