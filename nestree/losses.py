@@ -40,9 +40,15 @@ class TreeSum(NamedTuple):
 
 
 def compute(scores: Scores, gold: Gold, settings: Settings) -> Losses:
-    """All losses that the settings ask for (docs/model.md explains them)."""
-    if settings.model.structure == "none":
-        return without_trees(scores, gold, settings)
+    """All losses that the settings ask for (docs/model.md explains them), in float32 or better."""
+    with torch.autocast(scores.mention.device.type, enabled=False):  # labels are scored here
+        if settings.model.structure == "none":
+            return without_trees(scores, gold, settings)
+        return with_trees(scores, gold, settings)
+
+
+def with_trees(scores: Scores, gold: Gold, settings: Settings) -> Losses:
+    """Sums over trees, and losses weighed by them."""
     model, loss = settings.model, settings.loss
     counts = gold.used.to(scores.mention.dtype)  # [B]
     losses: dict[str, Tensor] = {}

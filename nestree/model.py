@@ -100,8 +100,19 @@ class Recognizer(nn.Module):
         trees: bool = False,
     ) -> Found:
         """The same as tensors, with what may be asked for; `settings`: others than its own, for decoding."""
+        return self.found(self(batch), known, settings, scored=scored, trees=trees)
+
+    def found(
+        self,
+        scores: Scores,
+        known: Knowledge | None = None,
+        settings: Settings | None = None,
+        *,
+        scored: bool = False,
+        trees: bool = False,
+    ) -> Found:
+        """The second half of `search`: what its scores say."""
         settings = settings or self.settings
-        scores = self(batch)
         if known is not None:
             scores = constrained(scores, known, settings, self.labels, self.temperatures)
         return search(scores, settings, self.temperatures, scored=scored, trees=trees)

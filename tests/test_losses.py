@@ -10,10 +10,12 @@ from torch import Tensor
 
 from nestree.config import Settings, recipes
 from nestree.losses import agreeing, compute, label_losses, potentials, summed
+from nestree.model import Recognizer
 from nestree.nn.batch import Collator, Gold
 from nestree.nn.scorers import Scores
 from nestree.sentence import Sentence
 from nestree.treecrf import use_backend
+from tests import tiny
 from tests.tiny import sentence
 from tests.treecrf.enumeration import lexical_trees, plain_trees
 
@@ -376,3 +378,19 @@ def test_huge_label_scores_stay_finite():
         (gradient,) = torch.autograd.grad(value.sum(), scores)
         assert bool(value.isfinite().all())
         assert bool(gradient.isfinite().all())
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of bfloat16 on a CPU that has none
+@pytest.mark.parametrize("recipe", ["default", "paper", "ablation/02-unstructured-two-stage"])
+def test_losses_are_never_in_half_precision(recipe, tmp_path):
+    """Even if the encoder is, and label scores are asked for while losses are computed."""
+    settings = tiny.settings(recipe)
+    model = Recognizer(settings, tiny.LABELS, tiny.encoder(tmp_path))
+    batch = model.eval().collate(tiny.SENTENCES)
+    with torch.autocast("cpu", torch.bfloat16):
+        scores = model(batch)
+        inside = compute(scores, batch.gold, settings)
+    outside = compute(scores, batch.gold, settings)
+    for name, value in outside.parts.items():
+        assert value.dtype == inside.parts[name].dtype == torch.float32
+        assert torch.equal(value, inside.parts[name]), name

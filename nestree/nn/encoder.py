@@ -20,6 +20,7 @@ from nestree.errors import ModelError
 from nestree.nn.batch import Batch
 from nestree.nn.features import SHAPES, WordVectors
 
+MASKED_BY_PAIRS = {"bert", "camembert", "electra", "mpnet", "roberta", "xlm-roberta"}  # with `attention_mask`
 BYTE_SIZE = 32  # of the vector of a byte, before the bytes of a word are put together
 
 
@@ -141,7 +142,9 @@ class Encoder(nn.Module):
 
     def forward(self, batch: Batch) -> Vectors:
         states = self.transformer(
-            input_ids=batch.pieces, attention_mask=batch.attention, output_hidden_states=True
+            input_ids=batch.pieces,
+            attention_mask=attention_mask(batch.attention, self.transformer.config),
+            output_hidden_states=True,
         ).hidden_states
         pieces = self.mix(states[-len(self.mix.weights) :])  # [W, P, D]
         if batch.windows is not None:
@@ -175,6 +178,21 @@ class Encoder(nn.Module):
         """Put static vectors into their table; row 0 stays zero: words without one."""
         with torch.no_grad():
             self.vectors.weight[1:] = torch.from_numpy(vectors.vectors)
+
+
+def attention_mask(attention: Tensor, config: Any) -> Tensor:
+    """Which pieces [W, P] are looked at, as the encoder takes it without asking the device, which would be waiting.
+
+    Given a mask of pieces, `transformers` looks whether anything is masked at all; given one of all pairs, it does not.
+    """
+    if config.model_type not in MASKED_BY_PAIRS:
+        return attention
+    real = attention[:, None, None, :] > 0  # [W, 1, 1, P] for all heads and all pieces that look
+    if config._attn_implementation == "sdpa":
+        return real
+    if config._attn_implementation == "eager":
+        return torch.zeros_like(real, dtype=torch.float32).masked_fill(~real, torch.finfo(torch.float32).min)
+    return attention
 
 
 def of_words(forward: Tensor, backward: Tensor) -> Tensor:

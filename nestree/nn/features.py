@@ -29,14 +29,14 @@ def shape_of(word: str) -> int:
         case = 1
     elif word.isupper():
         case = 2
-    elif word[:1].isupper() and not any(letter.isupper() for letter in word[1:]):
+    elif word[:1].isupper() and not any(map(str.isupper, word[1:])):
         case = 3
-    elif any(letter.isupper() or letter.islower() for letter in word):
+    elif any(map(str.isupper, word)) or any(map(str.islower, word)):
         case = 4
     else:
-        case = 5 if any(letter.isalpha() for letter in word) else 0  # 5: a script without cases
-    digits = any(letter.isdigit() for letter in word)
-    other = not all(letter.isalnum() for letter in word)
+        case = 5 if any(map(str.isalpha, word)) else 0  # 5: a script without cases
+    digits = any(map(str.isdigit, word))
+    other = not word.isalnum()
     return 1 + ((case * 2 + digits) * 2 + other) * 2 + (len(word) == 1)
 
 

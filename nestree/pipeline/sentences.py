@@ -1,23 +1,25 @@
 """Sentences -> the same sentences with entities: in batches of like length, in their order, of any length."""
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import fields, replace
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 
 from nestree.config import Settings
-from nestree.decoding import Found, Reading
+from nestree.decoding import Reading
 from nestree.decoding import readings as readings_of
 from nestree.decoding.best import best
 from nestree.decoding.known import Forbidden, Knowledge, Known
 from nestree.errors import ChartMemoryError, InputError, ModelError
 from nestree.model import Recognizer
+from nestree.nn.scorers import Scores
 from nestree.pipeline.windows import cut, merged, windows
 from nestree.sentence import Sentence, Span
-from nestree.treecrf import Tree, Trees
+from nestree.treecrf import Tree
 
 BATCH_WORDS = 4_000
 LONGEST = 200  # words of a sentence that is read at once
@@ -53,7 +55,7 @@ def predict(
     training = model.training
     model.eval()
     try:
-        with torch.inference_mode(), precision(model.device):
+        with torch.inference_mode():
             for batch, found in in_turns(model, parts, batch_words, asked, told):
                 for k, reading in zip(batch, found, strict=True):
                     readings[k] = reading
@@ -210,81 +212,92 @@ def in_turns(
     asked: Asked,
     told: "Sequence[tuple[Sequence[Known], Sequence[Forbidden]]]",
 ) -> Iterator[tuple[list[int], list[Reading]]]:
-    """Batches, as numbers of parts, and what is found in them. A GPU begins one before we read the one before."""
-    waiting: tuple[list[int], Begun] | None = None
-    for batch in by_length([len(part.words) for part in parts], batch_words):
-        sentences = [parts[k] for k in batch]
-        knowledge = Knowledge([told[k][0] for k in batch], [told[k][1] for k in batch])
-        begun = begin(model, sentences, asked, knowledge)
+    """Batches, as numbers of parts, and what is found in them. A GPU is given one before the one before is read."""
+    streams = streams_of(model.device)
+    for stream in streams:
+        if stream is not None:
+            stream.wait_stream(torch.cuda.current_stream())  # the model may still be changing
+    waiting: tuple[list[int], Turn] | None = None
+    for number, batch in enumerate(by_length([len(part.words) for part in parts], batch_words)):
+        turn = Turn(
+            model,
+            [parts[k] for k in batch],
+            asked,
+            Knowledge([told[k][0] for k in batch], [told[k][1] for k in batch]),
+            streams[number % 2],
+        )
+        turn.begin()
         if waiting:
-            yield waiting[0], waiting[1].read(model.labels)
-        waiting = (batch, begun) if begun else None
-        if begun is None:
-            yield batch, halved(model, sentences, asked, knowledge)
+            yield waiting[0], waiting[1].end()
+        waiting = batch, turn
     if waiting:
-        yield waiting[0], waiting[1].read(model.labels)
+        yield waiting[0], waiting[1].end()
 
 
-class Begun:
-    """A batch that a device works on; what it finds travels to the host on its own."""
-
-    def __init__(self, found: Found, sentences: int) -> None:
-        self.sentences = sentences
-        self.event: torch.cuda.Event | None = None
-        if found.entities.is_cuda:
-            found = travelling(found)
-            self.event = torch.cuda.Event()
-            self.event.record()
-        self.found = found
-
-    def read(self, labels: Sequence[str]) -> list[Reading]:
-        if self.event is not None:
-            self.event.synchronize()
-        return readings_of(self.found, labels, self.sentences)
+@functools.cache
+def streams_of(device: torch.device) -> "tuple[torch.cuda.Stream | None, torch.cuda.Stream | None]":
+    """Two to take turns on; always the same, as each keeps memory of its own."""
+    if device.type != "cuda":
+        return None, None
+    return torch.cuda.Stream(device), torch.cuda.Stream(device)
 
 
-def travelling(value: Any) -> Any:
-    """Tensors, and tuples and dataclasses of them, on their way to the host."""
-    if isinstance(value, torch.Tensor):
-        return torch.empty(value.shape, dtype=value.dtype, pin_memory=True).copy_(value, non_blocking=True)
-    if isinstance(value, Trees):
-        return replace(
-            value, **{field.name: travelling(getattr(value, field.name)) for field in fields(value)}
-        )
-    if isinstance(value, Found):
-        return Found(*map(travelling, value))
-    return value
+@dataclass
+class Turn:
+    """A batch. On a GPU it has a stream of its own, so that nobody waits for the batch after it."""
 
+    model: Recognizer
+    sentences: Sequence[Sentence]
+    asked: Asked
+    knowledge: Knowledge
+    stream: "torch.cuda.Stream | None"
+    scores: Scores | None = None  # None: there is not enough memory
 
-def begin(
-    model: Recognizer, sentences: Sequence[Sentence], asked: Asked, knowledge: Knowledge
-) -> Begun | None:
-    """Let the device find entities; None: there is not enough memory."""
-    try:
-        batch = model.collate_words(sentences)
-        if model.device.type == "cuda":
-            batch = batch.pin_memory()  # it then goes there while we do something else
-        batch = batch.to(model.device)
-        found = model.search(
-            batch, knowledge if knowledge else None, asked.settings, scored=asked.scored, trees=asked.trees
-        )
-        return Begun(found, len(sentences))
-    except (MemoryError, torch.OutOfMemoryError):
-        return None
+    def begin(self) -> None:
+        """Let the device compute scores."""
+        try:
+            with self.on_its_own():
+                batch = self.model.collate_words(self.sentences)
+                if self.stream is not None:
+                    batch = batch.pin_memory()  # it then goes there while we do something else
+                with precision(self.model.device):
+                    self.scores = self.model(batch.to(self.model.device))
+        except (MemoryError, torch.OutOfMemoryError):
+            self.scores = None
 
+    def end(self) -> list[Reading]:
+        """Wait for the scores, and for what is found by them; of too many sentences in halves."""
+        scores, self.scores = self.scores, None
+        if scores is not None:
+            with suppress(MemoryError, torch.OutOfMemoryError), self.on_its_own():
+                known = self.knowledge if self.knowledge else None
+                asked = self.asked
+                found = self.model.found(
+                    scores, known, asked.settings, scored=asked.scored, trees=asked.trees
+                )
+                return readings_of(found, self.model.labels, len(self.sentences))
+        del scores
+        return [reading for half in self.halves() for reading in half.whole()]
 
-def halved(
-    model: Recognizer, sentences: Sequence[Sentence], asked: Asked, knowledge: Knowledge
-) -> list[Reading]:
-    """What is found in sentences that were too many at once."""
-    if len(sentences) == 1:
-        raise ChartMemoryError(
-            f"there is not enough memory for a sentence of {len(sentences[0].words)} words: {sentences[0]}"
-        )
-    half = len(sentences) // 2
-    found: list[Reading] = []
-    for some in (slice(half), slice(half, None)):
-        known = Knowledge(knowledge.known[some], knowledge.forbidden[some])
-        begun = begin(model, sentences[some], asked, known)
-        found += begun.read(model.labels) if begun else halved(model, sentences[some], asked, known)
-    return found
+    def whole(self) -> list[Reading]:
+        self.begin()
+        return self.end()
+
+    def halves(self) -> "list[Turn]":
+        if len(self.sentences) == 1:
+            raise ChartMemoryError(
+                f"there is not enough memory for a sentence of {len(self.sentences[0].words)} words: "
+                f"{self.sentences[0]}"
+            )
+        middle = len(self.sentences) // 2
+        return [
+            replace(
+                self,
+                sentences=self.sentences[some],
+                knowledge=Knowledge(self.knowledge.known[some], self.knowledge.forbidden[some]),
+            )
+            for some in (slice(middle), slice(middle, None))
+        ]
+
+    def on_its_own(self) -> "torch.cuda.StreamContext | nullcontext[None]":
+        return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)

@@ -27,27 +27,42 @@ def test_batches_are_of_like_length_and_within_the_budget():
         assert len(batch) == 1 or len(batch) * max(lengths[k] for k in batch) <= 160
 
 
-def test_a_batch_that_does_not_fit_is_halved(model, monkeypatch):
-    whole, search, sizes = predict(model, tiny.SENTENCES), Recognizer.search, []
+@pytest.mark.parametrize("step", ["forward", "found"])
+def test_a_batch_that_does_not_fit_is_halved(model, monkeypatch, step):
+    whole, right, sizes = predict(model, tiny.SENTENCES), getattr(Recognizer, step), []
 
-    def full(self, batch, *more, **asked):
-        sizes.append(len(batch))
-        if len(batch) > 3:
+    def full(self, given, *more, **asked):
+        sizes.append(len(given.lengths))
+        if len(given.lengths) > 3:
             raise torch.OutOfMemoryError("full")
-        return search(self, batch, *more, **asked)
+        return right(self, given, *more, **asked)
 
-    monkeypatch.setattr(Recognizer, "search", full)
+    monkeypatch.setattr(Recognizer, step, full)
     heard = []
     assert predict(model, tiny.SENTENCES, tell=heard.append) == whole
     assert sum(heard) == 8
     assert sizes[0] == 8
 
 
+def test_a_batch_is_begun_before_the_one_before_is_read(model, monkeypatch):
+    order = []
+    for step in ("forward", "found"):
+        right = getattr(Recognizer, step)
+
+        def noted(self, given, *more, step=step, right=right, **asked):
+            order.append(step)
+            return right(self, given, *more, **asked)
+
+        monkeypatch.setattr(Recognizer, step, noted)
+    predict(model, tiny.SENTENCES[:3], batch_words=1)
+    assert order == ["forward", "forward", "found", "forward", "found", "found"]
+
+
 def test_a_sentence_that_does_not_fit_is_named(model, monkeypatch):
-    def full(self, batch, *more, **asked):
+    def full(self, batch):
         raise torch.OutOfMemoryError("full")
 
-    monkeypatch.setattr(Recognizer, "search", full)
+    monkeypatch.setattr(Recognizer, "forward", full)
     with pytest.raises(
         ChartMemoryError, match="not enough memory for a sentence of 10 words: fans of the club"
     ):
