@@ -13,13 +13,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.table import Table
 
-import nestree.decoding.best
 import nestree.pipeline.sentences
 from benchmarks.parts import REST, Timeline, replaced, table
 from benchmarks.report import console
@@ -35,6 +35,8 @@ from nestree.sentence import Sentence
 Row = dict[str, Any]
 ROUNDS = 5
 WORDS_IN, ENCODER, TEXT_IN = "words in", "encoder alone", "text in"
+DECODERS = ["nestree.decoding.best", "nestree.decoding.marginals", "nestree.decoding.probabilities"]
+TREES = {"best_trees": "best trees", "inside_outside": "tree sums", "head_marginals": "tree sums"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -180,17 +182,22 @@ def parts_of(model: Recognizer, sentences: Sequence[Sentence], words: int) -> Ro
 
 @contextmanager
 def watched(model: Recognizer, line: Timeline) -> Iterator[None]:
-    """Within this, a timeline knows the parts of reading."""
-    steps, trees = nestree.pipeline.sentences, nestree.decoding.best
+    """Within this, a timeline knows the parts of reading; on a GPU, one batch after another."""
+    steps = nestree.pipeline.sentences
     with replaced(
+        (steps, "streams_of", lambda device: (None, None)),
         (model.collator, "splitter", Watched(model.collator.splitter, line)),
         (model, "collate_words", line.around("collate", model.collate_words)),
-        (Batch, "pin_memory", line.around("moving", Batch.pin_memory)),
         (Batch, "to", line.around("moving", Batch.to)),
         (model.encoder, "forward", line.around("encoder", model.encoder.forward)),
         (model.scorer, "forward", line.around("scorers", model.scorer.forward)),
-        (model, "search", line.around("labels", model.search)),
-        (trees, "best_trees", line.around("best trees", trees.best_trees)),
+        (model, "found", line.around("labels", model.found)),
+        *(
+            (module, name, line.around(part, getattr(module, name)))
+            for module in map(import_module, DECODERS)
+            for name, part in TREES.items()
+            if hasattr(module, name)
+        ),
         (steps, "readings_of", line.around("entities", steps.readings_of)),
     ):
         yield
