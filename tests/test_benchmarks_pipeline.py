@@ -47,7 +47,9 @@ def test_a_row_for_each_lane_and_size(place, tmp_path, capsys):
 @pytest.mark.parametrize("by", ["tree", "marginals"])
 def test_parts_of_reading(place, by):
     model = checkpoint.load(place / "model")
-    model.settings = model.settings.changed([f"decoding.by={by}"])
+    model.settings = model.settings.changed(
+        [f"decoding.by={by}", f"decoding.threshold={0.4 if by == 'marginals' else 0}"]
+    )
     before = predict(model, tiny.SENTENCES)
     parts = pipeline.parts_of(model, tiny.SENTENCES, 30)["parts"]
     expected = {
