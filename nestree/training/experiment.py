@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from nestree.checkpoint import CONFIG
 from nestree.config import Settings
@@ -149,12 +149,17 @@ class Runs:
         while self.waiting and len(self.running) + len(self.elsewhere) < self.jobs:
             cell = self.waiting.pop(0)
             resumed = Folder(cell.folder).state.is_file()
-            self.running[start(cell, self.jobs)] = cell
-            self.said("goes on" if resumed else "started", cell)
+            try:
+                self.running[start(cell, self.jobs)] = cell
+            except BlockingIOError:
+                self.elsewhere.append(cell)
+                self.said("waiting", cell, ": another process is training it")
+            else:
+                self.said("goes on" if resumed else "started", cell)
 
     def look(self) -> None:
         """Who is ready?"""
-        for cell in [cell for cell in self.elsewhere if not Folder(cell.folder).in_use]:
+        for cell in [cell for cell in self.elsewhere if not busy(cell)]:
             self.elsewhere.remove(cell)
             if cell.done:
                 self.finished(cell)
@@ -175,12 +180,7 @@ class Runs:
 
 def run_all(todo: Sequence[Cell], jobs: int, tell: Callable[[str], None]) -> dict[str, str]:
     """Run what is not done yet, so many at once; returns the names of those that failed, and why."""
-    open_ones = [cell for cell in todo if not cell.done]
-    elsewhere = [cell for cell in open_ones if Folder(cell.folder).in_use]
-    waiting = [cell for cell in open_ones if cell not in elsewhere]
-    runs = Runs(jobs, tell, waiting, {}, elsewhere, {})
-    for cell in elsewhere:
-        runs.said("waiting", cell, ": another process is training it")
+    runs = Runs(jobs, tell, [cell for cell in todo if not cell.done], {}, [], {})
     try:
         while runs.waiting or runs.running or runs.elsewhere:
             runs.start()
@@ -195,10 +195,14 @@ def run_all(todo: Sequence[Cell], jobs: int, tell: Callable[[str], None]) -> dic
 
 
 def start(cell: Cell, jobs: int) -> "subprocess.Popen[bytes]":
-    """In a session of its own: Ctrl-C in a terminal is heard by us, and told once."""
+    """In a session of its own: Ctrl-C in a terminal is heard by us, and told once.
+
+    BlockingIOError: another process has it. A run locks what it writes to, and nothing but its end opens that again.
+    """
     cell.folder.parent.mkdir(parents=True, exist_ok=True)
     threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // jobs))} if jobs > 1 else {}
     with open(cell.output, "ab") as file:
+        lock(file)
         return subprocess.Popen(
             cell.next_command(),
             stdout=file,
@@ -207,6 +211,25 @@ def start(cell: Cell, jobs: int) -> "subprocess.Popen[bytes]":
             env={**threads, **os.environ},
             start_new_session=True,
         )
+
+
+def busy(cell: Cell) -> bool:
+    """Is another process training it?"""
+    try:
+        with open(cell.output, "ab") as file:
+            lock(file)
+    except BlockingIOError:
+        return True
+    return False
+
+
+def lock(file: IO[bytes]) -> None:
+    """Until all processes that have it open close it. Where there are no locks, nothing happens."""
+    try:
+        import fcntl
+    except ImportError:
+        return
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def reason(code: int, output: Path) -> str:

@@ -69,17 +69,6 @@ class Folder:
                 f"with `nestree train --resume {self.path}`."
             ) from None
 
-    @property
-    def in_use(self) -> bool:
-        """Does another process train here?"""
-        if not self.lock.is_file():
-            return False
-        try:
-            os.close(locked(self.lock))
-        except BlockingIOError:
-            return True
-        return False
-
     def check_resumable(self) -> None:
         if not self.state.is_file():
             raise TrainingError(

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from nestree.cli import app
 from nestree.errors import InputError
 from nestree.training import experiment
-from nestree.training.experiment import Cell, cells, groups, parts_of, run_all, table
+from nestree.training.experiment import Cell, busy, cells, groups, parts_of, run_all, table
 from nestree.training.folder import Folder
 
 RUN = """
@@ -33,8 +33,8 @@ import fcntl, os, time
 from pathlib import Path
 folder = Path({folder!r})
 (folder / "training").mkdir(parents=True)
-lock = open(folder / "training" / "lock", "ab")
-fcntl.lockf(lock, fcntl.LOCK_EX)
+lock = open(folder.parent / (folder.name + ".txt"), "ab")
+fcntl.flock(lock, fcntl.LOCK_EX)
 while not (folder / "go").exists():
     time.sleep(0.01)
 if {write}:
@@ -66,11 +66,12 @@ def stubs(monkeypatch) -> list[Cell]:
     started: list[Cell] = []
 
     def start(cell: Cell, jobs: int) -> subprocess.Popen:
-        started.append(cell)
         cell.folder.parent.mkdir(parents=True, exist_ok=True)
-        fails = cell.recipe == "12-joint" and cell.seed == 2 and started.count(cell) == 1
-        command = [sys.executable, "-c", RUN, str(cell.folder), str(0.5 + cell.seed / 10), str(fails)]
         with open(cell.output, "ab") as file:
+            experiment.lock(file)
+            started.append(cell)
+            fails = cell.recipe == "12-joint" and cell.seed == 2 and started.count(cell) == 1
+            command = [sys.executable, "-c", RUN, str(cell.folder), str(0.5 + cell.seed / 10), str(fails)]
             return subprocess.Popen(command, stdout=file)
 
     monkeypatch.setattr(experiment, "start", start)
@@ -131,7 +132,7 @@ def test_runs_of_an_experiment_that_was_killed_are_waited_for(runs, stubs):
             folder=str(cell.folder), scores=json.dumps(SCORES), write=cell is runs[0], ending=ending
         )
         left.append(subprocess.Popen([sys.executable, "-c", code]))
-    while not all(Folder(cell.folder).in_use for cell in runs[:2]):
+    while not all(cell.output.is_file() and busy(cell) for cell in runs[:2]):
         assert all(process.poll() is None for process in left)
         time.sleep(0.01)
     said: list[str] = []
@@ -142,7 +143,7 @@ def test_runs_of_an_experiment_that_was_killed_are_waited_for(runs, stubs):
             for cell in runs[:2]:
                 (cell.folder / "go").touch()
 
-    assert list(run_all(runs[:2], 1, tell)) == []
+    assert list(run_all(runs[:2], 2, tell)) == []
     for process in left:
         process.wait()
     assert said[:2] == [f"waiting   {cell.name}: another process is training it" for cell in runs[:2]]

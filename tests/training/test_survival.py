@@ -60,12 +60,11 @@ def test_only_one_process_trains_in_a_directory(settings, changes, data, tmp_pat
     folder = tmp_path / "m"
     process = another_process(settings(*changes, "training.epochs=999"), data, folder)
     wait_for(lambda: updates(folder) >= 1, process)
-    assert Folder(folder).in_use
     with pytest.raises(TrainingError, match="is being trained by another process"):
         run(settings(*changes, "training.epochs=999"), data, folder, resume=True)
     os.kill(process.pid, signal.SIGKILL)
     process.join()
-    assert not Folder(folder).in_use
+    Folder(folder).claim()
 
 
 class Killed(BaseException):
