@@ -15,6 +15,7 @@ from nestree.errors import InputError
 if TYPE_CHECKING:
     from nestree.evaluation import Evaluation
     from nestree.model import Recognizer
+    from nestree.pipeline.sentences import Asked
     from nestree.sentence import Document
 
 Model = Annotated[
@@ -219,13 +220,15 @@ def predicted_by(folder: Path, sentences: Sequence[Any], device: str) -> list[An
     return predicted_with(checkpoint.load(hub.find(folder), best_device(device)), sentences)
 
 
-def predicted_with(model: "Recognizer", sentences: Sequence[Any]) -> list[Any]:
-    """The same with a model that is loaded."""
+def predicted_with(model: "Recognizer", sentences: Sequence[Any], asked: "Asked | None" = None) -> list[Any]:
+    """The same with a model that is loaded; `asked`: for more than entities."""
     from nestree.pipeline import predict
+    from nestree.pipeline.sentences import Asked
 
+    asked = asked or Asked()
     if Commands.verbosity == QUIET or not (sys.stderr and sys.stderr.isatty()):
-        return predict(model, sentences)
+        return predict(model, sentences, asked=asked)
     from tqdm import tqdm  # type: ignore[import-untyped]
 
     with tqdm(total=len(sentences), unit="sentence", desc="predicting", delay=1, leave=False) as bar:
-        return predict(model, sentences, tell=bar.update)
+        return predict(model, sentences, tell=bar.update, asked=asked)

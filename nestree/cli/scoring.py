@@ -1,18 +1,21 @@
 """The command `evaluate`."""
 
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from nestree.cli.data import Table, options_for, reading, say_account
-from nestree.cli.learning import Device, predicted_by
+from nestree.cli.learning import Device, predicted_with
 from nestree.cli.options import From, LongestLine, Read, Sentences, TableShape, Words
+from nestree.cli.predicting import Threshold, loaded
 from nestree.cli.running import QUIET, Commands, Quiet, Verbose, print_json, print_page, say
 from nestree.errors import InputError
 
 if TYPE_CHECKING:
     from nestree.evaluation import Evaluation
+    from nestree.pipeline import Pipeline
 
 
 def evaluate(
@@ -21,9 +24,14 @@ def evaluate(
         Path | None, typer.Argument(metavar="PRED", help="The same sentences as predicted.")
     ] = None,
     model: Annotated[
-        Path | None,
-        typer.Option("--model", metavar="DIR", help="Instead of PRED: let this model predict."),
+        str | None,
+        typer.Option(
+            "--model",
+            metavar="MODEL",
+            help="Instead of PRED: let this model predict. A directory, OWNER/NAME on the hub, or box.",
+        ),
     ] = None,
+    threshold: Threshold = None,
     device: Device = "auto",
     other: Annotated[
         Path | None,
@@ -52,7 +60,8 @@ def evaluate(
     """Score predicted entities against gold ones.
 
     An entity is right if its span and its label are; each counts once, however often it is given. With --quiet, one
-    line for each prediction: precision, recall and F1.
+    line for each prediction: precision, recall and F1. With --model, that model predicts, instead of PRED: text is
+    split into words as it knows them, and its probabilities are scored, too.
     """
     from nestree import report
     from nestree.data import formats
@@ -62,6 +71,8 @@ def evaluate(
 
     if (predicted is None) == (model is None):
         raise InputError("name a prediction or --model DIR, and not both.")
+    if threshold is not None and model is None:
+        raise InputError("--threshold is for what a model finds: name --model.")
     paths = [path for path in (gold, predicted, other) if path]
     if other and not resamples:
         raise InputError("--compare draws samples, so --bootstrap must be 1 or more.")
@@ -69,15 +80,17 @@ def evaluate(
     if one_line and not (other or html):
         resamples = 0  # nobody would see the intervals
     tally = Tally()
+    pipeline = loaded(model, device, None)[0] if model else None
     with reading(paths, longest_line):
         options = options_for(paths, source_format, read, words, sentences)
         data = [
-            [s for each in formats.read(path, source_format, tally, **options) for s in each.sentences]
-            for path in paths
+            [s for each in formats.read(path, kind, tally, **more) for s in each.sentences]
+            for path, kind, more in as_read(paths, source_format, options, pipeline)
         ]
     say_account(tally)
-    if model:
-        data.insert(1, predicted_by(model, data[0], device))
+    if pipeline:
+        asked = pipeline.asked(threshold, trees=False)
+        data.insert(1, predicted_with(pipeline.model, data[0], asked))
     if other:
         names = (str(predicted or model), str(other))
         comparison = compare(*data, names=names, resamples=resamples, seed=seed)
@@ -101,6 +114,21 @@ def evaluate(
     else:
         print_page(*report.terminal(evaluation, comparison, title))
         typer.echo(f"\n{headline(evaluation, duplicates)}")
+
+
+def as_read(
+    paths: Sequence[Path], format: str | None, options: Mapping[str, Any], pipeline: "Pipeline | None"
+) -> Iterator[tuple[Path, str | None, Mapping[str, Any]]]:
+    """Each file with its format and options; text is split as the model knows it, if nothing else was said."""
+    for path in paths:
+        if pipeline is None:
+            yield path, format, options
+            continue
+        from nestree.data.formats import guess
+        from nestree.pipeline.files import with_rules
+
+        kind = format or guess(path)
+        yield path, kind, with_rules(options, kind, pipeline.model.text_rules)
 
 
 def headline(evaluation: "Evaluation", duplicates: bool) -> str:

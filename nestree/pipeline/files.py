@@ -18,6 +18,7 @@ from nestree.data import formats
 from nestree.data.files import STDIO, straight, watching
 from nestree.data.tally import PLACES, Tally
 from nestree.errors import DataError, NestreeError
+from nestree.model import TextRules
 from nestree.pipeline.jobs import Job, Jobs
 from nestree.pipeline.journal import Journal, signature
 from nestree.pipeline.sentences import BATCH_WORDS, Asked, predict
@@ -135,29 +136,29 @@ class Work:
             if not todo:
                 self.total -= sum(map(size_of, group))
                 continue
-            signatures = {job: signature(job.source) for job in todo if job.source.exists()}
-            written: dict[Job, list[str]] = {}
+            before = {job: signature(job.source) for job in todo}
+            left = set(todo)
             found = self.recognised(chain.from_iterable(map(self.documents, group)))
             for job, documents in groupby(found, key=lambda each: each.job):
-                if job in todo:
-                    written[job] = self.written(job, (each.document for each in documents))
+                if job in left:
+                    self.write_and_note(job, (each.document for each in documents), journal, before[job])
+                    left.remove(job)
             for job in todo:
-                if job not in written and not self.tallies[job].skipped:
-                    written[job] = self.written(job, ())
-                skipped = self.tallies[job].skipped
-                if job in written:
-                    entry = {"source": signatures[job], "written": written[job], "skipped": skipped}
-                    journal.add(job.name, entry)
+                if job in left and not self.tallies[job].skipped:  # a file without documents
+                    self.write_and_note(job, (), journal, before[job])
                 self.finish(job)
+
+    def write_and_note(
+        self, job: Job, documents: Iterable[Document], journal: Journal, source: list[int]
+    ) -> None:
+        names = self.written(job, documents)
+        skipped = self.tallies[job].skipped
+        journal.add(job.name, {"source": source, "written": names, "skipped": skipped})
 
     def documents(self, job: Job) -> Iterator[Read]:
         """The documents of a file, as they are."""
         tally = self.tallies[job] = Tally(self.how.skip_bad)
-        options = dict(self.how.reading.get(job.format, {}))
-        known = formats.options(job.format)
-        for name, rule in self.pipeline.model.text_rules._asdict().items():
-            if name in known:
-                options.setdefault(name, rule)
+        options = with_rules(self.how.reading.get(job.format, {}), job.format, self.pipeline.model.text_rules)
         try:
             for number, document in enumerate(formats.read(job.source, job.format, tally, **options), 1):
                 self.read_words += words_of(document)
@@ -269,6 +270,12 @@ class Work:
             self.tell(Progress(self.account.files, self.found_words, share))
 
 
+def with_rules(options: Mapping[str, Any], format: str, rules: TextRules) -> dict[str, Any]:
+    """These options for reading, and words and sentences as a model knows them, if nothing else was said."""
+    known = formats.options(format)
+    return {**{name: rule for name, rule in rules._asdict().items() if name in known}, **options}
+
+
 def groups(jobs: Sequence[Job], most: int) -> Iterator[list[Job]]:
     """Files that follow each other and are recognised together: of about so many bytes, or one that has more."""
     held: list[Job] = []
@@ -284,10 +291,7 @@ def groups(jobs: Sequence[Job], most: int) -> Iterator[list[Job]]:
 
 
 def size_of(job: Job) -> int:
-    try:
-        return 0 if job.source == STDIO else signature(job.source)[0]
-    except OSError:
-        return 0
+    return 0 if job.source == STDIO else signature(job.source)[0]
 
 
 def write_pairs(documents: Iterable[Document], target: Path, folder: Path, tally: Tally) -> list[str]:

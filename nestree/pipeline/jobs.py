@@ -50,7 +50,7 @@ def jobs(sources: Sequence[Path], source_format: str | None, out: Path, target_f
     With `out` = "-", all are written to standard output, one after the other. Of a folder whose format is not named,
     texts (.txt) and files whose names tell their format are taken.
     """
-    check_sources(sources)
+    check_sources(sources, out)
     inputs = [each for source in sources for each in files_of(source, source_format, out)]
     paths = [path for path, _ in inputs]
     if len(set(paths)) < len(paths):
@@ -59,7 +59,6 @@ def jobs(sources: Sequence[Path], source_format: str | None, out: Path, target_f
     several = len(inputs) > 1 or any(source.is_dir() and source != inputs[0][0] for source in sources)
     if out == STDIO or not several:
         format = target_format or ("jsonl" if out == STDIO else guess(out, to_write=True))
-        check_apart(sources, out)
         found = [Job(path, format_of(path, source_format), name, out) for path, name in inputs]
         return Jobs(tuple(found), None, format)
     format = target_format or "jsonl"
@@ -73,7 +72,7 @@ def jobs(sources: Sequence[Path], source_format: str | None, out: Path, target_f
     return Jobs(tuple(found), out, format)
 
 
-def check_sources(sources: Sequence[Path]) -> None:
+def check_sources(sources: Sequence[Path], out: Path) -> None:
     if not sources:
         raise InputError("name files to read, or - for standard input.")
     if list(sources).count(STDIO) > 1:
@@ -81,6 +80,8 @@ def check_sources(sources: Sequence[Path]) -> None:
     for source in sources:
         if source != STDIO and not source.exists():
             raise DataError(f"{source} does not exist. Check the name and the directory.")
+        if STDIO not in (source, out) and source.resolve() == out.resolve():
+            raise InputError(f"{out} is what is read. Write to somewhere else.")
 
 
 def files_of(source: Path, format: str | None, out: Path) -> list[tuple[Path, str]]:
@@ -138,15 +139,6 @@ def check_folder(sources: Sequence[Path], out: Path, format: str) -> None:
         raise InputError("standard input has no name that its output could get. Predict it by itself.")
     if out.exists() and not out.is_dir():
         raise DataError(f"{out} is a file, and several files become a folder of files. Give another name.")
-    for source in sources:
-        if source != STDIO and source.is_dir() and source.resolve() == out.resolve():
-            raise InputError(f"{out} holds what is read. Write to another folder.")
-
-
-def check_apart(sources: Sequence[Path], out: Path) -> None:
-    for source in sources:
-        if out != STDIO and out.exists() and source != STDIO and source.resolve() == out.resolve():
-            raise InputError(f"{out} is what is read. Write to another file.")
 
 
 def check_names(found: Sequence[Job]) -> None:

@@ -99,8 +99,11 @@ def shown(value: Any) -> str:
 
 def signature(path: Path) -> list[int]:
     """What changes if somebody changes a file."""
-    files = [file for file in sorted(path.rglob("*")) if file.is_file()] if path.is_dir() else [path]
-    states = [file.stat() for file in files]
+    try:
+        files = [file for file in sorted(path.rglob("*")) if file.is_file()] if path.is_dir() else [path]
+        states = [file.stat() for file in files]
+    except OSError:  # it is gone; whoever reads it will say so
+        return [0, 0, 0]
     return [sum(s.st_size for s in states), max((s.st_mtime_ns for s in states), default=0), len(files)]
 
 

@@ -1,0 +1,422 @@
+"""`nestree predict` as users meet it: data of all kinds in and out, folders, interruptions, what is skipped."""
+
+import contextlib
+import gzip
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from nestree.checkpoint import LABELS
+from nestree.cli import app
+from nestree.data import formats
+from nestree.data.formats import FORMATS
+from nestree.pipeline import files
+from nestree.pipeline.jobs import ENDINGS
+from nestree.pipeline.journal import NAME
+from nestree.pipeline.sentences import predict as unchanged
+from tests import tiny
+
+TEXT = (
+    "The mayor of Lisbon met the president.\n\nPolice in Oslo arrested two members of the group. She left.\n"
+)
+Offsets = list[tuple[int, int, str]]
+
+
+def nestree(*arguments: object, given: str | bytes | None = None) -> Result:
+    done = CliRunner().invoke(app, [str(each) for each in arguments], given)
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done
+
+
+def predicted(model: Path, *arguments: object, given: str | bytes | None = None) -> Result:
+    done = nestree("predict", *arguments, "--model", model, "--device", "cpu", given=given)
+    assert done.exit_code == 0, done.stderr
+    return done
+
+
+def offsets(document: formats.Document) -> Offsets:
+    return [(e.start, e.end, label) for e in document.entities for label in sorted(e.labels)]
+
+
+@pytest.fixture
+def text(tmp_path) -> Path:
+    path = tmp_path / "a.txt"
+    path.write_text(TEXT)
+    return path
+
+
+@pytest.fixture(scope="module")
+def expected(tiny_model) -> Offsets:
+    import nestree as library
+
+    return offsets(library.load(tiny_model, "cpu")(TEXT))
+
+
+def test_text_goes_in_and_characters_come_out(tiny_model, text, expected):
+    (line,) = predicted(tiny_model, text).stdout.splitlines()
+    found = json.loads(line)
+    assert (found["doc_id"], found["text"]) == ("a", TEXT)
+    assert sorted((e["start"], e["end"], e["label"]) for e in found["entities"]) == sorted(expected)
+    assert len(expected) > 3
+    for entity in found["entities"]:
+        assert TEXT[entity["start"] : entity["end"]] == entity["text"]
+        assert 0 < entity["score"] <= 1
+        assert entity["start"] <= entity["head"][0] < entity["head"][1] <= entity["end"]
+
+
+@pytest.mark.parametrize("format", sorted(ENDINGS))
+def test_every_format_that_is_written_holds_what_was_found(tiny_model, text, tmp_path, expected, format):
+    out = tmp_path / f"out{'' if format == 'brat' else ENDINGS[format]}"
+    predicted(tiny_model, text, "--to", format, "--out", out)
+    documents = list(formats.read(out, format))
+    found = [(s.phrase(e), e.label) for d in documents for s in d.sentences for e in s.entities]
+    assert sorted(found) == sorted((TEXT[i:j], label) for i, j, label in expected)
+    if FORMATS[format].writable and format not in ("columns", "triplets", "pubtator"):
+        assert [d.text for d in documents] == [TEXT]
+        assert sorted(offsets(documents[0])) == sorted(expected)
+
+
+def test_words_stay_words_and_texts_in_json_are_texts(tiny_model, tmp_path, expected):
+    words, texts = tmp_path / "w.jsonl", tmp_path / "t.jsonl"
+    formats.write([formats.Document((s,)) for s in tiny.SENTENCES], words)
+    lines = predicted(tiny_model, words).stdout.splitlines()
+    assert [json.loads(line)["tokens"] for line in lines] == [list(s.words) for s in tiny.SENTENCES]
+    texts.write_text(json.dumps({"text": TEXT, "doc_id": "t", "url": "x"}) + "\n")
+    predicted(tiny_model, texts, "--out", tmp_path / "o.jsonl")
+    (document,) = formats.read(tmp_path / "o.jsonl")
+    assert (document.text, document.extra, offsets(document)) == (TEXT, {"url": "x"}, expected)
+
+
+def test_standard_input_is_text_or_json(tiny_model, expected):
+    found = json.loads(predicted(tiny_model, "-", given=TEXT).stdout)
+    assert sorted((e["start"], e["end"], e["label"]) for e in found["entities"]) == sorted(expected)
+    lines = predicted(tiny_model, "-", given=' {"tokens": ["Lisbon"]}\n').stdout.splitlines()
+    assert [json.loads(line)["tokens"] for line in lines] == [["Lisbon"]]
+
+
+def test_label_studio_gets_predictions_with_scores_and_a_version(tiny_model, text, expected):
+    (task,) = json.loads(predicted(tiny_model, text, "--to", "label-studio").stdout)
+    (prediction,) = task["predictions"]
+    assert "annotations" not in task
+    assert prediction["model_version"] == tiny_model.name
+    assert 0 < prediction["score"] <= 1
+    assert len(prediction["result"]) == len(expected)
+    assert all(0 < region["score"] <= 1 for region in prediction["result"])
+
+
+def test_thresholds_trees_and_windows(tiny_model, text):
+    def scores(*arguments: object) -> list[float]:
+        return [
+            e["score"]
+            for line in predicted(tiny_model, text, *arguments).stdout.splitlines()
+            for e in json.loads(line)["entities"]
+        ]
+
+    usual = scores()
+    middle = sorted(usual)[len(usual) // 2]
+    surer = scores("--threshold", middle)
+    assert 0 < len(surer) < len(usual)
+    assert min(surer) >= middle > min(usual)
+    lines = [json.loads(line) for line in predicted(tiny_model, text, "--trees").stdout.splitlines()]
+    assert [len(line["tree"]["spans"]) for line in lines] == [2 * len(line["tokens"]) - 1 for line in lines]
+    done = predicted(tiny_model, text, "--longest", "4")
+    assert "2  sentences too long to be read at once: read through windows" in done.stderr
+
+
+def folder_of_texts(folder: Path) -> Path:
+    (folder / "in" / "b").mkdir(parents=True)
+    (folder / "in" / "a.txt").write_text(TEXT)
+    (folder / "in" / "b" / "a.txt.gz").write_bytes(gzip.compress(b"Lisbon"))
+    (folder / "in" / "c.jsonl").write_text('{"tokens": ["Oslo", "Lisbon"]}\n')
+    (folder / "in" / "notes.md").write_text("Not this.")
+    (folder / "in" / ".hidden.txt").write_text("Nor this.")
+    return folder / "in"
+
+
+def written(folder: Path) -> dict[str, bytes]:
+    """All files of a folder but the journal."""
+    found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    return {name: path.read_bytes() for name, path in sorted(found.items()) if name != NAME}
+
+
+def test_a_folder_becomes_a_folder_of_files_of_the_same_names(tiny_model, tmp_path):
+    source = folder_of_texts(tmp_path)
+    done = predicted(tiny_model, source, "--out", tmp_path / "out")
+    assert list(written(tmp_path / "out")) == ["a.jsonl", "b/a.jsonl", "c.jsonl"]
+    assert "sentences of 3 files" in done.stderr
+    assert json.loads(written(tmp_path / "out")["b/a.jsonl"])["text"] == "Lisbon"
+    alone = json.loads(predicted(tiny_model, source / "a.txt").stdout)
+    together = json.loads(written(tmp_path / "out")["a.jsonl"])
+    assert [{**e, "score": 0} for e in together["entities"]] == [{**e, "score": 0} for e in alone["entities"]]
+    lines = predicted(tiny_model, source).stdout.splitlines()  # all of them, one after the other, by words
+    assert [json.loads(line).get("doc_id") for line in lines] == ["a", "a", "a", "a", None]
+
+
+def test_brat_files_stand_side_by_side(tiny_model, tmp_path, expected):
+    source = folder_of_texts(tmp_path)
+    predicted(tiny_model, source, "--out", tmp_path / "out", "--to", "brat")
+    names = ["a.ann", "a.txt", "b/a.ann", "b/a.txt", "c/document-000001.ann", "c/document-000001.txt"]
+    assert list(written(tmp_path / "out")) == names
+    found = {document.id: document for document in formats.read(tmp_path / "out", "brat")}
+    assert (found["a"].text, sorted(offsets(found["a"]))) == (TEXT, sorted(expected))
+
+
+def many_files(folder: Path, count: int = 40) -> Path:
+    (folder / "many").mkdir()
+    for number in range(count):
+        words = [word for s in tiny.SENTENCES[number % 3 :] for word in s.words]
+        (folder / "many" / f"{number:03}.txt").write_text(f"{' '.join(words[: 5 + number % 17])}.")
+    return folder / "many"
+
+
+def in_steps(*arguments: object) -> None:
+    """The command, for a process of its own: prediction takes its time, so that there is a middle to be killed in."""
+
+    def slow(*given, **named):
+        time.sleep(0.1)
+        return unchanged(*given, **named)
+
+    files.predict = slow
+    app([str(each) for each in arguments])
+
+
+def test_killed_in_the_middle_and_resumed(tiny_model, tmp_path):
+    """To the bit what an undisturbed run writes; what was written before is not written again."""
+    source, out = many_files(tmp_path), tmp_path / "out"
+    how = ["--model", tiny_model, "--device", "cpu", "--batch-words", "10"]
+    predicted(tiny_model, source, "--out", tmp_path / "undisturbed", "--batch-words", "10")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.training.runs"])
+    process = context.Process(target=in_steps, args=("predict", source, "--out", out, *how))
+    process.start()
+    while process.is_alive() and len(list(out.glob("0*.jsonl"))) < 10:
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    done = {path: path.stat().st_mtime_ns for path in out.glob("0*.jsonl")}
+    assert 10 <= len(done) < 40
+    with open(out / NAME, "a") as journal:
+        journal.write('{"file": "039", "wri')  # as if it had died while writing
+    (out / ".039.jsonl.abcdefgh").mkdir()
+    refused = nestree("predict", source, "--out", out, *how)
+    assert (refused.exit_code, "begun before. Go on with them by --resume" in refused.stderr) == (2, True)
+    said = predicted(tiny_model, source, "--out", out, "--batch-words", "10", "--resume").stderr
+    assert written(out) == written(tmp_path / "undisturbed")
+    assert len(written(out)) == 40
+    entries = [json.loads(line) for line in (out / NAME).read_text().splitlines()]
+    assert sorted(entry["file"] for entry in entries[1:]) == [f"{n:03}" for n in range(40)]
+    before = int(said.split(" were done before")[0].split("(")[-1])
+    assert sum(path.stat().st_mtime_ns == when for path, when in done.items()) >= before >= len(done) - 1
+    assert list(out.glob(".*.jsonl.*")) == []
+    assert "(40 were done before)" in predicted(
+        tiny_model, source, "--out", out, "--batch-words", "10", "--resume"
+    ).stderr  # fmt: skip
+
+
+def test_what_changed_is_done_again_and_what_differs_is_refused(tiny_model, tmp_path):
+    source, out = many_files(tmp_path, 3), tmp_path / "out"
+    predicted(tiny_model, source, "--out", out)
+    (source / "001.txt").write_text("Oslo.")
+    (out / "002.jsonl").unlink()
+    said = predicted(tiny_model, source, "--out", out, "--resume").stderr
+    assert "of 2 files (1 were done before)" in said
+    assert json.loads(written(out)["001.jsonl"])["text"] == "Oslo."
+    again = ["predict", source, "--out", out, "--resume", "--device", "cpu", "--model"]
+    done = nestree(*again, tiny_model, "--threshold", "0.3")
+    assert done.exit_code == 2
+    assert "was begun with --threshold as usual, and now --threshold is 0.3" in done.stderr
+    other = tmp_path / "other"
+    subprocess.run(["cp", "-r", tiny_model, other], check=True)
+    assert nestree(*again, other).exit_code == 0  # a copy is the same model
+    (other / LABELS).write_text((other / LABELS).read_text().replace("LOC", "PLACE"))
+    done = nestree(*again, other)
+    assert (done.exit_code, "was begun with --model" in done.stderr) == (2, True)
+
+
+def test_what_is_bad_is_named_and_skipped_if_wished(tiny_model, tmp_path):
+    source, out = folder_of_texts(tmp_path), tmp_path / "out"
+    (source / "b" / "latin.txt").write_bytes(b"Lisbon.\ncaf\xe9")
+    (source / "c.jsonl").write_text('{"tokens": ["Oslo"]}\n{"tokens": 1}\n{"tokens": ["Lisbon"]}\n')
+    (source / "gone.txt").symlink_to(tmp_path / "nowhere.txt")
+    command = ["predict", source, "--out", out, "--model", tiny_model, "--device", "cpu"]
+    done = nestree(*command)
+    latin = f"{source / 'b' / 'latin.txt'}:2: byte 0xe9 is not UTF-8."
+    assert done.exit_code == 2
+    assert "0 of 4 files are done. Go on with the same command and --resume." in done.stderr
+    assert done.stderr.splitlines()[-1].startswith(f"Error: {latin}")
+    done = nestree(*command, "--resume", "--skip-bad", "-q")
+    assert done.exit_code == 1
+    first, *named = done.stderr.splitlines()
+    assert first == "2 skipped:"
+    assert [line.strip().split(": ")[0] for line in named] == [
+        latin.split(": ")[0],
+        f"{source / 'c.jsonl'}:2",
+    ]
+    assert list(written(out)) == ["a.jsonl", "b/a.jsonl", "c.jsonl"]
+    assert written(out)["c.jsonl"].count(b"\n") == 2
+    (source / "b" / "latin.txt").write_text("Lisbon.\ncafé", encoding="utf-8")
+    done = nestree(*command, "--resume", "--skip-bad")
+    assert done.exit_code == 1  # there is still a line that was skipped
+    assert list(written(out)) == ["a.jsonl", "b/a.jsonl", "b/latin.jsonl", "c.jsonl"]
+    assert "(3 were done before)" in done.stderr
+
+
+def test_a_sentence_that_a_model_fails_on_is_named(tiny_model, tmp_path, monkeypatch):
+    path = tmp_path / "a.jsonl"
+    path.write_text(
+        '{"text": "Lisbon."}\n{"text": "She left. Cursed be Oslo.", "doc_id": "x"}\n{"text": "Oslo."}\n'
+    )
+
+    def failing(model, sentences, *more):
+        if any("Cursed" in sentence.words for sentence in sentences):
+            raise RuntimeError("the device is on fire")
+        return unchanged(model, sentences, *more)
+
+    monkeypatch.setattr(files, "predict", failing)
+    why = (
+        f"{path}, document 2 (x), sentence 2 (Cursed be Oslo .): no entities could be found: RuntimeError: the device "
+        "is on fire"
+    )
+    done = nestree("predict", path, "--model", tiny_model, "--device", "cpu", "--out", tmp_path / "o.jsonl")
+    assert (done.exit_code, done.stderr) == (2, f"Error: {why}\n")
+    assert not (tmp_path / "o.jsonl").exists()
+    done = nestree("predict", path, "--model", tiny_model, "--device", "cpu", "--skip-bad")
+    assert (done.exit_code, why in done.stderr) == (1, True)
+    assert [json.loads(line)["text"] for line in done.stdout.splitlines()] == ["Lisbon.", "Oslo."]
+
+
+def test_memory_is_bounded_whatever_comes(tiny_model, tmp_path, monkeypatch):
+    held: list[int] = []
+
+    def counting(model, sentences, *more):
+        held.append(sum(len(sentence.words) for sentence in sentences))
+        return unchanged(model, sentences, *more)
+
+    monkeypatch.setattr(files, "predict", counting)
+    path = tmp_path / "a.txt"
+    path.write_text("Lisbon met the mayor.\n\n" * 60)
+    done = predicted(tiny_model, path, "--batch-words", "20", "--read", "longest=200")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert "".join(line["text"] for line in lines) == path.read_text()
+    assert [line["start"] for line in lines] == [
+        sum(len(one["text"]) for one in lines[:k]) for k in range(len(lines))
+    ]
+    assert (sum(held), max(held) <= 5 * 20 + 40) == (300, True)
+    done = predicted(tiny_model, path, "--batch-words", "20", "--read", "documents=lines")
+    assert done.stdout.count("\n") == 60
+
+
+def test_progress_reaches_the_end(tiny_model, tmp_path, monkeypatch):
+    from nestree.cli import predicting, watching
+
+    told = []
+    monkeypatch.setattr(watching.PredictionBar, "tell", lambda self, progress: told.append(progress))
+    monkeypatch.setattr(predicting, "bar", watching.PredictionBar)
+    predicted(tiny_model, many_files(tmp_path, 9), "--out", tmp_path / "out", "--batch-words", "10")
+    shares = [progress.share for progress in told]
+    assert shares == sorted(shares)
+    assert shares[0] < 0.5
+    assert told[-1] == files.Progress(files=9, words=told[-1].words, share=1.0)
+    told.clear()
+    predicted(tiny_model, "-", "--batch-words", "10", given=TEXT)
+    assert {progress.share for progress in told} == {None}
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"", ""),
+        (b" \n", " \n"),
+        (b"\xef\xbb\xbfLisbon", "Lisbon"),
+        (b"Lisbon\r\nOslo\r\n", "Lisbon\r\nOslo\r\n"),
+        ("Zażółć Lisbon 😀\0".encode(), "Zażółć Lisbon 😀\0"),
+    ],
+)
+def test_odd_texts(tiny_model, tmp_path, data, text):
+    path = tmp_path / "a.txt"
+    path.write_bytes(data)
+    found = json.loads(predicted(tiny_model, path).stdout)
+    assert found["text"] == text
+    assert all(text[e["start"] : e["end"]] == e["text"] for e in found["entities"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["absent.txt"], "absent.txt does not exist"),
+        (["empty"], "empty holds no file"),
+        (["odd"], "odd holds no text (.txt), and no other file whose name tells its format. Name another folder, or"),
+        (["latin.txt"], "latin.txt:1: byte 0xe9 is not UTF-8. Convert the file to UTF-8, for example with iconv."),
+        (["odd/a.md"], "odd/a.md: its format cannot be told. Name it, with --from"),
+        (["a.txt", "a.txt"], "a.txt is named twice"),
+        (["a.txt", "latin.txt", "--out", "all.jsonl"], "--out all.jsonl is called like a file"),
+        (["a.txt", "a.jsonl", "--out", "out"], "a.txt and a.jsonl would both become out/a.jsonl"),
+        (["a.txt", "b.jsonl", "--out", "."], "b.jsonl is one of the files that are read"),
+        (["texts", "--out", "texts"], "texts is what is read"),
+        (["texts", "--out", "odd"], "odd is a directory that is not empty, and no predictions were begun in it"),
+        (["a.txt", "--out", "out.jsonl", "--resume"], "--resume goes on with a folder"),
+        (["a.txt", "--out", "a.txt", "--to", "jsonl"], "a.txt is what is read"),
+        (["a.txt", "--out", "out.xyz"], "out.xyz: its format cannot be told. Name it, with --to"),
+        (["a.txt", "--to", "genia"], "genia can be read, not written"),
+        (["texts", "--to", "genia", "--out", "out"], "genia can be read, not written"),
+        (["a.txt", "--from", "texts"], "there is no format 'texts'"),
+        (["a.txt", "-", "--out", "out"], "standard input has no name that its output could get"),
+        (["a.txt", "--threshold", "1"], "threshold is 1.0; it must be 0 or more and less than 1"),
+        (["a.txt", "--write", "by=bytes"], "entities count words or characters, not 'bytes'"),
+        (["a.txt", "--read", "longest=1"], "longest is 1"),
+        (["a.txt", "--model", "odd"], "it is no model of nestree"),
+        (["a.txt", "--model", "no such"], "no such does not exist. Name a directory"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_done_is_said_in_a_sentence(tiny_model, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    for name in ("empty", "odd", "texts"):
+        Path(name).mkdir()
+    Path("a.txt").write_text("Lisbon")
+    Path("texts/a.txt").write_text("Lisbon")
+    Path("odd/a.md").write_text("Lisbon")
+    Path("latin.txt").write_bytes(b"caf\xe9")
+    for name in ("a.jsonl", "b.jsonl"):
+        Path(name).write_text('{"tokens": ["Lisbon"]}\n')
+    before = sorted(tmp_path.rglob("*"))
+    model = [] if "--model" in arguments else ["--model", tiny_model]
+    done = nestree("predict", *arguments, *model, "--device", "cpu")
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("Error: ")
+    assert sorted(path for path in tmp_path.rglob("*") if path.name != NAME) == before
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such pipes")
+def test_in_a_pipe_and_with_a_reader_that_has_seen_enough(tiny_model, tmp_path):
+    """In another process: lines come as they are ready, and nothing is said of a reader that goes away."""
+    command = [sys.executable, "-m", "nestree", "predict", "-", "--model", str(tiny_model), "-q"]
+    lines = ['{"text": "Lisbon, Zażółć. The mayor left."}\n'.encode()] * 200
+    with subprocess.Popen(
+        [*command, "--batch-words", "20"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.writelines(lines)
+        process.stdin.flush()  # and it stays open: there may be more
+        assert json.loads(process.stdout.readline())["text"] == "Lisbon, Zażółć."
+        process.stdout.close()
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.writelines(lines * 20)
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
