@@ -164,7 +164,7 @@ def files_of(folder: Path) -> Iterator[Path]:
 
 
 def untrained(folder: Path, settings: Settings, labels: Sequence[str]) -> Recognizer:
-    """A model of the form that this directory describes; its weights are random."""
+    """A model of the form that this directory describes; its weights are yet to be given to it."""
     if not (folder / ENCODER).is_dir():
         raise ModelError(f"{folder} has no {ENCODER}: it is not whole. Fetch or train it again.")
     return Recognizer(settings, labels, folder / ENCODER, pretrained=False)

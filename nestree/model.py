@@ -37,7 +37,7 @@ class Recognizer(nn.Module):
     def __init__(
         self, settings: Settings, labels: Sequence[str], encoder: str | Path, *, pretrained: bool = True
     ):
-        """`encoder`: a folder or hub name; not `pretrained`: a folder of `save_encoder`, and random weights."""
+        """`encoder`: a folder or hub name; not `pretrained`: a folder of `save_encoder`, weights to come."""
         super().__init__()
         if not labels or len(set(labels)) != len(labels):
             raise ModelError(f"labels are {list(labels)}; a model needs at least one, and each only once.")

@@ -14,6 +14,7 @@ from nestree.data import formats
 from nestree.decoding import Temperatures
 from nestree.errors import ConfigError, DataError, ModelError
 from nestree.model import Recognizer, TextRules
+from nestree.nn.encoder import load_pretrained, load_untrained
 from nestree.pipeline import predict
 from nestree.sentence import Document
 from tests import tiny
@@ -109,6 +110,16 @@ def test_the_encoder_of_before_is_not_needed(model, saved, tmp_path, monkeypatch
     moved = shutil.copytree(saved, tmp_path / "moved")
     (moved / "config.toml").write_text(text.replace(model.settings.encoder.path, "/nowhere"))
     assert checkpoint.load(moved).settings.encoder.path == "/nowhere"
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # DeBERTa uses what PyTorch will give up
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_encoders_of_every_family_come_back(family, tmp_path):
+    folder = str(tiny.encoder(tmp_path / "encoder", family))
+    before, after = load_pretrained(folder).eval(), load_untrained(folder).eval()
+    after.load_state_dict(before.state_dict())  # all there is: nothing else may depend on what was in memory
+    pieces = torch.arange(5, 25)[None]
+    assert torch.equal(before(pieces).last_hidden_state, after(pieces).last_hidden_state)
 
 
 def test_nothing_is_overwritten(model, saved):

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformers import AutoConfig, AutoModel, AutoTokenizer
+from transformers.initialization import no_init_weights
 from transformers.utils import logging as progress
 
 from nestree.config import EncoderSettings
@@ -222,9 +223,10 @@ def load_pretrained(source: str) -> nn.Module:
 
 
 def load_untrained(source: str) -> nn.Module:
-    """An encoder of the same form, with random weights."""
+    """An encoder of the same form; its weights are whatever was in memory, and have to be given to it."""
     config = found(AutoConfig.from_pretrained, source, "configuration")
-    return without_pooler(AutoModel.from_config(config, dtype=torch.float32))
+    with no_init_weights():  # drawing them takes longer than reading them
+        return without_pooler(AutoModel.from_config(config, dtype=torch.float32))
 
 
 def without_pooler(model: Any) -> nn.Module:
