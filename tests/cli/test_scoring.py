@@ -1,12 +1,17 @@
 """The command evaluate, on files."""
 
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from nestree.cli import app
+from nestree.data import formats
+from nestree.sentence import Document
+from tests import tiny
 
 LINES = [
     ("Ann met Bob", [(0, 1, "PER"), (2, 3, "PER")], [(0, 1, "PER"), (2, 3, "ORG")], [(0, 1, "PER"), (2, 3, "PER")]),
@@ -113,3 +118,46 @@ def test_files_that_do_not_belong_together(files, tmp_path):
 def test_real_data_scored_against_itself_is_right(shared):
     path = shared / "data" / "gum_open" / "dev.jsonl.gz"
     assert nestree(path, path, "-q").stdout == "P 100.00  R 100.00  F1 100.00\n"
+
+
+def by_model(model: Path, *arguments: object) -> dict[str, Any]:
+    done = nestree(
+        "--model", model, *map(str, arguments), "--format", "json", "--bootstrap", "0", "--device", "cpu"
+    )
+    assert done.exit_code == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_model_is_scored_with_its_probabilities(tiny_model, tmp_path):
+    gold = tmp_path / "gold.jsonl"
+    formats.write([Document((sentence,)) for sentence in tiny.SENTENCES], gold)
+    found = by_model(tiny_model, gold, "--html", tmp_path / "page.html")
+    assert found["calibration"]["scored"] == found["entities"]["predicted"] > 8
+    assert found["calibration"]["unscored"] == 0
+    assert "Reliability diagram" in (tmp_path / "page.html").read_text()
+    surer = by_model(tiny_model, gold, "--threshold", "0.6")
+    assert surer["entities"]["predicted"] < found["entities"]["predicted"]
+    assert all(low >= 0.6 for low in (each["score"] for each in surer["calibration"]["bins"]))
+
+
+def test_text_is_split_as_the_model_knows_it(tiny_model, tmp_path):
+    """Unless something else is said: the words decide what an entity is."""
+    (tmp_path / "a.txt").write_text("the Lisbon-born mayor")
+    (tmp_path / "a.ann").write_text("T1\tGPE 4 10\tLisbon\n")
+    other = tmp_path / "other"
+    shutil.copytree(tiny_model, other)
+    facts = json.loads((other / "labels.json").read_text())
+    (other / "labels.json").write_text(json.dumps({**facts, "text": {"words": "ud", "sentences": "rules"}}))
+    gold = tmp_path / "a.ann"
+    said = nestree("--model", tiny_model, gold, "--device", "cpu").stderr
+    assert "widened to word borders" in said  # Lisbon-born is a word
+    assert "widened" not in nestree("--model", other, gold, "--device", "cpu").stderr
+    assert "widened" in nestree("--model", other, gold, "--device", "cpu", "--words", "treebank").stderr
+
+
+def test_a_threshold_needs_a_model(files):
+    done = nestree(*files[:2], "--threshold", "0.5")
+    assert (done.exit_code, done.stderr) == (
+        2,
+        "Error: --threshold is for what a model finds: name --model.\n",
+    )
