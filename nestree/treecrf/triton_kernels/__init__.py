@@ -179,9 +179,11 @@ def outside(
     shape = shape_for("outside", n, batch, lexical, like.device)
     pitch = chart.cells.shape[-1]
     posts = n + 1
-    zeros = torch.zeros(batch * (2 * posts * posts + n * n + n + 1), device=like.device)
-    d_span, d_inherit, d_arc, d_root, counter = zeros.split(
-        [batch * posts * posts, batch * posts * posts, batch * n * n, batch * n, batch]
+    sizes = [batch * size for size in (posts * posts, posts * posts, n * n, n, 1)]
+    whole = [-(-size // 4) * 4 for size in sizes]  # kernels are compiled anew for arrays that begin elsewhere
+    zeros = torch.zeros(sum(whole), device=like.device).split(whole)
+    d_span, d_inherit, d_arc, d_root, counter = (
+        part[:size] for part, size in zip(zeros, sizes, strict=True)
     )
     d_head = torch.zeros(batch, posts, posts, n, device=like.device) if heads and lexical else None
     if batch > 0:
