@@ -1,0 +1,149 @@
+"""The recogniser on a GPU: the encoder in bfloat16, everything else in float32, and nothing waits."""
+
+from contextlib import nullcontext
+
+import pytest
+import torch
+
+from nestree.model import Recognizer
+from nestree.pipeline import predict, sentences
+from nestree.sentence import Document
+from nestree.training import corpus, train
+from nestree.treecrf import later
+from tests import tiny
+from tests.training.runs import weights
+
+pytestmark = pytest.mark.cuda
+RECIPES = ["default", "paper", "ablation/02-unstructured-two-stage", "ablation/03-tree-one-stage"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tiny.encoder(tmp_path_factory.mktemp("encoder"), "mpnet")
+
+
+def made(folder, recipe: str = "default", *changes: str) -> Recognizer:
+    torch.manual_seed(0)
+    return Recognizer(tiny.settings(recipe, *changes), tiny.LABELS, folder)
+
+
+def in_halves():
+    return torch.autocast("cuda", torch.bfloat16)
+
+
+def gradients(model: Recognizer, device: str, how) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """The parts of the loss, and the gradients, on the host."""
+    model.to(device).eval()
+    model.zero_grad()
+    batch = model.collate(tiny.SENTENCES).to(device)
+    with how:
+        losses = model.losses(batch)
+    (losses.total / losses.mentions).backward()
+    parts = {name: value.detach().cpu() for name, value in losses.parts.items()}
+    return parts, {name: p.grad.cpu() for name, p in model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_losses_and_gradients_are_those_of_a_cpu(folder, recipe):
+    expected, slopes = gradients(made(folder, recipe), "cpu", nullcontext())
+    exact, found = gradients(made(folder, recipe), "cuda", nullcontext())
+    for name, value in expected.items():
+        torch.testing.assert_close(exact[name], value, rtol=1e-3, atol=1e-3, msg=name)
+    for name, value in slopes.items():
+        far = (found[name] - value).norm() / value.norm().clamp(min=1e-3)
+        assert far < 1e-2, name
+    rough, found = gradients(made(folder, recipe), "cuda", in_halves())
+    for name, value in expected.items():
+        assert rough[name].dtype == torch.float32
+        torch.testing.assert_close(rough[name], value, rtol=0.1, atol=0.1, msg=name)
+    assert all(bool(slope.isfinite().all()) for slope in found.values())
+    later.raise_pending()
+
+
+@pytest.mark.parametrize("how", [nullcontext, in_halves])
+def test_a_sentence_alone_and_in_any_batch(folder, how):
+    model = made(folder).cuda().eval()
+    close = 1e-3 if how is nullcontext else 0.2  # scores have a standard deviation of 1
+    with torch.inference_mode(), how():
+        together = model(model.collate_words(tiny.SENTENCES).to("cuda"))
+        for b, sentence in enumerate(tiny.SENTENCES):
+            alone = model(model.collate_words([sentence]).to("cuda"))
+            n = len(sentence.words)
+            cells = torch.ones(n + 1, n + 1, device="cuda").triu(1).bool()
+            far = (together.mention[b, : n + 1, : n + 1] - alone.mention[0])[cells]
+            assert far.abs().max() < close
+            assert alone.mention.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    "changes", [[], ["decoding.by=tree", "decoding.threshold=0"]], ids=["marginals", "tree"]
+)
+def test_entities_are_those_of_a_cpu_whatever_the_batches(folder, changes, monkeypatch):
+    monkeypatch.setattr(sentences, "precision", lambda device: nullcontext())
+    given = tiny.SENTENCES * 5
+    model = made(folder, "default", "decoding.bias=-1", *changes).eval()
+    expected = predict(model, given)
+    assert any(sentence.entities for sentence in expected)
+    model.cuda()
+    for words in (1, 20, 4000):
+        found = predict(model, given, batch_words=words)
+        same = sum(a.entities == b.entities for a, b in zip(found, expected, strict=True))
+        assert same >= len(given) - 1  # a probability may lie just beside the threshold
+
+
+@pytest.mark.parametrize(
+    "recipe", ["default", "ablation/02-unstructured-two-stage", "ablation/03-tree-one-stage"]
+)
+def test_an_update_waits_for_nothing(folder, recipe):
+    model = made(folder, recipe, "training.average=0.9").cuda().train()
+    moving = torch.optim.AdamW(model.parameters(), fused=True)
+    batch = model.collate(tiny.SENTENCES).pin_memory()
+
+    def update():
+        moving.zero_grad(set_to_none=True)
+        with in_halves():
+            losses = model.losses(batch.to("cuda"))
+        (losses.total / losses.mentions).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 5.0)
+        moving.step()
+
+    update()  # kernels are compiled
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        update()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_training_learns_and_can_be_resumed(folder, tmp_path):
+    settings = tiny.settings(
+        "default",
+        f"encoder.path={folder}",
+        "training.epochs=40",
+        "training.batch_words=20",
+        "training.average=0.9",
+    )
+    documents = [Document((sentence,)) for sentence in tiny.SENTENCES]
+    data = corpus(documents, documents, seed=1)
+    whole = train(settings, data, tmp_path / "whole", device="cuda")
+    assert whole.evaluation.entities.f1 > 0.8
+
+    class Interrupting:
+        def note(self, text, updates): ...
+
+        def step(self, step): ...
+
+        def epoch(self, end):
+            if end.epoch == 3:
+                import signal
+
+                signal.raise_signal(signal.SIGTERM)
+
+    parted = train(settings, data, tmp_path / "parted", device="cuda", watcher=Interrupting())
+    assert parted.why == "interrupted"
+    again = train(settings, data, tmp_path / "parted", device="cuda", resume=True)
+    assert again.epochs == whole.epochs
+    assert again.evaluation.entities.f1 > 0.8
+    a, b = weights(tmp_path / "whole"), weights(tmp_path / "parted")
+    assert a.keys() == b.keys()
