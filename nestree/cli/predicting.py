@@ -212,7 +212,7 @@ def say_what_stays(jobs: "Jobs", log: "Journal | None") -> None:
     """After an interruption: what is done stays done."""
     if log is not None:
         done = sum(log.is_done(job.name, job.source) for job in jobs.jobs)
-        say(f"{done:,} of {len(jobs.jobs):,} files are done. Go on with the same command and --resume.")
+        say(f"Done: {done:,} of {len(jobs.jobs):,} files. Go on with the same command and --resume.")
 
 
 def say_what_was_done(account: "Account", jobs: "Jobs", seconds: float) -> None:
@@ -230,12 +230,20 @@ def say_what_was_done(account: "Account", jobs: "Jobs", seconds: float) -> None:
         say(line)
     if account.windowed:
         say(f"{account.windowed:7,}  sentences too long to be read at once: read through windows")
-    files = f" of {account.files:,} files" if len(jobs.jobs) > 1 else ""
-    before = f" ({account.done_before:,} were done before)" if account.done_before else ""
+    files = f" of {counted(account.files, 'file', 'files')}" if len(jobs.jobs) > 1 else ""
+    before = f" ({account.done_before:,} done before)" if account.done_before else ""
     say(
-        f"{account.entities:,} entities in {account.sentences:,} sentences{files}{before}; {account.words:,} words, "
-        f"{seconds:.1f} s, loading included"
+        f"{counted(account.entities, 'entity', 'entities')} in {counted(account.sentences, 'sentence', 'sentences')}"
+        f"{files}{before}; {counted(account.words, 'word', 'words')}, {seconds:.1f} s, loading included"
     )
+
+
+def counted(number: int, one: str, many: str) -> str:
+    """
+    >>> counted(1, "entity", "entities"), counted(2000, "entity", "entities")
+    ('1 entity', '2,000 entities')
+    """
+    return f"{number:,} {one if number == 1 else many}"
 
 
 def say_errors(skipped: Sequence[str]) -> None:

@@ -215,10 +215,10 @@ def test_killed_in_the_middle_and_resumed(tiny_model, tmp_path):
     assert len(written(out)) == 24
     entries = [json.loads(line) for line in (out / NAME).read_text().splitlines()]
     assert sorted(entry["file"] for entry in entries[1:]) == [f"{n:03}" for n in range(24)]
-    before = int(said.split(" were done before")[0].split("(")[-1])
+    before = int(said.split(" done before")[0].split("(")[-1])
     assert sum(path.stat().st_mtime_ns == when for path, when in done.items()) >= before >= len(done) - 1
     assert list(out.glob(".*.jsonl.*")) == []
-    assert "(24 were done before)" in predicted(
+    assert "(24 done before)" in predicted(
         tiny_model, source, "--out", out, "--batch-words", "10", "--resume"
     ).stderr  # fmt: skip
 
@@ -229,7 +229,7 @@ def test_what_changed_is_done_again_and_what_differs_is_refused(tiny_model, tmp_
     (source / "001.txt").write_text("Oslo.")
     (out / "002.jsonl").unlink()
     said = predicted(tiny_model, source, "--out", out, "--resume").stderr
-    assert "of 2 files (1 were done before)" in said
+    assert "of 2 files (1 done before)" in said
     assert json.loads(written(out)["001.jsonl"])["text"] == "Oslo."
     again = ["predict", source, "--out", out, "--resume", "--device", "cpu", "--model"]
     done = nestree(*again, tiny_model, "--threshold", "0.3")
@@ -252,7 +252,7 @@ def test_what_is_bad_is_named_and_skipped_if_wished(tiny_model, tmp_path):
     done = nestree(*command)
     latin = f"{source / 'b' / 'latin.txt'}:2: byte 0xe9 is not UTF-8."
     assert done.exit_code == 2
-    assert "0 of 4 files are done. Go on with the same command and --resume." in done.stderr
+    assert "Done: 0 of 4 files. Go on with the same command and --resume." in done.stderr
     assert done.stderr.splitlines()[-1].startswith(f"Error: {latin}")
     done = nestree(*command, "--resume", "--skip-bad", "-q")
     assert done.exit_code == 1
@@ -268,7 +268,7 @@ def test_what_is_bad_is_named_and_skipped_if_wished(tiny_model, tmp_path):
     done = nestree(*command, "--resume", "--skip-bad")
     assert done.exit_code == 1  # there is still a line that was skipped
     assert list(written(out)) == ["a.jsonl", "b/a.jsonl", "b/latin.jsonl", "c.jsonl"]
-    assert "(3 were done before)" in done.stderr
+    assert "(3 done before)" in done.stderr
 
 
 def test_a_sentence_that_a_model_fails_on_is_named(tiny_model, tmp_path, monkeypatch):

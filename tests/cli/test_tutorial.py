@@ -1,0 +1,62 @@
+"""The commands of the tutorial, one after the other, in a folder of their own.
+
+They run as they stand there, with two differences: the encoder of that name is a tiny one, and training gets the
+settings that fit it.
+"""
+
+import doctest
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from nestree.cli import app
+from tests import tiny
+
+ROOT = Path(__file__).parent.parent.parent
+TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
+SMALL = [
+    "encoder.layers=2",
+    "encoder.dropout=0",
+    "model.size=32",
+    "model.label_size=16",
+    "model.dropout=0",
+    "training.encoder_rate=2e-3",
+    "training.rate=5e-3",
+    "training.batch_words=30",
+    "training.epochs=6",
+]
+
+
+def sessions() -> list[tuple[str, str]]:
+    """Each command and what it prints."""
+    blocks = re.findall(r"^```console\n(.*?)^```", TUTORIAL, re.M | re.S)
+    return [each for block in blocks for each in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.M)]
+
+
+def test_the_tutorial_runs_from_its_beginning_to_its_end(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    tiny.encoder(tmp_path / ENCODER)
+    checker = doctest.OutputChecker()
+    for command, expected in sessions():
+        program, *arguments = shlex.split(command)
+        assert program == "nestree"
+        if arguments[0] == "train":
+            arguments += ["--device", "cpu", *(part for each in SMALL for part in ("--set", each))]
+        done = CliRunner().invoke(app, arguments, env={"COLUMNS": "80"})
+        assert done.exception is None or isinstance(done.exception, SystemExit), (command, done.exception)
+        assert done.exit_code == (1 if arguments[0] == "check" else 0), (command, done.output)
+        printed = "".join(f"{line.rstrip()}\n" for line in done.output.splitlines())
+        assert checker.check_output(expected, printed, doctest.ELLIPSIS), f"$ {command}\n{printed}"
+    assert "Reliability diagram" in Path("report.html").read_text(encoding="utf-8")
+    assert Path("found/brat/news.jsonl").is_file()
+    assert len(sessions()) > 10
+
+
+def test_every_command_for_a_model_is_in_the_tutorial():
+    shown = {shlex.split(command)[1] for command, _ in sessions()}
+    assert {"convert", "check", "split", "train", "evaluate", "predict", "show"} <= shown
