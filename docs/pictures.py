@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from nestree.sentence import Document, Entity, Sentence, Tree
+import nestree
 from nestree.show import Colours, draw_svg, levels, modifiers, short
 from nestree.show.boxed import flow
 from nestree.show.style import BOXES, TREES
@@ -191,29 +191,17 @@ def one_chart() -> str:
     return page(left + wide * len(words) + 20, 436, "One chart for both kinds of item", parts)
 
 
-LABELS = {(0, 7): "PER", (3, 7): "ORG", (6, 7): "GPE", (8, 11): "PER", (8, 10): "ORG", (8, 9): "GPE"}
-
-
 def shown() -> str:
-    """The sentence as `nestree show` draws it on a page: boxes with probabilities, and the tree."""
-    n = len(WORDS)
-    scores = hand_scored()
-    with use_backend("reference"):
-        best, part = best_trees(scores, [n])[0], marginals(scores, [n])
-    chance = {(i, j): round(part.span[0, i, j].item(), 3) for i, j, _ in best.spans}
-    heads = {(i, j): h for i, j, h in best.spans}
-    entities = [Entity(*span, label, heads[span], chance[span]) for span, label in LABELS.items()]
-    spans = tuple((i, j, h) for (i, j), h in heads.items())
-    found = Tree(spans, best.arcs, best.root, tuple(chance[i, j] for i, j, _ in spans))
-    sentence, colours = Sentence(WORDS, entities, tree=found), Colours()
-    boxes, drawing = flow(Document([sentence]), colours), draw_svg(sentence, colours)
+    """What the model in the box finds, as `nestree show` draws it on a page: boxes, probabilities, the tree."""
+    document, colours = nestree.load(device="cpu")(READ), Colours()
+    boxes, drawing = flow(document, colours), draw_svg(document.sentences[0], colours)
     wide, high = (float(drawing.split(f'{side}="')[1].split('"')[0]) for side in ("width", "height"))
     width, height = wide + 160, high + 84  # boxes need more room than the tree
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
             f'width="{width:.0f}" height="{height:.0f}" role="img">',
-            f"<title>Nested entities of: {escape(' '.join(WORDS))}</title>",
+            f"<title>Nested entities of: {escape(READ)}</title>",
             f"<style>{BOXES}{TREES}",
             ".picture { color: #1f2328 } .page { fill: #ffffff; stroke: #d0d7de }",
             ".nestree .label i { display: inline } .picture .text { font: 14px system-ui, sans-serif }",
@@ -230,6 +218,7 @@ def shown() -> str:
     )
 
 
+READ = "The president of the University of California met leaders of the Iraqi army."
 PICTURES = {"tree.svg": tree, "one_chart.svg": one_chart, "show.svg": shown}
 
 if __name__ == "__main__":

@@ -8,9 +8,10 @@ import typer
 from nestree.cli.running import print_page
 
 TEXT = """\
-The president of the University of California met leaders of the Iraqi army in Baghdad on Monday.
+The president of the University of California met Iraqi army leaders.
 Scientists from the Max Planck Institute in Leipzig discovered how the brains of young apes grow.
 She was born in a small village in the north of Portugal, and her grandmother's house still stands there.
+Her brother works for the Bank of Portugal.
 """
 
 
@@ -36,11 +37,12 @@ def demo(
         Text(),
         Text("[...|label probability] is an entity; its head word is underlined.", "dim"),
         Text(),
-        draw_sentence(document.sentences[0], width),
+        draw_sentence(document.sentences[-1], width),
         Text(),
         Text(
-            "The tree that the first sentence was read with. A line is a span: the words below it. It joins the\n"
-            "span's head, whose own line goes on upwards, to its modifier; its number is its probability.",
+            "The tree that the last sentence was read with. A line is a span: the words below\n"
+            "it. It joins the span's head, whose own line goes on upwards, to its modifier;\n"
+            "its number is its probability.",
             "dim",
         ),
         Text(),
@@ -48,7 +50,7 @@ def demo(
         Text("  echo 'Your own text.' | nestree show -        look at it", "default"),
         Text("  nestree predict FILES --out FOLDER            entities of many texts", "default"),
         Text(
-            "  nestree train --train YOUR_DATA --out MODEL   a model of your own (docs/tutorial.md)",
+            "  nestree train --train DATA --out MODEL        your own model: docs/tutorial.md",
             "default",
         ),
         soft_wrap=True,
