@@ -130,7 +130,8 @@ def opening(card: Card) -> str:
 
 
 def use(card: Card) -> str:
-    where = card.about.get("name", "THIS_DIRECTORY")
+    name = name_of(card)
+    where = name if is_hub_name(name) else "THIS_DIRECTORY"
     return f"""## How to use it
 
 ```python

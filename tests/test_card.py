@@ -59,6 +59,11 @@ def test_the_hub_reads_it(written):
     assert {result.dataset_split for result in data.eval_results} == {"dev"}
 
 
+def test_a_name_of_the_hub_is_how_to_load_it(written):
+    assert 'nestree.load("me/my-model")' in str(written)
+    assert "--model me/my-model gold.jsonl" in str(written)
+
+
 def test_what_nobody_said_is_left_out_or_asked_for():
     bare = str(Card(Settings.read("default"), ["PER"]))
     data = ModelCard(bare).data
@@ -66,6 +71,9 @@ def test_what_nobody_said_is_left_out_or_asked_for():
     assert "Nobody has stated a licence yet. Fill it in" in bare
     assert "## Scores" not in bare
     assert 'nestree.load("THIS_DIRECTORY")' in bare
+    titled = str(Card(Settings.read("default"), ["PER"], {"name": "My model"}))
+    assert "# My model\n" in titled
+    assert 'nestree.load("THIS_DIRECTORY")' in titled
 
 
 def test_numbers_are_those_of_the_data_and_the_evaluation(written):
@@ -139,7 +147,11 @@ def test_training_writes_it_and_going_on_writes_it_anew(tmp_path):
     encoder, data, out = tiny.encoder(tmp_path / "encoder"), tmp_path / "data.jsonl", tmp_path / "model"
     formats.write([Document((sentence,)) for sentence in tiny.SENTENCES], data, "jsonl")
     recipe = tmp_path / "tiny.toml"
-    recipe.write_text(tiny.settings("default", f"encoder.path={encoder}", "training.epochs=2").as_toml())
+    recipe.write_text(
+        tiny.settings(
+            "default", f"encoder.path={encoder}", "training.epochs=12", "training.batch_words=40"
+        ).as_toml()
+    )
     nestree("train", "--train", data, "--dev", data, "--test", data, "--out", out, "--config", recipe,
             "--device", "cpu", "--card", "language=en")  # fmt: skip
     text = (out / "README.md").read_text()
@@ -148,6 +160,7 @@ def test_training_writes_it_and_going_on_writes_it_anew(tmp_path):
     assert {result.dataset_name for result in first.eval_results} == {"data.jsonl"}
     assert "### dev, 8 sentences" in text
     assert "### test, 8 sentences" in text
+    assert text.count("- probabilities: expected calibration error ") == 2  # on dev and on test
     scores = json.loads((out / "training" / "scores.json").read_text())
     f1 = {r.dataset_split: r.metric_value for r in first.eval_results if r.metric_type == "f1"}
     assert f1 == {part: round(scores[part]["entities"]["f1"], 4) for part in ("dev", "test")}

@@ -205,19 +205,22 @@ def shown() -> "Any":
 def evaluated_on_test(folder: Path, documents: "list[Document]", device: str) -> "Evaluation":
     from nestree.cli.scoring import headline
     from nestree.evaluation import evaluate
+    from nestree.pipeline.sentences import Asked
 
     gold = [sentence for document in documents for sentence in document.sentences]
-    found = evaluate(gold, predicted_by(folder, gold, device), resamples=0)
+    found = evaluate(gold, predicted_by(folder, gold, device, Asked(scored=True)), resamples=0)
     say(f"test: {headline(found, False)}")
     return found
 
 
-def predicted_by(folder: Path, sentences: Sequence[Any], device: str) -> list[Any]:
+def predicted_by(
+    folder: Path, sentences: Sequence[Any], device: str, asked: "Asked | None" = None
+) -> list[Any]:
     """These sentences with the entities that the model of a directory finds, and a bar to watch it."""
     from nestree import checkpoint, hub
     from nestree.pipeline import best_device
 
-    return predicted_with(checkpoint.load(hub.find(folder), best_device(device)), sentences)
+    return predicted_with(checkpoint.load(hub.find(folder), best_device(device)), sentences, asked)
 
 
 def predicted_with(model: "Recognizer", sentences: Sequence[Any], asked: "Asked | None" = None) -> list[Any]:
