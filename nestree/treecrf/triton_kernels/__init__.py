@@ -68,7 +68,7 @@ class Shape(NamedTuple):
     FAR: bool = False  # whether the far terms of several widths are summed together; for FAST sums,
     FT: int = 4  # in tiles of FT terms
     FI: int = 64  # by FI blocks
-    maxnreg: int | None = None  # registers of a thread, where the compiler would take so many that few programs fit
+    maxnreg: int | None = None  # registers of a thread: fewer, so that more programs fit
 
 
 def shape_for(task: str, n: int, batch: int, lexical: bool, device: torch.device) -> Shape:
@@ -182,9 +182,7 @@ def outside(
     sizes = [batch * size for size in (posts * posts, posts * posts, n * n, n, 1)]
     whole = [-(-size // 4) * 4 for size in sizes]  # kernels are compiled anew for arrays that begin elsewhere
     zeros = torch.zeros(sum(whole), device=like.device).split(whole)
-    d_span, d_inherit, d_arc, d_root, counter = (
-        part[:size] for part, size in zip(zeros, sizes, strict=True)
-    )
+    d_span, d_inherit, d_arc, d_root, counter = (part[:size] for part, size in zip(zeros, sizes, strict=True))
     d_head = torch.zeros(batch, posts, posts, n, device=like.device) if heads and lexical else None
     if batch > 0:
         outer = rows(batch, n, pitch, like=like)
