@@ -117,7 +117,7 @@ def predict(
         told = described(how, folder, jobs.format, source_format, pipeline.device.type)
         log = journal.begun(jobs, told, resume)
     try:
-        with bar(len(jobs.jobs)) as tell, allowing(longest_line or LONGEST_LINE):
+        with bar(jobs) as tell, allowing(longest_line or LONGEST_LINE):
             account = predict_files(pipeline, jobs, how, log, tell)
     except (NestreeError, KeyboardInterrupt):
         say_what_stays(jobs, log)
@@ -197,15 +197,16 @@ def described(how: "How", folder: Path, format: str, source: str | None, device:
     }
 
 
-def bar(files: int) -> Any:
-    """For whoever looks on: how far it is, words per second, the time left."""
+def bar(jobs: "Jobs") -> Any:
+    """For whoever looks on, and does not see the results run by: how far it is, words per second, the time left."""
     from contextlib import nullcontext
 
     from nestree.cli.watching import PredictionBar
 
-    if Commands.verbosity == QUIET or not (sys.stderr and sys.stderr.isatty()):
+    on_screen = str(jobs.jobs[0].target) == "-" and sys.stdout is not None and sys.stdout.isatty()
+    if Commands.verbosity == QUIET or on_screen or not (sys.stderr and sys.stderr.isatty()):
         return nullcontext()
-    return PredictionBar(files)
+    return PredictionBar(len(jobs.jobs))
 
 
 def say_what_stays(jobs: "Jobs", log: "Journal | None") -> None:

@@ -68,8 +68,7 @@ class PredictionBar:
         from tqdm import tqdm
 
         self.files, self.started = files, monotonic()
-        shape = "{desc}{percentage:3.0f} %|{bar}|{postfix}"
-        self.bar: Any = tqdm(total=100, leave=False, delay=1, bar_format=shape)
+        self.bar: Any = tqdm(total=100, leave=False, delay=1, bar_format="{desc}")
 
     def __enter__(self) -> "Callable[[Progress], None]":
         return self.tell
@@ -78,12 +77,12 @@ class PredictionBar:
         self.bar.close()
 
     def tell(self, progress: "Progress") -> None:
-        self.bar.set_postfix_str(pace(progress, monotonic() - self.started), refresh=False)
-        if self.files > 1:
-            self.bar.set_description_str(f"{progress.files:,}/{self.files:,} files ", refresh=False)
-        self.bar.n = round(100 * (progress.share or 0))
+        files = f"{progress.files:,}/{self.files:,} files  " if self.files > 1 else ""
+        self.bar.set_description_str(files + pace(progress, monotonic() - self.started), refresh=False)
+        if progress.share is not None:
+            self.bar.bar_format = "{desc} {percentage:3.0f} %|{bar}|"
+            self.bar.n = round(100 * progress.share)
         self.bar.update(0)
-        self.bar.refresh()
 
 
 def pace(progress: "Progress", seconds: float) -> str:
