@@ -45,11 +45,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.threads:
         torch.set_num_threads(options.threads)
     model = checkpoint.load(options.model, device)
+    model.settings = model.settings.changed(options.set)
     sentences = [s for document in formats.read(options.data) for s in document.sentences][: options.limit]
     result = {
         "benchmark": "pipeline",
         **provenance(device.type, options.commit),
         "model": options.model.name,
+        "changes": options.set,
         "encoder": Path(model.settings.encoder.path).name,
         "data": f"{options.data.parent.name}/{options.data.name}",
         "sentences": len(sentences),
@@ -79,6 +81,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="the median of so many counts")
     parser.add_argument("--limit", type=int, help="only so many sentences")
     parser.add_argument("--threads", type=int, help="of the CPU")
+    parser.add_argument("--set", action="append", default=[], metavar="DECODING.KEY=VALUE")
     parser.add_argument("--text", action="store_true", help="measure text in, too")
     parser.add_argument("--commit", help="where there is no git")
     return parser.parse_args(arguments)

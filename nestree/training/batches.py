@@ -11,12 +11,13 @@ from collections.abc import Sequence
 JITTER = (
     0.1  # lengths are blurred by so much before sentences are sorted, so that each epoch has other batches
 )
+PADDED = 2  # times its words, with padding, is a batch at most: the longest sentence makes charts large
 
 
 def batches(lengths: Sequence[int], words: int, seed: int, epoch: int) -> list[list[int]]:
     """The batches of an epoch, as numbers of sentences: each sentence once, the shorter first within a batch.
 
-    No batch has more than `words` words, unless it is a single sentence.
+    No batch has more than `words` words, or more than twice as many with its padding, unless it is a single sentence.
 
     >>> batches([3, 30, 4, 31, 3], words=12, seed=1, epoch=1)
     [[3], [1], [0, 4, 2]]
@@ -24,13 +25,15 @@ def batches(lengths: Sequence[int], words: int, seed: int, epoch: int) -> list[l
     chance = random.Random(f"batches {seed} {epoch}")
     blurred = [length * (1 + JITTER * (2 * chance.random() - 1)) for length in lengths]
     found: list[list[int]] = [[]]
-    size = 0
+    size = longest = 0
     for sentence in sorted(range(len(lengths)), key=lambda k: (blurred[k], k)):
-        if found[-1] and size + lengths[sentence] > words:
+        length = lengths[sentence]
+        padded = (len(found[-1]) + 1) * max(longest, length)
+        if found[-1] and (size + length > words or padded > PADDED * words):
             found.append([])
-            size = 0
+            size = longest = 0
         found[-1].append(sentence)
-        size += lengths[sentence]
+        size, longest = size + length, max(longest, length)
     found = [sorted(batch, key=lambda k: (lengths[k], k)) for batch in found if batch]
     chance.shuffle(found)
     return found

@@ -24,6 +24,12 @@ def test_batches_are_full_and_hardly_padded():
     assert padded < 1.2 * sum(LENGTHS)
 
 
+def test_one_long_sentence_does_not_stretch_a_batch_of_short_ones():
+    lengths = [20] * 50 + [300]
+    for batch in batches(lengths, 1200, seed=1, epoch=1):
+        assert len(batch) == 1 or len(batch) * max(lengths[k] for k in batch) <= 2 * 1200
+
+
 def test_order_follows_from_seed_and_epoch():
     first = batches(LENGTHS, 500, seed=3, epoch=1)
     assert batches(LENGTHS, 500, seed=3, epoch=1) == first
