@@ -134,8 +134,7 @@ def loaded(model: str | None, device: str, longest: int | None) -> Any:
     from nestree.pipeline import load
     from nestree.pipeline.sentences import LONGEST
 
-    in_box = model is None or (model == BOX and not Path(model).exists())
-    folder = checkpoint.box() if in_box else hub.find(model or BOX)
+    folder = checkpoint.box() if is_box(model) else hub.find(model or BOX)
     return load(folder, device, longest or LONGEST), folder
 
 
@@ -173,9 +172,17 @@ def options_to_write(format: str, write: Sequence[str] | None, model: str | None
 
 
 def version_of(model: str | None) -> str:
+    """What a prediction gives as its origin."""
     from nestree import __version__
 
-    return f"nestree {__version__}" if model is None else Path(model).resolve().name
+    if is_box(model):
+        return f"nestree {__version__}"
+    assert model is not None
+    return Path(model).resolve().name if Path(model).exists() else model
+
+
+def is_box(model: str | None) -> bool:
+    return model is None or (model == BOX and not Path(model).exists())
 
 
 def described(how: "How", folder: Path, format: str, source: str | None, device: str) -> dict[str, Any]:

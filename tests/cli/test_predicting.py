@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from nestree.checkpoint import LABELS
+from nestree import __version__, checkpoint
 from nestree.cli import app
 from nestree.data import formats
 from nestree.data.formats import FORMATS
@@ -223,6 +223,43 @@ def test_killed_in_the_middle_and_resumed(tiny_model, tmp_path):
     ).stderr  # fmt: skip
 
 
+def test_ctrl_c_says_how_to_go_on(tiny_model, tmp_path, monkeypatch):
+    source, out = many_files(tmp_path), tmp_path / "out"
+    calls = []
+
+    def interrupted(*given):
+        calls.append(given)
+        if len(calls) == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        return unchanged(*given)
+
+    monkeypatch.setattr(files, "predict", interrupted)
+    done = nestree(
+        "predict", source, "--out", out, "--model", tiny_model, "--device", "cpu", "--batch-words", "10"
+    )
+    number = len(list(out.glob("0*.jsonl")))
+    assert 0 < number < 24
+    assert (done.exit_code, done.stderr.splitlines()) == (
+        130,
+        [f"Done: {number} of 24 files. Go on with the same command and --resume.", "Interrupted."],
+    )
+    assert {path.name for path in out.iterdir() if path.name.startswith(".")} == {NAME}
+
+
+def test_the_model_in_the_box(tiny_model, text, monkeypatch, tmp_path):
+    monkeypatch.setattr(checkpoint, "BOX", tiny_model)
+    monkeypatch.chdir(tmp_path)
+    named = predicted(tiny_model, text, "--to", "label-studio").stdout
+    for box in ([], ["--model", "box"]):
+        done = nestree("predict", text, *box, "--device", "cpu", "--to", "label-studio")
+        assert done.exit_code == 0, done.stderr
+        assert json.loads(done.stdout)[0]["predictions"][0]["model_version"] == f"nestree {__version__}"
+        assert done.stdout.count('"score"') == named.count('"score"')
+    monkeypatch.setattr(checkpoint, "BOX", tmp_path)
+    done = nestree("predict", text)
+    assert (done.exit_code, "came without a model" in done.stderr) == (2, True)
+
+
 def test_what_changed_is_done_again_and_what_differs_is_refused(tiny_model, tmp_path):
     source, out = many_files(tmp_path, 3), tmp_path / "out"
     predicted(tiny_model, source, "--out", out)
@@ -238,7 +275,7 @@ def test_what_changed_is_done_again_and_what_differs_is_refused(tiny_model, tmp_
     other = tmp_path / "other"
     subprocess.run(["cp", "-r", tiny_model, other], check=True)
     assert nestree(*again, other).exit_code == 0  # a copy is the same model
-    (other / LABELS).write_text((other / LABELS).read_text().replace("LOC", "PLACE"))
+    (other / checkpoint.LABELS).write_text((other / checkpoint.LABELS).read_text().replace("LOC", "PLACE"))
     done = nestree(*again, other)
     assert (done.exit_code, "was begun with --model" in done.stderr) == (2, True)
 
