@@ -1,6 +1,7 @@
 """Options and fixtures of the whole suite."""
 
 import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=str(ROOT.parent / "shared"),
         help="real data to test on (default: ../shared)",
     )
+
+
+@pytest.fixture(autouse=True)
+def as_many_threads_as_before() -> Iterator[None]:
+    """Sums depend on them, to the last bit: no test may leave others behind."""
+    before = torch.get_num_threads()
+    yield
+    if torch.get_num_threads() != before:
+        torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 Results go to standard output, everything else to standard error. Nothing that a user can cause ends in a traceback.
 """
 
+import logging
 import os
 import signal
 import sys
@@ -29,9 +30,15 @@ class Commands(TyperGroup):
     """The commands; what goes wrong in one becomes a sentence and an exit code."""
 
     verbosity = USUAL
+    log: logging.Handler | None = None  # where -v tells more
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         Commands.verbosity = USUAL
+        if Commands.log is not None:  # of a command before this one, in the same process
+            Commands.log.close()
+            logging.getLogger().removeHandler(Commands.log)
+            logging.getLogger().setLevel(logging.WARNING)
+            Commands.log = None
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -107,11 +114,12 @@ def be_quiet(wanted: bool) -> None:
 
 def be_verbose(times: int) -> None:
     if times:
-        import logging
-
         Commands.verbosity = times
-        level = logging.INFO if times == 1 else logging.DEBUG
-        logging.basicConfig(level=level, format="%(name)s: %(message)s", stream=sys.stderr, force=True)
+        if Commands.log is None:  # -v may stand before and after the name of a command
+            Commands.log = logging.StreamHandler(sys.stderr)
+            Commands.log.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+            logging.getLogger().addHandler(Commands.log)
+        logging.getLogger().setLevel(logging.INFO if times == 1 else logging.DEBUG)
 
 
 Version = Annotated[
