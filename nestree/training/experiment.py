@@ -257,9 +257,13 @@ def scores_of(cell: Cell) -> dict[str, float]:
     """The numbers of the table, in per cent; of times, in seconds."""
     found: dict[str, Any] = json.loads(Folder(cell.folder).scores.read_text(encoding="utf-8"))
     values = {}
+    last = "test" if "test" in found else "dev"
     for part in ("dev", "test"):
         if part in found:
-            values[f"{part} F1"] = 100 * found[part]["entities"]["f1"]
+            score = found[part]["entities"]
+            if part == last:
+                values.update({f"{part} P": 100 * score["precision"], f"{part} R": 100 * score["recall"]})
+            values[f"{part} F1"] = 100 * score["f1"]
             heads = found[part]["heads"]
             if heads and heads.get("accuracy") is not None:
                 values[f"{part} heads"] = 100 * heads["accuracy"]

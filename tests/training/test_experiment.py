@@ -1,6 +1,7 @@
 """Experiments: which runs there are, that what is done is not done again, and the table."""
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -23,7 +24,7 @@ folder, f1, fails = Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3] == "True"
 print("Error: the encoder is not there.")
 if fails:
     sys.exit(2)
-scores = {"entities": {"f1": f1}, "heads": None}
+scores = {"entities": {"precision": 1.0, "recall": f1, "f1": f1}, "heads": {"accuracy": 0.25}}
 (folder / "training" / "scores.json").write_text(json.dumps({"seconds_per_epoch": 2.5, "test": scores}))
 """
 
@@ -41,7 +42,8 @@ if {write}:
     (folder / "training" / "scores.json").write_text({scores!r})
 {ending}
 """
-SCORES = {"seconds_per_epoch": 1.0, "dev": {"entities": {"f1": 0.25}, "heads": None}}
+HALF = {"precision": 0.5, "recall": 0.5, "f1": 0.5}
+SCORES = {"seconds_per_epoch": 1.0, "dev": {"entities": HALF, "heads": None}}
 
 
 @pytest.fixture
@@ -104,11 +106,23 @@ def test_what_is_done_is_not_done_again_and_what_failed_is(runs, stubs):
     why = "Error: the encoder is not there."
     assert failed == {"toy 12-joint seed 2": f"{why} ({runs[3].output})"}
     assert f"failed    toy 12-joint seed 2: {why}" in said
-    assert any(line.startswith("finished  toy default seed 2: test F1 70.00, epoch s 2.50") for line in said)
+    assert any(
+        line.startswith("finished  toy default seed 2: test P 100.00, test R 70.00, test F1 70.00")
+        for line in said
+    )
     assert table(groups(runs)) == [
-        ["data", "recipe", "seeds", "test F1", "epoch s"],
-        ["toy", "default", "2", "65.00 ± 7.07", "2.50 ± 0.00"],
-        ["toy", "12-joint", "1", "60.00", "2.50"],
+        ["data", "recipe", "seeds", "test P", "test R", "test F1", "test heads", "epoch s"],
+        [
+            "toy",
+            "default",
+            "2",
+            "100.00 ± 0.00",
+            "65.00 ± 7.07",
+            "65.00 ± 7.07",
+            "25.00 ± 0.00",
+            "2.50 ± 0.00",
+        ],
+        ["toy", "12-joint", "1", "100.00", "60.00", "60.00", "25.00", "2.50"],
     ]
     (runs[3].folder / "training").rmdir()
     assert run_all(runs, 1, said.append) == {}
@@ -148,7 +162,9 @@ def test_runs_of_an_experiment_that_was_killed_are_waited_for(runs, stubs):
         process.wait()
     assert said[:2] == [f"waiting   {cell.name}: another process is training it" for cell in runs[:2]]
     assert [cell.name for cell in stubs] == [runs[1].name]
-    assert any(line.startswith(f"finished  {runs[0].name}: dev F1 25.00") for line in said)
+    assert any(
+        line.startswith(f"finished  {runs[0].name}: dev P 50.00, dev R 50.00, dev F1 50.00") for line in said
+    )
 
 
 def test_results_of_other_settings_do_not_count(runs, data, tmp_path):
@@ -182,21 +198,17 @@ def test_the_command_shows_the_table(data, stubs, tmp_path):
     arguments = ["experiment", str(tmp_path / "out"), "--data", f"toy={data}", "--seeds", "1,3"]
     done = CliRunner().invoke(app, [*arguments, "--format", "json"])
     assert done.exit_code == 0, done.stderr
-    assert json.loads(done.stdout) == [
-        {
-            "data": "toy",
-            "recipe": "default",
-            "seeds": [1, 3],
-            "test F1": {
-                "mean": pytest.approx(70),
-                "deviation": pytest.approx(200**0.5),
-                "values": [60.0, 80.0],
-            },
-            "epoch s": {"mean": 2.5, "deviation": 0.0, "values": [2.5, 2.5]},
-        }
-    ]
-    text = CliRunner().invoke(app, arguments).stdout
-    assert text.splitlines()[1].split() == ["toy", "default", "2", "70.00", "±", "14.14", "2.50", "±", "0.00"]
+    (found,) = json.loads(done.stdout)
+    assert (found["data"], found["recipe"], found["seeds"]) == ("toy", "default", [1, 3])
+    assert found["test F1"] == {
+        "mean": pytest.approx(70),
+        "deviation": pytest.approx(200**0.5),
+        "values": [60.0, 80.0],
+    }
+    assert found["epoch s"] == {"mean": 2.5, "deviation": 0.0, "values": [2.5, 2.5]}
+    head, row = (re.split("  +", line) for line in CliRunner().invoke(app, arguments).stdout.splitlines())
+    shown = dict(zip(head, row, strict=True))
+    assert (shown["recipe"], shown["seeds"], shown["test F1"]) == ("default", "2", "70.00 ± 14.14")
     assert "| toy | default | 2 |" in CliRunner().invoke(app, [*arguments, "--format", "markdown"]).stdout
 
 
