@@ -112,9 +112,12 @@ def wrapped(chunks: Iterable[Sequence[Sequence[Run]]], width: int) -> Text:
         for part in [whole] if breadth(whole) <= room else chunk:
             for piece in [part] if breadth(part) <= room else chopped(part, room):
                 wide = cell_len(blank) + breadth(piece)
-                if column > len(INDENT) and column + wide > width:
+                if column + wide > width and lines[-1].plain.strip():
                     lines.append(Text())
                     column, blank, wide = 0, INDENT, len(INDENT) + breadth(piece)
+                elif column + wide > width:  # a line of blanks alone: fewer of them
+                    blank = blank[: max(0, width - column - breadth(piece))]
+                    wide = cell_len(blank) + breadth(piece)
                 lines[-1].append(blank)
                 for run in piece:
                     lines[-1].append(run.text, run.style)

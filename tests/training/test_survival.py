@@ -25,6 +25,19 @@ def undisturbed(settings, changes, data, tmp_path_factory):
     return folder
 
 
+@pytest.fixture
+def undisturbed_process(settings, changes, data, tmp_path):
+    """The same in a process of its own: to the last bit, sums depend on what a process has done before."""
+    return finished(settings(*changes), data, tmp_path / "undisturbed")
+
+
+def finished(settings, data, folder, **options):
+    process = another_process(settings, data, folder, **options)
+    process.join()
+    assert process.exitcode == 0
+    return folder
+
+
 def wait_for(what, process, seconds=60.0):
     started = time.monotonic()
     while not what():
@@ -41,7 +54,7 @@ def updates(folder) -> int:
         return -1
 
 
-def test_killed_processes_are_gone_on_with(settings, changes, data, tmp_path, undisturbed):
+def test_killed_processes_are_gone_on_with(settings, changes, data, tmp_path, undisturbed_process):
     folder = tmp_path / "m"
     for moment in (1, 4):
         process = another_process(settings(*changes), data, folder, resume=moment > 1)
@@ -52,8 +65,8 @@ def test_killed_processes_are_gone_on_with(settings, changes, data, tmp_path, un
         with open(Folder(folder).log, "a") as log:
             log.write('{"event": "epoch", "epo')  # as if it had died while writing
     assert updates(folder) < 9
-    run(settings(*changes), data, folder, resume=True)
-    assert_same(folder, undisturbed)
+    finished(settings(*changes), data, folder, resume=True)
+    assert_same(folder, undisturbed_process)
 
 
 def test_only_one_process_trains_in_a_directory(settings, changes, data, tmp_path):
