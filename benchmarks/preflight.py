@@ -24,24 +24,25 @@ TESTS = {
     "cpu": ["tests/treecrf", "-m", "not cuda", "-k", "numba"],
     "cuda": ["tests/treecrf", "-m", "cuda"],
 }
+COUNTED = ("tests", "failures", "errors", "skipped")
 BATCH, N = 16, 20  # of the first call
 
 
-def run_tests(device: str) -> dict[str, Any]:
-    """Run the backend's tests; ends the program if one fails or none passes."""
-    print(f"tests first: pytest {' '.join(TESTS[device])}", file=sys.stderr)
+def run_tests(device: str, log: Path | None = None) -> dict[str, Any]:
+    """Run the backend's tests, unless there is a log of them; ends the program if one fails or none passes."""
+    ended = 0
     with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "tests.xml"
-        command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={log}", *TESTS[device]]
-        outcome = subprocess.run(command, cwd=ROOT, stdout=sys.stderr)
-        suites = ElementTree.parse(log).getroot().iter("testsuite") if log.exists() else ()
-        counts = dict.fromkeys(("tests", "failures", "errors", "skipped"), 0)
-        for suite in suites:
-            counts = {key: counts[key] + int(suite.get(key, 0)) for key in counts}
+        if log is None:
+            print(f"tests first: pytest {' '.join(TESTS[device])}", file=sys.stderr)
+            log = Path(folder) / "tests.xml"
+            command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={log}", *TESTS[device]]
+            ended = subprocess.run(command, cwd=ROOT, stdout=sys.stderr).returncode
+        suites = list(ElementTree.parse(log).getroot().iter("testsuite")) if log.exists() else []
+    counts = {key: sum(int(suite.get(key, 0)) for suite in suites) for key in COUNTED}
     counts["passed"] = counts["tests"] - counts["failures"] - counts["errors"] - counts["skipped"]
-    if outcome.returncode or not counts["passed"]:
+    if ended or counts["failures"] or counts["errors"] or not counts["passed"]:
         raise SystemExit(f"no speed is reported: of the tests of the {device} backend {counts}.")
-    return {"selection": TESTS[device], **counts}
+    return {"selection": TESTS[device], "at": [suite.get("timestamp") for suite in suites], **counts}
 
 
 def first_calls(device: str) -> dict[str, Any]:

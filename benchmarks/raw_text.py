@@ -142,7 +142,7 @@ def main() -> None:
         )
     result = {
         "benchmark": "raw_text",
-        "model": given.model or "box",
+        "model": Path(given.model).name if given.model else "box",
         "words": ner.model.text_rules.words,
         **provenance(ner.device.type, given.commit),
         "rows": rows,

@@ -19,7 +19,7 @@ TILES = {  # by padded length: BT, BI, UNROLL, HOOKS, num_warps, FAR, FT, FI
     16: ((4, 32, 1, 2, 4, 0, 4, 64), (4, 32, 1, 1, 4, 0, 4, 64)),
     32: ((2, 128, 1, 2, 8, 1, 2, 128), (2, 128, 2, 2, 8, 1, 4, 64), (2, 128, 4, 4, 8, 0, 4, 64)),
     64: ((2, 128, 2, 4, 8, 1, 4, 64), (2, 128, 1, 4, 8, 1, 4, 64), (4, 128, 2, 2, 16, 1, 4, 128)),
-    256: ((2, 256, 2, 8, 16, 1, 4, 128), (2, 128, 2, 4, 8, 1, 4, 64), (4, 64, 2, 4, 8, 1, 4, 64)),
+    256: ((2, 256, 2, 8, 16, 1, 4, 128), (2, 128, 2, 4, 8, 1, 4, 64), (2, 128, 2, 8, 8, 1, 2, 128)),
 }
 TILES[128] = TILES[256]
 
@@ -27,9 +27,10 @@ TILES[128] = TILES[256]
 def candidates(batch: int, n: int) -> Iterator[backend.Shape]:
     """Layouts to try; those of few warps also with two programs on each processor: one works while the other waits."""
     alone = 1 if n <= 32 else max(1, 132 // batch)
+    more = n > 32 or (n > 16 and 2 * batch <= 132)
     for terms, blocks, unroll, hooks, warps, far, *tile in TILES[max(16, backend.power_of_two(n))]:
-        for group in (alone, 2 * alone) if n > 32 and warps <= 8 else (alone,):
-            registers = 128 if group > alone else None  # two programs of 8 warps share 65,536
+        for group in (alone, 2 * alone) if more and warps <= 8 else (alone,):
+            registers = 128 if group > alone and n > 32 else None  # two programs of 8 warps share 65,536
             yield backend.Shape(terms, blocks, 4, unroll, hooks, warps, group, bool(far), *tile, registers)
 
 

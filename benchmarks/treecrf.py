@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parse(arguments)
     out = report.console()
     result: Row = {"benchmark": "treecrf", **provenance(options.device, options.commit)}
-    result["tests"] = None if options.skip_tests else run_tests(options.device)
+    result["tests"] = None if options.skip_tests else run_tests(options.device, options.tests)
     result["first_call_seconds"] = first_calls(options.device)
     engines, result["peers"] = contenders(options.device, options.supar)
     result["rows"] = []
@@ -107,6 +107,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--supar", type=Path, help="a checkout of SuPar's source, to be measured too")
     parser.add_argument("--sizes", help="batch x words, as in 16x20,64x30")
     parser.add_argument("--skip-tests", action="store_true", help="for trying things out; the result says so")
+    parser.add_argument(
+        "--tests", type=Path, metavar="XML", help="what pytest --junitxml said of them just now"
+    )
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/treecrf-DEVICE.json")
     parser.add_argument("--commit", help="what to record as the commit where this is no git checkout")
     options = parser.parse_args(arguments)

@@ -40,6 +40,17 @@ def test_no_speed_without_passing_tests(monkeypatch):
         preflight.run_tests("cpu")
 
 
+def test_a_log_of_tests_counts_like_a_run_of_them(tmp_path):
+    log = tmp_path / "tests.xml"
+    log.write_text('<testsuites><testsuite tests="5" failures="0" errors="0" skipped="2" /></testsuites>')
+    assert preflight.run_tests("cuda", log)["passed"] == 3
+    log.write_text('<testsuites><testsuite tests="5" failures="1" errors="0" skipped="2" /></testsuites>')
+    with pytest.raises(SystemExit, match="no speed is reported"):
+        preflight.run_tests("cuda", log)
+    with pytest.raises(SystemExit, match="no speed is reported"):
+        preflight.run_tests("cuda", tmp_path / "none.xml")
+
+
 def test_peers_that_are_too_slow_or_too_large_are_skipped_with_a_reason(monkeypatch):
     inputs = engines.random_inputs("lexical", 2, 8, "cpu", 0, treecrf.torch.float32)
     past = {"trees": "lexical", "operation": "forward", "batch": 2, "n": 4}
