@@ -1,6 +1,6 @@
 """What a user knows of a text, in characters -> what is known of its sentences, in words."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -71,7 +71,7 @@ def with_borders(words: Sequence[Span], keep: Iterable[Span]) -> list[Span]:
     borders = sorted({border for span in keep for border in span})
     cut: list[Span] = []
     for i, j in words:
-        inner = [border for border in borders[bisect_right(borders, i) :] if border < j]
+        inner = borders[bisect_right(borders, i) : bisect_left(borders, j)]
         cut += pairwise([i, *inner, j])
     return cut
 
@@ -111,10 +111,10 @@ def place(document: Document, starts: Sequence[int], start: int, end: int, name:
         raise InputError(f"{name} ({start}, {end}) has no characters but white space: {piece!r:.40}.")
     number = bisect_right(starts, start) - 1
     sentence = document.sentences[number]
-    offsets = [(sentence.start + i, sentence.start + j) for i, j in sentence.offsets or ()]
-    if name == "forbidden":
-        first = next((w for w, (i, _) in enumerate(offsets) if i == start), 0)
-        last = next((w for w, (_, j) in enumerate(offsets) if j == end), -1)
-        return number, first, last + 1 if offsets[first][0] == start else 0
-    within = [w for w, (i, j) in enumerate(offsets) if i < end and start < j]
-    return number, within[0], within[-1] + 1
+    offsets = sentence.offsets or ()
+    start, end = start - sentence.start, end - sentence.start
+    first = bisect_right(offsets, start, key=lambda word: word[1])  # the first word that ends after the start
+    after = bisect_left(offsets, end, key=lambda word: word[0])  # the first that begins at the end or later
+    if name == "forbidden" and (offsets[first][0], offsets[after - 1][1]) != (start, end):
+        return number, first, first
+    return number, first, after

@@ -5,7 +5,7 @@ Where entities of two windows cross, the likelier one stays. An entity longer th
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from nestree.sentence import Entity, Sentence, Span, crossing
 
@@ -33,27 +33,24 @@ def cut(sentence: Sentence, spans: Sequence[Span]) -> list[Sentence]:
 def merged(found: Sequence[Sequence[Entity]], spans: Sequence[Span], may_cross: bool) -> tuple[Entity, ...]:
     """The entities of the whole sentence from those of its windows, numbered from its first word."""
     middles = [0, *((b[0] + a[1] + 1) // 2 for a, b in pairwise(spans)), spans[-1][1]]
-    kept: list[Entity] = []
+    kept: list[list[Entity]] = []  # of each window; those of two that are not neighbours never meet
     for k, (entities, (start, _)) in enumerate(zip(found, spans, strict=True)):
         own = [moved(entity, start) for entity in entities]
         own = [entity for entity in own if middles[k] <= entity.start < middles[k + 1]]
-        kept = joined(kept, own) if not may_cross else kept + own
-    return tuple(sorted(kept, key=lambda entity: (entity.start, -entity.end)))
+        if kept and not may_cross:
+            kept[-1], own = joined(kept[-1], own)
+        kept.append(own)
+    return tuple(sorted(chain.from_iterable(kept), key=lambda entity: (entity.start, -entity.end)))
 
 
-def joined(before: list[Entity], after: list[Entity]) -> list[Entity]:
+def joined(before: list[Entity], after: list[Entity]) -> tuple[list[Entity], list[Entity]]:
     """Both, without the less likely of any two that cross."""
-    while after:
-        first = min(entity.start for entity in after)
-        near = [entity for entity in before if entity.end > first]
-        pairs = crossing([*near, *after])
-        if not pairs:
-            break
+    while pairs := crossing([*before, *after]):
         one, other = pairs[0]
         loser = one if (one.score or 0.0) < (other.score or 0.0) else other
         before = [entity for entity in before if entity != loser]
         after = [entity for entity in after if entity != loser]
-    return before + after
+    return before, after
 
 
 def moved(entity: Entity, by: int) -> Entity:

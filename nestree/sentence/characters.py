@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from nestree.sentence.entity import Entity, Sentence
+from nestree.sentence.entity import Entity, Sentence, around
 
 
 class TextSpan(NamedTuple):
@@ -91,10 +91,9 @@ def entities_in(sentence: Sentence) -> list[TextEntity]:
         spans.setdefault(entity.span, []).append(entity)
     found: dict[tuple[int, int], TextEntity] = {}
     children: dict[tuple[int, int], list[TextEntity]] = {}
-    for span in sorted(spans, key=lambda span: (span[0], -span[1])):
+    for span, enclosing in around(spans).items():
         alike = sorted(spans[span], key=lambda entity: -(entity.score or 0.0))
-        around = [(i, j) for i, j in found if i <= span[0] and span[1] <= j]
-        parent = min(around, key=lambda s: s[1] - s[0], default=None)
+        parent = min(enclosing, key=lambda s: s[1] - s[0], default=None)
         head = next((entity.head for entity in alike if entity.head is not None), None)
         start, end = sentence.characters(alike[0])
         scores: dict[str, float | None] = {}
@@ -107,7 +106,7 @@ def entities_in(sentence: Sentence) -> list[TextEntity]:
             tuple(scores),
             tuple(scores.values()),
             None if head is None else word_at(sentence, head),
-            len(around),
+            len(enclosing),
             None if parent is None else found[parent],
         )
         if parent is not None:

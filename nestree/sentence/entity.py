@@ -146,9 +146,30 @@ def crossing(entities: Sequence[Entity]) -> list[tuple[Entity, Entity]]:
     [(Entity(start=0, end=3, label='A', ...), Entity(start=2, end=5, label='B', ...))]
     """
     ordered = sorted(entities, key=lambda e: (e.start, -e.end))
-    return [
-        (a, b) for k, a in enumerate(ordered) for b in ordered[k + 1 :] if a.start < b.start < a.end < b.end
-    ]
+    found = []
+    for k, a in enumerate(ordered):
+        for later in range(k + 1, len(ordered)):
+            b = ordered[later]
+            if b.start >= a.end:
+                break
+            if a.start < b.start and a.end < b.end:
+                found.append((a, b))
+    return found
+
+
+def around(spans: Iterable[Span]) -> dict[Span, list[Span]]:
+    """The other spans that enclose each span, in the order of their starts, the longer first.
+
+    >>> around([(3, 4), (0, 4), (4, 6)])
+    {(0, 4): [], (3, 4): [(0, 4)], (4, 6): []}
+    """
+    found: dict[Span, list[Span]] = {}
+    open_here: list[Span] = []
+    for start, end in sorted(set(spans), key=lambda span: (span[0], -span[1])):
+        open_here = [span for span in open_here if span[1] > start]
+        found[start, end] = [span for span in open_here if span[1] >= end]
+        open_here.append((start, end))
+    return found
 
 
 def depths(entities: Iterable[Entity]) -> list[int]:
@@ -158,8 +179,8 @@ def depths(entities: Iterable[Entity]) -> list[int]:
     [0, 0, 1]
     """
     entities = list(entities)
-    spans = {entity.span for entity in entities}
-    return [sum(i <= e.start and e.end <= j for i, j in spans) - 1 for e in entities]
+    enclosing = around(entity.span for entity in entities)
+    return [len(enclosing[entity.span]) for entity in entities]
 
 
 def check_span(entity: Entity) -> None:
