@@ -22,6 +22,7 @@ from nestree.sentence import Sentence, Span
 from nestree.treecrf import Tree
 
 BATCH_WORDS = 4_000
+CHARTS_COUNT = 90  # words; with shorter sentences, charts are small beside the rest
 LONGEST = 200  # words of a sentence that is read at once
 NOTHING_KNOWN: "tuple[tuple[Known, ...], tuple[Forbidden, ...]]" = ((), ())
 
@@ -193,12 +194,15 @@ def precision(device: torch.device) -> "torch.autocast | nullcontext[None]":
 def by_length(lengths: Sequence[int], words: int) -> list[list[int]]:
     """Numbers of sentences in batches, the longest first, such that `words` words, padding included, are a batch.
 
+    Of sentences beyond CHARTS_COUNT words there are fewer: their charts, which grow with the cube, fill the memory.
+
     >>> by_length([3, 9, 2, 8], 18)
     [[1, 3], [0, 2]]
     """
     batches: list[list[int]] = []
     for k in sorted(range(len(lengths)), key=lambda k: (-lengths[k], k)):
-        if batches and (len(batches[-1]) + 1) * lengths[batches[-1][0]] <= words:
+        longest = lengths[batches[-1][0]] if batches else 0
+        if batches and (len(batches[-1]) + 1) * longest * max(1, longest / CHARTS_COUNT) ** 2 <= words:
             batches[-1].append(k)
         else:
             batches.append([k])

@@ -27,6 +27,12 @@ def test_batches_are_of_like_length_and_within_the_budget():
         assert len(batch) == 1 or len(batch) * max(lengths[k] for k in batch) <= 160
 
 
+def test_the_charts_of_long_sentences_bound_a_batch():
+    sizes = {n: len(by_length([n] * 100, 4_000)[0]) for n in (40, 90, 180)}
+    assert sizes == {40: 100, 90: 44, 180: 5}
+    assert by_length([1_000, 1_000], 4_000) == [[0], [1]]
+
+
 @pytest.mark.parametrize("step", ["forward", "found"])
 def test_a_batch_that_does_not_fit_is_halved(model, monkeypatch, step):
     whole, right, sizes = predict(model, tiny.SENTENCES), getattr(Recognizer, step), []
