@@ -305,6 +305,30 @@ def test_long_runs_are_cut_at_punctuation_only(style):
     assert [text[i:j] for i, j in found[0].words[:5]] == ["don", "'", "t", "-", "don"]
 
 
+def test_a_file_written_as_text_is_one_word():
+    coded = "iVBORw0KGgo/+AAA" * 500 + "=="
+    text = f"![a](data:image/png;base64,{coded}) and so on"
+    found = split(text)
+    check_nothing_is_lost(text, found)
+    words = [text[i:j] for i, j in found[0].words]
+    assert words == [
+        *"![",
+        "a",
+        *"](",
+        "data",
+        ":",
+        "image",
+        "/",
+        "png",
+        ";",
+        "base64",
+        ",",
+        coded,
+        ")",
+        *words[-3:],
+    ]
+
+
 @settings(max_examples=200)
 @given(st.text("ab'.-)\"]@s\u0300", min_size=1, max_size=12), st.sampled_from(WORD_STYLES))
 def test_words_at_the_end_of_a_sentence_are_found_once_or_twice(run, style):

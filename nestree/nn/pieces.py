@@ -21,6 +21,7 @@ from nestree.sentence import Sentence
 LONGEST_WORD = 1_000  # characters of a word that are looked at
 KEPT = 30_000  # sentences whose pieces are remembered: some 60 MB
 KNOWN = 100_000  # words, likewise: some 20 MB
+CHARACTERS = 20_000_000  # of all that is remembered: some words are monstrous
 AT_ONCE = 64  # words that a thread of the tokenizer splits at once
 
 
@@ -62,11 +63,16 @@ class Splitter:
             raise ModelError(f"the encoder reads {longest} pieces at most, which leaves no room for words.")
         self.known: dict[str, Word] = {}
         self.kept: dict[tuple[str, ...], Pieces] = {}
+        self.characters = 0  # of all sentences that were kept since all were forgotten
 
     def __call__(self, sentences: Sequence[Sentence]) -> list[Pieces]:
         new = list({s.words: None for s in sentences if s.words not in self.kept})
-        if len(self.kept) + len(new) > KEPT:
+        self.characters += sum(len(word) for words in new for word in words)
+        if self.characters > CHARACTERS:
+            self.known.clear()
+        if self.characters > CHARACTERS or len(self.kept) + len(new) > KEPT:
             self.kept.clear()
+            self.characters = 0
             new = list({s.words: None for s in sentences})
         if new:
             self.learn(new)

@@ -22,6 +22,7 @@ from nestree.sentence import Sentence, Span
 from nestree.treecrf import Tree
 
 BATCH_WORDS = 4_000
+PIECES_PER_WORD = 8  # of a batch, padding included, at most: many more than any language has
 CHARTS_COUNT = 90  # words; with shorter sentences, charts are small beside the rest
 LONGEST = 200  # words of a sentence that is read at once
 NOTHING_KNOWN: "tuple[tuple[Known, ...], tuple[Forbidden, ...]]" = ((), ())
@@ -229,6 +230,7 @@ def in_turns(
             asked,
             Knowledge([told[k][0] for k in batch], [told[k][1] for k in batch]),
             streams[number % 2],
+            PIECES_PER_WORD * batch_words,
         )
         turn.begin()
         if waiting:
@@ -255,6 +257,7 @@ class Turn:
     asked: Asked
     knowledge: Knowledge
     stream: "torch.cuda.Stream | None"
+    most_pieces: int
     scores: Scores | None = None  # None: there is not enough memory
 
     def begin(self) -> None:
@@ -262,6 +265,8 @@ class Turn:
         try:
             with self.on_its_own():
                 batch = self.model.collate_words(self.sentences)
+                if batch.pieces.numel() > self.most_pieces and len(self.sentences) > 1:
+                    return  # as of words that are no words
                 if self.stream is not None:
                     batch = batch.pin_memory()  # it then goes there while we do something else
                 with precision(self.model.device):

@@ -18,7 +18,8 @@ same. All that a run alone can tell is remembered; what is left to find is where
     sentences   where sentences begin
 
 Time grows with the length of the text, whatever is in it: patterns never give back what they have taken (`++`,
-`*+`), and a run longer than words.LONGEST_RUN is cut at its punctuation, by no other rule.
+`*+`), and a run longer than words.LONGEST_RUN is cut at its punctuation, by no other rule, but for what looks like
+a file written as text (base64), which is one word.
 """
 
 from collections.abc import Iterable

@@ -48,7 +48,10 @@ SEPARATE = (
     rf"{MARKS}*+(?: {LETTER_OR_DIGIT}(?:{LETTER_OR_DIGIT}|{MARKS})*+ | (?:{EMOJI}|%s){MARKS}*+ ) | {MARKS}++"
 )
 BY_CHARACTER = re.compile(SEPARATE % f"[^{MARK}{JOINER}]", re.VERBOSE | re.DOTALL)
-LONG = re.compile(SEPARATE % rf"(?:([!-~])\1*+|[^{MARK}{JOINER}])", re.VERBOSE | re.DOTALL)
+CODED = r"[A-Za-z0-9+/]{200,}+=*+"  # files written as text: no language has such words
+LONG = re.compile(
+    f"{CODED} | " + SEPARATE % rf"(?:([\x00-\x7f])\1*+|[^{MARK}{JOINER}])", re.VERBOSE | re.DOTALL
+)
 ADDRESS = re.compile(
     rf"""(?<![{LETTERS}])(?:
       (?: (?:https?|ftp)://(?=[{LETTERS}]) | www[.](?=[{LETTERS}]) | doi:(?=10[.])

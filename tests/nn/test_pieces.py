@@ -120,6 +120,16 @@ def test_what_was_split_once_is_remembered(monkeypatch):
     assert len(splitter.kept) == 1
 
 
+def test_monstrous_words_are_not_remembered_for_long(monkeypatch):
+    monkeypatch.setattr(pieces_module, "CHARACTERS", 5_000)
+    splitter = made()
+    for k in range(20):
+        (found,) = splitter([Sentence([f"{k}" + "a" * 2_000])])
+        assert len(found.windows) == 1
+    assert len(splitter.kept) <= 3
+    assert sum(map(len, splitter.known)) <= 5_000
+
+
 def test_settings_of_a_tokenizer_do_not_cut_sentences():
     tokenizer = tiny.letter_tokenizer()
     tokenizer.backend_tokenizer.enable_truncation(4)

@@ -33,6 +33,20 @@ def test_the_charts_of_long_sentences_bound_a_batch():
     assert by_length([1_000, 1_000], 4_000) == [[0], [1]]
 
 
+def test_words_of_many_pieces_make_smaller_batches(model, monkeypatch):
+    odd = [Sentence(("zqxj" * 20,) * 5) for _ in range(16)]
+    sizes, forward = [], Recognizer.forward
+    monkeypatch.setattr(
+        Recognizer,
+        "forward",
+        lambda self, batch: (sizes.append(batch.pieces.numel()), forward(self, batch))[1],
+    )
+    found = predict(model, odd, 80)
+    assert [sentence.words for sentence in found] == [sentence.words for sentence in odd]
+    assert len(sizes) > 1
+    assert max(sizes) <= 8 * 80
+
+
 @pytest.mark.parametrize("step", ["forward", "found"])
 def test_a_batch_that_does_not_fit_is_halved(model, monkeypatch, step):
     whole, right, sizes = predict(model, tiny.SENTENCES), getattr(Recognizer, step), []
