@@ -193,7 +193,7 @@ def one_chart() -> str:
 
 def shown() -> str:
     """What the model in the box finds, as `nestree show` draws it on a page: boxes, probabilities, the tree."""
-    document, colours = nestree.load(device="cpu")(READ), Colours()
+    document, colours = nestree.load(device="cpu", precision="float32")(READ), Colours()
     boxes, drawing = flow(document, colours), draw_svg(document.sentences[0], colours)
     wide, high = (float(drawing.split(f'{side}="')[1].split('"')[0]) for side in ("width", "height"))
     width, height = wide + 160, high + 84  # boxes need more room than the tree

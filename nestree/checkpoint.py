@@ -99,9 +99,10 @@ def load(folder: Path | str, device: str | torch.device = "cpu") -> Recognizer:
     folder = Path(folder)
     facts = read_facts(folder)
     settings = settings_of(folder)
-    weights = read_weights(folder)
+    tensors, _ = tensors_of(folder)
     model = untrained(folder, settings, facts.labels)
-    fit(model, weights, folder / WEIGHTS)
+    fit(model, in_float32(tensors, folder), folder / WEIGHTS)
+    model.eight_bits = is_small(tensors)
     model.text_rules, model.temperatures = facts.text, facts.temperatures
     model.card = card_of(folder)
     return model.to(device).eval()
@@ -232,7 +233,10 @@ def temperatures_of(found: Mapping[str, Any], path: Path) -> Temperatures:
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
     """The weights of a directory by name, in float32."""
-    tensors, _ = tensors_of(folder)
+    return in_float32(tensors_of(folder)[0], folder)
+
+
+def in_float32(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, Tensor]:
     try:
         return restored(tensors)
     except ModelError as why:

@@ -44,6 +44,7 @@ class Recognizer(nn.Module):
         self.settings, self.labels = settings, tuple(labels)
         self.temperatures: Temperatures = NO_CHANGE  # fitted on dev data when training ends
         self.text_rules = TextRules()  # how the texts of its training data were split
+        self.eight_bits = False  # were its weights stored in 8 bits each?
         self.card = ""  # what people should know of it, in Markdown; "": only what can be told from the rest
         self.tokenizer: Any = load_tokenizer(str(encoder))
         transformer = load_pretrained(str(encoder)) if pretrained else load_untrained(str(encoder))

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from types import CellType, FunctionType
@@ -10,9 +11,6 @@ import numba
 
 # Kernels own no memory: without numba's reference counts calls cost little, and threads do not meet at the counters.
 OPTIONS = {"nogil": True, "_nrt": False}
-SOURCES = sha256(
-    b"".join(file.read_bytes() for file in sorted(Path(__file__).parent.glob("*.py")))
-).hexdigest()
 
 logger = logging.getLogger(__name__)
 
@@ -27,13 +25,21 @@ def kernel(function: Callable) -> Callable:
 
 
 def keyed(function: Callable) -> Callable:
-    """The same function with a closure over SOURCES.
+    """The same function with a closure over the sources of its folder and of this one.
 
     For numba, code on disk is out of date when the file of the function has changed, or its closure. This one has
     the files in it from which the function calls others.
     """
+    folders = sorted({Path(__file__).parent, Path(function.__code__.co_filename).parent})
     code = function.__code__.replace(co_freevars=("SOURCES",))
-    return FunctionType(code, function.__globals__, function.__name__, closure=(CellType(SOURCES),))
+    known = CellType("".join(map(sources, folders)))
+    return FunctionType(code, function.__globals__, function.__name__, closure=(known,))
+
+
+@cache
+def sources(folder: Path) -> str:
+    """What tells the Python files of a folder from any others."""
+    return sha256(b"".join(file.read_bytes() for file in sorted(folder.glob("*.py")))).hexdigest()
 
 
 def called(function: Callable) -> Callable:

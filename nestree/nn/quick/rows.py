@@ -1,0 +1,217 @@
+"""What is done to one row of numbers at a time, spelt out for LLVM: rounding to 8 bits, GELU, norms, exponentials.
+
+A row is a stretch of an array, given as the array and the index at which it begins. Rows of vectors have a multiple of
+16 numbers; those of `highest` and `exponentials` may have any, and are read and written up to SPARE beyond their end.
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from nestree.treecrf.numba_kernels.vectors import FUSED, LN2, Code, Value
+
+LARGEST = 127.0  # in 8 bits
+WIDE = 4  # registers that are worked on together: 16 numbers
+LEAST = -80.0  # exp of less is as good as 0
+FLAT = 4.5  # beyond it, GELU is the number itself, or 0
+FLOAT, LINE = ir.FloatType(), ir.IntType(64)
+
+
+def share(square: float) -> float:
+    """GELU is x (1/2 + x share(x²))."""
+    return 0.5 * math.erf(math.sqrt(square / 2)) / math.sqrt(square)
+
+
+GELU = [
+    float(number)
+    for number in np.polynomial.Chebyshev.interpolate(np.vectorize(share), 10, [0, FLAT**2])
+    .convert(kind=np.polynomial.Polynomial)
+    .coef
+]
+EXP = [1 / math.factorial(power) for power in range(7)]  # |x| < 0.35: 1.3e-7
+
+
+class Rows(Code):
+    """Writes code for rows of float32."""
+
+    def unary(self, name: str, value: Value) -> Value:
+        """An operation that LLVM knows, such as fabs."""
+        kind = ir.FunctionType(value.type, [value.type])
+        function = cgutils.get_or_insert_function(self.builder.module, kind, f"llvm.{name}.v{self.lanes}f32")
+        return self.builder.call(function, [value])
+
+    def polynomial(self, coefficients: list[float], x: Value) -> Value:
+        result = self.constant(coefficients[-1])
+        for coefficient in reversed(coefficients[:-1]):
+            product = self.builder.fmul(result, x, flags=FUSED)
+            result = self.builder.fadd(product, self.constant(coefficient), flags=FUSED)
+        return result
+
+    def smaller(self, one: Value, other: Value) -> Value:
+        return self.builder.select(self.builder.fcmp_ordered("<", one, other), one, other)
+
+    def every(self, width: Value, work: Callable[[Value], None]) -> None:
+        """work(x) for the index of the first number of each register."""
+        step = ir.Constant(width.type, self.lanes)
+        with cgutils.for_range_slice(self.builder, width.type(0), width, step, width.type) as (x, _):
+            work(x)
+
+    def add(self, variable: Value, value: Value) -> None:
+        self.builder.store(self.builder.fadd(self.builder.load(variable), value), variable)
+
+    def total(self, variable: Value) -> Value:
+        return self.fold(self.builder.load(variable), self.builder.fadd)
+
+
+@intrinsic
+def size_of(_typing, row, at, width):
+    """The largest size of a number in a row."""
+
+    def generate(context, builder, signature, arguments):
+        code = Rows(context, builder, signature, arguments, WIDE)
+        row, at, width = code.arguments
+        found = code.variable(code.constant(0.0))
+
+        def look(x: Value) -> None:
+            size = code.unary("fabs", code.load(row, builder.add(at, x)))
+            builder.store(code.larger(size, builder.load(found)), found)
+
+        code.every(width, look)
+        return code.fold(builder.load(found), code.larger)
+
+    return types.float32(row, at, width), generate
+
+
+@intrinsic
+def round_row(_typing, row, at, width, size, numbers, numbers_at):
+    """Write a row as whole numbers from -127 to 127. Returns what they are to be multiplied with."""
+
+    def generate(context, builder, signature, arguments):
+        code = Rows(context, builder, signature, arguments, WIDE)
+        row, at, width, size, numbers, numbers_at = code.arguments
+        something = builder.fcmp_ordered(">", size, FLOAT(0.0))
+        factor = builder.select(something, builder.fdiv(FLOAT(LARGEST), size), FLOAT(0.0))
+        factors, small = code.everywhere(factor), ir.VectorType(ir.IntType(8), code.lanes)
+
+        def write(x: Value) -> None:
+            whole = code.unary("rint", builder.fmul(code.load(row, builder.add(at, x)), factors))
+            place = builder.gep(numbers, [builder.add(numbers_at, x)])
+            value = builder.fptosi(whole, small)
+            builder.store(value, builder.bitcast(place, small.as_pointer()), align=1)
+
+        code.every(width, write)
+        return builder.fmul(size, FLOAT(1 / LARGEST))
+
+    return types.float32(row, at, width, types.float32, numbers, numbers_at), generate
+
+
+@intrinsic
+def gelu(_typing, row, at, width):
+    """row = GELU(row). Returns the largest size of a number."""
+
+    def generate(context, builder, signature, arguments):
+        code = Rows(context, builder, signature, arguments, WIDE)
+        row, at, width = code.arguments
+        found = code.variable(code.constant(0.0))
+
+        def change(x: Value) -> None:
+            number = code.load(row, builder.add(at, x))
+            near = code.larger(code.smaller(number, code.constant(FLAT)), code.constant(-FLAT))
+            slope = code.polynomial(GELU, builder.fmul(near, near))
+            chance = builder.fadd(builder.fmul(near, slope, flags=FUSED), code.constant(0.5), flags=FUSED)
+            number = builder.fmul(number, chance)
+            code.store(number, row, builder.add(at, x))
+            builder.store(code.larger(code.unary("fabs", number), builder.load(found)), found)
+
+        code.every(width, change)
+        return code.fold(builder.load(found), code.larger)
+
+    return types.float32(row, at, width), generate
+
+
+@intrinsic
+def add_and_normalise(_typing, row, at, other, other_at, width, weight, bias, epsilon):
+    """row = weight (row + other, with mean 0 and deviation 1) + bias. Returns the largest size of a number."""
+
+    def generate(context, builder, signature, arguments):
+        code = Rows(context, builder, signature, arguments, WIDE)
+        row, at, other, other_at, width, weight, bias, epsilon = code.arguments
+        count = builder.sitofp(width, FLOAT)
+        sums, squares, found = (code.variable(code.constant(0.0)) for _ in range(3))
+
+        def add(x: Value) -> None:
+            added = builder.fadd(
+                code.load(row, builder.add(at, x)), code.load(other, builder.add(other_at, x))
+            )
+            code.store(added, row, builder.add(at, x))
+            code.add(sums, added)
+
+        code.every(width, add)
+        mean = code.everywhere(builder.fdiv(code.total(sums), count))
+
+        def centred(x: Value) -> Value:
+            return builder.fsub(code.load(row, builder.add(at, x)), mean)
+
+        code.every(width, lambda x: code.add(squares, builder.fmul(centred(x), centred(x))))
+        variance = builder.fadd(builder.fdiv(code.total(squares), count), epsilon)
+        root = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(FLOAT, [FLOAT]), "llvm.sqrt.f32"
+        )
+        factor = code.everywhere(builder.fdiv(FLOAT(1.0), builder.call(root, [variance])))
+
+        def write(x: Value) -> None:
+            number = builder.fmul(builder.fmul(centred(x), factor), code.load(weight, x), flags=FUSED)
+            number = builder.fadd(number, code.load(bias, x), flags=FUSED)
+            code.store(number, row, builder.add(at, x))
+            builder.store(code.larger(code.unary("fabs", number), builder.load(found)), found)
+
+        code.every(width, write)
+        return code.fold(builder.load(found), code.larger)
+
+    return types.float32(row, at, other, other_at, width, weight, bias, types.float32), generate
+
+
+@intrinsic
+def highest(_typing, row, at, width):
+    """The largest number of a row of any width."""
+
+    def generate(context, builder, signature, arguments):
+        code = Rows(context, builder, signature, arguments)
+        row, at, width = code.arguments
+        none = code.constant(-math.inf)
+        found = code.variable(none)
+        with code.registers(width) as (x, valid):
+            numbers = builder.select(valid, code.load(row, builder.add(at, x)), none)
+            builder.store(code.larger(numbers, builder.load(found)), found)
+        return code.fold(builder.load(found), code.larger)
+
+    return types.float32(row, at, width), generate
+
+
+@intrinsic
+def exponentials(_typing, row, at, width, top):
+    """row = exp(row - top), for a top that no number exceeds. Returns their sum."""
+
+    def generate(context, builder, signature, arguments):
+        code = Rows(context, builder, signature, arguments)
+        row, at, width, top = code.arguments
+        top, sums = code.everywhere(top), code.variable(code.constant(0.0))
+        with code.registers(width) as (x, valid):
+            number = builder.fsub(code.load(row, builder.add(at, x)), top)
+            number = code.larger(number, code.constant(LEAST))
+            # number = whole * ln 2 + rest
+            whole = code.unary("rint", builder.fmul(number, code.constant(1 / LN2)))
+            rest = builder.fsub(number, builder.fmul(whole, code.constant(LN2), flags=FUSED), flags=FUSED)
+            result = code.polynomial(EXP, rest)
+            power = builder.shl(builder.fptosi(whole, code.whole), code.constant(23, code.whole))
+            result = builder.bitcast(builder.add(builder.bitcast(result, code.whole), power), code.vector)
+            result = builder.select(valid, result, code.constant(0.0))
+            code.store(result, row, builder.add(at, x))
+            code.add(sums, result)
+        return code.total(sums)
+
+    return types.float32(row, at, width, types.float32), generate

@@ -1,0 +1,136 @@
+"""Reading in 8 bits: the kernels equal plain PyTorch, networks say nearly the same as those they are made of."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from nestree.nn.encoder import attention_mask, load_pretrained
+from nestree.nn.quick import obstacle, quick
+from nestree.nn.quick.plain import PlainLinear, product
+from tests import tiny
+
+needed = pytest.mark.skipif(obstacle() is not None, reason=str(obstacle()))
+
+
+def test_the_obstacle_is_a_sentence_or_none(monkeypatch):
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    assert "x86_64" in obstacle()
+
+
+@needed
+@pytest.mark.parametrize("rows", [1, 3, 4, 5, 67])
+@pytest.mark.parametrize(("inputs", "outputs"), [(16, 16), (32, 48), (416, 256)])
+def test_products_equal_plain_ones(rows, inputs, outputs):
+    from nestree.nn.quick.products import linear, weights_of
+
+    random = torch.Generator().manual_seed(rows * inputs)
+    x = torch.randn(rows, inputs, generator=random) * 10 ** torch.randn(rows, 1, generator=random)
+    weight = torch.randn(outputs, inputs, generator=random)
+    bias = torch.randn(outputs, generator=random)
+    x[0], weight[0] = 0, 0  # nothing to scale by
+    found = torch.from_numpy(linear(x.numpy(), weights_of(weight.numpy(), bias.numpy())))
+    torch.testing.assert_close(found, product(x, weight, bias), rtol=1e-5, atol=1e-5)
+
+
+@needed
+def test_rows():
+    from nestree.nn.quick import rows
+    from nestree.treecrf.numba_kernels.compiling import called
+
+    @called
+    def change(x, y, other, weight, bias, scores, width):
+        rows.gelu(x, 0, 32)
+        rows.add_and_normalise(y, 0, other, 0, 32, weight, bias, np.float32(1e-5))
+        return rows.exponentials(scores, 0, width, rows.highest(scores, 0, width))
+
+    random = np.random.default_rng(1)
+    x = np.concatenate([random.normal(size=24), [-9, -4.5, -1e-6, 0, 1e-6, 4.5, 9, 300]]).astype(np.float32)
+    y, other, weight, bias = random.normal(size=(4, 32)).astype(np.float32)
+    scores = np.array([-200, -3, 0.5, 2, -1, np.nan, np.nan, np.nan], np.float32)  # five, and what is beyond
+    gelu = nn.functional.gelu(torch.from_numpy(x.copy()))
+    sums = torch.from_numpy(y + other)
+    normal = nn.functional.layer_norm(sums, [32], torch.from_numpy(weight), torch.from_numpy(bias), 1e-5)
+    exponentials = np.exp(scores[:5] - 2)
+    total = change(x, y, other, weight, bias, scores, 5)
+    torch.testing.assert_close(torch.from_numpy(x), gelu, rtol=2e-5, atol=2e-5)
+    torch.testing.assert_close(torch.from_numpy(y), normal, rtol=1e-5, atol=1e-5)
+    assert scores[:5] == pytest.approx(exponentials, rel=1e-6, abs=1e-30)
+    assert total == pytest.approx(exponentials.sum(), rel=1e-6)
+
+
+@pytest.fixture(scope="module", params=["bert", "electra", "roberta"])
+def transformer(request, tmp_path_factory):
+    return load_pretrained(
+        str(tiny.encoder(tmp_path_factory.mktemp(request.param), request.param, longest=128))
+    ).eval()
+
+
+def in_plain(network: nn.Module) -> nn.Module:
+    """The same with products of plain.py."""
+    made = copy.deepcopy(network)
+    for part in list(made.modules()):
+        for name, child in part.named_children():
+            if isinstance(child, nn.Linear):
+                setattr(part, name, PlainLinear(child))
+    return made
+
+
+@needed
+@pytest.mark.parametrize("sizes", [[1], [7, 3, 3], [100, 5, 64, 1, 90]])
+def test_a_transformer_equals_one_of_plain_products(transformer, sizes):
+    from nestree.nn.quick.transformer import QuickTransformer, serves
+
+    assert serves(transformer)
+    random = torch.Generator().manual_seed(sum(sizes))
+    real = torch.arange(max(sizes)) < torch.tensor(sizes)[:, None]  # [W, P]
+    pieces = torch.randint(5, 40, real.shape, generator=random)
+    pieces[~real] = transformer.config.pad_token_id
+    mask = attention_mask(real.long(), transformer.config)
+    with torch.inference_mode():
+        expected = in_plain(transformer)(pieces, mask, output_hidden_states=True).hidden_states[-2:]
+        found = QuickTransformer(transformer, 2)(pieces, mask).hidden_states
+        exact = transformer(pieces, mask, output_hidden_states=True).hidden_states[-2:]
+    for one, two, three in zip(found, expected, exact, strict=True):
+        assert not one[~real].any()
+        off = (one - two)[real].norm() / two[real].norm()
+        rounding = (two - three)[real].norm() / three[real].norm()
+        assert off < rounding / 3  # queries are divided before they are rounded: that is all
+        assert rounding < 0.02
+
+
+@needed
+@pytest.mark.parametrize("family", ["bert", "mpnet", "modernbert"])
+def test_a_recogniser_finds_the_same(family, tmp_path):
+    folder = tiny.encoder(tmp_path, family)
+    model = tiny.learned(folder, updates=12)
+    from nestree.pipeline import Pipeline
+
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    exact, fast = Pipeline(model, precision="float32"), Pipeline(model, precision="int8")
+    sentences = [sentence.words for sentence in tiny.SENTENCES]
+    found, close = exact.words(sentences), fast.words(sentences)
+    assert any(sentence.entities for sentence in found)
+    scores = [
+        {(k, e.span, e.label): e.score for k, s in enumerate(some) for e in s.entities}
+        for some in (found, close)
+    ]
+    sure = [{key for key, score in each.items() if score > 0.5} for each in scores]
+    assert sure[0] <= scores[1].keys()
+    assert sure[1] <= scores[0].keys()
+    assert all(abs(scores[0][key] - scores[1][key]) < 0.1 for key in scores[0].keys() & scores[1].keys())
+    assert scores[0] != scores[1]  # it is not the same network
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+@needed
+def test_what_does_not_fit_stays_as_it_is():
+    network = nn.Sequential(nn.Linear(32, 10), nn.ReLU(), nn.Sequential(nn.Linear(32, 16, bias=False)))
+    made = quick(network)
+    assert made[0] is network[0]
+    assert type(made[2][0]).__name__ == "QuickLinear"
+    assert type(network[2][0]) is nn.Linear
+    x = torch.randn(2, 3, 32, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(made[2](x), product(x, network[2][0].weight, None))
