@@ -1,6 +1,7 @@
 """Recipes are complete and say what they should; whatever is wrong with settings is said in a sentence."""
 
 import dataclasses
+import re
 import tomllib
 
 import pytest
@@ -174,7 +175,7 @@ def test_files(tmp_path):
         (text + "[extra]\na = 1\n", "there is no section extra"),
         ("loss = 3\n", r"the section \[encoder\] is missing"),
         (text + "speed = \n", "this is not TOML"),
-        (text.replace("epochs = 10", "epochs = 0"), "mine.toml: training.epochs is 0"),
+        (re.sub(r"epochs = \d+", "epochs = 0", text), "mine.toml: training.epochs is 0"),
     ]:
         assert changed != text
         path.write_text(changed, encoding="utf-8")
