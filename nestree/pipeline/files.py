@@ -23,7 +23,7 @@ from nestree.pipeline.jobs import Job, Jobs
 from nestree.pipeline.journal import Journal, signature
 from nestree.pipeline.sentences import BATCH_WORDS, Asked, predict
 from nestree.pipeline.texts import Pipeline
-from nestree.sentence import Document
+from nestree.sentence import Document, Sentence, rounded
 
 log = logging.getLogger(__name__)
 BATCHES_AT_ONCE = 5
@@ -204,7 +204,7 @@ class Work:
             self.found_words = before + words * done // len(sentences)
             self.say()
 
-        found = iter(predict(self.pipeline.model, sentences, self.how.batch_words, told, self.how.asked))
+        found = iter(predict(self.pipeline.reader, sentences, self.how.batch_words, told, self.how.asked))
         self.found_words = before + words
         return [
             each._replace(
@@ -219,7 +219,7 @@ class Work:
         place = f"{each.job.source}, document {each.number}{called}"
         for number, sentence in enumerate(each.document.sentences, 1):
             try:
-                predict(self.pipeline.model, [sentence], self.how.batch_words, None, self.how.asked)
+                predict(self.pipeline.reader, [sentence], self.how.batch_words, None, self.how.asked)
             except Exception as cause:
                 place, why = f"{place}, sentence {number} ({str(sentence)[:60]})", cause
                 break
@@ -245,7 +245,7 @@ class Work:
 
     def counted(self, document: Document) -> Document:
         self.account.add(document)
-        return document
+        return replace(document, sentences=tuple(map(with_short_numbers, document.sentences)))
 
     def finish(self, job: Job) -> None:
         tally = self.tallies.pop(job)
@@ -303,6 +303,15 @@ def write_pairs(documents: Iterable[Document], target: Path, folder: Path, tally
         for path in made:
             os.replace(path, target.parent / path.name)
     return [(target.parent / path.name).relative_to(folder).as_posix() for path in made]
+
+
+def with_short_numbers(sentence: Sentence) -> Sentence:
+    """The same; probabilities have as many digits as whoever reads the file wants to see."""
+    tree = sentence.tree
+    if tree is not None:
+        tree = tree._replace(probabilities=tuple(round(chance, 6) for chance in tree.probabilities))
+    entities = tuple(replace(entity, score=rounded(entity.score)) for entity in sentence.entities)
+    return replace(sentence, entities=entities, tree=tree)
 
 
 def words_of(document: Document) -> int:

@@ -1,6 +1,7 @@
 """Sentences -> the same sentences with entities: in batches of like length, in their order, of any length."""
 
 import functools
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -17,14 +18,18 @@ from nestree.decoding.known import Forbidden, Knowledge, Known
 from nestree.errors import ChartMemoryError, InputError, ModelError
 from nestree.model import Recognizer
 from nestree.nn.scorers import Scores
+from nestree.pipeline.threads import on_threads
 from nestree.pipeline.windows import cut, merged, windows
 from nestree.sentence import Sentence, Span
 from nestree.treecrf import Tree
 
 BATCH_WORDS = 4_000
+FEWER_WORDS = 600  # of a batch on a CPU, where larger ones are no faster, and padding costs
+FEWEST_WORDS = 100  # for less it is not worth waking another thread
 PIECES_PER_WORD = 8  # of a batch, padding included, at most: many more than any language has
 CHARTS_COUNT = 90  # words; with shorter sentences, charts are small beside the rest
 LONGEST = 200  # words of a sentence that is read at once
+collating = threading.Lock()
 NOTHING_KNOWN: "tuple[tuple[Known, ...], tuple[Forbidden, ...]]" = ((), ())
 
 
@@ -217,14 +222,14 @@ def in_turns(
     asked: Asked,
     told: "Sequence[tuple[Sequence[Known], Sequence[Forbidden]]]",
 ) -> Iterator[tuple[list[int], list[Reading]]]:
-    """Batches, as numbers of parts, and what is found in them. A GPU is given one before the one before is read."""
+    """Batches, as numbers of parts, and what is found in them."""
+    lengths = [len(part.words) for part in parts]
     streams = streams_of(model.device)
-    for stream in streams:
-        if stream is not None:
-            stream.wait_stream(torch.cuda.current_stream())  # the model may still be changing
-    waiting: tuple[list[int], Turn] | None = None
-    for number, batch in enumerate(by_length([len(part.words) for part in parts], batch_words)):
-        turn = Turn(
+    if model.device.type == "cpu":
+        batch_words = min(batch_words, words_for_threads(sum(lengths)))
+    batches = by_length(lengths, batch_words)
+    turns = [
+        Turn(
             model,
             [parts[k] for k in batch],
             asked,
@@ -232,12 +237,30 @@ def in_turns(
             streams[number % 2],
             PIECES_PER_WORD * batch_words,
         )
+        for number, batch in enumerate(batches)
+    ]
+    done = on_threads(Turn.whole, turns) if model.device.type == "cpu" else overlapping(turns)
+    yield from zip(batches, done, strict=True)
+
+
+def words_for_threads(words: int) -> int:
+    """How many words are a batch on a CPU, if there are so many: something to do for each thread."""
+    return max(FEWEST_WORDS, min(FEWER_WORDS, -(-words // torch.get_num_threads())))
+
+
+def overlapping(turns: "Sequence[Turn]") -> Iterator[list[Reading]]:
+    """What is found in each. A GPU is given one before the one before is read."""
+    for turn in turns[:2]:
+        if turn.stream is not None:
+            turn.stream.wait_stream(torch.cuda.current_stream())  # the model may still be changing
+    waiting: Turn | None = None
+    for turn in turns:
         turn.begin()
         if waiting:
-            yield waiting[0], waiting[1].end()
-        waiting = batch, turn
+            yield waiting.end()
+        waiting = turn
     if waiting:
-        yield waiting[0], waiting[1].end()
+        yield waiting.end()
 
 
 @functools.cache
@@ -264,7 +287,8 @@ class Turn:
         """Let the device compute scores."""
         try:
             with self.on_its_own():
-                batch = self.model.collate_words(self.sentences)
+                with collating:  # it remembers words
+                    batch = self.model.collate_words(self.sentences)
                 if batch.pieces.numel() > self.most_pieces and len(self.sentences) > 1:
                     return  # as of words that are no words
                 if self.stream is not None:
@@ -289,8 +313,9 @@ class Turn:
         return [reading for half in self.halves() for reading in half.whole()]
 
     def whole(self) -> list[Reading]:
-        self.begin()
-        return self.end()
+        with torch.inference_mode():  # of this thread
+            self.begin()
+            return self.end()
 
     def halves(self) -> "list[Turn]":
         if len(self.sentences) == 1:

@@ -9,9 +9,17 @@ from typing import NamedTuple
 import numpy as np
 
 from nestree.nn.quick.products import Weights, multiply, padded, round_rows
-from nestree.nn.quick.rows import add_and_normalise, exponentials, gelu, highest, round_row
+from nestree.nn.quick.rows import (
+    SPARE,
+    add_and_normalise,
+    exponentials,
+    four_sums,
+    gelu,
+    highest,
+    round_row,
+)
 from nestree.treecrf.numba_kernels.compiling import called, kernel
-from nestree.treecrf.numba_kernels.vectors import SPARE, scale, sweep
+from nestree.treecrf.numba_kernels.vectors import scale
 
 ROWS = 64  # that go through a layer together, or more, as windows are whole
 
@@ -41,7 +49,7 @@ class Room(NamedTuple):
     scales: np.ndarray  # [rows]
     asked: np.ndarray  # [rows * 3 D]
     keys: np.ndarray  # [size of a head * longest window]
-    looks: np.ndarray  # [longest window]
+    looks: np.ndarray  # [4 * longest window]
     context: np.ndarray  # [rows * D]
     middle: np.ndarray  # [rows * D]
     hidden: np.ndarray  # [rows * hidden]
@@ -60,7 +68,7 @@ def room_for(layer: Layer, longest: int) -> Room:
         np.ones(rows, np.float32),
         floats(rows * 3 * size),
         np.zeros(size // layer.heads * broad, np.float32),  # beyond a window, what is read must be a number
-        floats(broad),
+        floats(4 * broad),
         floats(rows * size),
         floats(rows * size),
         floats(rows * hidden),
@@ -69,18 +77,19 @@ def room_for(layer: Layer, longest: int) -> Room:
 
 @called
 def attend(asked, first, count, size, heads, keys, looks, context):
-    """context of the rows of one window = what its pieces see in each other."""
+    """context of the rows of one window = what its pieces see in each other. Up to three more rows are written."""
     each, step, broad = size // heads, 3 * size, count + SPARE
     for head in range(0, size, each):
         for j in range(count):
             for d in range(each):
                 keys[d * broad + j] = asked[(first + j) * step + size + head + d]
-        for i in range(first, first + count):
-            sweep(count, looks, 0, each, asked, i * step + head, keys, 0, broad, None, 0, 0)
-            total = exponentials(looks, 0, count, highest(looks, 0, count))
-            at = i * size + head
-            sweep(each, context, at, count, looks, 0, asked, first * step + 2 * size + head, step, None, 0, 0)
-            scale(context, at, each, 1 / total, context, at)
+        values = first * step + 2 * size + head
+        for i in range(first, first + count, 4):
+            four_sums(looks, 0, broad, asked, i * step + head, step, keys, 0, broad, each, count)
+            for r in range(min(4, first + count - i)):
+                total = exponentials(looks, r * broad, count, highest(looks, r * broad, count))
+                scale(looks, r * broad, count, 1 / total, looks, r * broad)
+            four_sums(context, i * size + head, size, looks, 0, broad, asked, values, step, count, each)
 
 
 @called

@@ -1,7 +1,7 @@
 """What is done to one row of numbers at a time, spelt out for LLVM: rounding to 8 bits, GELU, norms, exponentials.
 
 A row is a stretch of an array, given as the array and the index at which it begins. Rows of vectors have a multiple of
-16 numbers; those of `highest` and `exponentials` may have any, and are read and written up to SPARE beyond their end.
+16 numbers; those of `highest`, `exponentials` and `four_sums` may have any, and are touched up to SPARE beyond that.
 """
 
 import math
@@ -17,7 +17,8 @@ from nestree.treecrf.numba_kernels.vectors import FUSED, LN2, Code, Value
 LARGEST = 127.0  # in 8 bits
 WIDE = 4  # registers that are worked on together: 16 numbers
 LEAST = -80.0  # exp of less is as good as 0
-FLAT = 4.5  # beyond it, GELU is the number itself, or 0
+FLAT = 4.25  # beyond it, GELU is the number itself, or 0
+SPARE = 7  # numbers at the end of a row that may be touched
 FLOAT, LINE = ir.FloatType(), ir.IntType(64)
 
 
@@ -28,7 +29,7 @@ def share(square: float) -> float:
 
 GELU = [
     float(number)
-    for number in np.polynomial.Chebyshev.interpolate(np.vectorize(share), 10, [0, FLAT**2])
+    for number in np.polynomial.Chebyshev.interpolate(np.vectorize(share), 8, [0, FLAT**2])
     .convert(kind=np.polynomial.Polynomial)
     .coef
 ]
@@ -45,14 +46,25 @@ class Rows(Code):
         return self.builder.call(function, [value])
 
     def polynomial(self, coefficients: list[float], x: Value) -> Value:
-        result = self.constant(coefficients[-1])
-        for coefficient in reversed(coefficients[:-1]):
-            product = self.builder.fmul(result, x, flags=FUSED)
-            result = self.builder.fadd(product, self.constant(coefficient), flags=FUSED)
-        return result
+        """By halves, so that no step has to wait for many others."""
+        terms: list[Value] = [self.constant(number) for number in coefficients]
+        while len(terms) > 1:
+            pairs = [self.sum_of(terms[k], terms[k + 1], x) for k in range(0, len(terms) - 1, 2)]
+            terms = pairs + terms[2 * len(pairs) :]
+            x = self.builder.fmul(x, x)
+        return terms[0]
 
-    def smaller(self, one: Value, other: Value) -> Value:
-        return self.builder.select(self.builder.fcmp_ordered("<", one, other), one, other)
+    def sum_of(self, one: Value, other: Value, factor: Value) -> Value:
+        """one + other * factor, rounded once."""
+        return self.builder.fadd(one, self.builder.fmul(other, factor, flags=FUSED), flags=FUSED)
+
+    def binary(self, name: str, one: Value, other: Value) -> Value:
+        """minnum or maxnum."""
+        kind = ir.FunctionType(one.type, [one.type, one.type])
+        name = f"llvm.{name}.v{self.lanes}f32"
+        return self.builder.call(
+            cgutils.get_or_insert_function(self.builder.module, kind, name), [one, other]
+        )
 
     def every(self, width: Value, work: Callable[[Value], None]) -> None:
         """work(x) for the index of the first number of each register."""
@@ -120,10 +132,10 @@ def gelu(_typing, row, at, width):
 
         def change(x: Value) -> None:
             number = code.load(row, builder.add(at, x))
-            near = code.larger(code.smaller(number, code.constant(FLAT)), code.constant(-FLAT))
+            near = code.binary("minnum", number, code.constant(FLAT))
+            near = code.binary("maxnum", near, code.constant(-FLAT))
             slope = code.polynomial(GELU, builder.fmul(near, near))
-            chance = builder.fadd(builder.fmul(near, slope, flags=FUSED), code.constant(0.5), flags=FUSED)
-            number = builder.fmul(number, chance)
+            number = builder.fmul(number, code.sum_of(code.constant(0.5), near, slope))
             code.store(number, row, builder.add(at, x))
             builder.store(code.larger(code.unary("fabs", number), builder.load(found)), found)
 
@@ -173,6 +185,34 @@ def add_and_normalise(_typing, row, at, other, other_at, width, weight, bias, ep
         return code.fold(builder.load(found), code.larger)
 
     return types.float32(row, at, other, other_at, width, weight, bias, types.float32), generate
+
+
+@intrinsic
+def four_sums(_typing, out, at, step, w, w_at, w_step, a, a_at, a_step, count, width):
+    """out[r, x] = sum over t < count of w[r, t] * a[t, x], for four rows r and all x < width."""
+
+    def generate(context, builder, signature, arguments):
+        code = Rows(context, builder, signature, arguments)
+        out, at, step, w, w_at, w_step, a, a_at, a_step, count, width = code.arguments
+        lanes, line = code.lanes, width.type
+        with cgutils.for_range_slice(builder, line(0), width, line(2 * lanes), line) as (x, _):
+            sums = [[code.variable(code.constant(0.0)) for _ in range(2)] for _ in range(4)]
+            with cgutils.for_range(builder, count) as each:
+                here = builder.add(builder.add(a_at, x), builder.mul(a_step, each.index))
+                terms = [code.load(a, builder.add(here, line(lanes * c))) for c in range(2)]
+                for r in range(4):
+                    place = builder.add(builder.add(w_at, builder.mul(w_step, line(r))), each.index)
+                    factor = code.everywhere(builder.load(builder.gep(w, [place])))
+                    for c in range(2):
+                        total = code.sum_of(builder.load(sums[r][c]), terms[c], factor)
+                        builder.store(total, sums[r][c])
+            for r in range(4):
+                row = builder.add(builder.add(at, x), builder.mul(step, line(r)))
+                for c in range(2):
+                    code.store(builder.load(sums[r][c]), out, builder.add(row, line(lanes * c)))
+        return context.get_dummy_value()
+
+    return types.void(out, at, step, w, w_at, w_step, a, a_at, a_step, count, width), generate
 
 
 @intrinsic
