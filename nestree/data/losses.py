@@ -37,12 +37,14 @@ def sentences_without_lines(document: Document) -> int:
     return found
 
 
+OF_MODELS = {"windows"}  # how a model has read a sentence: not a part of any data
+
 # How many of each a document has, and what to call them.
 PARTS: dict[str, Callable[[Document], int]] = {
     "heads": in_entities(lambda entity: entity.head is not None or entity.heads),
     "scores": in_entities(lambda entity: entity.score is not None),
     "further keys of entities": in_entities(lambda entity: entity.extra),
-    "further keys of sentences": in_sentences(lambda sentence: sentence.extra),
+    "further keys of sentences": in_sentences(lambda sentence: sentence.extra.keys() - OF_MODELS),
     "further keys of documents": lambda document: bool(document.extra),
     "ids of sentences": in_sentences(lambda sentence: sentence.id is not None),
     "ids of documents": lambda document: document.id is not None,

@@ -1,6 +1,6 @@
 """The types at both ends of everything: entities in sentences of words, sentences in documents of characters."""
 
-from nestree.sentence.characters import Arc, Constituent, TextEntity, TextSpan, TextTree
+from nestree.sentence.characters import Arc, Constituent, TextEntity, TextSpan, TextTree, rounded
 from nestree.sentence.document import Document, moved
 from nestree.sentence.entity import Entity, Sentence, Span, Tree, crossing, depths
 
@@ -18,4 +18,5 @@ __all__ = [
     "crossing",
     "depths",
     "moved",
+    "rounded",
 ]

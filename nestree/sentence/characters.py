@@ -41,18 +41,27 @@ class TextEntity:
         return self.scores[0]
 
     def to_dict(self) -> dict[str, Any]:
-        """All but parent and children, as JSON has it."""
+        """All but parent and children, as JSON has it: probabilities are rounded."""
         return {
             "start": self.start,
             "end": self.end,
             "text": self.text,
             "label": self.label,
             "labels": list(self.labels),
-            "score": self.score,
-            "scores": list(self.scores),
+            "score": rounded(self.score),
+            "scores": [rounded(score) for score in self.scores],
             "head": self.head._asdict() if self.head else None,
             "depth": self.depth,
         }
+
+
+def rounded(probability: float | None) -> float | None:
+    """As it is written for others: six decimals are more than any model knows.
+
+    >>> rounded(0.8349872827529907)
+    0.834987
+    """
+    return None if probability is None else round(probability, 6)
 
 
 class Constituent(NamedTuple):

@@ -123,14 +123,17 @@ def test_thresholds_trees_and_windows(tiny_model, text):
         ]
 
     usual = scores()
+    assert all(score == round(score, 6) for score in usual)
     middle = sorted(usual)[len(usual) // 2]
     surer = scores("--threshold", middle)
     assert 0 < len(surer) < len(usual)
     assert min(surer) >= middle > min(usual)
     lines = [json.loads(line) for line in predicted(tiny_model, text, "--trees").stdout.splitlines()]
     assert [len(line["tree"]["spans"]) for line in lines] == [2 * len(line["tokens"]) - 1 for line in lines]
+    assert all(chance == round(chance, 6) for line in lines for chance in line["tree"]["probabilities"])
     done = predicted(tiny_model, text, "--longest", "4")
     assert "2  sentences too long to be read at once: read through windows" in done.stderr
+    assert "not written" not in done.stderr
 
 
 def folder_of_texts(folder: Path) -> Path:

@@ -58,6 +58,13 @@ def test_parents_and_children_know_each_other():
     assert one.entities is one.entities
 
 
+def test_json_has_six_decimals_and_objects_have_all():
+    sentence = Sentence(["Rome"], [Entity(0, 1, "GPE", 0, 0.8349872827529907)])
+    (entity,) = Document([sentence]).entities
+    assert (entity.score, entity.to_dict()["score"]) == (0.8349872827529907, 0.834987)
+    assert json.loads(Document([sentence]).to_json())["entities"][0]["scores"] == [0.834987]
+
+
 def test_as_json():
     read = json.loads(document().to_json())
     assert read["id"] == "d1"

@@ -217,10 +217,12 @@ def offsets(given: Any, words: list[str], text: str, place: str) -> tuple[tuple[
 def from_text(record: dict[str, Any], place: str, words: str, sentences: str, tally: Tally) -> Document:
     """The document of a line that has a text and no words: its entities count characters."""
     text = record.get("text")
-    if not isinstance(text, str):
+    if "text" not in record:
         raise DataError(
             f"{place}: a line needs `tokens` or a `text`, and has {', '.join(record) or 'nothing'}."
         )
+    if not isinstance(text, str):
+        raise DataError(f"{place}: `text` must be a string, and is {text!r:.60}.")
     known = {"text", "entities", "doc_id", "complete"}
     complete = is_complete(record, place)
     spans = [character_span(entity, place) for entity in objects(record, place)]
@@ -273,10 +275,11 @@ def write(documents: Iterable[Document], path: Path, tally: Tally, *, by: str = 
         return
     last: dict[str, Any] = {}
     with written(path) as file:
-        for document in documents:
+        for count, document in enumerate(documents, 1):
             if not document.sentences:
                 tally.note(
-                    "documents without sentences not written: jsonl has no line for them", f"{document.id}"
+                    "documents without sentences not written: jsonl has no line for them",
+                    document.id or f"document {count}",
                 )
             for number, (sentence, record) in enumerate(records(document)):
                 if continues(record, last) != (number > 0):

@@ -154,7 +154,7 @@ def test_words_are_found_in_a_text_without_offsets(tmp_path):
         ('{"text": "a", "entities": [{"start": 1, "end": 0, "label": "X"}]}', "ends before it begins"),
         ('{"text": "a", "entities": [{"start": "0", "end": 1, "label": "X"}]}', "start"),
         ('{"text": "a", "entities": [{"start": 0, "end": 1, "label": ["X"]}]}', "label"),
-        ('{"text": 5}', "a line needs `tokens` or a `text`"),
+        ('{"text": 5}', "`text` must be a string, and is 5"),
         *[
             (GOOD.replace('"tokens"', f'"tree": {tree}, "tokens"'), expected)
             for tree, expected in [
