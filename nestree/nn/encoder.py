@@ -18,6 +18,7 @@ from transformers.utils import logging as progress
 
 from nestree.config import EncoderSettings
 from nestree.errors import ModelError
+from nestree.nn import half
 from nestree.nn.batch import Batch
 from nestree.nn.features import SHAPES, WordVectors
 
@@ -113,6 +114,7 @@ class Encoder(nn.Module):
         """`words`: how many have static vectors, of so many `dimensions`."""
         super().__init__()
         self.transformer = transformer
+        self.keeper = half.Keeper()
         config: Any = transformer.config
         layers = config.num_hidden_layers + 1  # the embeddings count as one
         if settings.layers > layers:
@@ -142,12 +144,7 @@ class Encoder(nn.Module):
             self.size = 2 * settings.lstm_size
 
     def forward(self, batch: Batch) -> Vectors:
-        states = self.transformer(
-            input_ids=batch.pieces,
-            attention_mask=attention_mask(batch.attention, self.transformer.config),
-            output_hidden_states=True,
-        ).hidden_states
-        pieces = self.mix(states[-len(self.mix.weights) :])  # [W, P, D]
+        pieces = self.mix(self.states(batch)[-len(self.mix.weights) :])  # [W, P, D]
         if batch.windows is not None:
             pieces = pieces[batch.windows].flatten(1, 2)  # [B, K * P, D]
         parts = [batch.pooling.to(pieces.dtype) @ pieces]  # [B, n + 2, D]
@@ -165,6 +162,22 @@ class Encoder(nn.Module):
             return Vectors(words, posts, words, posts)
         return Vectors(words, posts, label_words=of_words(*halves[3]), label_posts=of_posts(*halves[2]))
 
+    def states(self, batch: Batch) -> tuple[Tensor, ...]:
+        """What each layer of the pretrained encoder says of the pieces, [W, P, D]."""
+        config, device = self.transformer.config, batch.pieces.device
+        if not half.wanted(device):
+            mask = attention_mask(batch.attention, config)
+            said = self.transformer(input_ids=batch.pieces, attention_mask=mask, output_hidden_states=True)
+            return tuple(said.hidden_states)
+        said = half.call(
+            self.transformer,
+            self.keeper.weights(self.transformer),
+            input_ids=batch.pieces,
+            attention_mask=attention_mask(batch.attention, config, half.HALF),
+            output_hidden_states=True,
+        )
+        return tuple(state.float() for state in said.hidden_states[-len(self.mix.weights) :])
+
     def halves(self, parts: list[Tensor], batch: Batch) -> list[tuple[Tensor, Tensor]]:
         """The forward and backward half of each position: of each BiLSTM, or of the parts [B, n + 2, ...]."""
         if self.lstms:
@@ -181,7 +194,7 @@ class Encoder(nn.Module):
             self.vectors.weight[1:] = torch.from_numpy(vectors.vectors)
 
 
-def attention_mask(attention: Tensor, config: Any) -> Tensor:
+def attention_mask(attention: Tensor, config: Any, dtype: torch.dtype = torch.float32) -> Tensor:
     """Which pieces [W, P] are looked at, as the encoder takes it without asking the device, which would be waiting.
 
     Given a mask of pieces, `transformers` looks whether anything is masked at all; given one of all pairs, it does not.
@@ -192,7 +205,7 @@ def attention_mask(attention: Tensor, config: Any) -> Tensor:
     if config._attn_implementation == "sdpa":
         return real
     if config._attn_implementation == "eager":
-        return torch.zeros_like(real, dtype=torch.float32).masked_fill(~real, torch.finfo(torch.float32).min)
+        return torch.zeros_like(real, dtype=dtype).masked_fill(~real, torch.finfo(dtype).min)
     return attention
 
 

@@ -4,7 +4,7 @@ import functools
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -62,7 +62,7 @@ def predict(
     training = model.training
     model.eval()
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), weights_kept(model):
             for batch, found in in_turns(model, parts, batch_words, asked, told):
                 for k, reading in zip(batch, found, strict=True):
                     readings[k] = reading
@@ -195,6 +195,12 @@ def best_device(name: str = "auto") -> torch.device:
 def precision(device: torch.device) -> "torch.autocast | nullcontext[None]":
     """Half precision for the encoder where that is faster."""
     return torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
+
+
+def weights_kept(model: Recognizer) -> AbstractContextManager[None]:
+    """Within this, where the encoder runs in half precision its weights are turned once, not for each batch."""
+    encoder = model.encoder
+    return encoder.keeper.keeping(encoder.transformer) if model.device.type == "cuda" else nullcontext()
 
 
 def by_length(lengths: Sequence[int], words: int) -> list[list[int]]:

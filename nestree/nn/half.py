@@ -1,0 +1,86 @@
+"""The pretrained encoder in bfloat16: all of its weights are turned at once, not one by one wherever they are used.
+
+Weights and their gradients stay in float32 for whoever changes them. Under autocast alone, every layer turns its
+weights, its inputs and, on the way back, its gradients by operations of their own: a third of all that is queued.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+Weights = dict[str, Tensor]
+HALF = torch.bfloat16
+
+
+def wanted(device: torch.device) -> bool:
+    """Is this device asked to compute in bfloat16 now?"""
+    return torch.is_autocast_enabled(device.type) and torch.get_autocast_dtype(device.type) == HALF
+
+
+def halved(network: nn.Module) -> Weights:
+    """The weights of a network in bfloat16, by name; gradients go to those in float32."""
+    names, weights = zip(*network.named_parameters(), strict=True)
+    return dict(zip(names, _Halved.apply(*weights), strict=True))
+
+
+def call(network: nn.Module, weights: Weights, **inputs: Any) -> Any:
+    """What the network says with these weights in place of its own."""
+    with torch.autocast(next(iter(weights.values())).device.type, enabled=False):
+        return functional_call(network, weights, (), inputs)
+
+
+class Keeper:
+    """Holds the halved weights of a network for as long as they do not change."""
+
+    def __init__(self) -> None:
+        self.kept: Weights | None = None
+
+    def weights(self, network: nn.Module) -> Weights:
+        return self.kept if self.kept is not None else halved(network)
+
+    @contextmanager
+    def keeping(self, network: nn.Module) -> Iterator[None]:
+        """Within this, nothing learns: weights are turned once."""
+        if self.kept is not None:
+            yield
+            return
+        with torch.no_grad():
+            self.kept = halved(network)
+        try:
+            yield
+        finally:
+            self.kept = None
+
+
+class _Halved(torch.autograd.Function):
+    """Many tensors in bfloat16, and their gradients in the types they had."""
+
+    @staticmethod
+    def forward(ctx: Any, *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.set_materialize_grads(False)  # what is not used gets no gradient, and does not decay
+        ctx.types = [tensor.dtype for tensor in tensors]
+        return turned(tensors, [HALF] * len(tensors))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> Any:
+        there = [(k, gradient) for k, gradient in enumerate(gradients) if gradient is not None]
+        found: list[Tensor | None] = [None] * len(gradients)
+        back = turned([gradient for _, gradient in there], [ctx.types[k] for k, _ in there])
+        for (k, _), gradient in zip(there, back, strict=True):
+            found[k] = gradient
+        return tuple(found)
+
+
+def turned(tensors: "tuple[Tensor, ...] | list[Tensor]", types: list[torch.dtype]) -> tuple[Tensor, ...]:
+    """Tensors in other types, by as few operations as there can be."""
+    made = [
+        torch.empty_like(tensor, dtype=dtype, memory_format=torch.contiguous_format)
+        for tensor, dtype in zip(tensors, types, strict=True)
+    ]
+    if made:
+        torch._foreach_copy_(made, list(tensors))
+    return tuple(made)
