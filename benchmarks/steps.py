@@ -89,7 +89,7 @@ def ready(settings: Settings, corpus: Corpus, device: str, folder: Path) -> Run:
         Folder(folder),
         accelerator,
         model,
-        optimiser(model, model.pretrained_parameters(), settings.training),
+        optimiser(model, model.encoder.transformer, settings.training),
         Average(model, settings.training.average),
         Updater(model, corpus.train, accelerator, settings, progress),
         progress,

@@ -106,6 +106,9 @@ class TrainingSettings:
     batch_words: int = key("words in a batch")
     accumulate: int = key("batches per update")
     encoder_rate: float = key("peak learning rate of the encoder")
+    layer_decay: float = key(
+        "what each of its layers learns at, relative to the one above; 1: alike", before=1.0
+    )
     rate: float = key("peak learning rate of the rest")
     warmup: float = key("epochs in which the rates rise; then they fall to 0")
     decay: float = key("weight decay")
@@ -335,6 +338,10 @@ def check_ranges(settings: Settings) -> None:
     for name in SHARES:
         if not 0 <= value(name) < 1:
             raise ConfigError(f"{name} is {value(name)}; it must be 0 or more and less than 1.")
+    if not 0 < settings.training.layer_decay <= 1:
+        raise ConfigError(
+            f"training.layer_decay is {settings.training.layer_decay}; it must be greater than 0 and at most 1."
+        )
     for name in ("model.scale", "training.epsilon"):
         if value(name) <= 0:
             raise ConfigError(f"{name} is {value(name)}; it must be greater than 0.")

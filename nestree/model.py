@@ -1,7 +1,7 @@
 """Recognizer: sentences -> batch -> vectors -> scores -> entities, or losses, in this order."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -147,10 +147,6 @@ class Recognizer(nn.Module):
     @property
     def device(self) -> torch.device:
         return next(self.parameters()).device
-
-    def pretrained_parameters(self) -> Iterator[nn.Parameter]:
-        """Those of the encoder, which learn at a rate of their own."""
-        return self.encoder.transformer.parameters()
 
     def save_encoder(self, folder: str | Path) -> None:
         """All but settings, labels and weights: the tokenizer, the encoder's configuration, words with vectors."""

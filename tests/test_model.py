@@ -45,7 +45,7 @@ def keys(entities) -> set[tuple[int, int, str]]:
 
 def memorise(model: Recognizer, sentences: list[Sentence], steps: int = 150) -> int | None:
     """After how many steps is everything right? None: not within so many."""
-    own = list(model.pretrained_parameters())
+    own = list(model.encoder.transformer.parameters())
     rest = [p for p in model.parameters() if p.requires_grad and all(p is not q for q in own)]
     rates = model.settings.training
     optimiser = torch.optim.AdamW(

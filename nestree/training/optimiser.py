@@ -1,6 +1,7 @@
 """How weights move: two rates, warm-up and decay, the limit on gradients, and the average of weights over time."""
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -8,34 +9,52 @@ from torch import Tensor, nn
 
 from nestree.config import TrainingSettings
 
-PRETRAINED, REST = "pretrained", "rest"
 
-
-def optimiser(
-    model: nn.Module, pretrained: Iterable[nn.Parameter], settings: TrainingSettings
-) -> torch.optim.AdamW:
-    """AdamW with one rate for the pretrained encoder and one for the rest; biases and norms do not decay."""
-    inside = {id(parameter) for parameter in pretrained}
-    groups: dict[tuple[str, bool], list[nn.Parameter]] = {}
+def optimiser(model: nn.Module, pretrained: nn.Module, settings: TrainingSettings) -> torch.optim.AdamW:
+    """AdamW with rates for the layers of the pretrained encoder and one for the rest; biases and norms do not decay."""
+    rates = pretrained_rates(pretrained, settings)
+    groups: dict[tuple[float, bool], list[nn.Parameter]] = {}
     for parameter in model.parameters():
         if parameter.requires_grad:
-            key = PRETRAINED if id(parameter) in inside else REST, parameter.ndim > 1
+            key = rates.get(id(parameter), settings.rate), parameter.ndim > 1
             groups.setdefault(key, []).append(parameter)
-    rates = {PRETRAINED: settings.encoder_rate, REST: settings.rate}
     return torch.optim.AdamW(
         [
             {
                 "params": parameters,
-                "lr": rates[part],
-                "peak": rates[part],
+                "lr": rate,
+                "peak": rate,
                 "weight_decay": settings.decay if decays else 0.0,
             }
-            for (part, decays), parameters in groups.items()
+            for (rate, decays), parameters in groups.items()
         ],
         betas=(settings.beta1, settings.beta2),
         eps=settings.epsilon,
         fused=all(parameter.is_cuda for parameter in model.parameters()),
     )
+
+
+def pretrained_rates(network: nn.Module, settings: TrainingSettings) -> dict[int, float]:
+    """The peak rate of each weight of the pretrained encoder, by its id: embeddings lie below the first layer."""
+    depths = {id(weight): depth(name) for name, weight in network.named_parameters()}
+    top = max((each for each in depths.values() if each is not None), default=0)
+    return {
+        number: settings.encoder_rate * settings.layer_decay ** (0 if each is None else top - each)
+        for number, each in depths.items()
+    }
+
+
+def depth(name: str) -> int | None:
+    """Which layer a weight belongs to, by its name: 0 for embeddings; None: to none, such as a norm above them all.
+
+    >>> depth("encoder.layer.11.output.dense.weight"), depth("embeddings.word_embeddings.weight")
+    (12, 0)
+    >>> depth("final_norm.weight")
+    """
+    layer = re.search(r"\blayers?\.(\d+)\.", name)
+    if layer:
+        return int(layer.group(1)) + 1
+    return 0 if "embed" in name else None
 
 
 def factor(epochs: float, settings: TrainingSettings) -> float:

@@ -82,7 +82,7 @@ def train(
     model.text_rules = text_rules(corpus, origin)
     model.to(accelerator.device)
     average = Average(model, settings.training.average)
-    moving = optimiser(model, model.pretrained_parameters(), settings.training)
+    moving = optimiser(model, model.encoder.transformer, settings.training)
     if accelerator.is_main_process:
         if resume:
             files.go_on(progress.epoch, progress.updates)

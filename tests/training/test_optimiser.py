@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from nestree.nn.encoder import load_pretrained
 from nestree.training.optimiser import Average, factor, optimiser, set_rates
+from tests import tiny
 
 
 @pytest.fixture
@@ -29,12 +31,28 @@ def test_without_warm_up_they_start_at_the_peak(training):
 
 def test_the_encoder_has_a_rate_of_its_own_and_biases_do_not_decay(training):
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
-    made = optimiser(model, model[0].parameters(), training)
+    made = optimiser(model, model[0], training)
     set_rates(made, 0.5)
     found = {
         id(p): (group["lr"], group["weight_decay"]) for group in made.param_groups for p in group["params"]
     }
     assert [found[id(p)] for p in model.parameters()] == [(0.05, 0.5), (0.05, 0), (0.5, 0.5), (0.5, 0)]
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # DeBERTa in transformers
+@pytest.mark.parametrize("family", ["bert", "mpnet", "deberta-v2", "modernbert"])
+def test_lower_layers_learn_at_lower_rates(training, family, tmp_path):
+    network = load_pretrained(str(tiny.encoder(tmp_path, family)))
+    made = optimiser(network, network, replace(training, layer_decay=0.5))
+    found = {id(p): group["lr"] for group in made.param_groups for p in group["params"]}
+    rates = {name: found[id(p)] for name, p in network.named_parameters()}
+    for name, rate in rates.items():
+        layer = next((k for k in (0, 1) if f"layer.{k}." in name or f"layers.{k}." in name), None)
+        expected = 0.025 if "embed" in name else {0: 0.05, 1: 0.1, None: 0.1}[layer]
+        assert rate == pytest.approx(expected), name
+    assert {0.025, 0.05, 0.1} <= {round(rate, 6) for rate in rates.values()}
+    alike = optimiser(network, network, training)
+    assert {group["lr"] for group in alike.param_groups} == {0.1}
 
 
 def test_the_average_by_hand():
