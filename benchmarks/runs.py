@@ -34,6 +34,7 @@ class Job:
     steps: int  # that are measured at the end; 0: none
     only_steps: bool
     keep_model: bool
+    analyse: bool
 
 
 def run(job: Job, mouth: Connection) -> None:
@@ -104,9 +105,9 @@ def trained(job: Job, mouth: Connection) -> dict[str, Any]:
     if not (folder / checkpoint.WEIGHTS).is_file():
         return {**row, "status": "stopped before the first epoch was done"}
     model = checkpoint.load(folder, best_device(job.device))
-    row["dev"] = scored(model, corpus.dev)[0]
+    row["dev"] = scored(model, corpus.dev, job.analyse)[0]
     if test:
-        row["test"], found = scored(model, sentences)
+        row["test"], found = scored(model, sentences, job.analyse)
         keep_predictions(test, found, Path(f"{job.folder}.predictions.jsonl.gz"))
     if not job.keep_model:
         shutil.rmtree(folder)
@@ -173,30 +174,21 @@ class Reporter:
         }
 
 
-def scored(model: Any, sentences: Sequence[Any]) -> tuple[dict[str, Any], list[Any]]:
-    """Percentages, and the sentences with the entities that the model finds."""
+def scored(model: Any, sentences: Sequence[Any], analyse: bool) -> tuple[dict[str, Any], list[Any]]:
+    """Percentages and what is behind them, and the sentences with the entities that the model finds."""
+    from benchmarks.details import by_sentence, details, other_decoders, summary
     from nestree.evaluation import evaluate
     from nestree.pipeline import predict
+    from nestree.pipeline.sentences import Asked
 
     started = time.perf_counter()
-    found = predict(model, sentences)
+    found = predict(model, sentences, asked=Asked(scored=True))
     seconds = time.perf_counter() - started
     evaluation = evaluate(sentences, found, resamples=0)
-    score, heads = evaluation.entities, evaluation.heads
-    row: dict[str, Any] = {
-        "precision": 100 * score.precision,
-        "recall": 100 * score.recall,
-        "f1": 100 * score.f1,
-        "sentences": len(sentences),
-        "sentences_per_second": len(sentences) / seconds,
-    }
-    if heads is not None:
-        row["heads"] = {
-            "accuracy": None if heads.accuracy is None else 100 * heads.accuracy,
-            "judged": heads.judged,
-            "shared": 100 * heads.shared / heads.headed if heads.headed else None,
-            "gold_shared": 100 * heads.gold_shared / heads.gold_headed if heads.gold_headed else None,
-        }
+    row = {**summary(evaluation), "sentences_per_second": len(sentences) / seconds}
+    if analyse:
+        row |= {"details": details(evaluation), "by_sentence": by_sentence(sentences, found)}
+        row["decoders"] = other_decoders(model, sentences)
     return row, found
 
 

@@ -70,6 +70,9 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=0, help="that are measured after each run, too")
     parser.add_argument("--only-steps", type=int, metavar="N", help="measure N steps of each run, no more")
     parser.add_argument("--keep-models", action="store_true", help="else only predictions are kept")
+    parser.add_argument(
+        "--analyse", action="store_true", help="details of each score, and other ways to decode"
+    )
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--commit", help="where there is no git")
     options = parser.parse_args(arguments)
@@ -104,6 +107,7 @@ def jobs_of(options: argparse.Namespace, deadline: float | None) -> list[Job]:
                     steps=options.only_steps or options.steps,
                     only_steps=bool(options.only_steps),
                     keep_model=options.keep_models,
+                    analyse=options.analyse,
                 )
             )
     return found

@@ -6,8 +6,12 @@ import time
 
 import pytest
 
-from benchmarks import parts, runs, steps, training
+from benchmarks import details, parts, runs, steps, training
+from nestree import checkpoint
 from nestree.data import formats
+from nestree.evaluation import evaluate
+from nestree.pipeline import predict
+from nestree.pipeline.sentences import Asked
 from nestree.sentence import Document
 from nestree.training import corpus
 from tests import tiny
@@ -58,6 +62,7 @@ def job(place, tmp_path, **other):
         "steps": 0,
         "only_steps": False,
         "keep_model": False,
+        "analyse": False,
     }
     return runs.Job(**{**values, **other})
 
@@ -68,6 +73,28 @@ class Mouth:
 
     def send(self, what):
         self.said.append(what)
+
+
+def test_what_is_behind_a_score(tiny_model):
+    model = checkpoint.load(tiny_model)
+    found = predict(model, tiny.SENTENCES, asked=Asked(scored=True))
+    evaluation = evaluate(tiny.SENTENCES, found, resamples=0)
+    score, told = evaluation.entities, details.details(evaluation)
+    for groups in ("depths", "lengths", "nesting", "labels"):
+        columns = list(zip(*told[groups].values(), strict=True))
+        assert (sum(columns[0]), sum(columns[1]), sum(columns[3])) == (
+            score.right,
+            score.predicted,
+            score.gold,
+        )
+    rows = details.by_sentence(tiny.SENTENCES, found)
+    assert [sum(column) for column in zip(*rows, strict=True)] == [score.right, score.predicted, score.gold]
+    assert sum(told["errors"].values()) == len(evaluation.mistakes)
+    assert told["calibration"]["error"] == 100 * evaluation.calibration.error
+    others = details.other_decoders(model, tiny.SENTENCES)
+    assert others["marginals 0.2"]["recall"] >= others["marginals 0.9"]["recall"]
+    assert {"tree -2.0", "tree 0.0", "tree 1.0"} <= set(others)
+    assert model.settings.decoding.by == "marginals"  # as before
 
 
 def test_two_processes_fill_one_file(place, tmp_path, capsys):
