@@ -16,6 +16,7 @@ check: .venv/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python -m benchmarks.tables --check
 
 format: .venv/installed
 	$(BIN)/ruff format .

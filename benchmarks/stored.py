@@ -1,0 +1,66 @@
+"""The results that are kept under benchmarks/results: one JSON object a line, each what a benchmark said in the end."""
+
+import json
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+RESULTS = Path(__file__).resolve().parent / "results"
+
+
+def results(benchmark: str, folder: Path = RESULTS) -> Iterator[Row]:
+    """All that one benchmark said, file by file."""
+    for path in sorted(folder.glob("*.json")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            result = json.loads(line)
+            if result.get("benchmark") == benchmark:
+                yield {**result, "file": path.name}
+
+
+def trainings(folder: Path = RESULTS) -> list[Row]:
+    """Every run that was scored on test, with where and when it ran."""
+    return [
+        {**row, **{key: result[key] for key in ("device", "date", "commit", "file")}}
+        for result in results("training", folder)
+        for row in result["rows"]
+        if "test" in row
+    ]
+
+
+def changes(row: Row) -> tuple[str, ...]:
+    """What a run changed in its recipe, the encoder aside: that is the same for all of them."""
+    return tuple(change for change in row["changes"] if not change.startswith("encoder.path="))
+
+
+def grouped(rows: Iterable[Row]) -> dict[tuple[str, str, tuple[str, ...]], list[Row]]:
+    """Runs that differ in their seeds alone, by data, recipe and changes."""
+    found: dict[tuple[str, str, tuple[str, ...]], list[Row]] = {}
+    for row in rows:
+        found.setdefault((row["data"], row["recipe"], changes(row)), []).append(row)
+    return found
+
+
+def at(row: Row, path: str) -> Any:
+    """
+    >>> at({"test": {"f1": 3.0}}, "test.f1"), at({"test": {}}, "test.heads.accuracy")
+    (3.0, None)
+    """
+    value: Any = row
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def spread(values: Sequence[float | None], digits: int = 2) -> str:
+    """A mean, with the standard deviation of several.
+
+    >>> spread([82.0, 83.0]), spread([82.0]), spread([None])
+    ('82.50 ± 0.71', '82.00', '')
+    """
+    there = [value for value in values if value is not None]
+    if not there:
+        return ""
+    mean = f"{statistics.mean(there):.{digits}f}"
+    return f"{mean} ± {statistics.stdev(there):.{digits}f}" if len(there) > 1 else mean

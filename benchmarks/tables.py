@@ -1,0 +1,250 @@
+"""Tables of docs and README, made from the stored results: `python -m benchmarks.tables [--check]`.
+
+What stands between `<!-- table NAME -->` and `<!-- end -->` is written anew. With --check nothing is written, and the
+program fails if anything would change.
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from pathlib import Path
+
+from benchmarks.significance import chance
+from benchmarks.stored import Row, at, grouped, results, spread, trainings
+
+ROOT = Path(__file__).resolve().parent.parent
+REGION = re.compile(r"(<!-- table ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+NAMES = {"genia": "GENIA", "litbank": "LitBank", "gum_open": "GUM-open"}
+SHOWN = ("forward + backward", "best trees")  # of the engine
+PEERS = {  # test F1 with the same encoder and data, one seed each, measured on an H200
+    "genia": (76.43, 76.65, 78.5),
+    "litbank": (82.23, 82.16, 84.0),
+    "gum_open": (76.02, 77.85, 79.5),
+}
+ABLATION = {  # row: what the table calls it, and the row that it modifies
+    "01-unstructured-one-stage": ("unstructured, one stage", None),
+    "02-unstructured-two-stage": ("unstructured, two stages", "01-unstructured-one-stage"),
+    "03-tree-one-stage": ("tree, one stage", "01-unstructured-one-stage"),
+    "04-lexical-one-stage": ("lexicalised tree, one stage", "03-tree-one-stage"),
+    "05-tree-two-stage": ("tree, two stages", "03-tree-one-stage"),
+    "06-lexical-two-stage": ("lexicalised tree, two stages", "05-tree-two-stage"),
+    "07-lexical-yes-no": ("+ yes and no", "06-lexical-two-stage"),
+    "08-without-parsing": ("- parsing", "07-lexical-yes-no"),
+    "09-head-regularisation": ("+ head regularisation", "07-lexical-yes-no"),
+    "10-head-aware-labels": ("+ head-aware labels", "07-lexical-yes-no"),
+    "11-both": ("+ both", "07-lexical-yes-no"),
+    "12-joint": ("joint likelihood", "11-both"),
+}
+
+
+def table(header: str, rows: Sequence[Sequence[str]]) -> str:
+    """
+    >>> print(table("a|b", [["1", "2"]]))
+    | a | b |
+    |---|---|
+    | 1 | 2 |
+    """
+    names = header.split("|")
+    lines = [names, ["---"] * len(names), *rows]
+    return "\n".join(
+        "|---" * len(names) + "|" if line is lines[1] else f"| {' | '.join(line)} |" for line in lines
+    )
+
+
+def where(rows: Iterable[Row]) -> str:
+    """The machine, the days and the commits of some runs."""
+    found = {f"{row['device']}, {row['date'][:10]}, {row['commit']}, {row['file']}" for row in rows}
+    return "From " + "; ".join(sorted(found)) + "." if found else "Not run yet."
+
+
+def recipes() -> str:
+    """The default recipe and the paper's, beside their peers."""
+    rows, used = [], []
+    for (data, recipe, changes), runs in grouped(trainings()).items():
+        if data not in NAMES or recipe not in ("default", "paper"):
+            continue
+        used += runs
+        peers = [f"{value:.2f}" if recipe == "default" else "" for value in PEERS[data]]
+        rows.append(
+            [
+                NAMES[data],
+                " ".join([recipe, *changes]),
+                str(len(runs)),
+                ", ".join(f"{run['best_epoch']} of {run['epochs_planned']}" for run in runs),
+                *(
+                    spread([at(run, path) for run in runs])
+                    for path in ("dev.f1", "test.precision", "test.recall")
+                ),
+                f"**{spread([at(run, 'test.f1') for run in runs])}**",
+                *peers,
+                spread([at(run, "test.heads.accuracy") for run in runs], 1),
+            ]
+        )
+    header = "data|recipe|seeds|best epoch|dev F1|test P|R|F1|W2NER|prototype|goal|heads %"
+    return table(header, rows) + "\n\n" + where(used)
+
+
+def headline() -> str:
+    """The default recipe in one line for each data set."""
+    groups = grouped(trainings())
+    rows = []
+    for data, name in NAMES.items():
+        runs = groups.get((data, "default", ()), [])
+        w2ner, _, goal = PEERS[data]
+        values = (spread([at(run, path) for run in runs]) for path in ("test.f1", "test.heads.accuracy"))
+        rows.append([name, str(len(runs)), *values, f"{w2ner:.2f}", f"{goal:.1f}"])
+    return table("test F1|seeds|nestree|heads, %|W2NER|goal", rows)
+
+
+def ablation() -> str:
+    """The paper's rows and ours, on LitBank; p: is it chance that a row differs from the one that it modifies?"""
+    runs = {
+        recipe.removeprefix("ablation/"): some
+        for (data, recipe, changes), some in grouped(trainings()).items()
+        if data == "litbank" and recipe.startswith("ablation/") and not changes
+    }
+    rows = []
+    for name, (title, base) in ABLATION.items():
+        some, others = runs.get(name, []), runs.get(base or "", [])
+        p = chance(some, others) if some and others else None
+        rows.append(
+            [
+                name[:2],
+                title,
+                str(len(some) or ""),
+                *(
+                    spread([at(run, f"test.{what}") for run in some])
+                    for what in ("precision", "recall", "f1")
+                ),
+                base[:2] if base else "",
+                "" if p is None else f"{p:.3f}",
+            ]
+        )
+    return table("row|variant|seeds|P|R|F1|against|p", rows) + "\n\n" + where(chain(*runs.values()))
+
+
+def partial() -> str:
+    """LitBank with entities taken away."""
+    names = {
+        "whole": "all entities",
+        "negatives": "half, the others count as none",
+        "unknown": "half, marked incomplete",
+    }
+    groups = grouped(trainings())
+    kept = {name: groups.get((name, "default", ()), []) for name in names}
+    kept["whole"] = kept["whole"] or groups.get(("litbank", "default", ()), [])
+    rows = [
+        [names[name], str(len(runs)), *(spread([at(run, p) for run in runs]) for p in
+         ("dev.f1", "test.precision", "test.recall", "test.f1"))]
+        for name, runs in kept.items()
+    ]  # fmt: skip
+    return table("training data|seeds|dev F1|test P|R|F1", rows) + "\n\n" + where(chain(*kept.values()))
+
+
+def engine_gpu() -> str:
+    """The tree engine on a GPU beside the published code."""
+    (result,) = (one for one in results("treecrf") if one["file"] == "treecrf-cuda.json")
+    rows: dict[str, list[str]] = {}
+    for row in result["rows"]:
+        if row["trees"] == "lexical" and row["operation"] in SHOWN:
+            size = f"{row['batch']} x {row['n']}"
+            mine = row["ours"]["device"]["median"]
+            rows.setdefault(size, [size]).append(f"{mine:.3g} ({row['ratio']['published']:.0f} x)")
+    return table("batch x words, GPU|forward + backward|best trees", list(rows.values()))
+
+
+def engine_cpu() -> str:
+    """The tree engine on a CPU beside its reference and SuPar's."""
+    (result,) = (one for one in results("treecrf") if one["file"] == "treecrf-cpu.json")
+    rows: dict[str, list[str]] = {}
+    for row in result["rows"]:
+        if row["trees"] == "lexical" and row["operation"] in SHOWN and row["batch"] == 16 and row["n"] >= 20:
+            size, ratio = f"16 x {row['n']}", row["ratio"]
+            cell = f"{ratio['reference']['wall']:.0f} x ({ratio['SuPar']['wall']:.0f} x)"
+            rows.setdefault(size, [size]).append(cell)
+    return table("batch x words, CPU|forward + backward|best trees", list(rows.values()))
+
+
+def steps() -> str:
+    """Where the time of a step goes."""
+    rows, used = [], []
+    for result in results("training"):
+        for row in result["rows"]:
+            if "step" in row and "profile" in row["step"]:
+                step, parts = row["step"], row["step"]["parts"]
+                words = next((c.split("=")[1] for c in row["changes"] if "batch_words" in c), "")
+                used.append({**row, **{key: result[key] for key in ("device", "date", "commit", "file")}})
+                rows.append(
+                    [
+                        f"{NAMES[row['data']]}, {row['recipe']}" + (f", {words} words" if words else ""),
+                        f"{step['mean_ms']:.1f}",
+                        f"{step['profile']['busy_ms']:.1f}",
+                        f"{step['profile']['launches']:,.0f}",
+                        *(f"{parts[p]['device_ms']:.1f}" for p in ("encoder", "backward", "tree sums")),
+                        f"{100 * step['tree_share']:.1f}",
+                        f"{step['epoch_seconds']:.1f}",
+                    ]
+                )
+    header = "a step of|ms|GPU busy|operations|encoder|backward|tree sums|tree sums, %|epoch, s"
+    return table(header, rows) + "\n\n" + where(used)
+
+
+def reading() -> str:
+    """Sentences a second on a GPU, words in, entities out."""
+    rows, used = [], []
+    for result in results("pipeline"):
+        if "H200" in result["device"]:
+            used.append(result)
+            by = next(c.split("=")[1] for c in result["changes"] if c.startswith("decoding.by="))
+            for row in result["rows"]:
+                name = f"{row['lane']}, by {by}" if row["lane"] != "encoder alone" else row["lane"]
+                rows.append([name, f"{row['batch_words']:,}", f"{row['sentences_per_second']:,.0f}"])
+    return table("GENIA test|words in a batch|sentences/s", rows) + "\n\n" + where(used)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "headline": headline,
+    "recipes": recipes,
+    "ablation": ablation,
+    "partial": partial,
+    "engine-gpu": engine_gpu,
+    "engine-cpu": engine_cpu,
+    "steps": steps,
+    "reading": reading,
+}
+
+
+def filled(text: str, name: str) -> str:
+    """The text of a page with its tables as the results are now."""
+
+    def made(region: re.Match[str]) -> str:
+        if region.group(2) not in TABLES:
+            raise SystemExit(f"{name}: there is no table {region.group(2)}; there are {', '.join(TABLES)}.")
+        return f"{region.group(1)}{TABLES[region.group(2)]()}\n{region.group(3)}"
+
+    return REGION.sub(made, text)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.tables", description=__doc__.split("\n")[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if anything would change")
+    options = parser.parse_args(arguments)
+    stale = []
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        before = path.read_text(encoding="utf-8")
+        after = filled(before, path.name)
+        if after != before:
+            stale.append(path.name)
+            if not options.check:
+                path.write_text(after, encoding="utf-8")
+    if stale and options.check:
+        print(f"{', '.join(stale)}: tables differ from benchmarks/results; run python -m benchmarks.tables.")
+        return 1
+    print(f"{', '.join(stale)}: written anew." if stale else "All tables are as the results say.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
