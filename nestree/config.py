@@ -83,6 +83,9 @@ class LossSettings:
     sharing: float = key("cost c of a gold entity whose head heads a larger span too; 0: none")
     space: Literal["all", "gold"] = key("trees over which that cost teaches")
     entropy: float = key("weight of the entropy of trees, maximised; 0: none; slow")
+    guesses: float = key(
+        "spans per word drawn to be no entities in incomplete sentences; 0: none", before=0.0
+    )
 
 
 @dataclass(frozen=True)
@@ -303,6 +306,7 @@ AT_LEAST: dict[str, float] = {
     "loss.negatives": 0,
     "loss.sharing": 0,
     "loss.entropy": 0,
+    "loss.guesses": 0,
     "training.seed": 0,
     "training.epochs": 1,
     "training.batch_words": 1,

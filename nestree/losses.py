@@ -55,7 +55,7 @@ def with_trees(scores: Scores, gold: Gold, settings: Settings) -> Losses:
     metrics: dict[str, Tensor] = {}
 
     free = potentials(scores, scores.mention.logsumexp(-1))
-    fixed = potentials(scores, agreeing(scores, gold, model.mention).masked_fill(gold.crossed, IMPOSSIBLE))
+    fixed = potentials(scores, agreeing(scores, gold, settings).masked_fill(gold.crossed, IMPOSSIBLE))
     need_heads = model.labelling == "head"
     all_trees = summed(free, scores.lengths, heads=need_heads and loss.negatives > 0)
     wrong = pair_losses(scores, gold, settings) if need_heads else None  # [M]
@@ -87,7 +87,7 @@ def with_trees(scores: Scores, gold: Gold, settings: Settings) -> Losses:
 def without_trees(scores: Scores, gold: Gold, settings: Settings) -> Losses:
     """Each span decides for itself."""
     cells = cell_masks(scores.lengths, scores.mention.shape[1] - 1).span  # [B, n + 1, n + 1]
-    each = scores.mention.logsumexp(-1) - agreeing(scores, gold, settings.model.mention)
+    each = scores.mention.logsumexp(-1) - agreeing(scores, gold, settings)
     losses = {"mention": each.masked_fill(~cells, 0.0).sum()}
     if settings.model.labelling == "span":
         losses["label"] = span_losses(scores, gold, settings).sum()
@@ -106,22 +106,36 @@ def potentials(scores: Scores, span: Tensor) -> Potentials:
     return LexicalPotentials(span, scores.arc, scores.root, torch.zeros_like(span))
 
 
-def agreeing(scores: Scores, gold: Gold, mention: str) -> Tensor:
+def agreeing(scores: Scores, gold: Gold, settings: Settings) -> Tensor:
     """[B, n + 1, n + 1] the scores of spans if all that is annotated is true.
 
     An entity says yes, or one of its labels; any other span says no. If the annotation is not complete, it may
-    say anything.
+    say anything, unless it is drawn to say no.
     """
+    mention = settings.model.mention
     if mention == "score":
         return scores.mention[..., 0]
     b, i, j = gold.spans.unbind(1)
     said = scores.mention[b, i, j, 1:]  # [G, C - 1]
     if mention == "labels":
         said = said.masked_fill(~gold.labels, IMPOSSIBLE)
+    no = scores.mention[..., 0]
     elsewhere = torch.where(
-        gold.complete[:, None, None], scores.mention[..., 0], scores.mention.logsumexp(-1)
+        gold.complete[:, None, None] | drawn(scores, gold, settings), no, scores.mention.logsumexp(-1)
     )
     return elsewhere.index_put((b, i, j), said.logsumexp(-1))
+
+
+def drawn(scores: Scores, gold: Gold, settings: Settings) -> Tensor:
+    """[B, n + 1, n + 1] the spans that are guessed to be no entities: few, so that few of them are wrong.
+
+    A sentence of n words has n (n + 1) / 2 spans, of which `guesses` times n are drawn, each time others.
+    """
+    spans = scores.mention[..., 0]
+    if not (gold.partial and settings.loss.guesses):
+        return torch.zeros_like(spans, dtype=torch.bool)
+    chance = 2 * settings.loss.guesses / (scores.lengths + 1)
+    return torch.rand_like(spans) < chance[:, None, None]
 
 
 def summed(given: Potentials, lengths: Tensor, heads: bool = False) -> TreeSum:
@@ -219,7 +233,8 @@ def chart_losses(scores: Scores, gold: Gold, settings: Settings) -> Tensor:
     b, i, j = gold.spans.unbind(1)
     chart = scores.labels.chart()
     right = torch.zeros_like(chart, dtype=torch.bool).index_put((b, i, j), gold.labels)
-    known = gold.complete[:, None, None] & gold.used[:, None, None] | right.any(-1)
+    known = gold.complete[:, None, None] | drawn(scores, gold, settings)
+    known = known & gold.used[:, None, None] | right.any(-1)
     return label_losses(chart, right, settings.loss.label) * known
 
 

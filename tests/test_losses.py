@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from nestree.config import Settings, recipes
-from nestree.losses import agreeing, compute, label_losses, potentials, summed
+from nestree.losses import agreeing, compute, drawn, label_losses, potentials, summed
 from nestree.model import Recognizer
 from nestree.nn.batch import Collator, Gold
 from nestree.nn.scorers import Scores
 from nestree.sentence import Sentence
 from nestree.treecrf import use_backend
+from nestree.treecrf.potentials import cell_masks
 from tests import tiny
 from tests.tiny import sentence
 from tests.treecrf.enumeration import lexical_trees, plain_trees
@@ -361,10 +362,44 @@ def test_trees_do_not_teach_spans_that_they_do_not_contain(variant):
     )
 
 
+@pytest.mark.parametrize(
+    "variant", ["default", "ablation/01-unstructured-one-stage", "ablation/05-tree-two-stage"]
+)
+def test_where_all_spans_are_guessed_an_incomplete_sentence_counts_as_complete(variant):
+    settings = settings_of(variant)
+    incomplete = [replace(s, complete=False) for s in SENTENCES]
+    scores = random_scores(SENTENCES, settings)
+    everywhere = compute(scores, gold_of(incomplete, settings), settings.changed(["loss.guesses=100"]))
+    expected = compute(scores, gold_of([replace(s, complete=True) for s in SENTENCES], settings), settings)
+    nowhere = compute(scores, gold_of(incomplete, settings), settings)
+    for name, value in expected.parts.items():
+        torch.testing.assert_close(everywhere.parts[name], value)
+    assert float(nowhere.total.detach()) < float(expected.total.detach())
+
+
+def test_as_many_spans_are_guessed_as_asked_for():
+    settings = settings_of("default").changed(["loss.guesses=0.5"])
+    sentences = [replace(sentence("a b c d e"), complete=False), replace(sentence("a b"), complete=False)]
+    scores, gold = random_scores(sentences, settings), gold_of(sentences, settings)
+    cells = cell_masks(scores.lengths, 5).span
+    torch.manual_seed(1)
+    found = torch.stack([(drawn(scores, gold, settings) & cells).sum((1, 2)) for _ in range(2000)]).double()
+    assert found.mean(0).tolist() == pytest.approx([2.5, 1.0], abs=0.1)  # standard errors: 0.03, 0.02
+
+
+def test_complete_sentences_draw_nothing():
+    settings = settings_of("default").changed(["loss.guesses=0.5"])
+    sentences = [s for s in SENTENCES if s.complete]
+    scores, gold = random_scores(sentences, settings), gold_of(sentences, settings)
+    before = torch.get_rng_state()
+    assert not drawn(scores, gold, settings).any()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_head_probabilities_of_gold_spans_sum_to_one():
     settings = settings_of("ablation/11-both")
     scores, gold = random_scores(SENTENCES, settings), gold_of(SENTENCES, settings)
-    fixed = potentials(scores, agreeing(scores, gold, "yes-no").masked_fill(gold.crossed, -1e9))
+    fixed = potentials(scores, agreeing(scores, gold, settings).masked_fill(gold.crossed, -1e9))
     heads = summed(fixed, scores.lengths, heads=True).marginals.head
     b, i, j = gold.spans.unbind(1)
     torch.testing.assert_close(heads[b, i, j].sum(-1), torch.ones(len(b)).double())

@@ -50,6 +50,7 @@ class Gold(Movable):
     used: Tensor  # [B] bool: the sentence counts
     complete: Tensor  # [B] bool: what is not annotated is no entity
     mentions: int  # G
+    partial: bool = False  # one or more sentences are not complete
 
 
 @dataclass(frozen=True)
@@ -163,6 +164,7 @@ class Collator:
             torch.from_numpy(np.array([row.used for row in rows])),
             torch.from_numpy(np.array([sentence.complete for sentence in sentences])),
             len(spans),
+            not all(sentence.complete for sentence in sentences),
         )
 
     def entities_of(self, sentence: Sentence) -> "Entities":
