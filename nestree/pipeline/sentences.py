@@ -18,7 +18,7 @@ from nestree.decoding.known import Forbidden, Knowledge, Known
 from nestree.errors import ChartMemoryError, InputError, ModelError
 from nestree.model import Recognizer
 from nestree.nn.scorers import Scores
-from nestree.pipeline.threads import on_threads
+from nestree.pipeline.threads import mind_forks, on_threads
 from nestree.pipeline.windows import cut, merged, windows
 from nestree.sentence import Sentence, Span
 from nestree.treecrf import Tree
@@ -55,6 +55,7 @@ def predict(
     `tell` hears how many sentences are done. `known` says of sentences, by their number, which spans are
     entities and which are not. A batch that does not fit into memory is halved.
     """
+    mind_forks()
     parts, owners = in_parts(sentences, asked.longest)
     told = knowledge_of(known or {}, owners)
     readings: list[Reading | None] = [None] * len(parts)
