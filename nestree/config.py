@@ -119,6 +119,9 @@ class TrainingSettings:
     beta2: float = key("of AdamW")
     epsilon: float = key("of AdamW")
     clip: float = key("largest norm of a gradient; 0: any")
+    adversary: float = key(
+        "how far piece embeddings are moved against it for a second pass; 0: none", before=0.0
+    )
     patience: int = key("epochs without a better dev F1 after which training stops; 0: never")
     average: float = key("decay of a moving average of the weights; 0: none")
     crossing: Literal["skip", "drop", "refuse"] = key("sentences that no tree can hold")
@@ -316,6 +319,7 @@ AT_LEAST: dict[str, float] = {
     "training.warmup": 0,
     "training.decay": 0,
     "training.clip": 0,
+    "training.adversary": 0,
     "training.patience": 0,
 }
 SHARES = [

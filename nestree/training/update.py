@@ -7,8 +7,10 @@ Numbers are read when the next update is already under way, so that a GPU never 
 
 import hashlib
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -74,6 +76,9 @@ class Updater:
                 for piece in pieces(each, self.lengths, self.progress.pieces):
                     losses = self.losses(piece)
                     (losses.total * (weight / total)).backward()
+                    if self.settings.training.adversary:
+                        with self.moved_embeddings():
+                            (self.losses(piece).total * (weight / total)).backward()
                     for name, value in losses.parts.items():
                         sums[name] = sums.get(name, 0.0) + weight * value.detach()
         except (MemoryError, RuntimeError) as why:
@@ -89,6 +94,22 @@ class Updater:
             inputs = inputs.pin_memory()  # it then goes there while we do something else
         with self.accelerator.autocast():
             return self.model.losses(inputs.to(self.accelerator.device))
+
+    @contextmanager
+    def moved_embeddings(self) -> Iterator[None]:
+        """Within this, the vectors of pieces lie where they hurt: `adversary` further along their gradient."""
+        transformer: Any = self.model.encoder.transformer
+        vectors: nn.Parameter = transformer.get_input_embeddings().weight
+        assert vectors.grad is not None
+        before = vectors.detach().clone()
+        with torch.no_grad():
+            step = self.settings.training.adversary / vectors.grad.norm().clamp(min=1e-12)
+            vectors.add_(vectors.grad * step)
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                vectors.copy_(before)
 
     def cut_finer(self, batches: Sequence[Sequence[int]]) -> None:
         """Twice as many pieces, if that changes anything."""
@@ -113,7 +134,10 @@ class Updater:
 
 
 def is_about_memory(error: BaseException) -> bool:
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate memory" in str(error)
+    told = ("allocate memory", "out of memory")  # by a CPU; by a GPU outside of PyTorch's own allocations
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(
+        words in str(error) for words in told
+    )
 
 
 def random_seed(seed: int, number: int, process: int) -> int:

@@ -73,6 +73,7 @@ class Full:
         torch.OutOfMemoryError("CUDA out of memory"),
         ChartMemoryError("a chart of 9 GB does not fit"),
         RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+        torch.AcceleratorError("CUDA error: out of memory"),
     ],
 )
 def test_out_of_memory_halves_the_batch_and_changes_nothing(updater, monkeypatch, error):
@@ -110,6 +111,25 @@ def test_other_errors_pass(updater, monkeypatch):
     monkeypatch.setattr(updater.model, "losses", Full(updater.model, 0, RuntimeError("shapes differ")))
     with pytest.raises(RuntimeError, match=r"shapes differ"):
         updater.gradients([[0]], 1)
+
+
+def test_an_adversary_adds_the_gradient_of_embeddings_moved_against_it(updater, without_chance, monkeypatch):
+    vectors = updater.model.encoder.transformer.get_input_embeddings().weight
+    before, plain = vectors.detach().clone(), gradients(updater, [[0, 1, 2]])
+    slope = vectors.grad.clone()
+    monkeypatch.setattr(updater, "settings", without_chance("training.adversary=0.5"))
+    hardened = gradients(updater, [[0, 1, 2]])
+    assert torch.equal(vectors, before)  # nothing is left of it
+    monkeypatch.setattr(updater, "settings", without_chance())
+    with torch.no_grad():
+        vectors.add_(0.5 * slope / slope.norm())
+    try:
+        moved = gradients(updater, [[0, 1, 2]])
+    finally:
+        with torch.no_grad():
+            vectors.copy_(before)
+    assert_equal(hardened, {name: plain[name] + moved[name] for name in plain})
+    assert any((moved[name] - plain[name]).norm() > 1e-3 * plain[name].norm() for name in plain)
 
 
 def test_chance_follows_from_seed_and_update(settings, data):
