@@ -1,10 +1,15 @@
-"""How fast a model reads: sentences a second, words in, entities out, and which part of it takes how long.
+"""How fast a model reads: words or sentences a second, and which part of it takes how long.
 
+    python -m benchmarks.pipeline --device cpu [--model DIR] [--peer PYTHON MODEL]
     python -m benchmarks.pipeline --model DIR --data FILE [--device cuda] [--batch-words 1000,4000,16000]
 
-`words in` is `nestree.pipeline.predict` on sentences that it has not seen: their pieces are made anew each time. Beside
-it stands the floor, `encoder alone`: the pretrained encoder on the same batches, which lie on the device already.
-`--text` adds `text in`: the words of each sentence joined by blanks, through `nestree.pipeline.Pipeline`.
+Without data, text in, entities out: documents of GUM dev, with the model in the box. `--peer` reads the same texts with
+spaCy, in another environment; peer_spacy.py says how to make one.
+
+With data, words in, entities out. `words in` is `nestree.pipeline.predict` on sentences that it has not seen: their
+pieces are made anew each time. Beside it stands the floor, `encoder alone`: the pretrained encoder on the same batches,
+which lie on the device already. `--text` adds `text in`: the words of each sentence joined by blanks, through
+`nestree.pipeline.Pipeline`.
 """
 
 import argparse
@@ -20,8 +25,10 @@ from typing import Any
 import torch
 from rich.table import Table
 
+import nestree
 import nestree.pipeline.sentences
 from benchmarks.parts import REST, Timeline, replaced, table
+from benchmarks.reading import measured, raw_texts
 from benchmarks.report import console
 from benchmarks.timing import one_line, provenance, write_whole
 from nestree import checkpoint
@@ -44,13 +51,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     device = best_device(options.device)
     if options.threads:
         torch.set_num_threads(options.threads)
-    model = checkpoint.load(options.model, device)
+    if options.data is None:
+        return read_raw_texts(options, device)
+    model = checkpoint.load(options.model or checkpoint.box(), device)
     model.settings = model.settings.changed(options.set)
     sentences = [s for document in formats.read(options.data) for s in document.sentences][: options.limit]
     result = {
         "benchmark": "pipeline",
         **provenance(device.type, options.commit),
-        "model": options.model.name,
+        "model": options.model.name if options.model else "box",
         "changes": options.set,
         "encoder": Path(model.settings.encoder.path).name,
         "data": f"{options.data.parent.name}/{options.data.name}",
@@ -71,10 +80,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def read_raw_texts(options: argparse.Namespace, device: torch.device) -> int:
+    """Without data: text in, entities out."""
+    texts = raw_texts(options.shared)
+    pipeline = nestree.load(options.model, device.type, precision=options.precision)
+    result = {
+        "benchmark": "pipeline",
+        **provenance(device.type, options.commit),
+        "model": options.model.name if options.model else "box",
+        "data": "GUM dev, raw text",
+        **measured(pipeline, options.model, texts, options.peer, options.rounds),
+        "parts": parts_of_texts(pipeline, texts),
+    }
+    if options.out:
+        write_whole(options.out, one_line(result) + "\n")
+    show_texts(result)
+    print(one_line(result))
+    return 0
+
+
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline", description=__doc__.split("\n")[0])
-    parser.add_argument("--model", type=Path, required=True, metavar="DIR", help="a model directory")
-    parser.add_argument("--data", type=Path, required=True, metavar="FILE", help="in any format of nestree")
+    parser.add_argument("--model", type=Path, metavar="DIR", help="a model directory; default: the box")
+    parser.add_argument("--data", type=Path, metavar="FILE", help="in any format of nestree")
+    parser.add_argument("--shared", type=Path, default=Path("../shared"), metavar="DIR", help="real data")
+    parser.add_argument("--peer", nargs=2, action="append", default=[], metavar=("PYTHON", "MODEL"))
+    parser.add_argument("--precision", default="auto", help="auto, float32 or int8")
     parser.add_argument("--out", type=Path, metavar="FILE", help="for the JSON line that is also printed")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
     parser.add_argument("--batch-words", default=str(BATCH_WORDS), help="sizes of batches, with commas")
@@ -143,7 +174,7 @@ def forget(model: Recognizer) -> None:
 
 def read_texts(pipeline: Pipeline, texts: Sequence[str]) -> int:
     forget(pipeline.model)
-    return sum(len(document.entities) for document in pipeline.pipe(texts))
+    return sum(len(document.entities) for document in pipeline.pipe(texts, trees=False))
 
 
 def batches(model: Recognizer, sentences: Sequence[Sentence], words: int) -> list[Batch]:
@@ -183,18 +214,33 @@ def parts_of(model: Recognizer, sentences: Sequence[Sentence], words: int) -> Ro
     }
 
 
+def parts_of_texts(pipeline: Pipeline, texts: Sequence[str]) -> dict[str, float]:
+    """Microseconds of a word on one thread, by part."""
+    timeline, reader = Timeline(pipeline.device.type), pipeline.reader
+    read_texts(pipeline, texts)
+    with (
+        watched(reader, timeline),
+        replaced((Pipeline, "split", timeline.around("splitting", Pipeline.split))),
+        timeline.running(),
+    ):
+        read_texts(pipeline, texts)
+    words = sum(len(s.words) for text in texts for s in pipeline.split(text).sentences)
+    return {name: 1e6 * spent.host / words for name, spent in timeline.spent().items()}
+
+
 @contextmanager
 def watched(model: Recognizer, line: Timeline) -> Iterator[None]:
-    """Within this, a timeline knows the parts of reading; on a GPU, one batch after another."""
+    """Within this, a timeline knows the parts of reading; one batch after another."""
     steps = nestree.pipeline.sentences
     with replaced(
         (steps, "streams_of", lambda device: (None, None)),
+        (steps, "on_threads", map),
         (model.collator, "splitter", Watched(model.collator.splitter, line)),
-        (model, "collate_words", line.around("collate", model.collate_words)),
+        (Recognizer, "collate_words", line.around("collate", Recognizer.collate_words)),
         (Batch, "to", line.around("moving", Batch.to)),
         (model.encoder, "forward", line.around("encoder", model.encoder.forward)),
         (model.scorer, "forward", line.around("scorers", model.scorer.forward)),
-        (model, "found", line.around("labels", model.found)),
+        (Recognizer, "found", line.around("labels", Recognizer.found)),
         *(
             (module, name, line.around(part, getattr(module, name)))
             for module in map(import_module, DECODERS)
@@ -238,6 +284,20 @@ def show(result: Row) -> None:
         speeds = f"{row['sentences_per_second']:,.0f}", f"{row['words_per_second']:,.0f}"
         shown.add_row(row["lane"], str(row["batch_words"]), *speeds, *cells)
     console().print(shown)
+
+
+def show_texts(result: Row) -> None:
+    shown = Table(title=f"{result['words']:,} words of {result['data']}: text in, entities out")
+    for name in ("reader", "words/s", "of processor time", "ours / it", "others kept busy"):
+        shown.add_column(name, justify="left" if name == "reader" else "right")
+    for name, row in result["rows"].items():
+        ratio = f"{row['ratio_of_ours']:.2f}" if "ratio_of_ours" in row else ""
+        speeds = (f"{row[key]:,.0f}" for key in ("words_per_second", "words_per_processor_second"))
+        shown.add_row(name, *speeds, ratio, f"{row['others_cores']:.2f} cores")
+    console().print(shown)
+    parts = ", ".join(f"{name} {spent:.0f}" for name, spent in result["parts"].items())
+    print(f"µs of a word on one thread: {parts}")
+    print(", ".join(f"{name.replace('_', ' ')} {value:.2f}" for name, value in result["starting"].items()))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 """The benchmark of reading measures what it says, and knows all parts. Its numbers do not matter here."""
 
 import json
+import sys
 
 import pytest
 import torch
 
-from benchmarks import pipeline
+from benchmarks import pipeline, reading
 from nestree import checkpoint
 from nestree.data import formats
 from nestree.model import Recognizer
@@ -76,3 +77,42 @@ def test_what_was_read_before_is_read_anew(place):
     pipeline.read(model, tiny.SENTENCES[:2], 100)
     assert len(model.collator.splitter.kept) == 2
     assert all(kept[words] is not found for words, found in model.collator.splitter.kept.items())
+
+
+def test_text_in_and_a_peer_beside_it(place, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(pipeline, "raw_texts", lambda shared: ["Lisbon voted. She left Oslo.", "the club"])
+    monkeypatch.setattr(reading, "PEER", tmp_path / "peer.py")
+    (tmp_path / "peer.py").write_text(PEER)
+    monkeypatch.setattr(reading, "starting", lambda model: {"load_seconds": 1.0})
+    options = ["--model", str(place / "model"), "--device", "cpu", "--rounds", "2", "--threads", "1"]
+    assert pipeline.main([*options, "--peer", sys.executable, "some-model"]) == 0
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (result["texts"], result["words"]) == (2, 9)
+    ours, peer = result["rows"].values()
+    assert ours["words_per_second"] > 0
+    assert peer["words_per_second"] == pytest.approx(9 / 4)  # seconds, it says
+    assert peer["ratio_of_ours"] == pytest.approx(
+        ours["words_per_second"] / peer["words_per_second"], rel=1e-4
+    )
+    assert list(result["rows"])[1] == "a peer, spans of up to 3 words"
+    assert {"splitting", "pieces", "encoder", "scorers", "tree sums"} <= result["parts"].keys()
+
+
+PEER = """
+import json, sys
+texts = json.load(open(sys.argv[3]))
+assert sys.argv[1:3] == ["read", "some-model"] and len(texts) == 2
+for line in sys.stdin:
+    print(json.dumps({"seconds": {"wall": 4.0, "processor": 0.0}, "words": 9, "spans": 1}), flush=True)
+print(json.dumps({"peer": "a peer", "sizes": [1, 3]}))
+"""
+
+
+def test_the_quietest_turns_count():
+    turns = [
+        {"wall": wall, "processor": 1.0, "others": others}
+        for wall, others in zip(range(1, 7), range(6), strict=True)
+    ]
+    assert reading.summary(turns, 60)["words_per_second"] == 30  # three of them: 1, 2 and 3 seconds
+    calm = [{**turn, "others": 0.0} for turn in turns]
+    assert reading.summary(calm, 70)["words_per_second"] == 20

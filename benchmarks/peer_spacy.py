@@ -1,0 +1,103 @@
+"""spaCy's span categoriser, beside which `benchmarks.pipeline` measures; it runs in an environment of its own.
+
+    python -m venv PEER && PEER/bin/pip install spacy
+    nestree convert ../shared/data/gum_open/train.jsonl.gz train.spacy
+    nestree convert ../shared/data/gum_open/dev.jsonl.gz dev.spacy
+    PEER/bin/python benchmarks/peer_spacy.py train train.spacy dev.spacy MODEL [--sizes 12] [--steps 200]
+    PEER/bin/python benchmarks/peer_spacy.py read MODEL TEXTS
+
+`train` takes the recipe of `spacy init config --pipeline spancat` for a CPU. How fast it reads does not depend on how
+long it is trained, but on the sizes of spans that it looks at: 1 to 3 words are its default; up to 12 words are 97 % of
+GUM's entities. `read` waits for lines: for each, it reads the texts of a JSON file once and answers with a line of
+JSON; the last line says what it is.
+"""
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    train_parser = commands.add_parser("train")
+    for name in ("train", "dev", "model"):
+        train_parser.add_argument(name, type=Path)
+    train_parser.add_argument("--sizes", type=int, default=12, help="words of the longest span it looks at")
+    train_parser.add_argument("--steps", type=int, default=200)
+    read_parser = commands.add_parser("read")
+    read_parser.add_argument("model", type=Path)
+    read_parser.add_argument("texts", type=Path, help="a JSON list of strings")
+    given = parser.parse_args()
+    if given.command == "train":
+        train(given.train, given.dev, given.model, given.sizes, given.steps)
+    else:
+        read(given.model, given.texts)
+
+
+def train(train: Path, dev: Path, model: Path, sizes: int, steps: int) -> None:
+    """A model in the folder model/model-last."""
+    from spacy.cli.init_config import init_config
+    from spacy.cli.train import train as learn
+
+    config = init_config(lang="en", pipeline=["spancat"], optimize="efficiency", gpu=False)
+    config["components"]["spancat"]["suggester"] = {
+        "@misc": "spacy.ngram_range_suggester.v1",
+        "min_size": 1,
+        "max_size": sizes,
+    }
+    model.mkdir(parents=True, exist_ok=True)
+    config.to_disk(model / "config.cfg")
+    learn(
+        model / "config.cfg",
+        model,
+        overrides={
+            "paths.train": str(train),
+            "paths.dev": str(dev),
+            "training.max_steps": steps,
+            "training.eval_frequency": steps,
+        },
+    )
+
+
+def read(model: Path, texts: Path) -> None:
+    """A pass over the texts for each line that arrives."""
+    started = time.perf_counter()
+    import spacy
+
+    imported = time.perf_counter()
+    nlp = spacy.load(model)
+    loaded = time.perf_counter()
+    given = json.loads(texts.read_text(encoding="utf-8"))
+    for _ in sys.stdin:
+        begun, used = time.perf_counter(), time.process_time()
+        words = spans = 0
+        for document in nlp.pipe(given):
+            words += len(document)
+            spans += len(document.spans["sc"])
+        seconds = {"wall": time.perf_counter() - begun, "processor": time.process_time() - used}
+        print(json.dumps({"seconds": seconds, "words": words, "spans": spans}), flush=True)
+    suggester = nlp.config["components"]["spancat"]["suggester"]
+    about = {
+        "peer": f"spaCy {spacy.__version__}, spancat",
+        "sizes": [suggester["min_size"], suggester["max_size"]],
+        "import_seconds": imported - started,
+        "load_seconds": loaded - imported,
+        "resident_mb": resident_mb(),
+    }
+    print(json.dumps(about), flush=True)
+
+
+def resident_mb() -> float | None:
+    """What this process holds in memory; None where there is no /proc."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS:"))
+
+
+if __name__ == "__main__":
+    main()
