@@ -103,7 +103,7 @@ import json, sys
 texts = json.load(open(sys.argv[3]))
 assert sys.argv[1:3] == ["read", "some-model"] and len(texts) == 2
 for line in sys.stdin:
-    print(json.dumps({"seconds": {"wall": 4.0, "processor": 0.0}, "words": 9, "spans": 1}), flush=True)
+    print(json.dumps({"seconds": {"wall": 4.0, "processor": 2.0}, "words": 9, "spans": 1}), flush=True)
 print(json.dumps({"peer": "a peer", "sizes": [1, 3]}))
 """
 
