@@ -15,6 +15,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -226,7 +227,8 @@ def temperatures_of(found: Mapping[str, Any], path: Path) -> Temperatures:
         temperatures = Temperatures(**{name: float(value) for name, value in given.items()})
     except (TypeError, ValueError, AttributeError):
         temperatures = Temperatures(0.0)
-    if not all(0 < value < float("inf") for value in temperatures):
+    divisors = temperatures._replace(doubt=1.0)
+    if not (isfinite(temperatures.doubt) and all(isfinite(value) and value > 0 for value in divisors)):
         raise ModelError(f"{path}: temperatures are {given!r:.60}; they must be numbers above 0.")
     return temperatures
 

@@ -89,13 +89,16 @@ def test_a_part_of_an_encoder_that_nobody_asks_is_not_stored(model, saved, copy)
 
 
 def test_text_rules_temperatures_and_card_come_back(model, tmp_path):
-    model.text_rules, model.temperatures = TextRules("ud", "lines"), Temperatures(1.5, 0.75)
+    model.text_rules, model.temperatures = TextRules("ud", "lines"), Temperatures(1.5, 0.75, 2.0, -0.5)
     try:
         checkpoint.save(model, tmp_path / "m", "# My card")
     finally:
         model.text_rules, model.temperatures = TextRules(), Temperatures()
     loaded = checkpoint.load(tmp_path / "m")
-    assert (loaded.text_rules, loaded.temperatures) == (TextRules("ud", "lines"), Temperatures(1.5, 0.75))
+    assert (loaded.text_rules, loaded.temperatures) == (
+        TextRules("ud", "lines"),
+        Temperatures(1.5, 0.75, 2.0, -0.5),
+    )
     assert loaded.card == "# My card"
 
 
@@ -103,6 +106,11 @@ def test_a_model_of_layout_1(copy):
     (copy / "labels.json").write_text(json.dumps({"format": 1, "nestree": "0.1.0", "labels": tiny.LABELS}))
     loaded = checkpoint.load(copy)
     assert (loaded.text_rules, loaded.temperatures) == (TextRules(), Temperatures())
+    facts = json.loads((copy / "labels.json").read_text())
+    (copy / "labels.json").write_text(json.dumps({**facts, "temperatures": {"mention": 0.9, "label": 1.9}}))
+    assert checkpoint.load(copy).temperatures == Temperatures(
+        0.9, 1.9, tree=1.0, doubt=0.0
+    )  # of before these
 
 
 def test_the_encoder_of_before_is_not_needed(model, saved, tmp_path, monkeypatch):
@@ -200,6 +208,7 @@ NEWER = json.dumps({"format": 99, "nestree": "7.0", "labels": ["A"]})
         ),
         (with_values(text=["ud"]), ModelError, r"it must say words and sentences"),
         (with_values(temperatures={"mention": 0}), ModelError, r"temperatures are .*must be numbers above 0"),
+        (with_values(temperatures={"doubt": "nan"}), ModelError, r"temperatures are .*must be numbers"),
         (
             with_values(temperatures={"mention": "x"}),
             ModelError,

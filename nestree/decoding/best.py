@@ -7,7 +7,7 @@ from torch import Tensor
 
 from nestree.config import Settings
 from nestree.nn.scorers import Scores
-from nestree.treecrf import LexicalPotentials, PlainPotentials, Trees, best_trees, head_marginals
+from nestree.treecrf import IMPOSSIBLE, LexicalPotentials, PlainPotentials, Trees, best_trees, head_marginals
 from nestree.treecrf.potentials import Potentials, cell_masks
 
 
@@ -35,7 +35,7 @@ def best(scores: Scores, settings: Settings) -> Trees:
 
 def decoding_potentials(scores: Scores, settings: Settings) -> Potentials:
     """A span scores what its best answer does, and pays if it shares its head and is an entity."""
-    span = biased(scores, settings).amax(-1)  # [B, n + 1, n + 1]
+    span = said(scores, settings).amax(-1)  # [B, n + 1, n + 1]
     if scores.arc is None or scores.root is None:
         return PlainPotentials(span)
     inherit = torch.zeros_like(span)
@@ -44,8 +44,13 @@ def decoding_potentials(scores: Scores, settings: Settings) -> Potentials:
     return LexicalPotentials(span, scores.arc, scores.root, inherit, scores.head)
 
 
+def said(scores: Scores, settings: Settings) -> Tensor:
+    """[B, n + 1, n + 1, C] what spans say, given what is known of them."""
+    return possible(biased(scores, settings), scores)
+
+
 def biased(scores: Scores, settings: Settings) -> Tensor:
-    """[B, n + 1, n + 1, C] what spans say, with the bias on "no"."""
+    """[B, n + 1, n + 1, C] what spans say, with the bias on "no", if nothing is known."""
     if settings.decoding.bias == 0 or settings.model.mention == "score":
         return scores.mention
     bias = torch.zeros_like(scores.mention[0, 0, 0])
@@ -53,10 +58,15 @@ def biased(scores: Scores, settings: Settings) -> Tensor:
     return scores.mention + bias
 
 
+def possible(said: Tensor, scores: Scores) -> Tensor:
+    """[B, n + 1, n + 1, C] the same without what is known to be wrong."""
+    return said if scores.never is None else said.masked_fill(scores.never, IMPOSSIBLE)
+
+
 def says_yes(scores: Scores, settings: Settings) -> Tensor:
     """[B, n + 1, n + 1] does anything beat "no"?"""
-    said = biased(scores, settings)
-    return said[..., 1:].amax(-1) > said[..., 0]
+    every = said(scores, settings)
+    return every[..., 1:].amax(-1) > every[..., 0]
 
 
 def spans_of_trees(trees: Trees, scores: Scores, settings: Settings) -> Spans:
@@ -76,7 +86,7 @@ def spans_alone(scores: Scores, settings: Settings) -> Spans:
     b, i, j = (cells & says_yes(scores, settings)).nonzero().unbind(1)
     if scores.arc is None or scores.root is None:
         return Spans(b, i, j, None)
-    span = biased(scores, settings).logsumexp(-1)
+    span = said(scores, settings).logsumexp(-1)
     free = LexicalPotentials(span, scores.arc, scores.root, torch.zeros_like(span), scores.head)
     heads = head_marginals(free, scores.lengths)[b, i, j]  # [K, n]
     word = torch.arange(heads.shape[1], device=heads.device)
@@ -88,7 +98,7 @@ def labelled(spans: Spans, scores: Scores, settings: Settings) -> Tensor:
     """[R, 5] sentence, start, end, label and head (or -1) of each entity."""
     b, i, j, h = spans
     if scores.labels is None:
-        label = biased(scores, settings)[b, i, j, 1:].argmax(-1)
+        label = said(scores, settings)[b, i, j, 1:].argmax(-1)
         k = torch.arange(len(b), device=b.device)
     else:
         seen = h if settings.model.labelling == "head" else None

@@ -131,8 +131,9 @@ def constrained(
     for known, forbidden in zip(knowledge.known, knowledge.forbidden, strict=True):
         check(known, forbidden, labels, settings.model.structure != "none")
     number = {label: k for k, label in enumerate(labels)}
-    mention = scores.mention.clone()  # [B, n + 1, n + 1, C]
+    mention = scores.mention
     n, device = mention.shape[1] - 1, mention.device
+    never = torch.zeros_like(mention, dtype=torch.bool)  # [B, n + 1, n + 1, C]
     must = torch.zeros(mention.shape[:3], dtype=torch.bool, device=device)
     shift = torch.zeros(*mention.shape[:3], len(labels), device=device, dtype=mention.dtype)
     head = torch.zeros(*mention.shape[:3], n, device=device, dtype=mention.dtype)
@@ -141,17 +142,17 @@ def constrained(
         for i, j, label in each:
             shift[b, i, j, slice(None) if label is None else number[label]] = -SURE
             if settings.model.mention == "labels":
-                mention[b, i, j, slice(1, None) if label is None else 1 + number[label]] = IMPOSSIBLE
+                never[b, i, j, slice(1, None) if label is None else 1 + number[label]] = True
             elif settings.model.mention == "yes-no" and label is None:
-                mention[b, i, j, 1] = IMPOSSIBLE
+                never[b, i, j, 1] = True
     for b, entities in enumerate(knowledge.known):
         if settings.model.mention == "labels":
             check_single(entities)
         for i, j, label, word in entities:
             must[b, i, j] = True
             if trees:
-                mention[b, :i, i + 1 : j] = IMPOSSIBLE
-                mention[b, i + 1 : j, j + 1 :] = IMPOSSIBLE
+                never[b, :i, i + 1 : j] = True
+                never[b, i + 1 : j, j + 1 :] = True
             if label is not None:
                 shift[b, i, j, number[label]] = SURE
                 if settings.model.labelling == "head":
@@ -162,15 +163,15 @@ def constrained(
                 others = [other for other in range(n) if other != word]
                 head[b, i, j, others] = IMPOSSIBLE
             if settings.model.mention != "score":
-                mention[b, i, j, 0] = IMPOSSIBLE
+                never[b, i, j, 0] = True
             if settings.model.mention == "labels" and label is not None:
-                mention[b, i, j, [1 + k for k in range(len(labels)) if k != number[label]]] = IMPOSSIBLE
+                never[b, i, j, [1 + k for k in range(len(labels)) if k != number[label]]] = True
     return replace(
         scores,
-        mention=mention,
         labels=None if scores.labels is None else ShiftedLabels(scores.labels, shift),
         head=head.clamp(min=IMPOSSIBLE) if any(knowledge.known) and scores.arc is not None else None,
         must=must if any(knowledge.known) else None,
+        never=never,
     )
 
 

@@ -2,9 +2,10 @@
 
     P(entity (i, j) with label l) = P((i, j) in the tree) P(yes | (i, j)) sum_h P(h | (i, j)) P(l | (i, j), h)
 
-P(yes) is the softmax of the mention scores and P(l) a sigmoid of the label score, each with a temperature that
-`nestree train` fits on dev data. Where labels do not look at heads, the sum over h is P(l | (i, j)) alone; without
-trees, every span is there; in one stage, the softmax over labels takes the place of P(yes) P(l).
+P(yes) is the softmax of the mention scores and P(l) a sigmoid of the label score. Both, and the scores of whole trees,
+are divided by temperatures first, and label scores lose a doubt, as fits dev data: `nestree train` finds these numbers.
+Where labels do not look at heads, the sum over h is P(l | (i, j)) alone; without trees, every span is there; in one
+stage, the softmax over labels takes the place of P(yes) P(l).
 """
 
 from typing import NamedTuple
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from nestree.config import Settings
-from nestree.decoding.best import biased
+from nestree.decoding.best import biased, possible
 from nestree.nn.scorers import Scores
 from nestree.treecrf import IMPOSSIBLE, LexicalPotentials, PlainPotentials, Trees
 from nestree.treecrf.ops import inside_outside
@@ -21,10 +22,12 @@ from nestree.treecrf.potentials import Potentials, cell_masks
 
 
 class Temperatures(NamedTuple):
-    """What scores are divided by before they become probabilities."""
+    """What scores are divided by before they become probabilities; and what labels lose after that."""
 
-    mention: float = 1.0
+    mention: float = 1.0  # what a span says: no, yes
     label: float = 1.0
+    tree: float = 1.0  # a tree: all of its spans, its arcs and its root
+    doubt: float = 0.0  # P(label) = sigmoid(score / temperature - doubt)
 
 
 NO_CHANGE = Temperatures()
@@ -51,23 +54,31 @@ class Chances(NamedTuple):
 
 def chances_of(scores: Scores, settings: Settings, temperatures: Temperatures) -> Chances:
     """The probabilities of spans; those of heads too, if labels look at them."""
-    said = biased(scores, settings) / temperatures.mention  # [B, n + 1, n + 1, C]
+    said = possible(tempered(biased(scores, settings), temperatures), scores)  # [B, n + 1, n + 1, C]
     mention = said.softmax(-1)
     if settings.model.structure == "none":
         cells = cell_masks(scores.lengths, said.shape[1] - 1).span
         return Chances(cells.to(said.dtype), mention, None)
     heads = settings.model.labelling == "head"
-    marginals = inside_outside(potentials(scores, said.logsumexp(-1)), scores.lengths, heads)[1]
+    trees = potentials(scores, said.logsumexp(-1), temperatures)
+    marginals = inside_outside(trees, scores.lengths, heads)[1]
     return Chances(
         marginals.span, mention, marginals.head if isinstance(marginals, LexicalPotentials) else None
     )
 
 
-def potentials(scores: Scores, span: Tensor) -> Potentials:
+def tempered(said: Tensor, temperatures: Temperatures) -> Tensor:
+    """[..., C] what a span adds to its tree if it says so: its share of that tree, and log P(it says so | span)."""
+    share = said.logsumexp(-1, keepdim=True) / temperatures.tree
+    return share + (said / temperatures.mention).log_softmax(-1)
+
+
+def potentials(scores: Scores, span: Tensor, temperatures: Temperatures) -> Potentials:
     """The potentials of trees whose spans score this much, and whose heads are as far as is known."""
     if scores.arc is None or scores.root is None:
         return PlainPotentials(span)
-    return LexicalPotentials(span, scores.arc, scores.root, torch.zeros_like(span), scores.head)
+    arc, root = scores.arc / temperatures.tree, scores.root / temperatures.tree
+    return LexicalPotentials(span, arc, root, torch.zeros_like(span), scores.head)
 
 
 def probabilities(
@@ -100,7 +111,7 @@ def label_probabilities(
 
 def log_labels(scores: Tensor, settings: Settings, temperatures: Temperatures) -> Tensor:
     """[..., L] log P(label) from label scores."""
-    scores = scores / temperatures.label
+    scores = scores / temperatures.label - temperatures.doubt
     if settings.loss.label != "softmax":
         return torch.nn.functional.logsigmoid(scores)
     none = torch.zeros_like(scores[..., :1])

@@ -38,6 +38,7 @@ class Scores:
     labels: Labels | None  # of spans that are asked for; None: one-stage
     head: Tensor | None = None  # [B, n + 1, n + 1, n] log-scores of heads, where something is known of them
     must: Tensor | None = None  # [B, n + 1, n + 1] spans that are known to be entities
+    never: Tensor | None = None  # [B, n + 1, n + 1, C] what spans are known not to say
 
 
 class Rotary(nn.Module):

@@ -1,24 +1,35 @@
 """The temperatures that make probabilities honest: fitted on sentences whose entities are known.
 
-Every span that might be an entity, with every label, is a forecast that comes true or does not. The temperatures are
+Every span that may well be an entity with some label is a forecast that comes true or does not. The temperatures are
 those under which what came true was likeliest (with a weak wish to stay at 1, which matters where data are few).
+Forecasts are chosen by what the model believes, never by what came true: it would look less sure than it is.
 """
 
 from collections.abc import Callable, Sequence
+from math import exp
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from nestree.decoding.probabilities import NO_CHANGE, Temperatures, chances_of, label_probabilities
+from nestree.config import Settings
+from nestree.decoding.best import biased
+from nestree.decoding.probabilities import (
+    NO_CHANGE,
+    Temperatures,
+    chances_of,
+    label_probabilities,
+    log_labels,
+)
 from nestree.model import Recognizer
-from nestree.nn.scorers import Labels, Scores
+from nestree.nn.scorers import Scores
 from nestree.pipeline.sentences import BATCH_WORDS, LONGEST, by_length, precision
 from nestree.sentence import Sentence
 
 MOST = 2_000  # sentences that are looked at
-LIKELY = 0.02  # what a span needs to be a forecast
-LOWEST, HIGHEST = -2.0, 2.0  # logarithms of temperatures
+LIKELY = 0.1  # what a span with a label needs to be a forecast, at temperatures of 1
+LOWEST, HIGHEST = -2.0, 2.0  # logarithms of temperatures, and the doubt about labels
+ROUNDS = 3
 USUAL = 0.5  # how far from 0 these usually are
 TINY = 1e-6
 
@@ -26,21 +37,12 @@ TINY = 1e-6
 class Forecasts(NamedTuple):
     """Spans of a batch that may be entities, and which of their labels are right."""
 
-    scores: Scores
+    scores: Scores  # of spans and arcs
     spans: Tensor  # [K, 3]
-    right: Tensor  # [K, L]
-
-
-class Looked(NamedTuple):
-    """Label scores of the spans of a forecast, which were looked up before."""
-
-    found: Tensor  # [K, ..., L]
-
-    def of(self, b: Tensor, i: Tensor, j: Tensor, h: Tensor | None) -> Tensor:
-        return self.found
-
-    def chart(self) -> Tensor:
-        raise NotImplementedError
+    words: Tensor  # [M, 2] each word that may head each of these spans: which span, which word
+    labels: Tensor | None  # [M, L] scores
+    asked: Tensor  # [K, L] is this a forecast?
+    right: Tensor  # [K, L] did it come true?
 
 
 def fitted(model: Recognizer, sentences: Sequence[Sentence]) -> Temperatures:
@@ -51,83 +53,117 @@ def fitted(model: Recognizer, sentences: Sequence[Sentence]) -> Temperatures:
     model.eval()
     try:
         with torch.inference_mode(), precision(model.device):
-            batches = by_length([len(sentence.words) for sentence in known], BATCH_WORDS)
-            forecasts = [forecast(model, [known[k] for k in batch]) for batch in batches]
-            return likeliest(model, forecasts)
+            return likeliest(forecasts_of(model, known), model.settings)
     finally:
         model.train(training)
 
 
-def likeliest(model: Recognizer, forecasts: Sequence[Forecasts]) -> Temperatures:
-    """Where the loss is least, sought along one temperature after the other."""
+def forecasts_of(model: Recognizer, sentences: Sequence[Sentence]) -> list[Forecasts]:
+    """In batches; those without any are left out."""
+    batches = by_length([len(sentence.words) for sentence in sentences], BATCH_WORDS)
+    found = (forecast(model, [sentences[k] for k in batch]) for batch in batches)
+    return [one for one in found if len(one.spans)]
 
-    def loss(mention: float, label: float) -> float:
-        temperatures = Temperatures(2.718281828459045**mention, 2.718281828459045**label)
-        total = sum(surprise(model, one, temperatures) for one in forecasts)
-        return float(total) + 0.5 * (mention**2 + label**2) / USUAL**2
 
-    if not any(len(one.spans) for one in forecasts):
+def forecast(model: Recognizer, sentences: Sequence[Sentence]) -> Forecasts:
+    """What the model takes for likely in these sentences, and what is there."""
+    scores, settings = model(model.collate_words(sentences).to(model.device)), model.settings
+    chances = chances_of(scores, settings, NO_CHANGE)
+    spans = (chances.yes >= LIKELY).nonzero()  # [K, 3]
+    asked = label_probabilities(scores, settings, NO_CHANGE, chances, spans) >= LIKELY  # [K, L]
+    spans, asked = spans[asked.any(1)], asked[asked.any(1)]
+    b, i, j = spans.unbind(1)
+    number = {label: k for k, label in enumerate(model.labels)}
+    right = torch.zeros(*chances.span.shape, len(number), dtype=torch.bool, device=model.device)
+    for at, sentence in enumerate(sentences):
+        for entity in sentence.entities:
+            if entity.label in number:
+                right[at, entity.start, entity.end, number[entity.label]] = True
+    word = torch.arange(chances.span.shape[1] - 1, device=model.device)
+    heads = settings.model.labelling == "head"
+    within = (i[:, None] <= word) & (word < j[:, None]) if heads else torch.ones_like(i[:, None])
+    k, h = within.nonzero().unbind(1)  # [M]
+    labels = None if scores.labels is None else scores.labels.of(b[k], i[k], j[k], h if heads else None)
+    kept = Scores(scores.lengths, scores.mention, scores.arc, scores.root, None)
+    return Forecasts(kept, spans, torch.stack([k, h], 1), labels, asked, right[b, i, j])
+
+
+def likeliest(forecasts: Sequence[Forecasts], settings: Settings) -> Temperatures:
+    """Where the loss is least. Trees are summed once for each temperature of theirs that is tried."""
+    if not forecasts:
         return NO_CHANGE
-    mention = label = 0.0
-    for _ in range(2):
-        mention = lowest(lambda at: loss(at, label))  # noqa: B023 (called at once)
-        label = lowest(lambda at: loss(mention, at))  # noqa: B023
-    return Temperatures(2.718281828459045**mention, 2.718281828459045**label)
+
+    def best(tree: float) -> tuple[float, Temperatures]:
+        there = [spans_at(one, settings, exp(tree)) for one in forecasts]
+
+        def loss(mention: float, label: float, doubt: float) -> float:
+            temperatures = Temperatures(exp(mention), exp(label), exp(tree), doubt)
+            pairs = zip(forecasts, there, strict=True)
+            total = torch.stack([surprise(*pair, settings, temperatures) for pair in pairs]).sum()
+            return float(total) + 0.5 * (mention**2 + label**2 + tree**2 + doubt**2) / USUAL**2
+
+        mention = label = doubt = 0.0
+        for _ in range(ROUNDS):  # one after the other
+            mention = lowest(lambda at: loss(at, label, doubt))  # noqa: B023 (called at once)
+            label = lowest(lambda at: loss(mention, at, doubt))  # noqa: B023
+            doubt = lowest(lambda at: loss(mention, label, at))  # noqa: B023
+        return loss(mention, label, doubt), Temperatures(exp(mention), exp(label), exp(tree), doubt)
+
+    return best(lowest(lambda at: best(at)[0]))[1]
 
 
-def lowest(function: Callable[[float], float], steps: int = 12) -> float:
-    """Where a function with one valley is lowest, between LOWEST and HIGHEST: the golden section.
+def spans_at(one: Forecasts, settings: Settings, tree: float) -> Tensor:
+    """[M] the probability that each span is in the tree with each head, at this temperature of trees."""
+    chances = chances_of(one.scores, settings, Temperatures(tree=tree))
+    k, h = one.words.unbind(1)
+    b, i, j = one.spans[k].unbind(1)
+    return chances.span[b, i, j] if chances.head is None else chances.head[b, i, j, h]
 
-    >>> round(lowest(lambda x: (x - 0.7) ** 2, 30), 4)
+
+def surprise(one: Forecasts, there: Tensor, settings: Settings, temperatures: Temperatures) -> Tensor:
+    """How unlikely what came true was, summed: the log loss."""
+    chance = probabilities(one, there, settings, temperatures).double().clamp(TINY, 1 - TINY)
+    return -torch.where(one.right, chance, 1 - chance).log().masked_fill(~one.asked, 0.0).sum()
+
+
+def probabilities(one: Forecasts, there: Tensor, settings: Settings, temperatures: Temperatures) -> Tensor:
+    """[K, L] that each span is an entity with each label, if `there` [M] is how likely it is in the tree."""
+    said = biased(one.scores, settings)[one.spans.unbind(1)] / temperatures.mention  # [K, C]
+    mention, chance = said.softmax(-1), there[:, None]
+    if one.labels is not None:
+        chance = chance * log_labels(one.labels, settings, temperatures).exp()  # [M, L]
+    chance = chance.new_zeros(len(said), chance.shape[1]).index_add(0, one.words[:, 0], chance)  # [K, L]
+    if settings.model.mention == "score":
+        return chance
+    return chance * (mention[:, 1:] if one.labels is None else 1 - mention[:, :1])
+
+
+def lowest(function: Callable[[float], float], steps: int = 5) -> float:
+    """Where a function with one valley is lowest, between LOWEST and HIGHEST: golden sections, then a parabola.
+
+    >>> round(lowest(lambda x: (x - 0.7) ** 2), 6)
     0.7
     """
     golden = (5**0.5 - 1) / 2
     low, high = LOWEST, HIGHEST
     left, right = high - golden * (high - low), low + golden * (high - low)
-    at_left, at_right = function(left), function(right)
+    tried = {left: function(left), right: function(right)}
     for _ in range(steps):
-        if at_left < at_right:
-            high, right, at_right = right, left, at_left
-            left = high - golden * (high - low)
-            at_left = function(left)
+        if tried[left] < tried[right]:
+            high, right = right, left
+            new = left = high - golden * (high - low)
         else:
-            low, left, at_left = left, right, at_right
-            right = low + golden * (high - low)
-            at_right = function(right)
-    return (low + high) / 2
+            low, left = left, right
+            new = right = low + golden * (high - low)
+        tried[new] = function(new)
+    return bottom(sorted(tried.items()))
 
 
-def forecast(model: Recognizer, sentences: Sequence[Sentence]) -> Forecasts:
-    """The spans of these sentences that may be entities, and those that are."""
-    batch = model.collate_words(sentences).to(model.device)
-    scores = model(batch)
-    likely = chances_of(scores, model.settings, NO_CHANGE).yes >= LIKELY  # [B, n + 1, n + 1]
-    number = {label: k for k, label in enumerate(model.labels)}
-    gold = [
-        (b, entity.start, entity.end, number[entity.label])
-        for b, sentence in enumerate(sentences)
-        for entity in sentence.entities
-        if entity.label in number
-    ]
-    b, i, j, label = torch.tensor(gold, dtype=torch.long, device=model.device).view(-1, 4).unbind(1)
-    likely[b, i, j] = True
-    right = torch.zeros(*likely.shape, len(number), dtype=torch.bool, device=model.device)
-    right[b, i, j, label] = True
-    spans = likely.nonzero()  # [K, 3]
-    b, i, j = spans.unbind(1)
-    labels: Labels | None = scores.labels
-    if labels is not None and model.settings.model.labelling == "head":
-        word = torch.arange(likely.shape[1] - 1, device=model.device).expand(len(spans), -1)
-        labels = Looked(labels.of(b[:, None], i[:, None], j[:, None], word))
-    elif labels is not None:
-        labels = Looked(labels.of(b, i, j, None))
-    kept = Scores(scores.lengths, scores.mention, scores.arc, scores.root, labels)
-    return Forecasts(kept, spans, right[b, i, j])
-
-
-def surprise(model: Recognizer, one: Forecasts, temperatures: Temperatures) -> Tensor:
-    """How unlikely what came true was, summed: the log loss."""
-    chances = chances_of(one.scores, model.settings, temperatures)
-    chance = label_probabilities(one.scores, model.settings, temperatures, chances, one.spans)  # [K, L]
-    chance = chance.double().clamp(TINY, 1 - TINY)
-    return -torch.where(one.right, chance, 1 - chance).log().sum()
+def bottom(points: Sequence[tuple[float, float]]) -> float:
+    """Where the parabola through the lowest point and those beside it is lowest; if it is at an end, this point."""
+    k = min(range(len(points)), key=lambda k: points[k][1])
+    if k in (0, len(points) - 1):
+        return points[k][0]
+    (a, at_a), (b, at_b), (c, at_c) = points[k - 1 : k + 2]
+    left, right = (b - a) * (at_b - at_c), (b - c) * (at_b - at_a)
+    return b - 0.5 * ((b - a) * left - (b - c) * right) / (left - right) if left != right else b

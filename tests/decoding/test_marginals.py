@@ -10,7 +10,7 @@ from tests.decoding.test_probabilities import SENTENCES, VARIANTS, everything, r
 from tests.test_losses import LABELS
 from tests.treecrf.enumeration import lexical_trees
 
-TEMPERATURES = Temperatures(1.3, 0.8)
+TEMPERATURES = Temperatures(1.3, 0.8, 1.6, 0.4)
 
 
 def marginal_settings(variant, threshold):
@@ -73,7 +73,7 @@ def test_heads_are_those_of_the_best_tree_with_these_entities_given_their_labels
             score = scores.root[b, tree.root] + sum(scores.arc[b, h, m] for h, m in tree.arcs)
             score = score + sum(scores.mention[b, i, j].max() for i, j in spans)
             for (i, j), given in labels.items():
-                each = scores.labels.of(b, i, j, spans[i, j]) / TEMPERATURES.label
+                each = scores.labels.of(b, i, j, spans[i, j]) / TEMPERATURES.label - TEMPERATURES.doubt
                 score = score + sum(each[l].sigmoid().log() for l in given)
             return float(score)
 

@@ -23,7 +23,7 @@ VARIANTS = {
     "bias": ("ablation/12-joint", ["decoding.bias=0.8"]),
     "softmax": ("ablation/12-joint", ["loss.label=softmax"]),
 }
-TEMPERATURES = [Temperatures(), Temperatures(1.7, 0.6)]
+TEMPERATURES = [Temperatures(), Temperatures(1.7, 0.6, 1.4, 0.5)]
 
 
 def random_scores(*given, **more):
@@ -49,7 +49,8 @@ def trees_of(n, structure):
 
 
 def label_chance(scores, settings, temperatures, b, i, j, h, label):
-    each = scores.labels.of(b, i, j, h if settings.model.labelling == "head" else None) / temperatures.label
+    each = scores.labels.of(b, i, j, h if settings.model.labelling == "head" else None)
+    each = each / temperatures.label - temperatures.doubt
     if settings.loss.label == "softmax":
         return float(torch.cat([torch.zeros(1), each.detach()]).softmax(0)[1 + label])
     return float(each[label].sigmoid())
@@ -60,7 +61,6 @@ def by_hand(scores, b, n, settings, temperatures, known=(), forbidden=()):
     said = scores.mention[b].detach().clone()
     if settings.model.mention != "score":
         said[..., 0] += settings.decoding.bias
-    said = said / temperatures.mention
     must = {(k.start, k.end): k for k in known}
     never = {(f.start, f.end) for f in forbidden if f.label is None}
     total, sums = 0.0, {}
@@ -69,10 +69,12 @@ def by_hand(scores, b, n, settings, temperatures, known=(), forbidden=()):
             continue
         weight = 1.0
         if root is not None:
-            weight = math.exp(float(scores.root[b, root] + sum(scores.arc[b, h, m] for h, m in arcs)))
+            weight = float(scores.root[b, root] + sum(scores.arc[b, h, m] for h, m in arcs))
+            weight = math.exp(weight / temperatures.tree)
         says = {}
         for i, j, h in spans:
-            each = said[i, j].exp().tolist()
+            share = math.exp(float(said[i, j].logsumexp(0)) / temperatures.tree)  # of the tree
+            each = (share * (said[i, j] / temperatures.mention).softmax(0)).tolist()
             if settings.model.mention != "score":
                 if (i, j) in must:
                     each[0] = 0.0

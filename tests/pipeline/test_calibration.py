@@ -1,10 +1,25 @@
-"""Temperatures that were planted are found again; nothing known, nothing changed."""
+"""Temperatures that were planted are found again; nothing known, nothing changed; the loss is what it says."""
+
+import copy
+import math
+from fnmatch import fnmatch
 
 import pytest
 import torch
 
-from nestree.decoding.probabilities import NO_CHANGE, Temperatures, log_labels, potentials
-from nestree.pipeline.calibration import fitted
+from nestree.config import recipes
+from nestree.decoding.probabilities import (
+    NO_CHANGE,
+    Temperatures,
+    chances_of,
+    label_probabilities,
+    log_labels,
+    potentials,
+    tempered,
+)
+from nestree.model import Recognizer
+from nestree.pipeline import calibration
+from nestree.pipeline.calibration import fitted, forecast, probabilities, spans_at, surprise
 from nestree.sentence import Entity, Sentence
 from nestree.treecrf import sample_trees
 from tests import tiny
@@ -15,8 +30,9 @@ def dreamt(model, sentences, temperatures):
     generator = torch.Generator().manual_seed(5)
     with torch.inference_mode():
         scores = model(model.collate_words(sentences))
-        said = scores.mention / temperatures.mention
-        trees = sample_trees(potentials(scores, said.logsumexp(-1)), scores.lengths, 1, generator)[0]
+        said = tempered(scores.mention, temperatures)
+        given = potentials(scores, said.logsumexp(-1), temperatures)
+        trees = sample_trees(given, scores.lengths, 1, generator)[0]
         made = []
         for b, (sentence, tree) in enumerate(zip(sentences, trees, strict=True)):
             entities = []
@@ -30,12 +46,33 @@ def dreamt(model, sentences, temperatures):
     return made
 
 
-@pytest.mark.parametrize("planted", [Temperatures(1.0, 1.0), Temperatures(2.0, 0.6)])
-def test_planted_temperatures_are_found(model, planted):
-    data = dreamt(model, [Sentence(s.words) for s in tiny.SENTENCES[:5] * 60], planted)
-    found = fitted(model, data)
-    assert found.mention == pytest.approx(planted.mention, rel=0.25)
-    assert found.label == pytest.approx(planted.label, rel=0.25)
+@pytest.fixture
+def unsure(model):
+    """The same model, less sure of labels: all of its own are close to 0 or 1, at any temperature."""
+    made = copy.deepcopy(model)
+    with torch.no_grad():
+        for weights in made.scorer.labels.triples.out.parameters():
+            weights /= 15
+    return made
+
+
+@pytest.mark.parametrize("planted", [Temperatures(2.0, 0.6, 1.5, 0.5), Temperatures(0.7, 2.0, 0.7, -0.4)])
+def test_planted_temperatures_are_found(unsure, planted):
+    """Or others that say the same."""
+    data = dreamt(unsure, [Sentence(s.words) for s in tiny.SENTENCES[:5] * 60], planted)
+    found, truth = fitted(unsure, data), chances_at(unsure, planted)
+    assert (chances_at(unsure, found) - truth).abs().mean() < 0.04
+    assert (chances_at(unsure, NO_CHANGE) - truth).abs().mean() > 0.12
+    assert found.tree == pytest.approx(planted.tree, rel=0.4)
+    assert found.label == pytest.approx(planted.label, rel=0.4)
+
+
+def chances_at(model, temperatures):
+    """The probabilities of all forecasts."""
+    with torch.inference_mode():
+        one = forecast(model, tiny.SENTENCES[:5])
+        there = spans_at(one, model.settings, temperatures.tree)
+        return probabilities(one, there, model.settings, temperatures)[one.asked]
 
 
 def test_nothing_known_nothing_changed(model):
@@ -48,3 +85,32 @@ def test_few_sentences_change_little(model):
     found = fitted(model, tiny.SENTENCES[:1])
     assert 0.5 < found.mention < 2
     assert 0.5 < found.label < 2
+
+
+@pytest.mark.parametrize("recipe", ["01-*", "04-*", "05-*", "12-*"])
+def test_the_loss_is_that_of_probabilities_as_they_are_defined(recipe, model, monkeypatch):
+    """For labels of one stage or two, of spans alone, plain trees and lexicalised ones."""
+    name = next(name for name in recipes() if fnmatch(name, f"ablation/{recipe}"))
+    folder = model.settings.encoder.path
+    torch.manual_seed(4)
+    other = Recognizer(tiny.settings(name, f"encoder.path={folder}"), tiny.LABELS, folder).eval()
+    monkeypatch.setattr(calibration, "LIKELY", 0.05)
+    temperatures, settings = Temperatures(0.7, 1.6, 1.3, 0.2), other.settings
+    with torch.inference_mode():
+        one = forecast(other, tiny.SENTENCES)
+        found = float(surprise(one, spans_at(one, settings, temperatures.tree), settings, temperatures))
+        scores = other(other.collate_words(tiny.SENTENCES))
+        every = (torch.ones_like(scores.mention[..., 0]).triu(1) > 0).nonzero()
+        before, after = (
+            label_probabilities(scores, settings, at, chances_of(scores, settings, at), every)
+            for at in (NO_CHANGE, temperatures)
+        )
+    expected, number = 0.0, 0
+    for (b, i, j), was, now in zip(every.tolist(), before.tolist(), after.tolist(), strict=True):
+        gold = {e.label for e in tiny.SENTENCES[b].entities if (e.start, e.end) == (i, j)}
+        for label, first, chance in zip(tiny.LABELS, was, now, strict=True):
+            if j <= len(tiny.SENTENCES[b].words) and first >= 0.05:
+                expected -= math.log(chance if label in gold else 1 - chance)
+                number += 1
+    assert found == pytest.approx(expected, rel=1e-4)
+    assert number > 20
