@@ -125,5 +125,10 @@ def head_label_scores(
     assert scores.labels is not None
     b, i, j = (part[:, None] for part in spans.unbind(1))
     word = torch.arange(scores.mention.shape[1] - 1, device=spans.device).expand(len(spans), -1)  # [K, n]
-    label = log_labels(scores.labels.of(b, i, j, word), settings, temperatures)
-    return label.masked_fill(((word < i) | (word >= j))[..., None], IMPOSSIBLE)
+    within = (i <= word) & (word < j)  # [K, n]
+    if spans.device.type != "cpu":  # to count them would mean to wait for it
+        label = log_labels(scores.labels.of(b, i, j, word), settings, temperatures)
+        return label.masked_fill(~within[..., None], IMPOSSIBLE)
+    k, h = within.nonzero().unbind(1)  # [pairs]
+    pairs = log_labels(scores.labels.of(b[k, 0], i[k, 0], j[k, 0], h), settings, temperatures)
+    return pairs.new_full((*word.shape, pairs.shape[-1]), IMPOSSIBLE).index_put((k, h), pairs)
