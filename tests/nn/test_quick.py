@@ -56,7 +56,7 @@ def test_rows():
     normal = nn.functional.layer_norm(sums, [32], torch.from_numpy(weight), torch.from_numpy(bias), 1e-5)
     exponentials = np.exp(scores[:5] - 2)
     total = change(x, y, other, weight, bias, scores, 5)
-    torch.testing.assert_close(torch.from_numpy(x), gelu, rtol=2e-5, atol=1e-4)
+    torch.testing.assert_close(torch.from_numpy(x), gelu, rtol=1e-4, atol=4e-4)
     torch.testing.assert_close(torch.from_numpy(y), normal, rtol=1e-5, atol=1e-5)
     assert scores[:5] == pytest.approx(exponentials, rel=1e-6, abs=1e-30)
     assert total == pytest.approx(exponentials.sum(), rel=1e-6)

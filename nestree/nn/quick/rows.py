@@ -17,7 +17,7 @@ from nestree.treecrf.numba_kernels.vectors import FUSED, LN2, Code, Value
 LARGEST = 127.0  # in 8 bits
 WIDE = 4  # registers that are worked on together: 16 numbers
 LEAST = -80.0  # exp of less is as good as 0
-FLAT = 4.25  # beyond it, GELU is the number itself, or 0
+FLAT = 3.75  # beyond it, GELU is the number itself, or 0
 SPARE = 7  # numbers at the end of a row that may be touched
 FLOAT, LINE = ir.FloatType(), ir.IntType(64)
 
@@ -29,7 +29,7 @@ def share(square: float) -> float:
 
 GELU = [
     float(number)
-    for number in np.polynomial.Chebyshev.interpolate(np.vectorize(share), 8, [0, FLAT**2])
+    for number in np.polynomial.Chebyshev.interpolate(np.vectorize(share), 6, [0, FLAT**2])
     .convert(kind=np.polynomial.Polynomial)
     .coef
 ]
@@ -110,7 +110,7 @@ def round_row(_typing, row, at, width, size, numbers, numbers_at):
         factors, small = code.everywhere(factor), ir.VectorType(ir.IntType(8), code.lanes)
 
         def write(x: Value) -> None:
-            whole = code.unary("rint", builder.fmul(code.load(row, builder.add(at, x)), factors))
+            whole = code.unary("roundeven", builder.fmul(code.load(row, builder.add(at, x)), factors))
             place = builder.gep(numbers, [builder.add(numbers_at, x)])
             value = builder.fptosi(whole, small)
             builder.store(value, builder.bitcast(place, small.as_pointer()), align=1)
@@ -244,7 +244,7 @@ def exponentials(_typing, row, at, width, top):
             number = builder.fsub(code.load(row, builder.add(at, x)), top)
             number = code.larger(number, code.constant(LEAST))
             # number = whole * ln 2 + rest
-            whole = code.unary("rint", builder.fmul(number, code.constant(1 / LN2)))
+            whole = code.unary("roundeven", builder.fmul(number, code.constant(1 / LN2)))
             rest = builder.fsub(number, builder.fmul(whole, code.constant(LN2), flags=FUSED), flags=FUSED)
             result = code.polynomial(EXP, rest)
             power = builder.shl(builder.fptosi(whole, code.whole), code.constant(23, code.whole))
