@@ -6,10 +6,12 @@ Temperatures are fitted on the first half of DATA, and all numbers are of the se
 numbers are of MORE_DATA. For the best tree and for marginals at several thresholds: precision, recall, F1, how many
 heads are right (where gold heads are known), calibration error and Brier score, with and without temperatures. Then
 where scores are too high or too low: mean score and share of right entities, for some groups of entities, and for the
-parts of a probability: is this span an entity, and if so, which label has it?
+parts of a probability: is this span an entity, and if so, which label has it? Beside calibration errors stands what
+honest scores of so many entities would have by chance.
 """
 
 import argparse
+import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from benchmarks.timing import one_line, provenance, write_whole
 from nestree.data.formats import read
 from nestree.decoding import NO_CHANGE, Temperatures
 from nestree.evaluation import evaluate
-from nestree.evaluation.calibration import calibrate
+from nestree.evaluation.calibration import BINS, calibrate
 from nestree.model import Recognizer
 from nestree.pipeline import predict
 from nestree.pipeline.calibration import fitted, forecasts_of, probabilities, spans_at
@@ -107,16 +109,26 @@ def honesty(name: str, scored: Sequence[tuple[float, bool]]) -> dict[str, Any]:
         "score": sum(score for score, _ in scored) / len(scored),
         "right": sum(right for _, right in scored) / len(scored),
         "calibration error": judged.error,
+        "by chance": by_chance([score for score, _ in scored]),
         "brier": judged.brier,
         "bins": [list(bin) for bin in judged.bins] if name == "all" else None,
     }
+
+
+def by_chance(scores: Sequence[float]) -> float:
+    """The calibration error to expect of so many entities if their scores are honest."""
+    spread = [0.0] * BINS  # the variance of the number of right ones
+    for score in scores:
+        spread[min(int(score * BINS), BINS - 1)] += score * (1 - score)
+    return sum(math.sqrt(2 / math.pi * variance) for variance in spread) / len(scores)
 
 
 def show(row: dict[str, Any]) -> None:
     if "group" in row and row["number"]:
         print(
             f"  {row['group']:24s} {row['number']:6,d}  score {100 * row['score']:.1f}  right "
-            f"{100 * row['right']:.1f}  ECE {100 * row['calibration error']:.2f}"
+            f"{100 * row['right']:.1f}  ECE {100 * row['calibration error']:.2f}  "
+            f"(by chance {100 * row['by chance']:.2f})"
         )
     elif "by" in row:
         heads = "" if row["heads"] is None else f"heads {100 * row['heads']:.2f}  "
@@ -157,9 +169,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path)
     given = parser.parse_args(arguments)
     model = nestree.load(given.model, given.device).model
-    learnt = [s for document in read(given.data) for s in document.sentences]
+    learnt = model.sentences_of(read(given.data))
     if given.judge:
-        judged = [s for document in read(given.judge) for s in document.sentences]
+        judged = model.sentences_of(read(given.judge))
     else:
         learnt, judged = learnt[: len(learnt) // 2], learnt[len(learnt) // 2 :]
     result = {
