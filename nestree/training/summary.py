@@ -17,7 +17,8 @@ MISTAKES = 5
 
 def summary(result: Result) -> str:
     """For people."""
-    lines = [f"{result.epochs} epochs in {duration(result.seconds)}; {result.why}."]
+    epochs = "1 epoch" if result.epochs == 1 else f"{result.epochs} epochs"
+    lines = [f"{epochs} in {duration(result.seconds)}; {result.why}."]
     if result.evaluation is not None:
         score = result.evaluation.entities
         lines += [
@@ -29,7 +30,18 @@ def summary(result: Result) -> str:
         if found:
             lines += ["", f"typical mistakes on dev, of {len(result.evaluation.mistakes):,}:"]
             lines += [f"  {times:>4} x {kind}, such as: {described(one)}" for kind, times, one in found]
+        lines += ["", next_step(result, score.f1)]
     return "\n".join(lines)
+
+
+def next_step(result: Result, f1: float) -> str:
+    """What to do with the model, or to get one."""
+    if f1 == 0:
+        return (
+            "It has learned nothing yet. Give it more updates: more epochs (--set training.epochs=40), or smaller "
+            "batches (--set training.batch_words=150)."
+        )
+    return f"Try it: nestree show TEXT.txt --model {result.folder}"
 
 
 def keep_scores(result: Result, test: Evaluation | None) -> None:

@@ -17,6 +17,7 @@ from nestree.pipeline import predict
 from nestree.sentence import Document, Entity, Sentence
 from nestree.training import EpochEnd, Step, corpus, summary
 from nestree.training.folder import Folder
+from nestree.training.summary import next_step
 from tests.training.runs import assert_same, history, run, weights
 
 
@@ -232,6 +233,9 @@ def test_the_summary_names_typical_mistakes(done):
     shown = [line for line in text.splitlines() if " such as: " in line]
     assert 0 < len(shown) <= 5
     assert len(shown) == min(5, len({line.split(", such as")[0] for line in shown}))
+    assert text.splitlines()[-1] == next_step(done[1], done[1].evaluation.entities.f1)
+    assert next_step(done[1], 0.5).endswith(f"--model {done[0]}")
+    assert "smaller batches (--set training.batch_words=" in next_step(done[1], 0)
 
 
 def test_tensorboard_on_request(settings, data, tmp_path):
