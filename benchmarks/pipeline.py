@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return read_raw_texts(options, device)
     model = checkpoint.load(options.model or checkpoint.box(), device)
     model.settings = model.settings.changed(options.set)
-    sentences = [s for document in formats.read(options.data) for s in document.sentences][: options.limit]
+    sentences = model.sentences_of(formats.read(options.data))[: options.limit]
     result = {
         "benchmark": "pipeline",
         **provenance(device.type, options.commit),

@@ -116,7 +116,7 @@ def measured(ner: Pipeline, golds: Sequence[Gold]) -> dict[str, Any]:
 
 
 def given_words(ner: Pipeline, document: Document) -> Document:
-    return Document(tuple(ner.words(document.sentences)), document.text)
+    return Document(tuple(ner.words(ner.model.sentences_of([document]))), document.text)
 
 
 def main() -> None:

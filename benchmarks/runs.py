@@ -64,7 +64,11 @@ def loaded(job: Job) -> tuple[Any, Any, list[Any]]:
     settings = Settings.read(job.recipe).changed([*job.changes, f"training.seed={job.seed}"])
     parts = {part: list(formats.read(path)) for part, path in parts_of(Path(job.data)).items()}
     corpus = training.corpus(
-        parts["train"], parts.get("dev"), seed=job.seed, crossing_gold=settings.training.crossing
+        parts["train"],
+        parts.get("dev"),
+        seed=job.seed,
+        crossing_gold=settings.training.crossing,
+        context=settings.encoder.context,
     )
     return settings, corpus, parts.get("test", [])
 
@@ -84,8 +88,8 @@ def trained(job: Job, mouth: Connection) -> dict[str, Any]:
     from nestree.pipeline import best_device
 
     settings, corpus, test = loaded(job)
-    sentences = [sentence for document in test for sentence in document.sentences]
-    reporter = Reporter(mouth, job.deadline, 1 + len(sentences) / max(1, len(corpus.dev)))
+    count = sum(len(document.sentences) for document in test)
+    reporter = Reporter(mouth, job.deadline, 1 + count / max(1, len(corpus.dev)))
     folder = Path(job.folder)
     result = training.train(
         settings, corpus, folder, device=job.device, save_every=math.inf, watcher=reporter
@@ -107,7 +111,7 @@ def trained(job: Job, mouth: Connection) -> dict[str, Any]:
     model = checkpoint.load(folder, best_device(job.device))
     row["dev"] = scored(model, corpus.dev, job.analyse)[0]
     if test:
-        row["test"], found = scored(model, sentences, job.analyse)
+        row["test"], found = scored(model, model.sentences_of(test), job.analyse)
         keep_predictions(test, found, Path(f"{job.folder}.predictions.jsonl.gz"))
     if not job.keep_model:
         shutil.rmtree(folder)

@@ -40,6 +40,7 @@ class EncoderSettings:
     """How words become vectors."""
 
     path: str = key("folder or hub name of a Hugging Face encoder")
+    context: int = key("words on either side of a sentence that it reads along; 0: none", before=0)
     layers: int = key("its last layers that are mixed")
     dropout: float = key("on word vectors, one mask per sentence")
     shape: int = key("dimensions for the shape of a word (Capital, UPPER, digits); 0: none")
@@ -298,6 +299,7 @@ def known(name: str, names: Iterable[str], complaint: str, prefix: str = "") -> 
 # What fits
 
 AT_LEAST: dict[str, float] = {
+    "encoder.context": 0,
     "encoder.layers": 1,
     "encoder.shape": 0,
     "encoder.characters": 0,

@@ -1,7 +1,7 @@
 """Recognizer: sentences -> batch -> vectors -> scores -> entities, or losses, in this order."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from nestree.nn.encoder import Encoder, load_pretrained, load_tokenizer, load_un
 from nestree.nn.features import read_vectors
 from nestree.nn.pieces import Splitter
 from nestree.nn.scorers import Scorer, Scores
-from nestree.sentence import Entity, Sentence
+from nestree.sentence import Document, Entity, Sentence, in_context
 
 
 class TextRules(NamedTuple):
@@ -60,13 +60,22 @@ class Recognizer(nn.Module):
             self.encoder.place_vectors(vectors)
         self.scorer = Scorer(self.encoder.size, settings.model, len(labels))
         self.collator = Collator(
-            Splitter(self.tokenizer, longest_input(self.tokenizer, transformer.config)),
+            Splitter(
+                self.tokenizer,
+                longest_input(self.tokenizer, transformer.config),
+                settings.encoder.context,
+            ),
             self.labels,
             trees=settings.model.structure != "none",
             shapes=settings.encoder.shape > 0,
             characters=settings.encoder.characters > 0,
             vectors=None if self.words is None else {word: row for row, word in enumerate(self.words)},
         )
+
+    def sentences_of(self, documents: Iterable[Document]) -> list[Sentence]:
+        """The sentences of documents as it reads them: if it wants to, with what stands before and after them."""
+        given = in_context(documents, self.settings.encoder.context)
+        return [sentence for document in given for sentence in document.sentences]
 
     def collate(self, sentences: Sequence[Sentence]) -> Batch:
         """A batch with the entities of the sentences as gold."""

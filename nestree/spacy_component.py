@@ -85,7 +85,7 @@ class NestedEntities(Pipe):
 
         ner = self.loaded()
         documents = [as_document(doc, ner.model.text_rules.sentences) for doc in docs]
-        sentences = [sentence for document in documents for sentence in document.sentences]
+        sentences = ner.model.sentences_of(documents)
         found = iter(predict(ner.model, sentences, asked=ner.asked(self.threshold, trees=False)))
         for doc, document in zip(docs, documents, strict=True):
             read = replace(document, sentences=tuple(next(found) for _ in document.sentences))

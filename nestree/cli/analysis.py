@@ -45,8 +45,9 @@ def analyse(
     values = numbers(costs)
     with reading([source], longest_line):
         options = options_for([source], source_format, read, words, sentences)
-        gold = [s for document in formats.read(source, source_format, **options) for s in document.sentences]
+        documents = list(formats.read(source, source_format, **options))
     recognizer = checkpoint.load(hub.find(model), best_device(device))
+    gold = recognizer.sentences_of(documents)
     evaluation = evaluate(gold, predicted_with(recognizer, gold), resamples=0)
     rows = sweep(recognizer, gold, values)
     if format is Shape.json:

@@ -104,6 +104,7 @@ def train(
         parts.get("dev"),
         seed=settings.training.seed,
         crossing_gold=settings.training.crossing,
+        context=settings.encoder.context,
     )
     if not (resume or config or decided(changes or [])):
         settings, corpus = training.for_small_data(settings, corpus)
@@ -208,19 +209,20 @@ def evaluated_on_test(folder: Path, documents: "list[Document]", device: str) ->
     from nestree.pipeline.sentences import Asked
 
     gold = [sentence for document in documents for sentence in document.sentences]
-    found = evaluate(gold, predicted_by(folder, gold, device, Asked(scored=True)), resamples=0)
+    found = evaluate(gold, predicted_by(folder, documents, device, Asked(scored=True)), resamples=0)
     say(f"test: {headline(found, False)}")
     return found
 
 
 def predicted_by(
-    folder: Path, sentences: Sequence[Any], device: str, asked: "Asked | None" = None
+    folder: Path, documents: "Sequence[Document]", device: str, asked: "Asked | None" = None
 ) -> list[Any]:
-    """These sentences with the entities that the model of a directory finds, and a bar to watch it."""
+    """Their sentences with the entities that the model of a directory finds, and a bar to watch it."""
     from nestree import checkpoint, hub
     from nestree.pipeline import best_device
 
-    return predicted_with(checkpoint.load(hub.find(folder), best_device(device)), sentences, asked)
+    model = checkpoint.load(hub.find(folder), best_device(device))
+    return predicted_with(model, model.sentences_of(documents), asked)
 
 
 def predicted_with(model: "Recognizer", sentences: Sequence[Any], asked: "Asked | None" = None) -> list[Any]:

@@ -83,14 +83,16 @@ def evaluate(
     pipeline = loaded(model, device, None)[0] if model else None
     with reading(paths, longest_line):
         options = options_for(paths, source_format, read, words, sentences)
-        data = [
-            [s for each in formats.read(path, kind, tally, **more) for s in each.sentences]
+        documents = [
+            list(formats.read(path, kind, tally, **more))
             for path, kind, more in as_read(paths, source_format, options, pipeline)
         ]
     say_account(tally)
+    data = [[sentence for each in some for sentence in each.sentences] for some in documents]
     if pipeline:
         asked = pipeline.asked(threshold, trees=False)
-        data.insert(1, predicted_with(pipeline.model, data[0], asked))
+        given = pipeline.model.sentences_of(documents[0])
+        data.insert(1, predicted_with(pipeline.model, given, asked))
     if other:
         names = (str(predicted or model), str(other))
         comparison = compare(*data, names=names, resamples=resamples, seed=seed)

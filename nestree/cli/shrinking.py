@@ -13,7 +13,7 @@ from nestree.cli.running import Quiet, Verbose, say, size
 from nestree.data.files import placed
 
 if TYPE_CHECKING:
-    from nestree.sentence import Sentence
+    from nestree.sentence import Document
 
 
 def shrink(
@@ -38,7 +38,7 @@ def shrink(
     """
     from nestree import checkpoint
 
-    judged = gold_sentences(gold, source_format, read, words, sentences, longest_line) if gold else []
+    judged = gold_documents(gold, source_format, read, words, sentences, longest_line) if gold else []
     with placed(out) as temporary:
         checkpoint.shrink(model, temporary)
         if gold:
@@ -49,30 +49,27 @@ def shrink(
     say(f"{before / 1e6:.1f} MB -> {size(out) / 1e6:.1f} MB: {out}")
 
 
-def gold_sentences(
+def gold_documents(
     gold: Path,
     source_format: str | None,
     read: list[str] | None,
     words: str | None,
     sentences: str | None,
     longest_line: int | None,
-) -> "list[Sentence]":
+) -> "list[Document]":
     from nestree.data import formats
 
     with reading([gold], longest_line):
         how = options_for([gold], source_format, read, words, sentences)
-        return [
-            sentence
-            for document in formats.read(gold, source_format, **how)
-            for sentence in document.sentences
-        ]
+        return list(formats.read(gold, source_format, **how))
 
 
-def what_it_costs(gold: "Sequence[Sentence]", model: Path, small: Path, device: str) -> str:
+def what_it_costs(documents: "Sequence[Document]", model: Path, small: Path, device: str) -> str:
     """F1 with all bits and with 8, and how many entities differ."""
     from nestree.evaluation import evaluate
 
-    before, after = (predicted_by(folder, gold, device) for folder in (model, small))
+    gold = [sentence for document in documents for sentence in document.sentences]
+    before, after = (predicted_by(folder, documents, device) for folder in (model, small))
     full, less = (100 * evaluate(gold, each, resamples=0).entities.f1 for each in (before, after))
     same = 100 * evaluate(before, after, resamples=0).entities.f1
     return f"F1 {full:.2f} with all bits, {less:.2f} with 8; both agree on {same:.1f} % of entities (F1)."

@@ -1,7 +1,8 @@
 """Words -> pieces of an encoder's vocabulary, in windows that it can read, and which pieces make which word.
 
 A sentence is read in one window if it fits, and else in several that overlap by about half: each word is
-taken from the window in which it is most central, so no word is ever dropped.
+taken from the window in which it is most central, so no word is ever dropped. In one window, what room is left may
+be filled with words of its neighbours, which the encoder reads along; they make no word of the sentence.
 
 The pieces of a word do not depend on its neighbours, so each word is split once and remembered: most words of a text
 have been seen before, and looking one up takes a hundredth of the time.
@@ -16,13 +17,14 @@ from tokenizers import Tokenizer
 
 from nestree.errors import ModelError
 from nestree.nn.features import shape_of
-from nestree.sentence import Sentence
+from nestree.sentence import Context, Sentence
 
 LONGEST_WORD = 1_000  # characters of a word that are looked at
 KEPT = 30_000  # sentences whose pieces are remembered: some 60 MB
 KNOWN = 100_000  # words, likewise: some 20 MB
 CHARACTERS = 20_000_000  # of all that is remembered: some words are monstrous
 AT_ONCE = 64  # words that a thread of the tokenizer splits at once
+NOBODY: Context = ((), ())
 
 
 class Pieces(NamedTuple):
@@ -46,7 +48,8 @@ class Word(NamedTuple):
 class Splitter:
     """Splits words into pieces. What it has split once, it remembers."""
 
-    def __init__(self, tokenizer: Any, longest: int):
+    def __init__(self, tokenizer: Any, longest: int, context: int = 0):
+        """`longest`: pieces of a window. `context`: words on either side of a sentence that stand in it, too."""
         if not getattr(tokenizer, "is_fast", False):
             raise ModelError(
                 f"the tokenizer {type(tokenizer).__name__} of this encoder is slow and does not say which piece "
@@ -61,6 +64,7 @@ class Splitter:
         self.room = longest - len(self.first) - len(self.last)  # for the pieces of words, in a window
         if self.room < 1:
             raise ModelError(f"the encoder reads {longest} pieces at most, which leaves no room for words.")
+        self.context = context
         self.known: dict[str, Word] = {}
         self.kept: dict[tuple[str, ...], Pieces] = {}
         self.characters = 0  # of all sentences that were kept since all were forgotten
@@ -77,7 +81,36 @@ class Splitter:
         if new:
             self.learn(new)
             self.kept.update(zip(new, self.laid_out(new), strict=True))
-        return [self.kept[sentence.words] for sentence in sentences]
+        found = [self.kept[sentence.words] for sentence in sentences]
+        return self.in_context(sentences, found) if self.context else found
+
+    def in_context(self, sentences: Sequence[Sentence], found: Sequence[Pieces]) -> list[Pieces]:
+        """The same, with pieces of words around the sentences; those that need several windows stay alone."""
+        pairs = zip(sentences, found, strict=True)
+        given = [s.context or NOBODY if len(own.windows) == 1 else NOBODY for s, own in pairs]
+        around = [(before[-self.context :], after[: self.context]) for before, after in given]
+        words = list(chain.from_iterable(around))
+        self.characters += sum(len(word) for word in chain.from_iterable(words) if word not in self.known)
+        self.learn(words)
+        return [
+            self.between(before, own, after) if before or after else own
+            for (before, after), own in zip(around, found, strict=True)
+        ]
+
+    def between(self, before: Sequence[str], own: Pieces, after: Sequence[str]) -> Pieces:
+        """The pieces of a sentence, which has one window, and in the room that is left those of words around it."""
+        first, last = len(self.first), len(self.last)
+        middle = own.windows[0][first : len(own.windows[0]) - last]
+        left = [piece for word in before for piece in self.known[word].pieces]
+        right = [piece for word in after for piece in self.known[word].pieces]
+        left, right = shared(left, right, self.room - len(middle))
+        window = np.array([*self.first, *left, *middle, *right, *self.last], dtype=np.int64)
+        place = own.place + len(left)
+        if first:
+            place[0] = 0
+        if last:
+            place[-1] += len(right)
+        return own._replace(windows=(window,), place=place)
 
     def learn(self, sentences: Sequence[Sequence[str]]) -> None:
         """Split the words of these sentences that are new. Of a monstrous word the first pieces must do."""
@@ -205,6 +238,16 @@ class Cells:
         for k, piece in enumerate(reversed(self.last), 1):
             found[ends - k] = piece
         return found
+
+
+def shared(left: list[int], right: list[int], room: int) -> tuple[list[int], list[int]]:
+    """The last of `left` and the first of `right` that there is room for: half each, or what the other leaves.
+
+    >>> shared([1, 2, 3, 4], [5, 6], 5), shared([1, 2], [3, 4], 3)
+    (([2, 3, 4], [5, 6]), ([2], [3, 4]))
+    """
+    most = min(len(left), max(room // 2, room - len(right)))
+    return left[len(left) - most :], right[: room - most]
 
 
 def first_of(*ids: int | None) -> int:

@@ -194,7 +194,7 @@ class Work:
         return done
 
     def predicted(self, held: Sequence[Read]) -> list[Read]:
-        sentences = [sentence for each in held for sentence in each.document.sentences]
+        sentences = self.pipeline.model.sentences_of(each.document for each in held)
         words = sum(len(sentence.words) for sentence in sentences)
         before, done = self.found_words, 0
 

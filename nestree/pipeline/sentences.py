@@ -230,7 +230,7 @@ def in_turns(
     told: "Sequence[tuple[Sequence[Known], Sequence[Forbidden]]]",
 ) -> Iterator[tuple[list[int], list[Reading]]]:
     """Batches, as numbers of parts, and what is found in them."""
-    lengths = [len(part.words) for part in parts]
+    lengths = [to_read(part) for part in parts]
     streams = streams_of(model.device)
     if model.device.type == "cpu":
         batch_words = min(batch_words, words_for_threads(sum(lengths)))
@@ -248,6 +248,11 @@ def in_turns(
     ]
     done = on_threads(Turn.whole, turns) if model.device.type == "cpu" else overlapping(turns)
     yield from zip(batches, done, strict=True)
+
+
+def to_read(sentence: Sentence) -> int:
+    """How many words of a batch it is; those around it, which only the encoder reads, count a quarter."""
+    return len(sentence.words) + sum(map(len, sentence.context or ())) // 4
 
 
 def words_for_threads(words: int) -> int:

@@ -184,7 +184,7 @@ class Pipeline:
         self, documents: Sequence[Document], asked: Asked, told: Told | None = None
     ) -> list[Document]:
         """These documents with entities; what is `told` is of the sentences of all of them, in a row."""
-        sentences = [sentence for document in documents for sentence in document.sentences]
+        sentences = self.model.sentences_of(documents)
         found = iter(predict(self.reader, sentences, BATCH_WORDS, None, asked, told))
         return [replace(d, sentences=tuple(next(found) for _ in d.sentences)) for d in documents]
 

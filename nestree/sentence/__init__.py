@@ -1,12 +1,13 @@
 """The types at both ends of everything: entities in sentences of words, sentences in documents of characters."""
 
 from nestree.sentence.characters import Arc, Constituent, TextEntity, TextSpan, TextTree, rounded
-from nestree.sentence.document import Document, moved
-from nestree.sentence.entity import Entity, Sentence, Span, Tree, crossing, depths
+from nestree.sentence.document import Document, in_context, moved
+from nestree.sentence.entity import Context, Entity, Sentence, Span, Tree, crossing, depths
 
 __all__ = [
     "Arc",
     "Constituent",
+    "Context",
     "Document",
     "Entity",
     "Sentence",
@@ -17,6 +18,7 @@ __all__ = [
     "Tree",
     "crossing",
     "depths",
+    "in_context",
     "moved",
     "rounded",
 ]

@@ -1,8 +1,9 @@
 """Documents: sentences in their order, and the text they stand in."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 from nestree.errors import DataError
@@ -85,6 +86,27 @@ class Document:
             placed.append(moved(sentence, at))
             at += len(sentence.text or "") + len(between)
         return Document(tuple(placed), between.join(s.text or "" for s in placed), self.id, self.extra)
+
+
+def in_context(documents: Iterable[Document], words: int) -> list[Document]:
+    """The same documents; each sentence knows up to so many words before and after it.
+
+    >>> document = Document((Sentence(["She", "left"]), Sentence(["Why", "?"]), Sentence(["Nobody", "knows"])))
+    >>> in_context([document], 3)[0].sentences[1].context
+    (('She', 'left'), ('Nobody', 'knows'))
+    """
+    return [with_neighbours(document, words) if words else document for document in documents]
+
+
+def with_neighbours(document: Document, words: int) -> Document:
+    everything = tuple(chain.from_iterable(sentence.words for sentence in document.sentences))
+    placed, start = [], 0
+    for sentence in document.sentences:
+        end = start + len(sentence.words)
+        around = everything[max(0, start - words) : start], everything[end : end + words]
+        placed.append(replace(sentence, context=around))
+        start = end
+    return replace(document, sentences=tuple(placed))
 
 
 def moved(sentence: Sentence, start: int) -> Sentence:

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from nestree.errors import DataError
 
 Span = tuple[int, int]
+Context = tuple[tuple[str, ...], tuple[str, ...]]  # words of the document before a sentence, and after it
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ class Sentence:
     complete: bool = True  # False: there may be entities that are not annotated
     extra: Mapping[str, Any] = field(default_factory=dict, compare=False)  # what else its file says of it
     tree: Tree | None = field(default=None, compare=False)  # in which a model found the entities
+    context: Context | None = field(default=None, compare=False, repr=False)  # what an encoder may read along
 
     def __post_init__(self) -> None:
         if isinstance(self.words, str) or not {*map(type, self.words)} <= {str}:

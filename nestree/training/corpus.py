@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from nestree.config import Settings
 from nestree.data import splitting
 from nestree.errors import TrainingError
-from nestree.sentence import Document, Entity, Sentence, crossing
+from nestree.sentence import Document, Entity, Sentence, crossing, in_context
 
 log = logging.getLogger(__name__)
 DEV_SHARE = 15  # per cent of the data that are set aside if there is no dev file
@@ -38,10 +38,19 @@ class Corpus:
 
 
 def corpus(
-    train: Sequence[Document], dev: Sequence[Document] | None, *, seed: int, crossing_gold: str = "skip"
+    train: Sequence[Document],
+    dev: Sequence[Document] | None,
+    *,
+    seed: int,
+    crossing_gold: str = "skip",
+    context: int = 0,
 ) -> Corpus:
-    """The sentences of these documents; without any for `dev`, a part of `train` is set aside."""
+    """The sentences of these documents; without any for `dev`, a part of `train` is set aside.
+
+    `context`: words on either side of each that the encoder will read along (`encoder.context` of the settings).
+    """
     notes = []
+    train, dev = in_context(train, context), None if dev is None else in_context(dev, context)
     if dev is None:
         train, dev = divided(train, seed)
         count = sum(len(document.sentences) for document in dev)

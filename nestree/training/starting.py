@@ -211,6 +211,11 @@ def begin(run: Run, resume: bool) -> None:
         run.tell(f"{processes} processes share each update.")
     for note in run.corpus.notes:
         run.tell(note)
+    if run.settings.encoder.context and not any(any(s.context or ()) for s in run.corpus.train):
+        run.tell(
+            f"encoder.context is {run.settings.encoder.context}, but no sentence has any: give documents of several "
+            "sentences (in JSON lines, with a doc_id), and `context` to `corpus`."
+        )
     save(run)
 
 
