@@ -106,8 +106,9 @@ def train(
         crossing_gold=settings.training.crossing,
         context=settings.encoder.context,
     )
-    if not (resume or config or decided(changes or [])):
-        settings, corpus = training.for_small_data(settings, corpus)
+    if not (resume or config or decided(changes or [], "training.batch_words")):
+        epochs = settings.training.epochs if decided(changes or [], "training.epochs") else None
+        settings, corpus = training.for_small_data(settings, corpus, epochs)
     with shown() as watcher:
         result = training.train(
             settings,
@@ -141,11 +142,9 @@ def check_resuming(
             raise InputError(f"--resume goes on with the settings of the run, so {name} does not go with it.")
 
 
-def decided(changes: Sequence[str]) -> bool:
-    """Whether the user says how long to train."""
-    return any(
-        change.split("=")[0].strip() in ("training.epochs", "training.batch_words") for change in changes
-    )
+def decided(changes: Sequence[str], key: str) -> bool:
+    """Whether the user sets this."""
+    return any(change.split("=")[0].strip() == key for change in changes)
 
 
 def given_origin(origin: dict[str, Any], *files: Path | None) -> dict[str, Any]:

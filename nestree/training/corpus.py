@@ -78,16 +78,19 @@ def corpus(
     return Corpus(tuple(training), tuple(choosing), labels, tuple(notes))
 
 
-def for_small_data(settings: Settings, corpus: Corpus) -> tuple[Settings, Corpus]:
-    """Smaller batches and more epochs, if there would be too few updates to learn anything; the corpus notes it."""
+def for_small_data(settings: Settings, corpus: Corpus, epochs: int | None = None) -> tuple[Settings, Corpus]:
+    """Smaller batches and more epochs, if there would be too few updates to learn anything; the corpus notes it.
+
+    `epochs`: so many, whatever comes of it; None: as many as it takes.
+    """
     training, words = settings.training, sum(len(sentence.words) for sentence in corpus.train)
     if words * training.epochs >= FEWEST_UPDATES * training.batch_words:
         return settings, corpus
     batch = min(training.batch_words, max(SMALL_BATCH, words * training.epochs // FEWEST_UPDATES))
-    epochs = max(training.epochs, math.ceil(FEWEST_UPDATES * batch / words))
+    epochs = epochs or max(training.epochs, math.ceil(FEWEST_UPDATES * batch / words))
     note = (
         f"{words:,} words are little to learn from: {epochs} epochs with batches of {batch} words instead of "
-        f"{training.epochs} with {training.batch_words}. To decide yourself, set training.epochs."
+        f"{training.epochs} with {training.batch_words}. To decide yourself, set training.batch_words."
     )
     changed = settings.changed([f"training.epochs={epochs}", f"training.batch_words={batch}"])
     return changed, replace(corpus, notes=(*corpus.notes, note))

@@ -108,5 +108,7 @@ def test_little_data_gets_smaller_batches_and_more_epochs(settings):
     assert noted.notes[-1].startswith(
         "200 words are little to learn from: 225 epochs with batches of 150 words"
     )
+    few, _ = for_small_data(usual, little, epochs=10)
+    assert (few.training.epochs, few.training.batch_words) == (10, 150)
     plenty = settings("training.epochs=10", "training.batch_words=6")
     assert for_small_data(plenty, little) == (plenty, little)
