@@ -32,6 +32,7 @@ from nestree.decoding import NO_CHANGE, Temperatures
 from nestree.eight_bits import SCALES, restored, shrunk
 from nestree.errors import DataError, ModelError
 from nestree.model import Recognizer, TextRules
+from nestree.nn import light
 from nestree.text import SENTENCE_RULES, WORD_STYLES
 
 FORMAT = 2  # 1: there may be weights of an UNUSED part
@@ -101,7 +102,8 @@ def load(folder: Path | str, device: str | torch.device = "cpu") -> Recognizer:
     facts = read_facts(folder)
     settings = settings_of(folder)
     tensors, _ = tensors_of(folder)
-    model = untrained(folder, settings, facts.labels)
+    reads = light.parts(folder / ENCODER) if torch.device(device).type == "cpu" else None
+    model = untrained(folder, settings, facts.labels, reads)
     fit(model, in_float32(tensors, folder), folder / WEIGHTS)
     model.eight_bits = is_small(tensors)
     model.text_rules, model.temperatures = facts.text, facts.temperatures
@@ -165,11 +167,13 @@ def files_of(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def untrained(folder: Path, settings: Settings, labels: Sequence[str]) -> Recognizer:
-    """A model of the form that this directory describes; its weights are yet to be given to it."""
+def untrained(
+    folder: Path, settings: Settings, labels: Sequence[str], parts: light.Parts | None = None
+) -> Recognizer:
+    """A model of the form that this directory describes, around these parts; its weights are yet to be given to it."""
     if not (folder / ENCODER).is_dir():
         raise ModelError(f"{folder} has no {ENCODER}: it is not whole. Fetch or train it again.")
-    return Recognizer(settings, labels, folder / ENCODER, pretrained=False)
+    return Recognizer(settings, labels, folder / ENCODER, pretrained=False, parts=parts)
 
 
 def settings_of(folder: Path) -> Settings:

@@ -16,6 +16,7 @@ from nestree.losses import Losses, compute
 from nestree.nn.batch import Batch, Collator
 from nestree.nn.encoder import Encoder, load_pretrained, load_tokenizer, load_untrained, longest_input
 from nestree.nn.features import read_vectors
+from nestree.nn.light import Parts
 from nestree.nn.pieces import Splitter
 from nestree.nn.scorers import Scorer, Scores
 from nestree.sentence import Document, Entity, Sentence, in_context
@@ -35,9 +36,18 @@ class Recognizer(nn.Module):
     """Finds nested entities. Everything about it is in its settings, its labels and its weights."""
 
     def __init__(
-        self, settings: Settings, labels: Sequence[str], encoder: str | Path, *, pretrained: bool = True
+        self,
+        settings: Settings,
+        labels: Sequence[str],
+        encoder: str | Path,
+        *,
+        pretrained: bool = True,
+        parts: Parts | None = None,
     ):
-        """`encoder`: a folder or hub name; not `pretrained`: a folder of `save_encoder`, weights to come."""
+        """`encoder`: a folder or hub name; not `pretrained`: a folder of `save_encoder`, weights to come.
+
+        `parts`: the tokenizer and encoder of that folder, if they are at hand.
+        """
         super().__init__()
         if not labels or len(set(labels)) != len(labels):
             raise ModelError(f"labels are {list(labels)}; a model needs at least one, and each only once.")
@@ -46,8 +56,11 @@ class Recognizer(nn.Module):
         self.text_rules = TextRules()  # how the texts of its training data were split
         self.eight_bits = False  # were its weights stored in 8 bits each?
         self.card = ""  # what people should know of it, in Markdown; "": only what can be told from the rest
-        self.tokenizer: Any = load_tokenizer(str(encoder))
-        transformer = load_pretrained(str(encoder)) if pretrained else load_untrained(str(encoder))
+        if parts is None:
+            load_encoder = load_pretrained if pretrained else load_untrained
+            parts = Parts(load_tokenizer(str(encoder)), load_encoder(str(encoder)))
+        self.tokenizer: Any = parts.tokenizer
+        transformer: Any = parts.transformer
 
         vectors, self.words, self.dimensions = None, None, 0
         if settings.encoder.vectors and pretrained:

@@ -12,9 +12,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
-from transformers import AutoConfig, AutoModel, AutoTokenizer
-from transformers.initialization import no_init_weights
-from transformers.utils import logging as progress
 
 from nestree.config import EncoderSettings
 from nestree.errors import ModelError
@@ -219,16 +216,20 @@ def of_posts(forward: Tensor, backward: Tensor) -> Tensor:
     return torch.cat([forward[:, :-1], backward[:, 1:]], -1)
 
 
-# Getting an encoder
+# Getting an encoder. To import `transformers` takes seconds, and reading can often do without: see light.py
 
 
 def load_tokenizer(source: str) -> Any:
     """The tokenizer of a folder or hub name."""
+    from transformers import AutoTokenizer
+
     return found(AutoTokenizer.from_pretrained, source, "tokenizer")
 
 
 def load_pretrained(source: str) -> nn.Module:
     """The encoder of a folder or hub name, with its weights, in float32."""
+    from transformers import AutoModel
+
     model: nn.Module = found(
         lambda name: AutoModel.from_pretrained(name, dtype=torch.float32), source, "encoder"
     )
@@ -237,6 +238,9 @@ def load_pretrained(source: str) -> nn.Module:
 
 def load_untrained(source: str) -> nn.Module:
     """An encoder of the same form; its weights are whatever was in memory, and have to be given to it."""
+    from transformers import AutoConfig, AutoModel
+    from transformers.initialization import no_init_weights
+
     config = found(AutoConfig.from_pretrained, source, "configuration")
     with no_init_weights():  # drawing them takes longer than reading them
         return without_pooler(AutoModel.from_config(config, dtype=torch.float32))
@@ -251,6 +255,8 @@ def without_pooler(model: Any) -> nn.Module:
 
 
 def found(load: Any, source: str, what: str) -> Any:
+    from transformers.utils import logging as progress
+
     shown = progress.is_progress_bar_enabled()
     progress.disable_progress_bar()  # there is one for each file, however small
     try:
