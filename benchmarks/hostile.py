@@ -1,11 +1,12 @@
 """Text that programs choke on, at full size, through everything: how long, how much memory, and is all of it right?
 
-    python -m benchmarks.hostile [--model DIR] [--texts 100000] [--megabytes 10] [--words 100000] [--out FILE]
+    python -m benchmarks.hostile [--model DIR] [--texts 100000] [--megabytes 10] [--words 100000] [--data FILE]
 
 Streams: short texts made on the fly, some of which cannot be read. Sizes: millions of characters without a blank, and a
 sentence of very many words. Characters: halves of surrogate pairs, NULs, both directions, emoji, marks, HTML, in every
 picture. Of each document is checked that no character is lost, that offsets select what they claim, that nothing
-crosses, and that JSON gives the same back. Memory is that of the whole process. Ends with one line of JSON.
+crosses, and that JSON gives the same back. Memory is that of the whole process. Of annotated data, sentences are joined
+to some of 600 words each, and read through windows of several sizes. Ends with one line of JSON.
 """
 
 import argparse
@@ -23,9 +24,11 @@ import torch
 
 import nestree
 from benchmarks.timing import MIB, _status, one_line, provenance, write_whole
+from nestree.data import formats
 from nestree.errors import InputError
-from nestree.pipeline import Pipeline
-from nestree.sentence import Document
+from nestree.evaluation import evaluate
+from nestree.pipeline import Pipeline, windows
+from nestree.sentence import Document, Entity, Sentence
 
 Row = dict[str, Any]
 SAID = (
@@ -81,6 +84,8 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=20, help="after which the stream ends, whole or not")
     parser.add_argument("--megabytes", type=float, default=10, help="of text without a blank")
     parser.add_argument("--words", type=int, default=100_000, help="of one sentence")
+    parser.add_argument("--data", type=Path, metavar="FILE", help="annotated, to compare sizes of windows on")
+    parser.add_argument("--windows", default="200,128,96,64,48,32", help="these sizes")
     parser.add_argument("--out", type=Path, metavar="FILE", help="for the JSON line that is also printed")
     parser.add_argument("--commit", help="where there is no git")
     return parser.parse_args(arguments)
@@ -107,6 +112,8 @@ def rows(ner: Pipeline, given: argparse.Namespace) -> Iterator[Row]:
     long = " ".join(chance.choices(WORDS, k=given.words))
     yield {"case": "one sentence", **measured(lambda: read(ner, long))}
     yield {"case": "stream", **streamed(ner, given.texts, 60 * given.minutes)}
+    for size in map(int, given.windows.split(",") if given.data else ()):
+        yield {"case": f"windows of {size} words", **through_windows(ner, joined(given.data), size)}
 
 
 # One text
@@ -265,6 +272,45 @@ def error_of(ner: Pipeline) -> str:
     except InputError as error:
         return str(error)
     raise AssertionError("a text that is None was read")
+
+
+# Windows
+
+
+def joined(data: Path, words: int = 600, count: int = 5) -> list[Sentence]:
+    """Long sentences, each made of those that follow each other in annotated data."""
+    made: list[Sentence] = []
+    held: list[str] = []
+    entities: list[Entity] = []
+    for sentence in (s for document in formats.read(data) for s in document.sentences):
+        entities += [Entity(e.start + len(held), e.end + len(held), e.label) for e in sentence.entities]
+        held += sentence.words
+        if len(held) >= words:
+            made.append(Sentence(tuple(held), tuple(entities)))
+            held, entities = [], []
+        if len(made) == count:
+            break
+    return made
+
+
+def through_windows(ner: Pipeline, sentences: Sequence[Sentence], size: int) -> Row:
+    """What is found in long sentences if windows have this size."""
+    usual, windows.WINDOW = windows.WINDOW, size
+    started = time.process_time()
+    try:
+        found = ner.words(sentences)
+    finally:
+        windows.WINDOW = usual
+    spent = time.process_time() - started
+    score = evaluate(sentences, found).entities
+    words = sum(len(sentence.words) for sentence in sentences)
+    return {
+        "words": words,
+        "precision": score.precision,
+        "recall": score.recall,
+        "f1": score.f1,
+        "processor_seconds": spent,
+    }
 
 
 def forget_the_peak() -> None:

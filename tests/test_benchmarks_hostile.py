@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import hostile
 from nestree import checkpoint
-from nestree.pipeline import Pipeline
+from nestree.pipeline import Pipeline, windows
 from nestree.sentence import Document, Entity, Sentence
 
 TEXT = "Ann met Bob"
@@ -31,6 +31,20 @@ def test_a_row_for_each_case(tiny_model, tmp_path, capsys):
     )
     assert "text 2 (None) failed" in rows["stream"]["error"]
     assert str(tiny_model.parent) not in json.dumps(result)
+
+
+def test_long_sentences_are_joined_and_read_through_windows(tiny_model, tmp_path):
+    lines = [{"tokens": ["Ann", "met", "Bob"], "entities": [{"start": 2, "end": 3, "label": "PER"}]}] * 90
+    (tmp_path / "some.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    made = hostile.joined(tmp_path / "some.jsonl", words=120, count=2)
+    assert [len(sentence.words) for sentence in made] == [120, 120]
+    assert [sentence.phrase(sentence.entities[-1]) for sentence in made] == ["Bob", "Bob"]
+    seen = []
+    ner = Pipeline(checkpoint.load(tiny_model), longest=100)
+    ner.words = lambda given: (seen.append(windows.windows(120, 100)[0]), given)[1]
+    row = hostile.through_windows(ner, made, 16)
+    assert (seen, row["f1"], row["words"]) == ([(0, 16)], 1.0, 240)
+    assert windows.WINDOW == 64
 
 
 def document(words: list[str], text: str, *entities: Entity) -> Document:
