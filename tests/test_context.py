@@ -1,0 +1,279 @@
+"""`encoder.context`: sentences between their neighbours, from pieces to commands."""
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import nestree
+from nestree.cli import app
+from nestree.config import Settings
+from nestree.data import formats
+from nestree.errors import ConfigError
+from nestree.model import Recognizer
+from nestree.nn.pieces import Splitter
+from nestree.sentence import Context, Document, Sentence, in_context
+from nestree.training import corpus, train
+from tests import tiny
+
+DOCUMENTS = [
+    Document(tuple(tiny.SENTENCES[:4]), id="a"),
+    Document(tuple(tiny.SENTENCES[4:7]), id="b"),
+    Document((tiny.SENTENCES[7],), id="c"),
+]
+TEXT = "The mayor of Lisbon left. She met the president of the club. It rained in Oslo all night."
+
+
+# Documents
+
+
+def test_neighbours_are_of_the_same_document():
+    first, second, third = in_context(DOCUMENTS, 2)
+    assert (first, second, third) == tuple(DOCUMENTS)
+    assert [sentence.context for sentence in first.sentences] == [
+        ((), ("police", "in")),
+        (("the", "president"), ("she", "left")),
+        (("the", "group"), ("the", "Bank")),
+        (("she", "left"), ()),
+    ]
+    assert second.sentences[0].context == ((), ("Lisbon", "fans"))  # of two sentences
+    assert third.sentences[0].context == ((), ())
+    assert in_context(DOCUMENTS, 0)[0] is DOCUMENTS[0]
+
+
+def test_a_part_that_is_set_aside_keeps_its_neighbours():
+    found = corpus(DOCUMENTS, None, seed=1, context=3)
+    there = {s.words: s.context for document in in_context(DOCUMENTS, 3) for s in document.sentences}
+    assert {s.words: s.context for s in (*found.train, *found.dev)} == there
+    assert all(s.context is None for s in corpus(DOCUMENTS, None, seed=1).train)
+
+
+# Pieces
+
+
+def pieces(sentence, longest=20, context=2, tokenizer=None):
+    (found,) = Splitter(tokenizer or tiny.letter_tokenizer(), longest, context)([sentence])
+    return found
+
+
+def named(window):
+    return tiny.letter_tokenizer().convert_ids_to_tokens(window.tolist())
+
+
+SENTENCE = Sentence(["Ab", "c"], context=(("u", "v", "yz"), ("d", "e", "f")))
+
+
+def test_pieces_stand_between_those_of_their_neighbours():
+    found = pieces(SENTENCE)
+    assert named(found.windows[0]) == ["[CLS]", "v", "y", "##z", "a", "##b", "c", "d", "e", "[SEP]"]
+    assert found.position.tolist() == [0, 1, 1, 2, 3]
+    assert found.place.tolist() == [0, 4, 5, 6, 9]
+    assert found.weight.tolist() == [1, 0.5, 0.5, 1, 1]
+
+
+LETTERS = Sentence(list("abcdefgh"), context=(("u", "v", "yz"), ("i", "j", "k")))
+
+
+@pytest.mark.parametrize(
+    ("room", "before", "after"),
+    [
+        (0, "", ""),
+        (1, "", "i"),
+        (2, "##z", "i"),
+        (3, "##z", "i j"),
+        (4, "y ##z", "i j"),
+        (9, "v y ##z", "i j"),
+    ],
+)
+def test_the_room_that_is_left_is_shared(room, before, after):
+    expected = ["[CLS]", *before.split(), *"abcdefgh", *after.split(), "[SEP]"]
+    assert named(pieces(LETTERS, 10 + room).windows[0]) == expected
+
+
+def test_one_side_takes_what_the_other_leaves():
+    alone = replace(LETTERS, context=(LETTERS.context[0], ()))
+    assert named(pieces(alone, 13).windows[0])[1:4] == ["v", "y", "##z"]
+
+
+def test_encoders_without_special_pieces_keep_their_own_ends():
+    tokenizer = tiny.letter_tokenizer()
+    tokenizer.backend_tokenizer.post_processor = None
+    found = pieces(SENTENCE, tokenizer=tokenizer)
+    assert named(found.windows[0]) == ["v", "y", "##z", "a", "##b", "c", "d", "e"]
+    assert found.place.tolist() == [3, 3, 4, 5, 5]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_own_pieces_are_never_lost(seed):
+    chance = random.Random(seed)
+
+    def words(most):
+        return tuple("".join(chance.choices("abc", k=chance.randint(1, 4))) for _ in range(most))
+
+    alone = [Sentence(words(chance.randint(1, 9))) for _ in range(40)]
+    given = [replace(s, context=(words(chance.randint(0, 6)), words(chance.randint(0, 6)))) for s in alone]
+    splitter = Splitter(tiny.letter_tokenizer(), 14, 4)
+    several = 0
+    for own, found in zip(splitter(alone), splitter(given), strict=True):
+        if len(own.windows) > 1:
+            assert found is own
+            several += 1
+            continue
+        assert len(found.windows[0]) <= 14
+        for name in ("position", "window", "weight", "shapes"):
+            np.testing.assert_array_equal(getattr(own, name), getattr(found, name))
+        np.testing.assert_array_equal(own.windows[0][own.place], found.windows[0][found.place])
+        assert (found.place[0], found.place[-1]) == (0, len(found.windows[0]) - 1)
+    assert 0 < several < 40
+
+
+# Vectors
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory) -> Path:
+    return tiny.encoder(tmp_path_factory.mktemp("encoder") / "tiny")
+
+
+def made(encoder, context):
+    torch.manual_seed(0)
+    settings = tiny.settings("default", f"encoder.path={encoder}", f"encoder.context={context}")
+    return Recognizer(settings, tiny.LABELS, encoder).eval()
+
+
+@torch.inference_mode()
+def test_words_see_their_neighbours_if_they_should(encoder):
+    with_context, without = made(encoder, 3), made(encoder, 0)
+    alone = DOCUMENTS[0].sentences
+    given = with_context.sentences_of(DOCUMENTS[:1])
+    assert given == without.sentences_of(DOCUMENTS[:1]) == list(alone)
+    bare = without(without.collate(alone))
+    for model, sentences in ((with_context, alone), (without, given)):  # none is given; none is wanted
+        same = model(model.collate(sentences))
+        assert torch.equal(same.mention, bare.mention)
+        assert torch.equal(same.arc, bare.arc)
+    seen = with_context.encoder(with_context.collate(given)).words
+    unseen = without.encoder(without.collate(alone)).words
+    assert seen.shape == unseen.shape
+    words = slice(1, min(len(sentence.words) for sentence in alone) + 1)
+    assert ((seen - unseen)[:, words].abs().amax(-1) > 1e-4).all()
+
+
+@torch.inference_mode()
+def test_a_batch_equals_its_sentences_one_by_one(encoder):
+    model = made(encoder, 5)
+    given = model.sentences_of(DOCUMENTS)
+    together = model.encoder(model.collate(given)).words
+    for b, sentence in enumerate(given):
+        alone = model.encoder(model.collate([sentence])).words[0]
+        torch.testing.assert_close(together[b, : len(sentence.words) + 1], alone, rtol=1e-4, atol=1e-5)
+
+
+# Models
+
+
+def test_models_from_before_it_have_none(tmp_path):
+    settings = Settings.read("default")
+    lines = settings.as_toml().splitlines()
+    older = [line for line in lines if not line.startswith("context = 0 ")]
+    assert len(older) == len(lines) - 1
+    (tmp_path / "config.toml").write_text("\n".join(older), encoding="utf-8")
+    assert Settings.saved(tmp_path / "config.toml") == settings
+    with pytest.raises(ConfigError, match=r"encoder\.context is -1; it must be 0 or more"):
+        settings.changed(["encoder.context=-1"])
+
+
+@pytest.fixture(scope="module")
+def place(encoder, tmp_path_factory) -> Path:
+    """A folder with data and a model that reads four words on either side."""
+    folder = tmp_path_factory.mktemp("place")
+    settings = tiny.settings(
+        "default",
+        f"encoder.path={encoder}",
+        "encoder.context=4",
+        "training.epochs=8",
+        "training.batch_words=20",
+    )
+    data = corpus(DOCUMENTS, DOCUMENTS, seed=1, context=4)
+    train(settings, data, folder / "model", device="cpu")
+    formats.write(DOCUMENTS, folder / "data.jsonl", "jsonl")
+    (folder / "text.txt").write_text(TEXT)
+    return folder
+
+
+def command(*arguments):
+    done = CliRunner().invoke(app, [str(each) for each in arguments])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def scores(sentences):
+    return [(e.start, e.end, e.label, round(e.score, 4)) for s in sentences for e in s.entities]
+
+
+def test_a_text_a_file_and_its_words_give_the_same(place, tmp_path):
+    ner = nestree.load(place / "model", "cpu", precision="float32")
+    document = ner(TEXT)
+    assert len(document.sentences) == 3
+    assert ner([TEXT, "Lisbon."])[0].entities == document.entities
+    command(
+        "predict", place / "text.txt", "--model", place / "model", "--out", tmp_path / "a.jsonl", "--trees"
+    )
+    formats.write([replace(document, id="t")], tmp_path / "words.jsonl", "jsonl")
+    command("predict", tmp_path / "words.jsonl", "--model", place / "model", "--out", tmp_path / "b.jsonl")
+    for name in ("a.jsonl", "b.jsonl"):
+        (found,) = formats.read(tmp_path / name)
+        assert [s.words for s in found.sentences] == [s.words for s in document.sentences]
+        assert scores(found.sentences) == scores(document.sentences) != []
+    alone = ner.words([sentence.words for sentence in document.sentences])
+    assert scores(alone) != scores(document.sentences)  # words alone have no neighbours
+
+
+@pytest.fixture
+def seen(monkeypatch) -> list[Context]:
+    """What sentences were read between, if anything."""
+    between, found = Splitter.between, []
+
+    def noted(self, before, own, after):
+        found.append((tuple(before), tuple(after)))
+        return between(self, before, own, after)
+
+    monkeypatch.setattr(Splitter, "between", noted)
+    return found
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("evaluate", "data.jsonl", "--model", "model", "-q"),
+        ("analyse", "data.jsonl", "--model", "model", "--sharing", "0", "--trees", "1"),
+        ("shrink", "model", "--gold", "data.jsonl", "--out", "small", "-q"),
+        ("predict", "data.jsonl", "--model", "model"),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_commands_read_sentences_in_context(place, seen, monkeypatch, arguments):
+    monkeypatch.chdir(place)
+    command(*arguments)
+    wanted = [s.context for document in in_context(DOCUMENTS, 4) for s in document.sentences]
+    assert set(seen) == {context for context in wanted if any(context)}
+
+
+def test_spacy_reads_sentences_in_context(place, seen):
+    spacy = pytest.importorskip("spacy")
+    nlp = spacy.blank("en")
+    nlp.add_pipe("nestree", config={"model": str(place / "model"), "device": "cpu"})
+    nlp("She left. It rained.")
+    assert set(seen) == {((), ("It", "rained", ".")), (("She", "left", "."), ())}
+
+
+def test_data_without_documents_are_named(encoder, tmp_path):
+    settings = tiny.settings("default", f"encoder.path={encoder}", "encoder.context=4", "training.epochs=1")
+    single = [Document((sentence,)) for sentence in tiny.SENTENCES]
+    train(settings, corpus(single, single, seed=1, context=4), tmp_path / "model", device="cpu")
+    log = (tmp_path / "model" / "training" / "log.jsonl").read_text(encoding="utf-8")
+    assert "encoder.context is 4, but no sentence has any" in log
