@@ -32,11 +32,12 @@ class Bert(nn.Module):
         self.encoder.layer = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, **_: Any) -> SimpleNamespace:
-        """Pieces [W, P], and which are looked at [W, 1, 1, P] -> `hidden_states` of all layers, [W, P, D] each."""
+        """Pieces [W, P], and which of them are real -> `hidden_states` of all layers, [W, P, D] each."""
+        real = attention_mask.reshape(len(input_ids), 1, 1, -1) > 0  # for all heads and all pieces that look
         places = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
         states = [self.embeddings(input_ids, places, torch.zeros_like(input_ids))]
         for layer in self.encoder.layer:  # type: ignore[union-attr]
-            states.append(layer(states[-1], attention_mask))
+            states.append(layer(states[-1], real))
         return SimpleNamespace(hidden_states=tuple(states))
 
     def get_input_embeddings(self) -> nn.Embedding:
