@@ -24,7 +24,7 @@ from nestree.sentence import Sentence, Span
 from nestree.treecrf import Tree
 
 BATCH_WORDS = 4_000
-FEWER_WORDS = 600  # of a batch on a CPU, where larger ones are no faster, and padding costs
+FEWER_WORDS = 400  # of a batch on a CPU, where larger ones are no faster, and padding costs
 FEWEST_WORDS = 100  # for less it is not worth waking another thread
 PIECES_PER_WORD = 8  # of a batch, padding included, at most: many more than any language has
 CHARTS_COUNT = 90  # words; with shorter sentences, charts are small beside the rest
