@@ -90,8 +90,10 @@ class Splitter:
         given = [s.context or NOBODY if len(own.windows) == 1 else NOBODY for s, own in pairs]
         around = [(before[-self.context :], after[: self.context]) for before, after in given]
         words = list(chain.from_iterable(around))
-        self.characters += sum(len(word) for word in chain.from_iterable(words) if word not in self.known)
-        self.learn(words)
+        new = [word for word in dict.fromkeys(chain.from_iterable(words)) if word not in self.known]
+        if new:
+            self.characters += sum(map(len, new))
+            self.learn(words)
         return [
             self.between(before, own, after) if before or after else own
             for (before, after), own in zip(around, found, strict=True)
@@ -100,17 +102,21 @@ class Splitter:
     def between(self, before: Sequence[str], own: Pieces, after: Sequence[str]) -> Pieces:
         """The pieces of a sentence, which has one window, and in the room that is left those of words around it."""
         first, last = len(self.first), len(self.last)
-        middle = own.windows[0][first : len(own.windows[0]) - last]
-        left = [piece for word in before for piece in self.known[word].pieces]
-        right = [piece for word in after for piece in self.known[word].pieces]
-        left, right = shared(left, right, self.room - len(middle))
-        window = np.array([*self.first, *left, *middle, *right, *self.last], dtype=np.int64)
+        window, left, right = own.windows[0], self.pieces_of(before), self.pieces_of(after)
+        end = len(window) - last
+        most_left, most_right = shared(len(left), len(right), self.room - (end - first))
+        left, right = left[len(left) - most_left :], right[:most_right]
+        window = np.concatenate([window[:first], left, window[first:end], right, window[end:]])
         place = own.place + len(left)
         if first:
             place[0] = 0
         if last:
             place[-1] += len(right)
         return own._replace(windows=(window,), place=place)
+
+    def pieces_of(self, words: Sequence[str]) -> np.ndarray:
+        """All pieces of words that are known, in a row."""
+        return np.array([piece for word in words for piece in self.known[word].pieces], dtype=np.int64)
 
     def learn(self, sentences: Sequence[Sequence[str]]) -> None:
         """Split the words of these sentences that are new. Of a monstrous word the first pieces must do."""
@@ -240,14 +246,14 @@ class Cells:
         return found
 
 
-def shared(left: list[int], right: list[int], room: int) -> tuple[list[int], list[int]]:
-    """The last of `left` and the first of `right` that there is room for: half each, or what the other leaves.
+def shared(left: int, right: int, room: int) -> tuple[int, int]:
+    """How many pieces on either side of a sentence find room: half of it each, or what the other side leaves.
 
-    >>> shared([1, 2, 3, 4], [5, 6], 5), shared([1, 2], [3, 4], 3)
-    (([2, 3, 4], [5, 6]), ([2], [3, 4]))
+    >>> shared(4, 2, 5), shared(2, 2, 3), shared(9, 9, 0)
+    ((3, 2), (1, 2), (0, 0))
     """
-    most = min(len(left), max(room // 2, room - len(right)))
-    return left[len(left) - most :], right[: room - most]
+    most = min(left, max(room // 2, room - right))
+    return most, min(right, room - most)
 
 
 def first_of(*ids: int | None) -> int:
