@@ -155,7 +155,7 @@ class Runs:
                 self.elsewhere.append(cell)
                 self.said("waiting", cell, ": another process is training it")
             else:
-                self.said("goes on" if resumed else "started", cell)
+                self.said("goes on" if resumed else "started", cell, f"; what it says: {cell.output}")
 
     def look(self) -> None:
         """Who is ready?"""
