@@ -61,7 +61,8 @@ def predict(
     readings: list[Reading | None] = [None] * len(parts)
     left = Counter(owner for owner, _ in owners)
     training = model.training
-    model.eval()
+    if any(part.training for part in model.modules()):
+        model.eval()
     try:
         with torch.inference_mode(), weights_kept(model):
             for batch, found in in_turns(model, parts, batch_words, asked, told):
@@ -70,7 +71,8 @@ def predict(
                 if tell:
                     tell(whole(left, [owners[k][0] for k in batch]))
     finally:
-        model.train(training)
+        if training:
+            model.train()
     may_cross = (asked.settings or model.settings).decoding.by == "spans"
     return put_together(sentences, owners, readings, may_cross)
 
