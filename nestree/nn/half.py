@@ -18,7 +18,9 @@ HALF = torch.bfloat16
 
 def wanted(device: torch.device) -> bool:
     """Is this device asked to compute in bfloat16 now?"""
-    return torch.is_autocast_enabled(device.type) and torch.get_autocast_dtype(device.type) == HALF
+    name = device.type
+    able = torch.amp.is_autocast_available(name)
+    return able and torch.is_autocast_enabled(name) and torch.get_autocast_dtype(name) == HALF
 
 
 def halved(network: nn.Module) -> Weights:
