@@ -23,7 +23,7 @@ def summary(result: Result) -> str:
         score = result.evaluation.entities
         lines += [
             f"best epoch {result.best_epoch}: dev P {100 * score.precision:.2f}  R {100 * score.recall:.2f}  "
-            f"F1 {100 * score.f1:.2f}",
+            f"F1 {100 * score.f1:.2f} (calibrated)",
             f"model: {result.folder}",
         ]
         found = typical(result.evaluation)
