@@ -93,7 +93,7 @@ def files_of(source: Path, format: str | None, out: Path) -> list[tuple[Path, st
     found = [path for path in sorted(source.rglob("*")) if path.is_file() and visible(path, source, out)]
     texts = [path for path in found if path.name.endswith(TEXT_ENDINGS)]
     if format is None:
-        taken = [path for path in found if path in set(texts) or known_ending(path)]
+        taken = [path for path in found if path.name.endswith(TEXT_ENDINGS) or known_ending(path)]
     else:
         taken = texts if format == "text" and texts else found
     if not taken:

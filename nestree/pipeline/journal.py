@@ -5,11 +5,10 @@ name, says what was read and what was written. So a run that was killed goes on 
 with, and never takes half a file for a whole one.
 """
 
-import glob
 import hashlib
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,10 +61,19 @@ def begun(jobs: Jobs, how: Values, resume: bool) -> Journal:
         )
     before, done = read(path)
     check_same(jobs.folder, before, how)
-    for job in jobs.jobs:
-        for rest in job.target.parent.glob(f".{glob.escape(job.target.name[:40])}.????????"):
-            shutil.rmtree(rest, ignore_errors=True)  # what whoever was killed had begun to write
+    sweep([job.target for job in jobs.jobs])
     return Journal(jobs.folder, how, done)
+
+
+def sweep(targets: Iterable[Path]) -> None:
+    """Remove what whoever was killed had begun to write: hidden folders beside these, named like them."""
+    begun_here: dict[Path, set[str]] = {}
+    for target in targets:
+        begun_here.setdefault(target.parent, set()).add(f".{target.name[:40]}.")
+    for folder, names in begun_here.items():
+        for rest in folder.iterdir() if folder.is_dir() else ():
+            if rest.name[:-8] in names:
+                shutil.rmtree(rest, ignore_errors=True)
 
 
 def read(path: Path) -> tuple[Values, dict[str, Values]]:
