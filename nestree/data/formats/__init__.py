@@ -103,7 +103,10 @@ def write(
     name = guess(path, to_write=True) if format is None else format
     writer = function(name, "write")
     check_options(name, "write", chosen)
-    writer(documents, path, tally, **chosen)
+    try:
+        writer(documents, path, tally, **chosen)
+    except UnicodeEncodeError as why:
+        raise DataError(f"{path} cannot be written: {why}. Mend this text where it comes from.") from None
 
 
 def options(name: str, verb: str = "read") -> dict[str, inspect.Parameter]:

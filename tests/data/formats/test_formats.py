@@ -28,6 +28,15 @@ def test_every_format_can_be_read_and_has_simple_options(name):
             assert option.name in (formats.function(name, verb).__doc__ or "")
 
 
+@pytest.mark.parametrize("name", [name for name, format in FORMATS.items() if format.writable])
+def test_half_a_surrogate_pair_cannot_be_written(name, tmp_path):
+    pytest.importorskip({"datasets": "datasets", "spacy": "spacy", "bioc": "bioc"}.get(name, "nestree"))
+    bad = Document([Sentence(["a", "\ud800"])]).with_text()
+    with pytest.raises(DataError, match=r"surrogates not allowed\. (Mend this text|Write BioC as JSON)"):
+        write([bad], tmp_path / "out", name)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_names_and_options_that_do_not_exist():
     with pytest.raises(InputError, match=r"there is no format 'xlsx'. Choose one of jsonl, brat"):
         read("a", "xlsx")
