@@ -54,23 +54,26 @@ class Chances(NamedTuple):
 
 def chances_of(scores: Scores, settings: Settings, temperatures: Temperatures) -> Chances:
     """The probabilities of spans; those of heads too, if labels look at them."""
-    said = possible(tempered(biased(scores, settings), temperatures), scores)  # [B, n + 1, n + 1, C]
-    mention = said.softmax(-1)
+    share, log_mention = tempered(biased(scores, settings), temperatures)
+    if scores.never is not None:
+        said = possible(share + log_mention, scores)  # [B, n + 1, n + 1, C]
+        share, log_mention = said.logsumexp(-1, keepdim=True), said.log_softmax(-1)
+    mention = log_mention.exp()
     if settings.model.structure == "none":
-        cells = cell_masks(scores.lengths, said.shape[1] - 1).span
-        return Chances(cells.to(said.dtype), mention, None)
+        cells = cell_masks(scores.lengths, mention.shape[1] - 1).span
+        return Chances(cells.to(mention.dtype), mention, None)
     heads = settings.model.labelling == "head"
-    trees = potentials(scores, said.logsumexp(-1), temperatures)
+    trees = potentials(scores, share[..., 0], temperatures)
     marginals = inside_outside(trees, scores.lengths, heads)[1]
     return Chances(
         marginals.span, mention, marginals.head if isinstance(marginals, LexicalPotentials) else None
     )
 
 
-def tempered(said: Tensor, temperatures: Temperatures) -> Tensor:
-    """[..., C] what a span adds to its tree if it says so: its share of that tree, and log P(it says so | span)."""
+def tempered(said: Tensor, temperatures: Temperatures) -> tuple[Tensor, Tensor]:
+    """What a span adds to its tree, whatever it says [..., 1], and log P(it says so | span) [..., C]."""
     share = said.logsumexp(-1, keepdim=True) / temperatures.tree
-    return share + (said / temperatures.mention).log_softmax(-1)
+    return share, (said / temperatures.mention).log_softmax(-1)
 
 
 def potentials(scores: Scores, span: Tensor, temperatures: Temperatures) -> Potentials:

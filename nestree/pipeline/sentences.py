@@ -24,8 +24,9 @@ from nestree.sentence import Sentence, Span
 from nestree.treecrf import Tree
 
 BATCH_WORDS = 4_000
-FEWER_WORDS = 400  # of a batch on a CPU, where larger ones are no faster, and padding costs
-FEWEST_WORDS = 100  # for less it is not worth waking another thread
+MOST_WORDS = 1_000  # of a batch on a CPU, where larger ones are no faster
+FEWEST_WORDS = 100  # likewise: for less it is not worth waking another thread
+BATCHES = 8  # for each thread, if there are enough words: so that all end at about the same time
 PIECES_PER_WORD = 8  # of a batch, padding included, at most: many more than any language has
 CHARTS_COUNT = 90  # words; with shorter sentences, charts are small beside the rest
 LONGEST = 200  # words of a sentence that is read at once
@@ -258,8 +259,8 @@ def to_read(sentence: Sentence) -> int:
 
 
 def words_for_threads(words: int) -> int:
-    """How many words are a batch on a CPU, if there are so many: something to do for each thread."""
-    return max(FEWEST_WORDS, min(FEWER_WORDS, -(-words // torch.get_num_threads())))
+    """How many words are a batch on a CPU, if there are so many in all."""
+    return max(FEWEST_WORDS, min(MOST_WORDS, words // (BATCHES * torch.get_num_threads())))
 
 
 def overlapping(turns: "Sequence[Turn]") -> Iterator[list[Reading]]:

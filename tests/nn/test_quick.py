@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from nestree.nn.encoder import attention_mask, load_pretrained
+from nestree.nn.encoder import Mix, attention_mask, load_pretrained
 from nestree.nn.quick import obstacle, quick
 from nestree.nn.quick.plain import PlainLinear, product
 from nestree.nn.scorers import Biaffine
@@ -89,17 +89,17 @@ def test_a_transformer_equals_one_of_plain_products(transformer, sizes):
     real = torch.arange(max(sizes)) < torch.tensor(sizes)[:, None]  # [W, P]
     pieces = torch.randint(5, 40, real.shape, generator=random)
     pieces[~real] = transformer.config.pad_token_id
-    mask = attention_mask(real.long(), transformer.config)
+    mask, mix = attention_mask(real.long(), transformer.config), Mix(2)
+    mix.weights.data = torch.tensor([0.3, -0.3])
     with torch.inference_mode():
-        expected = in_plain(transformer)(pieces, mask, output_hidden_states=True).hidden_states[-2:]
-        found = QuickTransformer(transformer, 2)(pieces, mask).hidden_states
-        exact = transformer(pieces, mask, output_hidden_states=True).hidden_states[-2:]
-    for one, two, three in zip(found, expected, exact, strict=True):
-        assert not one[~real].any()
-        off = (one - two)[real].norm() / two[real].norm()
-        rounding = (two - three)[real].norm() / three[real].norm()
-        assert off < rounding / 3  # queries are divided before they are rounded: that is all
-        assert rounding < 0.02
+        expected = mix(in_plain(transformer)(pieces, mask, output_hidden_states=True).hidden_states[-2:])
+        (found,) = QuickTransformer(transformer, mix)(pieces, mask).hidden_states
+        exact = mix(transformer(pieces, mask, output_hidden_states=True).hidden_states[-2:])
+    assert not found[~real].any()
+    off = (found - expected)[real].norm() / expected[real].norm()
+    rounding = (expected - exact)[real].norm() / exact[real].norm()
+    assert off < rounding / 3  # queries are divided before they are rounded: that is all
+    assert rounding < 0.02
 
 
 @needed

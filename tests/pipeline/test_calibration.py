@@ -30,7 +30,7 @@ def dreamt(model, sentences, temperatures):
     generator = torch.Generator().manual_seed(5)
     with torch.inference_mode():
         scores = model(model.collate_words(sentences))
-        said = tempered(scores.mention, temperatures)
+        said = sum(tempered(scores.mention, temperatures))
         given = potentials(scores, said.logsumexp(-1), temperatures)
         trees = sample_trees(given, scores.lengths, 1, generator)[0]
         made = []

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from nestree.nn.encoder import Encoder
 from nestree.nn.quick.products import STEP, Weights, fits, linear, weights_of
-from nestree.nn.quick.transformer import QuickTransformer, array, serves
+from nestree.nn.quick.transformer import Mixed, QuickTransformer, array, serves
 from nestree.nn.scorers import Biaffine, with_one
 
 Network = TypeVar("Network", bound=nn.Module)
@@ -63,7 +63,8 @@ def replaced(network: Network) -> Network:
     made = copy.copy(network)
     made._modules = dict(network._modules)
     if isinstance(network, Encoder) and serves(network.transformer):
-        made._modules["transformer"] = QuickTransformer(network.transformer, len(network.mix.weights))
+        made._modules["transformer"] = QuickTransformer(network.transformer, network.mix)
+        made._modules["mix"] = Mixed()
     for name, part in made._modules.items():
         if isinstance(part, nn.Linear):
             if fits(part.in_features, part.out_features):

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from nestree.nn.encoder import Mix
 from nestree.nn.quick.layers import Layer, Norm, layer_part, room_for
 from nestree.nn.quick.products import TALL, fits, weights_of
 
@@ -20,31 +21,30 @@ COUNTED_FROM = {
 
 
 class QuickTransformer(nn.Module):
-    """What an encoder of `transformers` says of pieces, computed in 8 bits."""
+    """The mixed last layers of an encoder of `transformers`, computed in 8 bits."""
 
-    def __init__(self, transformer: Any, kept: int):
-        """`kept`: how many of its last layers are asked for."""
+    def __init__(self, transformer: Any, mix: Mix):
         super().__init__()
-        self.config, self.embeddings, self.kept = transformer.config, transformer.embeddings, kept
+        self.config, self.embeddings, self.mix = transformer.config, transformer.embeddings, mix
         self.projection = getattr(transformer, "embeddings_project", None)
         config = transformer.config
         self.first_place = COUNTED_FROM[config.model_type] * ((config.pad_token_id or 0) + 1)
         self.layers = [layer_of(each, config) for each in transformer.encoder.layer]
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, **_: Any) -> SimpleNamespace:
-        """`hidden_states`: of the last layers [W, P, D] each; padding is 0."""
+        """`hidden_states`: one, the mixture [W, P, D]; padding is 0."""
         real = attention_mask.reshape(len(input_ids), -1) > 0  # [W, P]
         ends = real.sum(1).cumsum(0).numpy()
-        longest, rows = real.shape[1], int(ends[-1])
-        states = [self.embedded(input_ids, real)]  # [rows * D] each
-        room = room_for(self.layers[0], longest)
-        size = self.layers[0].asked.inputs
+        rows, size = int(ends[-1]), self.layers[0].asked.inputs
+        states = [self.embedded(input_ids, real)]  # [rows * D] each, or a little more
+        room = room_for(self.layers[0], real.shape[1])
         for layer in self.layers:
             out = np.empty((rows + TALL - 1) * size, np.float32)
             layer_part(states[-1], out, ends, layer, room)
             states.append(out)
-        kept = [torch.from_numpy(state[: rows * size]).view(rows, size) for state in states[-self.kept :]]
-        return SimpleNamespace(hidden_states=tuple(spread_out(state, real) for state in kept))
+        kept = [torch.from_numpy(each) for each in states[-len(self.mix.weights) :]]
+        mixed = self.mix(tuple(each[: rows * size].view(rows, size) for each in kept))
+        return SimpleNamespace(hidden_states=(spread_out(mixed, real),))
 
     def embedded(self, input_ids: Tensor, real: Tensor) -> np.ndarray:
         """[rows * D] of all pieces that are no padding."""
@@ -57,6 +57,15 @@ class QuickTransformer(nn.Module):
             found = self.projection(found)
         flat: np.ndarray = found.contiguous().view(-1).numpy()
         return flat
+
+
+class Mixed(nn.Module):
+    """In place of a Mix: there is nothing left to mix."""
+
+    weights = (1.0,)
+
+    def forward(self, layers: tuple[Tensor]) -> Tensor:
+        return layers[0]
 
 
 def spread_out(rows: Tensor, real: Tensor) -> Tensor:
