@@ -63,7 +63,7 @@ def search(scores: Scores, settings: Settings, temperatures: Temperatures, *, tr
 
 def best_plain_trees(gain: Tensor, spans: Tensor, scores: Scores) -> Trees:
     """The plain trees whose spans gain most."""
-    chart = torch.zeros_like(scores.mention[..., 0]).index_put(spans.unbind(1), gain)
+    chart = torch.zeros_like(scores.mention[..., 0]).index_put_(spans.unbind(1), gain)
     return best_trees(PlainPotentials(chart), scores.lengths)
 
 
@@ -86,7 +86,7 @@ def around(rows: Tensor, scores: Scores, settings: Settings, temperatures: Tempe
     inside = (i[:, None] < post) & (post < j[:, None])  # [R, n + 1] posts strictly inside
     left, right = post < i[:, None], post > j[:, None]
     crossed = (left[:, :, None] & inside[:, None, :]) | (inside[:, :, None] & right[:, None, :])
-    forbidden = torch.zeros_like(base.span).index_put((b,), crossed.to(base.span.dtype), accumulate=True) > 0
+    forbidden = torch.zeros_like(base.span).index_put_((b,), crossed.to(base.span.dtype), accumulate=True) > 0
     span = base.span.masked_fill(forbidden, IMPOSSIBLE)
     if not isinstance(base, LexicalPotentials):
         return PlainPotentials(span)
@@ -95,7 +95,7 @@ def around(rows: Tensor, scores: Scores, settings: Settings, temperatures: Tempe
         evidence = head_label_scores(scores, rows[:, :3], settings, temperatures)  # [R, n, L]
         evidence = evidence[torch.arange(len(rows), device=rows.device), :, label]
         chart = evidence.new_zeros(len(span), n + 1, n + 1, n)
-        chart = chart.index_put((b, i, j), evidence, accumulate=True).clamp(min=IMPOSSIBLE)
+        chart.index_put_((b, i, j), evidence, accumulate=True).clamp_(min=IMPOSSIBLE)
         head = chart if head is None else (head + chart).clamp(min=IMPOSSIBLE)
     return base._replace(span=span, head=head)
 

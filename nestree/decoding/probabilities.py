@@ -134,4 +134,4 @@ def head_label_scores(
         return label.masked_fill(~within[..., None], IMPOSSIBLE)
     k, h = within.nonzero().unbind(1)  # [pairs]
     pairs = log_labels(scores.labels.of(b[k, 0], i[k, 0], j[k, 0], h), settings, temperatures)
-    return pairs.new_full((*word.shape, pairs.shape[-1]), IMPOSSIBLE).index_put((k, h), pairs)
+    return pairs.new_full((*word.shape, pairs.shape[-1]), IMPOSSIBLE).index_put_((k, h), pairs)
