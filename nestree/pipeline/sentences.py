@@ -59,23 +59,20 @@ def predict(
     mind_forks()
     parts, owners = in_parts(sentences, asked.longest)
     told = knowledge_of(known or {}, owners)
-    readings: list[Reading | None] = [None] * len(parts)
-    left = Counter(owner for owner, _ in owners)
+    shares = Shares(sentences, owners, (asked.settings or model.settings).decoding.by == "spans")
     training = model.training
     if any(part.training for part in model.modules()):
         model.eval()
     try:
         with torch.inference_mode(), weights_kept(model):
             for batch, found in in_turns(model, parts, batch_words, asked, told):
-                for k, reading in zip(batch, found, strict=True):
-                    readings[k] = reading
+                done = shares.take(batch, found)
                 if tell:
-                    tell(whole(left, [owners[k][0] for k in batch]))
+                    tell(done)
     finally:
         if training:
             model.train()
-    may_cross = (asked.settings or model.settings).decoding.by == "spans"
-    return put_together(sentences, owners, readings, may_cross)
+    return [made for made in shares.made if made is not None]
 
 
 Owner = tuple[int, Span]  # the sentence that a part belongs to, and its words in it
@@ -129,33 +126,41 @@ def knowledge_of(
     return told
 
 
-def whole(left: "Counter[int]", numbers: Sequence[int]) -> int:
-    """How many sentences have no part left to do, now that these parts are done."""
-    left.subtract(numbers)
-    return sum(left[number] == 0 for number in set(numbers))
+class Shares:
+    """Sentences, of which one part after another is read. One is put together when the last of its parts arrives."""
 
+    def __init__(self, sentences: Sequence[Sentence], owners: Sequence[Owner], may_cross: bool) -> None:
+        self.sentences, self.owners, self.may_cross = sentences, owners, may_cross
+        self.made: list[Sentence | None] = [None] * len(sentences)
+        self.readings: list[Reading | None] = [None] * len(owners)
+        self.parts: dict[int, list[int]] = {}
+        for k, (number, _) in enumerate(owners):
+            self.parts.setdefault(number, []).append(k)
+        self.left = Counter({number: len(parts) for number, parts in self.parts.items()})
 
-def put_together(
-    sentences: Sequence[Sentence],
-    owners: Sequence[Owner],
-    readings: Sequence[Reading | None],
-    may_cross: bool,
-) -> list[Sentence]:
-    """The sentences with what was found in their parts."""
-    parts: dict[int, list[int]] = {}
-    for k, (number, _) in enumerate(owners):
-        parts.setdefault(number, []).append(k)
-    made = []
-    for number, sentence in enumerate(sentences):
-        found = [reading for k in parts[number] if (reading := readings[k]) is not None]
+    def take(self, batch: Sequence[int], found: Sequence[Reading]) -> int:
+        """What was found in these parts. Returns how many sentences are whole now."""
+        done = 0
+        for k, reading in zip(batch, found, strict=True):
+            self.readings[k] = reading
+            number = self.owners[k][0]
+            self.left[number] -= 1
+            if not self.left[number]:
+                self.made[number] = self.put_together(number)
+                done += 1
+        return done
+
+    def put_together(self, number: int) -> Sentence:
+        """A sentence with what was found in its parts."""
+        sentence, parts = self.sentences[number], self.parts[number]
+        found = [reading for k in parts if (reading := self.readings[k]) is not None]
         if len(found) == 1:
             entities, tree, extra = found[0].entities, found[0].tree, sentence.extra
         else:
-            spans = [owners[k][1] for k in parts[number]]
-            entities, tree = merged([reading.entities for reading in found], spans, may_cross), None
+            spans = [self.owners[k][1] for k in parts]
+            entities, tree = merged([reading.entities for reading in found], spans, self.may_cross), None
             extra = {**sentence.extra, "windows": len(spans)}
-        made.append(replace(sentence, entities=entities, complete=True, tree=tree, extra=extra))
-    return made
+        return replace(sentence, entities=entities, complete=True, tree=tree, extra=extra)
 
 
 @contextmanager
