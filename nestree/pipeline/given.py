@@ -80,6 +80,7 @@ def in_words(
     document: Document, known: Sequence[KnownText], forbidden: Sequence[ForbiddenText]
 ) -> dict[int, tuple[list[Known], list[Forbidden]]]:
     """By the number of a sentence. A forbidden span that is no span of words cannot be found anyway."""
+    check_together(known, forbidden)
     starts = [sentence.start for sentence in document.sentences]
     told: dict[int, tuple[list[Known], list[Forbidden]]] = {}
     for each in known:
@@ -100,15 +101,35 @@ def in_words(
     return told
 
 
+def check_together(known: Sequence[KnownText], forbidden: Sequence[ForbiddenText]) -> None:
+    """Said here, where places are still those that the user gave."""
+    around: list[KnownText] = []  # those that are open, the innermost last
+    for each in sorted(known, key=lambda each: (each.start, -each.end)):
+        while around and around[-1].end <= each.start:
+            around.pop()
+        if around and around[-1].end < each.end:
+            (start, end, *_), others = around[-1], (each.start, each.end)
+            raise InputError(
+                f"known {(start, end)} and {others} cross, and no tree holds both. Leave one of them out."
+            )
+        around.append(each)
+    without_label = {(bad.start, bad.end) for bad in forbidden if bad.label is None}
+    for each in known:
+        if (each.start, each.end) in without_label:
+            raise InputError(
+                f"({each.start}, {each.end}) is both known and forbidden. Leave out one of the two."
+            )
+
+
 def place(document: Document, starts: Sequence[int], start: int, end: int, name: str) -> tuple[int, int, int]:
     """The sentence and the words at these characters; white space at either end does not count."""
     text = document.text or ""
     if end > len(text):
         raise InputError(f"{name} ({start}, {end}) ends after the text, which has {len(text)} characters.")
     piece = text[start:end]
-    start, end = start + len(piece) - len(piece.lstrip()), end - len(piece) + len(piece.rstrip())
-    if start >= end:
+    if not piece.strip():
         raise InputError(f"{name} ({start}, {end}) has no characters but white space: {piece!r:.40}.")
+    start, end = start + len(piece) - len(piece.lstrip()), end - len(piece) + len(piece.rstrip())
     number = bisect_right(starts, start) - 1
     sentence = document.sentences[number]
     offsets = sentence.offsets or ()

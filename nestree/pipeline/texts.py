@@ -8,6 +8,7 @@
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -119,16 +120,15 @@ class Pipeline:
             document = self.split(texts, [(each.start, each.end) for each in entities])
             told = in_words(document, entities, others)
             return self.recognised([document], self.asked(threshold, trees), told)[0]
+        if isinstance(texts, bytes) or not isinstance(texts, Iterable):
+            raise InputError(f"a text must be a string, or several of them, and this is {texts!r:.60}.")
         if tuple(known) or tuple(forbidden):
             raise InputError("known and forbidden are places in one text; give texts one by one with them.")
         return list(self.pipe(texts, threshold=threshold, trees=trees))
 
     def words(self, sentences: Iterable[Sequence[str]], *, threshold: float | None = None) -> list[Sentence]:
         """Sentences that are split into words already; entities are counted in words."""
-        given = [
-            sentence if isinstance(sentence, Sentence) else Sentence(tuple(sentence))
-            for sentence in sentences
-        ]
+        given = list(map(of_words, [sentences] if isinstance(sentences, str) else sentences))
         return predict(self.reader, given, asked=self.asked(threshold, trees=True))
 
     def pipe(
@@ -145,6 +145,8 @@ class Pipeline:
         Sentences of like length are read together, whichever texts they are of. With on_error="skip" a text that
         fails becomes a document without sentences that says why in extra["error"].
         """
+        if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
+            raise InputError(f"a stream has many texts, and this is {texts!r:.60}. Give a list of texts.")
         if batch_size < 1:
             raise InputError(f"batch_size is {batch_size}; it must be 1 or more.")
         if on_error not in ("raise", "skip"):
@@ -212,8 +214,10 @@ class Pipeline:
     def asked(self, threshold: float | None, trees: bool) -> Asked:
         settings: Settings | None = None
         if threshold is not None:
-            if not 0 <= threshold < 1:
-                raise InputError(f"threshold is {threshold}; it must be 0 or more and less than 1.")
+            if not (isinstance(threshold, Real) and 0 <= threshold < 1):
+                raise InputError(
+                    f"threshold is {threshold!r}; it must be a number, 0 or more and less than 1."
+                )
             settings = self.model.settings.changed([f"decoding.threshold={threshold}"])
         return Asked(scored=True, trees=trees, settings=settings, longest=self.longest)
 
@@ -226,6 +230,15 @@ def in_eight_bits(model: Recognizer, precision: Precision) -> bool:
     if precision == "int8" and why:
         raise InputError(f'precision="int8" is not to be had: {why}. Leave it at "auto".')
     return precision == "int8" or (precision == "auto" and model.eight_bits and why is None)
+
+
+def of_words(given: Any) -> Sentence:
+    """A sentence that is split already. A string is iterable, too, but its parts are no words."""
+    if isinstance(given, str):
+        raise InputError(
+            f"a sentence must be a list of words, and this is the string {given!r:.60}. Split it first."
+        )
+    return given if isinstance(given, Sentence) else Sentence(tuple(given))
 
 
 def failed(text: Any, number: int, why: Exception, on_error: str) -> Document:

@@ -183,6 +183,7 @@ def test_a_text_that_fails_inside_the_model_is_named(ner, monkeypatch):
         ({"batch_size": 0}, "batch_size is 0"),
         ({"on_error": "no"}, "on_error is 'no'"),
         ({"threshold": 1.5}, "1.5"),
+        ({"threshold": "high"}, "threshold is 'high'; it must be a number"),
     ],
 )
 def test_wrong_use_is_said(ner, how, said):
@@ -231,9 +232,10 @@ def test_known_spans_may_cut_words_and_join_sentences(ner):
 @pytest.mark.parametrize(
     ("known", "said"),
     [
-        ([(0, 9), (4, 19)], "cross, and no tree holds both"),
+        ([(0, 9), (4, 19)], r"known \(0, 9\) and \(4, 19\) cross, and no tree holds both"),
+        ([(0, 37), (4, 19), (0, 9)], r"known \(0, 9\) and \(4, 19\) cross"),
         ([(0, 900)], "ends after the text, which has 88 characters"),
-        ([(3, 4)], "no characters but white space"),
+        ([(3, 4)], r"known \(3, 4\) has no characters but white space"),
         ([(5, 5)], "two places in the text, the second greater"),
         ([("a", 5)], "two places in the text"),
         ([(0, 3, "X")], "label 'X', which this model does not know"),
@@ -246,6 +248,29 @@ def test_known_spans_may_cut_words_and_join_sentences(ner):
 def test_what_cannot_be_known_is_said(ner, known, said):
     with pytest.raises(InputError, match=said):
         ner(TEXT, known=known)
+
+
+def test_known_and_forbidden_at_once(ner):
+    with pytest.raises(InputError, match=r"\(4, 9\) is both known and forbidden"):
+        ner(TEXT, known=[(4, 9)], forbidden=[(4, 9)])
+
+
+@pytest.mark.parametrize("bad", [None, 7, b"Lisbon"])
+def test_what_is_no_text(ner, bad):
+    with pytest.raises(InputError, match="a text must be a string, or several of them, and this is"):
+        ner(bad)
+
+
+@pytest.mark.parametrize("bad", ["Lisbon", b"Lisbon", None])
+def test_what_is_no_stream(ner, bad):
+    with pytest.raises(InputError, match=r"a stream has many texts, and this is .*Give a list"):
+        list(ner.pipe(bad))
+
+
+@pytest.mark.parametrize("bad", ["the mayor", ["the mayor"]])
+def test_a_string_is_no_list_of_words(ner, bad):
+    with pytest.raises(InputError, match="must be a list of words, and this is the string 'the mayor'"):
+        ner.words(bad)
 
 
 def test_what_is_known_belongs_to_one_text(ner):
