@@ -26,7 +26,7 @@ from nestree.treecrf import Tree
 BATCH_WORDS = 4_000
 MOST_WORDS = 1_000  # of a batch on a CPU, where larger ones are no faster
 FEWEST_WORDS = 100  # likewise: for less it is not worth waking another thread
-SHARES = 3  # of what is left for each thread, one is the next batch
+BATCHES = 8  # for each thread, if there are enough words: so that all end at about the same time
 PIECES_PER_WORD = 8  # of a batch, padding included, at most: many more than any language has
 CHARTS_COUNT = 90  # words; with shorter sentences, charts are small beside the rest
 LONGEST = 200  # words of a sentence that is read at once
@@ -220,28 +220,14 @@ def by_length(lengths: Sequence[int], words: int) -> list[list[int]]:
     >>> by_length([3, 9, 2, 8], 18)
     [[1, 3], [0, 2]]
     """
-    return in_batches(lengths, lambda left: words)
-
-
-def in_batches(lengths: Sequence[int], size: Callable[[int], int]) -> list[list[int]]:
-    """The same, where `size` says how many words are a batch, given how many are left."""
     batches: list[list[int]] = []
-    left, most = sum(lengths), 0
     for k in sorted(range(len(lengths)), key=lambda k: (-lengths[k], k)):
         longest = lengths[batches[-1][0]] if batches else 0
-        if batches and (len(batches[-1]) + 1) * longest * max(1, longest / CHARTS_COUNT) ** 2 <= most:
+        if batches and (len(batches[-1]) + 1) * longest * max(1, longest / CHARTS_COUNT) ** 2 <= words:
             batches[-1].append(k)
         else:
             batches.append([k])
-            most = size(left)
-        left -= lengths[k]
     return batches
-
-
-def for_threads(lengths: Sequence[int], words: int) -> list[list[int]]:
-    """Batches for the threads of a CPU: smaller and smaller, so that all threads end at about the same time."""
-    shares = SHARES * torch.get_num_threads()
-    return in_batches(lengths, lambda left: min(words, MOST_WORDS, max(FEWEST_WORDS, left // shares)))
 
 
 def in_turns(
@@ -254,7 +240,9 @@ def in_turns(
     """Batches, as numbers of parts, and what is found in them."""
     lengths = [to_read(part) for part in parts]
     streams = streams_of(model.device)
-    batches = (for_threads if model.device.type == "cpu" else by_length)(lengths, batch_words)
+    if model.device.type == "cpu":
+        batch_words = min(batch_words, words_for_threads(sum(lengths)))
+    batches = by_length(lengths, batch_words)
     turns = [
         Turn(
             model,
@@ -273,6 +261,11 @@ def in_turns(
 def to_read(sentence: Sentence) -> int:
     """How many words of a batch it is; those around it, which only the encoder reads, count a quarter."""
     return len(sentence.words) + sum(map(len, sentence.context or ())) // 4
+
+
+def words_for_threads(words: int) -> int:
+    """How many words are a batch on a CPU, if there are so many in all."""
+    return max(FEWEST_WORDS, min(MOST_WORDS, words // (BATCHES * torch.get_num_threads())))
 
 
 def overlapping(turns: "Sequence[Turn]") -> Iterator[list[Reading]]:

@@ -131,14 +131,3 @@ def test_every_sentence_is_told_once_even_if_it_has_windows(model):
     words = tiny.SENTENCES[0].words * 10
     predict(model, [Sentence(words), *tiny.SENTENCES], 20, heard.append, Asked(longest=10))
     assert sum(heard) == 9
-
-
-def test_batches_for_threads_shrink(monkeypatch):
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    found = reading.for_threads([10] * 600, 4_000)
-    sizes = [10 * len(batch) for batch in found]
-    assert sizes[0] == reading.MOST_WORDS
-    assert sizes == sorted(sizes, reverse=True)
-    assert sizes[-2] == reading.FEWEST_WORDS
-    assert sorted(k for batch in found for k in batch) == list(range(600))
-    assert reading.for_threads([10] * 6, 25) == [[0, 1], [2, 3], [4, 5]]  # never more than is asked for
