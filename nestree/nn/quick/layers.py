@@ -121,7 +121,11 @@ def some_windows(states, out, ends, first, last, start, layer, room):
         largest = gelu(room.hidden, r * hidden, hidden)
         room.scales[r] = round_row(room.hidden, r * hidden, hidden, largest, room.numbers, r * hidden)
     multiply(room.numbers, room.scales, count, layer.narrow, out, at)
-    normalise_rows(out, at, room.middle, 0, count, size, layer.norm, room.numbers, room.scales)
+    for r in range(count):
+        here = at + r * size
+        add_and_normalise(
+            out, here, room.middle, r * size, size, layer.norm.weight, layer.norm.bias, layer.norm.epsilon
+        )
 
 
 @kernel
