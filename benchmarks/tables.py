@@ -55,7 +55,7 @@ def table(header: str, rows: Sequence[Sequence[str]]) -> str:
 
 def where(rows: Iterable[Row]) -> str:
     """The machine, the days and the commits of some runs."""
-    found = {f"{row['device']}, {row['date'][:10]}, {row['commit']}, {row['file']}" for row in rows}
+    found = {f"{row['device']}, {row['date'][:10]}, {row['commit'][:7]}, {row['file']}" for row in rows}
     return "From " + "; ".join(sorted(found)) + "." if found else "Not run yet."
 
 
@@ -204,6 +204,20 @@ def reading() -> str:
     return table("GENIA test|words in a batch|sentences/s", rows) + "\n\n" + where(used)
 
 
+def reading_cpu() -> str:
+    """Words a second on a CPU, text in, entities out, beside spaCy in the same run."""
+    (result,) = (one for one in results("pipeline") if one["file"] == "pipeline-cpu.json")
+    rows = [
+        [name, f"{row['words_per_second']:,.0f}", f"{row['others_cores']:.2f}"]
+        for name, row in result["rows"].items()
+    ]
+    return (
+        table("two cores, text in, entities out|words/s|cores that others took", rows)
+        + "\n\n"
+        + where([result])
+    )
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "headline": headline,
     "recipes": recipes,
@@ -213,6 +227,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "engine-cpu": engine_cpu,
     "steps": steps,
     "reading": reading,
+    "reading-cpu": reading_cpu,
 }
 
 
