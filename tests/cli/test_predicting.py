@@ -420,7 +420,7 @@ def test_odd_texts(tiny_model, tmp_path, data, text):
         (["texts", "--to", "genia", "--out", "out"], "genia can be read, not written"),
         (["a.txt", "--from", "texts"], "there is no format 'texts'"),
         (["a.txt", "-", "--out", "out"], "standard input has no name that its output could get"),
-        (["a.txt", "--threshold", "1"], "threshold is 1.0; it must be 0 or more and less than 1"),
+        (["a.txt", "--threshold", "1"], "threshold is 1.0; it must be a number, 0 or more and less than 1"),
         (["a.txt", "--write", "by=bytes"], "entities count words or characters, not 'bytes'"),
         (["a.txt", "--read", "longest=1"], "longest is 1"),
         (["a.txt", "--model", "odd"], "it is no model of nestree"),
