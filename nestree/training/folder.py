@@ -38,8 +38,8 @@ class Folder:
         self.tensorboard = self.training / "tensorboard"
         self.lock = self.training / "lock"
 
-    def start(self) -> None:
-        """A new run begins here: there must be nothing yet, or a run that was killed before it began."""
+    def check_new(self) -> None:
+        """There must be nothing yet, or a run that was killed before it began."""
         if self.path.exists() and not self.path.is_dir():
             raise TrainingError(
                 f"{self.path} is a file, and the model becomes a directory. Give another name."
@@ -51,6 +51,10 @@ class Folder:
             )
         if self.path.is_dir() and any(self.path.iterdir()) and not self.training.is_dir():
             raise TrainingError(f"{self.path} is not empty. Give the name of a new directory.")
+
+    def start(self) -> None:
+        """A new run begins here."""
+        self.check_new()
         try:
             self.training.mkdir(parents=True, exist_ok=True)
         except OSError as why:

@@ -72,6 +72,8 @@ def train(
         progress = known_progress(files, corpus)
         model = checkpoint.untrained(folder, settings, checkpoint.read_labels(folder))
     else:
+        if accelerator.is_main_process:
+            files.check_new()  # before the encoder is fetched, which may take long
         progress = Progress(corpus.fingerprint, dict(origin or {}))
         torch.manual_seed(settings.training.seed)
         model = (

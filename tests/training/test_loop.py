@@ -210,7 +210,7 @@ def history_is_empty(folder: Path) -> bool:
 def test_a_finished_run_is_neither_overwritten_nor_repeated(done, settings, data):
     before = weights(done[0])
     with pytest.raises(TrainingError, match=r"holds a run already. Go on with `nestree train --resume"):
-        run(settings(), data, done[0])
+        run(settings("encoder.path=nowhere"), data, done[0])  # said before an encoder is sought
     result = run(settings(), data, done[0], resume=True)
     assert result.evaluation.entities.f1 == done[1].evaluation.entities.f1
     assert all(torch.equal(value, before[name]) for name, value in weights(done[0]).items())
