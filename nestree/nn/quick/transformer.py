@@ -1,14 +1,15 @@
 """BERT and its kin, read in 8 bits: the layers of layers.py with the weights of an encoder of `transformers`."""
 
+import threading
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from nestree.nn.encoder import Mix
-from nestree.nn.quick.layers import Layer, Norm, layer_part, room_for
+from nestree.nn.quick.layers import Layer, Norm, Room, layer_part, room_for
 from nestree.nn.quick.products import TALL, fits, weights_of
 
 COUNTED_FROM = {
@@ -30,21 +31,30 @@ class QuickTransformer(nn.Module):
         config = transformer.config
         self.first_place = COUNTED_FROM[config.model_type] * ((config.pad_token_id or 0) + 1)
         self.layers = [layer_of(each, config) for each in transformer.encoder.layer]
+        self.desks = Desks()
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, **_: Any) -> SimpleNamespace:
         """`hidden_states`: one, the mixture [W, P, D]; padding is 0."""
         real = attention_mask.reshape(len(input_ids), -1) > 0  # [W, P]
         ends = real.sum(1).cumsum(0).numpy()
         rows, size = int(ends[-1]), self.layers[0].asked.inputs
-        states = [self.embedded(input_ids, real)]  # [rows * D] each, or a little more
-        room = room_for(self.layers[0], real.shape[1])
-        for layer in self.layers:
-            out = np.empty((rows + TALL - 1) * size, np.float32)
-            layer_part(states[-1], out, ends, layer, room)
-            states.append(out)
-        kept = [torch.from_numpy(each) for each in states[-len(self.mix.weights) :]]
-        mixed = self.mix(tuple(each[: rows * size].view(rows, size) for each in kept))
+        desk = self.desks.for_this_thread(self.layers[0], rows, real.shape[1])
+        state, other = desk.states
+        state[: rows * size] = self.embedded(input_ids, real)
+        shares = self.shares()
+        mixed = torch.zeros(rows, size)
+        for number in range(len(self.layers) + 1):
+            if number:
+                layer_part(state, other, ends, self.layers[number - 1], desk.room)
+                state, other = other, state
+            if number in shares:
+                mixed.add_(torch.from_numpy(state[: rows * size]).view(rows, size), alpha=shares[number])
         return SimpleNamespace(hidden_states=(spread_out(mixed, real),))
+
+    def shares(self) -> dict[int, float]:
+        """How much of each layer is in the mixture, by its number; 0: the embeddings."""
+        found: list[float] = (self.mix.weights.softmax(0) * self.mix.factor).tolist()
+        return dict(enumerate(found, len(self.layers) + 1 - len(found)))
 
     def embedded(self, input_ids: Tensor, real: Tensor) -> np.ndarray:
         """[rows * D] of all pieces that are no padding."""
@@ -57,6 +67,31 @@ class QuickTransformer(nn.Module):
             found = self.projection(found)
         flat: np.ndarray = found.contiguous().view(-1).numpy()
         return flat
+
+
+class Desk(NamedTuple):
+    """Memory to work in."""
+
+    rows: int
+    longest: int
+    states: tuple[np.ndarray, np.ndarray]  # [rows * D + a little]
+    room: Room
+
+
+class Desks(threading.local):
+    """One for each thread, kept: memory that is new each time costs more than what is done with it."""
+
+    desk: Desk | None = None
+
+    def for_this_thread(self, layer: Layer, rows: int, longest: int) -> Desk:
+        """A desk for so many rows, in windows of so many pieces at most."""
+        desk = self.desk
+        if desk is None or desk.rows < rows or desk.longest < longest:
+            rows, longest = max(rows, desk.rows if desk else 0), max(longest, desk.longest if desk else 0)
+            numbers = (rows + TALL - 1) * layer.asked.inputs
+            states = np.empty(numbers, np.float32), np.empty(numbers, np.float32)
+            desk = self.desk = Desk(rows, longest, states, room_for(layer, longest))
+        return desk
 
 
 class Mixed(nn.Module):
