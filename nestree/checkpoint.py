@@ -315,17 +315,40 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str,
 
 
 def read_tensors(path: Path, *, only_facts: bool = False) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors of a file by name, and what else it says."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            facts = dict(file.metadata() or {})
-            return {} if only_facts else {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118
-    except FileNotFoundError:
-        raise ModelError(f"{path} does not exist.") from None
-    except (SafetensorError, OSError) as why:
-        raise ModelError(
-            f"{path} cannot be read: {why}. It may be cut off; fetch or make it again."
-        ) from None
+    """The tensors of a file by name, and what else it says.
+
+    safetensors opens a file twice, for its header and for its tensors. A file that takes the name in
+    between, from a training that goes on, would give the header of one and the tensors of the other: we
+    begin again.
+    """
+    while True:
+        try:
+            before = identity(path)
+            try:
+                with safe_open(path, framework="pt") as file:
+                    names = [] if only_facts else list(file.keys())
+                    facts, tensors = (
+                        dict(file.metadata() or {}),
+                        {name: file.get_tensor(name) for name in names},
+                    )
+            except RuntimeError:  # the tensors' file is shorter than the header's
+                if identity(path) == before:
+                    raise
+                continue
+            if identity(path) == before:
+                return tensors, facts
+        except FileNotFoundError:
+            raise ModelError(f"{path} does not exist.") from None
+        except (SafetensorError, OSError, RuntimeError) as why:
+            raise ModelError(
+                f"{path} cannot be read: {why}. It may be cut off; fetch or make it again."
+            ) from None
+
+
+def identity(path: Path) -> tuple[int, int, int]:
+    """What changes when another file takes this name."""
+    known = path.stat()
+    return known.st_ino, known.st_size, known.st_mtime_ns
 
 
 def write_text(path: Path, text: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from nestree import checkpoint
+from nestree.checkpoint import read_tensors, write_tensors
 from nestree.data import formats
 from nestree.decoding import Temperatures
 from nestree.errors import ConfigError, DataError, ModelError
@@ -252,3 +253,21 @@ def test_a_run_that_has_no_weights_yet(copy):
         ModelError, match=r"stopped before the first evaluation. Go on with `nestree train --resume"
     ):
         checkpoint.load(copy)
+
+
+@pytest.mark.parametrize("size", [0, 1, 50, 1000])
+def test_a_file_that_is_replaced_while_it_is_read(tmp_path, monkeypatch, size):
+    """Header and tensors are of one file, although another one takes the name between the two."""
+    path, opened = tmp_path / "state.safetensors", torch.UntypedStorage.from_file
+
+    def replaced(*arguments, **options):
+        monkeypatch.setattr(torch.UntypedStorage, "from_file", opened)
+        write_tensors(path, {"new": torch.ones(size)}, {"which": "new"})
+        return opened(*arguments, **options)
+
+    write_tensors(path, {"old": torch.zeros(50)}, {"which": "old"})
+    monkeypatch.setattr(torch.UntypedStorage, "from_file", replaced)
+    tensors, facts = read_tensors(path)
+    assert torch.UntypedStorage.from_file is not replaced
+    assert facts == {"which": "new"}
+    assert tensors["new"].tolist() == [1.0] * size
