@@ -82,12 +82,7 @@ def around(rows: Tensor, scores: Scores, settings: Settings, temperatures: Tempe
     base = decoding_potentials(scores, settings)
     b, i, j, label = rows.unbind(1)
     n = base.span.shape[1] - 1
-    post = torch.arange(n + 1, device=rows.device)
-    inside = (i[:, None] < post) & (post < j[:, None])  # [R, n + 1] posts strictly inside
-    left, right = post < i[:, None], post > j[:, None]
-    crossed = (left[:, :, None] & inside[:, None, :]) | (inside[:, :, None] & right[:, None, :])
-    forbidden = torch.zeros_like(base.span).index_put_((b,), crossed.to(base.span.dtype), accumulate=True) > 0
-    span = base.span.masked_fill(forbidden, IMPOSSIBLE)
+    span = base.span.masked_fill(crossing(b, i, j, base.span.shape), IMPOSSIBLE)
     if not isinstance(base, LexicalPotentials):
         return PlainPotentials(span)
     head = base.head
@@ -98,6 +93,23 @@ def around(rows: Tensor, scores: Scores, settings: Settings, temperatures: Tempe
         chart.index_put_((b, i, j), evidence, accumulate=True).clamp_(min=IMPOSSIBLE)
         head = chart if head is None else (head + chart).clamp(min=IMPOSSIBLE)
     return base._replace(span=span, head=head)
+
+
+def crossing(b: Tensor, i: Tensor, j: Tensor, shape: torch.Size) -> Tensor:
+    """[batch, n + 1, n + 1] which spans cross one of these.
+
+    Those that cross i:j are two rectangles of cells: they begin before i and end within it, or begin within it and
+    end after j. Ones and minus ones at the corners of all rectangles, summed up along rows and columns, count how
+    many lie over each cell.
+    """
+    batch, posts, _ = shape
+    first, last = torch.zeros_like(i), torch.full_like(i, posts)
+    top, bottom = torch.cat([first, i + 1]), torch.cat([i, j])
+    left, right = torch.cat([i + 1, j + 1]), torch.cat([j, last])
+    corners = torch.cat([b] * 8), torch.cat([top, top, bottom, bottom]), torch.cat([left, right, left, right])
+    sign = torch.tensor([1, -1, -1, 1], dtype=torch.int32, device=i.device).repeat_interleave(len(top))
+    count = sign.new_zeros(batch, posts + 1, posts + 1).index_put_(corners, sign, accumulate=True)
+    return count.cumsum(1).cumsum(2)[:, :posts, :posts] > 0
 
 
 def heads_of(trees: Trees, rows: Tensor) -> Tensor:

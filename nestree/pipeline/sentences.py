@@ -26,7 +26,7 @@ from nestree.treecrf import Tree
 BATCH_WORDS = 4_000
 MOST_WORDS = 1_000  # of a batch on a CPU, where larger ones are no faster
 FEWEST_WORDS = 100  # likewise: for less it is not worth waking another thread
-BATCHES = 8  # for each thread, if there are enough words: so that all end at about the same time
+BATCHES = 4  # for each thread, if there are enough words: so that all end at about the same time
 PIECES_PER_WORD = 8  # of a batch, padding included, at most: many more than any language has
 CHARTS_COUNT = 90  # words; with shorter sentences, charts are small beside the rest
 LONGEST = 200  # words of a sentence that is read at once

@@ -3,8 +3,9 @@
 import itertools
 
 import pytest
+import torch
 
-from nestree.decoding import Temperatures, readings, search
+from nestree.decoding import Temperatures, marginals, readings, search
 from nestree.sentence import Entity, crossing
 from tests.decoding.test_probabilities import SENTENCES, VARIANTS, everything, random_scores, settings_of
 from tests.test_losses import LABELS
@@ -84,3 +85,17 @@ def test_heads_are_those_of_the_best_tree_with_these_entities_given_their_labels
             assert entity.head == heads[entity.span]
             number += 1
     assert number > 4
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 8])
+def test_spans_that_cross_are_found_by_rectangles(n):
+    spans = [(i, j) for i in range(n) for j in range(i + 1, n + 1)]
+    for k, (i, j) in enumerate(spans):
+        others = spans[:: k + 1]  # several in the second sentence, this one in the third, none in the first
+        b = torch.tensor([1] * len(others) + [2])
+        left, right = torch.tensor([*others, (i, j)]).unbind(1)
+        found = marginals.crossing(b, left, right, torch.Size((3, n + 1, n + 1)))
+        assert not found[0].any()
+        for a, e in spans:
+            assert found[1, a, e] == any(crossing([Entity(a, e, "x"), Entity(*one, "x")]) for one in others)
+            assert found[2, a, e] == bool(crossing([Entity(a, e, "x"), Entity(i, j, "x")]))
