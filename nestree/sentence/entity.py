@@ -17,6 +17,7 @@ nestree.errors.DataError: entity 3-9 GPE ends after the sentence, which has 4 wo
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -98,10 +99,7 @@ class Sentence:
         if (self.text is None) != (self.offsets is None):
             raise DataError(f"a sentence has a text and the offsets of its words, or neither: {self}")
         if self.offsets is not None:
-            try:
-                object.__setattr__(self, "offsets", tuple((int(i), int(j)) for i, j in self.offsets))
-            except (TypeError, ValueError):
-                raise DataError(f"offsets must be pairs of numbers, and are {self.offsets!r:.60}") from None
+            object.__setattr__(self, "offsets", as_pairs(self.offsets))
             check_offsets(self.words, self.text, self.offsets, self)
 
     def phrase(self, entity: Entity) -> str:
@@ -229,11 +227,26 @@ def check_words(words: Any) -> None:
         raise DataError(f"words must be strings, and are {words!r:.60}")
 
 
+def as_pairs(offsets: Any) -> tuple[Span, ...]:
+    """Offsets as a tuple of pairs of Python's own numbers; at once, if that is what they are."""
+    try:
+        pairs = type(offsets) is tuple and {*map(type, offsets)} <= {tuple} and {*map(len, offsets)} <= {2}
+        if pairs and {*map(type, chain.from_iterable(offsets))} <= {int}:
+            return offsets
+        return tuple((int(i), int(j)) for i, j in offsets)
+    except (TypeError, ValueError):
+        raise DataError(f"offsets must be pairs of numbers, and are {offsets!r:.60}") from None
+
+
 def check_offsets(words: Sequence[str], text: Any, offsets: Sequence[Span], sentence: Sentence) -> None:
     if not isinstance(text, str):
         raise DataError(f"the text of a sentence must be a string, and is {text!r:.60}")
     if len(offsets) != len(words):
         raise DataError(f"{len(words)} words have {len(offsets)} offsets in this sentence: {sentence}")
+    places = [*chain.from_iterable(offsets)]
+    in_order = places == sorted(places) and places[0] >= 0 and places[-1] <= len(text)
+    if in_order and [text[i:j] for i, j in offsets] == [*words]:
+        return  # as nearly always; else we look which word it is
     last = 0
     for word, (i, j) in zip(words, offsets, strict=True):
         if not last <= i < j <= len(text) or text[i:j] != word:
