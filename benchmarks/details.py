@@ -1,10 +1,12 @@
 """What a trained model is asked before its weights are gone: all that later tables and tests need, as numbers."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nestree.config import Settings
 from nestree.evaluation import Evaluation, evaluate
+from nestree.evaluation.heads import Heads
 from nestree.model import Recognizer
 from nestree.pipeline import predict
 from nestree.pipeline.sentences import Asked
@@ -12,6 +14,11 @@ from nestree.sentence import Sentence
 
 Row = dict[str, Any]
 THRESHOLDS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+HEAD_WORDS = 5  # of each label
+EXAMPLES = 3  # of each kind of wrong head
+LITTLE = re.compile(
+    r"an?|and|as|at|but|by|during|for|from|in|of|on|or|that|the|through|to|which|who|with|\W+"
+)
 COSTS = (-2.0, 0.0, 0.2, 0.4, 0.6, 1.0)  # of sharing a head, in decoding
 
 
@@ -40,6 +47,11 @@ def details(evaluation: Evaluation) -> Row:
         name: {str(k): [s.right, s.predicted, s.found, s.gold] for k, s in getattr(evaluation, name).items()}
         for name in ("depths", "lengths", "nesting", "labels")
     }
+    if evaluation.heads is not None:
+        row |= {
+            "head_words": most_frequent(evaluation.heads.words),
+            "head_errors": head_errors(evaluation.heads),
+        }
     row["errors"] = {kind: counts[None] for kind, counts in evaluation.error_counts.items()}
     if evaluation.calibration is not None:
         row["calibration"] = {
@@ -48,6 +60,45 @@ def details(evaluation: Evaluation) -> Row:
             "bins": [list(one) for one in evaluation.calibration.bins],
         }
     return row
+
+
+def most_frequent(words: Mapping[str, Sequence[tuple[str, int]]]) -> Row:
+    return {label: [list(pair) for pair in found[:HEAD_WORDS]] for label, found in words.items()}
+
+
+def head_errors(heads: Heads) -> Row:
+    """How many wrong heads are of which kind, and some of them: the entity, its gold head, ours."""
+    found: Row = {}
+    for wrong in heads.mistakes:
+        gold, said, words = wrong.gold, wrong.predicted, wrong.sentence.words
+        if gold is None or said is None or gold.head is None or said.head is None:
+            continue
+        kind = found.setdefault(kind_of_head(words, gold.head, said.head), {"count": 0, "examples": []})
+        kind["count"] += 1
+        example = [" ".join(words[gold.start : gold.end]), words[gold.head], words[said.head]]
+        if len(kind["examples"]) < EXAMPLES and example not in kind["examples"]:
+            kind["examples"].append(example)
+    return found
+
+
+def kind_of_head(words: Sequence[str], gold: int, said: int) -> str:
+    """What kind of mistake a wrong head is, as far as the words tell.
+
+    >>> kind_of_head("April 12 , 1981".split(), 1, 2), kind_of_head("a lot of money".split(), 1, 3)
+    ('no word with a meaning', 'what something is of')
+    >>> kind_of_head("New Zealand".split(), 0, 1), kind_of_head("Figure 2".split(), 0, 1)
+    ('another word of a name', 'a number or not')
+    """
+    true, ours = words[gold], words[said]
+    if LITTLE.fullmatch(ours.lower()):
+        return "no word with a meaning"
+    if gold < said and "of" in (word.lower() for word in words[gold:said]):
+        return "what something is of"
+    if any(map(str.isdigit, true + ours)):
+        return "a number or not"
+    if true[0].isupper() and ours[0].isupper():
+        return "another word of a name"
+    return "other"
 
 
 def by_sentence(gold: Sequence[Sentence], found: Sequence[Sentence]) -> list[list[int]]:

@@ -1,11 +1,11 @@
 """Half-annotated data, made from a whole data set: entities are taken away, and sentences may say so or not.
 
     python -m benchmarks.partial ../shared/data/litbank --out DIR [--share 0.5] [--seed 1]
-    python -m benchmarks.training --data DIR --encoder PATH --out FILE whole:default negatives:default unknown:default
+    python -m benchmarks.training --data DIR --encoder PATH --out FILE negatives-50:default unknown-50:default
 
-Each entity of the training data is taken away with this chance. DIR/negatives says nothing of it: what is missing
-counts as no entity. DIR/unknown marks the sentences that lost one ("complete": false): what is missing is unknown, and
-summed out. DIR/whole has all of them. Dev and test are whole everywhere.
+Each entity of the training data is taken away with this chance. DIR/negatives-50 says nothing of it: what is missing
+counts as no entity. DIR/unknown-50 marks the sentences that lost one ("complete": false): what is missing is unknown,
+and summed out. DIR/whole has all of them. Dev and test are whole everywhere.
 """
 
 import argparse
@@ -43,7 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args(arguments)
     found = {part: list(read(next(given.data.glob(f"{part}.*")))) for part in PARTS}
-    for name, marked in (("whole", None), ("negatives", False), ("unknown", True)):
+    percent = f"{100 * given.share:g}"
+    for name, marked in (("whole", None), (f"negatives-{percent}", False), (f"unknown-{percent}", True)):
         (given.out / name).mkdir(parents=True, exist_ok=True)
         for part, documents in found.items():
             if part == "train" and marked is not None:
@@ -53,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             entities = sum(len(s.entities) for s in sentences)
             incomplete = sum(not s.complete for s in sentences)
             print(
-                f"{name:9s} {part:5s} {len(sentences):6,} sentences {entities:7,} entities {incomplete:6,} incomplete"
+                f"{name:12s} {part:5s} {len(sentences):6,} sentences {entities:7,} entities {incomplete:6,} incomplete"
             )
 
 

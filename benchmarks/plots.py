@@ -5,7 +5,6 @@ highest. A picture whose data is not stored is left out, and a sentence says so.
 """
 
 import argparse
-import re
 import sys
 import tomllib
 from collections import Counter
@@ -19,8 +18,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
+from benchmarks.insights import f1, first_number
+from benchmarks.markdown import NAMES
 from benchmarks.stored import RESULTS, Row, at, changes, grouped, results, trainings
-from benchmarks.tables import NAMES, ROOT, SHOWN
+from benchmarks.tables import ROOT, SHOWN
 
 Values = Mapping[float, Sequence[float]]  # what stands on the x-axis: the values of all seeds
 FEW = 20  # entities, of which no share is drawn: it would be noise
@@ -127,15 +128,6 @@ def named(data: str, runs: Sequence[Row]) -> str:
     return f"{NAMES[data]}, {seeds([len(runs)])}"
 
 
-def f1(right: int, predicted: int, found: int, gold: int) -> float:
-    """
-    >>> f1(right=6, predicted=8, found=6, gold=8)
-    75.0
-    """
-    precision, recall = right / predicted if predicted else 0.0, found / gold if gold else 0.0
-    return 200 * precision * recall / (precision + recall) if precision + recall else 0.0
-
-
 def by_group(runs: Iterable[Row], name: str) -> dict[str, list[float]]:
     """F1 of each depth or length that is not too rare in gold, of all runs."""
     found: dict[str, list[float]] = {}
@@ -146,21 +138,13 @@ def by_group(runs: Iterable[Row], name: str) -> dict[str, list[float]]:
     return found
 
 
-def smallest(group: str) -> int:
-    """
-    >>> [smallest(group) for group in ("3", "6-10", "11+")]
-    [3, 6, 11]
-    """
-    return int(re.split("[-+]", group)[0])
-
-
 def nesting(folder: Path) -> Figure:
     """F1 by depth and by length."""
     runs = of_default(folder, "test.details")
     page, panels = figure("Test F1 of entities, by depth and by length", 2)
     for axes, name in zip(panels[0], ("depths", "lengths"), strict=True):
         found = {data: by_group(some, name) for data, some in runs.items()}
-        groups = sorted({group for some in found.values() for group in some}, key=smallest)
+        groups = sorted({group for some in found.values() for group in some}, key=first_number)
         for look, (data, some) in enumerate(runs.items()):
             values = {float(groups.index(group)): scores for group, scores in found[data].items()}
             line(axes, named(data, some), look, values, 0.06 * (look - (len(runs) - 1) / 2))

@@ -21,9 +21,19 @@ def results(benchmark: str, folder: Path = RESULTS) -> Iterator[Row]:
 
 def trainings(folder: Path = RESULTS) -> list[Row]:
     """Every run that was scored on test, with where and when it ran."""
+    return scored("training", folder)
+
+
+def analysed(folder: Path = RESULTS) -> list[Row]:
+    """Every run, and every model that was there already, of which more than scores is known."""
+    found = [*scored("analysis", folder), *trainings(folder)]
+    return [row for row in found if "details" in row["test"]]
+
+
+def scored(benchmark: str, folder: Path) -> list[Row]:
     return [
         {**row, **{key: result[key] for key in ("device", "date", "commit", "file")}}
-        for result in results("training", folder)
+        for result in results(benchmark, folder)
         for row in result["rows"]
         if "test" in row
     ]

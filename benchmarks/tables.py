@@ -11,52 +11,20 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 
+from benchmarks import insights
+from benchmarks.markdown import ABLATION, NAMES, table, where
 from benchmarks.significance import chance
-from benchmarks.stored import Row, at, grouped, results, spread, trainings
+from benchmarks.stored import at, grouped, results, spread, trainings
 
 ROOT = Path(__file__).resolve().parent.parent
 REGION = re.compile(r"(<!-- table ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
-NAMES = {"genia": "GENIA", "litbank": "LitBank", "gum_open": "GUM-open"}
+PARTIAL = {"negatives": "no entity", "unknown": "unknown"}
 SHOWN = ("forward + backward", "best trees")  # of the engine
 PEERS = {  # test F1 with the same encoder and data, one seed each, measured on an H200
     "genia": (76.43, 76.65, 78.5),
     "litbank": (82.23, 82.16, 84.0),
     "gum_open": (76.02, 77.85, 79.5),
 }
-ABLATION = {  # row: what the table calls it, and the row that it modifies
-    "01-unstructured-one-stage": ("unstructured, one stage", None),
-    "02-unstructured-two-stage": ("unstructured, two stages", "01-unstructured-one-stage"),
-    "03-tree-one-stage": ("tree, one stage", "01-unstructured-one-stage"),
-    "04-lexical-one-stage": ("lexicalised tree, one stage", "03-tree-one-stage"),
-    "05-tree-two-stage": ("tree, two stages", "03-tree-one-stage"),
-    "06-lexical-two-stage": ("lexicalised tree, two stages", "05-tree-two-stage"),
-    "07-lexical-yes-no": ("+ yes and no", "06-lexical-two-stage"),
-    "08-without-parsing": ("- parsing", "07-lexical-yes-no"),
-    "09-head-regularisation": ("+ head regularisation", "07-lexical-yes-no"),
-    "10-head-aware-labels": ("+ head-aware labels", "07-lexical-yes-no"),
-    "11-both": ("+ both", "07-lexical-yes-no"),
-    "12-joint": ("joint likelihood", "11-both"),
-}
-
-
-def table(header: str, rows: Sequence[Sequence[str]]) -> str:
-    """
-    >>> print(table("a|b", [["1", "2"]]))
-    | a | b |
-    |---|---|
-    | 1 | 2 |
-    """
-    names = header.split("|")
-    lines = [names, ["---"] * len(names), *rows]
-    return "\n".join(
-        "|---" * len(names) + "|" if line is lines[1] else f"| {' | '.join(line)} |" for line in lines
-    )
-
-
-def where(rows: Iterable[Row]) -> str:
-    """The machine, the days and the commits of some runs."""
-    found = {f"{row['device']}, {row['date'][:10]}, {row['commit'][:7]}, {row['file']}" for row in rows}
-    return "From " + "; ".join(sorted(found)) + "." if found else "Not run yet."
 
 
 def recipes() -> str:
@@ -100,14 +68,25 @@ def headline() -> str:
 
 def ablation() -> str:
     """The paper's rows and ours, on LitBank; p: is it chance that a row differs from the one that it modifies?"""
+    return ablated("litbank", ABLATION)
+
+
+def ablation_elsewhere() -> str:
+    """Some of these rows on the other data."""
+    rows = [name for name in ABLATION if name[:2] in ("03", "07", "11", "12")]
+    return "\n\n".join(f"{NAMES[data]}:\n\n{ablated(data, rows)}" for data in ("gum_open", "genia"))
+
+
+def ablated(data: str, names: Iterable[str]) -> str:
     runs = {
         recipe.removeprefix("ablation/"): some
-        for (data, recipe, changes), some in grouped(trainings()).items()
-        if data == "litbank" and recipe.startswith("ablation/") and not changes
+        for (found, recipe, changes), some in grouped(trainings()).items()
+        if found == data and recipe.startswith("ablation/") and not changes
     }
     rows = []
-    for name, (title, base) in ABLATION.items():
-        some, others = runs.get(name, []), runs.get(base or "", [])
+    for name in names:
+        (title, base), some = ABLATION[name], runs.get(name, [])
+        others = runs.get(base or "", [])
         p = chance(some, others) if some and others else None
         rows.append(
             [
@@ -126,21 +105,21 @@ def ablation() -> str:
 
 
 def partial() -> str:
-    """LitBank with entities taken away."""
-    names = {
-        "whole": "all entities",
-        "negatives": "half, the others count as none",
-        "unknown": "half, marked incomplete",
-    }
+    """LitBank with entities taken away: nothing said of them, or their sentences marked incomplete."""
     groups = grouped(trainings())
-    kept = {name: groups.get((name, "default", ()), []) for name in names}
-    kept["whole"] = kept["whole"] or groups.get(("litbank", "default", ()), [])
+    whole = groups.get(("whole", "default", ()), []) or groups.get(("litbank", "default", ()), [])
+    kept = {("none", ""): whole}
+    for (data, recipe, changes), runs in groups.items():
+        kind, _, share = data.partition("-")  # a folder of benchmarks.partial
+        if kind in PARTIAL and recipe == "default":
+            kept[f"{share or 50} %", " ".join([PARTIAL[kind], *changes])] = runs
+    paths = ("dev.f1", "test.precision", "test.recall", "test.f1")
     rows = [
-        [names[name], str(len(runs)), *(spread([at(run, p) for run in runs]) for p in
-         ("dev.f1", "test.precision", "test.recall", "test.f1"))]
-        for name, runs in kept.items()
-    ]  # fmt: skip
-    return table("training data|seeds|dev F1|test P|R|F1", rows) + "\n\n" + where(chain(*kept.values()))
+        [*names, str(len(runs)), *(spread([at(run, path) for run in runs]) for path in paths)]
+        for names, runs in sorted(kept.items(), key=lambda item: (item[0][0] != "none", item[0]))
+    ]
+    header = "entities taken away|and what is missing is|seeds|dev F1|test P|R|F1"
+    return table(header, rows) + "\n\n" + where(chain(*kept.values()))
 
 
 def engine_gpu() -> str:
@@ -222,6 +201,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "headline": headline,
     "recipes": recipes,
     "ablation": ablation,
+    "ablation-elsewhere": ablation_elsewhere,
+    **insights.TABLES,
     "partial": partial,
     "engine-gpu": engine_gpu,
     "engine-cpu": engine_cpu,

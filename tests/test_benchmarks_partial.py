@@ -13,8 +13,8 @@ def test_what_is_taken_away_is_marked_or_not(tmp_path, capsys):
     partial.main([str(tmp_path), "--out", str(tmp_path / "made"), "--share", "0.4"])
     assert "incomplete" in capsys.readouterr().out
     made = {
-        name: [s for d in read(tmp_path / "made" / name / "train.jsonl") for s in d.sentences]
-        for name in ("whole", "negatives", "unknown")
+        name: [s for d in read(tmp_path / "made" / folder / "train.jsonl") for s in d.sentences]
+        for name, folder in {"whole": "whole", "negatives": "negatives-40", "unknown": "unknown-40"}.items()
     }
     whole = [document.sentences[0] for document in documents]
     assert [s.entities for s in made["whole"]] == [s.entities for s in whole]
@@ -26,5 +26,5 @@ def test_what_is_taken_away_is_marked_or_not(tmp_path, capsys):
     left = sum(len(s.entities) for s in made["unknown"]) / sum(len(s.entities) for s in whole)
     assert 0.5 < left < 0.7
     for part in ("dev", "test"):
-        again = [s for d in read(tmp_path / "made" / "unknown" / f"{part}.jsonl") for s in d.sentences]
+        again = [s for d in read(tmp_path / "made" / "unknown-40" / f"{part}.jsonl") for s in d.sentences]
         assert [s.entities for s in again] == [s.entities for s in whole]

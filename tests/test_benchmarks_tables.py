@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from benchmarks import stored, tables
+from benchmarks import details, insights, markdown, stored, tables
 from benchmarks.significance import chance
 
 
@@ -91,6 +91,70 @@ def test_chance():
     assert chance([run("a", "b", 1, 0)], [run("a", "b", 1, 0, rows=good)]) is None
 
 
+DETAILS = {
+    "depths": {"0": [8, 10, 8, 12], "1+": [1, 2, 1, 4]},
+    "lengths": {"1": [9, 12, 9, 16]},
+    "labels": {"PER": [9, 12, 9, 16]},
+    "errors": {"type": 3, "boundary": 1},
+    "head_words": {"PER": [["mayor", 3], ["Ann", 1]]},
+    "head_errors": {
+        "other": {"count": 1, "examples": [["big news", "news", "big"]]},
+        "another word of a name": {"count": 3, "examples": [["New York", "New", "York"]]},
+    },
+    "calibration": {"error": 3.25, "brier": 0.1234, "bins": []},
+}
+
+
+def with_details(data, recipe, seed, f1, *changes):
+    one = run(data, recipe, seed, f1, *changes)
+    heads = {"accuracy": f1 + 10, "shared": 2.0, "gold_shared": 1.5}
+    one["dev"] |= {"details": {"calibration": {"error": 1.0, "brier": 0.1}}}
+    decoders = {"marginals 0.2": {"f1": 1.0}, "tree -2.0": {"f1": f1 - 1, "heads": heads}}
+    one["test"] |= {"heads": heads, "details": DETAILS, "decoders": decoders}
+    return one
+
+
+def test_tables_of_what_models_do(tmp_path, monkeypatch):
+    for module in (insights, tables):
+        monkeypatch.setattr(module, "trainings", lambda: stored.trainings(tmp_path))
+    monkeypatch.setattr(insights, "analysed", lambda: stored.analysed(tmp_path))
+    keep(tmp_path, with_details("gum_open", "box", 1, 70.0), benchmark="analysis")
+    keep(tmp_path, with_details("gum_open", "default", 1, 78.0), with_details("gum_open", "default", 2, 80.0))
+    keep(tmp_path, run("litbank", "default", 1, 82.0), run("litbank", "default", 1, 81.0, "loss.sharing=0.1"))
+    keep(tmp_path, run("negatives", "default", 1, 70.0), run("unknown-75", "default", 1, 60.0))
+    keep(tmp_path, run("genia_paper", "paper", 1, 77.0))
+
+    def lines(name):
+        return tables.TABLES[name]().splitlines()
+
+    assert lines("heads")[2:4] == [
+        "| model in the box | 1 | 70.00 | 80.0 | 2.0 |",
+        "| default | 2 | 79.00 ± 1.41 | 89.0 ± 1.4 | 2.0 ± 0.0 |",
+    ]
+    assert lines("heads")[-1].endswith("Gold entities that share a head: 1.5 %.")
+    assert lines("head-errors")[2:4] == [
+        "| another word of a name | 75 | 75 ± 0 | New York: *New*, not *York* |",
+        "| other | 25 | 25 ± 0 | big news: *news*, not *big* |",
+    ]
+    assert lines("head-words")[:3] == [
+        "| label, default | its most frequent heads |",
+        "|---|---|",
+        "| PER | mayor 3, Ann 1 |",
+    ]
+    assert lines("decoding-cost")[2] == "| model in the box | -2.0 | 1 | 69.00 | 80.0 | 2.0 |"
+    assert lines("training-cost")[2:4] == ["| 0.1 | 1 | 81.00 | 81.00 |  |", "| 0.4 | 1 | 82.00 | 82.00 |  |"]
+    assert lines("errors")[2] == "| GUM-open, model in the box | 1 | 75.0 | 25.0 |"
+    assert lines("nesting")[2] == "| GUM-open, model in the box | 1 | 72.7 (12) | 33.3 (4) |"
+    assert lines("calibration")[3] == "| GUM-open, default | 2 | 1.0 ± 0.0 | 3.2 ± 0.0 | 0.123 ± 0.000 |"
+    assert lines("paper-genia")[2] == "| paper | 1 | 78.00 | 76.00 | 77.00 |"
+    assert [line.split("|")[1:4] for line in lines("partial")[2:5]] == [
+        [" none ", "  ", " 1 "],
+        [" 50 % ", " no entity ", " 1 "],
+        [" 75 % ", " unknown ", " 1 "],
+    ]
+    assert "| 12 | joint likelihood |  |  |  |  | 11 |  |" in lines("ablation-elsewhere")
+
+
 def test_examples():
-    for module in (stored, tables):
+    for module in (details, insights, markdown, stored, tables):
         assert doctest.testmod(module).failed == 0
