@@ -84,10 +84,11 @@ def for_small_data(settings: Settings, corpus: Corpus, epochs: int | None = None
     `epochs`: so many, whatever comes of it; None: as many as it takes.
     """
     training, words = settings.training, sum(len(sentence.words) for sentence in corpus.train)
-    if words * training.epochs >= FEWEST_UPDATES * training.batch_words:
+    batches = FEWEST_UPDATES * training.accumulate
+    if words * training.epochs >= batches * training.batch_words:
         return settings, corpus
-    batch = min(training.batch_words, max(SMALL_BATCH, words * training.epochs // FEWEST_UPDATES))
-    epochs = epochs or max(training.epochs, math.ceil(FEWEST_UPDATES * batch / words))
+    batch = min(training.batch_words, max(SMALL_BATCH, words * training.epochs // batches))
+    epochs = epochs or max(training.epochs, math.ceil(batches * batch / words))
     note = (
         f"{words:,} words are little to learn from: {epochs} epochs with batches of {batch} words instead of "
         f"{training.epochs} with {training.batch_words}. To decide yourself, set training.batch_words."

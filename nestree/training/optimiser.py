@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from nestree.config import TrainingSettings
+from nestree.errors import TrainingError
 
 
 def optimiser(model: nn.Module, pretrained: nn.Module, settings: TrainingSettings) -> torch.optim.AdamW:
@@ -38,6 +39,11 @@ def pretrained_rates(network: nn.Module, settings: TrainingSettings) -> dict[int
     """The peak rate of each weight of the pretrained encoder, by its id: embeddings lie below the first layer."""
     depths = {id(weight): depth(name) for name, weight in network.named_parameters()}
     top = max((each for each in depths.values() if each is not None), default=0)
+    if top < 2 and settings.layer_decay != 1:
+        raise TrainingError(
+            f"training.layer_decay is {settings.layer_decay}, and this encoder has no layers that can be told apart "
+            "by the names of their weights. Set it to 1."
+        )
     return {
         number: settings.encoder_rate * settings.layer_decay ** (0 if each is None else top - each)
         for number, each in depths.items()
@@ -49,9 +55,11 @@ def depth(name: str) -> int | None:
 
     >>> depth("encoder.layer.11.output.dense.weight"), depth("embeddings.word_embeddings.weight")
     (12, 0)
+    >>> depth("encoder.block.3.layer.1.DenseReluDense.wi.weight"), depth("h.5.attn.c_attn.weight")
+    (4, 6)
     >>> depth("final_norm.weight")
     """
-    layer = re.search(r"\blayers?\.(\d+)\.", name)
+    layer = re.search(r"(?:^|\.)(\d+)\.", name)  # the first number: parts of a layer may have further ones
     if layer:
         return int(layer.group(1)) + 1
     return 0 if "embed" in name else None

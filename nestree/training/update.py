@@ -25,6 +25,7 @@ from nestree.training.batches import pieces, share
 from nestree.training.corpus import mentions
 from nestree.training.state import Progress
 from nestree.training.watching import Watcher
+from nestree.treecrf.memory import is_about_memory
 
 log = logging.getLogger(__name__)
 
@@ -47,12 +48,23 @@ class Updater:
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
 
     def gradients(self, batches: Sequence[Sequence[int]], number: int) -> dict[str, Tensor]:
-        """The gradients of update `number` of the run, in the parameters; each part of the loss, summed."""
+        """The gradients of update `number` of the run, in the parameters; each part of the loss, summed.
+
+        An adversary adds those of the same sentences, dropout included, where their embeddings hurt most.
+        """
         total = max(1, sum(self.mentions[k] for batch in batches for k in batch))
-        while True:
-            found = self.try_gradients(batches, number, total)
-            if found is not None:
-                break
+        found = self.of_all(batches, number, total)
+        if self.settings.training.adversary:
+            plain = [parameter.grad for parameter in self.parameters]
+            with self.moved_embeddings():
+                self.of_all(batches, number, total)
+            for parameter, gradient in zip(self.parameters, plain, strict=True):
+                parameter.grad += gradient
+        return found
+
+    def of_all(self, batches: Sequence[Sequence[int]], number: int, total: int) -> dict[str, Tensor]:
+        """The same for the weights as they are, of all processes together."""
+        while (found := self.try_gradients(batches, number, total)) is None:
             self.cut_finer(batches)
         fill(self.parameters)
         if self.accelerator.num_processes > 1:
@@ -76,10 +88,7 @@ class Updater:
                 for piece in pieces(each, self.lengths, self.progress.pieces):
                     losses = self.losses(piece)
                     (losses.total * (weight / total)).backward()
-                    if self.settings.training.adversary:
-                        with self.moved_embeddings():
-                            (self.losses(piece).total * (weight / total)).backward()
-                    for name, value in losses.parts.items():
+                    for name, value in {**losses.parts, **losses.metrics}.items():
                         sums[name] = sums.get(name, 0.0) + weight * value.detach()
         except (MemoryError, RuntimeError) as why:
             if not is_about_memory(why):
@@ -103,8 +112,9 @@ class Updater:
         assert vectors.grad is not None
         before = vectors.detach().clone()
         with torch.no_grad():
-            step = self.settings.training.adversary / vectors.grad.norm().clamp(min=1e-12)
-            vectors.add_(vectors.grad * step)
+            vectors.add_(
+                vectors.grad * (self.settings.training.adversary / vectors.grad.norm().clamp(min=1e-12))
+            )
         try:
             yield
         finally:
@@ -131,13 +141,6 @@ class Updater:
         log.warning(text)
         for watcher in self.watchers:
             watcher.note(text, self.progress.updates)
-
-
-def is_about_memory(error: BaseException) -> bool:
-    told = ("allocate memory", "out of memory")  # by a CPU; by a GPU outside of PyTorch's own allocations
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(
-        words in str(error) for words in told
-    )
 
 
 def random_seed(seed: int, number: int, process: int) -> int:

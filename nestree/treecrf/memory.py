@@ -1,4 +1,4 @@
-"""Will a chart fit? Asked before it is made, and only of large ones."""
+"""Will a chart fit? Asked before it is made, and only of large ones. And was it memory that an error was about?"""
 
 import os
 
@@ -39,3 +39,19 @@ def free_bytes(device: torch.device) -> int | None:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError, AttributeError):
         return None
+
+
+def is_about_memory(error: BaseException) -> bool:
+    """Whether there was not enough memory: PyTorch has one error for that, and says it in others, too.
+
+    >>> is_about_memory(RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes."))
+    True
+    """
+    told = (
+        "allocate memory",
+        "not enough memory",
+        "out of memory",
+    )  # by a CPU, twice; by a GPU outside of PyTorch
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(
+        words in str(error) for words in told
+    )

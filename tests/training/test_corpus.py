@@ -108,6 +108,8 @@ def test_little_data_gets_smaller_batches_and_more_epochs(settings):
     assert noted.notes[-1].startswith(
         "200 words are little to learn from: 225 epochs with batches of 150 words"
     )
+    gathered, _ = for_small_data(usual.changed(["training.accumulate=4"]), little)
+    assert gathered.training.epochs * 200 >= 300 * 4 * gathered.training.batch_words
     few, _ = for_small_data(usual, little, epochs=10)
     assert (few.training.epochs, few.training.batch_words) == (10, 150)
     plenty = settings("training.epochs=10", "training.batch_words=6")

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from nestree.errors import TrainingError
 from nestree.nn.encoder import load_pretrained
 from nestree.training.optimiser import Average, factor, optimiser, set_rates
 from tests import tiny
@@ -53,6 +54,13 @@ def test_lower_layers_learn_at_lower_rates(training, family, tmp_path):
     assert {0.025, 0.05, 0.1} <= {round(rate, 6) for rate in rates.values()}
     alike = optimiser(network, network, training)
     assert {group["lr"] for group in alike.param_groups} == {0.1}
+
+
+def test_layers_that_cannot_be_told_apart_are_refused_other_rates(training):
+    network = nn.ModuleDict({"embeddings": nn.Embedding(3, 2), "shared": nn.Linear(2, 2)})
+    with pytest.raises(TrainingError, match=r"layer_decay is 0.5, and this encoder has no layers"):
+        optimiser(network, network, replace(training, layer_decay=0.5))
+    assert {group["lr"] for group in optimiser(network, network, training).param_groups} == {0.1}
 
 
 def test_the_average_by_hand():

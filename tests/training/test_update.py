@@ -73,10 +73,12 @@ class Full:
         torch.OutOfMemoryError("CUDA out of memory"),
         ChartMemoryError("a chart of 9 GB does not fit"),
         RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+        pytest.param("real", id="what PyTorch says"),
         torch.AcceleratorError("CUDA error: out of memory"),
     ],
 )
 def test_out_of_memory_halves_the_batch_and_changes_nothing(updater, monkeypatch, error):
+    error = no_memory() if error == "real" else error
     whole = gradients(updater, [list(range(8))])
     said = []
     updater.watchers = [Said(said)]
@@ -89,6 +91,13 @@ def test_out_of_memory_halves_the_batch_and_changes_nothing(updater, monkeypatch
     before = len(said)
     gradients(updater, [list(range(8))])
     assert len(said) == before  # it remembers
+
+
+def no_memory() -> Exception:
+    """What PyTorch raises on this machine's CPU."""
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(1 << 60, dtype=torch.int8)
+    return caught.value
 
 
 class Said:
@@ -130,6 +139,21 @@ def test_an_adversary_adds_the_gradient_of_embeddings_moved_against_it(updater, 
             vectors.copy_(before)
     assert_equal(hardened, {name: plain[name] + moved[name] for name in plain})
     assert any((moved[name] - plain[name]).norm() > 1e-3 * plain[name].norm() for name in plain)
+
+
+@pytest.mark.parametrize("number", [2, 8])
+def test_an_adversary_does_not_depend_on_pieces(updater, without_chance, monkeypatch, number):
+    monkeypatch.setattr(updater, "settings", without_chance("training.adversary=0.5"))
+    whole = gradients(updater, [[0, 1, 2, 3], [4, 5, 6, 7]])
+    updater.progress.pieces = number
+    assert_equal(gradients(updater, [[0, 1, 2, 3], [4, 5, 6, 7]]), whole)
+    assert_equal(gradients(updater, [list(range(8))]), whole)
+
+
+def test_the_divergence_is_told_beside_the_parts(updater):
+    found = updater.gradients([[0, 1, 2]], 1)
+    assert {"joint", "regularisation", "kl"} == set(found)
+    assert float(found["kl"]) >= 0
 
 
 def test_chance_follows_from_seed_and_update(settings, data):
