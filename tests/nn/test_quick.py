@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from transformers import BertConfig, BertModel
 
 from nestree.nn.encoder import Mix, attention_mask, load_pretrained
 from nestree.nn.quick import obstacle, quick
@@ -82,6 +83,16 @@ def in_plain(network: nn.Module) -> nn.Module:
 @needed
 @pytest.mark.parametrize("sizes", [[1], [7, 3, 3], [100, 5, 64, 1, 90]])
 def test_a_transformer_equals_one_of_plain_products(transformer, sizes):
+    expected, found, exact, real = said(transformer, sizes)
+    assert not found[~real].any()
+    off = (found - expected)[real].norm() / expected[real].norm()
+    rounding = (expected - exact)[real].norm() / exact[real].norm()
+    assert off < rounding / 3  # queries are divided before they are rounded: that is all
+    assert rounding < 0.02
+
+
+def said(transformer, sizes):
+    """What an encoder says of windows of these sizes: in plain 8 bits, by our kernels, in float32; what is real."""
     from nestree.nn.quick.transformer import QuickTransformer, serves
 
     assert serves(transformer)
@@ -95,11 +106,44 @@ def test_a_transformer_equals_one_of_plain_products(transformer, sizes):
         expected = mix(in_plain(transformer)(pieces, mask, output_hidden_states=True).hidden_states[-2:])
         (found,) = QuickTransformer(transformer, mix)(pieces, mask).hidden_states
         exact = mix(transformer(pieces, mask, output_hidden_states=True).hidden_states[-2:])
-    assert not found[~real].any()
-    off = (found - expected)[real].norm() / expected[real].norm()
-    rounding = (expected - exact)[real].norm() / exact[real].norm()
-    assert off < rounding / 3  # queries are divided before they are rounded: that is all
-    assert rounding < 0.02
+    return expected, found, exact, real
+
+
+def with_heads_of(size: int) -> nn.Module:
+    """A BERT of one layer that looks around, its heads of this size."""
+    config = BertConfig(
+        vocab_size=50,
+        hidden_size=96,
+        num_hidden_layers=1,
+        num_attention_heads=96 // size,
+        intermediate_size=64,
+        max_position_embeddings=128,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(size)
+        made = BertModel(config, add_pooling_layer=False).eval()
+        for name, weight in made.named_parameters():
+            if name.endswith("dense.weight") or ".self." in name:
+                nn.init.normal_(weight, std=0.1)
+    return made
+
+
+@needed
+@pytest.mark.parametrize("size", [8, 16, 32])
+@pytest.mark.parametrize("sizes", [[9], [7, 3, 3], [100, 5, 64, 1, 90]])
+def test_heads_of_any_size_that_is_served(size, sizes):
+    expected, found, exact, real = said(with_heads_of(size), sizes)
+    off = (found - expected)[real].norm(dim=-1) / expected[real].norm(dim=-1)
+    rounding = (expected - exact)[real].norm(dim=-1) / exact[real].norm(dim=-1)
+    assert off.max() < rounding.max()  # of each row: a head could spoil a few alone
+
+
+@needed
+@pytest.mark.parametrize("size", [4, 12])
+def test_other_heads_are_read_in_float32(size):
+    from nestree.nn.quick.transformer import serves
+
+    assert not serves(with_heads_of(size))
 
 
 @needed

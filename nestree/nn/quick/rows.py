@@ -18,7 +18,8 @@ LARGEST = 127.0  # in 8 bits
 WIDE = 4  # registers that are worked on together: 16 numbers
 LEAST = -80.0  # exp of less is as good as 0
 FLAT = 3.75  # beyond it, GELU is the number itself, or 0
-SPARE = 7  # numbers at the end of a row that may be touched
+STRIDE = 8  # numbers that `four_sums` writes at once
+SPARE = STRIDE - 1  # numbers at the end of a row that may be touched
 FLOAT, LINE = ir.FloatType(), ir.IntType(64)
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from nestree.nn.encoder import Mix
 from nestree.nn.quick.layers import Layer, Norm, Room, layer_part, room_for
 from nestree.nn.quick.products import TALL, fits, weights_of
+from nestree.nn.quick.rows import STRIDE
 
 COUNTED_FROM = {
     "bert": 0,
@@ -121,7 +122,7 @@ def serves(transformer: Any) -> bool:
         return False
     size, hidden, heads = config.hidden_size, config.intermediate_size, config.num_attention_heads
     absolute = getattr(config, "position_embedding_type", "absolute") == "absolute"
-    return absolute and fits(size, hidden) and fits(hidden, size) and (size // heads) % 4 == 0
+    return absolute and fits(size, hidden) and fits(hidden, size) and size % (STRIDE * heads) == 0
 
 
 def layer_of(layer: Any, config: Any) -> Layer:
