@@ -55,11 +55,10 @@ class Updater:
         total = max(1, sum(self.mentions[k] for batch in batches for k in batch))
         found = self.of_all(batches, number, total)
         if self.settings.training.adversary:
-            plain = [parameter.grad for parameter in self.parameters]
+            plain = held(self.parameters)
             with self.moved_embeddings():
                 self.of_all(batches, number, total)
-            for parameter, gradient in zip(self.parameters, plain, strict=True):
-                parameter.grad += gradient
+            torch._foreach_add_(held(self.parameters), plain)
         return found
 
     def of_all(self, batches: Sequence[Sequence[int]], number: int, total: int) -> dict[str, Tensor]:
@@ -160,10 +159,16 @@ def fill(parameters: Iterable[nn.Parameter]) -> None:
 @torch.no_grad()
 def add_up(accelerator: Accelerator, parameters: Iterable[nn.Parameter]) -> None:
     """Replace gradients by their sums over all processes."""
-    held = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    total = accelerator.reduce(torch.cat([gradient.reshape(-1) for gradient in held]), "sum")
-    for gradient, summed in zip(held, total.split([gradient.numel() for gradient in held]), strict=True):
+    gradients = held(parameters)
+    total = accelerator.reduce(torch.cat([gradient.reshape(-1) for gradient in gradients]), "sum")
+    sizes = [gradient.numel() for gradient in gradients]
+    for gradient, summed in zip(gradients, total.split(sizes), strict=True):
         gradient.copy_(summed.view_as(gradient))
+
+
+def held(parameters: Iterable[nn.Parameter]) -> list[Tensor]:
+    """Their gradients."""
+    return [parameter.grad for parameter in parameters if parameter.grad is not None]
 
 
 class Later:
