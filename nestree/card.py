@@ -14,6 +14,7 @@ from pathlib import Path
 from nestree import __version__
 from nestree.config import Settings, known, recipes
 from nestree.data.statistics import Statistics, as_markdown
+from nestree.errors import ConfigError
 from nestree.evaluation import Evaluation, Score
 from nestree.sentence import Sentence
 
@@ -56,6 +57,8 @@ def about(given: Iterable[str]) -> dict[str, str]:
     found = {}
     for each in given:
         key, _, value = each.partition("=")
+        if not value.strip():
+            raise ConfigError(f"--card {each}: write KEY=VALUE, such as --card license=cc-by-4.0.")
         known(key.strip(), ABOUT, f"--card {each}: a card has no place for {key.strip()!r}.")
         found[key.strip()] = value.strip()
     return found

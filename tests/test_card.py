@@ -135,6 +135,9 @@ def test_what_people_say_about_a_model():
         ConfigError, match=r"--card licence=mit: a card has no place for 'licence'. .*mean license\?"
     ):
         card.about(["licence=mit"])
+    for nothing in ("license", "license= "):
+        with pytest.raises(ConfigError, match=rf"^--card {nothing}: write KEY=VALUE, such as"):
+            card.about([nothing])
 
 
 def nestree(*arguments):
