@@ -14,7 +14,7 @@ from nestree.config import Settings
 from nestree.decoding import Reading
 from nestree.decoding import readings as readings_of
 from nestree.decoding.best import best
-from nestree.decoding.known import Forbidden, Knowledge, Known
+from nestree.decoding.known import Forbidden, Knowledge, Known, check
 from nestree.errors import ChartMemoryError, InputError, ModelError
 from nestree.model import Recognizer
 from nestree.nn.scorers import Scores
@@ -31,7 +31,10 @@ PIECES_PER_WORD = 8  # of a batch, padding included, at most: many more than any
 CHARTS_COUNT = 90  # words; with shorter sentences, charts are small beside the rest
 LONGEST = 200  # words of a sentence that is read at once
 collating = threading.Lock()
-NOTHING_KNOWN: "tuple[tuple[Known, ...], tuple[Forbidden, ...]]" = ((), ())
+
+Facts = tuple[Sequence[Known], Sequence[Forbidden]]  # what is known of a sentence
+Told = Mapping[int, Facts]  # by its number
+NOTHING_KNOWN: Facts = ((), ())
 
 
 class Asked(NamedTuple):
@@ -49,7 +52,7 @@ def predict(
     batch_words: int = BATCH_WORDS,
     tell: Callable[[int], None] | None = None,
     asked: Asked = Asked(),  # noqa: B008 (it cannot change)
-    known: "Mapping[int, tuple[Sequence[Known], Sequence[Forbidden]]] | None" = None,
+    known: Told | None = None,
 ) -> list[Sentence]:
     """These sentences with the entities that the model finds; those they had are gone.
 
@@ -57,9 +60,12 @@ def predict(
     entities and which are not. A batch that does not fit into memory is halved.
     """
     mind_forks()
+    settings, known = asked.settings or model.settings, known or {}
+    for entities, others in known.values():  # here, as a window sees only a part of it
+        check(entities, others, model.labels, settings.model.structure != "none")
     parts, owners = in_parts(sentences, asked.longest)
-    told = knowledge_of(known or {}, owners)
-    shares = Shares(sentences, owners, (asked.settings or model.settings).decoding.by == "spans")
+    told = knowledge_of(known, sentences, owners)
+    shares = Shares(sentences, owners, settings.decoding.by == "spans", known)
     training = model.training
     if any(part.training for part in model.modules()):
         model.eval()
@@ -93,16 +99,14 @@ def in_parts(sentences: Sequence[Sentence], longest: int) -> tuple[list[Sentence
     return parts, owners
 
 
-def knowledge_of(
-    known: "Mapping[int, tuple[Sequence[Known], Sequence[Forbidden]]]", owners: Sequence[Owner]
-) -> "list[tuple[Sequence[Known], Sequence[Forbidden]]]":
-    """What is known of each part: all that lies within it."""
-    told: list[tuple[Sequence[Known], Sequence[Forbidden]]] = []
-    held: set[tuple[int, int, int]] = set()
+def knowledge_of(known: Told, sentences: Sequence[Sentence], owners: Sequence[Owner]) -> list[Facts]:
+    """What is known of each part: all that lies within it. Raise if an entity lies in none."""
+    told: list[Facts] = []
+    held: set[tuple[int, Known]] = set()
     for number, (start, end) in owners:
         entities, others = known.get(number, NOTHING_KNOWN)
         within = [each for each in entities if start <= each.start and each.end <= end]
-        held |= {(number, each.start, each.end) for each in within}
+        held |= {(number, each) for each in within}
         told.append(
             (
                 [
@@ -118,19 +122,27 @@ def knowledge_of(
         )
     for number, (entities, _) in known.items():
         for each in entities:
-            if (number, each.start, each.end) not in held:
-                raise InputError(
-                    f"known entity {each.start}-{each.end} has {each.end - each.start} words and lies in no window of "
-                    "its long sentence. Raise `longest`, or leave it out."
-                )
+            if (number, each) not in held:
+                raise in_no_window(each, sentences[number])
     return told
+
+
+def in_no_window(each: Known, sentence: Sentence) -> InputError:
+    words = len(sentence.words)
+    return InputError(
+        f"known entity {each.start}-{each.end} ({' '.join(sentence.words[each.start : each.end])!r:.40}) has "
+        f"{each.end - each.start} words, and no window in which its sentence of {words} words is read holds all of "
+        f"them. Set `longest` to {words}, so that the sentence is read at once, or leave the entity out."
+    )
 
 
 class Shares:
     """Sentences, of which one part after another is read. One is put together when the last of its parts arrives."""
 
-    def __init__(self, sentences: Sequence[Sentence], owners: Sequence[Owner], may_cross: bool) -> None:
-        self.sentences, self.owners, self.may_cross = sentences, owners, may_cross
+    def __init__(
+        self, sentences: Sequence[Sentence], owners: Sequence[Owner], may_cross: bool, known: Told
+    ) -> None:
+        self.sentences, self.owners, self.may_cross, self.known = sentences, owners, may_cross, known
         self.made: list[Sentence | None] = [None] * len(sentences)
         self.readings: list[Reading | None] = [None] * len(owners)
         self.parts: dict[int, list[int]] = {}
@@ -158,7 +170,9 @@ class Shares:
             entities, tree, extra = found[0].entities, found[0].tree, sentence.extra
         else:
             spans = [self.owners[k][1] for k in parts]
-            entities, tree = merged([reading.entities for reading in found], spans, self.may_cross), None
+            known = {(each.start, each.end) for each in self.known.get(number, NOTHING_KNOWN)[0]}
+            read = [reading.entities for reading in found]
+            entities, tree = merged(read, spans, self.may_cross, known), None
             extra = {**sentence.extra, "windows": len(spans)}
         return replace(sentence, entities=entities, complete=True, tree=tree, extra=extra)
 
@@ -235,7 +249,7 @@ def in_turns(
     parts: Sequence[Sentence],
     batch_words: int,
     asked: Asked,
-    told: "Sequence[tuple[Sequence[Known], Sequence[Forbidden]]]",
+    told: Sequence[Facts],
 ) -> Iterator[tuple[list[int], list[Reading]]]:
     """Batches, as numbers of parts, and what is found in them."""
     lengths = [to_read(part) for part in parts]

@@ -6,7 +6,7 @@
 """
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from numbers import Real
 from pathlib import Path
@@ -16,12 +16,11 @@ import torch
 
 from nestree import checkpoint
 from nestree.config import Settings
-from nestree.decoding.known import Forbidden, Known
 from nestree.errors import InputError, NestreeError
 from nestree.model import Recognizer
 from nestree.nn.quick import obstacle, quick
 from nestree.pipeline.given import as_forbidden, as_known, in_words, with_borders
-from nestree.pipeline.sentences import BATCH_WORDS, LONGEST, Asked, best_device, predict
+from nestree.pipeline.sentences import BATCH_WORDS, LONGEST, Asked, Told, best_device, predict
 from nestree.sentence import Document, Sentence, Span
 from nestree.text import split
 
@@ -29,7 +28,6 @@ AT_ONCE = 64  # texts of a stream that are read together
 WORDS_AT_ONCE = 40_000  # of them, at most: what bounds the memory
 
 Precision = Literal["auto", "float32", "int8"]
-Told = Mapping[int, tuple[Sequence[Known], Sequence[Forbidden]]]  # what is known, by the number of a sentence
 
 
 def load(
@@ -48,8 +46,7 @@ def load(
         raise InputError(f"longest is {longest}; windows of sentences need 4 words at least.")
     from nestree import hub
 
-    folder = checkpoint.box() if model is None else hub.find(model)
-    return Pipeline(checkpoint.load(folder, best_device(device)), longest, precision)
+    return Pipeline(checkpoint.load(hub.find(model), best_device(device)), longest, precision)
 
 
 class Pipeline:

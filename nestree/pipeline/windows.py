@@ -2,12 +2,13 @@
 
 Windows are of the size that most sentences have: what a model has not seen in training it reads worse, and a chart of
 200 words takes a hundred times as long as one of 64. In an overlap, each window is believed up to its middle: an
-entity belongs to the window in whose part it begins. Where entities of two windows cross, the likelier one stays. An
-entity longer than a window cannot be found.
+entity belongs to the window in whose part it begins, or to the next one if only that holds it to its end. Where
+entities of two windows cross, one that is known before stays, else the likelier one. An entity that no window holds
+from its start to its end cannot be found.
 """
 
-from collections.abc import Sequence
-from itertools import chain, pairwise
+from collections.abc import Collection, Sequence
+from itertools import pairwise
 
 from nestree.sentence import Entity, Sentence, Span, crossing
 
@@ -35,27 +36,33 @@ def cut(sentence: Sentence, spans: Sequence[Span]) -> list[Sentence]:
     return [Sentence(sentence.words[i:j], id=sentence.id) for i, j in spans]
 
 
-def merged(found: Sequence[Sequence[Entity]], spans: Sequence[Span], may_cross: bool) -> tuple[Entity, ...]:
+def merged(
+    found: Sequence[Sequence[Entity]], spans: Sequence[Span], may_cross: bool, known: Collection[Span] = ()
+) -> tuple[Entity, ...]:
     """The entities of the whole sentence from those of its windows, numbered from its first word."""
     middles = [0, *((b[0] + a[1] + 1) // 2 for a, b in pairwise(spans)), spans[-1][1]]
-    kept: list[list[Entity]] = []  # of each window; those of two that are not neighbours never meet
-    for k, (entities, (start, _)) in enumerate(zip(found, spans, strict=True)):
+    before = 0  # where the window before ends
+    kept: list[Entity] = []
+    for k, (entities, (start, end)) in enumerate(zip(found, spans, strict=True)):
         own = [moved(entity, start) for entity in entities]
-        own = [entity for entity in own if middles[k] <= entity.start < middles[k + 1]]
-        if kept and not may_cross:
-            kept[-1], own = joined(kept[-1], own)
-        kept.append(own)
-    return tuple(sorted(chain.from_iterable(kept), key=lambda entity: (entity.start, -entity.end)))
+        kept += [e for e in own if e.start < middles[k + 1] and (middles[k] <= e.start or before < e.end)]
+        before = end
+    if not may_cross:
+        kept = without_crossing(kept, known)
+    return tuple(sorted(kept, key=lambda entity: (entity.start, -entity.end)))
 
 
-def joined(before: list[Entity], after: list[Entity]) -> tuple[list[Entity], list[Entity]]:
-    """Both, without the less likely of any two that cross."""
-    while pairs := crossing([*before, *after]):
-        one, other = pairs[0]
-        loser = one if (one.score or 0.0) < (other.score or 0.0) else other
-        before = [entity for entity in before if entity != loser]
-        after = [entity for entity in after if entity != loser]
-    return before, after
+def without_crossing(entities: Sequence[Entity], known: Collection[Span]) -> list[Entity]:
+    """Those that stay if what is known, then what is likeliest, drives out all that cross it."""
+    rivals: dict[Entity, list[Entity]] = {}
+    for one, other in crossing(entities):
+        rivals.setdefault(one, []).append(other)
+        rivals.setdefault(other, []).append(one)
+    lost: set[Entity] = set()
+    for entity in sorted(rivals, key=lambda entity: (entity.span not in known, -(entity.score or 0.0))):
+        if entity not in lost:
+            lost.update(rivals[entity])
+    return [entity for entity in entities if entity not in lost]
 
 
 def moved(entity: Entity, by: int) -> Entity:

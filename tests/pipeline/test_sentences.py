@@ -4,10 +4,11 @@ import pytest
 import torch
 
 import nestree.pipeline.sentences as reading
-from nestree.errors import ChartMemoryError
+from nestree.decoding.known import Forbidden, Known
+from nestree.errors import ChartMemoryError, InputError
 from nestree.model import Recognizer
 from nestree.pipeline import by_length, predict
-from nestree.pipeline.sentences import Asked
+from nestree.pipeline.sentences import Asked, knowledge_of
 from nestree.sentence import Sentence, crossing
 from tests import tiny
 
@@ -131,3 +132,20 @@ def test_every_sentence_is_told_once_even_if_it_has_windows(model):
     words = tiny.SENTENCES[0].words * 10
     predict(model, [Sentence(words), *tiny.SENTENCES], 20, heard.append, Asked(longest=10))
     assert sum(heard) == 9
+
+
+def test_what_is_known_is_told_in_words_of_each_window():
+    sentences = [Sentence(list("ab")), Sentence(["w"] * 12)]
+    known = {1: ([Known(5, 7, "PER", 6), Known(9, 12)], [Forbidden(6, 8, "ORG"), Forbidden(0, 2)])}
+    told = knowledge_of(known, sentences, [(0, (0, 2)), (1, (0, 8)), (1, (4, 12))])
+    assert told == [
+        ([], []),
+        ([Known(5, 7, "PER", 6)], [Forbidden(6, 8, "ORG"), Forbidden(0, 2)]),
+        ([Known(1, 3, "PER", 2), Known(5, 8)], [Forbidden(2, 4, "ORG")]),
+    ]
+
+
+def test_what_is_known_in_two_windows_must_not_cross(model):
+    known = {0: ([Known(1, 5), Known(4, 9)], [])}
+    with pytest.raises(InputError, match="known entities 1-5 and 4-9 cross"):
+        predict(model, [Sentence(["w"] * 12)], asked=Asked(longest=8), known=known)

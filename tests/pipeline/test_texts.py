@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import nestree
 from nestree.errors import InputError
 from nestree.pipeline import Pipeline
+from nestree.pipeline.windows import windows
 from nestree.sentence import Document, crossing
 
 TEXT = "The mayor of Lisbon met the president. Police in Oslo arrested two members of the group!"
@@ -285,5 +286,31 @@ def test_what_is_known_in_a_long_sentence(model):
     found = ner(text, known=[(at, at + 3, "LOC")])
     assert ("LOC", at) in {(e.label, e.start) for e in found.entities}
     assert crossing([x for s in found.sentences for x in s.entities]) == []
-    with pytest.raises(InputError, match=r"lies in no window of its long sentence\. Raise `longest`"):
+    with pytest.raises(
+        InputError,
+        match=r"known entity 0-77 \('the mayor of .*\) has 77 words, and no window .* sentence of 241 words "
+        r".* Set `longest` to 241,",
+    ):
         ner(text, known=[(0, 400)])
+
+
+def test_whatever_a_window_holds_can_be_known(model):
+    ner, text = Pipeline(model, longest=8), " ".join(f"w{k}" for k in range(20))
+    words = ner.split(text).sentences[0].offsets
+    refused = []
+    for i in range(20):
+        for j in range(i + 1, min(20, i + 8) + 1):
+            start, end = words[i][0], words[j - 1][1]
+            try:
+                found = ner(text, known=[(start, end)])
+            except InputError:
+                refused.append((i, j))
+                continue
+            assert [(e.start, e.end) for e in found.entities].count((start, end)) == 1
+            assert crossing(found.sentences[0].entities) == []
+    assert refused == [
+        (i, j)
+        for i in range(20)
+        for j in range(i + 1, min(20, i + 8) + 1)
+        if not any(start <= i and j <= end for start, end in windows(20, 8))
+    ]

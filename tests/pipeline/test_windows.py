@@ -45,6 +45,38 @@ def test_an_entity_belongs_to_the_window_in_whose_part_it_begins():
     )
 
 
+def test_what_only_the_later_window_holds_to_its_end_belongs_to_it():
+    spans = [(0, 8), (4, 12)]  # believed up to word 6
+    first = [Entity(4, 8, "A", 4, 0.9)]
+    second = [Entity(0, 4, "B", 0, 0.9), Entity(0, 5, "C", 4, 0.9), Entity(1, 2, "C", 1, 0.9)]
+    assert merged([first, second], spans, False) == (Entity(4, 9, "C", 8, 0.9), Entity(4, 8, "A", 4, 0.9))
+
+
+@given(st.integers(9, 60), st.integers(4, 16))
+def test_a_span_that_windows_hold_belongs_to_exactly_one(words, longest):
+    spans = windows(words, longest)
+    held = {(i, j) for start, end in spans for i in range(start, end) for j in range(i + 1, end + 1)}
+    found = [
+        [Entity(i - start, j - start, "X") for i, j in sorted(held) if start <= i and j <= end]
+        for start, end in spans
+    ]
+    assert sorted(entity.span for entity in merged(found, spans, True)) == sorted(held)
+
+
+def test_what_is_known_stays_however_unlikely():
+    spans = windows(18, 8)
+    first, last = (
+        [Entity(5, 8, "A", None, 0.9)],
+        [Entity(0, 7, "B", None, 0.1)],
+    )  # one window lies between
+    found = [[], first, [], last]
+    assert spans[1] == (4, 12)
+    assert spans[3] == (10, 18)
+    assert [e.label for e in merged(found, spans, False)] == ["A"]
+    assert [e.label for e in merged(found, spans, False, {(10, 17)})] == ["B"]
+    assert [e.label for e in merged(found, spans, False, {(9, 12)})] == ["A"]
+
+
 @pytest.mark.parametrize(("before", "after", "kept"), [(0.9, 0.3, "A"), (0.3, 0.9, "B")])
 def test_of_two_that_cross_the_likelier_one_stays(before, after, kept):
     found = merged([[Entity(4, 8, "A", 4, before)], [Entity(3, 6, "B", 3, after)]], [(0, 8), (4, 12)], False)
@@ -54,17 +86,30 @@ def test_of_two_that_cross_the_likelier_one_stays(before, after, kept):
 
 
 @given(st.data())
-def test_whatever_windows_find_nothing_crosses(data):
+def test_whatever_windows_find_nothing_crosses_and_nothing_known_is_lost(data):
     spans = windows(60, 16)
+    spans_held = st.sampled_from(spans).flatmap(
+        lambda window: st.tuples(st.integers(*window), st.integers(*window)).map(sorted).map(tuple)
+    )
+    known: list[Entity] = []
+    for start, end in data.draw(st.lists(spans_held.filter(lambda span: span[0] < span[1]), max_size=6)):
+        one = Entity(start, end, "K")
+        if one not in known and not crossing([*known, one]):
+            known.append(one)
     found = []
-    for _ in spans:
+    for first, last in spans:
         ends = data.draw(
             st.lists(st.tuples(st.integers(0, 15), st.integers(1, 9), st.floats(0, 1)), max_size=6)
         )
-        entities: list[Entity] = []
+        entities = [
+            Entity(e.start - first, e.end - first, "K") for e in known if first <= e.start and e.end <= last
+        ]
         for start, size, score in ends:
             one = Entity(start, min(16, start + size), "X", None, score)
             if one not in entities and not crossing([*entities, one]):
                 entities.append(one)
         found.append(entities)
-    assert crossing(merged(found, spans, False)) == []
+    whole = merged(found, spans, False, {entity.span for entity in known})
+    assert crossing(whole) == []
+    assert len(set(whole)) == len(whole)
+    assert {entity for entity in whole if entity.label == "K"} == set(known)
