@@ -1,4 +1,4 @@
-"""Models by name: a folder, or a name on the Hugging Face hub, which becomes a folder on this machine.
+"""Models by name: a folder, box, or a name on the Hugging Face hub, which becomes a folder on this machine.
 
 What was fetched once is found again without a network. Only files that a nestree model consists of are fetched, and
 none of them is code.
@@ -13,21 +13,29 @@ from nestree import checkpoint
 from nestree.errors import ModelError
 from nestree.model import Recognizer
 
+BOX = "box"  # the model that came with nestree, unless there is a folder of this name
 NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 FILES = [checkpoint.CONFIG, checkpoint.LABELS, checkpoint.WEIGHTS, checkpoint.CARD, f"{checkpoint.ENCODER}/*"]
 
 
-def find(name: str | Path, *, revision: str | None = None, token: str | None = None) -> Path:
-    """The folder of a model: this one, or the snapshot of a model of the hub, fetched if it must be.
+def find(name: str | Path | None, *, revision: str | None = None, token: str | None = None) -> Path:
+    """The folder of a model: this one, the box (None, too), or a model of the hub, fetched if it must be.
 
     `revision`: a branch, tag or commit of the hub. `token`: for models that are not for everybody.
     """
+    if not isinstance(name, str | Path | None):
+        raise ModelError(
+            f"a model is named by a folder, {BOX} or OWNER/NAME on the hub, not by {name!r:.60}."
+        )
+    if is_box(name):
+        return checkpoint.box()
+    assert name is not None
     folder = Path(name).expanduser()
     if folder.exists():
         return folder
     if not NAME.fullmatch(str(name)):
         raise ModelError(
-            f"{name} does not exist. Name a directory that `nestree train` made, or OWNER/NAME on the hub."
+            f"{name} does not exist. Name a directory that `nestree train` made, {BOX}, or OWNER/NAME on the hub."
         )
     from huggingface_hub import snapshot_download
 
@@ -43,8 +51,12 @@ def find(name: str | Path, *, revision: str | None = None, token: str | None = N
     return Path(found)
 
 
+def is_box(name: str | Path | None) -> bool:
+    return name is None or (str(name) == BOX and not Path(name).exists())
+
+
 def push(
-    folder: Path,
+    folder: str | Path,
     name: str,
     *,
     private: bool = False,
@@ -56,6 +68,7 @@ def push(
 
     What stands there is replaced, and its history is kept. `revision`: a branch that exists.
     """
+    folder = Path(folder)
     checkpoint.read_weights(folder)  # half a model is of use to nobody
     files = [path.relative_to(folder).as_posix() for path in checkpoint.files_of(folder)]
     from huggingface_hub import HfApi

@@ -95,9 +95,9 @@ class NestedEntities(Pipe):
 
     def loaded(self) -> "Pipeline":
         if self.ner is None:
-            from nestree import checkpoint, hub
+            from nestree import hub
 
-            self.use(checkpoint.box() if self.source is None else hub.find(self.source))
+            self.use(hub.find(self.source))
         assert self.ner is not None
         return self.ner
 

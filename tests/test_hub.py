@@ -150,7 +150,7 @@ def test_there_and_back(tiny_model, tmp_path, stub):
 
 
 def test_what_was_fetched_is_found_without_a_network(tiny_model, stub):
-    hub.push(tiny_model, "me/model")
+    hub.push(str(tiny_model), "me/model")
     folder = hub.find("me/model")
     asked = len(stub.asked)
     assert hub.find("me/model") == folder
@@ -241,3 +241,18 @@ def test_a_hub_that_cannot_be_reached(tiny_model, stub):
     stub.server_close()
     with pytest.raises(ModelError, match=r"could not be put on the hub as me/model: .*hf auth login"):
         hub.push(tiny_model, "me/model")
+
+
+def test_the_box_has_a_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert hub.find("box") == hub.find(None) == checkpoint.box()
+    (tmp_path / "box").mkdir()
+    assert hub.find("box") == Path("box")  # one's own comes first
+
+
+@pytest.mark.parametrize("name", [5, b"box", ["a/b"]])
+def test_what_is_no_name(name):
+    with pytest.raises(
+        ModelError, match=r"a model is named by a folder, box or OWNER/NAME on the hub, not by"
+    ):
+        hub.find(name)

@@ -49,7 +49,7 @@ def train(
         typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change a setting; may be repeated."),
     ] = None,
     init: Annotated[
-        Path | None, typer.Option("--init", metavar="DIR", help="Start from this model of nestree.")
+        str | None, typer.Option("--init", metavar="MODEL", help="Start from this model of nestree.")
     ] = None,
     resume: Annotated[
         Path | None, typer.Option("--resume", metavar="DIR", help="Go on with the run in this directory.")
@@ -81,20 +81,21 @@ def train(
 
     Exit codes: 0 trained; 2 bad input, or training cannot go on; 130 interrupted, and saved.
     """
-    from nestree import training
+    from nestree import hub, training
     from nestree.card import about
 
     told = about(card or ())
     if resume:
         check_resuming(out, config, changes, init)
         origin = given_origin(training.origin_of(resume), train_file, dev_file, test_file)
-        settings = settings_of(None, resume, [])
+        settings, start = settings_of(None, resume, []), None
     else:
         if not (train_file and out):
             raise InputError("name data with --train FILE and a new directory with --out DIR.")
         options = {"format": source_format, "words": words, "sentences": sentences, "read": read or []}
         origin = given_origin({"options": options}, train_file, dev_file, test_file)
-        settings = settings_of(config, init, changes or [])
+        start = hub.find(init) if init else None
+        settings = settings_of(config, start, changes or [])
     folder = resume or out
     assert folder is not None
     origin["card"] = {"data": names_of(origin), **origin.get("card", {}), **told}
@@ -115,7 +116,7 @@ def train(
             corpus,
             folder,
             resume=resume is not None,
-            init=init,
+            init=start,
             device=device,
             tensorboard=tensorboard,
             save_every=save_every,
@@ -134,7 +135,7 @@ def train(
 
 
 def check_resuming(
-    out: Path | None, config: str | None, changes: Sequence[str] | None, init: Path | None
+    out: Path | None, config: str | None, changes: Sequence[str] | None, init: str | None
 ) -> None:
     """What a run was started with stays as it is."""
     for name, value in {"--out": out, "--config": config, "--set": changes, "--init": init}.items():

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from nestree.pipeline.journal import Journal
 
 SKIPPED_SHOWN = 20
-BOX = "box"
 
 ModelName = Annotated[
     str | None,
@@ -46,9 +45,7 @@ Threshold = Annotated[
     typer.Option(
         "--threshold",
         metavar="P",
-        min=0,
-        max=1,
-        help="The probability that an entity needs; higher: fewer, and more of them right.",
+        help="The probability that an entity needs, from 0 to less than 1; higher: fewer, and more of them right.",
     ),
 ]
 LongestSentence = Annotated[
@@ -130,11 +127,11 @@ def predict(
 
 def loaded(model: str | None, device: str, longest: int | None) -> Any:
     """A model ready to read text, and its folder."""
-    from nestree import checkpoint, hub
+    from nestree import hub
     from nestree.pipeline import load
     from nestree.pipeline.sentences import LONGEST
 
-    folder = checkpoint.box() if is_box(model) else hub.find(model or BOX)
+    folder = hub.find(model)
     return load(folder, device, longest or LONGEST), folder
 
 
@@ -174,15 +171,12 @@ def options_to_write(format: str, write: Sequence[str] | None, model: str | None
 def version_of(model: str | None) -> str:
     """What a prediction gives as its origin."""
     from nestree import __version__
+    from nestree.hub import is_box
 
     if is_box(model):
         return f"nestree {__version__}"
     assert model is not None
     return Path(model).resolve().name if Path(model).exists() else model
-
-
-def is_box(model: str | None) -> bool:
-    return model is None or (model == BOX and not Path(model).exists())
 
 
 def described(how: "How", folder: Path, format: str, source: str | None, device: str) -> dict[str, Any]:

@@ -99,6 +99,7 @@ def evaluate(
         evaluation = comparison.first
     else:
         comparison, evaluation = None, evaluated(*data, resamples=resamples, seed=seed)
+    say_if_strangers(evaluation)
     title = f"{predicted or model} against {gold}"
     if html:
         from nestree.data.files import written
@@ -116,6 +117,17 @@ def evaluate(
     else:
         print_page(*report.terminal(evaluation, comparison, title))
         typer.echo(f"\n{headline(evaluation, duplicates)}")
+
+
+def say_if_strangers(evaluation: "Evaluation") -> None:
+    """Nothing can be right where the two sides have no label in common."""
+    gold = {label for label, score in evaluation.labels.items() if score.gold}
+    found = {label for label, score in evaluation.labels.items() if score.predicted}
+    if gold and found and not gold & found:
+        say(
+            f"no label is on both sides: gold has {', '.join(sorted(gold))}; predicted are {', '.join(sorted(found))}. "
+            "So nothing can be right; give both the same labels."
+        )
 
 
 def as_read(

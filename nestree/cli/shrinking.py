@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 def shrink(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model directory.")],
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A directory, box, or OWNER/NAME on the hub.")
+    ],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="A new directory for the small model.")],
     gold: Annotated[
         Path | None,
@@ -36,16 +38,17 @@ def shrink(
 
     The small model is used as any other. With --gold both are scored, and the card of the small one says how they did.
     """
-    from nestree import checkpoint
+    from nestree import checkpoint, hub
 
     judged = gold_documents(gold, source_format, read, words, sentences, longest_line) if gold else []
+    folder = hub.find(model)
     with placed(out) as temporary:
-        checkpoint.shrink(model, temporary)
+        checkpoint.shrink(folder, temporary)
         if gold:
-            cost = what_it_costs(judged, model, temporary, device)
+            cost = what_it_costs(judged, folder, temporary, device)
             checkpoint.add_to_card(temporary, f"{gold.name}: {cost}")
             say(cost)
-    before = sum(path.stat().st_size for path in checkpoint.files_of(model))
+    before = sum(path.stat().st_size for path in checkpoint.files_of(folder))
     say(f"{before / 1e6:.1f} MB -> {size(out) / 1e6:.1f} MB: {out}")
 
 

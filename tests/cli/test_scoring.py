@@ -115,6 +115,16 @@ def test_files_that_do_not_belong_together(files, tmp_path):
     assert done.stderr.count("\n") == 1
 
 
+def test_labels_that_have_nothing_in_common_are_named(files, tmp_path):
+    others = tmp_path / "others.jsonl"
+    others.write_text(files[0].read_text().replace('"label": "', '"label": "my-'))
+    done = nestree(files[0], others)
+    assert done.exit_code == 0
+    assert "no label is on both sides: gold has " in done.stderr
+    assert "; predicted are my-" in done.stderr
+    assert "no label" not in nestree(*files[:2]).stderr
+
+
 def test_real_data_scored_against_itself_is_right(shared):
     path = shared / "data" / "gum_open" / "dev.jsonl.gz"
     assert nestree(path, path, "-q").stdout == "P 100.00  R 100.00  F1 100.00\n"
