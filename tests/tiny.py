@@ -1,13 +1,16 @@
 """Small things that many tests are made of: a tiny encoder with random weights, settings for it, eight sentences."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from torch import Tensor
 from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 
 from nestree.config import Settings
 from nestree.model import Recognizer
+from nestree.nn.encoder import attention_mask
 from nestree.sentence import Entity, Sentence
 
 FAMILIES = ["bert", "roberta", "mpnet", "deberta", "deberta-v2", "electra", "modernbert"]
@@ -79,6 +82,14 @@ def encoder(folder: Path, family: str = "bert", longest: int = 64, seed: int = 0
         torch.manual_seed(seed)
         AutoModel.from_config(config).save_pretrained(folder)
     return folder
+
+
+def masks(real: Tensor) -> list[Tensor]:
+    """All that `attention_mask` can make of pieces [W, P] that are real: of pieces, of pairs, to be added."""
+    asked = [
+        SimpleNamespace(model_type="bert", _attn_implementation=how) for how in ("other", "sdpa", "eager")
+    ]
+    return [attention_mask(real.long(), config) for config in asked]
 
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

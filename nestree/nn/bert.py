@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from nestree.nn.encoder import looked_at
+
 
 class Linear(nn.Linear):
     def reset_parameters(self) -> None:
@@ -33,7 +35,7 @@ class Bert(nn.Module):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, **_: Any) -> SimpleNamespace:
         """Pieces [W, P], and which of them are real -> `hidden_states` of all layers, [W, P, D] each."""
-        real = attention_mask.reshape(len(input_ids), 1, 1, -1) > 0  # for all heads and all pieces that look
+        real = looked_at(attention_mask)[:, None, None, :]  # for all heads and all pieces that look
         places = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
         states = [self.embeddings(input_ids, places, torch.zeros_like(input_ids))]
         for layer in self.encoder.layer:  # type: ignore[union-attr]

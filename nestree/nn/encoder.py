@@ -206,6 +206,12 @@ def attention_mask(attention: Tensor, config: Any, dtype: torch.dtype = torch.fl
     return attention
 
 
+def looked_at(mask: Tensor) -> Tensor:
+    """Which pieces [W, P] are real, of any mask that `attention_mask` makes: numbers that are not whole are added."""
+    mask = mask.flatten(1)
+    return mask >= 0 if mask.is_floating_point() else mask > 0
+
+
 def of_words(forward: Tensor, backward: Tensor) -> Tensor:
     """Halves of positions [B, n + 2, D / 2] -> [B, n + 1, D]."""
     return torch.cat([forward[:, :-1], backward[:, :-1]], -1)

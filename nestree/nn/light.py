@@ -5,7 +5,6 @@ They have the few things of their namesakes in `transformers` that are asked for
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer
@@ -41,7 +40,7 @@ def parts(folder: Path) -> Parts | None:
         tokenizer = LightTokenizer(texts, known[TOKENIZER_CONFIG])
     except (OSError, ValueError, KeyError):  # `transformers` may know better, or say what is wrong
         return None
-    return Parts(tokenizer, Bert(Configuration(texts[CONFIG], **known[CONFIG])))
+    return Parts(tokenizer, Bert(Configuration(texts[CONFIG], known[CONFIG])))
 
 
 def is_bert(config: dict[str, Any]) -> bool:
@@ -56,16 +55,15 @@ def is_bert(config: dict[str, Any]) -> bool:
     )
 
 
-class Configuration(SimpleNamespace):
+class Configuration:
     """What config.json says."""
 
-    def __init__(self, text: str, **values: Any) -> None:
-        super().__init__(**values, _attn_implementation="sdpa")
-        self._text = text
+    def __init__(self, text: str, values: dict[str, Any]) -> None:
+        vars(self).update(values, _attn_implementation="sdpa", _text=text)
 
     def save_pretrained(self, folder: str) -> None:
         Path(folder).mkdir(parents=True, exist_ok=True)
-        (Path(folder) / CONFIG).write_text(self._text, encoding="utf-8")
+        (Path(folder) / CONFIG).write_text(vars(self)["_text"], encoding="utf-8")
 
 
 class LightTokenizer:

@@ -60,7 +60,7 @@ class Pipeline:
 
     @property
     def reader(self) -> Recognizer:
-        """The model, or one that shares everything with it but reads in 8 bits."""
+        """The model, or one that reads in 8 bits, with the weights of the moment when this pipeline was made."""
         if not self.quick or self.device.type != "cpu":
             return self.model
         made = copy.copy(self.model)

@@ -1,6 +1,7 @@
 """Reading in 8 bits: the kernels equal plain PyTorch, networks say nearly the same as those they are made of."""
 
 import copy
+import pickle
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from nestree.nn.encoder import Mix, attention_mask, load_pretrained
 from nestree.nn.quick import obstacle, quick
 from nestree.nn.quick.plain import PlainLinear, product
 from nestree.nn.scorers import Biaffine
+from nestree.pipeline import Pipeline, load
 from tests import tiny
 
 needed = pytest.mark.skipif(obstacle() is not None, reason=str(obstacle()))
@@ -109,6 +111,19 @@ def said(transformer, sizes):
     return expected, found, exact, real
 
 
+@needed
+def test_masks_of_every_kind_are_read_alike(transformer):
+    from nestree.nn.quick.transformer import QuickTransformer
+
+    real = torch.arange(9) < torch.tensor([9, 4, 1])[:, None]
+    pieces = torch.randint(5, 40, real.shape, generator=torch.Generator().manual_seed(1))
+    fast = QuickTransformer(transformer, Mix(2))
+    with torch.inference_mode():
+        first, *others = (fast(pieces, mask).hidden_states[0] for mask in tiny.masks(real))
+    assert all(torch.equal(first, other) for other in others)
+    assert not first[~real].any()
+
+
 def with_heads_of(size: int) -> nn.Module:
     """A BERT of one layer that looks around, its heads of this size."""
     config = BertConfig(
@@ -151,8 +166,6 @@ def test_other_heads_are_read_in_float32(size):
 def test_a_recogniser_finds_the_same(family, tmp_path):
     folder = tiny.encoder(tmp_path, family)
     model = tiny.learned(folder, updates=12)
-    from nestree.pipeline import Pipeline
-
     before = {name: value.clone() for name, value in model.state_dict().items()}
     exact, fast = Pipeline(model, precision="float32"), Pipeline(model, precision="int8")
     sentences = [sentence.words for sentence in tiny.SENTENCES]
@@ -170,11 +183,53 @@ def test_a_recogniser_finds_the_same(family, tmp_path):
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
 
 
+@pytest.fixture(scope="module", params=["bert", "mpnet"])
+def learned(request, tmp_path_factory):
+    return tiny.learned(tiny.encoder(tmp_path_factory.mktemp("learned"), request.param), updates=12)
+
+
+WORDS = [sentence.words for sentence in tiny.SENTENCES]
+
+
+@needed
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # a processor without bfloat16
+def test_under_autocast_states_are_the_same(learned):
+    encoder, batch = quick(learned.encoder), learned.collate_words(tiny.SENTENCES)
+    with torch.inference_mode():
+        expected = encoder.states(batch)
+        with torch.autocast("cpu", torch.bfloat16):
+            found = encoder.states(batch)
+    assert all(map(torch.equal, found, expected))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert any(sentence.entities for sentence in Pipeline(learned, precision="int8").words(WORDS[:1]))
+
+
+@needed
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda given: pickle.loads(pickle.dumps(given))])
+def test_a_copy_reads_the_same(tiny_model, copied):
+    ner = load(tiny_model, "cpu", precision="int8")
+    found = ner.words(WORDS)
+    assert copied(ner).words(WORDS) == found
+
+
+@needed
+def test_a_pipeline_keeps_the_weights_it_was_made_with(learned):
+    model = copy.deepcopy(learned)
+    ner = Pipeline(model, precision="int8")
+    before = ner.words(WORDS)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(0.5).add_(0.02)
+    assert ner.words(WORDS) == before
+    assert Pipeline(model, precision="int8").words(WORDS) != before
+
+
 @needed
 def test_what_does_not_fit_stays_as_it_is():
     network = nn.Sequential(nn.Linear(32, 10), nn.ReLU(), nn.Sequential(nn.Linear(32, 16, bias=False)))
     made = quick(network)
-    assert made[0] is network[0]
+    assert type(made[0]) is nn.Linear
+    assert torch.equal(made[0].weight, network[0].weight)
     assert type(made[2][0]).__name__ == "QuickLinear"
     assert type(network[2][0]) is nn.Linear
     x = torch.randn(2, 3, 32, generator=torch.Generator().manual_seed(0))

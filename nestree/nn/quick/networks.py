@@ -4,12 +4,12 @@ BERT and its kin are read without padding, each layer by one kernel; in any othe
 and the rest stays.
 """
 
-import copy
 from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from nestree.nn.batch import Batch
 from nestree.nn.encoder import Encoder
 from nestree.nn.quick.products import STEP, Weights, fits, linear, weights_of
 from nestree.nn.quick.transformer import Mixed, QuickTransformer, array, serves
@@ -51,6 +51,14 @@ class QuickBiaffine(nn.Module):
         return scores.view(batch, rows, self.channels, columns).transpose(2, 3)
 
 
+class QuickEncoder(Encoder):
+    """One whose states are in 8 bits and in float32, also where others are in bfloat16."""
+
+    def states(self, batch: Batch) -> tuple[Tensor, ...]:
+        with torch.autocast("cpu", enabled=False):
+            return super().states(batch)
+
+
 def times(x: Tensor, weights: Weights) -> Tensor:
     """x [..., inputs] -> [..., outputs]"""
     rows = x.reshape(-1, weights.inputs).float()
@@ -59,18 +67,18 @@ def times(x: Tensor, weights: Weights) -> Tensor:
 
 
 def replaced(network: Network) -> Network:
-    """The same network with quick parts; what is not replaced, both share."""
-    made = copy.copy(network)
-    made._modules = dict(network._modules)
-    if isinstance(network, Encoder) and serves(network.transformer):
-        made._modules["transformer"] = QuickTransformer(network.transformer, network.mix)
-        made._modules["mix"] = Mixed()
-    for name, part in made._modules.items():
+    """This network; its parts have become quick."""
+    if isinstance(network, Encoder):
+        network.__class__ = QuickEncoder  # type: ignore[assignment]  # it is one
+        if serves(network.transformer):
+            fast = QuickTransformer(network.transformer, network.mix)
+            network._modules.update(transformer=fast, mix=Mixed())
+    for name, part in network._modules.items():
         if isinstance(part, nn.Linear):
             if fits(part.in_features, part.out_features):
-                made._modules[name] = QuickLinear(part)
+                network._modules[name] = QuickLinear(part)
         elif isinstance(part, Biaffine) and fits(part.weight.shape[1] - 1, part.weight.shape[1] - 1):
-            made._modules[name] = QuickBiaffine(part)
+            network._modules[name] = QuickBiaffine(part)
         elif part is not None and not isinstance(part, QuickTransformer):
-            made._modules[name] = replaced(part)
-    return made
+            replaced(part)
+    return network

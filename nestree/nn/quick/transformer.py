@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nestree.nn.encoder import Mix
+from nestree.nn.encoder import Mix, looked_at
 from nestree.nn.quick.layers import Layer, Norm, Room, layer_part, room_for
 from nestree.nn.quick.products import TALL, fits, weights_of
 from nestree.nn.quick.rows import STRIDE
@@ -36,7 +36,7 @@ class QuickTransformer(nn.Module):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, **_: Any) -> SimpleNamespace:
         """`hidden_states`: one, the mixture [W, P, D]; padding is 0."""
-        real = attention_mask.reshape(len(input_ids), -1) > 0  # [W, P]
+        real = looked_at(attention_mask)  # [W, P]
         ends = real.sum(1).cumsum(0).numpy()
         rows, size = int(ends[-1]), self.layers[0].asked.inputs
         desk = self.desks.for_this_thread(self.layers[0], rows, real.shape[1])
@@ -83,6 +83,10 @@ class Desks(threading.local):
     """One for each thread, kept: memory that is new each time costs more than what is done with it."""
 
     desk: Desk | None = None
+
+    def __reduce__(self) -> tuple[type["Desks"], tuple[()]]:
+        """A copy begins with none."""
+        return Desks, ()
 
     def for_this_thread(self, layer: Layer, rows: int, longest: int) -> Desk:
         """A desk for so many rows, in windows of so many pieces at most."""
