@@ -54,7 +54,7 @@ def analyse(
         print_json({**report.as_json(evaluation), "sharing": rows})
         return
     print_page(*page(evaluation, rows))
-    print_page(*drawings(recognizer, gold[:drawn]), no_wrap=True, crop=True)
+    print_page(*drawings(recognizer, gold[:drawn]), no_wrap=True, crop=False)
 
 
 def numbers(costs: str) -> list[float]:
@@ -123,24 +123,14 @@ def page(evaluation: Any, rows: Sequence[dict[str, Any]]) -> list[Any]:
 
 
 def drawings(model: "Recognizer", sentences: "Sequence[Sentence]") -> list[Any]:
-    """The best trees of these sentences, their entities with labels."""
-    from nestree.pipeline import trees
-    from nestree.show import draw_entities, draw_tree
+    """These sentences with the entities and trees that the model finds."""
+    from rich.console import Console
+
+    from nestree.pipeline.sentences import Asked
+    from nestree.show import draw_sentence
 
     if not sentences or model.settings.decoding.by == "spans":
         return []
-    pages: list[Any] = []
-    for sentence, tree in zip(predicted_with(model, sentences), trees(model, sentences), strict=True):
-        labels: dict[tuple[int, int], str] = {}
-        for entity in sentence.entities:
-            labels[entity.span] = (
-                f"{labels[entity.span]} {entity.label}" if entity.span in labels else entity.label
-            )
-        draw = model.settings.model.structure == "lexical"
-        pages += [
-            "",
-            draw_tree(sentence.words, tree.spans, entities=labels)
-            if draw
-            else draw_entities(sentence.words, labels),
-        ]
-    return pages
+    width = Console().width
+    found = predicted_with(model, sentences, Asked(trees=True))
+    return [part for sentence in found for part in ("", draw_sentence(sentence, width))]
