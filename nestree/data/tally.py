@@ -22,6 +22,7 @@ class Tally:
 
     skip_bad: bool = False
     documents: int = 0
+    texts: int = 0  # documents that came as a text, without words
     sentences: int = 0
     entities: int = 0
     counts: Counter[str] = field(default_factory=Counter)

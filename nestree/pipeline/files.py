@@ -2,7 +2,8 @@
 
 Documents are read until there are enough words for a few batches, recognised together, and written. Small files that
 follow each other make one group, so that batches are full; which files make a group depends on nothing but their sizes
-and their order. So whoever goes on after an interruption makes the same batches, and the same bits.
+and their order. So whoever goes on after an interruption makes the same batches, and the same bits, of every group of
+which nothing was done; of one that was begun, only what is left is read, in other batches, and the last bits differ.
 """
 
 import logging
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 
 from nestree.data import formats
 from nestree.data.files import STDIO, straight, watching
+from nestree.data.formats import jsonl
 from nestree.data.tally import PLACES, Tally
 from nestree.errors import DataError, NestreeError
 from nestree.model import TextRules
@@ -82,6 +84,7 @@ class Read(NamedTuple):
     job: Job
     number: int
     document: Document
+    is_text: bool  # it came without words
 
 
 def predict_files(
@@ -121,9 +124,7 @@ class Work:
         found = self.recognised(chain.from_iterable(map(self.documents, jobs)))
         first = next(found, None)
         if first is not None or not self.skipped():
-            documents = (self.counted(each.document) for each in chain([first] if first else [], found))
-            options = self.options_to_write({job.format for job in jobs})
-            formats.write(documents, jobs[0].target, self.jobs.format, self.account.writing, **options)
+            self.write(chain([first] if first else [], found), jobs[0].target)
         for job in jobs:
             self.finish(job)
 
@@ -131,38 +132,37 @@ class Work:
         """Every file that is not done yet, in groups."""
         for group in groups(self.jobs.jobs, BYTES_PER_WORD * self.at_once):
             todo = [job for job in group if not journal.is_done(job.name, job.source)]
-            for job in set(group) - set(todo):
-                self.note_done(journal.done[job.name])
-            if not todo:
-                self.total -= sum(map(size_of, group))
-                continue
+            for job in group:
+                if job not in todo:
+                    self.note_done(journal.done[job.name])
+                    self.total -= size_of(job)
             before = {job: signature(job.source) for job in todo}
             left = set(todo)
-            found = self.recognised(chain.from_iterable(map(self.documents, group)))
+            found = self.recognised(chain.from_iterable(map(self.documents, todo)))
             for job, documents in groupby(found, key=lambda each: each.job):
-                if job in left:
-                    self.write_and_note(job, (each.document for each in documents), journal, before[job])
-                    left.remove(job)
+                self.note(journal, job, before[job], self.written(job, documents))
+                left.remove(job)
             for job in todo:
-                if job in left and not self.tallies[job].skipped:  # a file without documents
-                    self.write_and_note(job, (), journal, before[job])
+                if (
+                    job in left
+                ):  # nothing is in it, or all of it was skipped: done, too, until somebody changes it
+                    names = [] if self.tallies[job].skipped else self.written(job, ())
+                    self.note(journal, job, before[job], names)
                 self.finish(job)
 
-    def write_and_note(
-        self, job: Job, documents: Iterable[Document], journal: Journal, source: list[int]
-    ) -> None:
-        names = self.written(job, documents)
-        skipped = self.tallies[job].skipped
-        journal.add(job.name, {"source": source, "written": names, "skipped": skipped})
+    def note(self, journal: Journal, job: Job, source: list[int], names: list[str]) -> None:
+        journal.add(job.name, {"source": source, "written": names, "skipped": self.tallies[job].skipped})
 
     def documents(self, job: Job) -> Iterator[Read]:
         """The documents of a file, as they are."""
         tally = self.tallies[job] = Tally(self.how.skip_bad)
         options = with_rules(self.how.reading.get(job.format, {}), job.format, self.pipeline.model.text_rules)
+        texts = 0
         try:
             for number, document in enumerate(formats.read(job.source, job.format, tally, **options), 1):
                 self.read_words += words_of(document)
-                yield Read(job, number, document)
+                is_text, texts = tally.texts > texts, tally.texts
+                yield Read(job, number, document, is_text)
         except DataError as error:
             tally.bad(error)
 
@@ -226,22 +226,25 @@ class Work:
         what = str(why) if isinstance(why, NestreeError) else f"{type(why).__name__}: {why}"
         return DataError(f"{place}: no entities could be found: {what}")
 
-    def written(self, job: Job, documents: Iterable[Document]) -> list[str]:
+    def written(self, job: Job, found: Iterable[Read]) -> list[str]:
         """Write a file of the folder; the names of what was written there."""
         assert self.jobs.folder is not None
-        counted = (self.counted(document) for document in documents)
-        options = self.options_to_write({job.format})
         if self.jobs.format == "brat" and job.format == "text":
-            return write_pairs(counted, job.target, self.jobs.folder, self.account.writing)
-        formats.write(counted, job.target, self.jobs.format, self.account.writing, **options)
+            documents = (self.counted(each.document) for each in found)
+            return write_pairs(documents, job.target, self.jobs.folder, self.account.writing)
+        self.write(found, job.target)
         return [job.target.relative_to(self.jobs.folder).as_posix()]
 
-    def options_to_write(self, read: set[str]) -> dict[str, Any]:
-        """What was a text is written by characters, unless trees are to be kept, which count words."""
-        options = dict(self.how.writing)
-        if self.jobs.format == "jsonl" and read == {"text"} and not self.how.asked.trees:
-            options.setdefault("by", "characters")
-        return options
+    def write(self, found: Iterable[Read], target: Path) -> None:
+        """In JSON lines, what was a text is written by characters, unless trees are to be kept, which count words."""
+        counted = ((self.counted(each.document), each.is_text) for each in found)
+        if self.jobs.format == "jsonl" and not self.how.writing and not self.how.asked.trees:
+            each_in_its_way = ((document, "characters" if text else "words") for document, text in counted)
+            with formats.encoding(target):
+                jsonl.write_each(each_in_its_way, target, self.account.writing)
+        else:
+            documents = (document for document, _ in counted)
+            formats.write(documents, target, self.jobs.format, self.account.writing, **self.how.writing)
 
     def counted(self, document: Document) -> Document:
         self.account.add(document)
@@ -325,6 +328,7 @@ def add_tally(total: Tally, tally: Tally) -> None:
         places = total.places.setdefault(what, [])
         places += [place for place in tally.places[what] if place not in places][: PLACES - len(places)]
     total.documents += tally.documents
+    total.texts += tally.texts
     total.sentences += tally.sentences
     total.entities += tally.entities
     total.skipped += tally.skipped

@@ -22,6 +22,7 @@ from nestree.pipeline import files
 from nestree.pipeline.jobs import ENDINGS
 from nestree.pipeline.journal import NAME
 from nestree.pipeline.sentences import predict as unchanged
+from nestree.sentence import Sentence
 from tests import tiny
 
 TEXT = (
@@ -93,8 +94,26 @@ def test_words_stay_words_and_texts_in_json_are_texts(tiny_model, tmp_path, expe
     assert [json.loads(line)["tokens"] for line in lines] == [list(s.words) for s in tiny.SENTENCES]
     texts.write_text(json.dumps({"text": TEXT, "doc_id": "t", "url": "x"}) + "\n")
     predicted(tiny_model, texts, "--out", tmp_path / "o.jsonl")
+    (line,) = (tmp_path / "o.jsonl").read_text().splitlines()
+    assert ("tokens" in line, json.loads(line)["url"]) == (False, "x")
     (document,) = formats.read(tmp_path / "o.jsonl")
     assert (document.text, document.extra, offsets(document)) == (TEXT, {"url": "x"}, expected)
+
+
+def test_lines_with_and_without_words_come_out_as_they_came(tiny_model, expected):
+    given = [
+        {"text": TEXT},
+        {"tokens": ["Lisbon"], "doc_id": "a"},
+        {"tokens": ["Oslo"], "doc_id": "a"},
+        {"text": "Oslo."},
+    ]
+    done = predicted(tiny_model, "-", given="".join(json.dumps(line) + "\n" for line in given))
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line.get("tokens") for line in found] == [None, ["Lisbon"], ["Oslo"], None]
+    assert sorted((e["start"], e["end"], e["label"]) for e in found[0]["entities"]) == sorted(expected)
+    assert "not written" not in done.stderr
+    lines = predicted(tiny_model, "-", "--write", "by=words", given='{"text": "Oslo."}\n').stdout
+    assert json.loads(lines)["tokens"] == ["Oslo", "."]
 
 
 def test_standard_input_is_text_or_json(tiny_model, expected):
@@ -161,8 +180,8 @@ def test_a_folder_becomes_a_folder_of_files_of_the_same_names(tiny_model, tmp_pa
     alone = json.loads(predicted(tiny_model, source / "a.txt").stdout)
     together = json.loads(written(tmp_path / "out")["a.jsonl"])
     assert [{**e, "score": 0} for e in together["entities"]] == [{**e, "score": 0} for e in alone["entities"]]
-    lines = predicted(tiny_model, source).stdout.splitlines()  # all of them, one after the other, by words
-    assert [json.loads(line).get("doc_id") for line in lines] == ["a", "a", "a", "a", None]
+    lines = predicted(tiny_model, source).stdout.splitlines()  # all of them, one after the other
+    assert [json.loads(line).get("doc_id") for line in lines] == ["a", "a", None]
 
 
 def test_brat_files_stand_side_by_side(tiny_model, tmp_path, expected):
@@ -292,7 +311,13 @@ def test_what_changed_is_done_again_and_what_differs_is_refused(tiny_model, tmp_
     assert (done.exit_code, "was begun with --model" in done.stderr) == (2, True)
 
 
-def test_what_is_bad_is_named_and_skipped_if_wished(tiny_model, tmp_path):
+def test_what_is_bad_is_named_and_skipped_if_wished(tiny_model, tmp_path, monkeypatch):
+    read: list[Sentence] = []
+
+    def recording(model, sentences, *more):
+        read.extend(sentences)
+        return unchanged(model, sentences, *more)
+
     source, out = folder_of_texts(tmp_path), tmp_path / "out"
     (source / "b" / "latin.txt").write_bytes(b"Lisbon.\ncaf\xe9")
     (source / "c.jsonl").write_text('{"tokens": ["Oslo"]}\n{"tokens": 1}\n{"tokens": ["Lisbon"]}\n')
@@ -313,8 +338,12 @@ def test_what_is_bad_is_named_and_skipped_if_wished(tiny_model, tmp_path):
     ]
     assert list(written(out)) == ["a.jsonl", "b/a.jsonl", "c.jsonl"]
     assert written(out)["c.jsonl"].count(b"\n") == 2
+    monkeypatch.setattr(files, "predict", recording)
+    again = nestree(*command, "--resume", "--skip-bad", "-q")
+    assert (again.exit_code, again.stderr, read) == (1, done.stderr, [])  # nothing is left to do
     (source / "b" / "latin.txt").write_text("Lisbon.\ncafé", encoding="utf-8")
     done = nestree(*command, "--resume", "--skip-bad")
+    assert [sentence.text for sentence in read] == ["Lisbon.\ncafé"]  # and what is done is not done again
     assert done.exit_code == 1  # there is still a line that was skipped
     assert list(written(out)) == ["a.jsonl", "b/a.jsonl", "b/latin.jsonl", "c.jsonl"]
     assert "(3 done before)" in done.stderr
@@ -463,7 +492,7 @@ def test_in_a_pipe_and_with_a_reader_that_has_seen_enough(tiny_model, tmp_path):
         assert process.stderr is not None
         process.stdin.writelines(lines)
         process.stdin.flush()  # and it stays open: there may be more
-        assert json.loads(process.stdout.readline())["text"] == "Lisbon, Zażółć."
+        assert json.loads(process.stdout.readline())["text"] == "Lisbon, Zażółć. The mayor left."
         process.stdout.close()
         with contextlib.suppress(BrokenPipeError):
             process.stdin.writelines(lines * 20)

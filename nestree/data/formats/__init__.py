@@ -7,6 +7,7 @@ written, `write(documents, path, tally, *, options)`. The module of a format is 
 import importlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -103,8 +104,15 @@ def write(
     name = guess(path, to_write=True) if format is None else format
     writer = function(name, "write")
     check_options(name, "write", chosen)
-    try:
+    with encoding(path):
         writer(documents, path, tally, **chosen)
+
+
+@contextmanager
+def encoding(path: Path) -> Iterator[None]:
+    """What UTF-8 cannot hold, half of a surrogate pair, is told as an error of the data."""
+    try:
+        yield
     except UnicodeEncodeError as why:
         raise DataError(f"{path} cannot be written: {why}. Mend this text where it comes from.") from None
 

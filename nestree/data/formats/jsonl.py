@@ -75,7 +75,9 @@ def read(
                 if group:
                     yield gathered(group)
                     group = []
-                yield from_text(record, place, words, sentences, tally)
+                document = from_text(record, place, words, sentences, tally)
+                tally.texts += 1
+                yield document
                 continue
             sentence = from_record(record, place)
         except DataError as error:
@@ -270,30 +272,35 @@ def write(documents: Iterable[Document], path: Path, tally: Tally, *, by: str = 
     """
     if by not in ("words", "characters"):
         raise InputError(f"entities count words or characters, not {by!r}.")
-    if by == "characters":
-        write_texts(documents, path, tally)
-        return
+    noted = losing_words(documents, tally) if by == "characters" else documents
+    write_each(((document, by) for document in noted), path, tally)
+
+
+def losing_words(documents: Iterable[Document], tally: Tally) -> Iterator[Document]:
+    """The same; what a line by characters has no place for is counted."""
+    for number, document in enumerate(documents, 1):
+        place = document.id or f"document {number}"
+        note_lost(document, "jsonl by characters", NOT_BY_CHARACTERS, tally, place)
+        yield document
+
+
+def write_each(documents: Iterable[tuple[Document, str]], path: Path, tally: Tally) -> None:
+    """Each document by words or by characters, as is said beside it."""
     last: dict[str, Any] = {}
     with written(path) as file:
-        for count, document in enumerate(documents, 1):
+        for count, (document, by) in enumerate(documents, 1):
+            place = document.id or f"document {count}"
+            if by == "characters":
+                file.write(dumped(text_record(document), f"{path}, {place}") + "\n")
+                last = {}
+                continue
             if not document.sentences:
-                tally.note(
-                    "documents without sentences not written: jsonl has no line for them",
-                    document.id or f"document {count}",
-                )
+                tally.note("documents without sentences not written: jsonl has no line for them", place)
             for number, (sentence, record) in enumerate(records(document)):
                 if continues(record, last) != (number > 0):
                     record["continues"] = number > 0
                 file.write(dumped(record, f"{path}, sentence {sentence}") + "\n")
                 last = record
-
-
-def write_texts(documents: Iterable[Document], path: Path, tally: Tally) -> None:
-    with written(path) as file:
-        for number, document in enumerate(documents, 1):
-            place = document.id or f"document {number}"
-            note_lost(document, "jsonl by characters", NOT_BY_CHARACTERS, tally, place)
-            file.write(dumped(text_record(document), f"{path}, {place}") + "\n")
 
 
 def text_record(document: Document) -> dict[str, Any]:

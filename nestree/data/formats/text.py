@@ -48,6 +48,7 @@ def read(
         texts = lines(file, id, tally) if documents == "lines" else parts(file, id, tally, longest)
         for text, name, place, start in texts:
             extra = {"start": start} if start is not None else {}
+            tally.texts += 1
             yield annotated(
                 text, (), id=name, words=words, sentences=sentences, tally=tally, place=place, extra=extra
             )
