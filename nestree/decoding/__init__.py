@@ -65,11 +65,21 @@ def search(
         rows, tree = best.search(scores, settings)
         chances = chances_of(scores, settings, temperatures)
         score = probabilities(scores, settings, temperatures, chances, rows)
-        kept = score >= threshold
+        kept = likely(rows, score, threshold, scores.must)
         rows, score = rows[kept], score[kept]
         if not trees or tree is None:
             return Found(rows, score, None, None)
         return Found(rows, score, tree, chances.of_trees(tree))
+
+
+def likely(rows: Tensor, score: Tensor, threshold: float, must: Tensor | None) -> Tensor:
+    """[R] which entities are likely enough; of a span that is known to be one, the likeliest in any case."""
+    enough = score >= threshold
+    if must is None or not len(rows):
+        return enough
+    _, span = rows[:, :3].unique(dim=0, return_inverse=True)  # it may have several labels
+    best = torch.zeros_like(score).scatter_reduce(0, span, score, "amax")
+    return enough | (must[rows[:, :3].unbind(1)] & (score == best[span]))
 
 
 def readings(found: Found, labels: Sequence[str], sentences: int) -> list[Reading]:

@@ -16,7 +16,7 @@ from nestree.config import Settings
 from nestree.decoding.probabilities import NO_CHANGE, Temperatures, head_label_scores
 from nestree.errors import InputError
 from nestree.nn.scorers import Labels, Scores
-from nestree.sentence import Entity, crossing
+from nestree.sentence import Entity, Span, crossing
 from nestree.treecrf import IMPOSSIBLE
 
 SURE = 1e4  # added to a label score: its sigmoid is 1, and its sums stay exact
@@ -76,11 +76,11 @@ def check(known: Sequence[Known], forbidden: Sequence[Forbidden], labels: Sequen
         for each in known:
             if (each.start, each.end) == (bad.start, bad.end) and bad.label in (None, each.label):
                 raise InputError(f"{shown(each)} is both known and forbidden. Leave out one of the two.")
-    banned = {(bad.start, bad.end): 0 for bad in forbidden}
+    banned: dict[Span, set[str | None]] = {}
     for bad in forbidden:
-        banned[bad.start, bad.end] += bad.label is not None
+        banned.setdefault((bad.start, bad.end), set()).add(bad.label)
     for each in known:
-        if each.label is None and banned.get((each.start, each.end)) == len(labels):
+        if each.label is None and banned.get((each.start, each.end), set()) >= set(labels):
             raise InputError(
                 f"{shown(each)} is known, and every label of it is forbidden. Allow one of them."
             )

@@ -39,7 +39,7 @@ def search(scores: Scores, settings: Settings, temperatures: Temperatures, *, tr
         likely = likely | scores.must
     spans = likely.nonzero()  # [K, 3]
     chance = label_probabilities(scores, settings, temperatures, chances, spans)  # [K, L]
-    taken = chance >= threshold
+    taken = (chance >= threshold) & (chance > 0)  # what is forbidden is not taken, even at 0
     if settings.loss.label == "softmax" or scores.labels is None:  # one label at most
         taken = taken & (chance == chance.amax(-1, keepdim=True))
     gain = torch.where(taken, chance - threshold, 0.0).sum(-1)  # [K]

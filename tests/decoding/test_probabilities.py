@@ -205,12 +205,11 @@ def ways(variant):
 
 
 @pytest.mark.parametrize("given", GIVEN, ids=range(4))
+@pytest.mark.parametrize("threshold", [0.3, 0.999])
 @pytest.mark.parametrize(("variant", "by"), [way for variant in VARIANTS for way in ways(variant)])
-def test_what_is_known_is_found_and_what_is_forbidden_is_not(variant, by, given):
+def test_what_is_known_is_found_and_what_is_forbidden_is_not(variant, by, threshold, given):
     settings = settings_of(variant)
-    settings = settings.changed(
-        [f"decoding.by={by}", f"decoding.threshold={0.3 if by == 'marginals' else 0}"]
-    )
+    settings = settings.changed([f"decoding.by={by}", f"decoding.threshold={threshold}"])
     known, forbidden = given
     scores = random_scores(SENTENCES, settings, seed=2, std=1.5)
     knowledge = Knowledge([[]] * 4 + [known], [[]] * 4 + [forbidden])
@@ -225,6 +224,10 @@ def test_what_is_known_is_found_and_what_is_forbidden_is_not(variant, by, given)
         if one.head is not None and settings.model.structure == "lexical":
             assert {e.head for e in same} == {one.head}
     assert not {e.span for e in entities} & {(f.start, f.end) for f in forbidden}
+    sure = {(one.start, one.end) for one in known}
+    for span in {e.span for e in entities}:
+        scores_of_it = [e.score for e in entities if e.span == span]
+        assert min(scores_of_it) >= threshold or (span in sure and len(scores_of_it) == 1)
 
 
 @pytest.mark.parametrize(
@@ -238,6 +241,7 @@ def test_what_is_known_is_found_and_what_is_forbidden_is_not(variant, by, given)
         ([Known(0, 3)], [Forbidden(0, 3)], "both known and forbidden"),
         ([Known(0, 3, "A")], [Forbidden(0, 3, "A")], "both known and forbidden"),
         ([Known(0, 3)], [Forbidden(0, 3, l) for l in LABELS], "every label of it is forbidden"),
+        ([Known(0, 3)], [Forbidden(0, 3, l) for l in [*LABELS, "A"]], "every label of it is forbidden"),
     ],
 )
 def test_contradictions_are_said(known, forbidden, said):
@@ -245,6 +249,16 @@ def test_contradictions_are_said(known, forbidden, said):
     scores = random_scores(SENTENCES, settings)
     with pytest.raises(InputError, match=said):
         constrained(scores, Knowledge([[]] * 4 + [known], [[]] * 4 + [forbidden]), settings, LABELS)
+
+
+@pytest.mark.parametrize("threshold", [0, 0.3])
+def test_the_same_label_may_be_forbidden_twice(threshold):
+    settings = settings_of("default")
+    settings = settings.changed(["decoding.by=marginals", f"decoding.threshold={threshold}"])
+    given = Knowledge([[]] * 4 + [[Known(0, 3)]], [[]] * 4 + [[Forbidden(0, 3, l) for l in "ABB"]])
+    limited = constrained(random_scores(SENTENCES, settings), given, settings, LABELS)
+    entities = readings(search(limited, settings), LABELS, 5)[4].entities
+    assert [e.label for e in entities if e.span == (0, 3)] == ["C"]
 
 
 def test_one_stage_gives_one_label():
