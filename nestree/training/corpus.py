@@ -89,11 +89,15 @@ def for_small_data(settings: Settings, corpus: Corpus, epochs: int | None = None
         return settings, corpus
     batch = min(training.batch_words, max(SMALL_BATCH, words * training.epochs // batches))
     epochs = epochs or max(training.epochs, math.ceil(batches * batch / words))
+    patience = training.patience or max(10, epochs // 4)
     note = (
-        f"{words:,} words are little to learn from: {epochs} epochs with batches of {batch} words instead of "
-        f"{training.epochs} with {training.batch_words}. To decide yourself, set training.batch_words."
+        f"{words:,} words are little to learn from: up to {epochs} epochs with batches of {batch} words instead of "
+        f"{training.epochs} with {training.batch_words}, until dev F1 has not risen for {patience}. To decide "
+        "yourself, set training.batch_words."
     )
-    changed = settings.changed([f"training.epochs={epochs}", f"training.batch_words={batch}"])
+    changed = settings.changed(
+        [f"training.epochs={epochs}", f"training.batch_words={batch}", f"training.patience={patience}"]
+    )
     return changed, replace(corpus, notes=(*corpus.notes, note))
 
 

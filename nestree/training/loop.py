@@ -73,10 +73,15 @@ def run_epochs(run: Run) -> None:
             end_epoch(run)
             if progress.epoch > settings.epochs:
                 progress.finished = "all epochs are done"
-            elif settings.patience and progress.epoch - 1 - progress.best_epoch >= settings.patience:
+            elif settings.patience and idle(progress) >= settings.patience:
                 progress.finished = f"dev F1 did not rise for {settings.patience} epochs"
         if progress.finished or run.stop.agreed or run.save_is_due:
             save(run)
+
+
+def idle(progress: Progress) -> int:
+    """How many epochs ago the best one was; while nothing has been found at all, there is none."""
+    return progress.epoch - 1 - progress.best_epoch if progress.best_f1 > 0 else 0
 
 
 def updates_of(run: Run, epoch: int) -> list[Update]:

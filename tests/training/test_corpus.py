@@ -106,11 +106,14 @@ def test_little_data_gets_smaller_batches_and_more_epochs(settings):
     assert changed.training.batch_words == 150
     assert changed.training.epochs * 200 >= 300 * 150
     assert noted.notes[-1].startswith(
-        "200 words are little to learn from: 225 epochs with batches of 150 words"
+        "200 words are little to learn from: up to 225 epochs with batches of 150 words instead of 10 with 800, until "
+        "dev F1 has not risen for 56."
     )
     gathered, _ = for_small_data(usual.changed(["training.accumulate=4"]), little)
     assert gathered.training.epochs * 200 >= 300 * 4 * gathered.training.batch_words
     few, _ = for_small_data(usual, little, epochs=10)
-    assert (few.training.epochs, few.training.batch_words) == (10, 150)
+    assert (few.training.epochs, few.training.batch_words, few.training.patience) == (10, 150, 10)
+    patient, _ = for_small_data(usual.changed(["training.patience=3"]), little)
+    assert patient.training.patience == 3
     plenty = settings("training.epochs=10", "training.batch_words=6")
     assert for_small_data(plenty, little) == (plenty, little)

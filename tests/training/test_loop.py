@@ -59,7 +59,7 @@ def test_a_run_leaves_a_model_that_predicts(done, data):
 def test_everybody_hears_of_it(done):
     folder, result, heard = done
     assert [end.epoch for end in heard.ends] == [1, 2, 3] == [line["epoch"] for line in history(folder)]
-    assert heard.steps[0].losses.keys() == {"joint", "regularisation"}
+    assert heard.steps[0].losses.keys() == {"joint", "regularisation", "kl"}
     assert [step.epoch for step in heard.steps] == sorted(step.epoch for step in heard.steps)
     assert heard.steps[-1].share == 1
     assert heard.steps[-1].seconds_left == 0
@@ -117,6 +117,17 @@ def test_the_best_epoch_is_kept_and_training_stops_when_none_is_better(settings,
     assert result.why == "dev F1 did not rise for 2 epochs"
     kept = weights(tmp_path / "m")
     assert all(torch.equal(kept[name], best[name]) for name in best)
+
+
+def test_patience_begins_when_something_was_found(settings, data, tmp_path, monkeypatch):
+    scores = iter([0.0, 0.0, 0.0, 0.0, 0.3, 0.2, 0.1, 0.9])
+
+    def evaluated(run):
+        return Scored(evaluate(data.dev, data.dev, resamples=0), next(scores))
+
+    monkeypatch.setattr("nestree.training.loop.evaluated", evaluated)
+    result = run(settings("training.epochs=9", "training.patience=2"), data, tmp_path / "m")
+    assert (result.epochs, result.best_epoch) == (7, 5)
 
 
 class Scored:
