@@ -23,7 +23,7 @@ from nestree.decoding.probabilities import (
 )
 from nestree.model import Recognizer
 from nestree.nn.scorers import Scores
-from nestree.pipeline.sentences import BATCH_WORDS, LONGEST, by_length, precision
+from nestree.pipeline.sentences import BATCH_WORDS, LONGEST, by_length, not_learning, precision
 from nestree.sentence import Sentence
 
 MOST = 2_000  # sentences that are looked at
@@ -49,13 +49,8 @@ def fitted(model: Recognizer, sentences: Sequence[Sentence]) -> Temperatures:
     """The temperatures of this model, from sentences that it was not trained on."""
     known = [s for s in sentences if s.complete and len(s.words) <= LONGEST]
     known = known[:: -(-len(known) // MOST)] if known else []
-    training = model.training
-    model.eval()
-    try:
-        with torch.inference_mode(), precision(model.device):
-            return likeliest(forecasts_of(model, known), model.settings)
-    finally:
-        model.train(training)
+    with torch.inference_mode(), not_learning(model), precision(model.device):
+        return likeliest(forecasts_of(model, known), model.settings)
 
 
 def forecasts_of(model: Recognizer, sentences: Sequence[Sentence]) -> list[Forecasts]:

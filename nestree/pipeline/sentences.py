@@ -66,18 +66,11 @@ def predict(
     parts, owners = in_parts(sentences, asked.longest)
     told = knowledge_of(known, sentences, owners)
     shares = Shares(sentences, owners, settings.decoding.by == "spans", known)
-    training = model.training
-    if any(part.training for part in model.modules()):
-        model.eval()
-    try:
-        with torch.inference_mode(), weights_kept(model):
-            for batch, found in in_turns(model, parts, batch_words, asked, told):
-                done = shares.take(batch, found)
-                if tell:
-                    tell(done)
-    finally:
-        if training:
-            model.train()
+    with torch.inference_mode(), not_learning(model), weights_kept(model):
+        for batch, found in in_turns(model, parts, batch_words, asked, told):
+            done = shares.take(batch, found)
+            if tell:
+                tell(done)
     return [made for made in shares.made if made is not None]
 
 
@@ -178,6 +171,19 @@ class Shares:
 
 
 @contextmanager
+def not_learning(model: torch.nn.Module) -> Iterator[None]:
+    """Within this, no part of the model is in training mode; after it, each is as it was."""
+    learning = [part for part in model.modules() if part.training]
+    for part in learning:
+        part.training = False
+    try:
+        yield
+    finally:
+        for part in learning:
+            part.training = True
+
+
+@contextmanager
 def decoding_with(model: Recognizer, **changes: Any) -> Iterator[None]:
     """Within this, the model decodes with other settings, such as sharing=0.4."""
     before = model.settings
@@ -193,7 +199,7 @@ def trees(model: Recognizer, sentences: Sequence[Sentence]) -> list[Tree]:
     if model.settings.decoding.by == "spans":
         raise ModelError('this model decodes without trees (decoding.by = "spans"), so it has none to show.')
     found = []
-    with torch.inference_mode(), precision(model.device):
+    with torch.inference_mode(), not_learning(model), precision(model.device):
         for sentence in sentences:
             scores = model(model.collate_words([sentence]).to(model.device))
             found.append(best(scores, model.settings)[0])

@@ -81,6 +81,17 @@ def test_nothing_known_nothing_changed(model):
     assert fitted(model, incomplete) == NO_CHANGE
 
 
+@pytest.mark.parametrize(
+    ("number", "chosen"), [(3, [0, 1, 2]), (8, [0, 3, 6]), (9, [0, 3, 6]), (10, [0, 4, 8])]
+)
+def test_of_too_many_sentences_some_are_taken_from_all_over(model, monkeypatch, number, chosen):
+    seen = []
+    monkeypatch.setattr(calibration, "MOST", 3)
+    monkeypatch.setattr(calibration, "forecasts_of", lambda model, sentences: seen.extend(sentences) or [])
+    assert fitted(model, [Sentence([str(k)]) for k in range(number)]) == NO_CHANGE
+    assert [int(sentence.words[0]) for sentence in seen] == chosen
+
+
 def test_few_sentences_change_little(model):
     found = fitted(model, tiny.SENTENCES[:1])
     assert 0.5 < found.mention < 2

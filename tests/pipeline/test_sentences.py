@@ -1,5 +1,7 @@
 """Sentences in, sentences with entities out: order, batches, memory, windows."""
 
+import copy
+
 import pytest
 import torch
 
@@ -7,7 +9,8 @@ import nestree.pipeline.sentences as reading
 from nestree.decoding.known import Forbidden, Known
 from nestree.errors import ChartMemoryError, InputError
 from nestree.model import Recognizer
-from nestree.pipeline import by_length, predict
+from nestree.pipeline import by_length, predict, trees
+from nestree.pipeline.calibration import fitted
 from nestree.pipeline.sentences import Asked, knowledge_of
 from nestree.sentence import Sentence, crossing
 from tests import tiny
@@ -93,14 +96,32 @@ def test_a_sentence_that_does_not_fit_is_named(model, monkeypatch):
         predict(model, tiny.SENTENCES)
 
 
-def test_gold_entities_and_mode_do_not_matter(model):
+def test_gold_entities_do_not_matter(model):
     bare = [sentence.__class__(sentence.words) for sentence in tiny.SENTENCES]
-    model.train()
-    try:
-        assert predict(model, bare) == predict(model, tiny.SENTENCES)
-        assert model.training
-    finally:
-        model.eval()
+    assert predict(model, bare) == predict(model, tiny.SENTENCES)
+
+
+@pytest.mark.parametrize("read", [predict, trees, fitted])
+def test_mode_does_not_matter_and_is_as_before(model, read):
+    """Not even that of a part that is frozen while the others learn."""
+    forgetful = copy.deepcopy(model)
+    for part in forgetful.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.5
+    expected = read(forgetful, tiny.SENTENCES)
+    forgetful.train().encoder.transformer.eval()
+    before = {name: part.training for name, part in forgetful.named_modules()}
+    assert len(set(before.values())) == 2
+    assert read(forgetful, tiny.SENTENCES) == expected
+    assert {name: part.training for name, part in forgetful.named_modules()} == before
+
+
+def test_mode_is_as_before_after_a_failure(model, monkeypatch):
+    learning = copy.deepcopy(model).train()
+    monkeypatch.setattr(Recognizer, "forward", lambda self, batch: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        trees(learning, tiny.SENTENCES)
+    assert all(part.training for part in learning.modules())
 
 
 def test_scores_are_probabilities_and_trees_hold_the_entities(model):
