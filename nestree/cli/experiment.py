@@ -1,12 +1,13 @@
 """The command `experiment`."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from nestree.cli.data import Table
-from nestree.cli.learning import Device
+from nestree.cli.learning import Device, decided
 from nestree.cli.options import TableShape
 from nestree.cli.running import BAD_INPUT, Quiet, Verbose, print_json, say
 from nestree.errors import InputError
@@ -47,9 +48,13 @@ def experiment(
     from nestree.training import experiment
 
     best_device(device)  # what is wrong is better known now
+    check(out, changes or ())
+    folders = folders_of(data)
     runs = experiment.cells(
-        out, recipes or ["default"], folders_of(data), numbers(seeds), changes or (), ["--device", device]
+        out, recipes or ["default"], folders, numbers(seeds), changes or (), ["--device", device]
     )
+    for name, folder in folders.items():
+        say_what_lacks(name, folder, experiment.parts_of(folder))
     try:
         failed = experiment.run_all(runs, jobs, say)
     except KeyboardInterrupt:
@@ -66,6 +71,25 @@ def experiment(
             say(f"  {name}: {why}")
         say("Start the experiment again to try them again.")
         raise typer.Exit(BAD_INPUT)
+
+
+def check(out: Path, changes: Sequence[str]) -> None:
+    if out.exists() and not out.is_dir():
+        raise InputError(
+            f"{out} is a file, and runs need a directory. Give the name of a new one; data is named with --data "
+            "NAME=DIR."
+        )
+    if decided(changes, "training.seed"):
+        raise InputError("--set training.seed: an experiment takes its seeds from --seeds. Give them there.")
+
+
+def say_what_lacks(name: str, folder: Path, parts: Mapping[str, Path]) -> None:
+    if "dev" not in parts:
+        say(f"{name}: {folder} has no file called dev. A share of train takes its place.")
+    if "test" not in parts:
+        say(
+            f"{name}: {folder} has no file called test. Its numbers are those of dev, which chooses the epoch."
+        )
 
 
 def folders_of(data: list[str]) -> dict[str, Path]:

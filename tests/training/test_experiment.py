@@ -222,6 +222,7 @@ def test_the_command_shows_the_table(data, stubs, tmp_path):
         (["--data", "toy=.", "--seeds", "1,x"], "--seeds 1,x: write numbers"),
         (["--data", "toy=.", "--config", "nothing"], "nothing: neither a TOML file"),
         (["--data", "toy=.", "--set", "training.epoch=3"], "Did you mean training.epochs?"),
+        (["--data", "toy=.", "--set", "training.seed=3"], "takes its seeds from --seeds"),
     ],
 )
 def test_what_is_wrong_is_known_before_the_first_run(tmp_path, monkeypatch, stubs, arguments, message):
@@ -231,6 +232,24 @@ def test_what_is_wrong_is_known_before_the_first_run(tmp_path, monkeypatch, stub
     assert done.exit_code == 2
     assert message in done.stderr
     assert stubs == []
+
+
+def test_runs_need_a_directory(data, stubs, tmp_path):
+    out = tmp_path / "own.jsonl"
+    out.touch()
+    done = CliRunner().invoke(app, ["experiment", str(out), "--data", f"toy={data}"])
+    assert (done.exit_code, stubs) == (2, [])
+    assert f"{out} is a file, and runs need a directory. Give the name of a new one" in done.stderr
+
+
+def test_data_without_test_or_dev_is_told(data, stubs, tmp_path):
+    arguments = ["experiment", str(tmp_path / "out"), "--data", f"toy={data}", "--seeds", "1"]
+    assert "has no file" not in CliRunner().invoke(app, arguments).stderr
+    for part in ("dev", "test"):
+        (data / f"{part}.jsonl.gz").unlink()
+    said = CliRunner().invoke(app, arguments).stderr
+    assert f"toy: {data} has no file called dev. A share of train takes its place." in said
+    assert f"toy: {data} has no file called test. Its numbers are those of dev" in said
 
 
 def test_parts_of_a_data_set(data, tmp_path):
