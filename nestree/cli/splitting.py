@@ -133,15 +133,19 @@ def check_choice(
 
 def by_lists(pieces: "Sequence[Unit]", lists: Sequence[str], rest: str | None) -> list[str]:
     from nestree.data.files import lines
-    from nestree.data.splitting import listed
+    from nestree.data.splitting import check_listed, ids_of, listed
 
+    known = ids_of(pieces)
     found: dict[str, list[str]] = {}
     for each in lists:
         name, equals, path = each.partition("=")
         if not (name and equals and path):
             raise InputError(f"--list {each}: write --list NAME=FILE, such as dev=dev_ids.txt.")
-        ids = (line.strip() for _, line in lines(Path(path)))
-        found.setdefault(name, []).extend(id for id in ids if id)
+        ids = found.setdefault(name, [])
+        for number, line in lines(Path(path)):
+            if id := line.strip():
+                check_listed(id, known, f"{path}:{number}")
+                ids.append(id)
     if rest is None and "train" not in found:
         rest = "train"
     return listed(pieces, found, rest)

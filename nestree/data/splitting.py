@@ -17,7 +17,7 @@ import difflib
 import math
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -165,18 +165,27 @@ def listed(pieces: Sequence[Unit], lists: Mapping[str, Iterable[str]], rest: str
         for each in ids:
             if part_of.setdefault(each, name) != name:
                 raise InputError(f"{each!r} is in the list of {part_of[each]} and in that of {name}.")
-    known = {unit.id for unit in pieces if unit.id is not None}
+    known = ids_of(pieces)
     for each, name in part_of.items():
-        if each not in known:
-            near = difflib.get_close_matches(each, known, n=1)
-            hint = f" Is {near[0]!r} meant?" if near else ""
-            raise InputError(f"{each!r}, in the list of {name}, is not in the data.{hint}")
+        check_listed(each, known, f"the list of {name}")
     left = [unit.id for unit in pieces if unit.id not in part_of]
     if left and rest is None:
         raise InputError(
             f"{len(left)} units are in no list, {left[0]!r} first. Say which part gets the rest."
         )
     return [part_of.get(unit.id or "", rest or "") for unit in pieces]
+
+
+def ids_of(pieces: Iterable[Unit]) -> set[str]:
+    return {unit.id for unit in pieces if unit.id is not None}
+
+
+def check_listed(id: str, known: Set[str], place: str) -> None:
+    """What is in a list is in the data."""
+    if id not in known:
+        near = difflib.get_close_matches(id, sorted(known), n=1)
+        hint = f"Is {near[0]!r} meant?" if near else "Take it out, or say with --by what the ids name."
+        raise InputError(f"{place}: {id!r} is not in the data. {hint}")
 
 
 def assembled(

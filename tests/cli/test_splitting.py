@@ -84,6 +84,10 @@ def test_by_lists(source, tmp_path):
     assert len(ids(tmp_path / "out" / "train.jsonl")) == 17
     assert nestree(source, tmp_path / "other", *lists, "--rest", "left").exit_code == 0
     assert len(ids(tmp_path / "other" / "left.jsonl")) == 17
+    (tmp_path / "test.txt").write_text("\nd7\nzzz\n")
+    done = nestree(source, tmp_path / "third", *lists)
+    said = f"{tmp_path / 'test.txt'}:3: 'zzz' is not in the data. Take it out, or say with --by what the ids name."
+    assert (done.exit_code, done.stderr) == (2, f"Error: {said}\n")
 
 
 def test_into_another_format(source, tmp_path):

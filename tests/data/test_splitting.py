@@ -108,7 +108,7 @@ def test_lists():
     assert listed(pieces, {"dev": ["d1"], "test": ["d3"]}, "train") == ["train", "dev", "train", "test"]
     with pytest.raises(InputError, match="'d1' is in the list of dev and in that of test"):
         listed(pieces, {"dev": ["d1"], "test": ["d1"]}, "train")
-    with pytest.raises(InputError, match=r"'d11', in the list of dev, is not in the data. Is 'd1' meant\?"):
+    with pytest.raises(InputError, match=r"the list of dev: 'd11' is not in the data. Is 'd1' meant\?"):
         listed(pieces, {"dev": ["d11"]}, "train")
     with pytest.raises(InputError, match="3 units are in no list, 'd0' first"):
         listed(pieces, {"dev": ["d1"]})

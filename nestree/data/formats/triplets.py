@@ -65,10 +65,18 @@ def sentence(record: Record, path: Path, ends: str, strip: str) -> Sentence:
             raise DataError(f"{place}: {item!r:.40} is no entity such as 0,3 PER.")
         start, end = int(match[1]), int(match[2]) + (ends == "inclusive")
         if end <= start:
-            also = " If ends are inclusive in this file, say so." if end == start else ""
+            also = (
+                " If ends are inclusive in this file, read it with --read ends=inclusive."
+                if end == start
+                else ""
+            )
             raise DataError(f"{place}: entity {item!r:.40} is empty with {ends} ends.{also}")
         if end > len(record.words):
-            also = " If ends are exclusive in this file, say so." if ends == "inclusive" else ""
+            also = (
+                " If ends are exclusive in this file, read it with --read ends=exclusive."
+                if ends == "inclusive"
+                else ""
+            )
             raise DataError(
                 f"{place}: entity {item!r:.40} ends after the sentence, which has {len(record.words)} words.{also}"
             )

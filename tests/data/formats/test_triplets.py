@@ -48,11 +48,13 @@ def test_the_line_of_the_entities_may_be_empty(tmp_path, text):
 def test_ends_are_exclusive_or_inclusive(tmp_path):
     text = "a b c\n0,1 P|2,2 Q\n"
     with pytest.raises(
-        DataError, match=r"a.data:2: entity '2,2 Q' is empty with exclusive ends. If ends are inclusive"
+        DataError, match=r"a.data:2: entity '2,2 Q' is empty with exclusive ends. .* --read ends=inclusive"
     ):
         read(tmp_path, text)
     assert spans(read(tmp_path, text, ends="inclusive")[0]) == [(0, 2, "P"), (2, 3, "Q")]
-    with pytest.raises(DataError, match=r"ends after the sentence, which has 3 words. If ends are exclusive"):
+    with pytest.raises(
+        DataError, match=r"ends after the sentence, which has 3 words. .* --read ends=exclusive"
+    ):
         read(tmp_path, "a b c\n0,3 P\n", ends="inclusive")
     with pytest.raises(InputError, match="exclusive or inclusive, not 'both'"):
         read(tmp_path, text, ends="both")
