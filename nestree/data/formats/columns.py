@@ -25,6 +25,7 @@ TAG = re.compile(r"([BIESLUM])-(.+)", re.DOTALL)
 BETWEEN_TAGS = re.compile(r"\|(?=[BIESLUM]-|O\Z|O\|)")
 NOTHING = ("O", "")
 NEW_DOCUMENT = "-DOCSTART-"
+TAGS_AS_WORDS = 0.9  # of the words of a file look like tags: they are
 NOT_WRITTEN = (
     "heads",
     "scores",
@@ -49,17 +50,27 @@ def read(path: Path, tally: Tally, *, word: int = 1, tags: str = "") -> Iterator
     """
     chosen = columns(tags, word)
     document: list[Sentence] | None = None
+    words = like_tags = 0
     for rows in blocks(path, word, chosen, tally):
         if rows[0][1] == NEW_DOCUMENT and len(rows) == 1:
             if document:
                 yield Document(tuple(document))
             document = []
             continue
+        words += len(rows)
+        like_tags += sum(is_cell(row[1]) for row in rows)
         sentence = Sentence(tuple(row[1] for row in rows), tuple(entities(rows, path, tally)))
         if document is None:
             yield Document((sentence,))
         else:
             document.append(sentence)
+    if like_tags > TAGS_AS_WORDS * words:
+        tally.note(
+            f"words look like tags such as O and B-PER: column {word} may be none of words. Say which one is, such as "
+            f"--read word={1 if word > 1 else 2}",
+            str(path),
+            like_tags,
+        )
     if document:
         yield Document(tuple(document))
 

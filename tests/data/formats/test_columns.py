@@ -36,6 +36,21 @@ def test_germeval_has_numbers_first_and_comments():
     assert sentences("germeval.tsv", "columns", word=2, tags="4")[0].entities == (Entity(0, 1, "LOCpart"),)
 
 
+def test_tags_taken_as_words_are_told(tmp_path):
+    path = tmp_path / "a.iob2"
+    path.write_text("in\tO\tO\nRome\tB-LOC\tO\n\nO\tB-PER\tO\n")
+    tally = Tally()
+    list(formats.read(path, "columns", tally, word=2))
+    (said,) = tally.counts
+    assert said.startswith(
+        "words look like tags such as O and B-PER: column 2 may be none of words. Say which"
+    )
+    assert (said.endswith("--read word=1"), tally.counts[said], tally.places[said]) == (True, 3, [str(path)])
+    tally = Tally()
+    list(formats.read(path, "columns", tally))
+    assert tally.counts == {}
+
+
 def test_joined_tags_blanks_and_documents():
     (first, second), _ = documents("joined.bioes")
     assert [spans(sentence) for sentence in first.sentences] == [
