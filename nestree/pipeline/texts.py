@@ -125,8 +125,12 @@ class Pipeline:
 
     def words(self, sentences: Iterable[Sequence[str]], *, threshold: float | None = None) -> list[Sentence]:
         """Sentences that are split into words already; entities are counted in words."""
-        given = list(map(of_words, [sentences] if isinstance(sentences, str) else sentences))
-        return predict(self.reader, given, asked=self.asked(threshold, trees=True))
+        if isinstance(sentences, str | bytes | Sentence) or not isinstance(sentences, Iterable):
+            raise InputError(
+                f"sentences must be lists of words, and this is {sentences!r:.60}. Give a list of such lists."
+            )
+        asked = self.asked(threshold, trees=True)
+        return predict(self.reader, list(map(of_words, sentences)), asked=asked)
 
     def pipe(
         self,
@@ -211,11 +215,12 @@ class Pipeline:
     def asked(self, threshold: float | None, trees: bool) -> Asked:
         settings: Settings | None = None
         if threshold is not None:
-            if not (isinstance(threshold, Real) and 0 <= threshold < 1):
+            number = isinstance(threshold, Real) and not isinstance(threshold, bool)
+            if not (number and 0 <= threshold < 1):
                 raise InputError(
                     f"threshold is {threshold!r}; it must be a number, 0 or more and less than 1."
                 )
-            settings = self.model.settings.changed([f"decoding.threshold={threshold}"])
+            settings = self.model.settings.changed([f"decoding.threshold={float(threshold)}"])
         return Asked(scored=True, trees=trees, settings=settings, longest=self.longest)
 
 
@@ -231,11 +236,11 @@ def in_eight_bits(model: Recognizer, precision: Precision) -> bool:
 
 def of_words(given: Any) -> Sentence:
     """A sentence that is split already. A string is iterable, too, but its parts are no words."""
-    if isinstance(given, str):
-        raise InputError(
-            f"a sentence must be a list of words, and this is the string {given!r:.60}. Split it first."
-        )
-    return given if isinstance(given, Sentence) else Sentence(tuple(given))
+    if isinstance(given, Sentence):
+        return given
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise InputError(f"a sentence must be a list of words, and this is {given!r:.60}. Split it first.")
+    return Sentence(tuple(given))
 
 
 def failed(text: Any, number: int, why: Exception, on_error: str) -> Document:

@@ -3,6 +3,7 @@
 import json
 import random
 import tracemalloc
+from fractions import Fraction
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,7 +13,7 @@ import nestree
 from nestree.errors import InputError
 from nestree.pipeline import Pipeline
 from nestree.pipeline.windows import windows
-from nestree.sentence import Document, crossing
+from nestree.sentence import Document, Sentence, crossing
 
 TEXT = "The mayor of Lisbon met the president. Police in Oslo arrested two members of the group!"
 
@@ -185,6 +186,8 @@ def test_a_text_that_fails_inside_the_model_is_named(ner, monkeypatch):
         ({"on_error": "no"}, "on_error is 'no'"),
         ({"threshold": 1.5}, "1.5"),
         ({"threshold": "high"}, "threshold is 'high'; it must be a number"),
+        ({"threshold": False}, "threshold is False; it must be a number"),
+        ({"threshold": float("nan")}, "threshold is nan; it must be a number"),
     ],
 )
 def test_wrong_use_is_said(ner, how, said):
@@ -197,6 +200,7 @@ def test_a_threshold_trades_recall_for_precision(ner):
     assert {e.start for e in some} <= {e.start for e in every}
     assert len(some) < len(every)
     assert all(e.score >= 0.9 for e in some)
+    assert ner(TEXT, threshold=Fraction(9, 10)).entities == some
 
 
 # What is known before
@@ -268,10 +272,16 @@ def test_what_is_no_stream(ner, bad):
         list(ner.pipe(bad))
 
 
-@pytest.mark.parametrize("bad", ["the mayor", ["the mayor"]])
-def test_a_string_is_no_list_of_words(ner, bad):
-    with pytest.raises(InputError, match="must be a list of words, and this is the string 'the mayor'"):
+@pytest.mark.parametrize("bad", ["the mayor", 5, None, b"ab", Sentence(["a"])])
+def test_what_is_no_list_of_sentences(ner, bad):
+    with pytest.raises(InputError, match=r"sentences must be lists of words, and this is .*Give a list"):
         ner.words(bad)
+
+
+@pytest.mark.parametrize("bad", ["the mayor", 5, None, b"ab"])
+def test_what_is_no_list_of_words(ner, bad):
+    with pytest.raises(InputError, match=f"must be a list of words, and this is {bad!r}"):
+        ner.words([["Lisbon"], bad])
 
 
 def test_what_is_known_belongs_to_one_text(ner):
