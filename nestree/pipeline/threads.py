@@ -35,8 +35,8 @@ def mind_forks() -> None:
 
 def on_threads(work: Callable[[Given], Made], given: Sequence[Given]) -> Iterator[Made]:
     """work(one) for each of these, in their order; on as many threads as PyTorch uses."""
-    threads = min(torch.get_num_threads(), len(given))
-    if threads < 2:
+    threads = torch.get_num_threads()
+    if min(threads, len(given)) < 2:
         yield from map(work, given)
         return
     waiting: list[Future[Made]] = []

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -181,6 +182,24 @@ def test_a_recogniser_finds_the_same(family, tmp_path):
     assert all(abs(scores[0][key] - scores[1][key]) < 0.1 for key in scores[0].keys() & scores[1].keys())
     assert scores[0] != scores[1]  # it is not the same network
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+@needed
+def test_desks_grow_and_each_thread_has_its_own():
+    from nestree.nn.quick.transformer import Desks, layer_of
+
+    transformer, desks = with_heads_of(32), Desks()
+    layer = layer_of(transformer.encoder.layer[0], transformer.config)
+    few = desks.for_this_thread(layer, 40, 10)
+    assert desks.for_this_thread(layer, 30, 10) is few
+    long = desks.for_this_thread(layer, 20, 15)
+    assert (long.rows, long.longest) == (40, 15)
+    many = desks.for_this_thread(layer, 50, 5)
+    assert (many.rows, many.longest) == (50, 15)
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(desks.for_this_thread, layer, 50, 15).result()
+    assert not np.shares_memory(other.states[0], many.states[0])
+    assert desks.for_this_thread(layer, 50, 15) is many
 
 
 @pytest.fixture(scope="module", params=["bert", "mpnet"])

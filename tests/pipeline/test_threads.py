@@ -1,12 +1,15 @@
 """Several threads of a CPU: the order is kept, errors arrive, nobody else notices."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 import torch
 
-from nestree.pipeline import predict
-from nestree.pipeline.threads import on_threads
+from nestree.nn.quick import obstacle
+from nestree.pipeline import Pipeline, predict
+from nestree.pipeline.threads import crew, on_threads
 from tests import tiny
 
 
@@ -49,8 +52,45 @@ def test_an_error_arrives_and_the_rest_is_not_begun(two):
     assert len(begun) < 50
 
 
-def test_threads_find_the_same(two, model):
-    sentences = tiny.SENTENCES * 5
-    found = predict(model, sentences, batch_words=20)
+def test_threads_to_come_have_as_many_as_before(two):
+    crew.cache_clear()
+    list(on_threads(abs, range(2)))
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(torch.get_num_threads).result() == 2
+
+
+def test_one_crew_is_enough():
+    torch.set_num_threads(4)
+    crew.cache_clear()
+    before = set(threading.enumerate())
+    for batches in range(1, 10):
+        assert list(on_threads(abs, range(batches))) == list(range(batches))
+    ours = [thread for thread in set(threading.enumerate()) - before if "nestree-reader" in thread.name]
+    assert len(ours) == 4
+
+
+@pytest.mark.parametrize(
+    "precision",
+    ["float32", pytest.param("int8", marks=pytest.mark.skipif(bool(obstacle()), reason=str(obstacle())))],
+)
+def test_threads_find_the_same(two, model, precision):
+    reader, sentences = Pipeline(model, precision=precision).reader, tiny.SENTENCES * 5
+    found = predict(reader, sentences, batch_words=20)
     torch.set_num_threads(1)
-    assert found == predict(model, sentences, batch_words=20)
+    assert found == predict(reader, sentences, batch_words=20)
+
+
+def test_one_thread_at_a_time_collates(two, model, monkeypatch):
+    meeting, met = threading.Barrier(2), []
+    collate = model.collate_words
+
+    def waiting(sentences):
+        with suppress(threading.BrokenBarrierError):
+            meeting.wait(timeout=0.5)  # for another; once nobody has come, nobody waits
+            met.append(sentences)
+        return collate(sentences)
+
+    monkeypatch.setattr(model, "collate_words", waiting)
+    predict(model, tiny.SENTENCES, batch_words=20)
+    assert meeting.broken
+    assert not met
