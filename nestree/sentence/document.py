@@ -111,8 +111,7 @@ def with_neighbours(document: Document, words: int) -> Document:
 
 def moved(sentence: Sentence, start: int) -> Sentence:
     """The sentence at another place of a document."""
-    s = sentence
-    return Sentence(s.words, s.entities, s.text, s.offsets, start, s.id, s.complete, s.extra, s.tree)
+    return replace(sentence, start=start)
 
 
 def is_text(text: str) -> bool:

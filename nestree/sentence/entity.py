@@ -16,7 +16,7 @@ nestree.errors.DataError: entity 3-9 GPE ends after the sentence, which has 4 wo
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from numbers import Real
 from typing import Any, NamedTuple
@@ -122,17 +122,7 @@ class Sentence:
         for word in self.words:
             offsets.append((at, at + len(word)))
             at += len(word) + 1
-        return Sentence(
-            self.words,
-            self.entities,
-            " ".join(self.words),
-            tuple(offsets),
-            0,
-            self.id,
-            self.complete,
-            self.extra,
-            self.tree,
-        )
+        return replace(self, text=" ".join(self.words), offsets=tuple(offsets), start=0)
 
     def __str__(self) -> str:
         text = " ".join(self.words[:30])

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nestree.errors import DataError
-from nestree.sentence import Document, Entity, Sentence, crossing, depths
+from nestree.sentence import Document, Entity, Sentence, Tree, crossing, depths
 
 WORDS = ["the", "University", "of", "California"]
 
@@ -111,6 +111,24 @@ def test_a_text_for_words_alone():
     assert document.with_text() is document
     with pytest.raises(DataError, match="only the words"):
         Sentence(["a"], [Entity(0, 1, "X")]).characters(Entity(0, 1, "X"))
+
+
+def test_a_text_changes_nothing_else():
+    before = Sentence(
+        ["a", "b"],
+        [Entity(1, 2, "X")],
+        id="s",
+        complete=False,
+        extra={"x": 1},
+        tree=Tree(((0, 2, 0), (0, 1, 0), (1, 2, 1))),
+        context=(("before",), ("after",)),
+    )
+    placed = Document([Sentence(["c"]), before]).with_text().sentences[1]
+    assert (placed.text, placed.offsets, placed.start) == ("a b", ((0, 1), (2, 3)), 2)
+    for field in dataclasses.fields(Sentence):
+        if field.name not in ("text", "offsets", "start"):
+            value = getattr(before, field.name)
+            assert getattr(before.with_text(), field.name) == getattr(placed, field.name) == value
 
 
 entities = st.tuples(st.integers(0, 5), st.integers(1, 4), st.sampled_from("AB")).map(
