@@ -66,8 +66,8 @@ def read(path: Path, tally: Tally, *, word: int = 1, tags: str = "") -> Iterator
             document.append(sentence)
     if like_tags > TAGS_AS_WORDS * words:
         tally.note(
-            f"words look like tags such as O and B-PER: column {word} may be none of words. Say which one is, such as "
-            f"--read word={1 if word > 1 else 2}",
+            f"words look like tags such as O and B-PER: if column {word} does not hold the words, name the one "
+            f"that does, such as --read word={1 if word > 1 else 2}",
             str(path),
             like_tags,
         )

@@ -43,7 +43,7 @@ def test_tags_taken_as_words_are_told(tmp_path):
     list(formats.read(path, "columns", tally, word=2))
     (said,) = tally.counts
     assert said.startswith(
-        "words look like tags such as O and B-PER: column 2 may be none of words. Say which"
+        "words look like tags such as O and B-PER: if column 2 does not hold the words, name"
     )
     assert (said.endswith("--read word=1"), tally.counts[said], tally.places[said]) == (True, 3, [str(path)])
     tally = Tally()
