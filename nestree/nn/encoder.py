@@ -249,7 +249,8 @@ def load_untrained(source: str) -> nn.Module:
 
     config = found(AutoConfig.from_pretrained, source, "configuration")
     with no_init_weights():  # drawing them takes longer than reading them
-        return without_pooler(AutoModel.from_config(config, dtype=torch.float32))
+        model = found(lambda _: AutoModel.from_config(config, dtype=torch.float32), source, "encoder")
+    return without_pooler(model)
 
 
 def without_pooler(model: Any) -> nn.Module:
@@ -267,11 +268,11 @@ def found(load: Any, source: str, what: str) -> Any:
     progress.disable_progress_bar()  # there is one for each file, however small
     try:
         return load(source)
-    except (OSError, ValueError, KeyError) as why:
+    except Exception as why:  # a damaged file can raise any, and `tokenizers` only this
         place = "in this folder" if Path(source).is_dir() else "there is no such folder, and on the hub"
         first = str(why).strip().splitlines()[0] if str(why).strip() else type(why).__name__
         raise ModelError(
-            f"encoder.path = {source!r}: no {what} found; {place}: {first[:200]} "
+            f"encoder.path = {source!r}: no {what} found; {place}: {first[:200].rstrip('.:')}. "
             "Give a folder that holds config.json, tokenizer.json and weights, or a name of the hub."
         ) from why
     finally:

@@ -38,9 +38,11 @@ def parts(folder: Path) -> Parts | None:
         if not is_bert(known[CONFIG]) or TOKENIZER not in texts:
             return None
         tokenizer = LightTokenizer(texts, known[TOKENIZER_CONFIG])
-    except (OSError, ValueError, KeyError):  # `transformers` may know better, or say what is wrong
+        return Parts(tokenizer, Bert(Configuration(texts[CONFIG], known[CONFIG])))
+    except (
+        Exception
+    ):  # of files that are not what they should be: `transformers` knows better, or what is wrong
         return None
-    return Parts(tokenizer, Bert(Configuration(texts[CONFIG], known[CONFIG])))
 
 
 def is_bert(config: dict[str, Any]) -> bool:
@@ -51,7 +53,8 @@ def is_bert(config: dict[str, Any]) -> bool:
         and config.get("position_embedding_type", "absolute") == "absolute"
         and not config.get("is_decoder")
         and not config.get("add_cross_attention")
-        and config.keys() >= NEEDED
+        and all(isinstance(config.get(name), int | float) for name in NEEDED)
+        and config["hidden_size"] % config["num_attention_heads"] == 0
     )
 
 
@@ -73,7 +76,7 @@ class LightTokenizer:
 
     def __init__(self, texts: dict[str, str], config: dict[str, Any]) -> None:
         self.backend_tokenizer = Tokenizer.from_str(texts[TOKENIZER])
-        self.model_max_length: int = config["model_max_length"]
+        self.model_max_length = int(config["model_max_length"])
         self.texts = {name: text for name, text in texts.items() if name != CONFIG}
         for name in SPECIAL:
             token = config.get(f"{name}_token")

@@ -1,16 +1,20 @@
 """Encoders without `transformers`: they say the same, are saved the same, and leave alone what is not for them."""
 
 import json
+import shutil
 import subprocess
 import sys
 
 import pytest
 import torch
 
+from nestree import checkpoint
+from nestree.errors import ModelError
 from nestree.model import Recognizer
 from nestree.nn.encoder import attention_mask
 from nestree.nn.light import parts
 from nestree.nn.pieces import Splitter
+from nestree.pipeline import predict
 from nestree.sentence import Sentence
 from tests import tiny
 
@@ -68,7 +72,16 @@ def test_saved_as_it_was_found(saved, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "change", [{"model_type": "mpnet"}, {"hidden_act": "relu"}, {"is_decoder": True}, {"vocab_size": None}]
+    "change",
+    [
+        {"model_type": "mpnet"},
+        {"hidden_act": "relu"},
+        {"is_decoder": True},
+        {"position_embedding_type": "relative_key"},
+        {"vocab_size": None},
+        {"hidden_size": "32"},
+        {"num_attention_heads": 5},
+    ],
 )
 def test_what_is_not_for_us(saved, tmp_path, change):
     folder, _ = saved
@@ -80,6 +93,53 @@ def test_what_is_not_for_us(saved, tmp_path, change):
     assert parts(tmp_path) is None
     (tmp_path / "config.json").write_text("{")
     assert parts(tmp_path) is None
+
+
+def changed(model, folder, name, change):
+    """A copy of a model in which a file of the encoder is another."""
+    shutil.copytree(model, folder)
+    path = folder / "encoder" / name
+    path.write_text(change(path.read_text()))
+    return folder
+
+
+def with_values(**values):
+    return lambda text: json.dumps(json.loads(text) | values)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("tokenizer.json", lambda text: text[:300]),
+        ("tokenizer.json", lambda text: "{}"),
+        ("tokenizer_config.json", lambda text: "[]"),
+        ("tokenizer_config.json", with_values(pad_token=5)),
+        ("config.json", lambda text: "[]"),
+        ("config.json", lambda text: "null"),
+        ("config.json", with_values(hidden_size="32")),
+        ("config.json", with_values(num_attention_heads=5)),
+    ],
+)
+def test_damage_is_said_in_a_sentence(tiny_model, tmp_path, name, change):
+    folder = changed(tiny_model, tmp_path / "model", name, change)
+    with pytest.raises(
+        ModelError, match=r"encoder': no (tokenizer|encoder) found; in this folder: .*\. Give a"
+    ):
+        checkpoint.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("config.json", with_values(text="a text", _attn_implementation="eager", values=1, self=2)),
+        ("tokenizer_config.json", with_values(model_max_length=None)),
+        ("tokenizer_config.json", with_values(model_max_length=1e30)),
+    ],
+)
+def test_what_does_not_matter_changes_nothing(tiny_model, tmp_path, name, change):
+    found = predict(checkpoint.load(changed(tiny_model, tmp_path / "model", name, change)), tiny.SENTENCES)
+    expected = predict(checkpoint.load(tiny_model), tiny.SENTENCES)
+    assert [s.entities for s in found] == [s.entities for s in expected]
 
 
 def test_reading_imports_neither_transformers_nor_what_it_brings():
