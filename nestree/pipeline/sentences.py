@@ -4,7 +4,7 @@ import functools
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from nestree.pipeline.threads import mind_forks, on_threads
 from nestree.pipeline.windows import cut, merged, windows
 from nestree.sentence import Sentence, Span
 from nestree.treecrf import Tree
+from nestree.treecrf.memory import if_it_fits
 
 BATCH_WORDS = 4_000
 MOST_WORDS = 1_000  # of a batch on a CPU, where larger ones are no faster
@@ -325,24 +326,21 @@ class Turn:
 
     def begin(self) -> None:
         """Let the device compute scores."""
-        try:
-            with self.on_its_own():
-                with collating:  # it remembers words
-                    batch = self.model.collate_words(self.sentences)
-                if batch.pieces.numel() > self.most_pieces and len(self.sentences) > 1:
-                    return  # as of words that are no words
-                if self.stream is not None:
-                    batch = batch.pin_memory()  # it then goes there while we do something else
-                with precision(self.model.device):
-                    self.scores = self.model(batch.to(self.model.device))
-        except (MemoryError, torch.OutOfMemoryError):
-            self.scores = None
+        with if_it_fits(), self.on_its_own():
+            with collating:  # it remembers words
+                batch = self.model.collate_words(self.sentences)
+            if batch.pieces.numel() > self.most_pieces and len(self.sentences) > 1:
+                return  # as of words that are no words
+            if self.stream is not None:
+                batch = batch.pin_memory()  # it then goes there while we do something else
+            with precision(self.model.device):
+                self.scores = self.model(batch.to(self.model.device))
 
     def end(self) -> list[Reading]:
         """Wait for the scores, and for what is found by them; of too many sentences in halves."""
         scores, self.scores = self.scores, None
         if scores is not None:
-            with suppress(MemoryError, torch.OutOfMemoryError), self.on_its_own():
+            with if_it_fits(), self.on_its_own():
                 known = self.knowledge if self.knowledge else None
                 asked = self.asked
                 found = self.model.found(

@@ -1,6 +1,8 @@
 """Will a chart fit? Asked before it is made, and only of large ones. And was it memory that an error was about?"""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -39,6 +41,16 @@ def free_bytes(device: torch.device) -> int | None:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError, AttributeError):
         return None
+
+
+@contextmanager
+def if_it_fits() -> Iterator[None]:
+    """What is within this ends where there is not enough memory, without an error."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as why:
+        if not is_about_memory(why):
+            raise
 
 
 def is_about_memory(error: BaseException) -> bool:

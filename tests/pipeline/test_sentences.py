@@ -59,7 +59,7 @@ def test_a_batch_that_does_not_fit_is_halved(model, monkeypatch, step):
     def full(self, given, *more, **asked):
         sizes.append(len(given.lengths))
         if len(given.lengths) > 3:
-            raise torch.OutOfMemoryError("full")
+            torch.empty(1 << 60, dtype=torch.int8)  # says, in its own words, that it does not fit
         return right(self, given, *more, **asked)
 
     monkeypatch.setattr(Recognizer, step, full)
@@ -93,6 +93,15 @@ def test_a_sentence_that_does_not_fit_is_named(model, monkeypatch):
     with pytest.raises(
         ChartMemoryError, match="not enough memory for a sentence of 10 words: fans of the club"
     ):
+        predict(model, tiny.SENTENCES)
+
+
+def test_other_errors_are_not_about_memory(model, monkeypatch):
+    def broken(self, batch):
+        raise RuntimeError("shapes differ")
+
+    monkeypatch.setattr(Recognizer, "forward", broken)
+    with pytest.raises(RuntimeError, match="shapes differ"):
         predict(model, tiny.SENTENCES)
 
 
