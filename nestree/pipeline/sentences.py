@@ -13,15 +13,13 @@ import torch
 from nestree.config import Settings
 from nestree.decoding import Reading
 from nestree.decoding import readings as readings_of
-from nestree.decoding.best import best
 from nestree.decoding.known import Forbidden, Knowledge, Known, check
-from nestree.errors import ChartMemoryError, InputError, ModelError
+from nestree.errors import ChartMemoryError, InputError
 from nestree.model import Recognizer
 from nestree.nn.scorers import Scores
 from nestree.pipeline.threads import mind_forks, on_threads
 from nestree.pipeline.windows import cut, merged, windows
 from nestree.sentence import Sentence, Span
-from nestree.treecrf import Tree
 from nestree.treecrf.memory import if_it_fits
 
 BATCH_WORDS = 4_000
@@ -193,18 +191,6 @@ def decoding_with(model: Recognizer, **changes: Any) -> Iterator[None]:
         yield
     finally:
         model.settings = before
-
-
-def trees(model: Recognizer, sentences: Sequence[Sentence]) -> list[Tree]:
-    """The best tree of each sentence; a model without trees has none."""
-    if model.settings.decoding.by == "spans":
-        raise ModelError('this model decodes without trees (decoding.by = "spans"), so it has none to show.')
-    found = []
-    with torch.inference_mode(), not_learning(model), precision(model.device):
-        for sentence in sentences:
-            scores = model(model.collate_words([sentence]).to(model.device))
-            found.append(best(scores, model.settings)[0])
-    return found
 
 
 def best_device(name: str = "auto") -> torch.device:

@@ -9,7 +9,7 @@ import nestree.pipeline.sentences as reading
 from nestree.decoding.known import Forbidden, Known
 from nestree.errors import ChartMemoryError, InputError
 from nestree.model import Recognizer
-from nestree.pipeline import by_length, predict, trees
+from nestree.pipeline import by_length, predict
 from nestree.pipeline.calibration import fitted
 from nestree.pipeline.sentences import Asked, knowledge_of
 from nestree.sentence import Sentence, crossing
@@ -110,7 +110,7 @@ def test_gold_entities_do_not_matter(model):
     assert predict(model, bare) == predict(model, tiny.SENTENCES)
 
 
-@pytest.mark.parametrize("read", [predict, trees, fitted])
+@pytest.mark.parametrize("read", [predict, fitted])
 def test_nothing_is_read_in_training_mode_and_every_part_is_then_as_before(model, monkeypatch, read):
     """Also one that is frozen while the others learn."""
     learning, modes, forward = copy.deepcopy(model).train(), set(), Recognizer.forward
@@ -131,7 +131,7 @@ def test_mode_is_as_before_after_a_failure(model, monkeypatch):
     learning = copy.deepcopy(model).train()
     monkeypatch.setattr(Recognizer, "forward", lambda self, batch: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        trees(learning, tiny.SENTENCES)
+        predict(learning, tiny.SENTENCES)
     assert all(part.training for part in learning.modules())
 
 
