@@ -86,7 +86,7 @@ class NestedEntities(Pipe):
         ner = self.loaded()
         documents = [as_document(doc, ner.model.text_rules.sentences) for doc in docs]
         sentences = ner.model.sentences_of(documents)
-        found = iter(predict(ner.model, sentences, asked=ner.asked(self.threshold, trees=False)))
+        found = iter(predict(ner.reader, sentences, asked=ner.asked(self.threshold, trees=False)))
         for doc, document in zip(docs, documents, strict=True):
             read = replace(document, sentences=tuple(next(found) for _ in document.sentences))
             spans = group(read, doc, self.spans_key, [token.i for token in doc if is_word(token)])

@@ -49,6 +49,16 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "model"
 
 
+@pytest.fixture(scope="session")
+def small_model(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with weights in 8 bits, with which some processors also read in 8 bits. Not to be changed."""
+    from nestree import checkpoint
+
+    folder = tmp_path_factory.mktemp("small_model") / "model"
+    checkpoint.shrink(tiny_model, folder)
+    return folder
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if not torch.cuda.is_available():
         why = "no CUDA device"

@@ -11,9 +11,10 @@ from typer.testing import CliRunner, Result
 
 from nestree import checkpoint
 from nestree.checkpoint import WEIGHTS, read_tensors
-from nestree.cli import app
+from nestree.cli import app, learning
 from nestree.data import formats
 from nestree.evaluation import evaluate
+from nestree.nn.quick import obstacle
 from nestree.pipeline import decoding_with, predict
 from nestree.sentence import Document
 from tests import tiny
@@ -180,6 +181,20 @@ def test_analyses_for_programs(place):
     with decoding_with(model, by="tree", threshold=0.0):
         trees = evaluate(tiny.SENTENCES, predict(model, tiny.SENTENCES), resamples=0)
     assert usual["f1"] == trees.entities.f1 != found["entities"]["f1"]
+
+
+@pytest.mark.skipif(obstacle() is not None, reason=str(obstacle()))
+def test_what_can_be_read_in_8_bits_is(place, small_model, monkeypatch):
+    """As `nestree predict` does it."""
+    from nestree.nn.quick.networks import QuickEncoder
+
+    read, states = [], QuickEncoder.states
+    monkeypatch.setattr(QuickEncoder, "states", lambda *given: read.append(1) or states(*given))
+    assert nestree("analyse", place / "data.jsonl", "--model", small_model, "--device", "cpu").exit_code == 0
+    assert len(read) > 6  # with every cost, too
+    read.clear()
+    learning.predicted_by(small_model, list(formats.read(place / "data.jsonl")), "cpu")
+    assert read
 
 
 def test_costs_that_are_no_numbers(place):

@@ -12,7 +12,7 @@ from spacy.tokens import Doc, DocBin, Span  # noqa: E402
 from nestree import checkpoint  # noqa: E402
 from nestree.data import formats  # noqa: E402
 from nestree.errors import ModelError  # noqa: E402
-from nestree.pipeline import Pipeline  # noqa: E402
+from nestree.pipeline import Pipeline, load  # noqa: E402
 from nestree.sentence import Sentence  # noqa: E402
 from nestree.spacy_component import NestedEntities  # noqa: E402
 from tests import tiny  # noqa: E402
@@ -62,6 +62,15 @@ def test_spans_are_what_nestree_finds(nlp, expected):
             assert span._.nestree_head.doc is doc
             assert span.start <= span._.nestree_head.i < span.end
             assert 0 < span._.nestree_score <= 1
+
+
+def test_it_reads_in_8_bits_where_nestree_does(small_model):
+    nlp = spacy.blank("en")
+    nlp.add_pipe("nestree", config={"model": str(small_model), "device": "cpu"})
+    assert any(nlp(text).spans["nestree"] for text in TEXTS)
+    for text in TEXTS:
+        (sentence,) = load(small_model, "cpu").words([text.split()])
+        assert found(nlp(text)) == wanted(sentence)
 
 
 def test_spans_overlap(nlp):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nestree.cli.data import JsonOrText, options_for, reading
-from nestree.cli.learning import Device, Model, predicted_with
+from nestree.cli.learning import Device, Model, predicted_with, read_with
 from nestree.cli.options import From, LongestLine, Read, Sentences, Shape, Words
 from nestree.cli.running import Quiet, Verbose, print_json, print_page, say
 from nestree.errors import InputError
@@ -37,16 +37,15 @@ def analyse(
     quiet: Quiet = False,
 ) -> None:
     """Look into a model: heads, who shares them at what cost, errors by label, trees."""
-    from nestree import checkpoint, hub, report
+    from nestree import report
     from nestree.data import formats
     from nestree.evaluation import evaluate
-    from nestree.pipeline import best_device
 
     values = numbers(costs)
     with reading([source], longest_line):
         options = options_for([source], source_format, read, words, sentences)
         documents = list(formats.read(source, source_format, **options))
-    recognizer = checkpoint.load(hub.find(model), best_device(device))
+    recognizer = read_with(model, device)
     gold = recognizer.sentences_of(documents)
     evaluation = evaluate(gold, predicted_with(recognizer, gold), resamples=0)
     rows = sweep(recognizer, gold, values)

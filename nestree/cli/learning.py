@@ -218,11 +218,15 @@ def predicted_by(
     folder: Path, documents: "Sequence[Document]", device: str, asked: "Asked | None" = None
 ) -> list[Any]:
     """Their sentences with the entities that the model of a directory finds, and a bar to watch it."""
-    from nestree import checkpoint, hub
-    from nestree.pipeline import best_device
+    reader = read_with(folder, device)
+    return predicted_with(reader, reader.sentences_of(documents), asked)
 
-    model = checkpoint.load(hub.find(folder), best_device(device))
-    return predicted_with(model, model.sentences_of(documents), asked)
+
+def read_with(folder: Path, device: str) -> "Recognizer":
+    """The model of a directory, as `nestree predict` reads with it."""
+    from nestree.pipeline import load
+
+    return load(folder, device).reader
 
 
 def predicted_with(model: "Recognizer", sentences: Sequence[Any], asked: "Asked | None" = None) -> list[Any]:

@@ -92,7 +92,7 @@ def evaluate(
     if pipeline:
         asked = pipeline.asked(threshold, trees=False)
         given = pipeline.model.sentences_of(documents[0])
-        data.insert(1, predicted_with(pipeline.model, given, asked))
+        data.insert(1, predicted_with(pipeline.reader, given, asked))
     if other:
         names = (str(predicted or model), str(other))
         comparison = compare(*data, names=names, resamples=resamples, seed=seed)

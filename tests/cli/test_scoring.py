@@ -150,6 +150,16 @@ def test_a_model_is_scored_with_its_probabilities(tiny_model, tmp_path):
     assert all(low >= 0.6 for low in (each["score"] for each in surer["calibration"]["bins"]))
 
 
+def test_a_model_is_scored_as_it_predicts(small_model, tmp_path):
+    gold, found = tmp_path / "gold.jsonl", tmp_path / "found.jsonl"
+    formats.write([Document((sentence,)) for sentence in tiny.SENTENCES], gold)
+    predicted = ["predict", gold, "--model", small_model, "--out", found, "--device", "cpu"]
+    assert CliRunner().invoke(app, [str(each) for each in predicted]).exit_code == 0
+    plain = json.loads(nestree(gold, found, "--format", "json", "--bootstrap", "0").stdout)
+    error = by_model(small_model, gold)["calibration"]["error"]
+    assert error == pytest.approx(plain["calibration"]["error"], abs=2e-6)  # files have six digits
+
+
 def test_text_is_split_as_the_model_knows_it(tiny_model, tmp_path):
     """Unless something else is said: the words decide what an entity is."""
     (tmp_path / "a.txt").write_text("the Lisbon-born mayor")
