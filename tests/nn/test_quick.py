@@ -156,10 +156,17 @@ def test_heads_of_any_size_that_is_served(size, sizes):
 
 @needed
 @pytest.mark.parametrize("size", [4, 12])
-def test_other_heads_are_read_in_float32(size):
+def test_with_other_heads_only_linear_maps_are_in_8_bits(size):
     from nestree.nn.quick.transformer import serves
 
-    assert not serves(with_heads_of(size))
+    transformer = with_heads_of(size)
+    assert not serves(transformer)
+    pieces = torch.randint(5, 40, (2, 30), generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        found, expected = (
+            made(pieces).last_hidden_state for made in (quick(transformer), in_plain(transformer))
+        )
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
 
 
 @needed
