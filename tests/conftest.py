@@ -1,6 +1,7 @@
 """Options and fixtures of the whole suite."""
 
 import importlib.util
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,10 @@ import torch
 from tests import tiny
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell nobody hears Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
