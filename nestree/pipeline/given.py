@@ -44,7 +44,8 @@ def as_forbidden(given: Sequence[Any]) -> ForbiddenText:
 
 def fields(given: Sequence[Any], name: str, most: int) -> list[Any]:
     if isinstance(given, str) or not isinstance(given, Sequence) or not 2 <= len(given) <= most:
-        raise InputError(f"{name} {given!r:.60} must be (start, end) or have up to {most} parts.")
+        last = "(start, end, label, head)" if most == 4 else "(start, end, label)"
+        raise InputError(f"{name} {given!r:.60} must be (start, end), and may go on as {last}.")
     found = [*given, *[None] * (most - len(given))]
     if not is_span(found[:2]):
         raise InputError(f"{name} {given!r:.60} must begin with two places in the text, the second greater.")
@@ -88,7 +89,7 @@ def in_words(
         head = None
         if each.head is not None:
             other, first, last = place(document, starts, *each.head, "the head of known")
-            if (other, last) != (number, first + 1):
+            if (other, last) != (number, first + 1) or not i <= first < j:
                 raise InputError(
                     f"the head {each.head} of known {tuple(each[:3])} must lie in one word of it."
                 )
@@ -99,6 +100,19 @@ def in_words(
         if i < j:
             told.setdefault(number, ([], []))[1].append(Forbidden(i, j, bad.label))
     return told
+
+
+def check_labels(
+    known: Sequence[KnownText], forbidden: Sequence[ForbiddenText], labels: Sequence[str]
+) -> None:
+    """Those that a model does not know."""
+    for name, some in (("known", known), ("forbidden", forbidden)):
+        for start, end, label, *_ in some:
+            if label is not None and label not in labels:
+                raise InputError(
+                    f"{name} {(start, end, label)} has a label that this model does not know. Its labels are "
+                    f"{', '.join(labels)}."
+                )
 
 
 def check_together(known: Sequence[KnownText], forbidden: Sequence[ForbiddenText]) -> None:
@@ -113,6 +127,13 @@ def check_together(known: Sequence[KnownText], forbidden: Sequence[ForbiddenText
                 f"known {(start, end)} and {others} cross, and no tree holds both. Leave one of them out."
             )
         around.append(each)
+    heads: dict[Span, Span] = {}
+    for each in known:
+        span = (each.start, each.end)
+        if each.head is not None and heads.setdefault(span, each.head) != each.head:
+            raise InputError(
+                f"known {span} has two heads, {heads[span]} and {each.head}. Leave one of them out."
+            )
     without_label = {(bad.start, bad.end) for bad in forbidden if bad.label is None}
     for each in known:
         if (each.start, each.end) in without_label:

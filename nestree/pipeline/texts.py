@@ -19,7 +19,7 @@ from nestree.config import Settings
 from nestree.errors import InputError, NestreeError
 from nestree.model import Recognizer
 from nestree.nn.quick import obstacle, quick
-from nestree.pipeline.given import as_forbidden, as_known, in_words, with_borders
+from nestree.pipeline.given import as_forbidden, as_known, check_labels, in_words, with_borders
 from nestree.pipeline.sentences import BATCH_WORDS, LONGEST, Asked, Told, best_device, predict
 from nestree.sentence import Document, Sentence, Span
 from nestree.text import split
@@ -114,6 +114,7 @@ class Pipeline:
         """
         if isinstance(texts, str):
             entities, others = list(map(as_known, known)), list(map(as_forbidden, forbidden))
+            check_labels(entities, others, self.model.labels)
             document = self.split(texts, [(each.start, each.end) for each in entities])
             told = in_words(document, entities, others)
             return self.recognised([document], self.asked(threshold, trees), told)[0]

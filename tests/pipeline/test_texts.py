@@ -243,11 +243,12 @@ def test_known_spans_may_cut_words_and_join_sentences(ner):
         ([(3, 4)], r"known \(3, 4\) has no characters but white space"),
         ([(5, 5)], "two places in the text, the second greater"),
         ([("a", 5)], "two places in the text"),
-        ([(0, 3, "X")], "label 'X', which this model does not know"),
+        ([(0, 3, "X")], r"known \(0, 3, 'X'\) has a label that this model does not know. Its labels are "),
         ([(0, 3, 7)], "label .* must be a string or None"),
-        ([(0, 9, None, 30)], "must lie in one word of it|not in it"),
+        ([(0, 9, None, 30)], r"the head \(30, 31\) of known \(0, 9, None\) must lie in one word of it"),
+        ([(0, 9, None, 0), (0, 9, None, 4)], r"known \(0, 9\) has two heads, \(0, 1\) and \(4, 5\)"),
         ([(0, 9, None, "h")], "must be a place in the text"),
-        ([(0,)], r"must be \(start, end\)"),
+        ([(0,)], r"must be \(start, end\), and may go on as \(start, end, label, head\)"),
     ],
 )
 def test_what_cannot_be_known_is_said(ner, known, said):
