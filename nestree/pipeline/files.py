@@ -143,9 +143,7 @@ class Work:
                 self.note(journal, job, before[job], self.written(job, documents))
                 left.remove(job)
             for job in todo:
-                if (
-                    job in left
-                ):  # nothing is in it, or all of it was skipped: done, too, until somebody changes it
+                if job in left:  # nothing is in it, or all was skipped: done, too, until somebody changes it
                     names = [] if self.tallies[job].skipped else self.written(job, ())
                     self.note(journal, job, before[job], names)
                 self.finish(job)
