@@ -39,9 +39,7 @@ def parts(folder: Path) -> Parts | None:
             return None
         tokenizer = LightTokenizer(texts, known[TOKENIZER_CONFIG])
         return Parts(tokenizer, Bert(Configuration(texts[CONFIG], known[CONFIG])))
-    except (
-        Exception
-    ):  # of files that are not what they should be: `transformers` knows better, or what is wrong
+    except Exception:  # files are not what they should be: `transformers` knows better, or says what is wrong
         return None
 
 
