@@ -37,6 +37,14 @@ def table(header: str, rows: Sequence[Sequence[str]]) -> str:
 
 
 def where(rows: Iterable[Row]) -> str:
-    """The machine, the days and the commits of some runs."""
-    found = {f"{row['device']}, {row['date'][:10]}, {row['commit'][:7]}, {row['file']}" for row in rows}
+    """The machine, the days and the commits of some runs; + is for changes that were not committed."""
+    found = {f"{row['device']}, {row['date'][:10]}, {short(row['commit'])}, {row['file']}" for row in rows}
     return "From " + "; ".join(sorted(found)) + "." if found else "Not run yet."
+
+
+def short(commit: str) -> str:
+    """
+    >>> short("0992c7285f45e60a"), short("e9e94306656a91f0+")
+    ('0992c72', 'e9e9430+')
+    """
+    return commit[:7] + "+" * commit.endswith("+")

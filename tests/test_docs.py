@@ -57,7 +57,7 @@ def test_pictures_are_up_to_date():
         kept, drawn = (ROOT / "docs" / name).read_text(encoding="utf-8"), draw()
         assert NUMBER.sub("#", kept) == NUMBER.sub("#", drawn), "run: python docs/pictures.py"
         numbers = [list(map(float, NUMBER.findall(text))) for text in (kept, drawn)]
-        assert numbers[0] == pytest.approx(numbers[1], abs=0.03)  # as above
+        assert numbers[0] == pytest.approx(numbers[1], abs=0.011)  # a probability may be rounded otherwise
 
 
 def test_the_tour_passes_every_module():

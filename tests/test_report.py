@@ -350,10 +350,11 @@ def test_incomplete_sentences_are_mentioned():
 @given(predictions(sides=3))
 def test_any_evaluation_can_be_reported(corpora):
     found = compare(*corpora, resamples=5, swaps=5)
-    printed(*terminal(found.first, found))
-    markdown(found.first, found)
-    json.dumps(as_json(found.first, found))
-    Page(html(found.first, found))
+    f1 = f"{100 * found.first.entities.f1:.2f}"
+    assert f1 in printed(*terminal(found.first, found))
+    assert f1 in markdown(found.first, found)
+    assert json.loads(json.dumps(as_json(found.first, found)))["entities"]["f1"] == found.first.entities.f1
+    assert "scores" in Page(html(found.first, found)).ids
 
 
 def luminance(colour):

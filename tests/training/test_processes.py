@@ -20,8 +20,10 @@ LAUNCHERS = {
 
 
 @pytest.fixture(scope="module")
-def quiet(without_chance):
+def quiet(without_chance, request):
+    """Settings with this adversary."""
     return without_chance(
+        f"training.adversary={request.param}",
         "training.average=0.5",
         "training.accumulate=2",
         "training.batch_words=12",
@@ -39,7 +41,9 @@ def one(quiet, data, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize(
+    ("quiet", "launcher"), [(0, "torchrun"), (0, "accelerate"), (0.5, "torchrun")], indirect=["quiet"]
+)  # fmt: skip
 def test_two_processes_take_the_steps_of_one(launcher, one, quiet, documents, tmp_path):
     (tmp_path / "settings.toml").write_text(quiet.as_toml())
     formats.write(documents, tmp_path / "train.jsonl", "jsonl")
