@@ -15,6 +15,7 @@ from benchmarks.runs import scored
 from benchmarks.timing import one_line, provenance, write_whole
 from nestree import checkpoint
 from nestree.data import formats
+from nestree.errors import NestreeError
 from nestree.hub import find
 from nestree.pipeline import best_device
 from nestree.training.experiment import parts_of
@@ -30,8 +31,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--commit", help="where there is no git")
     options = parser.parse_args(arguments)
+    if not options.out.absolute().parent.is_dir():
+        raise SystemExit(
+            f"--out {options.out}: there is no folder {options.out.parent}. Make it, or name another."
+        )
+    try:
+        return analyse(options)
+    except NestreeError as why:
+        raise SystemExit(str(why)) from None
+
+
+def analyse(options: argparse.Namespace) -> int:
     device = best_device(options.device)
-    model = checkpoint.load(find(options.model) if options.model else checkpoint.box(), device)
+    model = checkpoint.load(find(options.model), device)
     name = Path(options.model).name if options.model else "box"
     scores = {}
     for part, path in parts_of(options.data).items():
