@@ -43,6 +43,9 @@ class EncoderSettings:
     context: int = key("words on either side of a sentence that it reads along; 0: none", before=0)
     layers: int = key("its last layers that are mixed")
     dropout: float = key("on word vectors, one mask per sentence")
+    hidden: float = key(
+        "share of the pieces that it does not see in training, but its mask; 0: none", before=0.0
+    )
     shape: int = key("dimensions for the shape of a word (Capital, UPPER, digits); 0: none")
     characters: int = key("dimensions made from the characters of a word; 0: none")
     vectors: str = key('file of static word vectors, GloVe text or .npy; "": none')
@@ -50,6 +53,12 @@ class EncoderSettings:
     lstm_size: int = key("its size, per direction")
     lstm_dropout: float = key("before each of its layers, one mask per sentence")
     lstms: int = key("1: one BiLSTM for all scores; 4: for spans, arcs, ends and heads of labels", before=1)
+    posts: Literal["halves", "whole"] = key(
+        "what stands for the gap between two words: half of each vector, or both whole", before="halves"
+    )
+    heads: Literal["context", "form"] = key(
+        "what labels see of a head: the word in its context, or its form alone", before="context"
+    )
 
 
 @dataclass(frozen=True)
@@ -326,6 +335,7 @@ AT_LEAST: dict[str, float] = {
 }
 SHARES = [
     "encoder.dropout",
+    "encoder.hidden",
     "encoder.lstm_dropout",
     "model.dropout",
     "training.beta1",
@@ -385,6 +395,10 @@ def check_fit(settings: Settings) -> None:
             settings.encoder.lstms == 4 and (settings.encoder.lstm_layers == 0 or model.labelling != "head"),
             "encoder.lstms = 4 needs encoder.lstm_layers of 1 or more, and all four kinds of scores: "
             'model.labelling = "head".',
+        ),
+        (
+            settings.encoder.heads == "form" and model.labelling != "head",
+            'encoder.heads = "form" is about labels that look at heads: model.labelling must be "head".',
         ),
         (
             model.rotary and bool(model.size % 2 or (model.labelling == "span" and model.label_size % 2)),

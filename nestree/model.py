@@ -14,7 +14,14 @@ from nestree.decoding.known import Knowledge, constrained
 from nestree.errors import ModelError
 from nestree.losses import Losses, compute
 from nestree.nn.batch import Batch, Collator
-from nestree.nn.encoder import Encoder, load_pretrained, load_tokenizer, load_untrained, longest_input
+from nestree.nn.encoder import (
+    Encoder,
+    hiding,
+    load_pretrained,
+    load_tokenizer,
+    load_untrained,
+    longest_input,
+)
 from nestree.nn.features import read_vectors
 from nestree.nn.light import Parts
 from nestree.nn.pieces import Splitter
@@ -68,10 +75,16 @@ class Recognizer(nn.Module):
             self.words, self.dimensions = vectors.words, vectors.vectors.shape[1]
         elif settings.encoder.vectors:
             self.words, self.dimensions = read_words(Path(encoder) / WORDS_FILE)
-        self.encoder = Encoder(settings.encoder, transformer, len(self.words or ()), self.dimensions)
+        self.encoder = Encoder(
+            settings.encoder,
+            transformer,
+            len(self.words or ()),
+            self.dimensions,
+            hiding(settings.encoder, self.tokenizer),
+        )
         if vectors is not None:
             self.encoder.place_vectors(vectors)
-        self.scorer = Scorer(self.encoder.size, settings.model, len(labels))
+        self.scorer = Scorer(self.encoder.sizes, settings.model, len(labels))
         self.collator = Collator(
             Splitter(
                 self.tokenizer,

@@ -2,10 +2,13 @@
 
 A position has a forward half and a backward half: those of a BiLSTM or, without one, halves of its vector.
     word w         both halves at position w + 1
-    fencepost t    the forward half at position t, the backward half at position t + 1: the gap before word t
+    fencepost t    the forward half at position t, the backward half at position t + 1: the gap before word t;
+                   or both halves of both (`encoder.posts`)
 """
 
 import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,18 +27,26 @@ BYTE_SIZE = 32  # of the vector of a byte, before the bytes of a word are put to
 
 
 class Vectors(NamedTuple):
-    """What the words of a batch look like. Labels see the same as trees, unless each has a BiLSTM of its own."""
+    """What the words of a batch look like. Labels see the same as trees, unless the settings tell them apart."""
 
-    words: Tensor  # [B, n + 1, D] position 0 is BOS, position w + 1 is word w
-    posts: Tensor  # [B, n + 1, D] fenceposts
-    label_words: Tensor  # [B, n + 1, D]
-    label_posts: Tensor  # [B, n + 1, D]
+    words: Tensor  # [B, n + 1, sizes.words] position 0 is BOS, position w + 1 is word w
+    posts: Tensor  # [B, n + 1, sizes.posts] fenceposts
+    label_words: Tensor  # [B, n + 1, sizes.label_words]
+    label_posts: Tensor  # [B, n + 1, sizes.posts]
 
     def to(self, dtype: torch.dtype) -> "Vectors":
         words, posts = self.words.to(dtype), self.posts.to(dtype)
-        if self.label_words is self.words:
-            return Vectors(words, posts, words, posts)
-        return Vectors(words, posts, self.label_words.to(dtype), self.label_posts.to(dtype))
+        label_words = words if self.label_words is self.words else self.label_words.to(dtype)
+        label_posts = posts if self.label_posts is self.posts else self.label_posts.to(dtype)
+        return Vectors(words, posts, label_words, label_posts)
+
+
+class Sizes(NamedTuple):
+    """Of these vectors."""
+
+    words: int
+    posts: int
+    label_words: int
 
 
 class SharedDropout(nn.Module):
@@ -104,14 +115,49 @@ class BiLSTM(nn.Module):
         return x
 
 
+@dataclass(frozen=True)
+class Hiding:
+    """Pieces that training hides from the encoder, each time others: what they say has to be told from the rest."""
+
+    share: float
+    mask: int  # the piece that stands in for them
+    special: tuple[int, ...]  # pieces that are never hidden
+
+    def hidden(self, pieces: Tensor) -> Tensor:  # [W, P]
+        drawn = torch.rand(pieces.shape, device=pieces.device) < self.share
+        for piece in self.special:
+            drawn &= pieces != piece
+        return pieces.masked_fill(drawn, self.mask)
+
+
+def hiding(settings: EncoderSettings, tokenizer: Any) -> Hiding | None:
+    """What the settings ask for; None: nothing is hidden."""
+    if not settings.hidden:
+        return None
+    if tokenizer.mask_token_id is None:
+        raise ModelError(
+            f"encoder.hidden is {settings.hidden}, and this encoder has no mask to hide pieces with. Set it to 0."
+        )
+    special = {getattr(tokenizer, f"{name}_token_id") for name in ("pad", "cls", "sep", "bos", "eos")}
+    return Hiding(settings.hidden, tokenizer.mask_token_id, tuple(sorted(special - {None})))
+
+
 class Encoder(nn.Module):
     """Pieces through a pretrained encoder; words are means of their pieces; more features beside; LSTMs on top."""
 
-    def __init__(self, settings: EncoderSettings, transformer: nn.Module, words: int, dimensions: int):
+    def __init__(
+        self,
+        settings: EncoderSettings,
+        transformer: nn.Module,
+        words: int,
+        dimensions: int,
+        hiding: "Hiding | None" = None,
+    ):
         """`words`: how many have static vectors, of so many `dimensions`."""
         super().__init__()
         self.transformer = transformer
         self.keeper = half.Keeper()
+        self.hiding = hiding
         config: Any = transformer.config
         layers = config.num_hidden_layers + 1  # the embeddings count as one
         if settings.layers > layers:
@@ -131,33 +177,58 @@ class Encoder(nn.Module):
             self.characters = Characters(settings.characters)
             parts.append(settings.characters)
         self.dropout = SharedDropout(settings.dropout)
-        self.size = sum(parts)
+        size = sum(parts)
         self.lstms = nn.ModuleList()
         if settings.lstm_layers:
             self.lstms.extend(
-                BiLSTM(self.size, settings.lstm_size, settings.lstm_layers, settings.lstm_dropout)
+                BiLSTM(size, settings.lstm_size, settings.lstm_layers, settings.lstm_dropout)
                 for _ in range(settings.lstms)
             )
-            self.size = 2 * settings.lstm_size
+            size = 2 * settings.lstm_size
+        self.whole_posts = settings.posts == "whole"
+        self.form, label_size = None, size
+        if settings.heads == "form":
+            pieces: Any = transformer
+            parts[0] = pieces.get_input_embeddings().embedding_dim
+            self.form, label_size = nn.LayerNorm(parts[0]), sum(parts)
+        self.sizes = Sizes(size, 2 * size if self.whole_posts else size, label_size)
 
     def forward(self, batch: Batch) -> Vectors:
+        if self.training and self.hiding is not None:
+            batch = replace(batch, pieces=self.hiding.hidden(batch.pieces))
         pieces = self.mix(self.states(batch)[-len(self.mix.weights) :])  # [W, P, D]
-        if batch.windows is not None:
-            pieces = pieces[batch.windows].flatten(1, 2)  # [B, K * P, D]
-        parts = [batch.pooling.to(pieces.dtype) @ pieces]  # [B, n + 2, D]
-        if batch.vectors is not None:
-            parts.append(self.vectors(batch.vectors))
-        if batch.shapes is not None:
-            parts.append(self.shapes(batch.shapes))
-        if batch.characters is not None:
-            parts.append(self.characters(batch.characters))
-        parts = [self.dropout(part) for part in parts]
+        beside = [self.dropout(part) for part in self.features(batch)]
+        halves = self.halves([self.dropout(pooled(pieces, batch)), *beside], batch)
+        posts, words = self.posts(*halves[0]), of_words(*halves[1 % len(halves)])
+        label_words, label_posts = words, posts
+        if len(halves) > 1:
+            label_words, label_posts = of_words(*halves[3]), self.posts(*halves[2])
+        if self.form is not None:
+            label_words = torch.cat([self.dropout(self.forms(batch)), *beside], -1)[:, :-1]
+        return Vectors(words, posts, label_words, label_posts)
 
-        halves = self.halves(parts, batch)
-        posts, words = of_posts(*halves[0]), of_words(*halves[1 % len(halves)])
-        if len(halves) == 1:
-            return Vectors(words, posts, words, posts)
-        return Vectors(words, posts, label_words=of_words(*halves[3]), label_posts=of_posts(*halves[2]))
+    def features(self, batch: Batch) -> Iterator[Tensor]:
+        """What stands beside the encoder's vectors of words, [B, n + 2, ...] each."""
+        if batch.vectors is not None:
+            yield self.vectors(batch.vectors)
+        if batch.shapes is not None:
+            yield self.shapes(batch.shapes)
+        if batch.characters is not None:
+            yield self.characters(batch.characters)
+
+    def forms(self, batch: Batch) -> Tensor:
+        """Words as the means of their pieces before the first layer, [B, n + 2, D]: no word knows another."""
+        transformer: Any = self.transformer
+        assert self.form is not None
+        said: Tensor = self.form(pooled(transformer.get_input_embeddings()(batch.pieces), batch))
+        return said
+
+    def posts(self, forward: Tensor, backward: Tensor) -> Tensor:
+        """Halves of positions [B, n + 2, D / 2] -> [B, n + 1, sizes.posts]."""
+        if not self.whole_posts:
+            return of_posts(forward, backward)
+        both = torch.cat([forward, backward], -1)
+        return torch.cat([both[:, :-1], both[:, 1:]], -1)
 
     def states(self, batch: Batch) -> tuple[Tensor, ...]:
         """What each layer of the pretrained encoder says of the pieces, [W, P, D]."""
@@ -210,6 +281,13 @@ def looked_at(mask: Tensor) -> Tensor:
     """Which pieces [W, P] are real, of any mask that `attention_mask` makes: numbers that are not whole are added."""
     mask = mask.flatten(1)
     return mask >= 0 if mask.is_floating_point() else mask > 0
+
+
+def pooled(pieces: Tensor, batch: Batch) -> Tensor:
+    """Pieces [W, P, D] -> words, the means of theirs, between BOS and EOS: [B, n + 2, D]."""
+    if batch.windows is not None:
+        pieces = pieces[batch.windows].flatten(1, 2)  # [B, K * P, D]
+    return batch.pooling.to(pieces.dtype) @ pieces
 
 
 def of_words(forward: Tensor, backward: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from nestree.config import ModelSettings
 from nestree.errors import ModelError
-from nestree.nn.encoder import SharedDropout, Vectors
+from nestree.nn.encoder import SharedDropout, Sizes, Vectors
 from nestree.treecrf.potentials import cell_masks
 
 SOFT = 0.1  # beside a standard deviation: else the scores of one word would be ±scale, and have no gradient
@@ -143,10 +143,10 @@ class FullTriaffine(nn.Module):
 class SpanLabels(nn.Module):
     """Labels from the two ends of a span."""
 
-    def __init__(self, given: int, settings: ModelSettings, labels: int):
+    def __init__(self, given: Sizes, settings: ModelSettings, labels: int):
         super().__init__()
         size, dropout = settings.label_size, settings.dropout
-        self.left, self.right = (MLP(given, size, dropout, settings.rotary) for _ in range(2))
+        self.left, self.right = (MLP(given.posts, size, dropout, settings.rotary) for _ in range(2))
         self.pairs = Biaffine(size, labels)
 
     def forward(self, vectors: Vectors) -> Labels:
@@ -170,10 +170,11 @@ class LabelsOfSpans:
 class HeadLabels(nn.Module):
     """Labels from the two ends of a span and its head."""
 
-    def __init__(self, given: int, settings: ModelSettings, labels: int):
+    def __init__(self, given: Sizes, settings: ModelSettings, labels: int):
         super().__init__()
         size = settings.label_size
-        self.left, self.right, self.head = (MLP(given, size, settings.dropout) for _ in range(3))
+        self.left, self.right = (MLP(given.posts, size, settings.dropout) for _ in range(2))
+        self.head = MLP(given.label_words, size, settings.dropout)
         self.triples: LowRankTriaffine | FullTriaffine = (
             LowRankTriaffine(size, settings.rank, labels) if settings.rank else FullTriaffine(size, labels)
         )
@@ -203,15 +204,15 @@ class LabelsOfHeads:
 class Scorer(nn.Module):
     """All scores that the settings ask for."""
 
-    def __init__(self, given: int, settings: ModelSettings, labels: int):
+    def __init__(self, given: Sizes, settings: ModelSettings, labels: int):
         super().__init__()
         self.settings = settings
         channels = {"score": 1, "yes-no": 2, "labels": 1 + labels}[settings.mention]
         size, dropout, rotary = settings.size, settings.dropout, settings.rotary
-        self.left, self.right = (MLP(given, size, dropout, rotary) for _ in range(2))
+        self.left, self.right = (MLP(given.posts, size, dropout, rotary) for _ in range(2))
         self.spans = Biaffine(size, channels)
         if settings.structure == "lexical":
-            self.head, self.modifier = (MLP(given, size, dropout, rotary) for _ in range(2))
+            self.head, self.modifier = (MLP(given.words, size, dropout, rotary) for _ in range(2))
             self.arcs = Biaffine(size, 1)
         self.labels: SpanLabels | HeadLabels | None = None
         if settings.labelling != "none":
