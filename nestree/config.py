@@ -43,9 +43,6 @@ class EncoderSettings:
     context: int = key("words on either side of a sentence that it reads along; 0: none", before=0)
     layers: int = key("its last layers that are mixed")
     dropout: float = key("on word vectors, one mask per sentence")
-    hidden: float = key(
-        "share of the pieces that it does not see in training, but its mask; 0: none", before=0.0
-    )
     shape: int = key("dimensions for the shape of a word (Capital, UPPER, digits); 0: none")
     characters: int = key("dimensions made from the characters of a word; 0: none")
     vectors: str = key('file of static word vectors, GloVe text or .npy; "": none')
@@ -53,9 +50,6 @@ class EncoderSettings:
     lstm_size: int = key("its size, per direction")
     lstm_dropout: float = key("before each of its layers, one mask per sentence")
     lstms: int = key("1: one BiLSTM for all scores; 4: for spans, arcs, ends and heads of labels", before=1)
-    posts: Literal["halves", "whole"] = key(
-        "what stands for the gap between two words: half of each vector, or both whole", before="halves"
-    )
     heads: Literal["context", "form"] = key(
         "what labels see of a head: the word in its context, or its form alone", before="context"
     )
@@ -335,7 +329,6 @@ AT_LEAST: dict[str, float] = {
 }
 SHARES = [
     "encoder.dropout",
-    "encoder.hidden",
     "encoder.lstm_dropout",
     "model.dropout",
     "training.beta1",

@@ -16,7 +16,6 @@ from nestree.losses import Losses, compute
 from nestree.nn.batch import Batch, Collator
 from nestree.nn.encoder import (
     Encoder,
-    hiding,
     load_pretrained,
     load_tokenizer,
     load_untrained,
@@ -75,13 +74,7 @@ class Recognizer(nn.Module):
             self.words, self.dimensions = vectors.words, vectors.vectors.shape[1]
         elif settings.encoder.vectors:
             self.words, self.dimensions = read_words(Path(encoder) / WORDS_FILE)
-        self.encoder = Encoder(
-            settings.encoder,
-            transformer,
-            len(self.words or ()),
-            self.dimensions,
-            hiding(settings.encoder, self.tokenizer),
-        )
+        self.encoder = Encoder(settings.encoder, transformer, len(self.words or ()), self.dimensions)
         if vectors is not None:
             self.encoder.place_vectors(vectors)
         self.scorer = Scorer(self.encoder.sizes, settings.model, len(labels))

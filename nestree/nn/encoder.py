@@ -2,13 +2,11 @@
 
 A position has a forward half and a backward half: those of a BiLSTM or, without one, halves of its vector.
     word w         both halves at position w + 1
-    fencepost t    the forward half at position t, the backward half at position t + 1: the gap before word t;
-                   or both halves of both (`encoder.posts`)
+    fencepost t    the forward half at position t, the backward half at position t + 1: the gap before word t
 """
 
 import inspect
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +16,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from nestree.config import EncoderSettings
 from nestree.errors import ModelError
-from nestree.nn import half
+from nestree.nn import direct, half
 from nestree.nn.batch import Batch
 from nestree.nn.features import SHAPES, WordVectors
 
@@ -30,9 +28,9 @@ class Vectors(NamedTuple):
     """What the words of a batch look like. Labels see the same as trees, unless the settings tell them apart."""
 
     words: Tensor  # [B, n + 1, sizes.words] position 0 is BOS, position w + 1 is word w
-    posts: Tensor  # [B, n + 1, sizes.posts] fenceposts
+    posts: Tensor  # [B, n + 1, sizes.words] fenceposts
     label_words: Tensor  # [B, n + 1, sizes.label_words]
-    label_posts: Tensor  # [B, n + 1, sizes.posts]
+    label_posts: Tensor  # [B, n + 1, sizes.words]
 
     def to(self, dtype: torch.dtype) -> "Vectors":
         words, posts = self.words.to(dtype), self.posts.to(dtype)
@@ -44,8 +42,7 @@ class Vectors(NamedTuple):
 class Sizes(NamedTuple):
     """Of these vectors."""
 
-    words: int
-    posts: int
+    words: int  # and of fenceposts
     label_words: int
 
 
@@ -115,49 +112,14 @@ class BiLSTM(nn.Module):
         return x
 
 
-@dataclass(frozen=True)
-class Hiding:
-    """Pieces that training hides from the encoder, each time others: what they say has to be told from the rest."""
-
-    share: float
-    mask: int  # the piece that stands in for them
-    special: tuple[int, ...]  # pieces that are never hidden
-
-    def hidden(self, pieces: Tensor) -> Tensor:  # [W, P]
-        drawn = torch.rand(pieces.shape, device=pieces.device) < self.share
-        for piece in self.special:
-            drawn &= pieces != piece
-        return pieces.masked_fill(drawn, self.mask)
-
-
-def hiding(settings: EncoderSettings, tokenizer: Any) -> Hiding | None:
-    """What the settings ask for; None: nothing is hidden."""
-    if not settings.hidden:
-        return None
-    if tokenizer.mask_token_id is None:
-        raise ModelError(
-            f"encoder.hidden is {settings.hidden}, and this encoder has no mask to hide pieces with. Set it to 0."
-        )
-    special = {getattr(tokenizer, f"{name}_token_id") for name in ("pad", "cls", "sep", "bos", "eos")}
-    return Hiding(settings.hidden, tokenizer.mask_token_id, tuple(sorted(special - {None})))
-
-
 class Encoder(nn.Module):
     """Pieces through a pretrained encoder; words are means of their pieces; more features beside; LSTMs on top."""
 
-    def __init__(
-        self,
-        settings: EncoderSettings,
-        transformer: nn.Module,
-        words: int,
-        dimensions: int,
-        hiding: "Hiding | None" = None,
-    ):
+    def __init__(self, settings: EncoderSettings, transformer: nn.Module, words: int, dimensions: int):
         """`words`: how many have static vectors, of so many `dimensions`."""
         super().__init__()
         self.transformer = transformer
         self.keeper = half.Keeper()
-        self.hiding = hiding
         config: Any = transformer.config
         layers = config.num_hidden_layers + 1  # the embeddings count as one
         if settings.layers > layers:
@@ -185,24 +147,21 @@ class Encoder(nn.Module):
                 for _ in range(settings.lstms)
             )
             size = 2 * settings.lstm_size
-        self.whole_posts = settings.posts == "whole"
         self.form, label_size = None, size
         if settings.heads == "form":
             pieces: Any = transformer
             parts[0] = pieces.get_input_embeddings().embedding_dim
             self.form, label_size = nn.LayerNorm(parts[0]), sum(parts)
-        self.sizes = Sizes(size, 2 * size if self.whole_posts else size, label_size)
+        self.sizes = Sizes(size, label_size)
 
     def forward(self, batch: Batch) -> Vectors:
-        if self.training and self.hiding is not None:
-            batch = replace(batch, pieces=self.hiding.hidden(batch.pieces))
         pieces = self.mix(self.states(batch)[-len(self.mix.weights) :])  # [W, P, D]
         beside = [self.dropout(part) for part in self.features(batch)]
         halves = self.halves([self.dropout(pooled(pieces, batch)), *beside], batch)
-        posts, words = self.posts(*halves[0]), of_words(*halves[1 % len(halves)])
+        posts, words = of_posts(*halves[0]), of_words(*halves[1 % len(halves)])
         label_words, label_posts = words, posts
         if len(halves) > 1:
-            label_words, label_posts = of_words(*halves[3]), self.posts(*halves[2])
+            label_words, label_posts = of_words(*halves[3]), of_posts(*halves[2])
         if self.form is not None:
             label_words = torch.cat([self.dropout(self.forms(batch)), *beside], -1)[:, :-1]
         return Vectors(words, posts, label_words, label_posts)
@@ -223,13 +182,6 @@ class Encoder(nn.Module):
         said: Tensor = self.form(pooled(transformer.get_input_embeddings()(batch.pieces), batch))
         return said
 
-    def posts(self, forward: Tensor, backward: Tensor) -> Tensor:
-        """Halves of positions [B, n + 2, D / 2] -> [B, n + 1, sizes.posts]."""
-        if not self.whole_posts:
-            return of_posts(forward, backward)
-        both = torch.cat([forward, backward], -1)
-        return torch.cat([both[:, :-1], both[:, 1:]], -1)
-
     def states(self, batch: Batch) -> tuple[Tensor, ...]:
         """What each layer of the pretrained encoder says of the pieces, [W, P, D]."""
         config, device = self.transformer.config, batch.pieces.device
@@ -237,9 +189,15 @@ class Encoder(nn.Module):
             mask = attention_mask(batch.attention, config)
             said = self.transformer(input_ids=batch.pieces, attention_mask=mask, output_hidden_states=True)
             return tuple(said.hidden_states)
+        weights = self.keeper.weights(self.transformer)
+        if direct.serves(config):
+            found = direct.states(
+                config, weights, batch.pieces, batch.attention > 0, self.transformer.training
+            )
+            return tuple(state.float() for state in found[-len(self.mix.weights) :])
         said = half.call(
             self.transformer,
-            self.keeper.weights(self.transformer),
+            weights,
             input_ids=batch.pieces,
             attention_mask=attention_mask(batch.attention, config, half.HALF),
             output_hidden_states=True,

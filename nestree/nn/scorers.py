@@ -146,7 +146,7 @@ class SpanLabels(nn.Module):
     def __init__(self, given: Sizes, settings: ModelSettings, labels: int):
         super().__init__()
         size, dropout = settings.label_size, settings.dropout
-        self.left, self.right = (MLP(given.posts, size, dropout, settings.rotary) for _ in range(2))
+        self.left, self.right = (MLP(given.words, size, dropout, settings.rotary) for _ in range(2))
         self.pairs = Biaffine(size, labels)
 
     def forward(self, vectors: Vectors) -> Labels:
@@ -173,7 +173,7 @@ class HeadLabels(nn.Module):
     def __init__(self, given: Sizes, settings: ModelSettings, labels: int):
         super().__init__()
         size = settings.label_size
-        self.left, self.right = (MLP(given.posts, size, settings.dropout) for _ in range(2))
+        self.left, self.right = (MLP(given.words, size, settings.dropout) for _ in range(2))
         self.head = MLP(given.label_words, size, settings.dropout)
         self.triples: LowRankTriaffine | FullTriaffine = (
             LowRankTriaffine(size, settings.rank, labels) if settings.rank else FullTriaffine(size, labels)
@@ -209,7 +209,7 @@ class Scorer(nn.Module):
         self.settings = settings
         channels = {"score": 1, "yes-no": 2, "labels": 1 + labels}[settings.mention]
         size, dropout, rotary = settings.size, settings.dropout, settings.rotary
-        self.left, self.right = (MLP(given.posts, size, dropout, rotary) for _ in range(2))
+        self.left, self.right = (MLP(given.words, size, dropout, rotary) for _ in range(2))
         self.spans = Biaffine(size, channels)
         if settings.structure == "lexical":
             self.head, self.modifier = (MLP(given.words, size, dropout, rotary) for _ in range(2))

@@ -2,7 +2,6 @@
 
 import copy
 import itertools
-import json
 
 import pytest
 import torch
@@ -129,22 +128,6 @@ def test_features_beside_and_above(tmp_path):
         torch.testing.assert_close(alone.words[0], together.words[b, : n + 1], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("changes", [[], ["encoder.lstm_layers=1", "encoder.lstm_size=7"]])
-def test_gaps_may_see_both_words_whole(tmp_path, changes):
-    model = made(tiny.encoder(tmp_path), "encoder.posts=whole", *changes).eval()
-    batch = model.collate(tiny.SENTENCES)
-    vectors = model.encoder(batch)
-    assert vectors.posts.shape[-1] == model.encoder.sizes.posts == 2 * model.encoder.sizes.words
-    size = model.encoder.sizes.words
-    torch.testing.assert_close(vectors.posts[..., :size], vectors.words)
-    torch.testing.assert_close(vectors.posts[:, :-1, size:], vectors.words[:, 1:])
-    for b, each in enumerate(tiny.SENTENCES):  # the last gap of a sentence: its last word and EOS
-        alone, n = model.encoder(model.collate([each])), len(each.words)
-        torch.testing.assert_close(alone.posts[0], vectors.posts[b, : n + 1], rtol=1e-4, atol=1e-5)
-    model.losses(batch).total.backward()
-    assert model.scorer.left[0].weight.grad.norm() > 0
-
-
 @pytest.mark.parametrize("family", tiny.FAMILIES)
 def test_labels_may_see_heads_as_forms_alone(tmp_path, family):
     model = made(tiny.encoder(tmp_path, family, longest=24), "encoder.heads=form").eval()
@@ -160,38 +143,6 @@ def test_labels_may_see_heads_as_forms_alone(tmp_path, family):
     assert not vectors.words[0, 1].allclose(vectors.words[1, 12], atol=1e-3)  # trees see words in context
     model.losses(model.collate(tiny.SENTENCES)).total.backward()
     assert model.encoder.form.weight.grad.norm() > 0
-
-
-def test_pieces_are_hidden_in_training_only(tmp_path):
-    folder = tiny.encoder(tmp_path)
-    model = made(folder, "encoder.hidden=0.3")
-    hiding = model.encoder.hiding
-    pieces = model.collate(tiny.SENTENCES * 20).pieces
-    special = (pieces == 0) | (pieces == 2) | (pieces == 3)  # [PAD], [CLS], [SEP]
-    torch.manual_seed(0)
-    hidden = hiding.hidden(pieces)
-    gone = hidden != pieces
-    assert not gone[special].any()
-    assert (hidden[gone] == 4).all()  # [MASK]
-    assert 0.25 < gone[~special].float().mean() < 0.35
-    batch = model.collate(tiny.SENTENCES)
-    plain = made(folder)
-    plain.load_state_dict(model.state_dict())
-    for one in (model, plain):
-        one.encoder.eval()
-    assert model.encoder(batch).words.equal(plain.encoder(batch).words)
-    model.encoder.training = True  # hidden pieces, and no dropout
-    assert not model.encoder(batch).words.allclose(plain.encoder(batch).words, atol=1e-3)
-
-
-def test_hiding_needs_a_mask(tmp_path):
-    folder = tiny.encoder(tmp_path)
-    config = folder / "tokenizer_config.json"
-    values = json.loads(config.read_text(encoding="utf-8"))
-    del values["mask_token"]
-    config.write_text(json.dumps(values), encoding="utf-8")
-    with pytest.raises(ModelError, match=r"encoder.hidden is 0.3, and this encoder has no mask"):
-        made(folder, "encoder.hidden=0.3")
 
 
 def test_four_lstms_side_by_side(tmp_path):

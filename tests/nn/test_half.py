@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from nestree.model import Recognizer
-from nestree.nn import half
+from nestree.nn import direct, half
 from nestree.nn.encoder import attention_mask
 from tests import tiny
 
@@ -39,7 +39,11 @@ def test_it_says_what_a_model_in_bfloat16_says(tmp_path, family):
         expected = twin(input_ids=batch.pieces, attention_mask=mask, output_hidden_states=True).hidden_states
     for state, twins in zip(found, expected[-len(found) :], strict=True):
         assert state.dtype == torch.float32
-        assert torch.equal(state, twins.float())
+        if direct.serves(twin.config):  # other operations, rounded elsewhere
+            state, twins = state[batch.attention > 0], twins[batch.attention > 0]
+            assert (state - twins.float()).norm() < 0.01 * twins.float().norm()
+        else:
+            assert torch.equal(state, twins.float())
 
 
 @pytest.mark.parametrize("family", tiny.FAMILIES)

@@ -9,7 +9,7 @@ from nestree.nn.encoder import Sizes, Vectors
 from nestree.nn.scorers import Biaffine, FullTriaffine, LowRankTriaffine, Rotary, Scorer, normalised
 from nestree.treecrf.potentials import cell_masks
 
-SIZES = Sizes(6, 6, 6)
+SIZES = Sizes(6, 6)
 
 
 def vectors_of(*shape) -> Vectors:
