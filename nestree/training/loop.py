@@ -98,10 +98,11 @@ def train_epoch(run: Run) -> bool:
     clock = Clock(run.progress, run.settings.training.epochs, len(updates))
     run.model.train()
     pending: Pending | None = None
-    for update in updates[progress.update :]:
+    ahead = [*updates[progress.update + 1 :], []]
+    for update, after in zip(updates[progress.update :], ahead, strict=False):
         at = progress.epoch - 1 + (progress.update + 1) / len(updates)
         set_rates(run.optimiser, factor(at, run.settings.training))
-        last, pending = pending, take_step(run, update, pending)
+        last, pending = pending, take_step(run, update, after, pending)
         if last:
             digest(run, last, clock)
         if run.stop.agreed:
@@ -126,11 +127,11 @@ class Pending:
     numbers: Later
 
 
-def take_step(run: Run, update: Update, last: Pending | None) -> Pending:
-    """One update of the weights."""
+def take_step(run: Run, update: Update, after: Update, last: Pending | None) -> Pending:
+    """One update of the weights; `after`: the one that follows."""
     progress, clip = run.progress, run.settings.training.clip
     try:
-        sums = run.updater.gradients(update, progress.updates + 1)
+        sums = run.updater.gradients(update, progress.updates + 1, after)
     except PotentialsError as why:  # a GPU may tell of the update before
         raise bad_update(
             run, [*(last.update if last else []), *update], progress.updates + 1, str(why)

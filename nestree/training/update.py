@@ -8,6 +8,7 @@ Numbers are read when the next update is already under way, so that a GPU never 
 import hashlib
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from nestree.config import Settings
 from nestree.errors import TrainingError
 from nestree.losses import Losses
 from nestree.model import Recognizer
+from nestree.nn.batch import Batch
 from nestree.sentence import Sentence
 from nestree.training.batches import pieces, share
 from nestree.training.corpus import mentions
@@ -46,12 +48,18 @@ class Updater:
         self.lengths = [len(sentence.words) for sentence in self.sentences]
         self.mentions = [mentions(sentence, trees) for sentence in self.sentences]
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
+        device = self.accelerator.device
+        self.inputs = Inputs(self.model, self.sentences, device, ahead=device.type == "cuda")
 
-    def gradients(self, batches: Sequence[Sequence[int]], number: int) -> dict[str, Tensor]:
+    def gradients(
+        self, batches: Sequence[Sequence[int]], number: int, after: Sequence[Sequence[int]] = ()
+    ) -> dict[str, Tensor]:
         """The gradients of update `number` of the run, in the parameters; each part of the loss, summed.
 
-        An adversary adds those of the same sentences, dropout included, where their embeddings hurt most.
+        An adversary adds those of the same sentences, dropout included, where their embeddings hurt most. `after`: the
+        batches of the next update, which are made ready meanwhile.
         """
+        self.inputs.wanted = [piece for each in (batches, after) for piece in self.pieces_of(each)]
         total = max(1, sum(self.mentions[k] for batch in batches for k in batch))
         found = self.of_all(batches, number, total)
         if self.settings.training.adversary:
@@ -74,21 +82,18 @@ class Updater:
         self, batches: Sequence[Sequence[int]], number: int, total: int
     ) -> dict[str, Tensor] | None:
         """None: there was not enough memory, and nothing is kept of it."""
-        process, processes = self.accelerator.process_index, self.accelerator.num_processes
-        torch.manual_seed(random_seed(self.settings.training.seed, number, process))
+        torch.manual_seed(random_seed(self.settings.training.seed, number, self.accelerator.process_index))
         self.model.zero_grad(set_to_none=True)
-        shares = [share(batch, process, processes) for batch in batches]
-        weight = 1.0 if any(shares) else 0.0
+        mine = self.pieces_of(batches)
+        weight = 1.0 if mine else 0.0
         sums: dict[str, Tensor] = {}
         try:
-            for each in (
-                shares if weight else [batches[0][:1]]
-            ):  # where there is nothing to do, zeros are made
-                for piece in pieces(each, self.lengths, self.progress.pieces):
-                    losses = self.losses(piece)
-                    (losses.total * (weight / total)).backward()
-                    for name, value in {**losses.parts, **losses.metrics}.items():
-                        sums[name] = sums.get(name, 0.0) + weight * value.detach()
+            for piece in mine or [batches[0][:1]]:  # where there is nothing to do, zeros are made
+                losses = self.losses(piece)
+                self.inputs.look_ahead()
+                (losses.total * (weight / total)).backward()
+                for name, value in {**losses.parts, **losses.metrics}.items():
+                    sums[name] = sums.get(name, 0.0) + weight * value.detach()
         except (MemoryError, RuntimeError) as why:
             if not is_about_memory(why):
                 raise
@@ -96,12 +101,16 @@ class Updater:
             return None
         return sums
 
+    def pieces_of(self, batches: Sequence[Sequence[int]]) -> list[Sequence[int]]:
+        """What this process does of these batches, cut so that it fits into memory."""
+        process, processes = self.accelerator.process_index, self.accelerator.num_processes
+        shares = [share(batch, process, processes) for batch in batches]
+        return [piece for each in shares for piece in pieces(each, self.lengths, self.progress.pieces)]
+
     def losses(self, piece: Sequence[int]) -> Losses:
-        inputs = self.model.collate([self.sentences[k] for k in piece])
-        if self.accelerator.device.type == "cuda":
-            inputs = inputs.pin_memory()  # it then goes there while we do something else
+        inputs = self.inputs.of(piece)
         with self.accelerator.autocast():
-            return self.model.losses(inputs.to(self.accelerator.device))
+            return self.model.losses(inputs)
 
     @contextmanager
     def moved_embeddings(self) -> Iterator[None]:
@@ -125,12 +134,9 @@ class Updater:
         self.model.zero_grad(set_to_none=True)
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        process, processes = self.accelerator.process_index, self.accelerator.num_processes
-        shares = [share(batch, process, processes) for batch in batches]
-        if all(
-            len(piece) == 1 for each in shares for piece in pieces(each, self.lengths, self.progress.pieces)
-        ):
-            longest = max((k for each in shares for k in each), key=lambda k: self.lengths[k])
+        mine = self.pieces_of(batches)
+        if all(len(piece) == 1 for piece in mine):
+            longest = max((k for piece in mine for k in piece), key=lambda k: self.lengths[k])
             raise TrainingError(
                 f"there is not enough memory for a sentence of {self.lengths[longest]} words alone: "
                 f"{self.sentences[longest]} Leave it out, or train on a larger device."
@@ -140,6 +146,37 @@ class Updater:
         log.warning(text)
         for watcher in self.watchers:
             watcher.note(text, self.progress.updates)
+
+
+class Inputs:
+    """Batches on their way to the device; with `ahead`, those of the next update are made by another thread.
+
+    To make one and to lay it out where a GPU can fetch it takes about as long as the way back through the network,
+    during which this thread has nothing to do.
+    """
+
+    def __init__(
+        self, model: Recognizer, sentences: Sequence[Sentence], device: torch.device, ahead: bool
+    ) -> None:
+        self.model, self.sentences, self.device = model, sentences, device
+        self.wanted: list[Sequence[int]] = []  # pieces of this update and of the next; no others are kept
+        self.made: dict[tuple[int, ...], Future[Batch]] = {}
+        self.helper = ThreadPoolExecutor(1, "batches") if ahead else None
+
+    def of(self, piece: Sequence[int]) -> Batch:
+        found = self.made.get(tuple(piece))
+        return (found.result() if found else self.make(piece)).to(self.device)
+
+    def make(self, piece: Sequence[int]) -> Batch:
+        batch = self.model.collate([self.sentences[k] for k in piece])
+        return batch.pin_memory() if self.device.type == "cuda" else batch  # it then goes there unattended
+
+    def look_ahead(self) -> None:
+        """Begin to make what will be wanted and is not there."""
+        if self.helper is not None:
+            made, helper = self.made, self.helper
+            keys = map(tuple, self.wanted)
+            self.made = {key: made.get(key) or helper.submit(self.make, key) for key in keys}
 
 
 def random_seed(seed: int, number: int, process: int) -> int:

@@ -1,5 +1,7 @@
 """One update: what it adds up to, whatever it is cut into, and what becomes of trouble."""
 
+import threading
+
 import pytest
 import torch
 from accelerate import Accelerator
@@ -8,7 +10,7 @@ from nestree.errors import ChartMemoryError, TrainingError
 from nestree.model import Recognizer
 from nestree.training.batches import batches
 from nestree.training.state import Progress
-from nestree.training.update import Updater
+from nestree.training.update import Inputs, Updater
 from tests import tiny
 
 
@@ -172,3 +174,43 @@ def test_the_sentences_are_those_of_the_batches(updater):
     assert updater.lengths == [len(sentence.words) for sentence in tiny.SENTENCES]
     found = batches(updater.lengths, 15, seed=1, epoch=1)
     assert sorted(k for batch in found for k in batch) == list(range(8))
+
+
+def test_batches_that_were_made_ahead_are_the_same(updater, monkeypatch):
+    calls = []
+    collate = updater.model.collate
+
+    def counted(sentences):
+        calls.append((len(sentences), threading.current_thread() is threading.main_thread()))
+        return collate(sentences)
+
+    monkeypatch.setattr(updater.model, "collate", counted)
+    first, second = [[0, 1, 2], [3]], [[4, 5], [6, 7, 0]]
+    expected = [updater.gradients(first, 1), updater.gradients(second, 2)]
+    gradients = [p.grad.clone() for p in updater.parameters]
+    ahead = Inputs(updater.model, updater.sentences, torch.device("cpu"), ahead=True)
+    monkeypatch.setattr(updater, "inputs", ahead)
+    calls.clear()
+    found = [updater.gradients(first, 1, second), updater.gradients(second, 2)]
+    assert found == expected
+    assert all(torch.equal(p.grad, before) for p, before in zip(updater.parameters, gradients, strict=True))
+    assert calls[0] == (3, True)  # nobody could know
+    assert {(size, main) for size, main in calls if not main} >= {(1, False), (2, False), (3, False)}
+    assert (2, True) not in calls
+    assert set(ahead.made) == {(4, 5), (6, 7, 0)}  # nothing older is kept
+
+
+def test_an_error_of_the_helper_is_told_where_the_batch_is_wanted(updater, monkeypatch):
+    collate = updater.model.collate
+
+    def failing(sentences):
+        if len(sentences) == 3:
+            raise ValueError("three")
+        return collate(sentences)
+
+    monkeypatch.setattr(updater.model, "collate", failing)
+    ahead = Inputs(updater.model, updater.sentences, torch.device("cpu"), ahead=True)
+    monkeypatch.setattr(updater, "inputs", ahead)
+    updater.gradients([[0, 1]], 1, [[2, 3, 4]])
+    with pytest.raises(ValueError, match="three"):
+        updater.gradients([[2, 3, 4]], 2)
