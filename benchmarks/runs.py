@@ -192,7 +192,8 @@ def scored(model: Any, sentences: Sequence[Any], analyse: bool) -> tuple[dict[st
     row = {**summary(evaluation), "sentences_per_second": len(sentences) / seconds}
     if analyse:
         row |= {"details": details(evaluation), "by_sentence": by_sentence(sentences, found)}
-        row["decoders"] = other_decoders(model, sentences)
+        if evaluation.heads is not None and evaluation.heads.accuracy is not None:
+            row["decoders"] = other_decoders(model, sentences)
     return row, found
 
 

@@ -44,7 +44,8 @@ def test_rows_of_the_ablation_differ_in_what_the_table_says_and_in_nothing_else(
             loss=dataclasses.replace(same.loss, joint=values["joint"], sharing=values["sharing"]),
             decoding=dataclasses.replace(same.decoding, by=values["by"]),
         )
-    ours = found[-1].changed(["decoding.by=marginals", "decoding.threshold=0.4"])
+    more = ["model.rotary=true", "decoding.by=marginals", "decoding.threshold=0.4", "training.adversary=1.0"]
+    ours = found[-1].changed(more)
     assert ours == Settings.read("default")
 
 

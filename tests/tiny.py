@@ -142,6 +142,7 @@ def settings(recipe: str = "default", *changes: str) -> Settings:
         "model.dropout=0",
         "training.encoder_rate=2e-3",
         "training.rate=5e-3",
+        "training.adversary=0",
     ]
     if Settings.read(recipe).model.rank:
         small.append("model.rank=32")
