@@ -132,6 +132,7 @@ class Network(NamedTuple):
 
 
 @lru_cache(maxsize=64)
+@torch.inference_mode(False)  # whoever reads first, others may learn
 def buckets(places: int, number: int, device: torch.device) -> Tensor:
     """[P, P] the bucket of each distance: half of them for what comes later; beyond a few words by its logarithm.
 
