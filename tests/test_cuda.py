@@ -4,8 +4,11 @@ from contextlib import nullcontext
 
 import pytest
 import torch
+from torch.nn.attention import SDPBackend
 
 from nestree.model import Recognizer
+from nestree.nn import direct, half
+from nestree.nn.encoder import load_pretrained
 from nestree.pipeline import predict, sentences
 from nestree.sentence import Document
 from nestree.training import corpus, train
@@ -157,3 +160,19 @@ def test_training_learns_and_can_be_resumed(folder, tmp_path):
     assert again.evaluation.entities.f1 > 0.8
     a, b = weights(tmp_path / "whole"), weights(tmp_path / "parted")
     assert a.keys() == b.keys()
+
+
+@pytest.mark.parametrize("family", ["bert", "mpnet"])
+@pytest.mark.parametrize("places", [7, 16, 61])
+def test_attention_is_one_operation(tmp_path, monkeypatch, family, places):
+    monkeypatch.setattr(
+        direct, "WAYS", [SDPBackend.EFFICIENT_ATTENTION]
+    )  # if it cannot be had, PyTorch says why
+    network = load_pretrained(str(tiny.encoder(tmp_path, family))).cuda().train()
+    pieces = torch.randint(5, 40, (3, places), device="cuda")
+    real = torch.ones_like(pieces, dtype=torch.bool)
+    real[1, places // 2 :] = False
+    with in_halves():
+        found = direct.states(network.config, half.halved(network), pieces, real, learns=True)
+    found[-1].sum().backward()
+    assert network.get_input_embeddings().weight.grad.isfinite().all()

@@ -62,9 +62,10 @@ def states(
     """Pieces [W, P], and which of them are real -> what each layer says, [W, P, D]; `learns`: with dropout."""
     network = Network(config, weights, config.hidden_dropout_prob if learns else 0.0)
     attention_dropout = config.attention_probs_dropout_prob if learns else 0.0
-    found = [network.embedded(pieces)]
-    mask = network.mask(real)
-    with sdpa_kernel(WAYS):
+    as_they_are = torch.autocast(pieces.device.type, enabled=False)  # all is in the type of the weights
+    with as_they_are, sdpa_kernel(WAYS):
+        found = [network.embedded(pieces)]
+        mask = network.mask(real)
         for number in range(config.num_hidden_layers):
             found.append(network.layer(number, found[-1], mask, attention_dropout))
     return found

@@ -8,7 +8,10 @@ from nestree.nn.encoder import attention_mask, load_pretrained
 from tests import tiny
 
 # DeBERTa in transformers uses what PyTorch will give up
-pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:mkldnn_matmul failed"),  # a processor without bfloat16
+]
 
 
 def made(folder, family, longest=64):
@@ -92,3 +95,24 @@ def test_bert_with_other_parts_is_left_to_transformers(tmp_path):
     config = made(tmp_path, "bert").config
     config.hidden_act = "relu"
     assert not direct.serves(config)
+
+
+@pytest.mark.parametrize("family", ["bert", "mpnet"])
+def test_everything_is_in_the_type_of_the_weights(tmp_path, family):
+    model = made(tmp_path, family)
+    weights = {name: weight.detach().bfloat16() for name, weight in model.named_parameters()}
+    with torch.autocast("cpu", torch.bfloat16):  # which would have norms in float32
+        found = direct.states(model.config, weights, *given(9, padding=1), learns=True)
+    assert {state.dtype for state in found} == {torch.bfloat16}
+
+
+@pytest.mark.parametrize("family", ["bert", "mpnet"])
+def test_who_reads_first_leaves_nothing_that_others_cannot_learn_with(tmp_path, family):
+    model = made(tmp_path, family)
+    weights = dict(model.named_parameters())
+    pieces, real = given(13, padding=1)
+    direct.buckets.cache_clear()
+    with torch.inference_mode():
+        direct.states(model.config, weights, pieces, real, learns=False)
+    direct.states(model.config, weights, pieces, real, learns=True)[-1].sum().backward()
+    assert model.get_input_embeddings().weight.grad.isfinite().all()
