@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 
 from benchmarks.markdown import ABLATION, NAMES, table, where
-from benchmarks.stored import Row, analysed, at, grouped, spread, trainings
+from benchmarks.stored import Row, analysed, at, changes, grouped, results, spread, trainings
 
 Groups = dict[tuple[str, str, tuple[str, ...]], list[Row]]
 SHARING = "loss.sharing="
@@ -42,7 +42,7 @@ def heads() -> str:
     """Whose heads are right, and who shares them, on GUM-open."""
     groups = grouped([*(run for run in analysed() if run["recipe"] == "box"), *trainings()])
     rows, used = [], []
-    for (data, recipe, changes), runs in groups.items():
+    for (data, recipe, changed), runs in groups.items():
         if data == "gum_open" and any(at(run, "test.heads.accuracy") is not None for run in runs):
             used += runs
             cells = [
@@ -50,7 +50,7 @@ def heads() -> str:
             ]
             rows.append(
                 [
-                    name_of(recipe, changes),
+                    name_of(recipe, changed),
                     str(len(runs)),
                     spread([at(run, "test.f1") for run in runs]),
                     *cells,
@@ -132,13 +132,13 @@ PATHS = {"f1": 2, "heads.accuracy": 1, "heads.shared": 1}
 def training_cost() -> str:
     """LitBank, trained with several costs of sharing a head."""
     found: dict[float, list[Row]] = {}
-    for (data, recipe, changes), runs in grouped(trainings()).items():
+    for (data, recipe, changed), runs in grouped(trainings()).items():
         if (
             data == "litbank"
             and recipe == "default"
-            and all(change.startswith(SHARING) for change in changes)
+            and all(change.startswith(SHARING) for change in changed)
         ):
-            found[float(changes[0].removeprefix(SHARING)) if changes else 0.4] = runs
+            found[float(changed[0].removeprefix(SHARING)) if changed else 0.4] = runs
     rows = [
         [
             f"{c:g}",
@@ -189,17 +189,20 @@ def nesting() -> str:
         ("lengths", "F1 by length in words"),
     ):
         sizes = sorted(
-            {size for runs in groups.values() for run in runs for size in at(run, f"test.details.{what}")},
+            {
+                size
+                for run in chain(*groups.values())
+                for size, (*_, gold) in at(run, f"test.details.{what}").items()
+                if gold
+            },
             key=first_number,
         )
         rows = []
         for (data, recipe, _), runs in groups.items():
             counts = [at(run, f"test.details.{what}") for run in runs]
             cells = [spread([f1(*one[size]) for one in counts if size in one], 1) for size in sizes]
-            shown = [
-                f"{cell} ({counts[0][size][3]:,})" if cell else ""
-                for cell, size in zip(cells, sizes, strict=True)
-            ]
+            gold = [max(one[size][3] if size in one else 0 for one in counts) for size in sizes]
+            shown = [f"{cell} ({many:,})" if many else "" for cell, many in zip(cells, gold, strict=True)]
             rows.append([f"{NAMES[data]}, {name_of(recipe)}", str(len(runs)), *shown])
         pages.append(table("|".join([title, "seeds", *sizes]), rows))
     return "\n\n".join([*pages, where(chain(*groups.values()))])
@@ -240,6 +243,37 @@ def calibration() -> str:
     )
 
 
+# What was tried
+
+
+def exploration() -> str:
+    """The best dev F1 of runs that changed one thing or several, by data; of several seeds, their mean."""
+    found: dict[tuple[str, str, str], list[Row]] = {}
+    for result in results("training"):
+        if result["file"].startswith("exploration"):
+            source = {key: result[key] for key in ("device", "date", "commit", "file")}
+            for run in filter(near_its_end, result["rows"]):
+                encoder = next(c.split("=")[1] for c in run["changes"] if c.startswith("encoder.path="))
+                short = ", ".join(change.split(".", 1)[1] for change in changes(run))
+                key = "MiniLM" if "MiniLM" in encoder else "mpnet", result["commit"], short
+                found.setdefault(key, []).append({**run, **source})
+    rows = []
+    for key, runs in found.items():
+        cells = [spread([best(run) for run in runs if run["data"] == data]) for data in NAMES]
+        rows.append([*key, *cells, spread([at(run, "dev.heads.accuracy") for run in runs], 1)])
+    header = "|".join(["encoder", "default of", "change", *NAMES.values(), "heads, %"])
+    return table(header, rows) + "\n\n" + where(chain(*found.values()))
+
+
+def near_its_end(run: Row) -> bool:
+    """Did it come to its last epoch but one? Machines end before runs do."""
+    return bool(run.get("epochs")) and len(run["epochs"]) >= run["epochs"][0]["epochs"] - 1
+
+
+def best(run: Row) -> float:
+    return max(100 * epoch["f1"] for epoch in run["epochs"])
+
+
 # The paper's own setting
 
 
@@ -271,4 +305,5 @@ TABLES: dict[str, Callable[[], str]] = {
     "nesting": nesting,
     "calibration": calibration,
     "paper-genia": paper_genia,
+    "exploration": exploration,
 }

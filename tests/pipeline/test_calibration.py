@@ -62,7 +62,7 @@ def test_planted_temperatures_are_found(unsure, planted):
     data = dreamt(unsure, [Sentence(s.words) for s in tiny.SENTENCES[:5] * 60], planted)
     found, truth = fitted(unsure, data), chances_at(unsure, planted)
     assert (chances_at(unsure, found) - truth).abs().mean() < 0.04
-    assert (chances_at(unsure, NO_CHANGE) - truth).abs().mean() > 0.12
+    assert (chances_at(unsure, NO_CHANGE) - truth).abs().mean() > 0.1
     assert found.tree == pytest.approx(planted.tree, rel=0.4)
     assert found.label == pytest.approx(planted.label, rel=0.4)
 
