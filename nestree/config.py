@@ -50,9 +50,6 @@ class EncoderSettings:
     lstm_size: int = key("its size, per direction")
     lstm_dropout: float = key("before each of its layers, one mask per sentence")
     lstms: int = key("1: one BiLSTM for all scores; 4: for spans, arcs, ends and heads of labels", before=1)
-    heads: Literal["context", "form"] = key(
-        "what labels see of a head: the word in its context, or its form alone", before="context"
-    )
 
 
 @dataclass(frozen=True)
@@ -65,6 +62,7 @@ class ModelSettings:
     size: int = key("of the vectors that spans and arcs are scored from")
     label_size: int = key("of the vectors that labels are scored from")
     rank: int = key("of the label scores of span and head; 0: a full tensor")
+    forms: bool = key("in training, tell labels from the form of a head, too: it finds heads", before=False)
     dropout: float = key("on these vectors, one mask per sentence")
     normalise: bool = key("give the scores of each sentence mean 0 and deviation `scale`")
     scale: float = key("deviation of normalised scores")
@@ -390,8 +388,8 @@ def check_fit(settings: Settings) -> None:
             'model.labelling = "head".',
         ),
         (
-            settings.encoder.heads == "form" and model.labelling != "head",
-            'encoder.heads = "form" is about labels that look at heads: model.labelling must be "head".',
+            model.forms and not loss.joint,
+            "model.forms finds heads by loss.joint, which must then be true.",
         ),
         (
             model.rotary and bool(model.size % 2 or (model.labelling == "span" and model.label_size % 2)),

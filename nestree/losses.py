@@ -62,6 +62,11 @@ def with_trees(scores: Scores, gold: Gold, settings: Settings) -> Losses:
     if loss.joint:
         assert isinstance(fixed, LexicalPotentials)
         assert wrong is not None
+        if scores.forms is not None:
+            by_form = form_losses(scores, gold, settings)
+            _, start, end = gold.spans[gold.pairs[:, 0]].unbind(1)
+            losses["forms"] = (by_form / (end - start)).sum()  # all words of a span learn alike
+            wrong = wrong + by_form.detach()
         fixed = fixed._replace(head=at_pairs(-wrong, scores, gold))
     gold_trees = summed(fixed, scores.lengths, heads=need_heads)
 
@@ -218,6 +223,13 @@ def pair_losses(scores: Scores, gold: Gold, settings: Settings) -> Tensor:
     g, h = gold.pairs.unbind(1)
     b, i, j = gold.spans[g].unbind(1)
     return label_losses(scores.labels.of(b, i, j, h), gold.labels[g], settings.loss.label)
+
+
+def form_losses(scores: Scores, gold: Gold, settings: Settings) -> Tensor:
+    """[M] the same, if labels were told from the form of the word alone."""
+    assert scores.forms is not None
+    g, h = gold.pairs.unbind(1)
+    return label_losses(scores.forms[gold.spans[g, 0], h], gold.labels[g], settings.loss.label)
 
 
 def span_losses(scores: Scores, gold: Gold, settings: Settings) -> Tensor:

@@ -1,5 +1,6 @@
 """Recognizer: sentences -> batch -> vectors -> scores -> entities, or losses, in this order."""
 
+import dataclasses
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,17 +15,11 @@ from nestree.decoding.known import Knowledge, constrained
 from nestree.errors import ModelError
 from nestree.losses import Losses, compute
 from nestree.nn.batch import Batch, Collator
-from nestree.nn.encoder import (
-    Encoder,
-    load_pretrained,
-    load_tokenizer,
-    load_untrained,
-    longest_input,
-)
+from nestree.nn.encoder import Encoder, load_pretrained, load_tokenizer, load_untrained, longest_input
 from nestree.nn.features import read_vectors
 from nestree.nn.light import Parts
 from nestree.nn.pieces import Splitter
-from nestree.nn.scorers import Scorer, Scores
+from nestree.nn.scorers import FormLabels, Scorer, Scores
 from nestree.sentence import Document, Entity, Sentence, in_context
 
 
@@ -77,7 +72,12 @@ class Recognizer(nn.Module):
         self.encoder = Encoder(settings.encoder, transformer, len(self.words or ()), self.dimensions)
         if vectors is not None:
             self.encoder.place_vectors(vectors)
-        self.scorer = Scorer(self.encoder.sizes, settings.model, len(labels))
+        self.scorer = Scorer(self.encoder.size, settings.model, len(labels))
+        self.forms = (
+            FormLabels(transformer.get_input_embeddings().embedding_dim, len(labels))
+            if settings.model.forms
+            else None
+        )
         self.collator = Collator(
             Splitter(
                 self.tokenizer,
@@ -113,7 +113,10 @@ class Recognizer(nn.Module):
         """What is minimised in training."""
         if batch.gold is None:
             raise ModelError("this batch has no gold entities; make it with collate, not collate_words.")
-        return compute(self(batch), batch.gold, self.settings)
+        scores: Scores = self(batch)
+        if self.forms is not None:
+            scores = dataclasses.replace(scores, forms=self.forms(self.encoder.forms(batch)))
+        return compute(scores, batch.gold, self.settings)
 
     def decode(self, batch: Batch) -> list[tuple[Entity, ...]]:
         """The entities of each sentence."""

@@ -46,6 +46,9 @@ VARIANTS = {
     "head-aware negatives": ("ablation/11-both", ["loss.negatives=3"]),
     "unstructured negatives": ("ablation/02-unstructured-two-stage", ["loss.negatives=10"]),
     "one-stage regularised": ("ablation/04-lexical-one-stage", ["loss.sharing=0.7"]),
+    "forms": ("default", ["model.forms=true"]),
+    "forms sigmoid gold space": ("default", ["model.forms=true", "loss.label=sigmoid", "loss.space=gold"]),
+    "forms and negatives": ("default", ["model.forms=true", "loss.negatives=3"]),
 }
 
 
@@ -92,11 +95,12 @@ def random_scores(sentences: list[Sentence], settings: Settings, seed: int = 0, 
         normal(batch, n, n) if lexical else None,
         normal(batch, n) if lexical else None,
         None if settings.model.labelling == "none" else table,
+        forms=normal(batch, n, len(LABELS)) if settings.model.forms else None,
     )
 
 
 def leaves(scores: Scores) -> list[Tensor]:
-    found = [scores.mention, scores.arc, scores.root]
+    found = [scores.mention, scores.arc, scores.root, scores.forms]
     if scores.labels is not None:
         found += [scores.labels.spans, scores.labels.heads]
     return [tensor for tensor in found if tensor is not None]
@@ -163,7 +167,10 @@ class ByHand:
                 value = value + self.scores.root[self.b, root] + self.scores.arc[self.b, head, modifier].sum()
                 value = value - cost * len(set(self.gold) & set(lends))
             if evidence:
-                value = value - sum(self.wrong(i, j, h) for i, j, h in spans if (i, j) in self.gold)
+                held = [span for span in spans if span[:2] in self.gold]
+                value = value - sum(self.wrong(*span) for span in held)
+                if self.scores.forms is not None:
+                    value = value - sum(self.wrong_by_form(*span).detach() for span in held)
             values.append(value)
         return torch.stack(values)
 
@@ -172,6 +179,10 @@ class ByHand:
             h = None
         s = self.scores.labels.of(self.b, i, j, h)
         return label_loss(s, self.gold.get((i, j), set()), self.settings.loss.label)
+
+    def wrong_by_form(self, i: int, j: int, h: int) -> Tensor:
+        """Evidence, of which trees learn; forms learn from all words of an entity alike."""
+        return label_loss(self.scores.forms[self.b, h], self.gold[i, j], self.settings.loss.label)
 
     def expected_wrong(self, probabilities: Tensor) -> Tensor:
         """Label losses of the spans of a tree, its probability held constant."""
@@ -217,6 +228,11 @@ class ByHand:
         found["joint" if loss.joint else "tree"] = free.logsumexp(0) - agreed.logsumexp(0)
         if settings.model.labelling != "none" and not loss.joint:
             found["label"] = self.expected_wrong(agreed.softmax(0))
+        if self.scores.forms is not None:
+            pairs = [(i, j, h) for i, j in self.gold for h in range(i, j)]
+            found["forms"] = sum(
+                (self.wrong_by_form(i, j, h) / (j - i) for i, j, h in pairs), torch.zeros(()).double()
+            )
         if loss.negatives:
             found["negatives"] = self.negatives(free)
         if c:

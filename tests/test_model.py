@@ -8,7 +8,7 @@ import torch
 
 from nestree.config import recipes
 from nestree.errors import ModelError
-from nestree.losses import potentials
+from nestree.losses import potentials, summed
 from nestree.model import Recognizer
 from nestree.sentence import Entity, Sentence, crossing
 from nestree.treecrf import marginals
@@ -300,3 +300,27 @@ def test_what_is_wrong_is_said(folder, tmp_path):
         model.losses(model.collate_words(tiny.SENTENCES))
     with pytest.raises(ModelError, match="at least one sentence"):
         model.collate([])
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_forms_find_heads(tmp_path, seed):
+    """A word whose form tells the label of what it heads becomes the head; nothing but labels says so."""
+    data = [
+        sentence(f"{adjective} {noun} {rest}", f"0-2 {label}")
+        for noun, label in (("mayor", "PER"), ("queen", "PER"), ("city", "GPE"), ("port", "GPE"))
+        for adjective in ("old", "new", "big", "red")
+        for rest in ("slept", "fell", "rose")
+    ]
+    torch.manual_seed(seed)
+    settings = tiny.settings("default", "model.forms=true", "loss.sharing=0")
+    model = Recognizer(settings, tiny.LABELS, tiny.encoder(tmp_path))
+    optimiser = torch.optim.AdamW(model.parameters(), 3e-3)
+    for _ in range(40):
+        optimiser.zero_grad()
+        losses = model.losses(model.collate(data))
+        (losses.total / losses.mentions).backward()
+        optimiser.step()
+    scores = model.eval()(model.collate(data))
+    trees = summed(potentials(scores, torch.zeros_like(scores.mention[..., 0])), scores.lengths, heads=True)
+    heads = trees.marginals.head[:, 0, 2, :2]  # [B, 2] of the span of two words
+    assert float((heads[:, 1] / heads.sum(1)).mean()) > 0.9

@@ -6,7 +6,6 @@ A position has a forward half and a backward half: those of a BiLSTM or, without
 """
 
 import inspect
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,25 +24,18 @@ BYTE_SIZE = 32  # of the vector of a byte, before the bytes of a word are put to
 
 
 class Vectors(NamedTuple):
-    """What the words of a batch look like. Labels see the same as trees, unless the settings tell them apart."""
+    """What the words of a batch look like. Labels see the same as trees, unless each has a BiLSTM of its own."""
 
-    words: Tensor  # [B, n + 1, sizes.words] position 0 is BOS, position w + 1 is word w
-    posts: Tensor  # [B, n + 1, sizes.words] fenceposts
-    label_words: Tensor  # [B, n + 1, sizes.label_words]
-    label_posts: Tensor  # [B, n + 1, sizes.words]
+    words: Tensor  # [B, n + 1, D] position 0 is BOS, position w + 1 is word w
+    posts: Tensor  # [B, n + 1, D] fenceposts
+    label_words: Tensor  # [B, n + 1, D]
+    label_posts: Tensor  # [B, n + 1, D]
 
     def to(self, dtype: torch.dtype) -> "Vectors":
         words, posts = self.words.to(dtype), self.posts.to(dtype)
-        label_words = words if self.label_words is self.words else self.label_words.to(dtype)
-        label_posts = posts if self.label_posts is self.posts else self.label_posts.to(dtype)
-        return Vectors(words, posts, label_words, label_posts)
-
-
-class Sizes(NamedTuple):
-    """Of these vectors."""
-
-    words: int  # and of fenceposts
-    label_words: int
+        if self.label_words is self.words:
+            return Vectors(words, posts, words, posts)
+        return Vectors(words, posts, self.label_words.to(dtype), self.label_posts.to(dtype))
 
 
 class SharedDropout(nn.Module):
@@ -139,48 +131,37 @@ class Encoder(nn.Module):
             self.characters = Characters(settings.characters)
             parts.append(settings.characters)
         self.dropout = SharedDropout(settings.dropout)
-        size = sum(parts)
+        self.size = sum(parts)
         self.lstms = nn.ModuleList()
         if settings.lstm_layers:
             self.lstms.extend(
-                BiLSTM(size, settings.lstm_size, settings.lstm_layers, settings.lstm_dropout)
+                BiLSTM(self.size, settings.lstm_size, settings.lstm_layers, settings.lstm_dropout)
                 for _ in range(settings.lstms)
             )
-            size = 2 * settings.lstm_size
-        self.form, label_size = None, size
-        if settings.heads == "form":
-            pieces: Any = transformer
-            parts[0] = pieces.get_input_embeddings().embedding_dim
-            self.form, label_size = nn.LayerNorm(parts[0]), sum(parts)
-        self.sizes = Sizes(size, label_size)
+            self.size = 2 * settings.lstm_size
 
     def forward(self, batch: Batch) -> Vectors:
         pieces = self.mix(self.states(batch)[-len(self.mix.weights) :])  # [W, P, D]
-        beside = [self.dropout(part) for part in self.features(batch)]
-        halves = self.halves([self.dropout(pooled(pieces, batch)), *beside], batch)
-        posts, words = of_posts(*halves[0]), of_words(*halves[1 % len(halves)])
-        label_words, label_posts = words, posts
-        if len(halves) > 1:
-            label_words, label_posts = of_words(*halves[3]), of_posts(*halves[2])
-        if self.form is not None:
-            label_words = torch.cat([self.dropout(self.forms(batch)), *beside], -1)[:, :-1]
-        return Vectors(words, posts, label_words, label_posts)
-
-    def features(self, batch: Batch) -> Iterator[Tensor]:
-        """What stands beside the encoder's vectors of words, [B, n + 2, ...] each."""
+        parts = [pooled(pieces, batch)]
         if batch.vectors is not None:
-            yield self.vectors(batch.vectors)
+            parts.append(self.vectors(batch.vectors))
         if batch.shapes is not None:
-            yield self.shapes(batch.shapes)
+            parts.append(self.shapes(batch.shapes))
         if batch.characters is not None:
-            yield self.characters(batch.characters)
+            parts.append(self.characters(batch.characters))
+        parts = [self.dropout(part) for part in parts]
+
+        halves = self.halves(parts, batch)
+        posts, words = of_posts(*halves[0]), of_words(*halves[1 % len(halves)])
+        if len(halves) == 1:
+            return Vectors(words, posts, words, posts)
+        return Vectors(words, posts, label_words=of_words(*halves[3]), label_posts=of_posts(*halves[2]))
 
     def forms(self, batch: Batch) -> Tensor:
-        """Words as the means of their pieces before the first layer, [B, n + 2, D]: no word knows another."""
+        """The words before the first layer, where none knows another: [B, n, D], constants."""
         transformer: Any = self.transformer
-        assert self.form is not None
-        said: Tensor = self.form(pooled(transformer.get_input_embeddings()(batch.pieces), batch))
-        return said
+        with torch.no_grad():
+            return pooled(transformer.get_input_embeddings()(batch.pieces), batch)[:, 1:-1]
 
     def states(self, batch: Batch) -> tuple[Tensor, ...]:
         """What each layer of the pretrained encoder says of the pieces, [W, P, D]."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from nestree.config import ModelSettings
 from nestree.errors import ModelError
-from nestree.nn.encoder import SharedDropout, Sizes, Vectors
+from nestree.nn.encoder import SharedDropout, Vectors
 from nestree.treecrf.potentials import cell_masks
 
 SOFT = 0.1  # beside a standard deviation: else the scores of one word would be ±scale, and have no gradient
@@ -39,6 +39,7 @@ class Scores:
     head: Tensor | None = None  # [B, n + 1, n + 1, n] log-scores of heads, where something is known of them
     must: Tensor | None = None  # [B, n + 1, n + 1] spans that are known to be entities
     never: Tensor | None = None  # [B, n + 1, n + 1, C] what spans are known not to say
+    forms: Tensor | None = None  # [B, n, L] labels of what a word heads, from its form alone
 
 
 class Rotary(nn.Module):
@@ -143,10 +144,10 @@ class FullTriaffine(nn.Module):
 class SpanLabels(nn.Module):
     """Labels from the two ends of a span."""
 
-    def __init__(self, given: Sizes, settings: ModelSettings, labels: int):
+    def __init__(self, given: int, settings: ModelSettings, labels: int):
         super().__init__()
         size, dropout = settings.label_size, settings.dropout
-        self.left, self.right = (MLP(given.words, size, dropout, settings.rotary) for _ in range(2))
+        self.left, self.right = (MLP(given, size, dropout, settings.rotary) for _ in range(2))
         self.pairs = Biaffine(size, labels)
 
     def forward(self, vectors: Vectors) -> Labels:
@@ -170,11 +171,10 @@ class LabelsOfSpans:
 class HeadLabels(nn.Module):
     """Labels from the two ends of a span and its head."""
 
-    def __init__(self, given: Sizes, settings: ModelSettings, labels: int):
+    def __init__(self, given: int, settings: ModelSettings, labels: int):
         super().__init__()
         size = settings.label_size
-        self.left, self.right = (MLP(given.words, size, settings.dropout) for _ in range(2))
-        self.head = MLP(given.label_words, size, settings.dropout)
+        self.left, self.right, self.head = (MLP(given, size, settings.dropout) for _ in range(3))
         self.triples: LowRankTriaffine | FullTriaffine = (
             LowRankTriaffine(size, settings.rank, labels) if settings.rank else FullTriaffine(size, labels)
         )
@@ -201,18 +201,32 @@ class LabelsOfHeads:
         raise ModelError("labels that look at heads have no chart of spans alone.")
 
 
+class FormLabels(nn.Module):
+    """Labels of what a word heads, from its form alone: *mayor* heads persons, and a comma nothing in particular."""
+
+    def __init__(self, given: int, labels: int):
+        super().__init__()
+        self.norm, self.out = nn.LayerNorm(given), nn.Linear(given, labels)
+
+    def forward(self, forms: Tensor) -> Tensor:
+        """[B, n, D] -> [B, n, L]."""
+        with torch.autocast(forms.device.type, enabled=False):
+            scores: Tensor = self.out(self.norm(forms))
+            return scores
+
+
 class Scorer(nn.Module):
     """All scores that the settings ask for."""
 
-    def __init__(self, given: Sizes, settings: ModelSettings, labels: int):
+    def __init__(self, given: int, settings: ModelSettings, labels: int):
         super().__init__()
         self.settings = settings
         channels = {"score": 1, "yes-no": 2, "labels": 1 + labels}[settings.mention]
         size, dropout, rotary = settings.size, settings.dropout, settings.rotary
-        self.left, self.right = (MLP(given.words, size, dropout, rotary) for _ in range(2))
+        self.left, self.right = (MLP(given, size, dropout, rotary) for _ in range(2))
         self.spans = Biaffine(size, channels)
         if settings.structure == "lexical":
-            self.head, self.modifier = (MLP(given.words, size, dropout, rotary) for _ in range(2))
+            self.head, self.modifier = (MLP(given, size, dropout, rotary) for _ in range(2))
             self.arcs = Biaffine(size, 1)
         self.labels: SpanLabels | HeadLabels | None = None
         if settings.labelling != "none":

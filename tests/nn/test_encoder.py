@@ -41,7 +41,7 @@ def test_families_of_encoders(tmp_path, family):
     assert batch.windows is not None  # several windows, and the longest is as long as the encoder allows
     assert batch.pieces.shape[1] <= 24
     vectors = model.encoder(batch)
-    assert vectors.words.shape == vectors.posts.shape == (10, 13, model.encoder.sizes.words)
+    assert vectors.words.shape == vectors.posts.shape == (10, 13, model.encoder.size)
     for b, each in enumerate(given):
         alone = model.encoder(model.collate([each]))
         n = len(each.words)
@@ -110,7 +110,7 @@ def test_features_beside_and_above(tmp_path):
     vectors = tmp_path / "vectors.txt"
     vectors.write_text("lisbon 1 2 3\nthe 4 5 6\n", encoding="utf-8")
     model = made(folder, "encoder.characters=5", f"encoder.vectors={vectors}").eval()
-    assert model.encoder.sizes.words == tiny.HIDDEN + 3 + 8 + 5
+    assert model.encoder.size == tiny.HIDDEN + 3 + 8 + 5
     batch = model.collate(tiny.SENTENCES)
     assert batch.vectors[0, :5].tolist() == [0, 2, 0, 0, 1]  # "Lisbon" is found in lower case
     assert not model.encoder.vectors.weight.requires_grad
@@ -120,29 +120,12 @@ def test_features_beside_and_above(tmp_path):
         alone, n = model.encoder(model.collate([each])), len(each.words)
         torch.testing.assert_close(alone.posts[0], together.posts[b, : n + 1], rtol=1e-4, atol=1e-5)
     tall = made(folder, "encoder.lstm_layers=2", "encoder.lstm_size=7").eval()
-    assert tall.encoder.sizes.words == 14
+    assert tall.encoder.size == 14
     together = tall.encoder(tall.collate(tiny.SENTENCES))
     for b, each in enumerate(tiny.SENTENCES):
         alone, n = tall.encoder(tall.collate([each])), len(each.words)
         torch.testing.assert_close(alone.posts[0], together.posts[b, : n + 1], rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(alone.words[0], together.words[b, : n + 1], rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("family", tiny.FAMILIES)
-def test_labels_may_see_heads_as_forms_alone(tmp_path, family):
-    model = made(tiny.encoder(tmp_path, family, longest=24), "encoder.heads=form").eval()
-    lone, other = (
-        Sentence(["Oslo"]),
-        sentence("police arrested two members of the group in the north of Oslo"),
-    )
-    vectors = model.encoder(model.collate([lone, other]))
-    assert vectors.label_words.shape == (2, 13, model.encoder.sizes.label_words)
-    first = family not in tiny.BYTE_LEVEL  # elsewhere a blank before a word is a piece of it
-    if first:
-        torch.testing.assert_close(vectors.label_words[0, 1], vectors.label_words[1, 12])
-    assert not vectors.words[0, 1].allclose(vectors.words[1, 12], atol=1e-3)  # trees see words in context
-    model.losses(model.collate(tiny.SENTENCES)).total.backward()
-    assert model.encoder.form.weight.grad.norm() > 0
 
 
 def test_four_lstms_side_by_side(tmp_path):

@@ -5,11 +5,9 @@ import torch
 
 from nestree.config import Settings
 from nestree.errors import ModelError
-from nestree.nn.encoder import Sizes, Vectors
+from nestree.nn.encoder import Vectors
 from nestree.nn.scorers import Biaffine, FullTriaffine, LowRankTriaffine, Rotary, Scorer, normalised
 from nestree.treecrf.potentials import cell_masks
-
-SIZES = Sizes(6, 6)
 
 
 def vectors_of(*shape) -> Vectors:
@@ -97,8 +95,9 @@ def test_a_single_cell_and_equal_cells_give_zero_and_no_nan():
 
 def test_bos_governs_the_root():
     torch.manual_seed(0)
-    settings = Settings.read("default").changed(["model.size=5", "model.normalise=false", "model.dropout=0"])
-    scorer = Scorer(SIZES, settings.model, 3)
+    changes = ["model.size=5", "model.normalise=false", "model.dropout=0", "model.rotary=false"]
+    settings = Settings.read("default").changed(changes)
+    scorer = Scorer(6, settings.model, 3)
     vectors = vectors_of(2, 4, 6)
     scores = scorer(vectors, torch.tensor([3, 2]))
     assert scores.arc.shape == (2, 3, 3)
@@ -111,12 +110,12 @@ def test_labels_of_spans_and_of_heads():
     torch.manual_seed(0)
     vectors = vectors_of(2, 4, 6)
     lengths = torch.tensor([3, 3])
-    spans = Scorer(SIZES, Settings.read("ablation/07-lexical-yes-no").model, 3)(vectors, lengths).labels
+    spans = Scorer(6, Settings.read("ablation/07-lexical-yes-no").model, 3)(vectors, lengths).labels
     b, i, j, h = torch.tensor([[0, 1], [0, 1], [2, 3], [1, 2]])
     chart = spans.chart()
     assert chart.shape == (2, 4, 4, 3)
     torch.testing.assert_close(spans.of(b, i, j, None), chart[b, i, j], rtol=1e-4, atol=1e-5)
-    heads = Scorer(SIZES, Settings.read("default").model, 3)(vectors, lengths).labels
+    heads = Scorer(6, Settings.read("default").model, 3)(vectors, lengths).labels
     assert heads.of(b, i, j, h).shape == (2, 3)
     assert not torch.equal(heads.of(b, i, j, h), heads.of(b, i, j, i))
     with pytest.raises(ModelError, match="no chart of spans alone"):
@@ -155,7 +154,7 @@ def test_rotary_scores_of_equal_words_depend_on_their_places(recipe):
     for rotary in (True, False):
         changes = [f"model.rotary={str(rotary).lower()}", "model.normalise=false", "encoder.lstms=1"]
         settings = Settings.read(recipe).changed(changes).model
-        scores = Scorer(SIZES, settings, 3).eval()(Vectors(same, same, same, same), lengths)
+        scores = Scorer(6, settings, 3).eval()(Vectors(same, same, same, same), lengths)
         kinds = [scores.mention[..., 0], scores.arc, scores.root]
         kinds.append(scores.labels.chart()[..., 0] if settings.labelling == "span" else None)
         assert all((kind.detach().std().item() > 1e-3) == rotary for kind in kinds if kind is not None)
@@ -164,7 +163,7 @@ def test_rotary_scores_of_equal_words_depend_on_their_places(recipe):
 def test_gradients_through_all_of_release_equal_finite_differences():
     torch.manual_seed(0)
     changes = ["model.size=4", "model.label_size=3", "model.dropout=0", "model.scale=2"]
-    scorer = Scorer(SIZES, Settings.read("release").changed(changes).model, 2).double()
+    scorer = Scorer(6, Settings.read("release").changed(changes).model, 2).double()
     lengths = torch.tensor([3, 2])
     b, i, j, h = torch.tensor([[0, 1], [0, 1], [2, 2], [1, 1]])
     given = [torch.randn(2, 4, 6, dtype=torch.float64, requires_grad=True) for _ in range(4)]
@@ -179,7 +178,7 @@ def test_gradients_through_all_of_release_equal_finite_differences():
 def test_each_score_sees_its_own_vectors():
     torch.manual_seed(0)
     scorer = Scorer(
-        SIZES, Settings.read("release").changed(["model.size=4", "model.label_size=3"]).model, 2
+        6, Settings.read("release").changed(["model.size=4", "model.label_size=3"]).model, 2
     ).eval()
     lengths, place = torch.tensor([3]), [torch.tensor([k]) for k in (0, 0, 2, 1)]
     base = [torch.randn(1, 4, 6) for _ in range(4)]
