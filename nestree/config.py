@@ -124,6 +124,9 @@ class TrainingSettings:
     adversary: float = key(
         "how far piece embeddings are moved against it for a second pass; 0: none", before=0.0
     )
+    records: bool = key(
+        "on a GPU, replay recorded operations of the encoder: faster, more memory", before=False
+    )
     patience: int = key("epochs without a better dev F1 after which training stops; 0: never")
     average: float = key("decay of a moving average of the weights; 0: none")
     crossing: Literal["skip", "drop", "refuse"] = key("sentences that no tree can hold")

@@ -176,3 +176,67 @@ def test_attention_is_one_operation(tmp_path, monkeypatch, family, places):
         found = direct.states(network.config, half.halved(network), pieces, real, learns=True)
     found[-1].sum().backward()
     assert network.get_input_embeddings().weight.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("family", ["bert", "mpnet"])
+def test_records_say_what_is_computed(tmp_path, family):
+    def fresh(*changes):
+        model = made(tiny.encoder(tmp_path, family), "default", *changes).cuda().train()
+        model.encoder.transformer.config.hidden_dropout_prob = 0.0
+        model.encoder.transformer.config.attention_probs_dropout_prob = 0.0
+        return model
+
+    plain, recorded = fresh(), fresh()
+    recorded.encoder.record()
+    for some in (tiny.SENTENCES, tiny.SENTENCES[:3], tiny.SENTENCES, tiny.SENTENCES[2:]):
+        found = []
+        for model in (plain, recorded):
+            model.zero_grad()
+            with in_halves():
+                losses = model.losses(model.collate(some).to("cuda"))
+            (losses.total / losses.mentions).backward()
+            found.append(
+                (
+                    losses.total.detach(),
+                    {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None},
+                )
+            )
+        (value, slopes), (other, others) = found
+        torch.testing.assert_close(other, value, rtol=1e-3, atol=1e-3)
+        assert slopes.keys() == others.keys()
+        for name in slopes:
+            assert (slopes[name] - others[name]).norm() <= 0.03 * slopes[name].norm() + 1e-4, name
+        with torch.no_grad():  # as an optimiser does
+            for one, two in zip(plain.parameters(), recorded.parameters(), strict=True):
+                if one.grad is not None:
+                    one -= 0.1 * one.grad
+                    two.copy_(one)
+    assert recorded.encoder.recorder is not None
+    assert 1 <= len(recorded.encoder.recorder.records) <= 3
+
+
+def test_dropout_of_records_follows_from_the_seed(patient):
+    model = made(patient).cuda().train()
+    model.encoder.record()
+    batch = model.collate(tiny.SENTENCES).to("cuda")
+
+    def loss(seed):
+        torch.manual_seed(seed)
+        with in_halves():
+            return float(model.losses(batch).total)
+
+    loss(0)  # recording draws, too
+    assert loss(1) == loss(1) != loss(2)
+
+
+def test_training_with_records(folder, tmp_path):
+    changes = [
+        "training.records=true",
+        "training.adversary=1",
+        "training.epochs=40",
+        "training.batch_words=20",
+    ]
+    settings = tiny.settings("default", f"encoder.path={folder}", *changes)
+    documents = [Document((sentence,)) for sentence in tiny.SENTENCES]
+    result = train(settings, corpus(documents, documents, seed=1), tmp_path / "model", device="cuda")
+    assert result.evaluation.entities.f1 > 0.8

@@ -18,6 +18,7 @@ from nestree.errors import ModelError
 from nestree.nn import direct, half
 from nestree.nn.batch import Batch
 from nestree.nn.features import SHAPES, WordVectors
+from nestree.nn.records import Recorder
 
 MASKED_BY_PAIRS = {"bert", "camembert", "electra", "mpnet", "roberta", "xlm-roberta"}  # with `attention_mask`
 BYTE_SIZE = 32  # of the vector of a byte, before the bytes of a word are put together
@@ -112,6 +113,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.transformer = transformer
         self.keeper = half.Keeper()
+        self.recorder: Recorder | None = None  # while it learns, if training asks for it
         config: Any = transformer.config
         layers = config.num_hidden_layers + 1  # the embeddings count as one
         if settings.layers > layers:
@@ -170,6 +172,9 @@ class Encoder(nn.Module):
             mask = attention_mask(batch.attention, config)
             said = self.transformer(input_ids=batch.pieces, attention_mask=mask, output_hidden_states=True)
             return tuple(said.hidden_states)
+        recorder = self.recorder if self.training and torch.is_grad_enabled() else None
+        if recorder is not None and recorder.serves(batch.pieces):
+            return tuple(state.float() for state in recorder.states(batch.pieces, batch.attention > 0))
         weights = self.keeper.weights(self.transformer)
         if direct.serves(config):
             found = direct.states(
@@ -184,6 +189,12 @@ class Encoder(nn.Module):
             output_hidden_states=True,
         )
         return tuple(state.float() for state in said.hidden_states[-len(self.mix.weights) :])
+
+    def record(self) -> None:
+        """From now on, training replays what the pretrained encoder computes, where that can be."""
+        device = next(self.parameters()).device
+        if device.type == "cuda" and direct.serves(self.transformer.config):
+            self.recorder = Recorder(self.transformer, len(self.mix.weights))
 
     def halves(self, parts: list[Tensor], batch: Batch) -> list[tuple[Tensor, Tensor]]:
         """The forward and backward half of each position: of each BiLSTM, or of the parts [B, n + 2, ...]."""

@@ -4,7 +4,7 @@ Weights and their gradients stay in float32 for whoever changes them. Under auto
 weights, its inputs and, on the way back, its gradients by operations of their own: a third of all that is queued.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -69,12 +69,17 @@ class _Halved(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:
-        there = [(k, gradient) for k, gradient in enumerate(gradients) if gradient is not None]
-        found: list[Tensor | None] = [None] * len(gradients)
-        back = turned([gradient for _, gradient in there], [ctx.types[k] for k, _ in there])
-        for (k, _), gradient in zip(there, back, strict=True):
-            found[k] = gradient
-        return tuple(found)
+        return returned(gradients, ctx.types)
+
+
+def returned(gradients: Sequence[Tensor | None], types: Sequence[torch.dtype]) -> tuple[Tensor | None, ...]:
+    """The gradients that there are, in these types."""
+    there = [(k, gradient) for k, gradient in enumerate(gradients) if gradient is not None]
+    found: list[Tensor | None] = [None] * len(gradients)
+    back = turned([gradient for _, gradient in there], [types[k] for k, _ in there])
+    for (k, _), gradient in zip(there, back, strict=True):
+        found[k] = gradient
+    return tuple(found)
 
 
 def turned(tensors: "tuple[Tensor, ...] | list[Tensor]", types: list[torch.dtype]) -> tuple[Tensor, ...]:

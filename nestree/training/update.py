@@ -48,6 +48,8 @@ class Updater:
         self.lengths = [len(sentence.words) for sentence in self.sentences]
         self.mentions = [mentions(sentence, trees) for sentence in self.sentences]
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
+        if self.settings.training.records:
+            self.model.encoder.record()
         device = self.accelerator.device
         self.inputs = Inputs(self.model, self.sentences, device, ahead=device.type == "cuda")
 
