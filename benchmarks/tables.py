@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks import insights
 from benchmarks.markdown import ABLATION, NAMES, table, where
 from benchmarks.significance import chance
-from benchmarks.stored import at, grouped, results, spread, trainings
+from benchmarks.stored import at, changes, grouped, results, spread, trainings
 
 ROOT = Path(__file__).resolve().parent.parent
 REGION = re.compile(r"(<!-- table ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -30,7 +30,7 @@ PEERS = {  # test F1 with the same encoder and data, one seed each, measured on 
 def recipes() -> str:
     """The default recipe and the paper's, beside their peers."""
     rows, used = [], []
-    for (data, recipe, changes), runs in grouped(trainings()).items():
+    for (data, recipe, changed), runs in grouped(trainings()).items():
         if data not in NAMES or recipe not in ("default", "paper"):
             continue
         used += runs
@@ -38,7 +38,7 @@ def recipes() -> str:
         rows.append(
             [
                 NAMES[data],
-                " ".join([recipe, *changes]),
+                " ".join([recipe, *changed]),
                 str(len(runs)),
                 ", ".join(f"{run['best_epoch']} of {run['epochs_planned']}" for run in runs),
                 *(
@@ -80,8 +80,8 @@ def ablation_elsewhere() -> str:
 def ablated(data: str, names: Iterable[str]) -> str:
     runs = {
         recipe.removeprefix("ablation/"): some
-        for (found, recipe, changes), some in grouped(trainings()).items()
-        if found == data and recipe.startswith("ablation/") and not changes
+        for (found, recipe, changed), some in grouped(trainings()).items()
+        if found == data and recipe.startswith("ablation/") and not changed
     }
     rows = []
     for name in names:
@@ -109,10 +109,10 @@ def partial() -> str:
     groups = grouped(trainings())
     whole = groups.get(("whole", "default", ()), []) or groups.get(("litbank", "default", ()), [])
     kept = {("none", ""): whole}
-    for (data, recipe, changes), runs in groups.items():
+    for (data, recipe, changed), runs in groups.items():
         kind, _, share = data.partition("-")  # a folder of benchmarks.partial
         if kind in PARTIAL and recipe == "default":
-            kept[f"{share or 50} %", " ".join([PARTIAL[kind], *changes])] = runs
+            kept[f"{share or 50} %", " ".join([PARTIAL[kind], *changed])] = runs
     paths = ("dev.f1", "test.precision", "test.recall", "test.f1")
     rows = [
         [*names, str(len(runs)), *(spread([at(run, path) for run in runs]) for path in paths)]
@@ -153,20 +153,21 @@ def steps() -> str:
         for row in result["rows"]:
             if "step" in row and "profile" in row["step"]:
                 step, parts = row["step"], row["step"]["parts"]
-                words = next((c.split("=")[1] for c in row["changes"] if "batch_words" in c), "")
+                changed = ", ".join(change.split(".", 1)[1] for change in changes(row))
                 used.append({**row, **{key: result[key] for key in ("device", "date", "commit", "file")}})
                 rows.append(
                     [
-                        f"{NAMES[row['data']]}, {row['recipe']}" + (f", {words} words" if words else ""),
+                        ", ".join(filter(None, [NAMES[row["data"]], row["recipe"], changed])),
                         f"{step['mean_ms']:.1f}",
                         f"{step['profile']['busy_ms']:.1f}",
                         f"{step['profile']['launches']:,.0f}",
                         *(f"{parts[p]['device_ms']:.1f}" for p in ("encoder", "backward", "tree sums")),
                         f"{100 * step['tree_share']:.1f}",
                         f"{step['epoch_seconds']:.1f}",
+                        result["commit"],
                     ]
                 )
-    header = "a step of|ms|GPU busy|operations|encoder|backward|tree sums|tree sums, %|epoch, s"
+    header = "a step of|ms|GPU busy|operations|encoder|backward|tree sums|tree sums, %|epoch, s|commit"
     return table(header, rows) + "\n\n" + where(used)
 
 

@@ -324,3 +324,16 @@ def test_forms_find_heads(tmp_path, seed):
     trees = summed(potentials(scores, torch.zeros_like(scores.mention[..., 0])), scores.lengths, heads=True)
     heads = trees.marginals.head[:, 0, 2, :2]  # [B, 2] of the span of two words
     assert float((heads[:, 1] / heads.sum(1)).mean()) > 0.9
+
+
+@pytest.mark.filterwarnings("ignore:mkldnn")  # of processors without bfloat16
+@pytest.mark.parametrize("family", ["bert", "mpnet", "electra", "modernbert"])
+def test_forms_are_in_float32_whatever_the_encoder_is_in(tmp_path, family):
+    model = Recognizer(
+        tiny.settings("default", "model.forms=true"), tiny.LABELS, tiny.encoder(tmp_path, family)
+    )
+    batch = model.collate(tiny.SENTENCES)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert model.encoder.forms(batch).dtype == torch.float32
+        model.losses(batch).total.backward()
+    assert model.forms.out.weight.grad.norm() > 0

@@ -17,6 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 # Of PyTorch's ways to compute attention, one that takes any mask, and one for where that is not to be had. Others
 # make a plan for each new shape of a batch, and every batch has another.
 WAYS = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+BUCKETS = 32  # of distances, in MPNet, whatever its configuration says
 PADDING = 1  # in MPNet, whatever its configuration says
 ALIGNED = 8  # numbers that a row of the mask must be a multiple of
 
@@ -53,6 +54,7 @@ def serves(config: Any) -> bool:
         and getattr(config, "position_embedding_type", "absolute") == "absolute"
         and not getattr(config, "is_decoder", False)
         and not getattr(config, "add_cross_attention", False)
+        and getattr(config, "relative_attention_num_buckets", BUCKETS) == BUCKETS
     )
 
 
@@ -99,7 +101,7 @@ class Network(NamedTuple):
         added = padding[:, None, None, :]  # for all heads and all pieces that look
         if self.config.model_type == "mpnet":
             table = self.weights["encoder.relative_attention_bias.weight"]
-            near = buckets(places, len(table), real.device)  # [P, P]
+            near = buckets(self.config.max_position_embeddings, real.device)[:places, :places]
             added = added + functional.embedding(near, table).permute(2, 0, 1)
         added = functional.pad(added, (0, -places % ALIGNED))
         return added.expand(len(real), self.config.num_attention_heads, places, -1)[..., :places]
@@ -132,17 +134,17 @@ class Network(NamedTuple):
         return functional.dropout(x, self.dropout) if self.dropout else x
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=4)
 @torch.inference_mode(False)  # whoever reads first, others may learn
-def buckets(places: int, number: int, device: torch.device) -> Tensor:
+def buckets(places: int, device: torch.device) -> Tensor:
     """[P, P] the bucket of each distance: half of them for what comes later; beyond a few words by its logarithm.
 
-    >>> buckets(4, 32, torch.device("cpu"))[1].tolist()
+    >>> buckets(4, torch.device("cpu"))[1].tolist()
     [1, 0, 17, 18]
     """
     place = torch.arange(places)
     distance = place[None, :] - place[:, None]  # from the piece that looks
-    half, exact, farthest = number // 2, number // 4, 128
+    half, exact, farthest = BUCKETS // 2, BUCKETS // 4, 128
     size = distance.abs().clamp(min=1)
     share = torch.log(size.float() / exact) / math.log(farthest / exact)
     far = (exact + (share * (half - exact)).long()).clamp(max=half - 1)

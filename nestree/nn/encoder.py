@@ -162,7 +162,7 @@ class Encoder(nn.Module):
     def forms(self, batch: Batch) -> Tensor:
         """The words before the first layer, where none knows another: [B, n, D], constants."""
         transformer: Any = self.transformer
-        with torch.no_grad():
+        with torch.no_grad(), torch.autocast(batch.pieces.device.type, enabled=False):
             return pooled(transformer.get_input_embeddings()(batch.pieces), batch)[:, 1:-1]
 
     def states(self, batch: Batch) -> tuple[Tensor, ...]:

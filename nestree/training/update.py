@@ -42,6 +42,7 @@ class Updater:
     settings: Settings
     progress: Progress
     watchers: Sequence[Watcher] = ()
+    after: Sequence[Sequence[int]] = ()  # the batches of the next update
 
     def __post_init__(self) -> None:
         trees = self.settings.model.structure != "none"
@@ -61,7 +62,7 @@ class Updater:
         An adversary adds those of the same sentences, dropout included, where their embeddings hurt most. `after`: the
         batches of the next update, which are made ready meanwhile.
         """
-        self.inputs.wanted = [piece for each in (batches, after) for piece in self.pieces_of(each)]
+        self.after = after
         total = max(1, sum(self.mentions[k] for batch in batches for k in batch))
         found = self.of_all(batches, number, total)
         if self.settings.training.adversary:
@@ -87,6 +88,7 @@ class Updater:
         torch.manual_seed(random_seed(self.settings.training.seed, number, self.accelerator.process_index))
         self.model.zero_grad(set_to_none=True)
         mine = self.pieces_of(batches)
+        self.inputs.wanted = [*mine, *self.pieces_of(self.after)]
         weight = 1.0 if mine else 0.0
         sums: dict[str, Tensor] = {}
         try:
@@ -134,6 +136,7 @@ class Updater:
     def cut_finer(self, batches: Sequence[Sequence[int]]) -> None:
         """Twice as many pieces, if that changes anything."""
         self.model.zero_grad(set_to_none=True)
+        self.inputs.forget()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
         mine = self.pieces_of(batches)
@@ -151,7 +154,7 @@ class Updater:
 
 
 class Inputs:
-    """Batches on their way to the device; with `ahead`, those of the next update are made by another thread.
+    """Batches on their way to the device; with `ahead`, another thread makes them, those of the next update in advance.
 
     To make one and to lay it out where a GPU can fetch it takes about as long as the way back through the network,
     during which this thread has nothing to do.
@@ -163,11 +166,18 @@ class Inputs:
         self.model, self.sentences, self.device = model, sentences, device
         self.wanted: list[Sequence[int]] = []  # pieces of this update and of the next; no others are kept
         self.made: dict[tuple[int, ...], Future[Batch]] = {}
-        self.helper = ThreadPoolExecutor(1, "batches") if ahead else None
+        self.helper = ThreadPoolExecutor(1, "batches") if ahead else None  # the only one that makes any
 
     def of(self, piece: Sequence[int]) -> Batch:
-        found = self.made.get(tuple(piece))
-        return (found.result() if found else self.make(piece)).to(self.device)
+        if self.helper is None:
+            return self.make(piece).to(self.device)
+        key = tuple(piece)
+        found = self.made.get(key) or self.helper.submit(self.make, key)
+        try:
+            return found.result().to(self.device)
+        except BaseException:
+            self.made.pop(key, None)  # it may succeed another time
+            raise
 
     def make(self, piece: Sequence[int]) -> Batch:
         batch = self.model.collate([self.sentences[k] for k in piece])
@@ -179,6 +189,12 @@ class Inputs:
             made, helper = self.made, self.helper
             keys = map(tuple, self.wanted)
             self.made = {key: made.get(key) or helper.submit(self.make, key) for key in keys}
+
+    def forget(self) -> None:
+        """Drop what was made, or begun."""
+        for batch in self.made.values():
+            batch.cancel()
+        self.made = {}
 
 
 def random_seed(seed: int, number: int, process: int) -> int:

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from nestree.model import Recognizer
 from nestree.nn import direct
 from nestree.nn.encoder import attention_mask, load_pretrained
 from tests import tiny
@@ -83,7 +84,7 @@ def test_distances_of_mpnet(tmp_path):
     encoder = made(tmp_path, "mpnet").encoder
     place = torch.arange(300)
     expected = encoder.relative_position_bucket(place[None, :] - place[:, None])
-    assert torch.equal(direct.buckets(300, 32, torch.device("cpu")), expected)
+    assert torch.equal(direct.buckets(300, torch.device("cpu")), expected)
 
 
 @pytest.mark.parametrize("family", ["roberta", "electra", "deberta-v2", "modernbert"])
@@ -91,10 +92,37 @@ def test_others_are_left_to_transformers(tmp_path, family):
     assert not direct.serves(made(tmp_path, family).config)
 
 
-def test_bert_with_other_parts_is_left_to_transformers(tmp_path):
-    config = made(tmp_path, "bert").config
-    config.hidden_act = "relu"
+@pytest.mark.parametrize(
+    ("family", "name", "value"),
+    [
+        ("bert", "hidden_act", "relu"),
+        ("bert", "position_embedding_type", "relative_key"),
+        ("bert", "is_decoder", True),
+        ("bert", "add_cross_attention", True),
+        ("mpnet", "relative_attention_num_buckets", 64),
+    ],
+)
+def test_those_with_other_parts_are_left_to_transformers(tmp_path, family, name, value):
+    config = made(tmp_path, family).config
+    assert direct.serves(config)
+    setattr(config, name, value)
     assert not direct.serves(config)
+
+
+@pytest.mark.parametrize("family", ["bert", "mpnet"])
+@pytest.mark.parametrize("kind", ["hidden_dropout_prob", "attention_probs_dropout_prob"])
+def test_either_dropout_is_there_while_a_model_learns(tmp_path, family, kind):
+    torch.manual_seed(0)
+    model = Recognizer(tiny.settings("default"), tiny.LABELS, tiny.encoder(tmp_path, family))
+    config = model.encoder.transformer.config
+    config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
+    setattr(config, kind, 0.5)
+    batch = model.collate(tiny.SENTENCES)
+    with torch.autocast("cpu", torch.bfloat16):
+        quiet = [model.eval().encoder.states(batch)[-1] for _ in range(2)]
+        noisy = [model.train().encoder.states(batch)[-1] for _ in range(2)]
+    assert torch.equal(*quiet)
+    assert not torch.equal(*noisy)
 
 
 @pytest.mark.parametrize("family", ["bert", "mpnet"])

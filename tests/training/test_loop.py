@@ -198,6 +198,11 @@ def test_a_model_of_other_sizes_cannot_be_gone_on_from(done, settings, data, tmp
     assert not (tmp_path / "m").exists()
 
 
+def test_forms_may_join_a_model_that_has_none(settings, done, data, tmp_path):
+    run(settings("model.forms=true", "training.epochs=1"), data, tmp_path / "m", init=done[0])
+    assert "forms.out.weight" in checkpoint.read_weights(tmp_path / "m")
+
+
 def test_what_cannot_be_written_is_found_before_the_first_epoch(settings, data, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     with pytest.raises(TrainingError, match=r"file/m cannot be written: Not a directory"):
