@@ -4,6 +4,7 @@ Scores are made in float32 at least, whatever the precision of the encoder.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 import torch
@@ -48,15 +49,24 @@ class Rotary(nn.Module):
     Dimension d and the one half a vector further are a point in a plane, turned by position · SLOWEST^(-2d / size).
     """
 
-    SLOWEST = 10_000.0  # the last plane turns so many times more slowly than the first
-
     def forward(self, x: Tensor) -> Tensor:  # [B, positions, size]
-        positions, half = x.shape[1], x.shape[2] // 2
-        speed = self.SLOWEST ** -(torch.arange(half, device=x.device, dtype=x.dtype) / half)  # [size / 2]
-        angle = torch.arange(positions, device=x.device)[:, None] * speed  # [positions, size / 2]
-        cos, sin = angle.cos(), angle.sin()
-        a, b = x[..., :half], x[..., half:]
-        return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
+        positions, size = x.shape[1:]
+        kept = 1 << (positions - 1).bit_length()  # so that few tables are made
+        cos, sin = (each[:positions] for each in turns(kept, size, x.dtype, x.device))
+        return torch.addcmul(x * cos, x.roll(size // 2, -1), sin)
+
+
+SLOWEST = 10_000.0  # the last plane turns so many times more slowly than the first
+
+
+@lru_cache(maxsize=32)
+@torch.inference_mode(False)  # whoever reads first, others may learn
+def turns(positions: int, size: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """[positions, size] what a point is multiplied by, and what its other coordinate is, before both are added."""
+    speed = SLOWEST ** -(torch.arange(size // 2, dtype=torch.float64) / (size // 2))  # [size / 2]
+    angle = torch.arange(positions)[:, None] * speed  # [positions, size / 2]
+    cos, sin = angle.cos(), angle.sin()
+    return torch.cat([cos, cos], -1).to(device, dtype), torch.cat([-sin, sin], -1).to(device, dtype)
 
 
 class MLP(nn.Sequential):
