@@ -49,7 +49,7 @@ def analyse(options: argparse.Namespace) -> int:
     for part, path in parts_of(options.data).items():
         if part != "train":
             sentences = model.sentences_of(list(formats.read(path)))
-            scores[part] = scored(model, sentences, analyse=True)[0]
+            scores[part] = scored(model, sentences, analyse=True, every_way=True)[0]
             print(f"{part}: F1 {scores[part]['f1']:.2f}", file=sys.stderr)
     result = {
         "benchmark": "analysis",

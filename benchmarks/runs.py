@@ -178,8 +178,13 @@ class Reporter:
         }
 
 
-def scored(model: Any, sentences: Sequence[Any], analyse: bool) -> tuple[dict[str, Any], list[Any]]:
-    """Percentages and what is behind them, and the sentences with the entities that the model finds."""
+def scored(
+    model: Any, sentences: Sequence[Any], analyse: bool, every_way: bool = False
+) -> tuple[dict[str, Any], list[Any]]:
+    """Percentages and what is behind them, and the sentences with the entities that the model finds.
+
+    `analyse`: in detail; where heads are known, or `every_way` is asked for, also decoded in other ways.
+    """
     from benchmarks.details import by_sentence, details, other_decoders, summary
     from nestree.evaluation import evaluate
     from nestree.pipeline import predict
@@ -192,7 +197,7 @@ def scored(model: Any, sentences: Sequence[Any], analyse: bool) -> tuple[dict[st
     row = {**summary(evaluation), "sentences_per_second": len(sentences) / seconds}
     if analyse:
         row |= {"details": details(evaluation), "by_sentence": by_sentence(sentences, found)}
-        if evaluation.heads is not None and evaluation.heads.accuracy is not None:
+        if every_way or (evaluation.heads is not None and evaluation.heads.accuracy is not None):
             row["decoders"] = other_decoders(model, sentences)
     return row, found
 
