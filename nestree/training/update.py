@@ -42,13 +42,13 @@ class Updater:
     settings: Settings
     progress: Progress
     watchers: Sequence[Watcher] = ()
-    after: Sequence[Sequence[int]] = ()  # the batches of the next update
 
     def __post_init__(self) -> None:
         trees = self.settings.model.structure != "none"
         self.lengths = [len(sentence.words) for sentence in self.sentences]
         self.mentions = [mentions(sentence, trees) for sentence in self.sentences]
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
+        self.after: Sequence[Sequence[int]] = ()  # the batches of the next update
         if self.settings.training.records:
             self.model.encoder.record()
         device = self.accelerator.device
