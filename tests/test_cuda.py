@@ -189,19 +189,9 @@ def test_records_say_what_is_computed(tmp_path, family):
     plain, recorded = fresh(), fresh()
     recorded.encoder.record()
     for some in (tiny.SENTENCES, tiny.SENTENCES[:3], tiny.SENTENCES, tiny.SENTENCES[2:]):
-        found = []
-        for model in (plain, recorded):
-            model.zero_grad()
-            with in_halves():
-                losses = model.losses(model.collate(some).to("cuda"))
-            (losses.total / losses.mentions).backward()
-            found.append(
-                (
-                    losses.total.detach(),
-                    {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None},
-                )
-            )
-        (value, slopes), (other, others) = found
+        (value, slopes), (other, others) = (
+            tiny.slopes(model, some, in_halves()) for model in (plain, recorded)
+        )
         torch.testing.assert_close(other, value, rtol=1e-3, atol=1e-3)
         assert slopes.keys() == others.keys()
         for name in slopes:

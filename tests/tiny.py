@@ -1,5 +1,6 @@
 """Small things that many tests are made of: a tiny encoder with random weights, settings for it, eight sentences."""
 
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -159,3 +160,15 @@ def learned(folder: Path, updates: int = 20) -> Recognizer:
         made.losses(made.collate(SENTENCES)).total.backward()
         optimiser.step()
     return made.eval()
+
+
+def slopes(
+    model: Recognizer, sentences: list[Sentence], how: AbstractContextManager
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The loss of these sentences, and its gradients per mention, by name."""
+    model.zero_grad()
+    with how:
+        losses = model.losses(model.collate(sentences).to(model.device))
+    (losses.total / losses.mentions).backward()
+    found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    return losses.total.detach(), found

@@ -55,19 +55,9 @@ def test_padding_and_places_change_nothing(tmp_path, monkeypatch, family):
     recorded = copy.deepcopy(plain)
     recorded.encoder.recorder = Recorder(recorded.encoder.transformer, len(recorded.encoder.mix.weights))
     for some in (tiny.SENTENCES, tiny.SENTENCES[:3], tiny.SENTENCES):
-        found = []
-        for model in (plain, recorded):
-            model.zero_grad()
-            with torch.autocast("cpu", torch.bfloat16):
-                losses = model.losses(model.collate(some))
-            (losses.total / losses.mentions).backward()
-            found.append(
-                (
-                    losses.total.detach(),
-                    {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None},
-                )
-            )
-        (value, slopes), (other, others) = found
+        (value, slopes), (other, others) = (
+            tiny.slopes(model, some, torch.autocast("cpu", torch.bfloat16)) for model in (plain, recorded)
+        )
         torch.testing.assert_close(other, value, rtol=2e-3, atol=2e-3)
         assert slopes.keys() == others.keys()
         for name, slope in slopes.items():
