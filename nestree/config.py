@@ -62,7 +62,9 @@ class ModelSettings:
     size: int = key("of the vectors that spans and arcs are scored from")
     label_size: int = key("of the vectors that labels are scored from")
     rank: int = key("of the label scores of span and head; 0: a full tensor")
-    forms: bool = key("in training, tell labels from the form of a head, too: it finds heads", before=False)
+    forms: bool = key(
+        "learn from the forms of words which of them head entities: it finds heads", before=False
+    )
     dropout: float = key("on these vectors, one mask per sentence")
     normalise: bool = key("give the scores of each sentence mean 0 and deviation `scale`")
     scale: float = key("deviation of normalised scores")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits
+from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 
 from nestree.config import Settings
 from nestree.nn.batch import Gold
@@ -17,6 +17,10 @@ from nestree.nn.scorers import Scores
 from nestree.treecrf import IMPOSSIBLE, LexicalPotentials, PlainPotentials, entropy, use_backend
 from nestree.treecrf.ops import inside_outside
 from nestree.treecrf.potentials import Potentials, cell_masks
+
+FORMS = (
+    0.1  # of the loss of forms: of the gradient that is clipped, most is for the rest; AdamW does not mind
+)
 
 
 @dataclass(frozen=True)
@@ -63,12 +67,12 @@ def with_trees(scores: Scores, gold: Gold, settings: Settings) -> Losses:
         assert isinstance(fixed, LexicalPotentials)
         assert wrong is not None
         if scores.forms is not None:
-            by_form = form_losses(scores, gold, settings)
-            _, start, end = gold.spans[gold.pairs[:, 0]].unbind(1)
-            losses["forms"] = (by_form / (end - start)).sum()  # all words of a span learn alike
-            wrong = wrong + by_form.detach()
+            g, h = gold.pairs.unbind(1)
+            wrong = wrong - logsigmoid(scores.forms.detach())[gold.spans[g, 0], h]
         fixed = fixed._replace(head=at_pairs(-wrong, scores, gold))
     gold_trees = summed(fixed, scores.lengths, heads=need_heads)
+    if scores.forms is not None:
+        losses["forms"] = form_losses(scores.forms, scores, gold, head_probabilities(gold_trees, gold))
 
     losses["joint" if loss.joint else "tree"] = ((all_trees.log_z - gold_trees.log_z) * counts).sum()
     if wrong is not None and not loss.joint:
@@ -225,11 +229,20 @@ def pair_losses(scores: Scores, gold: Gold, settings: Settings) -> Tensor:
     return label_losses(scores.labels.of(b, i, j, h), gold.labels[g], settings.loss.label)
 
 
-def form_losses(scores: Scores, gold: Gold, settings: Settings) -> Tensor:
-    """[M] the same, if labels were told from the form of the word alone."""
-    assert scores.forms is not None
+def form_losses(forms: Tensor, scores: Scores, gold: Gold, heads: Tensor) -> Tensor:
+    """How badly forms [B, n] tell which words are heads, given the probabilities of all pairs [M]; a small share.
+
+    For each sentence the mean over its words counts as often as it has gold spans, as all losses are divided by these.
+    Nothing but the classifier of forms learns from it.
+    """
     g, h = gold.pairs.unbind(1)
-    return label_losses(scores.forms[gold.spans[g, 0], h], gold.labels[g], settings.loss.label)
+    b = gold.spans[:, 0]
+    right = torch.zeros_like(forms).index_put((b[g], h), heads, accumulate=True).clamp(max=1.0)
+    each = binary_cross_entropy_with_logits(forms, right, reduction="none")  # [B, n]
+    words = torch.arange(forms.shape[1], device=b.device) < scores.lengths[:, None]
+    spans = forms.new_zeros(len(forms)).index_add(0, b, torch.ones_like(b, dtype=forms.dtype))
+    known = gold.complete & gold.used  # elsewhere, words may head what nobody has annotated
+    return FORMS * (each * words * (spans * known / scores.lengths)[:, None]).sum()
 
 
 def span_losses(scores: Scores, gold: Gold, settings: Settings) -> Tensor:

@@ -19,7 +19,7 @@ from nestree.nn.encoder import Encoder, load_pretrained, load_tokenizer, load_un
 from nestree.nn.features import read_vectors
 from nestree.nn.light import Parts
 from nestree.nn.pieces import Splitter
-from nestree.nn.scorers import FormLabels, Scorer, Scores
+from nestree.nn.scorers import HeadForms, Scorer, Scores
 from nestree.sentence import Document, Entity, Sentence, in_context
 
 
@@ -74,9 +74,7 @@ class Recognizer(nn.Module):
             self.encoder.place_vectors(vectors)
         self.scorer = Scorer(self.encoder.size, settings.model, len(labels))
         self.forms = (
-            FormLabels(transformer.get_input_embeddings().embedding_dim, len(labels))
-            if settings.model.forms
-            else None
+            HeadForms(transformer.get_input_embeddings().embedding_dim) if settings.model.forms else None
         )
         self.collator = Collator(
             Splitter(
@@ -107,16 +105,15 @@ class Recognizer(nn.Module):
     def forward(self, batch: Batch) -> Scores:
         vectors = self.encoder(batch)
         scores: Scores = self.scorer(vectors, batch.lengths)
+        if self.forms is not None:
+            scores = dataclasses.replace(scores, forms=self.forms(self.encoder.forms(batch)))
         return scores
 
     def losses(self, batch: Batch) -> Losses:
         """What is minimised in training."""
         if batch.gold is None:
             raise ModelError("this batch has no gold entities; make it with collate, not collate_words.")
-        scores: Scores = self(batch)
-        if self.forms is not None:
-            scores = dataclasses.replace(scores, forms=self.forms(self.encoder.forms(batch)))
-        return compute(scores, batch.gold, self.settings)
+        return compute(self(batch), batch.gold, self.settings)
 
     def decode(self, batch: Batch) -> list[tuple[Entity, ...]]:
         """The entities of each sentence."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nestree.config import Settings, recipes
-from nestree.losses import agreeing, compute, drawn, label_losses, potentials, summed
+from nestree.losses import FORMS, agreeing, compute, drawn, label_losses, potentials, summed
 from nestree.model import Recognizer
 from nestree.nn.batch import Collator, Gold
 from nestree.nn.scorers import Scores
@@ -95,7 +95,7 @@ def random_scores(sentences: list[Sentence], settings: Settings, seed: int = 0, 
         normal(batch, n, n) if lexical else None,
         normal(batch, n) if lexical else None,
         None if settings.model.labelling == "none" else table,
-        forms=normal(batch, n, len(LABELS)) if settings.model.forms else None,
+        forms=normal(batch, n) if settings.model.forms else None,
     )
 
 
@@ -170,7 +170,9 @@ class ByHand:
                 held = [span for span in spans if span[:2] in self.gold]
                 value = value - sum(self.wrong(*span) for span in held)
                 if self.scores.forms is not None:
-                    value = value - sum(self.wrong_by_form(*span).detach() for span in held)
+                    value = value + sum(
+                        self.scores.forms[self.b, h].detach().sigmoid().log() for _, _, h in held
+                    )
             values.append(value)
         return torch.stack(values)
 
@@ -180,9 +182,18 @@ class ByHand:
         s = self.scores.labels.of(self.b, i, j, h)
         return label_loss(s, self.gold.get((i, j), set()), self.settings.loss.label)
 
-    def wrong_by_form(self, i: int, j: int, h: int) -> Tensor:
-        """Evidence, of which trees learn; forms learn from all words of an entity alike."""
-        return label_loss(self.scores.forms[self.b, h], self.gold[i, j], self.settings.loss.label)
+    def wrong_forms(self, probabilities: Tensor) -> Tensor:
+        """Which words head gold spans, by the trees, held constant; forms should tell so."""
+        heads = [torch.zeros(()).double() for _ in range(self.n)]
+        for p, (spans, *_) in zip(probabilities.detach(), self.trees, strict=True):
+            for i, j, h in spans:
+                if (i, j) in self.gold:
+                    heads[h] = heads[h] + p
+        total = torch.zeros(()).double()
+        for h, expected in enumerate(heads):
+            right, said = min(expected, torch.ones(()).double()), self.scores.forms[self.b, h].sigmoid()
+            total = total - right * said.log() - (1 - right) * (1 - said).log()
+        return FORMS * total * len(self.gold) / self.n * self.complete
 
     def expected_wrong(self, probabilities: Tensor) -> Tensor:
         """Label losses of the spans of a tree, its probability held constant."""
@@ -229,10 +240,7 @@ class ByHand:
         if settings.model.labelling != "none" and not loss.joint:
             found["label"] = self.expected_wrong(agreed.softmax(0))
         if self.scores.forms is not None:
-            pairs = [(i, j, h) for i, j in self.gold for h in range(i, j)]
-            found["forms"] = sum(
-                (self.wrong_by_form(i, j, h) / (j - i) for i, j, h in pairs), torch.zeros(()).double()
-            )
+            found["forms"] = self.wrong_forms(agreed.softmax(0))
         if loss.negatives:
             found["negatives"] = self.negatives(free)
         if c:

@@ -3,7 +3,8 @@
 F1 is 2 tp / (predicted + gold). The set of entities whose expected F1 is best, F, is the set that maximises the sum
 of P(entity) - F / 2 over its members: an entity helps if it is likelier right than half the F1 that is reached.
 That half is `decoding.threshold`; among sets that do not cross, the best is a plain tree whose spans score what
-their labels gain. Heads are those of the best lexicalised tree that has these entities, given their labels.
+their labels gain. Heads are those of the best lexicalised tree that has these entities, given their labels and, with
+`model.forms`, what the forms of words say.
 """
 
 from typing import TYPE_CHECKING
@@ -89,6 +90,8 @@ def around(rows: Tensor, scores: Scores, settings: Settings, temperatures: Tempe
     if settings.model.labelling == "head" and temperatures is not None and len(rows):
         evidence = head_label_scores(scores, rows[:, :3], settings, temperatures)  # [R, n, L]
         evidence = evidence[torch.arange(len(rows), device=rows.device), :, label]
+        if scores.forms is not None:
+            evidence = evidence + torch.nn.functional.logsigmoid(scores.forms)[b]
         chart = evidence.new_zeros(len(span), n + 1, n + 1, n)
         chart.index_put_((b, i, j), evidence, accumulate=True).clamp_(min=IMPOSSIBLE)
         head = chart if head is None else (head + chart).clamp(min=IMPOSSIBLE)

@@ -40,7 +40,7 @@ class Scores:
     head: Tensor | None = None  # [B, n + 1, n + 1, n] log-scores of heads, where something is known of them
     must: Tensor | None = None  # [B, n + 1, n + 1] spans that are known to be entities
     never: Tensor | None = None  # [B, n + 1, n + 1, C] what spans are known not to say
-    forms: Tensor | None = None  # [B, n, L] labels of what a word heads, from its form alone
+    forms: Tensor | None = None  # [B, n] log-odds that a word heads an entity, by its form alone
 
 
 class Rotary(nn.Module):
@@ -211,18 +211,18 @@ class LabelsOfHeads:
         raise ModelError("labels that look at heads have no chart of spans alone.")
 
 
-class FormLabels(nn.Module):
-    """Labels of what a word heads, from its form alone: *mayor* heads persons, and a comma nothing in particular."""
+class HeadForms(nn.Module):
+    """Whether a word heads an entity, from its form alone: *mayor* often does, and a comma never should."""
 
-    def __init__(self, given: int, labels: int):
+    def __init__(self, given: int):
         super().__init__()
-        self.norm, self.out = nn.LayerNorm(given), nn.Linear(given, labels)
+        self.norm, self.out = nn.LayerNorm(given), nn.Linear(given, 1)
 
     def forward(self, forms: Tensor) -> Tensor:
-        """[B, n, D] -> [B, n, L]."""
+        """[B, n, D] -> [B, n] log-odds."""
         with torch.autocast(forms.device.type, enabled=False):
             scores: Tensor = self.out(self.norm(forms))
-            return scores
+            return scores[..., 0]
 
 
 class Scorer(nn.Module):

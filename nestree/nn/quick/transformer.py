@@ -52,6 +52,11 @@ class QuickTransformer(nn.Module):
                 mixed.add_(torch.from_numpy(state[: rows * size]).view(rows, size), alpha=shares[number])
         return SimpleNamespace(hidden_states=(spread_out(mixed, real),))
 
+    def get_input_embeddings(self) -> nn.Module:
+        """As encoders of `transformers` call it."""
+        table: nn.Module = self.embeddings.word_embeddings
+        return table
+
     def shares(self) -> dict[int, float]:
         """How much of each layer is in the mixture, by its number; 0: the embeddings."""
         found: list[float] = (self.mix.weights.softmax(0) * self.mix.factor).tolist()
