@@ -19,6 +19,7 @@ EXAMPLES = 3  # of each kind of wrong head
 LITTLE = re.compile(
     r"an?|and|as|at|but|by|during|for|from|in|of|on|or|that|the|through|to|which|who|with|\W+"
 )
+FORMS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)  # weights of what the forms of words say of heads
 COSTS = (-2.0, 0.0, 0.2, 0.4, 0.6, 1.0)  # of sharing a head, in decoding
 
 
@@ -112,13 +113,15 @@ def by_sentence(gold: Sequence[Sentence], found: Sequence[Sentence]) -> list[lis
 
 
 def other_decoders(model: Recognizer, sentences: Sequence[Sentence]) -> Row:
-    """The same scores decoded otherwise: by several thresholds, and by best trees with several costs of sharing."""
+    """The same scores decoded otherwise: by thresholds, by best trees with costs of sharing, by weights of forms."""
     found: Row = {}
     if model.settings.model.structure != "none" and model.settings.decoding.by != "spans":
         for threshold in THRESHOLDS:
             found[f"marginals {threshold}"] = decoded(model, sentences, by="marginals", threshold=threshold)
         for cost in COSTS if model.settings.model.structure == "lexical" else COSTS[1:2]:
             found[f"tree {cost}"] = decoded(model, sentences, by="tree", threshold=0, sharing=cost)
+        for weight in FORMS if model.settings.model.forms else ():
+            found[f"forms {weight}"] = decoded(model, sentences, by="marginals", forms=weight)
     return found
 
 

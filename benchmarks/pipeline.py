@@ -36,7 +36,7 @@ from nestree.data import formats
 from nestree.model import Recognizer
 from nestree.nn.batch import Batch
 from nestree.pipeline import Pipeline, best_device, by_length, predict
-from nestree.pipeline.sentences import BATCH_WORDS, precision
+from nestree.pipeline.sentences import BATCH_WORDS, precision, weights_kept
 from nestree.sentence import Sentence
 
 Row = dict[str, Any]
@@ -185,9 +185,9 @@ def batches(model: Recognizer, sentences: Sequence[Sentence], words: int) -> lis
 
 def encode(model: Recognizer, held: Sequence[Batch]) -> None:
     """The pretrained encoder, and nothing else."""
-    with torch.inference_mode(), precision(model.device):
+    with torch.inference_mode(), precision(model.device), weights_kept(model):
         for batch in held:
-            model.encoder.transformer(input_ids=batch.pieces, attention_mask=batch.attention)
+            model.encoder.states(batch)
     if model.device.type == "cuda":
         torch.cuda.synchronize()
 

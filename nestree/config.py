@@ -102,6 +102,7 @@ class DecodingSettings:
     threshold: float = key("probability that an entity needs; 0: any")
     bias: float = key('added to "no"')
     sharing: float = key("cost c of sharing a head, in decoding; may be negative")
+    forms: float = key("weight of what model.forms says in choosing heads by marginals; 0: none", before=0.0)
 
 
 @dataclass(frozen=True)
@@ -393,8 +394,8 @@ def check_fit(settings: Settings) -> None:
             'model.labelling = "head".',
         ),
         (
-            model.forms and not loss.joint,
-            "model.forms finds heads by loss.joint, which must then be true.",
+            model.forms and model.structure != "lexical",
+            'model.forms is about heads, which only model.structure = "lexical" has.',
         ),
         (
             model.rotary and bool(model.size % 2 or (model.labelling == "span" and model.label_size % 2)),

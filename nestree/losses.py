@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from nestree.config import Settings
 from nestree.nn.batch import Gold
@@ -18,9 +18,9 @@ from nestree.treecrf import IMPOSSIBLE, LexicalPotentials, PlainPotentials, entr
 from nestree.treecrf.ops import inside_outside
 from nestree.treecrf.potentials import Potentials, cell_masks
 
-FORMS = (
-    0.1  # of the loss of forms: of the gradient that is clipped, most is for the rest; AdamW does not mind
-)
+# The weight of the loss of forms, for each word: small, so that most of the gradient, which is clipped, is for the
+# rest. AdamW does not mind.
+FORMS = 0.02
 
 
 @dataclass(frozen=True)
@@ -66,11 +66,8 @@ def with_trees(scores: Scores, gold: Gold, settings: Settings) -> Losses:
     if loss.joint:
         assert isinstance(fixed, LexicalPotentials)
         assert wrong is not None
-        if scores.forms is not None:
-            g, h = gold.pairs.unbind(1)
-            wrong = wrong - logsigmoid(scores.forms.detach())[gold.spans[g, 0], h]
         fixed = fixed._replace(head=at_pairs(-wrong, scores, gold))
-    gold_trees = summed(fixed, scores.lengths, heads=need_heads)
+    gold_trees = summed(fixed, scores.lengths, heads=need_heads or scores.forms is not None)
     if scores.forms is not None:
         losses["forms"] = form_losses(scores.forms, scores, gold, head_probabilities(gold_trees, gold))
 
@@ -230,9 +227,8 @@ def pair_losses(scores: Scores, gold: Gold, settings: Settings) -> Tensor:
 
 
 def form_losses(forms: Tensor, scores: Scores, gold: Gold, heads: Tensor) -> Tensor:
-    """How badly forms [B, n] tell which words are heads, given the probabilities of all pairs [M]; a small share.
+    """How badly forms [B, n] tell which words are heads, given the probabilities of all pairs [M].
 
-    For each sentence the mean over its words counts as often as it has gold spans, as all losses are divided by these.
     Nothing but the classifier of forms learns from it.
     """
     g, h = gold.pairs.unbind(1)
@@ -240,9 +236,8 @@ def form_losses(forms: Tensor, scores: Scores, gold: Gold, heads: Tensor) -> Ten
     right = torch.zeros_like(forms).index_put((b[g], h), heads, accumulate=True).clamp(max=1.0)
     each = binary_cross_entropy_with_logits(forms, right, reduction="none")  # [B, n]
     words = torch.arange(forms.shape[1], device=b.device) < scores.lengths[:, None]
-    spans = forms.new_zeros(len(forms)).index_add(0, b, torch.ones_like(b, dtype=forms.dtype))
     known = gold.complete & gold.used  # elsewhere, words may head what nobody has annotated
-    return FORMS * (each * words * (spans * known / scores.lengths)[:, None]).sum()
+    return FORMS * (each * (words & known[:, None])).sum()
 
 
 def span_losses(scores: Scores, gold: Gold, settings: Settings) -> Tensor:

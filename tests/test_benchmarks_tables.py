@@ -111,6 +111,8 @@ def with_details(data, recipe, seed, f1, *changes):
     one["dev"] |= {"details": {"calibration": {"error": 1.0, "brier": 0.1}}}
     decoders = {"marginals 0.2": {"f1": 1.0}, "tree -2.0": {"f1": f1 - 1, "heads": heads}}
     one["test"] |= {"heads": heads, "details": DETAILS, "decoders": decoders}
+    for part, more in (("dev", 11), ("test", 12)):
+        one[part].setdefault("decoders", {})["forms 1.5"] = {"heads": {"accuracy": f1 + more}}
     return one
 
 
@@ -120,8 +122,10 @@ def test_tables_of_what_models_do(tmp_path, monkeypatch):
     monkeypatch.setattr(insights, "analysed", lambda: stored.analysed(tmp_path))
     keep(tmp_path, with_details("gum_open", "box", 1, 70.0), benchmark="analysis")
     keep(tmp_path, with_details("gum_open", "default", 1, 78.0), with_details("gum_open", "default", 2, 80.0))
-    keep(tmp_path, run("litbank", "default", 1, 82.0), run("litbank", "default", 1, 81.0, "loss.sharing=0.1"))
-    keep(tmp_path, run("negatives", "default", 1, 70.0), run("unknown-75", "default", 1, 60.0))
+    joint = "ablation/12-joint"
+    keep(tmp_path, run("litbank", joint, 1, 82.0), run("litbank", joint, 1, 81.0, "loss.sharing=0.1"))
+    keep(tmp_path, run("litbank", "ablation/07-lexical-yes-no", 1, 80.0))
+    keep(tmp_path, run("negatives", joint, 1, 70.0), run("unknown-75", joint, 1, 60.0))
     keep(tmp_path, run("genia_paper", "paper", 1, 77.0))
 
     def lines(name):
@@ -142,7 +146,12 @@ def test_tables_of_what_models_do(tmp_path, monkeypatch):
         "| PER | mayor 3, Ann 1 |",
     ]
     assert lines("decoding-cost")[2] == "| model in the box | -2.0 | 1 | 69.00 | 80.0 | 2.0 |"
-    assert lines("training-cost")[2:4] == ["| 0.1 | 1 | 81.00 | 81.00 |  |", "| 0.4 | 1 | 82.00 | 82.00 |  |"]
+    assert lines("head-forms")[2] == "| 1.5 | 2 | 90.0 ± 1.4 | 91.0 ± 1.4 |"
+    assert lines("training-cost")[2:5] == [
+        "| joint likelihood | 0.1 | 1 | 81.00 | 81.00 |  |",
+        "| joint likelihood | 0.4 | 1 | 82.00 | 82.00 |  |",
+        "| two losses, labels without heads | 0 | 1 | 80.00 | 80.00 |  |",
+    ]
     assert lines("errors")[2] == "| GUM-open, model in the box | 1 | 75.0 | 25.0 |"
     assert lines("nesting")[2] == "| GUM-open, model in the box | 1 | 72.7 (12) | 33.3 (4) |"
     assert lines("calibration")[3] == "| GUM-open, default | 2 | 1.0 ± 0.0 | 3.2 ± 0.0 | 0.123 ± 0.000 |"

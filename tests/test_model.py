@@ -8,7 +8,7 @@ import torch
 
 from nestree.config import recipes
 from nestree.errors import ModelError
-from nestree.losses import potentials, summed
+from nestree.losses import potentials
 from nestree.model import Recognizer
 from nestree.sentence import Entity, Sentence, crossing
 from nestree.treecrf import marginals
@@ -304,32 +304,33 @@ def test_what_is_wrong_is_said(folder, tmp_path):
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_forms_find_heads(tmp_path, seed):
-    """Words that are entities by themselves head larger ones; words that also stand outside of all do not."""
+    """Words that are entities by themselves head larger ones, wherever trees have their heads; others do not."""
     adjectives, nouns = ("old", "new", "big", "red"), ("mayor", "queen", "city", "port")
     data = [sentence(f"{a} {noun}", "0-2 PER") for a in adjectives for noun in nouns]
     data += [sentence(f"{noun} slept", "0-1 PER") for noun in nouns] * 12
     data += [sentence(f"{a} slept") for a in adjectives] * 12
     torch.manual_seed(seed)
-    settings = tiny.settings("default", "model.forms=true", "loss.sharing=0")
-    model = Recognizer(settings, tiny.LABELS, tiny.encoder(tmp_path))
+    model = Recognizer(tiny.settings("default", "loss.sharing=0"), tiny.LABELS, tiny.encoder(tmp_path))
     optimiser = torch.optim.AdamW(model.parameters(), 3e-3)
-    for _ in range(40):
+    for _ in range(80):
         optimiser.zero_grad()
         losses = model.losses(model.collate(data))
         (losses.total / losses.mentions).backward()
         optimiser.step()
-    scores = model.eval()(model.collate(data[:16]))
-    trees = summed(potentials(scores, torch.zeros_like(scores.mention[..., 0])), scores.lengths, heads=True)
-    heads = trees.marginals.head[:, 0, 2, :2]  # [B, 2] of the span of two words
-    assert float((heads[:, 1] / heads.sum(1)).mean()) > 0.9
+    batch = model.eval().collate_words(data[:16])
+    scores = model(batch)
+    much, none = (model.settings.changed([f"decoding.forms={weight}"]) for weight in (50.0, 0.0))
+    found = model.found(scores, settings=much).entities
+    assert set(found[found[:, 2] == 2, 4].tolist()) == {1}
+    assert int((found[:, 2] == 2).sum()) == 16
+    without = model.found(replace(scores, forms=None), settings=much).entities
+    assert torch.equal(model.found(scores, settings=none).entities, without)
 
 
 @pytest.mark.filterwarnings("ignore:mkldnn")  # of processors without bfloat16
 @pytest.mark.parametrize("family", ["bert", "mpnet", "electra", "modernbert"])
 def test_forms_are_in_float32_whatever_the_encoder_is_in(tmp_path, family):
-    model = Recognizer(
-        tiny.settings("default", "model.forms=true"), tiny.LABELS, tiny.encoder(tmp_path, family)
-    )
+    model = Recognizer(tiny.settings("default"), tiny.LABELS, tiny.encoder(tmp_path, family))
     batch = model.collate(tiny.SENTENCES)
     with torch.autocast("cpu", torch.bfloat16):
         assert model.encoder.forms(batch).dtype == torch.float32

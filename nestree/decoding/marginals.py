@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 from nestree.config import Settings
 from nestree.decoding.best import decoding_potentials
@@ -86,12 +87,14 @@ def around(rows: Tensor, scores: Scores, settings: Settings, temperatures: Tempe
     span = base.span.masked_fill(crossing(b, i, j, base.span.shape), IMPOSSIBLE)
     if not isinstance(base, LexicalPotentials):
         return PlainPotentials(span)
-    head = base.head
+    head, evidence = base.head, None
     if settings.model.labelling == "head" and temperatures is not None and len(rows):
         evidence = head_label_scores(scores, rows[:, :3], settings, temperatures)  # [R, n, L]
         evidence = evidence[torch.arange(len(rows), device=rows.device), :, label]
-        if scores.forms is not None:
-            evidence = evidence + torch.nn.functional.logsigmoid(scores.forms)[b]
+    if scores.forms is not None and settings.decoding.forms and len(rows):
+        by_form = settings.decoding.forms * logsigmoid(scores.forms)[b]  # [R, n]
+        evidence = by_form if evidence is None else evidence + by_form
+    if evidence is not None:
         chart = evidence.new_zeros(len(span), n + 1, n + 1, n)
         chart.index_put_((b, i, j), evidence, accumulate=True).clamp_(min=IMPOSSIBLE)
         head = chart if head is None else (head + chart).clamp(min=IMPOSSIBLE)

@@ -102,7 +102,9 @@ class Network(NamedTuple):
         if self.config.model_type == "mpnet":
             table = self.weights["encoder.relative_attention_bias.weight"]
             near = buckets(self.config.max_position_embeddings, real.device)[:places, :places]
-            added = added + functional.embedding(near, table).permute(2, 0, 1).contiguous()  # rows as they are read
+            added = (
+                added + functional.embedding(near, table).permute(2, 0, 1).contiguous()
+            )  # rows as they are read
         added = functional.pad(added, (0, -places % ALIGNED))
         return added.expand(len(real), self.config.num_attention_heads, places, -1)[..., :places]
 
