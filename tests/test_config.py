@@ -47,7 +47,7 @@ def test_rows_of_the_ablation_differ_in_what_the_table_says_and_in_nothing_else(
             loss=dataclasses.replace(same.loss, joint=values["joint"], sharing=values["sharing"]),
             decoding=dataclasses.replace(same.decoding, by=values["by"]),
         )
-    more = ["model.rotary=true", "model.forms=true", "decoding.forms=1.5", "training.adversary=1.0"]
+    more = ["model.rotary=true", "model.forms=true", "decoding.forms=2.0", "training.adversary=1.0"]
     ours = found[-1].changed([*more, "decoding.by=marginals", "decoding.threshold=0.4"])
     assert ours == Settings.read("default")
 
