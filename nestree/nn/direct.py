@@ -115,8 +115,9 @@ class Network(NamedTuple):
             NAMES[self.config.model_type],
             self.config.num_attention_heads,
         )
+        given = x.to(self.weights[f"{at}.{names.query}.weight"].dtype)
         query, key, value = (
-            self.linear(f"{at}.{name}", x).unflatten(-1, (heads, -1)).transpose(1, 2) for name in names[:3]
+            self.linear(f"{at}.{name}", given).unflatten(-1, (heads, -1)).transpose(1, 2) for name in names[:3]
         )  # [W, heads, P, D / heads]
         seen = functional.scaled_dot_product_attention(query, key, value, mask, dropout)
         seen = self.linear(f"{at}.{names.seen}", seen.transpose(1, 2).flatten(2))
@@ -126,11 +127,13 @@ class Network(NamedTuple):
         return self.normed(f"{at}.output.LayerNorm", found + x)
 
     def linear(self, name: str, x: Tensor) -> Tensor:
-        return functional.linear(x, self.weights[f"{name}.weight"], self.weights[f"{name}.bias"])
+        weight = self.weights[f"{name}.weight"]
+        return functional.linear(x.to(weight.dtype), weight, self.weights[f"{name}.bias"])
 
     def normed(self, name: str, x: Tensor) -> Tensor:
-        weight, bias = self.weights[f"{name}.weight"], self.weights[f"{name}.bias"]
-        return functional.layer_norm(x, (x.shape[-1],), weight, bias, self.config.layer_norm_eps)
+        """In float32, as what lies between the layers: sums of many layers lose too much otherwise."""
+        weight, bias = (self.weights[f"{name}.{part}"].float() for part in ("weight", "bias"))
+        return functional.layer_norm(x.float(), (x.shape[-1],), weight, bias, self.config.layer_norm_eps)
 
     def dropped(self, x: Tensor) -> Tensor:
         return functional.dropout(x, self.dropout) if self.dropout else x
