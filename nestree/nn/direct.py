@@ -64,7 +64,7 @@ def states(
     """Pieces [W, P], and which of them are real -> what each layer says, [W, P, D]; `learns`: with dropout."""
     network = Network(config, weights, config.hidden_dropout_prob if learns else 0.0)
     attention_dropout = config.attention_probs_dropout_prob if learns else 0.0
-    as_they_are = torch.autocast(pieces.device.type, enabled=False)  # all is in the type of the weights
+    as_they_are = torch.autocast(pieces.device.type, enabled=False)  # products are in the type of the weights
     with as_they_are, sdpa_kernel(WAYS):
         found = [network.embedded(pieces)]
         mask = network.mask(real)
@@ -117,7 +117,8 @@ class Network(NamedTuple):
         )
         given = x.to(self.weights[f"{at}.{names.query}.weight"].dtype)
         query, key, value = (
-            self.linear(f"{at}.{name}", given).unflatten(-1, (heads, -1)).transpose(1, 2) for name in names[:3]
+            self.linear(f"{at}.{name}", given).unflatten(-1, (heads, -1)).transpose(1, 2)
+            for name in names[:3]
         )  # [W, heads, P, D / heads]
         seen = functional.scaled_dot_product_attention(query, key, value, mask, dropout)
         seen = self.linear(f"{at}.{names.seen}", seen.transpose(1, 2).flatten(2))
@@ -131,9 +132,12 @@ class Network(NamedTuple):
         return functional.linear(x.to(weight.dtype), weight, self.weights[f"{name}.bias"])
 
     def normed(self, name: str, x: Tensor) -> Tensor:
-        """In float32, as what lies between the layers: sums of many layers lose too much otherwise."""
-        weight, bias = (self.weights[f"{name}.{part}"].float() for part in ("weight", "bias"))
-        return functional.layer_norm(x.float(), (x.shape[-1],), weight, bias, self.config.layer_norm_eps)
+        """In float32 or better, as all that lies between the layers: sums of many layers lose too much otherwise."""
+        weight, bias = self.weights[f"{name}.weight"], self.weights[f"{name}.bias"]
+        dtype = torch.promote_types(weight.dtype, torch.float32)
+        return functional.layer_norm(
+            x.to(dtype), (x.shape[-1],), weight.to(dtype), bias.to(dtype), self.config.layer_norm_eps
+        )
 
     def dropped(self, x: Tensor) -> Tensor:
         return functional.dropout(x, self.dropout) if self.dropout else x

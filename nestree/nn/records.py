@@ -35,7 +35,7 @@ class Recorder:
         return shape_for(pieces) in self.records or len(self.records) < MOST
 
     def states(self, pieces: Tensor, real: Tensor) -> tuple[Tensor, ...]:
-        """What the last layers say of pieces [W, P], in training: [W, P, D] in bfloat16, until the next call."""
+        """What the last layers say of pieces [W, P], in training: [W, P, D], until the next call."""
         rows, places = shape_for(pieces)
         more = (0, places - pieces.shape[1], 0, rows - len(pieces))
         given = nn.functional.pad(pieces, more, value=self.config.pad_token_id)

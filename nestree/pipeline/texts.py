@@ -56,7 +56,8 @@ class Pipeline:
         self.model, self.longest = model, longest
         self.quick: dict[str, torch.nn.Module] = {}  # what reads in place of parts of the model
         if in_eight_bits(model, precision):
-            self.quick = {"encoder": quick(model.encoder), "scorer": quick(model.scorer)}
+            parts = {"encoder": model.encoder, "scorer": model.scorer, "forms": model.forms}
+            self.quick = {name: quick(part) for name, part in parts.items() if part is not None}
 
     @property
     def reader(self) -> Recognizer:

@@ -126,12 +126,14 @@ def test_either_dropout_is_there_while_a_model_learns(tmp_path, family, kind):
 
 
 @pytest.mark.parametrize("family", ["bert", "mpnet"])
-def test_everything_is_in_the_type_of_the_weights(tmp_path, family):
+def test_products_are_in_the_type_of_the_weights_and_sums_of_layers_in_float32(tmp_path, family, monkeypatch):
     model = made(tmp_path, family)
     weights = {name: weight.detach().bfloat16() for name, weight in model.named_parameters()}
-    with torch.autocast("cpu", torch.bfloat16):  # which would have norms in float32
-        found = direct.states(model.config, weights, *given(9, padding=1), learns=True)
-    assert {state.dtype for state in found} == {torch.bfloat16}
+    seen, real = [], direct.functional.linear
+    monkeypatch.setattr(direct.functional, "linear", lambda *x: seen.append(real(*x)) or seen[-1])
+    found = direct.states(model.config, weights, *given(9, padding=1), learns=True)
+    assert {state.dtype for state in found} == {torch.float32}
+    assert {product.dtype for product in seen} == {torch.bfloat16}
 
 
 @pytest.mark.parametrize("family", ["bert", "mpnet"])
