@@ -300,6 +300,35 @@ def best(run: Row) -> float:
     return max(100 * epoch["f1"] for epoch in run["epochs"])
 
 
+# The model in the box
+
+
+def boxes() -> str:
+    """Models that fit into the package beside those of the default recipe."""
+    groups = grouped(analysed())
+    small = [run for run in trainings(small=True) if run["data"] != "gum_open"]  # that one is the box itself
+    found = {
+        "model in the box, 8 bits": groups.get(("gum_open", "box", ()), []),
+        "default, mpnet": groups.get(("gum_open", "default", ()), []),
+        "GENIA, MiniLM-L6": [run for run in small if run["data"] == "genia"],
+        "GENIA, default, mpnet": groups.get(("genia", "default", ()), []),
+    }
+    rows = []
+    for name, runs in found.items():
+        cells = (
+            spread([at(run, path) for run in runs], digits)
+            for path, digits in {
+                "dev.f1": 2,
+                "test.f1": 2,
+                "test.heads.accuracy": 1,
+                "test.details.calibration.error": 1,
+            }.items()
+        )
+        rows.append([name if "GENIA" in name else f"GUM-open, {name}", str(len(runs)), *cells])
+    header = "model|seeds|dev F1|test F1|heads right, test, %|calibration error, test, points"
+    return table(header, rows) + "\n\n" + where(chain(*found.values()))
+
+
 # The paper's own setting
 
 
@@ -331,6 +360,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "errors": errors,
     "nesting": nesting,
     "calibration": calibration,
+    "boxes": boxes,
     "paper-genia": paper_genia,
     "exploration": exploration,
 }

@@ -269,10 +269,10 @@ def sharing_training(folder: Path) -> Figure:
     lines = {
         ", ".join([NAMES.get(data, data), recipe, *others, seeds(map(len, scores.values()))]): scores
         for (data, recipe, others), scores in groups.items()
-        if len(scores) > 1
+        if len(scores) > 2
     }
     if not lines:
-        raise NotStoredError("no two runs are stored that differ in loss.sharing alone")
+        raise NotStoredError("no three runs are stored that differ in loss.sharing alone")
     return sweep("What the cost of sharing a head does in training, test", "c in training", lines)
 
 

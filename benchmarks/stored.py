@@ -1,12 +1,14 @@
 """The results that are kept under benchmarks/results: one JSON object a line, each what a benchmark said in the end."""
 
 import json
+import re
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 Row = dict[str, Any]
+SMALL = re.compile("encoder.path=.*MiniLM")
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
@@ -19,9 +21,9 @@ def results(benchmark: str, folder: Path = RESULTS) -> Iterator[Row]:
                 yield {**result, "file": path.name}
 
 
-def trainings(folder: Path = RESULTS) -> list[Row]:
-    """Every run that was scored on test, with where and when it ran."""
-    return scored("training", folder)
+def trainings(folder: Path = RESULTS, small: bool = False) -> list[Row]:
+    """Every run that was scored on test, with where and when it ran; `small`: with the encoder of the box."""
+    return [row for row in scored("training", folder) if small == any(map(SMALL.match, row["changes"]))]
 
 
 def analysed(folder: Path = RESULTS) -> list[Row]:
