@@ -356,6 +356,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "images", metavar="DIR")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="DIR")
     options = parser.parse_args(arguments)
+    if not any(options.results.glob("*.json")):
+        raise SystemExit(f"--results {options.results}: there are no results (*.json). Name another folder.")
     options.out.mkdir(parents=True, exist_ok=True)
     print("\n".join(draw(options.results, options.out)))
     return 0

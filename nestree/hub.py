@@ -9,6 +9,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from nestree import checkpoint
 from nestree.errors import ModelError
 from nestree.model import Recognizer
@@ -103,6 +105,12 @@ def first_line(why: Exception) -> str:
 
 def from_pretrained(name: str | Path, *, device: str = "cpu", **where: Any) -> Recognizer:
     """The model of a folder or of the hub; `where`: revision and token, as in `find`."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as why:  # PyTorch says so in several ways
+        raise ModelError(
+            f"there is no device {device!r} here: {first_line(why)} Choose another, such as cpu."
+        ) from why
     return checkpoint.load(find(name, **where), device)
 
 

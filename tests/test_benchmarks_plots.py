@@ -54,6 +54,7 @@ def kept(tmp_path):
     """A folder of small results that has the data of every picture."""
     keep(tmp_path, *(analysed(data, seed, 80.0) for data in plots.NAMES for seed in (1, 2)))
     keep(tmp_path, analysed("litbank", 1, 79.0, "loss.sharing=0.2", cost=0.2), name="b.json")
+    keep(tmp_path, analysed("litbank", 1, 78.0, "loss.sharing=1", cost=1.0), name="c.json")
     keep(tmp_path, *timed("wall", "SuPar"), benchmark="treecrf", name="cpu.json")
     keep(tmp_path, *timed("device", "other", published_ms=9.0), benchmark="treecrf", name="cuda.json")
     groups = [{"group": "all", "calibration error": 0.114, "bins": [[0.4, 0.5, 30, 0.45, 0.3]]}]
@@ -100,9 +101,15 @@ def test_what_is_not_stored_is_left_out_in_a_sentence(tmp_path, capsys):
         "calibration-box.svg: left out: no result of benchmarks.decoders --judge is stored for the model in the box.",
         "learning.svg: written.",
         "sharing-decoding.svg: left out: no run of the default recipe is stored with test.decoders.",
-        "sharing-training.svg: left out: no two runs are stored that differ in loss.sharing alone.",
+        "sharing-training.svg: left out: no three runs are stored that differ in loss.sharing alone.",
         "engine.svg: left out: no result of benchmarks.treecrf is stored with a peer.",
     ]
+
+
+def test_a_folder_without_results_is_refused(tmp_path):
+    with pytest.raises(SystemExit, match=r"there are no results \(\*\.json\)"):
+        plots.main(["--results", str(tmp_path), "--out", str(tmp_path / "out")])
+    assert not (tmp_path / "out").exists()
 
 
 def test_rare_groups_are_left_out(kept):

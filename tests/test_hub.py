@@ -190,6 +190,11 @@ def test_as_methods_of_a_model(tiny_model, stub, tmp_path):
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
+def test_a_device_that_is_not_there_is_refused_in_a_sentence(tiny_model):
+    with pytest.raises(ModelError, match=r"there is no device 'foo' here: .* Choose another, such as cpu."):
+        Recognizer.from_pretrained(tiny_model, device="foo")
+
+
 def test_a_folder_wins_and_needs_no_hub(tiny_model, tmp_path, monkeypatch):
     monkeypatch.setattr(
         huggingface_hub, "snapshot_download", lambda *_, **__: pytest.fail("the hub was asked")

@@ -97,6 +97,8 @@ def train_epoch(run: Run) -> bool:
     updates = updates_of(run, progress.epoch)
     clock = Clock(run.progress, run.settings.training.epochs, len(updates))
     run.model.train()
+    if progress.update == 0:
+        progress.pieces = max(1, progress.pieces // 2)  # there may be more memory than before
     pending: Pending | None = None
     ahead = [*updates[progress.update + 1 :], []]
     for update, after in zip(updates[progress.update :], ahead, strict=False):

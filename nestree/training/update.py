@@ -139,7 +139,7 @@ class Updater:
         self.inputs.forget()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        mine = self.pieces_of(batches)
+        mine = self.pieces_of(batches) or [batches[0][:1]]
         if all(len(piece) == 1 for piece in mine):
             longest = max((k for piece in mine for k in piece), key=lambda k: self.lengths[k])
             raise TrainingError(
@@ -147,7 +147,10 @@ class Updater:
                 f"{self.sentences[longest]} Leave it out, or train on a larger device."
             )
         self.progress.pieces *= 2
-        text = f"out of memory: from now on each batch is done in {self.progress.pieces} pieces; results stay the same."
+        text = (
+            f"out of memory: in this epoch each batch is done in {self.progress.pieces} pieces from now on; "
+            "results stay the same."
+        )
         log.warning(text)
         for watcher in self.watchers:
             watcher.note(text, self.progress.updates)

@@ -13,6 +13,7 @@ from nestree import checkpoint
 from nestree.decoding import NO_CHANGE
 from nestree.errors import InputError, PotentialsError, TrainingError
 from nestree.evaluation import evaluate
+from nestree.model import Recognizer
 from nestree.pipeline import predict
 from nestree.sentence import Document, Entity, Sentence
 from nestree.training import EpochEnd, Step, corpus, summary
@@ -56,10 +57,28 @@ def test_a_run_leaves_a_model_that_predicts(done, data):
     assert f" | {100 * scores.f1:.2f} |" in (folder / "README.md").read_text()
 
 
+def test_what_did_not_fit_is_tried_again_in_the_next_epoch(settings, data, tmp_path, monkeypatch):
+    """Memory that others held for a while does not slow down the whole run."""
+    losses, failed, sizes = Recognizer.losses, [], []
+
+    def failing_once(self, batch):
+        sizes.append(len(batch))
+        if not failed:
+            failed.append(len(batch))
+            raise MemoryError
+        return losses(self, batch)
+
+    monkeypatch.setattr(Recognizer, "losses", failing_once)
+    heard = Heard()
+    run(settings("training.epochs=2", "training.batch_words=30"), data, tmp_path / "m", watcher=heard)
+    assert [note for note in heard.notes if "in this epoch each batch is done in 2 pieces" in note]
+    assert failed[0] in sizes[1:]  # whole again
+
+
 def test_everybody_hears_of_it(done):
     folder, result, heard = done
     assert [end.epoch for end in heard.ends] == [1, 2, 3] == [line["epoch"] for line in history(folder)]
-    assert heard.steps[0].losses.keys() == {"joint", "regularisation", "kl"}
+    assert heard.steps[0].losses.keys() == {"joint", "forms", "regularisation", "kl"}
     assert [step.epoch for step in heard.steps] == sorted(step.epoch for step in heard.steps)
     assert heard.steps[-1].share == 1
     assert heard.steps[-1].seconds_left == 0

@@ -89,10 +89,18 @@ def test_out_of_memory_halves_the_batch_and_changes_nothing(updater, monkeypatch
     assert_equal(gradients(updater, [list(range(8))]), whole)
     assert full.sizes[0] == 8
     assert max(full.sizes[-updater.progress.pieces :]) <= 3
-    assert "out of memory: from now on each batch is done in" in said[-1]
+    assert "out of memory: in this epoch each batch is done in" in said[-1]
     before = len(said)
     gradients(updater, [list(range(8))])
     assert len(said) == before  # it remembers
+
+
+def test_out_of_memory_without_a_share_names_the_sentence_that_stands_in(updater, monkeypatch):
+    """A process that has nothing to do makes zeros of one sentence, and even that may not fit."""
+    monkeypatch.setattr(updater, "pieces_of", lambda batches: [])
+    monkeypatch.setattr(updater.model, "losses", Full(updater.model, 0, torch.OutOfMemoryError("full")))
+    with pytest.raises(TrainingError, match=r"not enough memory for a sentence of \d+ words alone"):
+        updater.gradients([[0, 1]], 1)
 
 
 def no_memory() -> Exception:
@@ -154,7 +162,7 @@ def test_an_adversary_does_not_depend_on_pieces(updater, without_chance, monkeyp
 
 def test_the_divergence_is_told_beside_the_parts(updater):
     found = updater.gradients([[0, 1, 2]], 1)
-    assert {"joint", "regularisation", "kl"} == set(found)
+    assert {"joint", "forms", "regularisation", "kl"} == set(found)
     assert float(found["kl"]) >= 0
 
 
