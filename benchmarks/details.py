@@ -19,7 +19,7 @@ EXAMPLES = 3  # of each kind of wrong head
 LITTLE = re.compile(
     r"an?|and|as|at|but|by|during|for|from|in|of|on|or|that|the|through|to|which|who|with|\W+"
 )
-FORMS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)  # weights of what the forms of words say of heads
+FORM_WEIGHTS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)  # weights of what the forms of words say of heads
 COSTS = (-2.0, 0.0, 0.2, 0.4, 0.6, 1.0)  # of sharing a head, in decoding
 
 
@@ -120,7 +120,7 @@ def other_decoders(model: Recognizer, sentences: Sequence[Sentence]) -> Row:
             found[f"marginals {threshold}"] = decoded(model, sentences, by="marginals", threshold=threshold)
         for cost in COSTS if model.settings.model.structure == "lexical" else COSTS[1:2]:
             found[f"tree {cost}"] = decoded(model, sentences, by="tree", threshold=0, sharing=cost)
-        for weight in FORMS if model.settings.model.forms else ():
+        for weight in FORM_WEIGHTS if model.settings.model.forms else ():
             found[f"forms {weight}"] = decoded(model, sentences, by="marginals", forms=weight)
     return found
 

@@ -23,7 +23,7 @@ from benchmarks.report import console
 from benchmarks.timing import one_line, provenance, write_whole
 from nestree import checkpoint
 from nestree.data import formats
-from nestree.errors import NestreeError
+from nestree.errors import InputError, NestreeError
 from nestree.model import Recognizer
 from nestree.pipeline import best_device, by_length
 from nestree.pipeline.sentences import precision
@@ -40,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         device = best_device(options.device)
         models = {path.name: checkpoint.load(path, device) for path in options.models}
+        if len(models) < len(options.models):
+            raise InputError("two models have one name. Rename a folder: rows are told apart by it.")
         sentences = [s for d in formats.read(options.data) for s in d.sentences]
     except NestreeError as why:
         raise SystemExit(str(why)) from None
@@ -48,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         **provenance(device.type, options.commit),
         "data": f"{options.data.parent.name}/{options.data.name}",
         "batch_words": options.batch_words,
+        "rounds": options.rounds,
         "rows": [],
     }
     for group, some in grouped(sentences).items():
@@ -68,7 +71,10 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--batch-words", type=int, default=2000, help="words in a batch")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="the median of so many counts")
     parser.add_argument("--commit", help="where there is no git")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.rounds < 1:
+        parser.error(f"--rounds {options.rounds}: it must be 1 or more.")
+    return options
 
 
 def grouped(sentences: Sequence[Sentence]) -> dict[str, list[Sentence]]:

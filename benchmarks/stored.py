@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 Row = dict[str, Any]
-SMALL = re.compile("encoder.path=.*MiniLM")
+SMALL = re.compile(r"encoder\.path=.*MiniLM")
 RESULTS = Path(__file__).resolve().parent / "results"
 
 

@@ -14,15 +14,14 @@ from pathlib import Path
 from benchmarks import insights
 from benchmarks.markdown import ABLATION, NAMES, table, where
 from benchmarks.significance import chance
-from benchmarks.stored import at, changes, grouped, results, spread, trainings
+from benchmarks.stored import Row, at, changes, grouped, results, spread, trainings
 
 ROOT = Path(__file__).resolve().parent.parent
 REGION = re.compile(r"(<!-- table ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 JOINT = "ablation/12-joint"
 PARTIAL = {"negatives": "no entity", "unknown": "unknown"}
-EPOCHS = re.compile(
-    r"training\.epochs="
-)  # what may differ from a row of the ablation: GENIA needs fewer of them
+# What may differ from a row of the ablation: GENIA needs fewer epochs.
+EPOCHS = re.compile(r"training\.epochs=")
 SHOWN = ("forward + backward", "best trees")  # of the engine
 PEERS = {  # test F1 with the same encoder and data, one seed each, measured on an H200
     "genia": (76.43, 76.65, 78.5),
@@ -82,11 +81,10 @@ def ablation_elsewhere() -> str:
 
 
 def ablated(data: str, names: Iterable[str]) -> str:
-    runs = {
-        recipe.removeprefix("ablation/"): some
-        for (found, recipe, changed), some in grouped(trainings()).items()
-        if found == data and recipe.startswith("ablation/") and all(map(EPOCHS.match, changed))
-    }
+    runs: dict[str, list[Row]] = {}
+    for (found, recipe, changed), some in grouped(trainings()).items():
+        if found == data and recipe.startswith("ablation/") and all(map(EPOCHS.match, changed)):
+            runs.setdefault(recipe.removeprefix("ablation/"), []).extend(some)
     rows = []
     for name in names:
         (title, base), some = ABLATION[name], runs.get(name, [])
@@ -175,7 +173,7 @@ def steps() -> str:
 
 
 def by_length() -> str:
-    """What trees cost in learning and in reading, by the words of a sentence."""
+    """What trees cost in learning, by the words of a sentence."""
     found = list(results("lengths"))
     rows = [
         [

@@ -398,6 +398,10 @@ def check_fit(settings: Settings) -> None:
             'model.forms is about heads, which only model.structure = "lexical" has.',
         ),
         (
+            not 0 <= decoding.forms <= 100,
+            f"decoding.forms is {decoding.forms:g}; it must lie between 0 and 100.",
+        ),
+        (
             model.rotary and bool(model.size % 2 or (model.labelling == "span" and model.label_size % 2)),
             "model.rotary turns dimensions in pairs; model.size and model.label_size must be even.",
         ),

@@ -9,11 +9,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from nestree import checkpoint
 from nestree.errors import ModelError
 from nestree.model import Recognizer
+from nestree.nn.devices import best_device
 
 BOX = "box"  # the model that came with nestree, unless there is a folder of this name
 NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
@@ -105,13 +104,7 @@ def first_line(why: Exception) -> str:
 
 def from_pretrained(name: str | Path, *, device: str = "cpu", **where: Any) -> Recognizer:
     """The model of a folder or of the hub; `where`: revision and token, as in `find`."""
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as why:  # PyTorch says so in several ways
-        raise ModelError(
-            f"there is no device {device!r} here: {first_line(why)} Choose another, such as cpu."
-        ) from why
-    return checkpoint.load(find(name, **where), device)
+    return checkpoint.load(find(name, **where), best_device(device))
 
 
 def save_pretrained(model: Recognizer, folder: str | Path) -> None:

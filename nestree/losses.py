@@ -20,7 +20,7 @@ from nestree.treecrf.potentials import Potentials, cell_masks
 
 # The weight of the loss of forms, for each word: small, so that most of the gradient, which is clipped, is for the
 # rest. AdamW does not mind.
-FORMS = 0.02
+FORM_WEIGHT = 0.02
 
 
 @dataclass(frozen=True)
@@ -237,7 +237,7 @@ def form_losses(forms: Tensor, scores: Scores, gold: Gold, heads: Tensor) -> Ten
     each = binary_cross_entropy_with_logits(forms, right, reduction="none")  # [B, n]
     words = torch.arange(forms.shape[1], device=b.device) < scores.lengths[:, None]
     known = gold.complete & gold.used  # elsewhere, words may head what nobody has annotated
-    return FORMS * (each * (words & known[:, None])).sum()
+    return FORM_WEIGHT * (each * (words & known[:, None])).sum()
 
 
 def span_losses(scores: Scores, gold: Gold, settings: Settings) -> Tensor:

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from nestree import checkpoint, hub
-from nestree.errors import ModelError
+from nestree.errors import InputError, ModelError
 from nestree.model import Recognizer
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -191,7 +191,7 @@ def test_as_methods_of_a_model(tiny_model, stub, tmp_path):
 
 
 def test_a_device_that_is_not_there_is_refused_in_a_sentence(tiny_model):
-    with pytest.raises(ModelError, match=r"there is no device 'foo' here: .* Choose another, such as cpu."):
+    with pytest.raises(InputError, match=r"there is no device 'foo'\. Choose one of auto"):
         Recognizer.from_pretrained(tiny_model, device="foo")
 
 

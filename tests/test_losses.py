@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nestree.config import Settings, recipes
-from nestree.losses import FORMS, agreeing, compute, drawn, label_losses, potentials, summed
+from nestree.losses import FORM_WEIGHT, agreeing, compute, drawn, label_losses, potentials, summed
 from nestree.model import Recognizer
 from nestree.nn.batch import Collator, Gold
 from nestree.nn.scorers import Scores
@@ -190,7 +190,7 @@ class ByHand:
         for h, expected in enumerate(heads):
             right, said = min(expected, torch.ones(()).double()), self.scores.forms[self.b, h].sigmoid()
             total = total - right * said.log() - (1 - right) * (1 - said).log()
-        return FORMS * total * self.complete
+        return FORM_WEIGHT * total * self.complete
 
     def expected_wrong(self, probabilities: Tensor) -> Tensor:
         """Label losses of the spans of a tree, its probability held constant."""

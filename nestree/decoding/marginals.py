@@ -87,16 +87,22 @@ def around(rows: Tensor, scores: Scores, settings: Settings, temperatures: Tempe
     span = base.span.masked_fill(crossing(b, i, j, base.span.shape), IMPOSSIBLE)
     if not isinstance(base, LexicalPotentials):
         return PlainPotentials(span)
-    head, evidence = base.head, None
-    if settings.model.labelling == "head" and temperatures is not None and len(rows):
-        evidence = head_label_scores(scores, rows[:, :3], settings, temperatures)  # [R, n, L]
-        evidence = evidence[torch.arange(len(rows), device=rows.device), :, label]
-    if scores.forms is not None and settings.decoding.forms and len(rows):
-        by_form = settings.decoding.forms * logsigmoid(scores.forms)[b]  # [R, n]
-        evidence = by_form if evidence is None else evidence + by_form
-    if evidence is not None:
-        chart = evidence.new_zeros(len(span), n + 1, n + 1, n)
-        chart.index_put_((b, i, j), evidence, accumulate=True).clamp_(min=IMPOSSIBLE)
+    head = base.head
+    by_label = settings.model.labelling == "head" and temperatures is not None
+    by_form = scores.forms is not None and settings.decoding.forms > 0
+    if (by_label or by_form) and len(rows):
+        chart = span.new_zeros(len(span), n + 1, n + 1, n)
+        if by_form:
+            assert scores.forms is not None
+            chart[b, i, j] = (
+                settings.decoding.forms * logsigmoid(scores.forms)[b]
+            )  # once, whatever its labels
+        if by_label:
+            assert temperatures is not None
+            evidence = head_label_scores(scores, rows[:, :3], settings, temperatures)  # [R, n, L]
+            evidence = evidence[torch.arange(len(rows), device=rows.device), :, label]
+            chart.index_put_((b, i, j), evidence, accumulate=True)
+        chart.clamp_(min=IMPOSSIBLE)
         head = chart if head is None else (head + chart).clamp(min=IMPOSSIBLE)
     return base._replace(span=span, head=head)
 

@@ -132,7 +132,7 @@ class Network(NamedTuple):
         return functional.linear(x.to(weight.dtype), weight, self.weights[f"{name}.bias"])
 
     def normed(self, name: str, x: Tensor) -> Tensor:
-        """In float32 or better, as all that lies between the layers: sums of many layers lose too much otherwise."""
+        """In float32 or better, as all that lies between the layers."""
         weight, bias = self.weights[f"{name}.weight"], self.weights[f"{name}.bias"]
         dtype = torch.promote_types(weight.dtype, torch.float32)
         return functional.layer_norm(

@@ -193,21 +193,6 @@ def decoding_with(model: Recognizer, **changes: Any) -> Iterator[None]:
         model.settings = before
 
 
-def best_device(name: str = "auto") -> torch.device:
-    """A device by its name; `auto` is the best there is."""
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    able = [each for each, found in there.items() if found]
-    if name == "auto":
-        return torch.device(able[0])
-    if name not in there:
-        raise InputError(f"there is no device {name!r}. Choose one of auto, {', '.join(there)}.")
-    if not there[name]:
-        raise InputError(
-            f"PyTorch finds no {name} device on this machine. Choose one of auto, {', '.join(able)}."
-        )
-    return torch.device(name)
-
-
 def precision(device: torch.device) -> "torch.autocast | nullcontext[None]":
     """Half precision for the encoder where that is faster."""
     return torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()

@@ -18,9 +18,10 @@ from nestree import checkpoint
 from nestree.config import Settings
 from nestree.errors import InputError, NestreeError
 from nestree.model import Recognizer
+from nestree.nn.devices import best_device
 from nestree.nn.quick import obstacle, quick
 from nestree.pipeline.given import as_forbidden, as_known, check_labels, in_words, with_borders
-from nestree.pipeline.sentences import BATCH_WORDS, LONGEST, Asked, Told, best_device, predict
+from nestree.pipeline.sentences import BATCH_WORDS, LONGEST, Asked, Told, predict
 from nestree.sentence import Document, Sentence, Span
 from nestree.text import split
 

@@ -30,7 +30,7 @@ from nestree.training.stopping import stopping
 from nestree.training.update import Updater
 from nestree.training.watching import Watcher
 
-FORMS = "forms."  # weights of `model.forms`
+OF_FORMS = "forms."  # how the names of weights of `model.forms` begin
 SAVE_EVERY = 120.0  # seconds between two states on the disk, at least
 
 
@@ -162,8 +162,8 @@ def continued(settings: Settings, labels: Sequence[str], init: Path) -> Recogniz
     own = model.state_dict()
     for name, value in own.items():
         given = weights.get(name)
-        if given is None and name.startswith(FORMS):
-            continue  # only training asks for these, and they are soon learned
+        if given is None and name.startswith(OF_FORMS):
+            continue  # a model that was made without them: they are soon learned
         if given is None or not grown(value, given, len(everything) - len(known)):
             raise TrainingError(
                 f"the model in {init} has no {name} of the shape {list(value.shape)}: it was made with other settings. "

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from nestree.config import Settings
 from nestree.decoding import Temperatures, marginals, readings, search
 from nestree.sentence import Entity, crossing
 from tests.decoding.test_probabilities import SENTENCES, VARIANTS, everything, random_scores, settings_of
@@ -38,6 +39,17 @@ def best_gain(chances, b, n, threshold, several):
             if not crossing([Entity(i, j, "x") for i, j in chosen]):
                 best = max(best, sum(value[span] for span in chosen))
     return best
+
+
+def test_what_forms_say_counts_once_for_a_span_whatever_its_labels():
+    settings = Settings.read("default").changed(["decoding.forms=2"])
+    scores = random_scores(SENTENCES[:4], settings, seed=3)
+    plain = settings.changed(["decoding.forms=0"])
+    one, two = torch.tensor([[3, 0, 3, 0]]), torch.tensor([[3, 0, 3, 0], [3, 0, 3, 1]])
+    for rows in (one, two):
+        by_form = [marginals.around(rows, scores, each, TEMPERATURES).head for each in (settings, plain)]
+        said = (by_form[0] - by_form[1])[3, 0, 3, :3]
+        torch.testing.assert_close(said, 2 * torch.nn.functional.logsigmoid(scores.forms)[3, :3])
 
 
 @pytest.mark.parametrize("threshold", [0.15, 0.4])

@@ -130,10 +130,17 @@ def test_products_are_in_the_type_of_the_weights_and_sums_of_layers_in_float32(t
     model = made(tmp_path, family)
     weights = {name: weight.detach().bfloat16() for name, weight in model.named_parameters()}
     seen, real = [], direct.functional.linear
-    monkeypatch.setattr(direct.functional, "linear", lambda *x: seen.append(real(*x)) or seen[-1])
-    found = direct.states(model.config, weights, *given(9, padding=1), learns=True)
+
+    def linear(*given):
+        made = real(*given)
+        seen.append((made.dtype, torch.is_autocast_enabled("cpu")))
+        return made
+
+    monkeypatch.setattr(direct.functional, "linear", linear)
+    with torch.autocast("cpu", torch.bfloat16):  # which would cast around every operation once more
+        found = direct.states(model.config, weights, *given(9, padding=1), learns=True)
     assert {state.dtype for state in found} == {torch.float32}
-    assert {product.dtype for product in seen} == {torch.bfloat16}
+    assert set(seen) == {(torch.bfloat16, False)}
 
 
 @pytest.mark.parametrize("family", ["bert", "mpnet"])

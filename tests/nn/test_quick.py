@@ -239,6 +239,15 @@ def test_a_copy_reads_the_same(tiny_model, copied):
 
 
 @needed
+def test_forms_are_those_of_the_model(learned):
+    batch = learned.collate_words(tiny.SENTENCES)
+    with torch.inference_mode():
+        expected, found = learned(batch).forms, Pipeline(learned, precision="int8").reader(batch).forms
+    assert expected is not None
+    torch.testing.assert_close(found, expected)
+
+
+@needed
 def test_a_pipeline_keeps_the_weights_it_was_made_with(learned):
     model = copy.deepcopy(learned)
     ner = Pipeline(model, precision="int8")

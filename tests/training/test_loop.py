@@ -19,6 +19,7 @@ from nestree.sentence import Document, Entity, Sentence
 from nestree.training import EpochEnd, Step, corpus, summary
 from nestree.training.folder import Folder
 from nestree.training.summary import next_step
+from nestree.training.update import Updater
 from tests.training.runs import assert_same, history, run, weights
 
 
@@ -59,20 +60,24 @@ def test_a_run_leaves_a_model_that_predicts(done, data):
 
 def test_what_did_not_fit_is_tried_again_in_the_next_epoch(settings, data, tmp_path, monkeypatch):
     """Memory that others held for a while does not slow down the whole run."""
-    losses, failed, sizes = Recognizer.losses, [], []
+    losses, pieces_of, failures, pieces = Recognizer.losses, Updater.pieces_of, [], []
 
-    def failing_once(self, batch):
-        sizes.append(len(batch))
-        if not failed:
-            failed.append(len(batch))
+    def failing_twice(self, batch):
+        if len(failures) < 2:
+            failures.append(len(batch))
             raise MemoryError
         return losses(self, batch)
 
-    monkeypatch.setattr(Recognizer, "losses", failing_once)
+    def watched(self, batches):
+        pieces.append((self.progress.epoch, self.progress.pieces))
+        return pieces_of(self, batches)
+
+    monkeypatch.setattr(Recognizer, "losses", failing_twice)
+    monkeypatch.setattr(Updater, "pieces_of", watched)
     heard = Heard()
-    run(settings("training.epochs=2", "training.batch_words=30"), data, tmp_path / "m", watcher=heard)
-    assert [note for note in heard.notes if "in this epoch each batch is done in 2 pieces" in note]
-    assert failed[0] in sizes[1:]  # whole again
+    run(settings("training.epochs=3", "training.batch_words=60"), data, tmp_path / "m", watcher=heard)
+    assert [note for note in heard.notes if "in this epoch each batch is done in 4 pieces" in note]
+    assert list(dict.fromkeys(pieces)) == [(1, 1), (1, 2), (1, 4), (2, 2), (3, 1)]
 
 
 def test_everybody_hears_of_it(done):
