@@ -94,14 +94,13 @@ def around(rows: Tensor, scores: Scores, settings: Settings, temperatures: Tempe
         chart = span.new_zeros(len(span), n + 1, n + 1, n)
         if by_form:
             assert scores.forms is not None
-            chart[b, i, j] = (
-                settings.decoding.forms * logsigmoid(scores.forms)[b]
-            )  # once, whatever its labels
+            said = settings.decoding.forms * logsigmoid(scores.forms)[b]  # [R, n]
+            chart[b, i, j] = said.to(chart.dtype)  # once for each span, whatever its labels
         if by_label:
             assert temperatures is not None
             evidence = head_label_scores(scores, rows[:, :3], settings, temperatures)  # [R, n, L]
             evidence = evidence[torch.arange(len(rows), device=rows.device), :, label]
-            chart.index_put_((b, i, j), evidence, accumulate=True)
+            chart.index_put_((b, i, j), evidence.to(chart.dtype), accumulate=True)
         chart.clamp_(min=IMPOSSIBLE)
         head = chart if head is None else (head + chart).clamp(min=IMPOSSIBLE)
     return base._replace(span=span, head=head)
