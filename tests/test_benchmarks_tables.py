@@ -167,3 +167,36 @@ def test_tables_of_what_models_do(tmp_path, monkeypatch):
 def test_examples():
     for module in (details, insights, markdown, stored, tables):
         assert doctest.testmod(module).failed == 0
+
+
+def test_models_for_the_box_stand_beside_others_and_not_among_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(insights, "trainings", lambda small=False: stored.trainings(tmp_path, small))
+    monkeypatch.setattr(insights, "analysed", lambda: stored.analysed(tmp_path))
+    small = run("genia", "default", 1, 76.0)
+    small["changes"] = ["encoder.path=all-MiniLM-L6-v2", "training.epochs=6"]
+    keep(tmp_path, small, with_details("gum_open", "default", 1, 78.0))
+    assert [row["data"] for row in stored.trainings(tmp_path)] == ["gum_open"]
+    lines = insights.boxes().splitlines()
+    assert lines[3:5] == [
+        "| GUM-open, default, mpnet | 1 | 78.00 | 78.00 | 88.0 | 3.2 |",
+        "| GENIA, MiniLM-L6 | 1 | 76.00 | 76.00 |  |  |",
+    ]
+
+
+def test_rates_by_length_name_rows_of_the_ablation(monkeypatch):
+    row = {
+        "words": "1-10",
+        "model": "litbank-12-joint-1",
+        "structure": "lexical",
+        "learning_per_second": 1234.5,
+    }
+    source = {"device": "GPU", "date": "2026-01-01", "commit": "0123456789", "file": "lengths.json"}
+    monkeypatch.setattr(tables, "results", lambda name: [{**source, "rows": [row]}])
+    assert tables.by_length().splitlines()[2] == "| 1-10 | joint likelihood | lexical | 1,234 |"
+
+
+def test_runs_of_one_row_are_never_replaced_by_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "trainings", lambda: stored.trainings(tmp_path))
+    joint = "ablation/12-joint"
+    keep(tmp_path, run("genia", joint, 1, 80.0), run("genia", joint, 2, 82.0, "training.epochs=4"))
+    assert "| 12 | joint likelihood | 2 |" in tables.ablation_elsewhere()
