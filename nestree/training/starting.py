@@ -222,6 +222,12 @@ def begin(run: Run, resume: bool) -> None:
             f"encoder.context is {run.settings.encoder.context}, but no sentence has any: give documents of several "
             "sentences (in JSON lines, with a doc_id), and `context` to `corpus`."
         )
+    decoding = run.settings.decoding
+    if run.settings.model.forms and (decoding.by != "marginals" or not decoding.forms):
+        run.tell(
+            f'model.forms will be learned and not asked, as decoding.by is "{decoding.by}" and decoding.forms is '
+            f'{decoding.forms:g}. For heads by forms, set decoding.by = "marginals" and decoding.forms = 2.'
+        )
     save(run)
 
 

@@ -80,6 +80,14 @@ def test_what_did_not_fit_is_tried_again_in_the_next_epoch(settings, data, tmp_p
     assert list(dict.fromkeys(pieces)) == [(1, 1), (1, 2), (1, 4), (2, 2), (3, 1)]
 
 
+@pytest.mark.parametrize("change", ["decoding.by=tree", "decoding.forms=0"])
+def test_forms_that_nobody_asks_are_told(settings, data, tmp_path, change):
+    heard = Heard()
+    changes = ["decoding.threshold=0", change, "training.epochs=1"]
+    run(settings(*changes), data, tmp_path / "m", watcher=heard)
+    assert [note for note in heard.notes if "model.forms will be learned and not asked" in note]
+
+
 def test_everybody_hears_of_it(done):
     folder, result, heard = done
     assert [end.epoch for end in heard.ends] == [1, 2, 3] == [line["epoch"] for line in history(folder)]
