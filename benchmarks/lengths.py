@@ -42,9 +42,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         models = {path.name: checkpoint.load(path, device) for path in options.models}
         if len(models) < len(options.models):
             raise InputError("two models have one name. Rename a folder: rows are told apart by it.")
-        sentences = [s for d in formats.read(options.data) for s in d.sentences]
+        return compare(models, device, options)
     except NestreeError as why:
         raise SystemExit(str(why)) from None
+
+
+def compare(models: dict[str, Recognizer], device: torch.device, options: argparse.Namespace) -> int:
+    """Group by group, each kept as soon as it is known."""
+    sentences = [s for d in formats.read(options.data) for s in d.sentences]
     result = {
         "benchmark": "lengths",
         **provenance(device.type, options.commit),
@@ -74,6 +79,12 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.rounds < 1:
         parser.error(f"--rounds {options.rounds}: it must be 1 or more.")
+    if options.batch_words < 1:
+        parser.error(f"--batch-words {options.batch_words}: it must be 1 or more.")
+    if not options.out.absolute().parent.is_dir():
+        parser.error(
+            f"--out {options.out}: there is no folder {options.out.parent}. Make it, or name another."
+        )
     return options
 
 

@@ -33,3 +33,22 @@ def test_a_row_for_each_model_and_group(tiny_model, tmp_path):
     assert all(row["learning_per_second"] > 0 and row["reading_per_second"] > 0 for row in rows)
     with pytest.raises(SystemExit, match="/nowhere"):
         lengths.main(["/nowhere", *usual])
+    with pytest.raises(SystemExit, match="two models have one name"):
+        lengths.main([str(tiny_model), str(tiny_model), *usual])
+    formats.write([Document((tiny.sentence("a b", "0-1 NEW"),))], data, "jsonl")
+    with pytest.raises(SystemExit, match="has a label that the model does not know"):
+        lengths.main([str(tiny_model), *usual])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (["--rounds", "0"], "--rounds 0: it must be 1 or more"),
+        (["--batch-words", "0"], "--batch-words 0: it must be 1 or more"),
+        (["--out", "/nowhere/a.json"], "there is no folder /nowhere"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_loaded(tmp_path, capsys, change, said):
+    with pytest.raises(SystemExit):
+        lengths.main(["model", "--data", "data", "--out", str(tmp_path / "a.json"), *change])
+    assert said in capsys.readouterr().err

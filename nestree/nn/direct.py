@@ -102,9 +102,8 @@ class Network(NamedTuple):
         if self.config.model_type == "mpnet":
             table = self.weights["encoder.relative_attention_bias.weight"]
             near = buckets(self.config.max_position_embeddings, real.device)[:places, :places]
-            added = (
-                added + functional.embedding(near, table).permute(2, 0, 1).contiguous()
-            )  # rows as they are read
+            by_distance = functional.embedding(near, table).permute(2, 0, 1)  # [heads, P, P]
+            added = added + by_distance.contiguous()  # rows that lie apart are refused by the quick way
         added = functional.pad(added, (0, -places % ALIGNED))
         return added.expand(len(real), self.config.num_attention_heads, places, -1)[..., :places]
 
