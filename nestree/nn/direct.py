@@ -58,6 +58,17 @@ def serves(config: Any) -> bool:
     )
 
 
+def whole(name: str) -> bool:
+    """Is this a weight that no product takes, and that stays in float32? They are small, or only looked up.
+
+    >>> whole("embeddings.word_embeddings.weight"), whole("encoder.layer.3.output.LayerNorm.bias")
+    (True, True)
+    >>> whole("encoder.layer.3.output.dense.bias"), whole("encoder.relative_attention_bias.weight")
+    (False, False)
+    """
+    return name.startswith("embeddings.") or ".LayerNorm." in name
+
+
 def states(
     config: Any, weights: Mapping[str, Tensor], pieces: Tensor, real: Tensor, learns: bool
 ) -> list[Tensor]:
@@ -96,7 +107,7 @@ class Network(NamedTuple):
     def mask(self, real: Tensor) -> Tensor:
         """[W, heads, P, P] what is added to the scores of attention: by distance, and for padding."""
         places = real.shape[1]
-        dtype = self.weights["embeddings.word_embeddings.weight"].dtype
+        dtype = self.weights["encoder.layer.0.output.dense.weight"].dtype  # that of all products
         padding = torch.zeros_like(real, dtype=dtype).masked_fill(~real, torch.finfo(dtype).min)
         added = padding[:, None, None, :]  # for all heads and all pieces that look
         if self.config.model_type == "mpnet":

@@ -112,9 +112,9 @@ class Encoder(nn.Module):
         """`words`: how many have static vectors, of so many `dimensions`."""
         super().__init__()
         self.transformer = transformer
-        self.keeper = half.Keeper()
         self.recorder: Recorder | None = None  # while it learns, if training asks for it
         config: Any = transformer.config
+        self.keeper = half.Keeper(direct.whole if direct.serves(config) else half.none_of_them)
         layers = config.num_hidden_layers + 1  # the embeddings count as one
         if settings.layers > layers:
             raise ModelError(

@@ -1,10 +1,10 @@
-"""The pretrained encoder in bfloat16: all of its weights are turned at once, not one by one wherever they are used.
+"""The pretrained encoder in bfloat16: its weights are turned all at once, not one by one wherever they are used.
 
 Weights and their gradients stay in float32 for whoever changes them. Under autocast alone, every layer turns its
 weights, its inputs and, on the way back, its gradients by operations of their own: a third of all that is queued.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,10 +23,15 @@ def wanted(device: torch.device) -> bool:
     return able and torch.is_autocast_enabled(name) and torch.get_autocast_dtype(name) == HALF
 
 
-def halved(network: nn.Module) -> Weights:
-    """The weights of a network in bfloat16, by name; gradients go to those in float32."""
-    names, weights = zip(*network.named_parameters(), strict=True)
-    return dict(zip(names, _Halved.apply(*weights), strict=True))
+def none_of_them(name: str) -> bool:
+    return False
+
+
+def halved(network: nn.Module, whole: Callable[[str], bool] = none_of_them) -> Weights:
+    """The weights of a network in bfloat16, by name; gradients go to those in float32. `whole`: which stay as they are."""
+    found = dict(network.named_parameters())
+    names = [name for name in found if not whole(name)]
+    return {**found, **dict(zip(names, _Halved.apply(*(found[name] for name in names)), strict=True))}
 
 
 def call(network: nn.Module, weights: Weights, **inputs: Any) -> Any:
@@ -38,11 +43,13 @@ def call(network: nn.Module, weights: Weights, **inputs: Any) -> Any:
 class Keeper:
     """Holds the halved weights of a network for as long as they do not change."""
 
-    def __init__(self) -> None:
+    def __init__(self, whole: Callable[[str], bool] = none_of_them) -> None:
+        """`whole`: which weights are not halved, by name."""
+        self.whole = whole
         self.kept: Weights | None = None
 
     def weights(self, network: nn.Module) -> Weights:
-        return self.kept if self.kept is not None else halved(network)
+        return self.kept if self.kept is not None else halved(network, self.whole)
 
     @contextmanager
     def keeping(self, network: nn.Module) -> Iterator[None]:
@@ -51,7 +58,7 @@ class Keeper:
             yield
             return
         with torch.no_grad():
-            self.kept = halved(network)
+            self.kept = halved(network, self.whole)
         try:
             yield
         finally:
@@ -74,8 +81,12 @@ class _Halved(torch.autograd.Function):
 
 def returned(gradients: Sequence[Tensor | None], types: Sequence[torch.dtype]) -> tuple[Tensor | None, ...]:
     """The gradients that there are, in these types."""
-    there = [(k, gradient) for k, gradient in enumerate(gradients) if gradient is not None]
-    found: list[Tensor | None] = [None] * len(gradients)
+    found = list(gradients)
+    there = [
+        (k, gradient)
+        for k, gradient in enumerate(gradients)
+        if gradient is not None and gradient.dtype != types[k]
+    ]
     back = turned([gradient for _, gradient in there], [types[k] for k, _ in there])
     for (k, _), gradient in zip(there, back, strict=True):
         found[k] = gradient

@@ -1,7 +1,7 @@
 """The encoder as recorded operations: a GPU replays in one go what a host would have to queue one by one.
 
 A record (a CUDA graph) holds for one shape of a batch, so batches are padded to few shapes. What is recorded reads its
-weights from fixed places, where they are put, in bfloat16, before each replay.
+weights from fixed places, where they are put before each replay, those of products in bfloat16.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,11 @@ class Recorder:
         self.config: Any = network.config
         self.layers = layers
         self.names, self.true = zip(*network.named_parameters(), strict=True)
-        self.places = [torch.empty_like(weight, dtype=half.HALF) for weight in self.true]
+        self.whole = [direct.whole(name) for name in self.names]
+        self.places = [
+            torch.empty_like(weight, dtype=weight.dtype if whole else half.HALF)
+            for weight, whole in zip(self.true, self.whole, strict=True)
+        ]
         self.records: dict[tuple[int, int], Record] = {}
         self.pool: Any = None
 
@@ -94,13 +98,15 @@ class Record:
 
 
 class _Placed(torch.autograd.Function):
-    """Weights in bfloat16, at their places; gradients in the types of the weights."""
+    """Weights at their places; gradients in the types of the weights."""
 
     @staticmethod
     def forward(ctx: Any, recorder: Recorder, *weights: Tensor) -> tuple[Tensor, ...]:
         ctx.set_materialize_grads(False)
         ctx.types = [weight.dtype for weight in weights]
-        torch._foreach_copy_(recorder.places, list(weights))
+        for kind in (True, False):  # of one type each: many are copied in one go
+            chosen = [k for k, whole in enumerate(recorder.whole) if whole == kind]
+            torch._foreach_copy_([recorder.places[k] for k in chosen], [weights[k] for k in chosen])
         return tuple(place.view_as(place) for place in recorder.places)
 
     @staticmethod

@@ -75,7 +75,18 @@ def test_weights_that_are_kept_are_turned_once_and_forgotten(tmp_path):
     with torch.no_grad():
         weight = next(network.parameters())
         weight.fill_(3.0)
-    assert torch.equal(next(iter(keeper.weights(network).values())), torch.full_like(weight, 3.0).bfloat16())
+    kept = next(iter(keeper.weights(network).values()))
+    assert torch.equal(kept.float(), torch.full_like(weight, 3.0))
+
+
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_what_no_product_takes_stays_as_it_is_where_each_operation_is_known(tmp_path, family):
+    encoder = made(tmp_path, family).encoder
+    weights = encoder.keeper.weights(encoder.transformer)
+    types = {name: weight.dtype for name, weight in weights.items()}
+    known = direct.serves(encoder.transformer.config)
+    assert {types[name] for name in types if direct.whole(name)} == {torch.float32 if known else half.HALF}
+    assert {types[name] for name in types if not direct.whole(name)} == {half.HALF}
 
 
 def test_only_where_it_is_asked_for():

@@ -20,7 +20,7 @@ class Played:
         self.recorder, self.pieces, self.real = recorder, pieces.clone(), real.clone()
         self.states = [state.detach() for state in self.computed()[1]]
         self.slopes = [torch.zeros_like(state) for state in self.states]
-        self.gradients = tuple(torch.zeros_like(place) for place in recorder.places)
+        self.gradients = None  # from the first replay on always the same tensors
         self.forward = SimpleNamespace(replay=self.play)
         self.backward = SimpleNamespace(replay=self.play_back)
 
@@ -37,7 +37,11 @@ class Played:
         weights, states = self.computed()
         with torch.enable_grad():
             found = torch.autograd.grad(states, weights, self.slopes, allow_unused=True)
-        self.gradients = tuple(found)
+        if self.gradients is None:
+            self.gradients = tuple(found)
+        for place, slope in zip(self.gradients, found, strict=True):
+            if place is not None:
+                place.copy_(slope)
 
 
 def model_of(folder, family):
@@ -69,6 +73,20 @@ def test_padding_and_places_change_nothing(tmp_path, monkeypatch, family):
                     two.copy_(one)
     shapes = {shape_for(plain.collate(some).pieces) for some in (tiny.SENTENCES, tiny.SENTENCES[:3])}
     assert set(recorded.encoder.recorder.records) == shapes
+
+
+def test_a_replay_leaves_the_gradients_of_the_last_one_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(Recorder, "recorded", lambda *given: Played(*given))
+    model = model_of(tmp_path, "mpnet")
+    model.encoder.recorder = Recorder(model.encoder.transformer, len(model.encoder.mix.weights))
+    tiny.slopes(model, tiny.SENTENCES, torch.autocast("cpu", torch.bfloat16))
+    held = [weight.grad for weight in model.parameters() if weight.grad is not None]  # as an adversary does
+    before = [slope.clone() for slope in held]
+    model.zero_grad(set_to_none=True)
+    with torch.no_grad():
+        model.encoder.transformer.get_input_embeddings().weight.add_(0.3)
+    tiny.slopes(model, tiny.SENTENCES, torch.autocast("cpu", torch.bfloat16))
+    assert all(torch.equal(one, two) for one, two in zip(held, before, strict=True))
 
 
 def test_only_training_replays_and_only_so_many_shapes(tmp_path, monkeypatch):
