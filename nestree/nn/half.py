@@ -28,7 +28,7 @@ def none_of_them(name: str) -> bool:
 
 
 def halved(network: nn.Module, whole: Callable[[str], bool] = none_of_them) -> Weights:
-    """The weights of a network in bfloat16, by name; gradients go to those in float32. `whole`: which stay as they are."""
+    """The weights of a network in bfloat16, by name; `whole`: which stay in float32, as all gradients do."""
     found = dict(network.named_parameters())
     names = [name for name in found if not whole(name)]
     return {**found, **dict(zip(names, _Halved.apply(*(found[name] for name in names)), strict=True))}

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from nestree.config import Settings
 from nestree.errors import TrainingError
-from nestree.losses import Losses
+from nestree.losses import Beliefs, Losses
 from nestree.model import Recognizer
 from nestree.nn.batch import Batch
 from nestree.sentence import Sentence
@@ -48,6 +48,7 @@ class Updater:
         self.lengths = [len(sentence.words) for sentence in self.sentences]
         self.mentions = [mentions(sentence, trees) for sentence in self.sentences]
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
+        self.beliefs: dict[tuple[int, ...], Beliefs] = {}
         self.after: Sequence[Sequence[int]] = ()  # the batches of the next update
         if self.settings.training.records:
             self.model.encoder.record()
@@ -64,17 +65,20 @@ class Updater:
         """
         self.after = after
         total = max(1, sum(self.mentions[k] for batch in batches for k in batch))
+        self.beliefs.clear()
         found = self.of_all(batches, number, total)
         if self.settings.training.adversary:
             plain = held(self.parameters)
-            with self.moved_embeddings():
-                self.of_all(batches, number, total)
+            with self.moved():
+                self.of_all(batches, number, total, again=True)
             torch._foreach_add_(held(self.parameters), plain)
         return found
 
-    def of_all(self, batches: Sequence[Sequence[int]], number: int, total: int) -> dict[str, Tensor]:
-        """The same for the weights as they are, of all processes together."""
-        while (found := self.try_gradients(batches, number, total)) is None:
+    def of_all(
+        self, batches: Sequence[Sequence[int]], number: int, total: int, again: bool = False
+    ) -> dict[str, Tensor]:
+        """The same for the weights as they are, of all processes together; `again`: they were moved."""
+        while (found := self.try_gradients(batches, number, total, again)) is None:
             self.cut_finer(batches)
         fill(self.parameters)
         if self.accelerator.num_processes > 1:
@@ -82,10 +86,13 @@ class Updater:
         return found
 
     def try_gradients(
-        self, batches: Sequence[Sequence[int]], number: int, total: int
+        self, batches: Sequence[Sequence[int]], number: int, total: int, again: bool = False
     ) -> dict[str, Tensor] | None:
         """None: there was not enough memory, and nothing is kept of it."""
-        torch.manual_seed(random_seed(self.settings.training.seed, number, self.accelerator.process_index))
+        other = bool(again and self.settings.loss.agreement)
+        torch.manual_seed(
+            random_seed(self.settings.training.seed, number, self.accelerator.process_index) + other
+        )
         self.model.zero_grad(set_to_none=True)
         mine = self.pieces_of(batches)
         self.inputs.wanted = [*mine, *self.pieces_of(self.after)]
@@ -93,7 +100,7 @@ class Updater:
         sums: dict[str, Tensor] = {}
         try:
             for piece in mine or [batches[0][:1]]:  # where there is nothing to do, zeros are made
-                losses = self.losses(piece)
+                losses = self.losses(piece, again)
                 self.inputs.look_ahead()
                 (losses.total * (weight / total)).backward()
                 for name, value in {**losses.parts, **losses.metrics}.items():
@@ -111,27 +118,33 @@ class Updater:
         shares = [share(batch, process, processes) for batch in batches]
         return [piece for each in shares for piece in pieces(each, self.lengths, self.progress.pieces)]
 
-    def losses(self, piece: Sequence[int]) -> Losses:
+    def losses(self, piece: Sequence[int], again: bool = False) -> Losses:
         inputs = self.inputs.of(piece)
         with self.accelerator.autocast():
-            return self.model.losses(inputs)
+            losses = self.model.losses(inputs, self.beliefs.get(tuple(piece)) if again else None)
+        if losses.beliefs is not None and not again:
+            self.beliefs[tuple(piece)] = losses.beliefs
+        return losses
 
     @contextmanager
-    def moved_embeddings(self) -> Iterator[None]:
+    def moved(self) -> Iterator[None]:
         """Within this, the vectors of pieces lie where they hurt: `adversary` further along their gradient."""
         transformer: Any = self.model.encoder.transformer
-        vectors: nn.Parameter = transformer.get_input_embeddings().weight
-        assert vectors.grad is not None
-        before = vectors.detach().clone()
+        moves = {
+            "pieces": lambda: [transformer.get_input_embeddings().weight],
+            "encoder": lambda: [p for p in transformer.parameters() if p.requires_grad],
+            "all": lambda: self.parameters,
+        }[self.settings.training.moves]()
+        before = [weight.detach().clone() for weight in moves]
         with torch.no_grad():
-            vectors.add_(
-                vectors.grad * (self.settings.training.adversary / vectors.grad.norm().clamp(min=1e-12))
-            )
+            slopes = held(moves)
+            norm = torch.stack(torch._foreach_norm(slopes)).norm().clamp(min=1e-12)
+            torch._foreach_add_(moves, torch._foreach_mul(slopes, self.settings.training.adversary / norm))
         try:
             yield
         finally:
             with torch.no_grad():
-                vectors.copy_(before)
+                torch._foreach_copy_(moves, before)
 
     def cut_finer(self, batches: Sequence[Sequence[int]]) -> None:
         """Twice as many pieces, if that changes anything."""

@@ -62,7 +62,7 @@ class Full:
     def __init__(self, model: Recognizer, most: int, error: Exception) -> None:
         self.losses, self.most, self.error, self.sizes = model.losses, most, error, []
 
-    def __call__(self, batch):
+    def __call__(self, batch, before=None):
         self.sizes.append(len(batch))
         if len(batch) > self.most:
             raise self.error
