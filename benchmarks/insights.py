@@ -288,14 +288,15 @@ def exploration() -> str:
     rows = []
     for key, runs in found.items():
         cells = [spread([best(run) for run in runs if run["data"] == data]) for data in NAMES]
-        rows.append([*key, *cells, spread([at(run, "dev.heads.accuracy") for run in runs], 1)])
+        encoder, commit, short = key
+        rows.append([encoder, commit, short or "none", *cells, spread([at(run, "dev.heads.accuracy") for run in runs], 1)])
     header = "|".join(["encoder", "default of", "change", *NAMES.values(), "heads, %"])
     return table(header, rows) + "\n\n" + where(chain(*found.values()))
 
 
 def near_its_end(run: Row) -> bool:
-    """Did it come to its last epoch but one? Machines end before runs do."""
-    return bool(run.get("epochs")) and len(run["epochs"]) >= run["epochs"][0]["epochs"] - 1
+    """Did it come to its last epoch but two? Machines end before runs do."""
+    return bool(run.get("epochs")) and len(run["epochs"]) >= run["epochs"][0]["epochs"] - 2
 
 
 def best(run: Row) -> float:

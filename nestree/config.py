@@ -90,9 +90,6 @@ class LossSettings:
     guesses: float = key(
         "spans per word drawn to be no entities in incomplete sentences; 0: none", before=0.0
     )
-    agreement: float = key(
-        "weight of saying the same as before when an adversary has moved something; 0: none", before=0.0
-    )
 
 
 @dataclass(frozen=True)
@@ -127,12 +124,9 @@ class TrainingSettings:
     beta2: float = key("of AdamW")
     epsilon: float = key("of AdamW")
     clip: float = key("largest norm of a gradient; 0: any")
-    adversary: float = key(
-        "how far piece embeddings are moved against it for a second pass; 0: none", before=0.0
-    )
-    moves: Literal["pieces", "encoder", "all"] = key(
-        "what an adversary moves: embeddings of pieces, all weights of the encoder, or all there are",
-        before="pieces",
+    adversary: float = key("how far weights are moved against it for a second pass; 0: none", before=0.0)
+    moves: Literal["pieces", "encoder"] = key(
+        "what it moves: the embeddings of pieces, or all weights of the encoder", before="pieces"
     )
     records: bool = key(
         "on a GPU, replay recorded operations of the encoder: faster, more memory", before=False
@@ -336,7 +330,6 @@ AT_LEAST: dict[str, float] = {
     "training.decay": 0,
     "training.clip": 0,
     "training.adversary": 0,
-    "loss.agreement": 0,
     "training.patience": 0,
 }
 SHARES = [

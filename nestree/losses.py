@@ -23,16 +23,6 @@ from nestree.treecrf.potentials import Potentials, cell_masks
 FORM_WEIGHT = 0.02
 
 
-class Beliefs(NamedTuple):
-    """What a pass over a batch believes of it: probabilities, constants."""
-
-    mention: Tensor  # [B, n + 1, n + 1, C] of a span, and of what it says
-    arc: Tensor | None
-    root: Tensor | None
-    labels: Tensor | None  # [M, 1 + L] of none and each label of gold spans with a head
-    heads: Tensor | None  # [M] of the head
-
-
 @dataclass(frozen=True)
 class Losses:
     """Divide by the number of mentions of the whole update before going down the gradient: never by zero."""
@@ -40,7 +30,6 @@ class Losses:
     parts: dict[str, Tensor]  # name -> sum over the batch
     metrics: dict[str, Tensor]  # name -> sum over the batch, a constant: not part of what is minimised
     mentions: int  # gold spans that counted
-    beliefs: Beliefs | None = None
 
     @property
     def total(self) -> Tensor:
@@ -54,18 +43,15 @@ class TreeSum(NamedTuple):
     marginals: Potentials
 
 
-def compute(scores: Scores, gold: Gold, settings: Settings, before: Beliefs | None = None) -> Losses:
-    """All losses that the settings ask for (docs/model.md explains them), in float32 or better.
-
-    `before`: what to agree with.
-    """
+def compute(scores: Scores, gold: Gold, settings: Settings) -> Losses:
+    """All losses that the settings ask for (docs/model.md explains them), in float32 or better."""
     with torch.autocast(scores.mention.device.type, enabled=False):  # labels are scored here
         if settings.model.structure == "none":
             return without_trees(scores, gold, settings)
-        return with_trees(scores, gold, settings, before)
+        return with_trees(scores, gold, settings)
 
 
-def with_trees(scores: Scores, gold: Gold, settings: Settings, before: Beliefs | None = None) -> Losses:
+def with_trees(scores: Scores, gold: Gold, settings: Settings) -> Losses:
     """Sums over trees, and losses weighed by them."""
     model, loss = settings.model, settings.loss
     counts = gold.used.to(scores.mention.dtype)  # [B]
@@ -101,45 +87,7 @@ def with_trees(scores: Scores, gold: Gold, settings: Settings, before: Beliefs |
         )
     if loss.entropy:
         losses["entropy"] = -loss.entropy * tree_entropy(fixed, scores.lengths, gold)
-    beliefs = None
-    if loss.agreement:
-        beliefs = believed(scores, gold, all_trees, gold_trees if need_heads else None)
-    if before is not None:
-        losses["agreement"] = loss.agreement * disagreement(scores, gold, all_trees, before)
-    return Losses(losses, metrics, gold.mentions, beliefs)
-
-
-def believed(scores: Scores, gold: Gold, trees: TreeSum, gold_trees: TreeSum | None) -> Beliefs:
-    with torch.no_grad():
-        mention = trees.marginals.span[..., None] * scores.mention.softmax(-1)
-        said = trees.marginals
-        arc, root = (said.arc, said.root) if isinstance(said, LexicalPotentials) else (None, None)
-        labels = heads = None
-        if gold_trees is not None:
-            labels, heads = log_labels(scores, gold).exp(), head_probabilities(gold_trees, gold)
-        return Beliefs(mention, arc, root, labels, heads)
-
-
-def log_labels(scores: Scores, gold: Gold) -> Tensor:
-    """[M, 1 + L] log-probabilities of no label and of each, for gold spans and their words."""
-    assert scores.labels is not None
-    g, h = gold.pairs.unbind(1)
-    b, i, j = gold.spans[g].unbind(1)
-    said = scores.labels.of(b, i, j, h)
-    return torch.cat([torch.zeros_like(said[..., :1]), said], -1).log_softmax(-1)
-
-
-def disagreement(scores: Scores, gold: Gold, trees: TreeSum, before: Beliefs) -> Tensor:
-    """The cross-entropy of trees, of what their spans say, and of labels, to what was believed before."""
-    counts = gold.used.to(scores.mention.dtype)
-    each = trees.log_z - (before.mention * scores.mention).flatten(1).sum(1)
-    for believed, score in ((before.arc, scores.arc), (before.root, scores.root)):
-        if believed is not None and score is not None:
-            each = each - (believed * score).flatten(1).sum(1)
-    found = (each * counts).sum()
-    if before.labels is not None and before.heads is not None:
-        found = found - (before.labels * log_labels(scores, gold)).sum(-1) @ before.heads
-    return found
+    return Losses(losses, metrics, gold.mentions)
 
 
 def without_trees(scores: Scores, gold: Gold, settings: Settings) -> Losses:

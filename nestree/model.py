@@ -13,7 +13,7 @@ from nestree.config import Settings
 from nestree.decoding import NO_CHANGE, Found, Temperatures, decode, search
 from nestree.decoding.known import Knowledge, constrained
 from nestree.errors import ModelError
-from nestree.losses import Beliefs, Losses, compute
+from nestree.losses import Losses, compute
 from nestree.nn.batch import Batch, Collator
 from nestree.nn.encoder import Encoder, load_pretrained, load_tokenizer, load_untrained, longest_input
 from nestree.nn.features import read_vectors
@@ -109,11 +109,11 @@ class Recognizer(nn.Module):
             scores = dataclasses.replace(scores, forms=self.forms(self.encoder.forms(batch)))
         return scores
 
-    def losses(self, batch: Batch, before: Beliefs | None = None) -> Losses:
-        """What is minimised in training; `before`: what to agree with."""
+    def losses(self, batch: Batch) -> Losses:
+        """What is minimised in training."""
         if batch.gold is None:
             raise ModelError("this batch has no gold entities; make it with collate, not collate_words.")
-        return compute(self(batch), batch.gold, self.settings, before)
+        return compute(self(batch), batch.gold, self.settings)
 
     def decode(self, batch: Batch) -> list[tuple[Entity, ...]]:
         """The entities of each sentence."""

@@ -47,8 +47,12 @@ def test_rows_of_the_ablation_differ_in_what_the_table_says_and_in_nothing_else(
             loss=dataclasses.replace(same.loss, joint=values["joint"], sharing=values["sharing"]),
             decoding=dataclasses.replace(same.decoding, by=values["by"]),
         )
-    more = ["model.rotary=true", "model.forms=true", "decoding.forms=2.0", "training.adversary=1.0"]
-    ours = found[-1].changed([*more, "decoding.by=marginals", "decoding.threshold=0.4"])
+    scores = ["model.rotary=true", "model.forms=true", "loss.label=softmax"]
+    search = ["by=marginals", "threshold=0.4", "forms=2.0", "sharing=2.0"]
+    learning = ["adversary=0.3", "moves=encoder", "epochs=10", "patience=3"]
+    ours = found[-1].changed(
+        [*scores, *(f"decoding.{each}" for each in search), *(f"training.{each}" for each in learning)]
+    )
     assert ours == Settings.read("default")
 
 
@@ -112,6 +116,7 @@ def test_changes_are_checked_together():
             "model.forms=false",
             "loss.joint=false",
             "loss.sharing=0",
+            "decoding.sharing=0",
         ]
     )
     with pytest.raises(ConfigError, match=r'model\.labelling = "head" needs'):

@@ -4,6 +4,7 @@ import functools
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from nestree.decoding import readings as readings_of
 from nestree.decoding.known import Forbidden, Knowledge, Known, check
 from nestree.errors import ChartMemoryError, InputError
 from nestree.model import Recognizer
+from nestree.nn.batch import Batch
 from nestree.nn.scorers import Scores
 from nestree.pipeline.threads import mind_forks, on_threads
 from nestree.pipeline.windows import cut, merged, windows
@@ -261,16 +263,19 @@ def words_for_threads(words: int) -> int:
 
 
 def overlapping(turns: "Sequence[Turn]") -> Iterator[list[Reading]]:
-    """What is found in each. A GPU is given one before the one before is read."""
+    """What is found in each. A GPU is given one before the one before is read; another thread lays out the next."""
     for turn in turns[:2]:
         if turn.stream is not None:
             turn.stream.wait_stream(torch.cuda.current_stream())  # the model may still be changing
     waiting: Turn | None = None
-    for turn in turns:
-        turn.begin()
-        if waiting:
-            yield waiting.end()
-        waiting = turn
+    with ThreadPoolExecutor(1, thread_name_prefix="nestree-batches") as helper:
+        coming = [helper.submit(turn.lay_out) for turn in turns[:1]]
+        for number, turn in enumerate(turns, 1):
+            coming += [helper.submit(after.lay_out) for after in turns[number : number + 1]]
+            turn.begin(coming.pop(0).result)
+            if waiting:
+                yield waiting.end()
+            waiting = turn
     if waiting:
         yield waiting.end()
 
@@ -295,17 +300,22 @@ class Turn:
     most_pieces: int
     scores: Scores | None = None  # None: there is not enough memory
 
-    def begin(self) -> None:
-        """Let the device compute scores."""
+    def lay_out(self) -> Batch | None:
+        """The batch, on the host; None: it has too many pieces, as of words that are no words."""
+        with collating:  # it remembers words
+            batch = self.model.collate_words(self.sentences)
+        if batch.pieces.numel() > self.most_pieces and len(self.sentences) > 1:
+            return None
+        # From there, it goes to a GPU while we do something else.
+        return batch if self.stream is None else batch.pin_memory()
+
+    def begin(self, laid_out: Callable[[], Batch | None] | None = None) -> None:
+        """Let the device compute scores; `laid_out`: gives the batch, if another thread makes it."""
         with if_it_fits(), self.on_its_own():
-            with collating:  # it remembers words
-                batch = self.model.collate_words(self.sentences)
-            if batch.pieces.numel() > self.most_pieces and len(self.sentences) > 1:
-                return  # as of words that are no words
-            if self.stream is not None:
-                batch = batch.pin_memory()  # it then goes there while we do something else
-            with precision(self.model.device):
-                self.scores = self.model(batch.to(self.model.device))
+            batch = (laid_out or self.lay_out)()
+            if batch is not None:
+                with precision(self.model.device):
+                    self.scores = self.model(batch.to(self.model.device))
 
     def end(self) -> list[Reading]:
         """Wait for the scores, and for what is found by them; of too many sentences in halves."""

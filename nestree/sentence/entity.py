@@ -45,7 +45,12 @@ class Entity:
             type(start) is int and type(end) is int and 0 <= start < end and type(label) is str and label
         ):
             check_span(self)
-        if not (self.head is None and self.score is None and self.heads == ()):
+        head, score = self.head, self.score
+        if not (
+            (head is None or (type(head) is int and start <= head < end))
+            and (score is None or (type(score) is float and 0 <= score <= 1))
+            and self.heads == ()
+        ):
             check_head_and_score(self)
 
     @property

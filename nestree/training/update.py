@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from nestree.config import Settings
 from nestree.errors import TrainingError
-from nestree.losses import Beliefs, Losses
+from nestree.losses import Losses
 from nestree.model import Recognizer
 from nestree.nn.batch import Batch
 from nestree.sentence import Sentence
@@ -48,7 +48,6 @@ class Updater:
         self.lengths = [len(sentence.words) for sentence in self.sentences]
         self.mentions = [mentions(sentence, trees) for sentence in self.sentences]
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
-        self.beliefs: dict[tuple[int, ...], Beliefs] = {}
         self.after: Sequence[Sequence[int]] = ()  # the batches of the next update
         if self.settings.training.records:
             self.model.encoder.record()
@@ -60,25 +59,22 @@ class Updater:
     ) -> dict[str, Tensor]:
         """The gradients of update `number` of the run, in the parameters; each part of the loss, summed.
 
-        An adversary adds those of the same sentences, dropout included, where their embeddings hurt most. `after`: the
-        batches of the next update, which are made ready meanwhile.
+        An adversary adds those of the same sentences, dropout included, with weights that were moved to where it hurts
+        most. `after`: the batches of the next update, which are made ready meanwhile.
         """
         self.after = after
         total = max(1, sum(self.mentions[k] for batch in batches for k in batch))
-        self.beliefs.clear()
         found = self.of_all(batches, number, total)
         if self.settings.training.adversary:
             plain = held(self.parameters)
             with self.moved():
-                self.of_all(batches, number, total, again=True)
+                self.of_all(batches, number, total)
             torch._foreach_add_(held(self.parameters), plain)
         return found
 
-    def of_all(
-        self, batches: Sequence[Sequence[int]], number: int, total: int, again: bool = False
-    ) -> dict[str, Tensor]:
-        """The same for the weights as they are, of all processes together; `again`: they were moved."""
-        while (found := self.try_gradients(batches, number, total, again)) is None:
+    def of_all(self, batches: Sequence[Sequence[int]], number: int, total: int) -> dict[str, Tensor]:
+        """The same for the weights as they are, of all processes together."""
+        while (found := self.try_gradients(batches, number, total)) is None:
             self.cut_finer(batches)
         fill(self.parameters)
         if self.accelerator.num_processes > 1:
@@ -86,13 +82,10 @@ class Updater:
         return found
 
     def try_gradients(
-        self, batches: Sequence[Sequence[int]], number: int, total: int, again: bool = False
+        self, batches: Sequence[Sequence[int]], number: int, total: int
     ) -> dict[str, Tensor] | None:
         """None: there was not enough memory, and nothing is kept of it."""
-        other = bool(again and self.settings.loss.agreement)
-        torch.manual_seed(
-            random_seed(self.settings.training.seed, number, self.accelerator.process_index) + other
-        )
+        torch.manual_seed(random_seed(self.settings.training.seed, number, self.accelerator.process_index))
         self.model.zero_grad(set_to_none=True)
         mine = self.pieces_of(batches)
         self.inputs.wanted = [*mine, *self.pieces_of(self.after)]
@@ -100,7 +93,7 @@ class Updater:
         sums: dict[str, Tensor] = {}
         try:
             for piece in mine or [batches[0][:1]]:  # where there is nothing to do, zeros are made
-                losses = self.losses(piece, again)
+                losses = self.losses(piece)
                 self.inputs.look_ahead()
                 (losses.total * (weight / total)).backward()
                 for name, value in {**losses.parts, **losses.metrics}.items():
@@ -118,33 +111,29 @@ class Updater:
         shares = [share(batch, process, processes) for batch in batches]
         return [piece for each in shares for piece in pieces(each, self.lengths, self.progress.pieces)]
 
-    def losses(self, piece: Sequence[int], again: bool = False) -> Losses:
+    def losses(self, piece: Sequence[int]) -> Losses:
         inputs = self.inputs.of(piece)
         with self.accelerator.autocast():
-            losses = self.model.losses(inputs, self.beliefs.get(tuple(piece)) if again else None)
-        if losses.beliefs is not None and not again:
-            self.beliefs[tuple(piece)] = losses.beliefs
-        return losses
+            return self.model.losses(inputs)
 
     @contextmanager
     def moved(self) -> Iterator[None]:
-        """Within this, the vectors of pieces lie where they hurt: `adversary` further along their gradient."""
+        """Within this, weights of the encoder lie where they hurt: `adversary` further along their gradient."""
         transformer: Any = self.model.encoder.transformer
-        moves = {
-            "pieces": lambda: [transformer.get_input_embeddings().weight],
-            "encoder": lambda: [p for p in transformer.parameters() if p.requires_grad],
-            "all": lambda: self.parameters,
-        }[self.settings.training.moves]()
-        before = [weight.detach().clone() for weight in moves]
+        if self.settings.training.moves == "pieces":
+            weights = [transformer.get_input_embeddings().weight]
+        else:
+            weights = [weight for weight in transformer.parameters() if weight.requires_grad]
+        before = [weight.detach().clone() for weight in weights]
         with torch.no_grad():
-            slopes = held(moves)
+            slopes = held(weights)
             norm = torch.stack(torch._foreach_norm(slopes)).norm().clamp(min=1e-12)
-            torch._foreach_add_(moves, torch._foreach_mul(slopes, self.settings.training.adversary / norm))
+            torch._foreach_add_(weights, torch._foreach_mul(slopes, self.settings.training.adversary / norm))
         try:
             yield
         finally:
             with torch.no_grad():
-                torch._foreach_copy_(moves, before)
+                torch._foreach_copy_(weights, before)
 
     def cut_finer(self, batches: Sequence[Sequence[int]]) -> None:
         """Twice as many pieces, if that changes anything."""

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,19 @@ def test_forms_that_nobody_asks_are_told(settings, data, tmp_path, change):
     changes = ["decoding.threshold=0", change, "training.epochs=1"]
     run(settings(*changes), data, tmp_path / "m", watcher=heard)
     assert [note for note in heard.notes if "model.forms will be learned and not asked" in note]
+
+
+@pytest.mark.parametrize("kind", ["softmax", "ranking"])
+def test_where_one_label_will_be_found_of_several_a_note_says_so(settings, data, tmp_path, kind):
+    first = data.train[0]
+    start, end = first.entities[0].span
+    both = (*first.entities, Entity(start, end, next(x for x in data.labels if x != first.entities[0].label)))
+    twice = replace(data, train=(replace(first, entities=both), *data.train[1:]))
+    heard = Heard()
+    run(settings("training.epochs=1", f"loss.label={kind}"), twice, tmp_path / "run", watcher=heard)
+    assert ["1 training entity has the words of another" in note for note in heard.notes].count(True) == (
+        kind == "softmax"
+    )
 
 
 def test_everybody_hears_of_it(done):

@@ -33,10 +33,10 @@ def gradients(updater: Updater, update: list[list[int]]) -> dict[str, torch.Tens
     return {name: p.grad.clone() for name, p in updater.model.named_parameters() if p.grad is not None}
 
 
-def assert_equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> None:
+def assert_equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor], atol: float = 1e-6) -> None:
     assert a.keys() == b.keys()
     for name in a:
-        torch.testing.assert_close(a[name], b[name], rtol=1e-4, atol=1e-6, msg=name)
+        torch.testing.assert_close(a[name], b[name], rtol=1e-4, atol=atol, msg=name)
 
 
 def test_pieces_and_accumulated_batches_add_up_to_the_whole(updater):
@@ -62,7 +62,7 @@ class Full:
     def __init__(self, model: Recognizer, most: int, error: Exception) -> None:
         self.losses, self.most, self.error, self.sizes = model.losses, most, error, []
 
-    def __call__(self, batch, before=None):
+    def __call__(self, batch):
         self.sizes.append(len(batch))
         if len(batch) > self.most:
             raise self.error
@@ -132,22 +132,31 @@ def test_other_errors_pass(updater, monkeypatch):
         updater.gradients([[0]], 1)
 
 
-def test_an_adversary_adds_the_gradient_of_embeddings_moved_against_it(updater, without_chance, monkeypatch):
-    vectors = updater.model.encoder.transformer.get_input_embeddings().weight
-    before, plain = vectors.detach().clone(), gradients(updater, [[0, 1, 2]])
-    slope = vectors.grad.clone()
-    monkeypatch.setattr(updater, "settings", without_chance("training.adversary=0.5"))
+@pytest.mark.parametrize("moves", ["pieces", "encoder"])
+def test_an_adversary_adds_the_gradient_of_weights_moved_against_it(
+    updater, without_chance, monkeypatch, moves
+):
+    encoder = updater.model.encoder.transformer
+    weights = [encoder.get_input_embeddings().weight] if moves == "pieces" else [*encoder.parameters()]
+    before, plain = [weight.detach().clone() for weight in weights], gradients(updater, [[0, 1, 2]])
+    slopes = [weight.grad.clone() for weight in weights]
+    monkeypatch.setattr(
+        updater, "settings", without_chance("training.adversary=0.1", f"training.moves={moves}")
+    )
     hardened = gradients(updater, [[0, 1, 2]])
-    assert torch.equal(vectors, before)  # nothing is left of it
+    assert all(map(torch.equal, weights, before))  # nothing is left of it
     monkeypatch.setattr(updater, "settings", without_chance())
+    norm = torch.cat([slope.flatten() for slope in slopes]).norm()
     with torch.no_grad():
-        vectors.add_(0.5 * slope / slope.norm())
+        for weight, slope in zip(weights, slopes, strict=True):
+            weight.add_(0.1 * slope / norm)
     try:
         moved = gradients(updater, [[0, 1, 2]])
     finally:
         with torch.no_grad():
-            vectors.copy_(before)
-    assert_equal(hardened, {name: plain[name] + moved[name] for name in plain})
+            for weight, old in zip(weights, before, strict=True):
+                weight.copy_(old)
+    assert_equal(hardened, {name: plain[name] + moved[name] for name in plain}, atol=1e-5)
     assert any((moved[name] - plain[name]).norm() > 1e-3 * plain[name].norm() for name in plain)
 
 
