@@ -19,7 +19,18 @@ EXAMPLES = 3  # of each kind of wrong head
 LITTLE = re.compile(
     r"an?|and|as|at|but|by|during|for|from|in|of|on|or|that|the|through|to|which|who|with|\W+"
 )
-FORM_WEIGHTS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)  # weights of what the forms of words say of heads
+# How heads are chosen by marginals: weights of what the forms of words say, with costs of sharing one.
+HEADS = (
+    (0.0, 0.0),
+    (1.0, 0.0),
+    (2.0, 0.0),
+    (3.0, 0.0),
+    (0.0, 2.0),
+    (1.0, 2.0),
+    (2.0, 1.0),
+    (2.0, 2.0),
+    (2.0, 3.0),
+)
 COSTS = (-2.0, 0.0, 0.2, 0.4, 0.6, 1.0)  # of sharing a head, in decoding
 
 
@@ -113,15 +124,16 @@ def by_sentence(gold: Sequence[Sentence], found: Sequence[Sentence]) -> list[lis
 
 
 def other_decoders(model: Recognizer, sentences: Sequence[Sentence]) -> Row:
-    """The same scores decoded otherwise: by thresholds, by best trees with costs of sharing, by weights of forms."""
+    """The same scores decoded otherwise: by thresholds, by best trees with costs of sharing; other heads."""
     found: Row = {}
     if model.settings.model.structure != "none" and model.settings.decoding.by != "spans":
         for threshold in THRESHOLDS:
             found[f"marginals {threshold}"] = decoded(model, sentences, by="marginals", threshold=threshold)
         for cost in COSTS if model.settings.model.structure == "lexical" else COSTS[1:2]:
             found[f"tree {cost}"] = decoded(model, sentences, by="tree", threshold=0, sharing=cost)
-        for weight in FORM_WEIGHTS if model.settings.model.forms else ():
-            found[f"forms {weight}"] = decoded(model, sentences, by="marginals", forms=weight)
+        for weight, cost in HEADS if model.settings.model.forms else ():
+            name = f"forms {weight} sharing {cost}"
+            found[name] = decoded(model, sentences, by="marginals", forms=weight, sharing=cost)
     return found
 
 

@@ -134,13 +134,13 @@ def decoding_cost() -> str:
 
 
 def head_forms() -> str:
-    """How many heads are right, by the weight of what the forms of words say."""
+    """How many heads are right, by the weight of what the forms of words say and the cost of sharing one."""
     runs = [run for key, some in with_details("gum_open").items() if key[1] == "default" for run in some]
     runs = [run for run in runs if any(name.startswith("forms ") for name in at(run, "dev.decoders") or ())]
     names = [name for name in at(runs[0], "dev.decoders") if name.startswith("forms ")] if runs else []
     rows = [
         [
-            name.removeprefix("forms "),
+            *weight_and_cost(name),
             str(len(runs)),
             *(
                 spread([at(run[part]["decoders"][name], f"heads.{what}") for run in runs], 1)
@@ -149,8 +149,17 @@ def head_forms() -> str:
         ]
         for name in names
     ]
-    header = "weight of forms|seeds|heads right, dev, %|test, %|entities that share a head, test, %"
+    header = "weight of forms|cost of sharing|seeds|heads right, dev, %|test, %|entities that share a head, test, %"
     return table(header, rows) + "\n\n" + where(runs)
+
+
+def weight_and_cost(name: str) -> tuple[str, str]:
+    """
+    >>> weight_and_cost("forms 1.5 sharing 2.0"), weight_and_cost("forms 1.5")
+    (('1.5', '2.0'), ('1.5', '0.0'))
+    """
+    weight, _, cost = name.removeprefix("forms ").partition(" sharing ")
+    return weight, cost or "0.0"
 
 
 PATHS = {"f1": 2, "heads.accuracy": 1, "heads.shared": 1}
@@ -289,7 +298,15 @@ def exploration() -> str:
     for key, runs in found.items():
         cells = [spread([best(run) for run in runs if run["data"] == data]) for data in NAMES]
         encoder, commit, short = key
-        rows.append([encoder, commit, short or "none", *cells, spread([at(run, "dev.heads.accuracy") for run in runs], 1)])
+        rows.append(
+            [
+                encoder,
+                commit,
+                short or "none",
+                *cells,
+                spread([at(run, "dev.heads.accuracy") for run in runs], 1),
+            ]
+        )
     header = "|".join(["encoder", "default of", "change", *NAMES.values(), "heads, %"])
     return table(header, rows) + "\n\n" + where(chain(*found.values()))
 

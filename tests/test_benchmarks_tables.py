@@ -146,7 +146,7 @@ def test_tables_of_what_models_do(tmp_path, monkeypatch):
         "| PER | mayor 3, Ann 1 |",
     ]
     assert lines("decoding-cost")[2] == "| model in the box | -2.0 | 1 | 69.00 | 80.0 | 2.0 |"
-    assert lines("head-forms")[2] == "| 1.5 | 2 | 90.0 ± 1.4 | 91.0 ± 1.4 |  |"
+    assert lines("head-forms")[2] == "| 1.5 | 0.0 | 2 | 90.0 ± 1.4 | 91.0 ± 1.4 |  |"
     assert lines("training-cost")[2:5] == [
         "| joint likelihood | 0.1 | 1 | 81.00 | 81.00 |  |",
         "| joint likelihood | 0.4 | 1 | 82.00 | 82.00 |  |",
