@@ -119,7 +119,7 @@ def by_chance(scores: Sequence[float]) -> float:
     """The calibration error to expect of so many entities if their scores are honest."""
     spread = [0.0] * BINS  # the variance of the number of right ones
     for score in scores:
-        spread[min(int(score * BINS), BINS - 1)] += score * (1 - score)
+        spread[min(int(score * BINS), BINS - 1)] += max(0.0, score * (1 - score))
     return sum(math.sqrt(2 / math.pi * variance) for variance in spread) / len(scores)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 
 from benchmarks.markdown import ABLATION, NAMES, table, where
-from benchmarks.stored import Row, analysed, at, changes, grouped, results, spread, trainings
+from benchmarks.stored import Row, analysed, at, changes, epochs, grouped, results, spread, trainings
 
 Groups = dict[tuple[str, str, tuple[str, ...]], list[Row]]
 SHARING = "loss.sharing="
@@ -180,12 +180,13 @@ def training_cost() -> str:
             title,
             f"{c:g}",
             str(len(runs)),
+            epochs(runs),
             *(spread([at(run, path) for run in runs]) for path in ("dev.f1", "test.f1", "test.heads.shared")),
         ]
         for (title, c), runs in sorted(found.items())
     ]
     return (
-        table("trained as|c|seeds|dev F1|test F1|entities that share a head, %", rows)
+        table("trained as|c|seeds|epochs|dev F1|test F1|entities that share a head, %", rows)
         + "\n\n"
         + where(chain(*found.values()))
     )

@@ -9,6 +9,7 @@ from typing import Any
 
 Row = dict[str, Any]
 SMALL = re.compile(r"encoder\.path=.*MiniLM")
+RERUNS = "reruns"  # how their files begin
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
@@ -22,8 +23,17 @@ def results(benchmark: str, folder: Path = RESULTS) -> Iterator[Row]:
 
 
 def trainings(folder: Path = RESULTS, small: bool = False) -> list[Row]:
-    """Every run that was scored on test, with where and when it ran; `small`: with the encoder of the box."""
-    return [row for row in scored("training", folder) if small == any(map(SMALL.match, row["changes"]))]
+    """Every run that was scored on test, with where and when it ran; `small`: with the encoder of the box.
+
+    Runs that were made once more, to see whether they can be, do not count.
+    """
+    found = (row for row in scored("training", folder) if not row["file"].startswith(RERUNS))
+    return [row for row in found if small == any(map(SMALL.match, row["changes"]))]
+
+
+def reruns(folder: Path = RESULTS) -> list[Row]:
+    """The runs that were made once more."""
+    return [row for row in scored("training", folder) if row["file"].startswith(RERUNS)]
 
 
 def analysed(folder: Path = RESULTS) -> list[Row]:
@@ -44,6 +54,18 @@ def scored(benchmark: str, folder: Path) -> list[Row]:
 def changes(row: Row) -> tuple[str, ...]:
     """What a run changed in its recipe, the encoder aside: that is the same for all of them."""
     return tuple(change for change in row["changes"] if not change.startswith("encoder.path="))
+
+
+def epochs(runs: Iterable[Row]) -> str:
+    """How many epochs these runs had, and how many they were to have: a machine may have ended before they did.
+
+    >>> epochs([{"epochs_done": 6, "epochs_planned": 6}, {"epochs_done": 4, "epochs_planned": 6}])
+    '4 to 6 of 6'
+    """
+    done = sorted({run["epochs_done"] for run in runs})
+    return (
+        f"{' to '.join(map(str, done[:1] + done[1:][-1:]))} of {max(run['epochs_planned'] for run in runs)}"
+    )
 
 
 def grouped(rows: Iterable[Row]) -> dict[tuple[str, str, tuple[str, ...]], list[Row]]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks import insights
 from benchmarks.markdown import ABLATION, NAMES, table, where
 from benchmarks.significance import chance
-from benchmarks.stored import Row, at, changes, grouped, results, spread, trainings
+from benchmarks.stored import Row, at, changes, epochs, grouped, reruns, results, spread, trainings
 
 ROOT = Path(__file__).resolve().parent.parent
 REGION = re.compile(r"(<!-- table ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -116,11 +116,34 @@ def partial() -> str:
             kept[f"{share or 50} %", " ".join([PARTIAL[kind], *changed])] = runs
     paths = ("dev.f1", "test.precision", "test.recall", "test.f1")
     rows = [
-        [*names, str(len(runs)), *(spread([at(run, path) for run in runs]) for path in paths)]
+        [*names, str(len(runs)), epochs(runs), *(spread([at(run, path) for run in runs]) for path in paths)]
         for names, runs in sorted(kept.items(), key=lambda item: (item[0][0] != "none", item[0]))
+        if runs
     ]
-    header = "entities taken away|and what is missing is|seeds|dev F1|test P|R|F1"
+    header = "entities taken away|and what is missing is|seeds|epochs|dev F1|test P|R|F1"
     return table(header, rows) + "\n\n" + where(chain(*kept.values()))
+
+
+def rerun() -> str:
+    """Runs that were made once more from their commands, beside the first."""
+    again, rows, first = reruns(), [], []
+    runs = grouped(trainings())
+    for run in again:
+        group = runs.get((run["data"], run["recipe"], changes(run)), [])
+        before = [one for one in group if one["seed"] == run["seed"]]
+        first += before
+        rows.append(
+            [
+                NAMES[run["data"]],
+                insights.name_of(run["recipe"], changes(run)),
+                str(run["seed"]),
+                *(spread([at(one, "test.f1") for one in some]) for some in (before, [run])),
+                spread([at(one, "test.f1") for one in group]),
+                str(len(group)),
+            ]
+        )
+    header = "data|variant|seed|test F1|once more|of all seeds|seeds"
+    return table(header, rows) + "\n\n" + where([*first, *again])
 
 
 def engine_gpu() -> str:
@@ -173,19 +196,20 @@ def steps() -> str:
 
 
 def by_length() -> str:
-    """What trees cost in learning, by the words of a sentence."""
+    """What trees cost in learning and reading, by the words of a sentence."""
     found = list(results("lengths"))
     rows = [
         [
             row["words"],
             insights.name_of(re.sub(r"^[a-z_]+-(.+)-\d+$", r"ablation/\1", row["model"])),
             row["structure"],
-            f"{row['learning_per_second']:,.0f}",
+            *(f"{row[f'{what}_per_second']:,.0f}" for what in ("learning", "reading")),
         ]
         for result in found
         for row in result["rows"]
     ]
-    return table("words|row of the ablation|trees|sentences learned from, /s", rows) + "\n\n" + where(found)
+    header = "words|row of the ablation|trees|sentences learned from, /s|read, /s"
+    return table(header, rows) + "\n\n" + where(found)
 
 
 def reading() -> str:
@@ -194,7 +218,8 @@ def reading() -> str:
     for result in results("pipeline"):
         if "H200" in result["device"]:
             used.append(result)
-            by = next(c.split("=")[1] for c in result["changes"] if c.startswith("decoding.by="))
+            asked = (c.split("=")[1] for c in result["changes"] if c.startswith("decoding.by="))
+            by = next(asked, "marginals")  # as the default recipe has it
             for row in result["rows"]:
                 name = f"{row['lane']}, by {by}" if row["lane"] != "encoder alone" else row["lane"]
                 rows.append([name, f"{row['batch_words']:,}", f"{row['sentences_per_second']:,.0f}"])
@@ -222,6 +247,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "ablation-elsewhere": ablation_elsewhere,
     **insights.TABLES,
     "partial": partial,
+    "rerun": rerun,
     "engine-gpu": engine_gpu,
     "engine-cpu": engine_cpu,
     "steps": steps,

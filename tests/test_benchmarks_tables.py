@@ -18,6 +18,7 @@ def run(data, recipe, seed, f1, *changes, rows=None):
         "seed": seed,
         "changes": ["encoder.path=some", *changes],
         "best_epoch": 2,
+        "epochs_done": 3,
         "epochs_planned": 3,
         "dev": {"f1": f1},
         "test": test if rows is None else {**test, "by_sentence": rows},
@@ -46,6 +47,18 @@ def test_runs_are_grouped_by_all_but_their_seeds(tmp_path):
         ("litbank", "default", ()): [80.0, 82.0, 84.0],
         ("litbank", "default", ("training.epochs=1",)): [50.0],
     }
+
+
+def test_runs_made_once_more_stand_beside_the_first_and_are_no_seeds(tmp_path, monkeypatch):
+    joint = "ablation/12-joint"
+    keep(tmp_path, run("litbank", joint, 1, 80.0), run("litbank", joint, 2, 82.0))
+    keep(tmp_path, run("litbank", joint, 2, 81.5), name="reruns-h200.json")
+    assert [row["test"]["f1"] for row in stored.trainings(tmp_path)] == [80.0, 82.0]
+    monkeypatch.setattr(tables, "trainings", lambda: stored.trainings(tmp_path))
+    monkeypatch.setattr(tables, "reruns", lambda: stored.reruns(tmp_path))
+    assert tables.rerun().splitlines()[2:3] == [
+        "| LitBank | joint likelihood | 2 | 82.00 | 81.50 | 81.00 ± 1.41 | 2 |"
+    ]
 
 
 def test_a_table_says_what_was_run_and_leaves_empty_what_was_not(tmp_path, monkeypatch):
@@ -148,9 +161,9 @@ def test_tables_of_what_models_do(tmp_path, monkeypatch):
     assert lines("decoding-cost")[2] == "| model in the box | -2.0 | 1 | 69.00 | 80.0 | 2.0 |"
     assert lines("head-forms")[2] == "| 1.5 | 0.0 | 2 | 90.0 ± 1.4 | 91.0 ± 1.4 |  |"
     assert lines("training-cost")[2:5] == [
-        "| joint likelihood | 0.1 | 1 | 81.00 | 81.00 |  |",
-        "| joint likelihood | 0.4 | 1 | 82.00 | 82.00 |  |",
-        "| two losses, labels without heads | 0 | 1 | 80.00 | 80.00 |  |",
+        "| joint likelihood | 0.1 | 1 | 3 of 3 | 81.00 | 81.00 |  |",
+        "| joint likelihood | 0.4 | 1 | 3 of 3 | 82.00 | 82.00 |  |",
+        "| two losses, labels without heads | 0 | 1 | 3 of 3 | 80.00 | 80.00 |  |",
     ]
     assert lines("errors")[2] == "| GUM-open, model in the box | 1 | 75.0 | 25.0 |"
     assert lines("nesting")[2] == "| GUM-open, model in the box | 1 | 72.7 (12) | 33.3 (4) |"
@@ -189,10 +202,11 @@ def test_rates_by_length_name_rows_of_the_ablation(monkeypatch):
         "model": "litbank-12-joint-1",
         "structure": "lexical",
         "learning_per_second": 1234.5,
+        "reading_per_second": 2345.6,
     }
     source = {"device": "GPU", "date": "2026-01-01", "commit": "0123456789", "file": "lengths.json"}
     monkeypatch.setattr(tables, "results", lambda name: [{**source, "rows": [row]}])
-    assert tables.by_length().splitlines()[2] == "| 1-10 | joint likelihood | lexical | 1,234 |"
+    assert tables.by_length().splitlines()[2] == "| 1-10 | joint likelihood | lexical | 1,234 | 2,346 |"
 
 
 def test_runs_of_one_row_are_never_replaced_by_others(tmp_path, monkeypatch):

@@ -178,7 +178,7 @@ def test_analyses_for_programs(place):
     assert few["shared"] <= usual["shared"] <= many["shared"]
     assert few["shared"] < many["shared"]
     model = checkpoint.load(place / "model")
-    with decoding_with(model, by="tree", threshold=0.0):
+    with decoding_with(model, by="tree", threshold=0.0, sharing=0.0):
         trees = evaluate(tiny.SENTENCES, predict(model, tiny.SENTENCES), resamples=0)
     assert usual["f1"] == trees.entities.f1 != found["entities"]["f1"]
 

@@ -89,7 +89,9 @@ def test_a_sentence_alone_and_in_any_batch(folder, how):
 
 
 @pytest.mark.parametrize(
-    "changes", [[], ["decoding.by=tree", "decoding.threshold=0"]], ids=["marginals", "tree"]
+    "changes",
+    [["decoding.threshold=0.1"], ["decoding.by=tree", "decoding.threshold=0"]],
+    ids=["marginals", "tree"],
 )
 def test_entities_are_those_of_a_cpu_whatever_the_batches(folder, changes, monkeypatch):
     monkeypatch.setattr(sentences, "precision", lambda device: nullcontext())

@@ -106,7 +106,7 @@ def test_without_parsing_spans_are_wrong_only_where_no_likely_tree_has_them(fold
     [
         ("ablation/02-unstructured-two-stage", "encoder.characters=8"),
         ("ablation/06-lexical-two-stage", "loss.label=sigmoid"),
-        ("default", "model.normalise=false"),
+        ("default", "loss.label=ranking"),
         ("paper", "encoder.lstm_layers=1"),
     ],
 )

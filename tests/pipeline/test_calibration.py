@@ -50,6 +50,7 @@ def dreamt(model, sentences, temperatures):
 def unsure(model):
     """The same model, less sure of labels: all of its own are close to 0 or 1, at any temperature."""
     made = copy.deepcopy(model)
+    made.settings = made.settings.changed(["loss.label=ranking"])  # each label is drawn by itself
     with torch.no_grad():
         for weights in made.scorer.labels.triples.out.parameters():
             weights /= 15
@@ -62,7 +63,7 @@ def test_planted_temperatures_are_found(unsure, planted):
     data = dreamt(unsure, [Sentence(s.words) for s in tiny.SENTENCES[:5] * 60], planted)
     found, truth = fitted(unsure, data), chances_at(unsure, planted)
     assert (chances_at(unsure, found) - truth).abs().mean() < 0.04
-    assert (chances_at(unsure, NO_CHANGE) - truth).abs().mean() > 0.1
+    assert (chances_at(unsure, NO_CHANGE) - truth).abs().mean() > 0.08
     assert found.tree == pytest.approx(planted.tree, rel=0.4)
     assert found.label == pytest.approx(planted.label, rel=0.4)
 
