@@ -89,7 +89,9 @@ def ablated(data: str, names: Iterable[str]) -> str:
     for name in names:
         (title, base), some = ABLATION[name], runs.get(name, [])
         others = runs.get(base or "", [])
-        p = chance(some, others) if some and others else None
+        seeds = {run["seed"] for run in some} & {run["seed"] for run in others}  # those that both have
+        alike = [[run for run in each if run["seed"] in seeds] for each in (some, others)]
+        p = chance(*alike) if seeds else None
         rows.append(
             [
                 name[:2],

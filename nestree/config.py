@@ -154,7 +154,8 @@ class Settings:
     def read(cls, recipe: str | Path) -> "Settings":
         """The settings of a file, or of a recipe of nestree, such as "default" or "ablation/12-joint"."""
         path = Path(recipe)
-        if not path.is_file():
+        own = not path.is_file()
+        if own:
             path = RECIPES / f"{recipe}.toml"
         try:
             text = path.read_text(encoding="utf-8")
@@ -163,7 +164,10 @@ class Settings:
                 f"{recipe}: neither a TOML file that can be read nor a recipe. The recipes are "
                 f"{', '.join(recipes())}."
             ) from why
-        return from_toml(text, str(recipe))
+        values = values_of(
+            text, str(recipe)
+        )  # a file may be of an earlier nestree, as the settings of a model are
+        return from_values(values if own else with_later_keys(values), str(recipe))
 
     @classmethod
     def saved(cls, path: Path) -> "Settings":

@@ -6,6 +6,7 @@ import tomllib
 
 import pytest
 
+from nestree import checkpoint
 from nestree.config import RECIPES, SECTIONS, Settings, from_toml, recipes
 from nestree.errors import ConfigError
 
@@ -208,9 +209,7 @@ def test_models_from_before_a_key_behave_as_they_did(tmp_path):
     text = Settings.read("ablation/12-joint").as_toml()
     path = tmp_path / "config.toml"
     path.write_text(without(without(text, "lstms"), "rotary"), encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"\[encoder\] lacks lstms"):
-        Settings.read(path)
-    assert Settings.saved(path) == Settings.read("ablation/12-joint")
+    assert Settings.saved(path) == Settings.read(path) == Settings.read("ablation/12-joint")
     path.write_text(without(without(text, "rotary"), "epochs"), encoding="utf-8")
     with pytest.raises(ConfigError, match=r"\[training\] lacks epochs"):
         Settings.saved(path)
@@ -231,3 +230,12 @@ def test_recipes_are_installed_with_the_package():
     ]["package-data"]["nestree"]
     copied = {path for pattern in patterns for path in package.glob(pattern)}
     assert set(RECIPES.rglob("*.toml")) <= copied
+
+
+def test_a_file_of_an_earlier_nestree_is_read_as_it_was_meant(tmp_path):
+    text = Settings.read("default").as_toml()
+    older = tmp_path / "older.toml"
+    older.write_text("".join(line for line in text.splitlines(True) if not line.startswith("moves = ")))
+    assert Settings.read(older) == Settings.read("default").changed(["training.moves=pieces"])
+    box = Settings.read(checkpoint.box() / "config.toml")
+    assert (box.training.adversary, box.training.moves, box.loss.label) == (1.0, "pieces", "ranking")

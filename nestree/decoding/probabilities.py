@@ -2,7 +2,8 @@
 
     P(entity (i, j) with label l) = P((i, j) in the tree) P(yes | (i, j)) sum_h P(h | (i, j)) P(l | (i, j), h)
 
-P(yes) is the softmax of the mention scores and P(l) a sigmoid of the label score. Both, and the scores of whole trees,
+P(yes) is the softmax of the mention scores and P(l) that of the label scores and of none, whose score is 0, or, where a
+span may have several labels, a sigmoid of each. Both, and the scores of whole trees,
 are divided by temperatures first, and label scores lose a doubt, as fits dev data: `nestree train` finds these numbers.
 Where labels do not look at heads, the sum over h is P(l | (i, j)) alone; without trees, every span is there; in one
 stage, the softmax over labels takes the place of P(yes) P(l).
@@ -27,7 +28,7 @@ class Temperatures(NamedTuple):
     mention: float = 1.0  # what a span says: no, yes
     label: float = 1.0
     tree: float = 1.0  # a tree: all of its spans, its arcs and its root
-    doubt: float = 0.0  # P(label) = sigmoid(score / temperature - doubt)
+    doubt: float = 0.0  # of a label: score / temperature - doubt
 
 
 NO_CHANGE = Temperatures()

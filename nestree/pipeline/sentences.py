@@ -267,6 +267,10 @@ def overlapping(turns: "Sequence[Turn]") -> Iterator[list[Reading]]:
     for turn in turns[:2]:
         if turn.stream is not None:
             turn.stream.wait_stream(torch.cuda.current_stream())  # the model may still be changing
+    if len(turns) == 1:  # nothing can be laid out ahead
+        turns[0].begin()
+        yield turns[0].end()
+        return
     waiting: Turn | None = None
     with ThreadPoolExecutor(1, thread_name_prefix="nestree-batches") as helper:
         coming = [helper.submit(turn.lay_out) for turn in turns[:1]]

@@ -228,7 +228,10 @@ def begin(run: Run, resume: bool) -> None:
             f'model.forms will be learned and not asked, as decoding.by is "{decoding.by}" and decoding.forms is '
             f'{decoding.forms:g}. For heads by forms, set decoding.by = "marginals" and decoding.forms = 2.'
         )
-    several = sum(len(s.entities) - len({e.span for e in s.entities}) for s in run.corpus.train)
+    several = sum(
+        len({(e.span, e.label) for e in s.entities}) - len({e.span for e in s.entities})
+        for s in run.corpus.train
+    )
     if several and run.settings.loss.label == "softmax" and run.settings.model.labelling != "none":
         run.tell(
             f"{several:,} training {'entity has' if several == 1 else 'entities have'} the words of another one with "

@@ -41,6 +41,10 @@ def dreamt(model, sentences, temperatures):
                 b_, i_, j_, h_ = (torch.tensor(k) for k in (b, i, j, h))
                 chance = log_labels(scores.labels.of(b_, i_, j_, h_), model.settings, temperatures).exp()
                 drawn = torch.rand(len(chance), generator=generator) < chance
+                if model.settings.loss.label == "softmax":  # one of them, or none
+                    none = (1 - chance.sum()).clamp(min=0)
+                    one = torch.multinomial(torch.cat([chance, none[None]]), 1, generator=generator)
+                    drawn = torch.arange(len(chance)) == one
                 entities += [Entity(i, j, model.labels[l]) for l in drawn.nonzero().flatten() if yes]
             made.append(Sentence(sentence.words, entities))
     return made
@@ -50,22 +54,27 @@ def dreamt(model, sentences, temperatures):
 def unsure(model):
     """The same model, less sure of labels: all of its own are close to 0 or 1, at any temperature."""
     made = copy.deepcopy(model)
-    made.settings = made.settings.changed(["loss.label=ranking"])  # each label is drawn by itself
     with torch.no_grad():
         for weights in made.scorer.labels.triples.out.parameters():
             weights /= 15
     return made
 
 
-@pytest.mark.parametrize("planted", [Temperatures(2.0, 0.6, 1.5, 0.5), Temperatures(0.7, 2.0, 0.7, -0.4)])
-def test_planted_temperatures_are_found(unsure, planted):
+PLANTED = [Temperatures(2.0, 0.6, 1.5, 0.5), Temperatures(0.7, 2.0, 0.7, -0.4)]
+
+
+@pytest.mark.parametrize("kind", ["ranking", "softmax"])
+@pytest.mark.parametrize("planted", PLANTED)
+def test_planted_temperatures_are_found(unsure, planted, kind):
     """Or others that say the same."""
+    unsure.settings = unsure.settings.changed([f"loss.label={kind}"])
     data = dreamt(unsure, [Sentence(s.words) for s in tiny.SENTENCES[:5] * 60], planted)
     found, truth = fitted(unsure, data), chances_at(unsure, planted)
     assert (chances_at(unsure, found) - truth).abs().mean() < 0.04
-    assert (chances_at(unsure, NO_CHANGE) - truth).abs().mean() > 0.08
-    assert found.tree == pytest.approx(planted.tree, rel=0.4)
-    assert found.label == pytest.approx(planted.label, rel=0.4)
+    assert (chances_at(unsure, NO_CHANGE) - truth).abs().mean() > 0.06
+    if kind == "ranking":  # one label of several leaves more of them open
+        assert found.tree == pytest.approx(planted.tree, rel=0.4)
+        assert found.label == pytest.approx(planted.label, rel=0.4)
 
 
 def chances_at(model, temperatures):

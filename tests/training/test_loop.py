@@ -94,7 +94,12 @@ def test_where_one_label_will_be_found_of_several_a_note_says_so(settings, data,
     first = data.train[0]
     start, end = first.entities[0].span
     both = (*first.entities, Entity(start, end, next(x for x in data.labels if x != first.entities[0].label)))
-    twice = replace(data, train=(replace(first, entities=both), *data.train[1:]))
+    again = data.train[1]
+    same = (*again.entities, again.entities[0])  # once more is not another label
+    twice = replace(
+        data,
+        train=(replace(first, entities=both), replace(again, entities=same), *data.train[2:]),
+    )
     heard = Heard()
     run(settings("training.epochs=1", f"loss.label={kind}"), twice, tmp_path / "run", watcher=heard)
     assert ["1 training entity has the words of another" in note for note in heard.notes].count(True) == (
