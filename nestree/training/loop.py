@@ -178,8 +178,9 @@ def bad_update(run: Run, update: Update, number: int, why: str) -> TrainingError
         run.folder.keep_batch(run.corpus.train[k] for batch in update for k in batch)
         flush_best(run)
     return TrainingError(
-        f"update {number} of epoch {run.progress.epoch} gave numbers that are not finite: {why}. Its sentences are in "
-        f"{run.folder.bad_batch}. Lower training.rate and training.encoder_rate, or look at these sentences."
+        f"update {number} of epoch {run.progress.epoch} gave numbers that are not finite: {why.rstrip('.')}. Its "
+        f"sentences are in {run.folder.bad_batch}. Lower training.rate, training.encoder_rate or training.adversary, or "
+        "look at these sentences."
     )
 
 
