@@ -80,14 +80,18 @@ def spans_of(trees: Trees, spans: Tensor, gain: Tensor) -> Tensor:
 
 
 def around(rows: Tensor, scores: Scores, settings: Settings, temperatures: Temperatures | None) -> Potentials:
-    """The potentials of trees that hold these entities [R, 4]; heads look at labels, given `temperatures`."""
+    """The potentials of trees that hold these entities [R, 4], which pay for sharing heads, and nobody else does.
+
+    Heads look at labels, given `temperatures`.
+    """
     base = decoding_potentials(scores, settings)
     b, i, j, label = rows.unbind(1)
     n = base.span.shape[1] - 1
     span = base.span.masked_fill(crossing(b, i, j, base.span.shape), IMPOSSIBLE)
     if not isinstance(base, LexicalPotentials):
         return PlainPotentials(span)
-    head = base.head
+    head, cost = base.head, torch.full_like(label, -settings.decoding.sharing, dtype=span.dtype)
+    inherit = torch.zeros_like(span).index_put((b, i, j), cost)
     by_label = settings.model.labelling == "head" and temperatures is not None
     by_form = scores.forms is not None and settings.decoding.forms > 0
     if (by_label or by_form) and len(rows):
@@ -103,7 +107,7 @@ def around(rows: Tensor, scores: Scores, settings: Settings, temperatures: Tempe
             chart.index_put_((b, i, j), evidence.to(chart.dtype), accumulate=True)
         chart.clamp_(min=IMPOSSIBLE)
         head = chart if head is None else (head + chart).clamp(min=IMPOSSIBLE)
-    return base._replace(span=span, head=head)
+    return base._replace(span=span, inherit=inherit, head=head)
 
 
 def crossing(b: Tensor, i: Tensor, j: Tensor, shape: torch.Size) -> Tensor:

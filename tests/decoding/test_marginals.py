@@ -52,6 +52,16 @@ def test_what_forms_say_counts_once_for_a_span_whatever_its_labels():
         torch.testing.assert_close(said, 2 * torch.nn.functional.logsigmoid(scores.forms)[3, :3])
 
 
+def test_entities_pay_for_sharing_a_head_and_nobody_else_does():
+    settings = Settings.read("default").changed(["decoding.sharing=1.5"])
+    scores = random_scores(SENTENCES[:4], settings, seed=3)
+    rows = torch.tensor([[3, 0, 3, 0], [3, 0, 3, 1], [2, 1, 2, 0]])
+    found = marginals.around(rows, scores, settings, TEMPERATURES).inherit
+    expected = torch.zeros_like(found)
+    expected[3, 0, 3] = expected[2, 1, 2] = -1.5
+    assert torch.equal(found, expected)
+
+
 @pytest.mark.parametrize("threshold", [0.15, 0.4])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_no_set_of_entities_gains_more(variant, threshold):
