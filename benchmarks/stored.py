@@ -56,16 +56,15 @@ def changes(row: Row) -> tuple[str, ...]:
     return tuple(change for change in row["changes"] if not change.startswith("encoder.path="))
 
 
-def epochs(runs: Iterable[Row]) -> str:
+def epochs(runs: Sequence[Row]) -> str:
     """How many epochs these runs had, and how many they were to have: a machine may have ended before they did.
 
     >>> epochs([{"epochs_done": 6, "epochs_planned": 6}, {"epochs_done": 4, "epochs_planned": 6}])
     '4 to 6 of 6'
     """
-    done = sorted({run["epochs_done"] for run in runs})
-    return (
-        f"{' to '.join(map(str, done[:1] + done[1:][-1:]))} of {max(run['epochs_planned'] for run in runs)}"
-    )
+    done, planned = [run["epochs_done"] for run in runs], max(run["epochs_planned"] for run in runs)
+    few, most = min(done), max(done)
+    return f"{few} of {planned}" if few == most else f"{few} to {most} of {planned}"
 
 
 def grouped(rows: Iterable[Row]) -> dict[tuple[str, str, tuple[str, ...]], list[Row]]:

@@ -58,7 +58,7 @@ def oracles(name: str) -> list[Enumerated]:
     return enumerate_batch(potentials_of(name), EVERY_LENGTH)
 
 
-def equal(found, expected, what="") -> None:
+def assert_equal(found, expected, what="") -> None:
     torch.testing.assert_close(
         torch.as_tensor(found, dtype=None if torch.is_tensor(found) else torch.float64),
         torch.as_tensor(expected, dtype=torch.float64),
@@ -99,7 +99,7 @@ def test_the_two_trees_of_two_words_are_as_written_in_the_method():
 
 @pytest.mark.parametrize("name", SMALL)
 def test_log_partition_is_the_log_of_the_sum_over_all_trees(backend, name):
-    equal(log_partition(potentials_of(name), EVERY_LENGTH), stacked(o.log_z() for o in oracles(name)))
+    assert_equal(log_partition(potentials_of(name), EVERY_LENGTH), stacked(o.log_z() for o in oracles(name)))
 
 
 WEIGHT = torch.tensor([0.5, -1.0, 2.0, 1.0, -0.25, 3.0], dtype=torch.float64)  # what flows in, by sentence
@@ -109,7 +109,7 @@ def check_weighted_gradients(given, name: str) -> None:
     for part, tensor in given._asdict().items():
         if tensor is not None:
             expected = stacked(w * o.marginals()[part] for w, o in zip(WEIGHT, oracles(name), strict=True))
-            equal(tensor.grad, expected, part)
+            assert_equal(tensor.grad, expected, part)
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -127,7 +127,7 @@ def test_marginals_are_the_probabilities_of_the_parts(backend, name):
         if getattr(potentials_of(name), part) is None:
             assert tensor is None
         else:
-            equal(tensor, stacked(o.marginals()[part] for o in oracles(name)), part)
+            assert_equal(tensor, stacked(o.marginals()[part] for o in oracles(name)), part)
 
 
 @pytest.mark.parametrize("name", LEXICAL)
@@ -136,10 +136,10 @@ def test_head_marginals_are_the_probabilities_of_headed_spans(backend, name):
     if given.head is None:
         given = given._replace(head=torch.zeros(*given.span.shape, given.root.shape[1], dtype=torch.float64))
     expected = stacked(o.marginals()["head"] for o in enumerate_batch(given, EVERY_LENGTH))
-    equal(head_marginals(potentials_of(name), EVERY_LENGTH), expected)
+    assert_equal(head_marginals(potentials_of(name), EVERY_LENGTH), expected)
     log_z, heads = log_partition_and_heads(potentials_of(name), EVERY_LENGTH)
-    equal(heads, expected)
-    equal(log_z, stacked(o.log_z() for o in oracles(name)))
+    assert_equal(heads, expected)
+    assert_equal(log_z, stacked(o.log_z() for o in oracles(name)))
 
 
 @pytest.mark.parametrize("name", LEXICAL)
@@ -179,10 +179,10 @@ def test_gradcheck_of_second_derivatives_on_the_reference(function):
 def test_best_trees_have_the_highest_score_of_all(backend, name):
     given = potentials_of(name)
     trees = best_trees(given, EVERY_LENGTH)
-    equal(trees.score, stacked(o.best_score() for o in oracles(name)))
+    assert_equal(trees.score, stacked(o.best_score() for o in oracles(name)))
     for b, length in enumerate(EVERY_LENGTH):
-        equal(trees[b].score, trees.score[b])
-        equal(score_of(trees[b], given, b, length), float(trees.score[b]), f"sentence {b}")
+        assert_equal(trees[b].score, trees.score[b])
+        assert_equal(score_of(trees[b], given, b, length), float(trees.score[b]), f"sentence {b}")
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -230,7 +230,7 @@ def test_samples_have_the_scores_of_their_trees_and_are_independent(backend):
     drawn = sample_trees(given, EVERY_LENGTH, 20, torch.Generator().manual_seed(6))
     for trees in drawn:
         for b, length in enumerate(EVERY_LENGTH):
-            equal(score_of(trees[b], given, b, length), float(trees.score[b]))
+            assert_equal(score_of(trees[b], given, b, length), float(trees.score[b]))
     assert len({trees[5] for trees in drawn}) > 10
 
 
@@ -246,7 +246,7 @@ def test_the_same_generator_state_draws_the_same_samples(backend):
 
 @pytest.mark.parametrize("name", SMALL)
 def test_entropy_is_that_of_the_list_of_trees(backend, name):
-    equal(entropy(potentials_of(name), EVERY_LENGTH), stacked(o.entropy() for o in oracles(name)))
+    assert_equal(entropy(potentials_of(name), EVERY_LENGTH), stacked(o.entropy() for o in oracles(name)))
 
 
 PAIRS = [
@@ -264,7 +264,7 @@ PAIRS = [
 def test_kl_divergence_in_both_directions(backend, p, q):
     for one, other in ((p, q), (q, p)):
         expected = stacked(a.kl(b) for a, b in zip(oracles(one), oracles(other), strict=True))
-        equal(kl_divergence(potentials_of(one), potentials_of(other), EVERY_LENGTH), expected)
+        assert_equal(kl_divergence(potentials_of(one), potentials_of(other), EVERY_LENGTH), expected)
 
 
 @pytest.mark.parametrize("part", ["span", "arc", "root", "inherit", "head"])
@@ -276,8 +276,8 @@ def test_kl_is_infinite_exactly_where_q_forbids_what_p_needs(backend, part, forb
     there, back = kl_divergence(p, q, [3, 3]), kl_divergence(q, p, [3, 3])
     (p0, p1), (q0, q1) = enumerate_batch(p, [3, 3]), enumerate_batch(q, [3, 3])
     assert there[0] == math.inf
-    equal(there[1], p1.kl(q1))
-    equal(back, stacked([q0.kl(p0), q1.kl(p1)]))
+    assert_equal(there[1], p1.kl(q1))
+    assert_equal(back, stacked([q0.kl(p0), q1.kl(p1)]))
 
 
 def gradients_of(value, given) -> dict[str, torch.Tensor]:
@@ -295,7 +295,7 @@ def test_gradients_of_entropy_on_the_reference(name):
         found = gradients_of(entropy(given, EVERY_LENGTH), given)
     expected = gradients_of(stacked(o.entropy() for o in enumerate_batch(given, EVERY_LENGTH)), given)
     for part, gradient in expected.items():
-        equal(found[part], gradient, part)
+        assert_equal(found[part], gradient, part)
 
 
 @pytest.mark.parametrize(("p", "q"), [*PAIRS, ("all five potentials", "all five potentials")])
@@ -308,7 +308,7 @@ def test_gradients_of_kl_on_the_reference(p, q):
     for which, given in (("p", p), ("q", q)):
         wanted = gradients_of(expected, given)
         for part, gradient in gradients_of(found, given).items():
-            equal(gradient, wanted[part], f"{which}.{part}")
+            assert_equal(gradient, wanted[part], f"{which}.{part}")
 
 
 @pytest.mark.parametrize("kind", ["lexical", "plain"])
@@ -349,19 +349,19 @@ def test_observe_leaves_exactly_the_trees_that_contain_the_spans(backend, name):
         held = [{span[:2] for span in (tree.spans if oracle.lexical else tree)} for tree in oracle.trees]
         kept = torch.tensor([set(spans) <= tree for tree in held])
         assert 0 < kept.sum() < len(kept) or not spans
-        equal(log_z[b], oracle.tree_scores[kept & oracle.possible].logsumexp(0), f"sentence {b}")
+        assert_equal(log_z[b], oracle.tree_scores[kept & oracle.possible].logsumexp(0), f"sentence {b}")
         for i, j in spans:
-            equal(part.span[b, i, j], torch.tensor(1.0, dtype=torch.float64))
+            assert_equal(part.span[b, i, j], torch.tensor(1.0, dtype=torch.float64))
         tree = best_trees(given, EVERY_LENGTH)[b]
         assert set(spans) <= {span[:2] for span in tree.spans}
-        equal(tree.score, float(oracle.tree_scores[kept].max()))
+        assert_equal(tree.score, float(oracle.tree_scores[kept].max()))
 
 
 def test_pinned_heads_have_marginal_one_where_their_span_is_observed(backend):
     spans = [[], [], [(0, 3)], [(0, 3)], [(2, 5)], [(0, 3)]]
     heads = head_marginals(observe(potentials_of("pinned heads"), spans, EVERY_LENGTH), EVERY_LENGTH)
     for b, pinned in ((2, (0, 3, 1)), (3, (0, 3, 1)), (4, (2, 5, 4)), (5, (0, 3, 1))):
-        equal(heads[(b, *pinned)], torch.tensor(1.0, dtype=torch.float64))
+        assert_equal(heads[(b, *pinned)], torch.tensor(1.0, dtype=torch.float64))
 
 
 # Identities of the method, section 5: head regularisation
@@ -395,9 +395,9 @@ def test_closed_forms_of_both_divergences_of_head_regularisation(backend):
         torch.where(gold, marginals(which, EVERY_LENGTH).inherit, 0.0).sum((1, 2)) for which in (p, p_c)
     )
     for b, oracle in enumerate(oracles("all five potentials")):
-        equal(lending[b], oracle.expected_count("inherit", gold[b]))
-    equal(kl_divergence(p_c, p, EVERY_LENGTH), log_z - log_z_c - C * lending_c)
-    equal(kl_divergence(p, p_c, EVERY_LENGTH), log_z_c - log_z + C * lending)
+        assert_equal(lending[b], oracle.expected_count("inherit", gold[b]))
+    assert_equal(kl_divergence(p_c, p, EVERY_LENGTH), log_z - log_z_c - C * lending_c)
+    assert_equal(kl_divergence(p, p_c, EVERY_LENGTH), log_z_c - log_z + C * lending)
     assert kl_divergence(p_c, p, EVERY_LENGTH)[2:].min() > 1e-4
 
 
@@ -405,10 +405,10 @@ def test_a_penalty_on_every_inherit_changes_no_distribution(backend):
     p = potentials_of("all five potentials")
     lowered = p._replace(inherit=p.inherit - C)
     zero = torch.zeros(len(EVERY_LENGTH), dtype=torch.float64)
-    equal(kl_divergence(lowered, p, EVERY_LENGTH), zero)
-    equal(kl_divergence(p, lowered, EVERY_LENGTH), zero)
+    assert_equal(kl_divergence(lowered, p, EVERY_LENGTH), zero)
+    assert_equal(kl_divergence(p, lowered, EVERY_LENGTH), zero)
     fewer = C * (torch.tensor(EVERY_LENGTH, dtype=torch.float64) - 1)
-    equal(log_partition(lowered, EVERY_LENGTH), log_partition(p, EVERY_LENGTH) - fewer)
+    assert_equal(log_partition(lowered, EVERY_LENGTH), log_partition(p, EVERY_LENGTH) - fewer)
 
 
 # Free truths about special potentials
@@ -422,21 +422,21 @@ def catalan(n: int) -> int:
 def test_zero_potentials_count_the_trees(backend, n):
     zero = zeros([n, 1], n)
     plain_count = math.log(catalan(n - 1))
-    equal(log_partition(zero, [n, 1]), [plain_count + (n - 1) * math.log(2), 0.0])
-    equal(log_partition(PlainPotentials(zero.span), [n, 1]), [plain_count, 0.0])
-    equal(entropy(zero, [n, 1]), [plain_count + (n - 1) * math.log(2), 0.0])
+    assert_equal(log_partition(zero, [n, 1]), [plain_count + (n - 1) * math.log(2), 0.0])
+    assert_equal(log_partition(PlainPotentials(zero.span), [n, 1]), [plain_count, 0.0])
+    assert_equal(entropy(zero, [n, 1]), [plain_count + (n - 1) * math.log(2), 0.0])
 
 
 @pytest.mark.parametrize("n", [1, 2, 6, 15])
 def test_without_arcs_and_roots_the_heads_are_free(backend, n):
     span = plain([n], seed=15).span
     lexicalised = log_partition(zeros([n])._replace(span=span, head=None), [n])
-    equal(lexicalised, log_partition(PlainPotentials(span), [n]) + (n - 1) * math.log(2))
+    assert_equal(lexicalised, log_partition(PlainPotentials(span), [n]) + (n - 1) * math.log(2))
 
 
 def test_one_word_has_the_score_of_its_span_its_head_and_its_root(backend):
     p = lexical([1], seed=16)
     expected = p.span[:, 0, 1] + p.head[:, 0, 1, 0] + p.root[:, 0]
-    equal(log_partition(p, [1]), expected)
-    equal(best_trees(p, [1]).score, expected)
+    assert_equal(log_partition(p, [1]), expected)
+    assert_equal(best_trees(p, [1]).score, expected)
     assert best_trees(p, [1])[0][1:] == (((0, 1, 0),), (), 0)
