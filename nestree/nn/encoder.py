@@ -143,7 +143,7 @@ class Encoder(nn.Module):
             self.size = 2 * settings.lstm_size
 
     def forward(self, batch: Batch) -> Vectors:
-        pieces = self.mix(self.states(batch)[-len(self.mix.weights) :])  # [W, P, D]
+        pieces = self.mix(self.states(batch.pieces, batch.attention)[-len(self.mix.weights) :])  # [W, P, D]
         parts = [pooled(pieces, batch)]
         if batch.vectors is not None:
             parts.append(self.vectors(batch.vectors))
@@ -165,27 +165,25 @@ class Encoder(nn.Module):
         with torch.no_grad(), torch.autocast(batch.pieces.device.type, enabled=False):
             return pooled(transformer.get_input_embeddings()(batch.pieces), batch)[:, 1:-1]
 
-    def states(self, batch: Batch) -> tuple[Tensor, ...]:
+    def states(self, pieces: Tensor, attention: Tensor) -> tuple[Tensor, ...]:
         """What each layer of the pretrained encoder says of the pieces, [W, P, D]."""
-        config, device = self.transformer.config, batch.pieces.device
+        config, device = self.transformer.config, pieces.device
         if not half.wanted(device):
-            mask = attention_mask(batch.attention, config)
-            said = self.transformer(input_ids=batch.pieces, attention_mask=mask, output_hidden_states=True)
+            mask = attention_mask(attention, config)
+            said = self.transformer(input_ids=pieces, attention_mask=mask, output_hidden_states=True)
             return tuple(said.hidden_states)
         recorder = self.recorder if self.training and torch.is_grad_enabled() else None
-        if recorder is not None and recorder.serves(batch.pieces):
-            return tuple(state.float() for state in recorder.states(batch.pieces, batch.attention > 0))
+        if recorder is not None and recorder.serves(pieces):
+            return tuple(state.float() for state in recorder.states(pieces, attention > 0))
         weights = self.keeper.weights(self.transformer)
         if direct.serves(config):
-            found = direct.states(
-                config, weights, batch.pieces, batch.attention > 0, self.transformer.training
-            )
+            found = direct.states(config, weights, pieces, attention > 0, self.transformer.training)
             return tuple(state.float() for state in found[-len(self.mix.weights) :])
         said = half.call(
             self.transformer,
             weights,
-            input_ids=batch.pieces,
-            attention_mask=attention_mask(batch.attention, config, half.HALF),
+            input_ids=pieces,
+            attention_mask=attention_mask(attention, config, half.HALF),
             output_hidden_states=True,
         )
         return tuple(state.float() for state in said.hidden_states[-len(self.mix.weights) :])

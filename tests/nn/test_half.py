@@ -33,7 +33,7 @@ def test_it_says_what_a_model_in_bfloat16_says(tmp_path, family):
     for weight in twin.parameters():
         weight.data = weight.data.to(torch.bfloat16)
     with torch.no_grad(), in_halves():
-        found = encoder.states(batch)
+        found = encoder.states(batch.pieces, batch.attention)
     mask = attention_mask(batch.attention, twin.config, torch.bfloat16)
     with torch.no_grad():
         expected = twin(input_ids=batch.pieces, attention_mask=mask, output_hidden_states=True).hidden_states

@@ -222,9 +222,9 @@ WORDS = [sentence.words for sentence in tiny.SENTENCES]
 def test_under_autocast_states_are_the_same(learned):
     encoder, batch = quick(learned.encoder), learned.collate_words(tiny.SENTENCES)
     with torch.inference_mode():
-        expected = encoder.states(batch)
+        expected = encoder.states(batch.pieces, batch.attention)
         with torch.autocast("cpu", torch.bfloat16):
-            found = encoder.states(batch)
+            found = encoder.states(batch.pieces, batch.attention)
     assert all(map(torch.equal, found, expected))
     with torch.autocast("cpu", torch.bfloat16):
         assert any(sentence.entities for sentence in Pipeline(learned, precision="int8").words(WORDS[:1]))

@@ -9,7 +9,6 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from nestree.nn.batch import Batch
 from nestree.nn.encoder import Encoder
 from nestree.nn.quick.products import STEP, Weights, fits, linear, weights_of
 from nestree.nn.quick.transformer import Mixed, QuickTransformer, array, serves
@@ -54,9 +53,9 @@ class QuickBiaffine(nn.Module):
 class QuickEncoder(Encoder):
     """One whose states are in 8 bits and in float32, also where others are in bfloat16."""
 
-    def states(self, batch: Batch) -> tuple[Tensor, ...]:
+    def states(self, pieces: Tensor, attention: Tensor) -> tuple[Tensor, ...]:
         with torch.autocast("cpu", enabled=False):
-            return super().states(batch)
+            return super().states(pieces, attention)
 
 
 def times(x: Tensor, weights: Weights) -> Tensor:
