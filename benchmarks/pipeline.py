@@ -187,7 +187,7 @@ def encode(model: Recognizer, held: Sequence[Batch]) -> None:
     """The pretrained encoder, and nothing else."""
     with torch.inference_mode(), precision(model.device), weights_kept(model):
         for batch in held:
-            model.encoder.states(batch)
+            model.encoder.states(batch.pieces, batch.attention)
     if model.device.type == "cuda":
         torch.cuda.synchronize()
 

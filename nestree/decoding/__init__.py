@@ -9,8 +9,10 @@ From trees, entities never cross. Without them (`decoding.by = "spans"`) they ma
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from itertools import pairwise, repeat
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,7 +20,7 @@ from nestree.config import Settings
 from nestree.decoding import best, marginals
 from nestree.decoding.probabilities import NO_CHANGE, Temperatures, chances_of, probabilities
 from nestree.nn.scorers import Scores
-from nestree.sentence import Entity, Tree
+from nestree.sentence import Entity, Tree, sound_entity
 from nestree.treecrf import Trees
 
 __all__ = ["NO_CHANGE", "Found", "Reading", "Temperatures", "decode", "readings", "search"]
@@ -84,24 +86,51 @@ def likely(rows: Tensor, score: Tensor, threshold: float, must: Tensor | None) -
 
 def readings(found: Found, labels: Sequence[str], sentences: int) -> list[Reading]:
     """The same in Python values: waits for the device."""
-    entities: list[list[Entity]] = [[] for _ in range(sentences)]
-    scores = None if found.scores is None else found.scores.clamp(0, 1).tolist()
-    for k, (b, i, j, label, head) in enumerate(found.entities.tolist()):
-        score = None if scores is None else scores[k]
-        entities[b].append(Entity(i, j, labels[label], head if head >= 0 else None, score))
+    rows = found.entities.cpu().numpy()  # [R, 5]
+    order = np.lexsort((-rows[:, 2], rows[:, 1], rows[:, 0]))
+    b, i, j, label, head = rows[order].T
+    scores = None if found.scores is None else found.scores.clamp(0, 1).cpu().numpy()[order]
+    sound = (i >= 0) & (i < j) & ((head < 0) | ((i <= head) & (head < j)))  # [R]
+    if scores is not None:
+        sound &= (scores >= 0) & (scores <= 1)
+    made = map(
+        sound_entity if sound.all() and all(labels) else Entity,  # which says what is wrong
+        i.tolist(),
+        j.tolist(),
+        map(labels.__getitem__, label.tolist()),
+        [None if word < 0 else word for word in head.tolist()],
+        repeat(None) if scores is None else scores.tolist(),
+    )
+    entities = shared_out([*made], np.bincount(b, minlength=sentences))
     trees = trees_of(found) if found.trees is not None else [None] * sentences
-    return [
-        Reading(tuple(sorted(each, key=lambda entity: (entity.start, -entity.end))), tree)
-        for each, tree in zip(entities, trees, strict=True)
-    ]
+    return [*map(Reading, entities, trees)]
 
 
-def trees_of(found: Found) -> list[Tree | None]:
-    assert found.trees is not None
-    chances = None if found.chances is None else found.chances.clamp(0, 1).tolist()
-    made: list[Tree | None] = []
-    for b, tree in enumerate(found.trees):
-        spans = tuple((span[0], span[1], span[2] if len(span) == 3 else None) for span in tree.spans)
-        known = () if chances is None else tuple(chances[b][: len(spans)])
-        made.append(Tree(spans, tree.arcs, tree.root, known))
-    return made
+def trees_of(found: Found) -> list[Tree]:
+    trees = found.trees
+    assert trees is not None
+    words = trees.lengths.cpu().numpy()
+    nothing = repeat(())
+    spans = parts_of(trees.spans, 2 * words - 1)
+    if trees.spans.shape[2] == 2:
+        spans = [tuple((i, j, None) for i, j in each) for each in spans]
+    arcs = nothing if trees.arcs is None else parts_of(trees.arcs, words - 1)
+    roots = repeat(None) if trees.root is None else trees.root.tolist()
+    chances = nothing if found.chances is None else parts_of(found.chances.clamp(0, 1), 2 * words - 1)
+    return [*map(Tree, spans, arcs, roots, chances)]
+
+
+def parts_of(parts: Tensor, sizes: np.ndarray) -> list[tuple[Any, ...]]:
+    """Of each sentence so many of its parts [B, most], or of tuples [B, most, columns]."""
+    table = parts.cpu().numpy()
+    real = table[np.arange(table.shape[1]) < sizes[:, None]]  # [all] or [all, columns]
+    return shared_out(real.tolist() if real.ndim == 1 else [*zip(*real.T.tolist(), strict=True)], sizes)
+
+
+def shared_out(values: list[Any], sizes: np.ndarray) -> list[tuple[Any, ...]]:
+    """So many of them to each sentence.
+
+    >>> shared_out(["a", "b", "c"], np.array([2, 0, 1]))
+    [('a', 'b'), (), ('c',)]
+    """
+    return [tuple(values[start:end]) for start, end in pairwise([0, *np.cumsum(sizes).tolist()])]

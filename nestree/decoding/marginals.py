@@ -14,16 +14,17 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from nestree.config import Settings
-from nestree.decoding.best import decoding_potentials
+from nestree.decoding.best import said
 from nestree.decoding.probabilities import (
     Temperatures,
+    cells_of,
     chances_of,
     head_label_scores,
     label_probabilities,
 )
 from nestree.nn.scorers import Scores
 from nestree.treecrf import IMPOSSIBLE, LexicalPotentials, PlainPotentials, Trees, best_trees
-from nestree.treecrf.potentials import Potentials, cell_masks
+from nestree.treecrf.potentials import Potentials
 
 if TYPE_CHECKING:
     from nestree.decoding import Found
@@ -35,12 +36,15 @@ def search(scores: Scores, settings: Settings, temperatures: Temperatures, *, tr
 
     chances = chances_of(scores, settings, temperatures)
     threshold = settings.decoding.threshold
-    cells = cell_masks(scores.lengths, scores.mention.shape[1] - 1).span
-    likely = cells & (chances.yes >= threshold)  # an entity is never likelier than its span
+    yes = chances.yes  # an entity is never likelier than its span; beyond a sentence this is 0
+    likely = (yes >= threshold) & (yes > 0)
     if scores.must is not None:
         likely = likely | scores.must
     spans = likely.nonzero()  # [K, 3]
-    chance = label_probabilities(scores, settings, temperatures, chances, spans)  # [K, L]
+    by_head = None  # [K, n, L]
+    if settings.model.labelling == "head":
+        by_head = head_label_scores(scores, spans, settings, temperatures)
+    chance = label_probabilities(scores, settings, temperatures, chances, spans, by_head)  # [K, L]
     taken = (chance >= threshold) & (chance > 0)  # what is forbidden is not taken, even at 0
     if settings.loss.label == "softmax" or scores.labels is None:  # one label at most
         taken = taken & (chance == chance.amax(-1, keepdim=True))
@@ -51,13 +55,17 @@ def search(scores: Scores, settings: Settings, temperatures: Temperatures, *, tr
         taken = taken | (best & known[:, None] & ~taken.any(-1, keepdim=True))
         gain = gain + known * (1.0 + scores.mention.shape[1])  # more than all others together
     chosen = spans_of(best_plain_trees(gain, spans, scores), spans, gain)  # [K] bool
-    k, label = (taken & chosen[:, None]).nonzero().unbind(1)
+    taken = taken & chosen[:, None]
+    k, label = taken.nonzero().unbind(1)
     rows, score = torch.cat([spans[k], label[:, None]], 1), chance[k, label]  # [R, 4], [R]
     if scores.arc is None:
         head = torch.full_like(label, -1)
         tree = best_trees(around(rows, scores, settings, None), scores.lengths) if trees else None
     else:
-        tree = best_trees(around(rows, scores, settings, temperatures), scores.lengths)
+        evidence = None  # [R, n]
+        if by_head is not None:
+            evidence = torch.where(taken[:, None], by_head, 0.0).sum(-1)[k]
+        tree = best_trees(around(rows, scores, settings, evidence), scores.lengths)
         head = heads_of(tree, rows)
     found = torch.cat([rows, head[:, None]], 1)
     return Found(found, score, tree if trees else None, chances.of_trees(tree) if trees and tree else None)
@@ -73,65 +81,50 @@ def spans_of(trees: Trees, spans: Tensor, gain: Tensor) -> Tensor:
     """[K] which of the spans are in these trees and gain anything."""
     n = int(trees.spans.shape[1] + 1) // 2
     within = torch.zeros(len(trees), n + 1, n + 1, dtype=torch.bool, device=spans.device)
-    i, j = trees.spans[..., 0].clamp(min=0), trees.spans[..., 1].clamp(min=0)  # cell (0, 0) is nothing
-    row = torch.arange(len(i), device=i.device)[:, None].expand_as(i)
-    within[row, i, j] = True
+    within.index_put_(cells_of(trees), within.new_ones(()))
     return within[spans.unbind(1)] & (gain > 0)
 
 
-def around(rows: Tensor, scores: Scores, settings: Settings, temperatures: Temperatures | None) -> Potentials:
+def around(rows: Tensor, scores: Scores, settings: Settings, evidence: Tensor | None) -> Potentials:
     """The potentials of trees that hold these entities [R, 4], which pay for sharing heads, and nobody else does.
 
-    Heads look at labels, given `temperatures`.
+    `evidence`: what all labels of each span say for each word as its head, [R, n].
     """
-    base = decoding_potentials(scores, settings)
-    b, i, j, label = rows.unbind(1)
-    n = base.span.shape[1] - 1
-    span = base.span.masked_fill(crossing(b, i, j, base.span.shape), IMPOSSIBLE)
-    if not isinstance(base, LexicalPotentials):
+    b, i, j, _ = rows.unbind(1)
+    span = said(scores, settings).amax(-1)  # [B, n + 1, n + 1]
+    span = span.masked_fill(crossing(b, i, j, span.shape), IMPOSSIBLE)
+    if scores.arc is None or scores.root is None:
         return PlainPotentials(span)
-    head, cost = base.head, torch.full_like(label, -settings.decoding.sharing, dtype=span.dtype)
-    inherit = torch.zeros_like(span).index_put((b, i, j), cost)
-    by_label = settings.model.labelling == "head" and temperatures is not None
-    by_form = scores.forms is not None and settings.decoding.forms > 0
-    if (by_label or by_form) and len(rows):
-        chart = span.new_zeros(len(span), n + 1, n + 1, n)
-        if by_form:
-            assert scores.forms is not None
-            said = settings.decoding.forms * logsigmoid(scores.forms)[b]  # [R, n]
-            chart[b, i, j] = said.to(chart.dtype)  # once for each span, whatever its labels
-        if by_label:
-            assert temperatures is not None
-            evidence = head_label_scores(scores, rows[:, :3], settings, temperatures)  # [R, n, L]
-            evidence = evidence[torch.arange(len(rows), device=rows.device), :, label]
-            chart.index_put_((b, i, j), evidence.to(chart.dtype), accumulate=True)
-        chart.clamp_(min=IMPOSSIBLE)
+    head, inherit = scores.head, torch.zeros_like(span)
+    if settings.decoding.sharing:
+        inherit.index_put_((b, i, j), span.new_full((), -settings.decoding.sharing))
+    if scores.forms is not None and settings.decoding.forms > 0:
+        by_form = settings.decoding.forms * logsigmoid(scores.forms)[b]  # [R, n] whatever the label
+        evidence = by_form if evidence is None else by_form + evidence
+    if evidence is not None and len(rows):
+        chart = span.new_zeros(*span.shape, span.shape[1] - 1)
+        chart[b, i, j] = evidence.clamp(min=IMPOSSIBLE).to(chart.dtype)  # once for each span
         head = chart if head is None else (head + chart).clamp(min=IMPOSSIBLE)
-    return base._replace(span=span, inherit=inherit, head=head)
+    return LexicalPotentials(span, scores.arc, scores.root, inherit, head)
 
 
 def crossing(b: Tensor, i: Tensor, j: Tensor, shape: torch.Size) -> Tensor:
     """[batch, n + 1, n + 1] which spans cross one of these.
 
-    Those that cross i:j are two rectangles of cells: they begin before i and end within it, or begin within it and
-    end after j. Ones and minus ones at the corners of all rectangles, summed up along rows and columns, count how
-    many lie over each cell.
+    With up(x, y) = 1 if x < y, those that begin before i and end within i:j are counted by a sum over i of
+    up(start, i) up(i, end) up(end, j), and those that begin within it and end after j by one over j of
+    up(i, start) up(start, j) up(j, end): products of matrices, of which the middle factor hides a triangle.
     """
-    batch, posts, _ = shape
-    first, last = torch.zeros_like(i), torch.full_like(i, posts)
-    top, bottom = torch.cat([first, i + 1]), torch.cat([i, j])
-    left, right = torch.cat([i + 1, j + 1]), torch.cat([j, last])
-    corners = torch.cat([b] * 8), torch.cat([top, top, bottom, bottom]), torch.cat([left, right, left, right])
-    sign = torch.tensor([1, -1, -1, 1], dtype=torch.int32, device=i.device).repeat_interleave(len(top))
-    count = sign.new_zeros(batch, posts + 1, posts + 1).index_put_(corners, sign, accumulate=True)
-    return count.cumsum(1).cumsum(2)[:, :posts, :posts] > 0
+    chart = torch.zeros(shape, device=i.device)
+    chart.index_put_((b, i, j), chart.new_ones(()))  # to assign a number of Python's would mean to wait
+    up = torch.ones(shape[1:], device=i.device).triu(1)
+    return up @ (chart @ up.T).triu(1) + (up.T @ chart).triu(1) @ up > 0
 
 
 def heads_of(trees: Trees, rows: Tensor) -> Tensor:
     """[R] the head that each entity has in its tree."""
+    b, i, j, _ = rows.unbind(1)
     n = int(trees.spans.shape[1] + 1) // 2
     chart = torch.full((len(trees), n + 1, n + 1), -1, device=rows.device)
-    i, j = trees.spans[..., 0].clamp(min=0), trees.spans[..., 1].clamp(min=0)
-    row = torch.arange(len(i), device=i.device)[:, None].expand_as(i)
-    chart[row, i, j] = trees.spans[..., 2]
-    return chart[rows[:, 0], rows[:, 1], rows[:, 2]]
+    chart[cells_of(trees)] = trees.spans[..., 2]
+    return chart[b, i, j]

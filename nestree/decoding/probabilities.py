@@ -43,14 +43,18 @@ class Chances(NamedTuple):
 
     def of_trees(self, trees: Trees) -> Tensor:
         """[B, 2n - 1] of the spans of these trees; beyond the length of a sentence they mean nothing."""
-        i, j = trees.spans[..., 0].clamp(min=0), trees.spans[..., 1].clamp(min=0)
-        row = torch.arange(len(i), device=i.device)[:, None].expand_as(i)
-        return self.span[row, i, j]
+        return self.span[cells_of(trees)]
 
     @property
     def yes(self) -> Tensor:
         """[B, n + 1, n + 1] P((i, j) is an entity); where stage one only ranks trees, P((i, j) in the tree)."""
         return self.span if self.mention.shape[-1] == 1 else self.span * (1 - self.mention[..., 0])
+
+
+def cells_of(trees: Trees) -> tuple[Tensor, Tensor, Tensor]:
+    """The cells of all spans of these trees, [B, 1], [B, 2n - 1] twice; beyond a sentence (-1, -1), which is none."""
+    row = torch.arange(len(trees), device=trees.spans.device)[:, None]
+    return row, trees.spans[..., 0], trees.spans[..., 1]
 
 
 def chances_of(scores: Scores, settings: Settings, temperatures: Temperatures) -> Chances:
@@ -97,9 +101,17 @@ def probabilities(
 
 
 def label_probabilities(
-    scores: Scores, settings: Settings, temperatures: Temperatures, chances: Chances, spans: Tensor
+    scores: Scores,
+    settings: Settings,
+    temperatures: Temperatures,
+    chances: Chances,
+    spans: Tensor,
+    by_head: Tensor | None = None,
 ) -> Tensor:
-    """[K, L] the probability that each span [K, 3] is an entity with each label."""
+    """[K, L] the probability that each span [K, 3] is an entity with each label.
+
+    `by_head`: their `head_label_scores`, if they are at hand.
+    """
     b, i, j = spans.unbind(1)
     if scores.labels is None:
         return chances.span[b, i, j, None] * chances.mention[b, i, j, 1:]
@@ -107,7 +119,9 @@ def label_probabilities(
         label = log_labels(scores.labels.of(b, i, j, None), settings, temperatures).exp()
         return chances.yes[b, i, j, None] * label
     assert chances.head is not None
-    label = head_label_scores(scores, spans, settings, temperatures).exp()  # [K, n, L]
+    if by_head is None:
+        by_head = head_label_scores(scores, spans, settings, temperatures)
+    label = by_head.exp()  # [K, n, L]
     share = chances.head[b, i, j]  # [K, n] sums to P((i, j) in the tree)
     yes = 1 - chances.mention[b, i, j, 0]
     return yes[:, None] * torch.einsum("kn,knl->kl", share, label)

@@ -9,7 +9,7 @@ have been seen before, and looking one up takes a hundredth of the time.
 """
 
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, count, filterfalse
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,11 +38,37 @@ class Pieces(NamedTuple):
     shapes: np.ndarray  # [words] what each word looks like
 
 
-class Word(NamedTuple):
-    """What is remembered of a word."""
+class Words:
+    """What is remembered of words, by their numbers: in arrays, so that many are looked up at once."""
 
-    pieces: tuple[int, ...]  # one at least
-    shape: int
+    def __init__(self) -> None:
+        self.posts = np.zeros(1, dtype=np.int64)  # the pieces of word k are those from post k to post k + 1
+        self.ids = np.zeros(0, dtype=np.int64)
+        self.shapes = np.zeros(0, dtype=np.int64)
+
+    def put(self, number: int, pieces: Sequence[Sequence[int]], shapes: Sequence[int]) -> None:
+        """Words from this number on; what was there is gone."""
+        posts = np.cumsum([self.posts[number], *map(len, pieces)])
+        self.posts = placed(self.posts, number, posts)
+        self.ids = placed(self.ids, posts[0], [*chain.from_iterable(pieces)])
+        self.shapes = placed(self.shapes, number, shapes)
+
+    def pieces(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """All pieces of these words, in a row, and how many each has."""
+        starts = self.posts[numbers]
+        sizes = self.posts[numbers + 1] - starts
+        ends = np.cumsum(sizes)
+        places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + sizes, sizes)
+        return self.ids[places], sizes
+
+
+def placed(array: np.ndarray, start: int, values: Sequence[int] | np.ndarray) -> np.ndarray:
+    """The array with these values from `start` on; a new one, with room for more, for the first or too many."""
+    end = start + len(values)
+    if end > len(array) or start == 0:
+        array = np.concatenate([array[:start], np.zeros(2 * end - start, dtype=array.dtype)])
+    array[start:end] = values
+    return array
 
 
 class Splitter:
@@ -65,13 +91,14 @@ class Splitter:
         if self.room < 1:
             raise ModelError(f"the encoder reads {longest} pieces at most, which leaves no room for words.")
         self.context = context
-        self.known: dict[str, Word] = {}
+        self.known: dict[str, int] = {}  # the number of each word
+        self.words = Words()
         self.kept: dict[tuple[str, ...], Pieces] = {}
         self.characters = 0  # of all sentences that were kept since all were forgotten
 
     def __call__(self, sentences: Sequence[Sentence]) -> list[Pieces]:
         new = list({s.words: None for s in sentences if s.words not in self.kept})
-        self.characters += sum(len(word) for words in new for word in words)
+        self.characters += sum(map(len, chain.from_iterable(new)))
         if self.characters > CHARACTERS:
             self.known.clear()
         if self.characters > CHARACTERS or len(self.kept) + len(new) > KEPT:
@@ -116,12 +143,18 @@ class Splitter:
 
     def pieces_of(self, words: Sequence[str]) -> np.ndarray:
         """All pieces of words that are known, in a row."""
-        return np.array([piece for word in words for piece in self.known[word].pieces], dtype=np.int64)
+        return self.words.pieces(self.numbers([words]))[0]
+
+    def numbers(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
+        """Of all words of these sentences, which are known."""
+        return np.fromiter(map(self.known.__getitem__, chain.from_iterable(sentences)), np.int64)
 
     def learn(self, sentences: Sequence[Sequence[str]]) -> None:
         """Split the words of these sentences that are new. Of a monstrous word the first pieces must do."""
         given = dict.fromkeys(chain.from_iterable(sentences))
-        new = [word for word in given if word not in self.known]
+        new = [*filterfalse(self.known.__contains__, given)]
+        if not new:
+            return
         if len(self.known) + len(new) > KNOWN:
             self.known.clear()
             new = list(given)
@@ -131,44 +164,33 @@ class Splitter:
         parts = [new[start : start + AT_ONCE] for start in range(0, len(new), AT_ONCE)]
         written = [[self.before + readable(word) for word in part] for part in parts]
         encodings = self.backend.encode_batch(written, is_pretokenized=True, add_special_tokens=False)
-        for part, encoding in zip(parts, encodings, strict=True):
-            for word, ids in zip(part, by_word(encoding, len(part)), strict=True):
-                self.known[word] = Word(tuple(ids[:most]) or (self.unknown,), shape_of(word))
+        found = [by_word(encoding, len(part)) for part, encoding in zip(parts, encodings, strict=True)]
+        pieces = [ids[:most] or [self.unknown] for ids in chain.from_iterable(found)]
+        self.words.put(len(self.known), pieces, [*map(shape_of, new)])
+        self.known.update(zip(new, count(len(self.known)), strict=False))
 
     def laid_out(self, sentences: Sequence[Sequence[str]]) -> list[Pieces]:
         """All of these sentences, whose words are known: most have one window, and these are made together."""
-        known = [self.known[word] for words in sentences for word in words]
-        found = [word.pieces for word in known]
-        shapes = np.fromiter((word.shape for word in known), np.int64, len(known))
+        numbers = self.numbers(sentences)
+        ids, sizes = self.words.pieces(numbers)  # of all words, and how many pieces each has
+        shapes = self.words.shapes[numbers]
         words = np.fromiter(map(len, sentences), np.int64, len(sentences))  # of each sentence
-        sizes = np.fromiter(map(len, found), np.int64, len(found))  # pieces of each word
-        ids = np.fromiter(chain.from_iterable(found), np.int64, int(sizes.sum()))
         word_ends = np.cumsum(words)
         ends = np.cumsum(sizes)[word_ends - 1]  # of each sentence, among all pieces
         pieces = np.diff(ends, prepend=0)  # of each sentence
         cells = Cells(words, sizes, pieces, self.first, self.last)
         windows = cells.windows(ids)
+        position, place, weight = cells.position, cells.place, cells.weight
         nothing = np.zeros(int(pieces.max()) + 2, dtype=np.int64)
-        made = []
-        for s in range(len(sentences)):
-            own = slice(word_ends[s] - words[s], word_ends[s])
-            if pieces[s] > self.room:
-                made.append(self.arranged(found[own], shapes[own]))
-                continue
-            of = slice(cells.starts[s], cells.starts[s] + int(pieces[s]) + 2)
-            at = cells.window_starts[s]
-            window = windows[at : at + int(pieces[s]) + cells.special]
-            count = of.stop - of.start
-            made.append(
-                Pieces(
-                    (window,),
-                    cells.position[of],
-                    nothing[:count],
-                    cells.place[of],
-                    cells.weight[of],
-                    shapes[own],
-                )
-            )
+        starts, window_starts = cells.starts, cells.window_starts
+        borders = [starts, starts + pieces + 2, window_starts, window_starts + pieces + cells.special]
+        made = [
+            Pieces((windows[i:j],), position[a:b], nothing[: b - a], place[a:b], weight[a:b], shapes[v:w])
+            for a, b, i, j, v, w in np.stack([*borders, word_ends - words, word_ends], 1).tolist()
+        ]
+        for s in np.flatnonzero(pieces > self.room).tolist():
+            found = [self.pieces_of([word]).tolist() for word in sentences[s]]
+            made[s] = self.arranged(found, made[s].shapes)
         return made
 
     def arranged(self, words: Sequence[Sequence[int]], shapes: np.ndarray) -> Pieces:

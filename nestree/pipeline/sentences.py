@@ -21,7 +21,7 @@ from nestree.nn.batch import Batch
 from nestree.nn.scorers import Scores
 from nestree.pipeline.threads import mind_forks, on_threads
 from nestree.pipeline.windows import cut, merged, windows
-from nestree.sentence import Sentence, Span
+from nestree.sentence import Sentence, Span, with_found
 from nestree.treecrf.memory import if_it_fits
 
 BATCH_WORDS = 4_000
@@ -95,6 +95,8 @@ def in_parts(sentences: Sequence[Sentence], longest: int) -> tuple[list[Sentence
 
 def knowledge_of(known: Told, sentences: Sequence[Sentence], owners: Sequence[Owner]) -> list[Facts]:
     """What is known of each part: all that lies within it. Raise if an entity lies in none."""
+    if not known:
+        return [NOTHING_KNOWN] * len(owners)
     told: list[Facts] = []
     held: set[tuple[int, Known]] = set()
     for number, (start, end) in owners:
@@ -168,7 +170,7 @@ class Shares:
             read = [reading.entities for reading in found]
             entities, tree = merged(read, spans, self.may_cross, known), None
             extra = {**sentence.extra, "windows": len(spans)}
-        return replace(sentence, entities=entities, complete=True, tree=tree, extra=extra)
+        return with_found(sentence, entities, tree, extra)
 
 
 @contextmanager
@@ -215,7 +217,9 @@ def by_length(lengths: Sequence[int], words: int) -> list[list[int]]:
     [[1, 3], [0, 2]]
     """
     batches: list[list[int]] = []
-    for k in sorted(range(len(lengths)), key=lambda k: (-lengths[k], k)):
+    for k in sorted(
+        range(len(lengths)), key=lengths.__getitem__, reverse=True
+    ):  # of a length, in their order
         longest = lengths[batches[-1][0]] if batches else 0
         if batches and (len(batches[-1]) + 1) * longest * max(1, longest / CHARTS_COUNT) ** 2 <= words:
             batches[-1].append(k)

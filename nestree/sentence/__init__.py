@@ -2,7 +2,17 @@
 
 from nestree.sentence.characters import Arc, Constituent, TextEntity, TextSpan, TextTree, rounded
 from nestree.sentence.document import Document, in_context, moved
-from nestree.sentence.entity import Context, Entity, Sentence, Span, Tree, crossing, depths
+from nestree.sentence.entity import (
+    Context,
+    Entity,
+    Sentence,
+    Span,
+    Tree,
+    crossing,
+    depths,
+    sound_entity,
+    with_found,
+)
 
 __all__ = [
     "Arc",
@@ -21,4 +31,6 @@ __all__ = [
     "in_context",
     "moved",
     "rounded",
+    "sound_entity",
+    "with_found",
 ]

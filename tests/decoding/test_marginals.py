@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from nestree.config import Settings
-from nestree.decoding import Temperatures, marginals, readings, search
+from nestree.decoding import Found, Temperatures, marginals, readings, search
+from nestree.errors import DataError
 from nestree.sentence import Entity, crossing
 from tests.decoding.test_probabilities import SENTENCES, VARIANTS, everything, random_scores, settings_of
 from tests.test_losses import LABELS, Table
@@ -47,7 +48,8 @@ def test_what_forms_say_counts_once_for_a_span_whatever_its_labels():
     plain = settings.changed(["decoding.forms=0"])
     one, two = torch.tensor([[3, 0, 3, 0]]), torch.tensor([[3, 0, 3, 0], [3, 0, 3, 1]])
     for rows in (one, two):
-        by_form = [marginals.around(rows, scores, each, TEMPERATURES).head for each in (settings, plain)]
+        evidence = torch.randn(4).expand(len(rows), -1)
+        by_form = [marginals.around(rows, scores, each, evidence).head for each in (settings, plain)]
         said = (by_form[0] - by_form[1])[3, 0, 3, :3]
         torch.testing.assert_close(said, 2 * torch.nn.functional.logsigmoid(scores.forms)[3, :3])
 
@@ -56,7 +58,7 @@ def test_entities_pay_for_sharing_a_head_and_nobody_else_does():
     settings = Settings.read("default").changed(["decoding.sharing=1.5"])
     scores = random_scores(SENTENCES[:4], settings, seed=3)
     rows = torch.tensor([[3, 0, 3, 0], [3, 0, 3, 1], [2, 1, 2, 0]])
-    found = marginals.around(rows, scores, settings, TEMPERATURES).inherit
+    found = marginals.around(rows, scores, settings, None).inherit
     expected = torch.zeros_like(found)
     expected[3, 0, 3] = expected[2, 1, 2] = -1.5
     assert torch.equal(found, expected)
@@ -133,7 +135,7 @@ def log_odds(chance):
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 8])
-def test_spans_that_cross_are_found_by_rectangles(n):
+def test_spans_that_cross_are_found_by_products(n):
     spans = [(i, j) for i in range(n) for j in range(i + 1, n + 1)]
     for k, (i, j) in enumerate(spans):
         others = spans[:: k + 1]  # several in the second sentence, this one in the third, none in the first
@@ -144,3 +146,27 @@ def test_spans_that_cross_are_found_by_rectangles(n):
         for a, e in spans:
             assert found[1, a, e] == any(crossing([Entity(a, e, "x"), Entity(*one, "x")]) for one in others)
             assert found[2, a, e] == bool(crossing([Entity(a, e, "x"), Entity(i, j, "x")]))
+
+
+def test_readings_are_in_order_and_checked():
+    rows = torch.tensor(
+        [[2, 1, 2, 1, 1], [2, 0, 1, 0, -1], [0, 0, 2, 0, 1], [2, 0, 3, 1, 2], [2, 0, 3, 0, 2]]
+    )
+    scores = torch.tensor([0.5, 0.25, 1.5, 0.75, 0.125])  # one rounded up too far
+    found = readings(Found(rows, scores, None, None), LABELS, 4)
+    a, b = LABELS[:2]
+    assert [reading.entities for reading in found] == [
+        (Entity(0, 2, a, 1, 1.0),),
+        (),
+        (
+            Entity(0, 3, b, 2, 0.75),
+            Entity(0, 3, a, 2, 0.125),
+            Entity(0, 1, a, None, 0.25),
+            Entity(1, 2, b, 1, 0.5),
+        ),
+        (),
+    ]
+    with pytest.raises(DataError, match="score nan of entity"):
+        readings(Found(rows, scores * torch.nan, None, None), LABELS, 4)
+    with pytest.raises(DataError, match="head 5 of entity"):
+        readings(Found(rows.index_fill(1, torch.tensor(4), 5), None, None, None), LABELS, 4)

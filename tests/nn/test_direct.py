@@ -119,8 +119,8 @@ def test_either_dropout_is_there_while_a_model_learns(tmp_path, family, kind):
     setattr(config, kind, 0.5)
     batch = model.collate(tiny.SENTENCES)
     with torch.autocast("cpu", torch.bfloat16):
-        quiet = [model.eval().encoder.states(batch)[-1] for _ in range(2)]
-        noisy = [model.train().encoder.states(batch)[-1] for _ in range(2)]
+        quiet = [model.eval().encoder.states(batch.pieces, batch.attention)[-1] for _ in range(2)]
+        noisy = [model.train().encoder.states(batch.pieces, batch.attention)[-1] for _ in range(2)]
     assert torch.equal(*quiet)
     assert not torch.equal(*noisy)
 

@@ -108,6 +108,17 @@ def test_few_words_are_known_at_a_time(monkeypatch):
     assert len(found.windows[0]) == 5
 
 
+def test_words_that_were_forgotten_are_split_anew():
+    splitter = made()
+    given = [Sentence(["abc", "d", "ef"]), Sentence(["d", "gh", "abc"]), Sentence(["x", "abc", "yz"])]
+    expected = [splitter([sentence])[0].windows[0].tolist() for sentence in given]
+    for sentence, ids in zip(given[::-1], expected[::-1], strict=True):
+        splitter.known.clear()
+        splitter.kept.clear()
+        assert splitter([sentence])[0].windows[0].tolist() == ids
+    assert [each.windows[0].tolist() for each in splitter(given)] == expected
+
+
 def test_what_was_split_once_is_remembered(monkeypatch):
     splitter = made()
     (first,) = splitter([Sentence(["a"])])

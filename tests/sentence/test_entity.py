@@ -1,6 +1,7 @@
 """Entities, sentences and documents: what they refuse, and what can be asked of them."""
 
 import dataclasses
+import pickle
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nestree.errors import DataError
-from nestree.sentence import Document, Entity, Sentence, Tree, crossing, depths
+from nestree.sentence import Document, Entity, Sentence, Tree, crossing, depths, sound_entity, with_found
 
 WORDS = ["the", "University", "of", "California"]
 
@@ -149,3 +150,33 @@ def test_crossing_and_depth_as_their_definitions_say(found):
     assert len(crossing(found)) == pairs
     spans = {entity.span for entity in found}
     assert depths(found) == [sum(set(range(*s)) > covered(e) for s in spans) for e in found]
+
+
+@pytest.mark.parametrize("values", [(0, 4, "ORG", 1, 0.5), (3, 4, "GPE", None, None)])
+def test_sound_entities_are_entities(values):
+    made, checked = sound_entity(*values), Entity(*values)
+    assert type(made) is Entity
+    assert (made, repr(made), hash(made)) == (checked, repr(checked), hash(checked))
+    assert pickle.loads(pickle.dumps(made)) == checked
+    assert made.extra is not sound_entity(*values).extra
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        made.start = 1
+
+
+class Numbered(Sentence):
+    """Somebody's own sentences."""
+
+
+@pytest.mark.parametrize("kind", [Sentence, Numbered])
+def test_a_sentence_with_what_was_found_is_the_same_otherwise(kind):
+    text, offsets = "the University of California", ((0, 3), (4, 14), (15, 17), (18, 28))
+    around = (("at",), (".",))
+    sentence = kind(WORDS, [Entity(0, 1, "X")], text, offsets, 7, "s1", False, {"a": 1}, None, around)
+    entities, tree, extra = (Entity(3, 4, "GPE"),), Tree(((0, 4, 1),)), {"b": 2}
+    made = with_found(sentence, entities, tree, extra)
+    expected = dataclasses.replace(sentence, entities=entities, complete=True, tree=tree, extra=extra)
+    assert type(made) is kind
+    for field in dataclasses.fields(Sentence):
+        assert getattr(made, field.name) == getattr(expected, field.name)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        made.words = ()
