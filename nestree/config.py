@@ -71,7 +71,6 @@ class ModelSettings:
     rotary: bool = key(
         "turn the two vectors of a pair by their positions before they are multiplied", before=False
     )
-    rotary_arcs: bool = key("those of arcs, too", before=True)
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,6 @@ class LossSettings:
     label: Literal["ranking", "sigmoid", "softmax"] = key(
         "loss of the labels of one span; softmax: one label per span"
     )
-    evidence: float = key("weight of labels in the joint likelihood", before=1.0)
     negatives: int = key(
         "spans per sentence that labels are trained on, gold and likely mistakes; 0: gold only"
     )
@@ -112,9 +110,6 @@ class TrainingSettings:
     """How it is minimised."""
 
     seed: int = key("of everything random")
-    reading: int = key(
-        "times that the encoder first reads the training texts and fills in hidden words; 0: none", before=0
-    )
     epochs: int = key("passes over the training data")
     batch_words: int = key("words in a batch")
     accumulate: int = key("batches per update")

@@ -66,7 +66,7 @@ def with_trees(scores: Scores, gold: Gold, settings: Settings) -> Losses:
     if loss.joint:
         assert isinstance(fixed, LexicalPotentials)
         assert wrong is not None
-        fixed = fixed._replace(head=at_pairs(-loss.evidence * wrong, scores, gold))
+        fixed = fixed._replace(head=at_pairs(-wrong, scores, gold))
     gold_trees = summed(fixed, scores.lengths, heads=need_heads or scores.forms is not None)
     if scores.forms is not None:
         losses["forms"] = form_losses(scores.forms, scores, gold, head_probabilities(gold_trees, gold))

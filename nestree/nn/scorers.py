@@ -236,8 +236,7 @@ class Scorer(nn.Module):
         self.left, self.right = (MLP(given, size, dropout, rotary) for _ in range(2))
         self.spans = Biaffine(size, channels)
         if settings.structure == "lexical":
-            turned = rotary and settings.rotary_arcs
-            self.head, self.modifier = (MLP(given, size, dropout, turned) for _ in range(2))
+            self.head, self.modifier = (MLP(given, size, dropout, rotary) for _ in range(2))
             self.arcs = Biaffine(size, 1)
         self.labels: SpanLabels | HeadLabels | None = None
         if settings.labelling != "none":

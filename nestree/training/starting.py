@@ -19,7 +19,7 @@ from nestree.model import Recognizer, TextRules
 from nestree.pipeline import best_device
 from nestree.pipeline.calibration import fitted
 from nestree.text.styles import style_of
-from nestree.training import reading, state
+from nestree.training import state
 from nestree.training.corpus import Corpus
 from nestree.training.folder import Folder, total_bytes
 from nestree.training.journal import Journal, TensorBoard
@@ -237,8 +237,6 @@ def begin(run: Run, resume: bool) -> None:
             f"{several:,} training {'entity has' if several == 1 else 'entities have'} the words of another one with "
             'another label, and loss.label = "softmax" gives a span one label. To find all, set it to "ranking".'
         )
-    for number, loss in enumerate(reading.read(run.model, run.corpus.train), 1):
-        run.tell(f"read {number} of {run.settings.training.reading} times, loss {loss:.3f}.")
     save(run)
 
 
