@@ -86,6 +86,7 @@ def trained(job: Job, mouth: Connection) -> dict[str, Any]:
 
     from nestree import checkpoint, training
     from nestree.pipeline import best_device
+    from nestree.pipeline.calibration import fitted
 
     settings, corpus, test = loaded(job)
     count = sum(len(document.sentences) for document in test)
@@ -109,6 +110,8 @@ def trained(job: Job, mouth: Connection) -> dict[str, Any]:
     if not (folder / checkpoint.WEIGHTS).is_file():
         return {**row, "status": "stopped before the first epoch was done"}
     model = checkpoint.load(folder, best_device(job.device))
+    if not result.evaluation:  # training would have done it at its end
+        model.temperatures = fitted(model, corpus.dev)
     row["dev"] = scored(model, corpus.dev, job.analyse)[0]
     if test:
         row["test"], found = scored(model, model.sentences_of(test), job.analyse)

@@ -5,9 +5,11 @@ program fails if anything would change.
 """
 
 import argparse
+import math
 import re
+import statistics
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -127,11 +129,17 @@ def partial() -> str:
 
 
 def rerun() -> str:
-    """Runs that were made once more from their commands, beside the first."""
+    """Runs that were made once more from their commands, beside the first.
+
+    How far they lie from the mean of all seeds is told in deviations of all rows of the data, as three seeds of one
+    row hardly tell a deviation.
+    """
     again, rows, first = reruns(), [], []
     runs = grouped(trainings())
     for run in again:
         group = runs.get((run["data"], run["recipe"], changes(run)), [])
+        scores = [at(one, "test.f1") for one in group]
+        away = abs(at(run, "test.f1") - statistics.mean(scores)) / pooled(runs, run["data"])
         before = [one for one in group if one["seed"] == run["seed"]]
         first += before
         rows.append(
@@ -139,13 +147,24 @@ def rerun() -> str:
                 NAMES[run["data"]],
                 insights.name_of(run["recipe"], changes(run)),
                 str(run["seed"]),
-                *(spread([at(one, "test.f1") for one in some]) for some in (before, [run])),
-                spread([at(one, "test.f1") for one in group]),
+                *(spread([at(one, "test.f1") for one in some]) for some in (before, [run], group)),
                 str(len(group)),
+                f"{away:.1f}",
+                *(spread([at(one, "test.heads.accuracy") for one in some], 1) for some in ([run], group)),
             ]
         )
-    header = "data|variant|seed|test F1|once more|of all seeds|seeds"
+    header = "data|variant|seed|test F1|once more|of all seeds|seeds|deviations away|heads, %|of all seeds"
     return table(header, rows) + "\n\n" + where([*first, *again])
+
+
+def pooled(runs: Mapping[tuple[str, str, tuple[str, ...]], Sequence[Row]], data: str) -> float:
+    """The standard deviation of F1 over seeds, of all rows of this data; not of the one that finds next to nothing."""
+    variances = [
+        statistics.variance([at(run, "test.f1") for run in some])
+        for (where_from, recipe, _), some in runs.items()
+        if where_from == data and len(some) > 1 and not recipe.startswith("ablation/08")
+    ]
+    return math.sqrt(statistics.mean(variances))
 
 
 def engine_gpu() -> str:
@@ -222,10 +241,12 @@ def reading() -> str:
             used.append(result)
             asked = (c.split("=")[1] for c in result["changes"] if c.startswith("decoding.by="))
             by = next(asked, "marginals")  # as the default recipe has it
+            part = result["data"].split("/")[1].split(".")[0]
             for row in result["rows"]:
                 name = f"{row['lane']}, by {by}" if row["lane"] != "encoder alone" else row["lane"]
-                rows.append([name, f"{row['batch_words']:,}", f"{row['sentences_per_second']:,.0f}"])
-    return table("GENIA test|words in a batch|sentences/s", rows) + "\n\n" + where(used)
+                sizes = f"{result['sentences']:,}", f"{row['batch_words']:,}"
+                rows.append([part, name, *sizes, f"{row['sentences_per_second']:,.0f}"])
+    return table("GENIA||sentences|words in a batch|sentences/s", rows) + "\n\n" + where(used)
 
 
 def reading_cpu() -> str:
