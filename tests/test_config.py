@@ -48,7 +48,7 @@ def test_rows_of_the_ablation_differ_in_what_the_table_says_and_in_nothing_else(
             loss=dataclasses.replace(same.loss, joint=values["joint"], sharing=values["sharing"]),
             decoding=dataclasses.replace(same.decoding, by=values["by"]),
         )
-    scores = ["model.rotary=true", "model.forms=true"]
+    scores = ["model.rotary=true", "model.forms=true", "loss.guesses=0.35"]
     search = ["by=marginals", "threshold=0.4", "forms=2.0", "sharing=2.0"]
     learning = ["adversary=0.5", "moves=encoder", "epochs=10"]
     ours = found[-1].changed(
