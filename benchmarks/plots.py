@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
-from benchmarks.insights import f1, first_number
+from benchmarks.insights import COSTED, f1, first_number
 from benchmarks.markdown import NAMES
 from benchmarks.stored import RESULTS, Row, at, changes, grouped, results, trainings
 from benchmarks.tables import ROOT, SHOWN
@@ -260,15 +260,17 @@ def sharing_decoding(folder: Path) -> Figure:
 
 
 def sharing_training(folder: Path) -> Figure:
-    """Models that were trained at several costs, and the same recipe at its own."""
+    """Models that were trained at several costs; recipes that differ in it alone are one line."""
     groups: dict[tuple[str, str, tuple[str, ...]], dict[float, list[Row]]] = {}
     for run in trainings(folder):
         others = tuple(change for change in changes(run) if not change.startswith("loss.sharing="))
         cost = tomllib.loads(run["settings"])["loss"]["sharing"]
-        groups.setdefault((run["data"], run["recipe"], others), {}).setdefault(cost, []).append(run["test"])
+        title, _ = COSTED.get(run["recipe"].removeprefix("ablation/"), (run["recipe"], cost))
+        key = run["data"], title.partition(",")[0], others
+        groups.setdefault(key, {}).setdefault(cost, []).append(run["test"])
     lines = {
-        ", ".join([NAMES.get(data, data), recipe, *others, seeds(map(len, scores.values()))]): scores
-        for (data, recipe, others), scores in groups.items()
+        ", ".join([NAMES.get(data, data), title, *others, seeds(map(len, scores.values()))]): scores
+        for (data, title, others), scores in groups.items()
         if len(scores) > 2
     }
     if not lines:

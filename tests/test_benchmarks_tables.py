@@ -54,10 +54,14 @@ def test_runs_made_once_more_stand_beside_the_first_and_are_no_seeds(tmp_path, m
     keep(tmp_path, run("litbank", joint, 1, 80.0), run("litbank", joint, 2, 82.0))
     keep(tmp_path, run("litbank", joint, 2, 81.5), name="reruns-h200.json")
     assert [row["test"]["f1"] for row in stored.trainings(tmp_path)] == [80.0, 82.0]
+    others = [run("litbank", "ablation/11-both", seed, 80.0) for seed in (1, 2)]  # a row without deviation,
+    others += [run("litbank", "ablation/08-without-parsing", seed, 9.0 * seed) for seed in (1, 2)]
+    others += [run("genia", joint, seed, 9.0 * seed) for seed in (1, 2)]  # and two that do not count
+    keep(tmp_path, *others, name="others.json")
     monkeypatch.setattr(tables, "trainings", lambda: stored.trainings(tmp_path))
     monkeypatch.setattr(tables, "reruns", lambda: stored.reruns(tmp_path))
     assert tables.rerun().splitlines()[2:3] == [
-        "| LitBank | joint likelihood | 2 | 82.00 | 81.50 | 81.00 ± 1.41 | 2 |"
+        "| LitBank | joint likelihood | 2 | 82.00 | 81.50 | 81.00 ± 1.41 | 2 | 0.5 |  |  |"
     ]
 
 
