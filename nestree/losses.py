@@ -4,8 +4,9 @@ Every sum over trees is one run of inside and outside (`summed`): it gives log Z
 probabilities of the parts, among them those of heads. Nothing here waits for a GPU.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -148,11 +149,28 @@ def summed(given: Potentials, lengths: Tensor, heads: bool = False) -> TreeSum:
     """One run of inside and outside."""
     with torch.no_grad():
         log_z, marginals = inside_outside(given, lengths, heads or head_of(given) is not None)
-    for score, probability in zip(given, marginals, strict=True):
-        if score is not None and probability is not None and score.requires_grad:
-            # Adds 0, and the gradient of log Z: the probabilities.
-            log_z = log_z + ((score - score.detach()) * probability).flatten(1).sum(1)
+    learned = [
+        (score, probability)
+        for score, probability in zip(given, marginals, strict=True)
+        if score is not None and probability is not None and score.requires_grad
+    ]
+    if learned:
+        scores, probabilities = zip(*learned, strict=True)
+        log_z = _Learned.apply(log_z, probabilities, *scores)
     return TreeSum(log_z, marginals)
+
+
+class _Learned(torch.autograd.Function):
+    """log Z [B] of these scores. Its gradient is known: the probabilities of the parts."""
+
+    @staticmethod
+    def forward(ctx: Any, log_z: Tensor, probabilities: Sequence[Tensor], *scores: Tensor) -> Tensor:
+        ctx.save_for_backward(*probabilities)
+        return log_z.clone()
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> Any:
+        return None, None, *(p * slope.view(-1, *[1] * (p.ndim - 1)) for p in ctx.saved_tensors)
 
 
 def head_of(given: Potentials) -> Tensor | None:

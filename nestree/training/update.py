@@ -49,6 +49,7 @@ class Updater:
         self.mentions = [mentions(sentence, trees) for sentence in self.sentences]
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.after: Sequence[Sequence[int]] = ()  # the batches of the next update
+        self.before: list[Tensor] = []  # weights that an adversary moves, where they were
         if self.settings.training.records:
             self.model.encoder.record()
         device = self.accelerator.device
@@ -124,8 +125,10 @@ class Updater:
             weights = [transformer.get_input_embeddings().weight]
         else:
             weights = [weight for weight in transformer.parameters() if weight.requires_grad]
-        before = [weight.detach().clone() for weight in weights]
+        if len(self.before) != len(weights):
+            self.before = [torch.empty_like(weight, requires_grad=False) for weight in weights]
         with torch.no_grad():
+            torch._foreach_copy_(self.before, weights)  # many at once, where each would have a copy of its own
             slopes = held(weights)
             norm = torch.stack(torch._foreach_norm(slopes)).norm().clamp(min=1e-12)
             torch._foreach_add_(weights, torch._foreach_mul(slopes, self.settings.training.adversary / norm))
@@ -133,7 +136,7 @@ class Updater:
             yield
         finally:
             with torch.no_grad():
-                torch._foreach_copy_(weights, before)
+                torch._foreach_copy_(weights, self.before)
 
     def cut_finer(self, batches: Sequence[Sequence[int]]) -> None:
         """Twice as many pieces, if that changes anything."""
