@@ -131,15 +131,15 @@ def partial() -> str:
 def rerun() -> str:
     """Runs that were made once more from their commands, beside the first.
 
-    How far they lie from the mean of all seeds is told in deviations of all rows of the data, as three seeds of one
-    row hardly tell a deviation.
+    How far they lie from the mean of all seeds is told in deviations of the row, and in those of all rows of the data,
+    as three seeds hardly tell one.
     """
     again, rows, first = reruns(), [], []
     runs = grouped(trainings())
     for run in again:
         group = runs.get((run["data"], run["recipe"], changes(run)), [])
         scores = [at(one, "test.f1") for one in group]
-        away = abs(at(run, "test.f1") - statistics.mean(scores)) / pooled(runs, run["data"])
+        away = abs(at(run, "test.f1") - statistics.mean(scores))
         before = [one for one in group if one["seed"] == run["seed"]]
         first += before
         rows.append(
@@ -149,11 +149,15 @@ def rerun() -> str:
                 str(run["seed"]),
                 *(spread([at(one, "test.f1") for one in some]) for some in (before, [run], group)),
                 str(len(group)),
-                f"{away:.1f}",
+                f"{away / statistics.stdev(scores):.1f}" if len(scores) > 1 else "",
+                f"{away / pooled(runs, run['data']):.1f}",
                 *(spread([at(one, "test.heads.accuracy") for one in some], 1) for some in ([run], group)),
             ]
         )
-    header = "data|variant|seed|test F1|once more|of all seeds|seeds|deviations away|heads, %|of all seeds"
+    header = (
+        "data|variant|seed|test F1|once more|of all seeds|seeds|deviations of the row away|of all rows"
+        "|heads, %|of all seeds"
+    )
     return table(header, rows) + "\n\n" + where([*first, *again])
 
 

@@ -61,7 +61,7 @@ def test_runs_made_once_more_stand_beside_the_first_and_are_no_seeds(tmp_path, m
     monkeypatch.setattr(tables, "trainings", lambda: stored.trainings(tmp_path))
     monkeypatch.setattr(tables, "reruns", lambda: stored.reruns(tmp_path))
     assert tables.rerun().splitlines()[2:3] == [
-        "| LitBank | joint likelihood | 2 | 82.00 | 81.50 | 81.00 ± 1.41 | 2 | 0.5 |  |  |"
+        "| LitBank | joint likelihood | 2 | 82.00 | 81.50 | 81.00 ± 1.41 | 2 | 0.4 | 0.5 |  |  |"
     ]
 
 

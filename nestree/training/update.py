@@ -128,7 +128,7 @@ class Updater:
         if len(self.before) != len(weights):
             self.before = [torch.empty_like(weight, requires_grad=False) for weight in weights]
         with torch.no_grad():
-            torch._foreach_copy_(self.before, weights)  # many at once, where each would have a copy of its own
+            torch._foreach_copy_(self.before, weights)  # all at once, not one by one
             slopes = held(weights)
             norm = torch.stack(torch._foreach_norm(slopes)).norm().clamp(min=1e-12)
             torch._foreach_add_(weights, torch._foreach_mul(slopes, self.settings.training.adversary / norm))
