@@ -9,15 +9,20 @@ The model in the box, or another one; the data are files called dev and test. Ro
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from benchmarks.details import Row, summary
 from benchmarks.runs import scored
 from benchmarks.timing import one_line, provenance, write_whole
 from nestree import checkpoint
 from nestree.data import formats
 from nestree.errors import NestreeError
+from nestree.evaluation import evaluate
+from nestree.evaluation.heads import have_heads
 from nestree.hub import find
 from nestree.pipeline import best_device
+from nestree.sentence import Sentence
 from nestree.training.experiment import parts_of
 
 
@@ -50,6 +55,8 @@ def analyse(options: argparse.Namespace) -> int:
         if part != "train":
             sentences = model.sentences_of(list(formats.read(path)))
             scores[part] = scored(model, sentences, analyse=True, every_way=True)[0]
+            if (heads := last_words(sentences)) is not None:
+                scores[part]["last_word"] = heads
             print(f"{part}: F1 {scores[part]['f1']:.2f}", file=sys.stderr)
     result = {
         "benchmark": "analysis",
@@ -59,6 +66,15 @@ def analyse(options: argparse.Namespace) -> int:
     write_whole(options.out, one_line(result) + "\n")
     print(one_line(result)[:200])
     return 0
+
+
+def last_words(sentences: Sequence[Sentence]) -> Row | None:
+    """How often the last word of a gold span of several words is its head; None: no heads are known."""
+    guessed = [
+        replace(s, entities=tuple(replace(e, head=e.end - 1, heads=()) for e in s.entities))
+        for s in sentences
+    ]
+    return summary(evaluate(sentences, guessed, resamples=0)).get("heads") if have_heads(sentences) else None
 
 
 if __name__ == "__main__":

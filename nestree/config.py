@@ -124,7 +124,9 @@ class TrainingSettings:
     beta2: float = key("of AdamW")
     epsilon: float = key("of AdamW")
     clip: float = key("largest norm of a gradient; 0: any")
-    adversary: float = key("how far weights are moved to where the loss grows, for a second pass; 0: none", before=0.0)
+    adversary: float = key(
+        "how far weights are moved to where the loss grows, for a second pass; 0: none", before=0.0
+    )
     moves: Literal["pieces", "encoder"] = key(
         "what it moves: the embeddings of pieces, or all weights of the encoder", before="pieces"
     )

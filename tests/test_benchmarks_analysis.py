@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks import analysis, stored
 from nestree.data import formats
-from nestree.sentence import Document
+from nestree.sentence import Document, Entity, Sentence
 from tests import tiny
 
 
@@ -31,6 +31,18 @@ def test_everything_is_kept(tiny_model, data, tmp_path):
         len(sentence.entities) for sentence in tiny.SENTENCES
     )
     assert {"tree 0.4", "marginals 0.5"} <= row["test"]["decoders"].keys()
+
+
+def test_last_words_of_gold_spans_that_have_a_head():
+    words = "the mayor of Lisbon met two members".split()
+    known = [Entity(0, 4, "PER", head=1), Entity(2, 4, "GPE", head=3), Entity(5, 7, "PER", head=6)]
+    sentences = [Sentence(words, [*known, Entity(3, 4, "GPE", head=3), Entity(4, 7, "X")])]
+    found = analysis.last_words(sentences)
+    assert (found["judged"], found["accuracy"]) == (
+        3,
+        pytest.approx(200 / 3),
+    )  # not single words, nor unknown ones
+    assert analysis.last_words(tiny.SENTENCES) is None
 
 
 @pytest.mark.parametrize(
