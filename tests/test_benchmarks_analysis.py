@@ -34,7 +34,7 @@ def test_everything_is_kept(tiny_model, data, tmp_path):
 
 
 def test_last_words_of_gold_spans_that_have_a_head():
-    words = "the mayor of Lisbon met two members".split()
+    words = ["the", "mayor", "of", "Lisbon", "met", "two", "members"]
     known = [Entity(0, 4, "PER", head=1), Entity(2, 4, "GPE", head=3), Entity(5, 7, "PER", head=6)]
     sentences = [Sentence(words, [*known, Entity(3, 4, "GPE", head=3), Entity(4, 7, "X")])]
     found = analysis.last_words(sentences)
