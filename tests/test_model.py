@@ -145,7 +145,7 @@ def test_a_sentence_alone_and_in_any_batch(folder, recipe):
 
 def in_double(model: Recognizer, sentences: list[Sentence]):
     batch = model.collate_words(sentences)
-    return replace(batch, pooling=batch.pooling.double())
+    return replace(batch, weights=batch.weights.double())
 
 
 @pytest.mark.parametrize("recipe", ["default", "ablation/03-tree-one-stage", "ablation/06-lexical-two-stage"])
@@ -154,7 +154,7 @@ def test_losses_of_a_batch_are_the_sum_of_those_of_its_sentences(folder, recipe)
 
     def losses(sentences):
         batch = model.collate(sentences)
-        return model.losses(replace(batch, pooling=batch.pooling.double()))
+        return model.losses(replace(batch, weights=batch.weights.double()))
 
     together = losses(tiny.SENTENCES)
     alone = [losses([each]) for each in tiny.SENTENCES]

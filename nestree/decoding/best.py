@@ -8,7 +8,7 @@ from torch import Tensor
 from nestree.config import Settings
 from nestree.nn.scorers import Scores
 from nestree.treecrf import IMPOSSIBLE, LexicalPotentials, PlainPotentials, Trees, best_trees, head_marginals
-from nestree.treecrf.potentials import Potentials, cell_masks
+from nestree.treecrf.potentials import Potentials, span_cells
 
 
 class Spans(NamedTuple):
@@ -82,7 +82,7 @@ def spans_of_trees(trees: Trees, scores: Scores, settings: Settings) -> Spans:
 
 def spans_alone(scores: Scores, settings: Settings) -> Spans:
     """Every span that says yes; its head is the likeliest over all trees."""
-    cells = cell_masks(scores.lengths, scores.mention.shape[1] - 1).span
+    cells = span_cells(scores.lengths, scores.mention.shape[1] - 1)
     b, i, j = (cells & says_yes(scores, settings)).nonzero().unbind(1)
     if scores.arc is None or scores.root is None:
         return Spans(b, i, j, None)

@@ -19,7 +19,7 @@ from nestree.decoding.best import biased, possible
 from nestree.nn.scorers import Scores
 from nestree.treecrf import IMPOSSIBLE, LexicalPotentials, PlainPotentials, Trees
 from nestree.treecrf.ops import inside_outside
-from nestree.treecrf.potentials import Potentials, cell_masks
+from nestree.treecrf.potentials import Potentials, span_cells
 
 
 class Temperatures(NamedTuple):
@@ -65,7 +65,7 @@ def chances_of(scores: Scores, settings: Settings, temperatures: Temperatures) -
         share, log_mention = said.logsumexp(-1, keepdim=True), said.log_softmax(-1)
     mention = log_mention.exp()
     if settings.model.structure == "none":
-        cells = cell_masks(scores.lengths, mention.shape[1] - 1).span
+        cells = span_cells(scores.lengths, mention.shape[1] - 1)
         return Chances(cells.to(mention.dtype), mention, None)
     heads = settings.model.labelling == "head"
     trees = potentials(scores, share[..., 0], temperatures)

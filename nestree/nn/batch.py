@@ -5,8 +5,10 @@ words that may head them, and the spans that cross one of them.
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -15,8 +17,10 @@ from torch import Tensor
 
 from nestree.errors import ModelError
 from nestree.nn.features import BYTES, bytes_of, rows_of
-from nestree.nn.pieces import KEPT, Pieces, Splitter
+from nestree.nn.pieces import Layout, Splitter
 from nestree.sentence import Sentence, Span, crossing
+
+KEPT = 30_000  # sentences whose gold entities are remembered
 
 
 class Movable:
@@ -63,7 +67,8 @@ class Batch(Movable):
     pieces: Tensor  # [W, P] windows of pieces
     attention: Tensor  # [W, P] 1: a piece, 0: padding
     windows: Tensor | None  # [B, K] the windows of each sentence; None: window b is all of sentence b
-    pooling: Tensor  # [B, n + 2, K * P] position = weighted sum of pieces
+    cells: Tensor  # [cells] where `pooling` is not 0, as places in one row of it all
+    weights: Tensor  # [cells] what is there
     shapes: Tensor | None  # [B, n + 2]
     characters: Tensor | None  # [B, n + 2, BYTES]
     vectors: Tensor | None  # [B, n + 2] rows of the table of static vectors
@@ -76,9 +81,17 @@ class Batch(Movable):
     def words(self) -> int:
         return sum(self.sizes)
 
+    @cached_property
+    @torch.inference_mode(False)  # whoever reads first, others may learn
+    def pooling(self) -> Tensor:
+        """[B, n + 2, K * P] position = weighted sum of pieces. Made where it is used: it is large, and mostly 0."""
+        pieces = self.pieces.shape[1] * (1 if self.windows is None else self.windows.shape[1])
+        shape = len(self), max(self.sizes) + 2, pieces
+        return self.weights.new_zeros(math.prod(shape)).index_put_((self.cells,), self.weights).view(shape)
+
 
 class Collator:
-    """Makes batches. It remembers the pieces and the gold entities of sentences it has seen."""
+    """Makes batches. It remembers the pieces of words and the gold entities of sentences it has seen."""
 
     def __init__(
         self,
@@ -102,9 +115,9 @@ class Collator:
             raise ModelError("a batch needs at least one sentence, and this one has none.")
         sizes = [len(sentence.words) for sentence in sentences]
         batch, n = len(sizes), max(sizes)
-        pieces = self.splitter(sentences)
-        ids, attention = padded_windows(pieces, self.splitter.pad)
-        windows, pooling = pooled(pieces, n, ids.shape[1])
+        layout = self.splitter(sentences)
+        ids, attention = padded_windows(layout, self.splitter.pad)
+        windows, cells = pooled(layout, n, ids.shape[1])
         lengths = np.array(sizes)
         place = np.arange(n + 2)
         real = (place > 0) & (place <= lengths[:, None])  # [B, n + 2] the places of words
@@ -112,7 +125,7 @@ class Collator:
         shapes = vectors = characters = None
         if self.shapes:
             shapes = np.zeros((batch, n + 2), dtype=np.int64)
-            shapes[real] = np.concatenate([sentence.shapes for sentence in pieces])
+            shapes[real] = layout.shapes
         if self.vectors is not None:
             vectors = np.zeros((batch, n + 2), dtype=np.int64)
             for b, sentence in enumerate(sentences):
@@ -130,7 +143,8 @@ class Collator:
             torch.from_numpy(ids),
             torch.from_numpy(attention),
             None if windows is None else torch.from_numpy(windows),
-            torch.from_numpy(pooling),
+            torch.from_numpy(cells),
+            torch.from_numpy(layout.weight),
             None if shapes is None else torch.from_numpy(shapes),
             None if characters is None else torch.from_numpy(characters),
             None if vectors is None else torch.from_numpy(vectors),
@@ -201,31 +215,21 @@ class Entities(NamedTuple):
     used: bool
 
 
-def padded_windows(pieces: Sequence[Pieces], pad: int) -> tuple[np.ndarray, np.ndarray]:
+def padded_windows(layout: Layout, pad: int) -> tuple[np.ndarray, np.ndarray]:
     """All windows of all sentences, and their masks: [W, P] each."""
-    listed = [window for sentence in pieces for window in sentence.windows]
-    sizes = np.fromiter(map(len, listed), np.int64, len(listed))
-    real = np.arange(sizes.max()) < sizes[:, None]  # [W, P]
+    real = np.arange(layout.sizes.max()) < layout.sizes[:, None]  # [W, P]
     ids = np.full(real.shape, pad, dtype=np.int64)
-    ids[real] = np.concatenate(listed)
+    ids[real] = layout.ids
     return ids, real.astype(np.int64)
 
 
-def pooled(pieces: Sequence[Pieces], n: int, longest: int) -> tuple[np.ndarray | None, np.ndarray]:
-    """The windows of each sentence [B, K], None if each has one, and the weights of pieces [B, n + 2, K * P]."""
-    counts = [len(sentence.windows) for sentence in pieces]
-    most = max(counts)
-    cells = [len(sentence.position) for sentence in pieces]
-    position, window, place, weight = (
-        np.concatenate(column) for column in list(zip(*pieces, strict=True))[1:5]
-    )
-    pooling = np.zeros((len(pieces), n + 2, most * longest), dtype=np.float32)
-    pooling[np.repeat(np.arange(len(pieces)), cells), position, window * longest + place] = weight
+def pooled(layout: Layout, n: int, longest: int) -> tuple[np.ndarray | None, np.ndarray]:
+    """The windows of each sentence [B, K], None if each has one, and where pieces have weights in [B, n + 2, K * P]."""
+    batch, most = len(layout.windows), int(layout.windows.max())
+    row = np.repeat(np.arange(batch) * (n + 2), layout.cells) + layout.position
+    cells = (row * most + layout.window) * longest + layout.place
     if most == 1:
-        return None, pooling
-    windows = np.zeros((len(pieces), most), dtype=np.int64)
-    first = 0
-    for b, count in enumerate(counts):
-        windows[b, :count] = range(first, first + count)
-        first += count
-    return windows, pooling
+        return None, cells
+    first = np.cumsum(layout.windows) - layout.windows
+    number = np.arange(most)
+    return np.where(number < layout.windows[:, None], first[:, None] + number, 0), cells

@@ -23,6 +23,8 @@ from nestree.nn.records import Recorder
 MASKED_BY_PAIRS = {"bert", "camembert", "electra", "mpnet", "roberta", "xlm-roberta"}  # with `attention_mask`
 BYTE_SIZE = 32  # of the vector of a byte, before the bytes of a word are put together
 
+Halves = list[tuple[Tensor, Tensor]]  # of each part of a vector: forward, backward
+
 
 class Vectors(NamedTuple):
     """What the words of a batch look like. Labels see the same as trees, unless each has a BiLSTM of its own."""
@@ -62,10 +64,10 @@ class Mix(nn.Module):
         self.factor = nn.Parameter(torch.ones(()))
 
     def forward(self, layers: tuple[Tensor, ...]) -> Tensor:
-        shares = self.weights.softmax(0) * self.factor
-        mixed = layers[0] * shares[0]
-        for share, layer in zip(shares[1:], layers[1:], strict=True):
-            mixed = mixed + layer * share
+        first, *shares = (self.weights.softmax(0) * self.factor).unbind()
+        mixed = layers[0] * first
+        for share, layer in zip(shares, layers[1:], strict=True):
+            mixed = torch.addcmul(mixed, layer, share)
         return mixed
 
 
@@ -154,10 +156,10 @@ class Encoder(nn.Module):
         parts = [self.dropout(part) for part in parts]
 
         halves = self.halves(parts, batch)
-        posts, words = of_posts(*halves[0]), of_words(*halves[1 % len(halves)])
+        posts, words = of_posts(halves[0]), of_words(halves[1 % len(halves)])
         if len(halves) == 1:
             return Vectors(words, posts, words, posts)
-        return Vectors(words, posts, label_words=of_words(*halves[3]), label_posts=of_posts(*halves[2]))
+        return Vectors(words, posts, label_words=of_words(halves[3]), label_posts=of_posts(halves[2]))
 
     def forms(self, batch: Batch) -> Tensor:
         """The words before the first layer, where none knows another: [B, n, D], constants."""
@@ -194,15 +196,14 @@ class Encoder(nn.Module):
         if device.type == "cuda" and direct.serves(self.transformer.config):
             self.recorder = Recorder(self.transformer, len(self.mix.weights))
 
-    def halves(self, parts: list[Tensor], batch: Batch) -> list[tuple[Tensor, Tensor]]:
+    def halves(self, parts: list[Tensor], batch: Batch) -> list[Halves]:
         """The forward and backward half of each position: of each BiLSTM, or of the parts [B, n + 2, ...]."""
         if self.lstms:
             sizes = torch.tensor(batch.sizes) + 2  # on the host, where packing wants them
             together = torch.cat(parts, -1)  # [B, n + 2, D]
-            return [lstm(together, sizes).chunk(2, -1) for lstm in self.lstms]
-        forward = torch.cat([part[..., : part.shape[-1] // 2] for part in parts], -1)
-        backward = torch.cat([part[..., part.shape[-1] // 2 :] for part in parts], -1)
-        return [(forward, backward)]
+            return [[lstm(together, sizes).chunk(2, -1)] for lstm in self.lstms]
+        middles = [part.shape[-1] // 2 for part in parts]
+        return [[(p[..., :m], p[..., m:]) for p, m in zip(parts, middles, strict=True)]]
 
     def place_vectors(self, vectors: WordVectors) -> None:
         """Put static vectors into their table; row 0 stays zero: words without one."""
@@ -238,14 +239,16 @@ def pooled(pieces: Tensor, batch: Batch) -> Tensor:
     return batch.pooling.to(pieces.dtype) @ pieces
 
 
-def of_words(forward: Tensor, backward: Tensor) -> Tensor:
-    """Halves of positions [B, n + 2, D / 2] -> [B, n + 1, D]."""
-    return torch.cat([forward[:, :-1], backward[:, :-1]], -1)
+def of_words(halves: Halves) -> Tensor:
+    """Halves of positions [B, n + 2, ...] -> [B, n + 1, D]."""
+    forward, backward = zip(*halves, strict=True)
+    return torch.cat([half[:, :-1] for half in forward + backward], -1)
 
 
-def of_posts(forward: Tensor, backward: Tensor) -> Tensor:
-    """Halves of positions [B, n + 2, D / 2] -> [B, n + 1, D]."""
-    return torch.cat([forward[:, :-1], backward[:, 1:]], -1)
+def of_posts(halves: Halves) -> Tensor:
+    """Halves of positions [B, n + 2, ...] -> [B, n + 1, D]."""
+    forward, backward = zip(*halves, strict=True)
+    return torch.cat([*(half[:, :-1] for half in forward), *(half[:, 1:] for half in backward)], -1)
 
 
 # Getting an encoder. To import `transformers` takes seconds, and reading can often do without: see light.py

@@ -29,14 +29,15 @@ def shape_of(word: str) -> int:
         case = 1
     elif word.isupper():
         case = 2
-    elif word[:1].isupper() and not any(map(str.isupper, word[1:])):
+    elif word[:1].isupper() and (word[1:].islower() or not any(map(str.isupper, word[1:]))):
         case = 3
     elif any(map(str.isupper, word)) or any(map(str.islower, word)):
         case = 4
     else:
         case = 5 if any(map(str.isalpha, word)) else 0  # 5: a script without cases
-    digits = any(map(str.isdigit, word))
-    other = not word.isalnum()
+    letters = word.isalpha()
+    digits = not letters and any(map(str.isdigit, word))
+    other = not (letters or word.isalnum())
     return 1 + ((case * 2 + digits) * 2 + other) * 2 + (len(word) == 1)
 
 

@@ -5,11 +5,13 @@ taken from the window in which it is most central, so no word is ever dropped. I
 be filled with words of its neighbours, which the encoder reads along; they make no word of the sentence.
 
 The pieces of a word do not depend on its neighbours, so each word is split once and remembered: most words of a text
-have been seen before, and looking one up takes a hundredth of the time.
+have been seen before, and looking one up takes a hundredth of the time. Sentences of one window are laid out together,
+in arrays that hold them all: nothing is done for one of them alone.
 """
 
-from collections.abc import Sequence
-from itertools import chain, count, filterfalse
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,9 +22,9 @@ from nestree.nn.features import shape_of
 from nestree.sentence import Context, Sentence
 
 LONGEST_WORD = 1_000  # characters of a word that are looked at
-KEPT = 30_000  # sentences whose pieces are remembered: some 60 MB
-KNOWN = 100_000  # words, likewise: some 20 MB
-CHARACTERS = 20_000_000  # of all that is remembered: some words are monstrous
+KNOWN = 100_000  # words whose pieces are remembered: some 20 MB
+CHARACTERS = 20_000_000  # of them: some words are monstrous
+KEPT = 1_000  # sentences of several windows that are remembered: some 20 MB
 AT_ONCE = 64  # words that a thread of the tokenizer splits at once
 NOBODY: Context = ((), ())
 
@@ -38,20 +40,72 @@ class Pieces(NamedTuple):
     shapes: np.ndarray  # [words] what each word looks like
 
 
+@dataclass(frozen=True)
+class Layout:
+    """Sentences as an encoder reads them, one after another in the same arrays; looked through, they are `Pieces`."""
+
+    windows: np.ndarray  # [B] how many each sentence has
+    sizes: np.ndarray  # [W] pieces of each window
+    ids: np.ndarray  # [all pieces of all windows]
+    words: np.ndarray  # [B] how many each sentence has
+    shapes: np.ndarray  # [all words]
+    cells: np.ndarray  # [B] how many each sentence has
+    position: np.ndarray  # [all cells]
+    window: np.ndarray  # [all cells]
+    place: np.ndarray  # [all cells]
+    weight: np.ndarray  # [all cells]
+
+    def __iter__(self) -> Iterator[Pieces]:
+        ids = iter(shared_out(self.ids, self.sizes))
+        windows = [tuple(islice(ids, count)) for count in self.windows.tolist()]
+        columns = self.position, self.window, self.place, self.weight
+        of_cells = (shared_out(column, self.cells) for column in columns)
+        return map(Pieces, windows, *of_cells, shared_out(self.shapes, self.words))
+
+
+def joined(sentences: Sequence[Pieces]) -> Layout:
+    """Sentences that were laid out one by one."""
+    windows, position, window, place, weight, shapes = zip(*sentences, strict=True)
+    ids = [*chain.from_iterable(windows)]
+    columns = map(np.concatenate, (position, window, place, weight))
+    return Layout(
+        counts(windows), counts(ids), np.concatenate(ids),
+        counts(shapes), np.concatenate(shapes), counts(position), *columns,
+    )  # fmt: skip
+
+
+def counts(groups: Sequence[Any]) -> np.ndarray:
+    return np.fromiter(map(len, groups), np.int64, len(groups))
+
+
+def shared_out(values: np.ndarray, sizes: np.ndarray) -> list[np.ndarray]:
+    """So many of them to each."""
+    return np.split(values, np.cumsum(sizes)[:-1])
+
+
+class Numbers(dict[str, int]):
+    """The numbers of words; a new one gets the next."""
+
+    def __missing__(self, word: str) -> int:
+        self[word] = number = len(self)
+        return number
+
+
 class Words:
     """What is remembered of words, by their numbers: in arrays, so that many are looked up at once."""
 
     def __init__(self) -> None:
+        self.count = 0
         self.posts = np.zeros(1, dtype=np.int64)  # the pieces of word k are those from post k to post k + 1
         self.ids = np.zeros(0, dtype=np.int64)
         self.shapes = np.zeros(0, dtype=np.int64)
 
-    def put(self, number: int, pieces: Sequence[Sequence[int]], shapes: Sequence[int]) -> None:
-        """Words from this number on; what was there is gone."""
-        posts = np.cumsum([self.posts[number], *map(len, pieces)])
-        self.posts = placed(self.posts, number, posts)
+    def add(self, pieces: Sequence[Sequence[int]], shapes: Sequence[int]) -> None:
+        posts = np.cumsum([self.posts[self.count], *map(len, pieces)])
+        self.posts = placed(self.posts, self.count, posts)
         self.ids = placed(self.ids, posts[0], [*chain.from_iterable(pieces)])
-        self.shapes = placed(self.shapes, number, shapes)
+        self.shapes = placed(self.shapes, self.count, shapes)
+        self.count += len(pieces)
 
     def pieces(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """All pieces of these words, in a row, and how many each has."""
@@ -63,9 +117,9 @@ class Words:
 
 
 def placed(array: np.ndarray, start: int, values: Sequence[int] | np.ndarray) -> np.ndarray:
-    """The array with these values from `start` on; a new one, with room for more, for the first or too many."""
+    """The array with these values from `start` on; a new one, with room for more, for too many."""
     end = start + len(values)
-    if end > len(array) or start == 0:
+    if end > len(array):
         array = np.concatenate([array[:start], np.zeros(2 * end - start, dtype=array.dtype)])
     array[start:end] = values
     return array
@@ -91,36 +145,32 @@ class Splitter:
         if self.room < 1:
             raise ModelError(f"the encoder reads {longest} pieces at most, which leaves no room for words.")
         self.context = context
-        self.known: dict[str, int] = {}  # the number of each word
+        self.known = Numbers()
         self.words = Words()
-        self.kept: dict[tuple[str, ...], Pieces] = {}
-        self.characters = 0  # of all sentences that were kept since all were forgotten
+        self.characters = 0  # of all words that are known
+        self.kept: dict[tuple[str, ...], Pieces] = {}  # sentences of several windows
 
-    def __call__(self, sentences: Sequence[Sentence]) -> list[Pieces]:
-        new = list({s.words: None for s in sentences if s.words not in self.kept})
-        self.characters += sum(map(len, chain.from_iterable(new)))
-        if self.characters > CHARACTERS:
-            self.known.clear()
-        if self.characters > CHARACTERS or len(self.kept) + len(new) > KEPT:
-            self.kept.clear()
-            self.characters = 0
-            new = list({s.words: None for s in sentences})
-        if new:
-            self.learn(new)
-            self.kept.update(zip(new, self.laid_out(new), strict=True))
-        found = [self.kept[sentence.words] for sentence in sentences]
-        return self.in_context(sentences, found) if self.context else found
+    def __call__(self, sentences: Sequence[Sentence]) -> Layout:
+        """All of these sentences: most have one window, and these are made together."""
+        given = [sentence.words for sentence in sentences]
+        words = counts(given)
+        numbers = self.numbers(given)
+        ids, sizes = self.words.pieces(numbers)
+        layout = in_one_window(words, sizes, ids, self.words.shapes[numbers], self.first, self.last)
+        too_long = np.flatnonzero(layout.sizes > self.room + len(self.first) + len(self.last)).tolist()
+        if not (too_long or self.context):
+            return layout
+        found = list(layout)
+        for s in too_long:
+            found[s] = self.in_several(given[s], found[s].shapes)
+        return joined(self.in_context(sentences, found) if self.context else found)
 
     def in_context(self, sentences: Sequence[Sentence], found: Sequence[Pieces]) -> list[Pieces]:
         """The same, with pieces of words around the sentences; those that need several windows stay alone."""
         pairs = zip(sentences, found, strict=True)
         given = [s.context or NOBODY if len(own.windows) == 1 else NOBODY for s, own in pairs]
         around = [(before[-self.context :], after[: self.context]) for before, after in given]
-        words = list(chain.from_iterable(around))
-        new = [word for word in dict.fromkeys(chain.from_iterable(words)) if word not in self.known]
-        if new:
-            self.characters += sum(map(len, new))
-            self.learn(words)
+        self.numbers([*chain.from_iterable(around)])  # so that new words are split together
         return [
             self.between(before, own, after) if before or after else own
             for (before, after), own in zip(around, found, strict=True)
@@ -142,56 +192,49 @@ class Splitter:
         return own._replace(windows=(window,), place=place)
 
     def pieces_of(self, words: Sequence[str]) -> np.ndarray:
-        """All pieces of words that are known, in a row."""
+        """All pieces of these words, in a row."""
         return self.words.pieces(self.numbers([words]))[0]
 
     def numbers(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
-        """Of all words of these sentences, which are known."""
-        return np.fromiter(map(self.known.__getitem__, chain.from_iterable(sentences)), np.int64)
+        """Of all words of these sentences. Those that are new are split."""
+        if len(self.known) != self.words.count:  # somebody has cleared them, or came between
+            self.forget()
+        words = chain.from_iterable(sentences)
+        numbers = np.fromiter(map(self.known.__getitem__, words), np.int64, sum(map(len, sentences)))
+        before = self.words.count
+        if len(self.known) == before:
+            return numbers
+        new = [*islice(reversed(self.known), len(self.known) - before)][::-1]
+        self.characters += sum(map(len, new))
+        if before and (len(self.known) > KNOWN or self.characters > CHARACTERS):
+            self.forget()
+            return self.numbers(sentences)
+        self.words.add(self.split(new), [*map(shape_of, new)])
+        return numbers
 
-    def learn(self, sentences: Sequence[Sequence[str]]) -> None:
-        """Split the words of these sentences that are new. Of a monstrous word the first pieces must do."""
-        given = dict.fromkeys(chain.from_iterable(sentences))
-        new = [*filterfalse(self.known.__contains__, given)]
-        if not new:
-            return
-        if len(self.known) + len(new) > KNOWN:
-            self.known.clear()
-            new = list(given)
+    def forget(self) -> None:
+        self.known.clear()
+        self.kept.clear()
+        self.words, self.characters = Words(), 0
+
+    def split(self, words: Sequence[str]) -> list[list[int]]:
+        """The pieces of each word; of a monstrous word the first must do."""
         self.backend.no_truncation()
         self.backend.no_padding()
         most = max(1, self.room // 4)
-        parts = [new[start : start + AT_ONCE] for start in range(0, len(new), AT_ONCE)]
+        parts = [words[start : start + AT_ONCE] for start in range(0, len(words), AT_ONCE)]
         written = [[self.before + readable(word) for word in part] for part in parts]
         encodings = self.backend.encode_batch(written, is_pretokenized=True, add_special_tokens=False)
         found = [by_word(encoding, len(part)) for part, encoding in zip(parts, encodings, strict=True)]
-        pieces = [ids[:most] or [self.unknown] for ids in chain.from_iterable(found)]
-        self.words.put(len(self.known), pieces, [*map(shape_of, new)])
-        self.known.update(zip(new, count(len(self.known)), strict=False))
+        return [ids[:most] or [self.unknown] for ids in chain.from_iterable(found)]
 
-    def laid_out(self, sentences: Sequence[Sequence[str]]) -> list[Pieces]:
-        """All of these sentences, whose words are known: most have one window, and these are made together."""
-        numbers = self.numbers(sentences)
-        ids, sizes = self.words.pieces(numbers)  # of all words, and how many pieces each has
-        shapes = self.words.shapes[numbers]
-        words = np.fromiter(map(len, sentences), np.int64, len(sentences))  # of each sentence
-        word_ends = np.cumsum(words)
-        ends = np.cumsum(sizes)[word_ends - 1]  # of each sentence, among all pieces
-        pieces = np.diff(ends, prepend=0)  # of each sentence
-        cells = Cells(words, sizes, pieces, self.first, self.last)
-        windows = cells.windows(ids)
-        position, place, weight = cells.position, cells.place, cells.weight
-        nothing = np.zeros(int(pieces.max()) + 2, dtype=np.int64)
-        starts, window_starts = cells.starts, cells.window_starts
-        borders = [starts, starts + pieces + 2, window_starts, window_starts + pieces + cells.special]
-        made = [
-            Pieces((windows[i:j],), position[a:b], nothing[: b - a], place[a:b], weight[a:b], shapes[v:w])
-            for a, b, i, j, v, w in np.stack([*borders, word_ends - words, word_ends], 1).tolist()
-        ]
-        for s in np.flatnonzero(pieces > self.room).tolist():
-            found = [self.pieces_of([word]).tolist() for word in sentences[s]]
-            made[s] = self.arranged(found, made[s].shapes)
-        return made
+    def in_several(self, words: tuple[str, ...], shapes: np.ndarray) -> Pieces:
+        """A sentence that needs several windows; remembered, as this takes long."""
+        if words not in self.kept:
+            if len(self.kept) >= KEPT:
+                self.kept.clear()
+            self.kept[words] = self.arranged([self.pieces_of([word]).tolist() for word in words], shapes)
+        return self.kept[words]
 
     def arranged(self, words: Sequence[Sequence[int]], shapes: np.ndarray) -> Pieces:
         """The pieces of each word, laid out in windows."""
@@ -219,53 +262,47 @@ def readable(word: str) -> str:
     return word if word.isascii() else word.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-class Cells:
-    """The cells of many sentences of one window each, one sentence after another, as arrays."""
+def in_one_window(
+    words: np.ndarray,
+    sizes: np.ndarray,
+    ids: np.ndarray,
+    shapes: np.ndarray,
+    first: Sequence[int],
+    last: Sequence[int],
+) -> Layout:
+    """Sentences of one window each: so many words in each, so many pieces in each word; special pieces around them."""
+    special = len(first) + len(last)
+    word_ends = np.cumsum(words)  # of each sentence, among all words
+    ends = np.cumsum(sizes)[word_ends - 1]  # and among all pieces
+    pieces = np.diff(ends, prepend=0)  # of each sentence
+    before = ends - pieces
+    sentence = np.arange(len(words))
+    of_piece = np.repeat(sentence, pieces)  # [all pieces]
+    piece = np.arange(len(ids))
 
-    def __init__(
-        self,
-        words: np.ndarray,
-        sizes: np.ndarray,
-        pieces: np.ndarray,
-        first: Sequence[int],
-        last: Sequence[int],
-    ):
-        """How many words and `pieces` each sentence has, how many pieces each word; special pieces around them."""
-        self.first, self.last, self.special = first, last, len(first) + len(last)
-        sentence = np.arange(len(words))
-        before = np.cumsum(pieces) - pieces  # pieces of all sentences before
-        of_piece = np.repeat(sentence, pieces)  # [all pieces]
-        within = np.arange(len(of_piece)) - before[of_piece]
-        self.at = before[of_piece] + within + len(first) + self.special * of_piece  # of pieces, among windows
-        self.window_starts = before + self.special * sentence
-        self.starts = (
-            before + 2 * sentence
-        )  # of each sentence, among cells: those of BOS and EOS are two more
+    windows = np.empty(len(ids) + special * len(words), dtype=np.int64)
+    windows[piece + special * of_piece + len(first)] = ids
+    start, end = before + special * sentence, ends + special * (sentence + 1)
+    for k, each in enumerate(first):
+        windows[start + k] = each
+    for k, each in enumerate(reversed(last), 1):
+        windows[end - k] = each
 
-        count = len(of_piece) + 2 * len(words)
-        self.position = np.zeros(count, dtype=np.int64)
-        self.place = np.zeros(count, dtype=np.int64)
-        self.weight = np.ones(count, dtype=np.float32)
-        cell = np.arange(len(of_piece)) + 2 * of_piece + 1
-        word_starts = np.cumsum(words) - words
-        word = np.arange(len(sizes)) - np.repeat(word_starts, words)  # [all words] within their sentences
-        self.position[cell] = np.repeat(word + 1, sizes)
-        self.place[cell] = within + len(first)
-        self.weight[cell] = np.repeat(1 / sizes, sizes)
-        end = self.starts + pieces + 1
-        self.position[end] = words + 1
-        self.place[end] = pieces + self.special - 1
-
-    def windows(self, ids: np.ndarray) -> np.ndarray:
-        """The windows of all sentences, one after another, made of the pieces of all words."""
-        found = np.empty(len(ids) + self.special * len(self.starts), dtype=np.int64)
-        found[self.at] = ids
-        for k, piece in enumerate(self.first):
-            found[self.window_starts + k] = piece
-        ends = np.append(self.window_starts[1:], len(found))
-        for k, piece in enumerate(reversed(self.last), 1):
-            found[ends - k] = piece
-        return found
+    count = len(ids) + 2 * len(words)  # the cells of BOS and EOS are two more for each sentence
+    position, place = np.zeros((2, count), dtype=np.int64)
+    weight = np.ones(count, dtype=np.float32)
+    cell = piece + 2 * of_piece + 1
+    word = np.arange(len(sizes)) - np.repeat(word_ends - words, words)  # [all words] in their sentences
+    position[cell] = np.repeat(word + 1, sizes)
+    place[cell] = piece - np.repeat(before, pieces) + len(first)
+    weight[cell] = np.repeat(1 / sizes, sizes)
+    last_cell = ends + 2 * sentence + 1
+    position[last_cell] = words + 1
+    place[last_cell] = pieces + special - 1
+    return Layout(
+        np.ones_like(words), pieces + special, windows,
+        words, shapes, pieces + 2, position, np.zeros(count, dtype=np.int64), place, weight,
+    )  # fmt: skip
 
 
 def shared(left: int, right: int, room: int) -> tuple[int, int]:

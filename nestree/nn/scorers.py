@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from nestree.config import ModelSettings
 from nestree.errors import ModelError
 from nestree.nn.encoder import SharedDropout, Vectors
-from nestree.treecrf.potentials import cell_masks
+from nestree.treecrf.potentials import span_cells
 
 SOFT = 0.1  # beside a standard deviation: else the scores of one word would be ±scale, and have no gradient
 
@@ -51,18 +51,24 @@ class Rotary(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:  # [B, positions, size]
         positions, size = x.shape[1:]
-        kept = 1 << (positions - 1).bit_length()  # so that few tables are made
-        cos, sin = (each[:positions] for each in turns(kept, size, x.dtype, x.device))
+        cos, sin = turns(positions, size, x.dtype, x.device)
         return torch.addcmul(x * cos, x.roll(size // 2, -1), sin)
 
 
 SLOWEST = 10_000.0  # the last plane turns so many times more slowly than the first
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=256)
 @torch.inference_mode(False)  # whoever reads first, others may learn
 def turns(positions: int, size: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
     """[positions, size] what a point is multiplied by, and what its other coordinate is, before both are added."""
+    cos, sin = table(1 << (positions - 1).bit_length(), size, dtype, device)
+    return cos[:positions], sin[:positions]
+
+
+@lru_cache(maxsize=32)
+def table(positions: int, size: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """What `turns` shows the beginning of, so that few are made."""
     speed = SLOWEST ** -(torch.arange(size // 2, dtype=torch.float64) / (size // 2))  # [size / 2]
     angle = torch.arange(positions)[:, None] * speed  # [positions, size / 2]
     cos, sin = angle.cos(), angle.sin()
@@ -86,10 +92,14 @@ class Biaffine(nn.Module):
         self.weight = nn.Parameter(torch.randn(channels, size + 1, size + 1) / size)
 
     def forward(self, left: Tensor, right: Tensor) -> Tensor:
-        """[B, P, size], [B, Q, size] -> all pairs [B, P, Q, channels]."""
-        left, right = with_one(left), with_one(right)
-        half = torch.einsum("bpx,cxy->bpcy", left, self.weight)  # [B, P, C, size + 1]
-        return torch.einsum("bpcy,bqy->bpqc", half, right)
+        """[B, P, size], [B, Q, size] -> all pairs [B, P, Q, channels]. What meets a 1 is added to the rest."""
+        batch, places, size = left.shape
+        matrix = self.weight.transpose(0, 1).flatten(1)  # [size + 1, C * (size + 1)]
+        weight, bias = matrix.split([size, 1])
+        half = torch.addmm(bias, left.flatten(0, 1), weight)  # [B * P, C * (size + 1)]
+        half, alone = half.view(batch, -1, size + 1).split([size, 1], -1)
+        pairs = torch.baddbmm(alone, half, right.mT)  # [B, P * C, Q]
+        return pairs.view(batch, places, -1, right.shape[1]).mT
 
     def each(self, left: Tensor, right: Tensor) -> Tensor:
         """[..., size], [..., size] -> pairs one by one [..., channels]."""
@@ -252,17 +262,13 @@ class Scorer(nn.Module):
             if self.settings.structure == "lexical":
                 heads, modifiers = self.head(vectors.words), self.modifier(vectors.words)[:, 1:]
                 governed = self.arcs(heads, modifiers)[..., 0]  # [B, n + 1, n] BOS governs the root
+                if self.settings.normalise:
+                    cells = governed_cells(lengths, modifiers.shape[1])
+                    governed = normalised(governed, cells, self.settings.scale)
                 root, arc = governed[:, 0], governed[:, 1:]
             if self.settings.normalise:
-                cells = cell_masks(lengths, mention.shape[1] - 1)
-                mention = normalised(mention, cells.span[..., None], self.settings.scale)
-                if arc is not None and root is not None:
-                    both = normalised(
-                        torch.cat([root[:, None], arc], 1),
-                        torch.cat([cells.root[:, None], cells.arc], 1),
-                        self.settings.scale,
-                    )
-                    root, arc = both[:, 0], both[:, 1:]
+                cells = span_cells(lengths, mention.shape[1] - 1)
+                mention = normalised(mention, cells[..., None], self.settings.scale)
             return Scores(lengths, mention, arc, root, None if self.labels is None else self.labels(vectors))
 
 
@@ -270,14 +276,20 @@ def with_one(x: Tensor) -> Tensor:
     return torch.cat([x, x.new_ones(*x.shape[:-1], 1)], -1)
 
 
+def governed_cells(lengths: Tensor, n: int) -> Tensor:
+    """[B, n + 1, n] where BOS, or word h in row h + 1, may govern word m."""
+    post = torch.arange(n + 1, device=lengths.device)
+    there = post <= lengths[:, None, None]  # [B, 1, n + 1]
+    return there.mT & there[..., 1:] & (post[:, None] != post[1:])
+
+
 def normalised(scores: Tensor, cells: Tensor, scale: float) -> Tensor:
     """Mean 0 and deviation `scale` over the cells of each sentence; other cells become 0; a single cell, too."""
-    cells = cells.expand_as(scores)
     axes = tuple(range(1, scores.dim()))
-    count = cells.sum(axes, keepdim=True).clamp(min=1)
-    scores = scores.masked_fill(~cells, 0.0)
-    mean = scores.sum(axes, keepdim=True) / count
-    centred = (scores - mean).masked_fill(~cells, 0.0)
+    count = cells.expand_as(scores).sum(axes, keepdim=True).clamp(min=1)
+    beyond = ~cells
+    mean = scores.masked_fill(beyond, 0.0).sum(axes, keepdim=True) / count
+    centred = (scores - mean).masked_fill(beyond, 0.0)
     variance = centred.square().sum(axes, keepdim=True) / count
     deviation = variance.clamp(min=1e-12).sqrt()  # the root of 0 would have an infinite gradient
-    return centred * scale / (deviation + SOFT)
+    return centred / ((deviation + SOFT) / scale)

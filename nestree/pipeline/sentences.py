@@ -2,7 +2,6 @@
 
 import functools
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -140,18 +139,24 @@ class Shares:
     ) -> None:
         self.sentences, self.owners, self.may_cross, self.known = sentences, owners, may_cross, known
         self.made: list[Sentence | None] = [None] * len(sentences)
-        self.readings: list[Reading | None] = [None] * len(owners)
-        self.parts: dict[int, list[int]] = {}
-        for k, (number, _) in enumerate(owners):
-            self.parts.setdefault(number, []).append(k)
-        self.left = Counter({number: len(parts) for number, parts in self.parts.items()})
+        self.readings: dict[int, Reading] = {}
+        self.parts: dict[int, list[int]] = {}  # of sentences that have several
+        for k, (number, span) in enumerate(owners):
+            if span[1] - span[0] < len(sentences[number].words):
+                self.parts.setdefault(number, []).append(k)
+        self.left = {number: len(parts) for number, parts in self.parts.items()}
 
     def take(self, batch: Sequence[int], found: Sequence[Reading]) -> int:
         """What was found in these parts. Returns how many sentences are whole now."""
         done = 0
         for k, reading in zip(batch, found, strict=True):
-            self.readings[k] = reading
             number = self.owners[k][0]
+            sentence = self.sentences[number]
+            if number not in self.parts:
+                self.made[number] = with_found(sentence, reading.entities, reading.tree, sentence.extra)
+                done += 1
+                continue
+            self.readings[k] = reading
             self.left[number] -= 1
             if not self.left[number]:
                 self.made[number] = self.put_together(number)
@@ -161,16 +166,11 @@ class Shares:
     def put_together(self, number: int) -> Sentence:
         """A sentence with what was found in its parts."""
         sentence, parts = self.sentences[number], self.parts[number]
-        found = [reading for k in parts if (reading := self.readings[k]) is not None]
-        if len(found) == 1:
-            entities, tree, extra = found[0].entities, found[0].tree, sentence.extra
-        else:
-            spans = [self.owners[k][1] for k in parts]
-            known = {(each.start, each.end) for each in self.known.get(number, NOTHING_KNOWN)[0]}
-            read = [reading.entities for reading in found]
-            entities, tree = merged(read, spans, self.may_cross, known), None
-            extra = {**sentence.extra, "windows": len(spans)}
-        return with_found(sentence, entities, tree, extra)
+        spans = [self.owners[k][1] for k in parts]
+        known = {(each.start, each.end) for each in self.known.get(number, NOTHING_KNOWN)[0]}
+        read = [self.readings.pop(k).entities for k in parts]
+        entities = merged(read, spans, self.may_cross, known)
+        return with_found(sentence, entities, None, {**sentence.extra, "windows": len(spans)})
 
 
 @contextmanager

@@ -133,11 +133,17 @@ def no_tree(sentence: int) -> str:
     )
 
 
+def span_cells(lengths: Tensor, n: int) -> Tensor:
+    """[batch, i, j] the spans that some tree of the sentence may contain."""
+    post = torch.arange(n + 1, device=lengths.device)
+    return (post[:, None] < post) & (post <= lengths[:, None, None])
+
+
 def cell_masks(lengths: Tensor, n: int) -> LexicalPotentials:
     """For each potential, the cells that some tree of the sentence may contain."""
     post = torch.arange(n + 1, device=lengths.device)
     word = post[:n]
-    spans = (post[:, None] < post) & (post <= lengths[:, None, None])  # [batch, i, j]
+    spans = span_cells(lengths, n)
     words = word < lengths[:, None]  # [batch, h]
     arcs = words[:, :, None] & words[:, None, :] & (word[:, None] != word)  # [batch, h, m]
     whole = (post[:, None] == 0) & (post == lengths[:, None, None])  # [batch, i, j]: lends its head to nobody

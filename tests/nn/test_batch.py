@@ -30,6 +30,12 @@ def test_padding_and_pooling():
     assert batch.gold is batch.shapes is batch.characters is batch.vectors is None
 
 
+def test_pooling_serves_who_learns_after_somebody_has_read():
+    batch = collator().words([Sentence(["ab", "c"])])
+    with torch.inference_mode():
+        assert not batch.each(torch.clone).pooling.is_inference()
+
+
 def test_windows_of_a_long_sentence_beside_short_ones():
     batch = collator().words([Sentence(["a"]), Sentence(["b"] * 30), Sentence(["c"])])
     rows = batch.windows.shape[1]

@@ -111,23 +111,36 @@ def test_few_words_are_known_at_a_time(monkeypatch):
 def test_words_that_were_forgotten_are_split_anew():
     splitter = made()
     given = [Sentence(["abc", "d", "ef"]), Sentence(["d", "gh", "abc"]), Sentence(["x", "abc", "yz"])]
-    expected = [splitter([sentence])[0].windows[0].tolist() for sentence in given]
+    expected = [splitter([sentence]).ids.tolist() for sentence in given]
     for sentence, ids in zip(given[::-1], expected[::-1], strict=True):
         splitter.known.clear()
-        splitter.kept.clear()
-        assert splitter([sentence])[0].windows[0].tolist() == ids
+        assert splitter([sentence]).ids.tolist() == ids
     assert [each.windows[0].tolist() for each in splitter(given)] == expected
 
 
-def test_what_was_split_once_is_remembered(monkeypatch):
+def test_words_that_were_not_split_in_the_end_are_split_later(monkeypatch):
     splitter = made()
-    (first,) = splitter([Sentence(["a"])])
-    assert splitter([Sentence(["a"])])[0] is first
-    monkeypatch.setattr(pieces_module, "KEPT", 2)
-    found = splitter([Sentence(["b"]), Sentence(["c"]), Sentence(["a"])])  # more than may be kept
-    assert [len(each.windows[0]) for each in found] == [3, 3, 3]
+    expected = splitter([Sentence(["c", "ab"])]).ids.tolist()
+    with monkeypatch.context() as patch:
+        patch.setattr(splitter, "split", lambda words: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            splitter([Sentence(["ab", "xy"])])
+    assert splitter([Sentence(["xy", "c"])]).ids[2] != expected[1]
+    assert splitter([Sentence(["c", "ab"])]).ids.tolist() == expected
+
+
+def test_words_and_sentences_of_several_windows_are_remembered(monkeypatch):
+    splitter = made(longest=10)
+    given = [Sentence([letter] * 30) for letter in "abc"]
+    expected = splitter(given).ids.tolist()
     assert len(splitter.kept) == 3
-    splitter([Sentence(["d"])])
+    monkeypatch.setattr(splitter, "split", None)
+    monkeypatch.setattr(splitter, "arranged", None)
+    assert splitter(given).ids.tolist() == expected
+    assert splitter([Sentence(["b", "a"])]).sizes.tolist() == [4]
+    monkeypatch.undo()
+    monkeypatch.setattr(pieces_module, "KEPT", 3)
+    splitter([Sentence(["a"] * 31)])
     assert len(splitter.kept) == 1
 
 
@@ -137,8 +150,7 @@ def test_monstrous_words_are_not_remembered_for_long(monkeypatch):
     for k in range(20):
         (found,) = splitter([Sentence([f"{k}" + "a" * 2_000])])
         assert len(found.windows) == 1
-    assert len(splitter.kept) <= 3
-    assert sum(map(len, splitter.known)) <= 5_000 + 2_002  # and the last one
+    assert sum(map(len, splitter.known)) <= 5_000
 
 
 def test_settings_of_a_tokenizer_do_not_cut_sentences():

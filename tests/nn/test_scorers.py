@@ -6,7 +6,15 @@ import torch
 from nestree.config import Settings
 from nestree.errors import ModelError
 from nestree.nn.encoder import Vectors
-from nestree.nn.scorers import Biaffine, FullTriaffine, LowRankTriaffine, Rotary, Scorer, normalised
+from nestree.nn.scorers import (
+    Biaffine,
+    FullTriaffine,
+    LowRankTriaffine,
+    Rotary,
+    Scorer,
+    governed_cells,
+    normalised,
+)
 from nestree.treecrf.potentials import cell_masks
 
 
@@ -54,6 +62,12 @@ def test_low_rank_triaffine_by_hand():
     ]
     expected = triples.out.weight @ (factors[0] * factors[1] * factors[2]) + triples.out.bias
     torch.testing.assert_close(triples(*triples.prepared(left, right, head)), expected)
+
+
+def test_the_cells_of_arcs_and_roots():
+    lengths = torch.tensor([1, 4, 3])
+    cells = cell_masks(lengths, 4)
+    assert torch.equal(governed_cells(lengths, 4), torch.cat([cells.root[:, None], cells.arc], 1))
 
 
 @pytest.mark.parametrize("scale", [1.0, 2.0])

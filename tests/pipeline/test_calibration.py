@@ -68,7 +68,7 @@ PLANTED = [Temperatures(2.0, 0.6, 1.5, 0.5), Temperatures(0.7, 2.0, 0.7, -0.4)]
 def test_planted_temperatures_are_found(unsure, planted, kind):
     """Or others that say the same."""
     unsure.settings = unsure.settings.changed([f"loss.label={kind}"])
-    data = dreamt(unsure, [Sentence(s.words) for s in tiny.SENTENCES[:5] * 60], planted)
+    data = dreamt(unsure, [Sentence(s.words) for s in tiny.SENTENCES[:5] * 120], planted)
     found, truth = fitted(unsure, data), chances_at(unsure, planted)
     assert (chances_at(unsure, found) - truth).abs().mean() < 0.04
     assert (chances_at(unsure, NO_CHANGE) - truth).abs().mean() > 0.06
