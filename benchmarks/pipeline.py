@@ -13,6 +13,7 @@ which lie on the device already. `--text` adds `text in`: the words of each sent
 """
 
 import argparse
+import gc
 import statistics
 import sys
 import time
@@ -56,6 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     model = checkpoint.load(options.model or checkpoint.box(), device)
     model.settings = model.settings.changed(options.set)
     sentences = model.sentences_of(formats.read(options.data))[: options.limit]
+    gc.freeze()  # as `nestree predict` does
     result = {
         "benchmark": "pipeline",
         **provenance(device.type, options.commit),

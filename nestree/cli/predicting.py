@@ -1,5 +1,6 @@
 """The command `predict`."""
 
+import gc
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -132,7 +133,9 @@ def loaded(model: str | None, device: str, longest: int | None) -> Any:
     from nestree.pipeline.sentences import LONGEST
 
     folder = hub.find(model)
-    return load(folder, device, longest or LONGEST), folder
+    pipeline = load(folder, device, longest or LONGEST)
+    gc.freeze()  # what is there by now stays; else Python looks for garbage in all of it, again and again
+    return pipeline, folder
 
 
 def how_to(

@@ -1,6 +1,7 @@
 """`nestree predict` as users meet it: data of all kinds in and out, folders, odd texts, what cannot be done."""
 
 import contextlib
+import gc
 import gzip
 import json
 import os
@@ -79,6 +80,15 @@ def test_every_format_that_is_written_holds_what_was_found(tiny_model, text, tmp
     if FORMATS[format].writable and format not in ("columns", "triplets", "pubtator"):
         assert [d.text for d in documents] == [TEXT]
         assert sorted(offsets(documents[0])) == sorted(expected)
+
+
+def test_a_model_is_exempt_from_the_search_for_garbage(tiny_model, text):
+    gc.unfreeze()
+    try:
+        predicted(tiny_model, text)
+        assert gc.get_freeze_count() > 10_000
+    finally:
+        gc.unfreeze()
 
 
 def test_words_stay_words_and_texts_in_json_are_texts(tiny_model, tmp_path, expected):
