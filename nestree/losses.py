@@ -17,7 +17,7 @@ from nestree.nn.batch import Gold
 from nestree.nn.scorers import Scores
 from nestree.treecrf import IMPOSSIBLE, LexicalPotentials, PlainPotentials, entropy, use_backend
 from nestree.treecrf.ops import inside_outside
-from nestree.treecrf.potentials import Potentials, cell_masks
+from nestree.treecrf.potentials import Potentials, span_cells
 
 # The weight of the loss of forms, for each word: small, so that most of the gradient, which is clipped, is for the
 # rest. AdamW does not mind.
@@ -93,7 +93,7 @@ def with_trees(scores: Scores, gold: Gold, settings: Settings) -> Losses:
 
 def without_trees(scores: Scores, gold: Gold, settings: Settings) -> Losses:
     """Each span decides for itself."""
-    cells = cell_masks(scores.lengths, scores.mention.shape[1] - 1).span  # [B, n + 1, n + 1]
+    cells = span_cells(scores.lengths, scores.mention.shape[1] - 1)  # [B, n + 1, n + 1]
     each = scores.mention.logsumexp(-1) - agreeing(scores, gold, settings)
     losses = {"mention": each.masked_fill(~cells, 0.0).sum()}
     if settings.model.labelling == "span":
@@ -283,11 +283,11 @@ def negative_losses(scores: Scores, gold: Gold, settings: Settings, trees: TreeS
     """
     assert scores.labels is not None
     batch, posts = scores.mention.shape[:2]
-    cells = cell_masks(scores.lengths, posts - 1)
+    cells = span_cells(scores.lengths, posts - 1)
     b, i, j = gold.spans.unbind(1)
     yes = (scores.mention[..., 1] - scores.mention[..., 0]).sigmoid().detach()
     likely = yes if trees is None else trees.marginals.span * yes
-    allowed = cells.span & (gold.used & gold.complete)[:, None, None]
+    allowed = cells & (gold.used & gold.complete)[:, None, None]
     allowed = allowed.index_put((b, i, j), torch.zeros_like(b, dtype=torch.bool))
     number = min(settings.loss.negatives, posts * posts)
     weight, found = likely.masked_fill(~allowed, -1.0).flatten(1).topk(number)  # [B, number]

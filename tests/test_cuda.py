@@ -121,14 +121,17 @@ def test_an_update_waits_for_nothing(patient, recipe):
         (losses.total / losses.mentions).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 5.0)
         moving.step()
+        return losses.total.detach()
 
-    update()  # kernels are compiled
+    before = update()  # kernels are compiled
     torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
+    torch.cuda.set_sync_debug_mode("error")  # whatever waits raises
     try:
-        update()
+        after = update()
     finally:
         torch.cuda.set_sync_debug_mode("default")
+    assert after.isfinite()
+    assert after != before, "it was an update"
 
 
 def test_training_learns_and_can_be_resumed(folder, tmp_path):

@@ -262,20 +262,25 @@ def test_nothing_waits_for_the_device(kind):
     functions = [log_partition, best_trees, marginals]
     functions += [head_marginals, log_partition_and_heads] if kind == "lexical" else []
 
-    def run() -> None:
+    def run() -> list[torch.Tensor]:
+        found = []
         for lengths in (case.lengths, on_device):
-            log_partition(given, lengths).sum().backward()
+            log_z = log_partition(given, lengths)
+            log_z.sum().backward()
+            found.append(log_z.detach())
             for function in functions:
                 function(given, lengths)
+        return found
 
-    run()  # compiles
+    expected = run()  # compiles
     torch.cuda.synchronize()
     try:
-        torch.cuda.set_sync_debug_mode("error")
-        run()
+        torch.cuda.set_sync_debug_mode("error")  # whatever waits raises
+        found = run()
     finally:
         torch.cuda.set_sync_debug_mode("default")
     raise_pending()
+    torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.cuda
