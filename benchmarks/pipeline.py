@@ -34,6 +34,7 @@ from benchmarks.report import console
 from benchmarks.timing import one_line, provenance, write_whole
 from nestree import checkpoint
 from nestree.data import formats
+from nestree.errors import NestreeError
 from nestree.model import Recognizer
 from nestree.nn.batch import Batch
 from nestree.pipeline import Pipeline, best_device, by_length, predict
@@ -49,11 +50,17 @@ TREES = {"best_trees": "best trees", "inside_outside": "tree sums", "head_margin
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parsed(arguments)
-    device = best_device(options.device)
-    if options.threads:
-        torch.set_num_threads(options.threads)
-    if options.data is None:
-        return read_raw_texts(options, device)
+    try:
+        device = best_device(options.device)
+        if options.threads:
+            torch.set_num_threads(options.threads)
+        return (read_raw_texts if options.data is None else read_sentences)(options, device)
+    except NestreeError as why:
+        raise SystemExit(str(why)) from None
+
+
+def read_sentences(options: argparse.Namespace, device: torch.device) -> int:
+    """With data: words in, entities out."""
     model = checkpoint.load(options.model or checkpoint.box(), device)
     model.settings = model.settings.changed(options.set)
     sentences = model.sentences_of(formats.read(options.data))[: options.limit]

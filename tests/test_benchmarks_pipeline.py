@@ -25,6 +25,11 @@ def place(tmp_path_factory):
     return folder
 
 
+def test_what_is_not_there_is_a_sentence():
+    with pytest.raises(SystemExit, match=r"/nowhere.jsonl does not exist"):
+        pipeline.main(["--data", "/nowhere.jsonl", "--device", "cpu"])
+
+
 def test_a_row_for_each_lane_and_size(place, tmp_path, capsys):
     options = (
         f"--model {place / 'model'} --data {place / 'eight.jsonl'} --out {tmp_path / 'o.json'} --device cpu"
