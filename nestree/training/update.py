@@ -40,6 +40,7 @@ class Updater:
     sentences: Sequence[Sentence]
     accelerator: Accelerator
     settings: Settings
+    optimiser: torch.optim.Optimizer
     progress: Progress
     watchers: Sequence[Watcher] = ()
 
@@ -60,15 +61,20 @@ class Updater:
     ) -> dict[str, Tensor]:
         """The gradients of update `number` of the run, in the parameters; each part of the loss, summed.
 
-        An adversary adds those of the same sentences, dropout included, with weights that were moved to where it hurts
-        most. `after`: the batches of the next update, which are made ready meanwhile.
+        An adversary moves weights to where it hurts, as far as it knows from updates before; or, by a gradient that is
+        made for it, to where it hurts most, which adds the gradient there, of the same sentences, dropout included.
+        `after`: the batches of the next update, which are made ready meanwhile.
         """
         self.after = after
         total = max(1, sum(self.mentions[k] for batch in batches for k in batch))
+        training = self.settings.training
+        if training.adversary and training.along == "momentum":
+            with self.moved([self.momentum_of(weight) for weight in self.attacked]):
+                return self.of_all(batches, number, total)
         found = self.of_all(batches, number, total)
-        if self.settings.training.adversary:
+        if training.adversary:
             plain = held(self.parameters)
-            with self.moved():
+            with self.moved(held(self.attacked)):
                 self.of_all(batches, number, total)
             torch._foreach_add_(held(self.parameters), plain)
         return found
@@ -117,21 +123,31 @@ class Updater:
         with self.accelerator.autocast():
             return self.model.losses(inputs)
 
-    @contextmanager
-    def moved(self) -> Iterator[None]:
-        """Within this, weights of the encoder lie where they hurt: `adversary` further along their gradient."""
+    @property
+    def attacked(self) -> list[nn.Parameter]:
+        """What an adversary moves."""
         transformer: Any = self.model.encoder.transformer
         if self.settings.training.moves == "pieces":
-            weights = [transformer.get_input_embeddings().weight]
-        else:
-            weights = [weight for weight in transformer.parameters() if weight.requires_grad]
+            return [transformer.get_input_embeddings().weight]
+        return [weight for weight in transformer.parameters() if weight.requires_grad]
+
+    def momentum_of(self, weight: nn.Parameter) -> Tensor:
+        """The mean of its gradients in the updates before."""
+        momentum: Tensor | None = self.optimiser.state.get(weight, {}).get("exp_avg")
+        return torch.zeros_like(weight) if momentum is None else momentum
+
+    @contextmanager
+    def moved(self, directions: list[Tensor]) -> Iterator[None]:
+        """Within this, weights of the encoder lie `adversary` further in these directions."""
+        weights: list[Tensor] = [*self.attacked]
         if len(self.before) != len(weights):
             self.before = [torch.empty_like(weight, requires_grad=False) for weight in weights]
         with torch.no_grad():
             torch._foreach_copy_(self.before, weights)  # all at once, not one by one
-            slopes = held(weights)
-            norm = torch.stack(torch._foreach_norm(slopes)).norm().clamp(min=1e-12)
-            torch._foreach_add_(weights, torch._foreach_mul(slopes, self.settings.training.adversary / norm))
+            norm = torch.stack(torch._foreach_norm(directions)).norm().clamp(min=1e-12)
+            torch._foreach_add_(
+                weights, torch._foreach_mul(directions, self.settings.training.adversary / norm)
+            )
         try:
             yield
         finally:
