@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 TELL = 2.0  # seconds between two words about the update under way
-LEAST_RESERVE = 10.0  # seconds kept for scoring
+LEAST_RESERVE = 30.0  # seconds kept for saving, temperatures and scoring, of several runs at once
 
 
 @dataclass(frozen=True)

@@ -83,16 +83,15 @@ def ready(settings: Settings, corpus: Corpus, device: str, folder: Path) -> Run:
     torch.manual_seed(settings.training.seed)
     model = Recognizer(settings, corpus.labels, settings.encoder.path).to(accelerator.device)
     progress = Progress(corpus.fingerprint)
-    moving = optimiser(model, model.encoder.transformer, settings.training)
     return Run(
         settings,
         corpus,
         Folder(folder),
         accelerator,
         model,
-        moving,
+        optimiser(model, model.encoder.transformer, settings.training),
         Average(model, settings.training.average),
-        Updater(model, corpus.train, accelerator, settings, moving, progress),
+        Updater(model, corpus.train, accelerator, settings, progress),
         progress,
         [],
         Stop(),

@@ -125,13 +125,10 @@ class TrainingSettings:
     epsilon: float = key("of AdamW")
     clip: float = key("largest norm of a gradient; 0: any")
     adversary: float = key(
-        "how far weights are moved to where the loss grows, while they learn; 0: none", before=0.0
+        "how far weights are moved to where the loss grows, for a second pass; 0: none", before=0.0
     )
     moves: Literal["pieces", "encoder"] = key(
         "what it moves: the embeddings of pieces, or all weights of the encoder", before="pieces"
-    )
-    along: Literal["gradient", "momentum"] = key(
-        "which way: their gradient, by a second pass, or its mean so far", before="gradient"
     )
     records: bool = key(
         "on a GPU, replay recorded operations of the encoder: faster, more memory", before=False

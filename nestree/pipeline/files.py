@@ -23,7 +23,7 @@ from nestree.errors import DataError, NestreeError
 from nestree.model import TextRules
 from nestree.pipeline.jobs import Job, Jobs
 from nestree.pipeline.journal import Journal, signature
-from nestree.pipeline.sentences import BATCH_WORDS, Asked, predict
+from nestree.pipeline.sentences import Asked, predict, words_for
 from nestree.pipeline.texts import Pipeline
 from nestree.sentence import Document, Sentence, rounded
 
@@ -38,7 +38,7 @@ class How:
     """How files are read, recognised and written."""
 
     asked: Asked = Asked(scored=True)  # noqa: RUF009 (it cannot change)
-    batch_words: int = BATCH_WORDS
+    batch_words: int | None = None  # None: what suits the device
     reading: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # options, by format
     writing: Mapping[str, Any] = field(default_factory=dict)
     skip_bad: bool = False
@@ -116,7 +116,7 @@ class Work:
         self.tallies: dict[Job, Tally] = {}
         self.total = sum(size_of(job) for job in jobs.jobs)
         self.bytes = self.read_words = self.found_words = 0
-        self.at_once = BATCHES_AT_ONCE * how.batch_words
+        self.at_once = BATCHES_AT_ONCE * (how.batch_words or words_for(pipeline.device))
 
     def all_into_one(self) -> None:
         """One file, or several one after the other, into one file or standard output."""

@@ -21,7 +21,7 @@ from nestree.model import Recognizer
 from nestree.nn.devices import best_device
 from nestree.nn.quick import obstacle, quick
 from nestree.pipeline.given import as_forbidden, as_known, check_labels, in_words, with_borders
-from nestree.pipeline.sentences import BATCH_WORDS, LONGEST, Asked, Told, predict
+from nestree.pipeline.sentences import LONGEST, Asked, Told, predict
 from nestree.sentence import Document, Sentence, Span
 from nestree.text import split
 
@@ -191,7 +191,7 @@ class Pipeline:
     ) -> list[Document]:
         """These documents with entities; what is `told` is of the sentences of all of them, in a row."""
         sentences = self.model.sentences_of(documents)
-        found = iter(predict(self.reader, sentences, BATCH_WORDS, None, asked, told))
+        found = iter(predict(self.reader, sentences, asked=asked, known=told))
         return [replace(d, sentences=tuple(next(found) for _ in d.sentences)) for d in documents]
 
     def all_recognised(

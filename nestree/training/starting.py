@@ -97,7 +97,7 @@ def train(
     if resume and not progress.finished:
         state.restore(files.state, model, moving, average)
     watchers = watching(accelerator, files, watcher, tensorboard, progress)
-    updater = Updater(model, corpus.train, accelerator, settings, moving, progress, watchers)
+    updater = Updater(model, corpus.train, accelerator, settings, progress, watchers)
     with stopping() as stop:
         run = Run(
             settings,

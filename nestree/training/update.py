@@ -40,7 +40,6 @@ class Updater:
     sentences: Sequence[Sentence]
     accelerator: Accelerator
     settings: Settings
-    optimiser: torch.optim.Optimizer
     progress: Progress
     watchers: Sequence[Watcher] = ()
 
@@ -48,7 +47,14 @@ class Updater:
         trees = self.settings.model.structure != "none"
         self.lengths = [len(sentence.words) for sentence in self.sentences]
         self.mentions = [mentions(sentence, trees) for sentence in self.sentences]
-        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
+        self.parameters = learning(
+            self.model
+        )  # to look for them in all modules takes a millisecond each time
+        transformer: Any = self.model.encoder.transformer
+        self.movable: dict[str, list[Tensor]] = {  # by an adversary
+            "pieces": [transformer.get_input_embeddings().weight],
+            "encoder": [*learning(transformer)],
+        }
         self.after: Sequence[Sequence[int]] = ()  # the batches of the next update
         self.before: list[Tensor] = []  # weights that an adversary moves, where they were
         if self.settings.training.records:
@@ -61,20 +67,15 @@ class Updater:
     ) -> dict[str, Tensor]:
         """The gradients of update `number` of the run, in the parameters; each part of the loss, summed.
 
-        An adversary moves weights to where it hurts, as far as it knows from updates before; or, by a gradient that is
-        made for it, to where it hurts most, which adds the gradient there, of the same sentences, dropout included.
-        `after`: the batches of the next update, which are made ready meanwhile.
+        An adversary adds those of the same sentences, dropout included, with weights that were moved to where it hurts
+        most. `after`: the batches of the next update, which are made ready meanwhile.
         """
         self.after = after
         total = max(1, sum(self.mentions[k] for batch in batches for k in batch))
-        training = self.settings.training
-        if training.adversary and training.along == "momentum":
-            with self.moved([self.momentum_of(weight) for weight in self.attacked]):
-                return self.of_all(batches, number, total)
         found = self.of_all(batches, number, total)
-        if training.adversary:
+        if self.settings.training.adversary:
             plain = held(self.parameters)
-            with self.moved(held(self.attacked)):
+            with self.moved():
                 self.of_all(batches, number, total)
             torch._foreach_add_(held(self.parameters), plain)
         return found
@@ -93,7 +94,7 @@ class Updater:
     ) -> dict[str, Tensor] | None:
         """None: there was not enough memory, and nothing is kept of it."""
         torch.manual_seed(random_seed(self.settings.training.seed, number, self.accelerator.process_index))
-        self.model.zero_grad(set_to_none=True)
+        self.forget_gradients()
         mine = self.pieces_of(batches)
         self.inputs.wanted = [*mine, *self.pieces_of(self.after)]
         weight = 1.0 if mine else 0.0
@@ -123,40 +124,30 @@ class Updater:
         with self.accelerator.autocast():
             return self.model.losses(inputs)
 
-    @property
-    def attacked(self) -> list[nn.Parameter]:
-        """What an adversary moves."""
-        transformer: Any = self.model.encoder.transformer
-        if self.settings.training.moves == "pieces":
-            return [transformer.get_input_embeddings().weight]
-        return [weight for weight in transformer.parameters() if weight.requires_grad]
-
-    def momentum_of(self, weight: nn.Parameter) -> Tensor:
-        """The mean of its gradients in the updates before."""
-        momentum: Tensor | None = self.optimiser.state.get(weight, {}).get("exp_avg")
-        return torch.zeros_like(weight) if momentum is None else momentum
-
     @contextmanager
-    def moved(self, directions: list[Tensor]) -> Iterator[None]:
-        """Within this, weights of the encoder lie `adversary` further in these directions."""
-        weights: list[Tensor] = [*self.attacked]
+    def moved(self) -> Iterator[None]:
+        """Within this, weights of the encoder lie where they hurt: `adversary` further along their gradient."""
+        weights = self.movable[self.settings.training.moves]
         if len(self.before) != len(weights):
             self.before = [torch.empty_like(weight, requires_grad=False) for weight in weights]
         with torch.no_grad():
             torch._foreach_copy_(self.before, weights)  # all at once, not one by one
-            norm = torch.stack(torch._foreach_norm(directions)).norm().clamp(min=1e-12)
-            torch._foreach_add_(
-                weights, torch._foreach_mul(directions, self.settings.training.adversary / norm)
-            )
+            slopes = held(weights)
+            norm = torch.stack(torch._foreach_norm(slopes)).norm().clamp(min=1e-12)
+            torch._foreach_add_(weights, torch._foreach_mul(slopes, self.settings.training.adversary / norm))
         try:
             yield
         finally:
             with torch.no_grad():
                 torch._foreach_copy_(weights, self.before)
 
+    def forget_gradients(self) -> None:
+        for parameter in self.parameters:
+            parameter.grad = None
+
     def cut_finer(self, batches: Sequence[Sequence[int]]) -> None:
         """Twice as many pieces, if that changes anything."""
-        self.model.zero_grad(set_to_none=True)
+        self.forget_gradients()
         self.inputs.forget()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
@@ -221,6 +212,11 @@ class Inputs:
         self.made = {}
 
 
+def learning(part: nn.Module) -> list[nn.Parameter]:
+    """The weights that change in training."""
+    return [weight for weight in part.parameters() if weight.requires_grad]
+
+
 def random_seed(seed: int, number: int, process: int) -> int:
     """What the dropout of an update follows from."""
     digest = hashlib.sha256(f"update {seed} {number} {process}".encode()).digest()
@@ -245,7 +241,7 @@ def add_up(accelerator: Accelerator, parameters: Iterable[nn.Parameter]) -> None
         gradient.copy_(summed.view_as(gradient))
 
 
-def held(parameters: Iterable[nn.Parameter]) -> list[Tensor]:
+def held(parameters: Iterable[Tensor]) -> list[Tensor]:
     """Their gradients."""
     return [parameter.grad for parameter in parameters if parameter.grad is not None]
 

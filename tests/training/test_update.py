@@ -8,9 +8,7 @@ from accelerate import Accelerator
 
 from nestree.errors import ChartMemoryError, TrainingError
 from nestree.model import Recognizer
-from nestree.training import Corpus
 from nestree.training.batches import batches
-from nestree.training.optimiser import optimiser
 from nestree.training.state import Progress
 from nestree.training.update import Inputs, Updater
 from tests import tiny
@@ -20,14 +18,8 @@ from tests import tiny
 def updater(without_chance, data) -> Updater:
     quiet = without_chance()
     torch.manual_seed(1)
-    return updater_of(Recognizer(quiet, data.labels, quiet.encoder.path).train(), data)
-
-
-def updater_of(model: Recognizer, data: Corpus, accelerator: Accelerator | None = None) -> Updater:
-    moving = optimiser(model, model.encoder.transformer, model.settings.training)
-    return Updater(
-        model, data.train, accelerator or Accelerator(cpu=True), model.settings, moving, Progress("")
-    )
+    model = Recognizer(quiet, data.labels, quiet.encoder.path).train()
+    return Updater(model, data.train, Accelerator(cpu=True), quiet, Progress(""))
 
 
 @pytest.fixture(autouse=True)
@@ -168,42 +160,6 @@ def test_an_adversary_adds_the_gradient_of_weights_moved_against_it(
     assert any((moved[name] - plain[name]).norm() > 1e-3 * plain[name].norm() for name in plain)
 
 
-def test_along_momentum_weights_are_moved_before_the_only_pass(updater, without_chance, monkeypatch):
-    weights = [*updater.model.encoder.transformer.parameters()]
-    before, plain = [weight.detach().clone() for weight in weights], gradients(updater, [[0, 1, 2]])
-    momenta = [torch.randn_like(weight) for weight in weights]
-    for weight, momentum in zip(weights, momenta, strict=True):
-        monkeypatch.setitem(updater.optimiser.state, weight, {"exp_avg": momentum})
-    changes = "training.adversary=0.5", "training.moves=encoder", "training.along=momentum"
-    monkeypatch.setattr(updater, "settings", without_chance(*changes))
-    passes = []
-    monkeypatch.setattr(
-        updater, "of_all", lambda *given: passes.append(given) or Updater.of_all(updater, *given)
-    )
-    hardened = gradients(updater, [[0, 1, 2]])
-    assert len(passes) == 1
-    assert all(map(torch.equal, weights, before))  # nothing is left of it
-    monkeypatch.setattr(updater, "settings", without_chance())
-    norm = torch.cat([momentum.flatten() for momentum in momenta]).norm()
-    try:
-        with torch.no_grad():
-            for weight, momentum in zip(weights, momenta, strict=True):
-                weight.add_(0.5 * momentum / norm)
-        assert_equal(hardened, gradients(updater, [[0, 1, 2]]))
-    finally:
-        with torch.no_grad():
-            for weight, old in zip(weights, before, strict=True):
-                weight.copy_(old)
-    assert any((hardened[name] - plain[name]).norm() > 1e-3 * plain[name].norm() for name in plain)
-
-
-def test_along_momentum_nothing_moves_in_the_first_update(updater, without_chance, monkeypatch):
-    plain = gradients(updater, [[0, 1, 2]])
-    changes = "training.adversary=0.5", "training.moves=encoder", "training.along=momentum"
-    monkeypatch.setattr(updater, "settings", without_chance(*changes))
-    assert_equal(gradients(updater, [[0, 1, 2]]), plain)
-
-
 @pytest.mark.parametrize("number", [2, 8])
 def test_an_adversary_does_not_depend_on_pieces(updater, without_chance, monkeypatch, number):
     monkeypatch.setattr(updater, "settings", without_chance("training.adversary=0.5"))
@@ -224,7 +180,7 @@ def test_chance_follows_from_seed_and_update(settings, data):
     torch.manual_seed(1)
     model = Recognizer(shaky, data.labels, shaky.encoder.path)
     model.train()
-    updater = updater_of(model, data)
+    updater = Updater(model, data.train, Accelerator(cpu=True), shaky, Progress(""))
     first = float(updater.gradients([[0, 1]], 1)["joint"])
     torch.rand(7)
     assert float(updater.gradients([[0, 1]], 1)["joint"]) == first
@@ -303,5 +259,5 @@ def test_a_gpu_is_helped(without_chance, data):
 
     settings = without_chance()
     model = Recognizer(settings, data.labels, settings.encoder.path)
-    assert updater_of(model, data, Elsewhere()).inputs.helper is not None
-    assert updater_of(model, data).inputs.helper is None
+    assert Updater(model, data.train, Elsewhere(), settings, Progress("")).inputs.helper is not None
+    assert Updater(model, data.train, Accelerator(cpu=True), settings, Progress("")).inputs.helper is None
