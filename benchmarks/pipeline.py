@@ -242,7 +242,7 @@ def watched(model: Recognizer, line: Timeline) -> Iterator[None]:
     """Within this, a timeline knows the parts of reading; one batch after another."""
     steps = nestree.pipeline.sentences
     with replaced(
-        (steps, "streams_of", lambda device: [None]),
+        (steps, "streams_of", lambda device: (None, None)),
         (steps, "on_threads", map),
         (model.collator, "splitter", Watched(model.collator.splitter, line)),
         (Recognizer, "collate_words", line.around("collate", Recognizer.collate_words)),

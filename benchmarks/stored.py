@@ -28,7 +28,12 @@ def trainings(folder: Path = RESULTS, small: bool = False) -> list[Row]:
     Runs that were made once more, to see whether they can be, do not count.
     """
     found = (row for row in scored("training", folder) if not row["file"].startswith(RERUNS))
-    return [row for row in found if small == any(map(SMALL.match, row["changes"]))]
+    return [row for row in found if small == is_small(row)]
+
+
+def is_small(row: Row) -> bool:
+    """Is its encoder that of the box?"""
+    return any(map(SMALL.match, row["changes"]))
 
 
 def reruns(folder: Path = RESULTS) -> list[Row]:

@@ -58,10 +58,16 @@ def test_runs_made_once_more_stand_beside_the_first_and_are_no_seeds(tmp_path, m
     others += [run("litbank", "ablation/08-without-parsing", seed, 9.0 * seed) for seed in (1, 2)]
     others += [run("genia", joint, seed, 9.0 * seed) for seed in (1, 2)]  # and two that do not count
     keep(tmp_path, *others, name="others.json")
-    monkeypatch.setattr(tables, "trainings", lambda: stored.trainings(tmp_path))
+    small = "encoder.path=all-MiniLM-L6-v2"
+    keep(tmp_path, run("genia", "default", 1, 70.0, small, "training.rate=1"), name="boxes.json")
+    keep(
+        tmp_path, run("genia", "default", 1, 71.0, small), name="reruns-z.json"
+    )  # another default, same settings
+    monkeypatch.setattr(tables, "trainings", lambda small=False: stored.trainings(tmp_path, small))
     monkeypatch.setattr(tables, "reruns", lambda: stored.reruns(tmp_path))
-    assert tables.rerun().splitlines()[2:3] == [
-        "| LitBank | joint likelihood | 2 | 82.00 | 81.50 | 81.00 ± 1.41 | 2 | 0.4 | 0.5 |  |  |"
+    assert tables.rerun().splitlines()[2:4] == [
+        "| LitBank | joint likelihood | 2 | 82.00 | 81.50 | 81.00 ± 1.41 | 2 | 0.4 | 0.5 |  |  |",
+        "| GENIA | MiniLM-L6 | 1 | 70.00 | 71.00 | 70.00 | 1 |  | 0.2 |  |  |",
     ]
 
 

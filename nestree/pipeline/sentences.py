@@ -2,12 +2,10 @@
 
 import functools
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import torch
@@ -29,7 +27,6 @@ BATCH_WORDS = 4_000
 GPU_WORDS = 16_000  # instead, on a CUDA device; what does not fit is halved
 MOST_WORDS = 1_000  # of a batch on a CPU, where larger ones are no faster
 FEWEST_WORDS = 100  # likewise: for less it is not worth waking another thread
-AHEAD = 2  # batches that a GPU is given before the results of one are asked for
 BATCHES = 4  # for each thread, if there are enough words: so that all end at about the same time
 PIECES_PER_WORD = 8  # of a batch, padding included, at most: many more than any language has
 CHARTS_COUNT = 90  # words; with shorter sentences, charts are small beside the rest
@@ -252,7 +249,7 @@ def in_turns(
             [parts[k] for k in batch],
             asked,
             Knowledge([told[k][0] for k in batch], [told[k][1] for k in batch]),
-            streams[number % len(streams)],
+            streams[number % 2],
             PIECES_PER_WORD * batch_words,
         )
         for number, batch in enumerate(batches)
@@ -281,35 +278,33 @@ def words_for_threads(words: int) -> int:
 
 
 def overlapping(turns: "Sequence[Turn]") -> Iterator[list[Reading]]:
-    """What is found in each. A GPU is given the next before one is read; another thread lays out the one after."""
-    for turn in turns[: 1 + AHEAD]:
+    """What is found in each. A GPU is given one before the one before is read; another thread lays out the next."""
+    for turn in turns[:2]:
         if turn.stream is not None:
             turn.stream.wait_stream(torch.cuda.current_stream())  # the model may still be changing
     if len(turns) == 1:  # nothing can be laid out ahead
         turns[0].begin()
         yield turns[0].end()
         return
-    begun: deque[Turn] = deque()
+    waiting: Turn | None = None
     with ThreadPoolExecutor(1, thread_name_prefix="nestree-batches") as helper:
-        coming = helper.submit(turns[0].lay_out)
-        for turn, after in zip_longest(turns, turns[1:]):
-            laid_out = coming
-            if after is not None:
-                coming = helper.submit(after.lay_out)
-            turn.begin(laid_out.result)
-            begun.append(turn)
-            if len(begun) > AHEAD:
-                yield begun.popleft().end()
-    while begun:
-        yield begun.popleft().end()
+        coming = [helper.submit(turn.lay_out) for turn in turns[:1]]
+        for number, turn in enumerate(turns, 1):
+            coming += [helper.submit(after.lay_out) for after in turns[number : number + 1]]
+            turn.begin(coming.pop(0).result)
+            if waiting:
+                yield waiting.end()
+            waiting = turn
+    if waiting:
+        yield waiting.end()
 
 
 @functools.cache
-def streams_of(device: torch.device) -> "Sequence[torch.cuda.Stream | None]":
-    """For batches to take turns on; always the same, as each keeps memory of its own."""
+def streams_of(device: torch.device) -> "tuple[torch.cuda.Stream | None, torch.cuda.Stream | None]":
+    """Two to take turns on; always the same, as each keeps memory of its own."""
     if device.type != "cuda":
-        return [None]
-    return [torch.cuda.Stream(device) for _ in range(1 + AHEAD)]
+        return None, None
+    return torch.cuda.Stream(device), torch.cuda.Stream(device)
 
 
 @dataclass
