@@ -13,9 +13,10 @@ RERUNS = "reruns"  # how their files begin
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
-def results(benchmark: str, folder: Path = RESULTS) -> Iterator[Row]:
-    """All that one benchmark said, file by file."""
-    for path in sorted(folder.glob("*.json")):
+def results(benchmark: str, folder: Path = RESULTS, again: bool = False) -> Iterator[Row]:
+    """All that one benchmark said, file by file; `again`: when it was run once more, to see whether it can be."""
+    files = (path for path in folder.glob("*.json") if path.name.startswith(RERUNS) == again)
+    for path in sorted(files):
         for line in path.read_text(encoding="utf-8").splitlines():
             result = json.loads(line)
             if result.get("benchmark") == benchmark:
@@ -23,12 +24,8 @@ def results(benchmark: str, folder: Path = RESULTS) -> Iterator[Row]:
 
 
 def trainings(folder: Path = RESULTS, small: bool = False) -> list[Row]:
-    """Every run that was scored on test, with where and when it ran; `small`: with the encoder of the box.
-
-    Runs that were made once more, to see whether they can be, do not count.
-    """
-    found = (row for row in scored("training", folder) if not row["file"].startswith(RERUNS))
-    return [row for row in found if small == is_small(row)]
+    """Every run that was scored on test, with where and when it ran; `small`: with the encoder of the box."""
+    return [row for row in scored("training", folder) if small == is_small(row)]
 
 
 def is_small(row: Row) -> bool:
@@ -38,7 +35,7 @@ def is_small(row: Row) -> bool:
 
 def reruns(folder: Path = RESULTS) -> list[Row]:
     """The runs that were made once more."""
-    return [row for row in scored("training", folder) if row["file"].startswith(RERUNS)]
+    return scored("training", folder, again=True)
 
 
 def analysed(folder: Path = RESULTS) -> list[Row]:
@@ -47,10 +44,10 @@ def analysed(folder: Path = RESULTS) -> list[Row]:
     return [row for row in found if "details" in row["test"]]
 
 
-def scored(benchmark: str, folder: Path) -> list[Row]:
+def scored(benchmark: str, folder: Path, again: bool = False) -> list[Row]:
     return [
         {**row, **{key: result[key] for key in ("device", "date", "commit", "file")}}
-        for result in results(benchmark, folder)
+        for result in results(benchmark, folder, again)
         for row in result["rows"]
         if "test" in row
     ]
