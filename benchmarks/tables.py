@@ -227,7 +227,10 @@ def steps() -> str:
                         f"{step['mean_ms']:.1f}",
                         f"{step['profile']['busy_ms']:.1f}",
                         f"{step['profile']['launches']:,.0f}",
-                        *(f"{parts[p]['device_ms']:.1f}" for p in ("encoder", "backward", "tree sums")),
+                        *(
+                            f"{parts[p]['device_ms']:.1f}" if p in parts else ""
+                            for p in ("encoder", "backward", "tree sums")
+                        ),
                         f"{100 * step['tree_share']:.1f}",
                         f"{step['epoch_seconds']:.1f}",
                         result["commit"],

@@ -130,9 +130,7 @@ class TrainingSettings:
     moves: Literal["pieces", "encoder"] = key(
         "what it moves: the embeddings of pieces, or all weights of the encoder", before="pieces"
     )
-    records: bool = key(
-        "on a GPU, replay recorded operations of the encoder: faster, more memory", before=False
-    )
+    records: bool = key("on a GPU, replay recorded passes: faster, more memory", before=False)
     patience: int = key("epochs without a better dev F1 after which training stops; 0: never")
     average: float = key("decay of a moving average of the weights; 0: none")
     crossing: Literal["skip", "drop", "refuse"] = key("sentences that no tree can hold")

@@ -74,11 +74,12 @@ def with_trees(scores: Scores, gold: Gold, settings: Settings) -> Losses:
 
     losses["joint" if loss.joint else "tree"] = ((all_trees.log_z - gold_trees.log_z) * counts).sum()
     if wrong is not None and not loss.joint:
+        wrong = wrong * counts[gold.spans[gold.pairs[:, 0], 0]]
         losses["label"] = (head_probabilities(gold_trees, gold) * wrong).sum()
     elif model.labelling == "span" and model.mention == "score":
         losses["label"] = (chart_losses(scores, gold, settings) * gold_trees.marginals.span).sum()
     elif model.labelling == "span":
-        losses["label"] = span_losses(scores, gold, settings).sum()
+        losses["label"] = (span_losses(scores, gold, settings) * counts[gold.spans[:, 0]]).sum()
     if loss.negatives:
         losses["negatives"] = negative_losses(scores, gold, settings, all_trees)
     if loss.sharing:
@@ -94,10 +95,11 @@ def with_trees(scores: Scores, gold: Gold, settings: Settings) -> Losses:
 def without_trees(scores: Scores, gold: Gold, settings: Settings) -> Losses:
     """Each span decides for itself."""
     cells = span_cells(scores.lengths, scores.mention.shape[1] - 1)  # [B, n + 1, n + 1]
+    cells = cells & gold.used[:, None, None]
     each = scores.mention.logsumexp(-1) - agreeing(scores, gold, settings)
     losses = {"mention": each.masked_fill(~cells, 0.0).sum()}
     if settings.model.labelling == "span":
-        losses["label"] = span_losses(scores, gold, settings).sum()
+        losses["label"] = (span_losses(scores, gold, settings) * gold.used[gold.spans[:, 0]]).sum()
     if settings.loss.negatives:
         losses["negatives"] = negative_losses(scores, gold, settings, None)
     return Losses(losses, {}, gold.mentions)
@@ -272,7 +274,7 @@ def chart_losses(scores: Scores, gold: Gold, settings: Settings) -> Tensor:
     chart = scores.labels.chart()
     right = torch.zeros_like(chart, dtype=torch.bool).index_put((b, i, j), gold.labels)
     known = gold.complete[:, None, None] | drawn(scores, gold, settings)
-    known = known & gold.used[:, None, None] | right.any(-1)
+    known = (known | right.any(-1)) & gold.used[:, None, None]
     return label_losses(chart, right, settings.loss.label) * known
 
 

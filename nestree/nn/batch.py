@@ -63,6 +63,7 @@ class Batch(Movable):
 
     sentences: tuple[Sentence, ...]
     sizes: tuple[int, ...]  # words of each
+    longest: int  # n
     lengths: Tensor  # [B]
     pieces: Tensor  # [W, P] windows of pieces
     attention: Tensor  # [W, P] 1: a piece, 0: padding
@@ -86,7 +87,7 @@ class Batch(Movable):
     def pooling(self) -> Tensor:
         """[B, n + 2, K * P] position = weighted sum of pieces. Made where it is used: it is large, and mostly 0."""
         pieces = self.pieces.shape[1] * (1 if self.windows is None else self.windows.shape[1])
-        shape = len(self), max(self.sizes) + 2, pieces
+        shape = len(self.lengths), self.longest + 2, pieces
         return self.weights.new_zeros(math.prod(shape)).index_put_((self.cells,), self.weights).view(shape)
 
 
@@ -139,6 +140,7 @@ class Collator:
         return Batch(
             tuple(sentences),
             tuple(sizes),
+            n,
             torch.from_numpy(lengths),
             torch.from_numpy(ids),
             torch.from_numpy(attention),
@@ -154,7 +156,7 @@ class Collator:
     def with_gold(self, sentences: Sequence[Sentence]) -> Batch:
         """A batch with its gold entities: for training."""
         batch = self.words(sentences)
-        return dataclasses.replace(batch, gold=self.gold(sentences, max(batch.sizes)))
+        return dataclasses.replace(batch, gold=self.gold(sentences, batch.longest))
 
     def gold(self, sentences: Sequence[Sentence], n: int) -> Gold:
         rows = [self.entities_of(sentence) for sentence in sentences]

@@ -18,7 +18,6 @@ from nestree.errors import ModelError
 from nestree.nn import direct, half
 from nestree.nn.batch import Batch
 from nestree.nn.features import SHAPES, WordVectors
-from nestree.nn.records import Recorder
 
 MASKED_BY_PAIRS = {"bert", "camembert", "electra", "mpnet", "roberta", "xlm-roberta"}  # with `attention_mask`
 BYTE_SIZE = 32  # of the vector of a byte, before the bytes of a word are put together
@@ -114,7 +113,6 @@ class Encoder(nn.Module):
         """`words`: how many have static vectors, of so many `dimensions`."""
         super().__init__()
         self.transformer = transformer
-        self.recorder: Recorder | None = None  # while it learns, if training asks for it
         config: Any = transformer.config
         self.keeper = half.Keeper(direct.whole if direct.serves(config) else half.none_of_them)
         layers = config.num_hidden_layers + 1  # the embeddings count as one
@@ -174,9 +172,6 @@ class Encoder(nn.Module):
             mask = attention_mask(attention, config)
             said = self.transformer(input_ids=pieces, attention_mask=mask, output_hidden_states=True)
             return tuple(said.hidden_states)
-        recorder = self.recorder if self.training and torch.is_grad_enabled() else None
-        if recorder is not None and recorder.serves(pieces):
-            return tuple(state.float() for state in recorder.states(pieces, attention > 0))
         weights = self.keeper.weights(self.transformer)
         if direct.serves(config):
             found = direct.states(config, weights, pieces, attention > 0, self.transformer.training)
@@ -189,12 +184,6 @@ class Encoder(nn.Module):
             output_hidden_states=True,
         )
         return tuple(state.float() for state in said.hidden_states[-len(self.mix.weights) :])
-
-    def record(self) -> None:
-        """From now on, training replays what the pretrained encoder computes, where that can be."""
-        device = next(self.parameters()).device
-        if device.type == "cuda" and direct.serves(self.transformer.config):
-            self.recorder = Recorder(self.transformer, len(self.mix.weights))
 
     def halves(self, parts: list[Tensor], batch: Batch) -> list[Halves]:
         """The forward and backward half of each position: of each BiLSTM, or of the parts [B, n + 2, ...]."""

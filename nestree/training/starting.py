@@ -115,7 +115,7 @@ def train(
         )
         begin(run, resume)
         run_epochs(run)
-        model.encoder.recorder = None  # it holds memory
+        updater.recorder = None  # it holds memory
         return ended(run, about or {})
 
 

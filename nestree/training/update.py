@@ -19,12 +19,13 @@ from torch import Tensor, nn
 
 from nestree.config import Settings
 from nestree.errors import TrainingError
-from nestree.losses import Losses
 from nestree.model import Recognizer
 from nestree.nn.batch import Batch
+from nestree.nn.frames import framed
 from nestree.sentence import Sentence
 from nestree.training.batches import pieces, share
 from nestree.training.corpus import mentions
+from nestree.training.records import Recorder, can_record
 from nestree.training.state import Progress
 from nestree.training.watching import Watcher
 from nestree.treecrf.memory import is_about_memory
@@ -57,10 +58,14 @@ class Updater:
         }
         self.after: Sequence[Sequence[int]] = ()  # the batches of the next update
         self.before: list[Tensor] = []  # weights that an adversary moves, where they were
-        if self.settings.training.records:
-            self.model.encoder.record()
+        self.recorder: Recorder | None = None
+        if self.settings.training.records and can_record(self.model):
+            self.recorder = Recorder(self.model, self.parameters, self.accelerator.autocast)
+        self.plain: list[Tensor] = []  # gradients of a first pass, where those of a second take their place
         device = self.accelerator.device
-        self.inputs = Inputs(self.model, self.sentences, device, ahead=device.type == "cuda")
+        self.inputs = Inputs(
+            self.model, self.sentences, device, ahead=device.type == "cuda", framed=self.recorder is not None
+        )
 
     def gradients(
         self, batches: Sequence[Sequence[int]], number: int, after: Sequence[Sequence[int]] = ()
@@ -74,11 +79,21 @@ class Updater:
         total = max(1, sum(self.mentions[k] for batch in batches for k in batch))
         found = self.of_all(batches, number, total)
         if self.settings.training.adversary:
-            plain = held(self.parameters)
+            plain = self.gradients_aside()
             with self.moved():
                 self.of_all(batches, number, total)
             torch._foreach_add_(held(self.parameters), plain)
         return found
+
+    def gradients_aside(self) -> list[Tensor]:
+        """The gradients as they are now, whatever is computed next."""
+        now = held(self.parameters)
+        if self.recorder is None:
+            return now  # the next pass makes new ones
+        if not self.plain:
+            self.plain = [torch.empty_like(gradient) for gradient in now]
+        torch._foreach_copy_(self.plain, now)
+        return self.plain
 
     def of_all(self, batches: Sequence[Sequence[int]], number: int, total: int) -> dict[str, Tensor]:
         """The same for the weights as they are, of all processes together."""
@@ -101,11 +116,8 @@ class Updater:
         sums: dict[str, Tensor] = {}
         try:
             for piece in mine or [batches[0][:1]]:  # where there is nothing to do, zeros are made
-                losses = self.losses(piece)
-                self.inputs.look_ahead()
-                (losses.total * (weight / total)).backward()
-                for name, value in {**losses.parts, **losses.metrics}.items():
-                    sums[name] = sums.get(name, 0.0) + weight * value.detach()
+                for name, value in self.added(piece, weight / total).items():
+                    sums[name] = sums.get(name, 0.0) + weight * value
         except (MemoryError, RuntimeError) as why:
             if not is_about_memory(why):
                 raise
@@ -119,10 +131,19 @@ class Updater:
         shares = [share(batch, process, processes) for batch in batches]
         return [piece for each in shares for piece in pieces(each, self.lengths, self.progress.pieces)]
 
-    def losses(self, piece: Sequence[int]) -> Losses:
-        inputs = self.inputs.of(piece)
+    def added(self, piece: Sequence[int], scale: float) -> dict[str, Tensor]:
+        """Add the gradients of `scale` times the loss of a piece to those that are there; each part of the loss."""
+        batch = self.inputs.of(piece)
+        if self.recorder is not None:
+            found = self.recorder.add(batch, scale)
+            if found is not None:
+                self.inputs.look_ahead()
+                return found
         with self.accelerator.autocast():
-            return self.model.losses(inputs)
+            losses = self.model.losses(batch)
+        self.inputs.look_ahead()
+        (losses.total * scale).backward()
+        return {name: value.detach() for name, value in {**losses.parts, **losses.metrics}.items()}
 
     @contextmanager
     def moved(self) -> Iterator[None]:
@@ -142,6 +163,9 @@ class Updater:
                 torch._foreach_copy_(weights, self.before)
 
     def forget_gradients(self) -> None:
+        if self.recorder is not None:  # which knows where they are
+            torch._foreach_zero_(self.recorder.gradients)
+            return
         for parameter in self.parameters:
             parameter.grad = None
 
@@ -176,9 +200,15 @@ class Inputs:
     """
 
     def __init__(
-        self, model: Recognizer, sentences: Sequence[Sentence], device: torch.device, ahead: bool
+        self,
+        model: Recognizer,
+        sentences: Sequence[Sentence],
+        device: torch.device,
+        ahead: bool,
+        framed: bool = False,
     ) -> None:
-        self.model, self.sentences, self.device = model, sentences, device
+        """`framed`: in few shapes, where that can be."""
+        self.model, self.sentences, self.device, self.framed = model, sentences, device, framed
         self.wanted: list[Sequence[int]] = []  # pieces of this update and of the next; no others are kept
         self.made: dict[tuple[int, ...], Future[Batch]] = {}
         self.helper = ThreadPoolExecutor(1, "batches") if ahead else None  # the only one that makes any
@@ -196,6 +226,8 @@ class Inputs:
 
     def make(self, piece: Sequence[int]) -> Batch:
         batch = self.model.collate([self.sentences[k] for k in piece])
+        if self.framed:
+            batch = framed(batch, self.model.collator.splitter.pad) or batch
         return batch.pin_memory() if self.device.type == "cuda" else batch  # it then goes there unattended
 
     def look_ahead(self) -> None:

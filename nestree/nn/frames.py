@@ -1,0 +1,91 @@
+"""Batches of few shapes: sentences, pieces and entities that count for nothing are added to a batch.
+
+What a GPU has recorded for one shape serves all batches of this shape (training/records.py). What is added lies in
+sentences of one word that are not used (`Gold.used`): no loss learns anything from them.
+"""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from nestree.nn.batch import Batch, Gold
+
+PLACES = 16  # windows are padded to a multiple of so many pieces,
+ROWS = 8  # batches to a multiple of so many sentences,
+CELLS = 2048  # and what makes words of pieces to a multiple of so many weights
+
+
+def framed(batch: Batch, padding: int) -> Batch | None:
+    """The same batch in one of few shapes; `padding`: the piece that stands for none. None: it has no such shape."""
+    gold, (rows, pieces) = batch.gold, batch.pieces.shape
+    if gold is None or batch.windows is not None:  # without gold, or with sentences in several windows
+        return None
+    more, places = up(rows + 1, ROWS) - rows, up(pieces, PLACES)
+    longest = places - 2  # a word has one piece or more
+    words = longest - batch.longest
+    if words < 0:
+        return None
+    attention = pad(batch.attention, (0, places - pieces, 0, more))
+    attention[rows:, 0] = 1  # a window that is not there looks at one piece, not at none
+    row, cell = divided(batch.cells, (batch.longest + 2) * pieces)
+    position, place = divided(cell, pieces)
+    cells = (row * (longest + 2) + position) * places + place
+    weights = up(len(cells), CELLS) - len(cells)
+    return replace(
+        batch,
+        longest=longest,
+        lengths=pad(batch.lengths, (0, more), value=1),
+        pieces=pad(batch.pieces, (0, places - pieces, 0, more), value=padding),
+        attention=attention,
+        cells=pad(
+            cells, (0, weights), value=rows * (longest + 2) * places
+        ),  # of a sentence that is not there
+        weights=pad(batch.weights, (0, weights)),
+        shapes=wider(batch.shapes, more, words),
+        characters=None if batch.characters is None else pad(batch.characters, (0, 0, 0, words, 0, more)),
+        vectors=wider(batch.vectors, more, words),
+        gold=framed_gold(gold, rows, more, words),
+    )
+
+
+def framed_gold(gold: Gold, rows: int, more: int, words: int) -> Gold:
+    """`rows` sentences, and `more` that are not used; `words` more in each."""
+    spans, pairs = more_than(len(gold.spans)), more_than(len(gold.pairs))
+    nowhere = torch.tensor([[rows, 0, 1]]).expand(spans - len(gold.spans), -1)
+    no_pair = torch.tensor([[spans - 1, 0]]).expand(pairs - len(gold.pairs), -1)
+    return replace(
+        gold,
+        spans=torch.cat([gold.spans, nowhere]),
+        labels=pad(gold.labels, (0, 0, 0, len(nowhere)), value=True),  # something can be said of it
+        pairs=torch.cat([gold.pairs, no_pair]),
+        crossed=pad(gold.crossed, (0, words, 0, words, 0, more)),
+        used=pad(gold.used, (0, more)),
+        complete=pad(gold.complete, (0, more), value=True),
+    )
+
+
+def up(number: int, step: int) -> int:
+    """
+    >>> up(16, 8), up(17, 8)
+    (16, 24)
+    """
+    return -(-number // step) * step
+
+
+def more_than(number: int) -> int:
+    """The next of 256, 1024, 4096 ...: room for one more at least.
+
+    >>> more_than(0), more_than(255), more_than(256)
+    (256, 256, 1024)
+    """
+    return max(256, 4 ** (number.bit_length() + 1 >> 1))
+
+
+def divided(numbers: Tensor, by: int) -> tuple[Tensor, Tensor]:
+    return numbers // by, numbers % by
+
+
+def wider(table: Tensor | None, rows: int, columns: int) -> Tensor | None:
+    return None if table is None else pad(table, (0, columns, 0, rows))

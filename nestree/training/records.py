@@ -1,0 +1,161 @@
+"""Whole passes as recorded operations: a GPU replays in one go what a host would have to queue one by one.
+
+A record (a CUDA graph) holds the way of one shape of batches through encoder, scorers, tree sums and losses, and all
+the way back. It reads weights and a batch at fixed places, and adds gradients to those of the parameters, which stay
+where they are, too. Batches are padded to few shapes (nn/frames.py), each of which is recorded when it is first seen.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from nestree.model import Recognizer
+from nestree.nn import direct
+from nestree.nn.batch import Batch, Movable
+from nestree.treecrf.memory import is_about_memory
+
+MOST = 64  # records that are kept; batches of other shapes are computed as usual
+WARM_UP = 2  # runs before recording: kernels are compiled, and libraries set themselves up
+
+log = logging.getLogger(__name__)
+Shape = tuple[Any, ...]
+
+
+class Graph(Protocol):
+    def replay(self) -> None: ...
+
+
+def can_record(model: Recognizer) -> bool:
+    """Can passes of this model be recorded? Where nothing of them asks the host."""
+    settings = model.settings
+    return (
+        model.device.type == "cuda"
+        and direct.serves(model.encoder.transformer.config)
+        and not settings.encoder.lstm_layers  # these want lengths on the host
+        and not settings.loss.entropy  # by the reference
+    )
+
+
+class Recorder:
+    """Makes records of passes of a model in training, and replays them."""
+
+    def __init__(
+        self,
+        model: Recognizer,
+        parameters: Sequence[nn.Parameter],
+        precision: Callable[[], AbstractContextManager[Any]],
+    ) -> None:
+        self.model, self.parameters, self.precision = model, parameters, precision
+        self.records: dict[Shape, Record] = {}
+        self.most = MOST
+        self.pool: Any = None  # of memory, which all records share: never two of them are under way
+        for parameter in parameters:
+            parameter.grad = torch.zeros_like(parameter)
+        self.gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+
+    def add(self, batch: Batch, scale: float) -> dict[str, Tensor] | None:
+        """Add the gradients of `scale` times the loss to those of the parameters; each part of the loss, as it is.
+
+        None: there is no record for this shape, and will be none.
+        """
+        shape = shape_of(batch)
+        record = self.records.get(shape)
+        if record is None and len(self.records) < self.most:
+            record = self.recorded(shape, batch)
+        return None if record is None else record.replay(batch, scale)
+
+    def recorded(self, shape: Shape, batch: Batch) -> "Record | None":
+        """A new record, if there is memory for it; if not, there will be no more of them."""
+        try:
+            with self.gradients_kept():
+                self.records[shape] = Record(self, batch)
+        except (MemoryError, RuntimeError) as why:
+            if not is_about_memory(why):
+                raise
+            log.info("%s", why)
+            self.most = len(self.records)
+        return self.records.get(shape)
+
+    @contextmanager
+    def gradients_kept(self) -> Iterator[None]:
+        """To record is to compute, a few times."""
+        before = [gradient.clone() for gradient in self.gradients]
+        try:
+            yield
+        finally:
+            torch._foreach_copy_(self.gradients, before)
+
+    def computed(self, batch: Batch, scale: Tensor) -> dict[str, Tensor]:
+        """What is recorded."""
+        with torch.enable_grad():
+            with self.precision():
+                losses = self.model.losses(batch)
+            slopes = torch.autograd.grad(losses.total * scale, self.parameters, allow_unused=True)
+        there = [(to, slope) for to, slope in zip(self.gradients, slopes, strict=True) if slope is not None]
+        torch._foreach_add_([to for to, _ in there], [slope for _, slope in there])
+        return {name: value.detach() for name, value in {**losses.parts, **losses.metrics}.items()}
+
+
+class Record:
+    """A pass of one shape, and the places that it reads and writes."""
+
+    def __init__(self, recorder: Recorder, batch: Batch) -> None:
+        self.batch = batch.each(Tensor.clone)
+        self.scale = torch.zeros((), device=batch.pieces.device)
+        self.names: list[str] = []
+
+        def run() -> Tensor:
+            found = recorder.computed(
+                replace(self.batch), self.scale
+            )  # what a batch remembers is not recorded
+            self.names = list(found)
+            return torch.stack(list(found.values()))
+
+        self.graph, self.values = recorded(run, recorder)
+
+    def replay(self, batch: Batch, scale: float) -> dict[str, Tensor]:
+        for place, value in zip(tensors_of(self.batch), tensors_of(batch), strict=True):
+            place.copy_(value, non_blocking=True)
+        self.scale.fill_(scale)
+        self.graph.replay()
+        return dict(zip(self.names, self.values.clone().unbind(), strict=True))
+
+
+def recorded(run: Callable[[], Tensor], recorder: Recorder) -> tuple[Graph, Tensor]:
+    """Operations that can be replayed, and where they write what they return."""
+    if recorder.pool is None:
+        recorder.pool = torch.cuda.graph_pool_handle()
+    aside = torch.cuda.Stream()
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):
+        for _ in range(WARM_UP):
+            run()
+    torch.cuda.current_stream().wait_stream(aside)
+    graph = torch.cuda.CUDAGraph()
+    # Other threads may go on using the device meanwhile.
+    with torch.cuda.graph(graph, pool=recorder.pool, capture_error_mode="thread_local"):
+        values = run()
+    return graph, values
+
+
+def shape_of(batch: Batch) -> Shape:
+    """Batches that are alike in this can share a record."""
+    partial = batch.gold is not None and batch.gold.partial
+    return (partial, *(tuple(tensor.shape) for tensor in tensors_of(batch)))
+
+
+def tensors_of(part: Movable) -> list[Tensor]:
+    """All of them, in a fixed order."""
+    found: list[Tensor] = []
+
+    def note(tensor: Tensor) -> Tensor:
+        found.append(tensor)
+        return tensor
+
+    part.each(note)
+    return found

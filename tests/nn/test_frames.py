@@ -1,0 +1,75 @@
+"""Batches of few shapes: what is added counts for nothing."""
+
+import pytest
+import torch
+
+from nestree.config import Settings
+from nestree.model import Recognizer
+from nestree.nn.frames import PLACES, ROWS, framed
+from nestree.sentence import Entity, Sentence
+from tests import tiny
+
+RECIPES = ["default", "paper", *(f"ablation/{row}" for row in ("01-unstructured-one-stage", "02-unstructured-two-stage",
+    "03-tree-one-stage", "05-tree-two-stage", "07-lexical-yes-no", "11-both", "12-joint"))]  # fmt: skip
+CROSSING = Sentence(["a", "b", "c"], [Entity(0, 2, tiny.LABELS[0]), Entity(1, 3, tiny.LABELS[0])])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tiny.encoder(tmp_path_factory.mktemp("encoder"), "mpnet")
+
+
+def model_of(folder, recipe: str, *changes: str) -> Recognizer:
+    torch.manual_seed(0)
+    quiet = ["encoder.dropout=0", "model.dropout=0", "encoder.lstm_layers=0", "encoder.vectors=", *changes]
+    model = Recognizer(tiny.settings(recipe, *quiet), tiny.LABELS, folder).double()
+    return model.eval()  # without dropout
+
+
+def slopes(model, batch):
+    model.zero_grad()
+    losses = model.losses(batch)
+    losses.total.backward()
+    values = {name: float(value.detach()) for name, value in {**losses.parts, **losses.metrics}.items()}
+    return values, {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("changes", [[], ["loss.negatives=20", "encoder.characters=8"]], ids=["", "more"])
+def test_what_is_added_counts_for_nothing(folder, recipe, changes):
+    if changes and Settings.read(recipe).model.mention != "yes-no":
+        changes = changes[1:]  # negatives are of two stages
+    model = model_of(folder, recipe, *changes)
+    for some in (tiny.SENTENCES, tiny.SENTENCES[:1], [*tiny.SENTENCES[2:4], CROSSING]):
+        batch = model.collate(some)
+        values, right = slopes(model, batch)
+        right = {name: slope.clone() for name, slope in right.items()}
+        others, found = slopes(model, framed(batch, model.collator.splitter.pad))
+        assert others == pytest.approx(values, rel=1e-6, abs=1e-6)
+        assert right.keys() == found.keys()
+        for name in right:
+            torch.testing.assert_close(found[name], right[name], rtol=1e-5, atol=1e-7, msg=name)
+
+
+def test_few_shapes_serve_many_batches(folder):
+    model = model_of(folder, "default")
+    found = set()
+    for some in (tiny.SENTENCES, tiny.SENTENCES[:3], tiny.SENTENCES[4:], tiny.SENTENCES[:1]):
+        batch = framed(model.collate(some), 1)
+        (rows, places), n = batch.pieces.shape, batch.longest
+        assert rows % ROWS == 0
+        assert rows > len(some)
+        assert places % PLACES == 0
+        assert batch.pooling.shape == (rows, n + 2, places)
+        assert batch.gold.crossed.shape == (rows, n + 1, n + 1)
+        assert not batch.gold.used[len(some) :].any()
+        found.add((rows, places, len(batch.gold.spans), len(batch.gold.pairs), len(batch.cells)))
+    assert len(found) <= 2
+
+
+def test_what_has_no_such_shape(folder):
+    model = model_of(folder, "default")
+    assert framed(model.collate_words(tiny.SENTENCES), 1) is None  # no gold
+    long = Sentence(["word"] * 600)
+    assert model.collate([long]).windows is not None
+    assert framed(model.collate([long]), 1) is None

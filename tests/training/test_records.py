@@ -1,0 +1,129 @@
+"""Whole passes as records. There are none without a GPU: these are played by hand. test_cuda.py has real ones."""
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+from accelerate import Accelerator
+
+from nestree.model import Recognizer
+from nestree.training import records
+from nestree.training.records import Recorder
+from nestree.training.state import Progress
+from nestree.training.update import Updater
+
+
+class Played:
+    """A graph whose replays compute everything anew, from the same places into the same place."""
+
+    def __init__(self, run):
+        self.run, self.values = run, run()
+
+    def replay(self):
+        self.values.copy_(self.run())
+
+
+@pytest.fixture(autouse=True)
+def played(monkeypatch):
+    def recorded(run, recorder):
+        graph = Played(run)
+        return graph, graph.values
+
+    monkeypatch.setattr(records, "recorded", recorded)
+
+
+@pytest.fixture
+def both(without_chance, data, monkeypatch):
+    """Two updaters of the same model: one computes, the other replays."""
+    changes = ["training.adversary=0.5", "training.moves=encoder", "training.records=true"]
+    quiet = without_chance(*changes)
+    torch.manual_seed(1)
+    model = Recognizer(quiet, data.labels, quiet.encoder.path).train()
+
+    def updater(some: Recognizer) -> Updater:
+        return Updater(some, data.train, Accelerator(cpu=True), quiet, Progress(""))
+
+    plain = updater(model)
+    assert plain.recorder is None  # without a GPU nothing is recorded
+    monkeypatch.setattr("nestree.training.update.can_record", lambda model: True)
+    return plain, updater(copy.deepcopy(model))
+
+
+def gradients(updater, update, number=1):
+    sums = updater.gradients(update, number)
+    named = updater.model.named_parameters()
+    return (
+        {name: float(value) for name, value in sums.items()},
+        {name: p.grad.clone() for name, p in named if p.grad is not None},
+    )
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_records_say_what_is_computed(both, pieces):
+    plain, recorded = both
+    for updater in both:
+        updater.progress.pieces = pieces
+    for number, update in enumerate([[[0, 1, 2, 3, 4, 5, 6, 7]], [[0, 1], [2, 3, 4]], [[5]], [[1, 2, 3]]], 1):
+        (sums, right), (others, found) = (gradients(updater, update, number) for updater in both)
+        assert others == pytest.approx(sums, rel=1e-4, abs=1e-4)
+        assert right.keys() == found.keys()
+        for name in right:
+            torch.testing.assert_close(found[name], right[name], rtol=1e-3, atol=1e-5, msg=name)
+        with torch.no_grad():  # as an optimiser does
+            for one, two in zip(plain.parameters, recorded.parameters, strict=True):
+                one -= 0.05 * one.grad
+                two -= 0.05 * two.grad
+    assert 1 <= len(recorded.recorder.records) <= 5
+
+
+def test_gradients_stay_where_they_are(both):
+    _, recorded = both
+    before = [parameter.grad for parameter in recorded.parameters]
+    recorded.gradients([[0, 1, 2]], 1)
+    recorded.gradients([[3, 4]], 2)
+    assert all(p.grad is held for p, held in zip(recorded.parameters, before, strict=True))
+
+
+def test_what_is_not_recorded_is_computed(both, monkeypatch):
+    _, recorded = both
+    monkeypatch.setattr(recorded.recorder, "most", 0)
+    (sums, right), (others, found) = (gradients(updater, [[0, 1, 2]]) for updater in both)
+    assert not recorded.recorder.records
+    assert others == pytest.approx(sums, rel=1e-4, abs=1e-4)
+    for name in right:
+        torch.testing.assert_close(found[name], right[name], rtol=1e-3, atol=1e-5, msg=name)
+
+
+def test_without_memory_for_a_record_there_is_none_and_gradients_are_right(both, monkeypatch):
+    _, recorded = both
+
+    def full(run, recorder):
+        run()  # it had begun
+        raise torch.OutOfMemoryError("full")
+
+    _, right = gradients(recorded, [[0, 1, 2]])
+    monkeypatch.setattr(records, "recorded", full)
+    recorded.recorder.records.clear()
+    _, found = gradients(recorded, [[0, 1, 2]])
+    assert recorded.recorder.most == 0
+    for name in right:
+        torch.testing.assert_close(found[name], right[name], rtol=1e-3, atol=1e-5, msg=name)
+
+
+def test_other_errors_pass(both, monkeypatch):
+    def broken(run, recorder):
+        raise RuntimeError("shapes differ")
+
+    monkeypatch.setattr(records, "recorded", broken)
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        both[1].gradients([[0, 1, 2]], 1)
+
+
+def test_incomplete_sentences_have_records_of_their_own(both, data):
+    model = both[1].model
+    complete = model.collate(data.train[:2])
+    partial = model.collate([data.train[0], replace(data.train[1], complete=False)])
+    assert records.shape_of(complete) != records.shape_of(partial)
+    assert records.shape_of(complete) == records.shape_of(model.collate(data.train[:2]))
+    assert isinstance(both[1].recorder, Recorder)
