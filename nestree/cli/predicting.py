@@ -81,7 +81,7 @@ def predict(
     batch_words: Annotated[
         int | None,
         typer.Option(
-            "--batch-words", metavar="N", min=1, help="Words read at once. [default: 4000; on a GPU 16000]"
+            "--batch-words", metavar="N", min=1, help="Words read at once. [default: 4000; on CUDA 16000]"
         ),
     ] = None,
     longest: LongestSentence = None,
