@@ -307,6 +307,12 @@ def streams_of(device: torch.device) -> "tuple[torch.cuda.Stream | None, torch.c
     return torch.cuda.Stream(device), torch.cuda.Stream(device)
 
 
+@functools.cache
+def urgent_stream(device: torch.device) -> "torch.cuda.Stream":
+    """One that is served before the others: whoever waits for entities waits for little, behind much."""
+    return torch.cuda.Stream(device, priority=-1)
+
+
 @dataclass
 class Turn:
     """A batch. On a GPU it has a stream of its own, so that nobody waits for the batch after it."""
@@ -340,13 +346,15 @@ class Turn:
         """Wait for the scores, and for what is found by them; of too many sentences in halves."""
         scores, self.scores = self.scores, None
         if scores is not None:
-            with if_it_fits(), self.on_its_own():
+            with if_it_fits(), self.before_others():
                 known = self.knowledge if self.knowledge else None
                 asked = self.asked
                 found = self.model.found(
                     scores, known, asked.settings, scored=asked.scored, trees=asked.trees
                 )
                 return readings_of(found, self.model.labels, len(self.sentences))
+            if self.stream is not None:
+                urgent_stream(self.model.device).synchronize()  # it may still be reading them
         del scores
         return [reading for half in self.halves() for reading in half.whole()]
 
@@ -373,3 +381,11 @@ class Turn:
 
     def on_its_own(self) -> "torch.cuda.StreamContext | nullcontext[None]":
         return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
+
+    def before_others(self) -> "torch.cuda.StreamContext | nullcontext[None]":
+        """Where what is found by its scores is computed, while the next batch is read."""
+        if self.stream is None:
+            return nullcontext()
+        urgent = urgent_stream(self.model.device)
+        urgent.wait_stream(self.stream)
+        return torch.cuda.stream(urgent)
