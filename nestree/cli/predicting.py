@@ -99,9 +99,10 @@ def predict(
     Plain text is read (.txt, standard input, folders of texts), and any format that `nestree formats` lists. What is
     written is JSON lines, or what --to says. Exit codes: 0 all is done; 1 something was skipped; 2 bad input.
     """
-    from nestree.data.files import LONGEST_LINE, allowing
+    from nestree.data.files import LONGEST_LINE, allowing, check_place
     from nestree.pipeline import journal
     from nestree.pipeline.files import predict_files
+    from nestree.pipeline.jobs import READ_AS_FOLDERS
     from nestree.pipeline.jobs import jobs as jobs_of
 
     jobs = jobs_of(files, source_format, out, target_format)
@@ -110,6 +111,8 @@ def predict(
     reading = options_by_format({job.format for job in jobs.jobs}, read, words, sentences)
     writing = options_to_write(jobs.format, write, model)
     started = monotonic()
+    if jobs.folder is None and jobs.format not in READ_AS_FOLDERS:
+        check_place(out)
     pipeline, folder = loaded(model, device, longest)
     how = how_to(pipeline, threshold, trees, batch_words, reading, writing, skip_bad)
     log = None

@@ -162,7 +162,7 @@ def test_a_full_disk(tmp_path):
     done = nestree("convert", COUNTED, "/dev/full", "--to", "jsonl")
     assert (done.returncode, done.stderr) == (
         2,
-        "Error: /dev/full cannot be written: No space left on device.\n",
+        "Error: /dev/full cannot be written: No space left on device. Make room, or choose another place.\n",
     )
 
 

@@ -14,6 +14,7 @@ A line without `tokens` is a document given by its `text`, and its entities coun
 [start, end]. What else they say of themselves, such as their `text`, is not compared.
 """
 
+import difflib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -95,8 +96,16 @@ def read(
 
 def check_keys(record: dict[str, Any], place: str) -> None:
     """Entities under the key of another format would be lost in silence."""
-    found = [key for key in ENTITIES_ELSEWHERE if isinstance(record.get(key), list)]
-    if found and "entities" not in record:
+    if "entities" in record:
+        return
+    lists = [key for key, value in record.items() if isinstance(value, list) and key not in SENTENCE_KEYS]
+    near = difflib.get_close_matches("entities", lists, 1, 0.8)
+    if near:
+        raise DataError(
+            f"{place}: this line has no `entities`, but `{near[0]}`. If that is meant, write `entities`."
+        )
+    found = [key for key in ENTITIES_ELSEWHERE if key in lists]
+    if found:
         raise DataError(
             f"{place}: this line has no `entities`, but `{found[0]}`, as {ENTITIES_ELSEWHERE[found[0]]} has. Name "
             "the format of the file, and do not mix formats in it."

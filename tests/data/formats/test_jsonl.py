@@ -155,6 +155,11 @@ def test_words_are_found_in_a_text_without_offsets(tmp_path):
         ('{"text": "a", "entities": [{"start": "0", "end": 1, "label": "X"}]}', "start"),
         ('{"text": "a", "entities": [{"start": 0, "end": 1, "label": ["X"]}]}', "label"),
         ('{"text": 5}', "`text` must be a string, and is 5"),
+        (
+            '{"tokens": ["a"], "entites": []}',
+            "has no `entities`, but `entites`. If that is meant, write `entities`",
+        ),
+        ('{"tokens": ["a"], "Entities": []}', "has no `entities`, but `Entities`"),
         *[
             (GOOD.replace('"tokens"', f'"tree": {tree}, "tokens"'), expected)
             for tree, expected in [
