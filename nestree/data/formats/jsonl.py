@@ -147,17 +147,19 @@ def from_record(record: dict[str, Any], place: str) -> Sentence:
         raise DataError(f"{place}: `text` must be a string, and is {text!r:.40}.")
     entities = [from_object(entity, place) for entity in objects(record, place)]
     complete = is_complete(record, place)
+    places = None if text is None else offsets(record.get("offsets"), words, text, place)
+    tree = from_tree(record.get("tree"), len(words), place)
     try:
         return Sentence(
             tuple(words),
             tuple(entities),
             text,
-            None if text is None else offsets(record.get("offsets"), words, text, place),
+            places,
             0,
             name(record.get("sent_id")),
             complete,
             {key: value for key, value in record.items() if key not in SENTENCE_KEYS},
-            from_tree(record.get("tree"), len(words), place),
+            tree,
         )
     except DataError as error:
         raise DataError(f"{place}: {error}") from None
