@@ -108,6 +108,8 @@ def predict(
     jobs = jobs_of(files, source_format, out, target_format)
     if resume and jobs.folder is None:
         raise InputError("--resume goes on with a folder: name several files, or a folder, and --out FOLDER.")
+    if jobs.left_out:
+        say_left_out(jobs.left_out)
     reading = options_by_format({job.format for job in jobs.jobs}, read, words, sentences)
     writing = options_to_write(jobs.format, write, model)
     started = monotonic()
@@ -129,6 +131,15 @@ def predict(
     if skipped := account.skipped:
         say_errors(skipped)
         raise typer.Exit(FOUND_ERRORS)
+
+
+def say_left_out(paths: Sequence[Path]) -> None:
+    more = len(paths) - 1
+    others = f" and {more:,} other{'s' * (more > 1)}" if more else ""
+    say(
+        f"left out, as a name does not tell the format: {paths[0]}{others}. To read all as one format, name it, with "
+        "--from."
+    )
 
 
 def loaded(model: str | None, device: str, longest: int | None) -> Any:
