@@ -57,7 +57,9 @@ def jobs(sources: Sequence[Path], source_format: str | None, out: Path, target_f
     if len(set(paths)) < len(paths):
         twice = next(path for path in paths if paths.count(path) > 1)
         raise InputError(f"{twice} is named twice. Name each file once.")
-    left_out = tuple(path for source in sources for path in left_out_of(source, out, paths))
+    left_out: tuple[Path, ...] = ()
+    if source_format is None:
+        left_out = tuple(path for source in sources for path in left_out_of(source, out, paths))
     several = len(inputs) > 1 or any(source.is_dir() and source != inputs[0][0] for source in sources)
     if out == STDIO or not several:
         format = target_format or ("jsonl" if out == STDIO else guess(out, to_write=True))
