@@ -357,6 +357,8 @@ def check_ranges(settings: Settings) -> None:
     for name, least in AT_LEAST.items():
         if value(name) < least:
             raise ConfigError(f"{name} is {value(name)}; it must be {least} or more.")
+    if settings.training.seed >= 2**63:
+        raise ConfigError(f"training.seed is {settings.training.seed}; it must be less than 2^63.")
     for name in SHARES:
         if not 0 <= value(name) < 1:
             raise ConfigError(f"{name} is {value(name)}; it must be 0 or more and less than 1.")

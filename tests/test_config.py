@@ -142,6 +142,7 @@ def test_changes_are_checked_together():
         ("model.structure=tree", "one of 'none', 'plain', 'lexical'"),
         ("model.mention=[1]", "one of 'score', 'yes-no', 'labels'"),
         ("training.epochs=0", "must be 1 or more"),
+        ("training.seed=99999999999999999999", "training.seed is 99999999999999999999; it must be less than"),
         ("decoding.forms=-1", r"decoding.forms is -1; it must lie between 0 and 100\."),
         ("loss.sharing=-0.1", "loss.sharing is -0.1; it must be 0 or more"),
         ("model.dropout=1", "less than 1"),

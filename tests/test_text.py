@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from nestree.errors import InputError
 from nestree.text import SENTENCE_RULES, WORD_STYLES, SentenceSplit, split
 from nestree.text.sentences import looked_at
+from nestree.text.styles import style_of
 from nestree.text.words import LONGEST_RUN, words_in
 
 GUM_WORDS, GUM_SENTENCES = 0.99, 0.95  # F1 to reach
@@ -358,3 +359,18 @@ def test_the_measuring_command(shared: Path):
     assert lines[0].startswith("ud             GUM words            F1  99.")
     assert [line.split()[0] for line in lines[-4:]] == list(WORD_STYLES)
     assert lines[-1].endswith(" MB/s")
+
+
+ODD = ["I", "can't", "pay", "$5", "caf\u00c3\u00a9"]
+
+
+@pytest.mark.parametrize(
+    ("sentences", "style"),
+    [
+        ([["Ann", "left", ",", "and", "did", "n't", "pay", "."]] * 40 + [ODD], "treebank"),
+        ([["A", "well", "-", "known", "man", "did", "n't", "pay", "."]] * 40 + [ODD], "ud"),
+        ([["Ann", "left,", "and", "didn't", "pay."]] * 40, "whitespace"),
+    ],
+)
+def test_a_few_odd_words_do_not_change_the_style_of_data(sentences, style):
+    assert style_of(sentences) == style

@@ -99,17 +99,22 @@ def predict(
     Plain text is read (.txt, standard input, folders of texts), and any format that `nestree formats` lists. What is
     written is JSON lines, or what --to says. Exit codes: 0 all is done; 1 something was skipped; 2 bad input.
     """
-    from nestree.data.files import LONGEST_LINE, allowing
+    from nestree.data.files import LONGEST_LINE, allowing, check_place
     from nestree.pipeline import journal
     from nestree.pipeline.files import predict_files
+    from nestree.pipeline.jobs import READ_AS_FOLDERS
     from nestree.pipeline.jobs import jobs as jobs_of
 
     jobs = jobs_of(files, source_format, out, target_format)
     if resume and jobs.folder is None:
         raise InputError("--resume goes on with a folder: name several files, or a folder, and --out FOLDER.")
+    if jobs.left_out:
+        say_left_out(jobs.left_out)
     reading = options_by_format({job.format for job in jobs.jobs}, read, words, sentences)
     writing = options_to_write(jobs.format, write, model)
     started = monotonic()
+    if jobs.folder is None and jobs.format not in READ_AS_FOLDERS:
+        check_place(out)
     pipeline, folder = loaded(model, device, longest)
     how = how_to(pipeline, threshold, trees, batch_words, reading, writing, skip_bad)
     log = None
@@ -126,6 +131,15 @@ def predict(
     if skipped := account.skipped:
         say_errors(skipped)
         raise typer.Exit(FOUND_ERRORS)
+
+
+def say_left_out(paths: Sequence[Path]) -> None:
+    more = len(paths) - 1
+    others = f" and {more:,} other{'s' * (more > 1)}" if more else ""
+    say(
+        f"left out, as a name does not tell the format: {paths[0]}{others}. To read all as one format, name it, with "
+        "--from."
+    )
 
 
 def loaded(model: str | None, device: str, longest: int | None) -> Any:

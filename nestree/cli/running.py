@@ -5,10 +5,11 @@ Results go to standard output, everything else to standard error. Nothing that a
 
 import logging
 import os
+import re
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -31,9 +32,10 @@ class Commands(TyperGroup):
 
     verbosity = USUAL
     log: logging.Handler | None = None  # where -v tells more
+    given: Sequence[str] = ()  # what was written after `nestree`
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        Commands.verbosity = USUAL
+        Commands.verbosity, Commands.given = USUAL, tuple(args)
         if Commands.log is not None:  # of a command before this one, in the same process
             Commands.log.close()
             logging.getLogger().removeHandler(Commands.log)
@@ -53,6 +55,10 @@ class Commands(TyperGroup):
             return result
         except NestreeError as error:
             stop(f"Error: {error}", BAD_INPUT)
+        except typer.BadParameter as error:
+            if type(error) is not typer.BadParameter or error.param is None:
+                raise  # something is missing: how the command is used is told with it
+            stop(f"Error: {not_fitting(error.param.opts, error.message, Commands.given)}", BAD_INPUT)
         except BrokenPipeError:
             forget_output()
             raise typer.Exit(CLOSED_PIPE) from None
@@ -63,6 +69,21 @@ class Commands(TyperGroup):
             stop(f"Error: {error.filename or 'standard output'}: {error.strerror or error}.", BAD_INPUT)
         except MemoryError:
             stop("Error: there is not enough memory for this. Try it with a part of the data.", BAD_INPUT)
+
+
+def not_fitting(names: Sequence[str], why: str, given: Sequence[str]) -> str:
+    """What is wrong with the value of an option, or of an argument, in a sentence that names it.
+
+    >>> not_fitting(["--first"], "Input should be greater than or equal to 1", ["show", "--first=0"])
+    '--first is 0; it should be greater than or equal to 1.'
+    """
+    why = why.removeprefix("Value error, ").partition(", unable to parse")[0].rstrip(".")
+    why = re.sub("^Input should", "it should", why)
+    for name in names:
+        for argument, after in zip(given, [*given[1:], ""], strict=True):
+            if name.startswith("-") and argument.partition("=")[0] == name:
+                return f"{name} is {argument.partition('=')[2] if '=' in argument else after}; {why}."
+    return f"{why}."
 
 
 @contextmanager

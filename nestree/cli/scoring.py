@@ -65,6 +65,7 @@ def evaluate(
     """
     from nestree import report
     from nestree.data import formats
+    from nestree.data.files import check_place, written
     from nestree.data.tally import Tally
     from nestree.evaluation import compare
     from nestree.evaluation import evaluate as evaluated
@@ -76,6 +77,8 @@ def evaluate(
     paths = [path for path in (gold, predicted, other) if path]
     if other and not resamples:
         raise InputError("--compare draws samples, so --bootstrap must be 1 or more.")
+    if html:
+        check_place(html, paths)
     one_line = Commands.verbosity == QUIET and format is TableShape.text
     if one_line and not (other or html):
         resamples = 0  # nobody would see the intervals
@@ -102,8 +105,6 @@ def evaluate(
     say_if_strangers(evaluation)
     title = f"{predicted or model} against {gold}"
     if html:
-        from nestree.data.files import written
-
         with written(html) as file:
             file.write(report.html(evaluation, comparison, title))
         say(f"written: {html}")

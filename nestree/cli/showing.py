@@ -61,8 +61,11 @@ def show(
     Heads are underlined; labels come with their probabilities if these are known. Any format that `nestree formats`
     lists can be shown as it is, or as a model sees it. Plain text (.txt, standard input) is read by a model.
     """
+    from nestree.data.files import check_place
     from nestree.data.tally import Tally
 
+    if out:
+        check_place(out, [source])
     tally = Tally(skip_bad)
     source_format = source_format or text_or_lines(source)
     with reading([source], longest_line):

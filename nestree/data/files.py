@@ -3,6 +3,7 @@
 Whatever can be wrong with a file becomes a DataError that says where and what to do.
 """
 
+import errno
 import gzip
 import io
 import json
@@ -11,13 +12,13 @@ import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, TextIO
 
-from nestree.errors import DataError
+from nestree.errors import DataError, InputError
 
 LONGEST_LINE = 64 * 2**20  # bytes
 STDIO = Path("-")
@@ -212,6 +213,38 @@ class StandardOutput(io.TextIOBase):
         return len(text)
 
 
+def check_place(path: Path, sources: Iterable[Path] = ()) -> None:
+    """Raise if a file cannot be written there, or is what is read: before long work, not after it."""
+    if path == STDIO:
+        return
+    for source in sources:
+        if source != STDIO and source.resolve() == path.resolve():
+            raise InputError(f"{path} is what is read. Write to somewhere else.")
+    if path.is_dir():
+        raise DataError(f"{path} is a directory, and a file is meant. Give the name of a file in it.")
+    if path.exists() and not path.is_file():
+        return  # a device or a pipe
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.resolve().parent):
+            pass
+    except OSError as why:
+        raise not_written(path, why) from None
+
+
+def not_written(path: Path, why: OSError) -> DataError:
+    """What to say where a file cannot be written, and what to do about it."""
+    remedy = {
+        errno.EACCES: "Choose another place, or get the right to write there",
+        errno.EROFS: "Choose another place",
+        errno.ENOENT: "Choose another place: no folder can be made there",
+        errno.EEXIST: "Choose another place: what would be a folder there is a file",
+        errno.ENOTDIR: "Choose another place: what would be a folder there is a file",
+        errno.ENOSPC: "Make room, or choose another place",
+    }.get(why.errno or 0, "Choose another place")
+    return DataError(f"{path} cannot be written: {why.strerror or why}. {remedy}.")
+
+
 @contextmanager
 def written(path: Path) -> Iterator[TextIO]:
     """A text file (gzip if its name ends so) that takes its name only when all of it is there; `-`: standard output."""
@@ -260,7 +293,7 @@ def placed(path: Path) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=f".{path.name[:40]}.", dir=path.parent))
     except OSError as why:
-        raise DataError(f"{path} cannot be written: {why.strerror or why}.") from None
+        raise not_written(path, why) from None
     try:
         temporary = folder / path.name
         yield temporary
@@ -270,7 +303,7 @@ def placed(path: Path) -> Iterator[Path]:
             raise DataError(f"{path} is a directory, and a file is meant. Give the name of a file in it.")
         os.replace(temporary, path)
     except OSError as why:
-        raise DataError(f"{path} cannot be written: {why.strerror or why}.") from None
+        raise not_written(path, why) from None
     except UnicodeEncodeError as why:
         raise DataError(f"{path} cannot be written: {why}. Mend this text where it comes from.") from None
     finally:

@@ -81,6 +81,10 @@ def sizes(ratios: Mapping[str, float], total: int) -> dict[str, int]:
         if not (math.isfinite(ratio) and ratio > 0):
             raise InputError(f"part {name} has the share {ratio}: give a number greater than 0.")
     whole = sum(ratios.values())
+    if not math.isfinite(whole):
+        raise InputError(
+            f"the shares {', '.join(map(str, ratios.values()))} are too large to be added. Give smaller ones."
+        )
     exact = {name: total * ratio / whole for name, ratio in ratios.items()}
     found = {name: math.floor(share) for name, share in exact.items()}
     for name in sorted(exact, key=lambda name: found[name] - exact[name])[: total - sum(found.values())]:

@@ -6,6 +6,7 @@ A position has a forward half and a backward half: those of a BiLSTM or, without
 """
 
 import inspect
+import logging
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -282,8 +283,12 @@ def without_pooler(model: Any) -> nn.Module:
 def found(load: Any, source: str, what: str) -> Any:
     from transformers.utils import logging as progress
 
-    shown = progress.is_progress_bar_enabled()
+    shown, talker = progress.is_progress_bar_enabled(), logging.getLogger("huggingface_hub")
     progress.disable_progress_bar()  # there is one for each file, however small
+    level = talker.level
+    talker.setLevel(
+        logging.ERROR
+    )  # it tells of each attempt to reach the hub; what came of them is told below
     try:
         return load(source)
     except Exception as why:  # a damaged file can raise any, and `tokenizers` only this
@@ -294,6 +299,7 @@ def found(load: Any, source: str, what: str) -> Any:
             "Give a folder that holds config.json, tokenizer.json and weights, or a name of the hub."
         ) from why
     finally:
+        talker.setLevel(level)
         if shown:
             progress.enable_progress_bar()
 

@@ -42,6 +42,7 @@ class Jobs(NamedTuple):
     jobs: tuple[Job, ...]
     folder: Path | None
     format: str  # to write
+    left_out: tuple[Path, ...] = ()  # files of folders whose names do not tell their format
 
 
 def jobs(sources: Sequence[Path], source_format: str | None, out: Path, target_format: str | None) -> Jobs:
@@ -56,11 +57,14 @@ def jobs(sources: Sequence[Path], source_format: str | None, out: Path, target_f
     if len(set(paths)) < len(paths):
         twice = next(path for path in paths if paths.count(path) > 1)
         raise InputError(f"{twice} is named twice. Name each file once.")
+    left_out: tuple[Path, ...] = ()
+    if source_format is None:
+        left_out = tuple(path for source in sources for path in left_out_of(source, out, paths))
     several = len(inputs) > 1 or any(source.is_dir() and source != inputs[0][0] for source in sources)
     if out == STDIO or not several:
         format = target_format or ("jsonl" if out == STDIO else guess(out, to_write=True))
         found = [Job(path, format_of(path, source_format), name, out) for path, name in inputs]
-        return Jobs(tuple(found), None, format)
+        return Jobs(tuple(found), None, format, left_out)
     format = target_format or "jsonl"
     check_folder(sources, out, format)
     found = []
@@ -69,7 +73,7 @@ def jobs(sources: Sequence[Path], source_format: str | None, out: Path, target_f
         ending = "" if format == "brat" and kind != "text" else ENDINGS[format]
         found.append(Job(path, kind, name, out / (name + ending)))
     check_names(found)
-    return Jobs(tuple(found), out, format)
+    return Jobs(tuple(found), out, format, left_out)
 
 
 def check_sources(sources: Sequence[Path], out: Path) -> None:
@@ -90,7 +94,7 @@ def files_of(source: Path, format: str | None, out: Path) -> list[tuple[Path, st
         return [(source, "standard-input" if source == STDIO else stem(source.name))]
     if (format or guess_folder(source)) in READ_AS_FOLDERS:
         return [(source, source.resolve().name)]
-    found = [path for path in sorted(source.rglob("*")) if path.is_file() and visible(path, source, out)]
+    found = files_in(source, out)
     texts = [path for path in found if path.name.endswith(TEXT_ENDINGS)]
     if format is None:
         taken = [path for path in found if path.name.endswith(TEXT_ENDINGS) or known_ending(path)]
@@ -100,6 +104,18 @@ def files_of(source: Path, format: str | None, out: Path) -> list[tuple[Path, st
         what = "no file" if not found else "no text (.txt), and no other file whose name tells its format"
         raise DataError(f"{source} holds {what}. Name another folder{', or --from FORMAT' * bool(found)}.")
     return [(path, stem(path.relative_to(source).as_posix())) for path in taken]
+
+
+def files_in(folder: Path, out: Path) -> list[Path]:
+    return [path for path in sorted(folder.rglob("*")) if path.is_file() and visible(path, folder, out)]
+
+
+def left_out_of(source: Path, out: Path, taken: Sequence[Path]) -> list[Path]:
+    """The files of a folder that are not read."""
+    if source == STDIO or not source.is_dir() or source in taken:
+        return []
+    known = set(taken)
+    return [path for path in files_in(source, out) if path not in known]
 
 
 def visible(path: Path, folder: Path, out: Path) -> bool:

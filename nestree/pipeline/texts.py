@@ -43,8 +43,10 @@ def load(
     times as fast as "float32" on processors that have instructions for it; "auto" is "int8" there for a model whose
     weights are stored in 8 bits, such as the one in the box.
     """
-    if longest < 4:
-        raise InputError(f"longest is {longest}; windows of sentences need 4 words at least.")
+    if not (isinstance(longest, int) and longest >= 4):
+        raise InputError(
+            f"longest is {longest!r}; windows of sentences need a whole number of words, 4 at least."
+        )
     from nestree import hub
 
     return Pipeline(checkpoint.load(hub.find(model), best_device(device)), longest, precision)
@@ -151,8 +153,8 @@ class Pipeline:
         """
         if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
             raise InputError(f"a stream has many texts, and this is {texts!r:.60}. Give a list of texts.")
-        if batch_size < 1:
-            raise InputError(f"batch_size is {batch_size}; it must be 1 or more.")
+        if not (isinstance(batch_size, int) and batch_size >= 1):
+            raise InputError(f"batch_size is {batch_size!r}; it must be a whole number, 1 or more.")
         if on_error not in ("raise", "skip"):
             raise InputError(f'on_error is {on_error!r}; it must be "raise" or "skip".')
         asked = self.asked(threshold, trees)

@@ -23,6 +23,11 @@ class Document:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sentences", tuple(self.sentences))
+        if self.sentences and not isinstance(self.sentences[0], Sentence):
+            raise DataError(
+                f"a document is made of sentences, and this is {self.sentences[0]!r:.40}. Give a list of Sentence; "
+                "texts are for `nestree.load()`."
+            )
         if self.text is None:
             return
         last = 0

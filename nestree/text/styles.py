@@ -4,8 +4,11 @@ from collections.abc import Iterable, Sequence
 
 from nestree.text.words import WORD_STYLES
 
-FINEST_FIRST = ("split-hyphens", "ud", "treebank", "whitespace")
-LEFT_WHOLE = 0.995  # of the words, at least
+FINEST_FIRST = ("split-hyphens", "ud", "treebank")
+MOST_BROKEN = (
+    0.03  # of the words: what was split at blanks only has more words that end in a comma or a full stop
+)
+MORE_BROKEN = 0.005  # of the words, by a finer style than by the next
 ENOUGH = 50_000  # words are looked at
 
 
@@ -16,8 +19,10 @@ def style_of(sentences: Iterable[Sequence[str]]) -> str:
     'ud'
     >>> style_of([["a", "well-known", "man", "does", "n't"]])
     'treebank'
+    >>> style_of([["a", "well-known", "man,", "isn't", "he?"]])
+    'whitespace'
     """
-    assert set(FINEST_FIRST) == set(WORD_STYLES)
+    assert {*FINEST_FIRST, "whitespace"} == set(WORD_STYLES)
     from nestree.text import split
 
     words: list[str] = []
@@ -26,10 +31,12 @@ def style_of(sentences: Iterable[Sequence[str]]) -> str:
         if len(words) >= ENOUGH:
             break
     apart = "-" in words  # else hyphens may just be rare: no sign of the two styles that separate them
-    for style in FINEST_FIRST if apart else FINEST_FIRST[2:]:
-        whole = sum(
-            len(split(word, style, "lines")[0].words) == 1 for word in words if word.split() == [word]
-        )
-        if whole >= LEFT_WHOLE * len(words):
-            return style
-    return "whitespace"
+    styles = FINEST_FIRST if apart else FINEST_FIRST[2:]
+    broken = {
+        style: sum(len(split(word, style, "lines")[0].words) != 1 for word in words if word.split() == [word])
+        for style in styles
+    }
+    least = min(broken.values())  # a few words that no style knows say nothing
+    if least > MOST_BROKEN * len(words):
+        return "whitespace"
+    return next(style for style in styles if broken[style] - least <= MORE_BROKEN * len(words))

@@ -90,10 +90,13 @@ def for_small_data(settings: Settings, corpus: Corpus, epochs: int | None = None
     batch = min(training.batch_words, max(SMALL_BATCH, words * training.epochs // batches))
     epochs = epochs or max(training.epochs, math.ceil(batches * batch / words))
     patience = training.patience or max(10, epochs // 4)
+    if (epochs, batch) == (training.epochs, training.batch_words):
+        return settings, corpus
+    until = f", until dev F1 has not risen for {patience}" if patience < epochs else ""
     note = (
-        f"{words:,} words are little to learn from: up to {epochs} epochs with batches of {batch} words instead of "
-        f"{training.epochs} with {training.batch_words}, until dev F1 has not risen for {patience}. To decide "
-        "yourself, set training.batch_words."
+        f"{words:,} words are little to learn from: {'up to ' * bool(until)}{epochs} epochs with batches of {batch} "
+        f"words instead of {training.epochs} with {training.batch_words}{until}. To decide yourself, set "
+        "training.batch_words."
     )
     changed = settings.changed(
         [f"training.epochs={epochs}", f"training.batch_words={batch}", f"training.patience={patience}"]

@@ -46,8 +46,8 @@ class Folder:
             )
         if self.state.is_file():
             raise TrainingError(
-                f"{self.path} holds a run already. Go on with `nestree train --resume {self.path}`, or give another "
-                "name."
+                f"{self.path} holds a run already. Go on with `nestree train --resume {self.path}`, with its settings, "
+                "or give another name."
             )
         if self.path.is_dir() and any(self.path.iterdir()) and not self.training.is_dir():
             raise TrainingError(f"{self.path} is not empty. Give the name of a new directory.")

@@ -179,8 +179,8 @@ def bad_update(run: Run, update: Update, number: int, why: str) -> TrainingError
         flush_best(run)
     return TrainingError(
         f"update {number} of epoch {run.progress.epoch} gave numbers that are not finite: {why.rstrip('.')}. Its "
-        f"sentences are in {run.folder.bad_batch}. Lower training.rate, training.encoder_rate or training.adversary, "
-        "or look at these sentences."
+        f"sentences are in {run.folder.bad_batch}. Train anew, under another name, with a lower training.rate, "
+        "training.encoder_rate or training.adversary; or look at these sentences."
     )
 
 

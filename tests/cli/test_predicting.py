@@ -188,6 +188,21 @@ def test_a_folder_becomes_a_folder_of_files_of_the_same_names(tiny_model, tmp_pa
     assert [json.loads(line).get("doc_id") for line in lines] == ["a", "a", None]
 
 
+def test_what_is_left_out_of_a_folder_is_told(tiny_model, tmp_path):
+    (tmp_path / "in").mkdir()
+    for name in ("a.txt", "b.md", "c.xyz", ".hidden"):
+        (tmp_path / "in" / name).write_text("Lisbon")
+    done = nestree(
+        "predict", tmp_path / "in", "--model", tiny_model, "--out", tmp_path / "out", "--device", "cpu"
+    )
+    assert done.exit_code == 0, done.stderr
+    assert (
+        f"left out, as a name does not tell the format: {tmp_path / 'in' / 'b.md'} and 1 other. To"
+        in done.stderr
+    )
+    assert [path.name for path in (tmp_path / "out").iterdir() if path.name[0] != "."] == ["a.jsonl"]
+
+
 def test_brat_files_stand_side_by_side(tiny_model, tmp_path, expected):
     source = folder_of_texts(tmp_path)
     predicted(tiny_model, source, "--out", tmp_path / "out", "--to", "brat")
@@ -253,6 +268,7 @@ def test_odd_texts(tiny_model, tmp_path, data, text):
         (["a.txt", "--threshold", "1"], "threshold is 1.0; it must be a number, 0 or more and less than 1"),
         (["a.txt", "--write", "by=bytes"], "entities count words or characters, not 'bytes'"),
         (["a.txt", "--read", "longest=1"], "longest is 1"),
+        (["a.txt", "--out", "a.txt/b.jsonl", "--model", "odd"], "what would be a folder there is a file"),
         (["a.txt", "--model", "odd"], "it is no model of nestree"),
         (["a.txt", "--model", "no such"], "no such does not exist. Name a directory"),
     ],

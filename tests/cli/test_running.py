@@ -153,6 +153,32 @@ def test_a_reader_that_has_seen_enough(tmp_path):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["predict", "a.txt", "--batch-words", "0"],
+            "--batch-words is 0; it should be greater than or equal to 1.",
+        ),
+        (["predict", "a.txt", "--threshold=abc"], "--threshold is abc; it should be a valid number."),
+        (
+            ["stats", COUNTED, "--format", "foo"],
+            "--format is foo; 'foo' is not one of 'text', 'markdown', 'json'.",
+        ),
+    ],
+)
+def test_an_option_that_does_not_fit_is_a_sentence_with_its_value(arguments, said):
+    done = nestree(*arguments)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"Error: {said}\n")
+
+
+def test_what_is_missing_is_told_with_how_a_command_is_used():
+    done = nestree("stats")
+    assert done.returncode == 2
+    assert "Usage: nestree stats" in done.stderr
+    assert "Missing argument" in done.stderr
+
+
 def test_a_full_disk(tmp_path):
     with open("/dev/full", "w") as full:
         done = subprocess.run(
@@ -162,7 +188,7 @@ def test_a_full_disk(tmp_path):
     done = nestree("convert", COUNTED, "/dev/full", "--to", "jsonl")
     assert (done.returncode, done.stderr) == (
         2,
-        "Error: /dev/full cannot be written: No space left on device.\n",
+        "Error: /dev/full cannot be written: No space left on device. Make room, or choose another place.\n",
     )
 
 

@@ -106,6 +106,24 @@ def test_a_page_for_the_browser(files, tmp_path):
     assert nestree(*files[:2], "--html", tmp_path).exit_code == 2
 
 
+def test_what_is_read_is_never_replaced_by_a_page(files, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = [path.read_text() for path in files]
+    for page in (*files, Path(files[1].name)):
+        done = nestree(*files[:2], "--compare", files[2], "--html", page)
+        assert (done.exit_code, done.stderr) == (
+            2,
+            f"Error: {page} is what is read. Write to somewhere else.\n",
+        )
+    assert [path.read_text() for path in files] == before
+
+
+def test_a_page_that_cannot_be_written_is_told_of_first(files):
+    done = nestree("missing.jsonl", files[1], "--html", files[0] / "below" / "page.html")
+    assert done.exit_code == 2
+    assert "page.html cannot be written: Not a directory. Choose another place: what would" in done.stderr
+
+
 def test_files_that_do_not_belong_together(files, tmp_path):
     longer = tmp_path / "longer.jsonl"
     longer.write_text(files[0].read_text() + files[0].read_text())

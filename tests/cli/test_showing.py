@@ -89,6 +89,16 @@ def test_a_page(parsed, tmp_path):
     assert run(parsed, "--out", "-", "-q").stdout == source
 
 
+def test_what_is_read_is_never_replaced_by_a_page(parsed):
+    before = parsed.read_text()
+    done = run(parsed, "--out", parsed)
+    assert (done.exit_code, done.stderr) == (
+        2,
+        f"Error: {parsed} is what is read. Write to somewhere else.\n",
+    )
+    assert parsed.read_text() == before
+
+
 def test_a_terminal_that_knows_ascii_alone(parsed, monkeypatch):
     monkeypatch.setattr(Console, "encoding", property(lambda self: "ascii"))
     done = run(parsed, "--tree")

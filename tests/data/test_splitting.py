@@ -103,6 +103,11 @@ def test_a_document_in_two_places_stays_together():
     assert [len(unit.documents) for unit in pieces] == [2] + [1] * 19
 
 
+def test_shares_that_cannot_be_added():
+    with pytest.raises(InputError, match="too large to be added"):
+        sizes({"train": 1e308, "dev": 1e308}, 10)
+
+
 def test_lists():
     pieces = units(documents(4), "document")
     assert listed(pieces, {"dev": ["d1"], "test": ["d3"]}, "train") == ["train", "dev", "train", "test"]

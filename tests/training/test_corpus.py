@@ -113,6 +113,12 @@ def test_little_data_gets_smaller_batches_and_more_epochs(settings):
     assert gathered.training.epochs * 200 >= 300 * 4 * gathered.training.batch_words
     few, _ = for_small_data(usual, little, epochs=10)
     assert (few.training.epochs, few.training.batch_words, few.training.patience) == (10, 150, 10)
+    _, noted = for_small_data(usual, little, epochs=10)
+    assert (
+        "learn from: 10 epochs with batches of 150 words instead of 10 with 800. To decide" in noted.notes[-1]
+    )
+    again = for_small_data(few, little, epochs=10)
+    assert again == (few, little)  # nothing is left to change
     patient, _ = for_small_data(usual.changed(["training.patience=3"]), little)
     assert patient.training.patience == 3
     plenty = settings("training.epochs=10", "training.batch_words=6")

@@ -102,6 +102,8 @@ def guess_folder(path: Path) -> str | None:
     found = {kind for end, kind in kinds.items() if any(file.name.endswith(end) for file in files)}
     if not found and (pages := sorted(file for file in files if file.suffix == ".xml")):
         found = {guess_content(pages[0]) or ""} & {"genia"}  # the only folder of XML files that is read
+    if any(file.name.endswith((".jsonl", ".jsonl.gz")) for file in files):
+        return None  # to read the rest alone would leave these out
     return found.pop() if len(found) == 1 else None
 
 

@@ -14,6 +14,7 @@ A line without `tokens` is a document given by its `text`, and its entities coun
 [start, end]. What else they say of themselves, such as their `text`, is not compared.
 """
 
+import difflib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -95,8 +96,16 @@ def read(
 
 def check_keys(record: dict[str, Any], place: str) -> None:
     """Entities under the key of another format would be lost in silence."""
-    found = [key for key in ENTITIES_ELSEWHERE if isinstance(record.get(key), list)]
-    if found and "entities" not in record:
+    if "entities" in record:
+        return
+    lists = [key for key, value in record.items() if isinstance(value, list) and key not in SENTENCE_KEYS]
+    near = difflib.get_close_matches("entities", lists, 1, 0.8)
+    if near:
+        raise DataError(
+            f"{place}: this line has no `entities`, but `{near[0]}`. If that is meant, write `entities`."
+        )
+    found = [key for key in ENTITIES_ELSEWHERE if key in lists]
+    if found:
         raise DataError(
             f"{place}: this line has no `entities`, but `{found[0]}`, as {ENTITIES_ELSEWHERE[found[0]]} has. Name "
             "the format of the file, and do not mix formats in it."
@@ -138,17 +147,19 @@ def from_record(record: dict[str, Any], place: str) -> Sentence:
         raise DataError(f"{place}: `text` must be a string, and is {text!r:.40}.")
     entities = [from_object(entity, place) for entity in objects(record, place)]
     complete = is_complete(record, place)
+    places = None if text is None else offsets(record.get("offsets"), words, text, place)
+    tree = from_tree(record.get("tree"), len(words), place)
     try:
         return Sentence(
             tuple(words),
             tuple(entities),
             text,
-            None if text is None else offsets(record.get("offsets"), words, text, place),
+            places,
             0,
             name(record.get("sent_id")),
             complete,
             {key: value for key, value in record.items() if key not in SENTENCE_KEYS},
-            from_tree(record.get("tree"), len(words), place),
+            tree,
         )
     except DataError as error:
         raise DataError(f"{place}: {error}") from None

@@ -149,6 +149,12 @@ def test_what_is_there_twice_or_not_at_all_is_not_guessed(tmp_path):
     (tmp_path / "a.conllu").write_text("")
     with pytest.raises(DataError, match="cannot be told"):
         guess(tmp_path)
+    (tmp_path / "a.conllu").unlink()
+    assert guess(tmp_path) == "brat"
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "b.jsonl").write_text("")  # it would be left out
+    with pytest.raises(DataError, match="cannot be told"):
+        guess(tmp_path)
     with pytest.raises(DataError, match="does not exist"):
         guess(tmp_path / "b.jsonl")
     with pytest.raises(DataError, match="-: its format cannot be told"):

@@ -155,6 +155,11 @@ def test_words_are_found_in_a_text_without_offsets(tmp_path):
         ('{"text": "a", "entities": [{"start": "0", "end": 1, "label": "X"}]}', "start"),
         ('{"text": "a", "entities": [{"start": 0, "end": 1, "label": ["X"]}]}', "label"),
         ('{"text": 5}', "`text` must be a string, and is 5"),
+        (
+            '{"tokens": ["a"], "entites": []}',
+            "has no `entities`, but `entites`. If that is meant, write `entities`",
+        ),
+        ('{"tokens": ["a"], "Entities": []}', "has no `entities`, but `Entities`"),
         *[
             (GOOD.replace('"tokens"', f'"tree": {tree}, "tokens"'), expected)
             for tree, expected in [
@@ -185,8 +190,9 @@ def test_words_are_found_in_a_text_without_offsets(tmp_path):
     ],
 )
 def test_a_bad_line_has_a_place_and_can_be_skipped(tmp_path, line, expected):
-    with pytest.raises(DataError, match=r"a\.jsonl:2: .*" + expected):
+    with pytest.raises(DataError, match=r"a\.jsonl:2: .*" + expected) as told:
         read(tmp_path, GOOD, line, GOOD, format="jsonl")
+    assert str(told.value).count("a.jsonl:2") == 1
     tally = Tally(skip_bad=True)
     assert len(list(formats.read(tmp_path / "a.jsonl", "jsonl", tally))) in (2, 3)
     assert len(tally.skipped) == 1
