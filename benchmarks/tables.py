@@ -137,9 +137,7 @@ def rerun() -> str:
     again, rows, first = reruns(), [], []
     runs, small = grouped(trainings()), trainings(small=True)
     for run in again:
-        if is_small(
-            run
-        ):  # of these there is one for each data set, whatever commit had which settings as its default
+        if is_small(run):  # there is one for each data set, whatever settings a commit had as its default
             group, variant = [one for one in small if one["data"] == run["data"]], "MiniLM-L6"
         else:
             group = runs.get((run["data"], run["recipe"], changes(run)), [])

@@ -217,19 +217,26 @@ def check_place(path: Path, sources: Iterable[Path] = ()) -> None:
     """Raise if a file cannot be written there, or is what is read: before long work, not after it."""
     if path == STDIO:
         return
-    for source in sources:
-        if source != STDIO and source.resolve() == path.resolve():
-            raise InputError(f"{path} is what is read. Write to somewhere else.")
+    check_not_read(path, sources)
     if path.is_dir():
         raise DataError(f"{path} is a directory, and a file is meant. Give the name of a file in it.")
     if path.exists() and not path.is_file():
         return  # a device or a pipe
+    folder = path.resolve().parent
+    while not folder.exists():  # it will be made
+        folder = folder.parent
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.resolve().parent):
+        with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as why:
         raise not_written(path, why) from None
+
+
+def check_not_read(path: Path, sources: Iterable[Path]) -> None:
+    """Raise if what is to be written is one of those that are read."""
+    for source in sources:
+        if STDIO not in (source, path) and source.resolve() == path.resolve():
+            raise InputError(f"{path} is what is read. Write to somewhere else.")
 
 
 def not_written(path: Path, why: OSError) -> DataError:

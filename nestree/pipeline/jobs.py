@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from nestree.data.files import STDIO
+from nestree.data.files import STDIO, check_not_read
 from nestree.data.formats import FORMATS, guess
 from nestree.data.formats.guessing import SUFFIXES, guess_folder, guess_standard_input
 from nestree.data.formats.text import ENDINGS as TEXT_ENDINGS
@@ -84,8 +84,7 @@ def check_sources(sources: Sequence[Path], out: Path) -> None:
     for source in sources:
         if source != STDIO and not source.exists():
             raise DataError(f"{source} does not exist. Check the name and the directory.")
-        if STDIO not in (source, out) and source.resolve() == out.resolve():
-            raise InputError(f"{out} is what is read. Write to somewhere else.")
+        check_not_read(out, [source])
 
 
 def files_of(source: Path, format: str | None, out: Path) -> list[tuple[Path, str]]:

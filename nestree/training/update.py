@@ -48,9 +48,7 @@ class Updater:
         trees = self.settings.model.structure != "none"
         self.lengths = [len(sentence.words) for sentence in self.sentences]
         self.mentions = [mentions(sentence, trees) for sentence in self.sentences]
-        self.parameters = learning(
-            self.model
-        )  # to look for them in all modules takes a millisecond each time
+        self.parameters = learning(self.model)  # to look through all modules takes a millisecond
         transformer: Any = self.model.encoder.transformer
         self.movable: dict[str, list[Tensor]] = {  # by an adversary
             "pieces": [transformer.get_input_embeddings().weight],

@@ -99,7 +99,7 @@ def check_keys(record: dict[str, Any], place: str) -> None:
     if "entities" in record:
         return
     lists = [key for key, value in record.items() if isinstance(value, list) and key not in SENTENCE_KEYS]
-    near = difflib.get_close_matches("entities", lists, 1, 0.8)
+    near = difflib.get_close_matches("entities", lists, 1, 0.7)
     if near:
         raise DataError(
             f"{place}: this line has no `entities`, but `{near[0]}`. If that is meant, write `entities`."

@@ -159,6 +159,7 @@ def test_words_are_found_in_a_text_without_offsets(tmp_path):
             '{"tokens": ["a"], "entites": []}',
             "has no `entities`, but `entites`. If that is meant, write `entities`",
         ),
+        ('{"tokens": ["a"], "entity": []}', "has no `entities`, but `entity`"),
         ('{"tokens": ["a"], "Entities": []}', "has no `entities`, but `Entities`"),
         *[
             (GOOD.replace('"tokens"', f'"tree": {tree}, "tokens"'), expected)
