@@ -243,3 +243,24 @@ def test_training_with_records(folder, tmp_path):
     documents = [Document((sentence,)) for sentence in tiny.SENTENCES]
     result = train(settings, corpus(documents, documents, seed=1), tmp_path / "model", device="cuda")
     assert result.evaluation.entities.f1 > 0.8
+
+
+def test_where_memory_is_short_there_are_fewer_records(folder):
+    """Real graphs, and memory that really ends while one is recorded."""
+    many = tiny.SENTENCES * 40
+    documents = [Document((sentence,)) for sentence in many]
+    model = made(folder, "default", "training.records=true", "training.adversary=0").cuda().train()
+    updater = updater_of(model, corpus(documents, documents, seed=1))
+    updater.gradients([[*range(4)]], 1)
+    assert len(updater.recorder.records) == 1
+    total = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.empty_cache()
+    try:
+        torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + (8 << 20)) / total)
+        updater.gradients([[*range(len(many))]], 2)
+        updater.gradients([[*range(4)]], 3)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert updater.recorder.most <= 1
+    assert all(bool(p.grad.isfinite().all()) for p in updater.parameters)
+    later.raise_pending()

@@ -53,17 +53,29 @@ def framed(batch: Batch, padding: int) -> Batch | None:
 def framed_gold(gold: Gold, rows: int, more: int, words: int) -> Gold:
     """`rows` sentences, and `more` that are not used; `words` more in each."""
     spans, pairs = more_than(len(gold.spans)), more_than(len(gold.pairs))
-    nowhere = torch.tensor([[rows, 0, 1]]).expand(spans - len(gold.spans), -1)
-    no_pair = torch.tensor([[spans - 1, 0]]).expand(pairs - len(gold.pairs), -1)
+    posts = gold.crossed.shape[1] + words
+    nowhere = no_spans(spans - len(gold.spans), rows, more, posts)
     return replace(
         gold,
         spans=torch.cat([gold.spans, nowhere]),
         labels=pad(gold.labels, (0, 0, 0, len(nowhere)), value=True),  # something can be said of it
-        pairs=torch.cat([gold.pairs, no_pair]),
+        pairs=torch.cat([gold.pairs, no_pairs(pairs - len(gold.pairs), len(gold.spans), spans, posts - 1)]),
         crossed=pad(gold.crossed, (0, words, 0, words, 0, more)),
         used=pad(gold.used, (0, more)),
         complete=pad(gold.complete, (0, more), value=True),
     )
+
+
+def no_spans(count: int, rows: int, more: int, posts: int) -> Tensor:
+    """[count, 3] places in sentences that are not used; few twice, as a GPU adds up what meets in one place in turn."""
+    k = torch.arange(count)
+    return torch.stack([rows + k % more, k // more % posts, (k // more // posts + k + 1) % posts], 1)
+
+
+def no_pairs(count: int, first: int, spans: int, words: int) -> Tensor:
+    """[count, 2] spans from the first that is not used on, and their heads."""
+    k = torch.arange(count)
+    return torch.stack([first + k % (spans - first), k % words], 1)
 
 
 def up(number: int, step: int) -> int:

@@ -81,6 +81,11 @@ class Recorder:
             self.most = len(self.records)
         return self.records.get(shape)
 
+    def forget(self) -> bool:
+        """Give the memory of all records back, and make no more; False: there were none."""
+        had, self.records, self.pool, self.most = bool(self.records), {}, None, 0
+        return had
+
     @contextmanager
     def gradients_kept(self) -> Iterator[None]:
         """To record is to compute, a few times."""
@@ -97,7 +102,10 @@ class Recorder:
                 losses = self.model.losses(batch)
             slopes = torch.autograd.grad(losses.total * scale, self.parameters, allow_unused=True)
         there = [(to, slope) for to, slope in zip(self.gradients, slopes, strict=True) if slope is not None]
-        torch._foreach_add_([to for to, _ in there], [slope for _, slope in there])
+        for alike in (True, False):  # those that lie in memory alike are added in one go
+            some = [(to, slope) for to, slope in there if (to.stride() == slope.stride()) == alike]
+            if some:
+                torch._foreach_add_([to for to, _ in some], [slope for _, slope in some])
         return {name: value.detach() for name, value in {**losses.parts, **losses.metrics}.items()}
 
 

@@ -96,7 +96,7 @@ class Updater:
     def of_all(self, batches: Sequence[Sequence[int]], number: int, total: int) -> dict[str, Tensor]:
         """The same for the weights as they are, of all processes together."""
         while (found := self.try_gradients(batches, number, total)) is None:
-            self.cut_finer(batches)
+            self.make_room(batches)
         fill(self.parameters)
         if self.accelerator.num_processes > 1:
             add_up(self.accelerator, self.parameters)
@@ -167,12 +167,16 @@ class Updater:
         for parameter in self.parameters:
             parameter.grad = None
 
-    def cut_finer(self, batches: Sequence[Sequence[int]]) -> None:
-        """Twice as many pieces, if that changes anything."""
+    def make_room(self, batches: Sequence[Sequence[int]]) -> None:
+        """Without records first; then with twice as many pieces, if that changes anything."""
         self.forget_gradients()
         self.inputs.forget()
+        had_records = self.recorder is not None and self.recorder.forget()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
+        if had_records:
+            log.info("out of memory: passes are not recorded any more")
+            return
         mine = self.pieces_of(batches) or [batches[0][:1]]
         if all(len(piece) == 1 for piece in mine):
             longest = max((k for piece in mine for k in piece), key=lambda k: self.lengths[k])

@@ -23,6 +23,8 @@ def model_of(folder, recipe: str, *changes: str) -> Recognizer:
     torch.manual_seed(0)
     quiet = ["encoder.dropout=0", "model.dropout=0", "encoder.lstm_layers=0", "encoder.vectors=", *changes]
     model = Recognizer(tiny.settings(recipe, *quiet), tiny.LABELS, folder).double()
+    if model.scorer.neighbours is not None:
+        torch.nn.init.normal_(model.scorer.neighbours.out.weight)  # else they would say nothing yet
     return model.eval()  # without dropout
 
 
@@ -35,7 +37,9 @@ def slopes(model, batch):
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-@pytest.mark.parametrize("changes", [[], ["loss.negatives=20", "encoder.characters=8"]], ids=["", "more"])
+@pytest.mark.parametrize(
+    "changes", [[], ["loss.negatives=20", "encoder.characters=8", "model.neighbours=4"]], ids=["", "more"]
+)
 def test_what_is_added_counts_for_nothing(folder, recipe, changes):
     if changes and Settings.read(recipe).model.mention != "yes-no":
         changes = changes[1:]  # negatives are of two stages
@@ -63,6 +67,10 @@ def test_few_shapes_serve_many_batches(folder):
         assert batch.pooling.shape == (rows, n + 2, places)
         assert batch.gold.crossed.shape == (rows, n + 1, n + 1)
         assert not batch.gold.used[len(some) :].any()
+        added = batch.gold.spans[batch.gold.spans[:, 0] >= len(some)]
+        assert (added[:, 0] < rows).all()
+        assert (added[:, 1:] <= n).all()
+        assert len(added.unique(dim=0)) >= min(len(added), n * n) / 2
         found.add((rows, places, len(batch.gold.spans), len(batch.gold.pairs), len(batch.cells)))
     assert len(found) <= 2
 

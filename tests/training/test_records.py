@@ -127,3 +127,23 @@ def test_incomplete_sentences_have_records_of_their_own(both, data):
     assert records.shape_of(complete) != records.shape_of(partial)
     assert records.shape_of(complete) == records.shape_of(model.collate(data.train[:2]))
     assert isinstance(both[1].recorder, Recorder)
+
+
+def test_records_go_before_batches_are_cut(both, monkeypatch):
+    _, recorded = both
+    _, right = gradients(recorded, [[0, 1, 2]])
+    assert recorded.recorder.records
+    add, full = recorded.recorder.add, [True]
+
+    def first_full(batch, scale):
+        if full.pop() if full else False:
+            raise torch.OutOfMemoryError("full")
+        return add(batch, scale)
+
+    monkeypatch.setattr(recorded.recorder, "add", first_full)
+    _, found = gradients(recorded, [[0, 1, 2]])
+    assert not full
+    assert not recorded.recorder.records
+    assert recorded.progress.pieces == 1
+    for name in right:
+        torch.testing.assert_close(found[name], right[name], rtol=1e-3, atol=1e-5, msg=name)
