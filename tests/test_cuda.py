@@ -204,7 +204,7 @@ def test_records_say_what_is_computed(tmp_path, family, recipe):
         model.encoder.transformer.config.attention_probs_dropout_prob = 0.0
         return updater_of(model, data)
 
-    plain, recorded = fresh(), fresh("training.records=true")
+    plain, recorded = fresh("training.records=false"), fresh("training.records=true")
     assert plain.recorder is None
     for number, update in enumerate([[[*range(8)]], [[0, 1, 2]], [[*range(8)]], [[2, 3], [4, 5, 6, 7]]], 1):
         values, others = (updater.gradients(update, number) for updater in (plain, recorded))
