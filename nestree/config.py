@@ -71,9 +71,6 @@ class ModelSettings:
     rotary: bool = key(
         "turn the two vectors of a pair by their positions before they are multiplied", before=False
     )
-    neighbours: int = key(
-        "channels in which spans see those that begin or end beside them; 0: none", before=0
-    )
 
 
 @dataclass(frozen=True)
@@ -323,7 +320,6 @@ AT_LEAST: dict[str, float] = {
     "model.size": 1,
     "model.label_size": 1,
     "model.rank": 0,
-    "model.neighbours": 0,
     "loss.negatives": 0,
     "loss.sharing": 0,
     "loss.entropy": 0,

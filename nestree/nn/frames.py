@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 
 from nestree.nn.batch import Batch, Gold
 
-PLACES = 16  # windows are padded to a multiple of so many pieces,
+PLACES = 16  # windows are padded to a multiple of so many pieces, and sentences of so many words,
 ROWS = 8  # batches to a multiple of so many sentences,
 CELLS = 2048  # and what makes words of pieces to a multiple of so many weights
 
@@ -23,7 +23,7 @@ def framed(batch: Batch, padding: int) -> Batch | None:
     if gold is None or batch.windows is not None:  # without gold, or with sentences in several windows
         return None
     more, places = up(rows + 1, ROWS) - rows, up(pieces, PLACES)
-    longest = places - 2  # a word has one piece or more
+    longest = min(places - 2, up(batch.longest, PLACES))  # a word has one piece or more
     words = longest - batch.longest
     if words < 0:
         return None

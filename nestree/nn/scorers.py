@@ -9,7 +9,6 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import gelu
 
 from nestree.config import ModelSettings
 from nestree.errors import ModelError
@@ -106,35 +105,6 @@ class Biaffine(nn.Module):
         """[..., size], [..., size] -> pairs one by one [..., channels]."""
         half = torch.einsum("...x,cxy->...cy", with_one(left), self.weight)
         return torch.einsum("...cy,...y->...c", half, with_one(right))
-
-
-class Neighbours(nn.Module):
-    """What spans say, in view of those that begin or end up to two words beside them.
-
-    Two convolutions over the table of all spans (as in CNN-NER, Yan et al., ACL 2023), from products of the vectors of
-    their two ends and from what they said so far. At first nothing is changed.
-    """
-
-    def __init__(self, given: int, channels: int, said: int, dropout: float):
-        super().__init__()
-        self.left, self.right = (MLP(given, channels, dropout) for _ in range(2))
-        self.said, self.out = nn.Linear(said, channels), nn.Linear(channels, said)
-        self.looks = nn.ModuleList(nn.Conv2d(channels, channels, 3, padding=1) for _ in range(2))
-        self.norms = nn.ModuleList(nn.LayerNorm(channels) for _ in range(2))
-        nn.init.zeros_(self.out.weight)
-        nn.init.zeros_(self.out.bias)
-
-    def forward(self, posts: Tensor, mention: Tensor, cells: Tensor) -> Tensor:
-        """[B, n + 1, D], [B, n + 1, n + 1, C] and which of these are spans -> scores [B, n + 1, n + 1, C]."""
-        left, right = self.left(posts)[:, :, None], self.right(posts)[:, None]
-        alone = torch.addcmul(left + right, left, right) + self.said(mention)
-        beyond = ~cells[..., None]  # other sentences of a batch must not matter
-        seen = alone.masked_fill(beyond, 0.0)
-        for look, norm in zip(self.looks, self.norms, strict=True):
-            seen = look(seen.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
-            seen = gelu(norm(seen)).masked_fill(beyond, 0.0)
-        scores: Tensor = mention + self.out(alone + seen)
-        return scores
 
 
 class LowRankTriaffine(nn.Module):
@@ -275,9 +245,6 @@ class Scorer(nn.Module):
         size, dropout, rotary = settings.size, settings.dropout, settings.rotary
         self.left, self.right = (MLP(given, size, dropout, rotary) for _ in range(2))
         self.spans = Biaffine(size, channels)
-        self.neighbours: Neighbours | None = None
-        if settings.neighbours:
-            self.neighbours = Neighbours(given, settings.neighbours, channels, dropout)
         if settings.structure == "lexical":
             self.head, self.modifier = (MLP(given, size, dropout, rotary) for _ in range(2))
             self.arcs = Biaffine(size, 1)
@@ -299,17 +266,10 @@ class Scorer(nn.Module):
                     cells = governed_cells(lengths, modifiers.shape[1])
                     governed = normalised(governed, cells, self.settings.scale)
                 root, arc = governed[:, 0], governed[:, 1:]
-            cells = span_cells(lengths, mention.shape[1] - 1)
-            mention = self.levelled(mention, cells)
-            if self.neighbours is not None:
-                mention = self.levelled(self.neighbours(vectors.posts, mention, cells), cells)
+            if self.settings.normalise:
+                cells = span_cells(lengths, mention.shape[1] - 1)
+                mention = normalised(mention, cells[..., None], self.settings.scale)
             return Scores(lengths, mention, arc, root, None if self.labels is None else self.labels(vectors))
-
-    def levelled(self, mention: Tensor, cells: Tensor) -> Tensor:
-        """What spans say, normalised, if that is wanted."""
-        if not self.settings.normalise:
-            return mention
-        return normalised(mention, cells[..., None], self.settings.scale)
 
 
 def with_one(x: Tensor) -> Tensor:

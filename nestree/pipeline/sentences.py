@@ -1,7 +1,9 @@
 """Sentences -> the same sentences with entities: in batches of like length, in their order, of any length."""
 
 import functools
+import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -30,6 +32,8 @@ FEWEST_WORDS = 100  # likewise: for less it is not worth waking another thread
 BATCHES = 4  # for each thread, if there are enough words: so that all end at about the same time
 PIECES_PER_WORD = 8  # of a batch, padding included, at most: many more than any language has
 CHARTS_COUNT = 90  # words; with shorter sentences, charts are small beside the rest
+AHEAD = 1  # batches that a GPU is given before an earlier one is read
+SWITCHES = 1e-4  # seconds for which a thread keeps Python to itself, while another one queues operations
 LONGEST = 200  # words of a sentence that is read at once
 collating = threading.Lock()
 
@@ -249,7 +253,7 @@ def in_turns(
             [parts[k] for k in batch],
             asked,
             Knowledge([told[k][0] for k in batch], [told[k][1] for k in batch]),
-            streams[number % 2],
+            streams[number % len(streams)],
             PIECES_PER_WORD * batch_words,
         )
         for number, batch in enumerate(batches)
@@ -278,33 +282,48 @@ def words_for_threads(words: int) -> int:
 
 
 def overlapping(turns: "Sequence[Turn]") -> Iterator[list[Reading]]:
-    """What is found in each. A GPU is given one before the one before is read; another thread lays out the next."""
-    for turn in turns[:2]:
+    """What is found in each. A GPU is given AHEAD more before one is read; another thread lays out the next."""
+    for turn in turns[: AHEAD + 1]:
         if turn.stream is not None:
             turn.stream.wait_stream(torch.cuda.current_stream())  # the model may still be changing
     if len(turns) == 1:  # nothing can be laid out ahead
         turns[0].begin()
         yield turns[0].end()
         return
-    waiting: Turn | None = None
-    with ThreadPoolExecutor(1, thread_name_prefix="nestree-batches") as helper:
+    begun: deque[Turn] = deque()
+    with ThreadPoolExecutor(1, thread_name_prefix="nestree-batches") as helper, quick_switches():
         coming = [helper.submit(turn.lay_out) for turn in turns[:1]]
         for number, turn in enumerate(turns, 1):
             coming += [helper.submit(after.lay_out) for after in turns[number : number + 1]]
             turn.begin(coming.pop(0).result)
-            if waiting:
-                yield waiting.end()
-            waiting = turn
-    if waiting:
-        yield waiting.end()
+            begun.append(turn)
+            if len(begun) > AHEAD:
+                yield begun.popleft().end()
+        while begun:
+            yield begun.popleft().end()
+
+
+@contextmanager
+def quick_switches() -> Iterator[None]:
+    """Within this, a thread that gives Python away for one operation has it back at once, not after 5 ms.
+
+    While one thread lays out a batch, which is all Python, another queues operations of the last one, each of which
+    gives it away.
+    """
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCHES)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 @functools.cache
-def streams_of(device: torch.device) -> "tuple[torch.cuda.Stream | None, torch.cuda.Stream | None]":
-    """Two to take turns on; always the same, as each keeps memory of its own."""
+def streams_of(device: torch.device) -> "tuple[torch.cuda.Stream | None, ...]":
+    """As many as there are batches at once; always the same, as each keeps memory of its own."""
     if device.type != "cuda":
-        return None, None
-    return torch.cuda.Stream(device), torch.cuda.Stream(device)
+        return (None,)
+    return tuple(torch.cuda.Stream(device) for _ in range(AHEAD + 1))
 
 
 @functools.cache

@@ -19,7 +19,7 @@ from nestree.nn import direct
 from nestree.nn.batch import Batch, Movable
 from nestree.treecrf.memory import is_about_memory
 
-MOST = 64  # records that are kept; batches of other shapes are computed as usual
+MOST = 96  # records that are kept; batches of other shapes are computed as usual
 WARM_UP = 2  # runs before recording: kernels are compiled, and libraries set themselves up
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,6 @@ from nestree.nn.scorers import (
     Biaffine,
     FullTriaffine,
     LowRankTriaffine,
-    Neighbours,
     Rotary,
     Scorer,
     governed_cells,
@@ -188,76 +187,6 @@ def test_gradients_through_all_of_release_equal_finite_differences():
         return scores.mention, scores.arc, scores.root, scores.labels.of(b, i, j, h)
 
     assert torch.autograd.gradcheck(scored, given)
-
-
-def neighbours_that_say_something(given=6, channels=4, said=2) -> Neighbours:
-    torch.manual_seed(0)
-    found = Neighbours(given, channels, said, dropout=0.0).double()
-    torch.nn.init.normal_(found.out.weight)
-    return found
-
-
-def test_neighbours_by_hand():
-    """Every span, one by one: those beside it, and those beside these."""
-    near = neighbours_that_say_something()
-    n, posts = 4, torch.randn(1, 5, 6, dtype=torch.float64)
-    mention = torch.randn(1, 5, 5, 2, dtype=torch.float64)
-    cells = cell_masks(torch.tensor([n]), n).span
-    found = near(posts, mention, cells)[0]
-    left, right = near.left(posts)[0], near.right(posts)[0]
-    spans = [(i, j) for i in range(n) for j in range(i + 1, n + 1)]
-    alone = {
-        (i, j): left[i] * right[j] + left[i] + right[j] + near.said.weight @ mention[0, i, j] + near.said.bias
-        for i, j in spans
-    }
-    seen = alone
-    for look, norm in zip(near.looks, near.norms, strict=True):
-        before, seen = seen, {}
-        for i, j in spans:
-            total = look.bias
-            for di in (-1, 0, 1):
-                for dj in (-1, 0, 1):
-                    if (i + di, j + dj) in before:
-                        total = total + look.weight[:, :, di + 1, dj + 1] @ before[i + di, j + dj]
-            seen[i, j] = torch.nn.functional.gelu(norm(total))
-    for i, j in spans:
-        expected = mention[0, i, j] + near.out.weight @ (alone[i, j] + seen[i, j]) + near.out.bias
-        torch.testing.assert_close(found[i, j], expected)
-
-
-def test_neighbours_are_those_of_the_same_sentence():
-    settings = Settings.read("default").changed(["model.neighbours=4", "model.dropout=0"]).model
-    torch.manual_seed(0)
-    scorer = Scorer(6, settings, 3)
-    torch.nn.init.normal_(scorer.neighbours.out.weight)
-    vectors = vectors_of(3, 8, 6)
-    together = scorer(vectors, torch.tensor([7, 4, 1])).mention
-    for b, n in enumerate((7, 4, 1)):
-        alone = scorer(Vectors(*(x[b : b + 1, : n + 1] for x in vectors)), torch.tensor([n])).mention
-        torch.testing.assert_close(together[b, : n + 1, : n + 1], alone[0], rtol=1e-4, atol=1e-5)
-
-
-def test_neighbours_change_nothing_at_first():
-    found = []
-    for channels in (0, 8):
-        settings = Settings.read("default").changed([f"model.neighbours={channels}", "model.dropout=0"]).model
-        torch.manual_seed(0)
-        scorer = Scorer(6, settings, 3)
-        torch.manual_seed(1)
-        for part in (scorer.left, scorer.right, scorer.spans):
-            for weight in part.parameters():
-                torch.nn.init.normal_(weight)
-        found.append(scorer(vectors_of(2, 5, 6), torch.tensor([4, 3])).mention)
-    level = found[0].std() / found[1].std()  # normalised twice: SOFT counts twice
-    torch.testing.assert_close(found[1] * level, found[0], rtol=0.1, atol=0.1)
-
-
-def test_gradients_through_neighbours_equal_finite_differences():
-    near = neighbours_that_say_something()
-    cells = cell_masks(torch.tensor([3, 2]), 3).span
-    posts = torch.randn(2, 4, 6, dtype=torch.float64, requires_grad=True)
-    mention = torch.randn(2, 4, 4, 2, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda *given: near(*given, cells), [posts, mention])
 
 
 def test_each_score_sees_its_own_vectors():
