@@ -1,7 +1,8 @@
 """A few steps of training, measured: how long one takes, which part takes how long, and what the GPU does meanwhile.
 
-The loop is that of `nestree.training`, run on a sample of the training data: some of the batches of an epoch. The first
-pass compiles and warms up, the second is timed as a whole, the third part by part, the last by PyTorch's profiler.
+The loop is that of `nestree.training`, run on a sample of the training data: some of the batches of an epoch, or all of
+them. The first pass compiles and warms up, the next is timed as a whole, one more part by part, the last by PyTorch's
+profiler. A sample may have too few long sentences: what tree sums take grows with the fourth power of the length.
 """
 
 import tempfile
@@ -32,7 +33,8 @@ from nestree.training.stopping import Stop
 from nestree.training.update import Updater
 
 STEPS = 40
-PROFILED = 6  # steps that the profiler watches
+PROFILED = 6  # steps that the profiler watches, where they are not recorded
+AT_ONCE = 16  # steps that it keeps in memory
 KERNELS = 20  # that are named
 TREES = ("inside_kernel", "outside_kernel", "spans_kernel", "arcs_kernel", "prepare_kernel", "trace_kernel")
 
@@ -44,7 +46,10 @@ def measured(settings: Settings, corpus: Corpus, device: str, steps: int = STEPS
     with tempfile.TemporaryDirectory() as folder:
         run = ready(settings, corpus, device, Path(folder))
         device = run.accelerator.device.type
-        seconds = {"warm_up": passed(run), "plain": passed(run)}
+        seconds = {"warm_up": passed(run)}
+        if run.updater.recorder is not None:  # which records what it sees again
+            seconds["warm_up"] += passed(run)
+        seconds["plain"] = passed(run)
         count = len(updates_of(run, 1))
         timeline = Timeline(device)
         with watched(run, timeline), timeline.running():
@@ -65,7 +70,7 @@ def measured(settings: Settings, corpus: Corpus, device: str, steps: int = STEPS
         }
         if device == "cuda":
             found["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
-            found["profile"] = profiled(run, count, found["mean_ms"])
+            found["profile"] = profiled(run, found["mean_ms"])
             if "tree sums" not in parts:  # they are recorded, with all else: only the GPU's own time is known
                 found["tree_share"] = found["profile"]["trees_ms"] / found["mean_ms"]
     return found
@@ -101,9 +106,9 @@ def ready(settings: Settings, corpus: Corpus, device: str, folder: Path) -> Run:
     )
 
 
-def passed(run: Run, first: int = 0) -> float:
-    """Seconds of the first epoch, once more, from an update on; the weights go on from where they are."""
-    run.progress.epoch, run.progress.update = 1, first
+def passed(run: Run) -> float:
+    """Seconds of the first epoch, once more; the weights go on from where they are."""
+    run.progress.epoch, run.progress.update = 1, 0
     run.progress.losses, run.progress.mentions = {}, 0
     synchronize(run)
     started = time.perf_counter()
@@ -144,18 +149,28 @@ def share(parts: dict[str, Any], name: str) -> float:
     return parts[name].device / whole if name in parts else 0.0
 
 
-def profiled(run: Run, count: int, mean_ms: float) -> dict[str, Any]:
-    """What the GPU is busy with, by the name of its kernels: milliseconds a step."""
+def profiled(run: Run, mean_ms: float) -> dict[str, Any]:
+    """What the GPU is busy with, by the name of its kernels: milliseconds a step.
+
+    Of all steps where they are recorded; else of the last ones, as what the host does for each is much to look through.
+    """
     from torch.profiler import ProfilerActivity, profile
 
-    first = max(0, count - PROFILED)
-    with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as seen:
-        passed(run, first)
-    steps = count - first
+    updates = updates_of(run, 1)
+    watched = updates if run.updater.recorder is not None else updates[-PROFILED:]
+    steps = len(watched)
     kernels: dict[str, list[float]] = {}
-    for event in seen.events() or ():
-        if event.device_type == torch.autograd.DeviceType.CUDA:
-            kernels.setdefault(event.name, []).append(event.device_time_total / 1e3)
+    for first in range(0, steps, AT_ONCE):
+        some = watched[first : first + AT_ONCE]
+        with (
+            replaced((nestree.training.loop, "updates_of", lambda run, epoch, some=some: some)),
+            profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as seen,
+        ):
+            passed(run)
+        for event in seen.events() or ():
+            named = event.name.startswith("Optimizer.")  # no kernel, but the time of several
+            if event.device_type == torch.autograd.DeviceType.CUDA and not named:
+                kernels.setdefault(event.name, []).append(event.device_time_total / 1e3)
     busy = sum(map(sum, kernels.values()))
     trees = sum(sum(times) for name, times in kernels.items() if name.startswith(TREES))
     longest = sorted(kernels, key=lambda name: -sum(kernels[name]))[:KERNELS]

@@ -176,6 +176,19 @@ def test_a_sample_has_the_sentences_of_some_updates():
     assert set(found.train) < set(data.train)
 
 
+def test_the_profiler_sees_steps_a_few_at_a_time(place, tmp_path, monkeypatch):
+    """Without a GPU there are no kernels, but all steps are taken."""
+    settings = tiny.settings("default", f"encoder.path={place / 'encoder'}", "training.batch_words=15")
+    documents = [Document((s,)) for s in tiny.SENTENCES]
+    run = steps.ready(settings, corpus(documents, documents, seed=1), "cpu", tmp_path)
+    count = len(steps.updates_of(run, 1))
+    monkeypatch.setattr(steps, "PROFILED", count)
+    monkeypatch.setattr(steps, "AT_ONCE", 2)
+    assert steps.profiled(run, 1.0)["busy_ms"] == 0
+    assert run.progress.updates == count > 2
+    assert len(steps.updates_of(run, 1)) == count
+
+
 def test_other_threads_do_not_disturb_the_timeline():
     from concurrent.futures import ThreadPoolExecutor
 

@@ -12,9 +12,7 @@ from torch.nn.functional import pad
 
 from nestree.nn.batch import Batch, Gold
 
-PLACES = 16  # windows are padded to a multiple of so many pieces, and sentences of so many words,
-ROWS = 8  # batches to a multiple of so many sentences,
-CELLS = 2048  # and what makes words of pieces to a multiple of so many weights
+CELLS = 2048  # what makes words of pieces is padded to a multiple of so many weights
 
 
 def framed(batch: Batch, padding: int) -> Batch | None:
@@ -22,8 +20,8 @@ def framed(batch: Batch, padding: int) -> Batch | None:
     gold, (rows, pieces) = batch.gold, batch.pieces.shape
     if gold is None or batch.windows is not None:  # without gold, or with sentences in several windows
         return None
-    more, places = up(rows + 1, ROWS) - rows, up(pieces, PLACES)
-    longest = min(places - 2, up(batch.longest, PLACES))  # a word has one piece or more
+    more, places = rounded(rows + 1, 2, 4) - rows, rounded(pieces, 8, 8)
+    longest = min(places - 2, rounded(batch.longest, 8, 8))  # a word has one piece or more
     words = longest - batch.longest
     if words < 0:
         return None
@@ -76,6 +74,17 @@ def no_pairs(count: int, first: int, spans: int, words: int) -> Tensor:
     """[count, 2] spans from the first that is not used on, and their heads."""
     k = torch.arange(count)
     return torch.stack([first + k % (spans - first), k % words], 1)
+
+
+def rounded(number: int, least: int, steps: int) -> int:
+    """The next multiple of `least`, or of one of so many `steps` between two powers of 2, whichever is further apart.
+
+    Few large numbers are left, and little is added to small ones: batches of few sentences have long ones.
+
+    >>> [rounded(number, 2, 4) for number in (2, 5, 17, 33, 65)], [rounded(number, 8, 8) for number in (5, 60, 130)]
+    ([2, 6, 20, 40, 80], [8, 64, 144])
+    """
+    return up(number, max(least, (1 << number.bit_length() - 1) // steps))
 
 
 def up(number: int, step: int) -> int:

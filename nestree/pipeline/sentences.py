@@ -1,9 +1,7 @@
 """Sentences -> the same sentences with entities: in batches of like length, in their order, of any length."""
 
 import functools
-import sys
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -32,8 +30,6 @@ FEWEST_WORDS = 100  # likewise: for less it is not worth waking another thread
 BATCHES = 4  # for each thread, if there are enough words: so that all end at about the same time
 PIECES_PER_WORD = 8  # of a batch, padding included, at most: many more than any language has
 CHARTS_COUNT = 90  # words; with shorter sentences, charts are small beside the rest
-AHEAD = 1  # batches that a GPU is given before an earlier one is read
-SWITCHES = 1e-4  # seconds for which a thread keeps Python to itself, while another one queues operations
 LONGEST = 200  # words of a sentence that is read at once
 collating = threading.Lock()
 
@@ -253,7 +249,7 @@ def in_turns(
             [parts[k] for k in batch],
             asked,
             Knowledge([told[k][0] for k in batch], [told[k][1] for k in batch]),
-            streams[number % len(streams)],
+            streams[number % 2],
             PIECES_PER_WORD * batch_words,
         )
         for number, batch in enumerate(batches)
@@ -282,54 +278,33 @@ def words_for_threads(words: int) -> int:
 
 
 def overlapping(turns: "Sequence[Turn]") -> Iterator[list[Reading]]:
-    """What is found in each. A GPU is given AHEAD more before one is read; another thread lays out the next."""
-    for turn in turns[: AHEAD + 1]:
+    """What is found in each. A GPU is given one before the one before is read; another thread lays out the next."""
+    for turn in turns[:2]:
         if turn.stream is not None:
             turn.stream.wait_stream(torch.cuda.current_stream())  # the model may still be changing
     if len(turns) == 1:  # nothing can be laid out ahead
         turns[0].begin()
         yield turns[0].end()
         return
-    begun: deque[Turn] = deque()
-    with ThreadPoolExecutor(1, thread_name_prefix="nestree-batches") as helper, quick_switches():
+    waiting: Turn | None = None
+    with ThreadPoolExecutor(1, thread_name_prefix="nestree-batches") as helper:
         coming = [helper.submit(turn.lay_out) for turn in turns[:1]]
         for number, turn in enumerate(turns, 1):
             coming += [helper.submit(after.lay_out) for after in turns[number : number + 1]]
             turn.begin(coming.pop(0).result)
-            begun.append(turn)
-            if len(begun) > AHEAD:
-                yield begun.popleft().end()
-        while begun:
-            yield begun.popleft().end()
-
-
-@contextmanager
-def quick_switches() -> Iterator[None]:
-    """Within this, a thread that gives Python away for one operation has it back at once, not after 5 ms.
-
-    While one thread lays out a batch, which is all Python, another queues operations of the last one, each of which
-    gives it away.
-    """
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(SWITCHES)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)
+            if waiting:
+                yield waiting.end()
+            waiting = turn
+    if waiting:
+        yield waiting.end()
 
 
 @functools.cache
-def streams_of(device: torch.device) -> "tuple[torch.cuda.Stream | None, ...]":
-    """As many as there are batches at once; always the same, as each keeps memory of its own."""
+def streams_of(device: torch.device) -> "tuple[torch.cuda.Stream | None, torch.cuda.Stream | None]":
+    """Two to take turns on; always the same, as each keeps memory of its own."""
     if device.type != "cuda":
-        return (None,)
-    return tuple(torch.cuda.Stream(device) for _ in range(AHEAD + 1))
-
-
-@functools.cache
-def urgent_stream(device: torch.device) -> "torch.cuda.Stream":
-    """One that is served before the others: whoever waits for entities waits for little, behind much."""
-    return torch.cuda.Stream(device, priority=-1)
+        return None, None
+    return torch.cuda.Stream(device), torch.cuda.Stream(device)
 
 
 @dataclass
@@ -365,15 +340,13 @@ class Turn:
         """Wait for the scores, and for what is found by them; of too many sentences in halves."""
         scores, self.scores = self.scores, None
         if scores is not None:
-            with if_it_fits(), self.before_others():
+            with if_it_fits(), self.on_its_own():
                 known = self.knowledge if self.knowledge else None
                 asked = self.asked
                 found = self.model.found(
                     scores, known, asked.settings, scored=asked.scored, trees=asked.trees
                 )
                 return readings_of(found, self.model.labels, len(self.sentences))
-            if self.stream is not None:
-                urgent_stream(self.model.device).synchronize()  # it may still be reading them
         del scores
         return [reading for half in self.halves() for reading in half.whole()]
 
@@ -400,11 +373,3 @@ class Turn:
 
     def on_its_own(self) -> "torch.cuda.StreamContext | nullcontext[None]":
         return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
-
-    def before_others(self) -> "torch.cuda.StreamContext | nullcontext[None]":
-        """Where what is found by its scores is computed, while the next batch is read."""
-        if self.stream is None:
-            return nullcontext()
-        urgent = urgent_stream(self.model.device)
-        urgent.wait_stream(self.stream)
-        return torch.cuda.stream(urgent)

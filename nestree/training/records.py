@@ -2,10 +2,11 @@
 
 A record (a CUDA graph) holds the way of one shape of batches through encoder, scorers, tree sums and losses, and all
 the way back. It reads weights and a batch at fixed places, and adds gradients to those of the parameters, which stay
-where they are, too. Batches are padded to few shapes (nn/frames.py), each of which is recorded when it is first seen.
+where they are, too. Batches are padded to few shapes (nn/frames.py); each is recorded once it was seen a few times.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -20,7 +21,10 @@ from nestree.nn.batch import Batch, Movable
 from nestree.treecrf.memory import is_about_memory
 
 MOST = 96  # records that are kept; batches of other shapes are computed as usual
-WARM_UP = 2  # runs before recording: kernels are compiled, and libraries set themselves up
+BEFORE = (
+    2  # passes of a shape that are computed as usual before one is recorded: rare shapes are not worth it
+)
+WARM_UP = 1  # runs right before recording: kernels are compiled, and libraries set themselves up
 
 log = logging.getLogger(__name__)
 Shape = tuple[Any, ...]
@@ -52,6 +56,7 @@ class Recorder:
     ) -> None:
         self.model, self.parameters, self.precision = model, parameters, precision
         self.records: dict[Shape, Record] = {}
+        self.seen: Counter[Shape] = Counter()
         self.most = MOST
         self.pool: Any = None  # of memory, which all records share: never two of them are under way
         for parameter in parameters:
@@ -61,11 +66,12 @@ class Recorder:
     def add(self, batch: Batch, scale: float) -> dict[str, Tensor] | None:
         """Add the gradients of `scale` times the loss to those of the parameters; each part of the loss, as it is.
 
-        None: there is no record for this shape, and will be none.
+        None: there is no record for this shape, yet or at all.
         """
         shape = shape_of(batch)
         record = self.records.get(shape)
-        if record is None and len(self.records) < self.most:
+        self.seen[shape] += 1
+        if record is None and len(self.records) < self.most and self.seen[shape] > BEFORE:
             record = self.recorded(shape, batch)
         return None if record is None else record.replay(batch, scale)
 

@@ -5,7 +5,7 @@ import torch
 
 from nestree.config import Settings
 from nestree.model import Recognizer
-from nestree.nn.frames import PLACES, ROWS, framed
+from nestree.nn.frames import framed, rounded
 from nestree.sentence import Entity, Sentence
 from tests import tiny
 
@@ -54,12 +54,14 @@ def test_what_is_added_counts_for_nothing(folder, recipe, changes):
 def test_few_shapes_serve_many_batches(folder):
     model = model_of(folder, "default")
     found = set()
-    for some in (tiny.SENTENCES, tiny.SENTENCES[:3], tiny.SENTENCES[4:], tiny.SENTENCES[:1]):
+    longest = max(tiny.SENTENCES, key=lambda sentence: len(sentence.words))
+    for count in range(24, 31):
+        some = [longest, *(tiny.SENTENCES * 4)[: count - 1]]
         batch = framed(model.collate(some), 1)
         (rows, places), n = batch.pieces.shape, batch.longest
-        assert rows % ROWS == 0
+        assert rows % 2 == 0
         assert rows > len(some)
-        assert places % PLACES == 0
+        assert places % 8 == 0
         assert batch.pooling.shape == (rows, n + 2, places)
         assert batch.gold.crossed.shape == (rows, n + 1, n + 1)
         assert not batch.gold.used[len(some) :].any()
@@ -69,6 +71,11 @@ def test_few_shapes_serve_many_batches(folder):
         assert len(added.unique(dim=0)) >= min(len(added), n * n) / 2
         found.add((rows, places, len(batch.gold.spans), len(batch.gold.pairs), len(batch.cells)))
     assert len(found) <= 2
+
+
+def test_little_is_added():
+    assert all(n <= rounded(n, 2, 4) <= max(n + 1, 1.25 * n) for n in range(1, 2000))
+    assert len({rounded(n, 8, 8) for n in range(1, 513)}) < 40
 
 
 def test_what_has_no_such_shape(folder):
