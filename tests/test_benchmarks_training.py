@@ -176,6 +176,7 @@ def test_a_sample_has_the_sentences_of_some_updates():
     assert set(found.train) < set(data.train)
 
 
+@pytest.mark.filterwarnings("ignore:CUDA is not available")
 def test_the_profiler_sees_steps_a_few_at_a_time(place, tmp_path, monkeypatch):
     """Without a GPU there are no kernels, but all steps are taken."""
     settings = tiny.settings("default", f"encoder.path={place / 'encoder'}", "training.batch_words=15")
