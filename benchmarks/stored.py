@@ -9,6 +9,7 @@ from typing import Any
 
 Row = dict[str, Any]
 SMALL = re.compile(r"encoder\.path=.*MiniLM")
+ASIDE = ("encoder.path=", "training.records=")
 RERUNS = "reruns"  # how their files begin
 RESULTS = Path(__file__).resolve().parent / "results"
 
@@ -54,8 +55,12 @@ def scored(benchmark: str, folder: Path, again: bool = False) -> list[Row]:
 
 
 def changes(row: Row) -> tuple[str, ...]:
-    """What a run changed in its recipe, the encoder aside: that is the same for all of them."""
-    return tuple(change for change in row["changes"] if not change.startswith("encoder.path="))
+    """What a run changed in its recipe, but for the encoder, which is the same for all, and how it was computed.
+
+    >>> changes({"changes": ["encoder.path=mpnet", "training.adversary=0.3", "training.records=false"]})
+    ('training.adversary=0.3',)
+    """
+    return tuple(change for change in row["changes"] if not change.startswith(ASIDE))
 
 
 def epochs(runs: Sequence[Row]) -> str:

@@ -217,7 +217,7 @@ def steps() -> str:
         for row in result["rows"]:
             if "step" in row and "profile" in row["step"]:
                 step, parts = row["step"], row["step"]["parts"]
-                changed = ", ".join(change.split(".", 1)[1] for change in changes(row))
+                changed = ", ".join(c.split(".", 1)[1] for c in row["changes"] if "path=" not in c)
                 used.append({**row, **{key: result[key] for key in ("device", "date", "commit", "file")}})
                 rows.append(
                     [
