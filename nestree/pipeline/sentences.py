@@ -290,8 +290,9 @@ def overlapping(turns: "Sequence[Turn]") -> Iterator[list[Reading]]:
     with ThreadPoolExecutor(1, thread_name_prefix="nestree-batches") as helper:
         coming = [helper.submit(turn.lay_out) for turn in turns[:1]]
         for number, turn in enumerate(turns, 1):
+            turn.begin(coming.pop().result)
+            # Only now: both are Python, and while operations are queued nobody else should have it.
             coming += [helper.submit(after.lay_out) for after in turns[number : number + 1]]
-            turn.begin(coming.pop(0).result)
             if waiting:
                 yield waiting.end()
             waiting = turn
