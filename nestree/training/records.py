@@ -59,9 +59,7 @@ class Recorder:
         self.seen: Counter[Shape] = Counter()
         self.most = MOST
         self.pool: Any = None  # of memory, which all records share: never two of them are under way
-        self.aside: torch.cuda.Stream | None = (
-            None  # for warming up; always the same, as each keeps memory of its own
-        )
+        self.aside: torch.cuda.Stream | None = None  # to warm up on; one for all, as each keeps memory
         for parameter in parameters:
             parameter.grad = torch.zeros_like(parameter)
         self.gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
