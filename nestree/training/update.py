@@ -58,7 +58,7 @@ class Updater:
         self.before: list[Tensor] = []  # weights that an adversary moves, where they were
         self.recorder: Recorder | None = None
         if self.settings.training.records and can_record(self.model):
-            self.recorder = Recorder(self.model, self.parameters, self.accelerator.autocast)
+            self.recorder = Recorder(self.model, self.parameters, self.accelerator.autocast, self.tell)
         self.plain: list[Tensor] = []  # gradients of a first pass, where those of a second take their place
         device = self.accelerator.device
         self.inputs = Inputs(
