@@ -130,9 +130,8 @@ class Record:
         self.names: list[str] = []
 
         def run() -> Tensor:
-            found = recorder.computed(
-                replace(self.batch), self.scale
-            )  # what a batch remembers is not recorded
+            fresh = replace(self.batch)  # what a batch remembers is not recorded
+            found = recorder.computed(fresh, self.scale)
             self.names = list(found)
             return torch.stack(list(found.values()))
 
