@@ -2,7 +2,8 @@
 
 Compiles all candidates side by side in several processes, then times each alone by replaying a CUDA graph, and
 prints the device milliseconds of inside, inside + outside, and best trees. triton_kernels.shape_for holds the winners.
-With --spread: how many sentences need the CAREFUL sums as scores spread out, and what that costs.
+With --spread: how many sentences need the CAREFUL sums as scores spread out, and what that costs. With --epoch FILE:
+what a sum over trees takes, inside and outside, in all batches that training makes of the sentences of a file.
 """
 
 import argparse
@@ -31,7 +32,9 @@ def candidates(batch: int, n: int) -> Iterator[backend.Shape]:
     for terms, blocks, unroll, hooks, warps, far, *tile in TILES[max(16, backend.power_of_two(n))]:
         for group in (alone, 2 * alone) if more and warps <= 8 else (alone,):
             registers = 128 if group > alone and n > 32 else None  # two programs of 8 warps share 65,536
-            yield backend.Shape(terms, blocks, 4, unroll, hooks, warps, group, bool(far), *tile, registers)
+            yield backend.Shape(
+                terms, blocks, 4, unroll, hooks, warps, group * batch, bool(far), *tile, registers
+            )
 
 
 def potentials(batch: int, n: int) -> tuple[LexicalPotentials, torch.Tensor]:
@@ -45,15 +48,9 @@ def potentials(batch: int, n: int) -> tuple[LexicalPotentials, torch.Tensor]:
 def passes(batch: int, n: int, shape: backend.Shape) -> dict[str, Callable[[], object]]:
     backend.shape_for = lambda task, *_: shape._replace(FAR=shape.FAR and task != "best")
     given, lengths = potentials(batch, n)
-    weight = torch.ones(batch, device="cuda")
-
-    def both() -> object:
-        _, chart = backend.inside(given, lengths)
-        return backend.outside(given, lengths, chart, weight, False)
-
     return {
         "inside": lambda: backend.inside(given, lengths),
-        "both": both,
+        "both": both_of(given, lengths),
         "best": lambda: backend.viterbi(given, lengths),
     }
 
@@ -93,7 +90,6 @@ def device_ms(run: Callable[[], object], repeats: int = 20) -> float:
 def spread(batch: int, n: int) -> Iterator[str]:
     """Share of CAREFUL sentences and milliseconds of inside + outside, by standard deviation of the scores; at last
     for peaked scores, such as a trained model gives: five spans and one arc into each word stand out."""
-    weight = torch.ones(batch, device="cuda")
     for std in (1.0, 2.0, 3.0, 5.0, 8.0, 15.0, None):
         given, lengths = potentials(batch, n)
         given = LexicalPotentials(*(part * (0.3 if std is None else std) for part in given[:4]))
@@ -104,21 +100,54 @@ def spread(batch: int, n: int) -> Iterator[str]:
                     given.span[b, start, start + 2 + start % 4] += 14
                 given.arc[b, torch.randint(0, n, (n,)), torch.arange(n)] += 8
 
-        def both(given: LexicalPotentials = given, lengths: torch.Tensor = lengths) -> object:
-            _, chart = backend.inside(given, lengths)
-            return backend.outside(given, lengths, chart, weight, False)
-
         _, chart = backend.inside(given, lengths)
         share = float((chart.report[4] != 0).float().mean())
         name = "peaked" if std is None else f"std {std:g}"
-        yield f"{batch:4d} x {n:3d}  {name:8s} careful {share:4.2f} both {device_ms(both):8.4f}"
+        yield f"{batch:4d} x {n:3d}  {name:8s} careful {share:4.2f} both {device_ms(both_of(given, lengths)):8.4f}"
+
+
+def epoch(path: str) -> Iterator[str]:
+    """Milliseconds of inside + outside for all batches of the default recipe's first epoch, padded as for records."""
+    from nestree.config import Settings
+    from nestree.data import formats
+    from nestree.nn.frames import rounded
+    from nestree.training.batches import batches
+
+    training = Settings.read("default").training
+    words = [len(sentence.words) for document in formats.read(path) for sentence in document.sentences]
+    found: dict[int, list[float]] = {}
+    for batch in batches(words, training.batch_words, training.seed, 1):
+        rows, longest = rounded(len(batch) + 1, 2, 4), max(words[k] for k in batch)
+        given, lengths = potentials(rows, rounded(longest, 8, 8))
+        lengths[:] = torch.tensor([words[k] for k in batch] + [1] * (rows - len(batch)))
+        found.setdefault(given.span.shape[1] - 1, []).append(device_ms(both_of(given, lengths), repeats=3))
+    for n, times in sorted(found.items()):
+        yield f"{n:4d} words  {len(times):3d} batches  both {sum(times) / len(times):8.4f}"
+    every = [ms for times in found.values() for ms in times]
+    yield f" all words  {len(every):3d} batches  both {sum(every) / len(every):8.4f}"
+
+
+def both_of(given: LexicalPotentials, lengths: torch.Tensor) -> Callable[[], object]:
+    """Inside and outside."""
+    weight = torch.ones(len(lengths), device="cuda")
+
+    def both() -> object:
+        _, chart = backend.inside(given, lengths)
+        return backend.outside(given, lengths, chart, weight, False)
+
+    return both
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", help="such as 64x50,16x150; default: those of the benchmark")
     parser.add_argument("--spread", action="store_true", help="the cost of spread-out scores instead")
+    parser.add_argument("--epoch", metavar="FILE", help="the sums of an epoch over these sentences instead")
     options = parser.parse_args()
+    if options.epoch:
+        for line in epoch(options.epoch):
+            print(line, flush=True)
+        return
     given = options.sizes
     sizes = [tuple(map(int, size.split("x"))) for size in given.split(",")] if given else SIZES
     if options.spread:

@@ -263,6 +263,6 @@ def test_where_memory_is_short_there_are_fewer_records(folder, monkeypatch):
         updater.gradients([[*range(4)]], 3)
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
-    assert updater.recorder.most <= 1
+    assert updater.recorder is None or updater.recorder.most <= 1  # no more of them, or none at all
     assert all(bool(p.grad.isfinite().all()) for p in updater.parameters)
     later.raise_pending()

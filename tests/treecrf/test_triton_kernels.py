@@ -25,7 +25,9 @@ from tests.treecrf import checks
 from tests.treecrf.cases import leaves, lexical, plain, score_of, to
 from tests.treecrf.checks import SMALL_CASES, Case
 
-pytest.importorskip("triton")
+triton = pytest.importorskip("triton")
+tl = pytest.importorskip("triton.language")
+place_of = pytest.importorskip("nestree.treecrf.triton_kernels.common").place_of
 # The interpreter computes with numpy, which warns of log2(0) and the like; on a GPU that is -inf, as wanted.
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in .*:RuntimeWarning")
 
@@ -92,6 +94,30 @@ def test_far_terms_of_several_widths_together_equal_the_reference(observed):
     """From 17 words on: the far splits and parents of four widths at a time (triton_kernels/far.py)."""
     lengths = (19, 13)
     checks.check_sums("triton", Case(lengths, head=observed, observed=observed, mute=False), "cpu")
+
+
+@triton.jit
+def places_kernel(lengths, places, batch):
+    sentence, member, group = place_of(lengths, batch, True, 128)
+    place = places + 3 * tl.program_id(0)
+    tl.store(place, sentence.to(tl.int32))
+    tl.store(place + 1, member)
+    tl.store(place + 2, group)
+
+
+@interpreted
+@pytest.mark.parametrize(
+    ("lengths", "programs"),
+    [([350, 1, 173, 198, 1], 132), ([40] * 66, 132), ([1], 8), ([2000, 1, 1999], 132), ([7, 9, 8], 4)],
+)
+def test_programs_are_dealt_out_by_what_there_is_to_do(lengths, programs):
+    places = torch.empty(programs, 3, dtype=torch.int32)
+    places_kernel[(programs,)](torch.tensor(lengths, dtype=torch.int32), places, len(lengths))
+    sizes = [sum(sentence == b for sentence, _, _ in places.tolist()) for b in range(len(lengths))]
+    assert places.tolist() == [[b, k, size] for b, size in enumerate(sizes) for k in range(size)]
+    shares = [length**4 / sum(n**4 for n in lengths) for length in lengths]
+    for size, share in zip(sizes, shares, strict=True):
+        assert abs(size - 1 - share * (programs - len(lengths))) < 1
 
 
 def careful(given: checks.Potentials, lengths: list[int]) -> list[bool]:
@@ -197,6 +223,15 @@ def test_fast_sums_keep_the_precision_of_float32(n):
     case = Case((n, n // 2), head=False, mute=False)
     errors = checks.sum_errors("triton", case, "cuda")
     assert max(error for name, error in errors.items() if name != "value") < 3e-6  # 8.2e-7 measured
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("observed", [False, True])
+def test_long_and_short_sentences_side_by_side(observed):
+    """Some have many programs, some have one; and one sentence alone has all of them."""
+    for lengths in ((1, 97, 5, 60, 1, 33), (1, 1, 1, 70), (90,)):
+        checks.check_sums("triton", Case(lengths, head=observed, observed=observed, mute=False), "cuda")
+        checks.check_best_trees("triton", Case(lengths), "cuda")
 
 
 @pytest.mark.cuda

@@ -2,7 +2,8 @@
 
 One chart per sentence, chart[i, j, x]: headed where x lies in the span, hooked where it lies outside, as
 docs/method.md draws it. A row is one span; a group of programs shares a sentence, splits the spans of each width,
-and meets at a barrier before the next width. Short sentences have a group of one and no barrier.
+and meets at a barrier before the next width. Long sentences have larger groups. Short ones, and those of large batches,
+have a group of one and no barrier.
 
 There are three ways to fill it, `MODE`:
     FAST     sums as plain numbers relative to a power of two per span, its `level`, so that products are all there is
@@ -64,7 +65,7 @@ class Shape(NamedTuple):
     UNROLL: int  # tiles of COMPLETE under way from memory
     HOOKS: int  # and of ATTACH
     num_warps: int
-    group: int  # programs per sentence
+    programs: int  # in all; one for each sentence, or more
     FAR: bool = False  # whether the far terms of several widths are summed together; for FAST sums,
     FT: int = 4  # in tiles of FT terms
     FI: int = 64  # by FI blocks
@@ -75,20 +76,25 @@ def shape_for(task: str, n: int, batch: int, lexical: bool, device: torch.device
     """The fastest layout of `inside`, `outside` or `best` found by measurement (benchmarks/shapes.py, docs/log.md)."""
     best = task == "best"
     if not lexical:
-        return Shape(16, 32, 1, 1, 1, 4, 1)
+        return Shape(16, 32, 1, 1, 1, 4, batch)
     if n <= 16:
-        return Shape(4, 32, 4, 1, 2, 4, 1)
+        return Shape(4, 32, 4, 1, 2, 4, batch)
     if n <= 32:
-        return Shape(2, 128, 4, 4, 4, 8, 1) if best else Shape(2, 128, 4, 1, 2, 8, 1, True, 2, 128)
-    group = 1
-    if device.type == "cuda":
-        processors = torch.cuda.get_device_properties(device).multi_processor_count
-        group = max(1, min(processors // max(1, batch), 16))
+        return Shape(2, 128, 4, 4, 4, 8, batch) if best else Shape(2, 128, 4, 1, 2, 8, batch, True, 2, 128)
+    programs = processors(device)
+    programs = batch if programs < 2 * batch else min(programs, batch * max(16, n // 2))
     if n <= 64:
-        return Shape(4, 128, 4, 2, 2, 16, group) if best else Shape(2, 128, 4, 2, 4, 8, group, True, 4, 64)
+        return (
+            Shape(4, 128, 4, 2, 2, 16, programs) if best else Shape(2, 128, 4, 2, 4, 8, programs, True, 4, 64)
+        )
     if not best:
-        return Shape(2, 256, 4, 2, 8, 16, group, True, 4, 128)
-    return Shape(2, 256, 4, 2, 2, 16, group) if n <= 128 else Shape(4, 128, 4, 2, 2, 16, group)
+        return Shape(2, 256, 4, 2, 8, 16, programs, True, 4, 128)
+    return Shape(2, 256, 4, 2, 2, 16, programs) if n <= 128 else Shape(4, 128, 4, 2, 2, 16, programs)
+
+
+def processors(device: torch.device) -> int:
+    """How many programs surely run at once."""
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
 def power_of_two(n: int) -> int:
@@ -147,10 +153,10 @@ def run_inside(potentials: Potentials, lengths: Tensor, mode: int) -> tuple[Tens
         chart.root, chart.taken, n, pitch,
         MODE=mode, LEXICAL=lexical, BR=2 * at_once, BX=at_once, num_warps=8 if n > 16 else 4,
     )  # fmt: skip
-    inside_kernel[(batch * shape.group,)](
+    inside_kernel[(shape.programs,)](
         span, inherit, head, by_modifier, power_by_modifier, chart.root, chart.taken, chart.cells, chart.level,
         chart.base, chart.crest, chart.report, log_z, chart.rest, n, pitch,
-        MODE=mode, LEXICAL=lexical, HEAD=head is not span, WORDS=words, **launch(shape),
+        MODE=mode, LEXICAL=lexical, HEAD=head is not span, WORDS=words, **launch(shape, batch, like.device),
     )  # fmt: skip
     watch(chart.report, n)
     return log_z, chart
@@ -162,11 +168,15 @@ def contiguous(potentials: Potentials) -> list[Tensor]:
     return [tensors[0] if t is None else t for t in tensors[:5]]  # type: ignore[misc]
 
 
-def launch(shape: Shape) -> dict[str, int | bool]:
+def launch(shape: Shape, batch: int, device: torch.device) -> dict[str, int | bool]:
     """The layout as kernel arguments. Programs that wait for each other must all be running."""
-    together = {"launch_cooperative_grid": True} if shape.group > 1 else {}
-    given = {name: value for name, value in shape._asdict().items() if value is not None}
-    return given | {"GROUPED": shape.group > 1} | together
+    grouped = shape.programs > batch
+    together = {"launch_cooperative_grid": True} if grouped else {}
+    given = {
+        name: value for name, value in shape._asdict().items() if value is not None and name != "programs"
+    }
+    most = power_of_two(processors(device))
+    return given | {"batch": batch, "BATCH": most, "GROUPED": grouped} | together
 
 
 def outside(
@@ -187,10 +197,10 @@ def outside(
     if batch > 0:
         outer = rows(batch, n, pitch, like=like)
         weight = weight.to(torch.float32).contiguous()
-        outside_kernel[(batch * shape.group,)](
+        outside_kernel[(shape.programs,)](
             span, inherit, head, chart.arc, chart.power, chart.root, chart.cells, chart.level, chart.base, chart.report,
             chart.rest, weight, counter.view(torch.int32), outer, d_root, n, pitch,
-            LEXICAL=lexical, HEAD=head is not span, **launch(shape),
+            LEXICAL=lexical, HEAD=head is not span, **launch(shape, batch, like.device),
         )  # fmt: skip
         words = max(16, power_of_two(n)) if lexical else 1
         wild = fresh(batch * n * n + 64, like=like, dtype=torch.int32)  # a tile may read past the end

@@ -56,6 +56,29 @@ def trouble(pointer, mask):
 
 
 @triton.jit
+def place_of(lengths, batch, GROUPED: tl.constexpr, BATCH: tl.constexpr):
+    """Which sentence this program works on, its number among those that do, and how many these are.
+
+    Every sentence has one program. The others are dealt out by what there is to do for each sentence, which grows with
+    the fourth power of its length. In whole numbers, so that no two programs disagree.
+    """
+    program = tl.program_id(0)
+    begin = program
+    end = program + 1
+    sentence = program
+    if GROUPED:
+        each = tl.arange(0, BATCH)
+        words = tl.load(lengths + each, each < batch, other=0).to(tl.int64)
+        work = tl.cumsum(words * words * words * words, 0)
+        more = (tl.num_programs(0) - batch) * work // tl.max(work, 0)
+        ends = each + 1 + more.to(tl.int32)  # of the programs of each sentence
+        sentence = tl.sum((ends <= program).to(tl.int32), 0)
+        begin = tl.max(tl.where(each < sentence, ends, 0), 0)
+        end = tl.max(tl.where(each == sentence, ends, 0), 0)
+    return sentence.to(tl.int64), program - begin, end - begin
+
+
+@triton.jit
 def meet(counter, arrivals, GROUPED: tl.constexpr):
     """All programs of a group have written what they had to before any of them reads on."""
     tl.debug_barrier()

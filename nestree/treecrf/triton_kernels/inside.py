@@ -24,6 +24,7 @@ from nestree.treecrf.triton_kernels.common import (
     log2,
     meet,
     own_score,
+    place_of,
     score,
 )
 from nestree.treecrf.triton_kernels.far import far_splits, share_of
@@ -272,18 +273,17 @@ def fill(
     return tl.max(tl.max(doubt, 1), 0), met
 
 
-@triton.jit(do_not_specialize=["n", "group"])
+@triton.jit(do_not_specialize=["n", "batch"])
 def inside_kernel(
     span, inherit, head, arc_by_modifier, power_by_modifier, root, taken, chart, level, base, crest, report, log_z,
-    rest, n, pitch, group,
-    GROUPED: tl.constexpr, MODE: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr, FAR: tl.constexpr,
+    rest, n, pitch, batch,
+    GROUPED: tl.constexpr, BATCH: tl.constexpr, MODE: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr,
+    FAR: tl.constexpr,
     WORDS: tl.constexpr, BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, UNROLL: tl.constexpr,
     HOOKS: tl.constexpr, FT: tl.constexpr, FI: tl.constexpr,
 ):  # fmt: skip
     """The chart of one sentence, then GOAL. FAST turns to CAREFUL if it must."""
-    b = (tl.program_id(0) // group).to(tl.int64)
-    member = tl.program_id(0) % group
-    batch = tl.num_programs(0) // group
+    b, member, group = place_of(report + 2 * batch, batch, GROUPED, BATCH)
     length = tl.load(report + 2 * batch + b)
     counter = report + 3 * batch + b
     careful = report + 4 * batch + b

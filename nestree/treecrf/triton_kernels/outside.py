@@ -15,6 +15,7 @@ from nestree.treecrf.triton_kernels.common import (
     log2,
     meet,
     own_score,
+    place_of,
     score,
 )
 from nestree.treecrf.triton_kernels.far import far_parents, share_of
@@ -324,17 +325,15 @@ def unfill(
         meet(counter, met * group, GROUPED)
 
 
-@triton.jit(do_not_specialize=["n", "group"])
+@triton.jit(do_not_specialize=["n", "batch"])
 def outside_kernel(
     span, inherit, head, arc, power, root, chart, level, base, report, rest, weights, counter, outer, d_root, n, pitch,
-    group, GROUPED: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr, FAR: tl.constexpr,
+    batch, GROUPED: tl.constexpr, BATCH: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr, FAR: tl.constexpr,
     BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, UNROLL: tl.constexpr, HOOKS: tl.constexpr,
     FT: tl.constexpr, FI: tl.constexpr,
 ):  # fmt: skip
     """The outside pass of one sentence, in the mode that its inside pass ended in; d_root on the way."""
-    b = (tl.program_id(0) // group).to(tl.int64)
-    member = tl.program_id(0) % group
-    batch = tl.num_programs(0) // group
+    b, member, group = place_of(report + 2 * batch, batch, GROUPED, BATCH)
     length = tl.load(report + 2 * batch + b)
     weight = tl.load(weights + b)
     over = tl.load(rest + b)
