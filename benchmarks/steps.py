@@ -27,6 +27,7 @@ from nestree.training.batches import batches
 from nestree.training.folder import Folder
 from nestree.training.loop import Run, train_epoch, updates_of
 from nestree.training.optimiser import Average, optimiser
+from nestree.training.records import BEFORE
 from nestree.training.starting import accelerator_for
 from nestree.training.state import Progress
 from nestree.training.stopping import Stop
@@ -46,8 +47,9 @@ def measured(settings: Settings, corpus: Corpus, device: str, steps: int = STEPS
     with tempfile.TemporaryDirectory() as folder:
         run = ready(settings, corpus, device, Path(folder))
         device = run.accelerator.device.type
+        recorder = run.updater.recorder
         seconds = {"warm_up": passed(run)}
-        if run.updater.recorder is not None:  # which records what it sees again
+        for _ in range(BEFORE if recorder else 0):  # it records what it sees again
             seconds["warm_up"] += passed(run)
         seconds["plain"] = passed(run)
         count = len(updates_of(run, 1))
@@ -71,7 +73,7 @@ def measured(settings: Settings, corpus: Corpus, device: str, steps: int = STEPS
         if device == "cuda":
             found["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
             found["profile"] = profiled(run, found["mean_ms"])
-            if "tree sums" not in parts:  # they are recorded, with all else: only the GPU's own time is known
+            if recorder:  # most tree sums are recorded, with all else: only the GPU's own time is known
                 found["tree_share"] = found["profile"]["trees_ms"] / found["mean_ms"]
     return found
 

@@ -6,7 +6,7 @@ and attention in eight steps. Here attention is one, and nothing lies between th
 
 import math
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -153,7 +153,7 @@ class Network(NamedTuple):
         return functional.dropout(x, self.dropout) if self.dropout else x
 
 
-@lru_cache(maxsize=4)
+@cache  # for good, as recorded passes read it
 @torch.inference_mode(False)  # whoever reads first, others may learn
 def buckets(places: int, device: torch.device) -> Tensor:
     """[P, P] the bucket of each distance: half of them for what comes later; beyond a few words by its logarithm.

@@ -15,12 +15,15 @@ from nestree.nn.batch import Batch, Gold
 CELLS = 2048  # what makes words of pieces is padded to a multiple of so many weights
 
 
-def framed(batch: Batch, padding: int) -> Batch | None:
-    """The same batch in one of few shapes; `padding`: the piece that stands for none. None: it has no such shape."""
+def framed(batch: Batch, padding: int, most: int) -> Batch | None:
+    """The same batch in one of few shapes. None: it has no such shape.
+
+    `padding`: the piece that stands for none. `most`: pieces that the encoder reads at once.
+    """
     gold, (rows, pieces) = batch.gold, batch.pieces.shape
     if gold is None or batch.windows is not None:  # without gold, or with sentences in several windows
         return None
-    more, places = rounded(rows + 1, 2, 4) - rows, rounded(pieces, 8, 8)
+    more, places = rounded(rows + 1, 2, 4) - rows, min(rounded(pieces, 8, 8), most)
     longest = min(places - 2, rounded(batch.longest, 8, 8))  # a word has one piece or more
     words = longest - batch.longest
     if words < 0:

@@ -141,6 +141,7 @@ class Splitter:
         # Byte-level vocabularies know a word by the blank before it.
         self.before = " " if "ByteLevel" in str(self.backend.pre_tokenizer) else ""
         self.first, self.last = special_pieces(self.backend)
+        self.longest = longest
         self.room = longest - len(self.first) - len(self.last)  # for the pieces of words, in a window
         if self.room < 1:
             raise ModelError(f"the encoder reads {longest} pieces at most, which leaves no room for words.")

@@ -4,7 +4,7 @@ Scores are made in float32 at least, whatever the precision of the encoder.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Protocol
 
 import torch
@@ -66,7 +66,7 @@ def turns(positions: int, size: int, dtype: torch.dtype, device: torch.device) -
     return cos[:positions], sin[:positions]
 
 
-@lru_cache(maxsize=32)
+@cache  # for good, as recorded passes read it
 def table(positions: int, size: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
     """What `turns` shows the beginning of, so that few are made."""
     speed = SLOWEST ** -(torch.arange(size // 2, dtype=torch.float64) / (size // 2))  # [size / 2]

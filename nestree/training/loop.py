@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -16,6 +17,7 @@ from nestree.evaluation import Evaluation, evaluate
 from nestree.model import Recognizer
 from nestree.pipeline import predict
 from nestree.pipeline.sentences import Asked
+from nestree.sentence import Sentence
 from nestree.training import state
 from nestree.training.batches import batches, share
 from nestree.training.corpus import Corpus
@@ -25,6 +27,7 @@ from nestree.training.state import Progress
 from nestree.training.stopping import Stop
 from nestree.training.update import Later, Updater
 from nestree.training.watching import EpochEnd, Step, Watcher
+from nestree.treecrf.memory import is_about_memory
 
 Update = list[list[int]]  # batches of numbers of sentences
 
@@ -218,12 +221,21 @@ def evaluated(run: Run, scored: bool = False) -> Evaluation:
     """The model on dev, `scored`: with probabilities; each process predicts its share, and all learn all."""
     dev, one, asked = run.corpus.dev, run.accelerator, Asked(scored=scored)
     if one.num_processes == 1:
-        return evaluate(dev, predict(run.model, dev, asked=asked), resamples=0)
+        return evaluate(dev, predicted(run, dev, asked), resamples=0)
     order = sorted(range(len(dev)), key=lambda k: len(dev[k].words))
     mine = share(order, one.process_index, one.num_processes)
-    predicted = predict(run.model, [dev[k] for k in mine], asked=asked)
-    found = dict(gather_object(list(zip(mine, predicted, strict=True))))
+    found = dict(gather_object(list(zip(mine, predicted(run, [dev[k] for k in mine], asked), strict=True))))
     return evaluate(dev, [found[k] for k in range(len(dev))], resamples=0)
+
+
+def predicted(run: Run, sentences: Sequence[Sentence], asked: Asked) -> list[Sentence]:
+    """What is found in them; if there is not enough memory, without records of passes once more."""
+    try:
+        return predict(run.model, sentences, asked=asked)
+    except (MemoryError, RuntimeError) as why:
+        if not (is_about_memory(why) and run.updater.give_up_records()):
+            raise
+    return predict(run.model, sentences, asked=asked)
 
 
 def save(run: Run) -> None:

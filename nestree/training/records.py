@@ -59,6 +59,7 @@ class Recorder:
         self.seen: Counter[Shape] = Counter()
         self.most = MOST
         self.pool: Any = None  # of memory, which all records share: never two of them are under way
+        self.aside: torch.cuda.Stream | None = None  # to warm up on; one for all, as each keeps memory
         for parameter in parameters:
             parameter.grad = torch.zeros_like(parameter)
         self.gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
@@ -68,6 +69,8 @@ class Recorder:
 
         None: there is no record for this shape, yet or at all.
         """
+        if batch.windows is not None:  # it was not padded to one of few shapes
+            return None
         shape = shape_of(batch)
         record = self.records.get(shape)
         self.seen[shape] += 1
@@ -78,7 +81,7 @@ class Recorder:
     def recorded(self, shape: Shape, batch: Batch) -> "Record | None":
         """A new record, if there is memory for it; if not, there will be no more of them."""
         try:
-            with self.gradients_kept():
+            with self.unnoticed():
                 self.records[shape] = Record(self, batch)
         except (MemoryError, RuntimeError) as why:
             if not is_about_memory(why):
@@ -87,17 +90,14 @@ class Recorder:
             self.most = len(self.records)
         return self.records.get(shape)
 
-    def forget(self) -> bool:
-        """Give the memory of all records back, and make no more; False: there were none."""
-        had, self.records, self.pool, self.most = bool(self.records), {}, None, 0
-        return had
-
     @contextmanager
-    def gradients_kept(self) -> Iterator[None]:
-        """To record is to compute, a few times."""
+    def unnoticed(self) -> Iterator[None]:
+        """To record is to compute, a few times: gradients, and what will be drawn next, stay as they were."""
         before = [gradient.clone() for gradient in self.gradients]
+        device = self.model.device
         try:
-            yield
+            with torch.random.fork_rng([device] if device.type == "cuda" else []):
+                yield
         finally:
             torch._foreach_copy_(self.gradients, before)
 
@@ -144,15 +144,21 @@ def recorded(run: Callable[[], Tensor], recorder: Recorder) -> tuple[Graph, Tens
     """Operations that can be replayed, and where they write what they return."""
     if recorder.pool is None:
         recorder.pool = torch.cuda.graph_pool_handle()
-    aside = torch.cuda.Stream()
-    aside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(aside):
-        for _ in range(WARM_UP):
-            run()
-    torch.cuda.current_stream().wait_stream(aside)
+    aside = recorder.aside = recorder.aside or torch.cuda.Stream()
+    now = torch.cuda.current_stream()
+    aside.wait_stream(now)
+    try:
+        with torch.cuda.stream(aside):
+            for _ in range(WARM_UP):
+                run()
+    finally:
+        now.wait_stream(aside)
     graph = torch.cuda.CUDAGraph()
-    # Other threads may go on using the device meanwhile.
-    with torch.cuda.graph(graph, pool=recorder.pool, capture_error_mode="thread_local"):
+    # Other threads may go on using the device meanwhile. Whatever happens, this one goes on where it is now.
+    with (
+        torch.cuda.stream(now),
+        torch.cuda.graph(graph, pool=recorder.pool, capture_error_mode="thread_local"),
+    ):
         values = run()
     return graph, values
 

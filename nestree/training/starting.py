@@ -114,8 +114,10 @@ def train(
             save_every,
         )
         begin(run, resume)
-        run_epochs(run)
-        updater.recorder = None  # it holds memory
+        try:
+            run_epochs(run)
+        finally:
+            updater.recorder = None  # it holds memory, which a traceback would keep
         return ended(run, about or {})
 
 

@@ -153,7 +153,12 @@ class Updater:
             torch._foreach_copy_(self.before, weights)  # all at once, not one by one
             slopes = held(weights)
             norm = torch.stack(torch._foreach_norm(slopes)).norm().clamp(min=1e-12)
-            torch._foreach_add_(weights, torch._foreach_mul(slopes, self.settings.training.adversary / norm))
+            length = self.settings.training.adversary / norm
+            if self.recorder is None:
+                slopes = [*torch._foreach_mul(slopes, length)]
+            else:  # these were put aside, and the next pass begins from zero
+                torch._foreach_mul_(slopes, length)
+            torch._foreach_add_(weights, slopes)
         try:
             yield
         finally:
@@ -167,16 +172,26 @@ class Updater:
         for parameter in self.parameters:
             parameter.grad = None
 
-    def make_room(self, batches: Sequence[Sequence[int]]) -> None:
-        """Without records first; then with twice as many pieces, if that changes anything."""
+    def give_up_records(self) -> bool:
+        """Have the memory of all records back, and make no more; False: there is nothing to give up."""
+        if self.recorder is None:
+            return False
+        self.recorder, self.inputs.framed, self.plain = None, False, []
         self.forget_gradients()
         self.inputs.forget()
-        had_records = self.recorder is not None and self.recorder.forget()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        if had_records:
-            log.info("out of memory: passes are not recorded any more")
+        self.tell("out of memory: passes are not recorded any more, which is slower; results stay the same.")
+        return True
+
+    def make_room(self, batches: Sequence[Sequence[int]]) -> None:
+        """Without records first; then with twice as many pieces, if that changes anything."""
+        if self.give_up_records():
             return
+        self.forget_gradients()
+        self.inputs.forget()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
         mine = self.pieces_of(batches) or [batches[0][:1]]
         if all(len(piece) == 1 for piece in mine):
             longest = max((k for piece in mine for k in piece), key=lambda k: self.lengths[k])
@@ -189,6 +204,9 @@ class Updater:
             f"out of memory: in this epoch each batch is done in {self.progress.pieces} pieces from now on; "
             "results stay the same."
         )
+        self.tell(text)
+
+    def tell(self, text: str) -> None:
         log.warning(text)
         for watcher in self.watchers:
             watcher.note(text, self.progress.updates)
@@ -229,7 +247,8 @@ class Inputs:
     def make(self, piece: Sequence[int]) -> Batch:
         batch = self.model.collate([self.sentences[k] for k in piece])
         if self.framed:
-            batch = framed(batch, self.model.collator.splitter.pad) or batch
+            splitter = self.model.collator.splitter
+            batch = framed(batch, splitter.pad, splitter.longest) or batch
         return batch.pin_memory() if self.device.type == "cuda" else batch  # it then goes there unattended
 
     def look_ahead(self) -> None:

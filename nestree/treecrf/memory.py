@@ -64,6 +64,7 @@ def is_about_memory(error: BaseException) -> bool:
         "not enough memory",
         "out of memory",
     )  # by a CPU, twice; by a GPU outside of PyTorch
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(
-        words in str(error) for words in told
-    )
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(words in str(error) for words in told):
+        return True
+    first = error.__context__  # while this was handled, as the end of a recording, something else went wrong
+    return first is not None and is_about_memory(first)

@@ -44,7 +44,7 @@ def test_what_is_added_counts_for_nothing(folder, recipe, changes):
         batch = model.collate(some)
         values, right = slopes(model, batch)
         right = {name: slope.clone() for name, slope in right.items()}
-        others, found = slopes(model, framed(batch, model.collator.splitter.pad))
+        others, found = slopes(model, framed(batch, model.collator.splitter.pad, 64))
         assert others == pytest.approx(values, rel=1e-6, abs=1e-6)
         assert right.keys() == found.keys()
         for name in right:
@@ -57,7 +57,7 @@ def test_few_shapes_serve_many_batches(folder):
     longest = max(tiny.SENTENCES, key=lambda sentence: len(sentence.words))
     for count in range(24, 31):
         some = [longest, *(tiny.SENTENCES * 4)[: count - 1]]
-        batch = framed(model.collate(some), 1)
+        batch = framed(model.collate(some), 1, 64)
         (rows, places), n = batch.pieces.shape, batch.longest
         assert rows % 2 == 0
         assert rows > len(some)
@@ -80,7 +80,20 @@ def test_little_is_added():
 
 def test_what_has_no_such_shape(folder):
     model = model_of(folder, "default")
-    assert framed(model.collate_words(tiny.SENTENCES), 1) is None  # no gold
+    assert framed(model.collate_words(tiny.SENTENCES), 1, 64) is None  # no gold
     long = Sentence(["word"] * 600)
     assert model.collate([long]).windows is not None
-    assert framed(model.collate([long]), 1) is None
+    assert framed(model.collate([long]), 1, 64) is None
+
+
+@pytest.mark.parametrize("family", ["bert", "mpnet"])
+@pytest.mark.parametrize("longest", [60, 64, 100])
+def test_nothing_is_padded_beyond_what_an_encoder_reads(tmp_path, family, longest):
+    model = model_of(tiny.encoder(tmp_path, family, longest=longest), "default")
+    batch = model.collate([Sentence(["a"] * (longest - 2))])
+    assert batch.windows is None
+    splitter = model.collator.splitter
+    found = framed(batch, splitter.pad, splitter.longest)
+    assert found.pieces.shape[1] == longest
+    with torch.no_grad():
+        assert float(model.losses(found).total) == pytest.approx(float(model.losses(batch).total), rel=1e-6)

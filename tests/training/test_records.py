@@ -2,16 +2,19 @@
 
 import copy
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 from accelerate import Accelerator
 
+from nestree.errors import ChartMemoryError
 from nestree.model import Recognizer
-from nestree.training import records
+from nestree.training import loop, records
 from nestree.training.records import Recorder
 from nestree.training.state import Progress
 from nestree.training.update import Updater
+from nestree.treecrf.memory import is_about_memory
 
 
 class Played:
@@ -144,7 +147,7 @@ def test_records_go_before_batches_are_cut(both, monkeypatch):
     monkeypatch.setattr(recorded.recorder, "add", first_full)
     _, found = gradients(recorded, [[0, 1, 2]])
     assert not full
-    assert not recorded.recorder.records
+    assert recorded.recorder is None
     assert recorded.progress.pieces == 1
     for name in right:
         torch.testing.assert_close(found[name], right[name], rtol=1e-3, atol=1e-5, msg=name)
@@ -158,3 +161,79 @@ def test_rare_shapes_are_not_recorded(both, monkeypatch):
         recorded.gradients(update, number)  # two passes, as there is an adversary
         counts.append(len(recorded.recorder.records))
     assert counts == [0, 0, 1]
+
+
+def test_where_memory_is_short_nothing_is_padded(both, monkeypatch):
+    """A device with room for one sentence, not for two: what is added to a batch must not be what is too much."""
+    _, recorded = both
+    computed = recorded.model.losses
+
+    def losses(batch):
+        if len(batch.lengths) > 1:
+            raise torch.OutOfMemoryError("full")
+        return computed(batch)
+
+    monkeypatch.setattr(recorded.model, "losses", losses)
+    told = []
+    recorded.watchers = [SimpleNamespace(note=lambda text, updates: told.append(text))]
+    gradients(recorded, [[6]])
+    assert recorded.progress.pieces == 1
+    assert [text for text in told if "not recorded any more" in text] == told != []
+
+
+def test_recording_draws_nothing(data, settings, monkeypatch):
+    monkeypatch.setattr("nestree.training.update.can_record", lambda model: True)
+    monkeypatch.setattr(records, "BEFORE", 2)
+    changes = ["training.adversary=1e-9", "training.moves=encoder", "training.records=true"]
+    chosen = settings("encoder.dropout=0.3", "model.dropout=0.3", *changes)
+    torch.manual_seed(1)
+    model = Recognizer(chosen, data.labels, chosen.encoder.path).train()
+    updater = Updater(model, data.train, Accelerator(cpu=True), chosen, Progress(""))
+    seen, added = [], updater.added
+
+    def watched(piece, scale):
+        found = added(piece, scale)
+        seen.append(float(found["joint"]))
+        return found
+
+    monkeypatch.setattr(updater, "added", watched)
+    for _ in range(4):
+        updater.gradients([[0, 1, 2], [3, 4]], 7)
+    assert len(updater.recorder.records) == 2
+    assert len(seen) == 16
+    assert seen == pytest.approx(seen[:2] * 8, rel=1e-5)  # both pieces, in both passes, each time
+    updater.gradients([[0, 1, 2], [3, 4]], 8)
+    assert seen[-1] != pytest.approx(seen[1], rel=1e-5), "there is something to draw"
+
+
+def test_records_are_given_up_for_an_evaluation(both, data, monkeypatch):
+    _, recorded = both
+    gradients(recorded, [[0, 1, 2]])
+    run, calls = SimpleNamespace(model=recorded.model, updater=recorded), []
+
+    def predict(model, sentences, asked):
+        calls.append(recorded.recorder)
+        if len(calls) == 1:
+            raise ChartMemoryError("full")
+        return ["found"]
+
+    monkeypatch.setattr(loop, "predict", predict)
+    assert loop.predicted(run, data.dev, loop.Asked()) == ["found"]
+    assert calls[0] is not None
+    assert calls[1] is None
+    calls.clear()
+    with pytest.raises(ChartMemoryError):
+        loop.predicted(run, data.dev, loop.Asked())  # there is nothing left to give up
+
+
+def test_an_error_that_follows_from_another_one_is_about_the_same():
+    def captured():
+        try:
+            raise torch.OutOfMemoryError("full")
+        finally:
+            raise RuntimeError("the recording was ended")
+
+    with pytest.raises(RuntimeError, match="ended") as caught:
+        captured()
+    assert is_about_memory(caught.value)
+    assert not is_about_memory(RuntimeError("the recording was ended"))
