@@ -1,0 +1,84 @@
+"""The command that lets an encoder read texts: adapt."""
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nestree.cli.data import options_for, reading
+from nestree.cli.learning import Device
+from nestree.cli.options import Files, From, LongestLine, Read, Sentences, Words
+from nestree.cli.running import QUIET, Commands, Quiet, Verbose, say
+
+if TYPE_CHECKING:
+    from nestree.training.adapting import Told
+
+
+def adapt(
+    files: Files,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="A new directory for the encoder.")],
+    encoder: Annotated[
+        str | None,
+        typer.Option(
+            "--encoder", metavar="NAME", help="A folder or hub name. [default: the default recipe's]"
+        ),
+    ] = None,
+    passes: Annotated[int, typer.Option("--passes", min=1, help="How often it reads all of them.")] = 10,
+    seed: Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Of everything random.")] = 1,
+    device: Device = "auto",
+    source_format: From = None,
+    words: Words = None,
+    sentences: Sentences = None,
+    read: Read = None,
+    longest_line: LongestLine = None,
+    verbose: Verbose = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Let a pretrained encoder get used to texts, annotated or not: it learns to tell words that are hidden from it.
+
+    `nestree train --set encoder.path=DIR` starts from what it has become.
+    """
+    from nestree.config import Settings
+    from nestree.data import formats
+    from nestree.training.adapting import adapt as read_texts
+
+    with reading(files, longest_line):
+        how = options_for(files, source_format, read, words, sentences)
+        found = [s for file in files for d in formats.read(file, source_format, **how) for s in d.sentences]
+    say(f"{sum(len(s.words) for s in found):,} words in {len(found):,} sentences, to be read {passes} times.")
+    with Passes() if Commands.verbosity != QUIET else nullcontext() as watcher:
+        read_texts(
+            encoder or Settings.read("default").encoder.path, found, out, passes, seed, device, tell=watcher
+        )
+    say(f"nestree train --set encoder.path={out} starts from it.")
+
+
+class Passes:
+    """A line for each pass; on a terminal, a bar for the one under way."""
+
+    def __init__(self) -> None:
+        from tqdm import tqdm  # type: ignore[import-untyped]
+
+        self.done = 0
+        self.bar: Any = tqdm(
+            total=100, leave=False, delay=1, disable=None, bar_format="{desc} {percentage:3.0f} %|{bar}|"
+        )
+
+    def __enter__(self) -> "Passes":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.close()
+
+    def __call__(self, told: "Told") -> None:
+        from nestree.training.summary import duration
+
+        left = f"{duration(told.seconds_left)} left"
+        if told.passes > self.done:
+            self.done = told.passes
+            self.bar.clear()
+            say(f"pass {told.passes}: {told.loss:.3f} wrong, {left}")
+        self.bar.set_description_str(left, refresh=False)
+        self.bar.n = round(100 * told.share)
+        self.bar.update(0)
