@@ -61,6 +61,7 @@ def measured(settings: Settings, corpus: Corpus, device: str, steps: int = STEPS
             "steps": count,
             "sentences": len(corpus.train),
             "words": sum(run.updater.lengths),
+            "longest": max(run.updater.lengths),
             "mean_ms": 1e3 * seconds["plain"] / count,
             "sentences_per_second": len(corpus.train) / seconds["plain"],
             "epoch_seconds": seconds["plain"] / len(corpus.train) * everything,

@@ -129,6 +129,7 @@ def test_a_row_says_how_good_and_how_fast(place, tmp_path):
     assert [kind for kind, _ in mouth.said if kind != "step"] == ["epoch", "epoch", "row"]
     step = row["step"]
     assert step["steps"] == 2
+    assert 0 < step["longest"] <= 10
     assert set(PARTS) <= step["parts"].keys()
     assert sum(part["share"] for part in step["parts"].values()) == pytest.approx(1)
     assert 0 < step["tree_share"] < 1

@@ -34,15 +34,14 @@ def framed(batch: Batch, padding: int, most: int) -> Batch | None:
     position, place = divided(cell, pieces)
     cells = (row * (longest + 2) + position) * places + place
     weights = up(len(cells), CELLS) - len(cells)
+    nowhere = rows * (longest + 2) * places  # a cell of a sentence that is not there
     return replace(
         batch,
         longest=longest,
         lengths=pad(batch.lengths, (0, more), value=1),
         pieces=pad(batch.pieces, (0, places - pieces, 0, more), value=padding),
         attention=attention,
-        cells=pad(
-            cells, (0, weights), value=rows * (longest + 2) * places
-        ),  # of a sentence that is not there
+        cells=pad(cells, (0, weights), value=nowhere),
         weights=pad(batch.weights, (0, weights)),
         shapes=wider(batch.shapes, more, words),
         characters=None if batch.characters is None else pad(batch.characters, (0, 0, 0, words, 0, more)),

@@ -53,8 +53,9 @@ class Recorder:
         model: Recognizer,
         parameters: Sequence[nn.Parameter],
         precision: Callable[[], AbstractContextManager[Any]],
+        tell: Callable[[str], None],
     ) -> None:
-        self.model, self.parameters, self.precision = model, parameters, precision
+        self.model, self.parameters, self.precision, self.tell = model, parameters, precision, tell
         self.records: dict[Shape, Record] = {}
         self.seen: Counter[Shape] = Counter()
         self.most = MOST
@@ -79,15 +80,20 @@ class Recorder:
         return None if record is None else record.replay(batch, scale)
 
     def recorded(self, shape: Shape, batch: Batch) -> "Record | None":
-        """A new record, if there is memory for it; if not, there will be no more of them."""
+        """A new record, if there is memory for it and the device can; if not, there will be no more of them."""
         try:
             with self.unnoticed():
                 self.records[shape] = Record(self, batch)
         except (MemoryError, RuntimeError) as why:
-            if not is_about_memory(why):
-                raise
-            log.info("%s", why)
             self.most = len(self.records)
+            log.info("%s", why)
+            if not is_about_memory(
+                why
+            ):  # if it is no matter of recording, it comes again when it is computed
+                first = str(why).strip().partition("\n")[0]
+                self.tell(
+                    f"passes cannot be recorded here, which is slower; results stay the same. ({first})"
+                )
         return self.records.get(shape)
 
     @contextmanager
@@ -124,9 +130,8 @@ class Record:
         self.names: list[str] = []
 
         def run() -> Tensor:
-            found = recorder.computed(
-                replace(self.batch), self.scale
-            )  # what a batch remembers is not recorded
+            fresh = replace(self.batch)  # what a batch remembers is not recorded
+            found = recorder.computed(fresh, self.scale)
             self.names = list(found)
             return torch.stack(list(found.values()))
 

@@ -58,7 +58,7 @@ class Updater:
         self.before: list[Tensor] = []  # weights that an adversary moves, where they were
         self.recorder: Recorder | None = None
         if self.settings.training.records and can_record(self.model):
-            self.recorder = Recorder(self.model, self.parameters, self.accelerator.autocast)
+            self.recorder = Recorder(self.model, self.parameters, self.accelerator.autocast, self.tell)
         self.plain: list[Tensor] = []  # gradients of a first pass, where those of a second take their place
         device = self.accelerator.device
         self.inputs = Inputs(
@@ -177,10 +177,7 @@ class Updater:
         if self.recorder is None:
             return False
         self.recorder, self.inputs.framed, self.plain = None, False, []
-        self.forget_gradients()
-        self.inputs.forget()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        self.let_go()
         self.tell("out of memory: passes are not recorded any more, which is slower; results stay the same.")
         return True
 
@@ -188,10 +185,7 @@ class Updater:
         """Without records first; then with twice as many pieces, if that changes anything."""
         if self.give_up_records():
             return
-        self.forget_gradients()
-        self.inputs.forget()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        self.let_go()
         mine = self.pieces_of(batches) or [batches[0][:1]]
         if all(len(piece) == 1 for piece in mine):
             longest = max((k for piece in mine for k in piece), key=lambda k: self.lengths[k])
@@ -200,11 +194,17 @@ class Updater:
                 f"{self.sentences[longest]} Leave it out, or train on a larger device."
             )
         self.progress.pieces *= 2
-        text = (
+        self.tell(
             f"out of memory: in this epoch each batch is done in {self.progress.pieces} pieces from now on; "
             "results stay the same."
         )
-        self.tell(text)
+
+    def let_go(self) -> None:
+        """Hold no memory that can be had again."""
+        self.forget_gradients()
+        self.inputs.forget()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
 
     def tell(self, text: str) -> None:
         log.warning(text)

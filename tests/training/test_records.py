@@ -115,11 +115,29 @@ def test_without_memory_for_a_record_there_is_none_and_gradients_are_right(both,
         torch.testing.assert_close(found[name], right[name], rtol=1e-3, atol=1e-5, msg=name)
 
 
+def test_what_a_device_cannot_record_is_computed_and_told(both, monkeypatch):
+    def cannot(run, recorder):
+        raise RuntimeError("CUDA error: operation not permitted\nwhen stream is capturing")
+
+    _, recorded = both
+    _, right = gradients(recorded, [[0, 1, 2]])
+    told = []
+    recorded.watchers = [SimpleNamespace(note=lambda text, updates: told.append(text))]
+    monkeypatch.setattr(records, "recorded", cannot)
+    recorded.recorder.records.clear()
+    _, found = gradients(recorded, [[0, 1, 2]])
+    for name in right:
+        torch.testing.assert_close(found[name], right[name], rtol=1e-3, atol=1e-5, msg=name)
+    gradients(recorded, [[0, 1, 2]])
+    assert [text for text in told if "cannot be recorded" in text and "not permitted" in text] == told
+    assert len(told) == 1
+
+
 def test_other_errors_pass(both, monkeypatch):
-    def broken(run, recorder):
+    def broken(batch):
         raise RuntimeError("shapes differ")
 
-    monkeypatch.setattr(records, "recorded", broken)
+    monkeypatch.setattr(both[1].model, "losses", broken)
     with pytest.raises(RuntimeError, match="shapes differ"):
         both[1].gradients([[0, 1, 2]], 1)
 
