@@ -9,7 +9,7 @@ from typing import Any
 
 Row = dict[str, Any]
 SMALL = re.compile(r"encoder\.path=.*MiniLM")
-ASIDE = ("encoder.path=", "training.records=")
+ENCODER, RECORDS = "encoder.path=", "training.records="
 RERUNS = "reruns"  # how their files begin
 RESULTS = Path(__file__).resolve().parent / "results"
 
@@ -55,12 +55,16 @@ def scored(benchmark: str, folder: Path, again: bool = False) -> list[Row]:
 
 
 def changes(row: Row) -> tuple[str, ...]:
-    """What a run changed in its recipe, but for the encoder, which is the same for all, and how it was computed.
+    """What a run changed in its recipe, but for how it was computed, and for the encoder that all runs were given.
 
     >>> changes({"changes": ["encoder.path=mpnet", "training.adversary=0.3", "training.records=false"]})
     ('training.adversary=0.3',)
+    >>> changes({"changes": ["encoder.path=mpnet", "encoder.path=mpnet-litbank", "training.records=false"]})
+    ('encoder.path=mpnet-litbank',)
     """
-    return tuple(change for change in row["changes"] if not change.startswith(ASIDE))
+    encoders = [change for change in row["changes"] if change.startswith(ENCODER)]
+    own = [] if is_small(row) else encoders[1:]  # of this run alone; that of the box has tables of its own
+    return (*own, *(change for change in row["changes"] if not change.startswith((ENCODER, RECORDS))))
 
 
 def epochs(runs: Sequence[Row]) -> str:

@@ -60,15 +60,20 @@ def recipes() -> str:
 
 
 def headline() -> str:
-    """The default recipe in one line for each data set."""
+    """The default recipe in one line for each data set, and with an encoder that was adapted to it first."""
     groups = grouped(trainings())
     rows = []
     for data, name in NAMES.items():
         runs = groups.get((data, "default", ()), [])
+        adapted = groups.get((data, "default", (f"encoder.path=all-mpnet-base-v2-{data}",)), [])
         w2ner, _, goal = PEERS[data]
-        values = (spread([at(run, path) for run in runs]) for path in ("test.f1", "test.heads.accuracy"))
+        values = (
+            spread([at(run, path) for run in some], digits)
+            for some in (runs, adapted)
+            for path, digits in (("test.f1", 2), ("test.heads.accuracy", 1))
+        )
         rows.append([name, str(len(runs)), *values, f"{w2ner:.2f}", f"{goal:.1f}"])
-    return table("test F1|seeds|nestree|heads, %|W2NER|goal", rows)
+    return table("test F1|seeds|nestree|heads, %|after `adapt`|heads, %|W2NER|goal", rows)
 
 
 def ablation() -> str:
@@ -222,6 +227,8 @@ def steps() -> str:
                 rows.append(
                     [
                         ", ".join(filter(None, [NAMES[row["data"]], row["recipe"], changed])),
+                        str(step["steps"]),
+                        str(step.get("longest", "")),
                         f"{step['mean_ms']:.1f}",
                         f"{step['profile']['busy_ms']:.1f}",
                         f"{step['profile']['launches']:,.0f}",
@@ -234,8 +241,8 @@ def steps() -> str:
                         result["commit"],
                     ]
                 )
-    header = "a step of|ms|GPU busy|operations|encoder|backward|tree sums|tree sums, %|epoch, s|commit"
-    return table(header, rows) + "\n\n" + where(used)
+    header = "a step of|steps|longest sentence|ms|GPU busy|operations|encoder|backward|tree sums"
+    return table(header + "|tree sums, %|epoch, s|commit", rows) + "\n\n" + where(used)
 
 
 def by_length() -> str:

@@ -3,6 +3,7 @@
 import typer
 
 from nestree.cli import (
+    adapting,
     analysis,
     data,
     demo,
@@ -30,6 +31,7 @@ def main(version: Version = False, verbose: Verbose = 0, quiet: Quiet = False) -
 
 for command in (
     learning.train,
+    adapting.adapt,
     predicting.predict,
     shrinking.shrink,
     experiment.experiment,

@@ -7,6 +7,8 @@ A position has a forward half and a backward half: those of a BiLSTM or, without
 
 import inspect
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -281,16 +283,14 @@ def without_pooler(model: Any) -> nn.Module:
 
 
 def found(load: Any, source: str, what: str) -> Any:
-    from transformers.utils import logging as progress
-
-    shown, talker = progress.is_progress_bar_enabled(), logging.getLogger("huggingface_hub")
-    progress.disable_progress_bar()  # there is one for each file, however small
+    talker = logging.getLogger("huggingface_hub")
     level = talker.level
     talker.setLevel(
         logging.ERROR
     )  # it tells of each attempt to reach the hub; what came of them is told below
     try:
-        return load(source)
+        with without_bars():
+            return load(source)
     except Exception as why:  # a damaged file can raise any, and `tokenizers` only this
         place = "in this folder" if Path(source).is_dir() else "there is no such folder, and on the hub"
         first = str(why).strip().splitlines()[0] if str(why).strip() else type(why).__name__
@@ -300,6 +300,25 @@ def found(load: Any, source: str, what: str) -> Any:
         ) from why
     finally:
         talker.setLevel(level)
+
+
+def save_pretrained(transformer: Any, tokenizer: Any, folder: Path) -> None:
+    """An encoder in a folder, as Hugging Face keeps them."""
+    with without_bars():
+        transformer.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+
+
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """transformers draws one for each file, however small."""
+    from transformers.utils import logging as progress
+
+    shown = progress.is_progress_bar_enabled()
+    progress.disable_progress_bar()
+    try:
+        yield
+    finally:
         if shown:
             progress.enable_progress_bar()
 

@@ -1,0 +1,96 @@
+"""The command that lets an encoder read texts: adapt."""
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nestree.cli.data import reading
+from nestree.cli.learning import Device
+from nestree.cli.options import Files, From, LongestLine, Read, Sentences, Words
+from nestree.cli.predicting import options_by_format, say_left_out
+from nestree.cli.running import QUIET, Commands, Quiet, Verbose, say
+
+if TYPE_CHECKING:
+    from nestree.training.adapting import Told
+
+
+def adapt(
+    files: Files,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="A new directory for the encoder.")],
+    encoder: Annotated[
+        str | None,
+        typer.Option(
+            "--encoder", metavar="NAME", help="A folder or hub name. [default: the default recipe's]"
+        ),
+    ] = None,
+    passes: Annotated[int, typer.Option("--passes", min=1, help="How often it reads all of them.")] = 10,
+    seed: Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Of everything random.")] = 1,
+    device: Device = "auto",
+    source_format: From = None,
+    words: Words = None,
+    sentences: Sentences = None,
+    read: Read = None,
+    longest_line: LongestLine = None,
+    verbose: Verbose = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Let a pretrained encoder get used to texts, annotated or not: it learns to tell words that are hidden from it.
+
+    Plain text is read (.txt, standard input, folders of texts), and any format that `nestree formats` lists. What it
+    has become is an encoder as any other: `nestree train --set encoder.path=DIR` starts from it.
+    """
+    from nestree.config import Settings
+    from nestree.data import formats
+    from nestree.data.files import STDIO
+    from nestree.pipeline.jobs import jobs as jobs_of
+    from nestree.training.adapting import adapt as get_used
+
+    jobs = jobs_of(files, source_format, STDIO, "jsonl")
+    if jobs.left_out:
+        say_left_out(jobs.left_out)
+    how = options_by_format({job.format for job in jobs.jobs}, read, words, sentences)
+    with reading([job.source for job in jobs.jobs], longest_line):
+        found = [
+            sentence
+            for job in jobs.jobs
+            for document in formats.read(job.source, job.format, **how.get(job.format, {}))
+            for sentence in document.sentences
+        ]
+    say(f"{sum(len(s.words) for s in found):,} words in {len(found):,} sentences, to be read {passes} times.")
+    with Passes() if Commands.verbosity != QUIET else nullcontext() as watcher:
+        get_used(
+            encoder or Settings.read("default").encoder.path, found, out, passes, seed, device, tell=watcher
+        )
+    say(f"nestree train --set encoder.path={out} starts from it.")
+
+
+class Passes:
+    """A line for each pass; on a terminal, a bar for the one under way."""
+
+    def __init__(self) -> None:
+        from tqdm import tqdm  # type: ignore[import-untyped]
+
+        self.done = 0
+        self.bar: Any = tqdm(
+            total=100, leave=False, delay=1, disable=None, bar_format="{desc} {percentage:3.0f} %|{bar}|"
+        )
+
+    def __enter__(self) -> "Passes":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.close()
+
+    def __call__(self, told: "Told") -> None:
+        from nestree.training.summary import duration
+
+        left = f"{duration(told.seconds_left)} left"
+        if told.passes > self.done:
+            self.done = told.passes
+            self.bar.clear()
+            say(f"pass {told.passes}: {told.loss:.3f} wrong, {left}")
+        self.bar.set_description_str(left, refresh=False)
+        self.bar.n = round(100 * told.share)
+        self.bar.update(0)
