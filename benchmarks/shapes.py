@@ -9,6 +9,7 @@ what a sum over trees takes, inside and outside, in all batches that training ma
 import argparse
 import multiprocessing
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 
@@ -50,7 +51,7 @@ def passes(batch: int, n: int, shape: backend.Shape) -> dict[str, Callable[[], o
     given, lengths = potentials(batch, n)
     return {
         "inside": lambda: backend.inside(given, lengths),
-        "both": both_of(given, lengths),
+        "both": partial(backend.inside_outside, given, lengths, False),
         "best": lambda: backend.viterbi(given, lengths),
     }
 
@@ -100,10 +101,11 @@ def spread(batch: int, n: int) -> Iterator[str]:
                     given.span[b, start, start + 2 + start % 4] += 14
                 given.arc[b, torch.randint(0, n, (n,)), torch.arange(n)] += 8
 
-        _, chart = backend.inside(given, lengths)
+        chart, _ = backend.both(given, lengths, False)
         share = float((chart.report[4] != 0).float().mean())
         name = "peaked" if std is None else f"std {std:g}"
-        yield f"{batch:4d} x {n:3d}  {name:8s} careful {share:4.2f} both {device_ms(both_of(given, lengths)):8.4f}"
+        ms = device_ms(partial(backend.inside_outside, given, lengths, False))
+        yield f"{batch:4d} x {n:3d}  {name:8s} careful {share:4.2f} both {ms:8.4f}"
 
 
 def epoch(path: str) -> Iterator[str]:
@@ -120,22 +122,13 @@ def epoch(path: str) -> Iterator[str]:
         rows, longest = rounded(len(batch) + 1, 2, 4), max(words[k] for k in batch)
         given, lengths = potentials(rows, rounded(longest, 8, 8))
         lengths[:] = torch.tensor([words[k] for k in batch] + [1] * (rows - len(batch)))
-        found.setdefault(given.span.shape[1] - 1, []).append(device_ms(both_of(given, lengths), repeats=3))
+        found.setdefault(given.span.shape[1] - 1, []).append(
+            device_ms(partial(backend.inside_outside, given, lengths, False), repeats=3)
+        )
     for n, times in sorted(found.items()):
         yield f"{n:4d} words  {len(times):3d} batches  both {sum(times) / len(times):8.4f}"
     every = [ms for times in found.values() for ms in times]
     yield f" all words  {len(every):3d} batches  both {sum(every) / len(every):8.4f}"
-
-
-def both_of(given: LexicalPotentials, lengths: torch.Tensor) -> Callable[[], object]:
-    """Inside and outside."""
-    weight = torch.ones(len(lengths), device="cuda")
-
-    def both() -> object:
-        _, chart = backend.inside(given, lengths)
-        return backend.outside(given, lengths, chart, weight, False)
-
-    return both
 
 
 def main() -> None:

@@ -44,14 +44,6 @@ def inside(potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
     return fill(cleaned(potentials, lengths), lengths, total)
 
 
-def outside(
-    potentials: AnyPotentials, lengths: Tensor, chart: Tensor, weight: Tensor, heads: bool
-) -> AnyPotentials:
-    """weight[b] times the marginals. The chart has no use here: autograd keeps its own."""
-    _, part = inside_outside(potentials, lengths, heads)
-    return each(part, lambda t: t * weight.view(-1, *(1,) * (t.dim() - 1)))
-
-
 def inside_outside(potentials: AnyPotentials, lengths: Tensor, heads: bool) -> tuple[Tensor, AnyPotentials]:
     """log Z and the marginals, as constants. `heads` asks for those of `head` too."""
     with torch.inference_mode(False), torch.enable_grad():
