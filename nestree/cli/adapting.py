@@ -1,5 +1,7 @@
 """The command that lets an encoder read texts: adapt."""
 
+import shlex
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,10 +11,11 @@ import typer
 from nestree.cli.data import reading
 from nestree.cli.learning import Device
 from nestree.cli.options import Files, From, LongestLine, Read, Sentences, Words
-from nestree.cli.predicting import options_by_format, say_left_out
+from nestree.cli.predicting import counted, options_by_format, say_left_out
 from nestree.cli.running import QUIET, Commands, Quiet, Verbose, say
 
 if TYPE_CHECKING:
+    from nestree.sentence import Sentence
     from nestree.training.adapting import Told
 
 
@@ -51,23 +54,27 @@ def adapt(
     if jobs.left_out:
         say_left_out(jobs.left_out)
     how = options_by_format({job.format for job in jobs.jobs}, read, words, sentences)
-    with reading([job.source for job in jobs.jobs], longest_line):
-        found = [
-            sentence
-            for job in jobs.jobs
-            for document in formats.read(job.source, job.format, **how.get(job.format, {}))
-            for sentence in document.sentences
-        ]
-    say(f"{sum(len(s.words) for s in found):,} words in {len(found):,} sentences, to be read {passes} times.")
+
+    def texts() -> "Iterator[Sentence]":
+        """All sentences, read when they are asked for: when all else is there."""
+        number = size = 0
+        with reading([job.source for job in jobs.jobs], longest_line):
+            for job in jobs.jobs:
+                for document in formats.read(job.source, job.format, **how.get(job.format, {})):
+                    for sentence in document.sentences:
+                        number, size = number + 1, size + len(sentence.words)
+                        yield sentence
+        read_them = f"{counted(size, 'word', 'words')} in {counted(number, 'sentence', 'sentences')}"
+        say(f"{read_them}, to be read {'once' if passes == 1 else f'{passes} times'}.")
+
+    name = Settings.read("default").encoder.path if encoder is None else encoder
     with Passes() if Commands.verbosity != QUIET else nullcontext() as watcher:
-        get_used(
-            encoder or Settings.read("default").encoder.path, found, out, passes, seed, device, tell=watcher
-        )
-    say(f"nestree train --set encoder.path={out} starts from it.")
+        get_used(name, texts(), out, passes, seed, device, tell=watcher)
+    say(f"nestree train --set encoder.path={shlex.quote(str(out))} starts from it.")
 
 
 class Passes:
-    """A line for each pass; on a terminal, a bar for the one under way."""
+    """A line for each pass; on a terminal, a bar for all of them."""
 
     def __init__(self) -> None:
         from tqdm import tqdm  # type: ignore[import-untyped]

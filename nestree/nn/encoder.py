@@ -7,8 +7,6 @@ A position has a forward half and a backward half: those of a BiLSTM or, without
 
 import inspect
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -253,14 +251,14 @@ def load_tokenizer(source: str) -> Any:
     return found(AutoTokenizer.from_pretrained, source, "tokenizer")
 
 
-def load_pretrained(source: str) -> nn.Module:
-    """The encoder of a folder or hub name, with its weights, in float32."""
+def load_pretrained(source: str, whole: bool = False) -> nn.Module:
+    """The encoder of a folder or hub name, with its weights, in float32; `whole`: with layers that nobody asks here."""
     from transformers import AutoModel
 
     model: nn.Module = found(
         lambda name: AutoModel.from_pretrained(name, dtype=torch.float32), source, "encoder"
     )
-    return without_pooler(model)
+    return model if whole else without_pooler(model)
 
 
 def load_untrained(source: str) -> nn.Module:
@@ -283,14 +281,16 @@ def without_pooler(model: Any) -> nn.Module:
 
 
 def found(load: Any, source: str, what: str) -> Any:
-    talker = logging.getLogger("huggingface_hub")
+    from transformers.utils import logging as progress
+
+    shown, talker = progress.is_progress_bar_enabled(), logging.getLogger("huggingface_hub")
+    progress.disable_progress_bar()  # there is one for each file, however small
     level = talker.level
     talker.setLevel(
         logging.ERROR
     )  # it tells of each attempt to reach the hub; what came of them is told below
     try:
-        with without_bars():
-            return load(source)
+        return load(source)
     except Exception as why:  # a damaged file can raise any, and `tokenizers` only this
         place = "in this folder" if Path(source).is_dir() else "there is no such folder, and on the hub"
         first = str(why).strip().splitlines()[0] if str(why).strip() else type(why).__name__
@@ -300,25 +300,6 @@ def found(load: Any, source: str, what: str) -> Any:
         ) from why
     finally:
         talker.setLevel(level)
-
-
-def save_pretrained(transformer: Any, tokenizer: Any, folder: Path) -> None:
-    """An encoder in a folder, as Hugging Face keeps them."""
-    with without_bars():
-        transformer.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-
-
-@contextmanager
-def without_bars() -> Iterator[None]:
-    """transformers draws one for each file, however small."""
-    from transformers.utils import logging as progress
-
-    shown = progress.is_progress_bar_enabled()
-    progress.disable_progress_bar()
-    try:
-        yield
-    finally:
         if shown:
             progress.enable_progress_bar()
 

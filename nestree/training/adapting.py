@@ -6,32 +6,36 @@ of a whole sentence. What they know of single words comes back this way, and fit
 """
 
 import math
-import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby
-from operator import itemgetter
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from nestree.checkpoint import LABELS, write_tensors
 from nestree.config import Settings
 from nestree.data.files import placed
-from nestree.errors import InputError, TrainingError
-from nestree.nn.encoder import Encoder, load_pretrained, load_tokenizer, longest_input, save_pretrained
+from nestree.errors import InputError, ModelError, TrainingError
+from nestree.nn.encoder import Encoder, load_pretrained, load_tokenizer, longest_input
+from nestree.nn.pieces import Splitter
 from nestree.pipeline import best_device
 from nestree.sentence import Sentence
 from nestree.training.optimiser import optimiser, set_rates
+from nestree.treecrf.memory import is_about_memory
 
 PIECES = 128  # of a window
 WINDOWS = 32  # of an update
 HIDDEN = 0.15  # of the words; of these,
 MASKED, EXCHANGED = 0.8, 0.1  # so many by the mask, by another piece; the rest stand as they are
 WARMUP = 0.1  # of all updates
+AT_ONCE = 1_000  # sentences that are split into pieces together
+TELL = 1.0  # seconds between two words about how far it is
 
 
 class Told(NamedTuple):
@@ -39,38 +43,70 @@ class Told(NamedTuple):
 
     passes: int  # that are over
     share: float  # of all updates
-    loss: float  # mean over the pass under way
+    loss: float  # mean over the pass under way, or just over
     seconds_left: float
 
 
 def adapt(
     encoder: str,
-    sentences: Sequence[Sentence],
+    sentences: Iterable[Sentence],
     out: Path,
     passes: int = 10,
     seed: int = 1,
     device: str = "auto",
     tell: Callable[[Told], None] | None = None,
 ) -> None:
-    """Let a pretrained encoder read these sentences so many times; `out` becomes the folder of the one it is then."""
+    """Let a pretrained encoder read these sentences so many times; `out` becomes the folder of the one it is then.
+
+    What can be checked is checked before the first sentence is asked for.
+    """
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file, and a directory is meant. Give a new name.")
-    settings = Settings.read("default").changed([f"encoder.path={encoder}", f"training.seed={seed}"])
-    torch.manual_seed(seed)
-    tokenizer, transformer = load_tokenizer(encoder), load_pretrained(encoder)
-    config: Any = transformer.config
-    texts = Texts(tokenizer, sentences, seed, min(PIECES, longest_input(tokenizer, config)))
-    check_sizes(transformer, encoder)
+    if (Path(encoder) / LABELS).is_file():
+        raise InputError(
+            f"{encoder} is a model of nestree, which has learned entities, and an encoder is meant. Name the one that "
+            "the model was made from."
+        )
+    place = best_device(device)
     with placed(out) as folder:
-        for told in read(transformer.to(best_device(device)), texts, passes, settings):
-            if tell:
-                tell(told)
-        save_pretrained(transformer.cpu(), tokenizer, folder)
+        torch.manual_seed(seed)
+        tokenizer, transformer = load_tokenizer(encoder), load_pretrained(encoder, whole=True)
+        check(tokenizer, transformer, encoder)
+        network: Any = transformer
+        splitter = Splitter(tokenizer, min(PIECES, longest_input(tokenizer, network.config)))
+        vocabulary = min(len(tokenizer), network.get_input_embeddings().num_embeddings)
+        texts = Texts(splitter, sentences, tokenizer.mask_token_id, vocabulary, seed)
+        try:
+            for told in read(transformer.to(place), texts, passes):
+                if tell:
+                    tell(told)
+        except (MemoryError, RuntimeError) as why:
+            if not is_about_memory(why):
+                raise
+            raise TrainingError(
+                f"there is not enough memory on {place} for {WINDOWS} windows of {splitter.longest} pieces with "
+                f"{encoder}. Choose another device, or a smaller encoder."
+            ) from why
+        try:
+            network.config.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+        except Exception as why:  # `tokenizers` raises only this
+            raise ModelError(
+                f"{out} could not be written: {why}. Make room, or choose another place."
+            ) from why
+        write_tensors(folder / "model.safetensors", transformer.state_dict(), {"format": "pt"})
 
 
-def check_sizes(transformer: nn.Module, name: str) -> None:
+def check(tokenizer: Any, transformer: nn.Module, name: str) -> None:
+    """Can pieces be hidden from this encoder, and told by it?"""
     network: Any = transformer
-    begins, ends = network.get_input_embeddings().embedding_dim, network.config.hidden_size
+    embeddings = network.get_input_embeddings()
+    if tokenizer.mask_token_id is None or tokenizer.mask_token_id >= embeddings.num_embeddings:
+        raise InputError(
+            f"{name} knows no piece that hides others, so it cannot learn to tell hidden words. Take an encoder of the "
+            "families of BERT, RoBERTa or MPNet."
+        )
+    begins, ends = embeddings.embedding_dim, network.config.hidden_size
     if begins != ends:
         raise InputError(
             f"the pieces of {name} begin with vectors of {begins} dimensions and end with {ends}, so hidden ones "
@@ -78,8 +114,9 @@ def check_sizes(transformer: nn.Module, name: str) -> None:
         )
 
 
-def read(transformer: nn.Module, texts: "Texts", passes: int, settings: Settings) -> Iterator[Told]:
-    """Update by update."""
+def read(transformer: nn.Module, texts: "Texts", passes: int) -> Iterator[Told]:
+    """Update by update, with the rates of the default recipe."""
+    settings = Settings.read("default")
     network: Any = transformer
     embeddings = network.get_input_embeddings()
     device = embeddings.weight.device
@@ -88,11 +125,12 @@ def read(transformer: nn.Module, texts: "Texts", passes: int, settings: Settings
     learned = nn.ModuleList([transformer, guesser]).train()
     moving = optimiser(learned, transformer, settings.training)
     updates, done, started = passes * texts.updates, 0, time.monotonic()
+    last = started
     for number in range(passes):
         losses: list[Tensor] = []
         for task in texts.tasks():
             done += 1
-            set_rates(moving, min(done / (WARMUP * updates), (updates - done) / ((1 - WARMUP) * updates)))
+            set_rates(moving, course(done, updates))
             moving.zero_grad(set_to_none=True)
             loss = wrong(encoder, guesser, task.to(device))
             loss.backward()
@@ -100,12 +138,24 @@ def read(transformer: nn.Module, texts: "Texts", passes: int, settings: Settings
             moving.step()
             losses.append(loss.detach())
             over = len(losses) == texts.updates
-            if over or len(losses) % 10 == 0:
+            if over or time.monotonic() - last > TELL:
                 mean = float(torch.stack(losses).mean())
                 if not math.isfinite(mean):
-                    raise TrainingError(f"update {done} gave a loss of {mean}, which is not finite.")
-                passed = time.monotonic() - started
-                yield Told(number + over, done / updates, mean, passed / done * (updates - done))
+                    raise TrainingError(
+                        f"what is wrong became {mean} by update {done} of {updates}. Try another --seed, or look for "
+                        "what is odd in the texts."
+                    )
+                last = time.monotonic()
+                yield Told(number + over, done / updates, mean, (last - started) / done * (updates - done))
+
+
+def course(done: int, updates: int) -> float:
+    """The share of the peak rate for the `done`th of all updates: it rises, then falls; none of them has 0.
+
+    >>> [round(course(done, 10), 2) for done in (1, 2, 10)], course(1, 1)
+    ([1.0, 1.0, 0.11], 1.0)
+    """
+    return min(1.0, done / (WARMUP * updates), (updates - done + 1) / ((1 - WARMUP) * updates))
 
 
 def wrong(encoder: Encoder, guesser: "Guesser", task: "Task") -> Tensor:
@@ -148,71 +198,64 @@ class Task(NamedTuple):
 class Texts:
     """Sentences one after another, cut into windows; each time other words are hidden."""
 
-    def __init__(self, tokenizer: Any, sentences: Sequence[Sentence], seed: int, pieces: int = PIECES):
-        if not any(sentence.words for sentence in sentences):
+    def __init__(
+        self, splitter: Splitter, sentences: Iterable[Sentence], mask: int, vocabulary: int, seed: int
+    ) -> None:
+        """`mask`: the piece that hides others. `vocabulary`: how many pieces there are."""
+        self.splitter, self.mask, self.vocabulary = splitter, mask, vocabulary
+        self.chance = np.random.default_rng(seed)
+        ids, sizes = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        rest = iter(sentences)
+        while some := list(islice(rest, AT_ONCE)):
+            found = splitter.words.pieces(splitter.numbers([sentence.words for sentence in some]))
+            ids.append(found[0])
+            sizes.append(found[1])
+        self.ids = np.concatenate(ids)  # all pieces of all words
+        self.posts = np.cumsum([0, *np.concatenate(sizes)])  # those of word k are from post k to post k + 1
+        if len(self.posts) == 1:
             raise InputError("there are no words to read. Give files with texts.")
-        if None in (tokenizer.mask_token_id, tokenizer.cls_token_id, tokenizer.sep_token_id):
-            raise InputError(
-                "the tokenizer of this encoder has no piece that hides others, or none for begin and end, so it cannot "
-                "learn to fill in words. Take an encoder of the families of BERT, RoBERTa or MPNet."
-            )
-        self.tokenizer, self.pieces, self.chance = tokenizer, pieces, random.Random(f"reading {seed}")
-        told = tokenizer(
-            [list(s.words) for s in sentences], is_split_into_words=True, add_special_tokens=False
-        )
-        self.words = [
-            [piece for _, piece in group]
-            for k, pieces in enumerate(told["input_ids"])
-            for _, group in groupby(zip(told.word_ids(k), pieces, strict=True), key=itemgetter(0))
-        ]  # the pieces of each word
         self.updates = -(-len(self.windows(0)) // WINDOWS)
 
-    def windows(self, first: int) -> list[list[int]]:
-        """Windows of words, by their numbers; `first`: how many pieces less the first one has."""
-        windows: list[list[int]] = [[]]
-        room = self.pieces - 2 - first
-        for number, word in enumerate(self.words):
-            if len(word) > room and windows[-1]:
-                windows.append([])
-                room = self.pieces - 2
-            windows[-1].append(number)
-            room -= len(word)
-        return windows
+    def windows(self, less: int) -> list[tuple[int, int]]:
+        """Windows of words: from, to. `less`: how many pieces less the first one has."""
+        found, start = [], 0
+        while start < len(self.posts) - 1:
+            end = int(np.searchsorted(self.posts, self.posts[start] + self.splitter.room - less, "right")) - 1
+            found.append((start, max(end, start + 1)))  # a word always fits: the splitter cuts monstrous ones
+            start, less = found[-1][1], 0
+        return found
 
     def tasks(self) -> Iterator[Task]:
         """All windows once, in any order; they begin elsewhere each time, and are as many updates as the first time."""
-        windows = self.windows(self.chance.randrange(self.pieces // 2))
+        windows = self.windows(int(self.chance.integers(self.splitter.room // 2 + 1)))
         self.chance.shuffle(windows)
         for k in range(self.updates):
             share = windows[k * len(windows) // self.updates : (k + 1) * len(windows) // self.updates]
-            yield self.task([self.hidden(window) for window in share])
+            yield self.task([self.hidden(*window) for window in share])
 
-    def task(self, rows: Sequence[tuple[list[int], list[int | None]]]) -> Task:
-        pieces = torch.full((len(rows), self.pieces), self.tokenizer.pad_token_id)
-        real = torch.zeros(len(rows), self.pieces, dtype=torch.bool)
-        asked: list[tuple[int, int]] = []
+    def task(self, rows: Sequence[tuple[np.ndarray, np.ndarray]]) -> Task:
+        """Rows of pieces, and which of them are asked for and what stood there: below 0 where nobody asks."""
+        width = max(len(shown) for shown, _ in rows)
+        pieces = np.full((len(rows), width), self.splitter.pad)
+        answers = np.full((len(rows), width), -1)
+        real = np.zeros((len(rows), width), dtype=bool)
         for k, (shown, true) in enumerate(rows):
-            pieces[k, : len(shown)] = torch.tensor(shown)
-            real[k, : len(shown)] = True
-            asked += [(k * self.pieces + p, answer) for p, answer in enumerate(true) if answer is not None]
-        places, answers = torch.tensor(asked or [(0, int(pieces[0, 0]))]).unbind(1)
-        return Task(pieces, real, places, answers)
+            pieces[k, : len(shown)], answers[k, : len(shown)], real[k, : len(shown)] = shown, true, True
+        places = np.flatnonzero(answers >= 0)
+        return Task(*map(torch.from_numpy, (pieces, real, places, answers.flatten()[places])))
 
-    def hidden(self, window: Sequence[int]) -> tuple[list[int], list[int | None]]:
-        """The pieces of a window, some words hidden, and what stood there; None: nobody asks."""
-        shown: list[int] = []
-        answers: list[int | None] = []
-        for number in window:
-            word = self.words[number]
-            draw = self.chance.random() / HIDDEN
-            shown += word if draw > MASKED + EXCHANGED else [self.instead(draw) for _ in word]
-            answers += word if draw < 1 else [None] * len(word)
-        begin, end = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
-        room = self.pieces - 2
-        return [begin, *shown[:room], end], [None, *answers[:room], None]
-
-    def instead(self, draw: float) -> int:
-        """What stands in place of a hidden piece."""
-        if draw < MASKED:
-            return int(self.tokenizer.mask_token_id)
-        return self.chance.randrange(len(self.tokenizer))
+    def hidden(self, start: int, end: int) -> tuple[np.ndarray, np.ndarray]:
+        """The pieces of a window, some words hidden, and what stood there; -1: nobody asks. One is hidden at least."""
+        draws = self.chance.random(end - start) / HIDDEN
+        if draws.min() >= 1:
+            draws[self.chance.integers(len(draws))] = self.chance.random()
+        draw = np.repeat(draws, np.diff(self.posts[start : end + 1]))
+        true = self.ids[self.posts[start] : self.posts[end]]
+        others = self.chance.integers(self.vocabulary, size=len(true))
+        shown = np.select([draw < MASKED, draw < MASKED + EXCHANGED], [self.mask, others], true)
+        first, last = self.splitter.first, self.splitter.last
+        nobody = np.full(len(first), -1), np.full(len(last), -1)
+        return (
+            np.concatenate([first, shown, last]).astype(np.int64),
+            np.concatenate([nobody[0], np.where(draw < 1, true, -1), nobody[1]]),
+        )
