@@ -112,14 +112,14 @@ def epoch(path: str) -> Iterator[str]:
     """Milliseconds of inside + outside for all batches of the default recipe's first epoch, padded as for records."""
     from nestree.config import Settings
     from nestree.data import formats
-    from nestree.nn.frames import rounded
+    from nestree.nn.frames import room_for, rounded
     from nestree.training.batches import batches
 
     training = Settings.read("default").training
     words = [len(sentence.words) for document in formats.read(path) for sentence in document.sentences]
     found: dict[int, list[float]] = {}
     for batch in batches(words, training.batch_words, training.seed, 1):
-        rows, longest = rounded(len(batch) + 1, 2, 4), max(words[k] for k in batch)
+        rows, longest = room_for(len(batch)), max(words[k] for k in batch)
         given, lengths = potentials(rows, rounded(longest, 8, 8))
         lengths[:] = torch.tensor([words[k] for k in batch] + [1] * (rows - len(batch)))
         found.setdefault(given.span.shape[1] - 1, []).append(

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,10 +13,10 @@ from nestree.cli.learning import Device
 from nestree.cli.options import Files, From, LongestLine, Read, Sentences, Words
 from nestree.cli.predicting import counted, options_by_format, say_left_out
 from nestree.cli.running import QUIET, Commands, Quiet, Verbose, say
+from nestree.cli.watching import Passes
 
 if TYPE_CHECKING:
     from nestree.sentence import Sentence
-    from nestree.training.adapting import Told
 
 
 def adapt(
@@ -71,33 +71,3 @@ def adapt(
     with Passes() if Commands.verbosity != QUIET else nullcontext() as watcher:
         get_used(name, texts(), out, passes, seed, device, tell=watcher)
     say(f"nestree train --set encoder.path={shlex.quote(str(out))} starts from it.")
-
-
-class Passes:
-    """A line for each pass; on a terminal, a bar for all of them."""
-
-    def __init__(self) -> None:
-        from tqdm import tqdm  # type: ignore[import-untyped]
-
-        self.done = 0
-        self.bar: Any = tqdm(
-            total=100, leave=False, delay=1, disable=None, bar_format="{desc} {percentage:3.0f} %|{bar}|"
-        )
-
-    def __enter__(self) -> "Passes":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.close()
-
-    def __call__(self, told: "Told") -> None:
-        from nestree.training.summary import duration
-
-        left = f"{duration(told.seconds_left)} left"
-        if told.passes > self.done:
-            self.done = told.passes
-            self.bar.clear()
-            say(f"pass {told.passes}: {told.loss:.3f} wrong, {left}")
-        self.bar.set_description_str(left, refresh=False)
-        self.bar.n = round(100 * told.share)
-        self.bar.update(0)

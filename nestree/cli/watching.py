@@ -9,6 +9,7 @@ from nestree.cli.running import say
 if TYPE_CHECKING:
     from nestree.pipeline.files import Progress
     from nestree.training import EpochEnd, Step
+    from nestree.training.adapting import Told
 
 
 class Lines:
@@ -59,6 +60,36 @@ class Bar(Lines):
     def epoch(self, end: "EpochEnd") -> None:
         self.bar.clear()
         say(line(end))
+
+
+class Passes:
+    """A line for each pass; on a terminal, a bar for all of them."""
+
+    def __init__(self) -> None:
+        from tqdm import tqdm
+
+        self.done = 0
+        self.bar: Any = tqdm(
+            total=100, leave=False, delay=1, disable=None, bar_format="{desc} {percentage:3.0f} %|{bar}|"
+        )
+
+    def __enter__(self) -> "Passes":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.close()
+
+    def __call__(self, told: "Told") -> None:
+        from nestree.training.summary import duration
+
+        left = f"{duration(told.seconds_left)} left"
+        if told.passes > self.done:
+            self.done = told.passes
+            self.bar.clear()
+            say(f"pass {told.passes}: {told.loss:.3f} wrong, {left}")
+        self.bar.set_description_str(left, refresh=False)
+        self.bar.n = round(100 * told.share)
+        self.bar.update(0)
 
 
 class PredictionBar:

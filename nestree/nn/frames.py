@@ -23,7 +23,7 @@ def framed(batch: Batch, padding: int, most: int) -> Batch | None:
     gold, (rows, pieces) = batch.gold, batch.pieces.shape
     if gold is None or batch.windows is not None:  # without gold, or with sentences in several windows
         return None
-    more, places = rounded(rows + 1, 2, 4) - rows, min(rounded(pieces, 8, 8), most)
+    more, places = room_for(rows) - rows, min(rounded(pieces, 8, 8), most)
     longest = min(places - 2, rounded(batch.longest, 8, 8))  # a word has one piece or more
     words = longest - batch.longest
     if words < 0:
@@ -76,6 +76,11 @@ def no_pairs(count: int, first: int, spans: int, words: int) -> Tensor:
     """[count, 2] spans from the first that is not used on, and their heads."""
     k = torch.arange(count)
     return torch.stack([first + k % (spans - first), k % words], 1)
+
+
+def room_for(sentences: int) -> int:
+    """With one at least that is not used, for what is added."""
+    return rounded(sentences + 1, 2, 4)
 
 
 def rounded(number: int, least: int, steps: int) -> int:
