@@ -7,9 +7,12 @@ A backend is a module with these functions, of equal signatures:
     log_chart(chart) -> [batch, n + 1, n + 1, x]                      for drawing samples
     chart_bytes(potentials, gradient) -> int                          the memory that it will take
     CHECKS_LATER: bool              it checks values itself and reports through nestree.treecrf.later
+    TOGETHER: int                   several sums over sentences of up to so many words are faster at once; if not 0:
+    inside_outside_each(several, lengths, heads) -> a list of log Z, marginals
 """
 
 import functools
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -145,6 +148,20 @@ def inside_outside(potentials: AnyPotentials, lengths: Lengths, heads: bool) -> 
     with torch.no_grad():
         log_z, part = backend.inside_outside(potentials, lengths, heads)
     return checked(log_z, backend), part
+
+
+def inside_outside_each(
+    several: Sequence[Potentials], lengths: Lengths, heads: Sequence[bool]
+) -> list[tuple[Tensor, Potentials]]:
+    """The same for several potentials of the same sentences, of one kind, size and device; `heads` for each."""
+    given, sizes, backends = zip(*(ready(each, lengths, gradient=True) for each in several), strict=True)
+    backend, n = backends[0], given[0].span.shape[1] - 1
+    with torch.no_grad():
+        if n <= backend.TOGETHER and isinstance(given[0], LexicalPotentials):
+            found = backend.inside_outside_each(given, sizes[0], heads)
+        else:
+            found = [backend.inside_outside(*one) for one in zip(given, sizes, heads, strict=True)]
+    return [(checked(log_z, backend), part) for log_z, part in found]
 
 
 # What comes in and what goes out

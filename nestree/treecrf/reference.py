@@ -27,6 +27,7 @@ from nestree.treecrf.potentials import (
 from nestree.treecrf.trees import Trees, first_best, walk
 
 CHECKS_LATER = False
+TOGETHER = 0
 
 Reduce = Callable[[Tensor, int], Tensor]  # log-sum-exp or maximum over one axis
 

@@ -171,7 +171,7 @@ def check_small_heads(device: str) -> None:
     for cost, expected in ((20.0, [False] * 4), (90.0, [False, False, True, True])):
         given, lengths = with_entities(device, cost)
         sizes = torch.tensor(lengths, device=device)
-        chart, part = triton_kernels.both(given, sizes, heads=True)
+        chart, part = triton_kernels.both(given, sizes, heads=len(lengths))
         right_z, right = reference.inside_outside(to(given, "cpu", torch.float64), sizes.cpu(), True)
         assert (chart.report[4] != 0).tolist() == expected
         if cost > 20:
@@ -185,6 +185,12 @@ def check_small_heads(device: str) -> None:
 @interpreted
 def test_heads_that_labels_speak_against_on_the_cpu():
     check_small_heads("cpu")
+
+
+@interpreted
+def test_several_sums_at_once_on_the_cpu():
+    checks.check_several("triton", (5, 1, 4), "cpu")
+    checks.check_several("triton", (3, 18), "cpu")
 
 
 @interpreted
@@ -276,6 +282,13 @@ def test_long_and_short_sentences_side_by_side(observed):
     for lengths in ((1, 97, 5, 60, 1, 33), (1, 1, 1, 70), (90,)):
         checks.check_sums("triton", Case(lengths, head=observed, observed=observed, mute=False), "cuda")
         checks.check_best_trees("triton", Case(lengths), "cuda")
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("lengths", [(40,) * 5, (20, 33) * 20, (80, 9, 1), (97, 60)])
+def test_several_sums_at_once(lengths):
+    """With many programs for each sentence, with one; and, of long ones, one by one."""
+    checks.check_several("triton", lengths, "cuda")
 
 
 @pytest.mark.cuda

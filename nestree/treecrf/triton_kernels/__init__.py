@@ -25,6 +25,7 @@ gathers from the larger spans that contain it; nothing is added up by atomics, s
 """
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -41,6 +42,7 @@ from nestree.treecrf.triton_kernels.prepare import prepare_kernel
 from nestree.treecrf.triton_kernels.trace import trace_kernel
 
 CHECKS_LATER = True
+TOGETHER = 96
 FAST, CAREFUL, BEST = common.FAST.value, common.CAREFUL.value, common.BEST.value
 
 
@@ -66,6 +68,12 @@ class Chart(NamedTuple):
     report: (
         Tensor  # [6, batch] status, length as given, length, barrier, whether CAREFUL is needed, its barrier
     )
+
+    @property
+    def heads(self) -> int:
+        """How many sentences, the first ones, have `head`."""
+        span, *_, head = self.given
+        return 0 if head is span else len(head)
 
 
 class Shape(NamedTuple):
@@ -141,12 +149,40 @@ def inside(potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Chart]:
 
 def inside_outside(potentials: AnyPotentials, lengths: Tensor, heads: bool) -> tuple[Tensor, AnyPotentials]:
     """log Z [batch] and the marginals; `heads`: those of `head`, too."""
-    chart, part = both(potentials, lengths, heads)
+    chart, part = both(potentials, lengths, len(potentials.span) if heads else None)
     return chart.log_z, part
 
 
-def both(potentials: AnyPotentials, lengths: Tensor, heads: bool) -> tuple[Chart, AnyPotentials]:
-    """The chart and the marginals."""
+def inside_outside_each(
+    several: Sequence[LexicalPotentials], lengths: Tensor, heads: Sequence[bool]
+) -> list[tuple[Tensor, LexicalPotentials]]:
+    """The same for several potentials of the same sentences, at once: one sum leaves most of a GPU waiting."""
+    batch = len(several[0].span)
+    # First those that have `head`, then those whose heads are asked for: of both, kernels know the number.
+    order = sorted(range(len(several)), key=lambda k: (several[k].head is None, not heads[k]))
+    ordered = [several[k] for k in order]
+    span, arc, root, inherit = (torch.cat(part) for part in list(zip(*ordered, strict=True))[:4])
+    of_heads = [one.head for one in ordered if one.head is not None]
+    given = LexicalPotentials(span, arc, root, inherit, torch.cat(of_heads) if of_heads else None)
+    asked = sum(wanted or one.head is not None for one, wanted in zip(several, heads, strict=True))
+    chart, part = both(given, lengths.repeat(len(several)), batch * asked if asked else None, batch)
+    found: dict[int, tuple[Tensor, LexicalPotentials]] = {}
+    for place, k in enumerate(order):
+        rows = slice(place * batch, (place + 1) * batch)
+        d_head = part.head[rows] if heads[k] and part.head is not None else None
+        mine = LexicalPotentials(part.span[rows], part.arc[rows], part.root[rows], part.inherit[rows], d_head)
+        found[k] = chart.log_z[rows], mine
+    return [found[k] for k in range(len(several))]
+
+
+def both(
+    potentials: AnyPotentials, lengths: Tensor, heads: int | None, sentences: int | None = None
+) -> tuple[Chart, AnyPotentials]:
+    """The chart and the marginals; `heads`: for so many, the first of the batch, those of `head`, too.
+
+    `sentences`: so many there are, if the batch holds them several times. Where it holds `head` for some, these come
+    first.
+    """
     chart = prepared(potentials, lengths, FAST)
     batch, n, like = chart.level.shape[0], chart.level.shape[1], potentials.span
     posts = n + 1
@@ -160,8 +196,9 @@ def both(potentials: AnyPotentials, lengths: Tensor, heads: bool) -> tuple[Chart
     for mode, barrier in zip((FAST, CAREFUL), barriers, strict=True):
         inside_pass(chart, mode, later=chart.lexical)
         outside_pass(chart, mode, barrier, outer, d_root)
-    watch(chart.report, n)
-    d_head = torch.zeros(batch, posts, posts, n, device=like.device) if heads and chart.lexical else None
+    watch(chart.report, n, sentences)
+    none = heads is None or not chart.lexical
+    d_head = None if none else torch.zeros(heads, posts, posts, n, device=like.device)
     d_arc = marginals(chart, outer, d_span, d_inherit, d_arc, d_head)
     if not isinstance(potentials, LexicalPotentials):
         return chart, type(potentials)(d_span.view(batch, posts, posts))
@@ -216,8 +253,8 @@ def inside_pass(chart: Chart, mode: int, later: bool = False) -> None:
     if batch > 0:
         inside_kernel[(shape.programs,)](
             span, inherit, head, chart.arc_by_modifier, chart.power_by_modifier, chart.root, chart.taken, chart.cells,
-            chart.level, chart.base, chart.crest, chart.report, chart.log_z, chart.rest, n, pitch,
-            MODE=mode, LATER=later and mode == FAST, LEXICAL=chart.lexical, HEAD=head is not span,
+            chart.level, chart.base, chart.crest, chart.report, chart.log_z, chart.rest, chart.heads, n, pitch,
+            MODE=mode, LATER=later and mode == FAST, LEXICAL=chart.lexical, HEAD=chart.heads > 0,
             WORDS=max(16, power_of_two(n)), **launch(shape, mode, batch, span.device),
         )  # fmt: skip
 
@@ -230,8 +267,8 @@ def outside_pass(chart: Chart, mode: int, barrier: Tensor, outer: Tensor, d_root
     if batch > 0:
         outside_kernel[(shape.programs,)](
             span, inherit, head, chart.arc, chart.power, chart.root, chart.cells, chart.level, chart.base, chart.report,
-            chart.rest, barrier.view(torch.int32), outer, d_root, n, pitch,
-            MODE=mode, LEXICAL=chart.lexical, HEAD=head is not span, **launch(shape, mode, batch, span.device),
+            chart.rest, barrier.view(torch.int32), outer, d_root, chart.heads, n, pitch,
+            MODE=mode, LEXICAL=chart.lexical, HEAD=chart.heads > 0, **launch(shape, mode, batch, span.device),
         )  # fmt: skip
 
 
@@ -248,8 +285,8 @@ def marginals(
     at_once = max(1, 2048 // words) if chart.lexical else 64
     spans_kernel[(batch, -(-n * n // at_once))](
         span, inherit, head, chart.cells, outer, chart.report, wild, d_span, d_inherit,
-        span if d_head is None else d_head, n, pitch,
-        LEXICAL=chart.lexical, HEAD=head is not span, D_HEAD=d_head is not None, BR=at_once, BX=words, num_warps=4,
+        span if d_head is None else d_head, chart.heads, 0 if d_head is None else len(d_head), n, pitch,
+        LEXICAL=chart.lexical, HEAD=chart.heads > 0, D_HEAD=d_head is not None, BR=at_once, BX=words, num_warps=4,
     )  # fmt: skip
     if not chart.lexical or n == 1:
         return d_arc

@@ -165,7 +165,7 @@ def log_of_splits(
 
 @triton.jit
 def complete(
-    span, inherit, head, chart, level, base, crest, doubt, first, last, width, skipped, length, n, pitch,
+    span, inherit, head, reach, chart, level, base, crest, doubt, first, last, width, skipped, length, n, pitch,
     MODE: tl.constexpr, LATER: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr, FAR: tl.constexpr,
     BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
@@ -192,9 +192,9 @@ def complete(
         evidence = tl.zeros([BI, V], tl.float32)
         if HEAD:
             at = head + (i * (n + 1) + j)[:, None].to(tl.int64) * n + x
-            raw = tl.load(at, within, other=0.0)
+            raw = tl.load(at, within & (x < reach), other=0.0)
             doubt |= tl.where((raw < float("inf")) == 0, 2, 0)
-            evidence = score(at, within, MODE)
+            evidence = score(at, within & (x < reach), MODE)
         if MODE == FAST:
             summed = tl.full([BI, V], 1.0, tl.float32)
             top = tl.zeros([BI], tl.float32)
@@ -228,8 +228,8 @@ def complete(
 
 @triton.jit
 def fill(
-    span, inherit, head, arc_by_modifier, power_by_modifier, chart, level, base, crest, counter, member, met, length,
-    n, pitch, group,
+    span, inherit, head, reach, arc_by_modifier, power_by_modifier, chart, level, base, crest, counter, member, met,
+    length, n, pitch, group,
     GROUPED: tl.constexpr, MODE: tl.constexpr, LATER: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr,
     FAR: tl.constexpr, WORDS: tl.constexpr, BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr,
     UNROLL: tl.constexpr, HOOKS: tl.constexpr, FT: tl.constexpr, FI: tl.constexpr,
@@ -251,8 +251,8 @@ def fill(
                     meet(counter, met * group, GROUPED)
         first, last = share_of(length - width + 1, member, group)
         doubt = complete(
-            span, inherit, head, chart, level, base, crest, doubt, first, last, width, skipped, length, n, pitch,
-            MODE, LATER, LEXICAL, HEAD, FAR, BT, BI, V, UNROLL,
+            span, inherit, head, reach, chart, level, base, crest, doubt, first, last, width, skipped, length, n,
+            pitch, MODE, LATER, LEXICAL, HEAD, FAR, BT, BI, V, UNROLL,
         )  # fmt: skip
         if LEXICAL:
             tl.debug_barrier()
@@ -284,15 +284,18 @@ def missed(chart, root, length, pitch, WORDS: tl.constexpr):
     return (tl.sum(headed * tl.exp2(at_root), 0) < FAINT).to(tl.int32)
 
 
-@triton.jit(do_not_specialize=["n", "batch"])
+@triton.jit(do_not_specialize=["heads", "n", "batch"])
 def inside_kernel(
     span, inherit, head, arc_by_modifier, power_by_modifier, root, taken, chart, level, base, crest, report, log_z,
-    rest, n, pitch, batch,
+    rest, heads, n, pitch, batch,
     GROUPED: tl.constexpr, BATCH: tl.constexpr, MODE: tl.constexpr, LATER: tl.constexpr, LEXICAL: tl.constexpr,
     HEAD: tl.constexpr, FAR: tl.constexpr, WORDS: tl.constexpr, BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr,
     UNROLL: tl.constexpr, HOOKS: tl.constexpr, FT: tl.constexpr, FI: tl.constexpr,
 ):  # fmt: skip
-    """The chart of one sentence, then GOAL. FAST asks for CAREFUL where it cannot be trusted; CAREFUL does these."""
+    """The chart of one sentence, then GOAL. FAST asks for CAREFUL where it cannot be trusted; CAREFUL does these.
+
+    `heads`: so many sentences, the first ones, have `head`.
+    """
     b, member, group = place_of(report + 2 * batch, batch, GROUPED, BATCH)
     length = tl.load(report + 2 * batch + b)
     counter = report + (5 if MODE == CAREFUL else 3) * batch + b
@@ -315,10 +318,11 @@ def inside_kernel(
         root += b * pitch
     if HEAD:
         head += b * (n + 1) * (n + 1) * n
+    reach = tl.where(b < heads, n, 0)  # words that have a score as head of a span: all, or none
     met = length * 0
     wrong, met = fill(
-        span, inherit, head, arc_by_modifier, power_by_modifier, chart, level, base, crest, counter, member, met,
-        length, n, pitch, group, GROUPED, MODE, LATER, LEXICAL, HEAD, FAR, WORDS, BT, BI, V, UNROLL, HOOKS, FT, FI,
+        span, inherit, head, reach, arc_by_modifier, power_by_modifier, chart, level, base, crest, counter, member,
+        met, length, n, pitch, group, GROUPED, MODE, LATER, LEXICAL, HEAD, FAR, WORDS, BT, BI, V, UNROLL, HOOKS, FT, FI,
     )  # fmt: skip
     if LATER:
         wrong |= missed(chart, root, length, pitch, WORDS)

@@ -14,9 +14,9 @@ from nestree.treecrf.triton_kernels.common import (
 )
 
 
-@triton.jit(do_not_specialize=["n"])
+@triton.jit(do_not_specialize=["heads", "d_heads", "n"])
 def spans_kernel(
-    span, inherit, head, chart, outer, report, wild, d_span, d_inherit, d_head, n, pitch,
+    span, inherit, head, chart, outer, report, wild, d_span, d_inherit, d_head, heads, d_heads, n, pitch,
     LEXICAL: tl.constexpr, HEAD: tl.constexpr, D_HEAD: tl.constexpr, BR: tl.constexpr, BX: tl.constexpr,
 ):  # fmt: skip
     """The marginals of spans, heads and `inherit`, each row by itself; and `outer` made ready for the arcs.
@@ -49,7 +49,9 @@ def spans_kernel(
     mixed = tl.where(word, tl.load(outer + at, row, other=0.0), 0.0)
     evidence = tl.zeros([BR, BX], tl.float32)
     if HEAD:
-        evidence = score(head + cell[:, None] * n + x[None, :], within, FAST)
+        evidence = score(
+            head + cell[:, None] * n + x[None, :], within & (x[None, :] < tl.where(b < heads, n, 0)), FAST
+        )
     if tl.load(report + 4 * batch + b) == 0:
         own = own_score(span, inherit, cell, real, whole == 0, FAST, LEXICAL)
         factor = tl.exp2(tl.floor(own) - own)[:, None]
@@ -75,7 +77,11 @@ def spans_kernel(
     chosen = tl.sum(chance, 1)
     tl.store(d_span + cell, chosen, real)
     if D_HEAD:
-        tl.store(d_head + cell[:, None] * n + x[None, :], chance, within)
+        tl.store(
+            d_head + cell[:, None] * n + x[None, :],
+            chance,
+            within & (x[None, :] < tl.where(b < d_heads, n, 0)),
+        )
     if LEXICAL:
         tl.store(d_inherit + cell, tl.maximum(chosen - hooked, 0.0), real & (whole == 0))
 

@@ -215,7 +215,7 @@ def fetch_hooked(outer, arc, row, a, h, t, width, length, pitch):
 
 @triton.jit
 def outside_heads(
-    span, inherit, head, power, chart, outer, doubt, first, last, width, length, n, pitch,
+    span, inherit, head, reach, power, chart, outer, doubt, first, last, width, length, n, pitch,
     LEXICAL: tl.constexpr, HEAD: tl.constexpr,
     BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, HOOKS: tl.constexpr,
 ):  # fmt: skip
@@ -244,7 +244,7 @@ def outside_heads(
                 used += tl.sum(total, 0) * tl.exp2(-lends)[:, None]
         evidence = (own - tl.floor(own))[:, None]
         if HEAD:
-            evidence += score(head + cell[:, None].to(tl.int64) * n + h, within, FAST)
+            evidence += score(head + cell[:, None].to(tl.int64) * n + h, within & (h < reach), FAST)
         of_sum = used * tl.exp2(evidence)
         if LEXICAL:
             # Of both the cell and the sum in it: it is held, or else the rest of the tree is worth little.
@@ -259,7 +259,7 @@ def outside_heads(
 
 @triton.jit
 def careful_heads(
-    span, inherit, head, arc, chart, outer, first, last, width, length, n, pitch,
+    span, inherit, head, reach, arc, chart, outer, first, last, width, length, n, pitch,
     LEXICAL: tl.constexpr, HEAD: tl.constexpr, BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr,
 ):  # fmt: skip
     """The same, CAREFUL: log2 of the probability, over the sum of COMPLETE."""
@@ -280,14 +280,15 @@ def careful_heads(
             used += tl.sum(total, 0)
         result = log2(used) + score(span + cell, live, CAREFUL)[:, None] - headed
         if HEAD:
-            result += score(head + cell[:, None].to(tl.int64) * n + h, within, CAREFUL)
+            result += score(head + cell[:, None].to(tl.int64) * n + h, within & (h < reach), CAREFUL)
         tl.store(outer + row[:, None] + h, result, within)
 
 
 @triton.jit
 def unfill(
-    span, inherit, head, arc, power, root, chart, level, base, outer, d_root, over, counter, member, length, n, pitch,
-    group, GROUPED: tl.constexpr, MODE: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr, FAR: tl.constexpr,
+    span, inherit, head, reach, arc, power, root, chart, level, base, outer, d_root, over, counter, member, length,
+    n, pitch, group,
+    GROUPED: tl.constexpr, MODE: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr, FAR: tl.constexpr,
     BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, UNROLL: tl.constexpr, HOOKS: tl.constexpr,
     FT: tl.constexpr, FI: tl.constexpr,
 ):  # fmt: skip
@@ -311,12 +312,12 @@ def unfill(
         tl.debug_barrier()
         if MODE == FAST:
             doubt = outside_heads(
-                span, inherit, head, power, chart, outer, doubt, first, last, width, length, n, pitch,
+                span, inherit, head, reach, power, chart, outer, doubt, first, last, width, length, n, pitch,
                 LEXICAL, HEAD, BT, BI, V, HOOKS,
             )  # fmt: skip
         else:
             careful_heads(
-                span, inherit, head, arc, chart, outer, first, last, width, length, n, pitch,
+                span, inherit, head, reach, arc, chart, outer, first, last, width, length, n, pitch,
                 LEXICAL, HEAD, BT, BI, V,
             )  # fmt: skip
         met += 1
@@ -324,9 +325,10 @@ def unfill(
     return tl.max(doubt, 0)
 
 
-@triton.jit(do_not_specialize=["n", "batch"])
+@triton.jit(do_not_specialize=["heads", "n", "batch"])
 def outside_kernel(
-    span, inherit, head, arc, power, root, chart, level, base, report, rest, counter, outer, d_root, n, pitch, batch,
+    span, inherit, head, arc, power, root, chart, level, base, report, rest, counter, outer, d_root, heads, n,
+    pitch, batch,
     GROUPED: tl.constexpr, BATCH: tl.constexpr, MODE: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr,
     FAR: tl.constexpr,
     BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, UNROLL: tl.constexpr, HOOKS: tl.constexpr,
@@ -354,9 +356,10 @@ def outside_kernel(
         d_root += b * n
     if HEAD:
         head += b * (n + 1) * (n + 1) * n
+    reach = tl.where(b < heads, n, 0)  # words that have a score as head of a span: all, or none
     doubt = unfill(
-        span, inherit, head, arc, power, root, chart, level, base, outer, d_root, over, counter, member, length, n,
-        pitch, group, GROUPED, MODE, LEXICAL, HEAD, FAR, BT, BI, V, UNROLL, HOOKS, FT, FI,
+        span, inherit, head, reach, arc, power, root, chart, level, base, outer, d_root, over, counter, member,
+        length, n, pitch, group, GROUPED, MODE, LEXICAL, HEAD, FAR, BT, BI, V, UNROLL, HOOKS, FT, FI,
     )  # fmt: skip
     if MODE == FAST:
         tl.atomic_or(careful, doubt)
