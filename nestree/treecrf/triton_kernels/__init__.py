@@ -197,8 +197,9 @@ def both(
         inside_pass(chart, mode, later=chart.lexical)
         outside_pass(chart, mode, barrier, outer, d_root)
     watch(chart.report, n, sentences)
-    none = heads is None or not chart.lexical
-    d_head = None if none else torch.zeros(heads, posts, posts, n, device=like.device)
+    d_head = None
+    if heads is not None and chart.lexical:
+        d_head = torch.zeros(heads, posts, posts, n, device=like.device)
     d_arc = marginals(chart, outer, d_span, d_inherit, d_arc, d_head)
     if not isinstance(potentials, LexicalPotentials):
         return chart, type(potentials)(d_span.view(batch, posts, posts))
