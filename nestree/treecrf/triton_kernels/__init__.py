@@ -42,7 +42,7 @@ from nestree.treecrf.triton_kernels.prepare import prepare_kernel
 from nestree.treecrf.triton_kernels.trace import trace_kernel
 
 CHECKS_LATER = True
-TOGETHER = 96
+TOGETHER = 128
 FAST, CAREFUL, BEST = common.FAST.value, common.CAREFUL.value, common.BEST.value
 
 
@@ -102,6 +102,9 @@ def shape_for(task: str, n: int, batch: int, lexical: bool, device: torch.device
     if n <= 32:
         return Shape(2, 128, 4, 4, 4, 8, batch) if best else Shape(2, 128, 4, 1, 2, 8, batch, True, 2, 128)
     programs = processors(device)
+    if programs < 2 * batch < 4 * programs and n > 48 and not best and device.type == "cuda":
+        # Two on each processor, of 8 warps, which share its registers: one works while the other waits.
+        return Shape(2, 128, 4, 2, 4, 8, 2 * programs, True, 4, 64, 128)
     programs = batch if programs < 2 * batch else min(programs, batch * max(16, n // 2))
     if n <= 64:
         return (
@@ -317,7 +320,7 @@ def launch(shape: Shape, mode: int, batch: int, device: torch.device) -> dict[st
     given = {
         name: value for name, value in shape._asdict().items() if value is not None and name != "programs"
     }
-    most = power_of_two(processors(device))
+    most = power_of_two(max(shape.programs, processors(device)))
     return given | {"batch": batch, "BATCH": most, "GROUPED": grouped} | together
 
 
