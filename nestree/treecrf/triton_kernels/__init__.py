@@ -316,11 +316,11 @@ def launch(shape: Shape, mode: int, batch: int, device: torch.device) -> dict[st
     if mode == CAREFUL:
         shape = shape._replace(UNROLL=1, HOOKS=1, FAR=False)
     grouped = shape.programs > batch
+    most = power_of_two(max(shape.programs, processors(device))) if grouped else 1  # sentences, at least
     together = {"launch_cooperative_grid": True} if grouped else {}
     given = {
         name: value for name, value in shape._asdict().items() if value is not None and name != "programs"
     }
-    most = power_of_two(max(shape.programs, processors(device)))
     return given | {"batch": batch, "BATCH": most, "GROUPED": grouped} | together
 
 
