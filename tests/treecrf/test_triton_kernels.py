@@ -285,9 +285,9 @@ def test_long_and_short_sentences_side_by_side(observed):
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("lengths", [(40,) * 5, (20, 33) * 20, (80, 9, 1), (97, 60)])
+@pytest.mark.parametrize("lengths", [(40,) * 5, (20, 33) * 20, (60, 9) * 12, (80, 9, 1), (130, 60)])
 def test_several_sums_at_once(lengths):
-    """With many programs for each sentence, with one; and, of long ones, one by one."""
+    """With many programs for each sentence, with one, with two on each processor; and, of long ones, one by one."""
     checks.check_several("triton", lengths, "cuda")
 
 

@@ -3,7 +3,7 @@
 One chart per sentence, chart[i, j, x]: headed where x lies in the span, hooked where it lies outside, as
 docs/method.md draws it. A row is one span; a group of programs shares a sentence, splits the spans of each width,
 and meets at a barrier before the next width. Long sentences have larger groups. Short ones, and those of large batches,
-have a group of one and no barrier.
+have a group of one and no barrier. Several sums over the same sentences are one batch that holds them several times.
 
 There are three ways to fill it, `MODE`:
     FAST     sums as plain numbers relative to a power of two per span, its `level`, so that products are all there is
