@@ -3,17 +3,20 @@
 Compiles all candidates side by side in several processes, then times each alone by replaying a CUDA graph, and
 prints the device milliseconds of inside, inside + outside, and best trees. triton_kernels.shape_for holds the winners.
 With --spread: how many sentences need the CAREFUL sums as scores spread out, and what that costs. With --epoch FILE:
-what a sum over trees takes, inside and outside, in all batches that training makes of the sentences of a file.
+what a sum over trees takes, inside and outside, in all batches that training makes of the sentences of a file: one by
+itself, and the three of a pass together.
 """
 
 import argparse
 import multiprocessing
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 
 from nestree.treecrf import LexicalPotentials
 from nestree.treecrf import triton_kernels as backend
+from nestree.treecrf.ops import inside_outside, inside_outside_each
 
 SIZES = ((64, 10), (64, 20), (64, 30), (256, 30), (64, 50), (64, 80), (32, 120), (16, 150))
 TILES = {  # by padded length: BT, BI, UNROLL, HOOKS, num_warps, FAR, FT, FI
@@ -50,7 +53,7 @@ def passes(batch: int, n: int, shape: backend.Shape) -> dict[str, Callable[[], o
     given, lengths = potentials(batch, n)
     return {
         "inside": lambda: backend.inside(given, lengths),
-        "both": both_of(given, lengths),
+        "both": partial(backend.inside_outside, given, lengths, False),
         "best": lambda: backend.viterbi(given, lengths),
     }
 
@@ -100,14 +103,17 @@ def spread(batch: int, n: int) -> Iterator[str]:
                     given.span[b, start, start + 2 + start % 4] += 14
                 given.arc[b, torch.randint(0, n, (n,)), torch.arange(n)] += 8
 
-        _, chart = backend.inside(given, lengths)
+        chart, _ = backend.both(given, lengths, None)
         share = float((chart.report[4] != 0).float().mean())
         name = "peaked" if std is None else f"std {std:g}"
-        yield f"{batch:4d} x {n:3d}  {name:8s} careful {share:4.2f} both {device_ms(both_of(given, lengths)):8.4f}"
+        ms = device_ms(partial(backend.inside_outside, given, lengths, False))
+        yield f"{batch:4d} x {n:3d}  {name:8s} careful {share:4.2f} both {ms:8.4f}"
 
 
 def epoch(path: str) -> Iterator[str]:
-    """Milliseconds of inside + outside for all batches of the default recipe's first epoch, padded as for records."""
+    """Milliseconds of inside + outside for all batches of the default recipe's first epoch, padded as for records: of
+    one sum, and of the three that a pass of training asks for: all trees, those that hold the gold entities, and all
+    trees once more, with a cost of sharing."""
     from nestree.config import Settings
     from nestree.data import formats
     from nestree.nn.frames import room_for, rounded
@@ -115,27 +121,20 @@ def epoch(path: str) -> Iterator[str]:
 
     training = Settings.read("default").training
     words = [len(sentence.words) for document in formats.read(path) for sentence in document.sentences]
-    found: dict[int, list[float]] = {}
+    found: dict[int, list[tuple[float, float]]] = {}
     for batch in batches(words, training.batch_words, training.seed, 1):
         rows, longest = room_for(len(batch)), max(words[k] for k in batch)
         given, lengths = potentials(rows, rounded(longest, 8, 8))
         lengths[:] = torch.tensor([words[k] for k in batch] + [1] * (rows - len(batch)))
-        found.setdefault(given.span.shape[1] - 1, []).append(device_ms(both_of(given, lengths), repeats=3))
-    for n, times in sorted(found.items()):
-        yield f"{n:4d} words  {len(times):3d} batches  both {sum(times) / len(times):8.4f}"
-    every = [ms for times in found.values() for ms in times]
-    yield f" all words  {len(every):3d} batches  both {sum(every) / len(every):8.4f}"
-
-
-def both_of(given: LexicalPotentials, lengths: torch.Tensor) -> Callable[[], object]:
-    """Inside and outside."""
-    weight = torch.ones(len(lengths), device="cuda")
-
-    def both() -> object:
-        _, chart = backend.inside(given, lengths)
-        return backend.outside(given, lengths, chart, weight, False)
-
-    return both
+        n = given.span.shape[1] - 1
+        several = [given, given._replace(head=torch.zeros(rows, n + 1, n + 1, n, device="cuda")), given]
+        one = device_ms(partial(inside_outside, given, lengths, False), repeats=3)
+        three = device_ms(partial(inside_outside_each, several, lengths, [False, True, False]), repeats=3)
+        found.setdefault(n, []).append((one, three))
+    every = [times for some in found.values() for times in some]
+    for name, some in [*((f"{n:4d}", some) for n, some in sorted(found.items())), (" all", every)]:
+        one, three = (sum(column) / len(some) for column in zip(*some, strict=True))
+        yield f"{name} words  {len(some):3d} batches  one {one:8.4f}  three {three:8.4f}"
 
 
 def main() -> None:

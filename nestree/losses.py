@@ -1,7 +1,8 @@
 """Scores and gold entities -> named losses, each a sum over the batch.
 
-Every sum over trees is one run of inside and outside (`summed`): it gives log Z, its gradient, and the
-probabilities of the parts, among them those of heads. Nothing here waits for a GPU.
+Every sum over trees is one run of inside and outside: it gives log Z, its gradient, and the probabilities of the parts,
+among them those of heads. All sums of a batch are asked for at once (`summed`), as a GPU is faster so. Nothing here
+waits for it.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from nestree.config import Settings
 from nestree.nn.batch import Gold
 from nestree.nn.scorers import Scores
 from nestree.treecrf import IMPOSSIBLE, LexicalPotentials, PlainPotentials, entropy, use_backend
-from nestree.treecrf.ops import inside_outside
+from nestree.treecrf.ops import inside_outside_each
 from nestree.treecrf.potentials import Potentials, span_cells
 
 # The weight of the loss of forms, for each word: small, so that most of the gradient, which is clipped, is for the
@@ -62,13 +63,15 @@ def with_trees(scores: Scores, gold: Gold, settings: Settings) -> Losses:
     free = potentials(scores, scores.mention.logsumexp(-1))
     fixed = potentials(scores, agreeing(scores, gold, settings).masked_fill(gold.crossed, IMPOSSIBLE))
     need_heads = model.labelling == "head"
-    all_trees = summed(free, scores.lengths, heads=need_heads and loss.negatives > 0)
     wrong = pair_losses(scores, gold, settings) if need_heads else None  # [M]
     if loss.joint:
         assert isinstance(fixed, LexicalPotentials)
         assert wrong is not None
         fixed = fixed._replace(head=at_pairs(-wrong, scores, gold))
-    gold_trees = summed(fixed, scores.lengths, heads=need_heads or scores.forms is not None)
+    wanted = [(free, need_heads and loss.negatives > 0), (fixed, need_heads or scores.forms is not None)]
+    if loss.sharing:
+        wanted.append((dearer(free if loss.space == "all" else fixed, gold, loss.sharing), False))
+    all_trees, gold_trees, *dear_trees = summed(wanted, scores.lengths)
     if scores.forms is not None:
         losses["forms"] = form_losses(scores.forms, scores, gold, head_probabilities(gold_trees, gold))
 
@@ -82,11 +85,9 @@ def with_trees(scores: Scores, gold: Gold, settings: Settings) -> Losses:
         losses["label"] = (span_losses(scores, gold, settings) * counts[gold.spans[:, 0]]).sum()
     if loss.negatives:
         losses["negatives"] = negative_losses(scores, gold, settings, all_trees)
-    if loss.sharing:
-        base, trees = (free, all_trees) if loss.space == "all" else (fixed, gold_trees)
-        losses["regularisation"], metrics["kl"] = regularisation(
-            base, trees, scores.lengths, gold, loss.sharing
-        )
+    for dear in dear_trees:
+        trees = all_trees if loss.space == "all" else gold_trees
+        losses["regularisation"], metrics["kl"] = regularisation(trees, dear, gold, loss.sharing)
     if loss.entropy:
         losses["entropy"] = -loss.entropy * tree_entropy(fixed, scores.lengths, gold)
     return Losses(losses, metrics, gold.mentions)
@@ -147,19 +148,25 @@ def drawn(scores: Scores, gold: Gold, settings: Settings) -> Tensor:
     return torch.rand_like(spans) < chance[:, None, None]
 
 
-def summed(given: Potentials, lengths: Tensor, heads: bool = False) -> TreeSum:
-    """One run of inside and outside."""
-    with torch.no_grad():
-        log_z, marginals = inside_outside(given, lengths, heads or head_of(given) is not None)
-    learned = [
+def summed(wanted: Sequence[tuple[Potentials, bool]], lengths: Tensor) -> list[TreeSum]:
+    """Sums over trees of the same sentences, together; for each, whether heads are asked for."""
+    several = [given for given, _ in wanted]
+    heads = [asked or head_of(given) is not None for given, asked in wanted]
+    found = inside_outside_each(several, lengths, heads)
+    return [TreeSum(learned(given, *each), each[1]) for given, each in zip(several, found, strict=True)]
+
+
+def learned(given: Potentials, log_z: Tensor, marginals: Potentials) -> Tensor:
+    """log Z, from which these potentials learn."""
+    parts = [
         (score, probability)
         for score, probability in zip(given, marginals, strict=True)
         if score is not None and probability is not None and score.requires_grad
     ]
-    if learned:
-        scores, probabilities = zip(*learned, strict=True)
-        log_z = _Learned.apply(log_z, probabilities, *scores)
-    return TreeSum(log_z, marginals)
+    if not parts:
+        return log_z
+    scores, probabilities = zip(*parts, strict=True)
+    return _Learned.apply(log_z, probabilities, *scores)
 
 
 class _Learned(torch.autograd.Function):
@@ -195,20 +202,23 @@ def at_pairs(values: Tensor, scores: Scores, gold: Gold) -> Tensor:
     return nothing.index_put((b, i, j, gold.pairs[:, 1]), values)
 
 
-def regularisation(
-    given: Potentials, trees: TreeSum, lengths: Tensor, gold: Gold, cost: float
-) -> tuple[Tensor, Tensor]:
-    """What teaches heads to govern one entity each, and the divergence KL(p_c || p) itself.
-
-    p_c are the trees that lose `cost` for each gold entity that lends its head. It is held constant: the
-    gradient is that of the divergence to a fixed p_c, and the value is log Z - log Z_c.
-    """
+def dearer(given: Potentials, gold: Gold, cost: float) -> LexicalPotentials:
+    """The same trees, which lose `cost` for each gold entity that lends its head."""
     assert isinstance(given, LexicalPotentials)
     b, i, j = gold.spans.unbind(1)
     costs = given.span.new_full((len(b),), -cost)
-    dear = summed(given._replace(inherit=torch.zeros_like(given.span).index_put((b, i, j), costs)), lengths)
+    return given._replace(inherit=torch.zeros_like(given.span).index_put((b, i, j), costs))
+
+
+def regularisation(trees: TreeSum, dear: TreeSum, gold: Gold, cost: float) -> tuple[Tensor, Tensor]:
+    """What teaches heads to govern one entity each, and the divergence KL(p_c || p) itself.
+
+    p_c are the trees of `dear`. It is held constant: the gradient is that of the divergence to a fixed p_c, and the
+    value is log Z - log Z_c.
+    """
     assert isinstance(dear.marginals, LexicalPotentials)
-    counts = gold.used.to(given.span.dtype)
+    b, i, j = gold.spans.unbind(1)
+    counts = gold.used.to(dear.log_z.dtype)
     difference = ((trees.log_z - dear.log_z) * counts).sum()
     lending = dear.marginals.inherit[b, i, j].sum()
     return difference, (difference - cost * lending).detach()

@@ -204,7 +204,8 @@ def test_trees_do_not_teach_spans_that_they_do_not_contain(variant):
 
     plain = settings.changed(["loss.sharing=0", "loss.entropy=0"])
     (push,) = torch.autograd.grad(compute(scores, gold, plain).total, scores.mention)
-    chance = summed(potentials(scores, scores.mention.logsumexp(-1)), scores.lengths).marginals.span
+    free = potentials(scores, scores.mention.logsumexp(-1))
+    chance = summed([(free, False)], scores.lengths)[0].marginals.span
     other = torch.ones_like(chance, dtype=torch.bool).index_put(tuple(gold.spans.T), torch.tensor(False))
     other &= (gold.used & gold.complete)[:, None, None]
     torch.testing.assert_close(
@@ -250,7 +251,7 @@ def test_head_probabilities_of_gold_spans_sum_to_one():
     settings = settings_of("ablation/11-both")
     scores, gold = random_scores(SENTENCES, settings), gold_of(SENTENCES, settings)
     fixed = potentials(scores, agreeing(scores, gold, settings).masked_fill(gold.crossed, -1e9))
-    heads = summed(fixed, scores.lengths, heads=True).marginals.head
+    heads = summed([(fixed, True)], scores.lengths)[0].marginals.head
     b, i, j = gold.spans.unbind(1)
     torch.testing.assert_close(heads[b, i, j].sum(-1), torch.ones(len(b)).double())
 

@@ -24,15 +24,20 @@ class Pending(NamedTuple):
     done: torch.cuda.Event
     lengths: Tensor  # [batch] on the host
     n: int
+    sentences: int  # of the batch, which may hold them several times
 
 
 _pending: deque[Pending] = deque()
 
 
-def watch(report: Tensor, n: int) -> None:
-    """Send the report (status and given length of each sentence) to the host, for a later call to look at."""
+def watch(report: Tensor, n: int, sentences: int | None = None) -> None:
+    """Send the report (status and given length of each sentence) to the host, for a later call to look at.
+
+    `sentences`: so many there are, if the batch holds them several times.
+    """
+    sentences = report.shape[1] if sentences is None else sentences
     if not report.is_cuda:
-        _raise(report[0], report[1], n)
+        _raise(report[0], report[1], n, sentences)
         return
     if torch.cuda.is_current_stream_capturing():
         return  # a graph is being recorded: nothing has a value yet
@@ -40,7 +45,7 @@ def watch(report: Tensor, n: int) -> None:
     host.copy_(report[:2], non_blocking=True)
     done = torch.cuda.Event()
     done.record()
-    _pending.append(Pending(host[0], done, host[1], n))
+    _pending.append(Pending(host[0], done, host[1], n, sentences))
 
 
 def raise_pending(wait: bool = True) -> None:
@@ -50,16 +55,16 @@ def raise_pending(wait: bool = True) -> None:
     while _pending and (wait or _pending[0].done.query()):
         oldest = _pending.popleft()
         oldest.done.synchronize()
-        _raise(oldest.status, oldest.lengths, oldest.n)
+        _raise(oldest.status, oldest.lengths, oldest.n, oldest.sentences)
 
 
-def _raise(status: Tensor, lengths: Tensor, n: int) -> None:
+def _raise(status: Tensor, lengths: Tensor, n: int, sentences: int) -> None:
     if not bool(status.any()):
         return
-    b = int(status.nonzero()[0, 0])
-    word = int(status[b])
+    first = int(status.nonzero()[0, 0])
+    word, b = int(status[first]), first % sentences
     if word & WRONG_LENGTH:
-        raise PotentialsError(wrong_length(b, int(lengths[b]), n))
+        raise PotentialsError(wrong_length(b, int(lengths[first]), n))
     for bit, name in enumerate(NOT_A_SCORE):
         if word & (1 << bit):
             raise PotentialsError(not_a_score(b, name, "NaN or +inf"))

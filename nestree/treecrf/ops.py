@@ -1,17 +1,18 @@
 """The public functions: check what came in, choose a backend, wrap its kernels for autograd.
 
 A backend is a module with these functions, of equal signatures:
-    inside(potentials, lengths) -> log Z [batch], chart                        the chart is the backend's own
-    outside(potentials, lengths, chart, weight, heads) -> weight * marginals   `heads`: those of `head` too
+    inside(potentials, lengths) -> log Z [batch], chart               the chart is the backend's own
+    inside_outside(potentials, lengths, heads) -> log Z, marginals    `heads`: those of `head` too
     viterbi(potentials, lengths) -> Trees
-    log_chart(chart) -> [batch, n + 1, n + 1, x]                               for drawing samples
-    chart_bytes(potentials, gradient) -> int                                   the memory that it will take
-    CHECKS_LATER: bool                       it checks values itself and reports through nestree.treecrf.later
-In place of `outside` it may have
-    inside_outside(potentials, lengths, heads) -> log Z, marginals             where both at once cost less
+    log_chart(chart) -> [batch, n + 1, n + 1, x]                      for drawing samples
+    chart_bytes(potentials, gradient) -> int                          the memory that it will take
+    CHECKS_LATER: bool              it checks values itself and reports through nestree.treecrf.later
+    TOGETHER: int                   several sums over sentences of up to so many words are faster at once; if not 0:
+    inside_outside_each(several, lengths, heads) -> a list of log Z, marginals
 """
 
 import functools
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -43,8 +44,6 @@ def log_partition(potentials: Potentials, lengths: Lengths) -> Tensor:
     potentials, lengths, backend = ready(potentials, lengths, gradient=None)
     if backend is reference or not wants_gradient(potentials):
         log_z, _ = backend.inside(potentials, lengths)
-    elif hasattr(backend, "inside_outside"):
-        log_z = _LogPartitionAtOnce.apply(backend, type(potentials), lengths, *potentials)
     else:
         log_z = _LogPartition.apply(backend, type(potentials), lengths, *potentials)
     return checked(log_z, backend)
@@ -146,24 +145,23 @@ def head_given(*distributions: Potentials | None) -> bool:
 def inside_outside(potentials: AnyPotentials, lengths: Lengths, heads: bool) -> tuple[Tensor, AnyPotentials]:
     """log Z and the marginals, without gradients, from one run."""
     potentials, lengths, backend = ready(potentials, lengths, gradient=True)
-    if backend is reference:
-        log_z, part = reference.inside_outside(potentials, lengths, heads)
-    else:
-        with torch.no_grad():
-            log_z, part = at_once(backend, potentials, lengths, heads)
+    with torch.no_grad():
+        log_z, part = backend.inside_outside(potentials, lengths, heads)
     return checked(log_z, backend), part
 
 
-def at_once(
-    backend: ModuleType, potentials: AnyPotentials, lengths: Tensor, heads: bool
-) -> tuple[Tensor, AnyPotentials]:
-    """log Z and the marginals, from kernels."""
-    if hasattr(backend, "inside_outside"):
-        log_z, part = backend.inside_outside(potentials, lengths, heads)
-    else:
-        log_z, chart = backend.inside(potentials, lengths)
-        part = backend.outside(potentials, lengths, chart, torch.ones_like(log_z), heads)
-    return log_z, part
+def inside_outside_each(
+    several: Sequence[Potentials], lengths: Lengths, heads: Sequence[bool]
+) -> list[tuple[Tensor, Potentials]]:
+    """The same for several potentials of the same sentences, of one kind, size and device; `heads` for each."""
+    given, sizes, backends = zip(*(ready(each, lengths, gradient=True) for each in several), strict=True)
+    backend, n = backends[0], given[0].span.shape[1] - 1
+    with torch.no_grad():
+        if n <= backend.TOGETHER and isinstance(given[0], LexicalPotentials):
+            found = backend.inside_outside_each(given, sizes[0], heads)
+        else:
+            found = [backend.inside_outside(*one) for one in zip(given, sizes, heads, strict=True)]
+    return [(checked(log_z, backend), part) for log_z, part in found]
 
 
 # What comes in and what goes out
@@ -220,28 +218,6 @@ def checked(log_z: Tensor, backend: ModuleType) -> Tensor:
 
 
 class _LogPartition(torch.autograd.Function):
-    """log Z, with the outside pass as its gradient."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, backend: ModuleType, kind: type, lengths: Tensor, *tensors: Tensor | None
-    ) -> Tensor:
-        log_z, ctx.chart = backend.inside(kind(*tensors), lengths)
-        ctx.backend, ctx.kind = backend, kind
-        ctx.save_for_backward(lengths, *tensors)
-        return log_z
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:
-        lengths, *tensors = ctx.saved_tensors
-        potentials = ctx.kind(*tensors)
-        heads = len(tensors) == 5 and tensors[4] is not None and ctx.needs_input_grad[7]
-        with torch.no_grad():
-            part = ctx.backend.outside(potentials, lengths, ctx.chart, gradient, heads)
-        return None, None, None, *once_only(part, (gradient, *tensors))
-
-
-class _LogPartitionAtOnce(torch.autograd.Function):
     """log Z; its gradient is there already when it is asked for."""
 
     @staticmethod
@@ -265,7 +241,7 @@ class _LogPartitionAndHeads(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, backend: ModuleType, lengths: Tensor, *tensors: Any) -> Any:
-        log_z, part = at_once(backend, LexicalPotentials(*tensors), lengths, True)
+        log_z, part = backend.inside_outside(LexicalPotentials(*tensors), lengths, True)
         assert part.head is not None
         ctx.save_for_backward(*part[:4], None if tensors[4] is None else part.head, *tensors)
         heads = part.head if tensors[4] is None else part.head.clone()  # the caller's own, to change at will

@@ -27,6 +27,7 @@ from nestree.treecrf.potentials import (
 from nestree.treecrf.trees import Trees, first_best, walk
 
 CHECKS_LATER = False
+TOGETHER = 0
 
 Reduce = Callable[[Tensor, int], Tensor]  # log-sum-exp or maximum over one axis
 
@@ -42,14 +43,6 @@ def largest(scores: Tensor, axis: int) -> Tensor:
 def inside(potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """log Z [batch] and the chart [batch, n + 1, n + 1, x]; differentiable."""
     return fill(cleaned(potentials, lengths), lengths, total)
-
-
-def outside(
-    potentials: AnyPotentials, lengths: Tensor, chart: Tensor, weight: Tensor, heads: bool
-) -> AnyPotentials:
-    """weight[b] times the marginals. The chart has no use here: autograd keeps its own."""
-    _, part = inside_outside(potentials, lengths, heads)
-    return each(part, lambda t: t * weight.view(-1, *(1,) * (t.dim() - 1)))
 
 
 def inside_outside(potentials: AnyPotentials, lengths: Tensor, heads: bool) -> tuple[Tensor, AnyPotentials]:

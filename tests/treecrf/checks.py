@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+import pytest
 import torch
 from torch import Tensor
 
+from nestree.errors import PotentialsError
 from nestree.treecrf import (
     IMPOSSIBLE,
     PlainPotentials,
@@ -25,8 +27,10 @@ from nestree.treecrf import (
     log_partition_and_heads,
     marginals,
     observe,
+    raise_pending,
     use_backend,
 )
+from nestree.treecrf.ops import inside_outside, inside_outside_each
 from tests.treecrf.cases import Potentials, leaves, lexical, plain, score_of, to
 
 NAMES = ("span", "arc", "root", "inherit", "head")
@@ -269,6 +273,42 @@ def check_marginals(backend: str, case: Case, device: str) -> None:
             for name, tensor in learned._asdict().items():
                 if tensor is not None:
                     assert largest(tensor.grad, right.marginals[name]) <= allowed, name
+
+
+def check_several(backend: str, lengths: tuple[int, ...], device: str) -> None:
+    """Several sums over the same sentences: each as if alone, with heads where they are asked for, and the sentence
+    that has trouble is named."""
+    kinds = (
+        (False, False),
+        (True, True),
+        (False, True),
+        (True, False),
+        (False, False),
+    )  # has `head`, is asked
+    cases = [Case(lengths, head=head, mute=False) for head, _ in kinds]
+    several = [case.potentials(device, seed=seed) for seed, case in enumerate(cases)]
+    asked = [heads for _, heads in kinds]
+    with use_backend(backend):
+        found = inside_outside_each(several, lengths, asked)
+    assert len(found) == len(several)
+    allowed = tolerance(backend, cases[0])
+    for given, heads, (log_z, part) in zip(several, asked, found, strict=True):
+        with use_backend("reference"):
+            right_z, right = inside_outside(to(given, torch.float64), lengths, heads)
+        assert relative(log_z, right_z, right_z) <= allowed.value
+        assert (part.head is not None) == heads
+        for name, tensor in right._asdict().items():
+            if tensor is not None:
+                assert largest(getattr(part, name), tensor) <= allowed.gradient, name
+    several[2].span[-1] = torch.nan
+    with pytest.raises(PotentialsError, match=rf"sentence {len(lengths) - 1} .* in span"):
+        at_last(backend, several, lengths, asked)
+
+
+def at_last(backend: str, several: list[Potentials], lengths: tuple[int, ...], heads: list[bool]) -> None:
+    with use_backend(backend):
+        inside_outside_each(several, lengths, heads)
+        raise_pending()
 
 
 def entropy_errors(backend: str, case: Case, device: str) -> dict[str, float]:

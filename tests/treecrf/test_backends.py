@@ -41,6 +41,12 @@ def test_marginals_and_head_marginals(backend, name):
     checks.check_marginals(backend[0], CASES[name], backend[1])
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("lengths", [(5, 1, 4), (3, 18)])
+def test_several_sums_at_once(backend, lengths):
+    checks.check_several(backend[0], lengths, backend[1])
+
+
 @pytest.mark.parametrize("backend", KERNELS)
 @pytest.mark.parametrize("name", CASES)
 def test_best_trees_are_those_of_the_reference_bit_for_bit(backend, name):

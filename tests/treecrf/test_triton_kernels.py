@@ -143,6 +143,56 @@ def check_modes(device: str) -> None:
     assert careful(rough, lengths) == [False, True, False]
 
 
+def with_entities(device: str, cost: float) -> tuple[checks.Potentials, list[int]]:
+    """Four sentences in which (1, 7) and (2, 5) are spans of every tree, and labels speak against all heads of these
+    but one, so much that no float32 holds it. In the first, word 2 is the one for both; in the second it is word 2 for
+    the narrow one and 6, outside of it, for the wide one; in the third, 2 and then 3, which had to head the narrow one,
+    too; in the last, nobody has anything against a head of the wide one, and no other word than 3 can be the root.
+    """
+    lengths = [8] * 4
+    given = lexical(lengths, seed=3)
+    for i in range(9):
+        for j in range(i + 1, 9):
+            for a, b in ((1, 7), (2, 5)):
+                if i < a < j < b or a < i < b < j:
+                    given.span[:, i, j] = IMPOSSIBLE
+    given.head[:3, 2, 5, [3, 4]] -= cost
+    for sentence, best in enumerate((2, 6, 3)):
+        given.head[sentence, 1, 7, [x for x in range(8) if x != best]] -= 3 * cost
+    given.head[3, 2, 5, [3, 4]] -= cost
+    given.root[3, [x for x in range(8) if x != 3]] = IMPOSSIBLE
+    return to(given, device, torch.float32), lengths
+
+
+def check_small_heads(device: str) -> None:
+    """FAST may lose them where they are worth nothing. Elsewhere the outside pass finds out."""
+    from nestree.treecrf import reference, triton_kernels
+
+    for cost, expected in ((20.0, [False] * 4), (90.0, [False, False, True, True])):
+        given, lengths = with_entities(device, cost)
+        sizes = torch.tensor(lengths, device=device)
+        chart, part = triton_kernels.both(given, sizes, heads=len(lengths))
+        right_z, right = reference.inside_outside(to(given, "cpu", torch.float64), sizes.cpu(), True)
+        assert (chart.report[4] != 0).tolist() == expected
+        if cost > 20:
+            assert careful(given, lengths) == [True] * 4  # without an outside pass nobody finds out
+        assert torch.allclose(chart.log_z.cpu().double(), right_z, rtol=2e-6, atol=2e-5)
+        for found, true in zip(part, right, strict=True):
+            errors = (found.cpu() - true).abs().flatten(1).amax(1).tolist()
+            assert all(error < (1e-4 if slow else 6e-6) for error, slow in zip(errors, expected, strict=True))
+
+
+@interpreted
+def test_heads_that_labels_speak_against_on_the_cpu():
+    check_small_heads("cpu")
+
+
+@interpreted
+def test_several_sums_at_once_on_the_cpu():
+    checks.check_several("triton", (5, 1, 4), "cpu")
+    checks.check_several("triton", (3, 18), "cpu")
+
+
 @interpreted
 def test_careful_sums_only_where_they_are_needed_on_the_cpu():
     check_modes("cpu")
@@ -235,8 +285,20 @@ def test_long_and_short_sentences_side_by_side(observed):
 
 
 @pytest.mark.cuda
+@pytest.mark.parametrize("lengths", [(40,) * 5, (20, 33) * 20, (60, 9) * 12, (80, 9, 1), (130, 60)])
+def test_several_sums_at_once(lengths):
+    """With many programs for each sentence, with one, with two on each processor; and, of long ones, one by one."""
+    checks.check_several("triton", lengths, "cuda")
+
+
+@pytest.mark.cuda
 def test_careful_sums_only_where_they_are_needed():
     check_modes("cuda")
+
+
+@pytest.mark.cuda
+def test_heads_that_labels_speak_against():
+    check_small_heads("cuda")
 
 
 @pytest.mark.cuda

@@ -36,6 +36,7 @@ from nestree.treecrf.potentials import (
 from nestree.treecrf.trees import Trees
 
 CHECKS_LATER = False
+TOGETHER = 0
 
 redone_in_logs = 0  # sentences of this process, so far, whose scores were too far apart for anything but logs
 

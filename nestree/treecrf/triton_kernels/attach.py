@@ -5,7 +5,9 @@ import triton.language as tl
 
 from nestree.treecrf.triton_kernels.common import (
     CAREFUL,
+    FAINT,
     FAST,
+    FLOOR,
     LARGE,
     NOTHING,
     SMALL,
@@ -44,7 +46,7 @@ def hooked_words(e, per_span, first, last, width, length, V: tl.constexpr):
 @triton.jit
 def attach(
     inherit, chart, power_by_modifier, level, crest, doubt, first, last, width, length, n, pitch,
-    BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, HOOKS: tl.constexpr,
+    LATER: tl.constexpr, BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, HOOKS: tl.constexpr,
 ):  # fmt: skip
     """ATTACH for the spans of one width, FAST: hooked(i, j, x) = sum over h in (i, j) of headed(i, j, h) arc(x, h)."""
     per_span = (length - width) // V + 3
@@ -68,6 +70,9 @@ def attach(
         done = tl.sum(total, 0) * tl.exp2(-lends)[:, None]
         trusted = (done > SMALL) & (done < LARGE)
         doubt |= tl.where(beyond & (trusted == 0) & (most > 0)[:, None], 1, 0)
+        if LATER:
+            faint = live & (most < FAINT) & (tl.load(level + row, live, other=NOTHING) > FLOOR)
+            doubt |= tl.where(faint[:, None] & (x >= 0), 1, 0)
         tl.store(chart + row[:, None] * pitch + x, done, beyond)
         store_crest(level, crest, row, most, live & (place == 0))
     return doubt

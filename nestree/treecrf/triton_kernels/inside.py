@@ -7,6 +7,7 @@ from nestree.treecrf.triton_kernels.attach import attach, log_attach, store_cres
 from nestree.treecrf.triton_kernels.common import (
     BEST,
     CAREFUL,
+    FAINT,
     FAR_FROM,
     FAST,
     FLOOR,
@@ -164,8 +165,8 @@ def log_of_splits(
 
 @triton.jit
 def complete(
-    span, inherit, head, chart, level, base, crest, doubt, first, last, width, skipped, length, n, pitch,
-    MODE: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr, FAR: tl.constexpr,
+    span, inherit, head, reach, chart, level, base, crest, doubt, first, last, width, skipped, length, n, pitch,
+    MODE: tl.constexpr, LATER: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr, FAR: tl.constexpr,
     BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
     """COMPLETE for the spans of one width from `first` to `last`: headed(i, j, x) = span + head + sum over k.
@@ -191,9 +192,9 @@ def complete(
         evidence = tl.zeros([BI, V], tl.float32)
         if HEAD:
             at = head + (i * (n + 1) + j)[:, None].to(tl.int64) * n + x
-            raw = tl.load(at, within, other=0.0)
+            raw = tl.load(at, within & (x < reach), other=0.0)
             doubt |= tl.where((raw < float("inf")) == 0, 2, 0)
-            evidence = score(at, within, MODE)
+            evidence = score(at, within & (x < reach), MODE)
         if MODE == FAST:
             summed = tl.full([BI, V], 1.0, tl.float32)
             top = tl.zeros([BI], tl.float32)
@@ -205,8 +206,9 @@ def complete(
             cell = summed * tl.exp2((own - whole)[:, None] + evidence)
             possible = (own > FLOOR) & (top > FLOOR)
             cell = tl.where(possible[:, None], cell, 0.0)
-            trusted = (summed > SMALL) & (summed < LARGE) & (cell < LARGE)
-            trusted &= (cell > SMALL) | (evidence < FLOOR)
+            trusted = (summed < LARGE) & (cell < LARGE)
+            if not LATER:
+                trusted &= (summed > SMALL) & ((cell > SMALL) | (evidence < FLOOR))
             doubt |= tl.where(within & (trusted == 0) & possible[:, None], 1, 0)
             tl.store(chart + row[:, None] * pitch + x, cell, within)
             first_block = live & (place == 0)
@@ -226,11 +228,11 @@ def complete(
 
 @triton.jit
 def fill(
-    span, inherit, head, arc_by_modifier, power_by_modifier, chart, level, base, crest, counter, member, met, length,
-    n, pitch, group,
-    GROUPED: tl.constexpr, MODE: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr, FAR: tl.constexpr,
-    WORDS: tl.constexpr, BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, UNROLL: tl.constexpr,
-    HOOKS: tl.constexpr, FT: tl.constexpr, FI: tl.constexpr,
+    span, inherit, head, reach, arc_by_modifier, power_by_modifier, chart, level, base, crest, counter, member, met,
+    length, n, pitch, group,
+    GROUPED: tl.constexpr, MODE: tl.constexpr, LATER: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr,
+    FAR: tl.constexpr, WORDS: tl.constexpr, BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr,
+    UNROLL: tl.constexpr, HOOKS: tl.constexpr, FT: tl.constexpr, FI: tl.constexpr,
 ):  # fmt: skip
     """All widths of one sentence: COMPLETE and ATTACH for this program's share of each.
 
@@ -249,15 +251,15 @@ def fill(
                     meet(counter, met * group, GROUPED)
         first, last = share_of(length - width + 1, member, group)
         doubt = complete(
-            span, inherit, head, chart, level, base, crest, doubt, first, last, width, skipped, length, n, pitch,
-            MODE, LEXICAL, HEAD, FAR, BT, BI, V, UNROLL,
+            span, inherit, head, reach, chart, level, base, crest, doubt, first, last, width, skipped, length, n,
+            pitch, MODE, LATER, LEXICAL, HEAD, FAR, BT, BI, V, UNROLL,
         )  # fmt: skip
         if LEXICAL:
             tl.debug_barrier()
             if MODE == FAST:
                 doubt = attach(
                     inherit, chart, power_by_modifier, level, crest, doubt, first, last, width, length, n, pitch,
-                    BT, BI, V, HOOKS,
+                    LATER, BT, BI, V, HOOKS,
                 )  # fmt: skip
             else:
                 log_attach(
@@ -273,20 +275,37 @@ def fill(
     return tl.max(tl.max(doubt, 1), 0), met
 
 
-@triton.jit(do_not_specialize=["n", "batch"])
+@triton.jit
+def missed(chart, root, length, pitch, WORDS: tl.constexpr):
+    """1 if all trees together came out too small: heads that can be the root may have been lost."""
+    h = tl.arange(0, WORDS)
+    headed = tl.load(chart + (length - 1) * pitch + h, h < length, other=0.0)
+    at_root = tl.load(root + h, h < length, other=NOTHING)
+    return (tl.sum(headed * tl.exp2(at_root), 0) < FAINT).to(tl.int32)
+
+
+@triton.jit(do_not_specialize=["heads", "n", "batch"])
 def inside_kernel(
     span, inherit, head, arc_by_modifier, power_by_modifier, root, taken, chart, level, base, crest, report, log_z,
-    rest, n, pitch, batch,
-    GROUPED: tl.constexpr, BATCH: tl.constexpr, MODE: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr,
-    FAR: tl.constexpr,
-    WORDS: tl.constexpr, BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, UNROLL: tl.constexpr,
-    HOOKS: tl.constexpr, FT: tl.constexpr, FI: tl.constexpr,
+    rest, heads, n, pitch, batch,
+    GROUPED: tl.constexpr, BATCH: tl.constexpr, MODE: tl.constexpr, LATER: tl.constexpr, LEXICAL: tl.constexpr,
+    HEAD: tl.constexpr, FAR: tl.constexpr, WORDS: tl.constexpr, BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr,
+    UNROLL: tl.constexpr, HOOKS: tl.constexpr, FT: tl.constexpr, FI: tl.constexpr,
 ):  # fmt: skip
-    """The chart of one sentence, then GOAL. FAST turns to CAREFUL if it must."""
+    """The chart of one sentence, then GOAL. FAST asks for CAREFUL where it cannot be trusted; CAREFUL does these.
+
+    `heads`: so many sentences, the first ones, have `head`.
+    """
     b, member, group = place_of(report + 2 * batch, batch, GROUPED, BATCH)
     length = tl.load(report + 2 * batch + b)
-    counter = report + 3 * batch + b
+    counter = report + (5 if MODE == CAREFUL else 3) * batch + b
     careful = report + 4 * batch + b
+    if MODE == FAST:
+        if tl.load(careful) != 0:
+            return
+    if MODE == CAREFUL:
+        if tl.load(careful) == 0:
+            return
     span += b * (n + 1) * (n + 1)
     chart += b * n * n * pitch
     level += b * n * n
@@ -299,34 +318,29 @@ def inside_kernel(
         root += b * pitch
     if HEAD:
         head += b * (n + 1) * (n + 1) * n
+    reach = tl.where(b < heads, n, 0)  # words that have a score as head of a span: all, or none
     met = length * 0
-    wrong = 0
-    if MODE == BEST or tl.load(careful) == 0:
-        wrong, met = fill(
-            span, inherit, head, arc_by_modifier, power_by_modifier, chart, level, base, crest, counter, member, met,
-            length, n, pitch, group, GROUPED, MODE, LEXICAL, HEAD, FAR, WORDS, BT, BI, V, UNROLL, HOOKS, FT, FI,
-        )  # fmt: skip
-        tl.atomic_or(careful, wrong & 1)
-        met += 1
-        meet(counter, met * group, GROUPED)
+    wrong, met = fill(
+        span, inherit, head, reach, arc_by_modifier, power_by_modifier, chart, level, base, crest, counter, member,
+        met, length, n, pitch, group, GROUPED, MODE, LATER, LEXICAL, HEAD, FAR, WORDS, BT, BI, V, UNROLL, HOOKS, FT, FI,
+    )  # fmt: skip
+    if LATER:
+        wrong |= missed(chart, root, length, pitch, WORDS)
     if MODE == FAST:
-        if tl.load(careful) != 0:
-            more_wrong, met = fill(
-                span, inherit, head, arc_by_modifier, power_by_modifier, chart, level, base, crest, counter, member,
-                met, length, n, pitch, group, GROUPED, CAREFUL, LEXICAL, HEAD, False, WORDS, BT, BI, V, 1, 1, FT, FI,
-            )  # fmt: skip
-            wrong |= more_wrong
+        tl.atomic_or(careful, wrong & 1)
     if HEAD:
         tl.atomic_or(report + b, (wrong >> 1) * HEAD_BIT)
-        meet(counter, (met + 1) * group, GROUPED)
+    meet(counter, (met + 1) * group, GROUPED)
 
-    if member == 0:
+    done = member == 0
+    if MODE == FAST:
+        done = done & (tl.load(careful) == 0)
+    if done:
         # GOAL: sum over h of headed(0, n, h) + root(h)
         h = tl.arange(0, WORDS)
         goal = tl.load(chart + (length - 1) * pitch + h, h < (length if LEXICAL else 1), other=NOTHING)
         if MODE == FAST:
-            if tl.load(careful) == 0:
-                goal = tl.where(goal > 0, tl.log2(goal), NOTHING)
+            goal = tl.where(goal > 0, tl.log2(goal), NOTHING)
         if LEXICAL:
             goal += tl.load(root + h, h < length, other=0.0)
         best = tl.max(goal, 0)

@@ -5,6 +5,7 @@ import triton.language as tl
 
 from nestree.treecrf.triton_kernels.common import (
     FAST,
+    HOPELESS,
     NOTHING,
     PRECISION,
     SAFE_EXPONENT,
@@ -13,9 +14,9 @@ from nestree.treecrf.triton_kernels.common import (
 )
 
 
-@triton.jit(do_not_specialize=["n"])
+@triton.jit(do_not_specialize=["heads", "d_heads", "n"])
 def spans_kernel(
-    span, inherit, head, chart, outer, report, weights, wild, d_span, d_inherit, d_head, n, pitch,
+    span, inherit, head, chart, outer, report, wild, d_span, d_inherit, d_head, heads, d_heads, n, pitch,
     LEXICAL: tl.constexpr, HEAD: tl.constexpr, D_HEAD: tl.constexpr, BR: tl.constexpr, BX: tl.constexpr,
 ):  # fmt: skip
     """The marginals of spans, heads and `inherit`, each row by itself; and `outer` made ready for the arcs.
@@ -48,13 +49,16 @@ def spans_kernel(
     mixed = tl.where(word, tl.load(outer + at, row, other=0.0), 0.0)
     evidence = tl.zeros([BR, BX], tl.float32)
     if HEAD:
-        evidence = score(head + cell[:, None] * n + x[None, :], within, FAST)
+        evidence = score(
+            head + cell[:, None] * n + x[None, :], within & (x[None, :] < tl.where(b < heads, n, 0)), FAST
+        )
     if tl.load(report + 4 * batch + b) == 0:
         own = own_score(span, inherit, cell, real, whole == 0, FAST, LEXICAL)
         factor = tl.exp2(tl.floor(own) - own)[:, None]
         if HEAD:
             factor = factor * tl.exp2(-evidence)
-        chance = tl.where(within & (item > 0), mixed * item * factor, 0.0)
+        # Where labels speak against a head by more than float32 holds, it has no chance.
+        chance = tl.where(within & (item > 0) & (evidence > HOPELESS), mixed * item * factor, 0.0)
         hooked = tl.sum(tl.where(beyond, mixed * item, 0.0), 1)
         if LEXICAL:
             lends = score(inherit + cell, real & (whole == 0), FAST)
@@ -71,12 +75,15 @@ def spans_kernel(
             tl.store(outer + at, tl.where(wild_row[:, None], ready, tl.exp2(ready)), row)
             tl.store(wild + b * n * n + r, wild_row.to(tl.int32), real)
     chosen = tl.sum(chance, 1)
-    weight = tl.load(weights + b)
-    tl.store(d_span + cell, chosen * weight, real)
+    tl.store(d_span + cell, chosen, real)
     if D_HEAD:
-        tl.store(d_head + cell[:, None] * n + x[None, :], chance * weight, within)
+        tl.store(
+            d_head + cell[:, None] * n + x[None, :],
+            chance,
+            within & (x[None, :] < tl.where(b < d_heads, n, 0)),
+        )
     if LEXICAL:
-        tl.store(d_inherit + cell, tl.maximum(chosen - hooked, 0.0) * weight, real & (whole == 0))
+        tl.store(d_inherit + cell, tl.maximum(chosen - hooked, 0.0), real & (whole == 0))
 
 
 @triton.jit
@@ -88,7 +95,7 @@ def rows_at(tile, tall, h_first, BI: tl.constexpr, BJ: tl.constexpr):
 
 @triton.jit(do_not_specialize=["n"])
 def arcs_kernel(
-    arc, outer, wild, report, weights, d_arc, n, pitch,
+    arc, outer, wild, report, d_arc, n, pitch,
     BI: tl.constexpr, BJ: tl.constexpr, BP: tl.constexpr, BH: tl.constexpr,
 ):  # fmt: skip
     """The marginals of arcs: a product of matrices, P(arc p h) = sum over spans that hold h but not p.
@@ -146,7 +153,6 @@ def arcs_kernel(
                     far = (p < last) & ((p < start) | (p >= stop))
                     hooked_row = tl.load(outer + row * pitch + p, far, other=NOTHING)
                     careful += tl.exp2(headed_row[None, :] + hooked_row[:, None] + score_of)
-    weight = tl.load(weights + b)
     power = tl.exp2(score_of)
-    result = (tl.where(power > 0, plain * power, 0.0) + careful) * weight
+    result = tl.where(power > 0, plain * power, 0.0) + careful
     tl.store(d_arc + ((part * batch + b) * n + p[:, None]) * n + h[None, :], result, cell)

@@ -7,9 +7,12 @@ from nestree.treecrf.triton_kernels.common import (
     CAREFUL,
     FAR_FROM,
     FAST,
+    FLOOR,
+    HEAVY,
     LOG2_E,
     LOWEST,
     NOTHING,
+    SMALL,
     STARTS,
     WIDTHS,
     log2,
@@ -112,7 +115,7 @@ def add_parents(
 
 @triton.jit
 def outside_spans(
-    inherit, root, chart, level, base, outer, d_root, weight, over, first, last, width, wide, far, length, n, pitch,
+    inherit, root, chart, level, base, outer, d_root, over, first, last, width, wide, far, length, n, pitch,
     MODE: tl.constexpr, LEXICAL: tl.constexpr, FAR: tl.constexpr,
     BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
@@ -140,13 +143,13 @@ def outside_spans(
         row = a * n + z - 1
         item = tl.load(chart + row[:, None] * pitch + x, word, other=NOTHING)
         if width == length:
-            if MODE == FAST:
-                item = tl.where(item > 0, log2(item), NOTHING)
-            used = item - over
+            at_root = tl.zeros([BI, V], tl.float32)
             if LEXICAL:
-                used = item + (tl.load(root + x, word, other=NOTHING) - over)
-                tl.store(d_root + x, tl.exp2(used) * weight, word)
-            used = tl.exp2(used - item if MODE == FAST else used)
+                at_root = tl.load(root + x, word, other=NOTHING)
+            chance = item * tl.exp2(at_root - over) if MODE == FAST else tl.exp2(item + (at_root - over))
+            if LEXICAL:
+                tl.store(d_root + x, chance, word)
+            used = tl.exp2(at_root - over) if MODE == FAST else chance
         else:
             own_level = tl.load(level + row, live, other=0.0)
             lends = tl.zeros([BI], tl.float32)
@@ -212,13 +215,14 @@ def fetch_hooked(outer, arc, row, a, h, t, width, length, pitch):
 
 @triton.jit
 def outside_heads(
-    span, inherit, head, power, outer, first, last, width, length, n, pitch,
+    span, inherit, head, reach, power, chart, outer, doubt, first, last, width, length, n, pitch,
     LEXICAL: tl.constexpr, HEAD: tl.constexpr,
     BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, HOOKS: tl.constexpr,
 ):  # fmt: skip
     """ATTACH, backwards, for the spans (a, z) of one width, FAST: the probability of each of them with head h.
 
-    Leaves in `outer`, where h lies in the span, that probability over the sum of COMPLETE.
+    Leaves in `outer`, where h lies in the span, that probability over the sum of COMPLETE. Cells that were too small to
+    be held are doubted where the rest of the tree is worth so much that they matter.
     """
     per_span = (width + 2 * V - 2) // V if LEXICAL else 1
     slot = tl.arange(0, BT)[:, None]
@@ -240,13 +244,22 @@ def outside_heads(
                 used += tl.sum(total, 0) * tl.exp2(-lends)[:, None]
         evidence = (own - tl.floor(own))[:, None]
         if HEAD:
-            evidence += score(head + cell[:, None].to(tl.int64) * n + h, within, FAST)
-        tl.store(outer + row[:, None] + h, used * tl.exp2(evidence), within)
+            evidence += score(head + cell[:, None].to(tl.int64) * n + h, within & (h < reach), FAST)
+        of_sum = used * tl.exp2(evidence)
+        if LEXICAL:
+            # Of both the cell and the sum in it: it is held, or else the rest of the tree is worth little.
+            held = tl.load(chart + row[:, None] + h, within, other=0.0)
+            fine = ((held > SMALL) | (used <= HEAVY)) & (
+                (held * tl.exp2(-evidence) > SMALL) | (of_sum <= HEAVY)
+            )
+            doubt |= tl.max((within & (evidence > FLOOR) & (fine == 0)).to(tl.int32), 1)
+        tl.store(outer + row[:, None] + h, of_sum, within)
+    return doubt
 
 
 @triton.jit
 def careful_heads(
-    span, inherit, head, arc, chart, outer, first, last, width, length, n, pitch,
+    span, inherit, head, reach, arc, chart, outer, first, last, width, length, n, pitch,
     LEXICAL: tl.constexpr, HEAD: tl.constexpr, BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr,
 ):  # fmt: skip
     """The same, CAREFUL: log2 of the probability, over the sum of COMPLETE."""
@@ -267,20 +280,21 @@ def careful_heads(
             used += tl.sum(total, 0)
         result = log2(used) + score(span + cell, live, CAREFUL)[:, None] - headed
         if HEAD:
-            result += score(head + cell[:, None].to(tl.int64) * n + h, within, CAREFUL)
+            result += score(head + cell[:, None].to(tl.int64) * n + h, within & (h < reach), CAREFUL)
         tl.store(outer + row[:, None] + h, result, within)
 
 
 @triton.jit
 def unfill(
-    span, inherit, head, arc, power, root, chart, level, base, outer, d_root, weight, over, counter, member, length,
+    span, inherit, head, reach, arc, power, root, chart, level, base, outer, d_root, over, counter, member, length,
     n, pitch, group,
     GROUPED: tl.constexpr, MODE: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr, FAR: tl.constexpr,
     BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, UNROLL: tl.constexpr, HOOKS: tl.constexpr,
     FT: tl.constexpr, FI: tl.constexpr,
 ):  # fmt: skip
-    """All widths of one sentence, the widest first: COMPLETE and ATTACH, backwards."""
+    """All widths of one sentence, the widest first: COMPLETE and ATTACH, backwards. Returns whether FAST was right."""
     met = length * 0
+    doubt = tl.zeros([BI], tl.int32)
     for step in range(1, length + 1):
         width = length + 1 - step
         wide = tl.minimum(((width - 1) // WIDTHS + 1) * WIDTHS, length)
@@ -292,50 +306,41 @@ def unfill(
                 meet(counter, met * group, GROUPED)
         first, last = share_of(step, member, group)
         outside_spans(
-            inherit, root, chart, level, base, outer, d_root, weight, over, first, last, width, wide, far, length, n,
-            pitch, MODE, LEXICAL, FAR, BT, BI, V, UNROLL,
+            inherit, root, chart, level, base, outer, d_root, over, first, last, width, wide, far, length, n, pitch,
+            MODE, LEXICAL, FAR, BT, BI, V, UNROLL,
         )  # fmt: skip
         tl.debug_barrier()
         if MODE == FAST:
-            outside_heads(
-                span, inherit, head, power, outer, first, last, width, length, n, pitch,
+            doubt = outside_heads(
+                span, inherit, head, reach, power, chart, outer, doubt, first, last, width, length, n, pitch,
                 LEXICAL, HEAD, BT, BI, V, HOOKS,
             )  # fmt: skip
         else:
             careful_heads(
-                span,
-                inherit,
-                head,
-                arc,
-                chart,
-                outer,
-                first,
-                last,
-                width,
-                length,
-                n,
-                pitch,
-                LEXICAL,
-                HEAD,
-                BT,
-                BI,
-                V,
-            )
+                span, inherit, head, reach, arc, chart, outer, first, last, width, length, n, pitch,
+                LEXICAL, HEAD, BT, BI, V,
+            )  # fmt: skip
         met += 1
         meet(counter, met * group, GROUPED)
+    return tl.max(doubt, 0)
 
 
-@triton.jit(do_not_specialize=["n", "batch"])
+@triton.jit(do_not_specialize=["heads", "n", "batch"])
 def outside_kernel(
-    span, inherit, head, arc, power, root, chart, level, base, report, rest, weights, counter, outer, d_root, n, pitch,
-    batch, GROUPED: tl.constexpr, BATCH: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr, FAR: tl.constexpr,
+    span, inherit, head, arc, power, root, chart, level, base, report, rest, counter, outer, d_root, heads, n,
+    pitch, batch,
+    GROUPED: tl.constexpr, BATCH: tl.constexpr, MODE: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr,
+    FAR: tl.constexpr,
     BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, UNROLL: tl.constexpr, HOOKS: tl.constexpr,
     FT: tl.constexpr, FI: tl.constexpr,
 ):  # fmt: skip
-    """The outside pass of one sentence, in the mode that its inside pass ended in; d_root on the way."""
+    """The outside pass of one sentence, and d_root, in the mode of its inside pass. FAST finds out if that was right,
+    and asks for CAREFUL if it was not: both passes once more."""
     b, member, group = place_of(report + 2 * batch, batch, GROUPED, BATCH)
     length = tl.load(report + 2 * batch + b)
-    weight = tl.load(weights + b)
+    careful = report + 4 * batch + b
+    if (tl.load(careful) == 0) == (MODE == CAREFUL):
+        return
     over = tl.load(rest + b)
     span += b * (n + 1) * (n + 1)
     chart += b * n * n * pitch
@@ -351,13 +356,10 @@ def outside_kernel(
         d_root += b * n
     if HEAD:
         head += b * (n + 1) * (n + 1) * n
-    if tl.load(report + 4 * batch + b) == 0:
-        unfill(
-            span, inherit, head, arc, power, root, chart, level, base, outer, d_root, weight, over, counter, member,
-            length, n, pitch, group, GROUPED, FAST, LEXICAL, HEAD, FAR, BT, BI, V, UNROLL, HOOKS, FT, FI,
-        )  # fmt: skip
-    else:
-        unfill(
-            span, inherit, head, arc, power, root, chart, level, base, outer, d_root, weight, over, counter, member,
-            length, n, pitch, group, GROUPED, CAREFUL, LEXICAL, HEAD, False, BT, BI, V, 1, 1, FT, FI,
-        )  # fmt: skip
+    reach = tl.where(b < heads, n, 0)  # words that have a score as head of a span: all, or none
+    doubt = unfill(
+        span, inherit, head, reach, arc, power, root, chart, level, base, outer, d_root, over, counter, member,
+        length, n, pitch, group, GROUPED, MODE, LEXICAL, HEAD, FAR, BT, BI, V, UNROLL, HOOKS, FT, FI,
+    )  # fmt: skip
+    if MODE == FAST:
+        tl.atomic_or(careful, doubt)
