@@ -18,7 +18,18 @@ from nestree.treecrf import LexicalPotentials
 from nestree.treecrf import triton_kernels as backend
 from nestree.treecrf.ops import inside_outside, inside_outside_each
 
-SIZES = ((64, 10), (64, 20), (64, 30), (256, 30), (64, 50), (64, 80), (32, 120), (16, 150))
+SIZES = (
+    (64, 10),
+    (64, 20),
+    (64, 30),
+    (256, 30),
+    (64, 50),
+    (144, 56),
+    (64, 80),
+    (96, 80),
+    (32, 120),
+    (16, 150),
+)
 TILES = {  # by padded length: BT, BI, UNROLL, HOOKS, num_warps, FAR, FT, FI
     16: ((4, 32, 1, 2, 4, 0, 4, 64), (4, 32, 1, 1, 4, 0, 4, 64)),
     32: ((2, 128, 1, 2, 8, 1, 2, 128), (2, 128, 2, 2, 8, 1, 4, 64), (2, 128, 4, 4, 8, 0, 4, 64)),
@@ -30,14 +41,13 @@ TILES[128] = TILES[256]
 
 def candidates(batch: int, n: int) -> Iterator[backend.Shape]:
     """Layouts to try; those of few warps also with two programs on each processor: one works while the other waits."""
-    alone = 1 if n <= 32 else max(1, 132 // batch)
-    more = n > 32 or (n > 16 and 2 * batch <= 132)
+    alone = batch if n <= 32 else max(1, 132 // batch) * batch
+    twice = 2 * batch if n <= 32 else 264
+    more = batch < twice and (n > 32 or (n > 16 and 2 * batch <= 132))
     for terms, blocks, unroll, hooks, warps, far, *tile in TILES[max(16, backend.power_of_two(n))]:
-        for group in (alone, 2 * alone) if more and warps <= 8 else (alone,):
-            registers = 128 if group > alone and n > 32 else None  # two programs of 8 warps share 65,536
-            yield backend.Shape(
-                terms, blocks, 4, unroll, hooks, warps, group * batch, bool(far), *tile, registers
-            )
+        for programs in (alone, twice) if more and warps <= 8 else (alone,):
+            registers = 128 if programs > alone and n > 32 else None  # two programs of 8 warps share 65,536
+            yield backend.Shape(terms, blocks, 4, unroll, hooks, warps, programs, bool(far), *tile, registers)
 
 
 def potentials(batch: int, n: int) -> tuple[LexicalPotentials, torch.Tensor]:

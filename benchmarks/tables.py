@@ -66,9 +66,7 @@ def headline() -> str:
     rows = []
     for data, name in NAMES.items():
         runs = groups.get((data, "default", ()), [])
-        own = re.compile(
-            rf"encoder\.path=all-mpnet-base-v2-{data}(-\d+)?$"
-        )  # how often it read them, if not as first
+        own = re.compile(rf"encoder\.path=all-mpnet-base-v2-{data}(-\d+)?$")  # and how often it has read them
         ways = [
             some
             for (where_from, recipe, changed), some in groups.items()

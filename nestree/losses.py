@@ -85,9 +85,9 @@ def with_trees(scores: Scores, gold: Gold, settings: Settings) -> Losses:
         losses["label"] = (span_losses(scores, gold, settings) * counts[gold.spans[:, 0]]).sum()
     if loss.negatives:
         losses["negatives"] = negative_losses(scores, gold, settings, all_trees)
-    for dear in dear_trees:
+    if dear_trees:
         trees = all_trees if loss.space == "all" else gold_trees
-        losses["regularisation"], metrics["kl"] = regularisation(trees, dear, gold, loss.sharing)
+        losses["regularisation"], metrics["kl"] = regularisation(trees, dear_trees[0], gold, loss.sharing)
     if loss.entropy:
         losses["entropy"] = -loss.entropy * tree_entropy(fixed, scores.lengths, gold)
     return Losses(losses, metrics, gold.mentions)

@@ -13,14 +13,18 @@ WORTH_ASKING = 1 << 28  # bytes; smaller charts are made without looking
 
 def check(needed: int, device: torch.device, batch: int, n: int) -> None:
     """Raise if `needed` bytes are more than the device has free."""
-    if needed < WORTH_ASKING:
-        return
-    free = free_bytes(device)
-    if free is not None and needed > free:
+    if not fits(needed, device):
+        free = free_bytes(device) or 0
         raise ChartMemoryError(
             f"charts for {batch} sentences of up to {n} words need {needed / 2**30:.1f} GiB and {device} has "
             f"{free / 2**30:.1f} GiB free; pass fewer sentences at once, or split the longest."
         )
+
+
+def fits(needed: int, device: torch.device) -> bool:
+    """Has the device so many bytes free, as far as can be known?"""
+    free = None if needed < WORTH_ASKING else free_bytes(device)
+    return free is None or needed <= free
 
 
 def free_bytes(device: torch.device) -> int | None:

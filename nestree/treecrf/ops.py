@@ -153,15 +153,30 @@ def inside_outside(potentials: AnyPotentials, lengths: Lengths, heads: bool) -> 
 def inside_outside_each(
     several: Sequence[Potentials], lengths: Lengths, heads: Sequence[bool]
 ) -> list[tuple[Tensor, Potentials]]:
-    """The same for several potentials of the same sentences, of one kind, size and device; `heads` for each."""
-    given, sizes, backends = zip(*(ready(each, lengths, gradient=True) for each in several), strict=True)
-    backend, n = backends[0], given[0].span.shape[1] - 1
+    """The same for several potentials of the same sentences: at once, if the backend is faster so."""
+    given = [ready(each, lengths, gradient=True) for each in several]
+    backends = [backend for _, _, backend in given]
     with torch.no_grad():
-        if n <= backend.TOGETHER and isinstance(given[0], LexicalPotentials):
-            found = backend.inside_outside_each(given, sizes[0], heads)
+        if given and at_once([potentials for potentials, _, _ in given], backends):
+            found = backends[0].inside_outside_each([one[0] for one in given], given[0][1], heads)
         else:
-            found = [backend.inside_outside(*one) for one in zip(given, sizes, heads, strict=True)]
-    return [(checked(log_z, backend), part) for log_z, part in found]
+            found = [
+                backend.inside_outside(potentials, sizes, asked)
+                for (potentials, sizes, backend), asked in zip(given, heads, strict=True)
+            ]
+    return [(checked(log_z, backend), part) for (log_z, part), backend in zip(found, backends, strict=True)]
+
+
+def at_once(several: Sequence[Potentials], backends: Sequence[ModuleType]) -> bool:
+    """Can these be summed together, is it faster, and is there memory for the charts of all?"""
+    first, backend = several[0].span, backends[0]
+    return (
+        first.shape[1] - 1 <= backend.TOGETHER
+        and all(isinstance(each, LexicalPotentials) for each in several)
+        and all((each.span.shape, each.span.device) == (first.shape, first.device) for each in several)
+        and all(other is backend for other in backends)
+        and memory.fits(sum(backend.chart_bytes(each, True) for each in several), first.device)
+    )
 
 
 # What comes in and what goes out

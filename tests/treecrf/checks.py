@@ -278,13 +278,8 @@ def check_marginals(backend: str, case: Case, device: str) -> None:
 def check_several(backend: str, lengths: tuple[int, ...], device: str) -> None:
     """Several sums over the same sentences: each as if alone, with heads where they are asked for, and the sentence
     that has trouble is named."""
-    kinds = (
-        (False, False),
-        (True, True),
-        (False, True),
-        (True, False),
-        (False, False),
-    )  # has `head`, is asked
+    # Each has `head`, or not; and is asked for heads, or not.
+    kinds = ((False, False), (True, True), (False, True), (True, False), (False, False))
     cases = [Case(lengths, head=head, mute=False) for head, _ in kinds]
     several = [case.potentials(device, seed=seed) for seed, case in enumerate(cases)]
     asked = [heads for _, heads in kinds]

@@ -11,6 +11,7 @@ import torch
 from nestree.errors import PotentialsError
 from nestree.treecrf import (
     IMPOSSIBLE,
+    LexicalPotentials,
     best_trees,
     entropy,
     head_marginals,
@@ -21,6 +22,7 @@ from nestree.treecrf import (
     sample_trees,
     use_backend,
 )
+from nestree.treecrf.ops import inside_outside_each
 from tests.treecrf import checks
 from tests.treecrf.cases import leaves, lexical, plain, score_of, to
 from tests.treecrf.checks import SMALL_CASES, Case
@@ -182,15 +184,99 @@ def check_small_heads(device: str) -> None:
             assert all(error < (1e-4 if slow else 6e-6) for error, slow in zip(errors, expected, strict=True))
 
 
+def check_what_only_the_outside_pass_knows(device: str) -> None:
+    """Spans (0, j), of which (0, 2) wants word 1 for its head by far, and all wider ones word 0 by more: of word 0 as
+    the head of (0, 2), which FAST cannot hold beside word 1, the inside pass can tell nothing."""
+    span = torch.full((1, 6, 6), IMPOSSIBLE)
+    span[0, range(5), range(1, 6)] = span[0, 0, 1:] = 0.0
+    head = torch.zeros(1, 6, 6, 5)
+    head[0, 0, 2, 0] = -84
+    head[0, 0, 3:, 1] = -30
+    head[0, 0, 3:, 2:] = -200
+    given = LexicalPotentials(span, torch.zeros(1, 5, 5), torch.zeros(1, 5), torch.zeros(1, 6, 6), head)
+    chart = check_alone(to(given, device, torch.float32))
+    assert (chart.report[4] != 0).tolist() == [True]
+
+
+def check_dear_spans_whose_heads_are_small(device: str) -> None:
+    """What a span lends costs so much that its other head, 2^-128 by itself, is as likely as the first."""
+    span, arc, root = torch.zeros(1, 5, 5), torch.zeros(1, 4, 4), torch.full((1, 4), -68.0)
+    span[0, [1, 1, 2], [3, 4, 4]] = IMPOSSIBLE
+    inherit, head = torch.zeros(1, 5, 5), torch.zeros(1, 5, 5, 4)
+    inherit[0, [1, 0, 3], [2, 2, 4]] = -21
+    head[0, 0, 2, 0] = -89
+    arc[0, 2, 1] = arc[0, 3] = -68
+    root[0, 2] = 0
+    chart = check_alone(to(LexicalPotentials(span, arc, root, inherit, head), device, torch.float32))
+    assert (chart.report[4] != 0).tolist() == [False]
+
+
+def check_alone(given: LexicalPotentials):
+    """The chart of one sentence, if its sums are right."""
+    from nestree.treecrf import reference, triton_kernels
+
+    sizes = torch.tensor([given.root.shape[1]])
+    right_z, right = reference.inside_outside(to(given, "cpu", torch.float64), sizes, True)
+    chart, part = triton_kernels.both(given, sizes.to(given.span.device), heads=1)
+    assert torch.allclose(chart.log_z.cpu().double(), right_z, rtol=2e-6, atol=2e-5)
+    for found, true in zip(part, right, strict=True):
+        assert (found.cpu() - true).abs().max() < 6e-6
+    return chart
+
+
 @interpreted
 def test_heads_that_labels_speak_against_on_the_cpu():
     check_small_heads("cpu")
+    check_what_only_the_outside_pass_knows("cpu")
+    check_dear_spans_whose_heads_are_small("cpu")
 
 
 @interpreted
 def test_several_sums_at_once_on_the_cpu():
     checks.check_several("triton", (5, 1, 4), "cpu")
     checks.check_several("triton", (3, 18), "cpu")
+
+
+@interpreted
+def test_short_sentences_are_summed_together(monkeypatch):
+    from nestree.treecrf import memory, triton_kernels
+
+    batches = []
+    both = triton_kernels.both
+
+    def counted(given, *rest):
+        batches.append(len(given.span))
+        return both(given, *rest)
+
+    monkeypatch.setattr(triton_kernels, "both", counted)
+    three = [to(lexical([3, 2], seed=seed), torch.float32) for seed in range(3)]
+
+    def seen(several):
+        batches.clear()
+        with use_backend("triton"):
+            found = inside_outside_each(several, [3, 2], [False] * len(several))
+        assert [log_z.shape for log_z, _ in found] == [(2,)] * len(several)
+        return list(batches)
+
+    assert seen(three) == [6]
+    assert seen([]) == []
+    plain_one = to(plain([3, 2], seed=1), torch.float32)
+    assert seen([three[0], plain_one]) == seen([plain_one, three[0]]) == [2, 2]
+    with monkeypatch.context() as scarce:
+        scarce.setattr(
+            memory, "fits", lambda needed, device: needed < 2 * triton_kernels.chart_bytes(three[0], True)
+        )
+        assert seen(three) == [2, 2, 2]
+    monkeypatch.setattr(triton_kernels, "TOGETHER", 2)
+    assert seen(three) == [2, 2, 2]
+
+
+@interpreted
+def test_several_sums_of_several_backends():
+    """Each by the one that would serve it alone."""
+    one = lexical([3, 2], seed=1)
+    (_, single), (_, double) = inside_outside_each([to(one, torch.float32), one], [3, 2], [False, False])
+    assert (single.span.dtype, double.span.dtype) == (torch.float32, torch.float64)
 
 
 @interpreted
@@ -299,6 +385,8 @@ def test_careful_sums_only_where_they_are_needed():
 @pytest.mark.cuda
 def test_heads_that_labels_speak_against():
     check_small_heads("cuda")
+    check_what_only_the_outside_pass_knows("cuda")
+    check_dear_spans_whose_heads_are_small("cuda")
 
 
 @pytest.mark.cuda

@@ -49,9 +49,8 @@ FAST, CAREFUL, BEST = common.FAST.value, common.CAREFUL.value, common.BEST.value
 class Chart(NamedTuple):
     """What the inside pass begins with, and what it leaves for the outside pass."""
 
-    given: tuple[
-        Tensor, ...
-    ]  # span, arc, root, inherit, head, laid out plainly; span in place of those that are absent
+    # span, arc, root, inherit, head, laid out plainly; span in place of those that are absent
+    given: tuple[Tensor, ...]
     lexical: bool
     log_z: Tensor  # [batch]
     cells: Tensor  # [batch, n, n, pitch] row (i, j - 1): headed or hooked; FAST: over 2^level; CAREFUL: log2; BEST: ln
@@ -65,9 +64,8 @@ class Chart(NamedTuple):
     root: Tensor  # [batch, pitch] likewise
     taken: Tensor  # [batch, pitch] what was taken from the arcs into each word and from its root score
     rest: Tensor  # [batch] log2 Z less the level of the whole sentence and all that was taken
-    report: (
-        Tensor  # [6, batch] status, length as given, length, barrier, whether CAREFUL is needed, its barrier
-    )
+    # [6, batch] status, length as given, length, barrier, whether CAREFUL is needed, its barrier
+    report: Tensor
 
     @property
     def heads(self) -> int:
@@ -103,7 +101,8 @@ def shape_for(task: str, n: int, batch: int, lexical: bool, device: torch.device
         return Shape(2, 128, 4, 4, 4, 8, batch) if best else Shape(2, 128, 4, 1, 2, 8, batch, True, 2, 128)
     programs = processors(device)
     if programs < 2 * batch < 4 * programs and n > 48 and not best and device.type == "cuda":
-        # Two on each processor, of 8 warps, which share its registers: one works while the other waits.
+        # Two on each processor, one of which works while the other waits: with 8 warps of 128 registers for each of
+        # 32 threads they take its 65,536 registers, and little else.
         return Shape(2, 128, 4, 2, 4, 8, 2 * programs, True, 4, 64, 128)
     programs = batch if programs < 2 * batch else min(programs, batch * max(16, n // 2))
     if n <= 64:
@@ -116,7 +115,7 @@ def shape_for(task: str, n: int, batch: int, lexical: bool, device: torch.device
 
 
 def processors(device: torch.device) -> int:
-    """How many programs surely run at once."""
+    """How many programs surely run at once, whatever they need of a processor."""
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 

@@ -15,14 +15,12 @@ LN_2 = tl.constexpr(0.6931471805599453)
 SMALL = tl.constexpr(2.0**-100)  # below this a sum may have lost terms that matter
 LARGE = tl.constexpr(2.0**120)
 FAINT = tl.constexpr(2.0**-50)  # a row whose cells are all below this is not where its level says
-HEAVY = tl.constexpr(
-    2.0**50
-)  # what is below SMALL is worth nothing, unless the rest of a tree is worth more than this
+# What is below SMALL is worth nothing, unless the rest of a tree is worth more than this.
+HEAVY = tl.constexpr(2.0**50)
 HEAD_BIT = tl.constexpr(16)
 NO_TREE_FLAG = tl.constexpr(NO_TREE_BIT)
 WRONG_LENGTH_FLAG = tl.constexpr(WRONG_LENGTH)
 NO_TREE_AT = tl.constexpr(NO_TREE)
-HOPELESS = tl.constexpr(-120.0)
 SAFE_EXPONENT = tl.constexpr(100.0)
 FLOOR = tl.constexpr(-1e8)  # a level below this is that of an impossible span
 GENTLE = tl.constexpr(32.0)  # `inherit` beyond this, in base 2, is no factor of FAST cells

@@ -228,8 +228,8 @@ def complete(
 
 @triton.jit
 def fill(
-    span, inherit, head, reach, arc_by_modifier, power_by_modifier, chart, level, base, crest, counter, member, met,
-    length, n, pitch, group,
+    span, inherit, head, reach, arc_by_modifier, power_by_modifier, chart, level, base, crest, counter, member, length,
+    n, pitch, group,
     GROUPED: tl.constexpr, MODE: tl.constexpr, LATER: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr,
     FAR: tl.constexpr, WORDS: tl.constexpr, BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr,
     UNROLL: tl.constexpr, HOOKS: tl.constexpr, FT: tl.constexpr, FI: tl.constexpr,
@@ -239,6 +239,7 @@ def fill(
     Returns what went wrong, and how often the programs of the group have met.
     """
     doubt = tl.zeros([BI, V], tl.int32)
+    met = length * 0
     for width in range(1, length + 1):
         skipped = 0
         if FAR:
@@ -300,11 +301,8 @@ def inside_kernel(
     length = tl.load(report + 2 * batch + b)
     counter = report + (5 if MODE == CAREFUL else 3) * batch + b
     careful = report + 4 * batch + b
-    if MODE == FAST:
-        if tl.load(careful) != 0:
-            return
-    if MODE == CAREFUL:
-        if tl.load(careful) == 0:
+    if MODE != BEST:
+        if (tl.load(careful) == 0) == (MODE == CAREFUL):
             return
     span += b * (n + 1) * (n + 1)
     chart += b * n * n * pitch
@@ -319,10 +317,9 @@ def inside_kernel(
     if HEAD:
         head += b * (n + 1) * (n + 1) * n
     reach = tl.where(b < heads, n, 0)  # words that have a score as head of a span: all, or none
-    met = length * 0
     wrong, met = fill(
         span, inherit, head, reach, arc_by_modifier, power_by_modifier, chart, level, base, crest, counter, member,
-        met, length, n, pitch, group, GROUPED, MODE, LATER, LEXICAL, HEAD, FAR, WORDS, BT, BI, V, UNROLL, HOOKS, FT, FI,
+        length, n, pitch, group, GROUPED, MODE, LATER, LEXICAL, HEAD, FAR, WORDS, BT, BI, V, UNROLL, HOOKS, FT, FI,
     )  # fmt: skip
     if LATER:
         wrong |= missed(chart, root, length, pitch, WORDS)

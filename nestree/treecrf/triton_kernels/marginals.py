@@ -5,10 +5,10 @@ import triton.language as tl
 
 from nestree.treecrf.triton_kernels.common import (
     FAST,
-    HOPELESS,
     NOTHING,
     PRECISION,
     SAFE_EXPONENT,
+    SMALL,
     own_score,
     score,
 )
@@ -49,16 +49,15 @@ def spans_kernel(
     mixed = tl.where(word, tl.load(outer + at, row, other=0.0), 0.0)
     evidence = tl.zeros([BR, BX], tl.float32)
     if HEAD:
-        evidence = score(
-            head + cell[:, None] * n + x[None, :], within & (x[None, :] < tl.where(b < heads, n, 0)), FAST
-        )
+        reach = tl.where(b < heads, n, 0)
+        evidence = score(head + cell[:, None] * n + x[None, :], within & (x[None, :] < reach), FAST)
     if tl.load(report + 4 * batch + b) == 0:
         own = own_score(span, inherit, cell, real, whole == 0, FAST, LEXICAL)
         factor = tl.exp2(tl.floor(own) - own)[:, None]
-        if HEAD:
-            factor = factor * tl.exp2(-evidence)
-        # Where labels speak against a head by more than float32 holds, it has no chance.
-        chance = tl.where(within & (item > 0) & (evidence > HOPELESS), mixed * item * factor, 0.0)
+        # What `head` says goes out of both again, of each by half: no power of two that float32 does not hold. A head
+        # that was too small to be held has no chance, or CAREFUL would have been asked for.
+        half = tl.exp2(evidence * -0.5)
+        chance = tl.where(within & (item > SMALL), mixed * factor * half * (item * half), 0.0)
         hooked = tl.sum(tl.where(beyond, mixed * item, 0.0), 1)
         if LEXICAL:
             lends = score(inherit + cell, real & (whole == 0), FAST)
@@ -77,11 +76,8 @@ def spans_kernel(
     chosen = tl.sum(chance, 1)
     tl.store(d_span + cell, chosen, real)
     if D_HEAD:
-        tl.store(
-            d_head + cell[:, None] * n + x[None, :],
-            chance,
-            within & (x[None, :] < tl.where(b < d_heads, n, 0)),
-        )
+        reach = tl.where(b < d_heads, n, 0)
+        tl.store(d_head + cell[:, None] * n + x[None, :], chance, within & (x[None, :] < reach))
     if LEXICAL:
         tl.store(d_inherit + cell, tl.maximum(chosen - hooked, 0.0), real & (whole == 0))
 
