@@ -290,7 +290,7 @@ def test_what_is_wrong_is_said(folder, tmp_path):
         made(folder, labels=["A", "A"])
     with pytest.raises(ModelError, match=r"encoder\.layers is 4, and the encoder has 3"):
         made(folder, "default", "encoder.layers=4")
-    with pytest.raises(ModelError, match=r"encoder\.path = .*no tokenizer found; in this folder"):
+    with pytest.raises(ModelError, match=r"encoder .*no tokenizer found; in this folder"):
         made(tmp_path)
     model = made(folder)
     with pytest.raises(ModelError, match="0-1 XYZ of this sentence has a label that the model does not know"):

@@ -295,7 +295,7 @@ def found(load: Any, source: str, what: str) -> Any:
         place = "in this folder" if Path(source).is_dir() else "there is no such folder, and on the hub"
         first = str(why).strip().splitlines()[0] if str(why).strip() else type(why).__name__
         raise ModelError(
-            f"encoder.path = {source!r}: no {what} found; {place}: {first[:200].rstrip('.:')}. "
+            f"encoder {source!r}: no {what} found; {place}: {first[:200].rstrip('.:')}. "
             "Give a folder that holds config.json, tokenizer.json and weights, or a name of the hub."
         ) from why
     finally:

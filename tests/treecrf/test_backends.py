@@ -11,7 +11,7 @@ import torch
 from nestree.treecrf import log_partition, use_backend
 from tests.treecrf import checks
 from tests.treecrf.cases import leaves, lexical, plain
-from tests.treecrf.checks import CASES, HALVES, SHAPES, TIES
+from tests.treecrf.sweep import CASES, HALVES, SHAPES, TIES
 
 BACKENDS = [
     pytest.param(("reference", "cpu"), id="reference"),
@@ -105,7 +105,8 @@ def test_a_batch_of_no_sentences(backend):
 SPOILED = """
 import numpy as np
 import torch
-from tests.treecrf.checks import SHAPES, everything
+from tests.treecrf.checks import everything
+from tests.treecrf.sweep import SHAPES
 
 assert np.empty(1000).max() < -1e300, "memory is not spoiled"
 torch.save([everything("numba", case.potentials(), case.lengths) for case in SHAPES.values()], {path!r})

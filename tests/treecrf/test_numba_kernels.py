@@ -26,7 +26,8 @@ from nestree.treecrf.numba_kernels import compiling, threads, vectors
 from nestree.treecrf.potentials import NO_TREE
 from tests.conftest import ROOT
 from tests.treecrf.cases import SMALL, lexical, plain, rows, to
-from tests.treecrf.checks import Case, everything, same_bits
+from tests.treecrf.checks import everything, same_bits
+from tests.treecrf.sweep import Case
 
 TOO_FAR_APART = Case((9, 6, 1), 1000.0)
 

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from tests.conftest import ROOT
-from tests.treecrf.checks import SHAPES, Case, everything, same_bits
+from tests.treecrf.checks import everything, same_bits
 from tests.treecrf.data_parallel import WAYS, Scorer, gradients
+from tests.treecrf.sweep import SHAPES, Case
 
 CASES = {
     **SHAPES,

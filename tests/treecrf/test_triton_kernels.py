@@ -25,7 +25,7 @@ from nestree.treecrf import (
 from nestree.treecrf.ops import inside_outside_each
 from tests.treecrf import checks
 from tests.treecrf.cases import leaves, lexical, plain, score_of, to
-from tests.treecrf.checks import SMALL_CASES, Case
+from tests.treecrf.sweep import SMALL_CASES, Case
 
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")
