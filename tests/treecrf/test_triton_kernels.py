@@ -11,7 +11,6 @@ import torch
 from nestree.errors import PotentialsError
 from nestree.treecrf import (
     IMPOSSIBLE,
-    LexicalPotentials,
     best_trees,
     entropy,
     head_marginals,
@@ -122,115 +121,6 @@ def test_programs_are_dealt_out_by_what_there_is_to_do(lengths, programs):
         assert abs(size - 1 - share * (programs - len(lengths))) < 1
 
 
-def careful(given: checks.Potentials, lengths: list[int]) -> list[bool]:
-    """Which sentences were summed with a maximum of their terms first."""
-    from nestree.treecrf import triton_kernels
-
-    _, chart = triton_kernels.inside(given, torch.tensor(lengths, device=given.span.device))
-    return (chart.report[4] != 0).tolist()
-
-
-def check_modes(device: str) -> None:
-    lengths = [9, 5, 2]
-    assert careful(Case((9, 5, 2), mute=False).potentials(device), lengths) == [False] * 3
-    assert careful(Case((9, 5, 2), observed=True, mute=False).potentials(device), lengths) == [False] * 3
-    assert careful(Case((9, 5, 2), 60.0, mute=False).potentials(device), lengths) == [True] * 3
-    assert careful(Case((9, 5, 2)).potentials(device), lengths) == [
-        True,
-        True,
-        False,
-    ]  # a word that never governs
-    rough = Case((9, 5, 2), mute=False).potentials(device)
-    rough.inherit[1, 1, 3] = IMPOSSIBLE
-    assert careful(rough, lengths) == [False, True, False]
-
-
-def with_entities(device: str, cost: float) -> tuple[checks.Potentials, list[int]]:
-    """Four sentences in which (1, 7) and (2, 5) are spans of every tree, and labels speak against all heads of these
-    but one, so much that no float32 holds it. In the first, word 2 is the one for both; in the second it is word 2 for
-    the narrow one and 6, outside of it, for the wide one; in the third, 2 and then 3, which had to head the narrow one,
-    too; in the last, nobody has anything against a head of the wide one, and no other word than 3 can be the root.
-    """
-    lengths = [8] * 4
-    given = lexical(lengths, seed=3)
-    for i in range(9):
-        for j in range(i + 1, 9):
-            for a, b in ((1, 7), (2, 5)):
-                if i < a < j < b or a < i < b < j:
-                    given.span[:, i, j] = IMPOSSIBLE
-    given.head[:3, 2, 5, [3, 4]] -= cost
-    for sentence, best in enumerate((2, 6, 3)):
-        given.head[sentence, 1, 7, [x for x in range(8) if x != best]] -= 3 * cost
-    given.head[3, 2, 5, [3, 4]] -= cost
-    given.root[3, [x for x in range(8) if x != 3]] = IMPOSSIBLE
-    return to(given, device, torch.float32), lengths
-
-
-def check_small_heads(device: str) -> None:
-    """FAST may lose them where they are worth nothing. Elsewhere the outside pass finds out."""
-    from nestree.treecrf import reference, triton_kernels
-
-    for cost, expected in ((20.0, [False] * 4), (90.0, [False, False, True, True])):
-        given, lengths = with_entities(device, cost)
-        sizes = torch.tensor(lengths, device=device)
-        chart, part = triton_kernels.both(given, sizes, heads=len(lengths))
-        right_z, right = reference.inside_outside(to(given, "cpu", torch.float64), sizes.cpu(), True)
-        assert (chart.report[4] != 0).tolist() == expected
-        if cost > 20:
-            assert careful(given, lengths) == [True] * 4  # without an outside pass nobody finds out
-        assert torch.allclose(chart.log_z.cpu().double(), right_z, rtol=2e-6, atol=2e-5)
-        for found, true in zip(part, right, strict=True):
-            errors = (found.cpu() - true).abs().flatten(1).amax(1).tolist()
-            assert all(error < (1e-4 if slow else 6e-6) for error, slow in zip(errors, expected, strict=True))
-
-
-def check_what_only_the_outside_pass_knows(device: str) -> None:
-    """Spans (0, j), of which (0, 2) wants word 1 for its head by far, and all wider ones word 0 by more: of word 0 as
-    the head of (0, 2), which FAST cannot hold beside word 1, the inside pass can tell nothing."""
-    span = torch.full((1, 6, 6), IMPOSSIBLE)
-    span[0, range(5), range(1, 6)] = span[0, 0, 1:] = 0.0
-    head = torch.zeros(1, 6, 6, 5)
-    head[0, 0, 2, 0] = -84
-    head[0, 0, 3:, 1] = -30
-    head[0, 0, 3:, 2:] = -200
-    given = LexicalPotentials(span, torch.zeros(1, 5, 5), torch.zeros(1, 5), torch.zeros(1, 6, 6), head)
-    chart = check_alone(to(given, device, torch.float32))
-    assert (chart.report[4] != 0).tolist() == [True]
-
-
-def check_dear_spans_whose_heads_are_small(device: str) -> None:
-    """What a span lends costs so much that its other head, 2^-128 by itself, is as likely as the first."""
-    span, arc, root = torch.zeros(1, 5, 5), torch.zeros(1, 4, 4), torch.full((1, 4), -68.0)
-    span[0, [1, 1, 2], [3, 4, 4]] = IMPOSSIBLE
-    inherit, head = torch.zeros(1, 5, 5), torch.zeros(1, 5, 5, 4)
-    inherit[0, [1, 0, 3], [2, 2, 4]] = -21
-    head[0, 0, 2, 0] = -89
-    arc[0, 2, 1] = arc[0, 3] = -68
-    root[0, 2] = 0
-    chart = check_alone(to(LexicalPotentials(span, arc, root, inherit, head), device, torch.float32))
-    assert (chart.report[4] != 0).tolist() == [False]
-
-
-def check_alone(given: LexicalPotentials):
-    """The chart of one sentence, if its sums are right."""
-    from nestree.treecrf import reference, triton_kernels
-
-    sizes = torch.tensor([given.root.shape[1]])
-    right_z, right = reference.inside_outside(to(given, "cpu", torch.float64), sizes, True)
-    chart, part = triton_kernels.both(given, sizes.to(given.span.device), heads=1)
-    assert torch.allclose(chart.log_z.cpu().double(), right_z, rtol=2e-6, atol=2e-5)
-    for found, true in zip(part, right, strict=True):
-        assert (found.cpu() - true).abs().max() < 6e-6
-    return chart
-
-
-@interpreted
-def test_heads_that_labels_speak_against_on_the_cpu():
-    check_small_heads("cpu")
-    check_what_only_the_outside_pass_knows("cpu")
-    check_dear_spans_whose_heads_are_small("cpu")
-
-
 @interpreted
 def test_several_sums_at_once_on_the_cpu():
     checks.check_several("triton", (5, 1, 4), "cpu")
@@ -277,11 +167,6 @@ def test_several_sums_of_several_backends():
     one = lexical([3, 2], seed=1)
     (_, single), (_, double) = inside_outside_each([to(one, torch.float32), one], [3, 2], [False, False])
     assert (single.span.dtype, double.span.dtype) == (torch.float32, torch.float64)
-
-
-@interpreted
-def test_careful_sums_only_where_they_are_needed_on_the_cpu():
-    check_modes("cpu")
 
 
 @interpreted
@@ -375,18 +260,6 @@ def test_long_and_short_sentences_side_by_side(observed):
 def test_several_sums_at_once(lengths):
     """With many programs for each sentence, with one, with two on each processor; and, of long ones, one by one."""
     checks.check_several("triton", lengths, "cuda")
-
-
-@pytest.mark.cuda
-def test_careful_sums_only_where_they_are_needed():
-    check_modes("cuda")
-
-
-@pytest.mark.cuda
-def test_heads_that_labels_speak_against():
-    check_small_heads("cuda")
-    check_what_only_the_outside_pass_knows("cuda")
-    check_dear_spans_whose_heads_are_small("cuda")
 
 
 @pytest.mark.cuda
