@@ -16,7 +16,13 @@ from nestree.nn.devices import best_device
 
 BOX = "box"  # the model that came with nestree, unless there is a folder of this name
 NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
-FILES = [checkpoint.CONFIG, checkpoint.LABELS, checkpoint.WEIGHTS, checkpoint.CARD, f"{checkpoint.ENCODER}/*"]
+FILES = [  # what a model consists of; neither code nor pickles
+    checkpoint.CONFIG,
+    checkpoint.LABELS,
+    checkpoint.WEIGHTS,
+    checkpoint.CARD,
+    *(f"{checkpoint.ENCODER}/*{ending}" for ending in (".json", ".txt", ".model")),
+]
 
 
 def find(name: str | Path | None, *, revision: str | None = None, token: str | None = None) -> Path:

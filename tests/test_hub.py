@@ -170,10 +170,16 @@ def test_other_files_are_not_fetched(tiny_model, stub):
         "pytorch_model.bin": b"pickle",
         "modeling.py": b"code",
         "model.safetensors": b"big",
+        "encoder/modeling.py": b"code",
+        "encoder/tokenizer.pkl": b"pickle",
+        "encoder/training_args.bin": b"pickle",
+        "encoder/spiece.model": b"vocabulary",
+        "encoder/merges.txt": b"vocabulary",
     }
-    names = {path.name for path in hub.find("me/model").rglob("*")}
-    assert not names & {"pytorch_model.bin", "modeling.py", "model.safetensors"}
-    assert "labels.json" in names
+    folder = hub.find("me/model")
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    whole = {path.relative_to(tiny_model).as_posix() for path in checkpoint.files_of(tiny_model)}
+    assert names == whole | {"encoder/spiece.model", "encoder/merges.txt"}
 
 
 def test_as_methods_of_a_model(tiny_model, stub, tmp_path):
