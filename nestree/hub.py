@@ -21,6 +21,7 @@ FILES = [  # what a model consists of; neither code nor pickles
     checkpoint.LABELS,
     checkpoint.WEIGHTS,
     checkpoint.CARD,
+    checkpoint.MANIFEST,
     *(f"{checkpoint.ENCODER}/*{ending}" for ending in (".json", ".txt", ".model")),
 ]
 
@@ -76,7 +77,10 @@ def push(
     What stands there is replaced, and its history is kept. `revision`: a branch that exists.
     """
     folder = Path(folder)
+    checkpoint.check_manifest(folder)
     checkpoint.read_weights(folder)  # half a model is of use to nobody
+    if not (folder / checkpoint.MANIFEST).is_file():
+        checkpoint.save_manifest(folder)
     files = [path.relative_to(folder).as_posix() for path in checkpoint.files_of(folder)]
     from huggingface_hub import HfApi
 
@@ -108,9 +112,11 @@ def first_line(why: Exception) -> str:
 # What Recognizer has as methods
 
 
-def from_pretrained(name: str | Path, *, device: str = "cpu", **where: Any) -> Recognizer:
+def from_pretrained(
+    name: str | Path, *, device: str = "cpu", verify: bool = True, **where: Any
+) -> Recognizer:
     """The model of a folder or of the hub; `where`: revision and token, as in `find`."""
-    return checkpoint.load(find(name, **where), best_device(device))
+    return checkpoint.load(find(name, **where), best_device(device), verify=verify)
 
 
 def save_pretrained(model: Recognizer, folder: str | Path) -> None:
