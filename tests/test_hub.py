@@ -131,6 +131,7 @@ def test_there_and_back(tiny_model, tmp_path, stub):
     (run / "training").mkdir()
     (run / "training" / "log.jsonl").write_text("{}\n")
     (run / ".hidden").write_text("mine")
+    (run / "manifest.json").unlink()  # as of a run that is under way
     address = hub.push(run, "me/model", private=True, token="hf_secret", message="first")
     assert address.endswith(COMMIT)
     assert stub.created[0].get("visibility") == "private" or stub.created[0]["private"]
