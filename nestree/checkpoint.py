@@ -6,16 +6,19 @@
     encoder/             the tokenizer and the encoder's configuration, as `transformers` writes them
     weights.safetensors  every weight, the encoder's too; it comes last, so a directory without it is not whole
     README.md            the model card
+    manifest.json        size and SHA-256 of every file that predictions depend on: all but the card
 
 Weights are float32 or, in a model that was shrunk, 8 bits each. No pickle is written or read. Whatever is wrong with a
-directory becomes a ModelError in a sentence.
+directory becomes a ModelError in a sentence. Whoever replaces a file removes the manifest first and writes it again
+when all files are there; so a directory in training has none, and one that a killed process left never contradicts it.
 """
 
+import hashlib
 import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import isfinite
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +26,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from nestree import __version__
 from nestree.card import Card
@@ -30,9 +34,10 @@ from nestree.config import Settings
 from nestree.data.files import placed
 from nestree.decoding import NO_CHANGE, Temperatures
 from nestree.eight_bits import SCALES, restored, shrunk
-from nestree.errors import DataError, ModelError
+from nestree.errors import DataError, ModelError, NestreeError
 from nestree.model import Recognizer, TextRules
 from nestree.nn import light
+from nestree.nn.encoder import load_untrained
 from nestree.text import SENTENCE_RULES, WORD_STYLES
 
 FORMAT = 2  # 1: there may be weights of an UNUSED part
@@ -43,8 +48,10 @@ CONFIG, LABELS, ENCODER, WEIGHTS, CARD = (
     "weights.safetensors",
     "README.md",
 )
+MANIFEST, MANIFEST_FORMAT = "manifest.json", 1
 TRAINING = "training"  # the folder of a run, which is no part of the model
 UNUSED = "encoder.transformer.pooler."  # weights of a part that nobody asks
+LARGEST_TEMPERATURE = 1e6
 BOX = Path(__file__).resolve().parent / "box"
 
 
@@ -69,6 +76,7 @@ def save(model: Recognizer, folder: Path, card: str = "") -> None:
         temporary.mkdir()
         save_all_but_weights(model, temporary, card)
         save_weights(model.state_dict(), temporary)
+        save_manifest(temporary)
 
 
 def save_all_but_weights(model: Recognizer, folder: Path, card: str = "") -> None:
@@ -80,7 +88,8 @@ def save_all_but_weights(model: Recognizer, folder: Path, card: str = "") -> Non
 
 
 def save_facts(facts: Facts, folder: Path) -> None:
-    """Labels and what goes with them, in place of those that were there."""
+    """Labels and what goes with them, in place of those that were there; the manifest is removed."""
+    (folder / MANIFEST).unlink(missing_ok=True)
     values = {
         "format": FORMAT,
         "nestree": __version__,
@@ -92,19 +101,88 @@ def save_facts(facts: Facts, folder: Path) -> None:
 
 
 def save_weights(weights: Mapping[str, Tensor], folder: Path) -> None:
-    """The weights, in place of those that were there."""
+    """The weights, in place of those that were there; the manifest is removed."""
+    (folder / MANIFEST).unlink(missing_ok=True)
     write_tensors(folder / WEIGHTS, weights, {"format": str(FORMAT), "nestree": __version__})
 
 
-def load(folder: Path | str, device: str | torch.device = "cpu") -> Recognizer:
-    """The model of a directory, ready to predict."""
+def save_manifest(folder: Path) -> None:
+    """Describe the files of a directory in which all of them are final."""
+    files = {}
+    for path in files_of(folder):
+        name = path.relative_to(folder)
+        if name.parts[0] in (CONFIG, LABELS, ENCODER, WEIGHTS):
+            files[name.as_posix()] = {"size": path.stat().st_size, "sha256": sha256(path)}
+    values = {"format": MANIFEST_FORMAT, "files": files}
+    write_text(folder / MANIFEST, json.dumps(values, indent=2) + "\n")
+
+
+def check_manifest(folder: Path) -> None:
+    """Raise if a file is not the one that the manifest describes. Without a manifest there is nothing to compare."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        return
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        version = found["format"]
+        files = {str(name): (entry["size"], entry["sha256"]) for name, entry in found["files"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ModelError(
+            f"{path} is not what nestree writes: it is damaged. Fetch the model again."
+        ) from None
+    if version != MANIFEST_FORMAT:
+        raise ModelError(
+            f"{path} has the format {version!r:.20}; this nestree knows {MANIFEST_FORMAT}. Update nestree."
+        )
+    for name, (size, digest) in files.items():
+        file = folder / name
+        if not file.is_file():
+            raise ModelError(f"{folder} has no {name}: it is not whole. Fetch or train it again.")
+        if file.stat().st_size != size or sha256(file) != digest:
+            raise ModelError(
+                f"{file} is not the file that {MANIFEST} describes: it was damaged or edited. Fetch the model again "
+                f"or, if you edited it, delete {path} or pass verify=False."
+            )
+
+
+def sha256(path: Path) -> str:
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as why:
+        raise ModelError(f"{path} cannot be read: {why.strerror or why}.") from None
+
+
+def load(folder: Path | str, device: str | torch.device = "cpu", *, verify: bool = True) -> Recognizer:
+    """The model of a directory, ready to predict; not `verify`: without comparing its files with the manifest."""
     folder = Path(folder)
-    facts = read_facts(folder)
-    settings = settings_of(folder)
+    if not verify:
+        return read_model(folder, device)
+    with ThreadPoolExecutor(1) as pool:
+        checking = pool.submit(check_manifest, folder)  # meanwhile: hashing releases the GIL
+        try:
+            return read_model(folder, device)
+        finally:
+            checking.result()  # its error names the damaged file, so it comes before any other
+
+
+def read_model(folder: Path, device: str | torch.device) -> Recognizer:
+    facts, settings = read_facts(folder), settings_of(folder)
     tensors, _ = tensors_of(folder)
-    reads = light.parts(folder / ENCODER) if torch.device(device).type == "cpu" else None
-    model = untrained(folder, settings, facts.labels, reads)
-    fit(model, in_float32(tensors, folder), folder / WEIGHTS)
+    on_cpu = torch.device(device).type == "cpu"
+    model = outline(folder, settings, facts.labels, tensors, without_transformers=on_cpu)
+    check_shapes(model.state_dict(), tensors, folder / WEIGHTS)
+    weights = used(in_float32(tensors, folder))
+    if isinstance(model.encoder.transformer, light.Bert):
+        own = model.state_dict()
+        model.load_state_dict(
+            {name: value.to(own[name].dtype, copy=value is tensors[name]) for name, value in weights.items()},
+            assign=True,
+        )
+    else:  # its buffers have values that are not stored
+        parts = light.Parts(model.tokenizer, load_untrained(str(folder / ENCODER)))
+        model = untrained(folder, settings, facts.labels, parts)
+        model.load_state_dict(weights)
     model.eight_bits = is_small(tensors)
     model.text_rules, model.temperatures = facts.text, facts.temperatures
     model.card = card_of(folder)
@@ -113,13 +191,13 @@ def load(folder: Path | str, device: str | torch.device = "cpu") -> Recognizer:
 
 def shrink(folder: Path, out: Path) -> None:
     """A copy of a model in a new directory, its weights in 8 bits."""
+    check_manifest(folder)
     facts, settings = read_facts(folder), settings_of(folder)
     tensors, noted = tensors_of(folder)
     if is_small(tensors):
         raise ModelError(f"{folder} is small already: its weights have 8 bits each. There is nothing to do.")
-    fit(
-        untrained(folder, settings, facts.labels), tensors, folder / WEIGHTS
-    )  # whatever is wrong is found here
+    check_shapes(outline(folder, settings, facts.labels, tensors).state_dict(), tensors, folder / WEIGHTS)
+    weights = used(in_float32(tensors, folder))
     with placed(out) as temporary:
         copy([path for path in files_of(folder) if path.name != WEIGHTS], folder, temporary)
         path = Path(settings.encoder.path)
@@ -128,7 +206,8 @@ def shrink(folder: Path, out: Path) -> None:
         write_text(temporary / CONFIG, settings.as_toml())
         save_facts(facts, temporary)
         add_to_card(temporary, EIGHT_BITS)
-        write_tensors(temporary / WEIGHTS, shrunk(used(tensors)), {**noted, "format": str(FORMAT)})
+        write_tensors(temporary / WEIGHTS, shrunk(weights), {**noted, "format": str(FORMAT)})
+        save_manifest(temporary)
 
 
 EIGHT_BITS = """## Weights
@@ -173,7 +252,69 @@ def untrained(
     """A model of the form that this directory describes, around these parts; its weights are yet to be given to it."""
     if not (folder / ENCODER).is_dir():
         raise ModelError(f"{folder} has no {ENCODER}: it is not whole. Fetch or train it again.")
+    for name in (light.CONFIG, light.TOKENIZER):
+        if not (folder / ENCODER / name).is_file():
+            raise ModelError(f"{folder} has no {ENCODER}/{name}: it is not whole. Fetch or train it again.")
     return Recognizer(settings, labels, folder / ENCODER, pretrained=False, parts=parts)
+
+
+def outline(
+    folder: Path,
+    settings: Settings,
+    labels: Sequence[str],
+    tensors: Mapping[str, Tensor],
+    *,
+    without_transformers: bool = False,
+) -> Recognizer:
+    """The same on the meta device, where tensors have shapes and no memory, whatever the settings ask for.
+
+    Layers take memory even there; there must be fewer of them than `tensors` in the file of weights.
+    """
+    counts = {f"{CONFIG}: encoder.lstm_layers": settings.encoder.lstm_layers, **layer_counts(folder)}
+    for name, count in counts.items():
+        if count > len(tensors):
+            raise ModelError(
+                f"{folder / name} is {count}, and {WEIGHTS} has {len(tensors)} tensors: they belong to different "
+                "models."
+            )
+    try:
+        with torch.device("meta"), NoInitialization():
+            parts = light.parts(folder / ENCODER) if without_transformers else None
+            return untrained(folder, settings, labels, parts)
+    except NestreeError:
+        raise
+    except (ArithmeticError, MemoryError, RuntimeError, TypeError, ValueError) as why:
+        raise ModelError(
+            f"{folder}: {CONFIG} and {ENCODER} describe a network that cannot be built: "
+            f"{str(why).splitlines()[0]:.100}. Fetch the model again."
+        ) from None
+
+
+class NoInitialization(TorchFunctionMode):
+    """In-place functions do nothing. On the meta device some would import a compiler, which takes seconds."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = function.__name__
+        if name.endswith("_") and not name.endswith("__") and name != "requires_grad_":
+            return args[0] if args else kwargs["tensor"]
+        return function(*args, **kwargs)
+
+
+def layer_counts(folder: Path) -> dict[str, int]:
+    """The numbers of layers in the configuration of the encoder."""
+    try:
+        values = json.loads((folder / ENCODER / light.CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}  # whoever builds the encoder says what is wrong
+    found = values.items() if isinstance(values, dict) else ()
+    return {
+        f"{ENCODER}/{light.CONFIG}: {name}": value
+        for name, value in found
+        if "layer" in name and type(value) is int
+    }
 
 
 def settings_of(folder: Path) -> Settings:
@@ -198,7 +339,7 @@ def read_facts(folder: Path) -> Facts:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         version, labels = found["format"], found["labels"]
-    except (ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise ModelError(
             f"{path} is not what nestree writes: it is damaged, or of another program."
         ) from None
@@ -209,6 +350,12 @@ def read_facts(folder: Path) -> Facts:
         )
     if not (isinstance(labels, list) and labels and all(isinstance(label, str) for label in labels)):
         raise ModelError(f"{path} must list labels, and says {labels!r:.60}. Fetch the model again.")
+    for label in labels:
+        if not label or any("\ud800" <= character <= "\udfff" for character in label):
+            raise ModelError(
+                f"{path}: the label {label!r:.60} is empty or holds half a character, which cannot be written. Fetch "
+                "the model again."
+            )
     return Facts(labels, text_rules_of(found, path), temperatures_of(found, path))
 
 
@@ -229,11 +376,17 @@ def temperatures_of(found: Mapping[str, Any], path: Path) -> Temperatures:
     given = found.get("temperatures", NO_CHANGE._asdict())
     try:
         temperatures = Temperatures(**{name: float(value) for name, value in given.items()})
-    except (TypeError, ValueError, AttributeError):
+    except (TypeError, ValueError, AttributeError, OverflowError):
         temperatures = Temperatures(0.0)
     divisors = temperatures._replace(doubt=1.0)
-    if not (isfinite(temperatures.doubt) and all(isfinite(value) and value > 0 for value in divisors)):
-        raise ModelError(f"{path}: temperatures are {given!r:.60}; they must be numbers above 0.")
+    if not (
+        abs(temperatures.doubt) <= LARGEST_TEMPERATURE
+        and all(1 / LARGEST_TEMPERATURE <= value <= LARGEST_TEMPERATURE for value in divisors)
+    ):
+        raise ModelError(
+            f"{path}: temperatures are {given!r:.60}; they must be numbers above 0, and at most "
+            f"{LARGEST_TEMPERATURE:,.0f}."
+        )
     return temperatures
 
 
@@ -266,24 +419,28 @@ def missing_weights(folder: Path) -> str:
 
 def fit(model: Recognizer, weights: Mapping[str, Tensor], path: Path) -> None:
     """Give the model these weights; all of them, and no others."""
-    own = model.state_dict()
-    weights = used(weights)
+    check_shapes(model.state_dict(), weights, path)
+    model.load_state_dict(used(weights))
+
+
+def check_shapes(own: Mapping[str, Tensor], tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Raise unless the tensors of a file have the names and shapes of the model's own."""
+    stored = {name: value for name, value in used(tensors).items() if not name.startswith(SCALES)}
     for name in own:
-        if name not in weights:
+        if name not in stored:
             raise ModelError(
                 f"{path} lacks {name}: it belongs to another config.toml. Fetch the model again."
             )
-        if own[name].shape != weights[name].shape:
+        if own[name].shape != stored[name].shape:
             raise ModelError(
-                f"{path}: {name} has the shape {list(weights[name].shape)}, and config.toml asks for "
-                f"{list(own[name].shape)}: they belong to different models."
+                f"{path}: {name} has the shape {list(stored[name].shape)}, and config.toml and encoder/config.json "
+                f"ask for {list(own[name].shape)}: they belong to different models."
             )
-    extra = next((name for name in weights if name not in own), None)
+    extra = next((name for name in stored if name not in own), None)
     if extra:
         raise ModelError(
             f"{path} has {extra}, which config.toml has no place for: they belong to different models."
         )
-    model.load_state_dict(weights)
 
 
 def used(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -304,6 +461,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str,
             temporary.touch()
             allowed = temporary.stat().st_mode  # save_file would let nobody else read it
             save_file(held, temporary, metadata=dict(facts))
+            sort_metadata(temporary)
             temporary.chmod(allowed)
             with open(temporary, "rb") as file:
                 os.fsync(file.fileno())
@@ -312,6 +470,16 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str,
         raise ModelError(
             f"{path} could not be written: {why}{room} What was there before is untouched."
         ) from None
+
+
+def sort_metadata(path: Path) -> None:
+    """Sort the metadata of a safetensors file, whose order is random, so that equal tensors give equal bytes."""
+    with open(path, "r+b") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        file.seek(8)
+        file.write(json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode().ljust(size))
 
 
 def read_tensors(path: Path, *, only_facts: bool = False) -> tuple[dict[str, Tensor], dict[str, str]]:

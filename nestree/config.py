@@ -231,6 +231,8 @@ def values_of(text: str, place: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as why:
         raise ConfigError(f"{place}: this is not TOML: {why}.") from why
+    except RecursionError:
+        raise ConfigError(f"{place}: values are nested too deeply; a recipe has sections of keys.") from None
 
 
 def with_later_keys(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -289,7 +291,7 @@ def parsed(value: str) -> Any:
     """A value of the command line: as TOML reads it, or the string as it is."""
     try:
         return tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         return value
 
 
@@ -347,6 +349,10 @@ SHARES = [
 ]
 
 
+SCORES = ["model.scale", "loss.sharing", "loss.entropy", "decoding.bias", "decoding.sharing"]
+LARGEST_SCORE = 1e6  # far from what float32 cannot hold, and from the score of what is impossible
+
+
 def check_ranges(settings: Settings) -> None:
     """Raise if a number is too small or too large to mean anything."""
 
@@ -369,6 +375,9 @@ def check_ranges(settings: Settings) -> None:
     for name in ("model.scale", "training.epsilon"):
         if value(name) <= 0:
             raise ConfigError(f"{name} is {value(name)}; it must be greater than 0.")
+    for name in SCORES:
+        if abs(value(name)) > LARGEST_SCORE:
+            raise ConfigError(f"{name} is {value(name):g}; it must lie within {LARGEST_SCORE:,.0f} of 0.")
     if settings.encoder.lstms not in (1, 4):
         raise ConfigError(f"encoder.lstms is {settings.encoder.lstms}; it must be 1 or 4.")
 

@@ -65,6 +65,8 @@ def scaled(name: str, value: Tensor, scales: Tensor | None) -> Tensor:
     if scales is None:
         if value.dtype == torch.int8:
             raise ModelError(f"{name} has no scales")
+        if not value.isfinite().all():
+            raise ModelError(f"{name} holds numbers that are not finite")
         return value
     groups = -(-value.numel() // GROUP)
     if value.dtype != torch.int8 or scales.dtype != torch.bfloat16 or scales.shape != (groups,):
@@ -72,7 +74,7 @@ def scaled(name: str, value: Tensor, scales: Tensor | None) -> Tensor:
             f"{name} has {list(scales.shape)} scales of {scales.dtype} for {value.dtype}, and needs [{groups}] of "
             "bfloat16 for int8"
         )
-    if not scales.isfinite().all():
+    if not (scales.float() * LARGEST).isfinite().all():
         raise ModelError(f"{name} has scales that are not finite")
     whole = grouped(value) * scales.float()[:, None]  # [groups, GROUP]
     return whole.flatten()[: value.numel()].view(value.shape)

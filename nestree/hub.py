@@ -16,7 +16,14 @@ from nestree.nn.devices import best_device
 
 BOX = "box"  # the model that came with nestree, unless there is a folder of this name
 NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
-FILES = [checkpoint.CONFIG, checkpoint.LABELS, checkpoint.WEIGHTS, checkpoint.CARD, f"{checkpoint.ENCODER}/*"]
+FILES = [  # what a model consists of; neither code nor pickles
+    checkpoint.CONFIG,
+    checkpoint.LABELS,
+    checkpoint.WEIGHTS,
+    checkpoint.CARD,
+    checkpoint.MANIFEST,
+    *(f"{checkpoint.ENCODER}/*{ending}" for ending in (".json", ".txt", ".model")),
+]
 
 
 def find(name: str | Path | None, *, revision: str | None = None, token: str | None = None) -> Path:
@@ -70,7 +77,10 @@ def push(
     What stands there is replaced, and its history is kept. `revision`: a branch that exists.
     """
     folder = Path(folder)
+    checkpoint.check_manifest(folder)
     checkpoint.read_weights(folder)  # half a model is of use to nobody
+    if not (folder / checkpoint.MANIFEST).is_file():
+        checkpoint.save_manifest(folder)
     files = [path.relative_to(folder).as_posix() for path in checkpoint.files_of(folder)]
     from huggingface_hub import HfApi
 
@@ -102,9 +112,11 @@ def first_line(why: Exception) -> str:
 # What Recognizer has as methods
 
 
-def from_pretrained(name: str | Path, *, device: str = "cpu", **where: Any) -> Recognizer:
+def from_pretrained(
+    name: str | Path, *, device: str = "cpu", verify: bool = True, **where: Any
+) -> Recognizer:
     """The model of a folder or of the hub; `where`: revision and token, as in `find`."""
-    return checkpoint.load(find(name, **where), best_device(device))
+    return checkpoint.load(find(name, **where), best_device(device), verify=verify)
 
 
 def save_pretrained(model: Recognizer, folder: str | Path) -> None:

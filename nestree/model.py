@@ -76,12 +76,14 @@ class Recognizer(nn.Module):
         self.forms = (
             HeadForms(transformer.get_input_embeddings().embedding_dim) if settings.model.forms else None
         )
+        splitter = Splitter(
+            self.tokenizer,
+            longest_input(self.tokenizer, transformer.config),
+            settings.encoder.context,
+        )
+        splitter.check_fits(transformer.get_input_embeddings().num_embeddings, str(encoder))
         self.collator = Collator(
-            Splitter(
-                self.tokenizer,
-                longest_input(self.tokenizer, transformer.config),
-                settings.encoder.context,
-            ),
+            splitter,
             self.labels,
             trees=settings.model.structure != "none",
             shapes=settings.encoder.shape > 0,
@@ -154,11 +156,12 @@ class Recognizer(nn.Module):
         device: str = "cpu",
         revision: str | None = None,
         token: str | None = None,
+        verify: bool = True,
     ) -> "Recognizer":
-        """The model of a folder, or of a name on the Hugging Face hub."""
+        """The model of a folder, or of a name on the Hugging Face hub; `verify`: compare it with its manifest."""
         import nestree  # by its public name: files are above the model
 
-        return nestree.hub.from_pretrained(name, device=device, revision=revision, token=token)
+        return nestree.hub.from_pretrained(name, device=device, verify=verify, revision=revision, token=token)
 
     def save_pretrained(self, folder: str | Path) -> None:
         """A new directory with the whole model, or nothing."""
@@ -191,7 +194,7 @@ def read_words(path: Path) -> tuple[tuple[str, ...], int]:
     try:
         table = json.loads(path.read_text(encoding="utf-8"))
         return tuple(table["words"]), int(table["dimensions"])
-    except (OSError, ValueError, TypeError, KeyError) as why:
+    except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError) as why:
         raise ModelError(
             f"{path}: the words of the static vectors cannot be read ({why}); the model is not whole."
         ) from why

@@ -40,6 +40,7 @@ def test_it_is_small_and_whole_and_tells_nothing_of_a_machine(box):
     files = list(checkpoint.files_of(box))
     assert sum(path.stat().st_size for path in files) <= ALLOWED
     assert set(files) == {path for path in box.rglob("*") if path.is_file()}
+    assert (box / checkpoint.MANIFEST).is_file()
     assert not Path(checkpoint.settings_of(box).encoder.path).is_absolute()
     card = (box / "README.md").read_text(encoding="utf-8")
     for heading in ("## Data", "## Scores", "## Licence and attribution", "## Weights"):

@@ -3,12 +3,14 @@
 import json
 import multiprocessing
 import os
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
+import nestree
 from nestree import checkpoint
 from nestree.checkpoint import read_tensors, write_tensors
 from nestree.data import formats
@@ -19,6 +21,8 @@ from nestree.nn.encoder import load_pretrained, load_untrained
 from nestree.pipeline import predict
 from nestree.sentence import Document
 from tests import tiny
+
+INF, NAN = float("inf"), float("nan")
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +39,10 @@ def saved(model, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def copy(saved, tmp_path) -> Path:
-    """A model to spoil."""
-    return shutil.copytree(saved, tmp_path / "model")
+    """A model to spoil, without the manifest, which would find it first."""
+    folder = shutil.copytree(saved, tmp_path / "model")
+    (folder / "manifest.json").unlink()
+    return folder
 
 
 def predict_to(folder: Path, file: Path) -> None:
@@ -118,7 +124,7 @@ def test_the_encoder_of_before_is_not_needed(model, saved, tmp_path, monkeypatch
     text = (saved / "config.toml").read_text()
     moved = shutil.copytree(saved, tmp_path / "moved")
     (moved / "config.toml").write_text(text.replace(model.settings.encoder.path, "/nowhere"))
-    assert checkpoint.load(moved).settings.encoder.path == "/nowhere"
+    assert checkpoint.load(moved, verify=False).settings.encoder.path == "/nowhere"
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # DeBERTa uses what PyTorch will give up
@@ -181,6 +187,38 @@ def with_other_weights(change):
     return spoil
 
 
+def with_setting(key, value):
+    def spoil(folder):
+        path = folder / "config.toml"
+        text, count = re.subn(rf"(?m)^{key} = \S+", f"{key} = {value}", path.read_text())
+        assert count
+        path.write_text(text)
+
+    return spoil
+
+
+def with_encoder(**values):
+    def spoil(folder):
+        path = folder / "encoder" / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+    return spoil
+
+
+def without_vocabulary(folder):
+    path = folder / "encoder" / "tokenizer.json"
+    values = json.loads(path.read_text())
+    values["model"]["vocab"] = {piece: k for piece, k in values["model"]["vocab"].items() if k < 10}
+    path.write_text(json.dumps(values))
+
+
+def with_a_special_piece_beyond(folder):
+    path = folder / "encoder" / "tokenizer.json"
+    path.write_text(path.read_text().replace('"ids": [\n          3', '"ids": [\n          300'))
+    assert "300" in path.read_text()
+
+
+DEEP = "[" * 100_000
 NEWER = json.dumps({"format": 99, "nestree": "7.0", "labels": ["A"]})
 
 
@@ -191,8 +229,8 @@ NEWER = json.dumps({"format": 99, "nestree": "7.0", "labels": ["A"]})
         (without("labels.json"), ModelError, r"has no labels.json: it is no model of nestree"),
         (without("config.toml"), ModelError, r"has no config.toml: it is not whole"),
         (without("encoder"), ModelError, r"has no encoder: it is not whole"),
-        (without("encoder/tokenizer.json"), ModelError, r"no tokenizer found|tokenizer"),
-        (without("encoder/config.json"), ModelError, r"no configuration found|configuration"),
+        (without("encoder/tokenizer.json"), ModelError, r"has no encoder/tokenizer.json: it is not whole"),
+        (without("encoder/config.json"), ModelError, r"has no encoder/config.json: it is not whole"),
         (without("weights.safetensors"), ModelError, r"has no weights.safetensors: it is not whole"),
         (with_text("labels.json", "{"), ModelError, r"labels.json is not what nestree writes"),
         (with_text("labels.json", "[1]"), ModelError, r"labels.json is not what nestree writes"),
@@ -232,12 +270,116 @@ NEWER = json.dumps({"format": 99, "nestree": "7.0", "labels": ["A"]})
             ModelError,
             r"has more, which config.toml has no place for",
         ),
+        (
+            with_other_weights(lambda w: w[min(w)].view(-1)[:1].fill_(NAN)),
+            ModelError,
+            r"numbers that are not finite",
+        ),
+        (
+            with_other_weights(lambda w: w[max(w)].view(-1)[:1].fill_(-INF)),
+            ModelError,
+            r"that are not finite",
+        ),
+        (without_vocabulary, ModelError, r"the tokenizer has 10 subwords .* belong to different encoders"),
+        (with_a_special_piece_beyond, ModelError, r"special ones up to 300, .* belong to different encoders"),
+        (
+            with_setting("lstm_layers", 10**5),
+            ModelError,
+            r"lstm_layers is 100000, and weights.safetensors has",
+        ),
+        (with_encoder(num_hidden_layers=10**5), ModelError, r"num_hidden_layers is 100000, and weights.saf"),
+        (
+            with_setting("shape", 10**9),
+            ModelError,
+            r"has the shape \[.*, 8\], and config.toml and encoder.* ask for \[.*10{9}",
+        ),
+        (with_setting("shape", 10**30), ModelError, r"describe a network that cannot be built"),
+        (with_encoder(intermediate_size=10**12), ModelError, r"ask for \[10{12}, 32\]"),
+        (with_encoder(vocab_size=10**17), ModelError, r"they belong to different|cannot be built|no encoder"),
+        (
+            with_setting("bias", 1e300),
+            ConfigError,
+            r"decoding.bias is 1e\+300; it must lie within 1,000,000 of 0",
+        ),
+        (with_text("labels.json", DEEP), ModelError, r"labels.json is not what nestree writes"),
+        (
+            with_text("config.toml", f"[encoder]\npath = {DEEP}"),
+            ConfigError,
+            r"config.toml: .*nested too deeply",
+        ),
+        (with_values(labels=["A", ""]), ModelError, r"the label '' is empty or holds half a character"),
+        (
+            with_values(labels=["A", "\ud800"]),
+            ModelError,
+            r"the label .*ud800' is empty or holds half a char",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_in_a_sentence(copy, spoil, error, message):
     spoil(copy)
     with pytest.raises(error, match=message):
         checkpoint.load(copy)
+
+
+def flip(path, place=-1):
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)
+
+
+FILES = ["config.toml", "labels.json", "weights.safetensors", "encoder/config.json", "encoder/tokenizer.json"]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_are_those_of_the_manifest(saved, tmp_path, name):
+    folder = shutil.copytree(saved, tmp_path / "model")
+    (folder / "README.md").write_text("# My own words\n")
+    assert checkpoint.load(folder).card == "# My own words\n"
+    flip(folder / name)
+    with pytest.raises(ModelError, match=rf"{name} is not the file that manifest.json describes") as found:
+        checkpoint.load(folder)
+    assert "delete" in str(found.value)
+    assert "verify=False" in str(found.value)
+    with pytest.raises(ModelError, match=r"manifest.json describes"):
+        checkpoint.shrink(folder, tmp_path / "small")
+    (folder / name).unlink()
+    with pytest.raises(ModelError, match=rf"has no {name}: it is not whole"):
+        checkpoint.load(folder)
+
+
+def test_a_file_that_was_edited_on_purpose(saved, tmp_path):
+    folder = shutil.copytree(saved, tmp_path / "model")
+    with_setting("threshold", 0.25)(folder)
+    with pytest.raises(ModelError, match=r"config.toml is not the file that manifest.json describes"):
+        nestree.load(folder, device="cpu")
+    assert nestree.load(folder, device="cpu", verify=False).model.settings.decoding.threshold == 0.25
+    assert Recognizer.from_pretrained(folder, verify=False).settings.decoding.threshold == 0.25
+    (folder / "manifest.json").unlink()
+    assert nestree.load(folder, device="cpu").model.settings.decoding.threshold == 0.25
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"format": 1, "files": {"labels.json": 3}}', "[" * 100_000]
+)
+def test_a_manifest_that_is_damaged(copy, text):
+    (copy / "manifest.json").write_text(text)
+    with pytest.raises(ModelError, match=r"manifest.json is not what nestree writes: it is damaged"):
+        checkpoint.load(copy)
+    (copy / "manifest.json").write_text('{"format": 2, "files": {}}')
+    with pytest.raises(ModelError, match=r"manifest.json has the format 2; .*Update nestree"):
+        checkpoint.load(copy)
+
+
+def test_equal_weights_are_equal_bytes(tmp_path):
+    files = [tmp_path / str(k) for k in range(10)]
+    for path in files:
+        write_tensors(
+            path, {"b": torch.ones(2), "a": torch.ones(3)}, {"z": "1", "ä": '"', "b": "2", "c": "\n"}
+        )
+    assert len({path.read_bytes() for path in files}) == 1
+    tensors, facts = read_tensors(files[0])
+    assert facts == {"z": "1", "ä": '"', "b": "2", "c": "\n"}
+    assert torch.equal(tensors["a"], torch.ones(3))
 
 
 def test_a_file_is_no_model(tmp_path):

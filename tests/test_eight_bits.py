@@ -133,11 +133,15 @@ def test_only_once(small, tmp_path):
     ("change", "message"),
     [
         (lambda w, n: w.pop(f"scales/{n}"), "{n} has no scales"),
-        (lambda w, n: w.pop(n), "scales/{n} are there, and what they scale is not"),
+        (
+            lambda w, n: w.update({"scales/more": w[f"scales/{n}"].clone()}),
+            "scales/more are there, and what they scale is not",
+        ),
         (lambda w, n: w.update({f"scales/{n}": w[f"scales/{n}"][1:]}), "needs "),
         (lambda w, n: w.update({f"scales/{n}": w[f"scales/{n}"].float()}), "needs "),
         (lambda w, n: w.update({n: w[n].float()}), "needs "),
         (lambda w, n: w[f"scales/{n}"].fill_(float("inf")), "{n} has scales that are not finite"),
+        (lambda w, n: w[f"scales/{n}"][:1].fill_(3e38), "{n} has scales that are not finite"),  # times 127
     ],
 )
 def test_damage_is_said_in_a_sentence(small, tmp_path, change, message):

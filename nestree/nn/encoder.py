@@ -20,6 +20,8 @@ from nestree.nn import direct, half
 from nestree.nn.batch import Batch
 from nestree.nn.features import SHAPES, WordVectors
 
+log = logging.getLogger(__name__)
+
 MASKED_BY_PAIRS = {"bert", "camembert", "electra", "mpnet", "roberta", "xlm-roberta"}  # with `attention_mask`
 BYTE_SIZE = 32  # of the vector of a byte, before the bytes of a word are put together
 
@@ -255,21 +257,45 @@ def load_pretrained(source: str, whole: bool = False) -> nn.Module:
     """The encoder of a folder or hub name, with its weights, in float32; `whole`: with layers that nobody asks here."""
     from transformers import AutoModel
 
-    model: nn.Module = found(
-        lambda name: AutoModel.from_pretrained(name, dtype=torch.float32), source, "encoder"
-    )
+    config = load_config(source, "encoder")
+    model: nn.Module = found(AutoModel.from_pretrained, source, "encoder", config=config, dtype=torch.float32)
     return model if whole else without_pooler(model)
 
 
 def load_untrained(source: str) -> nn.Module:
     """An encoder of the same form; its weights are whatever was in memory, and have to be given to it."""
-    from transformers import AutoConfig, AutoModel
+    from transformers import AutoModel
     from transformers.initialization import no_init_weights
 
-    config = found(AutoConfig.from_pretrained, source, "configuration")
+    config = load_config(source)
     with no_init_weights():  # drawing them takes longer than reading them
-        model = found(lambda _: AutoModel.from_config(config, dtype=torch.float32), source, "encoder")
+        model = found(
+            lambda _, **options: AutoModel.from_config(config, **options),
+            source,
+            "encoder",
+            dtype=torch.float32,
+        )
     return without_pooler(model)
+
+
+def load_config(source: str, what: str = "configuration") -> Any:
+    """The configuration of an encoder, without what names code to run: classes of its own, or kernels of the hub."""
+    from transformers import AutoConfig
+
+    config = found(AutoConfig.from_pretrained, source, what)
+    warn_about_code(source, vars(config).pop("auto_map", None))
+    if "/" in str(config._attn_implementation):
+        config._attn_implementation = None
+    return config
+
+
+def warn_about_code(source: str | Path, auto_map: Any = None) -> None:
+    """Log a warning if an encoder comes with Python code, which nestree never runs."""
+    if auto_map or any(Path(source).glob("*.py")):
+        log.warning(
+            "%s comes with Python code, which nestree does not run: the encoder is built by transformers' own code.",
+            source,
+        )
 
 
 def without_pooler(model: Any) -> nn.Module:
@@ -280,7 +306,8 @@ def without_pooler(model: Any) -> nn.Module:
     return found
 
 
-def found(load: Any, source: str, what: str) -> Any:
+def found(load: Any, source: str, what: str, **options: Any) -> Any:
+    """What a loader of `transformers` makes of a folder or hub name; it never runs code that it finds there."""
     from transformers.utils import logging as progress
 
     shown, talker = progress.is_progress_bar_enabled(), logging.getLogger("huggingface_hub")
@@ -290,8 +317,13 @@ def found(load: Any, source: str, what: str) -> Any:
         logging.ERROR
     )  # it tells of each attempt to reach the hub; what came of them is told below
     try:
-        return load(source)
+        return load(source, trust_remote_code=False, **options)
     except Exception as why:  # a damaged file can raise any, and `tokenizers` only this
+        if "trust_remote_code" in str(why):
+            raise ModelError(
+                f"encoder {source!r}: its {what} needs Python code that comes with it, and nestree does not run "
+                "the code of a model. Use an encoder whose architecture `transformers` knows."
+            ) from why
         place = "in this folder" if Path(source).is_dir() else "there is no such folder, and on the hub"
         first = str(why).strip().splitlines()[0] if str(why).strip() else type(why).__name__
         raise ModelError(

@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 from torch import nn
 
 from nestree.nn.bert import Bert
+from nestree.nn.encoder import warn_about_code
 
 CONFIG, TOKENIZER, TOKENIZER_CONFIG = "config.json", "tokenizer.json", "tokenizer_config.json"
 SPECIAL = ("pad", "unk", "mask", "eos", "sep", "cls", "bos")
@@ -38,6 +39,7 @@ def parts(folder: Path) -> Parts | None:
         if not is_bert(known[CONFIG]) or TOKENIZER not in texts:
             return None
         tokenizer = LightTokenizer(texts, known[TOKENIZER_CONFIG])
+        warn_about_code(folder, known[CONFIG].get("auto_map"))
         return Parts(tokenizer, Bert(Configuration(texts[CONFIG], known[CONFIG])))
     except Exception:  # files are not what they should be: `transformers` knows better, or says what is wrong
         return None

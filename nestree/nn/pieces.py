@@ -151,6 +151,19 @@ class Splitter:
         self.characters = 0  # of all words that are known
         self.kept: dict[tuple[str, ...], Pieces] = {}  # sentences of several windows
 
+    def check_fits(self, rows: int, encoder: str) -> None:
+        """Raise unless this can be the tokenizer of an encoder whose embeddings have so many rows.
+
+        Some encoders have more rows than subwords, but not twice as many.
+        """
+        size = self.backend.get_vocab_size()
+        special = max(self.pad, self.unknown, *self.first, *self.last, 0)
+        if size > rows or 2 * size < rows or special >= rows:
+            raise ModelError(
+                f"encoder {encoder!r}: the tokenizer has {size} subwords and special ones up to {special}, and there "
+                f"are {rows} embeddings: they belong to different encoders, or a file is missing. Fetch it again."
+            )
+
     def __call__(self, sentences: Sequence[Sentence]) -> Layout:
         """All of these sentences: most have one window, and these are made together."""
         given = [sentence.words for sentence in sentences]

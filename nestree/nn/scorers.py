@@ -89,7 +89,7 @@ class Biaffine(nn.Module):
     def __init__(self, size: int, channels: int):
         super().__init__()
         # Small and random: from zero, normalised scores would have gradients without bound.
-        self.weight = nn.Parameter(torch.randn(channels, size + 1, size + 1) / size)
+        self.weight = nn.Parameter(torch.empty(channels, size + 1, size + 1).normal_().div_(size))
 
     def forward(self, left: Tensor, right: Tensor) -> Tensor:
         """[B, P, size], [B, Q, size] -> all pairs [B, P, Q, channels]. What meets a 1 is added to the rest."""
@@ -137,7 +137,9 @@ class FullTriaffine(nn.Module):
 
     def __init__(self, size: int, channels: int):
         super().__init__()
-        self.weight = nn.Parameter(torch.randn(size + 1, size + 1, channels, size + 1) / size**1.5)
+        self.weight = nn.Parameter(
+            torch.empty(size + 1, size + 1, channels, size + 1).normal_().div_(size**1.5)
+        )
 
     def prepared(self, left: Tensor, right: Tensor, head: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return with_one(left), with_one(right), with_one(head)

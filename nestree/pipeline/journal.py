@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nestree import __version__
-from nestree.checkpoint import CARD, files_of
+from nestree.checkpoint import CARD, MANIFEST, files_of
 from nestree.data.files import placed
 from nestree.errors import InputError
 from nestree.pipeline.jobs import Jobs
@@ -119,7 +119,7 @@ def fingerprint(folder: Path) -> str:
     """The same for two model directories if they predict the same: of all files but the card."""
     digest = hashlib.sha256()
     for path in files_of(folder):
-        if path.name != CARD:
+        if path.name not in (CARD, MANIFEST):
             with open(path, "rb") as file:
                 content = hashlib.file_digest(file, "sha256").hexdigest()
             digest.update(f"{path.relative_to(folder).as_posix()} {content}\n".encode())

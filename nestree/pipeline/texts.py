@@ -36,12 +36,14 @@ def load(
     device: str = "auto",
     longest: int = LONGEST,
     precision: Precision = "auto",
+    verify: bool = True,
 ) -> "Pipeline":
     """The model in the box, of a directory, or of a name on the Hugging Face hub, ready to read text.
 
     `longest`: sentences of more words are read through windows that overlap. `precision` on a CPU: "int8", several
     times as fast as "float32" on processors that have instructions for it; "auto" is "int8" there for a model whose
     weights are stored in 8 bits, such as the one in the box.
+    Without `verify`, its files are not compared with manifest.json.
     """
     if not (isinstance(longest, int) and longest >= 4):
         raise InputError(
@@ -49,7 +51,8 @@ def load(
         )
     from nestree import hub
 
-    return Pipeline(checkpoint.load(hub.find(model), best_device(device)), longest, precision)
+    loaded = checkpoint.load(hub.find(model), best_device(device), verify=verify)
+    return Pipeline(loaded, longest, precision)
 
 
 class Pipeline:

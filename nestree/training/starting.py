@@ -157,22 +157,27 @@ def known_progress(files: Folder, corpus: Corpus) -> Progress:
 
 def continued(settings: Settings, labels: Sequence[str], init: Path) -> Recognizer:
     """A model that begins with the weights of another; labels that are new to it come after those it knows."""
+    checkpoint.check_manifest(init)
     known = checkpoint.read_labels(init)
     everything = [*known, *(label for label in labels if label not in known)]
-    model = checkpoint.untrained(init, settings, everything)
     weights = checkpoint.read_weights(init)
-    own = model.state_dict()
-    for name, value in own.items():
+    grow(checkpoint.outline(init, settings, everything, weights), weights, len(everything) - len(known), init)
+    model = checkpoint.untrained(init, settings, everything)
+    grow(model, weights, len(everything) - len(known), init)
+    return model
+
+
+def grow(model: Recognizer, weights: Mapping[str, torch.Tensor], more: int, init: Path) -> None:
+    """Copy the weights of the model in `init` into one that has so many labels more."""
+    for name, value in model.state_dict().items():
         given = weights.get(name)
         if given is None and name.startswith(OF_FORMS):
             continue  # a model that was made without them: they are soon learned
-        if given is None or not grown(value, given, len(everything) - len(known)):
+        if given is None or not grown(value, given, more):
             raise TrainingError(
                 f"the model in {init} has no {name} of the shape {list(value.shape)}: it was made with other settings. "
                 f"Leave --config out, or use --config {init / checkpoint.CONFIG}."
             )
-    model.load_state_dict(own)
-    return model
 
 
 def grown(value: torch.Tensor, given: torch.Tensor, more: int) -> bool:
@@ -272,5 +277,6 @@ def ended(run: Run, about: Mapping[str, str]) -> Result:
         f"This is epoch {best} of {done}, the best on dev; training took {progress.seconds:,.0f} seconds.",
     )
     if run.leads:
+        checkpoint.save_manifest(folder)
         checkpoint.write_text(folder / checkpoint.CARD, str(card))
     return Result(folder, done, best, progress.seconds, progress.finished, evaluation, card)

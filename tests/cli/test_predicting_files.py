@@ -118,6 +118,7 @@ def test_what_changed_is_done_again_and_what_differs_is_refused(tiny_model, tmp_
     assert "was begun with --threshold as usual, and now --threshold is 0.3" in done.stderr
     other = tmp_path / "other"
     subprocess.run(["cp", "-r", tiny_model, other], check=True)
+    (other / checkpoint.MANIFEST).unlink()
     assert nestree(*again, other).exit_code == 0  # a copy is the same model
     (other / checkpoint.LABELS).write_text((other / checkpoint.LABELS).read_text().replace("LOC", "PLACE"))
     done = nestree(*again, other)

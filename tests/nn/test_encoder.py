@@ -2,10 +2,16 @@
 
 import copy
 import itertools
+import json
+import shutil
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from nestree.checkpoint import load, save
+from nestree.cli import app
+from nestree.data.formats import write
 from nestree.errors import ModelError
 from nestree.model import Recognizer
 from nestree.nn.encoder import (
@@ -18,7 +24,7 @@ from nestree.nn.encoder import (
     load_pretrained,
     longest_input,
 )
-from nestree.sentence import Sentence
+from nestree.sentence import Document, Sentence
 from tests import tiny
 from tests.tiny import sentence
 
@@ -207,3 +213,55 @@ def test_what_is_wrong_is_said(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ModelError, match="no encoder found; in this folder"):
         load_pretrained(str(tmp_path / "empty"))
+
+
+def with_code(folder, **config):
+    """Add Python code to the folder of an encoder, named in its configuration; the file that it would write."""
+    (folder / "ran.py").write_text(
+        "from pathlib import Path\nfrom transformers import BertConfig, BertModel\n"
+        f"Path({str(folder / 'ran')!r}).touch()\n\n"
+        "class Config(BertConfig):\n    model_type = 'unknown'\n\nclass Model(BertModel):\n    config_class = Config\n"
+    )
+    path = folder / "config.json"
+    classes = {"AutoConfig": "ran.Config", "AutoModel": "ran.Model"}
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"auto_map": classes} | config))
+    return folder / "ran"
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate", "train", "adapt"])
+def test_code_of_a_model_is_not_run_and_nobody_is_asked(tiny_model, tmp_path, command):
+    if command in ("train", "adapt"):
+        folder = tiny.encoder(tmp_path / "model" / "encoder")
+    else:
+        folder = shutil.copytree(tiny_model, tmp_path / "model") / "encoder"
+        (folder.parent / "manifest.json").unlink(missing_ok=True)
+    ran = with_code(folder, model_type="unknown")
+    data = tmp_path / "data.jsonl"
+    write([Document((each,)) for each in tiny.SENTENCES], data, "jsonl")
+    arguments = {
+        "predict": ["-", "--model", folder.parent],
+        "evaluate": [data, "--model", folder.parent],
+        "train": ["--train", data, "--set", f"encoder.path={folder}", "--out", tmp_path / "new"],
+        "adapt": [data, "--encoder", folder, "--out", tmp_path / "new"],
+    }
+    done = CliRunner().invoke(app, [command, *map(str, arguments[command])], input="y\ny\ny\ntext\n")
+    assert not ran.exists()
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "nestree does not run the code of a model" in done.stderr
+    assert "[y/N]" not in done.output
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_code_is_not_needed_where_the_architecture_is_known(tmp_path, caplog, family):
+    folder = tiny.encoder(tmp_path / "encoder", family)
+    ran = with_code(folder, attn_implementation="somebody/kernel")
+    model = made(folder)
+    assert "comes with Python code, which nestree does not run" in caplog.text
+    caplog.clear()
+    save(model, tmp_path / "model")
+    assert "auto_map" not in (tmp_path / "model" / "encoder" / "config.json").read_text()
+    load(tmp_path / "model")
+    assert (caplog.text, ran.exists()) == ("", False)
+    (tmp_path / "model" / "encoder" / "ran.py").touch()
+    load(tmp_path / "model")
+    assert "comes with Python code" in caplog.text

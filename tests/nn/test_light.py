@@ -100,6 +100,7 @@ def changed(model, folder, name, change):
     shutil.copytree(model, folder)
     path = folder / "encoder" / name
     path.write_text(change(path.read_text()))
+    (folder / "manifest.json").unlink()
     return folder
 
 

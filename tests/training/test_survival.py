@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from nestree import checkpoint
 from nestree.errors import ModelError, TrainingError
 from nestree.training.folder import Folder
 from nestree.training.state import load_progress
@@ -87,9 +88,11 @@ class Killed(BaseException):
 def test_no_moment_is_a_bad_one(settings, changes, data, tmp_path, undisturbed):
     """Die before the first renaming of a file, go on, die before the second one of that run, and so on.
 
-    Begin at the first again when there is a state to go on from.
+    Begin at the first again when there is a state to go on from. Once there is a model, it can always be loaded; a
+    run that is over is gone on with, too.
     """
     folder, moment, resumed = tmp_path / "m", 1, 0
+    over = False
     while True:
         resume = updates(folder) >= 0
         with pytest.MonkeyPatch.context() as patch:
@@ -97,11 +100,18 @@ def test_no_moment_is_a_bad_one(settings, changes, data, tmp_path, undisturbed):
             patch.setattr(shutil, "rmtree", lambda *_, **__: None)  # the dead do not clean up
             try:
                 run(settings(*changes), data, folder, resume=resume)
-                break
+                if over:
+                    break
+                over, moment = True, 1
+                (folder / "labels.json").write_text((folder / "labels.json").read_text() + " ")
+                checkpoint.save_manifest(folder)
             except Killed:
                 first = not resume and updates(folder) >= 0
                 moment, resumed = 1 if first else moment + 1, resumed + resume
+        if (folder / "weights.safetensors").is_file():
+            checkpoint.load(folder)
     assert resumed > 3
+    assert (folder / "manifest.json").is_file()
     run(settings(*changes), data, folder, resume=True)
     assert_same(folder, undisturbed)
     assert sorted(folder.rglob(".*")) == []
