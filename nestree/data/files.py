@@ -18,23 +18,10 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, TextIO
 
+from nestree.data.limits import current, remedy
 from nestree.errors import DataError, InputError
 
-LONGEST_LINE = 64 * 2**20  # bytes
 STDIO = Path("-")
-longest_line = ContextVar("longest_line", default=LONGEST_LINE)
-
-
-@contextmanager
-def allowing(longest: int) -> Iterator[None]:
-    """Within this, lines of up to so many bytes are read."""
-    before = longest_line.set(longest)
-    try:
-        yield
-    finally:
-        longest_line.reset(before)
-
-
 watcher: ContextVar[Callable[[int], None] | None] = ContextVar("watcher", default=None)
 
 
@@ -55,12 +42,12 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         if path == STDIO:
             if sys.stdin is None:
                 raise DataError("there is no standard input: it is closed. Name a file.")
-            yield unpacked(sys.stdin.buffer)
+            yield unpacked(sys.stdin.buffer, path)
             return
         if path.is_dir():
             raise DataError(f"{path} is a directory, and a file is meant. Name one of the files in it.")
         with io.BufferedReader(Watched(path), 2**17) as file:
-            yield unpacked(file)
+            yield unpacked(file, path)
     except FileNotFoundError:
         raise DataError(f"{path} does not exist. Check the name and the directory.") from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as why:
@@ -71,11 +58,34 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         raise DataError(f"{path} cannot be read: {why.strerror or why}.") from None
 
 
-def unpacked(file: BinaryIO) -> BinaryIO:
+def unpacked(file: BinaryIO, path: Path) -> BinaryIO:
     """The file itself or, if it is gzip, what is packed in it."""
     ahead = file if isinstance(file, io.BufferedReader) else io.BytesIO(file.read())
     start = ahead.peek(2) if isinstance(ahead, io.BufferedReader) else ahead.getvalue()
-    return gzip.GzipFile(fileobj=ahead) if start[:2] == b"\x1f\x8b" else ahead  # type: ignore[return-value]
+    return io.BufferedReader(Unpacked(ahead, path), 2**17) if start[:2] == b"\x1f\x8b" else ahead
+
+
+class Unpacked(io.RawIOBase):
+    """The bytes that a gzip file expands to; an error where they are more than `max_bytes`."""
+
+    def __init__(self, file: BinaryIO, path: Path):
+        self.file, self.path, self.size = gzip.GzipFile(fileobj=file), path, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        part = self.file.read1(len(buffer))
+        buffer[: len(part)] = part
+        self.size += len(part)
+        check_bytes(self.size, self.path)
+        return len(part)
+
+
+def check_bytes(size: int, path: Path) -> None:
+    """Raise if so many bytes of a file are more than `max_bytes`."""
+    if size > (most := current.get().max_bytes):
+        raise DataError(f"{path} holds more than {most:,} bytes, unpacked. {remedy('max_bytes')}")
 
 
 class Watched(io.FileIO):
@@ -104,7 +114,7 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
 
 def lines_or_errors(path: Path) -> Iterator[tuple[int, str | DataError]]:
     """The same; for a line that cannot be read, and for the rest of a file that is cut off, the error."""
-    number, longest = 0, longest_line.get()
+    number, longest = 0, current.get().longest_line
     try:
         with opened(path) as file:
             while line := file.readline(longest + 1):
@@ -128,9 +138,8 @@ def lines_or_errors(path: Path) -> Iterator[tuple[int, str | DataError]]:
 
 def content(path: Path) -> str:
     """The whole text of a UTF-8 file, its line ends as they are, without a byte order mark."""
-    with opened(path) as file:
-        data = file.read()
-    longest = longest_line.get()
+    data = whole(path)
+    longest = current.get().longest_line
     if len(data) > longest:
         for number, line in enumerate(data.split(b"\n"), 1):
             if len(line) > longest:
@@ -138,14 +147,21 @@ def content(path: Path) -> str:
     return decoded(data, path, 1)
 
 
+def whole(path: Path) -> bytearray:
+    """All bytes of a file, unpacked if it is gzip."""
+    data = bytearray()
+    with opened(path) as file:
+        while part := file.read(2**20):
+            data += part
+            check_bytes(len(data), path)
+    return data
+
+
 def too_long(path: Path, line: int, longest: int) -> DataError:
-    return DataError(
-        f"{path}:{line}: this line is longer than {longest:,} bytes. If that is meant, allow more with "
-        "--longest-line."
-    )
+    return DataError(f"{path}:{line}: this line is longer than {longest:,} bytes. {remedy('longest_line')}")
 
 
-def decoded(data: bytes, path: Path, line: int) -> str:
+def decoded(data: bytes | bytearray, path: Path, line: int) -> str:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as why:
