@@ -7,8 +7,10 @@ import errno
 import gzip
 import io
 import json
+import math
 import os
 import shutil
+import stat
 import sys
 import tempfile
 import zlib
@@ -178,7 +180,7 @@ def json_value(text: str, place: str) -> Any:
     try:
         value = STRICT.decode(text)
         if "\\u" in text:
-            json.dumps(value, ensure_ascii=False).encode()
+            json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError:
         raise DataError(f"{place}: one half of a surrogate pair stands alone. Mend this character.") from None
     except json.JSONDecodeError as why:
@@ -192,10 +194,18 @@ def json_value(text: str, place: str) -> Any:
 
 
 def refused(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not a number")
+    raise ValueError(f"{constant} is not a number. Write null instead")
 
 
-STRICT = json.JSONDecoder(parse_constant=refused)
+def finite(digits: str) -> float:
+    """A number with a fraction or an exponent; beyond the range of floats it would become infinite."""
+    value = float(digits)
+    if math.isinf(value):
+        raise ValueError(f"{digits} is too large for a number. Write a smaller one, or null")
+    return value
+
+
+STRICT = json.JSONDecoder(parse_float=finite, parse_constant=refused)
 
 
 def around(text: str, at: int) -> str:
@@ -314,11 +324,11 @@ def placed(path: Path) -> Iterator[Path]:
             yield path
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{path.name[:40]}.", dir=path.parent))
+        folder, lock = claim_folder(path)
     except OSError as why:
         raise not_written(path, why) from None
     try:
-        temporary = folder / path.name
+        temporary = folder / (path.name if path.name != LOCK else "file")
         yield temporary
         if path.is_dir() and temporary.is_dir():
             path.rmdir()
@@ -331,3 +341,62 @@ def placed(path: Path) -> Iterator[Path]:
         raise DataError(f"{path} cannot be written: {why}. Mend this text where it comes from.") from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+SLOTS = 8  # programs that may write the same output at once and clean up after each other
+LOCK = ".lock"
+
+
+def claim_folder(path: Path) -> tuple[Path, int | None]:
+    """A new folder beside `path`, and the descriptor of the lock that tells other programs that it is in use.
+
+    Folders that killed programs left for the same output are removed: nobody holds their locks any more.
+    """
+    claimed = None
+    for slot in range(SLOTS):
+        folder = path.with_name(f".{path.name[:40]}.{slot}.tmp")
+        if claimed is not None and not folder.exists():
+            continue
+        lock = locked_folder(folder)
+        if lock is not None and claimed is None:
+            claimed = folder, lock
+        elif lock is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(lock)
+    return claimed or (Path(tempfile.mkdtemp(prefix=f".{path.name[:40]}.", dir=path.parent)), None)
+
+
+def locked_folder(folder: Path) -> int | None:
+    """The lock of a folder, which is made or, if its program was killed, emptied; None: it cannot be had.
+
+    A folder of somebody else, or with files and no lock in it, was not made here: it is left alone.
+    """
+    try:
+        import fcntl
+
+        folder.mkdir(0o700, exist_ok=True)
+        about = folder.lstat()
+        if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid():
+            return None
+        if not (folder / LOCK).exists() and any(folder.iterdir()):
+            return None
+        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    except (ImportError, OSError):
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(
+            os.fstat(lock), os.stat(folder / LOCK)
+        ):  # else another program has just removed it
+            for file in folder.iterdir():
+                if file.is_dir() and not file.is_symlink():
+                    shutil.rmtree(file)
+                elif file.name != LOCK:
+                    file.unlink()
+            return lock
+    except OSError:
+        pass
+    os.close(lock)
+    return None

@@ -25,7 +25,7 @@ class Limits:
 
 
 LIMITS = tuple(field.name for field in fields(Limits))
-current: ContextVar[Limits] = ContextVar("limits", default=Limits())  # noqa: B039: it is frozen
+current: ContextVar[Limits] = ContextVar("limits", default=Limits())  # noqa: B039 (it is frozen)
 
 
 @contextmanager

@@ -92,6 +92,8 @@ def test_someone_may_watch_how_much_is_read(tmp_path):
         ('{"a": 1}{', "Extra data at character 9"),
         ('{\n"a" 1}', "at line 2, character 5"),
         ('{"a": NaN}', "NaN is not a number"),
+        ('{"a": [1.5, -1e400]}', "-1e400 is too large for a number. Write a smaller one, or null"),
+        (f'{{"a": {"9" * 4000}.5}}', r"9999999999... \(4,000 digits\).5 is too large"),
         ("[" * 100_000, "not JSON that can be read"),
         ('{"a": "\\ud800"}', "half of a surrogate pair"),
         ("1" * 5000, "not JSON that can be read"),

@@ -260,7 +260,7 @@ def write(
                 text = (
                     etree.tostring(encoder.encode_document(found), encoding="unicode")
                     if kind == "xml"
-                    else json.dumps(biocjson.toJSON(found), ensure_ascii=False)
+                    else json.dumps(biocjson.toJSON(found), ensure_ascii=False, allow_nan=False)
                 )
             except (TypeError, ValueError) as why:  # such as characters that XML cannot hold
                 raise DataError(f"{path}, {place}: {why}. Write BioC as JSON instead.") from None
@@ -323,4 +323,4 @@ def passages_of(kept: Any, length: int) -> list[tuple[int, int, dict[str, str]]]
 
 def as_text(value: Any) -> str:
     """As an infon holds it."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, allow_nan=False)

@@ -71,7 +71,7 @@ def read(
 
 
 def check_size(data: bytes, path: Path) -> None:
-    """Raise if a DocBin expands to too much: its bytes, and the objects that its documents, words and strings become."""
+    """Raise if a DocBin expands to too much: its bytes, and the objects that its documents and strings become."""
     most = current.get().max_docbin_bytes
     size = unpacked_size(data, most)
     if size <= most:
