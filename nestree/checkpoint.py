@@ -97,7 +97,7 @@ def save_facts(facts: Facts, folder: Path) -> None:
         "text": facts.text._asdict(),
         "temperatures": facts.temperatures._asdict(),
     }
-    write_text(folder / LABELS, json.dumps(values, ensure_ascii=False, indent=2) + "\n")
+    write_text(folder / LABELS, json.dumps(values, ensure_ascii=False, allow_nan=False, indent=2) + "\n")
 
 
 def save_weights(weights: Mapping[str, Tensor], folder: Path) -> None:

@@ -229,7 +229,7 @@ def from_toml(text: str, place: str) -> Settings:
 def values_of(text: str, place: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as why:
+    except ValueError as why:  # also for a number of thousands of digits
         raise ConfigError(f"{place}: this is not TOML: {why}.") from why
     except RecursionError:
         raise ConfigError(f"{place}: values are nested too deeply; a recipe has sections of keys.") from None
@@ -275,6 +275,10 @@ def from_values(values: Mapping[str, Any], place: str) -> Settings:
 
 def fitting(value: Any, hint: Any, place: str) -> Any:
     """The value as the type that is asked for, if it is one of it."""
+    if type(value) is int and value.bit_length() > 1000:
+        raise ConfigError(
+            f"{place} is a whole number of {value.bit_length():,} bits, and too large. Write a smaller one."
+        )
     if get_origin(hint) is Literal:
         if value in get_args(hint):
             return value
@@ -291,13 +295,13 @@ def parsed(value: str) -> Any:
     """A value of the command line: as TOML reads it, or the string as it is."""
     try:
         return tomllib.loads(f"value = {value}")["value"]
-    except (tomllib.TOMLDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         return value
 
 
 def written(value: Any) -> str:
     """A value as TOML writes it."""
-    return json.dumps(value, ensure_ascii=False)  # for our types, both write alike
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)  # for our types, both write alike
 
 
 def known(name: str, names: Iterable[str], complaint: str, prefix: str = "") -> None:

@@ -13,9 +13,23 @@ NestreeError
 └── ChartMemoryError (MemoryError)  a chart would not fit; the message says how much it needs
 """
 
+import re
+
+
+def shorten_numbers(message: str) -> str:
+    """The message; numbers of more than 80 digits are cut to their first.
+
+    >>> shorten_numbers("start " + "7" * 4000 + " is too large")
+    'start 7777777777... (4,000 digits) is too large'
+    """
+    return re.sub(r"\d{81,}", lambda number: f"{number[0][:10]}... ({len(number[0]):,} digits)", message)
+
 
 class NestreeError(Exception):
     """The base of every error that nestree raises on purpose."""
+
+    def __str__(self) -> str:
+        return shorten_numbers(super().__str__())
 
 
 class InputError(NestreeError, ValueError):

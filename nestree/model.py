@@ -186,7 +186,9 @@ class Recognizer(nn.Module):
         transformer.config.save_pretrained(str(folder))
         if self.words is not None:
             table = {"dimensions": self.dimensions, "words": self.words}
-            (Path(folder) / WORDS_FILE).write_text(json.dumps(table, ensure_ascii=False), encoding="utf-8")
+            (Path(folder) / WORDS_FILE).write_text(
+                json.dumps(table, ensure_ascii=False, allow_nan=False), encoding="utf-8"
+            )
 
 
 def read_words(path: Path) -> tuple[tuple[str, ...], int]:

@@ -15,6 +15,7 @@ from nestree.cli import (
     shrinking,
     splitting,
 )
+from nestree.cli.options import with_limits
 from nestree.cli.running import Commands, Quiet, Verbose, Version
 
 app = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -45,4 +46,4 @@ for command in (
     data.formats,
     demo.demo,
 ):
-    app.command()(command)
+    app.command()(with_limits(command))

@@ -10,7 +10,7 @@ import typer
 
 from nestree.cli.data import reading
 from nestree.cli.learning import Device
-from nestree.cli.options import Files, From, LongestLine, Read, Sentences, Words
+from nestree.cli.options import Files, From, Read, Sentences, Words
 from nestree.cli.predicting import counted, options_by_format, say_left_out
 from nestree.cli.running import QUIET, Commands, Quiet, Verbose, say
 from nestree.cli.watching import Passes
@@ -35,7 +35,6 @@ def adapt(
     words: Words = None,
     sentences: Sentences = None,
     read: Read = None,
-    longest_line: LongestLine = None,
     verbose: Verbose = 0,
     quiet: Quiet = False,
 ) -> None:
@@ -58,7 +57,7 @@ def adapt(
     def texts() -> "Iterator[Sentence]":
         """All sentences, read when they are asked for: when all else is there."""
         number = size = 0
-        with reading([job.source for job in jobs.jobs], longest_line):
+        with reading([job.source for job in jobs.jobs]):
             for job in jobs.jobs:
                 for document in formats.read(job.source, job.format, **how.get(job.format, {})):
                     for sentence in document.sentences:

@@ -8,7 +8,7 @@ import typer
 
 from nestree.cli.data import JsonOrText, options_for, reading
 from nestree.cli.learning import Device, Model, predicted_with, read_with
-from nestree.cli.options import From, LongestLine, Read, Sentences, Shape, Words
+from nestree.cli.options import From, Read, Sentences, Shape, Words
 from nestree.cli.running import Quiet, Verbose, print_json, print_page, say
 from nestree.errors import InputError
 
@@ -31,7 +31,6 @@ def analyse(
     words: Words = None,
     sentences: Sentences = None,
     read: Read = None,
-    longest_line: LongestLine = None,
     format: JsonOrText = Shape.text,
     verbose: Verbose = 0,
     quiet: Quiet = False,
@@ -42,7 +41,7 @@ def analyse(
     from nestree.evaluation import evaluate
 
     values = numbers(costs)
-    with reading([source], longest_line):
+    with reading([source]):
         options = options_for([source], source_format, read, words, sentences)
         documents = list(formats.read(source, source_format, **options))
     recognizer = read_with(model, device)

@@ -11,7 +11,6 @@ import typer
 from nestree.cli.options import (
     Files,
     From,
-    LongestLine,
     Read,
     Sentences,
     Shape,
@@ -58,7 +57,6 @@ def convert(
     read: Read = None,
     write: Write = None,
     skip_bad: SkipBad = False,
-    longest_line: LongestLine = None,
     format: JsonOrText = Shape.text,
     verbose: Verbose = 0,
     quiet: Quiet = False,
@@ -71,7 +69,7 @@ def convert(
     from nestree.data.converting import convert as converted
     from nestree.data.formats import guess
 
-    with reading([source], longest_line):
+    with reading([source]):
         source_format = source_format or guess(source)
         target_format = target_format or guess(target, to_write=True)
         done = converted(
@@ -95,7 +93,6 @@ def check(
     words: Words = None,
     sentences: Sentences = None,
     read: Read = None,
-    longest_line: LongestLine = None,
     long_sentence: Annotated[
         int, typer.Option("--long-sentence", metavar="WORDS", min=1, help="Report longer sentences.")
     ] = 200,
@@ -115,7 +112,7 @@ def check(
     from nestree.data.checks import SHOWN
     from nestree.data.checks import check as checked
 
-    with reading(files, longest_line):
+    with reading(files):
         options = options_for(files, source_format, read, words, sentences)
         report = checked(files, source_format, long_sentence=long_sentence, options=options)
     if format is Shape.json:
@@ -137,7 +134,6 @@ def stats(
     sentences: Sentences = None,
     read: Read = None,
     skip_bad: SkipBad = False,
-    longest_line: LongestLine = None,
     format: Table = TableShape.text,
     verbose: Verbose = 0,
     quiet: Quiet = False,
@@ -150,7 +146,7 @@ def stats(
     from nestree.data.tally import Tally
 
     parts, tally = {}, Tally(skip_bad)
-    with reading(files, longest_line):
+    with reading(files):
         for name, path in zip(short_names(files), files, strict=True):
             options = options_for([path], source_format, read, words, sentences)
             parts[name] = statistics.count(formats.read(path, source_format, tally, **options))
@@ -181,14 +177,12 @@ def formats(
 
 
 @contextmanager
-def reading(paths: Sequence[Path], longest_line: int | None) -> Iterator[None]:
-    """Files are read within this: with a bar to watch it, and lines as long as was allowed."""
-    from nestree.data.files import LONGEST_LINE, allowing
-
+def reading(paths: Sequence[Path]) -> Iterator[None]:
+    """Files are read within this, with a bar to watch it."""
     if list(paths).count(Path("-")) > 1:
         raise InputError("standard input can be read once: name - once.")
     started = monotonic()
-    with progress(paths), allowing(longest_line or LONGEST_LINE):
+    with progress(paths):
         yield
     if Commands.verbosity > USUAL:
         say(f"done in {monotonic() - started:.2f} s")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nestree.cli.data import options_for, reading
-from nestree.cli.options import From, LongestLine, Read, Sentences, Words
+from nestree.cli.options import From, Read, Sentences, Words
 from nestree.cli.running import INTERRUPTED, QUIET, Commands, Quiet, Verbose, say
 from nestree.errors import InputError
 
@@ -73,7 +73,6 @@ def train(
     words: Words = None,
     sentences: Sentences = None,
     read: Read = None,
-    longest_line: LongestLine = None,
     verbose: Verbose = 0,
     quiet: Quiet = False,
 ) -> None:
@@ -99,7 +98,7 @@ def train(
     folder = resume or out
     assert folder is not None
     origin["card"] = {"data": names_of(origin), **origin.get("card", {}), **told}
-    parts = documents_of(origin, longest_line)
+    parts = documents_of(origin)
     corpus = training.corpus(
         parts["train"],
         parts.get("dev"),
@@ -172,13 +171,13 @@ def settings_of(recipe: str | None, init: Path | None, changes: Sequence[str]) -
     return settings.changed(changes) if changes else settings
 
 
-def documents_of(origin: dict[str, Any], longest_line: int | None) -> "dict[str, list[Document]]":
+def documents_of(origin: dict[str, Any]) -> "dict[str, list[Document]]":
     """The documents of each file of a run."""
     from nestree.data import formats
 
     given = origin["options"]
     paths = {name: Path(origin[name]) for name in ("train", "dev", "test") if name in origin}
-    with reading(list(paths.values()), longest_line):
+    with reading(list(paths.values())):
         options = options_for(
             list(paths.values()), given["format"], given["read"], given["words"], given["sentences"]
         )

@@ -1,7 +1,9 @@
 """Options that several commands share, and the options of formats: NAME=VALUE, checked against what a format has."""
 
+import functools
+import inspect
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -97,12 +99,46 @@ Sentences = Annotated[
     ),
 ]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Go on after what cannot be read, and list it.")]
-LongestLine = Annotated[
-    int | None, typer.Option("--longest-line", metavar="BYTES", min=1, help="Read lines up to this length.")
-]
+# What a file may cost to read: of every command that reads data, see `with_limits`.
+LIMITS = {
+    "longest_line": ("BYTES", "Read lines up to this length. [default: 64 MB]"),
+    "max_bytes": ("BYTES", "Read compressed files that expand to so much. [default: 4 GB]"),
+    "max_docbin_bytes": ("BYTES", "Read DocBins of spaCy that expand to so much. [default: 512 MB]"),
+    "max_xml_depth": ("N", "Read XML with so many elements inside each other. [default: 1000]"),
+    "max_nesting": ("N", "Read sentences where so many entities share a word. [default: 100]"),
+}
 Seed = Annotated[int, typer.Option("--seed", help="The same seed gives the same result.")]
 Source = Annotated[Path, typer.Argument(metavar="IN", help="A file or folder; - is standard input.")]
 Files = Annotated[list[Path], typer.Argument(metavar="FILES", help="Files or folders; - is standard input.")]
+
+
+def with_limits(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the options of LIMITS, which hold while it runs; any other if it reads no data."""
+    signature = inspect.signature(command)
+    if "source_format" not in signature.parameters:
+        return command
+
+    @functools.wraps(command)
+    def limited(**given: Any) -> None:
+        from nestree.data.limits import limits
+
+        chosen = {name: value for name in LIMITS if (value := given.pop(name)) is not None}
+        with limits(**chosen):
+            command(**given)
+
+    added = {
+        name: Annotated[
+            int | None, typer.Option(f"--{name.replace('_', '-')}", metavar=metavar, min=1, help=told)
+        ]
+        for name, (metavar, told) in LIMITS.items()
+    }
+    parameters = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
+        for name, option in added.items()
+    ]
+    limited.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *parameters])  # type: ignore[attr-defined]
+    limited.__annotations__ = {**command.__annotations__, **added}
+    return limited
 
 
 def option_values(given: Iterable[str], format: str, verb: Literal["read", "write"]) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from nestree.cli.learning import Device
 from nestree.cli.options import (
     Files,
     From,
-    LongestLine,
     Read,
     Sentences,
     SkipBad,
@@ -90,7 +89,6 @@ def predict(
     sentences: Sentences = None,
     read: Read = None,
     write: Write = None,
-    longest_line: LongestLine = None,
     verbose: Verbose = 0,
     quiet: Quiet = False,
 ) -> None:
@@ -99,7 +97,7 @@ def predict(
     Plain text is read (.txt, standard input, folders of texts), and any format that `nestree formats` lists. What is
     written is JSON lines, or what --to says. Exit codes: 0 all is done; 1 something was skipped; 2 bad input.
     """
-    from nestree.data.files import LONGEST_LINE, allowing, check_place
+    from nestree.data.files import check_place
     from nestree.pipeline import journal
     from nestree.pipeline.files import predict_files
     from nestree.pipeline.jobs import READ_AS_FOLDERS
@@ -122,7 +120,7 @@ def predict(
         told = described(how, folder, jobs.format, source_format, pipeline.device.type)
         log = journal.begun(jobs, told, resume)
     try:
-        with bar(jobs) as tell, allowing(longest_line or LONGEST_LINE):
+        with bar(jobs) as tell:
             account = predict_files(pipeline, jobs, how, log, tell)
     except (NestreeError, KeyboardInterrupt):
         say_what_stays(jobs, log)

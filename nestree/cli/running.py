@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperGroup
 
 from nestree import __version__
-from nestree.errors import NestreeError
+from nestree.errors import NestreeError, shorten_numbers
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -104,7 +104,7 @@ def ending_as_interrupted() -> Iterator[None]:
 
 
 def stop(why: str, code: int) -> NoReturn:
-    typer.echo(why, err=True)
+    typer.echo(shorten_numbers(why), err=True)
     raise typer.Exit(code)
 
 
@@ -191,7 +191,7 @@ def size(path: Path) -> int:
 def print_json(value: Any, to_stderr: bool = False) -> None:
     import json
 
-    typer.echo(json.dumps(value, ensure_ascii=False, indent=2), err=to_stderr)
+    typer.echo(json.dumps(value, ensure_ascii=False, allow_nan=False, indent=2), err=to_stderr)
 
 
 def print_page(*parts: "RenderableType", **how: Any) -> None:

@@ -8,7 +8,7 @@ import typer
 
 from nestree.cli.data import Table, options_for, reading, say_account
 from nestree.cli.learning import Device, predicted_with
-from nestree.cli.options import From, LongestLine, Read, Sentences, TableShape, Words
+from nestree.cli.options import From, Read, Sentences, TableShape, Words
 from nestree.cli.predicting import Threshold, loaded
 from nestree.cli.running import QUIET, Commands, Quiet, Verbose, print_json, print_page, say
 from nestree.errors import InputError
@@ -52,7 +52,6 @@ def evaluate(
     words: Words = None,
     sentences: Sentences = None,
     read: Read = None,
-    longest_line: LongestLine = None,
     format: Table = TableShape.text,
     verbose: Verbose = 0,
     quiet: Quiet = False,
@@ -84,7 +83,7 @@ def evaluate(
         resamples = 0  # nobody would see the intervals
     tally = Tally()
     pipeline = loaded(model, device, None)[0] if model else None
-    with reading(paths, longest_line):
+    with reading(paths):
         options = options_for(paths, source_format, read, words, sentences)
         documents = [
             list(formats.read(path, kind, tally, **more))

@@ -10,7 +10,7 @@ import typer
 
 from nestree.cli.data import options_for, reading, say_account
 from nestree.cli.learning import Device
-from nestree.cli.options import From, LongestLine, Read, Sentences, SkipBad, Words
+from nestree.cli.options import From, Read, Sentences, SkipBad, Words
 from nestree.cli.running import Quiet, Verbose, print_page, say
 from nestree.errors import InputError
 
@@ -52,7 +52,6 @@ def show(
     sentences: Sentences = None,
     read: Read = None,
     skip_bad: SkipBad = False,
-    longest_line: LongestLine = None,
     verbose: Verbose = 0,
     quiet: Quiet = False,
 ) -> None:
@@ -68,7 +67,7 @@ def show(
         check_place(out, [source])
     tally = Tally(skip_bad)
     source_format = source_format or text_or_lines(source)
-    with reading([source], longest_line):
+    with reading([source]):
         options = options_for([source], source_format, read, words, sentences)
         documents = documents_of(source, source_format, options, tally)
         documents = chosen(documents, only, first)

@@ -8,7 +8,7 @@ import typer
 
 from nestree.cli.data import options_for, reading
 from nestree.cli.learning import Device, predicted_by
-from nestree.cli.options import From, LongestLine, Read, Sentences, Words
+from nestree.cli.options import From, Read, Sentences, Words
 from nestree.cli.running import Quiet, Verbose, say, size
 from nestree.data.files import placed
 
@@ -30,7 +30,6 @@ def shrink(
     words: Words = None,
     sentences: Sentences = None,
     read: Read = None,
-    longest_line: LongestLine = None,
     verbose: Verbose = 0,
     quiet: Quiet = False,
 ) -> None:
@@ -40,7 +39,7 @@ def shrink(
     """
     from nestree import checkpoint, hub
 
-    judged = gold_documents(gold, source_format, read, words, sentences, longest_line) if gold else []
+    judged = gold_documents(gold, source_format, read, words, sentences) if gold else []
     folder = hub.find(model)
     with placed(out) as temporary:
         checkpoint.shrink(folder, temporary)
@@ -58,11 +57,10 @@ def gold_documents(
     read: list[str] | None,
     words: str | None,
     sentences: str | None,
-    longest_line: int | None,
 ) -> "list[Document]":
     from nestree.data import formats
 
-    with reading([gold], longest_line):
+    with reading([gold]):
         how = options_for([gold], source_format, read, words, sentences)
         return list(formats.read(gold, source_format, **how))
 

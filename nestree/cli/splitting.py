@@ -9,7 +9,6 @@ import typer
 from nestree.cli.data import Table, reading, say_account
 from nestree.cli.options import (
     From,
-    LongestLine,
     Read,
     Sentences,
     SkipBad,
@@ -77,7 +76,6 @@ def split(
     read: Read = None,
     write: Write = None,
     skip_bad: SkipBad = False,
-    longest_line: LongestLine = None,
     format: Table = TableShape.text,
     verbose: Verbose = 0,
     quiet: Quiet = False,
@@ -92,7 +90,7 @@ def split(
 
     check_choice(parts, lists, rest, stratify, in_order)
     tally = Tally(skip_bad)
-    with reading([source], longest_line):
+    with reading([source]):
         source_format = source_format or formats.guess(source)
         writable = formats.FORMATS.get(source_format, formats.FORMATS["jsonl"]).writable
         target_format = target_format or (source_format if writable else "jsonl")

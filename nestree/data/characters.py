@@ -84,6 +84,8 @@ def checked(span: CharacterSpan, text: str, tally: Tally, place: str) -> Charact
     except DataError as error:
         tally.bad(error)
         return None
+    if span.start < span.end and not (text[span.start].isspace() or text[span.end - 1].isspace()):
+        return span
     if not text[span.start : span.end].strip():
         tally.note(BLANK, place)
         return None

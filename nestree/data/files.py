@@ -7,8 +7,10 @@ import errno
 import gzip
 import io
 import json
+import math
 import os
 import shutil
+import stat
 import sys
 import tempfile
 import zlib
@@ -18,23 +20,10 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, TextIO
 
+from nestree.data.limits import current, remedy
 from nestree.errors import DataError, InputError
 
-LONGEST_LINE = 64 * 2**20  # bytes
 STDIO = Path("-")
-longest_line = ContextVar("longest_line", default=LONGEST_LINE)
-
-
-@contextmanager
-def allowing(longest: int) -> Iterator[None]:
-    """Within this, lines of up to so many bytes are read."""
-    before = longest_line.set(longest)
-    try:
-        yield
-    finally:
-        longest_line.reset(before)
-
-
 watcher: ContextVar[Callable[[int], None] | None] = ContextVar("watcher", default=None)
 
 
@@ -55,12 +44,12 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         if path == STDIO:
             if sys.stdin is None:
                 raise DataError("there is no standard input: it is closed. Name a file.")
-            yield unpacked(sys.stdin.buffer)
+            yield unpacked(sys.stdin.buffer, path)
             return
         if path.is_dir():
             raise DataError(f"{path} is a directory, and a file is meant. Name one of the files in it.")
         with io.BufferedReader(Watched(path), 2**17) as file:
-            yield unpacked(file)
+            yield unpacked(file, path)
     except FileNotFoundError:
         raise DataError(f"{path} does not exist. Check the name and the directory.") from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as why:
@@ -71,11 +60,34 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         raise DataError(f"{path} cannot be read: {why.strerror or why}.") from None
 
 
-def unpacked(file: BinaryIO) -> BinaryIO:
+def unpacked(file: BinaryIO, path: Path) -> BinaryIO:
     """The file itself or, if it is gzip, what is packed in it."""
     ahead = file if isinstance(file, io.BufferedReader) else io.BytesIO(file.read())
     start = ahead.peek(2) if isinstance(ahead, io.BufferedReader) else ahead.getvalue()
-    return gzip.GzipFile(fileobj=ahead) if start[:2] == b"\x1f\x8b" else ahead  # type: ignore[return-value]
+    return io.BufferedReader(Unpacked(ahead, path), 2**17) if start[:2] == b"\x1f\x8b" else ahead
+
+
+class Unpacked(io.RawIOBase):
+    """The bytes that a gzip file expands to; an error where they are more than `max_bytes`."""
+
+    def __init__(self, file: BinaryIO, path: Path):
+        self.file, self.path, self.size = gzip.GzipFile(fileobj=file), path, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        part = self.file.read1(len(buffer))
+        buffer[: len(part)] = part
+        self.size += len(part)
+        check_bytes(self.size, self.path)
+        return len(part)
+
+
+def check_bytes(size: int, path: Path) -> None:
+    """Raise if so many bytes of a file are more than `max_bytes`."""
+    if size > (most := current.get().max_bytes):
+        raise DataError(f"{path} holds more than {most:,} bytes, unpacked. {remedy('max_bytes')}")
 
 
 class Watched(io.FileIO):
@@ -104,7 +116,7 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
 
 def lines_or_errors(path: Path) -> Iterator[tuple[int, str | DataError]]:
     """The same; for a line that cannot be read, and for the rest of a file that is cut off, the error."""
-    number, longest = 0, longest_line.get()
+    number, longest = 0, current.get().longest_line
     try:
         with opened(path) as file:
             while line := file.readline(longest + 1):
@@ -128,9 +140,8 @@ def lines_or_errors(path: Path) -> Iterator[tuple[int, str | DataError]]:
 
 def content(path: Path) -> str:
     """The whole text of a UTF-8 file, its line ends as they are, without a byte order mark."""
-    with opened(path) as file:
-        data = file.read()
-    longest = longest_line.get()
+    data = whole(path)
+    longest = current.get().longest_line
     if len(data) > longest:
         for number, line in enumerate(data.split(b"\n"), 1):
             if len(line) > longest:
@@ -138,14 +149,21 @@ def content(path: Path) -> str:
     return decoded(data, path, 1)
 
 
+def whole(path: Path) -> bytearray:
+    """All bytes of a file, unpacked if it is gzip."""
+    data = bytearray()
+    with opened(path) as file:
+        while part := file.read(2**20):
+            data += part
+            check_bytes(len(data), path)
+    return data
+
+
 def too_long(path: Path, line: int, longest: int) -> DataError:
-    return DataError(
-        f"{path}:{line}: this line is longer than {longest:,} bytes. If that is meant, allow more with "
-        "--longest-line."
-    )
+    return DataError(f"{path}:{line}: this line is longer than {longest:,} bytes. {remedy('longest_line')}")
 
 
-def decoded(data: bytes, path: Path, line: int) -> str:
+def decoded(data: bytes | bytearray, path: Path, line: int) -> str:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as why:
@@ -162,7 +180,7 @@ def json_value(text: str, place: str) -> Any:
     try:
         value = STRICT.decode(text)
         if "\\u" in text:
-            json.dumps(value, ensure_ascii=False).encode()
+            json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError:
         raise DataError(f"{place}: one half of a surrogate pair stands alone. Mend this character.") from None
     except json.JSONDecodeError as why:
@@ -176,10 +194,18 @@ def json_value(text: str, place: str) -> Any:
 
 
 def refused(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not a number")
+    raise ValueError(f"{constant} is not a number. Write null instead")
 
 
-STRICT = json.JSONDecoder(parse_constant=refused)
+def finite(digits: str) -> float:
+    """A number with a fraction or an exponent; beyond the range of floats it would become infinite."""
+    value = float(digits)
+    if math.isinf(value):
+        raise ValueError(f"{digits} is too large for a number. Write a smaller one, or null")
+    return value
+
+
+STRICT = json.JSONDecoder(parse_float=finite, parse_constant=refused)
 
 
 def around(text: str, at: int) -> str:
@@ -298,11 +324,11 @@ def placed(path: Path) -> Iterator[Path]:
             yield path
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{path.name[:40]}.", dir=path.parent))
+        folder, lock = claim_folder(path)
     except OSError as why:
         raise not_written(path, why) from None
     try:
-        temporary = folder / path.name
+        temporary = folder / (path.name if path.name != LOCK else "file")
         yield temporary
         if path.is_dir() and temporary.is_dir():
             path.rmdir()
@@ -315,3 +341,62 @@ def placed(path: Path) -> Iterator[Path]:
         raise DataError(f"{path} cannot be written: {why}. Mend this text where it comes from.") from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+SLOTS = 8  # programs that may write the same output at once and clean up after each other
+LOCK = ".lock"
+
+
+def claim_folder(path: Path) -> tuple[Path, int | None]:
+    """A new folder beside `path`, and the descriptor of the lock that tells other programs that it is in use.
+
+    Folders that killed programs left for the same output are removed: nobody holds their locks any more.
+    """
+    claimed = None
+    for slot in range(SLOTS):
+        folder = path.with_name(f".{path.name[:40]}.{slot}.tmp")
+        if claimed is not None and not folder.exists():
+            continue
+        lock = locked_folder(folder)
+        if lock is not None and claimed is None:
+            claimed = folder, lock
+        elif lock is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(lock)
+    return claimed or (Path(tempfile.mkdtemp(prefix=f".{path.name[:40]}.", dir=path.parent)), None)
+
+
+def locked_folder(folder: Path) -> int | None:
+    """The lock of a folder, which is made or, if its program was killed, emptied; None: it cannot be had.
+
+    A folder of somebody else, or with files and no lock in it, was not made here: it is left alone.
+    """
+    try:
+        import fcntl
+
+        folder.mkdir(0o700, exist_ok=True)
+        about = folder.lstat()
+        if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid():
+            return None
+        if not (folder / LOCK).exists() and any(folder.iterdir()):
+            return None
+        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    except (ImportError, OSError):
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(
+            os.fstat(lock), os.stat(folder / LOCK)
+        ):  # else another program has just removed it
+            for file in folder.iterdir():
+                if file.is_dir() and not file.is_symlink():
+                    shutil.rmtree(file)
+                elif file.name != LOCK:
+                    file.unlink()
+            return lock
+    except OSError:
+        pass
+    os.close(lock)
+    return None

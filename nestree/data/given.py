@@ -5,6 +5,7 @@ Where only a text is given, nestree.data.characters splits it.
 
 import re
 from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from nestree.errors import DataError
 from nestree.sentence import Document, Entity, Sentence, Span, moved
 from nestree.text import SentenceSplit, split
 
-FARTHEST = 1_000_000  # characters that may be missing between two passages
+FARTHEST = 1_000_000  # characters that may be missing between the passages of a document
 
 
 def with_words(
@@ -78,10 +79,22 @@ def arranged(
         borders = [part.start for part in split(text, "whitespace", sentences)]
         starts = {bisect_left(words, (border, 0)) for border in borders}
     begins = {0, *starts} & set(range(len(words)))
-    cut = begins & {k for e in entities for k in range(e.start + 1, e.end)}
+    cut = within(begins, entities)
     if cut:
         tally.note(JOINED, place, len(cut))
     return Document(made(text, words, sorted(begins - cut), entities), text, id, dict(extra))
+
+
+def within(borders: Iterable[int], entities: Iterable[Entity]) -> set[int]:
+    """The borders between words that fall inside an entity."""
+    found, reach = set(), 0  # how far the entities go that start before a border
+    ahead = sorted((e.span for e in entities), reverse=True)
+    for border in sorted(borders):
+        while ahead and ahead[-1][0] < border:
+            reach = max(reach, ahead.pop()[1])
+        if border < reach:
+            found.add(border)
+    return found
 
 
 def made(
@@ -154,20 +167,24 @@ class Passage(NamedTuple):
 
 def whole_text(passages: Iterable[Passage], place: str) -> str:
     """The text of a document; where nothing is known of what is between its passages, line breaks are."""
-    text = ""
+    parts: list[str] = []
+    end = missing = 0
     for passage in passages:
-        if passage.start < len(text):
+        if passage.start < end:
             raise DataError(
                 f"{place}: the passage at offset {passage.start} begins inside the one before, which ends at "
-                f"{len(text)}. Offsets must count characters."
+                f"{end}. Offsets must count characters."
             )
-        if passage.start > len(text) + FARTHEST:
+        missing += passage.start - end
+        if missing > FARTHEST:
             raise DataError(
                 f"{place}: the passage at offset {passage.start} begins far behind the one before, which ends at "
-                f"{len(text)}. Offsets must count characters."
+                f"{end}: more than {FARTHEST:,} characters of this document are missing. Offsets must count "
+                "characters."
             )
-        text += "\n" * (passage.start - len(text)) + passage.text
-    return text
+        parts += ["\n" * (passage.start - end), passage.text]
+        end = passage.start + len(passage.text)
+    return "".join(parts)
 
 
 def with_passages(
@@ -211,12 +228,13 @@ def grouped(
 ) -> list[tuple[list[Passage], list[CharacterSpan]]]:
     """Passages, each with the spans in it; those that a span joins are together."""
     groups: list[tuple[list[Passage], list[CharacterSpan]]] = []
-    waiting = sorted(spans, key=lambda span: span.start)
+    waiting = deque(sorted(spans, key=lambda span: span.start))
     reach = 0  # how far the spans of the last group go
     for k, passage in enumerate(passages):
         following = passages[k + 1].start if k + 1 < len(passages) else float("inf")
-        here = [span for span in waiting if span.start < following]
-        waiting = waiting[len(here) :]
+        here = []
+        while waiting and waiting[0].start < following:
+            here.append(waiting.popleft())
         if groups and reach > passage.start:
             tally.note(JOINED, place)
             groups[-1][0].append(passage)

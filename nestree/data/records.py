@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from nestree.data.files import around, json_value, lines_or_errors, longest_line, refused
+from nestree.data.files import STRICT, around, json_value, lines_or_errors
+from nestree.data.limits import current, remedy
 from nestree.data.tally import Tally
 from nestree.errors import DataError
 
-DECODER = json.JSONDecoder(parse_constant=refused)
 BLANK = " \t\n\r"
 Numbered = tuple[int, str | DataError]  # a line, or why it cannot be read
 
@@ -121,17 +121,17 @@ class Window:
         self.next()
         while True:
             try:
-                value, end = DECODER.raw_decode(self.text, self.at)
+                value, end = STRICT.raw_decode(self.text, self.at)
                 break
             except json.JSONDecodeError as why:
-                held = len(self.text) - self.at
+                held, longest = len(self.text) - self.at, current.get().longest_line
                 cut = why.pos >= len(self.text.rstrip())  # no word of JSON goes on in the next line
-                if cut and held <= longest_line.get() and self.more(held):
+                if cut and held <= longest and self.more(held):
                     continue  # with twice as much each time
-                if cut and held > longest_line.get():
+                if cut and held > longest:
                     raise DataError(
-                        f"{self.place()}: this object is longer than {longest_line.get():,} characters. If that "
-                        "is meant, allow more with --longest-line."
+                        f"{self.place()}: this object is longer than {longest:,} characters. "
+                        + remedy("longest_line")
                     ) from None
                 line = self.line_of(why.pos)
                 raise DataError(

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import ParseError, XMLParser
 
-from nestree.data.files import longest_line, opened, too_long
+from nestree.data.files import opened, too_long
+from nestree.data.limits import current, remedy
 from nestree.errors import DataError
 
 AT_ONCE = 2**16  # bytes
@@ -23,14 +24,22 @@ class Event(NamedTuple):
 class Events:
     """Collects what the parser tells."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: Path) -> None:
+        self.path, self.depth, self.max_depth = path, 0, current.get().max_xml_depth
         self.waiting: list[Event] = []
         self.expat: Any = None
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
+        self.depth += 1
+        if self.depth > self.max_depth:
+            raise DataError(
+                f"{self.path}:{self.expat.CurrentLineNumber}: more than {self.max_depth:,} elements stand inside "
+                f"each other. {remedy('max_xml_depth')}"
+            )
         self.waiting.append(Event("start", name, attributes, self.expat.CurrentLineNumber))
 
     def end(self, name: str) -> None:
+        self.depth -= 1
         self.waiting.append(Event("end", name, {}, self.expat.CurrentLineNumber))
 
     def data(self, text: str) -> None:
@@ -43,7 +52,7 @@ class Events:
 
 def events(path: Path) -> Iterator[Event]:
     """What an XML file says, piece by piece."""
-    target = Events()
+    target = Events(path)
     parser = XMLParser(target=target, forbid_dtd=False, forbid_entities=True, forbid_external=True)
     target.expat = parser.parser
     try:
@@ -71,7 +80,7 @@ def events(path: Path) -> Iterator[Event]:
 
 def short_lines(file: Any, path: Path) -> Iterator[bytes]:
     """The bytes of a file, as long as no line is too long."""
-    longest, line, length = longest_line.get(), 1, 0
+    longest, line, length = current.get().longest_line, 1, 0
     while part := file.read(AT_ONCE):
         line += part.count(b"\n")
         end = part.rfind(b"\n")

@@ -30,7 +30,9 @@ class Journal:
         lines = [{"nestree": __version__, "how": how}, *self.done.values()]
         folder.mkdir(parents=True, exist_ok=True)
         with placed(folder / NAME) as temporary:
-            temporary.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+            temporary.write_text(
+                "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines), encoding="utf-8"
+            )
 
     def is_done(self, name: str, source: Path) -> bool:
         """Is all that was written of this file still there, and the file what it was?"""
@@ -42,7 +44,7 @@ class Journal:
     def add(self, name: str, entry: Values) -> None:
         self.done[name] = {"file": name, **entry}
         with open(self.folder / NAME, "a", encoding="utf-8") as file:
-            file.write(json.dumps(self.done[name]) + "\n")
+            file.write(json.dumps(self.done[name], allow_nan=False) + "\n")
 
 
 def begun(jobs: Jobs, how: Values, resume: bool) -> Journal:
@@ -102,7 +104,7 @@ def check_same(folder: Path, before: Values, now: Values) -> None:
 
 
 def shown(value: Any) -> str:
-    return "as usual" if value is None else json.dumps(value, ensure_ascii=False)
+    return "as usual" if value is None else json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
 def signature(path: Path) -> list[int]:

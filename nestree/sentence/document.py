@@ -72,8 +72,8 @@ class Document:
 
     def to_json(self) -> str:
         """On one line. What is no text, half of a surrogate pair, is escaped."""
-        written = json.dumps(self.to_dict(), ensure_ascii=False)
-        return written if is_text(written) else json.dumps(self.to_dict())
+        written = json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
+        return written if is_text(written) else json.dumps(self.to_dict(), allow_nan=False)
 
     def _repr_html_(self) -> str:
         """In a notebook: nested boxes."""

@@ -15,6 +15,7 @@ nestree.errors.DataError: entity 3-9 GPE ends after the sentence, which has 4 wo
 """
 
 import operator
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -176,15 +177,15 @@ def crossing(entities: Sequence[Entity]) -> list[tuple[Entity, Entity]]:
     [(Entity(start=0, end=3, label='A', ...), Entity(start=2, end=5, label='B', ...))]
     """
     ordered = sorted(entities, key=lambda e: (e.start, -e.end))
-    found = []
-    for k, a in enumerate(ordered):
-        for later in range(k + 1, len(ordered)):
-            b = ordered[later]
-            if b.start >= a.end:
-                break
-            if a.start < b.start and a.end < b.end:
-                found.append((a, b))
-    return found
+    found: list[Span] = []
+    ends: list[
+        Span
+    ] = []  # (end, number) of the entities so far; those of the same start end later or together
+    for k, b in enumerate(ordered):
+        first, last = bisect_left(ends, (b.start + 1, 0)), bisect_left(ends, (b.end, 0))
+        found += [(number, k) for _, number in ends[first:last]]
+        insort(ends, (b.end, k))
+    return [(ordered[one], ordered[other]) for one, other in sorted(found)]
 
 
 def around(spans: Iterable[Span]) -> dict[Span, list[Span]]:
@@ -209,8 +210,12 @@ def depths(entities: Iterable[Entity]) -> list[int]:
     [0, 0, 1]
     """
     entities = list(entities)
-    enclosing = around(entity.span for entity in entities)
-    return [len(enclosing[entity.span]) for entity in entities]
+    depth: dict[Span, int] = {}
+    ends: list[int] = []  # of the spans so far
+    for start, end in sorted({entity.span for entity in entities}, key=lambda span: (span[0], -span[1])):
+        depth[start, end] = len(ends) - bisect_left(ends, end)
+        insort(ends, end)
+    return [depth[entity.span] for entity in entities]
 
 
 def check_span(entity: Entity) -> None:

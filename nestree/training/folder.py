@@ -112,7 +112,7 @@ class Folder:
         """One line more in the log."""
         try:
             with open(self.log, "a", encoding="utf-8") as file:
-                file.write(json.dumps({"event": event, **facts}, ensure_ascii=False) + "\n")
+                file.write(json.dumps({"event": event, **facts}, ensure_ascii=False, allow_nan=False) + "\n")
         except OSError as why:
             raise TrainingError(f"{self.log} cannot be written: {why.strerror or why}.") from None
 
@@ -125,7 +125,8 @@ class Folder:
         ]
         with placed(self.log) as temporary:
             temporary.write_text(
-                "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept), "utf-8"
+                "".join(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in kept),
+                "utf-8",
             )
 
     def lines(self) -> list[dict[str, Any]]:

@@ -49,7 +49,9 @@ def save(path: Path, progress: Progress, model: nn.Module, optimiser: Any, avera
         tensors.update({f"model/{name}": value for name, value in model.state_dict().items()})
         tensors.update({f"optimiser/{name}": value for name, value in moments(optimiser, names).items()})
         tensors.update({f"average/{name}": value for name, value in average.weights.items()})
-    write_tensors(path, tensors, {"format": str(FORMAT), "progress": json.dumps(asdict(progress))})
+    write_tensors(
+        path, tensors, {"format": str(FORMAT), "progress": json.dumps(asdict(progress), allow_nan=False)}
+    )
 
 
 def load_progress(path: Path) -> Progress:

@@ -53,7 +53,9 @@ def keep_scores(result: Result, test: Evaluation | None) -> None:
     if result.card is not None and test is not None:
         tested = replace(result.card, evaluations={**result.card.evaluations, "test": test})
         write_text(result.folder / CARD, str(tested))
-    write_text(Folder(result.folder).scores, json.dumps(values, ensure_ascii=False, indent=2) + "\n")
+    write_text(
+        Folder(result.folder).scores, json.dumps(values, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
+    )
 
 
 def typical(evaluation: Evaluation) -> list[tuple[str, int, Mistake]]:

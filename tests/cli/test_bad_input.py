@@ -2,13 +2,18 @@
 
 import gzip
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from nestree.cli import app
-from nestree.data.formats import FORMATS
+from nestree.data.formats import FORMATS, write
+from nestree.errors import DataError
+from nestree.sentence import Document, Sentence
 
 FIXTURES = Path(__file__).parent.parent / "data" / "fixtures"
 LINE = '{"tokens": ["Rome", "fell"], "entities": [{"start": 0, "end": 1, "label": "GPE"}]}\n'
@@ -240,3 +245,92 @@ def test_folders_do_not_come_from_standard_input(format):
     done = CliRunner().invoke(app, ["stats", "-", "--from", format], input="x")
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
     assert "cannot come from standard input" in done.stderr
+
+
+@pytest.mark.parametrize("number", ["1e400", "-1e999", "Infinity", "NaN"])
+def test_numbers_that_are_not_finite_are_refused_when_they_are_read(tmp_path, number):
+    lines, listed, out = tmp_path / "a.jsonl", tmp_path / "a.json", tmp_path / "out.jsonl"
+    lines.write_text(LINE + LINE.replace("}]}", f'}}], "x": {number}}}'))
+    listed.write_text(f'[{{"text": "Rome", "spans": [], "x": {number}}}]')
+    for source, place, format in ((lines, 2, "jsonl"), (listed, 1, "prodigy")):
+        result = CliRunner().invoke(app, ["convert", str(source), str(out), "--from", format])
+        assert result.exit_code == 2
+        assert f"{source}:{place}: " in result.stderr
+        assert number in result.stderr
+        assert "null" in result.stderr
+        assert not out.exists()
+
+
+def test_numbers_that_are_not_finite_are_never_written(tmp_path):
+    document = Document([Sentence(["Rome"], extra={"x": float("inf")})])
+    with pytest.raises(DataError, match="what JSON cannot"):
+        write([document], tmp_path / "a.jsonl")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("digits", [4000, 4400])
+def test_numbers_of_thousands_of_digits_are_shortened(tmp_path, digits):
+    number, path = "9" * digits, tmp_path / "a.jsonl"
+    path.write_text(LINE.replace('"end": 1', f'"end": {number}'))
+    for arguments in (
+        ["stats", str(path)],
+        ["stats", str(path), "--read", f"word={number}"],
+        ["train", "--train", str(path), "--out", str(tmp_path / "m"), "--set", f"training.epochs={number}"],
+        ["train", "--train", str(path), "--out", str(tmp_path / "m"), "--set", f"training.rate={number}"],
+        ["train", "--train", str(path), "--out", str(tmp_path / "m"), "--set", f"training.rate=0x{number}"],
+    ):
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 2, arguments
+        assert result.stderr.startswith("Error: ")
+        assert len(result.stderr) < 400
+
+
+def test_what_a_killed_conversion_left_is_removed_and_what_a_live_one_writes_is_not(tmp_path):
+    def leftovers():
+        return [path.name for path in tmp_path.iterdir() if path.name not in ("a.jsonl", "out.jsonl")]
+
+    def convert(source, **how):
+        command = [
+            sys.executable,
+            "-m",
+            "nestree",
+            "convert",
+            source,
+            str(tmp_path / "out.jsonl"),
+            "--from",
+            "jsonl",
+        ]
+        return subprocess.Popen(command, stderr=subprocess.DEVNULL, **how)
+
+    def begin():
+        before = len(leftovers())
+        process = convert("-", stdin=subprocess.PIPE)
+        process.stdin.write(LINE.encode() * 2)
+        process.stdin.flush()
+        while len(leftovers()) == before:
+            assert process.poll() is None
+            time.sleep(0.02)
+        return process
+
+    (tmp_path / "a.jsonl").write_text(LINE)
+    killed = begin()
+    alive = begin()
+    killed.kill()
+    killed.communicate()
+    assert len(leftovers()) == 2
+    assert convert(str(tmp_path / "a.jsonl")).wait() == 0
+    assert len(leftovers()) == 1
+    assert (tmp_path / "out.jsonl").read_text().count("\n") == 1
+    alive.stdin.close()
+    assert alive.wait() == 0
+    assert leftovers() == []
+    assert (tmp_path / "out.jsonl").read_text().count("\n") == 2
+
+
+def test_a_folder_that_only_looks_like_a_leftover_stays(tmp_path):
+    own = tmp_path / ".out.jsonl.0.tmp"
+    own.mkdir()
+    (own / "notes").write_text("mine")
+    write([Document([Sentence(["Rome"])])], tmp_path / "out.jsonl")
+    assert (own / "notes").read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [own.name, "out.jsonl"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nestree.data import files
-from nestree.data.files import STDIO, allowing, content, json_value, lines, placed, watching, written
+from nestree.data.files import STDIO, content, json_value, lines, placed, watching, written
+from nestree.data.limits import current, limits
 from nestree.errors import DataError
 
 
@@ -66,13 +66,13 @@ def test_a_line_beyond_the_limit(tmp_path):
     path.write_bytes(b"short\n" + b"x" * 50 + b"\n")
     for read in (lambda: list(lines(path)), lambda: content(path)):
         with (
-            allowing(49),
+            limits(longest_line=49),
             pytest.raises(DataError, match=r"a.txt:2: this line is longer than 49 bytes.*--longest-line"),
         ):
             read()
-        with allowing(51):
+        with limits(longest_line=51):
             read()
-    assert files.longest_line.get() == 64 * 2**20
+    assert current.get().longest_line == 64 * 2**20
 
 
 def test_someone_may_watch_how_much_is_read(tmp_path):
@@ -92,6 +92,8 @@ def test_someone_may_watch_how_much_is_read(tmp_path):
         ('{"a": 1}{', "Extra data at character 9"),
         ('{\n"a" 1}', "at line 2, character 5"),
         ('{"a": NaN}', "NaN is not a number"),
+        ('{"a": [1.5, -1e400]}', "-1e400 is too large for a number. Write a smaller one, or null"),
+        (f'{{"a": {"9" * 4000}.5}}', r"9999999999... \(4,000 digits\).5 is too large"),
         ("[" * 100_000, "not JSON that can be read"),
         ('{"a": "\\ud800"}', "half of a surrogate pair"),
         ("1" * 5000, "not JSON that can be read"),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nestree.data.files import allowing
+from nestree.data.limits import limits
 from nestree.data.records import records
 from nestree.data.tally import Tally
 from nestree.errors import DataError
@@ -78,7 +78,7 @@ def test_skipping_goes_on_where_the_next_object_can_be_found(tmp_path):
 
 def test_an_object_beyond_the_limit_is_refused_before_it_is_held_whole(tmp_path):
     long = '[{"a":\n' + "\n" * 3000 + "1}]"
-    with allowing(1000), pytest.raises(DataError, match="longer than 1,000 characters"):
+    with limits(longest_line=1000), pytest.raises(DataError, match="longer than 1,000 characters"):
         found(tmp_path, long)
     assert found(tmp_path, long) == [(":1, record 1", {"a": 1})]
 

@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from nestree.data.files import allowing
+from nestree.data.limits import limits
 from nestree.data.xml import events
 from nestree.errors import DataError
 
@@ -50,7 +50,7 @@ def test_a_line_beyond_the_limit(tmp_path):
     path.write_text("<a>\n" + "x" * 200_000 + "\n</a>")
     assert len(told(path)) > 3
     with (
-        allowing(100_000),
+        limits(longest_line=100_000),
         pytest.raises(DataError, match=r"a.xml:2: this line is longer than 100,000 bytes"),
     ):
         told(path)

@@ -8,11 +8,14 @@ import importlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import copy_context
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from nestree.data.files import STDIO
 from nestree.data.formats.guessing import guess
+from nestree.data.limits import LIMITS, check_nesting, current
 from nestree.data.tally import Tally
 from nestree.errors import DataError, InputError
 from nestree.sentence import Document
@@ -52,10 +55,14 @@ def read(
 ) -> Iterator[Document]:
     """The documents of a file or folder, one by one; a format that is not named is guessed.
 
-    What happens to the data on its way is counted in `tally`. `chosen` are options of the format: see `options`.
+    What happens to the data on its way is counted in `tally`. `chosen` are options of the format (see `options`) and
+    limits on what a file may cost to read (see nestree.data.limits): longest_line, max_bytes, max_docbin_bytes,
+    max_xml_depth, max_nesting.
     """
     path, tally = Path(path), tally if tally is not None else Tally()
     name = guess(path) if format is None else format
+    changed = {key: chosen.pop(key) for key in LIMITS if key in chosen}
+    replace(current.get(), **changed)  # checked at once, not when the first document is asked for
     reader = function(name, "read")
     check_options(name, "read", chosen)
 
@@ -66,15 +73,36 @@ def read(
                 f"{name} data cannot come from standard input: it is more than one file. Give its name."
             )
         if name == "text":  # nothing is a text, too
-            yield from tally.counted(reader(path, tally, **chosen))
+            yield from tally.counted(within(changed, reader(path, tally, **chosen)))
             return
         if name != "brat":  # there, a name may lack its ending, and a file without annotations is empty
             check_file(path, name)
-        yield from tally.counted(reader(path, tally, **chosen))
+        found = sound(reader(path, tally, **chosen), path, tally)
+        yield from tally.counted(within(changed, found))
         if before == (tally.sentences, len(tally.skipped)):
             raise empty(path, name)
 
     return documents()
+
+
+def within(changed: dict[str, int], documents: Iterator[Document]) -> Iterator[Document]:
+    """The documents, read with these limits, which hold in the reader and not in the program that asks it."""
+    context = copy_context()
+    context.run(lambda: current.set(replace(current.get(), **changed)))
+    while (document := context.run(next, documents, None)) is not None:
+        yield document
+
+
+def sound(documents: Iterator[Document], path: Path, tally: Tally) -> Iterator[Document]:
+    """The documents in which entities do not nest deeper than is allowed."""
+    for number, document in enumerate(documents, 1):
+        try:
+            for sentence in document.sentences:
+                check_nesting(sentence.entities, f"{path}, {document.id or f'document {number}'}")
+        except DataError as error:
+            tally.bad(error)
+            continue
+        yield document
 
 
 def check_file(path: Path, format: str) -> None:

@@ -9,16 +9,16 @@ several locations is one entity, from the first to the last. Its text is compare
 XML is checked before the library sees it: no entity declarations, nothing fetched.
 """
 
-import gzip
 import io
 import itertools
 import json
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from nestree.data.characters import CharacterSpan
-from nestree.data.files import STDIO, opened, written
+from nestree.data.files import STDIO, Unpacked, opened, written
 from nestree.data.given import Passage, whole_text, with_passages
 from nestree.data.libraries import library
 from nestree.data.losses import note_lost
@@ -69,9 +69,10 @@ def until_bad(found: Iterator[tuple[str, Any]], tally: Tally) -> Iterator[tuple[
 def first_character(path: Path) -> bytes:
     """Looked at, and left where it is."""
     with opened(path) as file:
-        if path == STDIO and isinstance(file, gzip.GzipFile):
+        packed = isinstance(file, io.BufferedReader) and isinstance(file.raw, Unpacked)
+        if path == STDIO and packed:
             raise DataError("BioC from standard input must not be packed. Unpack it, such as with gunzip -c.")
-        start = file.peek(1024) if isinstance(file, io.BufferedReader | gzip.GzipFile) else b"<"
+        start = file.peek(1024) if isinstance(file, io.BufferedReader) else b"<"
     return start.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
 
 
@@ -259,7 +260,7 @@ def write(
                 text = (
                     etree.tostring(encoder.encode_document(found), encoding="unicode")
                     if kind == "xml"
-                    else json.dumps(biocjson.toJSON(found), ensure_ascii=False)
+                    else json.dumps(biocjson.toJSON(found), ensure_ascii=False, allow_nan=False)
                 )
             except (TypeError, ValueError) as why:  # such as characters that XML cannot hold
                 raise DataError(f"{path}, {place}: {why}. Write BioC as JSON instead.") from None
@@ -290,6 +291,7 @@ def from_document(document: Document, label: str) -> Any:
         passage = bioc.BioCPassage()
         passage.offset, passage.text, passage.infons = start, text[start - first : end - first], infons
         made.add_passage(passage)
+    starts = [part[0] for part in parts]
     count = itertools.count(1)
     for sentence in document.sentences:
         for entity in sentence.entities:
@@ -301,8 +303,7 @@ def from_document(document: Document, label: str) -> Any:
             annotation.infons = {**more, **score, label: entity.label}
             annotation.text = text[start:end]
             annotation.add_location(bioc.BioCLocation(start + first, end - start))
-            within = [k for k, part in enumerate(parts) if part[0] - first <= start]
-            made.passages[within[-1]].add_annotation(annotation)
+            made.passages[bisect_right(starts, start + first) - 1].add_annotation(annotation)
     return made
 
 
@@ -322,4 +323,4 @@ def passages_of(kept: Any, length: int) -> list[tuple[int, int, dict[str, str]]]
 
 def as_text(value: Any) -> str:
     """As an infon holds it."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, allow_nan=False)

@@ -9,10 +9,12 @@ sentence. Nested entities stand in columns of their own, one per layer, or toget
 Columns are parted by a tab or, in a line without any, by blanks.
 """
 
+import itertools
 import re
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
+from heapq import heappop, heappush
 from pathlib import Path
 
 from nestree.data.files import kept_mark, lines_or_errors, written
@@ -176,6 +178,9 @@ def spans_of(cells: Sequence[str]) -> tuple[list[tuple[int, int, str]], list[int
         if cell in NOTHING and not running:
             continue
         tags = [] if cell in NOTHING else [TAG.fullmatch(tag) for tag in BETWEEN_TAGS.split(cell)]
+        still: defaultdict[str, deque[int]] = defaultdict(deque)  # the places in `running` of each label
+        for place, (_, label) in enumerate(running):
+            still[label].append(place)
         going: list[tuple[int, str]] = []
         ending: list[tuple[int, str]] = []
         begun: list[tuple[int, str]] = []
@@ -183,15 +188,16 @@ def spans_of(cells: Sequence[str]) -> tuple[list[tuple[int, int, str]], list[int
             if kind in "BSU":
                 (begun if kind == "B" else ending).append((k, label))
                 continue
-            candidates = [pair for pair in running if pair[1] == label]
-            if not candidates:
+            if not still[label]:
                 strays.append(k)
                 (ending if kind in "EL" else begun).append((k, label))
                 continue
-            which = candidates[-1] if kind in "EL" else candidates[0]
-            running.remove(which)
-            (ending if kind in "EL" else going).append(which)
-        found.extend((start, k, label) for start, label in reversed(running))
+            if kind in "EL":
+                ending.append(running[still[label].pop()])
+            else:
+                going.append(running[still[label].popleft()])
+        left = sorted(itertools.chain(*still.values()), reverse=True)
+        found.extend((running[place][0], k, running[place][1]) for place in left)
         found.extend((start, k + 1, label) for start, label in ending)
         running = sorted(going, key=lambda pair: pair[0]) + begun
     return found, strays
@@ -231,7 +237,9 @@ def write(
                 file.write(row + "\tO" * (widest - row.count("\t")) + "\n" if row else "\n")
 
 
-def cells_of(sentence: Sentence, scheme: str, joined: bool, tally: Tally, place: str) -> list[list[str]]:
+def cells_of(
+    sentence: Sentence, scheme: str, joined: bool, tally: Tally, place: str
+) -> Sequence[Iterable[str]]:
     """The columns of tags of a sentence."""
     renamed = [(e.start, e.end, safe_label(e.label, joined, tally, place)) for e in sentence.entities]
     layers = [tag_row(layer, len(sentence.words), scheme) for layer in layered(renamed)]
@@ -255,21 +263,32 @@ def layered(spans: Sequence[tuple[int, int, str]]) -> list[list[tuple[int, int, 
     [[(0, 4, 'B'), (4, 5, 'D')], [(0, 1, 'A'), (1, 3, 'C')]]
     """
     layers: list[list[tuple[int, int, str]]] = [[]]
+    free = [0]  # a heap of layers, the outermost first
+    busy: list[tuple[int, int]] = []  # a heap of (end, layer), the next to end first
     for span in sorted(spans, key=lambda span: (span[0], -span[1])):
-        free = next((layer for layer in layers if not layer or layer[-1][1] <= span[0]), None)
-        if free is None:
-            layers.append(free := [])
-        free.append(span)
+        while busy and busy[0][0] <= span[0]:
+            heappush(free, heappop(busy)[1])
+        if not free:
+            free.append(len(layers))
+            layers.append([])
+        layer = heappop(free)
+        layers[layer].append(span)
+        heappush(busy, (span[1], layer))
     return layers
 
 
-def tag_row(layer: Sequence[tuple[int, int, str]], length: int, scheme: str) -> list[str]:
-    cells = ["O"] * length
+def tag_row(layer: Sequence[tuple[int, int, str]], length: int, scheme: str) -> Iterator[str]:
+    """The tags of one layer, word by word: many layers of a long sentence are never held at once."""
+    at = 0
     for start, end, label in layer:
-        cells[start:end] = [f"B-{label}"] + [f"I-{label}"] * (end - start - 1)
-        if scheme == "bioes":
-            cells[end - 1] = f"E-{label}" if end - start > 1 else f"S-{label}"
-    return cells
+        first, last = ("B", "I") if scheme == "iob2" else ("S" if end - start == 1 else "B", "E")
+        yield from itertools.repeat("O", start - at)
+        yield f"{first}-{label}"
+        yield from itertools.repeat(f"I-{label}", end - start - 2)
+        if end - start > 1:
+            yield f"{last}-{label}"
+        at = end
+    yield from itertools.repeat("O", length - at)
 
 
 def safe_label(label: str, joined: bool, tally: Tally, place: str) -> str:

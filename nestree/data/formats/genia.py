@@ -106,14 +106,14 @@ def articles(path: Path, tally: Tally) -> Iterator[Article]:
 
 
 def articles_of(path: Path, tally: Tally) -> Iterator[Article]:
-    id, text, begin = "", "", 0
+    id, text, begin, sentence_depth = "", "", 0, 0
     within: list[str] = []
     sentences: list[Marked] = []
     marks: list[Mark] = []
     running: list[tuple[int, str, int]] = []
     for kind, name, attributes, line in events(path):
         if kind == "text":
-            if "sentence" in within:
+            if sentence_depth:
                 text += name.translate(BLANKS)
             elif within[-1:] == ["bibliomisc"]:
                 id += name
@@ -126,11 +126,13 @@ def articles_of(path: Path, tally: Tally) -> Iterator[Article]:
             if name == "article":
                 id, begin, sentences = "", line, []
             elif name == "sentence":
+                sentence_depth += 1
                 text, marks, running = "", [], []
             elif name == "cons":
                 running.append((len(text), attributes.get("sem", ""), line))
         else:
             within.pop()
+            sentence_depth -= name == "sentence"
             if name == "cons" and running:
                 start, sem, first = running.pop()
                 marks.append((start, len(text), sem, first))

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from nestree.data.files import lines_or_errors
 from nestree.data.libraries import library
+from nestree.data.limits import check_nesting
 from nestree.data.tally import Tally
 from nestree.errors import DataError
 from nestree.sentence import Document, Entity, Sentence, Span, moved
@@ -166,6 +167,7 @@ def entities(words: list[Word], fields: list[str], place: str, tally: Tally) -> 
             if opened:
                 values = opened.split("-", len(fields) - 1)
                 running.append((values[0], k, values))
+                check_nesting([(start, k + 1) for _, start, _ in running], place)
             if not (closed or closing):
                 continue
             name = closing or running[-1][0]

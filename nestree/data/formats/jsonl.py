@@ -380,6 +380,6 @@ def to_object(entity: Entity) -> dict[str, Any]:
 
 def dumped(record: Mapping[str, Any], place: str) -> str:
     try:
-        return json.dumps(record, ensure_ascii=False)
+        return json.dumps(record, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as why:
         raise DataError(f"{place}: `extra` holds what JSON cannot: {why}.") from None

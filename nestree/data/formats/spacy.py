@@ -8,6 +8,7 @@ A file is read whole: a DocBin is packed as one. spaCy imports torch where it is
 """
 
 import sys
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import accumulate
@@ -15,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from nestree.data.characters import BLANK
-from nestree.data.files import STDIO, opened, placed
+from nestree.data.files import STDIO, placed, whole
 from nestree.data.given import Token, arranged, note_strays, tokens
 from nestree.data.libraries import library
+from nestree.data.limits import check_nesting, current, remedy
 from nestree.data.losses import note_lost
 from nestree.data.records import probability
 from nestree.data.tally import Tally
@@ -25,6 +27,9 @@ from nestree.errors import DataError, InputError
 from nestree.sentence import Document, Entity
 
 ENTS = "ents"
+# Bytes of memory that a document or a word of the longest document takes, and one item of the lists in a DocBin.
+OBJECT_BYTES = 512
+LISTS = {"strings": 512, "cats": 64, "flags": 64, "span_groups": 64, "user_data": 64}
 HEADS = ("parse", "none")
 NOT_WRITTEN = ("further keys of sentences", "further keys of documents", "marks of incomplete sentences")
 
@@ -42,10 +47,9 @@ def read(
     if heads not in HEADS:
         raise InputError(f"heads is one of {', '.join(HEADS)}, not {heads!r}.")
     spacy = library("spacy", "a DocBin", "spacy")
-    with opened(path) as file:
-        data = file.read()
-    number = 0
+    data, number = bytes(whole(path)), 0
     try:
+        check_size(data, path)
         docs = spacy.tokens.DocBin().from_bytes(data).get_docs(spacy.blank("xx").vocab)
         while (doc := next(docs, None)) is not None:
             number += 1
@@ -53,6 +57,8 @@ def read(
                 yield to_document(doc, key, heads, sentences, tally, f"{path}, document {number}")
             except DataError as error:
                 tally.bad(error)
+    except DataError as error:
+        tally.bad(error)
     except InputError:
         raise
     except Exception as why:  # whatever spaCy, msgpack and numpy make of bytes that are no DocBin
@@ -62,6 +68,47 @@ def read(
                 f"another kind of file; {number} documents could be read."
             )
         )
+
+
+def check_size(data: bytes, path: Path) -> None:
+    """Raise if a DocBin expands to too much: its bytes, and the objects that its documents and strings become."""
+    most = current.get().max_docbin_bytes
+    size = unpacked_size(data, most)
+    if size <= most:
+        raw = zlib.decompress(data)
+        msgpack = library("srsly.msgpack", "a DocBin", "spacy")
+        unpacker = msgpack.Unpacker(raw=False, max_buffer_size=max(size, 1))
+        unpacker.feed(raw)
+        for _ in range(unpacker.read_map_header()):
+            name = unpacker.unpack()
+            if name == "lengths":
+                lengths = memoryview(unpacker.unpack()).cast("i")
+                size += len(lengths) * OBJECT_BYTES
+                size += max(lengths, default=0) * OBJECT_BYTES if size <= most else 0
+            elif name in LISTS:
+                count = unpacker.read_array_header()
+                size += count * LISTS[name]
+                for _ in range(count if size <= most else 0):
+                    unpacker.skip()
+            else:
+                unpacker.skip()
+            if size > most:
+                break
+    if size > most:
+        raise DataError(
+            f"{path}: this DocBin expands to more than {most:,} bytes. {remedy('max_docbin_bytes')}"
+        )
+
+
+def unpacked_size(data: bytes, most: int) -> int:
+    """How many bytes are packed in these; counted until they are more than `most`, and not kept."""
+    unpacker, size = zlib.decompressobj(), 0
+    for at in range(0, len(data), 2**16):
+        part = data[at : at + 2**16]
+        while part and size <= most:
+            size += len(unpacker.decompress(part, 2**20))
+            part = unpacker.unconsumed_tail
+    return size
 
 
 def to_document(doc: Any, key: str, heads: str, sentences: str, tally: Tally, place: str) -> Document:
@@ -74,7 +121,9 @@ def to_document(doc: Any, key: str, heads: str, sentences: str, tally: Tally, pl
     if doc.has_annotation("SENT_START"):
         starts = [word_of[token.i] for token in doc if token.is_sent_start]
     entities = []
-    for span, score, head, several in found_spans(doc, key, tally, place):
+    spans = list(found_spans(doc, key, tally, place))
+    check_nesting([(span.start, span.end) for span, *_ in spans], place)
+    for span, score, head, several in spans:
         if word_of[span.start] == word_of[span.end]:
             tally.note(BLANK, place)
             continue

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from nestree.data import formats
-from nestree.data.files import STDIO, allowing
+from nestree.data.files import STDIO
 from nestree.data.formats import FORMATS, guess, options, read, write
+from nestree.data.limits import limits
 from nestree.errors import DataError, InputError
 from nestree.sentence import Document, Sentence
 
@@ -232,6 +233,15 @@ MESSAGES = {  # what is wrong: the files, and which of them to read
     "a folder for a file": ({"corpus/a.jsonl": b""}, "corpus"),
     "a file that is not there": ({}, "a.jsonl"),
     "a line beyond the limit": ({"a.jsonl": b"x" * 100}, "a.jsonl"),
+    "a compressed file that expands to too much": ({"a.jsonl.gz": gzip.compress(b"x" * 2**20)}, "a.jsonl.gz"),
+    "XML that is too deep": ({"a.xml": b"<set>" + b"<a>" * 1000}, "a.xml"),
+    "entities that are too deep": (
+        {
+            "a.jsonl": b'{"tokens": ["a"], "entities": [%s]}'
+            % b",".join([b'{"start": 0, "end": 1, "label": "X"}'] * 101)
+        },
+        "a.jsonl",
+    ),
     "XML that declares entities": ({"a.xml": b'<!DOCTYPE set [<!ENTITY a "b">]><set></set>'}, "a.xml"),
 }
 
@@ -253,8 +263,12 @@ def test_the_messages_in_the_docs_are_real(tmp_path):
         for file, data in contents.items():
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
             (folder / file).write_bytes(data)
-        with allowing(99 if "limit" in what else 2**20), pytest.raises(DataError) as error:
+        lines, size = 99 if "limit" in what else 2**20, 99 if "expands" in what else 2**20
+        with limits(longest_line=lines, max_bytes=size), pytest.raises(DataError) as error:
             list(read(folder / name, names[(folder / name).suffix]))
-        message = str(error.value).replace(f"{folder}/", "").replace("than 99 bytes", "than 67,108,864 bytes")
+        message = (
+            str(error.value).replace(f"{folder}/", "").replace("than 99 bytes.", "than 67,108,864 bytes.")
+        )
+        message = message.replace("than 99 bytes,", "than 4,294,967,296 bytes,")
         assert message.startswith(told[what].removesuffix("..."))
         assert told[what].endswith("...") or message == told[what]

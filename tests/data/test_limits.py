@@ -1,0 +1,175 @@
+"""Small files that would take much memory or time: refused in a sentence, in a process with little memory."""
+
+import gzip
+import json
+import resource
+import subprocess
+import sys
+import tracemalloc
+import zlib
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from nestree.cli import app
+from nestree.data.formats import read, write
+from nestree.data.tally import Tally
+from nestree.errors import DataError, InputError
+from nestree.sentence import Document, Entity, Sentence, crossing, depths
+
+READ = "import sys; from nestree.data.formats import read; print(sum(1 for _ in read(*sys.argv[1:])))"
+
+
+def read_within(path: Path, format: str, memory: int) -> tuple[int, str]:
+    """Read a file in a process with so many bytes of address space."""
+    done = subprocess.run(
+        [sys.executable, "-c", READ, str(path), format],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (memory, memory)),
+    )
+    return done.returncode, (done.stderr.splitlines() or [""])[-1]
+
+
+def nested_line(depth: int) -> str:
+    entities = [{"start": k, "end": depth, "label": "X"} for k in range(depth)]
+    return json.dumps({"tokens": ["a"] * depth, "entities": entities}) + "\n"
+
+
+def gaps(count: int) -> str:
+    passages = (f"<passage><offset>{k * 900_000}</offset><text>a</text></passage>" for k in range(count))
+    return f"<collection><document>{''.join(passages)}</document></collection>"
+
+
+def deep(depth: int, first: str, last: str) -> str:
+    return "".join([first, '<cons sem="G#protein">a ' * depth, "</cons>" * depth, last])
+
+
+BOMBS = {
+    "nested JSON lines": (
+        "jsonl",
+        "a.jsonl",
+        nested_line(16_000),
+        "16,000 entities share a word.*max-nesting",
+    ),
+    "deep GENIA": (
+        "genia",
+        "a.xml",
+        deep(300_000, "<set><article><sentence>", "</sentence></article></set>"),
+        r"a.xml:1: more than 1,000 elements.*--max-xml-depth",
+    ),
+    "deep BioC": (
+        "bioc",
+        "a.xml",
+        deep(50_000, "<collection><document>", "</document></collection>"),
+        "more than 1,000 elements",
+    ),
+    "gaps in BioC": (
+        "bioc",
+        "a.xml",
+        gaps(1000),
+        "more than 1,000,000 characters of this document are missing",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BOMBS)
+def test_small_files_do_not_fill_the_memory(tmp_path, what):
+    format, name, content, expected = BOMBS[what]
+    (tmp_path / name).write_text(content)
+    code, error = read_within(tmp_path / name, format, 700 * 2**20)
+    assert code == 1
+    assert error.startswith("nestree.errors.DataError")
+    with pytest.raises(DataError, match=expected):
+        raise DataError(error)
+
+
+DOCBINS = {
+    "zeros": {"tokens": b"\0" * (12 * 2**20)},
+    "documents": {"lengths": b"\0" * 2**20},
+    "a long document": {"lengths": (200_000).to_bytes(4, "little"), "tokens": b"\0" * 1_600_000},
+    "flags": {"flags": [{}] * 200_000},
+}
+
+
+@pytest.mark.parametrize("what", DOCBINS)
+def test_what_a_docbin_expands_to_is_counted_before_spacy_sees_it(tmp_path, what):
+    srsly, _ = pytest.importorskip("srsly"), pytest.importorskip("spacy")
+    empty = {
+        "attrs": [65],
+        "tokens": b"",
+        "spaces": b"",
+        "lengths": b"",
+        "strings": [],
+        "cats": [],
+        "flags": [],
+    }
+    (tmp_path / "a.spacy").write_bytes(zlib.compress(srsly.msgpack_dumps({**empty, **DOCBINS[what]}), 1))
+    with pytest.raises(DataError, match=r"expands to more than 10,000,000 bytes.*--max-docbin-bytes"):
+        list(read(tmp_path / "a.spacy", "spacy", max_docbin_bytes=10_000_000))
+    tally = Tally(skip_bad=True)
+    assert list(read(tmp_path / "a.spacy", "spacy", tally, max_docbin_bytes=10_000_000)) == []
+    assert len(tally.skipped) == 1
+
+
+def test_limits_are_options_of_read_and_of_the_command_line(tmp_path):
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(gzip.compress((nested_line(3) * 9).encode()))
+    size = len(nested_line(3) * 9)
+    for option, low, enough in (("max_bytes", size - 1, size), ("max_nesting", 2, 3)):
+        with pytest.raises(DataError, match=option):
+            list(read(path, **{option: low}))
+        assert len(list(read(path, **{option: enough}))) == 9
+        flag = f"--{option.replace('_', '-')}"
+        result = CliRunner().invoke(app, ["stats", str(path), flag, str(low)])
+        assert result.exit_code == 2
+        assert flag in result.stderr
+        assert CliRunner().invoke(app, ["stats", str(path), flag, str(enough)]).exit_code == 0
+    with pytest.raises(InputError, match="max_bytes is 0"):
+        read(path, max_bytes=0)
+
+
+def test_a_limit_holds_in_the_reader_and_not_around_it(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text(nested_line(3) * 2)
+    strict, lenient = read(path, max_nesting=3), read(path)
+    assert next(strict) == next(lenient)
+    path.write_text(nested_line(5))
+    assert len(list(read(path))) == 1
+
+
+def test_a_sentence_that_nests_too_deep_can_be_skipped(tmp_path):
+    path, tally = tmp_path / "a.jsonl", Tally(skip_bad=True)
+    path.write_text(nested_line(101) + nested_line(100))
+    assert [len(document.sentences[0].words) for document in read(path, tally=tally)] == [100]
+    assert len(tally.skipped) == 1
+
+
+def test_deep_and_crossing_entities_by_brute_force():
+    spans = [(i, j) for i in range(6) for j in range(i + 1, 7)]
+    entities = [Entity(i, j, label) for i, j in spans for label in "AB" if (i * j + len(label)) % 3]
+    inside = [{s for s in spans if s != e.span and s[0] <= e.start and e.end <= s[1]} for e in entities]
+    have = {e.span for e in entities}
+    assert depths(entities) == [len(around & have) for around in inside]
+    ordered = sorted(entities, key=lambda e: (e.start, -e.end))
+    assert crossing(entities) == [
+        (a, b) for a in ordered for b in ordered if a.start < b.start < a.end < b.end
+    ]
+
+
+def test_sixteen_thousand_nested_entities_stay_small(tmp_path):
+    """In columns, each row is written when it is made: the table of all layers is never held."""
+    n = 16_000
+    entities = [Entity(k, n, "X") for k in range(n)]
+    assert depths(entities) == list(range(n))
+    assert crossing(entities) == []
+    nested = Sentence(["a"] * 2000, [Entity(k, 2000, "X") for k in range(2000)])
+    tracemalloc.start()
+    write([Document([nested])], tmp_path / "a.iob2", "columns")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 16 * 2**20  # 2,000 x 2,000 cells would take twice as much
+    (back,) = read(tmp_path / "a.iob2", "columns", max_nesting=2000)
+    assert back.sentences[0].entities == nested.entities
