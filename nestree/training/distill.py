@@ -172,10 +172,7 @@ def lessons(
         notes.append(
             f"{len(unlabelled) - len(texts):,} unlabelled sentences have more than {LONGEST} words and are left out."
         )
-    if hard:
-        texts = predict(teachers[0], texts, tell=tell)
-    else:
-        texts = [replace(text, entities=()) for text in texts]
+    texts = predict(teachers[0], texts, tell=tell) if hard else [replace(text, entities=()) for text in texts]
     chance = random.Random(f"distillation {seed}")
     sentences: list[Sentence] = []
     originals: list[Sentence] = []

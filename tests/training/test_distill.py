@@ -125,7 +125,7 @@ def test_trees_alone_diverge_by_what_treecrf_says(folder):
     """Without labels, the cross-entropy is a divergence of trees, and of what their spans say."""
     model = teacher(folder, 3, LABELS)
     model.temperatures = Temperatures()
-    texts = [Sentence("the mayor of Lisbon met police in Oslo".split()), TEXTS[2]]
+    texts = [Sentence(["the", "mayor", "of", "Lisbon", "met", "police", "in", "Oslo"]), TEXTS[2]]
     given = lessons([model], texts)
     batch = given.attach(model.collate(texts), range(len(texts)))
     targets = given.targets(batch)
