@@ -276,7 +276,7 @@ def show(rows: Sequence[Row], only_steps: bool) -> None:
     groups: dict[tuple[str, str, str], list[float]] = {}
     for row in rows:
         if "test" in row:
-            key = row["data"], row["recipe"], " ".join(row["changes"])
+            key = row["data"], row["recipe"], " ".join(row["changes"]) + str(row.get("distill"))
             groups.setdefault(key, []).append(row["test"]["f1"])
     for (data, recipe, _), values in groups.items():
         if len(values) > 1:

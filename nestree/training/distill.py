@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from nestree.config import Settings
 from nestree.decoding.probabilities import log_labels, potentials, tempered
 from nestree.errors import TrainingError
 from nestree.model import Recognizer
@@ -50,6 +51,21 @@ class Lessons:
             if teacher.device.type == "cuda":  # once, not for each batch
                 network = teacher.encoder.transformer
                 teacher.encoder.keeper.kept = half.halved(network, teacher.encoder.keeper.whole)
+
+    def check_student(self, settings: Settings) -> None:
+        """Raise if a student of these settings cannot learn what the teachers say."""
+        reason = without_distribution(settings)
+        if reason:
+            raise TrainingError(
+                f"a student learns a distribution over lexicalised trees and labels, and its {reason}. Change that, or "
+                "distil what a teacher finds with --hard."
+            )
+        several = any(teacher.settings.loss.label != "softmax" for teacher in self.teachers)
+        if settings.loss.label == "softmax" and several:
+            raise TrainingError(
+                'the student has loss.label = "softmax", one label for a span, and a teacher gives several. Set it to '
+                '"sigmoid" or "ranking".'
+            )
 
     def mentions(self, known: Sequence[int], lengths: Sequence[int]) -> list[int]:
         """The mentions of each sentence: where they are not known, as many as is usual."""
@@ -210,7 +226,7 @@ def check(corpus: Corpus, teachers: Sequence[Recognizer], hard: bool) -> list[st
                 f"teacher {number} has the labels {', '.join(sorted(teacher.labels))}, and the first one "
                 f"{', '.join(sorted(known))}. Teachers of one student need the same labels."
             )
-        reason = None if hard else cannot_teach(teacher)
+        reason = None if hard else without_distribution(teacher.settings)
         if reason:
             raise TrainingError(
                 f"teacher {number} has no distribution over lexicalised trees and labels: its {reason}. Take one of "
@@ -228,12 +244,13 @@ def check(corpus: Corpus, teachers: Sequence[Recognizer], hard: bool) -> list[st
     return [f"labels that only the teacher knows: {', '.join(absent)}."] if absent else []
 
 
-def cannot_teach(model: Recognizer) -> str | None:
-    """Which setting keeps a model from being a teacher or a student of soft targets."""
+def without_distribution(settings: Settings) -> str | None:
+    """The setting that keeps a model from having a distribution over lexicalised trees with labels; None: it has."""
     needed = {"structure": "lexical", "mention": "yes-no", "labelling": "head"}
     for name, value in needed.items():
-        if getattr(model.settings.model, name) != value:
-            return f'model.{name} is "{getattr(model.settings.model, name)}", not "{value}"'
+        found = getattr(settings.model, name)
+        if found != value:
+            return f'model.{name} is "{found}", not "{value}"'
     return None
 
 

@@ -69,6 +69,8 @@ def train(
     card says that only people know, by the keys of `card.ABOUT`. `lessons`: of teachers, see `distill`.
     Under `torchrun` or `accelerate launch`, all processes call this alike.
     """
+    if lessons is not None:
+        lessons.check_student(settings)
     accelerator = accelerator_for(device)
     files = Folder(folder)
     if resume:
