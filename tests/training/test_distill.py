@@ -7,11 +7,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from nestree import checkpoint, training
 from nestree.decoding import Temperatures
+from nestree.errors import TrainingError
+from nestree.evaluation import evaluate
 from nestree.losses import compute
 from nestree.model import Recognizer
 from nestree.nn.scorers import Scores
-from nestree.sentence import Sentence
+from nestree.pipeline import predict
+from nestree.sentence import Entity, Sentence
+from nestree.training import Corpus, distill
 from nestree.training.distill import Lessons
 from nestree.treecrf import LexicalPotentials, entropy, kl_divergence
 from tests import tiny
@@ -146,3 +151,84 @@ def test_trees_alone_diverge_by_what_treecrf_says(folder):
 def trees_of(scores: Scores, mention: Tensor) -> LexicalPotentials:
     span = mention.logsumexp(-1)
     return LexicalPotentials(span, scores.arc.double(), scores.root.double(), torch.zeros_like(span))
+
+
+# From teacher to student
+
+
+@pytest.fixture(scope="module")
+def master(folder):
+    return tiny.learned(folder, updates=60)
+
+
+@pytest.mark.parametrize("hard", [False, True])
+def test_a_student_finds_in_texts_what_its_teacher_finds_there(folder, master, tmp_path, hard):
+    labelled = Corpus(tuple(tiny.SENTENCES[:1]), tuple(tiny.SENTENCES), ("PER", "GPE"))
+    texts = [replace(sentence, entities=()) for sentence in tiny.SENTENCES]
+    corpus, given = distill.lessons(labelled, texts * 4, [master], hard=hard, repeat=1, varied=0)
+    assert (given is None) == hard
+    settings = tiny.settings(
+        "default", f"encoder.path={folder}", "training.epochs=20", "training.batch_words=60"
+    )
+    result = training.train(settings, corpus, tmp_path / "student", device="cpu", lessons=given)
+    student = checkpoint.load(result.folder)
+    expected = predict(master, tiny.SENTENCES)
+    assert sum(len(sentence.entities) for sentence in expected) > 15
+    assert evaluate(expected, predict(student, tiny.SENTENCES), resamples=0).entities.f1 > 0.9
+
+
+def test_copies_of_labelled_sentences_keep_their_entities_and_texts_lose_theirs(master):
+    labelled = Corpus(tuple(tiny.SENTENCES), tuple(tiny.SENTENCES), tuple(tiny.LABELS))
+    corpus, given = distill.lessons(labelled, tiny.SENTENCES, [master], repeat=2, varied=0)
+    assert corpus.train[:16] == (*tiny.SENTENCES, *tiny.SENTENCES)
+    assert [sentence.words for sentence in corpus.train[16:]] == [s.words for s in tiny.SENTENCES]
+    assert not any(sentence.entities for sentence in corpus.train[16:])
+    assert given.labelled == [True] * 16 + [False] * 8
+
+
+def test_teachers_read_other_forms_of_a_sentence_word_for_word_as_it_was_written(master):
+    labelled = Corpus(tuple(tiny.SENTENCES * 9), tuple(tiny.SENTENCES), tuple(tiny.LABELS))
+    corpus, given = distill.lessons(labelled, tiny.SENTENCES, [master], repeat=2, varied=1)
+    written = {word for sentence in tiny.SENTENCES for word in sentence.words} | {"."}
+    seen = set()
+    for student, original, taught in zip(corpus.train, given.originals, given.taught, strict=True):
+        assert len(student.words) == len(original.words)
+        assert [word.lower() for word in student.words] == [word.lower() for word in original.words]
+        assert set(original.words) <= written
+        seen |= {*student.words}
+        if not taught:  # a name alone
+            assert any(entity.start == 0 for entity in student.entities)
+    assert {"LISBON", "Lisbon", "lisbon"} <= seen
+    assert not all(given.taught)
+
+
+def test_without_punctuation_entities_and_heads_move_along():
+    given = Sentence(
+        ["``", "Ann", ",", "the", "mayor", "''", "."], [Entity(1, 6, "PER", head=4), Entity(2, 3, "X")]
+    )
+    found = distill.without_punctuation(given)
+    assert found.words == ("Ann", "the", "mayor")
+    assert [(e.start, e.end, e.label, e.head) for e in found.entities] == [(0, 3, "PER", 2)]
+
+
+@pytest.mark.parametrize(
+    ("labels", "changes", "how", "message"),
+    [
+        (["GPE"], [], {}, "labels that the teacher does not know: LOC, ORG, PER"),
+        (tiny.LABELS, ["model.labelling=span", "loss.joint=false"], {}, 'its model.labelling is "span"'),
+        (tiny.LABELS, [], {"twice": True, "hard": True}, "--hard takes what one teacher finds, and 2"),
+    ],
+)
+def test_what_cannot_be_distilled_is_said(folder, labels, changes, how, message):
+    made = teacher(folder, 1, labels, *changes)
+    corpus = Corpus(tuple(tiny.SENTENCES), tuple(tiny.SENTENCES), tuple(tiny.LABELS))
+    with pytest.raises(TrainingError, match=message):
+        distill.lessons(corpus, [], [made] * (2 if how.get("twice") else 1), hard=bool(how.get("hard")))
+
+
+def test_a_student_of_one_label_per_span_learns_only_from_such_teachers(folder, master, tmp_path):
+    labelled = Corpus(tuple(tiny.SENTENCES), tuple(tiny.SENTENCES), tuple(tiny.LABELS))
+    corpus, given = distill.lessons(labelled, [], [master])
+    settings = tiny.settings("default", f"encoder.path={folder}", "loss.label=softmax")
+    with pytest.raises(TrainingError, match="a teacher gives several"):
+        training.train(settings, corpus, tmp_path / "student", lessons=given)
