@@ -63,8 +63,8 @@ class Gold(Movable):
 class Targets(Movable):
     """What a student learns from its teachers: the marginals of labelled trees, averaged over teachers.
 
-    The label probabilities are kept for the K likeliest entities (i, j) with head h; the rest of them weigh next to
-    nothing (training/distill.py).
+    Label probabilities are those of the likeliest entities (i, j) with head h of each sentence: the rest weighs next
+    to nothing (training/distill.py).
     """
 
     used: Tensor  # [B] 1: the sentence counts, 0: it is padding

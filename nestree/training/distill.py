@@ -28,7 +28,9 @@ from nestree.treecrf import LexicalPotentials
 from nestree.treecrf.ops import inside_outside
 
 LONGEST = 120  # words of an unlabelled sentence; charts grow with the cube
-PER_WORD = 8  # entities with heads whose labels are distilled, for each word of a batch
+PER_WORD = (
+    8  # entities with heads, the likeliest of a sentence, whose labels are distilled, for each of its words
+)
 REPEAT = 4  # copies of the labelled sentences in an epoch
 VARIED = 0.25  # share of the sentences that the student reads in another form
 FRAGMENTS = 0.25  # share of these, where entities are known, of which one entity is left
@@ -101,18 +103,20 @@ class Lessons:
             for each, teacher in zip(scores, self.teachers, strict=True)
         ]
         no, yes, arc, root, headed = (mean(each) for each in zip(*parts, strict=True))
-        size = min(PER_WORD * rows * n, headed.numel())
-        weights, at = headed.flatten().topk(size)
+        size = min(PER_WORD * headed.shape[-1], headed[0].numel())
+        at = headed.flatten(1).topk(size).indices  # [B, size]
+        counts = torch.arange(size, device=at.device) < PER_WORD * scores[0].lengths[:, None]
+        cells = cells_of(at, headed)  # [B, size, 4]
+        weights = [part[-1].flatten(1).gather(1, at) * counts for part in parts]
         labels = mean(
             [
-                part[-1].flatten()[at, None] * self.label_probabilities(each, teacher, cells(at, headed))
-                for each, teacher, part in zip(scores, self.teachers, parts, strict=True)
+                weight[..., None] * self.label_probabilities(each, teacher, cells)
+                for each, teacher, weight in zip(scores, self.teachers, weights, strict=True)
             ]
-        )  # [K, L]
-        more, words = rows - len(no), n - arc.shape[1]
-        missing = PER_WORD * rows * n - size
-        spare = torch.arange(missing, device=at.device)  # places of no weight, few of them twice
-        nowhere = torch.stack([spare % rows, spare // rows % n, spare // rows % n + 1, spare // rows % n], 1)
+        )  # [B, size, L]
+        more, words, missing = rows - len(no), n - arc.shape[1], PER_WORD * n - size
+        entities = nowhere(rows, PER_WORD * n, n, at.device)
+        entities[: len(no), :size] = cells
         return Targets(
             taught,
             pad(no, (0, words, 0, words, 0, more)),
@@ -120,17 +124,17 @@ class Lessons:
             pad(arc, (0, words, 0, words, 0, more)),
             pad(root, (0, words, 0, more)),
             pad(headed.sum((1, 2)), (0, words, 0, more)),
-            torch.cat([cells(at, headed), nowhere]),
-            pad(weights, (0, missing)),
-            pad(labels, (0, 0, 0, missing)),
+            entities.flatten(0, 1),
+            pad(mean(weights), (0, missing, 0, more)).flatten(),
+            pad(labels, (0, 0, 0, missing, 0, more)).flatten(0, 1),
         )
 
     def label_probabilities(self, scores: Scores, teacher: Recognizer, entities: Tensor) -> Tensor:
-        """[K, L] P(label | span, head), the student's labels in their order."""
+        """[..., L] P(label | span, head) of entities [..., 4], the student's labels in their order."""
         assert scores.labels is not None
         order = [teacher.labels.index(label) for label in self.labels]
-        found = log_labels(scores.labels.of(*entities.unbind(1)), teacher.settings, teacher.temperatures)
-        return found.exp() if order == [*range(len(order))] else found.exp()[:, order]
+        found = log_labels(scores.labels.of(*entities.unbind(-1)), teacher.settings, teacher.temperatures)
+        return found.exp() if order == [*range(len(order))] else found.exp()[..., order]
 
 
 def marginals(scores: Scores, teacher: Recognizer, taught: Tensor) -> tuple[Tensor, ...]:
@@ -150,11 +154,18 @@ def marginals(scores: Scores, teacher: Recognizer, taught: Tensor) -> tuple[Tens
     )
 
 
-def cells(at: Tensor, headed: Tensor) -> Tensor:
-    """[K, 4] (b, i, j, h) of places in a flattened [B, n + 1, n + 1, n]."""
-    _, _, posts, words = headed.shape
-    span, h = at // words, at % words
-    return torch.stack([span // posts // posts, span // posts % posts, span % posts, h], 1)
+def cells_of(at: Tensor, headed: Tensor) -> Tensor:
+    """[B, K, 4] (b, i, j, h) of places [B, K] in [n + 1, n + 1, n] in one row."""
+    posts, words = headed.shape[2:]
+    row = torch.arange(len(at), device=at.device)[:, None].expand_as(at)
+    return torch.stack([row, at // words // posts, at // words % posts, at % words], -1)
+
+
+def nowhere(rows: int, size: int, words: int, device: torch.device) -> Tensor:
+    """[rows, size, 4] entities of one word that weigh nothing; few of them twice, as a GPU adds up these in turn."""
+    word = (torch.arange(size, device=device) % words).expand(rows, -1)
+    row = torch.arange(rows, device=device)[:, None].expand_as(word)
+    return torch.stack([row, word, word + 1, word], -1)
 
 
 def mean(tensors: Sequence[Tensor]) -> Tensor:
@@ -188,7 +199,11 @@ def lessons(
         notes.append(
             f"{len(unlabelled) - len(texts):,} unlabelled sentences have more than {LONGEST} words and are left out."
         )
-    texts = predict(teachers[0], texts, tell=tell) if hard else [replace(text, entities=()) for text in texts]
+    texts = (
+        predict(teachers[0], texts, tell=tell)
+        if hard
+        else [replace(text, entities=(), complete=True) for text in texts]
+    )
     chance = random.Random(f"distillation {seed}")
     sentences: list[Sentence] = []
     originals: list[Sentence] = []
