@@ -63,8 +63,7 @@ class Gold(Movable):
 class Targets(Movable):
     """What a student learns from its teachers: the marginals of labelled trees, averaged over teachers.
 
-    Label probabilities are those of the likeliest entities (i, j) with head h of each sentence: the rest weighs next
-    to nothing (training/distill.py).
+    Label probabilities are those of the likeliest entities (i, j) with head h of each sentence (training/distill.py).
     """
 
     used: Tensor  # [B] 1: the sentence counts, 0: it is padding
