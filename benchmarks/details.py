@@ -47,6 +47,8 @@ def summary(evaluation: Evaluation) -> Row:
         "f1": 100 * score.f1,
         "sentences": evaluation.sentences,
     }
+    if evaluation.calibration is not None:
+        row["calibration_error"] = 100 * evaluation.calibration.error
     if heads is not None:
         row["heads"] = {
             "accuracy": None if heads.accuracy is None else 100 * heads.accuracy,

@@ -9,7 +9,7 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,9 @@ class Job:
     only_steps: bool
     keep_model: bool
     analyse: bool
+    distill: dict[str, float] = field(default_factory=dict)  # see benchmarks.training; {}: ordinary training
+    teachers: tuple[str, ...] = ()
+    unlabelled: tuple[str, ...] = ()
 
 
 def run(job: Job, mouth: Connection) -> None:
@@ -89,12 +92,24 @@ def trained(job: Job, mouth: Connection) -> dict[str, Any]:
     from nestree.pipeline.calibration import fitted
 
     settings, corpus, test = loaded(job)
+    started = time.perf_counter()
+    lessons = None
+    if job.distill:
+        corpus, lessons = distilled(job, corpus)
+    prepared = time.perf_counter() - started
     count = sum(len(document.sentences) for document in test)
     reporter = Reporter(mouth, job.deadline, 1 + count / max(1, len(corpus.dev)))
     folder = Path(job.folder)
     result = training.train(
-        settings, corpus, folder, device=job.device, save_every=math.inf, watcher=reporter
+        settings,
+        corpus,
+        folder,
+        device=job.device,
+        save_every=math.inf,
+        watcher=reporter,
+        lessons=lessons,
     )
+    del lessons
     row: dict[str, Any] = {
         "status": "finished" if result.evaluation else "stopped at the budget",
         "why_ended": result.why,
@@ -102,6 +117,9 @@ def trained(job: Job, mouth: Connection) -> dict[str, Any]:
         "epochs_planned": settings.training.epochs,
         "epochs_done": result.epochs,
         "best_epoch": result.best_epoch,
+        "train_sentences": len(corpus.train),
+        "train_words": sum(len(sentence.words) for sentence in corpus.train),
+        "preparation_seconds": prepared,
         "notes": reporter.notes,
         **reporter.times(len(corpus.train)),
     }
@@ -116,6 +134,7 @@ def trained(job: Job, mouth: Connection) -> dict[str, Any]:
     if test:
         row["test"], found = scored(model, model.sentences_of(test), job.analyse)
         keep_predictions(test, found, Path(f"{job.folder}.predictions.jsonl.gz"))
+        row["robustness"] = robustness(model, model.sentences_of(test))
     if not job.keep_model:
         shutil.rmtree(folder)
     if job.steps and result.evaluation:
@@ -124,6 +143,63 @@ def trained(job: Job, mouth: Connection) -> dict[str, Any]:
 
         del model
         row["step"] = measured(settings, corpus, job.device, job.steps)
+    return row
+
+
+def distilled(job: Job, corpus: Any) -> tuple[Any, Any]:
+    """The corpus with unlabelled sentences, and the lessons of the teachers."""
+    from nestree import checkpoint
+    from nestree.data import formats
+    from nestree.decoding import NO_CHANGE
+    from nestree.pipeline import best_device
+    from nestree.training.distill import REPEAT, VARIED, lessons
+
+    teachers = [checkpoint.load(folder, best_device(job.device)) for folder in job.teachers]
+    if job.distill.get("raw"):
+        for teacher in teachers:
+            teacher.temperatures = NO_CHANGE
+    texts, left = [], job.distill.get("words", math.inf)
+    for path in job.unlabelled:
+        for document in formats.read(Path(path)):
+            for sentence in document.sentences:
+                if left > 0:
+                    texts.append(sentence)
+                    left -= len(sentence.words)
+    return lessons(
+        corpus,
+        texts,
+        teachers,
+        hard=bool(job.distill.get("hard")),
+        repeat=int(job.distill.get("repeat", REPEAT)),
+        varied=job.distill.get("varied", VARIED),
+        seed=job.seed,
+    )
+
+
+NAMES = (
+    *("Paris", "Apple", "Google", "London", "Microsoft", "Obama", "Germany"),
+    *("Berlin", "Amazon", "Shakespeare", "Einstein", "Toyota", "Japan", "NASA"),
+)
+
+
+def robustness(model: Any, sentences: Sequence[Any]) -> dict[str, float]:
+    """F1 on other forms of the same sentences; of how many names alone, and with a period, something is found."""
+    from nestree.evaluation import evaluate
+    from nestree.pipeline import Pipeline, predict
+    from nestree.training.distill import in_case, without_punctuation
+
+    forms = {
+        "upper": [in_case(sentence, str.upper) for sentence in sentences],
+        "lower": [in_case(sentence, str.lower) for sentence in sentences],
+        "no_punctuation": [without_punctuation(sentence) for sentence in sentences],
+    }
+    row = {
+        name: 100 * evaluate(given, predict(model, given), resamples=0).entities.f1
+        for name, given in forms.items()
+    }
+    ner = Pipeline(model)
+    for name, end in (("names", ""), ("names_with_period", ".")):
+        row[name] = sum(bool(ner(each + end).entities) for each in NAMES) / len(NAMES)
     return row
 
 

@@ -7,6 +7,12 @@ process of its own that calls `nestree.training.train`. The file is written anew
 what was learned is never lost. When the `--budget` is nearly spent, runs stop after the update under way, and the best
 epoch so far is scored and reported as such. Test data is scored once, with the model of the best epoch on dev.
 
+With `--teachers` and `--unlabelled`, runs whose settings name `distill.KEY=VALUE` distil these models, with the keys
+
+    words      of unlabelled text, at most              teachers   how many of them, the first ones [1]
+    hard       1: what the teacher finds is gold [0]    repeat, varied   see nestree.training.distill.lessons
+    raw        1: teachers' scores without their temperatures [0]
+
 `--only-steps` trains nothing to the end: it measures a few steps of each run, one run after another.
 """
 
@@ -32,6 +38,7 @@ from nestree.training.experiment import short, spread
 Row = dict[str, Any]
 LOOK = 1.0  # seconds between two looks at the clock
 TELL = 10.0  # seconds between two lines about what is under way
+DISTILL = "distill."  # how settings of distillation begin
 GRACE = 5.0  # seconds before the end of the budget at which what still runs is cut off
 
 
@@ -65,6 +72,12 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, help="for models and predictions; default: beside --out")
     parser.add_argument("--encoder", metavar="PATH", help="the encoder of all runs, in place of the recipe's")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
+    parser.add_argument(
+        "--teachers", type=Path, nargs="+", default=[], metavar="DIR", help="models to distil"
+    )
+    parser.add_argument(
+        "--unlabelled", type=Path, nargs="+", default=[], metavar="FILE", help="texts for that"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="runs at once")
     parser.add_argument("--budget", type=float, metavar="SECONDS", help="for everything together")
     parser.add_argument("--steps", type=int, default=0, help="that are measured after each run, too")
@@ -90,9 +103,14 @@ def jobs_of(options: argparse.Namespace, deadline: float | None) -> list[Job]:
         data, recipe, seeds, own = (*spec.split(":", 3), "", "", "")[:4]
         if not recipe:
             raise SystemExit(f"{spec}: name data and a recipe, such as genia:default.")
-        changes = [change for change in own.split(",") if change]
+        every = [change for change in own.split(",") if change]
+        changes = [change for change in every if not change.startswith(DISTILL)]
+        distill = {
+            k.removeprefix(DISTILL): float(v)
+            for k, _, v in (c.partition("=") for c in every if c not in changes)
+        }
         for seed in (seeds or "1").split(","):
-            name = f"{data}-{short(recipe)}-{seed}" + (f"-{len(found) + 1}" if changes else "")
+            name = f"{data}-{short(recipe)}-{seed}" + (f"-{len(found) + 1}" if every else "")
             found.append(
                 Job(
                     name=name,
@@ -108,6 +126,11 @@ def jobs_of(options: argparse.Namespace, deadline: float | None) -> list[Job]:
                     only_steps=bool(options.only_steps),
                     keep_model=options.keep_models,
                     analyse=options.analyse,
+                    distill=distill,
+                    teachers=tuple(map(str, options.teachers[: int(distill.get("teachers", 1))]))
+                    if distill
+                    else (),
+                    unlabelled=tuple(map(str, options.unlabelled)) if distill else (),
                 )
             )
     return found
@@ -121,6 +144,7 @@ def about(job: Job) -> Row:
         "recipe": job.recipe,
         "seed": job.seed,
         "changes": [without_folder(change) for change in job.changes],
+        **({"distill": job.distill} if job.distill else {}),
     }
 
 
@@ -252,7 +276,7 @@ def show(rows: Sequence[Row], only_steps: bool) -> None:
     groups: dict[tuple[str, str, str], list[float]] = {}
     for row in rows:
         if "test" in row:
-            key = row["data"], row["recipe"], " ".join(row["changes"])
+            key = row["data"], row["recipe"], " ".join(row["changes"]) + str(row.get("distill"))
             groups.setdefault(key, []).append(row["test"]["f1"])
     for (data, recipe, _), values in groups.items():
         if len(values) > 1:

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits
+from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 
 from nestree.config import Settings
-from nestree.nn.batch import Gold
+from nestree.nn.batch import Gold, Targets
 from nestree.nn.scorers import Scores
 from nestree.treecrf import IMPOSSIBLE, LexicalPotentials, PlainPotentials, entropy, use_backend
 from nestree.treecrf.ops import inside_outside_each
@@ -45,15 +45,18 @@ class TreeSum(NamedTuple):
     marginals: Potentials
 
 
-def compute(scores: Scores, gold: Gold, settings: Settings) -> Losses:
-    """All losses that the settings ask for (docs/model.md explains them), in float32 or better."""
+def compute(scores: Scores, gold: Gold, settings: Settings, targets: Targets | None = None) -> Losses:
+    """All losses that the settings ask for (docs/model.md explains them), in float32 or better.
+
+    `targets`: what teachers say, to be learned beside gold; for lexicalised trees, with labels that look at heads.
+    """
     with torch.autocast(scores.mention.device.type, enabled=False):  # labels are scored here
         if settings.model.structure == "none":
             return without_trees(scores, gold, settings)
-        return with_trees(scores, gold, settings)
+        return with_trees(scores, gold, settings, targets)
 
 
-def with_trees(scores: Scores, gold: Gold, settings: Settings) -> Losses:
+def with_trees(scores: Scores, gold: Gold, settings: Settings, targets: Targets | None = None) -> Losses:
     """Sums over trees, and losses weighed by them."""
     model, loss = settings.model, settings.loss
     counts = gold.used.to(scores.mention.dtype)  # [B]
@@ -74,6 +77,13 @@ def with_trees(scores: Scores, gold: Gold, settings: Settings) -> Losses:
     all_trees, gold_trees, *dear_trees = summed(wanted, scores.lengths)
     if scores.forms is not None:
         losses["forms"] = form_losses(scores.forms, scores, gold, head_probabilities(gold_trees, gold))
+
+    if targets is not None:
+        losses["distillation"] = cross_entropy(scores, all_trees.log_z, targets, settings)
+        if scores.forms is not None:
+            losses["forms"] = losses["forms"] + head_word_losses(
+                scores.forms, targets.headed, scores.lengths, targets.used
+            )
 
     losses["joint" if loss.joint else "tree"] = ((all_trees.log_z - gold_trees.log_z) * counts).sum()
     if wrong is not None and not loss.joint:
@@ -263,11 +273,16 @@ def form_losses(forms: Tensor, scores: Scores, gold: Gold, heads: Tensor) -> Ten
     """
     g, h = gold.pairs.unbind(1)
     b = gold.spans[:, 0]
-    right = torch.zeros_like(forms).index_put((b[g], h), heads, accumulate=True).clamp(max=1.0)
-    each = binary_cross_entropy_with_logits(forms, right, reduction="none")  # [B, n]
-    words = torch.arange(forms.shape[1], device=b.device) < scores.lengths[:, None]
+    headed = torch.zeros_like(forms).index_put((b[g], h), heads, accumulate=True)
     known = gold.complete & gold.used  # elsewhere, words may head what nobody has annotated
-    return FORM_WEIGHT * (each * (words & known[:, None])).sum()
+    return head_word_losses(forms, headed, scores.lengths, known)
+
+
+def head_word_losses(forms: Tensor, headed: Tensor, lengths: Tensor, used: Tensor) -> Tensor:
+    """The same given how many entities each word is expected to head [B, n], in the sentences that count."""
+    each = binary_cross_entropy_with_logits(forms, headed.clamp(max=1.0), reduction="none")  # [B, n]
+    words = torch.arange(forms.shape[1], device=forms.device) < lengths[:, None]
+    return FORM_WEIGHT * (each * words * used[:, None]).sum()
 
 
 def span_losses(scores: Scores, gold: Gold, settings: Settings) -> Tensor:
@@ -318,3 +333,30 @@ def negative_losses(scores: Scores, gold: Gold, settings: Settings, trees: TreeS
         scored = scores.labels.of(row[..., None], start[..., None], end[..., None], word)
     none = torch.zeros_like(scored, dtype=torch.bool)
     return (label_losses(scored, none, settings.loss.label) * weight).sum()
+
+
+# Distillation
+
+
+def cross_entropy(scores: Scores, log_z: Tensor, targets: Targets, settings: Settings) -> Tensor:
+    """-E log p(labelled tree), under the teachers' distribution over all labelled trees; p is the student's.
+
+    A labelled tree says yes or no of each of its spans, and gives labels to each span that is an entity, given its
+    head: log p is its score - log Z + the log-probabilities of its labels. All of these are sums over parts, so their
+    expectations need nothing but the teachers' marginals. Labels are independent given span and head, a sigmoid each;
+    with `loss.label = "softmax"` a span has one of them, or none.
+    """
+    assert scores.arc is not None
+    assert scores.root is not None
+    assert scores.labels is not None
+    no, yes = scores.mention.unbind(-1)
+    expected = (no * targets.no).sum() + (yes * targets.yes).sum()
+    expected = expected + (scores.arc * targets.arc).sum() + (scores.root * targets.root).sum()
+    labels = scores.labels.of(*targets.entities.unbind(1))  # [K, L]
+    if settings.loss.label == "softmax":
+        zero = torch.zeros_like(labels[:, :1])
+        normaliser = torch.cat([zero, labels], -1).logsumexp(-1)  # [K]
+    else:
+        normaliser = softplus(labels).sum(-1)
+    label_loss = (normaliser * targets.weights).sum() - (labels * targets.labels).sum()
+    return (log_z * targets.used).sum() - expected + label_loss

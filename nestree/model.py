@@ -115,7 +115,7 @@ class Recognizer(nn.Module):
         """What is minimised in training."""
         if batch.gold is None:
             raise ModelError("this batch has no gold entities; make it with collate, not collate_words.")
-        return compute(self(batch), batch.gold, self.settings)
+        return compute(self(batch), batch.gold, self.settings, batch.targets)
 
     def decode(self, batch: Batch) -> list[tuple[Entity, ...]]:
         """The entities of each sentence."""

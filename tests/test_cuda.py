@@ -6,12 +6,14 @@ import pytest
 import torch
 from torch.nn.attention import SDPBackend
 
+from nestree import checkpoint
+from nestree.evaluation import evaluate
 from nestree.model import Recognizer
 from nestree.nn import direct, half
 from nestree.nn.encoder import load_pretrained
 from nestree.pipeline import predict, sentences
 from nestree.sentence import Document
-from nestree.training import corpus, records, train
+from nestree.training import corpus, distill, records, train
 from nestree.training.starting import accelerator_for
 from nestree.training.state import Progress
 from nestree.training.update import Updater
@@ -244,6 +246,23 @@ def test_training_with_records(folder, tmp_path):
     documents = [Document((sentence,)) for sentence in tiny.SENTENCES]
     result = train(settings, corpus(documents, documents, seed=1), tmp_path / "model", device="cuda")
     assert result.evaluation.entities.f1 > 0.8
+
+
+def test_distillation_with_records(folder, tmp_path):
+    changes = [
+        "training.epochs=20",
+        "training.batch_words=60",
+        "training.records=true",
+        "training.adversary=0.1",
+    ]
+    teacher = tiny.learned(folder, updates=60).cuda()
+    labelled = corpus([Document((tiny.SENTENCES[0],))], [Document((s,)) for s in tiny.SENTENCES], seed=1)
+    data, lessons = distill.lessons(labelled, tiny.SENTENCES * 8, [teacher], repeat=1, varied=0)
+    settings = tiny.settings("default", f"encoder.path={folder}", *changes)
+    result = train(settings, data, tmp_path / "student", device="cuda", lessons=lessons)
+    expected = predict(teacher, tiny.SENTENCES)
+    found = predict(checkpoint.load(result.folder, "cuda"), tiny.SENTENCES)
+    assert evaluate(expected, found, resamples=0).entities.f1 > 0.8
 
 
 def test_where_memory_is_short_there_are_fewer_records(folder, monkeypatch):

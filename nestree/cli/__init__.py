@@ -7,6 +7,7 @@ from nestree.cli import (
     analysis,
     data,
     demo,
+    distilling,
     experiment,
     learning,
     predicting,
@@ -33,6 +34,7 @@ def main(version: Version = False, verbose: Verbose = 0, quiet: Quiet = False) -
 for command in (
     learning.train,
     adapting.adapt,
+    distilling.distill,
     predicting.predict,
     shrinking.shrink,
     experiment.experiment,

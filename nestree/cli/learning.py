@@ -87,6 +87,8 @@ def train(
     if resume:
         check_resuming(out, config, changes, init)
         origin = given_origin(training.origin_of(resume), train_file, dev_file, test_file)
+        if "distill" in origin:
+            raise InputError(f"{resume} has teachers. Go on with: nestree distill --resume {resume}")
         settings, start = settings_of(None, resume, []), None
     else:
         if not (train_file and out):

@@ -40,6 +40,8 @@ class Movable:
                 changed[field.name] = change(value)
             elif isinstance(value, Movable):
                 changed[field.name] = value.each(change)
+            elif field.name == "readings":
+                changed[field.name] = tuple(reading.each(change) for reading in value)
         return dataclasses.replace(self, **changed)  # type: ignore[type-var]
 
 
@@ -55,6 +57,24 @@ class Gold(Movable):
     complete: Tensor  # [B] bool: what is not annotated is no entity
     mentions: int  # G
     partial: bool = False  # one or more sentences are not complete
+
+
+@dataclass(frozen=True)
+class Targets(Movable):
+    """What a student learns from its teachers: the marginals of labelled trees, averaged over teachers.
+
+    Label probabilities are those of the likeliest entities (i, j) with head h of each sentence (training/distill.py).
+    """
+
+    used: Tensor  # [B] 1: the sentence counts, 0: it is padding
+    no: Tensor  # [B, n + 1, n + 1] P((i, j) is in the tree and no entity)
+    yes: Tensor  # [B, n + 1, n + 1] P((i, j) is in the tree and an entity)
+    arc: Tensor  # [B, n, n] P(word h governs word m)
+    root: Tensor  # [B, n] P(word h heads the sentence)
+    headed: Tensor  # [B, n] the expected number of entities that word h heads
+    entities: Tensor  # [K, 4] (b, i, j, h)
+    weights: Tensor  # [K] P((i, j) is an entity with head h)
+    labels: Tensor  # [K, L] P((i, j) is an entity with head h and has the label)
 
 
 @dataclass(frozen=True)
@@ -74,6 +94,9 @@ class Batch(Movable):
     characters: Tensor | None  # [B, n + 2, BYTES]
     vectors: Tensor | None  # [B, n + 2] rows of the table of static vectors
     gold: Gold | None
+    readings: "tuple[Batch, ...]" = ()  # the same sentences as teachers read them
+    taught: Tensor | None = None  # [B] bool: teachers have a say
+    targets: Targets | None = None  # what they say
 
     def __len__(self) -> int:
         return len(self.sentences)

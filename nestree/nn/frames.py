@@ -47,6 +47,7 @@ def framed(batch: Batch, padding: int, most: int) -> Batch | None:
         characters=None if batch.characters is None else pad(batch.characters, (0, 0, 0, words, 0, more)),
         vectors=wider(batch.vectors, more, words),
         gold=framed_gold(gold, rows, more, words),
+        taught=None if batch.taught is None else pad(batch.taught, (0, more)),
     )
 
 

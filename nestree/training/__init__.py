@@ -3,6 +3,7 @@
 `corpus` makes sentences of documents, `train` makes a model of them. The order of things, by file: `batches` (which
 sentences make an update), `update` (its gradients), `optimiser` (how weights move), `loop` (epochs), `state` and
 `folder` (what is on the disk), `stopping` (Ctrl-C), `watching` (what is told on the way), `summary` (at the end).
+`distill` has teachers beside gold.
 """
 
 from nestree.training.corpus import Corpus, corpus, for_small_data

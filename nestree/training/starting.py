@@ -21,6 +21,7 @@ from nestree.pipeline.calibration import fitted
 from nestree.text.styles import style_of
 from nestree.training import state
 from nestree.training.corpus import Corpus
+from nestree.training.distill import Lessons
 from nestree.training.folder import Folder, total_bytes
 from nestree.training.journal import Journal, TensorBoard
 from nestree.training.loop import Run, evaluated, run_epochs, save
@@ -60,13 +61,16 @@ def train(
     watcher: Watcher | None = None,
     origin: Mapping[str, Any] | None = None,
     about: Mapping[str, str] | None = None,
+    lessons: Lessons | None = None,
 ) -> Result:
     """Train a model and leave the best epoch in `folder`; with `resume`, go on where a run in it was interrupted.
 
     `init`: a model of ours to start from. `origin` is kept for whoever resumes: see `origin_of`. `about`: what its
-    card says that only people know, by the keys of `card.ABOUT`. Under `torchrun` or `accelerate launch`, all
-    processes call this alike.
+    card says that only people know, by the keys of `card.ABOUT`. `lessons`: of teachers, see `distill`.
+    Under `torchrun` or `accelerate launch`, all processes call this alike.
     """
+    if lessons is not None:
+        lessons.check_student(settings)
     accelerator = accelerator_for(device)
     files = Folder(folder)
     if resume:
@@ -97,7 +101,7 @@ def train(
     if resume and not progress.finished:
         state.restore(files.state, model, moving, average)
     watchers = watching(accelerator, files, watcher, tensorboard, progress)
-    updater = Updater(model, corpus.train, accelerator, settings, progress, watchers)
+    updater = Updater(model, corpus.train, accelerator, settings, progress, watchers, lessons)
     with stopping() as stop:
         run = Run(
             settings,

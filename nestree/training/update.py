@@ -5,6 +5,7 @@ does not fit into memory is cut into twice as many pieces and done again; a proc
 Numbers are read when the next update is already under way, so that a GPU never waits.
 """
 
+import dataclasses
 import hashlib
 import logging
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,11 +21,12 @@ from torch import Tensor, nn
 from nestree.config import Settings
 from nestree.errors import TrainingError
 from nestree.model import Recognizer
-from nestree.nn.batch import Batch
+from nestree.nn.batch import Batch, Targets
 from nestree.nn.frames import framed
 from nestree.sentence import Sentence
 from nestree.training.batches import pieces, share
 from nestree.training.corpus import mentions
+from nestree.training.distill import Lessons
 from nestree.training.records import Recorder, can_record
 from nestree.training.state import Progress
 from nestree.training.watching import Watcher
@@ -43,11 +45,15 @@ class Updater:
     settings: Settings
     progress: Progress
     watchers: Sequence[Watcher] = ()
+    lessons: Lessons | None = None  # of teachers
 
     def __post_init__(self) -> None:
         trees = self.settings.model.structure != "none"
         self.lengths = [len(sentence.words) for sentence in self.sentences]
         self.mentions = [mentions(sentence, trees) for sentence in self.sentences]
+        if self.lessons is not None:
+            self.mentions = self.lessons.mentions(self.mentions, self.lengths)
+        self.targets: dict[tuple[int, ...], Targets] = {}  # of the pieces of this update
         self.parameters = learning(self.model)  # to look through all modules takes a millisecond
         transformer: Any = self.model.encoder.transformer
         self.movable: dict[str, list[Tensor]] = {  # by an adversary
@@ -62,7 +68,12 @@ class Updater:
         self.plain: list[Tensor] = []  # gradients of a first pass, where those of a second take their place
         device = self.accelerator.device
         self.inputs = Inputs(
-            self.model, self.sentences, device, ahead=device.type == "cuda", framed=self.recorder is not None
+            self.model,
+            self.sentences,
+            device,
+            ahead=device.type == "cuda",
+            framed=self.recorder is not None,
+            lessons=self.lessons,
         )
 
     def gradients(
@@ -73,7 +84,7 @@ class Updater:
         An adversary adds those of the same sentences, dropout included, with weights that were moved to where it hurts
         most. `after`: the batches of the next update, which are made ready meanwhile.
         """
-        self.after = after
+        self.after, self.targets = after, {}
         total = max(1, sum(self.mentions[k] for batch in batches for k in batch))
         found = self.of_all(batches, number, total)
         if self.settings.training.adversary:
@@ -132,6 +143,10 @@ class Updater:
     def added(self, piece: Sequence[int], scale: float) -> dict[str, Tensor]:
         """Add the gradients of `scale` times the loss of a piece to those that are there; each part of the loss."""
         batch = self.inputs.of(piece)
+        if self.lessons is not None:
+            targets = self.targets.get(tuple(piece)) or self.lessons.targets(batch)
+            self.targets[tuple(piece)] = targets  # a second pass of the update learns the same
+            batch = dataclasses.replace(batch, readings=(), targets=targets)
         if self.recorder is not None:
             found = self.recorder.add(batch, scale)
             if found is not None:
@@ -203,6 +218,7 @@ class Updater:
         """Hold no memory that can be had again."""
         self.forget_gradients()
         self.inputs.forget()
+        self.targets = {}
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
@@ -226,9 +242,11 @@ class Inputs:
         device: torch.device,
         ahead: bool,
         framed: bool = False,
+        lessons: Lessons | None = None,
     ) -> None:
-        """`framed`: in few shapes, where that can be."""
+        """`framed`: in few shapes, where that can be. `lessons`: batches hold what teachers read, too."""
         self.model, self.sentences, self.device, self.framed = model, sentences, device, framed
+        self.lessons = lessons
         self.wanted: list[Sequence[int]] = []  # pieces of this update and of the next; no others are kept
         self.made: dict[tuple[int, ...], Future[Batch]] = {}
         self.helper = ThreadPoolExecutor(1, "batches") if ahead else None  # the only one that makes any
@@ -246,6 +264,8 @@ class Inputs:
 
     def make(self, piece: Sequence[int]) -> Batch:
         batch = self.model.collate([self.sentences[k] for k in piece])
+        if self.lessons is not None:
+            batch = self.lessons.attach(batch, piece)
         if self.framed:
             splitter = self.model.collator.splitter
             batch = framed(batch, splitter.pad, splitter.longest) or batch

@@ -11,6 +11,7 @@ from accelerate import Accelerator
 from nestree.errors import ChartMemoryError
 from nestree.model import Recognizer
 from nestree.training import loop, records
+from nestree.training.distill import Lessons
 from nestree.training.records import Recorder
 from nestree.training.state import Progress
 from nestree.training.update import Updater
@@ -37,16 +38,22 @@ def played(monkeypatch):
     monkeypatch.setattr(records, "BEFORE", 0)
 
 
-@pytest.fixture
-def both(without_chance, data, monkeypatch):
-    """Two updaters of the same model: one computes, the other replays."""
+@pytest.fixture(params=["gold", "teacher"])
+def both(request, without_chance, data, monkeypatch):
+    """Two updaters of the same model: one computes, the other replays; from gold alone, or from a teacher, too."""
     changes = ["training.adversary=0.5", "training.moves=encoder", "training.records=true"]
     quiet = without_chance(*changes)
     torch.manual_seed(1)
     model = Recognizer(quiet, data.labels, quiet.encoder.path).train()
 
+    lessons = None
+    if request.param == "teacher":
+        teacher, size = Recognizer(quiet, data.labels, quiet.encoder.path), len(data.train)
+        half = [k % 2 == 0 for k in range(size)]
+        lessons = Lessons((teacher,), data.labels, data.train, half, [True] * (size - 1) + [False], 0.3)
+
     def updater(some: Recognizer) -> Updater:
-        return Updater(some, data.train, Accelerator(cpu=True), quiet, Progress(""))
+        return Updater(some, data.train, Accelerator(cpu=True), quiet, Progress(""), lessons=lessons)
 
     plain = updater(model)
     assert plain.recorder is None  # without a GPU nothing is recorded

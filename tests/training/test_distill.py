@@ -1,0 +1,234 @@
+"""Distillation equals what follows from writing down every labelled tree of teacher and student."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from nestree import checkpoint, training
+from nestree.decoding import Temperatures
+from nestree.errors import TrainingError
+from nestree.evaluation import evaluate
+from nestree.losses import compute
+from nestree.model import Recognizer
+from nestree.nn.scorers import Scores
+from nestree.pipeline import predict
+from nestree.sentence import Entity, Sentence
+from nestree.training import Corpus, distill
+from nestree.training.distill import Lessons
+from nestree.treecrf import LexicalPotentials, entropy, kl_divergence
+from tests import tiny
+from tests.test_losses import Table
+from tests.treecrf.enumeration import lexical_trees
+
+LABELS = ["GPE", "PER"]
+TEXTS = [Sentence(text.split()) for text in ("Lisbon", "she left", "the Lisbon mayor", "Oslo met Lisbon")]
+TEMPERATURES = Temperatures(mention=0.7, label=1.3, tree=0.8, doubt=0.2)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tiny.encoder(tmp_path_factory.mktemp("encoder"))
+
+
+def teacher(folder, seed: int, labels: list[str], *changes: str) -> Recognizer:
+    torch.manual_seed(seed)
+    model = Recognizer(tiny.settings("default", "model.normalise=false", *changes), labels, folder).eval()
+    with torch.no_grad():
+        for weight in model.scorer.parameters():
+            weight.mul_(2)  # scores that differ
+    model.temperatures = TEMPERATURES
+    return model
+
+
+def lessons(teachers: list[Recognizer], texts: list[Sentence] = TEXTS) -> Lessons:
+    size = len(texts)
+    return Lessons(tuple(teachers), tuple(LABELS), texts, [False] * size, [True] * size, 0.0)
+
+
+def student_scores(texts: list[Sentence]) -> Scores:
+    """Random ones, in float64, that want gradients."""
+    generator = torch.Generator().manual_seed(7)
+    batch, n = len(texts), max(len(text.words) for text in texts)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
+
+    table = Table(torch.zeros(()), normal(batch, n + 1, n + 1, n, len(LABELS)))
+    lengths = torch.tensor([len(text.words) for text in texts])
+    return Scores(lengths, normal(batch, n + 1, n + 1, 2), normal(batch, n, n), normal(batch, n), table)
+
+
+def log_probabilities(
+    scores: Scores, b: int, labels: Tensor, temperatures: Temperatures, softmax: bool
+) -> Tensor:
+    """[labelled trees] of sentence b: each tree, what each of its spans says, and the labels of those that say yes.
+
+    `labels`: scores of all spans and heads [n + 1, n + 1, n, L].
+    """
+    n, trees = int(scores.lengths[b]), []
+    for tree in lexical_trees(n):
+        spans = sorted(tree.spans)
+        arcs = [scores.arc[b, h, m] for h, m in tree.arcs]
+        shares = [scores.mention[b, i, j].logsumexp(-1) for i, j, _ in spans]
+        whole = torch.stack([scores.root[b, tree.root], *arcs, *shares]).sum() / temperatures.tree
+        outcomes = []  # of each span: no, then yes with each set of labels
+        for i, j, h in spans:
+            no, yes = (scores.mention[b, i, j] / temperatures.mention).log_softmax(-1)
+            each = labels[i, j, h] / temperatures.label - temperatures.doubt
+            if softmax:
+                sets = torch.cat([torch.zeros(1), each]).log_softmax(-1)
+            else:
+                subsets = torch.cartesian_prod(*[torch.tensor([False, True])] * len(LABELS))
+                sets = torch.where(subsets, logsigmoid(each), logsigmoid(-each)).sum(-1)
+            outcomes.append(torch.cat([no[None], yes + sets]))
+        said = torch.cartesian_prod(*outcomes).reshape(-1, len(spans)).sum(-1)
+        trees.append(whole + said)
+    found = torch.cat(trees)
+    return found - found.logsumexp(0)
+
+
+def table_of(model: Recognizer, scores: Scores, b: int, n: int) -> Tensor:
+    cells = torch.cartesian_prod(torch.arange(n + 1), torch.arange(n + 1), torch.arange(n))
+    found = scores.labels.of(torch.full((len(cells),), b), *cells.unbind(1))
+    return found[:, [model.labels.index(label) for label in LABELS]].view(n + 1, n + 1, n, -1).double()
+
+
+@pytest.mark.parametrize("kind", ["sigmoid", "ranking", "softmax"])
+@pytest.mark.parametrize("teachers", [1, 2])
+def test_cross_entropy_and_gradient_equal_those_over_all_labelled_trees(folder, kind, teachers):
+    made = [
+        teacher(folder, seed, labels, f"loss.label={kind}")
+        for seed, labels in [(1, LABELS), (2, LABELS[::-1])][:teachers]
+    ]
+    settings = tiny.settings("default", f"loss.label={kind}", "model.forms=false")
+    scores = student_scores(TEXTS)
+    given = lessons(made)
+    batch = given.attach(made[0].collate(TEXTS), range(len(TEXTS)))
+    losses = compute(scores, batch.gold, settings, given.targets(batch))
+    expected = torch.zeros((), dtype=torch.float64)
+    for b in range(len(TEXTS)):
+        softmax, n = kind == "softmax", len(TEXTS[b].words)
+        own = log_probabilities(scores, b, scores.labels.heads[b], Temperatures(), softmax)
+        for model in made:
+            with torch.no_grad():
+                said = model(model.collate_words(TEXTS))
+                true = log_probabilities(said, b, table_of(model, said, b, n), TEMPERATURES, softmax).exp()
+            expected = expected - (true * own).sum() / teachers
+    assert all(float(value.detach()) == 0 for name, value in losses.parts.items() if name != "distillation")
+    torch.testing.assert_close(losses.parts["distillation"], expected, rtol=1e-5, atol=1e-5)
+    leaves = [scores.mention, scores.arc, scores.root, scores.labels.heads]
+    ours = torch.autograd.grad(losses.total, leaves)
+    theirs = torch.autograd.grad(expected, leaves)
+    for mine, its in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, its, rtol=1e-5, atol=1e-5)
+
+
+def test_trees_alone_diverge_by_what_treecrf_says(folder):
+    """Without labels, the cross-entropy is a divergence of trees, and of what their spans say."""
+    model = teacher(folder, 3, LABELS)
+    model.temperatures = Temperatures()
+    texts = [Sentence(["the", "mayor", "of", "Lisbon", "met", "police", "in", "Oslo"]), TEXTS[2]]
+    given = lessons([model], texts)
+    batch = given.attach(model.collate(texts), range(len(texts)))
+    targets = given.targets(batch)
+    targets = replace(
+        targets, weights=torch.zeros(len(targets.weights)), labels=torch.zeros_like(targets.labels)
+    )
+    scores = student_scores(texts)
+    with torch.no_grad():
+        said = model(model.collate_words(texts))
+    both = [trees_of(said, said.mention.double()), trees_of(scores, scores.mention)]
+    found = compute(scores, batch.gold, tiny.settings("default", "model.forms=false"), targets)
+    mentions = (said.mention.double().log_softmax(-1), scores.mention.log_softmax(-1))
+    yes_no = (torch.stack([targets.no, targets.yes], -1) * mentions[1]).sum()
+    expected = (kl_divergence(*both, said.lengths) + entropy(both[0], said.lengths)).sum() - yes_no
+    torch.testing.assert_close(found.parts["distillation"], expected, rtol=1e-5, atol=1e-5)
+
+
+def trees_of(scores: Scores, mention: Tensor) -> LexicalPotentials:
+    span = mention.logsumexp(-1)
+    return LexicalPotentials(span, scores.arc.double(), scores.root.double(), torch.zeros_like(span))
+
+
+# From teacher to student
+
+
+@pytest.fixture(scope="module")
+def master(folder):
+    return tiny.learned(folder, updates=60)
+
+
+@pytest.mark.parametrize("hard", [False, True])
+def test_a_student_finds_in_texts_what_its_teacher_finds_there(folder, master, tmp_path, hard):
+    labelled = Corpus(tuple(tiny.SENTENCES[:1]), tuple(tiny.SENTENCES), ("PER", "GPE"))
+    texts = [replace(sentence, entities=()) for sentence in tiny.SENTENCES]
+    corpus, given = distill.lessons(labelled, texts * 4, [master], hard=hard, repeat=1, varied=0)
+    assert (given is None) == hard
+    settings = tiny.settings(
+        "default", f"encoder.path={folder}", "training.epochs=20", "training.batch_words=60"
+    )
+    result = training.train(settings, corpus, tmp_path / "student", device="cpu", lessons=given)
+    student = checkpoint.load(result.folder)
+    expected = predict(master, tiny.SENTENCES)
+    assert sum(len(sentence.entities) for sentence in expected) > 15
+    assert evaluate(expected, predict(student, tiny.SENTENCES), resamples=0).entities.f1 > 0.9
+
+
+def test_copies_of_labelled_sentences_keep_their_entities_and_texts_lose_theirs(master):
+    labelled = Corpus(tuple(tiny.SENTENCES), tuple(tiny.SENTENCES), tuple(tiny.LABELS))
+    corpus, given = distill.lessons(labelled, tiny.SENTENCES, [master], repeat=2, varied=0)
+    assert corpus.train[:16] == (*tiny.SENTENCES, *tiny.SENTENCES)
+    assert [sentence.words for sentence in corpus.train[16:]] == [s.words for s in tiny.SENTENCES]
+    assert not any(sentence.entities for sentence in corpus.train[16:])
+    assert given.labelled == [True] * 16 + [False] * 8
+
+
+def test_teachers_read_other_forms_of_a_sentence_word_for_word_as_it_was_written(master):
+    labelled = Corpus(tuple(tiny.SENTENCES * 9), tuple(tiny.SENTENCES), tuple(tiny.LABELS))
+    corpus, given = distill.lessons(labelled, tiny.SENTENCES, [master], repeat=2, varied=1)
+    written = {word for sentence in tiny.SENTENCES for word in sentence.words} | {"."}
+    seen = set()
+    for student, original, taught in zip(corpus.train, given.originals, given.taught, strict=True):
+        assert len(student.words) == len(original.words)
+        assert [word.lower() for word in student.words] == [word.lower() for word in original.words]
+        assert set(original.words) <= written
+        seen |= {*student.words}
+        if not taught:  # a name alone
+            assert any(entity.start == 0 for entity in student.entities)
+    assert {"LISBON", "Lisbon", "lisbon"} <= seen
+    assert not all(given.taught)
+
+
+def test_without_punctuation_entities_and_heads_move_along():
+    given = Sentence(
+        ["``", "Ann", ",", "the", "mayor", "''", "."], [Entity(1, 6, "PER", head=4), Entity(2, 3, "X")]
+    )
+    found = distill.without_punctuation(given)
+    assert found.words == ("Ann", "the", "mayor")
+    assert [(e.start, e.end, e.label, e.head) for e in found.entities] == [(0, 3, "PER", 2)]
+
+
+@pytest.mark.parametrize(
+    ("labels", "changes", "how", "message"),
+    [
+        (["GPE"], [], {}, "labels that the teacher does not know: LOC, ORG, PER"),
+        (tiny.LABELS, ["model.labelling=span", "loss.joint=false"], {}, 'its model.labelling is "span"'),
+        (tiny.LABELS, [], {"twice": True, "hard": True}, "--hard takes what one teacher finds, and 2"),
+    ],
+)
+def test_what_cannot_be_distilled_is_said(folder, labels, changes, how, message):
+    made = teacher(folder, 1, labels, *changes)
+    corpus = Corpus(tuple(tiny.SENTENCES), tuple(tiny.SENTENCES), tuple(tiny.LABELS))
+    with pytest.raises(TrainingError, match=message):
+        distill.lessons(corpus, [], [made] * (2 if how.get("twice") else 1), hard=bool(how.get("hard")))
+
+
+def test_a_student_of_one_label_per_span_learns_only_from_such_teachers(folder, master, tmp_path):
+    labelled = Corpus(tuple(tiny.SENTENCES), tuple(tiny.SENTENCES), tuple(tiny.LABELS))
+    corpus, given = distill.lessons(labelled, [], [master])
+    settings = tiny.settings("default", f"encoder.path={folder}", "loss.label=softmax")
+    with pytest.raises(TrainingError, match="a teacher gives several"):
+        training.train(settings, corpus, tmp_path / "student", lessons=given)
