@@ -136,7 +136,7 @@ def other_decoders(model: Recognizer, sentences: Sequence[Sentence]) -> Row:
         for threshold in THRESHOLDS:
             found[f"marginals {threshold}"] = decoded(model, sentences, by="marginals", threshold=threshold)
         for cost in COSTS if model.settings.model.structure == "lexical" else COSTS[1:2]:
-            found[f"tree {cost}"] = decoded(model, sentences, by="tree", threshold=0, sharing=cost)
+            found[f"tree {cost}"] = decoded(model, sentences, by="tree", threshold=0, sharing=cost, forms=0)
         for weight, cost in HEADS if model.settings.model.forms else ():
             name = f"forms {weight} sharing {cost}"
             found[name] = decoded(model, sentences, by="marginals", forms=weight, sharing=cost)

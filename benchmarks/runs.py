@@ -89,7 +89,7 @@ def trained(job: Job, mouth: Connection) -> dict[str, Any]:
 
     from nestree import checkpoint, training
     from nestree.pipeline import best_device
-    from nestree.pipeline.calibration import fitted
+    from nestree.pipeline.calibration import best_decoder, fitted
 
     settings, corpus, test = loaded(job)
     started = time.perf_counter()
@@ -130,6 +130,9 @@ def trained(job: Job, mouth: Connection) -> dict[str, Any]:
     model = checkpoint.load(folder, best_device(job.device))
     if not result.evaluation:  # training would have done it at its end
         model.temperatures = fitted(model, corpus.dev)
+        if settings.decoding.tune:
+            model.settings = replace(settings, decoding=best_decoder(model, corpus.dev))
+    row["decoding"] = asdict(model.settings.decoding)
     row["dev"] = scored(model, corpus.dev, job.analyse)[0]
     if test:
         row["test"], found = scored(model, model.sentences_of(test), job.analyse)
@@ -267,6 +270,7 @@ def scored(
     from benchmarks.details import by_sentence, details, other_decoders, summary
     from nestree.evaluation import evaluate
     from nestree.pipeline import predict
+    from nestree.pipeline.calibration import decoder_f1
     from nestree.pipeline.sentences import Asked
 
     started = time.perf_counter()
@@ -274,6 +278,10 @@ def scored(
     seconds = time.perf_counter() - started
     evaluation = evaluate(sentences, found, resamples=0)
     row = {**summary(evaluation), "sentences_per_second": len(sentences) / seconds}
+    row["f1_by_decoder"] = {
+        f"{decoder.by} {decoder.threshold:g}": 100 * f1
+        for decoder, f1 in decoder_f1(model, sentences).items()
+    }
     if analyse:
         row |= {"details": details(evaluation), "by_sentence": by_sentence(sentences, found)}
         if every_way or (evaluation.heads is not None and evaluation.heads.accuracy is not None):

@@ -100,9 +100,14 @@ class DecodingSettings:
         "entities of the best tree; by their probabilities; or all spans that look like one, which may cross"
     )
     threshold: float = key("probability that an entity needs; 0: any")
+    tune: bool = key(
+        "choose by and threshold by dev F1 at the end of training: best tree or marginals", before=False
+    )
     bias: float = key('added to "no"')
     sharing: float = key("cost c of sharing a head, in decoding; may be negative")
-    forms: float = key("weight of what model.forms says in choosing heads by marginals; 0: none", before=0.0)
+    forms: float = key(
+        "weight of what model.forms says in choosing the heads of the entities found; 0: none", before=0.0
+    )
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def test_rows_of_the_ablation_differ_in_what_the_table_says_and_in_nothing_else(
             decoding=dataclasses.replace(same.decoding, by=values["by"]),
         )
     scores = ["model.rotary=true", "model.forms=true", "loss.guesses=0.35"]
-    search = ["by=marginals", "threshold=0.4", "forms=2.0", "sharing=2.0"]
+    search = ["by=marginals", "threshold=0.4", "tune=true", "forms=2.0", "sharing=2.0"]
     learning = ["adversary=0.5", "moves=encoder", "epochs=10", "records=true"]
     ours = found[-1].changed(
         [*scores, *(f"decoding.{each}" for each in search), *(f"training.{each}" for each in learning)]

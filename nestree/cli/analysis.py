@@ -74,7 +74,7 @@ def sweep(model: "Recognizer", gold: "Sequence[Sentence]", costs: Sequence[float
         return []
     rows = []
     for cost in costs:
-        with decoding_with(model, by="tree", threshold=0.0, sharing=cost):
+        with decoding_with(model, by="tree", threshold=0.0, sharing=cost, forms=0.0):
             found = evaluate(gold, predicted_with(model, gold), resamples=0)
         heads = found.heads
         rows.append(

@@ -61,10 +61,11 @@ def search(
             found = marginals.search(scores, settings, temperatures, trees=trees)
             return found if scored else found._replace(scores=None)
         threshold = settings.decoding.threshold
-        if not (scored or threshold):
-            rows, tree = best.search(scores, settings)
-            return Found(rows, None, tree if trees else None, None)
         rows, tree = best.search(scores, settings)
+        if tree is not None and best.heads_follow(scores, settings):
+            rows, tree = marginals.with_heads(rows, scores, settings, temperatures)
+        if not (scored or threshold):
+            return Found(rows, None, tree if trees else None, None)
         chances = chances_of(scores, settings, temperatures)
         score = probabilities(scores, settings, temperatures, chances, rows)
         kept = likely(rows, score, threshold, scores.must)

@@ -33,14 +33,23 @@ def best(scores: Scores, settings: Settings) -> Trees:
     return best_trees(decoding_potentials(scores, settings), scores.lengths)
 
 
+def heads_follow(scores: Scores, settings: Settings) -> bool:
+    """Whether heads are chosen after the entities, with the help of the forms of words."""
+    return scores.forms is not None and settings.decoding.forms > 0
+
+
 def decoding_potentials(scores: Scores, settings: Settings) -> Potentials:
-    """A span scores what its best answer does, and pays if it shares its head and is an entity."""
+    """A span scores what its best answer does, and pays if it is an entity that shares its head.
+
+    Where heads are chosen after the entities, the cost of sharing belongs to that choice.
+    """
     span = said(scores, settings).amax(-1)  # [B, n + 1, n + 1]
     if scores.arc is None or scores.root is None:
         return PlainPotentials(span)
     inherit = torch.zeros_like(span)
-    if settings.decoding.sharing and settings.model.mention != "score":
-        inherit = inherit.masked_fill(says_yes(scores, settings), -settings.decoding.sharing)
+    cost = 0.0 if heads_follow(scores, settings) else settings.decoding.sharing
+    if cost and settings.model.mention != "score":
+        inherit = inherit.masked_fill(says_yes(scores, settings), -cost)
     return LexicalPotentials(span, scores.arc, scores.root, inherit, scores.head)
 
 

@@ -16,6 +16,7 @@ from torch.nn.functional import logsigmoid
 from nestree.config import Settings
 from nestree.decoding.best import said
 from nestree.decoding.probabilities import (
+    Chances,
     Temperatures,
     cells_of,
     chances_of,
@@ -36,26 +37,12 @@ def search(scores: Scores, settings: Settings, temperatures: Temperatures, *, tr
 
     chances = chances_of(scores, settings, temperatures)
     threshold = settings.decoding.threshold
-    yes = chances.yes  # an entity is never likelier than its span; beyond a sentence this is 0
-    likely = (yes >= threshold) & (yes > 0)
-    if scores.must is not None:
-        likely = likely | scores.must
-    spans = likely.nonzero()  # [K, 3]
+    spans = likely_spans(chances, scores, threshold)  # [K, 3]
     by_head = None  # [K, n, L]
     if settings.model.labelling == "head":
         by_head = head_label_scores(scores, spans, settings, temperatures)
     chance = label_probabilities(scores, settings, temperatures, chances, spans, by_head)  # [K, L]
-    taken = (chance >= threshold) & (chance > 0)  # what is forbidden is not taken, even at 0
-    if settings.loss.label == "softmax" or scores.labels is None:  # one label at most
-        taken = taken & (chance == chance.amax(-1, keepdim=True))
-    gain = torch.where(taken, chance - threshold, 0.0).sum(-1)  # [K]
-    if scores.must is not None:
-        known = scores.must[spans.unbind(1)]
-        best = torch.nn.functional.one_hot(chance.argmax(-1), chance.shape[1]).bool()
-        taken = taken | (best & known[:, None] & ~taken.any(-1, keepdim=True))
-        gain = gain + known * (1.0 + scores.mention.shape[1])  # more than all others together
-    chosen = spans_of(best_plain_trees(gain, spans, scores), spans, gain)  # [K] bool
-    taken = taken & chosen[:, None]
+    taken = choose(spans, chance, scores, settings, threshold)  # [K, L]
     k, label = taken.nonzero().unbind(1)
     rows, score = torch.cat([spans[k], label[:, None]], 1), chance[k, label]  # [R, 4], [R]
     if scores.arc is None:
@@ -69,6 +56,43 @@ def search(scores: Scores, settings: Settings, temperatures: Temperatures, *, tr
         head = heads_of(tree, rows)
     found = torch.cat([rows, head[:, None]], 1)
     return Found(found, score, tree if trees else None, chances.of_trees(tree) if trees and tree else None)
+
+
+def likely_spans(chances: Chances, scores: Scores, threshold: float) -> Tensor:
+    """[K, 3] the spans that may reach the threshold: an entity is never likelier than its span."""
+    yes = chances.yes  # beyond a sentence this is 0
+    likely = (yes >= threshold) & (yes > 0)
+    return (likely if scores.must is None else likely | scores.must).nonzero()
+
+
+def choose(spans: Tensor, chance: Tensor, scores: Scores, settings: Settings, threshold: float) -> Tensor:
+    """[K, L] which labels of which spans are entities, from their probabilities [K, L]."""
+    taken = (chance >= threshold) & (chance > 0)  # what is forbidden is not taken, even at 0
+    if settings.loss.label == "softmax" or scores.labels is None:  # one label at most
+        taken = taken & (chance == chance.amax(-1, keepdim=True))
+    gain = torch.where(taken, chance - threshold, 0.0).sum(-1)  # [K]
+    if scores.must is not None:
+        known = scores.must[spans.unbind(1)]
+        best = torch.nn.functional.one_hot(chance.argmax(-1), chance.shape[1]).bool()
+        taken = taken | (best & known[:, None] & ~taken.any(-1, keepdim=True))
+        gain = gain + known * (1.0 + scores.mention.shape[1])  # more than all others together
+    chosen = spans_of(best_plain_trees(gain, spans, scores), spans, gain)  # [K] bool
+    return taken & chosen[:, None]
+
+
+def with_heads(
+    rows: Tensor, scores: Scores, settings: Settings, temperatures: Temperatures
+) -> tuple[Tensor, Trees]:
+    """These entities [R, 5] with heads chosen as for those found by marginals, and the trees that hold them."""
+    rows, evidence = rows[:, :4], None
+    if settings.model.labelling == "head":
+        spans, k = rows[:, :3].unique(dim=0, return_inverse=True)
+        by_head = head_label_scores(scores, spans, settings, temperatures)  # [K, n, L]
+        taken = torch.zeros_like(by_head[:, 0], dtype=torch.bool)  # [K, L]
+        taken[k, rows[:, 3]] = True
+        evidence = torch.where(taken[:, None], by_head, 0.0).sum(-1)[k]  # [R, n]
+    tree = best_trees(around(rows, scores, settings, evidence), scores.lengths)
+    return torch.cat([rows, heads_of(tree, rows)[:, None]], 1), tree
 
 
 def best_plain_trees(gain: Tensor, spans: Tensor, scores: Scores) -> Trees:

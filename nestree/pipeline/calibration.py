@@ -1,18 +1,24 @@
-"""The temperatures that make probabilities honest: fitted on sentences whose entities are known.
+"""What is fitted on dev at the end of training: temperatures that make probabilities honest, then the decoder.
 
 Every span that may well be an entity with some label is a forecast that comes true or does not. The temperatures are
 those under which what came true was likeliest (with a weak wish to stay at 1, which matters where data are few).
 Forecasts are chosen by what the model believes, never by what came true: it would look less sure than it is.
+
+The decoder, Viterbi or minimum Bayes risk (MBR) at one of several thresholds, is the one with the best F1. All of them
+are scored in one pass: the encoder and the sums over trees run once for each batch.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import exp
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from nestree.config import Settings
+from nestree.config import DecodingSettings, Settings
+from nestree.decoding import best, marginals
 from nestree.decoding.best import biased
 from nestree.decoding.probabilities import (
     NO_CHANGE,
@@ -21,6 +27,7 @@ from nestree.decoding.probabilities import (
     label_probabilities,
     log_labels,
 )
+from nestree.decoding.probabilities import probabilities as probabilities_of
 from nestree.model import Recognizer
 from nestree.nn.scorers import Scores
 from nestree.pipeline.sentences import BATCH_WORDS, LONGEST, by_length, not_learning, precision
@@ -32,6 +39,7 @@ LOWEST, HIGHEST = -2.0, 2.0  # logarithms of temperatures, and the doubt about l
 ROUNDS = 3
 USUAL = 0.5  # how far from 0 these usually are
 TINY = 1e-6
+THRESHOLDS = (0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6)  # of MBR decoding
 
 
 class Forecasts(NamedTuple):
@@ -47,10 +55,79 @@ class Forecasts(NamedTuple):
 
 def fitted(model: Recognizer, sentences: Sequence[Sentence]) -> Temperatures:
     """The temperatures of this model, from sentences that it was not trained on."""
-    known = [s for s in sentences if s.complete and len(s.words) <= LONGEST]
-    known = known[:: -(-len(known) // MOST)] if known else []
     with torch.inference_mode(), not_learning(model), precision(model.device):
-        return likeliest(forecasts_of(model, known), model.settings)
+        return likeliest(forecasts_of(model, usable(sentences)), model.settings)
+
+
+def best_decoder(model: Recognizer, sentences: Sequence[Sentence]) -> DecodingSettings:
+    """The decoder with the highest F1 on these sentences; in a tie, the model's own."""
+    scores = decoder_f1(model, sentences)
+    return max(scores, key=scores.__getitem__)  # the first of equals
+
+
+def decoder_f1(model: Recognizer, sentences: Sequence[Sentence]) -> dict[DecodingSettings, float]:
+    """The F1 of each decoder at the temperatures of the model, its own decoder first."""
+    counts: Counter[tuple[DecodingSettings, str]] = Counter()
+    decoders = decoders_for(model.settings)
+    known = usable(sentences)
+    with torch.inference_mode(), not_learning(model), precision(model.device):
+        for batch in by_length([len(sentence.words) for sentence in known], BATCH_WORDS):
+            scores = model(model.collate_words([known[k] for k in batch]).to(model.device))
+            gold = gold_chart([known[k] for k in batch], scores, model.labels)
+            for decoder, rows in decoded_by(decoders, scores, model).items():
+                counts[decoder, "right"] += int(gold[rows.unbind(1)].sum())
+                counts[decoder, "predicted"] += len(rows)
+    gold_count = sum(len({(e.span, e.label) for e in sentence.entities}) for sentence in known)
+    return {d: 2 * counts[d, "right"] / max(1, counts[d, "predicted"] + gold_count) for d in decoders}
+
+
+def decoders_for(settings: Settings) -> list[DecodingSettings]:
+    """The model's own decoder, MBR at each threshold and, where there are trees, Viterbi."""
+    own = settings.decoding
+    found = [own, *(replace(own, by="marginals", threshold=threshold) for threshold in THRESHOLDS)]
+    if settings.model.structure != "none":
+        sharing = own.sharing if settings.model.forms and own.forms else 0.0  # else it would change entities
+        found.append(replace(own, by="tree", threshold=0.0, sharing=sharing))
+    return list(dict.fromkeys(found))
+
+
+def decoded_by(
+    decoders: Sequence[DecodingSettings], scores: Scores, model: Recognizer
+) -> dict[DecodingSettings, Tensor]:
+    """[R, 4] sentence, start, end and label of each entity that each decoder finds."""
+    chances = chances_of(scores, model.settings, model.temperatures)
+    lowest = min(decoder.threshold for decoder in decoders if decoder.by == "marginals")
+    spans = marginals.likely_spans(chances, scores, lowest)  # [K, 3]
+    chance = label_probabilities(scores, model.settings, model.temperatures, chances, spans)  # [K, L]
+    found = {}
+    for decoder in decoders:
+        settings = replace(model.settings, decoding=decoder)
+        if decoder.by == "marginals":
+            taken = marginals.choose(spans, chance, scores, settings, decoder.threshold)
+            k, label = taken.nonzero().unbind(1)
+            found[decoder] = torch.cat([spans[k], label[:, None]], 1)
+            continue
+        rows = best.search(scores, settings)[0]
+        score = probabilities_of(scores, settings, model.temperatures, chances, rows)
+        found[decoder] = rows[score >= decoder.threshold, :4]
+    return found
+
+
+def usable(sentences: Sequence[Sentence]) -> list[Sentence]:
+    """Completely annotated sentences that are read at once, evenly chosen if there are many."""
+    known = [s for s in sentences if s.complete and len(s.words) <= LONGEST]
+    return known[:: -(-len(known) // MOST)] if known else []
+
+
+def gold_chart(sentences: Sequence[Sentence], scores: Scores, labels: Sequence[str]) -> Tensor:
+    """[B, n + 1, n + 1, L] which spans are entities with which labels."""
+    number = {label: k for k, label in enumerate(labels)}
+    chart = torch.zeros(*scores.mention.shape[:3], len(labels), dtype=torch.bool)
+    for at, sentence in enumerate(sentences):
+        for entity in sentence.entities:
+            if entity.label in number:
+                chart[at, entity.start, entity.end, number[entity.label]] = True
+    return chart.to(scores.mention.device)
 
 
 def forecasts_of(model: Recognizer, sentences: Sequence[Sentence]) -> list[Forecasts]:
@@ -68,12 +145,7 @@ def forecast(model: Recognizer, sentences: Sequence[Sentence]) -> Forecasts:
     asked = label_probabilities(scores, settings, NO_CHANGE, chances, spans) >= LIKELY  # [K, L]
     spans, asked = spans[asked.any(1)], asked[asked.any(1)]
     b, i, j = spans.unbind(1)
-    number = {label: k for k, label in enumerate(model.labels)}
-    right = torch.zeros(*chances.span.shape, len(number), dtype=torch.bool, device=model.device)
-    for at, sentence in enumerate(sentences):
-        for entity in sentence.entities:
-            if entity.label in number:
-                right[at, entity.start, entity.end, number[entity.label]] = True
+    right = gold_chart(sentences, scores, model.labels)
     word = torch.arange(chances.span.shape[1] - 1, device=model.device)
     heads = settings.model.labelling == "head"
     within = (i[:, None] <= word) & (word < j[:, None]) if heads else torch.ones_like(i[:, None])

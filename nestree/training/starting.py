@@ -1,7 +1,7 @@
 """`train`: everything is made and checked before the first epoch, and what was trained is evaluated at the end."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from nestree.errors import TrainingError
 from nestree.evaluation import Evaluation
 from nestree.model import Recognizer, TextRules
 from nestree.pipeline import best_device
-from nestree.pipeline.calibration import fitted
+from nestree.pipeline.calibration import best_decoder, fitted
 from nestree.text.styles import style_of
 from nestree.training import state
 from nestree.training.corpus import Corpus
@@ -234,10 +234,10 @@ def begin(run: Run, resume: bool) -> None:
             "sentences (in JSON lines, with a doc_id), and `context` to `corpus`."
         )
     decoding = run.settings.decoding
-    if run.settings.model.forms and (decoding.by != "marginals" or not decoding.forms):
+    if run.settings.model.forms and (decoding.by == "spans" or not decoding.forms):
         run.tell(
             f'model.forms will be learned and not asked, as decoding.by is "{decoding.by}" and decoding.forms is '
-            f'{decoding.forms:g}. For heads by forms, set decoding.by = "marginals" and decoding.forms = 2.'
+            f'{decoding.forms:g}. For heads by forms, set decoding.by = "tree" or "marginals" and decoding.forms = 2.'
         )
     several = sum(
         len({(e.span, e.label) for e in s.entities}) - len({e.span for e in s.entities})
@@ -252,14 +252,20 @@ def begin(run: Run, resume: bool) -> None:
 
 
 def calibrate(run: Run) -> None:
-    """Fit on dev what turns scores into probabilities, and keep it with the model."""
-    model = run.model
+    """Fit the temperatures on dev and, with decoding.tune, choose the decoder; both are saved with the model."""
+    model, folder = run.model, run.folder.path
     found = [fitted(model, run.corpus.dev) if run.leads else None]
     model.temperatures = Temperatures(*broadcast_object_list(found)[0])
     if run.leads:
-        checkpoint.save_facts(
-            checkpoint.Facts(model.labels, model.text_rules, model.temperatures), run.folder.path
-        )
+        checkpoint.save_facts(checkpoint.Facts(model.labels, model.text_rules, model.temperatures), folder)
+    if not run.settings.decoding.tune:
+        return
+    chosen = [best_decoder(model, run.corpus.dev) if run.leads else None]
+    model.settings = run.settings = replace(run.settings, decoding=broadcast_object_list(chosen)[0])
+    decoding = run.settings.decoding
+    run.tell(f'chosen on dev: decoding.by = "{decoding.by}", decoding.threshold = {decoding.threshold:g}.')
+    if run.leads:
+        checkpoint.write_text(folder / checkpoint.CONFIG, run.settings.as_toml())
 
 
 def ended(run: Run, about: Mapping[str, str]) -> Result:

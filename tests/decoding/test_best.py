@@ -132,3 +132,26 @@ def test_a_span_without_a_label_is_no_entity_and_two_labels_are_two_entities():
         heads = torch.tensor(row).double().expand_as(scores.labels.heads)
         given = replace(scores, mention=yes, labels=Table(scores.labels.spans, heads))
         assert decode(given, settings, LABELS) == [expected]
+
+
+def test_where_forms_tell_heads_they_are_chosen_after_the_entities():
+    """Those of the best tree, which pays nothing for sharing; each head is the word with the best form."""
+    settings = Settings.read("default").changed(["decoding.by=tree", "decoding.threshold=0"])
+    scores = random_scores(SENTENCES, settings, seed=3)
+    entities = [
+        [
+            {(e.start, e.end, e.label) for e in found}
+            for found in decode(scores, settings.changed(changes), LABELS)
+        ]
+        for changes in (["decoding.forms=0", "decoding.sharing=0"], ["decoding.sharing=9"])
+    ]
+    assert entities[0] == entities[1]
+    several = 0
+    for b, found in enumerate(
+        decode(scores, settings.changed(["decoding.forms=100", "decoding.sharing=0"]), LABELS)
+    ):
+        for entity in found:
+            forms = scores.forms[b, entity.start : entity.end]
+            assert entity.head == entity.start + int(forms.argmax())
+            several += len(forms) > 1
+    assert several > 3

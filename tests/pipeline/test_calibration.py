@@ -1,7 +1,8 @@
-"""Temperatures that were planted are found again; nothing known, nothing changed; the loss is what it says."""
+"""Planted temperatures are found again; the loss is what it says; the decoder chosen on dev is the best one."""
 
 import copy
 import math
+from dataclasses import replace
 from fnmatch import fnmatch
 
 import pytest
@@ -17,9 +18,19 @@ from nestree.decoding.probabilities import (
     potentials,
     tempered,
 )
+from nestree.evaluation import evaluate
 from nestree.model import Recognizer
-from nestree.pipeline import calibration
-from nestree.pipeline.calibration import fitted, forecast, probabilities, spans_at, surprise
+from nestree.pipeline import calibration, predict
+from nestree.pipeline.calibration import (
+    best_decoder,
+    decoder_f1,
+    fitted,
+    forecast,
+    probabilities,
+    spans_at,
+    surprise,
+)
+from nestree.pipeline.sentences import Asked
 from nestree.sentence import Entity, Sentence
 from nestree.treecrf import sample_trees
 from tests import tiny
@@ -135,3 +146,33 @@ def test_the_loss_is_that_of_probabilities_as_they_are_defined(recipe, model, mo
                 number += 1
     assert found == pytest.approx(expected, rel=1e-4)
     assert number > 20
+
+
+@pytest.mark.parametrize("recipe", ["default", "01-*", "03-*", "05-*", "12-*"])
+def test_the_f1_of_each_decoder_is_that_of_predicting_with_it(recipe, model):
+    """All of them come from one pass."""
+    name = next(name for name in recipes() if fnmatch(name, recipe) or fnmatch(name, f"ablation/{recipe}"))
+    folder = model.settings.encoder.path
+    torch.manual_seed(4)
+    other = Recognizer(tiny.settings(name, f"encoder.path={folder}"), tiny.LABELS, folder)
+    optimiser = torch.optim.AdamW(other.parameters(), 5e-3)
+    for _ in range(15):
+        optimiser.zero_grad()
+        other.losses(other.collate(tiny.SENTENCES)).total.backward()
+        optimiser.step()
+    other.eval().temperatures = Temperatures(0.7, 1.6, 1.3, 0.2)
+    gold = [*tiny.SENTENCES, tiny.TWO_LABELS, Sentence(["Oslo"], [Entity(0, 1, "unseen")])]
+    scores = decoder_f1(other, gold)
+    assert next(iter(scores)) == other.settings.decoding
+    assert {"marginals", "spans" if recipe == "01-*" else "tree"} == {decoder.by for decoder in scores}
+    assert len(set(scores.values())) > 2
+    for decoder, f1 in scores.items():
+        found = predict(other, gold, asked=Asked(settings=replace(other.settings, decoding=decoder)))
+        assert f1 == pytest.approx(evaluate(gold, found, resamples=0).entities.f1), decoder
+    assert scores[best_decoder(other, gold)] == max(scores.values())
+
+
+def test_in_a_tie_the_own_decoder_stays(model):
+    nothing = [Sentence(["it"], complete=False)]
+    assert set(decoder_f1(model, nothing).values()) == {0.0}
+    assert best_decoder(model, nothing) == model.settings.decoding

@@ -11,11 +11,13 @@ import pytest
 import torch
 
 from nestree import checkpoint
+from nestree.config import Settings
 from nestree.decoding import NO_CHANGE
 from nestree.errors import InputError, PotentialsError, TrainingError
 from nestree.evaluation import evaluate
 from nestree.model import Recognizer
 from nestree.pipeline import predict
+from nestree.pipeline.calibration import decoder_f1
 from nestree.sentence import Document, Entity, Sentence
 from nestree.training import EpochEnd, Step, corpus, summary
 from nestree.training.folder import Folder
@@ -53,7 +55,8 @@ def test_a_run_leaves_a_model_that_predicts(done, data):
     assert model.labels == data.labels
     scores = evaluate(data.dev, predict(model, data.dev), resamples=0).entities
     assert scores.f1 == result.evaluation.entities.f1
-    model.temperatures = NO_CHANGE  # as they were until training ended
+    model.temperatures = NO_CHANGE  # both as they were until training ended
+    model.settings = replace(model.settings, decoding=Settings.read("default").decoding)
     f1 = evaluate(data.dev, predict(model, data.dev), resamples=0).entities.f1
     assert f1 == max(line["f1"] for line in history(folder))
     assert f" | {100 * scores.f1:.2f} |" in (folder / "README.md").read_text()
@@ -81,12 +84,26 @@ def test_what_did_not_fit_is_tried_again_in_the_next_epoch(settings, data, tmp_p
     assert list(dict.fromkeys(pieces)) == [(1, 1), (1, 2), (1, 4), (2, 2), (3, 1)]
 
 
-@pytest.mark.parametrize("change", ["decoding.by=tree", "decoding.forms=0"])
+@pytest.mark.parametrize("change", ["decoding.by=spans", "decoding.forms=0"])
 def test_forms_that_nobody_asks_are_told(settings, data, tmp_path, change):
     heard = Heard()
     changes = ["decoding.threshold=0", change, "training.epochs=1"]
     run(settings(*changes), data, tmp_path / "m", watcher=heard)
     assert [note for note in heard.notes if "model.forms will be learned and not asked" in note]
+
+
+@pytest.mark.parametrize("tune", [True, False])
+def test_the_decoder_is_chosen_on_dev_and_saved(settings, data, tmp_path, tune):
+    """A threshold that keeps nothing cannot be the best."""
+    heard, own = Heard(), ["decoding.threshold=0.999", f"decoding.tune={str(tune).lower()}"]
+    result = run(settings(*own, "training.epochs=20"), data, tmp_path / "m", watcher=heard)
+    model = checkpoint.load(tmp_path / "m")
+    decoding = model.settings.decoding
+    assert (decoding.threshold == 0.999) == (not tune)
+    assert any(f'decoding.by = "{decoding.by}"' in note for note in heard.notes) == tune
+    scores = decoder_f1(model, data.dev)
+    assert (scores[decoding] == max(scores.values()) > 0) == tune
+    assert result.evaluation.entities.f1 == pytest.approx(scores[decoding])
 
 
 @pytest.mark.parametrize("kind", ["softmax", "ranking"])
