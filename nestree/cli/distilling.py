@@ -19,7 +19,7 @@ from nestree.cli.learning import (
     settings_of,
     shown,
 )
-from nestree.cli.options import From, LongestLine, Read, Sentences, Words
+from nestree.cli.options import From, Read, Sentences, Words
 from nestree.cli.predicting import options_by_format, say_left_out
 from nestree.cli.running import INTERRUPTED, Quiet, Verbose, say
 from nestree.errors import InputError
@@ -84,7 +84,6 @@ def distill(
     words: Words = None,
     sentences: Sentences = None,
     read: Read = None,
-    longest_line: LongestLine = None,
     verbose: Verbose = 0,
     quiet: Quiet = False,
 ) -> None:
@@ -129,7 +128,7 @@ def distill(
     folder = resume or out
     assert folder is not None
     origin["card"] = {"data": names_of(origin), "note": told_by(origin), **origin.get("card", {}), **told}
-    parts = documents_of(origin, longest_line)
+    parts = documents_of(origin)
     labelled = training.corpus(
         parts["train"],
         parts.get("dev"),
@@ -137,7 +136,7 @@ def distill(
         crossing_gold=settings.training.crossing,
         context=settings.encoder.context,
     )
-    corpus, lessons = prepared(origin, labelled, settings.training.seed, device, longest_line)
+    corpus, lessons = prepared(origin, labelled, settings.training.seed, device)
     if not (resume or config or decided(changes or [], "training.batch_words")):
         epochs = settings.training.epochs if decided(changes or [], "training.epochs") else None
         settings, corpus = training.for_small_data(settings, corpus, epochs)
@@ -172,9 +171,7 @@ def told_by(origin: dict[str, Any]) -> str:
     return f"Distilled from {teachers}" + (f", on {texts}" if texts else "") + "."
 
 
-def prepared(
-    origin: dict[str, Any], corpus: Any, seed: int, device: str, longest_line: int | None
-) -> tuple[Any, Any]:
+def prepared(origin: dict[str, Any], corpus: Any, seed: int, device: str) -> tuple[Any, Any]:
     """The corpus with unlabelled texts, and what the teachers say about it."""
     from nestree import checkpoint, hub
     from nestree.pipeline import best_device
@@ -183,16 +180,14 @@ def prepared(
     how = origin["distill"]
     teachers = [checkpoint.load(hub.find(name), best_device(device)) for name in how["teachers"]]
     library.check(corpus, teachers, how["hard"])  # before texts are read, which may take long
-    texts = texts_of(origin, teachers[0], [Path(name) for name in how["unlabelled"]], longest_line)
+    texts = texts_of(origin, teachers[0], [Path(name) for name in how["unlabelled"]])
     size = sum(len(text.words) for text in texts)
     say(f"{len(texts):,} sentences of {size:,} words without annotation.")
     given = {"repeat": how["repeat"]} if how["repeat"] else {}
     return library.lessons(corpus, texts, teachers, hard=how["hard"], seed=seed, **given)
 
 
-def texts_of(
-    origin: dict[str, Any], teacher: "Recognizer", files: Sequence[Path], longest_line: int | None
-) -> "list[Sentence]":
+def texts_of(origin: dict[str, Any], teacher: "Recognizer", files: Sequence[Path]) -> "list[Sentence]":
     """The sentences of files without annotation; plain text is split as the teacher does, unless options say so."""
     from nestree.data import formats
     from nestree.data.files import STDIO
@@ -208,7 +203,7 @@ def texts_of(
     how = options_by_format(
         plain, None, options["words"] or rules.words, options["sentences"] or rules.sentences
     )
-    with reading([job.source for job in jobs.jobs], longest_line):
+    with reading([job.source for job in jobs.jobs]):
         return [
             sentence
             for job in jobs.jobs

@@ -15,7 +15,8 @@ from nestree.sentence import Document, Entity, Sentence, crossing, in_context
 log = logging.getLogger(__name__)
 DEV_SHARE = 15  # per cent of the data that are set aside if there is no dev file
 STRATIFIED = 2_000  # of fewer units each part gets its share of every label; of more it does anyway
-FEWEST_UPDATES = 300  # in which a model can learn something
+MIN_UPDATES = 300  # a run has at least so many, in more epochs if need be
+GOOD_UPDATES = 600  # batches become smaller to reach these
 SMALL_BATCH = 150  # words: fewer make gradients too noisy
 SHOWN = 5
 
@@ -84,11 +85,11 @@ def for_small_data(settings: Settings, corpus: Corpus, epochs: int | None = None
     `epochs`: so many, whatever comes of it; None: as many as it takes.
     """
     training, words = settings.training, sum(len(sentence.words) for sentence in corpus.train)
-    batches = FEWEST_UPDATES * training.accumulate
-    if words * training.epochs >= batches * training.batch_words:
+    fewest, good = (updates * training.accumulate for updates in (MIN_UPDATES, GOOD_UPDATES))
+    if words * training.epochs >= good * training.batch_words:
         return settings, corpus
-    batch = min(training.batch_words, max(SMALL_BATCH, words * training.epochs // batches))
-    epochs = epochs or max(training.epochs, math.ceil(batches * batch / words))
+    batch = min(training.batch_words, max(SMALL_BATCH, words * training.epochs // good))
+    epochs = epochs or max(training.epochs, math.ceil(fewest * batch / words))
     patience = training.patience or max(10, epochs // 4)
     if (epochs, batch) == (training.epochs, training.batch_words):
         return settings, corpus
