@@ -18,7 +18,7 @@ from nestree.errors import ChartMemoryError, InputError
 from nestree.model import Recognizer
 from nestree.nn.batch import Batch
 from nestree.nn.scorers import Scores
-from nestree.pipeline.threads import mind_forks, on_threads
+from nestree.pipeline.threads import on_threads
 from nestree.pipeline.windows import cut, merged, windows
 from nestree.sentence import Sentence, Span, with_found
 from nestree.treecrf.memory import if_it_fits
@@ -60,7 +60,6 @@ def predict(
     `batch_words`: None for what suits the device. `tell` hears how many sentences are done. `known` says of sentences,
     by their number, which spans are entities and which are not. A batch that does not fit into memory is halved.
     """
-    mind_forks()
     settings, known = asked.settings or model.settings, known or {}
     for entities, others in known.values():  # here, as a window sees only a part of it
         check(entities, others, model.labels, settings.model.structure != "none")
