@@ -1,4 +1,4 @@
-"""Opening files: lines with their numbers, gzip, standard input; and writing them whole or not at all.
+"""Opening files: lines with their numbers, gzip, standard input; writing them whole or not at all; locks.
 
 Whatever can be wrong with a file becomes a DataError that says where and what to do.
 """
@@ -7,7 +7,9 @@ import errno
 import gzip
 import io
 import json
+import logging
 import os
+import platform
 import shutil
 import sys
 import tempfile
@@ -20,6 +22,7 @@ from typing import Any, BinaryIO, NoReturn, TextIO
 
 from nestree.errors import DataError, InputError
 
+log = logging.getLogger(__name__)
 LONGEST_LINE = 64 * 2**20  # bytes
 STDIO = Path("-")
 longest_line = ContextVar("longest_line", default=LONGEST_LINE)
@@ -315,3 +318,31 @@ def placed(path: Path) -> Iterator[Path]:
         raise DataError(f"{path} cannot be written: {why}. Mend this text where it comes from.") from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def locked(path: Path) -> int:
+    """A descriptor of the file, locked until it is closed; BlockingIOError: another process has locked it.
+
+    Where a file system or a machine knows no locks, it is only opened.
+    """
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        import fcntl
+
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        os.close(file)
+        raise BlockingIOError from None
+    except (ImportError, OSError):
+        log.info("%s: no locks here; nothing keeps two processes from writing to one directory", path)
+    os.truncate(file, os.write(file, f"{os.getpid()} on {platform.node()}".encode()))
+    return file
+
+
+def lock_owner(path: Path) -> str:
+    """Who has locked this file, in brackets; "" if it does not say."""
+    try:
+        owner = path.read_text("utf-8", errors="replace")
+    except OSError:
+        return ""
+    return f" ({owner})" if owner else ""
