@@ -13,7 +13,7 @@ import torch
 from nestree.config import Settings
 from nestree.decoding import Reading
 from nestree.decoding import readings as readings_of
-from nestree.decoding.known import Forbidden, Knowledge, Known, check
+from nestree.decoding.known import Forbidden, Knowledge, Known, check, shown
 from nestree.errors import ChartMemoryError, InputError
 from nestree.model import Recognizer
 from nestree.nn.batch import Batch
@@ -106,11 +106,15 @@ def knowledge_of(known: Told, sentences: Sequence[Sentence], owners: Sequence[Ow
         told.append(
             (
                 [
-                    Known(k.start - start, k.end - start, k.label, None if k.head is None else k.head - start)
+                    k._replace(
+                        start=k.start - start,
+                        end=k.end - start,
+                        head=None if k.head is None else k.head - start,
+                    )
                     for k in within
                 ],
                 [
-                    Forbidden(f.start - start, f.end - start, f.label)
+                    f._replace(start=f.start - start, end=f.end - start)
                     for f in others
                     if start <= f.start and f.end <= end
                 ],
@@ -126,7 +130,7 @@ def knowledge_of(known: Told, sentences: Sequence[Sentence], owners: Sequence[Ow
 def in_no_window(each: Known, sentence: Sentence) -> InputError:
     words = len(sentence.words)
     return InputError(
-        f"known entity {each.start}-{each.end} ({' '.join(sentence.words[each.start : each.end])!r:.40}) has "
+        f"known {shown(each)} ({' '.join(sentence.words[each.start : each.end])!r:.40}) has "
         f"{each.end - each.start} words, and no window in which its sentence of {words} words is read holds all of "
         f"them. Set `longest` to {words}, so that the sentence is read at once, or leave the entity out."
     )
