@@ -9,7 +9,7 @@ import typer
 
 from nestree.cli.data import options_for, reading
 from nestree.cli.options import From, Read, Sentences, Words
-from nestree.cli.running import INTERRUPTED, QUIET, Commands, Quiet, Verbose, say
+from nestree.cli.running import INTERRUPTED, QUIET, Commands, Quiet, Verbose, progress_bar, say
 from nestree.errors import InputError
 
 if TYPE_CHECKING:
@@ -238,7 +238,5 @@ def predicted_with(model: "Recognizer", sentences: Sequence[Any], asked: "Asked 
     asked = asked or Asked()
     if Commands.verbosity == QUIET or not (sys.stderr and sys.stderr.isatty()):
         return predict(model, sentences, asked=asked)
-    from tqdm import tqdm  # type: ignore[import-untyped]
-
-    with tqdm(total=len(sentences), unit="sentence", desc="predicting", delay=1, leave=False) as bar:
+    with progress_bar(total=len(sentences), unit="sentence", desc="predicting", delay=1) as bar:
         return predict(model, sentences, tell=bar.update, asked=asked)

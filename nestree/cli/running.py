@@ -1,8 +1,11 @@
 """How commands run: what they say and where, what becomes of errors, and which code they exit with.
 
 Results go to standard output, everything else to standard error. Nothing that a user can cause ends in a traceback.
+Data may hold characters that steer a terminal or hide text: messages show their numbers, and so do data that are
+written to a terminal. Data in a file or a pipe stay as they are.
 """
 
+import io
 import logging
 import os
 import re
@@ -10,9 +13,9 @@ import signal
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 
 import typer
 from typer.core import TyperGroup
@@ -43,32 +46,118 @@ class Commands(TyperGroup):
             Commands.log = None
         return super().parse_args(ctx, args)
 
+    def main(self, *args: Any, **options: Any) -> Any:
+        with escaped_streams(), errors_reported():
+            return super().main(*args, **options)
+
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        with errors_reported():  # --help and --version print here
+            return super().make_context(*args, **options)
+
     def invoke(self, ctx: Any) -> Any:
-        for stream in (sys.stdout, sys.stderr):
-            if hasattr(stream, "reconfigure"):  # where a terminal lacks a character, its number is shown
-                stream.reconfigure(errors="backslashreplace")
-        try:
+        ctx.color = True  # nothing is taken out of what is printed: `EscapedStream` escapes it
+        with errors_reported():
             with ending_as_interrupted():
                 result = super().invoke(ctx)
-            if sys.stdout is not None:
-                sys.stdout.flush()  # what goes wrong here is still ours to tell
+            sys.stdout.flush()  # what goes wrong here is still ours to tell
             return result
-        except NestreeError as error:
-            stop(f"Error: {error}", BAD_INPUT)
-        except typer.BadParameter as error:
-            if type(error) is not typer.BadParameter or error.param is None:
-                raise  # something is missing: how the command is used is told with it
-            stop(f"Error: {not_fitting(error.param.opts, error.message, Commands.given)}", BAD_INPUT)
-        except BrokenPipeError:
-            forget_output()
-            raise typer.Exit(CLOSED_PIPE) from None
-        except KeyboardInterrupt:
-            stop("Interrupted.", INTERRUPTED)
-        except OSError as error:
-            forget_output()
-            stop(f"Error: {error.filename or 'standard output'}: {error.strerror or error}.", BAD_INPUT)
-        except MemoryError:
-            stop("Error: there is not enough memory for this. Try it with a part of the data.", BAD_INPUT)
+
+
+@contextmanager
+def errors_reported() -> Iterator[None]:
+    """An error becomes a sentence and an exit code."""
+    try:
+        yield
+    except NestreeError as error:
+        stop(f"Error: {error}", BAD_INPUT)
+    except typer.BadParameter as error:
+        if type(error) is not typer.BadParameter or error.param is None:
+            raise  # something is missing: how the command is used is told with it
+        stop(f"Error: {not_fitting(error.param.opts, error.message, Commands.given)}", BAD_INPUT)
+    except BrokenPipeError:
+        forget_output()
+        raise SystemExit(CLOSED_PIPE) from None
+    except KeyboardInterrupt:
+        stop("Interrupted.", INTERRUPTED)
+    except OSError as error:
+        forget_output()
+        stop(f"Error: {error.filename or 'standard output'}: {error.strerror or error}.", BAD_INPUT)
+    except MemoryError:
+        stop("Error: there is not enough memory for this. Try it with a part of the data.", BAD_INPUT)
+
+
+# Control characters but tabs and ends of lines, and those that reorder the text after them.
+STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def escaped(text: str) -> str:
+    """The text with the numbers of characters that could steer a terminal, as JSON has them.
+
+    >>> print(escaped("\x1b]0;title\x07"))
+    \\u001b]0;title\\u0007
+    """
+    return STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+class EscapedStream:
+    """A stream that escapes what is written to it; bytes only if it is a terminal. `unescaped` is the stream itself."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.unescaped = stream
+        self.is_terminal = stream.isatty()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.unescaped, name)
+
+    def write(self, text: str) -> int:
+        self.unescaped.write(escaped(text))
+        return len(text)
+
+    @property
+    def buffer(self) -> Any:
+        return EscapedBuffer(self.unescaped) if self.is_terminal else self.unescaped.buffer
+
+
+class EscapedBuffer:
+    """The bytes of a terminal. Each `write` has whole characters."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.encoding, self.unescaped = stream.encoding, stream.buffer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.unescaped, name)
+
+    def write(self, data: bytes) -> int:
+        text = escaped(data.decode(self.encoding, "backslashreplace"))
+        self.unescaped.write(text.encode(self.encoding, "backslashreplace"))
+        return len(data)
+
+
+def unescaped(stream: Any) -> TextIO:
+    """The stream itself, for colours and progress bars."""
+    return getattr(stream, "unescaped", stream)
+
+
+@contextmanager
+def escaped_streams() -> Iterator[None]:
+    """Within this, both standard streams escape, and neither is None.
+
+    A standard output that is closed becomes one that cannot be written to; messages to a closed standard error vanish.
+    """
+    before = sys.stdout, sys.stderr
+    for name, mode in (("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY)):
+        stream = getattr(sys, name) or os.fdopen(os.open(os.devnull, mode), "w", encoding="utf-8")
+        if isinstance(
+            getattr(stream, "buffer", None), io.RawIOBase
+        ):  # PYTHONUNBUFFERED: a short write would not be noticed
+            stream = os.fdopen(stream.fileno(), "w", encoding=stream.encoding, closefd=False)
+        if hasattr(stream, "reconfigure"):  # where a terminal lacks a character, its number is shown
+            stream.reconfigure(errors="backslashreplace")
+        setattr(sys, name, EscapedStream(stream))
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
 
 
 def not_fitting(names: Sequence[str], why: str, given: Sequence[str]) -> str:
@@ -104,8 +193,9 @@ def ending_as_interrupted() -> Iterator[None]:
 
 
 def stop(why: str, code: int) -> NoReturn:
-    typer.echo(shorten_numbers(why), err=True)
-    raise typer.Exit(code)
+    with suppress(OSError):  # whoever read the messages went away; the code tells
+        typer.echo(shorten_numbers(why), err=True)
+    raise SystemExit(code) from None
 
 
 def forget_output() -> None:
@@ -169,14 +259,19 @@ def progress(paths: Iterable[Path]) -> Iterator[None]:
     if Commands.verbosity == QUIET or not (sys.stderr and sys.stderr.isatty()):
         yield
         return
-    from tqdm import tqdm  # type: ignore[import-untyped]
-
     from nestree.data.files import watching
 
     total = sum(size(path) for path in paths)
-    bar = tqdm(total=total, unit="B", unit_scale=True, desc="reading", delay=1, leave=False)
+    bar = progress_bar(total=total, unit="B", unit_scale=True, desc="reading", delay=1)
     with bar, watching(lambda n: bar.update(min(n, total - bar.n))):
         yield
+
+
+def progress_bar(**options: Any) -> Any:
+    """A bar of tqdm on standard error, which vanishes when it is closed."""
+    from tqdm import tqdm  # type: ignore[import-untyped]
+
+    return tqdm(file=unescaped(sys.stderr), leave=False, **options)
 
 
 def size(path: Path) -> int:
@@ -197,13 +292,23 @@ def print_json(value: Any, to_stderr: bool = False) -> None:
 def print_page(*parts: "RenderableType", **how: Any) -> None:
     """Print in colour where there is any, and in ASCII where there is nothing else."""
     from rich.console import Console
+    from rich.segment import Segment
 
     from nestree.show import in_ascii
 
-    console = Console(highlight=False)
+    class EscapedConsole(Console):
+        def render(self, *given: Any) -> Iterator[Segment]:
+            for text, style, control in super().render(*given):
+                yield Segment(text if control else escaped(text), style, control)
+
+        def on_broken_pipe(self) -> NoReturn:
+            raise BrokenPipeError  # for `errors_reported`; rich would exit with 1
+
+    stream = unescaped(sys.stdout)
+    console = EscapedConsole(file=stream, highlight=False)
     if console.encoding.startswith("utf"):
         console.print(*parts, sep="\n", **how)
         return
     with console.capture() as page:
         console.print(*parts, sep="\n", **how)
-    sys.stdout.write(in_ascii(page.get()))
+    stream.write(in_ascii(page.get()))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from nestree.cli.running import say
+from nestree.cli.running import progress_bar, say
 
 if TYPE_CHECKING:
     from nestree.pipeline.files import Progress
@@ -33,9 +33,7 @@ class Bar(Lines):
     """The same above a bar for the epoch under way."""
 
     def __init__(self) -> None:
-        from tqdm import tqdm  # type: ignore[import-untyped]
-
-        self.bar: Any = tqdm(total=100, leave=False, bar_format="{desc} {percentage:3.0f} %|{bar}|{postfix}")
+        self.bar: Any = progress_bar(total=100, bar_format="{desc} {percentage:3.0f} %|{bar}|{postfix}")
 
     def __exit__(self, *_: object) -> None:
         self.bar.close()
@@ -66,11 +64,9 @@ class Passes:
     """A line for each pass; on a terminal, a bar for all of them."""
 
     def __init__(self) -> None:
-        from tqdm import tqdm
-
         self.done = 0
-        self.bar: Any = tqdm(
-            total=100, leave=False, delay=1, disable=None, bar_format="{desc} {percentage:3.0f} %|{bar}|"
+        self.bar: Any = progress_bar(
+            total=100, delay=1, disable=None, bar_format="{desc} {percentage:3.0f} %|{bar}|"
         )
 
     def __enter__(self) -> "Passes":
@@ -96,10 +92,8 @@ class PredictionBar:
     """How far prediction is, how fast, and how long it will take. It appears after a second."""
 
     def __init__(self, files: int) -> None:
-        from tqdm import tqdm
-
         self.files, self.started = files, monotonic()
-        self.bar: Any = tqdm(total=100, leave=False, delay=1, bar_format="{desc}")
+        self.bar: Any = progress_bar(total=100, delay=1, bar_format="{desc}")
 
     def __enter__(self) -> "Callable[[Progress], None]":
         return self.tell

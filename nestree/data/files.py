@@ -1,4 +1,4 @@
-"""Opening files: lines with their numbers, gzip, standard input; and writing them whole or not at all.
+"""Opening files: lines with their numbers, gzip, standard input; writing them whole or not at all; locks.
 
 Whatever can be wrong with a file becomes a DataError that says where and what to do.
 """
@@ -7,8 +7,10 @@ import errno
 import gzip
 import io
 import json
+import logging
 import math
 import os
+import platform
 import shutil
 import stat
 import sys
@@ -23,6 +25,7 @@ from typing import Any, BinaryIO, NoReturn, TextIO
 from nestree.data.limits import current, remedy
 from nestree.errors import DataError, InputError
 
+log = logging.getLogger(__name__)
 STDIO = Path("-")
 watcher: ContextVar[Callable[[int], None] | None] = ContextVar("watcher", default=None)
 
@@ -400,3 +403,31 @@ def locked_folder(folder: Path) -> int | None:
         pass
     os.close(lock)
     return None
+
+
+def locked(path: Path) -> int:
+    """A descriptor of the file, locked until it is closed; BlockingIOError: another process has locked it.
+
+    Where a file system or a machine knows no locks, it is only opened.
+    """
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        import fcntl
+
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        os.close(file)
+        raise BlockingIOError from None
+    except (ImportError, OSError):
+        log.info("%s: no locks here; nothing keeps two processes from writing to one directory", path)
+    os.truncate(file, os.write(file, f"{os.getpid()} on {platform.node()}".encode()))
+    return file
+
+
+def lock_owner(path: Path) -> str:
+    """Who has locked this file, in brackets; "" if it does not say."""
+    try:
+        owner = path.read_text("utf-8", errors="replace")
+    except OSError:
+        return ""
+    return f" ({owner})" if owner else ""

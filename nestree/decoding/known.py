@@ -16,7 +16,7 @@ from nestree.config import Settings
 from nestree.decoding.probabilities import NO_CHANGE, Temperatures, head_label_scores
 from nestree.errors import InputError
 from nestree.nn.scorers import Labels, Scores
-from nestree.sentence import Entity, Span, crossing
+from nestree.sentence import Span
 from nestree.treecrf import IMPOSSIBLE
 
 SURE = 1e4  # added to a label score: its sigmoid is 1, and its sums stay exact
@@ -29,6 +29,8 @@ class Known(NamedTuple):
     end: int
     label: str | None = None  # None: whichever is best
     head: int | None = None
+    characters: Span | None = None  # in place of its words in messages, if it was given in characters
+    head_characters: Span | None = None
 
 
 class Forbidden(NamedTuple):
@@ -37,6 +39,7 @@ class Forbidden(NamedTuple):
     start: int
     end: int
     label: str | None = None  # None: none at all
+    characters: Span | None = None
 
 
 class Knowledge(NamedTuple):
@@ -51,26 +54,26 @@ class Knowledge(NamedTuple):
 
 def check(known: Sequence[Known], forbidden: Sequence[Forbidden], labels: Sequence[str], trees: bool) -> None:
     """Raise unless all of it can be true of one sentence at once; in `trees`, nothing crosses."""
-    for start, end, label in (*(each[:3] for each in known), *forbidden):
-        if label is not None and label not in labels:
+    every: list[Known | Forbidden] = [*known, *forbidden]
+    for one in every:
+        if one.label is not None and one.label not in labels:
             raise InputError(
-                f"entity {start}-{end} has the label {label!r}, which this model does not know. Its labels are "
+                f"{shown(one)} has the label {one.label!r}, which this model does not know. Its labels are "
                 f"{', '.join(labels)}."
             )
     for each in known:
         if each.head is not None and not each.start <= each.head < each.end:
-            raise InputError(f"{shown(each)} cannot have word {each.head} as its head: it is not in it.")
-    crossed = crossing([Entity(each.start, each.end, "?") for each in known])
-    if crossed and trees:
-        first, second = crossed[0]
-        raise InputError(
-            f"known entities {first.start}-{first.end} and {second.start}-{second.end} cross, and no tree holds "
-            "both. Leave one of them out."
-        )
+            raise InputError(f"{shown(each)} cannot have {shown_head(each)} as its head: it is not in it.")
     for a in known:
         for b in known:
+            if trees and a.start < b.start < a.end < b.end:
+                raise InputError(
+                    f"known {shown(a)} and {shown(b)} cross, and no tree holds both. Leave one of them out."
+                )
             if a[:2] == b[:2] and None not in (a.head, b.head) and a.head != b.head:
-                raise InputError(f"{shown(a)} is known with two heads, {a.head} and {b.head}. It has one.")
+                raise InputError(
+                    f"{shown(a)} is known with two heads, {shown_head(a)} and {shown_head(b)}. Leave one of them out."
+                )
     check_heads(known)
     for bad in forbidden:
         for each in known:
@@ -97,27 +100,29 @@ def check_heads(known: Sequence[Known]) -> None:
                 and outer.head != inner.head
             ):
                 raise InputError(
-                    f"{shown(outer)} has word {outer.head} as its head, which lies in {shown(inner)} whose head is "
-                    f"word {inner.head}: in a tree both would be the same. Leave one of the heads out."
+                    f"{shown(outer)} has {shown_head(outer)} as its head, which lies in {shown(inner)} whose head is "
+                    f"{shown_head(inner)}: in a tree both would be the same. Leave one of the heads out."
                 )
 
 
 def check_single(known: Sequence[Known]) -> None:
     """A model of one stage gives each span one label."""
-    labels: dict[tuple[int, int], set[str]] = {}
-    for each in known:
-        if each.label is not None:
-            labels.setdefault((each.start, each.end), set()).add(each.label)
-    for (start, end), several in labels.items():
-        if len(several) > 1:
-            raise InputError(
-                f"entity {start}-{end} is known with the labels {', '.join(sorted(several))}, and this model gives a "
-                'span one label (model.mention = "labels"). Leave out all but one.'
-            )
+    for a in known:
+        for b in known:
+            if a[:2] == b[:2] and a.label is not None and b.label is not None and a.label < b.label:
+                raise InputError(
+                    f"{shown(a)} is known with the labels {a.label} and {b.label}, and this model gives a span one "
+                    'label (model.mention = "labels"). Leave out one of them.'
+                )
 
 
 def shown(each: Known | Forbidden) -> str:
-    return f"entity {each.start}-{each.end}"
+    """A span as it was given: (4, 9) in characters, 1-2 in words."""
+    return f"entity {each.characters or f'{each.start}-{each.end}'}"
+
+
+def shown_head(each: Known) -> str:
+    return f"characters {each.head_characters}" if each.head_characters else f"word {each.head}"
 
 
 def constrained(
@@ -139,7 +144,7 @@ def constrained(
     head = torch.zeros(*mention.shape[:3], n, device=device, dtype=mention.dtype)
     trees = settings.model.structure != "none"
     for b, each in enumerate(knowledge.forbidden):
-        for i, j, label in each:
+        for i, j, label, _ in each:
             shift[b, i, j, slice(None) if label is None else number[label]] = -SURE
             if settings.model.mention == "labels":
                 never[b, i, j, slice(1, None) if label is None else 1 + number[label]] = True
@@ -148,7 +153,7 @@ def constrained(
     for b, entities in enumerate(knowledge.known):
         if settings.model.mention == "labels":
             check_single(entities)
-        for i, j, label, word in entities:
+        for i, j, label, word, *_ in entities:
             must[b, i, j] = True
             if trees:
                 never[b, :i, i + 1 : j] = True

@@ -1,1 +1,19 @@
 """Sentences to scores: what a network computes, before any tree is summed."""
+
+import os
+
+import torch
+
+
+def reset_after_fork() -> None:
+    """Let PyTorch use one thread: OpenMP would wait for ever for threads that only the parent process has.
+
+    oneDNN ignores that number where it is built on Arm's library, so it is switched off.
+    """
+    torch.set_num_threads(1)
+    torch.backends.mkldnn.set_flags(False)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else it warns, and does the same
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=reset_after_fork)

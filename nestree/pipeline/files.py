@@ -140,6 +140,7 @@ class Work:
             left = set(todo)
             found = self.recognised(chain.from_iterable(map(self.documents, todo)))
             for job, documents in groupby(found, key=lambda each: each.job):
+                journal.check_folder()
                 self.note(journal, job, before[job], self.written(job, documents))
                 left.remove(job)
             for job in todo:
@@ -147,6 +148,7 @@ class Work:
                     names = [] if self.tallies[job].skipped else self.written(job, ())
                     self.note(journal, job, before[job], names)
                 self.finish(job)
+        journal.check_written([job.name for job in self.jobs.jobs])
 
     def note(self, journal: Journal, job: Job, source: list[int], names: list[str]) -> None:
         journal.add(job.name, {"source": source, "written": names, "skipped": self.tallies[job].skipped})

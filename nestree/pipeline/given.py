@@ -1,5 +1,6 @@
 """What a user knows of a text, in characters -> what is known of its sentences, in words."""
 
+import operator
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -27,40 +28,63 @@ class ForbiddenText(NamedTuple):
     label: str | None
 
 
-def as_known(given: Sequence[Any]) -> KnownText:
+def as_known(given: Sequence[Any], text: str) -> KnownText:
     """(start, end), (start, end, label) or (start, end, label, head)."""
-    start, end, label, head = fields(given, "known", 4)
-    if isinstance(head, int) and not isinstance(head, bool):
-        head = (head, head + 1)
-    if head is not None and not is_span(head):
-        raise InputError(f"the head of known {given!r} must be a place in the text, or (start, end).")
-    return KnownText(start, end, label, head if head is None else tuple(head))
+    span, label, head = fields(given, "known", 4, text)
+    if head is not None:
+        at = as_int(head)
+        word = as_span(head if at is None else (at, at + 1))
+        if word is None:
+            raise InputError(f"the head of known {given!r} must be a place in the text, or (start, end).")
+        head = trimmed(text, word, "the head of known")
+    return KnownText(*span, label, head)
 
 
-def as_forbidden(given: Sequence[Any]) -> ForbiddenText:
+def as_forbidden(given: Sequence[Any], text: str) -> ForbiddenText:
     """(start, end) or (start, end, label)."""
-    return ForbiddenText(*fields(given, "forbidden", 3))
+    span, label, _ = fields(given, "forbidden", 3, text)
+    return ForbiddenText(*span, label)
 
 
-def fields(given: Sequence[Any], name: str, most: int) -> list[Any]:
+def fields(given: Sequence[Any], name: str, most: int, text: str) -> tuple[Span, str | None, Any]:
+    """Span, label and head. White space at either end of a span does not count."""
     if isinstance(given, str) or not isinstance(given, Sequence) or not 2 <= len(given) <= most:
         last = "(start, end, label, head)" if most == 4 else "(start, end, label)"
         raise InputError(f"{name} {given!r:.60} must be (start, end), and may go on as {last}.")
-    found = [*given, *[None] * (most - len(given))]
-    if not is_span(found[:2]):
+    label, head = [*given[2:], None, None][:2]
+    span = as_span(given[:2])
+    if span is None:
         raise InputError(f"{name} {given!r:.60} must begin with two places in the text, the second greater.")
-    if not (found[2] is None or isinstance(found[2], str)):
+    if not (label is None or isinstance(label, str)):
         raise InputError(f"the label of {name} {given!r:.60} must be a string or None.")
-    return found
+    return trimmed(text, span, name), label, head
 
 
-def is_span(value: Any) -> bool:
-    return (
-        isinstance(value, Sequence)
-        and len(value) == 2
-        and all(isinstance(place, int) and not isinstance(place, bool) for place in value)
-        and 0 <= value[0] < value[1]
-    )
+def as_span(value: Any) -> Span | None:
+    """Two places in a text, the second greater; None if it is anything else."""
+    if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != 2:
+        return None
+    start, end = map(as_int, value)
+    return (start, end) if start is not None and end is not None and 0 <= start < end else None
+
+
+def as_int(value: Any) -> int | None:
+    """A whole number, of Python or NumPy; None if it is anything else."""
+    try:
+        return None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        return None
+
+
+def trimmed(text: str, span: Span, name: str) -> Span:
+    """The span without the white space at either end."""
+    start, end = span
+    if end > len(text):
+        raise InputError(f"{name} {span} ends after the text, which has {len(text)} characters.")
+    piece = text[start:end]
+    if not piece.strip():
+        raise InputError(f"{name} {span} has no characters but white space: {piece!r:.40}.")
+    return start + len(piece) - len(piece.lstrip()), end - len(piece) + len(piece.rstrip())
 
 
 def with_borders(words: Sequence[Span], keep: Iterable[Span]) -> list[Span]:
@@ -81,7 +105,6 @@ def in_words(
     document: Document, known: Sequence[KnownText], forbidden: Sequence[ForbiddenText]
 ) -> dict[int, tuple[list[Known], list[Forbidden]]]:
     """By the number of a sentence. A forbidden span that is no span of words cannot be found anyway."""
-    check_together(known, forbidden)
     starts = [sentence.start for sentence in document.sentences]
     told: dict[int, tuple[list[Known], list[Forbidden]]] = {}
     for each in known:
@@ -94,11 +117,12 @@ def in_words(
                     f"the head {each.head} of known {tuple(each[:3])} must lie in one word of it."
                 )
             head = first
-        told.setdefault(number, ([], []))[0].append(Known(i, j, each.label, head))
+        one = Known(i, j, each.label, head, (each.start, each.end), each.head)
+        told.setdefault(number, ([], []))[0].append(one)
     for bad in forbidden:
         number, i, j = place(document, starts, bad.start, bad.end, "forbidden")
         if i < j:
-            told.setdefault(number, ([], []))[1].append(Forbidden(i, j, bad.label))
+            told.setdefault(number, ([], []))[1].append(Forbidden(i, j, bad.label, (bad.start, bad.end)))
     return told
 
 
@@ -115,42 +139,8 @@ def check_labels(
                 )
 
 
-def check_together(known: Sequence[KnownText], forbidden: Sequence[ForbiddenText]) -> None:
-    """Said here, where places are still those that the user gave."""
-    around: list[KnownText] = []  # those that are open, the innermost last
-    for each in sorted(known, key=lambda each: (each.start, -each.end)):
-        while around and around[-1].end <= each.start:
-            around.pop()
-        if around and around[-1].end < each.end:
-            (start, end, *_), others = around[-1], (each.start, each.end)
-            raise InputError(
-                f"known {(start, end)} and {others} cross, and no tree holds both. Leave one of them out."
-            )
-        around.append(each)
-    heads: dict[Span, Span] = {}
-    for each in known:
-        span = (each.start, each.end)
-        if each.head is not None and heads.setdefault(span, each.head) != each.head:
-            raise InputError(
-                f"known {span} has two heads, {heads[span]} and {each.head}. Leave one of them out."
-            )
-    without_label = {(bad.start, bad.end) for bad in forbidden if bad.label is None}
-    for each in known:
-        if (each.start, each.end) in without_label:
-            raise InputError(
-                f"({each.start}, {each.end}) is both known and forbidden. Leave out one of the two."
-            )
-
-
 def place(document: Document, starts: Sequence[int], start: int, end: int, name: str) -> tuple[int, int, int]:
-    """The sentence and the words at these characters; white space at either end does not count."""
-    text = document.text or ""
-    if end > len(text):
-        raise InputError(f"{name} ({start}, {end}) ends after the text, which has {len(text)} characters.")
-    piece = text[start:end]
-    if not piece.strip():
-        raise InputError(f"{name} ({start}, {end}) has no characters but white space: {piece!r:.40}.")
-    start, end = start + len(piece) - len(piece.lstrip()), end - len(piece) + len(piece.rstrip())
+    """The sentence and the words at these characters, which neither begin nor end with white space."""
     number = bisect_right(starts, start) - 1
     sentence = document.sentences[number]
     offsets = sentence.offsets or ()

@@ -7,41 +7,67 @@ with, and never takes half a file for a whole one.
 
 import hashlib
 import json
+import os
 import shutil
-from collections.abc import Iterable, Mapping
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from nestree import __version__
 from nestree.checkpoint import CARD, MANIFEST, files_of
-from nestree.data.files import placed
-from nestree.errors import InputError
+from nestree.data.files import lock_owner, locked, not_written, placed
+from nestree.errors import DataError, InputError
 from nestree.pipeline.jobs import Jobs
 
 NAME = ".nestree.jsonl"
+LOCK = ".nestree.lock"
 Values = Mapping[str, Any]
 
 
 class Journal:
     """Which files of a folder are done."""
 
-    def __init__(self, folder: Path, how: Values, done: Mapping[str, Values]) -> None:
-        self.folder, self.done = folder, dict(done)
+    def __init__(self, folder: Path, lock: int, how: Values, done: Mapping[str, Values]) -> None:
+        self.folder, self.lock, self.done = folder, lock, dict(done)
         lines = [{"nestree": __version__, "how": how}, *self.done.values()]
-        folder.mkdir(parents=True, exist_ok=True)
         with placed(folder / NAME) as temporary:
-            temporary.write_text(
-                "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines), encoding="utf-8"
-            )
+from nestree.checkpoint import CARD, MANIFEST, files_of
+from nestree.data.files import lock_owner, locked, not_written, placed
+from nestree.errors import DataError, InputError
 
     def is_done(self, name: str, source: Path) -> bool:
         """Is all that was written of this file still there, and the file what it was?"""
+        return self.is_written(name) and self.done[name]["source"] == signature(source)
+
+    def is_written(self, name: str) -> bool:
         entry = self.done.get(name)
-        if entry is None or entry["source"] != signature(source):
-            return False
-        return all((self.folder / written).exists() for written in entry["written"])
+        return entry is not None and all((self.folder / written).exists() for written in entry["written"])
+
+    def check_folder(self) -> None:
+        """Raise if the folder is not the one that was locked."""
+        try:
+            there = os.path.samestat(os.fstat(self.lock), os.stat(self.folder / LOCK))
+        except OSError:
+            there = False
+        if not there:
+            raise DataError(
+                f"{self.folder} was deleted while predictions were being written to it. Predict again, and leave it "
+                "there until that ends."
+            )
+
+    def check_written(self, names: Sequence[str]) -> None:
+        """Raise unless everything that was written is still there."""
+        self.check_folder()
+        gone = [name for name in names if not self.is_written(name)]
+        if gone:
+            raise DataError(
+                f"{self.folder}: {len(gone):,} of {len(names):,} files were deleted after they had been written, such "
+                f"as {gone[0]}. Write them again with --resume."
+            )
 
     def add(self, name: str, entry: Values) -> None:
+        self.check_folder()
         self.done[name] = {"file": name, **entry}
         with open(self.folder / NAME, "a", encoding="utf-8") as file:
             file.write(json.dumps(self.done[name], allow_nan=False) + "\n")
@@ -51,20 +77,40 @@ def begun(jobs: Jobs, how: Values, resume: bool) -> Journal:
     """The journal of a new folder or, to resume, of one that was begun with the same model and options."""
     assert jobs.folder is not None
     path = jobs.folder / NAME
-    if not path.exists():
-        if jobs.folder.is_dir() and any(jobs.folder.iterdir()):
-            raise InputError(
-                f"{jobs.folder} is a directory that is not empty, and no predictions were begun in it. Give a new name."
-            )
-        return Journal(jobs.folder, how, {})
-    if not resume:
+    if not path.exists() and jobs.folder.is_dir() and {each.name for each in jobs.folder.iterdir()} - {LOCK}:
         raise InputError(
-            f"{jobs.folder} holds predictions that were begun before. Go on with them by --resume, or give a new name."
+            f"{jobs.folder} is a directory that is not empty, and no predictions were begun in it. Give a new name."
         )
-    before, done = read(path)
-    check_same(jobs.folder, before, how)
-    sweep([job.target for job in jobs.jobs])
-    return Journal(jobs.folder, how, done)
+    lock = claimed(jobs.folder)
+    try:
+        done: dict[str, Values] = {}
+        if path.exists():
+            if not resume:
+                raise InputError(
+                    f"{jobs.folder} holds predictions that were begun before. Go on with them by --resume, or give a "
+                    "new name."
+                )
+            before, done = read(path)
+            check_same(jobs.folder, before, how)
+            sweep([job.target for job in jobs.jobs])
+        return Journal(jobs.folder, lock, how, done)
+    except BaseException:
+        os.close(lock)
+        raise
+
+
+def claimed(folder: Path) -> int:
+    """The descriptor of its lock: until that is closed, no other process predicts into the folder."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return locked(folder / LOCK)
+    except BlockingIOError:
+        raise InputError(
+            f"another process{lock_owner(folder / LOCK)} is writing predictions to {folder}. Wait until it ends, or "
+            "give a new name."
+        ) from None
+    except OSError as why:
+        raise not_written(folder, why) from None
 
 
 def sweep(targets: Iterable[Path]) -> None:

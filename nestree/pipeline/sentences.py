@@ -13,12 +13,12 @@ import torch
 from nestree.config import Settings
 from nestree.decoding import Reading
 from nestree.decoding import readings as readings_of
-from nestree.decoding.known import Forbidden, Knowledge, Known, check
+from nestree.decoding.known import Forbidden, Knowledge, Known, check, shown
 from nestree.errors import ChartMemoryError, InputError
 from nestree.model import Recognizer
 from nestree.nn.batch import Batch
 from nestree.nn.scorers import Scores
-from nestree.pipeline.threads import mind_forks, on_threads
+from nestree.pipeline.threads import on_threads
 from nestree.pipeline.windows import cut, merged, windows
 from nestree.sentence import Sentence, Span, with_found
 from nestree.treecrf.memory import if_it_fits
@@ -60,7 +60,6 @@ def predict(
     `batch_words`: None for what suits the device. `tell` hears how many sentences are done. `known` says of sentences,
     by their number, which spans are entities and which are not. A batch that does not fit into memory is halved.
     """
-    mind_forks()
     settings, known = asked.settings or model.settings, known or {}
     for entities, others in known.values():  # here, as a window sees only a part of it
         check(entities, others, model.labels, settings.model.structure != "none")
@@ -107,11 +106,15 @@ def knowledge_of(known: Told, sentences: Sequence[Sentence], owners: Sequence[Ow
         told.append(
             (
                 [
-                    Known(k.start - start, k.end - start, k.label, None if k.head is None else k.head - start)
+                    k._replace(
+                        start=k.start - start,
+                        end=k.end - start,
+                        head=None if k.head is None else k.head - start,
+                    )
                     for k in within
                 ],
                 [
-                    Forbidden(f.start - start, f.end - start, f.label)
+                    f._replace(start=f.start - start, end=f.end - start)
                     for f in others
                     if start <= f.start and f.end <= end
                 ],
@@ -127,7 +130,7 @@ def knowledge_of(known: Told, sentences: Sequence[Sentence], owners: Sequence[Ow
 def in_no_window(each: Known, sentence: Sentence) -> InputError:
     words = len(sentence.words)
     return InputError(
-        f"known entity {each.start}-{each.end} ({' '.join(sentence.words[each.start : each.end])!r:.40}) has "
+        f"known {shown(each)} ({' '.join(sentence.words[each.start : each.end])!r:.40}) has "
         f"{each.end - each.start} words, and no window in which its sentence of {words} words is read holds all of "
         f"them. Set `longest` to {words}, so that the sentence is read at once, or leave the entity out."
     )

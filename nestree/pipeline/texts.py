@@ -20,7 +20,7 @@ from nestree.errors import InputError, NestreeError
 from nestree.model import Recognizer
 from nestree.nn.devices import best_device
 from nestree.nn.quick import obstacle, quick
-from nestree.pipeline.given import as_forbidden, as_known, check_labels, in_words, with_borders
+from nestree.pipeline.given import as_forbidden, as_int, as_known, check_labels, in_words, with_borders
 from nestree.pipeline.sentences import LONGEST, Asked, Told, predict
 from nestree.sentence import Document, Sentence, Span
 from nestree.text import split
@@ -45,14 +45,15 @@ def load(
     weights are stored in 8 bits, such as the one in the box.
     Without `verify`, its files are not compared with manifest.json.
     """
-    if not (isinstance(longest, int) and longest >= 4):
+    words = as_int(longest)
+    if words is None or words < 4:
         raise InputError(
             f"longest is {longest!r}; windows of sentences need a whole number of words, 4 at least."
         )
     from nestree import hub
 
     loaded = checkpoint.load(hub.find(model), best_device(device), verify=verify)
-    return Pipeline(loaded, longest, precision)
+    return Pipeline(loaded, words, precision)
 
 
 class Pipeline:
@@ -115,12 +116,14 @@ class Pipeline:
         """A text with its entities; several, in their order.
 
         `known`: what are entities, each (start, end), (start, end, label) or (start, end, label, head), in
-        characters; a head is a place in the text or (start, end). `forbidden`: what are none, (start, end), or none
-        of this label, (start, end, label). All else is found given that. `threshold`: the probability that an
-        entity needs; the higher, the more precise and the fewer. `trees`: keep the trees too, as `document.tree`.
+        characters; a head is a place in the text or (start, end). White space at either end of a span does not count.
+        `forbidden`: what are none, (start, end), or none of this label, (start, end, label). All else is found given
+        that. `threshold`: the probability that an entity needs; the higher, the more precise and the fewer. `trees`:
+        keep the trees too, as `document.tree`.
         """
         if isinstance(texts, str):
-            entities, others = list(map(as_known, known)), list(map(as_forbidden, forbidden))
+            entities = [as_known(each, texts) for each in known]
+            others = [as_forbidden(each, texts) for each in forbidden]
             check_labels(entities, others, self.model.labels)
             document = self.split(texts, [(each.start, each.end) for each in entities])
             told = in_words(document, entities, others)
@@ -156,7 +159,7 @@ class Pipeline:
         """
         if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
             raise InputError(f"a stream has many texts, and this is {texts!r:.60}. Give a list of texts.")
-        if not (isinstance(batch_size, int) and batch_size >= 1):
+        if (as_int(batch_size) or 0) < 1:
             raise InputError(f"batch_size is {batch_size!r}; it must be a whole number, 1 or more.")
         if on_error not in ("raise", "skip"):
             raise InputError(f'on_error is {on_error!r}; it must be "raise" or "skip".')

@@ -17,22 +17,6 @@ Given = TypeVar("Given")
 Made = TypeVar("Made")
 
 
-process = os.getpid()  # whose threads OpenMP knows
-
-
-def mind_forks() -> None:
-    """In a fork, OpenMP would wait for ever for threads that only the process before has: one thread must do.
-
-    oneDNN does not heed that number where it has threads of Arm's library, so it is not used there.
-    """
-    global process
-    if os.getpid() != process:
-        process = os.getpid()
-        torch.set_num_threads(1)
-        torch.backends.mkldnn.set_flags(False)
-        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else it warns, and does the same
-
-
 def on_threads(work: Callable[[Given], Made], given: Sequence[Given]) -> Iterator[Made]:
     """work(one) for each of these, in their order; on as many threads as PyTorch uses."""
     threads = torch.get_num_threads()

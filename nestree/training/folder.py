@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from nestree.data.files import placed
+from nestree.data.files import lock_owner, locked, placed
 from nestree.data.formats import write
 from nestree.errors import DataError, TrainingError
 from nestree.sentence import Document, Sentence
@@ -69,8 +69,8 @@ class Folder:
             weakref.finalize(self, os.close, locked(self.lock))
         except BlockingIOError:
             raise TrainingError(
-                f"{self.path} is being trained by another process. Wait until that ends, or end it, and then go on "
-                f"with `nestree train --resume {self.path}`."
+                f"{self.path} is being trained by another process{lock_owner(self.lock)}. Wait until that ends, or "
+                f"end it, and then go on with `nestree train --resume {self.path}`."
             ) from None
 
     def check_resumable(self) -> None:
@@ -146,24 +146,6 @@ class Folder:
             write([Document((sentence,)) for sentence in sentences], self.bad_batch, "jsonl")
         except DataError as why:
             log.warning("the bad batch could not be kept: %s", why)
-
-
-def locked(path: Path) -> int:
-    """A descriptor of the file, locked until it is closed; BlockingIOError: another process has locked it.
-
-    Where a file system or a machine knows no locks, it is only opened.
-    """
-    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        import fcntl
-
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        os.close(file)
-        raise BlockingIOError from None
-    except (ImportError, OSError):
-        log.info("%s: no locks here; nothing keeps two processes from training in one directory", path)
-    return file
 
 
 def total_bytes(tensors: Mapping[str, Any]) -> int:

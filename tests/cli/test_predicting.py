@@ -17,7 +17,7 @@ from nestree.cli import app
 from nestree.data import formats
 from nestree.data.formats import FORMATS
 from nestree.pipeline.jobs import ENDINGS
-from nestree.pipeline.journal import NAME
+from nestree.pipeline.journal import LOCK, NAME
 from tests import tiny
 
 TEXT = (
@@ -170,9 +170,9 @@ def folder_of_texts(folder: Path) -> Path:
 
 
 def written(folder: Path) -> dict[str, bytes]:
-    """All files of a folder but the journal."""
+    """All files of a folder but the journal and its lock."""
     found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
-    return {name: path.read_bytes() for name, path in sorted(found.items()) if name != NAME}
+    return {name: path.read_bytes() for name, path in sorted(found.items()) if name not in (NAME, LOCK)}
 
 
 def test_a_folder_becomes_a_folder_of_files_of_the_same_names(tiny_model, tmp_path):

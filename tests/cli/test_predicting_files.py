@@ -3,8 +3,10 @@
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import pytest
 from nestree import checkpoint
 from nestree.cli import app
 from nestree.pipeline import files
-from nestree.pipeline.journal import NAME
+from nestree.pipeline.journal import LOCK, NAME
 from nestree.pipeline.sentences import predict as unchanged
 from nestree.sentence import Sentence
 from tests import tiny
@@ -39,6 +41,18 @@ def in_steps(*arguments: object) -> None:
     app([str(each) for each in arguments])
 
 
+def predicting(model: Path, source: Path, out: Path, files: int) -> multiprocessing.Process:
+    """A process that predicts slowly into this folder, and has written so many files."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.training.runs"])
+    how = ("--model", model, "--device", "cpu", "--batch-words", "10")
+    process = context.Process(target=in_steps, args=("predict", source, "--out", out, *how))
+    process.start()
+    while process.is_alive() and not ((out / NAME).exists() and len(list(out.glob("0*.jsonl"))) >= files):
+        time.sleep(0.01)
+    return process
+
+
 def entities_and_scores(folder: Path) -> tuple[dict[str, object], list[float]]:
     """What was written, by file, without scores; and all scores."""
     documents = {name: json.loads(text) for name, text in written(folder).items()}
@@ -51,12 +65,7 @@ def test_killed_in_the_middle_and_resumed(tiny_model, tmp_path):
     source, out = many_files(tmp_path), tmp_path / "out"
     how = ["--model", tiny_model, "--device", "cpu", "--batch-words", "10"]
     predicted(tiny_model, source, "--out", tmp_path / "undisturbed", "--batch-words", "10")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.training.runs"])
-    process = context.Process(target=in_steps, args=("predict", source, "--out", out, *how))
-    process.start()
-    while process.is_alive() and len(list(out.glob("0*.jsonl"))) < 10:
-        time.sleep(0.01)
+    process = predicting(tiny_model, source, out, 10)
     os.kill(process.pid, signal.SIGKILL)
     process.join()
     done = {path: path.stat().st_mtime_ns for path in out.glob("0*.jsonl")}
@@ -81,6 +90,44 @@ def test_killed_in_the_middle_and_resumed(tiny_model, tmp_path):
     ).stderr  # fmt: skip
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="no such locks")
+def test_only_one_process_predicts_into_a_folder(tiny_model, tmp_path):
+    source, out = many_files(tmp_path), tmp_path / "out"
+    process = predicting(tiny_model, source, out, 5)
+    how = ["--model", tiny_model, "--device", "cpu", "--batch-words", "10"]
+    for resume in ([], ["--resume"]):
+        refused = nestree("predict", source, "--out", out, *how, *resume)
+        assert refused.exit_code == 2
+        assert f"another process ({process.pid} on " in refused.stderr
+    process.join()
+    assert process.exitcode == 0
+    assert len(written(out)) == 24
+    assert (
+        "(24 done before)"
+        in predicted(tiny_model, source, "--out", out, "--batch-words", "10", "--resume").stderr
+    )
+
+
+@pytest.mark.parametrize("files", [0, 5])
+def test_a_folder_that_is_deleted_meanwhile(tiny_model, tmp_path, files):
+    source, out = many_files(tmp_path), tmp_path / "out"
+    process = predicting(tiny_model, source, out, files)
+    shutil.rmtree(out, ignore_errors=True)
+    process.join()
+    assert process.exitcode == 2
+
+
+def test_files_that_are_deleted_meanwhile_are_missed(tiny_model, tmp_path):
+    source, out = many_files(tmp_path), tmp_path / "out"
+    process = predicting(tiny_model, source, out, 5)
+    for path in out.glob("0*"):
+        path.unlink()
+    process.join()
+    assert process.exitcode == 2
+    predicted(tiny_model, source, "--out", out, "--batch-words", "10", "--resume")
+    assert len(written(out)) == 24
+
+
 def test_ctrl_c_says_how_to_go_on(tiny_model, tmp_path, monkeypatch):
     source, out = many_files(tmp_path), tmp_path / "out"
     calls = []
@@ -101,7 +148,7 @@ def test_ctrl_c_says_how_to_go_on(tiny_model, tmp_path, monkeypatch):
         130,
         [f"Done: {number} of 24 files. Go on with the same command and --resume.", "Interrupted."],
     )
-    assert {path.name for path in out.iterdir() if path.name.startswith(".")} == {NAME}
+    assert {path.name for path in out.iterdir() if path.name.startswith(".")} == {NAME, LOCK}
 
 
 def test_what_changed_is_done_again_and_what_differs_is_refused(tiny_model, tmp_path):

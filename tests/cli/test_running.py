@@ -1,11 +1,13 @@
 """How every command runs, as a new user meets it: in another process."""
 
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -134,22 +136,175 @@ def test_quiet_and_verbose_before_and_after_the_name_of_the_command(tmp_path):
     assert "is written as triplets" in said("convert", "-v")
 
 
+@pytest.fixture(scope="module")
+def big(tmp_path_factory) -> Path:
+    """Data, with odd entities and many labels, of which every command has more to say than a pipe holds."""
+    path = tmp_path_factory.mktemp("big") / "big.jsonl"
+    entities = [
+        [{"start": 0, "end": 2, "label": f"L{k}"}, {"start": 1, "end": 3, "label": "X"}] for k in range(3000)
+    ]
+    path.write_text(
+        "".join(
+            json.dumps({"doc_id": f"d{k}", "tokens": ["a", "b", "c"], "entities": e}) + "\n"
+            for k, e in enumerate(entities)
+        )
+    )
+    return path
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="no such pipes")
-def test_a_reader_that_has_seen_enough(tmp_path):
-    big = tmp_path / "big.jsonl"
-    big.write_bytes(COUNTED.read_bytes() * 2000)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["convert", "BIG", "-", "--to", "jsonl"],
+        ["convert", "BIG", "-", "--to", "columns"],
+        ["stats", "BIG"],
+        ["check", "BIG", "--all"],
+        ["check", "BIG", "--format", "json"],
+        ["evaluate", "BIG", "BIG"],
+        ["evaluate", "BIG", "BIG", "--format", "json"],
+        ["show", "BIG"],
+        ["predict", "BIG", "-q"],
+        ["UNBUFFERED", "stats", "BIG"],  # as in many containers
+    ],
+    ids=" ".join,
+)
+def test_a_reader_that_has_seen_enough(big, arguments):
+    unbuffered = "1" if arguments[0] == "UNBUFFERED" else ""
     with subprocess.Popen(
-        [*COMMAND, "convert", str(big), "-", "--to", "jsonl"],
+        [*COMMAND, *(str(big) if each == "BIG" else each for each in arguments if each != "UNBUFFERED")],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=ENVIRONMENT,
+        env={**ENVIRONMENT, "PYTHONUNBUFFERED": unbuffered},
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        process.stdout.readline()
+        os.read(process.stdout.fileno(), 1)
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 141
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such pipes")
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["stats", "--help"], ["formats"], ["--version"]], ids=" ".join
+)
+def test_no_reader_at_all(arguments):
+    nobody, pipe = os.pipe()
+    os.close(nobody)
+    done = subprocess.run(
+        [*COMMAND, *arguments], stdout=pipe, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False
+    )
+    os.close(pipe)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such shell")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "stats DATA",
+        "check DATA",
+        "show DATA",
+        "evaluate DATA DATA",
+        "convert DATA - --to jsonl",
+        "--help",
+        "formats",
+    ],
+)
+def test_closed_streams(arguments):
+    def run(closed: str) -> subprocess.CompletedProcess[str]:
+        command = f"exec '{sys.executable}' -m nestree {arguments.replace('DATA', str(COUNTED))} {closed}"
+        return subprocess.run(
+            ["sh", "-c", command], capture_output=True, text=True, env=ENVIRONMENT, check=False
+        )
+
+    usual = run("")
+    without_messages = run("2>&-")
+    assert (without_messages.returncode, without_messages.stdout) == (usual.returncode, usual.stdout)
+    done = run(">&-")
+    assert (done.returncode, done.stderr) == (2, "Error: standard output: Bad file descriptor.\n")
+    assert run(">&- 2>&-").returncode == 2
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such shell")
+def test_a_result_in_a_file_needs_no_standard_output(tmp_path):
+    command = f"exec '{sys.executable}' -m nestree convert '{COUNTED}' '{tmp_path / 'a.jsonl'}' -q >&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, env=ENVIRONMENT, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (tmp_path / "a.jsonl").is_file()
+
+
+STEERING = "\x1b]0;title\x07\x1b[8m\x9b31m\x7f\u202e"  # a title, invisible, red, delete, from right to left
+
+
+@pytest.fixture(scope="module")
+def steering(tmp_path_factory) -> Path:
+    """A folder of files with characters that steer terminals in words, labels, ids and names."""
+    folder = tmp_path_factory.mktemp("steering")
+    entities = [{"start": 0, "end": 2, "label": f"A{STEERING}"}, {"start": 1, "end": 3, "label": "B"}]
+    document = {"doc_id": f"d{STEERING}", "tokens": ["a", f"b{STEERING}", "c"], "entities": entities}
+    (folder / "a.jsonl").write_text(
+        "".join(json.dumps(document | {"doc_id": f"{k}"}) + "\n" for k in range(20))
+    )
+    (folder / f"bad{STEERING}.jsonl").write_text(json.dumps(document) + "\n{\n")
+    (folder / "a.txt").write_text(f"Anna {STEERING} of Lisbon met Bob{STEERING}.", encoding="utf-8")
+    return folder
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such terminals")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["stats", "a.jsonl"],
+        ["stats", "a.jsonl", "--format", "json"],
+        ["stats", f"bad{STEERING}.jsonl"],
+        ["check", "a.jsonl"],
+        ["check", f"bad{STEERING}.jsonl"],
+        ["convert", "a.jsonl", "-", "--to", "columns"],
+        ["convert", f"bad{STEERING}.jsonl", "-", "--to", "jsonl", "--skip-bad"],
+        ["split", "a.jsonl", "parts"],
+        ["evaluate", "a.jsonl", "a.jsonl"],
+        ["show", "a.jsonl"],
+        ["predict", "a.txt"],
+        ["predict", "a.txt", "--to", "columns"],
+        ["predict", f"bad{STEERING}.jsonl", "--skip-bad"],
+        [f"no-command{STEERING}"],
+    ],
+    ids=ascii,
+)
+def test_data_cannot_steer_a_terminal(steering, arguments):
+    import pty
+
+    terminal, end = pty.openpty()
+    environment = {**ENVIRONMENT, "TERM": "xterm"}
+    with subprocess.Popen(
+        [*COMMAND, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=end,
+        stderr=end,
+        cwd=steering,
+        env=environment,
+    ):
+        os.close(end)
+        said = b""
+        with suppress(OSError):  # when the other end is closed
+            while part := os.read(terminal, 2**16):
+                said += part
+    os.close(terminal)
+    text = said.decode()
+    assert [each for each in ("\x1b]", "\x07", "\x1b[8m", "\x9b", "\x7f", "\u202e") if each in text] == []
+    assert "Traceback" not in text
+    assert "title" in text
+
+
+def test_data_in_a_pipe_stay_as_they_are(steering):
+    done = nestree("convert", "a.jsonl", "-", "--to", "columns", "-q", cwd=steering)
+    assert f"b{STEERING}" in done.stdout
+    said = nestree("stats", "a.jsonl", cwd=steering).stdout
+    assert "A\\u001b]0;title\\u0007\\u001b[8m\\u009b31m\\u007f\\u202e" in said
+    report = json.loads(nestree("stats", "a.jsonl", "--format", "json", cwd=steering).stdout)
+    assert report["a"]["labels"] == {f"A{STEERING}": 20, "B": 20}
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")

@@ -233,10 +233,10 @@ def test_what_is_known_is_found_and_what_is_forbidden_is_not(variant, by, thresh
 @pytest.mark.parametrize(
     ("known", "forbidden", "said"),
     [
-        ([Known(0, 3), Known(2, 5)], [], "0-3 and 2-5 cross, and no tree holds both"),
+        ([Known(0, 3), Known(2, 5)], [], "entity 0-3 and entity 2-5 cross, and no tree holds both"),
         ([Known(0, 3, "X")], [], "label 'X', which this model does not know. Its labels are A, B, C"),
         ([Known(0, 3, "A", 4)], [], "cannot have word 4 as its head"),
-        ([Known(0, 3, "A", 1), Known(0, 3, "B", 2)], [], "known with two heads, 1 and 2"),
+        ([Known(0, 3, "A", 1), Known(0, 3, "B", 2)], [], "known with two heads, word 1 and word 2"),
         ([Known(0, 5, None, 1), Known(0, 3, None, 2)], [], "in a tree both would be the same"),
         ([Known(0, 3)], [Forbidden(0, 3)], "both known and forbidden"),
         ([Known(0, 3, "A")], [Forbidden(0, 3, "A")], "both known and forbidden"),
@@ -264,5 +264,5 @@ def test_the_same_label_may_be_forbidden_twice(threshold):
 def test_one_stage_gives_one_label():
     settings = settings_of("ablation/03-tree-one-stage")
     given = Knowledge([[]] * 4 + [[Known(0, 2, "A"), Known(0, 2, "B")]], [[]] * 5)
-    with pytest.raises(InputError, match="labels A, B, and this model gives a span one label"):
+    with pytest.raises(InputError, match="labels A and B, and this model gives a span one label"):
         constrained(random_scores(SENTENCES, settings), given, settings, LABELS)

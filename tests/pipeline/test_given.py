@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nestree.pipeline.given import ForbiddenText, KnownText, in_words, with_borders
+from nestree.pipeline.given import as_forbidden, as_known, in_words, with_borders
 from nestree.sentence import Document, Sentence
 from nestree.text import split
 
@@ -35,7 +35,7 @@ def test_words_at_characters(text, data):
     end = data.draw(st.integers(start + 1, len(text)))
     if not text[start:end].strip():
         return
-    forbidden = in_words(document, (), [ForbiddenText(start, end, None)])
+    forbidden = in_words(document, (), [as_forbidden((start, end), text)])
     start, end = (
         start + text[start:end].index(text[start:end].lstrip()),
         start + len(text[start:end].rstrip()),
@@ -51,7 +51,7 @@ def test_words_at_characters(text, data):
     assert [(n, f.start, f.end) for n, (_, all_of_them) in forbidden.items() for f in all_of_them] == exact
     lo, hi = max(start, sentence.start), min(end, sentence.start + len(sentence.text))
     if lo < hi and text[lo:hi].strip():
-        known = in_words(document, [KnownText(lo, hi, None, None)], ())
+        known = in_words(document, [as_known((lo, hi), text)], ())
         ((number, ([one], _)),) = known.items()
         touched = [
             w

@@ -179,5 +179,5 @@ def test_what_is_known_is_told_in_words_of_each_window():
 
 def test_what_is_known_in_two_windows_must_not_cross(model):
     known = {0: ([Known(1, 5), Known(4, 9)], [])}
-    with pytest.raises(InputError, match="known entities 1-5 and 4-9 cross"):
+    with pytest.raises(InputError, match="known entity 1-5 and entity 4-9 cross"):
         predict(model, [Sentence(["w"] * 12)], asked=Asked(longest=8), known=known)

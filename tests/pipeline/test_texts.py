@@ -5,6 +5,7 @@ import random
 import tracemalloc
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -237,8 +238,8 @@ def test_known_spans_may_cut_words_and_join_sentences(ner):
 @pytest.mark.parametrize(
     ("known", "said"),
     [
-        ([(0, 9), (4, 19)], r"known \(0, 9\) and \(4, 19\) cross, and no tree holds both"),
-        ([(0, 37), (4, 19), (0, 9)], r"known \(0, 9\) and \(4, 19\) cross"),
+        ([(0, 9), (4, 19)], r"known entity \(0, 9\) and entity \(4, 19\) cross, and no tree holds both"),
+        ([(0, 37), (4, 19), (0, 9)], r"known entity \(0, 9\) and entity \(4, 19\) cross"),
         ([(0, 900)], "ends after the text, which has 88 characters"),
         ([(3, 4)], r"known \(3, 4\) has no characters but white space"),
         ([(5, 5)], "two places in the text, the second greater"),
@@ -246,7 +247,18 @@ def test_known_spans_may_cut_words_and_join_sentences(ner):
         ([(0, 3, "X")], r"known \(0, 3, 'X'\) has a label that this model does not know. Its labels are "),
         ([(0, 3, 7)], "label .* must be a string or None"),
         ([(0, 9, None, 30)], r"the head \(30, 31\) of known \(0, 9, None\) must lie in one word of it"),
-        ([(0, 9, None, 0), (0, 9, None, 4)], r"known \(0, 9\) has two heads, \(0, 1\) and \(4, 5\)"),
+        (
+            [(0, 9, None, 0), (0, 9, None, 4)],
+            r"entity \(0, 9\) is known with two heads, characters \(0, 1\) and characters \(4, 5\)",
+        ),
+        (
+            [(0, 19, None, 4), (0, 9, None, 0)],
+            r"entity \(0, 19\) has characters \(4, 5\) as its head, which lies in entity \(0, 9\) whose head is "
+            r"characters \(0, 1\)",
+        ),
+        ([(0, 9, None, True)], "must be a place in the text"),
+        ([(0, 9, None, -1)], "must be a place in the text"),
+        ([(True, 9)], "two places in the text"),
         ([(0, 9, None, "h")], "must be a place in the text"),
         ([(0,)], r"must be \(start, end\), and may go on as \(start, end, label, head\)"),
     ],
@@ -259,6 +271,42 @@ def test_what_cannot_be_known_is_said(ner, known, said):
 def test_known_and_forbidden_at_once(ner):
     with pytest.raises(InputError, match=r"\(4, 9\) is both known and forbidden"):
         ner(TEXT, known=[(4, 9)], forbidden=[(4, 9)])
+
+
+def test_known_and_forbidden_at_once_by_a_label_is_told_in_characters(ner):
+    with pytest.raises(InputError, match=r"entity \(4, 9\) is both known and forbidden"):
+        ner(TEXT, known=[(4, 9, "ORG")], forbidden=[(3, 10, "ORG")])
+
+
+@pytest.mark.parametrize("blank", [" ", "\u00a0", "\u3000", "\n", "\t "])
+def test_white_space_around_a_known_span_does_not_count(ner, blank):
+    """So spans that only cross in it do not cross, and those that differ only in it are one."""
+    text = f"The mayor{blank}of Lisbon met Anna."
+    mayor, lisbon = (0, 9), (9 + len(blank), 18 + len(blank))
+    plain = ner(text, known=[mayor, lisbon])
+    assert ner(text, known=[(0, 9 + len(blank)), (9, lisbon[1])]) == plain
+    head = (*mayor, None, 4)
+    assert ner(text, known=[head, (0, 9 + len(blank), None, (4, 9 + len(blank))), lisbon]) == ner(
+        text, known=[head, lisbon]
+    )
+
+
+def test_a_head_by_its_place_and_by_its_span_is_one_head(ner):
+    once = ner(TEXT, known=[(0, 9, None, 4)])
+    assert TEXT[4:9] == "mayor"
+    for head in (5, (4, 9), (3, 9), (5, 7)):
+        assert ner(TEXT, known=[(0, 9, None, 4), (0, 9, None, head)]) == once
+
+
+def test_numbers_of_numpy(ner):
+    known, forbidden = [(0, 9, None, 4)], [(13, 19)]
+    expected = ner(TEXT, known=known, forbidden=forbidden)
+    for kind in (np.int64, np.int32, np.uint8):
+        zero, four, nine = map(kind, (0, 4, 9))
+        others = [tuple(map(kind, (13, 19)))]
+        assert ner(TEXT, known=[(zero, nine, None, four)], forbidden=others) == expected
+        assert ner(TEXT, known=[(zero, nine, None, (four, nine))], forbidden=others) == expected
+    assert list(ner.pipe([TEXT], batch_size=np.int64(2))) == [ner(TEXT)]
 
 
 @pytest.mark.parametrize("bad", [None, 7, b"Lisbon"])
@@ -299,7 +347,7 @@ def test_what_is_known_in_a_long_sentence(model):
     assert crossing([x for s in found.sentences for x in s.entities]) == []
     with pytest.raises(
         InputError,
-        match=r"known entity 0-77 \('the mayor of .*\) has 77 words, and no window .* sentence of 241 words "
+        match=r"known entity \(0, 400\) \('the mayor of .*\) has 77 words, and no window .* sentence of 241 words "
         r".* Set `longest` to 241,",
     ):
         ner(text, known=[(0, 400)])
