@@ -12,11 +12,18 @@ import torch
 from torch import Tensor
 
 from nestree.errors import PotentialsError
-from nestree.treecrf.potentials import no_tree, not_a_score, wrong_length
+from nestree.treecrf.potentials import no_tree, not_a_score, too_large, wrong_length
 
-NOT_A_SCORE = ("span", "arc", "root", "inherit", "head")  # bit 0..4 of a status word: NaN or +inf in this one
+NOT_A_SCORE = (
+    "span",
+    "arc",
+    "root",
+    "inherit",
+    "head",
+)  # bit 0..4 of a status word: this one holds what is not a score
 WRONG_LENGTH = 32
 NO_TREE_BIT = 64
+TOO_LARGE_BIT = 128
 
 
 class Pending(NamedTuple):
@@ -67,5 +74,5 @@ def _raise(status: Tensor, lengths: Tensor, n: int, sentences: int) -> None:
         raise PotentialsError(wrong_length(b, int(lengths[first]), n))
     for bit, name in enumerate(NOT_A_SCORE):
         if word & (1 << bit):
-            raise PotentialsError(not_a_score(b, name, "NaN or +inf"))
-    raise PotentialsError(no_tree(b))
+            raise PotentialsError(not_a_score(b, name, "a value that is not a score"))
+    raise PotentialsError(no_tree(b) if word & NO_TREE_BIT else too_large(b))

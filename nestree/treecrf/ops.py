@@ -13,6 +13,7 @@ A backend is a module with these functions, of equal signatures:
 
 import functools
 from collections.abc import Sequence
+from numbers import Integral
 from types import ModuleType
 from typing import Any
 
@@ -86,8 +87,8 @@ def sample_trees(
     potentials: Potentials, lengths: Lengths, k: int, generator: torch.Generator | None = None
 ) -> list[Trees]:
     """k exact, independent samples from the distribution over trees, each a Trees for the whole batch."""
-    if k < 0:
-        raise PotentialsError(f"{k} samples were asked for; ask for 0 or more.")
+    if not isinstance(k, Integral) or k < 0:
+        raise PotentialsError(f"{k!r} samples were asked for; ask for a whole number, 0 or more.")
     potentials, lengths, backend = ready(potentials, lengths, gradient=False)
     with torch.no_grad():
         log_z, chart = backend.inside(potentials, lengths)
@@ -191,12 +192,12 @@ def ready(
     """
     check_shapes(potentials)
     batch, n, device = potentials.span.shape[0], potentials.span.shape[1] - 1, potentials.span.device
-    sizes = whole_numbers(lengths, batch)
     backend = backend_for(potentials)
     later.raise_pending(wait=False)
     if gradient is None:
         gradient = wants_gradient(potentials)
     memory.check(backend.chart_bytes(potentials, gradient), device, batch, n)
+    sizes = whole_numbers(lengths, batch)
     if sizes.device.type == "cpu" or not backend.CHECKS_LATER:
         check_lengths(sizes, n)
     sizes = sizes.to(device, non_blocking=True)

@@ -1,8 +1,9 @@
 """The scores of tree parts, what may be in them, and restricting them to observed spans.
 
-Words are 0..n-1, fenceposts 0..n, a span (i, j) is half-open. A part that no tree may contain has the score
-IMPOSSIBLE. Cells outside a sentence, below the diagonal of `span`, and on the diagonal of `arc` belong to no
-tree: nothing reads them, so anything may stand there, NaN included.
+Words are 0..n-1, fenceposts 0..n, a span (i, j) is half-open. Scores lie between -MAX_SCORE and MAX_SCORE. A part
+that no tree may contain has the score IMPOSSIBLE, and any score below NO_TREE means the same. Cells outside a sentence,
+below the diagonal of `span`, and on the diagonal of `arc` belong to no tree: nothing reads them, so anything may stand
+there, NaN included.
 """
 
 import operator
@@ -15,7 +16,9 @@ from torch import Tensor
 from nestree.errors import ObservationError, PotentialsError, WrongTreeError
 
 IMPOSSIBLE = -1e9  # finite: a log-sum-exp over nothing but -inf has NaN gradients
-NO_TREE = IMPOSSIBLE / 2  # a log-partition below this: every tree contains an impossible part
+NO_TREE = IMPOSSIBLE / 2  # a score or a log-partition below this is that of something impossible
+MAX_SCORE = 1e5  # more than any float16; a tree of 800 words cannot make up for an impossible part
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class LexicalPotentials(NamedTuple):
@@ -51,6 +54,9 @@ def check_shapes(potentials: Potentials) -> None:
         raise WrongTreeError(
             f"potentials are a {type(potentials).__name__}; pass LexicalPotentials or PlainPotentials."
         )
+    for name, tensor in potentials._asdict().items():
+        if isinstance(tensor, Tensor):
+            check_storage(name, tensor)
     span = potentials.span
     if not isinstance(span, Tensor) or span.dim() != 3 or span.shape[1] != span.shape[2] or span.shape[1] < 2:
         raise PotentialsError(
@@ -72,12 +78,20 @@ def check_shapes(potentials: Potentials) -> None:
                 f"{name} has shape {shape_of(tensor)}; "
                 f"beside span {shape_of(span)} it must be {expected[name]}."
             )
-        if not tensor.is_floating_point():
-            raise PotentialsError(f"{name} holds {tensor.dtype}; potentials are scores: pass {name}.float().")
         if tensor.device != span.device:
             raise PotentialsError(
                 f"{name} is on {tensor.device} and span on {span.device}; move all potentials to one device."
             )
+    if span.is_meta:
+        raise PotentialsError("the potentials are on meta and hold no values; make them on another device.")
+
+
+def check_storage(name: str, tensor: Tensor) -> None:
+    """Raise unless this is a dense floating-point tensor that holds values."""
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        raise PotentialsError(f"{name} is not a dense tensor; pass {name}.to_dense().")
+    if tensor.dtype not in DTYPES:
+        raise PotentialsError(f"{name} holds {tensor.dtype}; potentials are scores: pass {name}.float().")
 
 
 def shape_of(thing: object) -> str:
@@ -88,6 +102,7 @@ def whole_numbers(lengths: Lengths, batch: int) -> Tensor:
     """The lengths as int64 [batch], a copy; raises for anything else. Looks at no value."""
     try:
         sizes = torch.as_tensor(lengths)
+        sizes = sizes if sizes.layout is torch.strided else sizes.to_dense()
     except (TypeError, ValueError, RuntimeError) as why:
         raise PotentialsError(
             f"lengths are {lengths!r}; for this batch they must be {batch} whole numbers."
@@ -121,8 +136,16 @@ def wrong_length(sentence: int, length: int, n: int) -> str:
 
 def not_a_score(sentence: int, name: str, value: str) -> str:
     return (
-        f"sentence {sentence} of the batch has {value} in {name}; scores must be finite or -inf. "
-        "Look for a division by zero or an overflow in what made them."
+        f"sentence {sentence} of the batch has {value} in {name}; scores must lie between -{MAX_SCORE:g} and "
+        f"{MAX_SCORE:g}, or be IMPOSSIBLE or -inf for a part that no tree may contain. "
+        "Look for a division by zero or an overflow in what computed them."
+    )
+
+
+def too_large(sentence: int) -> str:
+    return (
+        f"the scores of sentence {sentence} of the batch add up to more than float32 can sum precisely. "
+        "Scale or center them, or pass the potentials in float64."
     )
 
 
@@ -160,15 +183,19 @@ def cells_of(masks: LexicalPotentials, name: str) -> Tensor:
 
 
 def check_values(potentials: Potentials, lengths: Tensor) -> None:
-    """Raise if NaN or +inf stands where a tree may look. Reads the values: not for the fast path on a GPU."""
+    """Raise if a value that some tree reads is not a score. Synchronizes with a GPU: not for the fast path there."""
     for name, tensor in potentials._asdict().items():
-        if tensor is None or tensor.numel() == 0 or float(tensor.detach().amax()) < float("inf"):
-            continue  # nothing wrong anywhere, and NaN is no less than anything
-        masks = cell_masks(lengths, potentials.span.shape[1] - 1)
-        wrong = ~(tensor < float("inf")) & cells_of(masks, name)
+        if tensor is None or tensor.numel() == 0:
+            continue
+        values = tensor.detach()
+        low, high = values.aminmax()  # both NaN if any value is
+        if float(low) >= -MAX_SCORE and float(high) <= MAX_SCORE:
+            continue
+        wrong = ~((values.abs() <= MAX_SCORE) | (values < NO_TREE))
+        wrong &= cells_of(cell_masks(lengths, potentials.span.shape[1] - 1), name)
         if bool(wrong.any()):
             cell = tuple(int(index) for index in wrong.nonzero()[0])
-            raise PotentialsError(not_a_score(cell[0], f"{name}{list(cell[1:])}", str(float(tensor[cell]))))
+            raise PotentialsError(not_a_score(cell[0], f"{name}{list(cell[1:])}", f"{float(values[cell]):g}"))
 
 
 def cleaned(potentials: AnyPotentials, lengths: Tensor) -> AnyPotentials:

@@ -185,7 +185,7 @@ PARTS = ("span", "arc", "root", "inherit", "head")
 
 
 @interpreted
-@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -2e5])
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("function", [log_partition, best_trees])
 def test_the_kernels_find_nan_and_infinity(function, part, value):
@@ -268,7 +268,7 @@ def test_samples_follow_the_marginals():
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, 2e5])
 @pytest.mark.parametrize("part", PARTS)
 def test_trouble_gives_nan_at_once_and_an_error_later(part, value):
     given, message = troubled(part, value)

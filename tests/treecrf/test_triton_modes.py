@@ -3,7 +3,15 @@
 import pytest
 import torch
 
-from nestree.treecrf import IMPOSSIBLE, LexicalPotentials, reference
+from nestree.errors import PotentialsError
+from nestree.treecrf import (
+    IMPOSSIBLE,
+    LexicalPotentials,
+    log_partition,
+    raise_pending,
+    reference,
+    use_backend,
+)
 from tests.treecrf.cases import Potentials, lexical, to
 from tests.treecrf.sweep import Case
 from tests.treecrf.test_triton_kernels import interpreted
@@ -89,12 +97,15 @@ def test_heads_of_which_only_the_outside_pass_knows(device):
 
 @on_both
 def test_spans_that_lend_dearly_and_have_small_heads(device):
-    """What a span lends costs so much that its other head, 2^-128 by itself, is as likely as the first."""
+    """What a span lends costs so much that its other head, 2^-124 by itself, is as likely as the first.
+
+    A head below 2^-126 would be summed in logarithms on a GPU, whose exp2 flushes denormal results to zero.
+    """
     span, arc, root = torch.zeros(1, 5, 5), torch.zeros(1, 4, 4), torch.full((1, 4), -68.0)
     span[0, [1, 1, 2], [3, 4, 4]] = IMPOSSIBLE
     inherit, head = torch.zeros(1, 5, 5), torch.zeros(1, 5, 5, 4)
     inherit[0, [1, 0, 3], [2, 2, 4]] = -21
-    head[0, 0, 2, 0] = -89
+    head[0, 0, 2, 0] = -86
     arc[0, 2, 1] = arc[0, 3] = -68
     root[0, 2] = 0
     chart = check_alone(to(LexicalPotentials(span, arc, root, inherit, head), device, torch.float32))
@@ -110,3 +121,23 @@ def check_alone(given: LexicalPotentials):
     for found, true in zip(part, right, strict=True):
         assert (found.cpu() - true).abs().max() < 6e-6
     return chart
+
+
+@on_both
+def test_large_scores_are_summed_precisely_or_refused(device):
+    for score, sums in ((90.0, True), (900.0, True), (2e4, False)):
+        shapes = (1, 5, 5), (1, 4, 4), (1, 4), (1, 5, 5), (1, 5, 5, 4)
+        equal = LexicalPotentials(*(torch.full(shape, score, device=device) for shape in shapes))
+        if sums:
+            _, part = triton_kernels.inside_outside(equal, torch.tensor([4], device=device), True)
+            assert all(t.max() <= 1 for t in part)
+            assert abs(part.span.sum() - 7) < 0.02
+            continue
+        with pytest.raises(PotentialsError, match=r"sentence 0 .* float64"):
+            log_partition_at_last(equal)
+
+
+def log_partition_at_last(given: LexicalPotentials) -> None:
+    with use_backend("triton"):
+        log_partition(given, [given.root.shape[1]])
+        raise_pending()

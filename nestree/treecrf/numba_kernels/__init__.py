@@ -86,7 +86,7 @@ def inside_outside(potentials: AnyPotentials, lengths: Tensor, heads: bool) -> t
     if isinstance(potentials, PlainPotentials):
         span = np.zeros_like(scores.span)
         log_z, _ = plain_sums(scores.span, sizes, span)
-        return log_z, type(potentials)(torch.from_numpy(span))
+        return log_z, type(potentials)(torch.from_numpy(span).clamp_(max=1.0))
     crew = crew_for(sizes, 4)
     shapes = [array.shape for array in scores[:4]]
     shapes.append((*scores.span.shape, scores.root.shape[1]) if heads else (1, 0, 0, 0))
@@ -104,7 +104,8 @@ def inside_outside(potentials: AnyPotentials, lengths: Tensor, heads: bool) -> t
         return chart
 
     log_z, _ = climb(scores, sizes, sum_up)
-    tensors: list[Any] = [torch.from_numpy(marginal) for marginal in marginals[: 5 if heads else 4]]
+    found = (torch.from_numpy(marginal) for marginal in marginals[: 5 if heads else 4])
+    tensors: list[Any] = [marginal.clamp_(max=1.0) for marginal in found]  # rounding may lead beyond 1
     return log_z, type(potentials)(*tensors)
 
 

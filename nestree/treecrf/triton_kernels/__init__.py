@@ -301,7 +301,7 @@ def marginals(
         chart.arc, outer, wild, chart.report, of_parts, n, pitch,
         BI=8 if n <= 16 else 4, BJ=16, BP=tile, BH=tile, num_warps=4,
     )  # fmt: skip
-    return d_arc if parts == 1 else of_parts.sum(0)
+    return (d_arc if parts == 1 else of_parts.sum(0)).clamp_(max=1.0)  # rounding may lead beyond 1
 
 
 def contiguous(potentials: Potentials) -> tuple[Tensor, ...]:

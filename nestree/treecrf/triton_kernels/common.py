@@ -5,11 +5,12 @@ import os
 import triton
 import triton.language as tl
 
-from nestree.treecrf.later import NO_TREE_BIT, WRONG_LENGTH
-from nestree.treecrf.potentials import IMPOSSIBLE, NO_TREE
+from nestree.treecrf.later import NO_TREE_BIT, TOO_LARGE_BIT, WRONG_LENGTH
+from nestree.treecrf.potentials import IMPOSSIBLE, MAX_SCORE, NO_TREE
 
 NOTHING = tl.constexpr(-1e30)  # the logarithm of zero, where -inf - -inf would be NaN
 LOWEST = tl.constexpr(IMPOSSIBLE)
+HIGHEST = tl.constexpr(MAX_SCORE)
 LOG2_E = tl.constexpr(1.4426950408889634)
 LN_2 = tl.constexpr(0.6931471805599453)
 SMALL = tl.constexpr(2.0**-100)  # below this a sum may have lost terms that matter
@@ -19,6 +20,9 @@ FAINT = tl.constexpr(2.0**-50)  # a row whose cells are all below this is not wh
 HEAVY = tl.constexpr(2.0**50)
 HEAD_BIT = tl.constexpr(16)
 NO_TREE_FLAG = tl.constexpr(NO_TREE_BIT)
+TOO_LARGE_FLAG = tl.constexpr(TOO_LARGE_BIT)
+PRECISE_LOG = tl.constexpr(2.0**16)  # float32 holds larger logarithms to less than 2^-7
+PRECISE_LEVEL = tl.constexpr(2.0**23)  # float32 holds whole numbers up to twice this
 WRONG_LENGTH_FLAG = tl.constexpr(WRONG_LENGTH)
 NO_TREE_AT = tl.constexpr(NO_TREE)
 SAFE_EXPONENT = tl.constexpr(100.0)
@@ -51,11 +55,22 @@ def own_score(span, inherit, cell, live, lends, MODE: tl.constexpr, LEXICAL: tl.
 
 
 @triton.jit
+def not_a_score(value):
+    """Which values are neither from -MAX_SCORE to MAX_SCORE nor those of impossible parts; NaN is one of them."""
+    return ((tl.abs(value) <= HIGHEST) | (value < NO_TREE_AT)) == 0
+
+
+@triton.jit
 def trouble(pointer, mask):
-    """1 if NaN or +inf stands in a cell of the mask."""
-    value = tl.load(pointer, mask, other=0.0)
-    bad = ((value < float("inf")) == 0) & mask
+    """1 if a cell of the mask does not hold a score."""
+    bad = not_a_score(tl.load(pointer, mask, other=0.0)) & mask
     return tl.max(tl.max(bad.to(tl.int32), 1), 0)
+
+
+@triton.jit
+def at_most_one(probability):
+    """The same probability; rounding may lead beyond 1. NaN stays NaN."""
+    return tl.where(probability > 1.0, 1.0, probability)
 
 
 @triton.jit

@@ -19,11 +19,15 @@ from nestree.treecrf.triton_kernels.common import (
     NO_TREE_AT,
     NO_TREE_FLAG,
     NOTHING,
+    PRECISE_LEVEL,
+    PRECISE_LOG,
     SMALL,
     STARTS,
+    TOO_LARGE_FLAG,
     WIDTHS,
     log2,
     meet,
+    not_a_score,
     own_score,
     place_of,
     score,
@@ -193,7 +197,7 @@ def complete(
         if HEAD:
             at = head + (i * (n + 1) + j)[:, None].to(tl.int64) * n + x
             raw = tl.load(at, within & (x < reach), other=0.0)
-            doubt |= tl.where((raw < float("inf")) == 0, 2, 0)
+            doubt |= tl.where(not_a_score(raw), 2, 0)
             evidence = score(at, within & (x < reach), MODE)
         if MODE == FAST:
             summed = tl.full([BI, V], 1.0, tl.float32)
@@ -356,7 +360,9 @@ def inside_kernel(
                 all_taken = tl.load(taken + b * pitch + h, h < length, other=0.0).to(tl.float64)
                 value += tl.sum(all_taken, 0) * LN_2
             none = value < NO_TREE_AT
+            too_large = tl.abs(whole) > PRECISE_LEVEL if MODE == FAST else tl.abs(over) > PRECISE_LOG
             result = value.to(tl.float32)
+            status = tl.where((status == 0) & (none == 0) & too_large, TOO_LARGE_FLAG, status)
         status = tl.where((status == 0) & none, NO_TREE_FLAG, status)
         tl.store(report + b, status)
         tl.store(log_z + b, tl.where(status == 0, result, float("nan")))

@@ -9,6 +9,7 @@ from nestree.treecrf.triton_kernels.common import (
     PRECISION,
     SAFE_EXPONENT,
     SMALL,
+    at_most_one,
     own_score,
     score,
 )
@@ -74,12 +75,12 @@ def spans_kernel(
             tl.store(outer + at, tl.where(wild_row[:, None], ready, tl.exp2(ready)), row)
             tl.store(wild + b * n * n + r, wild_row.to(tl.int32), real)
     chosen = tl.sum(chance, 1)
-    tl.store(d_span + cell, chosen, real)
+    tl.store(d_span + cell, at_most_one(chosen), real)
     if D_HEAD:
         reach = tl.where(b < d_heads, n, 0)
-        tl.store(d_head + cell[:, None] * n + x[None, :], chance, within & (x[None, :] < reach))
+        tl.store(d_head + cell[:, None] * n + x[None, :], at_most_one(chance), within & (x[None, :] < reach))
     if LEXICAL:
-        tl.store(d_inherit + cell, tl.maximum(chosen - hooked, 0.0), real & (whole == 0))
+        tl.store(d_inherit + cell, at_most_one(tl.maximum(chosen - hooked, 0.0)), real & (whole == 0))
 
 
 @triton.jit

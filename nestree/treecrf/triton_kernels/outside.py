@@ -15,6 +15,7 @@ from nestree.treecrf.triton_kernels.common import (
     SMALL,
     STARTS,
     WIDTHS,
+    at_most_one,
     log2,
     meet,
     own_score,
@@ -148,7 +149,7 @@ def outside_spans(
                 at_root = tl.load(root + x, word, other=NOTHING)
             chance = item * tl.exp2(at_root - over) if MODE == FAST else tl.exp2(item + (at_root - over))
             if LEXICAL:
-                tl.store(d_root + x, chance, word)
+                tl.store(d_root + x, at_most_one(chance), word)
             used = tl.exp2(at_root - over) if MODE == FAST else chance
         else:
             own_level = tl.load(level + row, live, other=0.0)
