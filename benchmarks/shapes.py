@@ -14,9 +14,8 @@ from functools import partial
 
 import torch
 
-from nestree.treecrf import LexicalPotentials
+from nestree.treecrf import LexicalPotentials, log_partitions
 from nestree.treecrf import triton_kernels as backend
-from nestree.treecrf.ops import inside_outside, inside_outside_each
 
 SIZES = (
     (64, 10),
@@ -138,8 +137,8 @@ def epoch(path: str) -> Iterator[str]:
         lengths[:] = torch.tensor([words[k] for k in batch] + [1] * (rows - len(batch)))
         n = given.span.shape[1] - 1
         several = [given, given._replace(head=torch.zeros(rows, n + 1, n + 1, n, device="cuda")), given]
-        one = device_ms(partial(inside_outside, given, lengths, False), repeats=3)
-        three = device_ms(partial(inside_outside_each, several, lengths, [False, True, False]), repeats=3)
+        one = device_ms(partial(log_partitions, [given], lengths), repeats=3)
+        three = device_ms(partial(log_partitions, several, lengths, [False, True, False]), repeats=3)
         found.setdefault(n, []).append((one, three))
     every = [times for some in found.values() for times in some]
     for name, some in [*((f"{n:4d}", some) for n, some in sorted(found.items())), (" all", every)]:

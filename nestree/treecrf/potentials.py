@@ -230,17 +230,33 @@ def observe(
             f"{len(spans)} lists of spans for a batch of {batch} sentences; "
             "pass one list, possibly empty, for each sentence."
         )
-    crossing = torch.zeros(batch, n + 1, n + 1, dtype=torch.bool)
+    observed: list[tuple[int, int, int]] = []
     for b, listed in enumerate(spans):
-        observed = pairs(b, listed)
-        check_observed(b, observed, sizes[b])
-        for i, j in observed:
-            crossing[b, :i, i + 1 : j] = True
-            crossing[b, i + 1 : j, j + 1 :] = True
-    mask = crossing.to(potentials.span.device, non_blocking=True)
+        in_sentence = pairs(b, listed)
+        check_observed(b, in_sentence, sizes[b])
+        observed += [(b, i, j) for i, j in in_sentence]
+    rows = torch.tensor(observed, dtype=torch.long).view(-1, 3)
+    mask = crossing_spans(rows.to(potentials.span.device, non_blocking=True), batch, n)
     dtype = torch.promote_types(potentials.span.dtype, torch.float32)  # float16 cannot hold IMPOSSIBLE
     span = potentials.span.to(dtype).masked_fill(mask, IMPOSSIBLE)
     return type(potentials)(**{**potentials._asdict(), "span": span})
+
+
+def crossing_spans(spans: Tensor, batch: int, n: int) -> Tensor:
+    """[batch, n + 1, n + 1] which spans cross one of these [K, 3], which are (b, i, j). Does not synchronize.
+
+    A span (start, end) crosses (i, j) if start < i < end < j or i < start < j < end. With up(x, y) = 1 for x < y, those
+    are counted by two products of matrices: the sum over i of up(start, i) up(i, end) up(end, j), and the sum over j of
+    up(i, start) up(start, j) up(j, end).
+
+    >>> crossing_spans(torch.tensor([[0, 0, 2]]), 1, 3).nonzero().tolist()
+    [[0, 1, 3]]
+    """
+    b, i, j = spans.unbind(1)
+    given = torch.zeros(batch, n + 1, n + 1, device=spans.device)
+    given.index_put_((b, i, j), given.new_ones(()))  # a Python number would be copied to the device
+    up = torch.ones(n + 1, n + 1, device=spans.device).triu(1)
+    return up @ (given @ up.T).triu(1) + (up.T @ given).triu(1) @ up > 0
 
 
 def pairs(sentence: int, spans: Sequence[Sequence[int]]) -> list[tuple[int, int]]:

@@ -13,7 +13,7 @@ would be an error of 10 % in a probability. Maxima are computed in the type of t
 kernels.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -31,7 +31,6 @@ from nestree.treecrf.potentials import (
 from nestree.treecrf.trees import Trees, first_best, walk
 
 CHECKS_LATER = False
-TOGETHER = 0
 
 Reduce = Callable[[Tensor, int], Tensor]  # log-sum-exp or maximum over one axis
 
@@ -67,18 +66,11 @@ def inside_outside(potentials: AnyPotentials, lengths: Tensor, heads: bool) -> t
     return log_z.detach(), each(part, lambda t: t.clamp(max=1.0))
 
 
-def log_partition_and_heads(potentials: LexicalPotentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """log Z, differentiable, and the marginals of `head`, a constant."""
-    if not (torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in potentials)):
-        log_z, part = inside_outside(potentials, lengths, heads=True)
-        assert part.head is not None
-        return log_z, part.head
-    given = with_head(potentials)
-    assert given.head is not None
-    head = given.head if given.head.requires_grad else given.head.detach().clone().requires_grad_()
-    log_z, _ = inside(given._replace(head=head), lengths)
-    (heads,) = torch.autograd.grad(log_z.sum(), head, retain_graph=True)
-    return log_z, heads.clamp(max=1.0)
+def inside_outside_each(
+    several: Sequence[Potentials], lengths: Tensor, heads: Sequence[bool]
+) -> list[tuple[Tensor, Potentials]]:
+    """The same for several potentials of the same sentences."""
+    return [inside_outside(one, lengths, asked) for one, asked in zip(several, heads, strict=True)]
 
 
 def with_head(potentials: AnyPotentials) -> AnyPotentials:

@@ -16,12 +16,12 @@ from nestree.treecrf import (
     head_marginals,
     log_partition,
     log_partition_and_heads,
+    log_partitions,
     marginals,
     raise_pending,
     sample_trees,
     use_backend,
 )
-from nestree.treecrf.ops import inside_outside_each
 from tests.treecrf import checks
 from tests.treecrf.cases import leaves, lexical, plain, score_of, to
 from tests.treecrf.sweep import SMALL_CASES, Case
@@ -144,7 +144,7 @@ def test_short_sentences_are_summed_together(monkeypatch):
     def seen(several):
         batches.clear()
         with use_backend("triton"):
-            found = inside_outside_each(several, [3, 2], [False] * len(several))
+            found = log_partitions(several, [3, 2])
         assert [log_z.shape for log_z, _ in found] == [(2,)] * len(several)
         return list(batches)
 
@@ -157,7 +157,7 @@ def test_short_sentences_are_summed_together(monkeypatch):
             memory, "fits", lambda needed, device: needed < 2 * triton_kernels.chart_bytes(three[0], True)
         )
         assert seen(three) == [2, 2, 2]
-    monkeypatch.setattr(triton_kernels, "TOGETHER", 2)
+    monkeypatch.setattr(triton_kernels, "MAX_FUSED_WORDS", 2)
     assert seen(three) == [2, 2, 2]
 
 
@@ -165,7 +165,7 @@ def test_short_sentences_are_summed_together(monkeypatch):
 def test_several_sums_of_several_backends():
     """Each by the one that would serve it alone."""
     one = lexical([3, 2], seed=1)
-    (_, single), (_, double) = inside_outside_each([to(one, torch.float32), one], [3, 2], [False, False])
+    (_, single), (_, double) = log_partitions([to(one, torch.float32), one], [3, 2])
     assert (single.span.dtype, double.span.dtype) == (torch.float32, torch.float64)
 
 

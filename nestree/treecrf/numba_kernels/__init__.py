@@ -12,7 +12,7 @@ Items and rules are those of reference.py. A sentence is summed in float32, if t
 if its scores are too far apart for that, in float64; and if need be in logs.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,7 +36,6 @@ from nestree.treecrf.potentials import (
 from nestree.treecrf.trees import Trees
 
 CHECKS_LATER = False
-TOGETHER = 0
 
 redone_in_logs = 0  # sentences of this process, so far, whose scores were too far apart for anything but logs
 
@@ -107,6 +106,13 @@ def inside_outside(potentials: AnyPotentials, lengths: Tensor, heads: bool) -> t
     found = (torch.from_numpy(marginal) for marginal in marginals[: 5 if heads else 4])
     tensors: list[Any] = [marginal.clamp_(max=1.0) for marginal in found]  # rounding may lead beyond 1
     return log_z, type(potentials)(*tensors)
+
+
+def inside_outside_each(
+    several: Sequence[Potentials], lengths: Tensor, heads: Sequence[bool]
+) -> list[tuple[Tensor, Potentials]]:
+    """The same for several potentials of the same sentences."""
+    return [inside_outside(one, lengths, asked) for one, asked in zip(several, heads, strict=True)]
 
 
 def viterbi(potentials: Potentials, lengths: Tensor) -> Trees:

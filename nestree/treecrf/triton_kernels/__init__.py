@@ -31,6 +31,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from nestree.treecrf import memory
 from nestree.treecrf.later import watch
 from nestree.treecrf.potentials import AnyPotentials, LexicalPotentials, Potentials
 from nestree.treecrf.trees import Trees
@@ -42,7 +43,7 @@ from nestree.treecrf.triton_kernels.prepare import prepare_kernel
 from nestree.treecrf.triton_kernels.trace import trace_kernel
 
 CHECKS_LATER = True
-TOGETHER = 128
+MAX_FUSED_WORDS = 128  # several sums over longer sentences are no faster in one launch
 FAST, CAREFUL, BEST = common.FAST.value, common.CAREFUL.value, common.BEST.value
 
 
@@ -156,9 +157,25 @@ def inside_outside(potentials: AnyPotentials, lengths: Tensor, heads: bool) -> t
 
 
 def inside_outside_each(
+    several: Sequence[Potentials], lengths: Tensor, heads: Sequence[bool]
+) -> list[tuple[Tensor, Potentials]]:
+    """The same for several potentials of the same sentences: in one launch if they are small enough and alike."""
+    lexical = [one for one in several if isinstance(one, LexicalPotentials)]
+    needed = sum(chart_bytes(one, True) for one in several)
+    if (
+        len(lexical) == len(several) > 1
+        and len({one.span.shape for one in several}) == 1
+        and several[0].span.shape[1] - 1 <= MAX_FUSED_WORDS
+        and memory.fits(needed, several[0].span.device)
+    ):
+        return fused(lexical, lengths, heads)
+    return [inside_outside(one, lengths, asked) for one, asked in zip(several, heads, strict=True)]
+
+
+def fused(
     several: Sequence[LexicalPotentials], lengths: Tensor, heads: Sequence[bool]
-) -> list[tuple[Tensor, LexicalPotentials]]:
-    """The same for several potentials of the same sentences, at once: one sum leaves most of a GPU waiting."""
+) -> list[tuple[Tensor, Potentials]]:
+    """Several sums as one batch that holds the sentences several times: one sum alone leaves most of a GPU idle."""
     batch = len(several[0].span)
     # First those that have `head`, then those whose heads are asked for: of both, kernels know the number.
     order = sorted(range(len(several)), key=lambda k: (several[k].head is None, not heads[k]))
@@ -168,7 +185,7 @@ def inside_outside_each(
     given = LexicalPotentials(span, arc, root, inherit, torch.cat(of_heads) if of_heads else None)
     asked = sum(wanted or one.head is not None for one, wanted in zip(several, heads, strict=True))
     chart, part = both(given, lengths.repeat(len(several)), batch * asked if asked else None, batch)
-    found: dict[int, tuple[Tensor, LexicalPotentials]] = {}
+    found: dict[int, tuple[Tensor, Potentials]] = {}
     for place, k in enumerate(order):
         rows = slice(place * batch, (place + 1) * batch)
         d_head = part.head[rows] if heads[k] and part.head is not None else None
