@@ -9,8 +9,8 @@
 8
 """
 
+from nestree.treecrf.async_errors import raise_pending
 from nestree.treecrf.backends import use_backend
-from nestree.treecrf.later import raise_pending
 from nestree.treecrf.ops import (
     LogPartition,
     best_trees,

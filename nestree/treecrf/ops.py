@@ -7,7 +7,7 @@ A backend is a module with these functions, of equal signatures:
     log_chart(chart) -> [batch, n + 1, n + 1, x]                      for drawing samples
     chart_bytes(potentials, gradient) -> int                          the memory that it will take
     inside_outside_each(several, lengths, heads) -> a list of those   several potentials of the same sentences
-    CHECKS_LATER: bool              it checks values itself and reports through nestree.treecrf.later
+    ASYNC_CHECKS: bool     it checks values itself and reports through nestree.treecrf.async_errors
 """
 
 import functools
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from nestree.errors import BackendError, PotentialsError, WrongTreeError
-from nestree.treecrf import later, memory, reference
+from nestree.treecrf import async_errors, memory, reference
 from nestree.treecrf.backends import backend_for
 from nestree.treecrf.potentials import (
     NO_TREE,
@@ -28,13 +28,13 @@ from nestree.treecrf.potentials import (
     Lengths,
     LexicalPotentials,
     Potentials,
+    as_lengths,
     check_lengths,
     check_shapes,
     check_values,
-    cleaned,
-    each,
-    no_tree,
-    whole_numbers,
+    map_tensors,
+    no_tree_message,
+    sanitize,
 )
 from nestree.treecrf.trees import Trees, sampler, walk
 
@@ -48,14 +48,14 @@ class LogPartition(NamedTuple):
 
 def log_partition(potentials: Potentials, lengths: Lengths) -> Tensor:
     """log Z [batch]: the log of the sum over all trees of exp(score). Its gradient is the marginals."""
-    potentials, lengths, backend = ready(potentials, lengths, gradient=None)
+    potentials, lengths, backend = prepare(potentials, lengths, gradient=None)
     if backend is reference or not wants_gradient(potentials):
         log_z, _ = backend.inside(potentials, lengths)
-        return checked(log_z, backend)
+        return check_log_z(log_z, backend)
     heads = isinstance(potentials, LexicalPotentials) and wants_gradient((potentials.head,))
     with torch.no_grad():
         log_z, part = backend.inside_outside(potentials, lengths, heads)
-    return differentiable(checked(log_z, backend), part, potentials)
+    return differentiable(check_log_z(log_z, backend), part, potentials)
 
 
 def log_partitions(
@@ -78,10 +78,10 @@ def log_partitions(
         )
     for one, wanted in zip(several, asked, strict=True):
         if wanted:
-            need_heads(one)
-    given = [ready(one, lengths, gradient=True) for one in several]
+            require_lexical(one)
+    given = [prepare(one, lengths, gradient=True) for one in several]
     potentials, backends = [one for one, _, _ in given], [backend for _, _, backend in given]
-    asked = [wanted or head_given(one) for one, wanted in zip(potentials, asked, strict=True)]
+    asked = [wanted or has_head(one) for one, wanted in zip(potentials, asked, strict=True)]
     with torch.no_grad():
         if len(set(backends)) == 1:
             found = backends[0].inside_outside_each(potentials, given[0][1], asked)
@@ -91,7 +91,7 @@ def log_partitions(
                 for (one, sizes, backend), wanted in zip(given, asked, strict=True)
             ]
     return [
-        LogPartition(differentiable(checked(log_z, backend), part, one), part)
+        LogPartition(differentiable(check_log_z(log_z, backend), part, one), part)
         for (log_z, part), one, backend in zip(found, potentials, backends, strict=True)
     ]
 
@@ -106,12 +106,12 @@ def log_partition_and_heads(potentials: LexicalPotentials, lengths: Lengths) -> 
 
 def marginals(potentials: AnyPotentials, lengths: Lengths) -> AnyPotentials:
     """The probability of every part, in the shape of its potential; a constant."""
-    return inside_outside(potentials, lengths, head_given(potentials))[1]
+    return inside_outside(potentials, lengths, has_head(potentials))[1]
 
 
 def head_marginals(potentials: LexicalPotentials, lengths: Lengths) -> Tensor:
     """[batch, n + 1, n + 1, n] the probability that span (i, j) is in the tree with head h; a constant."""
-    need_heads(potentials)
+    require_lexical(potentials)
     heads = inside_outside(potentials, lengths, True)[1].head
     assert heads is not None
     return heads
@@ -119,10 +119,10 @@ def head_marginals(potentials: LexicalPotentials, lengths: Lengths) -> Tensor:
 
 def best_trees(potentials: Potentials, lengths: Lengths) -> Trees:
     """The tree with the highest score of each sentence. Ties break the same way in every backend."""
-    potentials, lengths, backend = ready(potentials, lengths, gradient=False)
+    potentials, lengths, backend = prepare(potentials, lengths, gradient=False)
     with torch.no_grad():
         trees = backend.viterbi(potentials, lengths)
-    checked(trees.score, backend)
+    check_log_z(trees.score, backend)
     return trees
 
 
@@ -132,11 +132,11 @@ def sample_trees(
     """k exact, independent samples from the distribution over trees, each a Trees for the whole batch."""
     if not isinstance(k, Integral) or k < 0:
         raise PotentialsError(f"{k!r} samples were asked for; ask for a whole number, 0 or more.")
-    potentials, lengths, backend = ready(potentials, lengths, gradient=False)
+    potentials, lengths, backend = prepare(potentials, lengths, gradient=False)
     with torch.no_grad():
         log_z, chart = backend.inside(potentials, lengths)
-        checked(log_z, backend)
-        clean = cleaned(potentials, lengths)
+        check_log_z(log_z, backend)
+        clean = sanitize(potentials, lengths)
         trees = walk(backend.log_chart(chart), clean, lengths, k, sampler(generator))
     return [trees.rows(slice(copy, None, k)) for copy in range(k)]
 
@@ -165,39 +165,39 @@ def expected_log_ratio(p: AnyPotentials, q: AnyPotentials | None, lengths: Lengt
     if q is not None:  # both in the better of their types, so that one backend serves both
         dtype = functools.reduce(torch.promote_types, [t.dtype for t in (*p, *q) if t is not None])
         p, q = (type(one)(**{**one._asdict(), "span": one.span.to(dtype)}) for one in (p, q))
-        q, _, _ = ready(q, lengths, gradient=True)
-    p, sizes, backend = ready(p, lengths, gradient=True)
+        q, _, _ = prepare(q, lengths, gradient=True)
+    p, sizes, backend = prepare(p, lengths, gradient=True)
     if backend is reference:
         value, *log_zs = reference.expected_log_ratio(p, q, sizes)
         for log_z in log_zs:
-            checked(log_z, backend)
+            check_log_z(log_z, backend)
         return value
     with torch.no_grad():
-        log_z, part = inside_outside(p, sizes, head_given(p, q))
-        value = reference.expected_score(cleaned(p, sizes), part, 0.0) - log_z
+        log_z, part = inside_outside(p, sizes, has_head(p, q))
+        value = reference.expected_score(sanitize(p, sizes), part, 0.0) - log_z
         if q is not None:
-            log_z_q = checked(backend.inside(q, sizes)[0], backend)
-            value = value - reference.expected_score(cleaned(q, sizes), part, torch.inf) + log_z_q
+            log_z_q = check_log_z(backend.inside(q, sizes)[0], backend)
+            value = value - reference.expected_score(sanitize(q, sizes), part, torch.inf) + log_z_q
     tensors = [t for t in (*p, *(q or ())) if t is not None]
     return _NoGradient.apply(value, "entropy and kl_divergence have gradients", *tensors)
 
 
-def head_given(*distributions: Potentials | None) -> bool:
+def has_head(*distributions: Potentials | None) -> bool:
     return any(isinstance(p, LexicalPotentials) and p.head is not None for p in distributions)
 
 
 def inside_outside(potentials: AnyPotentials, lengths: Lengths, heads: bool) -> tuple[Tensor, AnyPotentials]:
     """log Z and the marginals, without gradients, from one run."""
-    potentials, lengths, backend = ready(potentials, lengths, gradient=True)
+    potentials, lengths, backend = prepare(potentials, lengths, gradient=True)
     with torch.no_grad():
         log_z, part = backend.inside_outside(potentials, lengths, heads)
-    return checked(log_z, backend), part
+    return check_log_z(log_z, backend), part
 
 
-# What comes in and what goes out
+# Inputs and outputs
 
 
-def ready(
+def prepare(
     potentials: AnyPotentials, lengths: Lengths, gradient: bool | None
 ) -> tuple[AnyPotentials, Tensor, ModuleType]:
     """Checked potentials in float32 or better, lengths [batch] beside them, and the backend for them.
@@ -207,22 +207,22 @@ def ready(
     check_shapes(potentials)
     batch, n, device = potentials.span.shape[0], potentials.span.shape[1] - 1, potentials.span.device
     backend = backend_for(potentials)
-    later.raise_pending(wait=False)
+    async_errors.raise_pending(wait=False)
     if gradient is None:
         gradient = wants_gradient(potentials)
     memory.check(backend.chart_bytes(potentials, gradient), device, batch, n)
-    sizes = whole_numbers(lengths, batch)
-    if sizes.device.type == "cpu" or not backend.CHECKS_LATER:
+    sizes = as_lengths(lengths, batch)
+    if sizes.device.type == "cpu" or not backend.ASYNC_CHECKS:
         check_lengths(sizes, n)
     sizes = sizes.to(device, non_blocking=True)
-    if not backend.CHECKS_LATER:
+    if not backend.ASYNC_CHECKS:
         check_values(potentials, sizes)
     dtype = torch.float32
     for tensor in potentials:
         if tensor is not None:
             dtype = torch.promote_types(dtype, tensor.dtype)
     if any(tensor is not None and tensor.dtype != dtype for tensor in potentials):
-        potentials = each(potentials, lambda tensor: tensor.to(dtype))
+        potentials = map_tensors(potentials, lambda tensor: tensor.to(dtype))
     return potentials, sizes, backend
 
 
@@ -230,17 +230,17 @@ def wants_gradient(potentials: Iterable[Tensor | None]) -> bool:
     return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in potentials)
 
 
-def need_heads(potentials: Potentials) -> None:
+def require_lexical(potentials: Potentials) -> None:
     if not isinstance(potentials, LexicalPotentials):
         raise WrongTreeError(
             f"{type(potentials).__name__} have no heads; pass LexicalPotentials, or ask for marginals."
         )
 
 
-def checked(log_z: Tensor, backend: ModuleType) -> Tensor:
-    """The same values, unless they say that a sentence has no tree. Who checks later has done so."""
-    if not backend.CHECKS_LATER and log_z.numel() and float(log_z.detach().amin()) < NO_TREE:
-        raise PotentialsError(no_tree(int((log_z < NO_TREE).nonzero()[0, 0])))
+def check_log_z(log_z: Tensor, backend: ModuleType) -> Tensor:
+    """The same values; raises if a sentence has no tree. Backends with ASYNC_CHECKS report that themselves."""
+    if not backend.ASYNC_CHECKS and log_z.numel() and float(log_z.detach().amin()) < NO_TREE:
+        raise PotentialsError(no_tree_message(int((log_z < NO_TREE).nonzero()[0, 0])))
     return log_z
 
 
@@ -274,11 +274,11 @@ class _LogPartition(torch.autograd.Function):
         half = len(saved) // 2
         with torch.no_grad():
             gradients = [part * gradient.view(-1, *(1,) * (part.dim() - 1)) for part in saved[:half]]
-        return None, None, *once_only(gradients, (gradient, *saved[half:]))
+        return None, None, *forbid_second_derivative(gradients, (gradient, *saved[half:]))
 
 
 class _NoGradient(torch.autograd.Function):
-    """A value whose gradient this backend cannot give: asking for it raises."""
+    """A value without a gradient: its backward raises."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, what: str, *_: Tensor | None) -> Tensor:
@@ -290,7 +290,7 @@ class _NoGradient(torch.autograd.Function):
         raise BackendError(f"{ctx.what} on the reference backend only; ask within use_backend('reference').")
 
 
-def once_only(gradients: list[Tensor], origin: tuple[Tensor, ...]) -> list[Tensor]:
+def forbid_second_derivative(gradients: list[Tensor], origin: tuple[Tensor, ...]) -> list[Tensor]:
     """Gradients that raise, rather than be silently constant, if they are differentiated again."""
     if not torch.is_grad_enabled():
         return gradients

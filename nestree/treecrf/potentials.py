@@ -42,7 +42,7 @@ AnyPotentials = TypeVar("AnyPotentials", bound=Potentials)
 Lengths = Tensor | Sequence[int]
 
 
-def each(potentials: AnyPotentials, change: Callable[[Tensor], Tensor | None]) -> AnyPotentials:
+def map_tensors(potentials: AnyPotentials, change: Callable[[Tensor], Tensor | None]) -> AnyPotentials:
     """The same kind of potentials with every tensor changed; an absent `head` stays absent."""
     tensors: list[Any] = [None if tensor is None else change(tensor) for tensor in potentials]
     return type(potentials)(*tensors)
@@ -98,7 +98,7 @@ def shape_of(thing: object) -> str:
     return str(tuple(thing.shape)) if isinstance(thing, Tensor) else type(thing).__name__
 
 
-def whole_numbers(lengths: Lengths, batch: int) -> Tensor:
+def as_lengths(lengths: Lengths, batch: int) -> Tensor:
     """The lengths as int64 [batch], a copy; raises for anything else. Looks at no value."""
     try:
         sizes = torch.as_tensor(lengths)
@@ -124,17 +124,17 @@ def check_lengths(lengths: Tensor, n: int) -> None:
     low, high = lengths.aminmax()
     if int(low) < 1 or int(high) > n:
         b = int(((lengths < 1) | (lengths > n)).nonzero()[0, 0])
-        raise PotentialsError(wrong_length(b, int(lengths[b]), n))
+        raise PotentialsError(wrong_length_message(b, int(lengths[b]), n))
 
 
-def wrong_length(sentence: int, length: int, n: int) -> str:
+def wrong_length_message(sentence: int, length: int, n: int) -> str:
     return (
         f"sentence {sentence} of the batch has length {length}; the potentials hold 1 to {n} words. "
         "Leave empty sentences out, and pad the potentials to the longest sentence."
     )
 
 
-def not_a_score(sentence: int, name: str, value: str) -> str:
+def invalid_score_message(sentence: int, name: str, value: str) -> str:
     return (
         f"sentence {sentence} of the batch has {value} in {name}; scores must lie between -{MAX_SCORE:g} and "
         f"{MAX_SCORE:g}, or be IMPOSSIBLE or -inf for a part that no tree may contain. "
@@ -142,14 +142,14 @@ def not_a_score(sentence: int, name: str, value: str) -> str:
     )
 
 
-def too_large(sentence: int) -> str:
+def too_large_message(sentence: int) -> str:
     return (
         f"the scores of sentence {sentence} of the batch add up to more than float32 can sum precisely. "
         "Scale or center them, or pass the potentials in float64."
     )
 
 
-def no_tree(sentence: int) -> str:
+def no_tree_message(sentence: int) -> str:
     return (
         f"no tree is possible for sentence {sentence} of the batch: each one contains a part with the score "
         "IMPOSSIBLE. Allow one more part, or leave the sentence out."
@@ -174,7 +174,7 @@ def cell_masks(lengths: Tensor, n: int) -> LexicalPotentials:
     return LexicalPotentials(spans, arcs, words, spans & ~whole, within)
 
 
-def cells_of(masks: LexicalPotentials, name: str) -> Tensor:
+def mask_of(masks: LexicalPotentials, name: str) -> Tensor:
     if name == "head":
         assert masks.head is not None
         return masks.span[..., None] & masks.head
@@ -192,18 +192,20 @@ def check_values(potentials: Potentials, lengths: Tensor) -> None:
         if float(low) >= -MAX_SCORE and float(high) <= MAX_SCORE:
             continue
         wrong = ~((values.abs() <= MAX_SCORE) | (values < NO_TREE))
-        wrong &= cells_of(cell_masks(lengths, potentials.span.shape[1] - 1), name)
+        wrong &= mask_of(cell_masks(lengths, potentials.span.shape[1] - 1), name)
         if bool(wrong.any()):
             cell = tuple(int(index) for index in wrong.nonzero()[0])
-            raise PotentialsError(not_a_score(cell[0], f"{name}{list(cell[1:])}", f"{float(values[cell]):g}"))
+            raise PotentialsError(
+                invalid_score_message(cell[0], f"{name}{list(cell[1:])}", f"{float(values[cell]):g}")
+            )
 
 
-def cleaned(potentials: AnyPotentials, lengths: Tensor) -> AnyPotentials:
+def sanitize(potentials: AnyPotentials, lengths: Tensor) -> AnyPotentials:
     """The same potentials with 0 in every cell that belongs to no tree, and nothing below IMPOSSIBLE."""
     masks = cell_masks(lengths, potentials.span.shape[1] - 1)
 
     def clean(name: str, tensor: Tensor) -> Tensor:
-        return torch.where(cells_of(masks, name), tensor, 0.0).clamp(min=IMPOSSIBLE)
+        return torch.where(mask_of(masks, name), tensor, 0.0).clamp(min=IMPOSSIBLE)
 
     return type(potentials)(**{k: clean(k, t) for k, t in potentials._asdict().items() if t is not None})
 
@@ -222,7 +224,7 @@ def observe(
     """
     check_shapes(potentials)
     batch, n = potentials.span.shape[0], potentials.span.shape[1] - 1
-    on_host = whole_numbers(lengths, batch).cpu()
+    on_host = as_lengths(lengths, batch).cpu()
     check_lengths(on_host, n)
     sizes = on_host.tolist()
     if len(spans) != batch:
@@ -232,7 +234,7 @@ def observe(
         )
     observed: list[tuple[int, int, int]] = []
     for b, listed in enumerate(spans):
-        in_sentence = pairs(b, listed)
+        in_sentence = as_pairs(b, listed)
         check_observed(b, in_sentence, sizes[b])
         observed += [(b, i, j) for i, j in in_sentence]
     rows = torch.tensor(observed, dtype=torch.long).view(-1, 3)
@@ -259,7 +261,7 @@ def crossing_spans(spans: Tensor, batch: int, n: int) -> Tensor:
     return up @ (given @ up.T).triu(1) + (up.T @ given).triu(1) @ up > 0
 
 
-def pairs(sentence: int, spans: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+def as_pairs(sentence: int, spans: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
     """The spans as pairs of Python's whole numbers; raises for anything else."""
     try:
         return [(operator.index(i), operator.index(j)) for i, j in spans]

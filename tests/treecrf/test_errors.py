@@ -315,7 +315,7 @@ def test_a_chart_that_cannot_fit_says_how_much_it_needs_before_trying(backend, f
 
 @pytest.mark.parametrize("kind", [lexical, plain])
 def test_what_a_chart_needs_grows_with_its_size_and_is_compared_with_what_is_free(backend, monkeypatch, kind):
-    monkeypatch.setattr(memory, "WORTH_ASKING", 0)
+    monkeypatch.setattr(memory, "MIN_CHECKED_BYTES", 0)
     for free, fits in ((10**9, True), (10, False)):
         monkeypatch.setattr(memory, "free_bytes", lambda device, free=free: free)
         if fits:

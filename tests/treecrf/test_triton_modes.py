@@ -23,7 +23,7 @@ on_both = pytest.mark.parametrize(
 )
 
 
-def careful(given: Potentials, lengths: list[int]) -> list[bool]:
+def needs_logspace(given: Potentials, lengths: list[int]) -> list[bool]:
     """Which sentences were summed with a maximum of their terms first."""
     _, chart = triton_kernels.inside(given, torch.tensor(lengths, device=given.span.device))
     return (chart.report[4] != 0).tolist()
@@ -32,14 +32,16 @@ def careful(given: Potentials, lengths: list[int]) -> list[bool]:
 @on_both
 def test_careful_sums_only_where_they_are_needed(device):
     lengths = [9, 5, 2]
-    assert careful(Case((9, 5, 2), mute=False).potentials(device), lengths) == [False] * 3
-    assert careful(Case((9, 5, 2), observed=True, mute=False).potentials(device), lengths) == [False] * 3
-    assert careful(Case((9, 5, 2), 60.0, mute=False).potentials(device), lengths) == [True] * 3
+    assert needs_logspace(Case((9, 5, 2), mute=False).potentials(device), lengths) == [False] * 3
+    assert (
+        needs_logspace(Case((9, 5, 2), observed=True, mute=False).potentials(device), lengths) == [False] * 3
+    )
+    assert needs_logspace(Case((9, 5, 2), 60.0, mute=False).potentials(device), lengths) == [True] * 3
     never_governs = Case((9, 5, 2)).potentials(device)  # one word of the first two
-    assert careful(never_governs, lengths) == [True, True, False]
+    assert needs_logspace(never_governs, lengths) == [True, True, False]
     rough = Case((9, 5, 2), mute=False).potentials(device)
     rough.inherit[1, 1, 3] = IMPOSSIBLE
-    assert careful(rough, lengths) == [False, True, False]
+    assert needs_logspace(rough, lengths) == [False, True, False]
 
 
 def with_entities(device: str, cost: float) -> tuple[Potentials, list[int]]:
@@ -65,15 +67,15 @@ def with_entities(device: str, cost: float) -> tuple[Potentials, list[int]]:
 
 @on_both
 def test_heads_that_labels_speak_against(device):
-    """FAST may lose them where they are worth nothing. Elsewhere the outside pass finds out."""
+    """SCALED may lose them where they are worth nothing. Elsewhere the outside pass finds out."""
     for cost, expected in ((20.0, [False] * 4), (90.0, [False, False, True, True])):
         given, lengths = with_entities(device, cost)
         sizes = torch.tensor(lengths, device=device)
-        chart, part = triton_kernels.both(given, sizes, heads=len(lengths))
+        chart, part = triton_kernels.run_inside_outside(given, sizes, heads=len(lengths))
         right_z, right = reference.inside_outside(to(given, "cpu", torch.float64), sizes.cpu(), True)
         assert (chart.report[4] != 0).tolist() == expected
         if cost > 20:
-            assert careful(given, lengths) == [True] * 4  # without an outside pass nobody finds out
+            assert needs_logspace(given, lengths) == [True] * 4  # without an outside pass nobody finds out
         assert torch.allclose(chart.log_z.cpu().double(), right_z, rtol=2e-6, atol=2e-5)
         for found, true in zip(part, right, strict=True):
             errors = (found.cpu() - true).abs().flatten(1).amax(1).tolist()
@@ -83,7 +85,7 @@ def test_heads_that_labels_speak_against(device):
 @on_both
 def test_heads_of_which_only_the_outside_pass_knows(device):
     """Spans (0, j), of which (0, 2) wants word 1 for its head by far, and all wider ones word 0 by more: of word 0 as
-    the head of (0, 2), which FAST cannot hold beside word 1, the inside pass can tell nothing."""
+    the head of (0, 2), which SCALED cannot hold beside word 1, the inside pass can tell nothing."""
     span = torch.full((1, 6, 6), IMPOSSIBLE)
     span[0, range(5), range(1, 6)] = span[0, 0, 1:] = 0.0
     head = torch.zeros(1, 6, 6, 5)
@@ -116,7 +118,7 @@ def check_alone(given: LexicalPotentials):
     """The chart of one sentence, if its sums are right."""
     sizes = torch.tensor([given.root.shape[1]])
     right_z, right = reference.inside_outside(to(given, "cpu", torch.float64), sizes, True)
-    chart, part = triton_kernels.both(given, sizes.to(given.span.device), heads=1)
+    chart, part = triton_kernels.run_inside_outside(given, sizes.to(given.span.device), heads=1)
     assert torch.allclose(chart.log_z.cpu().double(), right_z, rtol=2e-6, atol=2e-5)
     for found, true in zip(part, right, strict=True):
         assert (found.cpu() - true).abs().max() < 6e-6
