@@ -45,7 +45,7 @@ Row = dict[str, Any]
 ROUNDS = 5
 WORDS_IN, ENCODER, TEXT_IN = "words in", "encoder alone", "text in"
 DECODERS = ["nestree.decoding.best", "nestree.decoding.marginals", "nestree.decoding.probabilities"]
-TREES = {"best_trees": "best trees", "inside_outside": "tree sums", "head_marginals": "tree sums"}
+TREES = {"best_trees": "best trees", "log_partitions": "tree sums", "head_marginals": "tree sums"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

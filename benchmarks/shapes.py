@@ -2,7 +2,7 @@
 
 Compiles all candidates side by side in several processes, then times each alone by replaying a CUDA graph, and
 prints the device milliseconds of inside, inside + outside, and best trees. triton_kernels.shape_for holds the winners.
-With --spread: how many sentences need the CAREFUL sums as scores spread out, and what that costs. With --epoch FILE:
+With --spread: how many sentences need the LOGSPACE sums as scores spread out, and what that costs. With --epoch FILE:
 what a sum over trees takes, inside and outside, in all batches that training makes of the sentences of a file: one by
 itself, and the three of a pass together.
 """
@@ -14,9 +14,8 @@ from functools import partial
 
 import torch
 
-from nestree.treecrf import LexicalPotentials
+from nestree.treecrf import LexicalPotentials, log_partitions
 from nestree.treecrf import triton_kernels as backend
-from nestree.treecrf.ops import inside_outside, inside_outside_each
 
 SIZES = (
     (64, 10),
@@ -101,7 +100,7 @@ def device_ms(run: Callable[[], object], repeats: int = 20) -> float:
 
 
 def spread(batch: int, n: int) -> Iterator[str]:
-    """Share of CAREFUL sentences and milliseconds of inside + outside, by standard deviation of the scores; at last
+    """Share of LOGSPACE sentences and milliseconds of inside + outside, by standard deviation of the scores; at last
     for peaked scores, such as a trained model gives: five spans and one arc into each word stand out."""
     for std in (1.0, 2.0, 3.0, 5.0, 8.0, 15.0, None):
         given, lengths = potentials(batch, n)
@@ -113,7 +112,7 @@ def spread(batch: int, n: int) -> Iterator[str]:
                     given.span[b, start, start + 2 + start % 4] += 14
                 given.arc[b, torch.randint(0, n, (n,)), torch.arange(n)] += 8
 
-        chart, _ = backend.both(given, lengths, None)
+        chart, _ = backend.run_inside_outside(given, lengths, None)
         share = float((chart.report[4] != 0).float().mean())
         name = "peaked" if std is None else f"std {std:g}"
         ms = device_ms(partial(backend.inside_outside, given, lengths, False))
@@ -138,8 +137,8 @@ def epoch(path: str) -> Iterator[str]:
         lengths[:] = torch.tensor([words[k] for k in batch] + [1] * (rows - len(batch)))
         n = given.span.shape[1] - 1
         several = [given, given._replace(head=torch.zeros(rows, n + 1, n + 1, n, device="cuda")), given]
-        one = device_ms(partial(inside_outside, given, lengths, False), repeats=3)
-        three = device_ms(partial(inside_outside_each, several, lengths, [False, True, False]), repeats=3)
+        one = device_ms(partial(log_partitions, [given], lengths), repeats=3)
+        three = device_ms(partial(log_partitions, several, lengths, [False, True, False]), repeats=3)
         found.setdefault(n, []).append((one, three))
     every = [times for some in found.values() for times in some]
     for name, some in [*((f"{n:4d}", some) for n, some in sorted(found.items())), (" all", every)]:

@@ -135,7 +135,7 @@ def watched(run: Run, line: Timeline) -> Iterator[None]:
         (Batch, "to", line.around("moving", Batch.to)),
         (model.encoder, "forward", line.around("encoder", model.encoder.forward)),
         (model.scorer, "forward", line.around("scorers", model.scorer.forward)),
-        (nestree.losses, "inside_outside_each", line.around("tree sums", nestree.losses.inside_outside_each)),
+        (nestree.losses, "log_partitions", line.around("tree sums", nestree.losses.log_partitions)),
         (nestree.losses, "entropy", line.around("tree sums", nestree.losses.entropy)),
         (nestree.model, "compute", line.around("losses", nestree.model.compute)),
         (torch.Tensor, "backward", line.around("backward", torch.Tensor.backward)),

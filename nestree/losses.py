@@ -1,13 +1,11 @@
 """Scores and gold entities -> named losses, each a sum over the batch.
 
 Every sum over trees is one run of inside and outside: it gives log Z, its gradient, and the probabilities of the parts,
-among them those of heads. All sums of a batch are asked for at once (`summed`), as a GPU is faster so. Nothing here
-waits for it.
+among them those of heads. All sums of a batch are computed in one launch (`log_partitions`). Nothing here synchronizes
+with a GPU.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,9 +14,18 @@ from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 from nestree.config import Settings
 from nestree.nn.batch import Gold, Targets
 from nestree.nn.scorers import Scores
-from nestree.treecrf import IMPOSSIBLE, LexicalPotentials, PlainPotentials, entropy, use_backend
-from nestree.treecrf.ops import inside_outside_each
-from nestree.treecrf.potentials import Potentials, span_cells
+from nestree.treecrf import (
+    IMPOSSIBLE,
+    LexicalPotentials,
+    LogPartition,
+    PlainPotentials,
+    Potentials,
+    crossing_spans,
+    entropy,
+    log_partitions,
+    span_cells,
+    use_backend,
+)
 
 # The weight of the loss of forms, for each word: small, so that most of the gradient, which is clipped, is for the
 # rest. AdamW does not mind.
@@ -36,13 +43,6 @@ class Losses:
     @property
     def total(self) -> Tensor:
         return torch.stack(list(self.parts.values())).sum()
-
-
-class TreeSum(NamedTuple):
-    """A sum over trees, and the probability of every part; a constant, as `log_z` carries the gradient."""
-
-    log_z: Tensor  # [B]
-    marginals: Potentials
 
 
 def compute(scores: Scores, gold: Gold, settings: Settings, targets: Targets | None = None) -> Losses:
@@ -64,17 +64,23 @@ def with_trees(scores: Scores, gold: Gold, settings: Settings, targets: Targets 
     metrics: dict[str, Tensor] = {}
 
     free = potentials(scores, scores.mention.logsumexp(-1))
-    fixed = potentials(scores, agreeing(scores, gold, settings).masked_fill(gold.crossed, IMPOSSIBLE))
+    crossed = crossing_spans(gold.spans, len(scores.lengths), scores.mention.shape[1] - 1)
+    crossed &= gold.used[:, None, None]  # spans of padding may cross each other
+    fixed = potentials(scores, agreeing(scores, gold, settings).masked_fill(crossed, IMPOSSIBLE))
     need_heads = model.labelling == "head"
     wrong = pair_losses(scores, gold, settings) if need_heads else None  # [M]
     if loss.joint:
         assert isinstance(fixed, LexicalPotentials)
         assert wrong is not None
         fixed = fixed._replace(head=at_pairs(-wrong, scores, gold))
-    wanted = [(free, need_heads and loss.negatives > 0), (fixed, need_heads or scores.forms is not None)]
+    several, heads = (
+        [free, fixed],
+        [need_heads and loss.negatives > 0, need_heads or scores.forms is not None],
+    )
     if loss.sharing:
-        wanted.append((dearer(free if loss.space == "all" else fixed, gold, loss.sharing), False))
-    all_trees, gold_trees, *dear_trees = summed(wanted, scores.lengths)
+        several.append(dearer(free if loss.space == "all" else fixed, gold, loss.sharing))
+        heads.append(False)
+    all_trees, gold_trees, *dear_trees = log_partitions(several, scores.lengths, heads)
     if scores.forms is not None:
         losses["forms"] = form_losses(scores.forms, scores, gold, head_probabilities(gold_trees, gold))
 
@@ -158,45 +164,11 @@ def drawn(scores: Scores, gold: Gold, settings: Settings) -> Tensor:
     return torch.rand_like(spans) < chance[:, None, None]
 
 
-def summed(wanted: Sequence[tuple[Potentials, bool]], lengths: Tensor) -> list[TreeSum]:
-    """Sums over trees of the same sentences, together; for each, whether heads are asked for."""
-    several = [given for given, _ in wanted]
-    heads = [asked or head_of(given) is not None for given, asked in wanted]
-    found = inside_outside_each(several, lengths, heads)
-    return [TreeSum(learned(given, *each), each[1]) for given, each in zip(several, found, strict=True)]
-
-
-def learned(given: Potentials, log_z: Tensor, marginals: Potentials) -> Tensor:
-    """log Z, from which these potentials learn."""
-    parts = [
-        (score, probability)
-        for score, probability in zip(given, marginals, strict=True)
-        if score is not None and probability is not None and score.requires_grad
-    ]
-    if not parts:
-        return log_z
-    scores, probabilities = zip(*parts, strict=True)
-    return _Learned.apply(log_z, probabilities, *scores)
-
-
-class _Learned(torch.autograd.Function):
-    """log Z [B] of these scores. Its gradient is known: the probabilities of the parts."""
-
-    @staticmethod
-    def forward(ctx: Any, log_z: Tensor, probabilities: Sequence[Tensor], *scores: Tensor) -> Tensor:
-        ctx.save_for_backward(*probabilities)
-        return log_z.clone()
-
-    @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> Any:
-        return None, None, *(p * slope.view(-1, *[1] * (p.ndim - 1)) for p in ctx.saved_tensors)
-
-
 def head_of(given: Potentials) -> Tensor | None:
     return given.head if isinstance(given, LexicalPotentials) else None
 
 
-def head_probabilities(trees: TreeSum, gold: Gold) -> Tensor:
+def head_probabilities(trees: LogPartition, gold: Gold) -> Tensor:
     """[M] the probability that word h heads span g, for all pairs."""
     heads = head_of(trees.marginals)
     assert heads is not None
@@ -220,7 +192,7 @@ def dearer(given: Potentials, gold: Gold, cost: float) -> LexicalPotentials:
     return given._replace(inherit=torch.zeros_like(given.span).index_put((b, i, j), costs))
 
 
-def regularisation(trees: TreeSum, dear: TreeSum, gold: Gold, cost: float) -> tuple[Tensor, Tensor]:
+def regularisation(trees: LogPartition, dear: LogPartition, gold: Gold, cost: float) -> tuple[Tensor, Tensor]:
     """What teaches heads to govern one entity each, and the divergence KL(p_c || p) itself.
 
     p_c are the trees of `dear`. It is held constant: the gradient is that of the divergence to a fixed p_c, and the
@@ -303,7 +275,7 @@ def chart_losses(scores: Scores, gold: Gold, settings: Settings) -> Tensor:
     return label_losses(chart, right, settings.loss.label) * known
 
 
-def negative_losses(scores: Scores, gold: Gold, settings: Settings, trees: TreeSum | None) -> Tensor:
+def negative_losses(scores: Scores, gold: Gold, settings: Settings, trees: LogPartition | None) -> Tensor:
     """Spans that are no entities and look most like one should have no label.
 
     In each sentence as many of them as gold spans lack to `negatives`, weighed by how likely they are.

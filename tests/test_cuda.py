@@ -17,7 +17,7 @@ from nestree.training import corpus, distill, records, train
 from nestree.training.starting import accelerator_for
 from nestree.training.state import Progress
 from nestree.training.update import Updater
-from nestree.treecrf import later
+from nestree.treecrf import async_errors
 from tests import tiny
 from tests.training.runs import weights
 
@@ -75,7 +75,7 @@ def test_losses_and_gradients_are_those_of_a_cpu(folder, recipe):
         assert rough[name].dtype == torch.float32
         torch.testing.assert_close(rough[name], value, rtol=0.1, atol=0.1, msg=name)
     assert all(bool(slope.isfinite().all()) for slope in found.values())
-    later.raise_pending()
+    async_errors.raise_pending()
 
 
 @pytest.mark.parametrize("how", [nullcontext, in_halves])
@@ -219,7 +219,7 @@ def test_records_say_what_is_computed(tmp_path, family, recipe, monkeypatch):
             for one, two in zip(plain.parameters, recorded.parameters, strict=True):
                 one -= 0.1 * one.grad
                 two.copy_(one)
-    later.raise_pending()
+    async_errors.raise_pending()
     assert 1 <= len(recorded.recorder.records) <= 4
 
 
@@ -284,4 +284,4 @@ def test_where_memory_is_short_there_are_fewer_records(folder, monkeypatch):
         torch.cuda.set_per_process_memory_fraction(1.0)
     assert updater.recorder is None or updater.recorder.most <= 1  # no more of them, or none at all
     assert all(bool(p.grad.isfinite().all()) for p in updater.parameters)
-    later.raise_pending()
+    async_errors.raise_pending()

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from nestree.config import Settings, recipes
-from nestree.losses import agreeing, compute, drawn, label_losses, potentials, summed
+from nestree.losses import agreeing, compute, drawn, label_losses, potentials
 from nestree.model import Recognizer
 from nestree.nn.batch import Collator, Gold
 from nestree.nn.scorers import Scores
 from nestree.sentence import Sentence
-from nestree.treecrf import use_backend
+from nestree.treecrf import crossing_spans, log_partitions, use_backend
 from nestree.treecrf.potentials import cell_masks
 from tests import tiny
 from tests.losses_by_hand import LABELS, by_hand
@@ -71,7 +71,7 @@ def settings_of(variant: str) -> Settings:
 
 def gold_of(sentences: list[Sentence], settings: Settings) -> Gold:
     collator = Collator(None, LABELS, trees=settings.model.structure != "none")
-    return collator.gold(sentences, max(len(s.words) for s in sentences))
+    return collator.gold(sentences)
 
 
 def random_scores(sentences: list[Sentence], settings: Settings, seed: int = 0, std: float = 1.0) -> Scores:
@@ -95,6 +95,10 @@ def random_scores(sentences: list[Sentence], settings: Settings, seed: int = 0, 
         None if settings.model.labelling == "none" else table,
         forms=normal(batch, n) if settings.model.forms else None,
     )
+
+
+def crossed(scores: Scores, gold: Gold) -> Tensor:
+    return crossing_spans(gold.spans, *scores.arc.shape[:2])
 
 
 def leaves(scores: Scores) -> list[Tensor]:
@@ -196,7 +200,7 @@ def test_trees_do_not_teach_spans_that_they_do_not_contain(variant):
     """
     settings = settings_of(variant).changed(["loss.negatives=0"])
     scores, gold = random_scores(SENTENCES, settings, std=2.0), gold_of(SENTENCES, settings)
-    exchanged = torch.where(gold.crossed[..., None], scores.mention.flip(-1), scores.mention)
+    exchanged = torch.where(crossed(scores, gold)[..., None], scores.mention.flip(-1), scores.mention)
     assert not torch.equal(exchanged, scores.mention)
     before, after = (compute(replace(scores, mention=m), gold, settings) for m in (scores.mention, exchanged))
     for name, value in before.parts.items():
@@ -205,7 +209,7 @@ def test_trees_do_not_teach_spans_that_they_do_not_contain(variant):
     plain = settings.changed(["loss.sharing=0", "loss.entropy=0"])
     (push,) = torch.autograd.grad(compute(scores, gold, plain).total, scores.mention)
     free = potentials(scores, scores.mention.logsumexp(-1))
-    chance = summed([(free, False)], scores.lengths)[0].marginals.span
+    chance = log_partitions([free], scores.lengths)[0].marginals.span
     other = torch.ones_like(chance, dtype=torch.bool).index_put(tuple(gold.spans.T), torch.tensor(False))
     other &= (gold.used & gold.complete)[:, None, None]
     torch.testing.assert_close(
@@ -250,8 +254,8 @@ def test_complete_sentences_draw_nothing():
 def test_head_probabilities_of_gold_spans_sum_to_one():
     settings = settings_of("ablation/11-both")
     scores, gold = random_scores(SENTENCES, settings), gold_of(SENTENCES, settings)
-    fixed = potentials(scores, agreeing(scores, gold, settings).masked_fill(gold.crossed, -1e9))
-    heads = summed([(fixed, True)], scores.lengths)[0].marginals.head
+    fixed = potentials(scores, agreeing(scores, gold, settings).masked_fill(crossed(scores, gold), -1e9))
+    heads = log_partitions([fixed], scores.lengths, [True])[0].marginals.head
     b, i, j = gold.spans.unbind(1)
     torch.testing.assert_close(heads[b, i, j].sum(-1), torch.ones(len(b)).double())
 

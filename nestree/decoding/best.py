@@ -7,8 +7,16 @@ from torch import Tensor
 
 from nestree.config import Settings
 from nestree.nn.scorers import Scores
-from nestree.treecrf import IMPOSSIBLE, LexicalPotentials, PlainPotentials, Trees, best_trees, head_marginals
-from nestree.treecrf.potentials import Potentials, span_cells
+from nestree.treecrf import (
+    IMPOSSIBLE,
+    LexicalPotentials,
+    PlainPotentials,
+    Potentials,
+    Trees,
+    best_trees,
+    head_marginals,
+    span_cells,
+)
 
 
 class Spans(NamedTuple):

@@ -24,8 +24,15 @@ from nestree.decoding.probabilities import (
     label_probabilities,
 )
 from nestree.nn.scorers import Scores
-from nestree.treecrf import IMPOSSIBLE, LexicalPotentials, PlainPotentials, Trees, best_trees
-from nestree.treecrf.potentials import Potentials
+from nestree.treecrf import (
+    IMPOSSIBLE,
+    LexicalPotentials,
+    PlainPotentials,
+    Potentials,
+    Trees,
+    best_trees,
+    crossing_spans,
+)
 
 if TYPE_CHECKING:
     from nestree.decoding import Found
@@ -116,7 +123,7 @@ def around(rows: Tensor, scores: Scores, settings: Settings, evidence: Tensor | 
     """
     b, i, j, _ = rows.unbind(1)
     span = said(scores, settings).amax(-1)  # [B, n + 1, n + 1]
-    span = span.masked_fill(crossing(b, i, j, span.shape), IMPOSSIBLE)
+    span = span.masked_fill(crossing_spans(rows[:, :3], len(span), span.shape[1] - 1), IMPOSSIBLE)
     if scores.arc is None or scores.root is None:
         return PlainPotentials(span)
     head, inherit = scores.head, torch.zeros_like(span)
@@ -130,19 +137,6 @@ def around(rows: Tensor, scores: Scores, settings: Settings, evidence: Tensor | 
         chart[b, i, j] = evidence.clamp(min=IMPOSSIBLE).to(chart.dtype)  # once for each span
         head = chart if head is None else (head + chart).clamp(min=IMPOSSIBLE)
     return LexicalPotentials(span, scores.arc, scores.root, inherit, head)
-
-
-def crossing(b: Tensor, i: Tensor, j: Tensor, shape: torch.Size) -> Tensor:
-    """[batch, n + 1, n + 1] which spans cross one of these.
-
-    With up(x, y) = 1 if x < y, those that begin before i and end within i:j are counted by a sum over i of
-    up(start, i) up(i, end) up(end, j), and those that begin within it and end after j by one over j of
-    up(i, start) up(start, j) up(j, end): products of matrices, of which the middle factor hides a triangle.
-    """
-    chart = torch.zeros(shape, device=i.device)
-    chart.index_put_((b, i, j), chart.new_ones(()))  # to assign a number of Python's would mean to wait
-    up = torch.ones(shape[1:], device=i.device).triu(1)
-    return up @ (chart @ up.T).triu(1) + (up.T @ chart).triu(1) @ up > 0
 
 
 def heads_of(trees: Trees, rows: Tensor) -> Tensor:

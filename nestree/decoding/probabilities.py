@@ -17,9 +17,15 @@ from torch import Tensor
 from nestree.config import Settings
 from nestree.decoding.best import biased, possible
 from nestree.nn.scorers import Scores
-from nestree.treecrf import IMPOSSIBLE, LexicalPotentials, PlainPotentials, Trees
-from nestree.treecrf.ops import inside_outside
-from nestree.treecrf.potentials import Potentials, span_cells
+from nestree.treecrf import (
+    IMPOSSIBLE,
+    LexicalPotentials,
+    PlainPotentials,
+    Potentials,
+    Trees,
+    log_partitions,
+    span_cells,
+)
 
 
 class Temperatures(NamedTuple):
@@ -69,7 +75,7 @@ def chances_of(scores: Scores, settings: Settings, temperatures: Temperatures) -
         return Chances(cells.to(mention.dtype), mention, None)
     heads = settings.model.labelling == "head"
     trees = potentials(scores, share[..., 0], temperatures)
-    marginals = inside_outside(trees, scores.lengths, heads)[1]
+    ((_, marginals),) = log_partitions([trees], scores.lengths, [heads])
     return Chances(
         marginals.span, mention, marginals.head if isinstance(marginals, LexicalPotentials) else None
     )

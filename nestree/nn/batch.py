@@ -1,7 +1,7 @@
 """Sentences -> Batch: everything a network needs of some sentences, as tensors, made on the host.
 
 Gold is laid out here, too, so that a GPU never waits for Python: the spans of entities, their labels, the
-words that may head them, and the spans that cross one of them.
+words that may head them.
 """
 
 import dataclasses
@@ -52,7 +52,6 @@ class Gold(Movable):
     spans: Tensor  # [G, 3] (b, i, j), each span once
     labels: Tensor  # [G, L] bool
     pairs: Tensor  # [M, 2] (g, h): word h lies in span g
-    crossed: Tensor  # [B, n + 1, n + 1] bool: crosses a span of its sentence
     used: Tensor  # [B] bool: the sentence counts
     complete: Tensor  # [B] bool: what is not annotated is no entity
     mentions: int  # G
@@ -179,9 +178,9 @@ class Collator:
     def with_gold(self, sentences: Sequence[Sentence]) -> Batch:
         """A batch with its gold entities: for training."""
         batch = self.words(sentences)
-        return dataclasses.replace(batch, gold=self.gold(sentences, batch.longest))
+        return dataclasses.replace(batch, gold=self.gold(sentences))
 
-    def gold(self, sentences: Sequence[Sentence], n: int) -> Gold:
+    def gold(self, sentences: Sequence[Sentence]) -> Gold:
         rows = [self.entities_of(sentence) for sentence in sentences]
         counts = [len(row.spans) for row in rows]
         spans = np.empty((sum(counts), 3), dtype=np.int64)
@@ -191,15 +190,10 @@ class Collator:
         pairs = np.empty((int(widths.sum()), 2), dtype=np.int64)
         pairs[:, 0] = np.repeat(np.arange(len(spans)), widths)
         pairs[:, 1] = np.arange(len(pairs)) - np.repeat(np.cumsum(widths) - widths - spans[:, 1], widths)
-        crossed = np.zeros((len(rows), n + 1, n + 1), dtype=bool)
-        for b, i, j in spans[widths > 1].tolist():
-            crossed[b, :i, i + 1 : j] = True
-            crossed[b, i + 1 : j, j + 1 :] = True
         return Gold(
             torch.from_numpy(spans),
             torch.from_numpy(np.concatenate([row.labels for row in rows])),
             torch.from_numpy(pairs),
-            torch.from_numpy(crossed),
             torch.from_numpy(np.array([row.used for row in rows])),
             torch.from_numpy(np.array([sentence.complete for sentence in sentences])),
             len(spans),

@@ -46,22 +46,20 @@ def framed(batch: Batch, padding: int, most: int) -> Batch | None:
         shapes=wider(batch.shapes, more, words),
         characters=None if batch.characters is None else pad(batch.characters, (0, 0, 0, words, 0, more)),
         vectors=wider(batch.vectors, more, words),
-        gold=framed_gold(gold, rows, more, words),
+        gold=framed_gold(gold, rows, more, longest + 1),
         taught=None if batch.taught is None else pad(batch.taught, (0, more)),
     )
 
 
-def framed_gold(gold: Gold, rows: int, more: int, words: int) -> Gold:
-    """`rows` sentences, and `more` that are not used; `words` more in each."""
+def framed_gold(gold: Gold, rows: int, more: int, posts: int) -> Gold:
+    """`rows` sentences, and `more` that are not used, of so many fenceposts each."""
     spans, pairs = more_than(len(gold.spans)), more_than(len(gold.pairs))
-    posts = gold.crossed.shape[1] + words
     nowhere = no_spans(spans - len(gold.spans), rows, more, posts)
     return replace(
         gold,
         spans=torch.cat([gold.spans, nowhere]),
         labels=pad(gold.labels, (0, 0, 0, len(nowhere)), value=True),  # something can be said of it
         pairs=torch.cat([gold.pairs, no_pairs(pairs - len(gold.pairs), len(gold.spans), spans, posts - 1)]),
-        crossed=pad(gold.crossed, (0, words, 0, words, 0, more)),
         used=pad(gold.used, (0, more)),
         complete=pad(gold.complete, (0, more), value=True),
     )

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from nestree.config import ModelSettings
 from nestree.errors import ModelError
 from nestree.nn.encoder import SharedDropout, Vectors
-from nestree.treecrf.potentials import span_cells
+from nestree.treecrf import span_cells
 
 SOFT = 0.1  # beside a standard deviation: else the scores of one word would be ±scale, and have no gradient
 

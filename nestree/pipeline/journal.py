@@ -32,9 +32,9 @@ class Journal:
         self.folder, self.lock, self.done = folder, lock, dict(done)
         lines = [{"nestree": __version__, "how": how}, *self.done.values()]
         with placed(folder / NAME) as temporary:
-from nestree.checkpoint import CARD, MANIFEST, files_of
-from nestree.data.files import lock_owner, locked, not_written, placed
-from nestree.errors import DataError, InputError
+            text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines)
+            temporary.write_text(text, encoding="utf-8")
+        weakref.finalize(self, os.close, lock)
 
     def is_done(self, name: str, source: Path) -> bool:
         """Is all that was written of this file still there, and the file what it was?"""

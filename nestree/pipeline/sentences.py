@@ -21,7 +21,7 @@ from nestree.nn.scorers import Scores
 from nestree.pipeline.threads import on_threads
 from nestree.pipeline.windows import cut, merged, windows
 from nestree.sentence import Sentence, Span, with_found
-from nestree.treecrf.memory import if_it_fits
+from nestree.treecrf.memory import ignore_out_of_memory
 
 BATCH_WORDS = 4_000
 GPU_WORDS = 16_000  # instead, on a CUDA device; what does not fit is halved
@@ -334,7 +334,7 @@ class Turn:
 
     def begin(self, laid_out: Callable[[], Batch | None] | None = None) -> None:
         """Let the device compute scores; `laid_out`: gives the batch, if another thread makes it."""
-        with if_it_fits(), self.on_its_own():
+        with ignore_out_of_memory(), self.on_its_own():
             batch = (laid_out or self.lay_out)()
             if batch is not None:
                 with precision(self.model.device):
@@ -344,7 +344,7 @@ class Turn:
         """Wait for the scores, and for what is found by them; of too many sentences in halves."""
         scores, self.scores = self.scores, None
         if scores is not None:
-            with if_it_fits(), self.on_its_own():
+            with ignore_out_of_memory(), self.on_its_own():
                 known = self.knowledge if self.knowledge else None
                 asked = self.asked
                 found = self.model.found(

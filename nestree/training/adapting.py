@@ -27,7 +27,7 @@ from nestree.nn.pieces import Splitter
 from nestree.pipeline import best_device
 from nestree.sentence import Sentence
 from nestree.training.optimiser import optimiser, set_rates
-from nestree.treecrf.memory import is_about_memory
+from nestree.treecrf.memory import is_out_of_memory
 
 PIECES = 128  # of a window
 WINDOWS = 32  # of an update
@@ -81,7 +81,7 @@ def adapt(
                 if tell:
                     tell(told)
         except (MemoryError, RuntimeError) as why:
-            if not is_about_memory(why):
+            if not is_out_of_memory(why):
                 raise
             raise TrainingError(
                 f"there is not enough memory on {place} for {WINDOWS} windows of {splitter.longest} pieces with "

@@ -24,8 +24,7 @@ from nestree.pipeline import predict
 from nestree.pipeline.sentences import precision
 from nestree.sentence import Entity, Sentence
 from nestree.training.corpus import Corpus
-from nestree.treecrf import LexicalPotentials
-from nestree.treecrf.ops import inside_outside
+from nestree.treecrf import LexicalPotentials, log_partitions
 
 LONGEST = 120  # words of an unlabelled sentence; charts grow with the cube
 PER_WORD = (
@@ -141,7 +140,7 @@ def marginals(scores: Scores, teacher: Recognizer, taught: Tensor) -> tuple[Tens
     """P(no), P(yes), P(arc), P(root), P(yes with head): zero where teachers have no say, taught [B]."""
     share, log_mention = tempered(scores.mention, teacher.temperatures)
     trees = potentials(scores, share[..., 0], teacher.temperatures)
-    _, found = inside_outside(trees, scores.lengths, True)
+    found = log_partitions([trees], scores.lengths, [True])[0].marginals
     assert isinstance(found, LexicalPotentials)
     assert found.head is not None
     no, yes = (log_mention.exp() * taught[:, None, None, None]).unbind(-1)

@@ -27,7 +27,7 @@ from nestree.training.state import Progress
 from nestree.training.stopping import Stop
 from nestree.training.update import Later, Updater
 from nestree.training.watching import EpochEnd, Step, Watcher
-from nestree.treecrf.memory import is_about_memory
+from nestree.treecrf.memory import is_out_of_memory
 
 Update = list[list[int]]  # batches of numbers of sentences
 
@@ -233,7 +233,7 @@ def predicted(run: Run, sentences: Sequence[Sentence], asked: Asked) -> list[Sen
     try:
         return predict(run.model, sentences, asked=asked)
     except (MemoryError, RuntimeError) as why:
-        if not (is_about_memory(why) and run.updater.give_up_records()):
+        if not (is_out_of_memory(why) and run.updater.give_up_records()):
             raise
     return predict(run.model, sentences, asked=asked)
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from nestree.model import Recognizer
 from nestree.nn import direct
 from nestree.nn.batch import Batch, Movable
-from nestree.treecrf.memory import is_about_memory
+from nestree.treecrf.memory import is_out_of_memory
 
 MOST = 96  # records that are kept; batches of other shapes are computed as usual
 BEFORE = (
@@ -87,7 +87,7 @@ class Recorder:
         except (MemoryError, RuntimeError) as why:
             self.most = len(self.records)
             log.info("%s", why)
-            if not is_about_memory(
+            if not is_out_of_memory(
                 why
             ):  # if it is no matter of recording, it comes again when it is computed
                 first = str(why).strip().partition("\n")[0]

@@ -30,7 +30,7 @@ from nestree.training.distill import Lessons
 from nestree.training.records import Recorder, can_record
 from nestree.training.state import Progress
 from nestree.training.watching import Watcher
-from nestree.treecrf.memory import is_about_memory
+from nestree.treecrf.memory import is_out_of_memory
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +128,7 @@ class Updater:
                 for name, value in self.added(piece, weight / total).items():
                     sums[name] = sums.get(name, 0.0) + weight * value
         except (MemoryError, RuntimeError) as why:
-            if not is_about_memory(why):
+            if not is_out_of_memory(why):
                 raise
             log.info("%s", why)
             return None

@@ -9,36 +9,51 @@
 8
 """
 
+from nestree.treecrf.async_errors import raise_pending
 from nestree.treecrf.backends import use_backend
-from nestree.treecrf.later import raise_pending
 from nestree.treecrf.ops import (
+    LogPartition,
     best_trees,
     entropy,
     head_marginals,
     kl_divergence,
     log_partition,
     log_partition_and_heads,
+    log_partitions,
     marginals,
     sample_trees,
 )
-from nestree.treecrf.potentials import IMPOSSIBLE, LexicalPotentials, PlainPotentials, observe
+from nestree.treecrf.potentials import (
+    IMPOSSIBLE,
+    LexicalPotentials,
+    PlainPotentials,
+    Potentials,
+    crossing_spans,
+    observe,
+    span_cells,
+)
 from nestree.treecrf.trees import Tree, Trees
 
 __all__ = [
     "IMPOSSIBLE",
     "LexicalPotentials",
+    "LogPartition",
     "PlainPotentials",
+    "Potentials",
     "Tree",
     "Trees",
     "best_trees",
+    "crossing_spans",
     "entropy",
     "head_marginals",
     "kl_divergence",
     "log_partition",
     "log_partition_and_heads",
+    "log_partitions",
     "marginals",
     "observe",
     "raise_pending",
     "sample_trees",
+    "span_cells",
     "use_backend",
 ]

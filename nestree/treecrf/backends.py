@@ -38,18 +38,18 @@ def use_backend(name: str) -> Iterator[None]:
 
 
 def backend_for(potentials: Potentials) -> ModuleType:
-    """The module that serves these potentials: the forced one, or the first that can."""
+    """The backend module for these potentials: the forced one, or the first that supports them."""
     name = _forced.get()
     if name is None:
-        name = next(name for name in MODULES if obstacle(name, potentials) is None)
-    elif why := obstacle(name, potentials):
-        able = [other for other in MODULES if obstacle(other, potentials) is None]
+        name = next(name for name in MODULES if unavailable_reason(name, potentials) is None)
+    elif why := unavailable_reason(name, potentials):
+        able = [other for other in MODULES if unavailable_reason(other, potentials) is None]
         raise BackendError(f"backend {name!r} cannot serve here: {why}. Those that can: {', '.join(able)}.")
     return importlib.import_module(MODULES[name])
 
 
-def obstacle(name: str, potentials: Potentials) -> str | None:
-    """Why this backend cannot serve these potentials; None if it can."""
+def unavailable_reason(name: str, potentials: Potentials) -> str | None:
+    """Why this backend does not support these potentials; None if it does."""
     span = potentials.span
     if name == "numba":
         if span.device.type != "cpu":

@@ -1,4 +1,4 @@
-"""Will a chart fit? Asked before it is made, and only of large ones. And was it memory that an error was about?"""
+"""Whether a large chart fits into memory, checked before it is allocated; and whether an error means out of memory."""
 
 import os
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import torch
 
 from nestree.errors import ChartMemoryError
 
-WORTH_ASKING = 1 << 28  # bytes; smaller charts are made without looking
+MIN_CHECKED_BYTES = 1 << 28  # bytes; smaller charts are made without looking
 
 
 def check(needed: int, device: torch.device, batch: int, n: int) -> None:
@@ -22,13 +22,13 @@ def check(needed: int, device: torch.device, batch: int, n: int) -> None:
 
 
 def fits(needed: int, device: torch.device) -> bool:
-    """Has the device so many bytes free, as far as can be known?"""
-    free = None if needed < WORTH_ASKING else free_bytes(device)
+    """Whether the device has so many bytes free, as far as is known."""
+    free = None if needed < MIN_CHECKED_BYTES else free_bytes(device)
     return free is None or needed <= free
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """What could still be allocated, as far as can be known."""
+    """The bytes that can still be allocated; None if unknown."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -48,19 +48,19 @@ def free_bytes(device: torch.device) -> int | None:
 
 
 @contextmanager
-def if_it_fits() -> Iterator[None]:
-    """What is within this ends where there is not enough memory, without an error."""
+def ignore_out_of_memory() -> Iterator[None]:
+    """Suppress out-of-memory errors of the block."""
     try:
         yield
     except (MemoryError, RuntimeError) as why:
-        if not is_about_memory(why):
+        if not is_out_of_memory(why):
             raise
 
 
-def is_about_memory(error: BaseException) -> bool:
-    """Whether there was not enough memory: PyTorch has one error for that, and says it in others, too.
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out: PyTorch has one error for that, and says it in messages of others, too.
 
-    >>> is_about_memory(RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes."))
+    >>> is_out_of_memory(RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes."))
     True
     """
     told = (
@@ -70,5 +70,5 @@ def is_about_memory(error: BaseException) -> bool:
     )  # by a CPU, twice; by a GPU outside of PyTorch
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(words in str(error) for words in told):
         return True
-    first = error.__context__  # while this was handled, as the end of a recording, something else went wrong
-    return first is not None and is_about_memory(first)
+    first = error.__context__  # handling it, as at the end of a graph capture, may have raised another error
+    return first is not None and is_out_of_memory(first)

@@ -1,8 +1,9 @@
 """The scores of tree parts, what may be in them, and restricting them to observed spans.
 
-Words are 0..n-1, fenceposts 0..n, a span (i, j) is half-open. A part that no tree may contain has the score
-IMPOSSIBLE. Cells outside a sentence, below the diagonal of `span`, and on the diagonal of `arc` belong to no
-tree: nothing reads them, so anything may stand there, NaN included.
+Words are 0..n-1, fenceposts 0..n, a span (i, j) is half-open. Scores lie between -MAX_SCORE and MAX_SCORE. A part
+that no tree may contain has the score IMPOSSIBLE, and any score below NO_TREE means the same. Cells outside a sentence,
+below the diagonal of `span`, and on the diagonal of `arc` belong to no tree: nothing reads them, so anything may stand
+there, NaN included.
 """
 
 import operator
@@ -15,7 +16,9 @@ from torch import Tensor
 from nestree.errors import ObservationError, PotentialsError, WrongTreeError
 
 IMPOSSIBLE = -1e9  # finite: a log-sum-exp over nothing but -inf has NaN gradients
-NO_TREE = IMPOSSIBLE / 2  # a log-partition below this: every tree contains an impossible part
+NO_TREE = IMPOSSIBLE / 2  # a score or a log-partition below this is that of something impossible
+MAX_SCORE = 1e5  # more than any float16; a tree of 800 words cannot make up for an impossible part
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class LexicalPotentials(NamedTuple):
@@ -39,7 +42,7 @@ AnyPotentials = TypeVar("AnyPotentials", bound=Potentials)
 Lengths = Tensor | Sequence[int]
 
 
-def each(potentials: AnyPotentials, change: Callable[[Tensor], Tensor | None]) -> AnyPotentials:
+def map_tensors(potentials: AnyPotentials, change: Callable[[Tensor], Tensor | None]) -> AnyPotentials:
     """The same kind of potentials with every tensor changed; an absent `head` stays absent."""
     tensors: list[Any] = [None if tensor is None else change(tensor) for tensor in potentials]
     return type(potentials)(*tensors)
@@ -51,6 +54,9 @@ def check_shapes(potentials: Potentials) -> None:
         raise WrongTreeError(
             f"potentials are a {type(potentials).__name__}; pass LexicalPotentials or PlainPotentials."
         )
+    for name, tensor in potentials._asdict().items():
+        if isinstance(tensor, Tensor):
+            check_storage(name, tensor)
     span = potentials.span
     if not isinstance(span, Tensor) or span.dim() != 3 or span.shape[1] != span.shape[2] or span.shape[1] < 2:
         raise PotentialsError(
@@ -72,22 +78,31 @@ def check_shapes(potentials: Potentials) -> None:
                 f"{name} has shape {shape_of(tensor)}; "
                 f"beside span {shape_of(span)} it must be {expected[name]}."
             )
-        if not tensor.is_floating_point():
-            raise PotentialsError(f"{name} holds {tensor.dtype}; potentials are scores: pass {name}.float().")
         if tensor.device != span.device:
             raise PotentialsError(
                 f"{name} is on {tensor.device} and span on {span.device}; move all potentials to one device."
             )
+    if span.is_meta:
+        raise PotentialsError("the potentials are on meta and hold no values; make them on another device.")
+
+
+def check_storage(name: str, tensor: Tensor) -> None:
+    """Raise unless this is a dense floating-point tensor that holds values."""
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        raise PotentialsError(f"{name} is not a dense tensor; pass {name}.to_dense().")
+    if tensor.dtype not in DTYPES:
+        raise PotentialsError(f"{name} holds {tensor.dtype}; potentials are scores: pass {name}.float().")
 
 
 def shape_of(thing: object) -> str:
     return str(tuple(thing.shape)) if isinstance(thing, Tensor) else type(thing).__name__
 
 
-def whole_numbers(lengths: Lengths, batch: int) -> Tensor:
+def as_lengths(lengths: Lengths, batch: int) -> Tensor:
     """The lengths as int64 [batch], a copy; raises for anything else. Looks at no value."""
     try:
         sizes = torch.as_tensor(lengths)
+        sizes = sizes if sizes.layout is torch.strided else sizes.to_dense()
     except (TypeError, ValueError, RuntimeError) as why:
         raise PotentialsError(
             f"lengths are {lengths!r}; for this batch they must be {batch} whole numbers."
@@ -109,24 +124,32 @@ def check_lengths(lengths: Tensor, n: int) -> None:
     low, high = lengths.aminmax()
     if int(low) < 1 or int(high) > n:
         b = int(((lengths < 1) | (lengths > n)).nonzero()[0, 0])
-        raise PotentialsError(wrong_length(b, int(lengths[b]), n))
+        raise PotentialsError(wrong_length_message(b, int(lengths[b]), n))
 
 
-def wrong_length(sentence: int, length: int, n: int) -> str:
+def wrong_length_message(sentence: int, length: int, n: int) -> str:
     return (
         f"sentence {sentence} of the batch has length {length}; the potentials hold 1 to {n} words. "
         "Leave empty sentences out, and pad the potentials to the longest sentence."
     )
 
 
-def not_a_score(sentence: int, name: str, value: str) -> str:
+def invalid_score_message(sentence: int, name: str, value: str) -> str:
     return (
-        f"sentence {sentence} of the batch has {value} in {name}; scores must be finite or -inf. "
-        "Look for a division by zero or an overflow in what made them."
+        f"sentence {sentence} of the batch has {value} in {name}; scores must lie between -{MAX_SCORE:g} and "
+        f"{MAX_SCORE:g}, or be IMPOSSIBLE or -inf for a part that no tree may contain. "
+        "Look for a division by zero or an overflow in what computed them."
     )
 
 
-def no_tree(sentence: int) -> str:
+def too_large_message(sentence: int) -> str:
+    return (
+        f"the scores of sentence {sentence} of the batch add up to more than float32 can sum precisely. "
+        "Scale or center them, or pass the potentials in float64."
+    )
+
+
+def no_tree_message(sentence: int) -> str:
     return (
         f"no tree is possible for sentence {sentence} of the batch: each one contains a part with the score "
         "IMPOSSIBLE. Allow one more part, or leave the sentence out."
@@ -151,7 +174,7 @@ def cell_masks(lengths: Tensor, n: int) -> LexicalPotentials:
     return LexicalPotentials(spans, arcs, words, spans & ~whole, within)
 
 
-def cells_of(masks: LexicalPotentials, name: str) -> Tensor:
+def mask_of(masks: LexicalPotentials, name: str) -> Tensor:
     if name == "head":
         assert masks.head is not None
         return masks.span[..., None] & masks.head
@@ -160,23 +183,29 @@ def cells_of(masks: LexicalPotentials, name: str) -> Tensor:
 
 
 def check_values(potentials: Potentials, lengths: Tensor) -> None:
-    """Raise if NaN or +inf stands where a tree may look. Reads the values: not for the fast path on a GPU."""
+    """Raise if a value that some tree reads is not a score. Synchronizes with a GPU: not for the fast path there."""
     for name, tensor in potentials._asdict().items():
-        if tensor is None or tensor.numel() == 0 or float(tensor.detach().amax()) < float("inf"):
-            continue  # nothing wrong anywhere, and NaN is no less than anything
-        masks = cell_masks(lengths, potentials.span.shape[1] - 1)
-        wrong = ~(tensor < float("inf")) & cells_of(masks, name)
+        if tensor is None or tensor.numel() == 0:
+            continue
+        values = tensor.detach()
+        low, high = values.aminmax()  # both NaN if any value is
+        if float(low) >= -MAX_SCORE and float(high) <= MAX_SCORE:
+            continue
+        wrong = ~((values.abs() <= MAX_SCORE) | (values < NO_TREE))
+        wrong &= mask_of(cell_masks(lengths, potentials.span.shape[1] - 1), name)
         if bool(wrong.any()):
             cell = tuple(int(index) for index in wrong.nonzero()[0])
-            raise PotentialsError(not_a_score(cell[0], f"{name}{list(cell[1:])}", str(float(tensor[cell]))))
+            raise PotentialsError(
+                invalid_score_message(cell[0], f"{name}{list(cell[1:])}", f"{float(values[cell]):g}")
+            )
 
 
-def cleaned(potentials: AnyPotentials, lengths: Tensor) -> AnyPotentials:
+def sanitize(potentials: AnyPotentials, lengths: Tensor) -> AnyPotentials:
     """The same potentials with 0 in every cell that belongs to no tree, and nothing below IMPOSSIBLE."""
     masks = cell_masks(lengths, potentials.span.shape[1] - 1)
 
     def clean(name: str, tensor: Tensor) -> Tensor:
-        return torch.where(cells_of(masks, name), tensor, 0.0).clamp(min=IMPOSSIBLE)
+        return torch.where(mask_of(masks, name), tensor, 0.0).clamp(min=IMPOSSIBLE)
 
     return type(potentials)(**{k: clean(k, t) for k, t in potentials._asdict().items() if t is not None})
 
@@ -195,7 +224,7 @@ def observe(
     """
     check_shapes(potentials)
     batch, n = potentials.span.shape[0], potentials.span.shape[1] - 1
-    on_host = whole_numbers(lengths, batch).cpu()
+    on_host = as_lengths(lengths, batch).cpu()
     check_lengths(on_host, n)
     sizes = on_host.tolist()
     if len(spans) != batch:
@@ -203,20 +232,36 @@ def observe(
             f"{len(spans)} lists of spans for a batch of {batch} sentences; "
             "pass one list, possibly empty, for each sentence."
         )
-    crossing = torch.zeros(batch, n + 1, n + 1, dtype=torch.bool)
+    observed: list[tuple[int, int, int]] = []
     for b, listed in enumerate(spans):
-        observed = pairs(b, listed)
-        check_observed(b, observed, sizes[b])
-        for i, j in observed:
-            crossing[b, :i, i + 1 : j] = True
-            crossing[b, i + 1 : j, j + 1 :] = True
-    mask = crossing.to(potentials.span.device, non_blocking=True)
+        in_sentence = as_pairs(b, listed)
+        check_observed(b, in_sentence, sizes[b])
+        observed += [(b, i, j) for i, j in in_sentence]
+    rows = torch.tensor(observed, dtype=torch.long).view(-1, 3)
+    mask = crossing_spans(rows.to(potentials.span.device, non_blocking=True), batch, n)
     dtype = torch.promote_types(potentials.span.dtype, torch.float32)  # float16 cannot hold IMPOSSIBLE
     span = potentials.span.to(dtype).masked_fill(mask, IMPOSSIBLE)
     return type(potentials)(**{**potentials._asdict(), "span": span})
 
 
-def pairs(sentence: int, spans: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+def crossing_spans(spans: Tensor, batch: int, n: int) -> Tensor:
+    """[batch, n + 1, n + 1] which spans cross one of these [K, 3], which are (b, i, j). Does not synchronize.
+
+    A span (start, end) crosses (i, j) if start < i < end < j or i < start < j < end. With up(x, y) = 1 for x < y, those
+    are counted by two products of matrices: the sum over i of up(start, i) up(i, end) up(end, j), and the sum over j of
+    up(i, start) up(start, j) up(j, end).
+
+    >>> crossing_spans(torch.tensor([[0, 0, 2]]), 1, 3).nonzero().tolist()
+    [[0, 1, 3]]
+    """
+    b, i, j = spans.unbind(1)
+    given = torch.zeros(batch, n + 1, n + 1, device=spans.device)
+    given.index_put_((b, i, j), given.new_ones(()))  # a Python number would be copied to the device
+    up = torch.ones(n + 1, n + 1, device=spans.device).triu(1)
+    return up @ (given @ up.T).triu(1) + (up.T @ given).triu(1) @ up > 0
+
+
+def as_pairs(sentence: int, spans: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
     """The spans as pairs of Python's whole numbers; raises for anything else."""
     try:
         return [(operator.index(i), operator.index(j)) for i, j in spans]

@@ -10,6 +10,7 @@ from nestree.config import Settings
 from nestree.decoding import Found, Temperatures, marginals, readings, search
 from nestree.errors import DataError
 from nestree.sentence import Entity, crossing
+from nestree.treecrf import crossing_spans
 from tests.decoding.test_probabilities import SENTENCES, VARIANTS, everything, random_scores, settings_of
 from tests.test_losses import LABELS, Table
 from tests.treecrf.enumeration import lexical_trees
@@ -141,7 +142,7 @@ def test_spans_that_cross_are_found_by_products(n):
         others = spans[:: k + 1]  # several in the second sentence, this one in the third, none in the first
         b = torch.tensor([1] * len(others) + [2])
         left, right = torch.tensor([*others, (i, j)]).unbind(1)
-        found = marginals.crossing(b, left, right, torch.Size((3, n + 1, n + 1)))
+        found = crossing_spans(torch.stack([b, left, right], 1), 3, n)
         assert not found[0].any()
         for a, e in spans:
             assert found[1, a, e] == any(crossing([Entity(a, e, "x"), Entity(*one, "x")]) for one in others)

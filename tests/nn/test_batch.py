@@ -57,24 +57,12 @@ def test_gold():
     assert gold.spans.tolist() == [[0, 0, 2], [0, 2, 3]]
     assert gold.labels.tolist() == [[True, True], [False, True]]
     assert gold.pairs.tolist() == [[0, 0], [0, 1], [1, 2]]
-    assert gold.crossed.nonzero().tolist() == [[0, 1, 3]]
     assert gold.used.tolist() == [True, False, True]
     assert gold.complete.tolist() == [True, True, False]
     assert gold.mentions == 2
     without_trees = collator(trees=False).with_gold(given).gold
     assert without_trees.used.tolist() == [True, True, True]
     assert without_trees.mentions == 4
-
-
-def test_crossing_spans_are_all_marked():
-    gold = collator().with_gold([sentence("a b c d e", "1-4 A", "2-4 B")]).gold
-    spans = {(1, 4), (2, 4)}
-
-    def crosses(a, b):
-        return any(a < i < b < j or i < a < j < b for i, j in spans)
-
-    expected = [[a, b] for a in range(6) for b in range(6) if a < b and crosses(a, b)]
-    assert gold.crossed[0].nonzero().tolist() == expected
 
 
 def test_gold_of_a_sentence_is_that_of_this_sentence():
@@ -99,7 +87,7 @@ def test_moving():
     batch = collator(shapes=True, characters=True, vectors={"a": 0}).with_gold([sentence("a b", "0-1 A")])
     moved = batch.to("meta")
     tensors = [moved.lengths, moved.pieces, moved.pooling, moved.shapes, moved.characters, moved.vectors]
-    tensors += [moved.gold.spans, moved.gold.crossed]
+    tensors += [moved.gold.spans, moved.gold.labels]
     assert all(tensor.device.type == "meta" for tensor in tensors)
     assert moved.sentences == batch.sentences
     assert moved.gold.mentions == 1

@@ -63,7 +63,6 @@ def test_few_shapes_serve_many_batches(folder):
         assert rows > len(some)
         assert places % 8 == 0
         assert batch.pooling.shape == (rows, n + 2, places)
-        assert batch.gold.crossed.shape == (rows, n + 1, n + 1)
         assert not batch.gold.used[len(some) :].any()
         added = batch.gold.spans[batch.gold.spans[:, 0] >= len(some)]
         assert (added[:, 0] < rows).all()

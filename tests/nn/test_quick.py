@@ -43,7 +43,7 @@ def test_products_equal_plain_ones(rows, inputs, outputs):
 @needed
 def test_rows():
     from nestree.nn.quick import rows
-    from nestree.treecrf.numba_kernels.compiling import called
+    from nestree.treecrf.numba_kernels.jit import called
 
     @called
     def change(x, y, other, weight, bias, scores, width):

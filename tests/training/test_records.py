@@ -15,7 +15,7 @@ from nestree.training.distill import Lessons
 from nestree.training.records import Recorder
 from nestree.training.state import Progress
 from nestree.training.update import Updater
-from nestree.treecrf.memory import is_about_memory
+from nestree.treecrf.memory import is_out_of_memory
 
 
 class Played:
@@ -260,5 +260,5 @@ def test_an_error_that_follows_from_another_one_is_about_the_same():
 
     with pytest.raises(RuntimeError, match="ended") as caught:
         captured()
-    assert is_about_memory(caught.value)
-    assert not is_about_memory(RuntimeError("the recording was ended"))
+    assert is_out_of_memory(caught.value)
+    assert not is_out_of_memory(RuntimeError("the recording was ended"))

@@ -111,7 +111,7 @@ def minus_infinity() -> LexicalPotentials:
 def very_unlikely_but_possible() -> LexicalPotentials:
     p = lexical(EVERY_LENGTH, seed=6)
     p.arc[3:, 0] -= 1e4
-    p.root[3:, 1] -= 1e5
+    p.root[3:, 1] -= 9e4
     return p
 
 

@@ -60,7 +60,7 @@ def plain_trees(n: int) -> tuple[frozenset[tuple[int, int]], ...]:
 
 
 @cache
-def cells_of(name: str, length: int, lexical: bool) -> Tensor:
+def mask_of(name: str, length: int, lexical: bool) -> Tensor:
     """[trees, parts, axes] where each tree reads the scores of this name."""
 
     def parts(tree) -> list[tuple[int, ...]]:
@@ -88,7 +88,7 @@ class Enumerated:
         self.scores, self.length, self.lexical = scores, length, "arc" in scores
         self.trees = lexical_trees(length) if self.lexical else plain_trees(length)
         self.cells = {
-            name: cells_of(name, length, self.lexical) for name in scores
+            name: mask_of(name, length, self.lexical) for name in scores
         }  # name -> [trees, parts, axes]
         self.tree_scores = sum(self.read(name).sum(-1) for name in scores)  # [trees]
         self.possible = self.tree_scores > FORBIDDEN

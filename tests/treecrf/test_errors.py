@@ -95,6 +95,12 @@ def test_the_errors_are_also_those_that_python_programmers_catch():
         ({"root": torch.zeros(2, 4, dtype=torch.bool)}, ["root holds torch.bool", "pass root.float()"]),
         ({"root": torch.zeros(2, 4, dtype=torch.complex64)}, ["root holds torch.complex64"]),
         ({"arc": torch.zeros(2, 4, 4, device="meta")}, ["arc is on meta and span on cpu", "one device"]),
+        ({"arc": torch.zeros(2, 4, 4).to_sparse()}, ["arc is not a dense tensor", "pass arc.to_dense()"]),
+        ({"span": torch.zeros(2, 5, 5).to_sparse()}, ["span is not a dense tensor", "pass span.to_dense()"]),
+        (
+            {"root": torch.zeros(2, 4).to(torch.float8_e4m3fn)},
+            ["root holds torch.float8", "pass root.float()"],
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -124,9 +130,16 @@ def test_divergence_between_different_trees(backend):
         kl_divergence(plain(LENGTHS), plain(LENGTHS, 5), LENGTHS)
 
 
-def test_a_negative_number_of_samples(backend):
-    with raises(errors.PotentialsError, "-1 samples", "0 or more"):
-        sample_trees(fine(), LENGTHS, -1)
+@pytest.mark.parametrize("k", [-1, 1.5, "2", None])
+def test_numbers_of_samples_that_are_not_whole(backend, k):
+    with raises(errors.PotentialsError, f"{k!r} samples", "a whole number, 0 or more"):
+        sample_trees(fine(), LENGTHS, k)
+
+
+def test_potentials_without_values():
+    empty = LexicalPotentials(*(t.to("meta") for t in fine()))
+    with raises(errors.PotentialsError, "the potentials are on meta", "on another device"):
+        log_partition(empty, LENGTHS)
 
 
 # Lengths
@@ -161,7 +174,7 @@ def test_nan_and_infinity_are_named_with_their_place(backend, function, part, va
     wrong = fine()
     cell = CELLS[part]
     getattr(wrong, part)[(1, *cell)] = value
-    with raises(errors.PotentialsError, "sentence 1 of", f"{value} in {part}{list(cell)};", "finite or -inf"):
+    with raises(errors.PotentialsError, "sentence 1 of", f"{value} in {part}{list(cell)};", "overflow"):
         function(wrong, LENGTHS)
 
 
@@ -224,8 +237,19 @@ def test_a_plain_sentence_without_trees_is_named(backend):
 
 def test_large_scores_are_not_taken_for_impossible(backend):
     low = plain([20])
-    low = low._replace(span=low.span - 1e6)
-    assert log_partition(low, [20]).item() == pytest.approx(-39e6, rel=1e-3)
+    low = low._replace(span=low.span - 9e4)
+    assert log_partition(low, [20]).item() == pytest.approx(-39 * 9e4, rel=1e-3)
+
+
+@pytest.mark.parametrize("value", [1.1e5, -1.1e5, -4e8, 1.5e9, 1e38])
+@pytest.mark.parametrize("part", CELLS)
+def test_scores_beyond_the_range_are_refused(backend, function, part, value):
+    wrong = LexicalPotentials(*(t.float() for t in fine()))
+    cell = CELLS[part]
+    getattr(wrong, part)[(1, *cell)] = value
+    named = f"in {part}{list(cell)}; scores must lie between -100000 and 100000, or be IMPOSSIBLE"
+    with raises(errors.PotentialsError, "sentence 1 of", named):
+        function(wrong, LENGTHS)
 
 
 # Observed spans
@@ -291,7 +315,7 @@ def test_a_chart_that_cannot_fit_says_how_much_it_needs_before_trying(backend, f
 
 @pytest.mark.parametrize("kind", [lexical, plain])
 def test_what_a_chart_needs_grows_with_its_size_and_is_compared_with_what_is_free(backend, monkeypatch, kind):
-    monkeypatch.setattr(memory, "WORTH_ASKING", 0)
+    monkeypatch.setattr(memory, "MIN_CHECKED_BYTES", 0)
     for free, fits in ((10**9, True), (10, False)):
         monkeypatch.setattr(memory, "free_bytes", lambda device, free=free: free)
         if fits:

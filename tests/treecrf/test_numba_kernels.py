@@ -1,4 +1,4 @@
-"""What only the CPU kernels have: three precisions, vectors, threads.
+"""What only the CPU kernels have: three precisions, vectors, scheduling.
 
 That they equal the reference in float32 is tested in test_backends.py, with all other backends.
 """
@@ -22,7 +22,7 @@ from nestree.treecrf import (
     reference,
     use_backend,
 )
-from nestree.treecrf.numba_kernels import compiling, threads, vectors
+from nestree.treecrf.numba_kernels import jit, scheduling, simd
 from nestree.treecrf.potentials import NO_TREE
 from tests.conftest import ROOT
 from tests.treecrf.cases import SMALL, lexical, plain, rows, to
@@ -118,10 +118,10 @@ def test_a_batch_of_none():
 
 def redone(given, lengths) -> int:
     """How many sentences a sum over their trees redoes in logs."""
-    before = numba_kernels.redone_in_logs
+    before = numba_kernels.logspace_count
     with use_backend("numba"):
         log_partition(given, lengths)
-    return numba_kernels.redone_in_logs - before
+    return numba_kernels.logspace_count - before
 
 
 def precisions(std: float, dtype: torch.dtype) -> list[tuple[np.dtype, bool]]:
@@ -213,9 +213,9 @@ def test_no_tree_at_all():
 @pytest.mark.parametrize("number", [np.float32, np.float64])
 @pytest.mark.parametrize("width", range(10))
 def test_exponentials(number, width):
-    @compiling.called
+    @jit.called
     def split(scores, least, numbers, powers):
-        return vectors.exponentials(scores, 1, width, None, 0, least, 300.0, numbers, 2, powers, 0)
+        return simd.exponentials(scores, 1, width, None, 0, least, 300.0, numbers, 2, powers, 0)
 
     scores = np.random.default_rng(width).normal(0, 40, 16).astype(number)
     scores[3], scores[width + 1 :] = IMPOSSIBLE, np.nan
@@ -227,7 +227,7 @@ def test_exponentials(number, width):
     for t, score in enumerate(scores[1 : width + 1].tolist()):
         if score == IMPOSSIBLE:
             assert numbers[2 + t] == 0
-            assert powers[t] == vectors.NEVER
+            assert powers[t] == simd.ZERO_EXPONENT
         else:
             assert 0.7 < numbers[2 + t] < 1.42
             assert math.ldexp(numbers[2 + t], int(powers[t])) == pytest.approx(
@@ -237,12 +237,12 @@ def test_exponentials(number, width):
 
 @pytest.mark.parametrize("number", [np.float32, np.float64])
 def test_what_is_done_to_a_row_stops_at_its_end(number):
-    @compiling.called
+    @jit.called
     def look(row, width):
         return (
-            vectors.largest(row, 2, width),
-            vectors.too_small(row, 2, width, 0.5),
-            vectors.dot(row, 2, row, 2, width),
+            simd.largest(row, 2, width),
+            simd.too_small(row, 2, width, 0.5),
+            simd.dot(row, 2, row, 2, width),
         )
 
     for width in range(11):
@@ -276,7 +276,7 @@ def forbidden_inherits(lengths):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_thread_and_two(kind, number_of_threads, monkeypatch):
-    monkeypatch.setattr(threads, "WORTH_A_THREAD", 1.0)
+    monkeypatch.setattr(scheduling, "MIN_THREAD_NANOSECONDS", 1.0)
     given = KINDS[kind]()
     number_of_threads(1)
     alone = passes(given, [17, 3, 9, 1, 16])
@@ -289,7 +289,7 @@ def test_threads_inside_a_sentence(kind, number_of_threads, monkeypatch):
     given = rows(KINDS[kind](), 0)
     number_of_threads(1)
     alone = passes(given, [17])
-    monkeypatch.setattr(threads, "LONG", 1)
+    monkeypatch.setattr(scheduling, "MIN_SPLIT_WORDS", 1)
     for number in (2, 3):
         number_of_threads(number)
         assert same_bits(passes(given, [17]), alone)
@@ -297,7 +297,7 @@ def test_threads_inside_a_sentence(kind, number_of_threads, monkeypatch):
 
 @pytest.mark.parametrize("std", [1.0, 60.0])
 def test_threads_inside_a_long_sentence(std, number_of_threads):
-    case = Case((threads.LONG + 13,), std, head=False)
+    case = Case((scheduling.MIN_SPLIT_WORDS + 13,), std, head=False)
     given = case.potentials()
     number_of_threads(1)
     alone = everything("numba", given, case.lengths)
@@ -309,8 +309,8 @@ def test_threads_inside_a_long_sentence(std, number_of_threads):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_batch_and_its_sentences_one_by_one(kind):
     given, lengths = KINDS[kind](), [17, 3, 9, 1, 16]
-    together = to(given, given.span.dtype)
-    log_z, part = numba_kernels.inside_outside(together, torch.tensor(lengths), len(given) == 5)
+    run_in_threads = to(given, given.span.dtype)
+    log_z, part = numba_kernels.inside_outside(run_in_threads, torch.tensor(lengths), len(given) == 5)
     trees = numba_kernels.viterbi(given, torch.tensor(lengths))
     for b, n in enumerate(lengths):
         one = rows(given, b, n)
@@ -371,7 +371,7 @@ def test_an_error_in_a_thread_is_not_lost():
             raise ValueError("in the second")
 
     with pytest.raises(ValueError, match="in the second"):
-        threads.together(work, 2)
+        scheduling.run_in_threads(work, 2)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

@@ -1,10 +1,12 @@
 """How the public functions behave in a program: backends, gradient modes, precisions, and kinds of input."""
 
+import itertools
+
 import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from nestree.errors import BackendError
+from nestree.errors import BackendError, PotentialsError, WrongTreeError
 from nestree.treecrf import (
     LexicalPotentials,
     PlainPotentials,
@@ -15,6 +17,7 @@ from nestree.treecrf import (
     kl_divergence,
     log_partition,
     log_partition_and_heads,
+    log_partitions,
     marginals,
     ops,
     sample_trees,
@@ -212,21 +215,41 @@ def test_nothing_that_was_given_is_changed(backend, function):
 
 @pytest.mark.parametrize("kind", ["lexical", "plain"])
 def test_differentiating_twice_works_on_the_reference_and_raises_elsewhere(kind):
-    for name in ("reference", "numba"):
+    functions = [log_partition, lambda p, n: log_partitions([p], n)[0].log_z]
+    for name, function in itertools.product(("reference", "numba"), functions):
         given = leaves(lexical(LENGTHS) if kind == "lexical" else plain(LENGTHS))
-        functions = [log_partition]
-        if kind == "lexical":
-            functions.append(lambda p, n: log_partition_and_heads(p, n)[0])
-        for function in functions:
-            with use_backend(name):
-                log_z = function(given, LENGTHS)
-            (gradient,) = torch.autograd.grad((log_z**2).sum(), given.span, create_graph=True)
-            if name == "reference":
+        with use_backend(name):
+            log_z = function(given, LENGTHS)
+        (gradient,) = torch.autograd.grad((log_z**2).sum(), given.span, create_graph=True)
+        if name == "reference" and function is log_partition:
+            (gradient**2).sum().backward()
+            assert given.span.grad.abs().max() > 0
+        else:
+            with pytest.raises(BackendError, match=r"^log_partition .* use_backend\('reference'\)"):
                 (gradient**2).sum().backward()
-                assert given.span.grad.abs().max() > 0
-            else:
-                with pytest.raises(BackendError, match=r"use_backend\('reference'\)"):
-                    (gradient**2).sum().backward()
+
+
+def test_several_sums_are_those_of_each_alone(backend):
+    several = [leaves(lexical(LENGTHS)), leaves(plain(LENGTHS)), leaves(lexical(LENGTHS, seed=1, head=False))]
+    weight = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)[: len(LENGTHS)]
+    found = log_partitions(several, LENGTHS, [True, False, False])
+    assert found[2].marginals.head is None
+    for one, (log_z, part) in zip(several, found, strict=True):
+        (log_z * weight).sum().backward()
+        right = marginals(one, LENGTHS)
+        assert torch.equal(log_z, log_partition(one, LENGTHS))
+        for tensor, its, probability in zip(one, part, right, strict=True):
+            if tensor is not None:
+                assert torch.equal(its, probability)
+                assert not its.requires_grad
+                torch.testing.assert_close(tensor.grad, its * weight.view(-1, *[1] * (its.ndim - 1)))
+    with torch.no_grad():
+        assert not any(one.log_z.requires_grad for one in log_partitions(several, LENGTHS))
+    assert log_partitions([], LENGTHS) == []
+    with pytest.raises(PotentialsError, match="heads has 1 values for 3 potentials"):
+        log_partitions(several, LENGTHS, [True])
+    with pytest.raises(WrongTreeError, match="PlainPotentials have no heads"):
+        log_partitions(several, LENGTHS, [False, True, False])
 
 
 def test_log_partition_and_heads_equals_the_two_asked_for_separately(backend):

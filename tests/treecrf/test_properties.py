@@ -95,6 +95,20 @@ def test_marginals_add_up_to_the_numbers_of_parts(backend, batch):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("score", [1e3, 1e4, -1e4, 1e5, -1e5])
+@pytest.mark.parametrize("kind", ["lexical", "plain"])
+def test_large_scores_that_are_equal_change_no_probability(backend, score, kind):
+    equal = lexical([4]) if kind == "lexical" else plain([4])
+    equal = type(equal)(*(torch.full_like(t, score, dtype=torch.float32) for t in equal))
+    zero = type(equal)(*(torch.zeros_like(t) for t in equal))
+    with use_backend(backend):
+        found, right = marginals(equal, [4]), marginals(zero, [4])
+    for large, small in zip(found, right, strict=True):
+        assert large.max() <= 1
+        assert (large - small).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 @many
 @given(batch=batches())
 def test_padding_and_what_is_in_no_tree_has_marginal_zero(backend, batch):

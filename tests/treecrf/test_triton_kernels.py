@@ -16,19 +16,19 @@ from nestree.treecrf import (
     head_marginals,
     log_partition,
     log_partition_and_heads,
+    log_partitions,
     marginals,
     raise_pending,
     sample_trees,
     use_backend,
 )
-from nestree.treecrf.ops import inside_outside_each
 from tests.treecrf import checks
 from tests.treecrf.cases import leaves, lexical, plain, score_of, to
 from tests.treecrf.sweep import SMALL_CASES, Case
 
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")
-place_of = pytest.importorskip("nestree.treecrf.triton_kernels.common").place_of
+assign = pytest.importorskip("nestree.treecrf.triton_kernels.common").assign
 # The interpreter computes with numpy, which warns of log2(0) and the like; on a GPU that is -inf, as wanted.
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in .*:RuntimeWarning")
 
@@ -92,14 +92,14 @@ def test_layout_padding_and_old_buffers_do_not_matter(name, check):
 @interpreted
 @pytest.mark.parametrize("observed", [False, True])
 def test_far_terms_of_several_widths_together_equal_the_reference(observed):
-    """From 17 words on: the far splits and parents of four widths at a time (triton_kernels/far.py)."""
+    """From 17 words on: the far splits and parents of four widths at a time (triton_kernels/blocked.py)."""
     lengths = (19, 13)
     checks.check_sums("triton", Case(lengths, head=observed, observed=observed, mute=False), "cpu")
 
 
 @triton.jit
 def places_kernel(lengths, places, batch):
-    sentence, member, group = place_of(lengths, batch, True, 128)
+    sentence, member, group = assign(lengths, batch, True, 128)
     place = places + 3 * tl.program_id(0)
     tl.store(place, sentence.to(tl.int32))
     tl.store(place + 1, member)
@@ -132,11 +132,11 @@ def test_short_sentences_are_summed_together(monkeypatch):
     from nestree.treecrf import memory, triton_kernels
 
     batches = []
-    both = triton_kernels.both
+    run_inside_outside = triton_kernels.run_inside_outside
 
     def counted(given, *rest):
         batches.append(len(given.span))
-        return both(given, *rest)
+        return run_inside_outside(given, *rest)
 
     monkeypatch.setattr(triton_kernels, "both", counted)
     three = [to(lexical([3, 2], seed=seed), torch.float32) for seed in range(3)]
@@ -144,7 +144,7 @@ def test_short_sentences_are_summed_together(monkeypatch):
     def seen(several):
         batches.clear()
         with use_backend("triton"):
-            found = inside_outside_each(several, [3, 2], [False] * len(several))
+            found = log_partitions(several, [3, 2])
         assert [log_z.shape for log_z, _ in found] == [(2,)] * len(several)
         return list(batches)
 
@@ -157,7 +157,7 @@ def test_short_sentences_are_summed_together(monkeypatch):
             memory, "fits", lambda needed, device: needed < 2 * triton_kernels.chart_bytes(three[0], True)
         )
         assert seen(three) == [2, 2, 2]
-    monkeypatch.setattr(triton_kernels, "TOGETHER", 2)
+    monkeypatch.setattr(triton_kernels, "MAX_FUSED_WORDS", 2)
     assert seen(three) == [2, 2, 2]
 
 
@@ -165,7 +165,7 @@ def test_short_sentences_are_summed_together(monkeypatch):
 def test_several_sums_of_several_backends():
     """Each by the one that would serve it alone."""
     one = lexical([3, 2], seed=1)
-    (_, single), (_, double) = inside_outside_each([to(one, torch.float32), one], [3, 2], [False, False])
+    (_, single), (_, double) = log_partitions([to(one, torch.float32), one], [3, 2])
     assert (single.span.dtype, double.span.dtype) == (torch.float32, torch.float64)
 
 
@@ -174,7 +174,7 @@ def test_a_batch_of_no_sentences_on_the_cpu():
     checks.check_empty_batch("triton", "cpu")
 
 
-def troubled(part: str, value: float) -> tuple[checks.Potentials, str]:
+def with_invalid(part: str, value: float) -> tuple[checks.Potentials, str]:
     given = lexical([3, 4], seed=1)
     cell = {"span": (0, 2), "arc": (2, 0), "root": (3,), "inherit": (1, 3), "head": (1, 3, 2)}[part]
     getattr(given, part)[(1, *cell)] = value
@@ -185,11 +185,11 @@ PARTS = ("span", "arc", "root", "inherit", "head")
 
 
 @interpreted
-@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -2e5])
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("function", [log_partition, best_trees])
 def test_the_kernels_find_nan_and_infinity(function, part, value):
-    given, message = troubled(part, value)
+    given, message = with_invalid(part, value)
     with use_backend("triton"), pytest.raises(PotentialsError, match=message):
         function(given, [3, 4])
 
@@ -268,10 +268,10 @@ def test_samples_follow_the_marginals():
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, 2e5])
 @pytest.mark.parametrize("part", PARTS)
 def test_trouble_gives_nan_at_once_and_an_error_later(part, value):
-    given, message = troubled(part, value)
+    given, message = with_invalid(part, value)
     given = to(given, "cuda")
     log_z = log_partition(given, [3, 4])
     assert log_z.isnan().tolist() == [False, True]
@@ -283,7 +283,7 @@ def test_trouble_gives_nan_at_once_and_an_error_later(part, value):
 
 @pytest.mark.cuda
 def test_the_next_call_raises_what_has_arrived():
-    given, message = troubled("arc", torch.nan)
+    given, message = with_invalid("arc", torch.nan)
     log_partition(to(given, "cuda"), [3, 4])
     torch.cuda.synchronize()
     with pytest.raises(PotentialsError, match=message):

@@ -18,8 +18,8 @@ from nestree.nn.quick.rows import (
     highest,
     round_row,
 )
-from nestree.treecrf.numba_kernels.compiling import called, kernel
-from nestree.treecrf.numba_kernels.vectors import scale
+from nestree.treecrf.numba_kernels.jit import called, kernel
+from nestree.treecrf.numba_kernels.simd import scale
 
 ROWS = 64  # that go through a layer together, or more, as windows are whole
 

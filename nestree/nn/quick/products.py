@@ -16,8 +16,8 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from nestree.nn.quick.rows import LARGEST, round_row, size_of
-from nestree.treecrf.numba_kernels.compiling import called, kernel
-from nestree.treecrf.numba_kernels.vectors import FUSED, Code
+from nestree.treecrf.numba_kernels.jit import called, kernel
+from nestree.treecrf.numba_kernels.simd import FUSED, Code
 
 TALL = 4  # rows of a tile
 ACROSS = 4  # registers of a tile's row, each for four outputs

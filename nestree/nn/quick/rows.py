@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from nestree.treecrf.numba_kernels.vectors import FUSED, LN2, Code, Value
+from nestree.treecrf.numba_kernels.simd import FUSED, LN2, Code, Value
 
 LARGEST = 127.0  # in 8 bits
 WIDE = 4  # registers that are worked on together: 16 numbers

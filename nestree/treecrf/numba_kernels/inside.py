@@ -13,17 +13,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nestree.treecrf.numba_kernels.compiling import called, inlined, kernel
-from nestree.treecrf.numba_kernels.logs import log_inside, own_score, possible
-from nestree.treecrf.numba_kernels.vectors import (
+from nestree.treecrf.numba_kernels.jit import called, inlined, kernel
+from nestree.treecrf.numba_kernels.logspace import log_inside, minus_inf_if_impossible, own_score
+from nestree.treecrf.numba_kernels.simd import (
     LN2,
-    NEVER,
-    SPARE,
+    SIMD_SLACK,
+    ZERO_EXPONENT,
     exponentials,
     highest,
     largest,
     multiply,
-    next_turn,
+    next_item,
     scale,
     sweep,
     too_small,
@@ -33,7 +33,7 @@ from nestree.treecrf.potentials import IMPOSSIBLE, NO_TREE
 
 PAD = 16  # numbers at either end of a buffer that a vector may touch
 TILE = 8  # spans are visited in tiles of TILE starts and TILE ends: those share halves
-LARGEST_SCORE = 1e4  # exponents are then far from overflow, and from NEVER
+MAX_SCALED_SCORE = 1e4  # exponents are then far from overflow, and from ZERO_EXPONENT
 
 
 class Sentence(NamedTuple):
@@ -42,17 +42,17 @@ class Sentence(NamedTuple):
     n: Any
     pitch: Any  # from one row to the next
     cells: Any  # [(n + 1) * (n + 1) * pitch]
-    exponents: Any  # [(n + 1) * (n + 1)], symmetric; NEVER: the span is in no tree
+    exponents: Any  # [(n + 1) * (n + 1)], symmetric; ZERO_EXPONENT: the span is in no tree
     under: Any  # [(n + 1) * (n + 1)], symmetric: minus the exponent, but without the span's own score
-    own: Any  # [n + 1, n + 1 + SPARE] exp(span) without its power of two
-    holes: Any  # [n + 1, n + 1] is any cell 0?
+    own: Any  # [n + 1, n + 1 + SIMD_SLACK] exp(span) without its power of two
+    has_zero: Any  # [n + 1, n + 1] is any cell 0?
     span: Any  # [n + 1, n + 1] logs
     head: Any  # [n + 1, n + 1, n] logs, or nothing
-    lend: Any  # [n + 1, n + 1 + SPARE] exp(inherit)
-    by_modifier: Any  # [PAD + n * n + PAD] (m, h) exp(arc - taken[m])
+    lend: Any  # [n + 1, n + 1 + SIMD_SLACK] exp(inherit)
+    by_modifier: Any  # [PAD + n * n + PAD] (m, h) exp(arc - offset[m])
     by_head: Any  # [n * n + PAD] (h, m)
-    root: Any  # [n + SPARE] exp(root - taken)
-    taken: Any  # [n + SPARE] the best score of a word as a modifier or root; in every tree it is one of them
+    root: Any  # [n + SIMD_SLACK] exp(root - offset)
+    offset: Any  # [n + SIMD_SLACK] the best score of a word as a modifier or root; in every tree it is one of them
 
 
 class Chart(NamedTuple):
@@ -64,12 +64,12 @@ class Chart(NamedTuple):
     exponents: Any  # [places, (n + 1) * (n + 1)] ...; nothing: the chart is one of logs
     under: Any
     own: Any
-    holes: Any
+    has_zero: Any
     lend: Any
     by_modifier: Any
     by_head: Any
     root: Any
-    taken: Any
+    offset: Any
     log_z: Any  # [m]
     fits: Any  # [m] False: the scores are too far apart
 
@@ -98,24 +98,24 @@ def sentence_of(chart, scores, r, place):
     n, b = chart.lengths[r], chart.sentences[r]
     return Sentence(
         n,
-        n + SPARE,
+        n + SIMD_SLACK,
         chart.cells[place],
         chart.exponents[place],
         chart.under[place],
         chart.own[place],
-        chart.holes[place],
+        chart.has_zero[place],
         scores.span[b],
         scores.head[b if scores.head.size else 0],
         chart.lend[place],
         chart.by_modifier[place],
         chart.by_head[place],
         chart.root[place],
-        chart.taken[place],
+        chart.offset[place],
     )
 
 
 @inlined
-def two_to(power, scratch):
+def power_of_two(power, scratch):
     """2 ** power, which may be too small, but not too large for the type."""
     if scratch.bits.itemsize == 4:
         scratch.bits[0] = max(power + 127, 0) << 23
@@ -125,14 +125,14 @@ def two_to(power, scratch):
 
 
 @inlined
-def power_above(number, scratch):
+def exponent_above(number, scratch):
     """The p for which 2 ** (p - 1) <= number < 2 ** p."""
     scratch.weights[0] = number
     return (scratch.bits[0] >> 23) - 126 if scratch.bits.itemsize == 4 else (scratch.bits[0] >> 52) - 1022
 
 
 @called
-def take_scores(s, arc, root, inherit):
+def exponentiate_scores(s, arc, root, inherit):
     """Turn the scores of a sentence into numbers. False if they are too far apart.
 
     The power of two in a span's own score waits for the span in `exponents`.
@@ -140,18 +140,18 @@ def take_scores(s, arc, root, inherit):
     n, posts = s.n, s.n + 1
     most = limits(s.cells)[2] * LN2
     for m in range(n):
-        s.taken[m] = possible(root[m])
+        s.offset[m] = minus_inf_if_impossible(root[m])
     for h in range(n):
         for m in range(n):
-            if h != m and arc[h, m] > max(s.taken[m], NO_TREE):
-                s.taken[m] = arc[h, m]
+            if h != m and arc[h, m] > max(s.offset[m], NO_TREE):
+                s.offset[m] = arc[h, m]
     for m in range(n):
-        s.taken[m] = s.taken[m] if s.taken[m] > NO_TREE else 0.0
-    off = exponentials(root, 0, n, s.taken, 0, -most, 0.0, s.root, 0, None, 0)
+        s.offset[m] = s.offset[m] if s.offset[m] > NO_TREE else 0.0
+    off = exponentials(root, 0, n, s.offset, 0, -most, 0.0, s.root, 0, None, 0)
     for h in range(n):
         for m, words in ((0, h), (h + 1, n - h - 1)):
             at = h * arc.shape[1] + m
-            off |= exponentials(arc, at, words, s.taken, m, -most, 0.0, s.by_head, h * n + m, None, 0)
+            off |= exponentials(arc, at, words, s.offset, m, -most, 0.0, s.by_head, h * n + m, None, 0)
         s.by_head[h * n + h] = 0
         for m in range(n):
             s.by_modifier[PAD + m * n + h] = s.by_head[h * n + m]
@@ -160,7 +160,7 @@ def take_scores(s, arc, root, inherit):
         to = i * s.own.shape[1] + i + 1
         off |= exponentials(inherit, at, width - (i == 0), None, 0, -most, most, s.lend, to, None, 0)
         off |= exponentials(
-            s.span, at, width, None, 0, -LARGEST_SCORE, LARGEST_SCORE, s.own, to, s.exponents, here
+            s.span, at, width, None, 0, -MAX_SCALED_SCORE, MAX_SCALED_SCORE, s.own, to, s.exponents, here
         )
     s.lend[0, n] = 1.0
     return off == 0
@@ -175,14 +175,14 @@ def complete(s, i, j, scratch, row):
     posts, count = s.n + 1, j - i - 1
     left, right = i * posts + i + 1, j * posts + i + 1
     top = highest(s.exponents, left, s.exponents, right, count)
-    if top <= NEVER // 2:
+    if top <= ZERO_EXPONENT // 2:
         row[: j - i] = 0
-        return NEVER, True
+        return ZERO_EXPONENT, True
     t, _, f, p = limits(s.cells)
     dropped = write_powers(scratch.bits, -top, s.exponents, left, s.exponents, right, count, -f)
     left, right, down = left * s.pitch + i, ((i + 1) * posts + j) * s.pitch + i, posts * s.pitch
     sweep(j - i, row, 0, count, scratch.weights, 0, s.cells, left, s.pitch, s.cells, right, down)
-    if dropped <= NEVER // 2:
+    if dropped <= ZERO_EXPONENT // 2:
         return top, True
     least = s.n * math.ldexp(1.0, dropped + 2 * t + p)  # what was dropped is no precise part of this or more
     return top, too_small(row, 0, j - i, least) == 0
@@ -195,7 +195,7 @@ def own_scores(score, head, i, j, own):
     for x in range(i, j):
         if head[i, j, x] != last:
             last = head[i, j, x]
-            here = score + possible(last)
+            here = score + minus_inf_if_impossible(last)
             number = math.exp(here)
         if here > -math.inf:
             least = min(least, here)
@@ -211,18 +211,18 @@ def fill_span(s, i, j, t, least, scratch):
     _, _, f, _ = limits(s.cells)
     exponent, own_exponent, high, fits = 0, np.int64(s.exponents[here]), 0.0, True
     if s.head.size:
-        best, score = -math.inf, possible(s.span[i, j])
+        best, score = -math.inf, minus_inf_if_impossible(s.span[i, j])
         for x in range(i, j):
-            best = max(best, score + possible(s.head[i, j, x]))
-        fits = abs(best) < LARGEST_SCORE or best == -math.inf
-        own_exponent = math.floor(best * (1.0 / LN2)) if abs(best) < LARGEST_SCORE else NEVER
-    if own_exponent > NEVER:
+            best = max(best, score + minus_inf_if_impossible(s.head[i, j, x]))
+        fits = abs(best) < MAX_SCALED_SCORE or best == -math.inf
+        own_exponent = math.floor(best * (1.0 / LN2)) if abs(best) < MAX_SCALED_SCORE else ZERO_EXPONENT
+    if own_exponent > ZERO_EXPONENT:
         exponent, halves_fit = complete(s, i, j, scratch, row)
         fits &= halves_fit
         high = np.float64(largest(row, 0, width))
     if s.head.size and high > 0.0:
-        power = power_above(high, scratch)
-        factor = two_to(t - power, scratch)
+        power = exponent_above(high, scratch)
+        factor = power_of_two(t - power, scratch)
         fits &= too_small(row, 0, width, least / factor) & 1 == 0
         scale(row, 0, width, factor, row, 0)
         exponent += power - t
@@ -231,11 +231,11 @@ def fill_span(s, i, j, t, least, scratch):
         s.own[i, j], high = 1.0, np.float64(largest(row, 0, width))
     if high == 0.0:
         s.cells[at : at + n] = 0
-        s.holes[i, j] = True
-        s.exponents[here] = s.exponents[mirror] = s.under[here] = s.under[mirror] = NEVER
+        s.has_zero[i, j] = True
+        s.exponents[here] = s.exponents[mirror] = s.under[here] = s.under[mirror] = ZERO_EXPONENT
         return fits
-    power = power_above(high, scratch)
-    factor = s.own[i, j] * two_to(t - power, scratch)
+    power = exponent_above(high, scratch)
+    factor = s.own[i, j] * power_of_two(t - power, scratch)
     fits &= too_small(row, 0, width, least / factor) & 1 == 0
     scale(row, 0, width, factor, row, 0)
     exponent += power - t
@@ -255,7 +255,7 @@ def fill_span(s, i, j, t, least, scratch):
             s.cells[at + i + x] = row[x] * math.ldexp(lend, -power)
         exponent += power
         found = too_small(s.cells, at, n, least)
-    s.holes[i, j] = found & 2
+    s.has_zero[i, j] = found & 2
     s.exponents[here] = s.exponents[mirror] = exponent + own_exponent
     s.under[here] = s.under[mirror] = -exponent
     return fits and found & 1 == 0
@@ -290,7 +290,7 @@ def inside_steps(r, place, first, last, share, shares, chart, scores, scratch):
     for step in range(first, min(last, tiles + 2)):
         if step == 0:
             if share == 0:
-                chart.fits[r] = take_scores(s, scores.arc[b], scores.root[b], scores.inherit[b])
+                chart.fits[r] = exponentiate_scores(s, scores.arc[b], scores.root[b], scores.inherit[b])
         elif step <= tiles:
             for low in range(share, tiles - step + 1, shares):
                 high = low + step - 1
@@ -302,21 +302,21 @@ def inside_steps(r, place, first, last, share, shares, chart, scores, scratch):
             total = goal(s)
             chart.log_z[r] = IMPOSSIBLE
             if total > 0.0:
-                chart.log_z[r] = math.log(total) + s.exponents[n] * LN2 + s.taken[:n].sum()
+                chart.log_z[r] = math.log(total) + s.exponents[n] * LN2 + s.offset[:n].sum()
 
 
 @kernel
-def inside_part(turns, chart, scores, scratch):
+def inside_part(queue, chart, scores, scratch):
     """The inside pass; every sentence has a place of its own."""
-    turn = next_turn(turns.next)
-    while turn < turns.order.size:
-        r = turns.order[turn]
-        inside_steps(r, r, turns.first, turns.last, turns.share, turns.shares, chart, scores, scratch)
-        turn = next_turn(turns.next)
+    item = next_item(queue.next)
+    while item < queue.order.size:
+        r = queue.order[item]
+        inside_steps(r, r, queue.first, queue.last, queue.share, queue.shares, chart, scores, scratch)
+        item = next_item(queue.next)
 
 
 @kernel
-def logs_part(part, chart, scores, scratch, logs):
+def log_chart_part(part, chart, scores, scratch, logs):
     """The natural logs of all items of some sentences, headed ones without inherit."""
     for r in part:
         n, b = chart.lengths[r], chart.sentences[r]
@@ -331,17 +331,17 @@ def logs_part(part, chart, scores, scratch, logs):
             continue
         s = sentence_of(chart, scores, r, r)
         for i in range(n):
-            taken = 0.0
+            offset = 0.0
             for j in range(i + 1, n + 1):
                 at, exponent, lend = (i * (n + 1) + j) * s.pitch, s.exponents[i * (n + 1) + j], s.lend[i, j]
-                taken += s.taken[j - 1]
+                offset += s.offset[j - 1]
                 for x in range(n):
                     if s.cells[at + x] > 0:
-                        item = math.log(s.cells[at + x]) + exponent * LN2 + taken
-                        logs[b, i, j, x] = item - math.log(lend) - s.taken[x] if i <= x < j else item
-                if lend == 0.0 and exponent > NEVER:
+                        value = math.log(s.cells[at + x]) + exponent * LN2 + offset
+                        logs[b, i, j, x] = value - math.log(lend) - s.offset[x] if i <= x < j else value
+                if lend == 0.0 and exponent > ZERO_EXPONENT:
                     exponent, _ = complete(s, i, j, scratch, scratch.other)
                     for x in range(i, j):
                         if scratch.other[x - i] > 0:
-                            item = math.log(scratch.other[x - i]) + exponent * LN2 + taken - s.taken[x]
-                            logs[b, i, j, x] = max(item + own_score(scores, b, i, j, x), IMPOSSIBLE)
+                            value = math.log(scratch.other[x - i]) + exponent * LN2 + offset - s.offset[x]
+                            logs[b, i, j, x] = max(value + own_score(scores, b, i, j, x), IMPOSSIBLE)

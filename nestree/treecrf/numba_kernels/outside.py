@@ -7,7 +7,6 @@ up: a tree has 2n - 1 spans, of which n - 1 lend their head, and n - 1 arcs. Whe
 import math
 from typing import Any, NamedTuple
 
-from nestree.treecrf.numba_kernels.compiling import called, inlined, kernel
 from nestree.treecrf.numba_kernels.inside import (
     PAD,
     TILE,
@@ -18,15 +17,16 @@ from nestree.treecrf.numba_kernels.inside import (
     sentence_of,
     steps_of,
 )
-from nestree.treecrf.numba_kernels.logs import log_outside
-from nestree.treecrf.numba_kernels.vectors import (
+from nestree.treecrf.numba_kernels.jit import called, inlined, kernel
+from nestree.treecrf.numba_kernels.logspace import log_outside
+from nestree.treecrf.numba_kernels.simd import (
     LN2,
-    NEVER,
+    ZERO_EXPONENT,
     chunk,
     chunk_onto,
     dot,
     multiply,
-    next_turn,
+    next_item,
     scale,
     sweep_onto,
     write_powers,
@@ -54,7 +54,9 @@ def gather(s, i, j, at, around, scratch):
     here = s.exponents[i * posts + j]
     around.hooks[at : at + (i if j < n else n)] = 0
     # the left half of (i, end)
-    write_powers(scratch.bits, here, s.exponents, j * posts + j + 1, s.under, i * posts + j + 1, n - j, NEVER)
+    write_powers(
+        scratch.bits, here, s.exponents, j * posts + j + 1, s.under, i * posts + j + 1, n - j, ZERO_EXPONENT
+    )
     x = i if j < n else n
     while x < n:
         end = max(j, x) + 1  # above(i, end, x) is 0 for smaller ones
@@ -63,7 +65,7 @@ def gather(s, i, j, at, around, scratch):
             around.above, (i * posts + end) * pitch + x, pitch, s.cells, (j * posts + end) * pitch + x, pitch,
         )  # fmt: skip
     # the right half of (start, j)
-    write_powers(scratch.bits, here, s.exponents, i * posts, s.under, j * posts, i, NEVER)
+    write_powers(scratch.bits, here, s.exponents, i * posts, s.under, j * posts, i, ZERO_EXPONENT)
     x = 0 if i > 0 else j
     while x < j:
         x += chunk_onto(
@@ -87,15 +89,15 @@ def outside_span(s, i, j, total, around, head_part, scratch):
     hooks, exponent, lend = around.hooks, s.exponents[i * (n + 1) + j], s.lend[i, j]
     headed, headed_at, inverse = s.cells, at + i, 1.0
     around.span[i, j] = around.inherit[i, j] = 0
-    if width == n or exponent == NEVER:
+    if width == n or exponent == ZERO_EXPONENT:
         hooks[at : at + n] = 0
         row[PAD : PAD + width] = 0
     if width == n:
         for x in range(n):
             row[PAD + x] = s.root[x] / total  # GOAL, backwards
-    elif exponent > NEVER:
+    elif exponent > ZERO_EXPONENT:
         gather(s, i, j, at, around, scratch)
-        if s.holes[i, j]:
+        if s.has_zero[i, j]:
             clear(hooks, at, n, s.cells, at)
         around.inherit[i, j] = dot(hooks, at + i, s.cells, at + i, width)
         scale(hooks, at + i, width, lend, row, PAD)
@@ -103,7 +105,7 @@ def outside_span(s, i, j, total, around, head_part, scratch):
         # ATTACH, backwards
         sweep_onto(width, row, PAD, i, hooks, at, s.by_head, i, n, None, 0, 0)
         sweep_onto(width, row, PAD, n - j, hooks, at + j, s.by_head, j * n + i, n, None, 0, 0)
-    if exponent > NEVER:
+    if exponent > ZERO_EXPONENT:
         under = s.under[i * (n + 1) + j]
         if s.head.size:
             own_scores(s.span[i, j] - (exponent + under) * LN2, s.head, i, j, scratch.own)
@@ -119,7 +121,7 @@ def outside_span(s, i, j, total, around, head_part, scratch):
         if head_part.size:
             for x in range(width):
                 head_part[i, j, i + x] = inverse * headed[headed_at + x] * row[PAD + x]
-        if s.holes[i, j]:
+        if s.has_zero[i, j]:
             clear(row, PAD, width, headed, headed_at)
         if s.head.size:
             multiply(row, PAD, width, scratch.own)
@@ -221,15 +223,15 @@ def outside_steps(r, place, first, last, share, shares, chart, scores, scratch, 
 
 
 @kernel
-def both_part(turns, place, chart, scores, scratch, around, marginals):
+def both_part(queue, place, chart, scores, scratch, around, marginals):
     """The inside pass and then the outside pass, sentence by sentence, each in the same place as the one before."""
-    first, last, share, shares = turns.first, turns.last, turns.share, turns.shares
-    turn = next_turn(turns.next)
-    while turn < turns.order.size:
-        r = turns.order[turn]
+    first, last, share, shares = queue.first, queue.last, queue.share, queue.shares
+    item = next_item(queue.next)
+    while item < queue.order.size:
+        r = queue.order[item]
         done = inside_steps_of(chart.lengths[r])
         inside_steps(r, place, first, last, share, shares, chart, scores, scratch)
         outside_steps(
             r, place, first - done, last - done, share, shares, chart, scores, scratch, around, marginals
         )
-        turn = next_turn(turns.next)
+        item = next_item(queue.next)

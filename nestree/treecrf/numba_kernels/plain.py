@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nestree.treecrf.numba_kernels.compiling import called, inlined, kernel
-from nestree.treecrf.numba_kernels.logs import possible
-from nestree.treecrf.numba_kernels.vectors import LN2, dot, next_turn
+from nestree.treecrf.numba_kernels.jit import called, inlined, kernel
+from nestree.treecrf.numba_kernels.logspace import minus_inf_if_impossible
+from nestree.treecrf.numba_kernels.simd import LN2, dot, next_item
 from nestree.treecrf.potentials import IMPOSSIBLE
 
 
@@ -48,7 +48,7 @@ def plain_inside(b, chart, span, log_z, scratch):
                 if top > -math.inf:
                     one, other = cells[i, i + 1 : j], cells[j, i + 1 : j]
                     total = weighted_sum(one, other, -top, left, right, scratch)
-            score = possible(span[b, i, j])
+            score = minus_inf_if_impossible(span[b, i, j])
             if total > 0.0 and score > -math.inf:
                 own_exponent = math.floor(score / LN2)
                 chart.own[b, i, j] = math.exp(score - own_exponent * LN2)
@@ -82,12 +82,12 @@ def plain_outside(b, chart, above, marginals, scratch):
 
 
 @kernel
-def plain_part(turns, chart, span, log_z, above, marginals, scratch):
+def plain_part(queue, chart, span, log_z, above, marginals, scratch):
     """The inside pass and, with room for marginals, the outside pass."""
-    turn = next_turn(turns.next)
-    while turn < turns.order.size:
-        b = turns.order[turn]
+    item = next_item(queue.next)
+    while item < queue.order.size:
+        b = queue.order[item]
         plain_inside(b, chart, span, log_z, scratch)
         if marginals.size:
             plain_outside(b, chart, above, marginals, scratch)
-        turn = next_turn(turns.next)
+        item = next_item(queue.next)

@@ -3,32 +3,35 @@
 import triton
 import triton.language as tl
 
-from nestree.treecrf.triton_kernels.attach import attach, log_attach, store_crest
+from nestree.treecrf.triton_kernels.blocked import far_splits, share_of
 from nestree.treecrf.triton_kernels.common import (
-    BEST,
-    CAREFUL,
-    FAINT,
     FAR_FROM,
-    FAST,
-    FLOOR,
     HEAD_BIT,
-    LARGE,
     LN_2,
     LOG2_E,
+    LOG_ZERO,
+    LOGSPACE,
     LOWEST,
+    MAX_EXACT_EXPONENT,
+    MAX_PRECISE_LOG,
+    MAX_TRUSTED,
+    MIN_EXPONENT,
+    MIN_ROW_MAXIMUM,
+    MIN_TRUSTED,
     NO_TREE_AT,
     NO_TREE_FLAG,
-    NOTHING,
-    SMALL,
+    SCALED,
     STARTS,
+    TOO_LARGE_FLAG,
+    VITERBI,
     WIDTHS,
+    assign,
+    grid_barrier,
     log2,
-    meet,
+    not_a_score,
     own_score,
-    place_of,
     score,
 )
-from nestree.treecrf.triton_kernels.far import far_splits, share_of
 
 
 @triton.jit
@@ -43,8 +46,8 @@ def split_at(i, t, width, skipped):
 @triton.jit
 def fetch_splits(
     chart,
-    level,
-    crest,
+    exponent,
+    bound,
     inherit,
     i,
     j,
@@ -58,17 +61,17 @@ def fetch_splits(
     LEXICAL: tl.constexpr,
 ):
     """Both halves of the spans (i, j) at their t-th splits [BT, BI, V], and what else they are worth [BT, BI]: for
-    FAST their levels and crests, else what each lends."""
+    SCALED their exponents and bounds, else what each lends."""
     k = split_at(i, t, width, skipped)
     left_row = i[None, :] * n + k - 1
     right_row = k * n + (j - 1)[None, :]
     left = tl.load(chart + left_row[:, :, None] * pitch + x[None, :, :])
     right = tl.load(chart + right_row[:, :, None] * pitch + x[None, :, :])
-    if MODE == FAST:
-        of_left = tl.load(level + left_row)
-        of_right = tl.load(level + right_row)
-        more_left = tl.load(crest + left_row)
-        more_right = tl.load(crest + right_row)
+    if MODE == SCALED:
+        of_left = tl.load(exponent + left_row)
+        of_right = tl.load(exponent + right_row)
+        more_left = tl.load(bound + left_row)
+        more_right = tl.load(bound + right_row)
     else:
         of_left = tl.zeros_like(k).to(tl.float32)
         of_right = of_left
@@ -81,12 +84,12 @@ def fetch_splits(
 
 
 @triton.jit
-def lend(left, right, of_left, of_right, i, x, t, width, MODE: tl.constexpr, LEXICAL: tl.constexpr):
+def add_inherit(left, right, of_left, of_right, i, x, t, width, MODE: tl.constexpr, LEXICAL: tl.constexpr):
     """Both halves, added, the one that holds x with its `inherit`: it is headed by x, and lends it."""
     if LEXICAL:
         k = split_at(i, t, width, 0)
         is_left = x[None, :, :] < k[:, :, None]
-        unit: tl.constexpr = 1.0 if MODE == BEST else LOG2_E
+        unit: tl.constexpr = 1.0 if MODE == VITERBI else LOG2_E
         left += tl.where(is_left, (tl.maximum(of_left, LOWEST) * unit)[:, :, None], 0.0)
         right += tl.where(is_left, 0.0, (tl.maximum(of_right, LOWEST) * unit)[:, :, None])
     return left + right
@@ -94,32 +97,32 @@ def lend(left, right, of_left, of_right, i, x, t, width, MODE: tl.constexpr, LEX
 
 @triton.jit
 def sum_of_splits(
-    chart, level, crest, inherit, i, j, x, width, skipped, n, pitch,
+    chart, exponent, bound, inherit, i, j, x, width, skipped, n, pitch,
     LEXICAL: tl.constexpr, FAR: tl.constexpr,
     BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
-    """FAST: the sum over all splits [BI, V], and the whole number that it is relative to [BI].
+    """SCALED: the sum over all splits [BI, V], and the whole number that it is relative to [BI].
 
     The sum begins with that over the far splits, where there are any: far_splits has left it in the row.
     """
     slot = tl.arange(0, BT)
-    reached = tl.full([BT, BI], NOTHING, tl.float32)  # the level of each running sum
+    reached = tl.full([BT, BI], LOG_ZERO, tl.float32)  # the exponent of each running sum
     total = tl.zeros([BT, BI, V], tl.float32)
     if FAR:
         if skipped > 0:
             row = i * n + j - 1
             first = (slot == 0)[:, None]
-            reached = tl.where(first, tl.load(level + row)[None, :], NOTHING)
+            reached = tl.where(first, tl.load(exponent + row)[None, :], LOG_ZERO)
             far = tl.load(chart + row[:, None] * pitch + x)
             total = tl.where(first[:, :, None], far[None, :, :], 0.0)
     splits = width - 1 - skipped
     for t0 in tl.range(0, tl.cdiv(splits, BT * UNROLL) * BT * UNROLL, BT, loop_unroll_factor=UNROLL):
         left, right, of_left, of_right, more_left, more_right = fetch_splits(
-            chart, level, crest, inherit, i, j, x, t0 + slot, width, skipped, n, pitch, FAST, LEXICAL
+            chart, exponent, bound, inherit, i, j, x, t0 + slot, width, skipped, n, pitch, SCALED, LEXICAL
         )  # fmt: skip
         real = (t0 + slot < splits)[:, None]
-        raised = tl.maximum(reached, tl.where(real, more_left + more_right, NOTHING))
-        # Where nothing is possible yet, everything is at NOTHING, and the cells are 0.
+        raised = tl.maximum(reached, tl.where(real, more_left + more_right, LOG_ZERO))
+        # Where nothing is possible yet, everything is at LOG_ZERO, and the cells are 0.
         scale = tl.where(real, tl.exp2(of_left + of_right - raised), 0.0)
         total = total * tl.exp2(reached - raised)[:, :, None] + left * scale[:, :, None] * right
         reached = raised
@@ -129,34 +132,36 @@ def sum_of_splits(
 
 @triton.jit
 def log_of_splits(
-    chart, level, crest, inherit, i, j, x, width, n, pitch,
+    chart, exponent, bound, inherit, i, j, x, width, n, pitch,
     MODE: tl.constexpr, LEXICAL: tl.constexpr,
     BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
-    """BEST: the greatest term over all splits [BI, V]; CAREFUL: log2 of the sum, that term taken out first."""
+    """VITERBI: the greatest term over all splits [BI, V]; LOGSPACE: log2 of the sum, that term taken out first."""
     slot = tl.arange(0, BT)
-    best = tl.full([BT, BI, V], NOTHING, tl.float32)
+    best = tl.full([BT, BI, V], LOG_ZERO, tl.float32)
     left, right, of_left, of_right, _, _ = fetch_splits(
-        chart, level, crest, inherit, i, j, x, slot, width, 0, n, pitch, MODE, LEXICAL
+        chart, exponent, bound, inherit, i, j, x, slot, width, 0, n, pitch, MODE, LEXICAL
     )
     for t0 in tl.range(0, width - 1, BT, loop_unroll_factor=UNROLL):
         # The next values are under way while the present ones are compared.
         next_left, next_right, next_of_left, next_of_right, _, _ = fetch_splits(
-            chart, level, crest, inherit, i, j, x, t0 + BT + slot, width, 0, n, pitch, MODE, LEXICAL
+            chart, exponent, bound, inherit, i, j, x, t0 + BT + slot, width, 0, n, pitch, MODE, LEXICAL
         )
-        best = tl.maximum(best, lend(left, right, of_left, of_right, i, x, t0 + slot, width, MODE, LEXICAL))
+        best = tl.maximum(
+            best, add_inherit(left, right, of_left, of_right, i, x, t0 + slot, width, MODE, LEXICAL)
+        )
         left = next_left
         right = next_right
         of_left = next_of_left
         of_right = next_of_right
     peak = tl.max(best, 0)
-    if MODE == CAREFUL:
+    if MODE == LOGSPACE:
         total = tl.zeros([BT, BI, V], tl.float32)
         for t0 in range(0, width - 1, BT):
             left, right, of_left, of_right, _, _ = fetch_splits(
-                chart, level, crest, inherit, i, j, x, t0 + slot, width, 0, n, pitch, MODE, LEXICAL
+                chart, exponent, bound, inherit, i, j, x, t0 + slot, width, 0, n, pitch, MODE, LEXICAL
             )
-            term = lend(left, right, of_left, of_right, i, x, t0 + slot, width, MODE, LEXICAL)
+            term = add_inherit(left, right, of_left, of_right, i, x, t0 + slot, width, MODE, LEXICAL)
             real = (t0 + slot < width - 1)[:, None, None]
             total += tl.where(real, tl.exp2(term - peak[None, :, :]), 0.0)
         peak += log2(tl.sum(total, 0))
@@ -165,14 +170,14 @@ def log_of_splits(
 
 @triton.jit
 def complete(
-    span, inherit, head, reach, chart, level, base, crest, doubt, first, last, width, skipped, length, n, pitch,
-    MODE: tl.constexpr, LATER: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr, FAR: tl.constexpr,
-    BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, UNROLL: tl.constexpr,
+    span, inherit, head, head_words, chart, exponent, base, bound, status, first, last, width, skipped, length, n,
+    pitch, MODE: tl.constexpr, OUTSIDE_FOLLOWS: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr,
+    FAR: tl.constexpr, BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
     """COMPLETE for the spans of one width from `first` to `last`: headed(i, j, x) = span + head + sum over k.
 
-    The work of a tile is BI blocks of V neighbouring cells, packed: a span takes as many blocks as it needs. Cells of
-    a block that are not in the span come along, hold nonsense, and are not stored.
+    A tile is BI blocks of V neighbouring cells: a span takes as many blocks as it needs. Cells of a block that are not
+    in the span are computed, too, but not stored.
     """
     per_span = (width + 2 * V - 2) // V if LEXICAL else 1
     blocks = (last - first) * per_span
@@ -192,54 +197,175 @@ def complete(
         evidence = tl.zeros([BI, V], tl.float32)
         if HEAD:
             at = head + (i * (n + 1) + j)[:, None].to(tl.int64) * n + x
-            raw = tl.load(at, within & (x < reach), other=0.0)
-            doubt |= tl.where((raw < float("inf")) == 0, 2, 0)
-            evidence = score(at, within & (x < reach), MODE)
-        if MODE == FAST:
+            raw = tl.load(at, within & (x < head_words), other=0.0)
+            status |= tl.where(not_a_score(raw), 2, 0)
+            evidence = score(at, within & (x < head_words), MODE)
+        if MODE == SCALED:
             summed = tl.full([BI, V], 1.0, tl.float32)
             top = tl.zeros([BI], tl.float32)
             if width > 1:
                 summed, top = sum_of_splits(
-                    chart, level, crest, inherit, i, j, x, width, skipped, n, pitch, LEXICAL, FAR, BT, BI, V, UNROLL
+                    chart, exponent, bound, inherit, i, j, x, width, skipped, n, pitch, LEXICAL, FAR, BT, BI, V, UNROLL
                 )  # fmt: skip
             whole = tl.floor(own)
             cell = summed * tl.exp2((own - whole)[:, None] + evidence)
-            possible = (own > FLOOR) & (top > FLOOR)
+            possible = (own > MIN_EXPONENT) & (top > MIN_EXPONENT)
             cell = tl.where(possible[:, None], cell, 0.0)
-            trusted = (summed < LARGE) & (cell < LARGE)
-            if not LATER:
-                trusted &= (summed > SMALL) & ((cell > SMALL) | (evidence < FLOOR))
-            doubt |= tl.where(within & (trusted == 0) & possible[:, None], 1, 0)
+            trusted = (summed < MAX_TRUSTED) & (cell < MAX_TRUSTED)
+            if not OUTSIDE_FOLLOWS:
+                trusted &= (summed > MIN_TRUSTED) & ((cell > MIN_TRUSTED) | (evidence < MIN_EXPONENT))
+            status |= tl.where(within & (trusted == 0) & possible[:, None], 1, 0)
             tl.store(chart + row[:, None] * pitch + x, cell, within)
             first_block = live & (place == 0)
-            tl.store(level + row, tl.where(possible, top + whole, NOTHING), first_block)
-            tl.store(base + row, tl.where(possible, top, -NOTHING), first_block)
+            tl.store(exponent + row, tl.where(possible, top + whole, LOG_ZERO), first_block)
+            tl.store(base + row, tl.where(possible, top, -LOG_ZERO), first_block)
         else:
             done = own[:, None] + evidence
             if width > 1:
                 done += log_of_splits(
-                    chart, level, crest, inherit, i, j, x, width, n, pitch, MODE, LEXICAL, BT, BI, V, UNROLL
+                    chart,
+                    exponent,
+                    bound,
+                    inherit,
+                    i,
+                    j,
+                    x,
+                    width,
+                    n,
+                    pitch,
+                    MODE,
+                    LEXICAL,
+                    BT,
+                    BI,
+                    V,
+                    UNROLL,
                 )
             tl.store(chart + row[:, None] * pitch + x, done, within)
-            if MODE == CAREFUL:
-                tl.store(level + row, 0.0, live & (place == 0))
-    return doubt
+            if MODE == LOGSPACE:
+                tl.store(exponent + row, 0.0, live & (place == 0))
+    return status
 
 
 @triton.jit
-def fill(
-    span, inherit, head, reach, arc_by_modifier, power_by_modifier, chart, level, base, crest, counter, member, length,
-    n, pitch, group,
-    GROUPED: tl.constexpr, MODE: tl.constexpr, LATER: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr,
+def store_bound(exponent, bound, row, most, live):
+    """Store the bound of rows whose greatest headed cell is `most`."""
+    height = tl.ceil(log2(tl.maximum(most, MIN_TRUSTED)))
+    tl.store(
+        bound + row, tl.where(most > 0, tl.load(exponent + row, live, other=0.0) + height, LOG_ZERO), live
+    )
+
+
+@triton.jit
+def fetch_hooks(chart, arcs, row, i, x, t, width, pitch):
+    """headed(i, j, h) [BT, BI] and the arcs from the words x to h [BT, BI, V], for the words h = i + t. Beyond the last
+    word of the span: the last one again."""
+    h = i[None, :] + tl.minimum(t, width - 1)[:, None]
+    return tl.load(chart + row[None, :] + h), tl.load(arcs + h[:, :, None] * pitch + x[None, :, :])
+
+
+@triton.jit
+def hooked_words(e, per_span, first, last, width, length, V: tl.constexpr):
+    """The spans (i, j) of some blocks [BI], and the words x of the blocks [BI, V].
+
+    The blocks of a span are those before it, then those behind it; too many at the end are the last one again.
+    """
+    i = tl.minimum(first + e // per_span, last - 1)
+    place = e % per_span
+    block = tl.where(place <= i // V, place, (i + width) // V + place - i // V - 1)
+    return i, i + width, place, (tl.minimum(block, (length - 1) // V) * V)[:, None] + tl.arange(0, V)[None, :]
+
+
+@triton.jit
+def attach(
+    inherit, chart, power_by_modifier, exponent, bound, status, first, last, width, length, n, pitch,
+    OUTSIDE_FOLLOWS: tl.constexpr, BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, HOOKS: tl.constexpr,
+):  # fmt: skip
+    """ATTACH for the spans of one width, SCALED.
+
+    hooked(i, j, x) = sum over h in (i, j) of headed(i, j, h) arc(x, h)
+    """
+    per_span = (length - width) // V + 3
+    blocks = (last - first) * per_span
+    slot = tl.arange(0, BT)
+    for e0 in range(0, blocks, BI):
+        e = e0 + tl.arange(0, BI)
+        live = e < blocks
+        i, j, place, x = hooked_words(e, per_span, first, last, width, length, V)
+        beyond = live[:, None] & (x < length) & ((x < i[:, None]) | (x >= j[:, None]))
+        row = i * n + j - 1
+        top = tl.zeros([BT, BI], tl.float32)
+        total = tl.zeros([BT, BI, V], tl.float32)
+        for t0 in tl.range(0, tl.cdiv(width, BT * HOOKS) * BT * HOOKS, BT, loop_unroll_factor=HOOKS):
+            headed, arc = fetch_hooks(chart, power_by_modifier, row * pitch, i, x, t0 + slot, width, pitch)
+            headed = tl.where((t0 + slot < width)[:, None], headed, 0.0)
+            top = tl.maximum(top, headed)
+            total += headed[:, :, None] * arc
+        most = tl.max(top, 0)
+        lends = score(inherit + i * (n + 1) + j, live, SCALED)
+        done = tl.sum(total, 0) * tl.exp2(-lends)[:, None]
+        trusted = (done > MIN_TRUSTED) & (done < MAX_TRUSTED)
+        status |= tl.where(beyond & (trusted == 0) & (most > 0)[:, None], 1, 0)
+        if OUTSIDE_FOLLOWS:
+            faint = (
+                live
+                & (most < MIN_ROW_MAXIMUM)
+                & (tl.load(exponent + row, live, other=LOG_ZERO) > MIN_EXPONENT)
+            )
+            status |= tl.where(faint[:, None] & (x >= 0), 1, 0)
+        tl.store(chart + row[:, None] * pitch + x, done, beyond)
+        store_bound(exponent, bound, row, most, live & (place == 0))
+    return status
+
+
+@triton.jit
+def log_attach(
+    chart, arc_by_modifier, first, last, width, length, n, pitch,
+    MODE: tl.constexpr, BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, HOOKS: tl.constexpr,
+):  # fmt: skip
+    """The same for LOGSPACE and VITERBI, whose cells and arcs are logarithms."""
+    per_span = (length - width) // V + 3
+    blocks = (last - first) * per_span
+    slot = tl.arange(0, BT)
+    for e0 in range(0, blocks, BI):
+        e = e0 + tl.arange(0, BI)
+        i, j, _, x = hooked_words(e, per_span, first, last, width, length, V)
+        beyond = (e < blocks)[:, None] & (x < length) & ((x < i[:, None]) | (x >= j[:, None]))
+        row = (i * n + j - 1) * pitch
+        best = tl.full([BT, BI, V], LOG_ZERO, tl.float32)
+        headed, arc = fetch_hooks(chart, arc_by_modifier, row, i, x, slot, width, pitch)
+        for t0 in tl.range(0, width, BT, loop_unroll_factor=HOOKS):
+            # The next values are under way while the present ones are compared.
+            next_headed, next_arc = fetch_hooks(
+                chart, arc_by_modifier, row, i, x, t0 + BT + slot, width, pitch
+            )
+            best = tl.maximum(best, headed[:, :, None] + arc)
+            headed = next_headed
+            arc = next_arc
+        done = tl.max(best, 0)
+        if MODE == LOGSPACE:
+            total = tl.zeros([BT, BI, V], tl.float32)
+            for t0 in range(0, width, BT):
+                headed, arc = fetch_hooks(chart, arc_by_modifier, row, i, x, t0 + slot, width, pitch)
+                headed = tl.where((t0 + slot < width)[:, None], headed, LOG_ZERO)
+                total += tl.exp2(headed[:, :, None] + arc - done[None, :, :])
+            done += log2(tl.sum(total, 0))
+        tl.store(chart + row[:, None] + x, done, beyond)
+
+
+@triton.jit
+def inside_widths(
+    span, inherit, head, head_words, arc_by_modifier, power_by_modifier, chart, exponent, base, bound, counter, member,
+    length, n, pitch, group,
+    GROUPED: tl.constexpr, MODE: tl.constexpr, OUTSIDE_FOLLOWS: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr,
     FAR: tl.constexpr, WORDS: tl.constexpr, BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr,
     UNROLL: tl.constexpr, HOOKS: tl.constexpr, FT: tl.constexpr, FI: tl.constexpr,
 ):  # fmt: skip
     """All widths of one sentence: COMPLETE and ATTACH for this program's share of each.
 
-    Returns what went wrong, and how often the programs of the group have met.
+    Returns the status bits (1: SCALED cannot be trusted, 2: `head` holds an invalid score) and the number of barriers.
     """
-    doubt = tl.zeros([BI, V], tl.int32)
-    met = length * 0
+    status = tl.zeros([BI, V], tl.int32)
+    barriers = length * 0
     for width in range(1, length + 1):
         skipped = 0
         if FAR:
@@ -247,68 +373,68 @@ def fill(
             if narrow >= FAR_FROM:
                 skipped = narrow - WIDTHS - STARTS + 2
                 if width == narrow + 1:
-                    far_splits(chart, level, crest, member, group, narrow, length, n, pitch, FT, FI, V)
-                    met += 1
-                    meet(counter, met * group, GROUPED)
+                    far_splits(chart, exponent, bound, member, group, narrow, length, n, pitch, FT, FI, V)
+                    barriers += 1
+                    grid_barrier(counter, barriers * group, GROUPED)
         first, last = share_of(length - width + 1, member, group)
-        doubt = complete(
-            span, inherit, head, reach, chart, level, base, crest, doubt, first, last, width, skipped, length, n,
-            pitch, MODE, LATER, LEXICAL, HEAD, FAR, BT, BI, V, UNROLL,
+        status = complete(
+            span, inherit, head, head_words, chart, exponent, base, bound, status, first, last, width, skipped, length,
+            n, pitch, MODE, OUTSIDE_FOLLOWS, LEXICAL, HEAD, FAR, BT, BI, V, UNROLL,
         )  # fmt: skip
         if LEXICAL:
             tl.debug_barrier()
-            if MODE == FAST:
-                doubt = attach(
-                    inherit, chart, power_by_modifier, level, crest, doubt, first, last, width, length, n, pitch,
-                    LATER, BT, BI, V, HOOKS,
+            if MODE == SCALED:
+                status = attach(
+                    inherit, chart, power_by_modifier, exponent, bound, status, first, last, width, length, n, pitch,
+                    OUTSIDE_FOLLOWS, BT, BI, V, HOOKS,
                 )  # fmt: skip
             else:
                 log_attach(
                     chart, arc_by_modifier, first, last, width, length, n, pitch, MODE, BT, BI, V, HOOKS
                 )
-        elif MODE == FAST:
+        elif MODE == SCALED:
             tl.debug_barrier()
             i = first + tl.arange(0, WORDS)
             row = i * n + i + width - 1
-            store_crest(level, crest, row, tl.load(chart + row * pitch, i < last, other=0.0), i < last)
-        met += 1
-        meet(counter, met * group, GROUPED)
-    return tl.max(tl.max(doubt, 1), 0), met
+            store_bound(exponent, bound, row, tl.load(chart + row * pitch, i < last, other=0.0), i < last)
+        barriers += 1
+        grid_barrier(counter, barriers * group, GROUPED)
+    return tl.max(tl.max(status, 1), 0), barriers
 
 
 @triton.jit
-def missed(chart, root, length, pitch, WORDS: tl.constexpr):
-    """1 if all trees together came out too small: heads that can be the root may have been lost."""
+def root_underflows(chart, root, length, pitch, WORDS: tl.constexpr):
+    """1 if the sum over all trees is too small: heads that can be the root may have underflowed."""
     h = tl.arange(0, WORDS)
     headed = tl.load(chart + (length - 1) * pitch + h, h < length, other=0.0)
-    at_root = tl.load(root + h, h < length, other=NOTHING)
-    return (tl.sum(headed * tl.exp2(at_root), 0) < FAINT).to(tl.int32)
+    at_root = tl.load(root + h, h < length, other=LOG_ZERO)
+    return (tl.sum(headed * tl.exp2(at_root), 0) < MIN_ROW_MAXIMUM).to(tl.int32)
 
 
 @triton.jit(do_not_specialize=["heads", "n", "batch"])
 def inside_kernel(
-    span, inherit, head, arc_by_modifier, power_by_modifier, root, taken, chart, level, base, crest, report, log_z,
-    rest, heads, n, pitch, batch,
-    GROUPED: tl.constexpr, BATCH: tl.constexpr, MODE: tl.constexpr, LATER: tl.constexpr, LEXICAL: tl.constexpr,
-    HEAD: tl.constexpr, FAR: tl.constexpr, WORDS: tl.constexpr, BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr,
-    UNROLL: tl.constexpr, HOOKS: tl.constexpr, FT: tl.constexpr, FI: tl.constexpr,
+    span, inherit, head, arc_by_modifier, power_by_modifier, root, offset, chart, exponent, base, bound, report, log_z,
+    log2_rest, heads, n, pitch, batch,
+    GROUPED: tl.constexpr, BATCH: tl.constexpr, MODE: tl.constexpr, OUTSIDE_FOLLOWS: tl.constexpr,
+    LEXICAL: tl.constexpr, HEAD: tl.constexpr, FAR: tl.constexpr, WORDS: tl.constexpr, BT: tl.constexpr,
+    BI: tl.constexpr, V: tl.constexpr, UNROLL: tl.constexpr, HOOKS: tl.constexpr, FT: tl.constexpr, FI: tl.constexpr,
 ):  # fmt: skip
-    """The chart of one sentence, then GOAL. FAST asks for CAREFUL where it cannot be trusted; CAREFUL does these.
+    """The chart of one sentence, then GOAL. SCALED requests LOGSPACE for the sentences whose sums cannot be trusted.
 
-    `heads`: so many sentences, the first ones, have `head`.
+    `heads`: the number of sentences, the first ones, that have `head`.
     """
-    b, member, group = place_of(report + 2 * batch, batch, GROUPED, BATCH)
+    b, member, group = assign(report + 2 * batch, batch, GROUPED, BATCH)
     length = tl.load(report + 2 * batch + b)
-    counter = report + (5 if MODE == CAREFUL else 3) * batch + b
-    careful = report + 4 * batch + b
-    if MODE != BEST:
-        if (tl.load(careful) == 0) == (MODE == CAREFUL):
+    counter = report + (5 if MODE == LOGSPACE else 3) * batch + b
+    needs_logspace = report + 4 * batch + b
+    if MODE != VITERBI:
+        if (tl.load(needs_logspace) == 0) == (MODE == LOGSPACE):
             return
     span += b * (n + 1) * (n + 1)
     chart += b * n * n * pitch
-    level += b * n * n
+    exponent += b * n * n
     base += b * n * n
-    crest += b * n * n
+    bound += b * n * n
     if LEXICAL:
         inherit += b * (n + 1) * (n + 1)
         arc_by_modifier += b * n * pitch
@@ -316,47 +442,51 @@ def inside_kernel(
         root += b * pitch
     if HEAD:
         head += b * (n + 1) * (n + 1) * n
-    reach = tl.where(b < heads, n, 0)  # words that have a score as head of a span: all, or none
-    wrong, met = fill(
-        span, inherit, head, reach, arc_by_modifier, power_by_modifier, chart, level, base, crest, counter, member,
-        length, n, pitch, group, GROUPED, MODE, LATER, LEXICAL, HEAD, FAR, WORDS, BT, BI, V, UNROLL, HOOKS, FT, FI,
-    )  # fmt: skip
-    if LATER:
-        wrong |= missed(chart, root, length, pitch, WORDS)
-    if MODE == FAST:
-        tl.atomic_or(careful, wrong & 1)
+    head_words = tl.where(b < heads, n, 0)  # words that have a score as head of a span: all, or none
+    wrong, barriers = inside_widths(
+        span, inherit, head, head_words, arc_by_modifier, power_by_modifier, chart, exponent, base, bound, counter,
+        member, length, n, pitch, group, GROUPED, MODE, OUTSIDE_FOLLOWS, LEXICAL, HEAD, FAR, WORDS, BT, BI, V, UNROLL,
+    HOOKS, FT, FI, )  # fmt: skip
+    if OUTSIDE_FOLLOWS:
+        wrong |= root_underflows(chart, root, length, pitch, WORDS)
+    if MODE == SCALED:
+        tl.atomic_or(needs_logspace, wrong & 1)
     if HEAD:
         tl.atomic_or(report + b, (wrong >> 1) * HEAD_BIT)
-    meet(counter, (met + 1) * group, GROUPED)
+    grid_barrier(counter, (barriers + 1) * group, GROUPED)
 
     done = member == 0
-    if MODE == FAST:
-        done = done & (tl.load(careful) == 0)
+    if MODE == SCALED:
+        done = done & (tl.load(needs_logspace) == 0)
     if done:
         # GOAL: sum over h of headed(0, n, h) + root(h)
         h = tl.arange(0, WORDS)
-        goal = tl.load(chart + (length - 1) * pitch + h, h < (length if LEXICAL else 1), other=NOTHING)
-        if MODE == FAST:
-            goal = tl.where(goal > 0, tl.log2(goal), NOTHING)
+        goal = tl.load(chart + (length - 1) * pitch + h, h < (length if LEXICAL else 1), other=LOG_ZERO)
+        if MODE == SCALED:
+            goal = tl.where(goal > 0, tl.log2(goal), LOG_ZERO)
         if LEXICAL:
             goal += tl.load(root + h, h < length, other=0.0)
         best = tl.max(goal, 0)
         status = tl.load(report + b)
-        if MODE == BEST:
+        if MODE == VITERBI:
             none = best < NO_TREE_AT
             result = best
         else:
             over = best + tl.log2(
                 tl.sum(tl.exp2(goal - best), 0)
-            )  # relative to the level of the whole sentence
-            tl.store(rest + b, over)
-            whole = tl.load(level + length - 1)
+            )  # relative to the exponent of the whole sentence
+            tl.store(log2_rest + b, over)
+            whole = tl.load(exponent + length - 1)
             value = (whole.to(tl.float64) + over.to(tl.float64)) * LN_2
             if LEXICAL:
-                all_taken = tl.load(taken + b * pitch + h, h < length, other=0.0).to(tl.float64)
-                value += tl.sum(all_taken, 0) * LN_2
+                offsets = tl.load(offset + b * pitch + h, h < length, other=0.0).to(tl.float64)
+                value += tl.sum(offsets, 0) * LN_2
             none = value < NO_TREE_AT
+            too_large = (
+                tl.abs(whole) > MAX_EXACT_EXPONENT if MODE == SCALED else tl.abs(over) > MAX_PRECISE_LOG
+            )
             result = value.to(tl.float32)
+            status = tl.where((status == 0) & (none == 0) & too_large, TOO_LARGE_FLAG, status)
         status = tl.where((status == 0) & none, NO_TREE_FLAG, status)
         tl.store(report + b, status)
         tl.store(log_z + b, tl.where(status == 0, result, float("nan")))

@@ -3,35 +3,39 @@
 import triton
 import triton.language as tl
 
+from nestree.treecrf.triton_kernels.blocked import far_parents, share_of
 from nestree.treecrf.triton_kernels.common import (
-    CAREFUL,
     FAR_FROM,
-    FAST,
-    FLOOR,
-    HEAVY,
     LOG2_E,
+    LOG_ZERO,
+    LOGSPACE,
     LOWEST,
-    NOTHING,
-    SMALL,
+    MAX_IGNORED_WEIGHT,
+    MIN_EXPONENT,
+    MIN_TRUSTED,
+    SCALED,
     STARTS,
     WIDTHS,
+    assign,
+    at_most_one,
+    grid_barrier,
     log2,
-    meet,
     own_score,
-    place_of,
     score,
 )
-from nestree.treecrf.triton_kernels.far import far_parents, share_of
 
 
 @triton.jit
 def fetch_parents(
-    chart, level, base, inherit, outer, a, z, x, x_first, t, many, n, pitch,
+    chart, exponent, base, inherit, outer, a, z, x, x_first, t, many, n, pitch,
     RIGHT: tl.constexpr, MODE: tl.constexpr, LEXICAL: tl.constexpr, V: tl.constexpr,
 ):  # fmt: skip
-    """The t-th larger spans that have (a, z) as one half and the other half to the right, or to the left: what they
-    and the other half are worth [BT, BI, V]; for FAST their levels, for CAREFUL what the other half lends [BT, BI]; and
-    whether there is such a span, with any of the words x_first .. x_first + V - 1 in it."""
+    """The t-th parents of (a, z) with the other half to the right, or to the left.
+
+    Returns the cells of the parent and of the other half [BT, BI, V], and for SCALED their exponents, for LOGSPACE the
+    `inherit` of the other half [BT, BI]. They are zero if there is no such parent that has any of the words
+    x_first .. x_first + V - 1.
+    """
     ok = t < many[None, :]
     t = tl.minimum(t, tl.maximum(many - 1, 0)[None, :])
     if RIGHT:
@@ -46,12 +50,12 @@ def fetch_parents(
         other_row = start * n + a[None, :] - 1
         if LEXICAL:
             ok = ok & (x_first < z)[None, :] & (x_first[None, :] + V > start)
-    nothing: tl.constexpr = 0.0 if MODE == FAST else NOTHING
+    nothing: tl.constexpr = 0.0 if MODE == SCALED else LOG_ZERO
     parent = tl.load(outer + parent_row[:, :, None] * pitch + x[None, :, :], ok[:, :, None], other=nothing)
     other = tl.load(chart + other_row[:, :, None] * pitch + x[None, :, :], ok[:, :, None], other=nothing)
-    if MODE == FAST:
-        of_parent = tl.load(base + parent_row, ok, other=-NOTHING)
-        of_other = tl.load(level + other_row, ok, other=0.0)
+    if MODE == SCALED:
+        of_parent = tl.load(base + parent_row, ok, other=-LOG_ZERO)
+        of_other = tl.load(exponent + other_row, ok, other=0.0)
     else:
         of_parent = tl.zeros_like(t + parent_row).to(tl.float32)
         of_other = of_parent
@@ -66,17 +70,17 @@ def fetch_parents(
 
 @triton.jit
 def add_parents(
-    total, chart, level, base, inherit, outer, a, z, x, x_first, item, lends, own_level, many, most, n, pitch,
+    total, chart, exponent, base, inherit, outer, a, z, x, x_first, item, lends, own_exponent, many, most, n, pitch,
     RIGHT: tl.constexpr, MODE: tl.constexpr, LEXICAL: tl.constexpr,
     BT: tl.constexpr, V: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
     """Add to `total` the probabilities that the items x of (a, z) are used by the nearest `many` of their parents on
-    one side; for FAST, over the items. No span has more than `most`."""
+    one side; for SCALED, over the items. No span has more than `most`."""
     slot = tl.arange(0, BT)[:, None]
     for t0 in tl.range(0, tl.cdiv(most, BT * UNROLL) * BT * UNROLL, BT, loop_unroll_factor=UNROLL):
         parent, other, of_parent, of_other = fetch_parents(
             chart,
-            level,
+            exponent,
             base,
             inherit,
             outer,
@@ -96,8 +100,8 @@ def add_parents(
         t = (t0 + slot)[:, :, None]
         if LEXICAL:
             reaches = (x - z[:, None])[None, :, :] <= t if RIGHT else (a[:, None] - 1 - x)[None, :, :] <= t
-        if MODE == FAST:
-            scale = tl.exp2(own_level[None, :] + of_other - of_parent)  # of a whole number: exact
+        if MODE == SCALED:
+            scale = tl.exp2(own_exponent[None, :] + of_other - of_parent)  # of a whole number: exact
             term = other * scale[:, :, None] * parent
             if LEXICAL:
                 term = tl.where(reaches, term, 0.0)
@@ -108,22 +112,22 @@ def add_parents(
                 in_other = (x >= z[:, None]) if RIGHT else (x < a[:, None])
                 of_other = tl.maximum(of_other, LOWEST) * LOG2_E
                 term += tl.where(in_other[None, :, :], of_other[:, :, None], lends[None, :, None])
-                term = tl.where(reaches, term, NOTHING)
+                term = tl.where(reaches, term, LOG_ZERO)
             total += tl.exp2(term + item[None, :, :])
     return total
 
 
 @triton.jit
 def outside_spans(
-    inherit, root, chart, level, base, outer, d_root, over, first, last, width, wide, far, length, n, pitch,
+    inherit, root, chart, exponent, base, outer, d_root, over, first, last, width, wide, far, length, n, pitch,
     MODE: tl.constexpr, LEXICAL: tl.constexpr, FAR: tl.constexpr,
     BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
     """COMPLETE, backwards, for the spans (a, z) of one width: the probability that each item of their rows is used.
 
-    Leaves in `outer`, FAST: that probability, over the item. CAREFUL: where x lies in the span, the probability that x
-    heads it and is lent; where it lies outside, log2 of the probability that the span is hooked to x, over the value
-    of hooked.
+    Writes into `outer`, SCALED: that probability over the item. LOGSPACE: where x lies in the span, the probability
+    that x heads it and is lent; where it lies outside, log2 of the probability that the span is hooked to x,
+    over hooked.
     """
     per_span = (length + V - 1) // V if LEXICAL else 1
     blocks = (last - first) * per_span
@@ -141,19 +145,19 @@ def outside_spans(
             word = live[:, None] & (x < length)
             within = word & (x >= a[:, None]) & (x < z[:, None])
         row = a * n + z - 1
-        item = tl.load(chart + row[:, None] * pitch + x, word, other=NOTHING)
+        item = tl.load(chart + row[:, None] * pitch + x, word, other=LOG_ZERO)
         if width == length:
             at_root = tl.zeros([BI, V], tl.float32)
             if LEXICAL:
-                at_root = tl.load(root + x, word, other=NOTHING)
-            chance = item * tl.exp2(at_root - over) if MODE == FAST else tl.exp2(item + (at_root - over))
+                at_root = tl.load(root + x, word, other=LOG_ZERO)
+            chance = item * tl.exp2(at_root - over) if MODE == SCALED else tl.exp2(item + (at_root - over))
             if LEXICAL:
-                tl.store(d_root + x, chance, word)
-            used = tl.exp2(at_root - over) if MODE == FAST else chance
+                tl.store(d_root + x, at_most_one(chance), word)
+            used = tl.exp2(at_root - over) if MODE == SCALED else chance
         else:
-            own_level = tl.load(level + row, live, other=0.0)
+            own_exponent = tl.load(exponent + row, live, other=0.0)
             lends = tl.zeros([BI], tl.float32)
-            if MODE == CAREFUL and LEXICAL:
+            if MODE == LOGSPACE and LEXICAL:
                 lends = score(inherit + a * (n + 1) + z, live, MODE)
             a_first = first + e0 // per_span
             a_last = tl.minimum(first + (e0 + BI - 1) // per_span, last - 1)
@@ -170,14 +174,14 @@ def outside_spans(
                     most_left = tl.minimum(most_left, WIDTHS + STARTS - 2)
             total = tl.zeros([BT, BI, V], tl.float32)
             total = add_parents(
-                total, chart, level, base, inherit, outer, a, z, x, x_first, item, lends, own_level,
+                total, chart, exponent, base, inherit, outer, a, z, x, x_first, item, lends, own_exponent,
                 right, most_right, n, pitch, True, MODE, LEXICAL, BT, V, UNROLL,
             )  # fmt: skip
             if LEXICAL:
                 total = tl.where((x >= a[:, None])[None, :, :], total, 0.0)
             other_side = add_parents(
-                tl.zeros_like(total), chart, level, base, inherit, outer, a, z, x, x_first, item, lends, own_level,
-                left, most_left, n, pitch, False, MODE, LEXICAL, BT, V, UNROLL,
+                tl.zeros_like(total), chart, exponent, base, inherit, outer, a, z, x, x_first, item, lends,
+                own_exponent, left, most_left, n, pitch, False, MODE, LEXICAL, BT, V, UNROLL,
             )  # fmt: skip
             if LEXICAL:
                 other_side = tl.where((x < z[:, None])[None, :, :], other_side, 0.0)
@@ -185,7 +189,7 @@ def outside_spans(
             if FAR:
                 if far:
                     used += tl.load(outer + row[:, None] * pitch + x, word, other=0.0)
-        if MODE == CAREFUL:
+        if MODE == LOGSPACE:
             used = tl.where(within, used, log2(used) - item)
         tl.store(outer + row[:, None] * pitch + x, used, word)
 
@@ -215,14 +219,14 @@ def fetch_hooked(outer, arc, row, a, h, t, width, length, pitch):
 
 @triton.jit
 def outside_heads(
-    span, inherit, head, reach, power, chart, outer, doubt, first, last, width, length, n, pitch,
+    span, inherit, head, head_words, power, chart, outer, status, first, last, width, length, n, pitch,
     LEXICAL: tl.constexpr, HEAD: tl.constexpr,
     BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, HOOKS: tl.constexpr,
 ):  # fmt: skip
-    """ATTACH, backwards, for the spans (a, z) of one width, FAST: the probability of each of them with head h.
+    """ATTACH, backwards, for the spans (a, z) of one width, SCALED: the probability of each of them with head h.
 
-    Leaves in `outer`, where h lies in the span, that probability over the sum of COMPLETE. Cells that were too small to
-    be held are doubted where the rest of the tree is worth so much that they matter.
+    Writes into `outer`, where h lies in the span, that probability over the sum of COMPLETE. A cell that underflowed
+    sets the status if the rest of the tree has so much weight that the cell matters.
     """
     per_span = (width + 2 * V - 2) // V if LEXICAL else 1
     slot = tl.arange(0, BT)[:, None]
@@ -230,7 +234,7 @@ def outside_heads(
         a, z, live, h, within = headed_words(e0 + tl.arange(0, BI), per_span, first, last, width, V, LEXICAL)
         row = (a * n + z - 1) * pitch
         cell = a * (n + 1) + z
-        own = own_score(span, inherit, cell, live, z - a < length, FAST, LEXICAL)
+        own = own_score(span, inherit, cell, live, z - a < length, SCALED, LEXICAL)
         used = tl.load(outer + row[:, None] + h, within, other=0.0)
         if LEXICAL:
             if width < length:
@@ -240,112 +244,114 @@ def outside_heads(
                     hooked, arcs = fetch_hooked(outer, power, row, a, h, t0 + slot, width, length, pitch)
                     hooked = tl.where(t0 + slot < length - width, hooked, 0.0)
                     total += hooked[:, :, None] * arcs
-                lends = score(inherit + cell, live, FAST)
+                lends = score(inherit + cell, live, SCALED)
                 used += tl.sum(total, 0) * tl.exp2(-lends)[:, None]
         evidence = (own - tl.floor(own))[:, None]
         if HEAD:
-            evidence += score(head + cell[:, None].to(tl.int64) * n + h, within & (h < reach), FAST)
+            evidence += score(head + cell[:, None].to(tl.int64) * n + h, within & (h < head_words), SCALED)
         of_sum = used * tl.exp2(evidence)
         if LEXICAL:
-            # Of both the cell and the sum in it: it is held, or else the rest of the tree is worth little.
+            # Both the cell and the sum in it are large enough, or else the rest of the tree has little weight.
             held = tl.load(chart + row[:, None] + h, within, other=0.0)
-            fine = ((held > SMALL) | (used <= HEAVY)) & (
-                (held * tl.exp2(-evidence) > SMALL) | (of_sum <= HEAVY)
+            fine = ((held > MIN_TRUSTED) | (used <= MAX_IGNORED_WEIGHT)) & (
+                (held * tl.exp2(-evidence) > MIN_TRUSTED) | (of_sum <= MAX_IGNORED_WEIGHT)
             )
-            doubt |= tl.max((within & (evidence > FLOOR) & (fine == 0)).to(tl.int32), 1)
+            status |= tl.max((within & (evidence > MIN_EXPONENT) & (fine == 0)).to(tl.int32), 1)
         tl.store(outer + row[:, None] + h, of_sum, within)
-    return doubt
+    return status
 
 
 @triton.jit
-def careful_heads(
-    span, inherit, head, reach, arc, chart, outer, first, last, width, length, n, pitch,
+def logspace_heads(
+    span, inherit, head, head_words, arc, chart, outer, first, last, width, length, n, pitch,
     LEXICAL: tl.constexpr, HEAD: tl.constexpr, BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr,
 ):  # fmt: skip
-    """The same, CAREFUL: log2 of the probability, over the sum of COMPLETE."""
+    """The same, LOGSPACE: log2 of the probability, over the sum of COMPLETE."""
     per_span = (width + 2 * V - 2) // V if LEXICAL else 1
     slot = tl.arange(0, BT)[:, None]
     for e0 in range(0, (last - first) * per_span, BI):
         a, z, live, h, within = headed_words(e0 + tl.arange(0, BI), per_span, first, last, width, V, LEXICAL)
         row = (a * n + z - 1) * pitch
         cell = a * (n + 1) + z
-        headed = tl.load(chart + row[:, None] + h, within, other=NOTHING)
+        headed = tl.load(chart + row[:, None] + h, within, other=LOG_ZERO)
         used = tl.load(outer + row[:, None] + h, within, other=0.0)
         if LEXICAL:
             total = tl.zeros([BT, BI, V], tl.float32)
             for t0 in range(0, length - width, BT):
                 hooked, arcs = fetch_hooked(outer, arc, row, a, h, t0 + slot, width, length, pitch)
-                hooked = tl.where(t0 + slot < length - width, hooked, NOTHING)
+                hooked = tl.where(t0 + slot < length - width, hooked, LOG_ZERO)
                 total += tl.exp2(arcs + hooked[:, :, None] + headed[None, :, :])
             used += tl.sum(total, 0)
-        result = log2(used) + score(span + cell, live, CAREFUL)[:, None] - headed
+        result = log2(used) + score(span + cell, live, LOGSPACE)[:, None] - headed
         if HEAD:
-            result += score(head + cell[:, None].to(tl.int64) * n + h, within & (h < reach), CAREFUL)
+            result += score(head + cell[:, None].to(tl.int64) * n + h, within & (h < head_words), LOGSPACE)
         tl.store(outer + row[:, None] + h, result, within)
 
 
 @triton.jit
-def unfill(
-    span, inherit, head, reach, arc, power, root, chart, level, base, outer, d_root, over, counter, member, length,
-    n, pitch, group,
+def outside_widths(
+    span, inherit, head, head_words, arc, power, root, chart, exponent, base, outer, d_root, over, counter, member,
+    length, n, pitch, group,
     GROUPED: tl.constexpr, MODE: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr, FAR: tl.constexpr,
     BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, UNROLL: tl.constexpr, HOOKS: tl.constexpr,
     FT: tl.constexpr, FI: tl.constexpr,
 ):  # fmt: skip
-    """All widths of one sentence, the widest first: COMPLETE and ATTACH, backwards. Returns whether FAST was right."""
-    met = length * 0
-    doubt = tl.zeros([BI], tl.int32)
+    """All widths of one sentence, the widest first: COMPLETE and ATTACH, backwards. Returns 1 if LOGSPACE is needed."""
+    barriers = length * 0
+    status = tl.zeros([BI], tl.int32)
     for step in range(1, length + 1):
         width = length + 1 - step
         wide = tl.minimum(((width - 1) // WIDTHS + 1) * WIDTHS, length)
         far = length - wide >= FAR_FROM
         if FAR:
             if far & (width == wide):
-                far_parents(chart, level, base, outer, member, group, wide, length, n, pitch, FT, FI, V)
-                met += 1
-                meet(counter, met * group, GROUPED)
+                far_parents(chart, exponent, base, outer, member, group, wide, length, n, pitch, FT, FI, V)
+                barriers += 1
+                grid_barrier(counter, barriers * group, GROUPED)
         first, last = share_of(step, member, group)
         outside_spans(
-            inherit, root, chart, level, base, outer, d_root, over, first, last, width, wide, far, length, n, pitch,
+            inherit, root, chart, exponent, base, outer, d_root, over, first, last, width, wide, far, length, n, pitch,
             MODE, LEXICAL, FAR, BT, BI, V, UNROLL,
         )  # fmt: skip
         tl.debug_barrier()
-        if MODE == FAST:
-            doubt = outside_heads(
-                span, inherit, head, reach, power, chart, outer, doubt, first, last, width, length, n, pitch,
+        if MODE == SCALED:
+            status = outside_heads(
+                span, inherit, head, head_words, power, chart, outer, status, first, last, width, length, n, pitch,
                 LEXICAL, HEAD, BT, BI, V, HOOKS,
             )  # fmt: skip
         else:
-            careful_heads(
-                span, inherit, head, reach, arc, chart, outer, first, last, width, length, n, pitch,
+            logspace_heads(
+                span, inherit, head, head_words, arc, chart, outer, first, last, width, length, n, pitch,
                 LEXICAL, HEAD, BT, BI, V,
             )  # fmt: skip
-        met += 1
-        meet(counter, met * group, GROUPED)
-    return tl.max(doubt, 0)
+        barriers += 1
+        grid_barrier(counter, barriers * group, GROUPED)
+    return tl.max(status, 0)
 
 
 @triton.jit(do_not_specialize=["heads", "n", "batch"])
 def outside_kernel(
-    span, inherit, head, arc, power, root, chart, level, base, report, rest, counter, outer, d_root, heads, n,
+    span, inherit, head, arc, power, root, chart, exponent, base, report, log2_rest, counter, outer, d_root, heads, n,
     pitch, batch,
     GROUPED: tl.constexpr, BATCH: tl.constexpr, MODE: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr,
     FAR: tl.constexpr,
     BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, UNROLL: tl.constexpr, HOOKS: tl.constexpr,
     FT: tl.constexpr, FI: tl.constexpr,
 ):  # fmt: skip
-    """The outside pass of one sentence, and d_root, in the mode of its inside pass. FAST finds out if that was right,
-    and asks for CAREFUL if it was not: both passes once more."""
-    b, member, group = place_of(report + 2 * batch, batch, GROUPED, BATCH)
+    """The outside pass of one sentence, and d_root, in the mode of its inside pass.
+
+    SCALED checks heads that underflowed, and requests both passes in LOGSPACE if they matter.
+    """
+    b, member, group = assign(report + 2 * batch, batch, GROUPED, BATCH)
     length = tl.load(report + 2 * batch + b)
-    careful = report + 4 * batch + b
-    if (tl.load(careful) == 0) == (MODE == CAREFUL):
+    needs_logspace = report + 4 * batch + b
+    if (tl.load(needs_logspace) == 0) == (MODE == LOGSPACE):
         return
-    over = tl.load(rest + b)
+    over = tl.load(log2_rest + b)
     span += b * (n + 1) * (n + 1)
     chart += b * n * n * pitch
     outer += b * n * n * pitch
-    level += b * n * n
+    exponent += b * n * n
     base += b * n * n
     counter += b
     if LEXICAL:
@@ -356,10 +362,10 @@ def outside_kernel(
         d_root += b * n
     if HEAD:
         head += b * (n + 1) * (n + 1) * n
-    reach = tl.where(b < heads, n, 0)  # words that have a score as head of a span: all, or none
-    doubt = unfill(
-        span, inherit, head, reach, arc, power, root, chart, level, base, outer, d_root, over, counter, member,
+    head_words = tl.where(b < heads, n, 0)  # words that have a score as head of a span: all, or none
+    status = outside_widths(
+        span, inherit, head, head_words, arc, power, root, chart, exponent, base, outer, d_root, over, counter, member,
         length, n, pitch, group, GROUPED, MODE, LEXICAL, HEAD, FAR, BT, BI, V, UNROLL, HOOKS, FT, FI,
     )  # fmt: skip
-    if MODE == FAST:
-        tl.atomic_or(careful, doubt)
+    if MODE == SCALED:
+        tl.atomic_or(needs_logspace, status)

@@ -1,11 +1,11 @@
-"""Best trees, read off a chart of maxima from the top down."""
+"""Best trees: backtracking through a chart of maxima, from the top down."""
 
 import triton
 import triton.language as tl
 
 from nestree.treecrf.triton_kernels.common import (
-    BEST,
-    NOTHING,
+    LOG_ZERO,
+    VITERBI,
     score,
 )
 
@@ -18,7 +18,7 @@ def first_best(values, options, none):
 
 
 @triton.jit(do_not_specialize=["n"])
-def trace_kernel(
+def viterbi_kernel(
     inherit,
     arc,
     root,
@@ -33,9 +33,9 @@ def trace_kernel(
     LEXICAL: tl.constexpr,
     BX: tl.constexpr,
 ):
-    """Read the best tree off a chart of maxima, from the top down.
+    """Backtrack through a chart of maxima, from the top down.
 
-    A subtree of w words takes 2w - 1 places in preorder, so each span knows its place when it is found.
+    A subtree of w words takes 2w - 1 places in preorder, so the place of each span is known when it is found.
     """
     b = tl.program_id(0).to(tl.int64)
     batch = tl.num_programs(0)
@@ -49,7 +49,7 @@ def trace_kernel(
     if LEXICAL:
         inherit += b * (n + 1) * (n + 1)
         arc += b * n * pitch
-        goal = tl.load(chart + (length - 1) * pitch + x, x < length, other=NOTHING)
+        goal = tl.load(chart + (length - 1) * pitch + x, x < length, other=LOG_ZERO)
         goal += tl.load(root + b * pitch + x, x < length, other=0.0)
         top = first_best(goal, x, 0)
         tl.store(roots + b, top.to(tl.int64))
@@ -71,11 +71,11 @@ def trace_kernel(
             tl.store(spans + place * fields + 2, h.to(tl.int64))
         if j - i > 1:
             between = (x > i) & (x < j)
-            left = tl.load(chart + (i * n + x - 1) * pitch + h, between, other=NOTHING)
-            right = tl.load(chart + (x * n + j - 1) * pitch + h, between, other=NOTHING)
+            left = tl.load(chart + (i * n + x - 1) * pitch + h, between, other=LOG_ZERO)
+            right = tl.load(chart + (x * n + j - 1) * pitch + h, between, other=LOG_ZERO)
             if LEXICAL:
-                left += tl.where(h < x, score(inherit + i * (n + 1) + x, between, BEST), 0.0)
-                right += tl.where(h < x, 0.0, score(inherit + x * (n + 1) + j, between, BEST))
+                left += tl.where(h < x, score(inherit + i * (n + 1) + x, between, VITERBI), 0.0)
+                right += tl.where(h < x, 0.0, score(inherit + x * (n + 1) + j, between, VITERBI))
             k = first_best(left + right, x, i + 1)
             left_head = h
             right_head = h
@@ -83,8 +83,8 @@ def trace_kernel(
                 start = tl.where(h < k, k, i)
                 end = tl.where(h < k, j, k)
                 side = (x >= start) & (x < end)
-                modifiers = tl.load(chart + (start * n + end - 1) * pitch + x, side, other=NOTHING)
-                modifiers += tl.load(arc + h * pitch + x, side, other=NOTHING)
+                modifiers = tl.load(chart + (start * n + end - 1) * pitch + x, side, other=LOG_ZERO)
+                modifiers += tl.load(arc + h * pitch + x, side, other=LOG_ZERO)
                 m = first_best(modifiers, x, start)
                 seat = (b * (n - 1) + tl.where(m > top, m - 1, m)) * 2
                 tl.store(arcs + seat, h.to(tl.int64))

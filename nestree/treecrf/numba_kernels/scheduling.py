@@ -16,13 +16,13 @@ import torch
 
 from nestree.treecrf.numba_kernels.inside import steps_of
 
-LONG = 64  # words of a sentence that is worth several threads
-WORTH_A_THREAD = 3e5  # nanoseconds of work: waking a thread takes a tenth of that or more
+MIN_SPLIT_WORDS = 64  # words of a sentence that is worth several threads
+MIN_THREAD_NANOSECONDS = 3e5  # nanoseconds of work: waking a thread takes a tenth of that or more
 ALL_STEPS = 1 << 30
 
 
-class Turns(NamedTuple):
-    """Which sentences a kernel is to do, and which of their steps."""
+class WorkQueue(NamedTuple):
+    """The sentences that a kernel works on, and which of their steps."""
 
     next: np.ndarray  # [1] how many of the sentences have been taken, by all threads
     order: np.ndarray  # [m] sentences
@@ -38,7 +38,7 @@ def pool(process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="nestree")
 
 
-def together(work: Callable[[int], None], threads: int) -> None:
+def run_in_threads(work: Callable[[int], None], threads: int) -> None:
     """work(0), work(1) and so on, each on a thread of its own, the first on this one."""
     helping = [(k, pool(os.getpid()).submit(work, k)) for k in range(1, threads)]
     try:
@@ -51,43 +51,46 @@ def together(work: Callable[[int], None], threads: int) -> None:
                 helper.result()
 
 
-class Crew(NamedTuple):
-    """How many threads work, and whether all of them on the same sentence."""
+class ThreadPlan(NamedTuple):
+    """The number of threads, and whether all of them work on the same sentence."""
 
     threads: int
-    on_one: bool
+    split_sentences: bool
 
     @property
     def places(self) -> int:
         """How many sentences are being worked on at a time."""
-        return 1 if self.on_one else self.threads
+        return 1 if self.split_sentences else self.threads
 
 
-def crew_for(lengths: np.ndarray, power: int) -> Crew:
-    """Who is worth having. Work grows as this power of the length; with the fourth, sentences can be divided."""
+def plan_threads(lengths: np.ndarray, power: int) -> ThreadPlan:
+    """How many threads pay off. Work grows with this power of the length; with the fourth, sentences can be split."""
     threads, sentences, longest = torch.get_num_threads(), len(lengths), int(max(lengths.max(initial=0), 1))
-    if power == 4 and sentences < threads and longest >= LONG:
-        return Crew(threads, True)
+    if power == 4 and sentences < threads and longest >= MIN_SPLIT_WORDS:
+        return ThreadPlan(threads, True)
     nanoseconds = sentences * (longest**power / 8 + 150 * longest**2)
-    return Crew(max(1, min(threads, sentences, int(nanoseconds / WORTH_A_THREAD))), False)
+    return ThreadPlan(max(1, min(threads, sentences, int(nanoseconds / MIN_THREAD_NANOSECONDS))), False)
 
 
-def run(crew: Crew, lengths: np.ndarray, passes: int, work: Callable[[Turns, int], None]) -> None:
-    """work(turns, place) on every thread of the crew, until all steps of all sentences are done."""
-    if crew.on_one:
+def run(plan: ThreadPlan, lengths: np.ndarray, passes: int, work: Callable[[WorkQueue, int], None]) -> None:
+    """Call work(queue, place) on every thread of the plan, until all steps of all sentences are done."""
+    if plan.split_sentences:
         for r, n in enumerate(lengths.tolist()):
             for step in range(passes * steps_of(n)):
 
                 def one_share(thread: int, r: int = r, step: int = step) -> None:
-                    work(Turns(np.zeros(1, np.int64), np.array([r]), step, step + 1, thread, crew.threads), 0)
+                    work(
+                        WorkQueue(np.zeros(1, np.int64), np.array([r]), step, step + 1, thread, plan.threads),
+                        0,
+                    )
 
-                together(one_share, crew.threads)
+                run_in_threads(one_share, plan.threads)
         return
     # the next sentence goes to the first thread that is free, the longest first
-    turns = Turns(np.zeros(1, np.int64), np.argsort(-lengths, kind="stable"), 0, ALL_STEPS, 0, 1)
+    queue = WorkQueue(np.zeros(1, np.int64), np.argsort(-lengths, kind="stable"), 0, ALL_STEPS, 0, 1)
 
-    def take_turns(thread: int) -> None:
-        if turns.next[0] < len(turns.order):
-            work(turns, thread)
+    def take_items(thread: int) -> None:
+        if queue.next[0] < len(queue.order):
+            work(queue, thread)
 
-    together(take_turns, crew.threads)
+    run_in_threads(take_items, plan.threads)

@@ -2,7 +2,7 @@
 
 A block is WIDTHS widths, a tile STARTS neighbouring spans of each. When the block begins, all narrower spans are done
 (inside) or all wider ones (outside). The terms that only need those are the same rows for the whole tile: each is
-loaded once and used for several spans. What is left to do width by width is a handful of near terms. For FAST sums
+loaded once and used for several spans. What is left to do width by width is a handful of near terms. For SCALED sums
 alone.
 
 The spans of a tile are (i + u, j + u + w), u < STARTS, w < WIDTHS. Tuples hold something for each start u, for each of
@@ -12,22 +12,22 @@ the ENDS words j + v where a span of the tile can end, or for each span, at plac
 import triton
 import triton.language as tl
 
-from nestree.treecrf.triton_kernels.common import FLOOR, NOTHING, STARTS, WIDTHS
+from nestree.treecrf.triton_kernels.common import LOG_ZERO, MIN_EXPONENT, STARTS, WIDTHS
 
 ENDS = tl.constexpr(STARTS.value + WIDTHS.value - 1)
 
 
 @triton.jit
 def share_of(many, member, group):
-    """The part of so many things that belongs to one program of a group: from, to."""
+    """The range of `many` things that one program of a group works on: first, last."""
     share = tl.cdiv(many, group)
     first = tl.minimum(member * share, many)
     return first, tl.minimum(first + share, many)
 
 
 @triton.jit
-def far_bases(level, crest, first, last, narrow, length, n, FT: tl.constexpr, FI: tl.constexpr):
-    """The greatest bound of the far splits of each span of the block from start `first` to `last`, left in `level`."""
+def far_bases(exponent, bound, first, last, narrow, length, n, FT: tl.constexpr, FI: tl.constexpr):
+    """Write into `exponent` the greatest bound of the far splits of each span of the block, for starts first:last."""
     slot = tl.arange(0, FT)[:, None]
     splits = narrow - ENDS + 1
     for e0 in range(0, (last - first) * WIDTHS, FI):
@@ -37,17 +37,17 @@ def far_bases(level, crest, first, last, narrow, length, n, FT: tl.constexpr, FI
         live = (e < (last - first) * WIDTHS) & (j <= length)
         j = tl.minimum(j, length)
         k_first = i // STARTS * STARTS + ENDS
-        base = tl.full([FT, FI], NOTHING, tl.float32)
+        base = tl.full([FT, FI], LOG_ZERO, tl.float32)
         for t0 in range(0, splits, FT):
             k = k_first[None, :] + tl.minimum(t0 + slot, splits - 1)
-            bound = tl.load(crest + i[None, :] * n + k - 1) + tl.load(crest + k * n + j[None, :] - 1)
-            base = tl.maximum(base, bound)
-        tl.store(level + i * n + j - 1, tl.max(base, 0), live)
+            sum_of_bounds = tl.load(bound + i[None, :] * n + k - 1) + tl.load(bound + k * n + j[None, :] - 1)
+            base = tl.maximum(base, sum_of_bounds)
+        tl.store(exponent + i * n + j - 1, tl.max(base, 0), live)
 
 
 @triton.jit
 def no_sums(FT: tl.constexpr, FI: tl.constexpr, V: tl.constexpr):
-    """A sum of nothing for each span of a tile."""
+    """Zeros for the sum of each span of a tile."""
     totals = ()
     for _ in tl.static_range(STARTS * WIDTHS):
         totals = totals + (tl.zeros([FT, FI, V], tl.float32),)
@@ -73,25 +73,25 @@ def values_at(values, row, step, ok, other: tl.constexpr, MANY: tl.constexpr):
 
 
 @triton.jit
-def bases_of(level, i, j, length, n):
-    """What the far sum of each span is relative to; if nothing is possible, so large that all terms vanish."""
+def bases_of(exponent, i, j, length, n):
+    """The exponent of the far sum of each span; if no split is possible, so large that all terms vanish."""
     bases = ()
     for u in tl.static_range(STARTS):
         for w in tl.static_range(WIDTHS):
             inside = j + u + w <= length
-            base = tl.load(level + (i + u) * n + j + u + w - 1, inside, other=NOTHING)
-            bases = bases + (tl.where(base > FLOOR, base, -NOTHING)[None, :],)
+            base = tl.load(exponent + (i + u) * n + j + u + w - 1, inside, other=LOG_ZERO)
+            bases = bases + (tl.where(base > MIN_EXPONENT, base, -LOG_ZERO)[None, :],)
     return bases
 
 
 @triton.jit
 def far_splits(
-    chart, level, crest, member, group, narrow, length, n, pitch,
+    chart, exponent, bound, member, group, narrow, length, n, pitch,
     FT: tl.constexpr, FI: tl.constexpr, V: tl.constexpr,
 ):  # fmt: skip
     """COMPLETE over the far splits, for this program's share of all cells of the block.
 
-    The far sums are left in the places of the headed cells, and what they are relative to in `level`."""
+    The far sums are left in the places of the headed cells, and what they are relative to in `exponent`."""
     tiles = tl.cdiv(length - narrow, STARTS)
     per_tile = (narrow + ENDS + 2 * V - 2) // V
     splits = narrow - ENDS + 1
@@ -99,7 +99,7 @@ def far_splits(
     first, last = share_of(tiles * per_tile, member, group)
     # Programs that share a tile find the same bases for it, each for itself.
     starts_end = tl.minimum(tl.cdiv(last, per_tile) * STARTS, length - narrow)
-    far_bases(level, crest, first // per_tile * STARTS, starts_end, narrow, length, n, FT, FI)
+    far_bases(exponent, bound, first // per_tile * STARTS, starts_end, narrow, length, n, FT, FI)
     tl.debug_barrier()
     for e0 in range(first, last, FI):
         e = e0 + tl.arange(0, FI)
@@ -108,7 +108,7 @@ def far_splits(
         i = e // per_tile * STARTS
         x = ((i // V + e % per_tile) * V)[:, None] + tl.arange(0, V)[None, :]
         j = i + narrow + 1
-        bases = bases_of(level, i, j, length, n)
+        bases = bases_of(exponent, i, j, length, n)
         totals = no_sums(FT, FI, V)
         for t0 in range(0, splits, FT):
             t = t0 + slot
@@ -119,8 +119,8 @@ def far_splits(
             right = k * n + j[None, :] - 1
             lefts = cells_at(chart, left, n, x, ok[:, :, None], pitch, STARTS)
             rights = cells_at(chart, right, 1, x, ok[:, :, None], pitch, ENDS)
-            of_lefts = values_at(level, left, n, ok, NOTHING, STARTS)
-            of_rights = values_at(level, right, 1, ok, NOTHING, ENDS)
+            of_lefts = values_at(exponent, left, n, ok, LOG_ZERO, STARTS)
+            of_rights = values_at(exponent, right, 1, ok, LOG_ZERO, ENDS)
             more = ()
             for u in tl.static_range(STARTS):
                 for w in tl.static_range(WIDTHS):
@@ -137,7 +137,7 @@ def far_splits(
 
 @triton.jit
 def far_parents(
-    chart, level, base, outer, member, group, wide, length, n, pitch,
+    chart, exponent, base, outer, member, group, wide, length, n, pitch,
     FT: tl.constexpr, FI: tl.constexpr, V: tl.constexpr,
 ):  # fmt: skip
     """COMPLETE, backwards, over the far parents, for this program's share of all cells of the block.
@@ -159,7 +159,9 @@ def far_parents(
         for u in tl.static_range(STARTS):
             for w in tl.static_range(WIDTHS):
                 real = live & (z + w > a) & (z + u + w <= length)
-                owns = owns + (tl.load(level + (a + u) * n + z + u + w - 1, real, other=NOTHING)[None, :],)
+                owns = owns + (
+                    tl.load(exponent + (a + u) * n + z + u + w - 1, real, other=LOG_ZERO)[None, :],
+                )
         totals = no_sums(FT, FI, V)
 
         # To the left: parents (start, z + v), and their other halves (start, a + u).
@@ -174,8 +176,8 @@ def far_parents(
             parent = start * n + z[None, :] - 1
             others = cells_at(chart, other, 1, x, ok[:, :, None], pitch, STARTS)
             parents = cells_at(outer, parent, 1, x, ok[:, :, None], pitch, ENDS)
-            of_others = values_at(level, other, 1, ok, NOTHING, STARTS)
-            of_parents = values_at(base, parent, 1, ok, -NOTHING, ENDS)
+            of_others = values_at(exponent, other, 1, ok, LOG_ZERO, STARTS)
+            of_parents = values_at(base, parent, 1, ok, -LOG_ZERO, ENDS)
             more = ()
             for u in tl.static_range(STARTS):
                 half = tl.where(begun, others[u], 0.0)
@@ -203,8 +205,8 @@ def far_parents(
             other = z[None, :] * n + end - 1
             parents = cells_at(outer, parent, n, x, ok[:, :, None], pitch, STARTS)
             others = cells_at(chart, other, n, x, ok[:, :, None], pitch, ENDS)
-            of_parents = values_at(base, parent, n, ok, -NOTHING, STARTS)
-            of_others = values_at(level, other, n, ok, NOTHING, ENDS)
+            of_parents = values_at(base, parent, n, ok, -LOG_ZERO, STARTS)
+            of_others = values_at(exponent, other, n, ok, LOG_ZERO, ENDS)
             more = ()
             for u in tl.static_range(STARTS):
                 whole = tl.where(not_ended & (x >= (a + u)[:, None])[None, :, :], parents[u], 0.0)

@@ -1,8 +1,8 @@
-"""Vector code, spelt out for LLVM: sums and maxima over rows (`sweep`), and what else is done to a row at once.
+"""Vector code, written in LLVM operations: sums and maxima over rows (`sweep`), and what else is done to a row at once.
 
 A row is a stretch of an array, given as the array and the index at which it begins. LLVM's own vectoriser would
 work along the wrong axis in a sweep, and on rows this short do most of the work one number at a time. Here a row
-is always done in whole registers of 16 bytes, so reading and writing may go up to SPARE numbers beyond its end.
+is always done in whole registers of 16 bytes, so reading and writing may go up to SIMD_SLACK numbers beyond its end.
 """
 
 import math
@@ -14,12 +14,12 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from nestree.treecrf.numba_kernels.compiling import inlined
+from nestree.treecrf.numba_kernels.jit import inlined
 from nestree.treecrf.potentials import NO_TREE
 
 LN2 = math.log(2)
-SPARE = 3  # numbers at the end of a row that a register may touch
-NEVER = -(1 << 28)  # the power of two of what is 0
+SIMD_SLACK = 3  # numbers at the end of a row that a register may touch
+ZERO_EXPONENT = -(1 << 28)  # the power of two of what is 0
 FUSED = ("contract",)  # a product and a sum may be rounded once
 NO_NAN = ("nnan", "nsz")
 LN2_IN_PARTS = (0.6931471803691238, 1.9082149292705877e-10)  # the first times a whole number is exact
@@ -94,7 +94,7 @@ class Code:
 
 
 @intrinsic
-def next_turn(_typing, counter):
+def next_item(_typing, counter):
     """What the counter was, before it is one more; no two threads get the same."""
 
     def generate(context, builder, signature, arguments):
@@ -157,7 +157,7 @@ def sweeps(kind: str) -> tuple[Callable, Callable]:
 
     @inlined
     def chunk(width, out, at, count, w, w_at, a, a_at, a_step, b, b_at, b_step):
-        """For the first of `width` words. Returns for how many: at most SPARE more than there are."""
+        """For the first of `width` words. Returns for how many: at most SIMD_SLACK more than there are."""
         lanes = 16 // out.itemsize
         if width > 3 * lanes:
             four(out, at, count, w, w_at, a, a_at, a_step, b, b_at, b_step)
@@ -278,7 +278,7 @@ def highest(_typing, a, a_at, b, b_at, count):
     def generate(context, builder, signature, arguments):
         code = Code(context, builder, signature, arguments)
         a, a_at, b, b_at, count = code.arguments
-        none = code.constant(2 * NEVER, code.whole)
+        none = code.constant(2 * ZERO_EXPONENT, code.whole)
         result = code.variable(none)
         with code.registers(count) as (t, valid):
             sums = builder.add(code.load(a, builder.add(a_at, t)), code.load(b, builder.add(b_at, t)))
@@ -293,7 +293,7 @@ def highest(_typing, a, a_at, b, b_at, count):
 def write_powers(_typing, bits, base, a, a_at, b, b_at, count, least):
     """Write 2 ** (base + a[t] + b[t]) as the bits of numbers; 0 for those below 2 ** least.
 
-    Returns the largest power of those, or less than NEVER if there is none that is above it.
+    Returns the largest power of those, or less than ZERO_EXPONENT if there is none that is above it.
     """
 
     def generate(context, builder, signature, arguments):
@@ -303,7 +303,7 @@ def write_powers(_typing, bits, base, a, a_at, b, b_at, count, least):
         if code.size == 4:
             base, least = (builder.trunc(number, code.whole.element) for number in (base, least))
         base, least = code.everywhere(base), code.everywhere(least)
-        none, zero = code.constant(2 * NEVER, code.whole), code.constant(0, code.whole)
+        none, zero = code.constant(2 * ZERO_EXPONENT, code.whole), code.constant(0, code.whole)
         dropped = code.variable(none)
         with code.registers(count) as (t, valid):
             power = builder.add(base, code.load(a, builder.add(a_at, t)))
@@ -379,7 +379,7 @@ def exponentials(
                 exponent = builder.shl(whole, constant(52, integer))
                 result = builder.bitcast(builder.add(builder.bitcast(result, integer), exponent), double)
             else:
-                whole = builder.select(valid, whole, constant(NEVER, integer))
+                whole = builder.select(valid, whole, constant(ZERO_EXPONENT, integer))
                 code.store(
                     narrow(whole, powers.type.pointee, builder.trunc), powers, builder.add(powers_at, x)
                 )

@@ -78,7 +78,9 @@ def test_kept_code_is_out_of_date_when_any_of_its_files_changes(installed):
     assert count_trees()[:2] == (5, 0)
     assert count_trees()[:2] == (5, 1)
     kernels = folder / "site" / "nestree" / "treecrf" / "numba_kernels"
-    other = kernels / "logs.py"  # plain_part is in plain.py, and calls `possible` in this one
+    other = (
+        kernels / "logspace.py"
+    )  # plain_part is in plain.py, and calls `minus_inf_if_impossible` in this one
     text = other.read_text()
     changed = text.replace("return np.float64(score) if", "return np.float64(score) + math.log(2) if")
     assert changed != text

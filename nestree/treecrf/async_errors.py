@@ -1,8 +1,8 @@
-"""Errors in values on a GPU, raised without waiting for it.
+"""Errors in values on a GPU, raised without synchronizing.
 
-Looking at a value on a GPU stops the program until the GPU gets there. So the kernels write one status word
-per sentence, give NaN for a sentence that has trouble, and the words travel to the host on their own. The
-next call of this package (or `raise_pending`) raises what has arrived by then.
+Reading a value from a GPU blocks until the GPU has computed it. So the kernels write one status word per sentence, give
+NaN for a sentence with invalid values, and the words are copied to the host asynchronously. The next call of this
+package (or `raise_pending`) raises the errors that have arrived by then.
 """
 
 from collections import deque
@@ -12,11 +12,23 @@ import torch
 from torch import Tensor
 
 from nestree.errors import PotentialsError
-from nestree.treecrf.potentials import no_tree, not_a_score, wrong_length
+from nestree.treecrf.potentials import (
+    invalid_score_message,
+    no_tree_message,
+    too_large_message,
+    wrong_length_message,
+)
 
-NOT_A_SCORE = ("span", "arc", "root", "inherit", "head")  # bit 0..4 of a status word: NaN or +inf in this one
+NOT_A_SCORE = (
+    "span",
+    "arc",
+    "root",
+    "inherit",
+    "head",
+)  # bit 0..4 of a status word: this one holds what is not a score
 WRONG_LENGTH = 32
 NO_TREE_BIT = 64
+TOO_LARGE_BIT = 128
 
 
 class Pending(NamedTuple):
@@ -30,17 +42,17 @@ class Pending(NamedTuple):
 _pending: deque[Pending] = deque()
 
 
-def watch(report: Tensor, n: int, sentences: int | None = None) -> None:
-    """Send the report (status and given length of each sentence) to the host, for a later call to look at.
+def send_report(report: Tensor, n: int, sentences: int | None = None) -> None:
+    """Copy the report (status and given length of each sentence) to the host, where a later call reads it.
 
-    `sentences`: so many there are, if the batch holds them several times.
+    `sentences`: the number of different sentences, if the batch holds them several times.
     """
     sentences = report.shape[1] if sentences is None else sentences
     if not report.is_cuda:
         _raise(report[0], report[1], n, sentences)
         return
     if torch.cuda.is_current_stream_capturing():
-        return  # a graph is being recorded: nothing has a value yet
+        return  # while a CUDA graph is captured nothing has a value
     host = torch.empty((2, report.shape[1]), dtype=report.dtype, pin_memory=True)
     host.copy_(report[:2], non_blocking=True)
     done = torch.cuda.Event()
@@ -49,9 +61,9 @@ def watch(report: Tensor, n: int, sentences: int | None = None) -> None:
 
 
 def raise_pending(wait: bool = True) -> None:
-    """Raise the error of an earlier call on a GPU, if one has arrived. `wait` for those that have not."""
+    """Raise the error of an earlier call on a GPU, if there is one. `wait`: synchronize with calls still running."""
     if _pending and torch.cuda.is_current_stream_capturing():
-        return  # nothing may be asked of the device now
+        return  # CUDA graph capture forbids queries
     while _pending and (wait or _pending[0].done.query()):
         oldest = _pending.popleft()
         oldest.done.synchronize()
@@ -64,8 +76,8 @@ def _raise(status: Tensor, lengths: Tensor, n: int, sentences: int) -> None:
     first = int(status.nonzero()[0, 0])
     word, b = int(status[first]), first % sentences
     if word & WRONG_LENGTH:
-        raise PotentialsError(wrong_length(b, int(lengths[first]), n))
+        raise PotentialsError(wrong_length_message(b, int(lengths[first]), n))
     for bit, name in enumerate(NOT_A_SCORE):
         if word & (1 << bit):
-            raise PotentialsError(not_a_score(b, name, "NaN or +inf"))
-    raise PotentialsError(no_tree(b))
+            raise PotentialsError(invalid_score_message(b, name, "a value that is not a score"))
+    raise PotentialsError(no_tree_message(b) if word & NO_TREE_BIT else too_large_message(b))

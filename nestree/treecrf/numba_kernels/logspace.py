@@ -5,18 +5,18 @@ import math
 
 import numpy as np
 
-from nestree.treecrf.numba_kernels.compiling import called, inlined
+from nestree.treecrf.numba_kernels.jit import called, inlined
 from nestree.treecrf.potentials import NO_TREE
 
 
 @inlined
-def possible(score):
+def minus_inf_if_impossible(score):
     """The score in float64, and -inf for that of an impossible part."""
     return np.float64(score) if score > NO_TREE else -math.inf
 
 
 @inlined
-def plus(a, b):
+def logaddexp(a, b):
     """log(exp(a) + exp(b))"""
     high, low = max(a, b), min(a, b)
     return high if low == -math.inf else high + math.log1p(math.exp(low - high))
@@ -24,13 +24,17 @@ def plus(a, b):
 
 @inlined
 def own_score(scores, b, i, j, x):
-    return possible(scores.span[b, i, j]) + (possible(scores.head[b, i, j, x]) if scores.head.size else 0.0)
+    return minus_inf_if_impossible(scores.span[b, i, j]) + (
+        minus_inf_if_impossible(scores.head[b, i, j, x]) if scores.head.size else 0.0
+    )
 
 
 @inlined
-def half(cells, scores, b, n, i, j, x):
+def child_item(cells, scores, b, n, i, j, x):
     """The item as one half of a larger span with the head x."""
-    return cells[(i * (n + 1) + j) * n + x] + (possible(scores.inherit[b, i, j]) if i <= x < j else 0.0)
+    return cells[(i * (n + 1) + j) * n + x] + (
+        minus_inf_if_impossible(scores.inherit[b, i, j]) if i <= x < j else 0.0
+    )
 
 
 @called
@@ -42,19 +46,20 @@ def log_inside(cells, scores, b, n):
             for h in range(i, j):  # COMPLETE
                 total = 0.0 if width == 1 else -math.inf
                 for k in range(i + 1, j):
-                    total = plus(
-                        total, half(cells, scores, b, n, i, k, h) + half(cells, scores, b, n, k, j, h)
+                    total = logaddexp(
+                        total,
+                        child_item(cells, scores, b, n, i, k, h) + child_item(cells, scores, b, n, k, j, h),
                     )
                 cells[at + h] = own_score(scores, b, i, j, h) + total
             for p in range(n):  # ATTACH
                 if not i <= p < j:
                     total = -math.inf
                     for h in range(i, j):
-                        total = plus(total, cells[at + h] + possible(scores.arc[b, p, h]))
+                        total = logaddexp(total, cells[at + h] + minus_inf_if_impossible(scores.arc[b, p, h]))
                     cells[at + p] = total
     log_z = -math.inf
     for h in range(n):  # GOAL
-        log_z = plus(log_z, cells[n * n + h] + possible(scores.root[b, h]))
+        log_z = logaddexp(log_z, cells[n * n + h] + minus_inf_if_impossible(scores.root[b, h]))
     return log_z
 
 
@@ -75,18 +80,20 @@ def log_outside(cells, scores, b, n, log_z, marginals, head_part, outer, around)
             for end in range(j + 1, n + 1):  # COMPLETE of (i, end), in which (i, j) is the left half
                 for x in range(i, end):
                     parent = outer[(i * (n + 1) + end) * n + x]
-                    around[x] = plus(around[x], parent + half(cells, scores, b, n, j, end, x))
+                    around[x] = logaddexp(around[x], parent + child_item(cells, scores, b, n, j, end, x))
             for start in range(i):  # COMPLETE of (start, j), in which (i, j) is the right half
                 for x in range(start, j):
                     parent = outer[(start * (n + 1) + j) * n + x]
-                    around[x] = plus(around[x], parent + half(cells, scores, b, n, start, i, x))
+                    around[x] = logaddexp(around[x], parent + child_item(cells, scores, b, n, start, i, x))
             for x in range(i, j):
-                lent = around[x] + possible(scores.inherit[b, i, j]) if width < n else -math.inf
-                above = lent if width < n else possible(scores.root[b, x]) - log_z  # GOAL
+                lent = (
+                    around[x] + minus_inf_if_impossible(scores.inherit[b, i, j]) if width < n else -math.inf
+                )
+                above = lent if width < n else minus_inf_if_impossible(scores.root[b, x]) - log_z  # GOAL
                 for p in range(n):  # ATTACH
                     if not i <= p < j:
-                        hooked = around[p] + possible(scores.arc[b, p, x])
-                        above = plus(above, hooked)
+                        hooked = around[p] + minus_inf_if_impossible(scores.arc[b, p, x])
+                        above = logaddexp(above, hooked)
                         marginals.arc[b, p, x] += math.exp(cells[at + x] + hooked)
                 outer[at + x] = above + own_score(scores, b, i, j, x)
                 probability = math.exp(cells[at + x] + above)
