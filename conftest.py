@@ -2,5 +2,5 @@
 
 import importlib.util
 
-PACKAGES = {"triton": "nestree/treecrf/triton_kernels/*", "spacy": "nestree/spacy_component.py"}
+PACKAGES = {"triton": "nestree/treecrf/triton_kernels/*", "spacy": "nestree/integrations/spacy.py"}
 collect_ignore_glob = [modules for name, modules in PACKAGES.items() if not importlib.util.find_spec(name)]

@@ -2,7 +2,7 @@
 
     python -m benchmarks.analysis --data DIR --out FILE [--model DIR]
 
-The model in the box, or another one; the data are files called dev and test. Rows are like those of
+the bundled model, or another one; the data are files called dev and test. Rows are like those of
 `benchmarks.training --analyse`, which asks the same of models whose weights do not stay.
 """
 
@@ -20,10 +20,10 @@ from nestree.data import formats
 from nestree.errors import NestreeError
 from nestree.evaluation import evaluate
 from nestree.evaluation.heads import have_heads
-from nestree.hub import find
-from nestree.pipeline import best_device
-from nestree.sentence import Sentence
+from nestree.hub import resolve
+from nestree.pipeline import select_device
 from nestree.training.experiment import parts_of
+from nestree.types import Sentence
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--data", type=Path, required=True, metavar="DIR", help="with files called dev and test"
     )
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the JSON file")
-    parser.add_argument("--model", metavar="DIR", help="default: the model in the box")
+    parser.add_argument("--model", metavar="DIR", help="default: the bundled model")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--commit", help="where there is no git")
     options = parser.parse_args(arguments)
@@ -47,8 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def analyse(options: argparse.Namespace) -> int:
-    device = best_device(options.device)
-    model = checkpoint.load(find(options.model), device)
+    device = select_device(options.device)
+    model = checkpoint.load(resolve(options.model), device)
     name = Path(options.model).name if options.model else "box"
     scores = {}
     for part, path in parts_of(options.data).items():

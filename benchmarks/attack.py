@@ -43,11 +43,11 @@ from typer.testing import CliRunner
 import nestree
 from benchmarks.timing import ROOT, one_line, provenance, write_whole
 from nestree import treecrf
-from nestree.checkpoint import box
+from nestree.checkpoint import bundled_model
 from nestree.cli import app
 from nestree.data.formats import FORMATS
 from nestree.errors import NestreeError
-from nestree.sentence import Document
+from nestree.types import Document
 
 
 class Case(NamedTuple):
@@ -527,7 +527,7 @@ CODE = "import os\nos.mkdir({marker!r})\nclass AutoConfig: pass\nAutoModel = Aut
 
 
 def models(rounds: int) -> Cases:
-    for name in sorted(contents(box())):
+    for name in sorted(contents(bundled_model())):
         for title, change in CHANGES.items():
             yield f"{title} {name}", partial(changed_file, name, change)
         for number in range(rounds):
@@ -549,7 +549,7 @@ def models(rounds: int) -> Cases:
 
 
 def copy_model(folder: Path) -> Path:
-    shutil.copytree(box(), folder / "model", copy_function=os.symlink)
+    shutil.copytree(bundled_model(), folder / "model", copy_function=os.symlink)
     return folder / "model"
 
 
@@ -573,7 +573,7 @@ def changed_file(name: str, change: Change, case: Case) -> None:
     model = copy_model(case.folder)
     change(own(model / name), case.chance)
     if (found := entities_of(model)) is not None:
-        different = {*found} ^ {*(entities_of(box()) or ())}
+        different = {*found} ^ {*(entities_of(bundled_model()) or ())}
         require(not different, f"other entities, without an error: {sorted(different)}")
 
 
@@ -616,7 +616,7 @@ def put_code(encoder: Path, model_type: str | None, marker: Path) -> None:
 def code_in_model(kind: str | None, case: Case) -> None:
     model, marker = copy_model(case.folder), case.folder / "marker"
     put_code(model / "encoder", kind, marker)
-    require(entities_of(model) in (None, entities_of(box())), "other entities, without an error")
+    require(entities_of(model) in (None, entities_of(bundled_model())), "other entities, without an error")
     (case.folder / "a.txt").write_text(TEXT)
     command("predict", case.folder / "a.txt", "--model", model, stdin="y\n" * 20)
     require(not marker.exists(), "code of the model ran")
@@ -735,7 +735,7 @@ def nested_entities(line: str, case: Case) -> None:
 STEERING = "\x1b[6;66mAnn\x1b]0;owned\x07 of\x1b[2J\x9b2J \x08Oslo\x7f \u202eBob\rEve"
 RAW = re.compile(r"\x1b\[6;66m|\x1b\]|\x1b\[2J|[\x00\x07\x08\x7f-\x9f\u202a-\u202e\u2066-\u2069]|\rEve")
 SHOWN = """check DATA; check DATA OTHER --all -v; check BROKEN; check BAD; check DATA --from BAD
-check DATA --read BAD=1; stats DATA; stats BROKEN --skip-bad; stats BAD; show DATA; show DATA --tree --model box
+check DATA --read BAD=1; stats DATA; stats BROKEN --skip-bad; stats BAD; show DATA; show DATA --tree --model gum-minilm
 show TEXT; show BAD; show DATA --only BAD; predict TEXT; predict DATA --trees; predict BAD; predict TEXT --model BAD
 BAD; evaluate DATA DATA; evaluate DATA OTHER; split DATA --out NEW; convert DATA NEW.iob2
 train --train DATA --out NEW --set BAD=1"""

@@ -21,14 +21,13 @@ import torch
 import nestree
 from benchmarks.timing import one_line, provenance, write_whole
 from nestree.data.formats import read
-from nestree.decoding import NO_CHANGE, Temperatures
+from nestree.decoding import NO_TEMPERATURES, Temperatures
 from nestree.evaluation import evaluate
 from nestree.evaluation.calibration import BINS, calibrate
 from nestree.model import Recognizer
-from nestree.pipeline import predict
-from nestree.pipeline.calibration import fitted, forecasts_of, probabilities, spans_at
-from nestree.pipeline.sentences import Asked
-from nestree.sentence import Entity, Sentence, depths
+from nestree.pipeline import PredictOptions, predict
+from nestree.temperature import calibration_set, fit_temperatures, probabilities, spans_at
+from nestree.types import Entity, Sentence, depths
 
 WAYS = [("tree", 0.0), *(("marginals", at) for at in (0.1, 0.3, 0.35, 0.4, 0.45, 0.5))]
 GROUPS: dict[str, Callable[[Entity, int, int], bool]] = {
@@ -46,8 +45,8 @@ GROUPS: dict[str, Callable[[Entity, int, int], bool]] = {
 
 
 def found(model: Recognizer, gold: Sequence[Sentence], by: str, threshold: float) -> list[Sentence]:
-    settings = model.settings.changed([f"decoding.by={by}", f"decoding.threshold={threshold}"])
-    return predict(model, gold, asked=Asked(True, False, settings))
+    settings = model.settings.changed([f"decoding.method={by}", f"decoding.threshold={threshold}"])
+    return predict(model, gold, asked=PredictOptions(True, False, settings))
 
 
 def measured(model: Recognizer, gold: Sequence[Sentence], by: str, threshold: float) -> dict[str, Any]:
@@ -84,7 +83,7 @@ def parts(model: Recognizer, gold: Sequence[Sentence]) -> Iterator[dict[str, Any
     settings, temperatures = model.settings, model.temperatures
     entity, label = [], []
     with torch.inference_mode():
-        for one in forecasts_of(model, gold):
+        for one in calibration_set(model, gold):
             there = spans_at(one, settings, temperatures.tree)  # [M]
             whole = probabilities(one, there, settings, temperatures)  # [K, L]
             unlabelled = one._replace(labels=None if one.labels is None else torch.full_like(one.labels, 1e4))
@@ -163,7 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--judge", type=Path, help="data that numbers are of; default: the second half of DATA"
     )
-    parser.add_argument("--model", help="a directory; default: the model in the box")
+    parser.add_argument("--model", help="a directory; default: the bundled model")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--commit")
     parser.add_argument("--out", type=Path)
@@ -181,8 +180,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "data": given.data.name,
         "judge": given.judge.name if given.judge else None,
         "sentences": {"fitted on": len(learnt), "judged on": len(judged)},
-        "unfitted": everything(model, judged, NO_CHANGE),
-        "fitted": everything(model, judged, fitted(model, learnt)),
+        "unfitted": everything(model, judged, NO_TEMPERATURES),
+        "fitted": everything(model, judged, fit_temperatures(model, learnt)),
     }
     print(one_line(result))
     if given.out:

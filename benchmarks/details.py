@@ -8,9 +8,8 @@ from nestree.config import Settings
 from nestree.evaluation import Evaluation, evaluate
 from nestree.evaluation.heads import Heads
 from nestree.model import Recognizer
-from nestree.pipeline import predict
-from nestree.pipeline.sentences import Asked
-from nestree.sentence import Sentence
+from nestree.pipeline import PredictOptions, predict
+from nestree.types import Sentence
 
 Row = dict[str, Any]
 THRESHOLDS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -132,14 +131,23 @@ def by_sentence(gold: Sequence[Sentence], found: Sequence[Sentence]) -> list[lis
 def other_decoders(model: Recognizer, sentences: Sequence[Sentence]) -> Row:
     """The same scores decoded otherwise: by thresholds, by best trees with costs of sharing; other heads."""
     found: Row = {}
-    if model.settings.model.structure != "none" and model.settings.decoding.by != "spans":
+    if model.settings.model.structure != "none" and model.settings.decoding.method != "spans":
         for threshold in THRESHOLDS:
             found[f"marginals {threshold}"] = decoded(model, sentences, by="marginals", threshold=threshold)
         for cost in COSTS if model.settings.model.structure == "lexical" else COSTS[1:2]:
-            found[f"tree {cost}"] = decoded(model, sentences, by="tree", threshold=0, sharing=cost, forms=0)
-        for weight, cost in HEADS if model.settings.model.forms else ():
+            found[f"tree {cost}"] = decoded(
+                model,
+                sentences,
+                method="viterbi",
+                threshold=0,
+                head_sharing_penalty=cost,
+                head_prior_weight=0,
+            )
+        for weight, cost in HEADS if model.settings.model.head_prior else ():
             name = f"forms {weight} sharing {cost}"
-            found[name] = decoded(model, sentences, by="marginals", forms=weight, sharing=cost)
+            found[name] = decoded(
+                model, sentences, method="mbr", head_prior_weight=weight, head_sharing_penalty=cost
+            )
     return found
 
 
@@ -148,5 +156,5 @@ def decoded(model: Recognizer, sentences: Sequence[Sentence], **decoding: Any) -
         [f"decoding.{key}={value}" for key, value in decoding.items()]
     )
     return summary(
-        evaluate(sentences, predict(model, sentences, asked=Asked(settings=settings)), resamples=0)
+        evaluate(sentences, predict(model, sentences, asked=PredictOptions(settings=settings)), resamples=0)
     )

@@ -16,13 +16,12 @@ from typing import Any
 from benchmarks.timing import one_line, provenance, write_whole
 from nestree.config import Settings
 from nestree.data import formats
-from nestree.nn.batch import Batch, Collator
+from nestree.nn.batch import Batch, Collator, pad_to_bucket
 from nestree.nn.encoder import load_tokenizer
-from nestree.nn.frames import framed
-from nestree.nn.pieces import Splitter
-from nestree.sentence import Sentence
-from nestree.training.batches import batches
-from nestree.training.records import Shape, shape_of
+from nestree.nn.tokenizer import SubwordTokenizer
+from nestree.training.cuda_graphs import Shape, shape_key
+from nestree.training.dataset import batches
+from nestree.types import Sentence
 
 POSITIONS = 512  # of the encoders here; their tokenizers may say less, as sentence-transformers' do
 
@@ -31,7 +30,7 @@ def counted(sentences: Sequence[Sentence], tokenizer: Any, epochs: int) -> dict[
     """Shapes and sizes of all batches of these epochs."""
     training = Settings.read("default").training
     labels = sorted({entity.label for sentence in sentences for entity in sentence.entities})
-    splitter = Splitter(tokenizer, min(POSITIONS, tokenizer.model_max_length))
+    splitter = SubwordTokenizer(tokenizer, min(POSITIONS, tokenizer.model_max_length))
     collate = Collator(splitter, labels, trees=True, shapes=True).with_gold
     lengths = [len(sentence.words) for sentence in sentences]
     seen: Counter[Shape] = Counter()
@@ -40,9 +39,9 @@ def counted(sentences: Sequence[Sentence], tokenizer: Any, epochs: int) -> dict[
         known = len(seen)
         for batch in batches(lengths, training.batch_words, training.seed, epoch):
             plain = collate([sentences[k] for k in batch])
-            padded = framed(plain, splitter.pad, splitter.longest)
+            padded = pad_to_bucket(plain, splitter.pad, splitter.longest)
             if padded is not None:
-                seen[shape_of(padded)] += 1
+                seen[shape_key(padded)] += 1
                 before = [a + b for a, b in zip(before, sizes(plain), strict=True)]
                 after = [a + b for a, b in zip(after, sizes(padded), strict=True)]
         new.append(len(seen) - known)

@@ -8,7 +8,7 @@ from benchmarks.markdown import ABLATION, NAMES, table, where
 from benchmarks.stored import Row, analysed, at, changes, epochs, grouped, results, spread, trainings
 
 Groups = dict[tuple[str, str, tuple[str, ...]], list[Row]]
-SHARING = "loss.sharing="
+SHARING = "loss.head_sharing_penalty="
 # Rows of the ablation that were trained with several costs of sharing a head: what they are called, and their own cost.
 # The first is the second without a cost.
 COSTED = {
@@ -20,16 +20,16 @@ COSTED = {
 
 def name_of(recipe: str, changes: Sequence[str] = ()) -> str:
     """
-    >>> name_of("box"), name_of("ablation/12-joint", ["loss.sharing=0"])
-    ('model in the box', 'joint likelihood, loss.sharing=0')
+    >>> name_of("box"), name_of("ablation/12-joint", ["loss.head_sharing_penalty=0"])
+    ('bundled model', 'joint likelihood, loss.head_sharing_penalty=0')
     """
     row = recipe.removeprefix("ablation/")
-    title = ABLATION[row][0] if row in ABLATION else {"box": "model in the box"}.get(recipe, recipe)
+    title = ABLATION[row][0] if row in ABLATION else {"box": "bundled model"}.get(recipe, recipe)
     return ", ".join([title, *changes])
 
 
 def with_details(data: str | None = None) -> Groups:
-    """The default recipe's runs and the model in the box, of which everything is known; on all data, or one."""
+    """The default recipe's runs and the bundled model, of which everything is known; on all data, or one."""
     groups = grouped(analysed())
     return {
         key: runs
@@ -321,7 +321,7 @@ def best(run: Row) -> float:
     return max(100 * epoch["f1"] for epoch in run["epochs"])
 
 
-# The model in the box
+# the bundled model
 
 
 def boxes() -> str:
@@ -329,7 +329,7 @@ def boxes() -> str:
     groups = grouped(analysed())
     small = [run for run in trainings(small=True) if run["data"] != "gum_open"]  # that one is the box itself
     found = {
-        "model in the box, 8 bits": groups.get(("gum_open", "box", ()), []),
+        "bundled model, 8 bits": groups.get(("gum_open", "box", ()), []),
         "default, mpnet": groups.get(("gum_open", "default", ()), []),
         "GENIA, MiniLM-L6": [run for run in small if run["data"] == "genia"],
         "GENIA, default, mpnet": groups.get(("genia", "default", ()), []),

@@ -25,9 +25,8 @@ from nestree import checkpoint
 from nestree.data import formats
 from nestree.errors import InputError, NestreeError
 from nestree.model import Recognizer
-from nestree.pipeline import best_device, by_length
-from nestree.pipeline.sentences import precision
-from nestree.sentence import Sentence
+from nestree.pipeline import batches_by_length, precision, select_device
+from nestree.types import Sentence
 
 Row = dict[str, Any]
 GROUPS = ((1, 10), (11, 20), (21, 40), (41, 80), (81, 200))  # words, both included
@@ -38,7 +37,7 @@ ROUNDS = 5
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parsed(arguments)
     try:
-        device = best_device(options.device)
+        device = select_device(options.device)
         models = {path.name: checkpoint.load(path, device) for path in options.models}
         if len(models) < len(options.models):
             raise InputError("two models have one name. Rename a folder: rows are told apart by it.")
@@ -103,7 +102,7 @@ def measured(
     """A row for each model, from medians over rounds; the first round is for warming up."""
     calls: dict[tuple[str, str], Callable[[], object]] = {}
     for name, model in models.items():
-        numbers = by_length([len(sentence.words) for sentence in sentences], options.batch_words)
+        numbers = batches_by_length([len(sentence.words) for sentence in sentences], options.batch_words)
         held = [model.collate([sentences[k] for k in batch]).to(model.device) for batch in numbers]
         calls[name, "learning"] = lambda m=model, b=held: learn(m, b)
         calls[name, "reading"] = lambda m=model: read(m, sentences, options.batch_words)

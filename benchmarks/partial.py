@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nestree.data.formats import read, write
-from nestree.sentence import Document, Sentence
+from nestree.types import Document, Sentence
 
 PARTS = ("train", "dev", "test")
 

@@ -3,7 +3,7 @@
     python -m benchmarks.pipeline --device cpu [--model DIR] [--peer PYTHON MODEL]
     python -m benchmarks.pipeline --model DIR --data FILE [--device cuda] [--batch-words 1000,4000,16000]
 
-Without data, text in, entities out: documents of GUM dev, with the model in the box. `--peer` reads the same texts with
+Without data, text in, entities out: documents of GUM dev, with the bundled model. `--peer` reads the same texts with
 spaCy, in another environment; peer_spacy.py says how to make one.
 
 With data, words in, entities out. `words in` is `nestree.pipeline.predict` on sentences that it has not seen: their
@@ -27,7 +27,7 @@ import torch
 from rich.table import Table
 
 import nestree
-import nestree.pipeline.sentences
+import nestree.pipeline
 from benchmarks.parts import REST, Timeline, replaced, table
 from benchmarks.reading import measured, raw_texts
 from benchmarks.report import console
@@ -37,21 +37,28 @@ from nestree.data import formats
 from nestree.errors import NestreeError
 from nestree.model import Recognizer
 from nestree.nn.batch import Batch
-from nestree.pipeline import Pipeline, best_device, by_length, predict
-from nestree.pipeline.sentences import BATCH_WORDS, precision, weights_kept
-from nestree.sentence import Sentence
+from nestree.pipeline import (
+    BATCH_WORDS,
+    Pipeline,
+    batches_by_length,
+    bf16_weights,
+    precision,
+    predict,
+    select_device,
+)
+from nestree.types import Sentence
 
 Row = dict[str, Any]
 ROUNDS = 5
 WORDS_IN, ENCODER, TEXT_IN = "words in", "encoder alone", "text in"
-DECODERS = ["nestree.decoding.best", "nestree.decoding.marginals", "nestree.decoding.probabilities"]
+DECODERS = ["nestree.decoding.viterbi", "nestree.decoding.mbr", "nestree.decoding.probabilities"]
 TREES = {"best_trees": "best trees", "log_partitions": "tree sums", "head_marginals": "tree sums"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parsed(arguments)
     try:
-        device = best_device(options.device)
+        device = select_device(options.device)
         if options.threads:
             torch.set_num_threads(options.threads)
         return (read_raw_texts if options.data is None else read_sentences)(options, device)
@@ -61,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def read_sentences(options: argparse.Namespace, device: torch.device) -> int:
     """With data: words in, entities out."""
-    model = checkpoint.load(options.model or checkpoint.box(), device)
+    model = checkpoint.load(options.model or checkpoint.bundled_model(), device)
     model.settings = model.settings.changed(options.set)
     sentences = model.sentences_of(formats.read(options.data))[: options.limit]
     gc.freeze()  # as `nestree predict` does
@@ -188,13 +195,13 @@ def read_texts(pipeline: Pipeline, texts: Sequence[str]) -> int:
 
 def batches(model: Recognizer, sentences: Sequence[Sentence], words: int) -> list[Batch]:
     """All batches, on the device."""
-    numbers = by_length([len(sentence.words) for sentence in sentences], words)
+    numbers = batches_by_length([len(sentence.words) for sentence in sentences], words)
     return [model.collate_words([sentences[k] for k in batch]).to(model.device) for batch in numbers]
 
 
 def encode(model: Recognizer, held: Sequence[Batch]) -> None:
     """The pretrained encoder, and nothing else."""
-    with torch.inference_mode(), precision(model.device), weights_kept(model):
+    with torch.inference_mode(), precision(model.device), bf16_weights(model):
         for batch in held:
             model.encoder.states(batch.pieces, batch.attention)
     if model.device.type == "cuda":
@@ -240,7 +247,7 @@ def parts_of_texts(pipeline: Pipeline, texts: Sequence[str]) -> dict[str, float]
 @contextmanager
 def watched(model: Recognizer, line: Timeline) -> Iterator[None]:
     """Within this, a timeline knows the parts of reading; one batch after another."""
-    steps = nestree.pipeline.sentences
+    steps = nestree.pipeline
     with replaced(
         (steps, "streams_of", lambda device: (None, None)),
         (steps, "on_threads", map),

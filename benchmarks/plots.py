@@ -201,7 +201,7 @@ def calibration(folder: Path) -> Figure:
 
 
 def calibration_box(folder: Path) -> Figure:
-    """Of the model in the box, before and after its temperatures were fitted."""
+    """Of the bundled model, before and after its temperatures were fitted."""
     for result in results("decoders", folder):
         if result["model"] == "box" and result["judge"]:
             lines = {}
@@ -209,7 +209,7 @@ def calibration_box(folder: Path) -> Figure:
                 group = next(one for one in result[name]["groups"] if one["group"] == "all")
                 lines[f"{words}: error {100 * group['calibration error']:.1f}"] = [group["bins"]]
             return reliability("Are probabilities honest? Model in the box, test", lines)
-    raise NotStoredError("no result of benchmarks.decoders --judge is stored for the model in the box")
+    raise NotStoredError("no result of benchmarks.decoders --judge is stored for the bundled model")
 
 
 # The cost c of sharing a head
@@ -263,7 +263,9 @@ def sharing_training(folder: Path) -> Figure:
     """Models that were trained at several costs; recipes that differ in it alone are one line."""
     groups: dict[tuple[str, str, tuple[str, ...]], dict[float, list[Row]]] = {}
     for run in trainings(folder):
-        others = tuple(change for change in changes(run) if not change.startswith("loss.sharing="))
+        others = tuple(
+            change for change in changes(run) if not change.startswith("loss.head_sharing_penalty=")
+        )
         cost = tomllib.loads(run["settings"])["loss"]["sharing"]
         title, _ = COSTED.get(run["recipe"].removeprefix("ablation/"), (run["recipe"], cost))
         key = run["data"], title.partition(",")[0], others
@@ -274,7 +276,7 @@ def sharing_training(folder: Path) -> Figure:
         if len(scores) > 2
     }
     if not lines:
-        raise NotStoredError("no three runs are stored that differ in loss.sharing alone")
+        raise NotStoredError("no three runs are stored that differ in loss.head_sharing_penalty alone")
     return sweep("What the cost of sharing a head does in training, test", "c in training", lines)
 
 

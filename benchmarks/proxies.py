@@ -19,7 +19,7 @@ from itertools import count, pairwise
 from pathlib import Path
 
 from nestree.data import formats
-from nestree.sentence import Document, Entity, Sentence
+from nestree.types import Document, Entity, Sentence
 
 PARTS = ("train", "dev", "test")
 GENRES = ("academic", "conversation")

@@ -17,9 +17,9 @@ import nestree
 from benchmarks.text import word_places
 from benchmarks.timing import one_line, provenance, write_whole
 from nestree.data.formats import read
-from nestree.evaluation.scores import Score
+from nestree.evaluation.metrics import Score
 from nestree.pipeline import Pipeline
-from nestree.sentence import Document, Sentence
+from nestree.types import Document, Sentence
 
 NO_BLANK_BEFORE = {".", ",", ";", ":", "!", "?", ")", "]", "'", "''", "’", "”", "%", "n't", "n’t"}
 NO_BLANK_AFTER = {"(", "[", "``", "“", "‘", "$"}
@@ -121,7 +121,7 @@ def given_words(ner: Pipeline, document: Document) -> Document:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", help="a directory; default: the model in the box")
+    parser.add_argument("--model", help="a directory; default: the bundled model")
     parser.add_argument("--shared", type=Path, default=Path("../shared"))
     parser.add_argument("--device", default="auto")
     parser.add_argument("--commit")

@@ -88,8 +88,8 @@ def trained(job: Job, mouth: Connection) -> dict[str, Any]:
     import torch
 
     from nestree import checkpoint, training
-    from nestree.pipeline import best_device
-    from nestree.pipeline.calibration import best_decoder, fitted
+    from nestree.pipeline import select_device
+    from nestree.temperature import best_decoder, fit_temperatures
 
     settings, corpus, test = loaded(job)
     started = time.perf_counter()
@@ -127,9 +127,9 @@ def trained(job: Job, mouth: Connection) -> dict[str, Any]:
         row["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
     if not (folder / checkpoint.WEIGHTS).is_file():
         return {**row, "status": "stopped before the first epoch was done"}
-    model = checkpoint.load(folder, best_device(job.device))
+    model = checkpoint.load(folder, select_device(job.device))
     if not result.evaluation:  # training would have done it at its end
-        model.temperatures = fitted(model, corpus.dev)
+        model.temperatures = fit_temperatures(model, corpus.dev)
         if settings.decoding.tune:
             model.settings = replace(settings, decoding=best_decoder(model, corpus.dev))
     row["decoding"] = asdict(model.settings.decoding)
@@ -153,14 +153,14 @@ def distilled(job: Job, corpus: Any) -> tuple[Any, Any]:
     """The corpus with unlabelled sentences, and the lessons of the teachers."""
     from nestree import checkpoint
     from nestree.data import formats
-    from nestree.decoding import NO_CHANGE
-    from nestree.pipeline import best_device
-    from nestree.training.distill import REPEAT, VARIED, lessons
+    from nestree.decoding import NO_TEMPERATURES
+    from nestree.pipeline import select_device
+    from nestree.training.distill import AUGMENTATION_RATE, LABELED_COPIES, make_teachers
 
-    teachers = [checkpoint.load(folder, best_device(job.device)) for folder in job.teachers]
+    teachers = [checkpoint.load(folder, select_device(job.device)) for folder in job.teachers]
     if job.distill.get("raw"):
         for teacher in teachers:
-            teacher.temperatures = NO_CHANGE
+            teacher.temperatures = NO_TEMPERATURES
     texts, left = [], job.distill.get("words", math.inf)
     for path in job.unlabelled:
         for document in formats.read(Path(path)):
@@ -168,13 +168,13 @@ def distilled(job: Job, corpus: Any) -> tuple[Any, Any]:
                 if left > 0:
                     texts.append(sentence)
                     left -= len(sentence.words)
-    return lessons(
+    return make_teachers(
         corpus,
         texts,
         teachers,
         hard=bool(job.distill.get("hard")),
-        repeat=int(job.distill.get("repeat", REPEAT)),
-        varied=job.distill.get("varied", VARIED),
+        repeat=int(job.distill.get("repeat", LABELED_COPIES)),
+        varied=job.distill.get("varied", AUGMENTATION_RATE),
         seed=job.seed,
     )
 
@@ -269,12 +269,11 @@ def scored(
     """
     from benchmarks.details import by_sentence, details, other_decoders, summary
     from nestree.evaluation import evaluate
-    from nestree.pipeline import predict
-    from nestree.pipeline.calibration import decoder_f1
-    from nestree.pipeline.sentences import Asked
+    from nestree.pipeline import PredictOptions, predict
+    from nestree.temperature import decoder_f1
 
     started = time.perf_counter()
-    found = predict(model, sentences, asked=Asked(scored=True))
+    found = predict(model, sentences, asked=PredictOptions(scored=True))
     seconds = time.perf_counter() - started
     evaluation = evaluate(sentences, found, resamples=0)
     row = {**summary(evaluation), "sentences_per_second": len(sentences) / seconds}

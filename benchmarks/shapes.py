@@ -125,8 +125,8 @@ def epoch(path: str) -> Iterator[str]:
     trees once more, with a cost of sharing."""
     from nestree.config import Settings
     from nestree.data import formats
-    from nestree.nn.frames import room_for, rounded
-    from nestree.training.batches import batches
+    from nestree.nn.batch import room_for, rounded
+    from nestree.training.dataset import batches
 
     training = Settings.read("default").training
     words = [len(sentence.words) for document in formats.read(path) for sentence in document.sentences]

@@ -23,15 +23,14 @@ from nestree.config import Settings
 from nestree.model import Recognizer
 from nestree.nn.batch import Batch
 from nestree.training import Corpus
-from nestree.training.batches import batches
-from nestree.training.folder import Folder
-from nestree.training.loop import Run, train_epoch, updates_of
-from nestree.training.optimiser import Average, optimiser
-from nestree.training.records import BEFORE
-from nestree.training.starting import accelerator_for
+from nestree.training.cuda_graphs import USES_BEFORE_CAPTURE
+from nestree.training.dataset import batches
+from nestree.training.loop import Run, StopSignal, train_epoch, updates_of
+from nestree.training.optimizer import Average, make_optimizer
+from nestree.training.run_dir import RunDir
 from nestree.training.state import Progress
-from nestree.training.stopping import Stop
-from nestree.training.update import Updater
+from nestree.training.step import GradientStep
+from nestree.training.train import accelerator_for
 
 STEPS = 40
 PROFILED = 6  # steps that the profiler watches, where they are not recorded
@@ -49,7 +48,7 @@ def measured(settings: Settings, corpus: Corpus, device: str, steps: int = STEPS
         device = run.accelerator.device.type
         recorder = run.updater.recorder
         seconds = {"warm_up": passed(run)}
-        for _ in range(BEFORE if recorder else 0):  # it records what it sees again
+        for _ in range(USES_BEFORE_CAPTURE if recorder else 0):  # it records what it sees again
             seconds["warm_up"] += passed(run)
         seconds["plain"] = passed(run)
         count = len(updates_of(run, 1))
@@ -83,7 +82,7 @@ def sample(settings: Settings, corpus: Corpus, steps: int) -> Corpus:
     """The sentences of the first updates of an epoch; dev is not needed."""
     training = settings.training
     lengths = [len(sentence.words) for sentence in corpus.train]
-    found = batches(lengths, training.batch_words, training.seed, 1)[: steps * training.accumulate]
+    found = batches(lengths, training.batch_words, training.seed, 1)[: steps * training.gradient_accumulation]
     return replace(corpus, train=tuple(corpus.train[k] for batch in found for k in batch), dev=())
 
 
@@ -96,15 +95,15 @@ def ready(settings: Settings, corpus: Corpus, device: str, folder: Path) -> Run:
     return Run(
         settings,
         corpus,
-        Folder(folder),
+        RunDir(folder),
         accelerator,
         model,
-        optimiser(model, model.encoder.transformer, settings.training),
+        make_optimizer(model, model.encoder.transformer, settings.training),
         Average(model, settings.training.average),
-        Updater(model, corpus.train, accelerator, settings, progress),
+        GradientStep(model, corpus.train, accelerator, settings, progress),
         progress,
         [],
-        Stop(),
+        StopSignal(),
         float("inf"),
     )
 

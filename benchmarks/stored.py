@@ -9,7 +9,7 @@ from typing import Any
 
 Row = dict[str, Any]
 SMALL = re.compile(r"encoder\.path=.*MiniLM")
-ENCODER, RECORDS = "encoder.path=", "training.records="
+ENCODER, RECORDS = "encoder.path=", "training.cuda_graphs="
 RERUNS = "reruns"  # how their files begin
 RESULTS = Path(__file__).resolve().parent / "results"
 
@@ -57,9 +57,9 @@ def scored(benchmark: str, folder: Path, again: bool = False) -> list[Row]:
 def changes(row: Row) -> tuple[str, ...]:
     """What a run changed in its recipe, but for how it was computed, and for the encoder that all runs were given.
 
-    >>> changes({"changes": ["encoder.path=mpnet", "training.adversary=0.3", "training.records=false"]})
-    ('training.adversary=0.3',)
-    >>> changes({"changes": ["encoder.path=mpnet", "encoder.path=mpnet-litbank", "training.records=false"]})
+    >>> changes({"changes": ["encoder.path=mpnet", "training.rho=0.3", "training.cuda_graphs=false"]})
+    ('training.rho=0.3',)
+    >>> changes({"changes": ["encoder.path=mpnet", "encoder.path=mpnet-litbank", "training.cuda_graphs=false"]})
     ('encoder.path=mpnet-litbank',)
     """
     encoders = [change for change in row["changes"] if change.startswith(ENCODER)]

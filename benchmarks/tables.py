@@ -275,7 +275,7 @@ def reading() -> str:
     for result in results("pipeline"):
         if "H200" in result["device"]:
             used.append(result)
-            asked = (c.split("=")[1] for c in result["changes"] if c.startswith("decoding.by="))
+            asked = (c.split("=")[1] for c in result["changes"] if c.startswith("decoding.method="))
             by = next(asked, "marginals")  # as the default recipe has it
             part = result["data"].split("/")[1].split(".")[0]
             for row in result["rows"]:

@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 from defusedxml import ElementTree
 
-from nestree.sentence import Span
 from nestree.text import WORD_STYLES, split
+from nestree.types import Span
 
 
 class Score(NamedTuple):

@@ -158,9 +158,9 @@ def without_folder(change: str) -> str:
 
 
 def device_of(name: str) -> str:
-    from nestree.pipeline import best_device
+    from nestree.pipeline import select_device
 
-    return best_device(name).type
+    return select_device(name).type
 
 
 # Several at once

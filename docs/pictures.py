@@ -9,9 +9,8 @@ from pathlib import Path
 import torch
 
 import nestree
-from nestree.show import Colours, draw_svg, levels, modifiers, short
-from nestree.show.boxed import flow
-from nestree.show.style import BOXES, TREES
+from nestree.show import LabelColors, draw_svg, levels, modifiers, short
+from nestree.show.html import BOXES, TREES, flow
 from nestree.treecrf import LexicalPotentials, best_trees, marginals, use_backend
 
 # A sentence that was scored by hand.
@@ -192,8 +191,8 @@ def one_chart() -> str:
 
 
 def shown() -> str:
-    """What the model in the box finds, as `nestree show` draws it on a page: boxes, probabilities, the tree."""
-    document, colours = nestree.load(device="cpu", precision="float32")(READ), Colours()
+    """What the bundled model finds, as `nestree show` draws it on a page: boxes, probabilities, the tree."""
+    document, colours = nestree.load(device="cpu", precision="float32")(READ), LabelColors()
     boxes, drawing = flow(document, colours), draw_svg(document.sentences[0], colours)
     wide, high = (float(drawing.split(f'{side}="')[1].split('"')[0]) for side in ("width", "height"))
     width, height = wide + 160, high + 84  # boxes need more room than the tree

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from nestree import show as show
     from nestree.pipeline import Pipeline as Pipeline
     from nestree.pipeline import load as load
-    from nestree.sentence import Document as Document
-    from nestree.sentence import Entity as Entity
-    from nestree.sentence import Sentence as Sentence
-    from nestree.sentence import TextEntity as TextEntity
+    from nestree.types import Document as Document
+    from nestree.types import Entity as Entity
+    from nestree.types import Sentence as Sentence
+    from nestree.types import TextEntity as TextEntity
 
 __version__ = "0.1.0"
 

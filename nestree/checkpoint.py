@@ -29,15 +29,15 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from nestree import __version__
-from nestree.card import Card
 from nestree.config import Settings
-from nestree.data.files import placed
-from nestree.decoding import NO_CHANGE, Temperatures
-from nestree.eight_bits import SCALES, restored, shrunk
+from nestree.data.io import atomic_path
+from nestree.decoding import NO_TEMPERATURES, Temperatures
 from nestree.errors import DataError, ModelError, NestreeError
 from nestree.model import Recognizer, TextRules
+from nestree.model_card import Card
 from nestree.nn import light
 from nestree.nn.encoder import load_untrained
+from nestree.quantization import SCALES, dequantize_state, quantize_state
 from nestree.text import SENTENCE_RULES, WORD_STYLES
 
 FORMAT = 2  # 1: there may be weights of an UNUSED part
@@ -52,27 +52,27 @@ MANIFEST, MANIFEST_FORMAT = "manifest.json", 1
 TRAINING = "training"  # the folder of a run, which is no part of the model
 UNUSED = "encoder.transformer.pooler."  # weights of a part that nobody asks
 LARGEST_TEMPERATURE = 1e6
-BOX = Path(__file__).resolve().parent / "box"
+BUNDLED = Path(__file__).resolve().parent / "models" / "gum-minilm"
 
 
-class Facts(NamedTuple):
+class ModelInfo(NamedTuple):
     """What labels.json says."""
 
     labels: Sequence[str]
     text: TextRules = TextRules()
-    temperatures: Temperatures = NO_CHANGE
+    temperatures: Temperatures = NO_TEMPERATURES
 
 
-def box() -> Path:
+def bundled_model() -> Path:
     """The directory of the model that comes with nestree."""
-    if not (BOX / WEIGHTS).is_file():
-        raise ModelError(f"this copy of nestree came without a model: there is none in {BOX}. Name one.")
-    return BOX
+    if not (BUNDLED / WEIGHTS).is_file():
+        raise ModelError(f"this copy of nestree came without a model: there is none in {BUNDLED}. Name one.")
+    return BUNDLED
 
 
 def save(model: Recognizer, folder: Path, card: str = "") -> None:
     """A new directory with the whole model, or nothing."""
-    with placed(folder) as temporary:
+    with atomic_path(folder) as temporary:
         temporary.mkdir()
         save_all_but_weights(model, temporary, card)
         save_weights(model.state_dict(), temporary)
@@ -82,12 +82,12 @@ def save(model: Recognizer, folder: Path, card: str = "") -> None:
 def save_all_but_weights(model: Recognizer, folder: Path, card: str = "") -> None:
     """What does not change while a model learns."""
     write_text(folder / CONFIG, model.settings.as_toml())
-    save_facts(Facts(model.labels, model.text_rules, model.temperatures), folder)
+    save_info(ModelInfo(model.labels, model.text_rules, model.temperatures), folder)
     model.save_encoder(folder / ENCODER)
     write_text(folder / CARD, card or str(Card(model.settings, model.labels)))
 
 
-def save_facts(facts: Facts, folder: Path) -> None:
+def save_info(facts: ModelInfo, folder: Path) -> None:
     """Labels and what goes with them, in place of those that were there; the manifest is removed."""
     (folder / MANIFEST).unlink(missing_ok=True)
     values = {
@@ -167,7 +167,7 @@ def load(folder: Path | str, device: str | torch.device = "cpu", *, verify: bool
 
 
 def read_model(folder: Path, device: str | torch.device) -> Recognizer:
-    facts, settings = read_facts(folder), settings_of(folder)
+    facts, settings = read_info(folder), settings_of(folder)
     tensors, _ = tensors_of(folder)
     on_cpu = torch.device(device).type == "cpu"
     model = outline(folder, settings, facts.labels, tensors, without_transformers=on_cpu)
@@ -180,39 +180,39 @@ def read_model(folder: Path, device: str | torch.device) -> Recognizer:
             assign=True,
         )
     else:  # its buffers have values that are not stored
-        parts = light.Parts(model.tokenizer, load_untrained(str(folder / ENCODER)))
+        parts = light.PretrainedParts(model.tokenizer, load_untrained(str(folder / ENCODER)))
         model = untrained(folder, settings, facts.labels, parts)
         model.load_state_dict(weights)
-    model.eight_bits = is_small(tensors)
+    model.eight_bits = is_quantized(tensors)
     model.text_rules, model.temperatures = facts.text, facts.temperatures
     model.card = card_of(folder)
     return model.to(device).eval()
 
 
-def shrink(folder: Path, out: Path) -> None:
+def quantize(folder: Path, out: Path) -> None:
     """A copy of a model in a new directory, its weights in 8 bits."""
     check_manifest(folder)
-    facts, settings = read_facts(folder), settings_of(folder)
+    facts, settings = read_info(folder), settings_of(folder)
     tensors, noted = tensors_of(folder)
-    if is_small(tensors):
+    if is_quantized(tensors):
         raise ModelError(f"{folder} is small already: its weights have 8 bits each. There is nothing to do.")
     check_shapes(outline(folder, settings, facts.labels, tensors).state_dict(), tensors, folder / WEIGHTS)
     weights = used(in_float32(tensors, folder))
-    with placed(out) as temporary:
+    with atomic_path(out) as temporary:
         copy([path for path in files_of(folder) if path.name != WEIGHTS], folder, temporary)
         path = Path(settings.encoder.path)
         if path.is_absolute():  # of a machine that others do not have
             settings = settings.changed([f"encoder.path={path.name}"])
         write_text(temporary / CONFIG, settings.as_toml())
-        save_facts(facts, temporary)
-        add_to_card(temporary, EIGHT_BITS)
-        write_tensors(temporary / WEIGHTS, shrunk(weights), {**noted, "format": str(FORMAT)})
+        save_info(facts, temporary)
+        add_to_card(temporary, QUANTIZED_FILE)
+        write_tensors(temporary / WEIGHTS, quantize_state(weights), {**noted, "format": str(FORMAT)})
         save_manifest(temporary)
 
 
-EIGHT_BITS = """## Weights
+QUANTIZED_FILE = """## Weights
 
-Stored in 8 bits each, with a scale for every 64 of them (`nestree shrink`); scores above were measured before that."""
+Stored in 8 bits each, with a scale for every 64 of them (`nestree quantize`); scores above were measured before."""
 
 
 def add_to_card(folder: Path, text: str) -> None:
@@ -226,7 +226,7 @@ def card_of(folder: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 
 
-def is_small(tensors: Mapping[str, Tensor]) -> bool:
+def is_quantized(tensors: Mapping[str, Tensor]) -> bool:
     return any(name.startswith(SCALES) for name in tensors)
 
 
@@ -247,7 +247,7 @@ def files_of(folder: Path) -> Iterator[Path]:
 
 
 def untrained(
-    folder: Path, settings: Settings, labels: Sequence[str], parts: light.Parts | None = None
+    folder: Path, settings: Settings, labels: Sequence[str], parts: light.PretrainedParts | None = None
 ) -> Recognizer:
     """A model of the form that this directory describes, around these parts; its weights are yet to be given to it."""
     if not (folder / ENCODER).is_dir():
@@ -324,10 +324,10 @@ def settings_of(folder: Path) -> Settings:
 
 
 def read_labels(folder: Path) -> list[str]:
-    return list(read_facts(folder).labels)
+    return list(read_info(folder).labels)
 
 
-def read_facts(folder: Path) -> Facts:
+def read_info(folder: Path) -> ModelInfo:
     if not folder.is_dir():
         what = "is a file, and a model is a directory" if folder.exists() else "does not exist"
         raise ModelError(f"{folder} {what}. Name a directory that `nestree train` made.")
@@ -356,7 +356,7 @@ def read_facts(folder: Path) -> Facts:
                 f"{path}: the label {label!r:.60} is empty or holds half a character, which cannot be written. Fetch "
                 "the model again."
             )
-    return Facts(labels, text_rules_of(found, path), temperatures_of(found, path))
+    return ModelInfo(labels, text_rules_of(found, path), temperatures_of(found, path))
 
 
 def text_rules_of(found: Mapping[str, Any], path: Path) -> TextRules:
@@ -373,7 +373,7 @@ def text_rules_of(found: Mapping[str, Any], path: Path) -> TextRules:
 
 def temperatures_of(found: Mapping[str, Any], path: Path) -> Temperatures:
     """What turns scores into probabilities; a model of layout 1 does not say."""
-    given = found.get("temperatures", NO_CHANGE._asdict())
+    given = found.get("temperatures", NO_TEMPERATURES._asdict())
     try:
         temperatures = Temperatures(**{name: float(value) for name, value in given.items()})
     except (TypeError, ValueError, AttributeError, OverflowError):
@@ -397,7 +397,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
 
 def in_float32(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, Tensor]:
     try:
-        return restored(tensors)
+        return dequantize_state(tensors)
     except ModelError as why:
         raise ModelError(f"{folder / WEIGHTS} is damaged: {why}. Fetch the model again.") from None
 
@@ -417,7 +417,7 @@ def missing_weights(folder: Path) -> str:
     return f"{folder} has no {WEIGHTS}: it is not whole. Fetch or train it again."
 
 
-def fit(model: Recognizer, weights: Mapping[str, Tensor], path: Path) -> None:
+def load_weights(model: Recognizer, weights: Mapping[str, Tensor], path: Path) -> None:
     """Give the model these weights; all of them, and no others."""
     check_shapes(model.state_dict(), weights, path)
     model.load_state_dict(used(weights))
@@ -457,7 +457,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str,
         held[name] = value.clone() if value.data_ptr() in seen else value  # no two share their memory
         seen.add(value.data_ptr())
     try:
-        with placed(path) as temporary:
+        with atomic_path(path) as temporary:
             temporary.touch()
             allowed = temporary.stat().st_mode  # save_file would let nobody else read it
             save_file(held, temporary, metadata=dict(facts))
@@ -520,5 +520,5 @@ def identity(path: Path) -> tuple[int, int, int]:
 
 
 def write_text(path: Path, text: str) -> None:
-    with placed(path) as temporary:
+    with atomic_path(path) as temporary:
         temporary.write_text(text, encoding="utf-8")

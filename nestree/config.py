@@ -3,13 +3,13 @@
 A recipe names every key: what is missing or unknown is an error that names the nearest key. Values on the
 command line change single keys; `as_toml` gives the file that is saved with a model.
 
->>> settings = Settings.read("default").changed(["model.size=128", "encoder.path=./my-encoder"])
->>> settings.model.size, settings.encoder.path
+>>> settings = Settings.read("default").changed(["model.mlp_size=128", "encoder.path=./my-encoder"])
+>>> settings.model.mlp_size, settings.encoder.path
 (128, './my-encoder')
 >>> settings.changed(["model.sise=128"])
 Traceback (most recent call last):
     ...
-nestree.errors.ConfigError: model.sise=128: there is no model.sise. Did you mean model.size?
+nestree.errors.ConfigError: model.sise=128: there is no model.sise. Did you mean model.mlp_size?
 """
 
 import dataclasses
@@ -41,11 +41,11 @@ class EncoderSettings:
 
     path: str = key("folder or hub name of a Hugging Face encoder")
     context: int = key("words on either side of a sentence that it reads along; 0: none", before=0)
-    layers: int = key("its last layers that are mixed")
+    mix_layers: int = key("its last layers that are mixed")
     dropout: float = key("on word vectors, one mask per sentence")
-    shape: int = key("dimensions for the shape of a word (Capital, UPPER, digits); 0: none")
+    word_shape_size: int = key("dimensions for the shape of a word (Capital, UPPER, digits); 0: none")
     characters: int = key("dimensions made from the characters of a word; 0: none")
-    vectors: str = key('file of static word vectors, GloVe text or .npy; "": none')
+    word_vectors: str = key('file of static word vectors, GloVe text or .npy; "": none')
     lstm_layers: int = key("layers of a BiLSTM on top; 0: none")
     lstm_size: int = key("its size, per direction")
     lstm_dropout: float = key("before each of its layers, one mask per sentence")
@@ -58,15 +58,15 @@ class ModelSettings:
 
     structure: Literal["none", "plain", "lexical"] = key("trees: none, plain, or lexical (with heads)")
     mention: Literal["score", "yes-no", "labels"] = key("what stage one says of a span")
-    labelling: Literal["none", "span", "head"] = key("what stage two looks at to give labels")
-    size: int = key("of the vectors that spans and arcs are scored from")
-    label_size: int = key("of the vectors that labels are scored from")
+    labeling: Literal["none", "span", "head"] = key("what stage two looks at to give labels")
+    mlp_size: int = key("of the vectors that spans and arcs are scored from")
+    label_mlp_size: int = key("of the vectors that labels are scored from")
     rank: int = key("of the label scores of span and head; 0: a full tensor")
-    forms: bool = key(
+    head_prior: bool = key(
         "learn from the forms of words which of them head entities: it finds heads", before=False
     )
     dropout: float = key("on these vectors, one mask per sentence")
-    normalise: bool = key("give the scores of each sentence mean 0 and deviation `scale`")
+    normalize: bool = key("give the scores of each sentence mean 0 and deviation `scale`")
     scale: float = key("deviation of normalised scores")
     rotary: bool = key(
         "turn the two vectors of a pair by their positions before they are multiplied", before=False
@@ -81,13 +81,13 @@ class LossSettings:
     label: Literal["ranking", "sigmoid", "softmax"] = key(
         "loss of the labels of one span; softmax: one label per span"
     )
-    negatives: int = key(
+    hard_negatives: int = key(
         "spans per sentence that labels are trained on, gold and likely mistakes; 0: gold only"
     )
-    sharing: float = key("cost c of a gold entity whose head heads a larger span too; 0: none")
-    space: Literal["all", "gold"] = key("trees over which that cost teaches")
-    entropy: float = key("weight of the entropy of trees, maximised; 0: none; slow")
-    guesses: float = key(
+    head_sharing_penalty: float = key("cost c of a gold entity whose head heads a larger span too; 0: none")
+    regularization_space: Literal["all", "gold"] = key("trees over which that cost teaches")
+    entropy_weight: float = key("weight of the entropy of trees, maximised; 0: none; slow")
+    negative_sampling_rate: float = key(
         "spans per word drawn to be no entities in incomplete sentences; 0: none", before=0.0
     )
 
@@ -96,17 +96,18 @@ class LossSettings:
 class DecodingSettings:
     """How scores become entities."""
 
-    by: Literal["tree", "marginals", "spans"] = key(
+    method: Literal["viterbi", "mbr", "spans"] = key(
         "entities of the best tree; by their probabilities; or all spans that look like one, which may cross"
     )
     threshold: float = key("probability that an entity needs; 0: any")
     tune: bool = key(
         "choose by and threshold by dev F1 at the end of training: best tree or marginals", before=False
     )
-    bias: float = key('added to "no"')
-    sharing: float = key("cost c of sharing a head, in decoding; may be negative")
-    forms: float = key(
-        "weight of what model.forms says in choosing the heads of the entities found; 0: none", before=0.0
+    non_entity_bias: float = key('added to "no"')
+    head_sharing_penalty: float = key("cost c of sharing a head, in decoding; may be negative")
+    head_prior_weight: float = key(
+        "weight of what model.head_prior says in choosing the heads of the entities found; 0: none",
+        before=0.0,
     )
 
 
@@ -117,26 +118,26 @@ class TrainingSettings:
     seed: int = key("of everything random")
     epochs: int = key("passes over the training data")
     batch_words: int = key("words in a batch")
-    accumulate: int = key("batches per update")
-    encoder_rate: float = key("peak learning rate of the encoder")
+    gradient_accumulation: int = key("batches per update")
+    encoder_lr: float = key("peak learning rate of the encoder")
     layer_decay: float = key(
         "what each of its layers learns at, relative to the one above; 1: alike", before=1.0
     )
-    rate: float = key("peak learning rate of the rest")
-    warmup: float = key("epochs in which the rates rise; then they fall to 0")
-    decay: float = key("weight decay")
+    lr: float = key("peak learning rate of the rest")
+    warmup_epochs: float = key("epochs in which the rates rise; then they fall to 0")
+    weight_decay: float = key("weight decay")
     beta1: float = key("of AdamW")
     beta2: float = key("of AdamW")
     epsilon: float = key("of AdamW")
-    clip: float = key("largest norm of a gradient; 0: any")
-    adversary: float = key(
+    clip_norm: float = key("largest norm of a gradient; 0: any")
+    rho: float = key(
         "how far weights are moved to where the loss grows, for a second pass; 0: none", before=0.0
     )
-    moves: Literal["pieces", "encoder"] = key(
-        "what it moves: the embeddings of pieces, or all weights of the encoder", before="pieces"
+    perturbation: Literal["fgm", "sam"] = key(
+        "what it moves: the embeddings of pieces, or all weights of the encoder", before="fgm"
     )
-    records: bool = key("on a GPU, replay recorded passes: faster, more memory", before=False)
-    patience: int = key("epochs without a better dev F1 after which training stops; 0: never")
+    cuda_graphs: bool = key("on a GPU, replay recorded passes: faster, more memory", before=False)
+    early_stopping_patience: int = key("epochs without a better dev F1 after which training stops; 0: never")
     average: float = key("decay of a moving average of the weights; 0: none")
     crossing: Literal["skip", "drop", "refuse"] = key("sentences that no tree can hold")
 
@@ -323,29 +324,29 @@ def known(name: str, names: Iterable[str], complaint: str, prefix: str = "") -> 
 
 AT_LEAST: dict[str, float] = {
     "encoder.context": 0,
-    "encoder.layers": 1,
-    "encoder.shape": 0,
+    "encoder.mix_layers": 1,
+    "encoder.word_shape_size": 0,
     "encoder.characters": 0,
     "encoder.lstm_layers": 0,
     "encoder.lstm_size": 1,
-    "model.size": 1,
-    "model.label_size": 1,
+    "model.mlp_size": 1,
+    "model.label_mlp_size": 1,
     "model.rank": 0,
-    "loss.negatives": 0,
-    "loss.sharing": 0,
-    "loss.entropy": 0,
-    "loss.guesses": 0,
+    "loss.hard_negatives": 0,
+    "loss.head_sharing_penalty": 0,
+    "loss.entropy_weight": 0,
+    "loss.negative_sampling_rate": 0,
     "training.seed": 0,
     "training.epochs": 1,
     "training.batch_words": 1,
-    "training.accumulate": 1,
-    "training.encoder_rate": 0,
-    "training.rate": 0,
-    "training.warmup": 0,
-    "training.decay": 0,
-    "training.clip": 0,
-    "training.adversary": 0,
-    "training.patience": 0,
+    "training.gradient_accumulation": 1,
+    "training.encoder_lr": 0,
+    "training.lr": 0,
+    "training.warmup_epochs": 0,
+    "training.weight_decay": 0,
+    "training.clip_norm": 0,
+    "training.rho": 0,
+    "training.early_stopping_patience": 0,
 }
 SHARES = [
     "encoder.dropout",
@@ -358,7 +359,13 @@ SHARES = [
 ]
 
 
-SCORES = ["model.scale", "loss.sharing", "loss.entropy", "decoding.bias", "decoding.sharing"]
+SCORES = [
+    "model.scale",
+    "loss.head_sharing_penalty",
+    "loss.entropy_weight",
+    "decoding.non_entity_bias",
+    "decoding.head_sharing_penalty",
+]
 LARGEST_SCORE = 1e6  # far from what float32 cannot hold, and from the score of what is impossible
 
 
@@ -397,62 +404,64 @@ def check_fit(settings: Settings) -> None:
     one_stage = model.mention == "labels"
     refused = [
         (
-            one_stage and model.labelling != "none",
-            'model.mention = "labels" gives the labels in stage one; model.labelling must then be "none".',
+            one_stage and model.labeling != "none",
+            'model.mention = "labels" gives the labels in stage one; model.labeling must then be "none".',
         ),
         (
-            not one_stage and model.labelling == "none",
+            not one_stage and model.labeling == "none",
             f'model.mention = "{model.mention}" finds spans without labels; '
-            'model.labelling must be "span" or "head".',
+            'model.labeling must be "span" or "head".',
         ),
         (
             model.mention == "score" and model.structure == "none",
             'model.mention = "score" only ranks trees; without a structure it must be "yes-no" or "labels".',
         ),
         (
-            model.labelling == "head" and (model.structure != "lexical" or model.mention != "yes-no"),
-            'model.labelling = "head" needs model.structure = "lexical" and model.mention = "yes-no".',
+            model.labeling == "head" and (model.structure != "lexical" or model.mention != "yes-no"),
+            'model.labeling = "head" needs model.structure = "lexical" and model.mention = "yes-no".',
         ),
         (
-            settings.encoder.lstms == 4 and (settings.encoder.lstm_layers == 0 or model.labelling != "head"),
+            settings.encoder.lstms == 4 and (settings.encoder.lstm_layers == 0 or model.labeling != "head"),
             "encoder.lstms = 4 needs encoder.lstm_layers of 1 or more, and all four kinds of scores: "
-            'model.labelling = "head".',
+            'model.labeling = "head".',
         ),
         (
-            model.forms and model.structure != "lexical",
-            'model.forms is about heads, which only model.structure = "lexical" has.',
+            model.head_prior and model.structure != "lexical",
+            'model.head_prior is about heads, which only model.structure = "lexical" has.',
         ),
         (
-            not 0 <= decoding.forms <= 100,
-            f"decoding.forms is {decoding.forms:g}; it must lie between 0 and 100.",
+            not 0 <= decoding.head_prior_weight <= 100,
+            f"decoding.head_prior_weight is {decoding.head_prior_weight:g}; it must lie between 0 and 100.",
         ),
         (
-            model.rotary and bool(model.size % 2 or (model.labelling == "span" and model.label_size % 2)),
-            "model.rotary turns dimensions in pairs; model.size and model.label_size must be even.",
+            model.rotary
+            and bool(model.mlp_size % 2 or (model.labeling == "span" and model.label_mlp_size % 2)),
+            "model.rotary turns dimensions in pairs; model.mlp_size and model.label_mlp_size must be even.",
         ),
         (
-            loss.joint and model.labelling != "head",
-            'loss.joint needs model.labelling = "head"; without heads it would be the same as two losses.',
+            loss.joint and model.labeling != "head",
+            'loss.joint needs model.labeling = "head"; without heads it would be the same as two losses.',
         ),
         (
-            (loss.sharing != 0 or decoding.sharing != 0) and model.structure != "lexical",
-            'loss.sharing and decoding.sharing are about heads, which only model.structure = "lexical" has.',
+            (loss.head_sharing_penalty != 0 or decoding.head_sharing_penalty != 0)
+            and model.structure != "lexical",
+            'head_sharing_penalty, in loss and decoding, needs heads: model.structure must be "lexical".',
         ),
         (
-            loss.negatives != 0 and model.mention != "yes-no",
-            'loss.negatives needs model.mention = "yes-no".',
+            loss.hard_negatives != 0 and model.mention != "yes-no",
+            'loss.hard_negatives needs model.mention = "yes-no".',
         ),
         (
-            loss.entropy != 0 and model.structure == "none",
-            'loss.entropy is about trees; model.structure must not be "none".',
+            loss.entropy_weight != 0 and model.structure == "none",
+            'loss.entropy_weight is about trees; model.structure must not be "none".',
         ),
         (
-            decoding.by == "tree" and model.structure == "none",
-            'decoding.by must be "spans" or "marginals" where model.structure is "none".',
+            decoding.method == "viterbi" and model.structure == "none",
+            'decoding.method must be "spans" or "marginals" where model.structure is "none".',
         ),
         (
-            decoding.by == "spans" and model.mention == "score",
-            'decoding.by = "spans" needs model.mention = "yes-no" or "labels".',
+            decoding.method == "spans" and model.mention == "score",
+            'decoding.method = "spans" needs model.mention = "yes-no" or "labels".',
         ),
     ]
     for wrong, why in refused:

@@ -12,9 +12,9 @@ from typing import Any
 from nestree import checkpoint
 from nestree.errors import ModelError
 from nestree.model import Recognizer
-from nestree.nn.devices import best_device
+from nestree.nn.devices import select_device
 
-BOX = "box"  # the model that came with nestree, unless there is a folder of this name
+BUNDLED_NAME = "gum-minilm"  # the model that came with nestree, unless there is a folder of this name
 NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 FILES = [  # what a model consists of; neither code nor pickles
     checkpoint.CONFIG,
@@ -26,24 +26,25 @@ FILES = [  # what a model consists of; neither code nor pickles
 ]
 
 
-def find(name: str | Path | None, *, revision: str | None = None, token: str | None = None) -> Path:
+def resolve(name: str | Path | None, *, revision: str | None = None, token: str | None = None) -> Path:
     """The folder of a model: this one, the box (None, too), or a model of the hub, fetched if it must be.
 
     `revision`: a branch, tag or commit of the hub. `token`: for models that are not for everybody.
     """
     if not isinstance(name, str | Path | None):
         raise ModelError(
-            f"a model is named by a folder, {BOX} or OWNER/NAME on the hub, not by {name!r:.60}."
+            f"a model is named by a folder, {BUNDLED_NAME} or OWNER/NAME on the hub, not by {name!r:.60}."
         )
-    if is_box(name):
-        return checkpoint.box()
+    if is_bundled(name):
+        return checkpoint.bundled_model()
     assert name is not None
     folder = Path(name).expanduser()
     if folder.exists():
         return folder
     if not NAME.fullmatch(str(name)):
         raise ModelError(
-            f"{name} does not exist. Name a directory that `nestree train` made, {BOX}, or OWNER/NAME on the hub."
+            f"{name} does not exist. Name a directory that `nestree train` made, {BUNDLED_NAME}, or OWNER/NAME on "
+            "the hub."
         )
     from huggingface_hub import snapshot_download
 
@@ -59,8 +60,8 @@ def find(name: str | Path | None, *, revision: str | None = None, token: str | N
     return Path(found)
 
 
-def is_box(name: str | Path | None) -> bool:
-    return name is None or (str(name) == BOX and not Path(name).exists())
+def is_bundled(name: str | Path | None) -> bool:
+    return name is None or (str(name) == BUNDLED_NAME and not Path(name).exists())
 
 
 def push(
@@ -116,7 +117,7 @@ def from_pretrained(
     name: str | Path, *, device: str = "cpu", verify: bool = True, **where: Any
 ) -> Recognizer:
     """The model of a folder or of the hub; `where`: revision and token, as in `find`."""
-    return checkpoint.load(find(name, **where), best_device(device), verify=verify)
+    return checkpoint.load(resolve(name, **where), select_device(device), verify=verify)
 
 
 def save_pretrained(model: Recognizer, folder: str | Path) -> None:

@@ -29,7 +29,7 @@ from nestree.treecrf import (
 
 # The weight of the loss of forms, for each word: small, so that most of the gradient, which is clipped, is for the
 # rest. AdamW does not mind.
-FORM_WEIGHT = 0.02
+HEAD_PRIOR_WEIGHT = 0.02
 
 
 @dataclass(frozen=True)
@@ -66,46 +66,54 @@ def with_trees(scores: Scores, gold: Gold, settings: Settings, targets: Targets 
     free = potentials(scores, scores.mention.logsumexp(-1))
     crossed = crossing_spans(gold.spans, len(scores.lengths), scores.mention.shape[1] - 1)
     crossed &= gold.used[:, None, None]  # spans of padding may cross each other
-    fixed = potentials(scores, agreeing(scores, gold, settings).masked_fill(crossed, IMPOSSIBLE))
-    need_heads = model.labelling == "head"
+    fixed = potentials(scores, gold_span_scores(scores, gold, settings).masked_fill(crossed, IMPOSSIBLE))
+    need_heads = model.labeling == "head"
     wrong = pair_losses(scores, gold, settings) if need_heads else None  # [M]
     if loss.joint:
         assert isinstance(fixed, LexicalPotentials)
         assert wrong is not None
-        fixed = fixed._replace(head=at_pairs(-wrong, scores, gold))
+        fixed = fixed._replace(head=scatter_pairs(-wrong, scores, gold))
     several, heads = (
         [free, fixed],
-        [need_heads and loss.negatives > 0, need_heads or scores.forms is not None],
+        [need_heads and loss.hard_negatives > 0, need_heads or scores.head_prior is not None],
     )
-    if loss.sharing:
-        several.append(dearer(free if loss.space == "all" else fixed, gold, loss.sharing))
+    if loss.head_sharing_penalty:
+        several.append(
+            with_head_sharing_penalty(
+                free if loss.regularization_space == "all" else fixed, gold, loss.head_sharing_penalty
+            )
+        )
         heads.append(False)
     all_trees, gold_trees, *dear_trees = log_partitions(several, scores.lengths, heads)
-    if scores.forms is not None:
-        losses["forms"] = form_losses(scores.forms, scores, gold, head_probabilities(gold_trees, gold))
+    if scores.head_prior is not None:
+        losses["head_prior"] = head_prior_loss(
+            scores.head_prior, scores, gold, head_probabilities(gold_trees, gold)
+        )
 
     if targets is not None:
         losses["distillation"] = cross_entropy(scores, all_trees.log_z, targets, settings)
-        if scores.forms is not None:
-            losses["forms"] = losses["forms"] + head_word_losses(
-                scores.forms, targets.headed, scores.lengths, targets.used
+        if scores.head_prior is not None:
+            losses["head_prior"] = losses["head_prior"] + head_word_losses(
+                scores.head_prior, targets.headed, scores.lengths, targets.used
             )
 
     losses["joint" if loss.joint else "tree"] = ((all_trees.log_z - gold_trees.log_z) * counts).sum()
     if wrong is not None and not loss.joint:
         wrong = wrong * counts[gold.spans[gold.pairs[:, 0], 0]]
         losses["label"] = (head_probabilities(gold_trees, gold) * wrong).sum()
-    elif model.labelling == "span" and model.mention == "score":
+    elif model.labeling == "span" and model.mention == "score":
         losses["label"] = (chart_losses(scores, gold, settings) * gold_trees.marginals.span).sum()
-    elif model.labelling == "span":
+    elif model.labeling == "span":
         losses["label"] = (span_losses(scores, gold, settings) * counts[gold.spans[:, 0]]).sum()
-    if loss.negatives:
-        losses["negatives"] = negative_losses(scores, gold, settings, all_trees)
+    if loss.hard_negatives:
+        losses["hard_negatives"] = hard_negative_loss(scores, gold, settings, all_trees)
     if dear_trees:
-        trees = all_trees if loss.space == "all" else gold_trees
-        losses["regularisation"], metrics["kl"] = regularisation(trees, dear_trees[0], gold, loss.sharing)
-    if loss.entropy:
-        losses["entropy"] = -loss.entropy * tree_entropy(fixed, scores.lengths, gold)
+        trees = all_trees if loss.regularization_space == "all" else gold_trees
+        losses["head_regularization"], metrics["kl"] = head_regularization(
+            trees, dear_trees[0], gold, loss.head_sharing_penalty
+        )
+    if loss.entropy_weight:
+        losses["entropy"] = -loss.entropy_weight * tree_entropy(fixed, scores.lengths, gold)
     return Losses(losses, metrics, gold.mentions)
 
 
@@ -113,12 +121,12 @@ def without_trees(scores: Scores, gold: Gold, settings: Settings) -> Losses:
     """Each span decides for itself."""
     cells = span_cells(scores.lengths, scores.mention.shape[1] - 1)  # [B, n + 1, n + 1]
     cells = cells & gold.used[:, None, None]
-    each = scores.mention.logsumexp(-1) - agreeing(scores, gold, settings)
+    each = scores.mention.logsumexp(-1) - gold_span_scores(scores, gold, settings)
     losses = {"mention": each.masked_fill(~cells, 0.0).sum()}
-    if settings.model.labelling == "span":
+    if settings.model.labeling == "span":
         losses["label"] = (span_losses(scores, gold, settings) * gold.used[gold.spans[:, 0]]).sum()
-    if settings.loss.negatives:
-        losses["negatives"] = negative_losses(scores, gold, settings, None)
+    if settings.loss.hard_negatives:
+        losses["hard_negatives"] = hard_negative_loss(scores, gold, settings, None)
     return Losses(losses, {}, gold.mentions)
 
 
@@ -132,7 +140,7 @@ def potentials(scores: Scores, span: Tensor) -> Potentials:
     return LexicalPotentials(span, scores.arc, scores.root, torch.zeros_like(span))
 
 
-def agreeing(scores: Scores, gold: Gold, settings: Settings) -> Tensor:
+def gold_span_scores(scores: Scores, gold: Gold, settings: Settings) -> Tensor:
     """[B, n + 1, n + 1] the scores of spans if all that is annotated is true.
 
     An entity says yes, or one of its labels; any other span says no. If the annotation is not complete, it may
@@ -147,20 +155,22 @@ def agreeing(scores: Scores, gold: Gold, settings: Settings) -> Tensor:
         said = said.masked_fill(~gold.labels, IMPOSSIBLE)
     no = scores.mention[..., 0]
     elsewhere = torch.where(
-        gold.complete[:, None, None] | drawn(scores, gold, settings), no, scores.mention.logsumexp(-1)
+        gold.complete[:, None, None] | sampled_negatives(scores, gold, settings),
+        no,
+        scores.mention.logsumexp(-1),
     )
     return elsewhere.index_put((b, i, j), said.logsumexp(-1))
 
 
-def drawn(scores: Scores, gold: Gold, settings: Settings) -> Tensor:
+def sampled_negatives(scores: Scores, gold: Gold, settings: Settings) -> Tensor:
     """[B, n + 1, n + 1] the spans that are guessed to be no entities: few, so that few of them are wrong.
 
     A sentence of n words has n (n + 1) / 2 spans, of which `guesses` times n are drawn, each time others.
     """
     spans = scores.mention[..., 0]
-    if not (gold.partial and settings.loss.guesses):
+    if not (gold.partial and settings.loss.negative_sampling_rate):
         return torch.zeros_like(spans, dtype=torch.bool)
-    chance = 2 * settings.loss.guesses / (scores.lengths + 1)
+    chance = 2 * settings.loss.negative_sampling_rate / (scores.lengths + 1)
     return torch.rand_like(spans) < chance[:, None, None]
 
 
@@ -176,7 +186,7 @@ def head_probabilities(trees: LogPartition, gold: Gold) -> Tensor:
     return heads[b, i, j, gold.pairs[:, 1]]
 
 
-def at_pairs(values: Tensor, scores: Scores, gold: Gold) -> Tensor:
+def scatter_pairs(values: Tensor, scores: Scores, gold: Gold) -> Tensor:
     """[B, n + 1, n + 1, n] the values [M] at gold spans and the words that may head them; else 0."""
     posts = scores.mention.shape[1]
     b, i, j = gold.spans[gold.pairs[:, 0]].unbind(1)
@@ -184,7 +194,7 @@ def at_pairs(values: Tensor, scores: Scores, gold: Gold) -> Tensor:
     return nothing.index_put((b, i, j, gold.pairs[:, 1]), values)
 
 
-def dearer(given: Potentials, gold: Gold, cost: float) -> LexicalPotentials:
+def with_head_sharing_penalty(given: Potentials, gold: Gold, cost: float) -> LexicalPotentials:
     """The same trees, which lose `cost` for each gold entity that lends its head."""
     assert isinstance(given, LexicalPotentials)
     b, i, j = gold.spans.unbind(1)
@@ -192,7 +202,9 @@ def dearer(given: Potentials, gold: Gold, cost: float) -> LexicalPotentials:
     return given._replace(inherit=torch.zeros_like(given.span).index_put((b, i, j), costs))
 
 
-def regularisation(trees: LogPartition, dear: LogPartition, gold: Gold, cost: float) -> tuple[Tensor, Tensor]:
+def head_regularization(
+    trees: LogPartition, dear: LogPartition, gold: Gold, cost: float
+) -> tuple[Tensor, Tensor]:
     """What teaches heads to govern one entity each, and the divergence KL(p_c || p) itself.
 
     p_c are the trees of `dear`. It is held constant: the gradient is that of the divergence to a fixed p_c, and the
@@ -238,7 +250,7 @@ def pair_losses(scores: Scores, gold: Gold, settings: Settings) -> Tensor:
     return label_losses(scores.labels.of(b, i, j, h), gold.labels[g], settings.loss.label)
 
 
-def form_losses(forms: Tensor, scores: Scores, gold: Gold, heads: Tensor) -> Tensor:
+def head_prior_loss(forms: Tensor, scores: Scores, gold: Gold, heads: Tensor) -> Tensor:
     """How badly forms [B, n] tell which words are heads, given the probabilities of all pairs [M].
 
     Nothing but the classifier of forms learns from it.
@@ -254,7 +266,7 @@ def head_word_losses(forms: Tensor, headed: Tensor, lengths: Tensor, used: Tenso
     """The same given how many entities each word is expected to head [B, n], in the sentences that count."""
     each = binary_cross_entropy_with_logits(forms, headed.clamp(max=1.0), reduction="none")  # [B, n]
     words = torch.arange(forms.shape[1], device=forms.device) < lengths[:, None]
-    return FORM_WEIGHT * (each * words * used[:, None]).sum()
+    return HEAD_PRIOR_WEIGHT * (each * words * used[:, None]).sum()
 
 
 def span_losses(scores: Scores, gold: Gold, settings: Settings) -> Tensor:
@@ -270,12 +282,12 @@ def chart_losses(scores: Scores, gold: Gold, settings: Settings) -> Tensor:
     b, i, j = gold.spans.unbind(1)
     chart = scores.labels.chart()
     right = torch.zeros_like(chart, dtype=torch.bool).index_put((b, i, j), gold.labels)
-    known = gold.complete[:, None, None] | drawn(scores, gold, settings)
+    known = gold.complete[:, None, None] | sampled_negatives(scores, gold, settings)
     known = (known | right.any(-1)) & gold.used[:, None, None]
     return label_losses(chart, right, settings.loss.label) * known
 
 
-def negative_losses(scores: Scores, gold: Gold, settings: Settings, trees: LogPartition | None) -> Tensor:
+def hard_negative_loss(scores: Scores, gold: Gold, settings: Settings, trees: LogPartition | None) -> Tensor:
     """Spans that are no entities and look most like one should have no label.
 
     In each sentence as many of them as gold spans lack to `negatives`, weighed by how likely they are.
@@ -288,10 +300,10 @@ def negative_losses(scores: Scores, gold: Gold, settings: Settings, trees: LogPa
     likely = yes if trees is None else trees.marginals.span * yes
     allowed = cells & (gold.used & gold.complete)[:, None, None]
     allowed = allowed.index_put((b, i, j), torch.zeros_like(b, dtype=torch.bool))
-    number = min(settings.loss.negatives, posts * posts)
+    number = min(settings.loss.hard_negatives, posts * posts)
     weight, found = likely.masked_fill(~allowed, -1.0).flatten(1).topk(number)  # [B, number]
     golds = torch.zeros(batch, dtype=torch.long, device=b.device).scatter_add(0, b, torch.ones_like(b))
-    lacking = torch.arange(number, device=b.device) < settings.loss.negatives - golds[:, None]
+    lacking = torch.arange(number, device=b.device) < settings.loss.hard_negatives - golds[:, None]
     weight = weight.clamp(min=0) * lacking
     row = torch.arange(batch, device=b.device)[:, None].expand_as(found)
     start, end = found // posts, found % posts

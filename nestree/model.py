@@ -10,17 +10,17 @@ import torch
 from torch import nn
 
 from nestree.config import Settings
-from nestree.decoding import NO_CHANGE, Found, Temperatures, decode, search
-from nestree.decoding.known import Knowledge, constrained
+from nestree.decoding import NO_TEMPERATURES, DecodedBatch, Temperatures, decode, decode_batch
+from nestree.decoding.constraints import Constraints, apply_constraints
 from nestree.errors import ModelError
 from nestree.losses import Losses, compute
 from nestree.nn.batch import Batch, Collator
-from nestree.nn.encoder import Encoder, load_pretrained, load_tokenizer, load_untrained, longest_input
+from nestree.nn.encoder import Encoder, load_pretrained, load_tokenizer, load_untrained, max_input_length
 from nestree.nn.features import read_vectors
-from nestree.nn.light import Parts
-from nestree.nn.pieces import Splitter
-from nestree.nn.scorers import HeadForms, Scorer, Scores
-from nestree.sentence import Document, Entity, Sentence, in_context
+from nestree.nn.light import PretrainedParts
+from nestree.nn.scorers import HeadPrior, Scorer, Scores
+from nestree.nn.tokenizer import SubwordTokenizer
+from nestree.types import Document, Entity, Sentence, with_context
 
 
 class TextRules(NamedTuple):
@@ -43,7 +43,7 @@ class Recognizer(nn.Module):
         encoder: str | Path,
         *,
         pretrained: bool = True,
-        parts: Parts | None = None,
+        parts: PretrainedParts | None = None,
     ):
         """`encoder`: a folder or hub name; not `pretrained`: a folder of `save_encoder`, weights to come.
 
@@ -53,32 +53,32 @@ class Recognizer(nn.Module):
         if not labels or len(set(labels)) != len(labels):
             raise ModelError(f"labels are {list(labels)}; a model needs at least one, and each only once.")
         self.settings, self.labels = settings, tuple(labels)
-        self.temperatures: Temperatures = NO_CHANGE  # fitted on dev data when training ends
+        self.temperatures: Temperatures = NO_TEMPERATURES  # fitted on dev data when training ends
         self.text_rules = TextRules()  # how the texts of its training data were split
         self.eight_bits = False  # were its weights stored in 8 bits each?
         self.card = ""  # what people should know of it, in Markdown; "": only what can be told from the rest
         if parts is None:
             load_encoder = load_pretrained if pretrained else load_untrained
-            parts = Parts(load_tokenizer(str(encoder)), load_encoder(str(encoder)))
+            parts = PretrainedParts(load_tokenizer(str(encoder)), load_encoder(str(encoder)))
         self.tokenizer: Any = parts.tokenizer
         transformer: Any = parts.transformer
 
         vectors, self.words, self.dimensions = None, None, 0
-        if settings.encoder.vectors and pretrained:
-            vectors = read_vectors(Path(settings.encoder.vectors))
+        if settings.encoder.word_vectors and pretrained:
+            vectors = read_vectors(Path(settings.encoder.word_vectors))
             self.words, self.dimensions = vectors.words, vectors.vectors.shape[1]
-        elif settings.encoder.vectors:
+        elif settings.encoder.word_vectors:
             self.words, self.dimensions = read_words(Path(encoder) / WORDS_FILE)
         self.encoder = Encoder(settings.encoder, transformer, len(self.words or ()), self.dimensions)
         if vectors is not None:
             self.encoder.place_vectors(vectors)
         self.scorer = Scorer(self.encoder.size, settings.model, len(labels))
-        self.forms = (
-            HeadForms(transformer.get_input_embeddings().embedding_dim) if settings.model.forms else None
+        self.head_prior = (
+            HeadPrior(transformer.get_input_embeddings().embedding_dim) if settings.model.head_prior else None
         )
-        splitter = Splitter(
+        splitter = SubwordTokenizer(
             self.tokenizer,
-            longest_input(self.tokenizer, transformer.config),
+            max_input_length(self.tokenizer, transformer.config),
             settings.encoder.context,
         )
         splitter.check_fits(transformer.get_input_embeddings().num_embeddings, str(encoder))
@@ -86,14 +86,14 @@ class Recognizer(nn.Module):
             splitter,
             self.labels,
             trees=settings.model.structure != "none",
-            shapes=settings.encoder.shape > 0,
+            shapes=settings.encoder.word_shape_size > 0,
             characters=settings.encoder.characters > 0,
             vectors=None if self.words is None else {word: row for row, word in enumerate(self.words)},
         )
 
     def sentences_of(self, documents: Iterable[Document]) -> list[Sentence]:
         """The sentences of documents as it reads them: if it wants to, with what stands before and after them."""
-        given = in_context(documents, self.settings.encoder.context)
+        given = with_context(documents, self.settings.encoder.context)
         return [sentence for document in given for sentence in document.sentences]
 
     def collate(self, sentences: Sequence[Sentence]) -> Batch:
@@ -107,8 +107,10 @@ class Recognizer(nn.Module):
     def forward(self, batch: Batch) -> Scores:
         vectors = self.encoder(batch)
         scores: Scores = self.scorer(vectors, batch.lengths)
-        if self.forms is not None:
-            scores = dataclasses.replace(scores, forms=self.forms(self.encoder.forms(batch)))
+        if self.head_prior is not None:
+            scores = dataclasses.replace(
+                scores, head_prior=self.head_prior(self.encoder.lexical_embeddings(batch))
+            )
         return scores
 
     def losses(self, batch: Batch) -> Losses:
@@ -124,29 +126,29 @@ class Recognizer(nn.Module):
     def search(
         self,
         batch: Batch,
-        known: Knowledge | None = None,
+        known: Constraints | None = None,
         settings: Settings | None = None,
         *,
         scored: bool = False,
         trees: bool = False,
-    ) -> Found:
+    ) -> DecodedBatch:
         """The same as tensors, with what may be asked for; `settings`: others than its own, for decoding."""
         return self.found(self(batch), known, settings, scored=scored, trees=trees)
 
     def found(
         self,
         scores: Scores,
-        known: Knowledge | None = None,
+        known: Constraints | None = None,
         settings: Settings | None = None,
         *,
         scored: bool = False,
         trees: bool = False,
-    ) -> Found:
+    ) -> DecodedBatch:
         """The second half of `search`: what its scores say."""
         settings = settings or self.settings
         if known is not None:
-            scores = constrained(scores, known, settings, self.labels, self.temperatures)
-        return search(scores, settings, self.temperatures, scored=scored, trees=trees)
+            scores = apply_constraints(scores, known, settings, self.labels, self.temperatures)
+        return decode_batch(scores, settings, self.temperatures, scored=scored, trees=trees)
 
     @classmethod
     def from_pretrained(

@@ -60,7 +60,7 @@ def small_model(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     from nestree import checkpoint
 
     folder = tmp_path_factory.mktemp("small_model") / "model"
-    checkpoint.shrink(tiny_model, folder)
+    checkpoint.quantize(tiny_model, folder)
     return folder
 
 

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from nestree.config import Settings
-from nestree.losses import FORM_WEIGHT
+from nestree.losses import HEAD_PRIOR_WEIGHT
 from nestree.nn.scorers import Scores
-from nestree.sentence import Sentence
+from nestree.types import Sentence
 from tests.treecrf.enumeration import lexical_trees, plain_trees
 
 LABELS = ["A", "B", "C"]
@@ -79,7 +79,7 @@ class ByHand:
         return torch.stack(values)
 
     def wrong(self, i: int, j: int, h: int | None) -> Tensor:
-        if self.settings.model.labelling == "span":
+        if self.settings.model.labeling == "span":
             h = None
         s = self.scores.labels.of(self.b, i, j, h)
         return label_loss(s, self.gold.get((i, j), set()), self.settings.loss.label)
@@ -93,9 +93,9 @@ class ByHand:
                     heads[h] = heads[h] + p
         total = torch.zeros(()).double()
         for h, expected in enumerate(heads):
-            right, said = min(expected, torch.ones(()).double()), self.scores.forms[self.b, h].sigmoid()
+            right, said = min(expected, torch.ones(()).double()), self.scores.head_prior[self.b, h].sigmoid()
             total = total - right * said.log() - (1 - right) * (1 - said).log()
-        return FORM_WEIGHT * total * self.complete
+        return HEAD_PRIOR_WEIGHT * total * self.complete
 
     def expected_wrong(self, probabilities: Tensor) -> Tensor:
         """Label losses of the spans of a tree, its probability held constant."""
@@ -119,7 +119,7 @@ class ByHand:
                     by_head = weights.setdefault((i, j), {})
                     by_head[h] = by_head.get(h, 0.0) + p * yes(i, j)
         listed = sorted(set(weights) - set(self.gold), key=lambda span: -sum(weights[span].values()))
-        lacking = max(0, self.settings.loss.negatives - len(self.gold))
+        lacking = max(0, self.settings.loss.hard_negatives - len(self.gold))
         total = torch.zeros(()).double()
         for span in listed[:lacking]:
             for h, weight in weights[span].items():
@@ -131,33 +131,33 @@ class ByHand:
         if settings.model.structure == "none":
             cells = [(i, j) for i in range(self.n) for j in range(i + 1, self.n + 1)]
             found["mention"] = sum(self.free(i, j) - self.fixed(i, j) for i, j in cells)
-            if settings.model.labelling == "span":
+            if settings.model.labeling == "span":
                 found["label"] = sum((self.wrong(i, j, None) for i, j in self.gold), torch.zeros(()).double())
-            if settings.loss.negatives:
-                found["negatives"] = self.negatives(None)
+            if settings.loss.hard_negatives:
+                found["hard_negatives"] = self.negatives(None)
             return found
-        loss, c = settings.loss, settings.loss.sharing
+        loss, c = settings.loss, settings.loss.head_sharing_penalty
         free, agreed = self.distribution(False), self.distribution(True, evidence=loss.joint)
         found["joint" if loss.joint else "tree"] = free.logsumexp(0) - agreed.logsumexp(0)
-        if settings.model.labelling != "none" and not loss.joint:
+        if settings.model.labeling != "none" and not loss.joint:
             found["label"] = self.expected_wrong(agreed.softmax(0))
-        if self.scores.forms is not None:
-            found["forms"] = self.wrong_forms(agreed.softmax(0))
-        if loss.negatives:
-            found["negatives"] = self.negatives(free)
+        if self.scores.head_prior is not None:
+            found["head_prior"] = self.wrong_forms(agreed.softmax(0))
+        if loss.hard_negatives:
+            found["hard_negatives"] = self.negatives(free)
         if c:
-            gold = loss.space == "gold"
+            gold = loss.regularization_space == "gold"
             base = agreed if gold else free
             dear = self.distribution(gold, c, loss.joint and gold)
-            found["regularisation"] = base.logsumexp(0) - dear.logsumexp(0)
+            found["head_regularization"] = base.logsumexp(0) - dear.logsumexp(0)
             p = dear.softmax(0)
             possible = p > 0
             found["kl"] = (
                 p[possible] * (dear.log_softmax(0)[possible] - base.log_softmax(0)[possible])
             ).sum()
-        if loss.entropy:
+        if loss.entropy_weight:
             log_p = agreed[agreed > -math.inf].log_softmax(0)
-            found["entropy"] = -loss.entropy * -(log_p.exp() * log_p).sum()
+            found["entropy"] = -loss.entropy_weight * -(log_p.exp() * log_p).sum()
         return found
 
 

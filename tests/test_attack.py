@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import attack
 from benchmarks.timing import ROOT
-from nestree.sentence import Document, Entity, Sentence
+from nestree.types import Document, Entity, Sentence
 
 TEXT = "Ann met Bob"
 

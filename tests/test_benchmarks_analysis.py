@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks import analysis, stored
 from nestree.data import formats
-from nestree.sentence import Document, Entity, Sentence
+from nestree.types import Document, Entity, Sentence
 from tests import tiny
 
 

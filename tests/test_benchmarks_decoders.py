@@ -8,7 +8,7 @@ import pytest
 from benchmarks import decoders
 from nestree.data.formats import write
 from nestree.evaluation.calibration import calibrate
-from nestree.sentence import Document
+from nestree.types import Document
 from tests import tiny
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import frames
 from nestree.data import formats
-from nestree.sentence import Document
+from nestree.types import Document
 from tests import tiny
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import lengths
 from nestree.data import formats
-from nestree.sentence import Document, Sentence
+from nestree.types import Document, Sentence
 from tests import tiny
 
 

@@ -2,7 +2,7 @@
 
 from benchmarks import partial
 from nestree.data.formats import read, write
-from nestree.sentence import Document
+from nestree.types import Document
 from tests import tiny
 
 

@@ -11,7 +11,7 @@ from nestree import checkpoint
 from nestree.data import formats
 from nestree.model import Recognizer
 from nestree.pipeline import predict
-from nestree.sentence import Document
+from nestree.types import Document
 from tests import tiny
 
 
@@ -54,7 +54,7 @@ def test_a_row_for_each_lane_and_size(place, tmp_path, capsys):
 def test_parts_of_reading(place, by):
     model = checkpoint.load(place / "model")
     model.settings = model.settings.changed(
-        [f"decoding.by={by}", f"decoding.threshold={0.4 if by == 'marginals' else 0}"]
+        [f"decoding.method={by}", f"decoding.threshold={0.4 if by == 'marginals' else 0}"]
     )
     before = predict(model, tiny.SENTENCES)
     parts = pipeline.parts_of(model, tiny.SENTENCES, 30)["parts"]

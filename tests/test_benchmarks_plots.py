@@ -53,8 +53,8 @@ def timed(device, peer, **more):
 def kept(tmp_path):
     """A folder of small results that has the data of every picture."""
     keep(tmp_path, *(analysed(data, seed, 80.0) for data in plots.NAMES for seed in (1, 2)))
-    keep(tmp_path, analysed("litbank", 1, 79.0, "loss.sharing=0.2", cost=0.2), name="b.json")
-    keep(tmp_path, analysed("litbank", 1, 78.0, "loss.sharing=1", cost=1.0), name="c.json")
+    keep(tmp_path, analysed("litbank", 1, 79.0, "loss.head_sharing_penalty=0.2", cost=0.2), name="b.json")
+    keep(tmp_path, analysed("litbank", 1, 78.0, "loss.head_sharing_penalty=1", cost=1.0), name="c.json")
     keep(tmp_path, *timed("wall", "SuPar"), benchmark="treecrf", name="cpu.json")
     keep(tmp_path, *timed("device", "other", published_ms=9.0), benchmark="treecrf", name="cuda.json")
     groups = [{"group": "all", "calibration error": 0.114, "bins": [[0.4, 0.5, 30, 0.45, 0.3]]}]
@@ -90,7 +90,7 @@ def test_pictures_say_what_they_show(kept, tmp_path):
 def test_what_is_not_stored_is_left_out_in_a_sentence(tmp_path, capsys):
     plain = run("litbank", "default", 1, 80.0) | {
         "epochs": [{"epoch": 1, "f1": 0.8}],
-        "settings": "loss.sharing = 0",
+        "settings": "loss.head_sharing_penalty = 0",
     }
     (tmp_path / "some").mkdir()
     keep(tmp_path / "some", plain)
@@ -98,10 +98,10 @@ def test_what_is_not_stored_is_left_out_in_a_sentence(tmp_path, capsys):
     assert capsys.readouterr().out.splitlines() == [
         "nesting.svg: left out: no run of the default recipe is stored with test.details.",
         "calibration.svg: left out: no run of the default recipe is stored with test.details.calibration.",
-        "calibration-box.svg: left out: no result of benchmarks.decoders --judge is stored for the model in the box.",
+        "calibration-box.svg: left out: no result of benchmarks.decoders --judge is stored for the bundled model.",
         "learning.svg: written.",
         "sharing-decoding.svg: left out: no run of the default recipe is stored with test.decoders.",
-        "sharing-training.svg: left out: no three runs are stored that differ in loss.sharing alone.",
+        "sharing-training.svg: left out: no three runs are stored that differ in loss.head_sharing_penalty alone.",
         "engine.svg: left out: no result of benchmarks.treecrf is stored with a peer.",
     ]
 

@@ -2,7 +2,7 @@
 
 from benchmarks import proxies
 from nestree.data.formats import read, write
-from nestree.sentence import Document, Entity, Sentence
+from nestree.types import Document, Entity, Sentence
 
 ARTICLE = """<article><articleinfo><bibliomisc>MEDLINE:{0}</bibliomisc></articleinfo><title>
 <sentence><cons lex="a" sem="G#protein_molecule">Act{0}</cons> and <cons lex="b" sem="G#virus">HIV</cons></sentence>

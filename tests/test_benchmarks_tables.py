@@ -59,7 +59,7 @@ def test_runs_made_once_more_stand_beside_the_first_and_are_no_seeds(tmp_path, m
     others += [run("genia", joint, seed, 9.0 * seed) for seed in (1, 2)]  # and two that do not count
     keep(tmp_path, *others, name="others.json")
     small = "encoder.path=all-MiniLM-L6-v2"
-    keep(tmp_path, run("genia", "default", 1, 70.0, small, "training.rate=1"), name="boxes.json")
+    keep(tmp_path, run("genia", "default", 1, 70.0, small, "training.lr=1"), name="boxes.json")
     keep(
         tmp_path, run("genia", "default", 1, 71.0, small), name="reruns-z.json"
     )  # another default, same settings
@@ -146,7 +146,11 @@ def test_tables_of_what_models_do(tmp_path, monkeypatch):
     keep(tmp_path, with_details("gum_open", "box", 1, 70.0), benchmark="analysis")
     keep(tmp_path, with_details("gum_open", "default", 1, 78.0), with_details("gum_open", "default", 2, 80.0))
     joint = "ablation/12-joint"
-    keep(tmp_path, run("litbank", joint, 1, 82.0), run("litbank", joint, 1, 81.0, "loss.sharing=0.1"))
+    keep(
+        tmp_path,
+        run("litbank", joint, 1, 82.0),
+        run("litbank", joint, 1, 81.0, "loss.head_sharing_penalty=0.1"),
+    )
     keep(tmp_path, run("litbank", "ablation/07-lexical-yes-no", 1, 80.0))
     keep(tmp_path, run("negatives", joint, 1, 70.0), run("unknown-75", joint, 1, 60.0))
     keep(tmp_path, run("genia_paper", "paper", 1, 77.0))
@@ -155,7 +159,7 @@ def test_tables_of_what_models_do(tmp_path, monkeypatch):
         return tables.TABLES[name]().splitlines()
 
     assert lines("heads")[2:4] == [
-        "| model in the box | 1 | 70.00 | 80.0 | 2.0 |",
+        "| bundled model | 1 | 70.00 | 80.0 | 2.0 |",
         "| default | 2 | 79.00 ± 1.41 | 89.0 ± 1.4 | 2.0 ± 0.0 |",
     ]
     assert lines("heads")[-1].endswith("Gold entities that share a head: 1.5 %.")
@@ -168,15 +172,15 @@ def test_tables_of_what_models_do(tmp_path, monkeypatch):
         "|---|---|",
         "| PER | mayor 3, Ann 1 |",
     ]
-    assert lines("decoding-cost")[2] == "| model in the box | -2.0 | 1 | 69.00 | 80.0 | 2.0 |"
+    assert lines("decoding-cost")[2] == "| bundled model | -2.0 | 1 | 69.00 | 80.0 | 2.0 |"
     assert lines("head-forms")[2] == "| 1.5 | 0.0 | 2 | 90.0 ± 1.4 | 91.0 ± 1.4 |  |"
     assert lines("training-cost")[2:5] == [
         "| joint likelihood | 0.1 | 1 | 3 of 3 | 81.00 | 81.00 |  |",
         "| joint likelihood | 0.4 | 1 | 3 of 3 | 82.00 | 82.00 |  |",
         "| two losses, labels without heads | 0 | 1 | 3 of 3 | 80.00 | 80.00 |  |",
     ]
-    assert lines("errors")[2] == "| GUM-open, model in the box | 1 | 75.0 | 25.0 |"
-    assert lines("nesting")[2] == "| GUM-open, model in the box | 1 | 72.7 (12) | 33.3 (4) |"
+    assert lines("errors")[2] == "| GUM-open, bundled model | 1 | 75.0 | 25.0 |"
+    assert lines("nesting")[2] == "| GUM-open, bundled model | 1 | 72.7 (12) | 33.3 (4) |"
     assert lines("calibration")[3] == "| GUM-open, default | 2 | 1.0 ± 0.0 | 3.2 ± 0.0 | 0.123 ± 0.000 |"
     assert lines("paper-genia")[2] == "| paper | 1 | 78.00 | 76.00 | 77.00 |"
     assert [line.split("|")[1:4] for line in lines("partial")[2:5]] == [

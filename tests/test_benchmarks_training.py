@@ -10,10 +10,9 @@ from benchmarks import details, parts, runs, steps, training
 from nestree import checkpoint
 from nestree.data import formats
 from nestree.evaluation import evaluate
-from nestree.pipeline import predict
-from nestree.pipeline.sentences import Asked
-from nestree.sentence import Document
+from nestree.pipeline import PredictOptions, predict
 from nestree.training import corpus
+from nestree.types import Document
 from tests import tiny
 
 PARTS = [
@@ -77,7 +76,7 @@ class Mouth:
 
 def test_what_is_behind_a_score(tiny_model):
     model = checkpoint.load(tiny_model)
-    found = predict(model, tiny.SENTENCES, asked=Asked(scored=True))
+    found = predict(model, tiny.SENTENCES, asked=PredictOptions(scored=True))
     evaluation = evaluate(tiny.SENTENCES, found, resamples=0)
     score, told = evaluation.entities, details.details(evaluation)
     for groups in ("depths", "lengths", "nesting", "labels"):
@@ -94,7 +93,7 @@ def test_what_is_behind_a_score(tiny_model):
     others = details.other_decoders(model, tiny.SENTENCES)
     assert others["marginals 0.2"]["recall"] >= others["marginals 0.9"]["recall"]
     assert {"tree -2.0", "tree 0.0", "tree 1.0"} <= set(others)
-    assert model.settings.decoding.by == "marginals"  # as before
+    assert model.settings.decoding.method == "mbr"  # as before
 
 
 def test_two_processes_fill_one_file(place, tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""The model in the box: installed with the package, small enough, and it finds entities."""
+"""the bundled model: installed with the package, small enough, and it finds entities."""
 
 import shutil
 import tomllib
@@ -17,9 +17,9 @@ ALLOWED = 26_000_000  # bytes, all files together
 
 @pytest.fixture(scope="module")
 def box() -> Path:
-    if not checkpoint.BOX.is_dir():
-        pytest.skip("there is no model in the box")
-    return checkpoint.box()
+    if not checkpoint.BUNDLED.is_dir():
+        pytest.skip("there is no bundled model")
+    return checkpoint.bundled_model()
 
 
 def test_every_file_of_a_model_in_the_box_is_installed(tiny_model, tmp_path):

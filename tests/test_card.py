@@ -7,14 +7,14 @@ import pytest
 from huggingface_hub import ModelCard
 from typer.testing import CliRunner
 
-from nestree import card
-from nestree.card import Card
+from nestree import model_card
 from nestree.cli import app
 from nestree.config import Settings, recipes
 from nestree.data import formats
 from nestree.errors import ConfigError
 from nestree.evaluation import evaluate
-from nestree.sentence import Document, Entity, Sentence
+from nestree.model_card import Card
+from nestree.types import Document, Entity, Sentence
 from tests import tiny
 
 WORDS = ["the", "mayor", "of", "Lisbon", "met", "them"]
@@ -31,7 +31,9 @@ SAID = [
 @pytest.fixture(scope="module")
 def written() -> Card:
     return Card(
-        Settings.read("default").changed(["model.size=128", "training.seed=7", "encoder.path=owner/encoder"]),
+        Settings.read("default").changed(
+            ["model.mlp_size=128", "training.seed=7", "encoder.path=owner/encoder"]
+        ),
         ["PER", "GPE", "a|b"],
         {
             "name": "me/my-model",
@@ -40,7 +42,7 @@ def written() -> Card:
             "data": 'News, "1999"',
             "note": "Thanks.",
         },
-        {"train": card.counted(tiny.SENTENCES), "dev": card.counted(GOLD)},
+        {"train": model_card.counted(tiny.SENTENCES), "dev": model_card.counted(GOLD)},
         {"dev": evaluate(GOLD, SAID, resamples=0)},
         "This is epoch 3 of 5.",
     )
@@ -101,7 +103,7 @@ def test_a_test_set_has_a_table_of_its_own(written):
 def test_settings_that_differ_from_the_nearest_recipe(written):
     text = str(written)
     assert "those of the recipe `default`, but for:" in text
-    assert "| `model.size` | 128 | 256 |" in text
+    assert "| `model.mlp_size` | 128 | 256 |" in text
     assert "encoder.path" not in text.split("## Settings")[1]  # no recipe without it
     assert "Encoder: encoder. Seed: 7." in text
     for recipe in recipes():
@@ -130,14 +132,14 @@ def test_a_local_encoder_is_no_base_model(tmp_path, monkeypatch):
 
 
 def test_what_people_say_about_a_model():
-    assert card.about(["note= a = b ", "name=x"]) == {"note": "a = b", "name": "x"}
+    assert model_card.about(["note= a = b ", "name=x"]) == {"note": "a = b", "name": "x"}
     with pytest.raises(
         ConfigError, match=r"--card licence=mit: a card has no place for 'licence'. .*mean license\?"
     ):
-        card.about(["licence=mit"])
+        model_card.about(["licence=mit"])
     for nothing in ("license", "license= "):
         with pytest.raises(ConfigError, match=rf"^--card {nothing}: write KEY=VALUE, such as"):
-            card.about([nothing])
+            model_card.about([nothing])
 
 
 def nestree(*arguments):

@@ -19,7 +19,7 @@ from nestree.errors import ConfigError, DataError, ModelError
 from nestree.model import Recognizer, TextRules
 from nestree.nn.encoder import load_pretrained, load_untrained
 from nestree.pipeline import predict
-from nestree.sentence import Document
+from nestree.types import Document
 from tests import tiny
 
 INF, NAN = float("inf"), float("nan")
@@ -299,7 +299,7 @@ NEWER = json.dumps({"format": 99, "nestree": "7.0", "labels": ["A"]})
         (
             with_setting("bias", 1e300),
             ConfigError,
-            r"decoding.bias is 1e\+300; it must lie within 1,000,000 of 0",
+            r"decoding.non_entity_bias is 1e\+300; it must lie within 1,000,000 of 0",
         ),
         (with_text("labels.json", DEEP), ModelError, r"labels.json is not what nestree writes"),
         (
@@ -341,7 +341,7 @@ def test_files_are_those_of_the_manifest(saved, tmp_path, name):
     assert "delete" in str(found.value)
     assert "verify=False" in str(found.value)
     with pytest.raises(ModelError, match=r"manifest.json describes"):
-        checkpoint.shrink(folder, tmp_path / "small")
+        checkpoint.quantize(folder, tmp_path / "small")
     (folder / name).unlink()
     with pytest.raises(ModelError, match=rf"has no {name}: it is not whole"):
         checkpoint.load(folder)

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from nestree import __version__
-from nestree.cli.demo import TEXT
+from nestree.cli.show import TEXT
 from nestree.pipeline import load
-from nestree.sentence import Document
 from nestree.show import short
+from nestree.types import Document
 
 
 def nestree(*arguments: str, **environment: str) -> subprocess.CompletedProcess[bytes]:

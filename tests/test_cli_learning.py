@@ -11,12 +11,13 @@ from typer.testing import CliRunner, Result
 
 from nestree import checkpoint
 from nestree.checkpoint import WEIGHTS, read_tensors
-from nestree.cli import app, learning
+from nestree.cli import app
+from nestree.cli import train as learning
 from nestree.data import formats
 from nestree.evaluation import evaluate
-from nestree.nn.quick import obstacle
+from nestree.nn.int8 import unavailable_reason
 from nestree.pipeline import decoding_with, predict
-from nestree.sentence import Document
+from nestree.types import Document
 from tests import tiny
 
 
@@ -94,7 +95,7 @@ def test_own_data_without_dev(place, tmp_path):
 
 
 def test_ctrl_c_saves_and_says_how_to_go_on(place, tmp_path, monkeypatch):
-    from nestree.cli import watching
+    from nestree.cli import progress
 
     def interrupting(self, end):
         if end.epoch == 2:
@@ -102,7 +103,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(place, tmp_path, monkeypatch):
 
     out = tmp_path / "m"
     with monkeypatch.context() as patch:
-        patch.setattr(watching.Lines, "epoch", interrupting)
+        patch.setattr(progress.LogLines, "epoch", interrupting)
         done = nestree(*training(place, out))
     assert done.exit_code == 130
     assert f"Everything is saved. Go on with: nestree train --resume {out}" in done.stderr
@@ -117,7 +118,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(place, tmp_path, monkeypatch):
 def test_going_on_from_a_model_takes_its_settings(place, tmp_path):
     out = tmp_path / "m"
     done = nestree("train", "--train", place / "data.jsonl", "--dev", place / "data.jsonl", "--init", place / "model",
-                   "--out", out, "--set", "training.epochs=1", "--set", "training.rate=1e-5")  # fmt: skip
+                   "--out", out, "--set", "training.epochs=1", "--set", "training.lr=1e-5")  # fmt: skip
     assert done.exit_code == 0, done.stderr
     settings = (out / "config.toml").read_text()
     assert "size = 32 " in settings
@@ -156,7 +157,7 @@ def test_what_goes_wrong_is_said_in_a_sentence(place, monkeypatch, arguments, me
 
 def test_analyses(place):
     done = nestree(
-        "analyse", place / "data.jsonl", "--model", place / "model", "--sharing", "0,100", "--trees", "1"
+        "analyze", place / "data.jsonl", "--model", place / "model", "--sharing", "0,100", "--trees", "1"
     )
     assert done.exit_code == 0, done.stderr
     for title in ("Sharing heads", "Most frequent head words", "Error distribution"):
@@ -167,7 +168,7 @@ def test_analyses(place):
 
 
 def test_analyses_for_programs(place):
-    done = nestree("analyse", place / "data.jsonl", "--model", place / "model", "--format", "json",
+    done = nestree("analyze", place / "data.jsonl", "--model", place / "model", "--format", "json",
                    "--sharing", "-100,0,100")  # fmt: skip
     found = json.loads(done.stdout)
     plain = nestree(
@@ -178,19 +179,19 @@ def test_analyses_for_programs(place):
     assert few["shared"] <= usual["shared"] <= many["shared"]
     assert few["shared"] < many["shared"]
     model = checkpoint.load(place / "model")
-    with decoding_with(model, by="tree", threshold=0.0, sharing=0.0):
+    with decoding_with(model, method="viterbi", threshold=0.0, head_sharing_penalty=0.0):
         trees = evaluate(tiny.SENTENCES, predict(model, tiny.SENTENCES), resamples=0)
     assert usual["f1"] == trees.entities.f1 != found["entities"]["f1"]
 
 
-@pytest.mark.skipif(obstacle() is not None, reason=str(obstacle()))
+@pytest.mark.skipif(unavailable_reason() is not None, reason=str(unavailable_reason()))
 def test_what_can_be_read_in_8_bits_is(place, small_model, monkeypatch):
     """As `nestree predict` does it."""
-    from nestree.nn.quick.networks import QuickEncoder
+    from nestree.nn.int8.modules import Int8Encoder
 
-    read, states = [], QuickEncoder.states
-    monkeypatch.setattr(QuickEncoder, "states", lambda *given: read.append(1) or states(*given))
-    assert nestree("analyse", place / "data.jsonl", "--model", small_model, "--device", "cpu").exit_code == 0
+    read, states = [], Int8Encoder.states
+    monkeypatch.setattr(Int8Encoder, "states", lambda *given: read.append(1) or states(*given))
+    assert nestree("analyze", place / "data.jsonl", "--model", small_model, "--device", "cpu").exit_code == 0
     assert len(read) > 6  # with every cost, too
     read.clear()
     learning.predicted_by(small_model, list(formats.read(place / "data.jsonl")), "cpu")
@@ -198,7 +199,7 @@ def test_what_can_be_read_in_8_bits_is(place, small_model, monkeypatch):
 
 
 def test_costs_that_are_no_numbers(place):
-    done = nestree("analyse", place / "data.jsonl", "--model", place / "model", "--sharing", "a")
+    done = nestree("analyze", place / "data.jsonl", "--model", place / "model", "--sharing", "a")
     assert (done.exit_code, done.stderr) == (
         2,
         "Error: --sharing a: write numbers with commas between them, such as 0,0.4,1.\n",

@@ -48,8 +48,8 @@ def test_rows_of_the_ablation_differ_in_what_the_table_says_and_in_nothing_else(
             loss=dataclasses.replace(same.loss, joint=values["joint"], sharing=values["sharing"]),
             decoding=dataclasses.replace(same.decoding, by=values["by"]),
         )
-    scores = ["model.rotary=true", "model.forms=true", "loss.guesses=0.35"]
-    search = ["by=marginals", "threshold=0.4", "tune=true", "forms=2.0", "sharing=2.0"]
+    scores = ["model.rotary=true", "model.head_prior=true", "loss.negative_sampling_rate=0.35"]
+    search = ["method=mbr", "threshold=0.4", "tune=true", "head_prior_weight=2.0", "head_sharing_penalty=2.0"]
     learning = ["adversary=0.5", "moves=encoder", "epochs=10", "records=true"]
     ours = found[-1].changed(
         [*scores, *(f"decoding.{each}" for each in search), *(f"training.{each}" for each in learning)]
@@ -66,7 +66,7 @@ def test_the_recipes():
     assert release.training == paper.training
     assert (paper.model.rotary, paper.encoder.lstms) == (False, 1)
     assert (release.model.rotary, release.encoder.lstms) == (True, 4)
-    genia = release.changed(["loss.sharing=0", "loss.label=softmax"])
+    genia = release.changed(["loss.head_sharing_penalty=0", "loss.label=softmax"])
     assert (genia.loss.sharing, genia.loss.label) == (0.0, "softmax")
 
 
@@ -94,17 +94,17 @@ def test_changes():
     settings = Settings.read("default").changed(
         [
             "training.epochs=3",
-            "training.rate = 1",
+            "training.lr = 1",
             "encoder.path=some/folder",
-            "decoding.sharing=-2",
+            "decoding.head_sharing_penalty=-2",
             "loss.joint=false",
         ]
     )
     assert settings.training.epochs == 3
-    assert settings.training.rate == 1.0
-    assert type(settings.training.rate) is float
+    assert settings.training.lr == 1.0
+    assert type(settings.training.lr) is float
     assert settings.encoder.path == "some/folder"
-    assert settings.decoding.sharing == -2.0
+    assert settings.decoding.head_sharing_penalty == -2.0
     assert not settings.loss.joint
     assert Settings.read("default").changed([]) == Settings.read("default")
 
@@ -113,11 +113,11 @@ def test_changes_are_checked_together():
     Settings.read("default").changed(
         [
             "model.structure=plain",
-            "model.labelling=span",
-            "model.forms=false",
+            "model.labeling=span",
+            "model.head_prior=false",
             "loss.joint=false",
-            "loss.sharing=0",
-            "decoding.sharing=0",
+            "loss.head_sharing_penalty=0",
+            "decoding.head_sharing_penalty=0",
         ]
     )
     with pytest.raises(ConfigError, match=r'model\.labelling = "head" needs'):
@@ -135,23 +135,26 @@ def test_changes_are_checked_together():
         ("training.epochs=many", "training.epochs is 'many'; it must be a whole number"),
         ("training.epochs=2.5", "must be a whole number"),
         ("training.epochs=true", "must be a whole number"),
-        ("training.rate=nan", "must be a number"),
-        ("training.rate=true", "must be a number"),
+        ("training.lr=nan", "must be a number"),
+        ("training.lr=true", "must be a number"),
         ("loss.joint=1", "must be true or false"),
         ("encoder.path=3", "must be a string"),
         ("model.structure=tree", "one of 'none', 'plain', 'lexical'"),
         ("model.mention=[1]", "one of 'score', 'yes-no', 'labels'"),
         ("training.epochs=0", "must be 1 or more"),
         ("training.seed=99999999999999999999", "training.seed is 99999999999999999999; it must be less than"),
-        ("decoding.forms=-1", r"decoding.forms is -1; it must lie between 0 and 100\."),
-        ("loss.sharing=-0.1", "loss.sharing is -0.1; it must be 0 or more"),
+        (
+            "decoding.head_prior_weight=-1",
+            r"decoding.head_prior_weight is -1; it must lie between 0 and 100\.",
+        ),
+        ("loss.head_sharing_penalty=-0.1", "loss.head_sharing_penalty is -0.1; it must be 0 or more"),
         ("model.dropout=1", "less than 1"),
         ("model.scale=0", "greater than 0"),
         ("encoder.lstms=2", "encoder.lstms is 2; it must be 1 or 4"),
         ("encoder.lstms=4", "encoder.lstms = 4 needs encoder.lstm_layers of 1 or more"),
-        ("model.labelling=none", 'must be "span" or "head"'),
+        ("model.labeling=none", 'must be "span" or "head"'),
         ("model.mention=labels", 'must then be "none"'),
-        ("model.labelling=span", "loss.joint needs"),
+        ("model.labeling=span", "loss.joint needs"),
         ("model.mention=score", 'needs model.structure = "lexical" and model.mention = "yes-no"'),
     ],
 )
@@ -164,14 +167,14 @@ def test_what_is_wrong_is_said(change, words):
     ("recipe", "change", "words"),
     [
         ("ablation/02-unstructured-two-stage", "model.mention=score", "only ranks trees"),
-        ("ablation/02-unstructured-two-stage", "loss.sharing=0.4", "about heads"),
-        ("ablation/03-tree-one-stage", "decoding.sharing=0.4", "about heads"),
-        ("release", "model.size=301", "model.size and model.label_size must be even"),
-        ("release", "model.labelling=span", "all four kinds of scores"),
-        ("ablation/02-unstructured-two-stage", "loss.entropy=1", "about trees"),
-        ("ablation/02-unstructured-two-stage", "decoding.by=tree", "decoding.by must be"),
-        ("ablation/06-lexical-two-stage", "decoding.by=spans", 'decoding.by = "spans" needs'),
-        ("ablation/06-lexical-two-stage", "loss.negatives=10", "loss.negatives needs"),
+        ("ablation/02-unstructured-two-stage", "loss.head_sharing_penalty=0.4", "about heads"),
+        ("ablation/03-tree-one-stage", "decoding.head_sharing_penalty=0.4", "about heads"),
+        ("release", "model.mlp_size=301", "model.mlp_size and model.label_mlp_size must be even"),
+        ("release", "model.labeling=span", "all four kinds of scores"),
+        ("ablation/02-unstructured-two-stage", "loss.entropy_weight=1", "about trees"),
+        ("ablation/02-unstructured-two-stage", "decoding.method=viterbi", "decoding.method must be"),
+        ("ablation/06-lexical-two-stage", "decoding.method=spans", 'decoding.method = "spans" needs'),
+        ("ablation/06-lexical-two-stage", "loss.hard_negatives=10", "loss.hard_negatives needs"),
     ],
 )
 def test_what_does_not_go_together_is_refused(recipe, change, words):
@@ -237,6 +240,6 @@ def test_a_file_of_an_earlier_nestree_is_read_as_it_was_meant(tmp_path):
     text = Settings.read("default").as_toml()
     older = tmp_path / "older.toml"
     older.write_text("".join(line for line in text.splitlines(True) if not line.startswith("moves = ")))
-    assert Settings.read(older) == Settings.read("default").changed(["training.moves=pieces"])
-    box = Settings.read(checkpoint.box() / "config.toml")
+    assert Settings.read(older) == Settings.read("default").changed(["training.perturbation=fgm"])
+    box = Settings.read(checkpoint.bundled_model() / "config.toml")
     assert (box.training.adversary, box.training.moves, box.loss.label) == (1.0, "pieces", "ranking")

@@ -17,9 +17,9 @@ from nestree.config import Settings
 from nestree.data import formats
 from nestree.errors import ConfigError
 from nestree.model import Recognizer
-from nestree.nn.pieces import Splitter
-from nestree.sentence import Context, Document, Sentence, in_context
+from nestree.nn.tokenizer import SubwordTokenizer
 from nestree.training import corpus, train
+from nestree.types import Context, Document, Sentence, with_context
 from tests import tiny
 
 DOCUMENTS = [
@@ -34,7 +34,7 @@ TEXT = "The mayor of Lisbon left. She met the president of the club. It rained i
 
 
 def test_neighbours_are_of_the_same_document():
-    first, second, third = in_context(DOCUMENTS, 2)
+    first, second, third = with_context(DOCUMENTS, 2)
     assert (first, second, third) == tuple(DOCUMENTS)
     assert [sentence.context for sentence in first.sentences] == [
         ((), ("police", "in")),
@@ -44,12 +44,12 @@ def test_neighbours_are_of_the_same_document():
     ]
     assert second.sentences[0].context == ((), ("Lisbon", "fans"))  # of two sentences
     assert third.sentences[0].context == ((), ())
-    assert in_context(DOCUMENTS, 0)[0] is DOCUMENTS[0]
+    assert with_context(DOCUMENTS, 0)[0] is DOCUMENTS[0]
 
 
 def test_a_part_that_is_set_aside_keeps_its_neighbours():
     found = corpus(DOCUMENTS, None, seed=1, context=3)
-    there = {s.words: s.context for document in in_context(DOCUMENTS, 3) for s in document.sentences}
+    there = {s.words: s.context for document in with_context(DOCUMENTS, 3) for s in document.sentences}
     assert {s.words: s.context for s in (*found.train, *found.dev)} == there
     assert all(s.context is None for s in corpus(DOCUMENTS, None, seed=1).train)
 
@@ -58,7 +58,7 @@ def test_a_part_that_is_set_aside_keeps_its_neighbours():
 
 
 def pieces(sentence, longest=20, context=2, tokenizer=None):
-    (found,) = Splitter(tokenizer or tiny.letter_tokenizer(), longest, context)([sentence])
+    (found,) = SubwordTokenizer(tokenizer or tiny.letter_tokenizer(), longest, context)([sentence])
     return found
 
 
@@ -118,7 +118,7 @@ def test_own_pieces_are_never_lost(seed):
 
     alone = [Sentence(words(chance.randint(1, 9))) for _ in range(40)]
     given = [replace(s, context=(words(chance.randint(0, 6)), words(chance.randint(0, 6)))) for s in alone]
-    splitter = Splitter(tiny.letter_tokenizer(), 14, 4)
+    splitter = SubwordTokenizer(tiny.letter_tokenizer(), 14, 4)
     several = 0
     for own, found in zip(splitter(alone), splitter(given), strict=True):
         if len(own.windows) > 1:
@@ -241,13 +241,13 @@ def test_a_text_a_file_and_its_words_give_the_same(place, tmp_path):
 @pytest.fixture
 def seen(monkeypatch) -> list[Context]:
     """What sentences were read between, if anything."""
-    between, found = Splitter.between, []
+    between, found = SubwordTokenizer.between, []
 
     def noted(self, before, own, after):
         found.append((tuple(before), tuple(after)))
         return between(self, before, own, after)
 
-    monkeypatch.setattr(Splitter, "between", noted)
+    monkeypatch.setattr(SubwordTokenizer, "between", noted)
     return found
 
 
@@ -255,8 +255,8 @@ def seen(monkeypatch) -> list[Context]:
     "arguments",
     [
         ("evaluate", "data.jsonl", "--model", "model", "-q"),
-        ("analyse", "data.jsonl", "--model", "model", "--sharing", "0", "--trees", "1"),
-        ("shrink", "model", "--gold", "data.jsonl", "--out", "small", "-q"),
+        ("analyze", "data.jsonl", "--model", "model", "--sharing", "0", "--trees", "1"),
+        ("quantize", "model", "--gold", "data.jsonl", "--out", "small", "-q"),
         ("predict", "data.jsonl", "--model", "model"),
     ],
     ids=lambda arguments: arguments[0],
@@ -264,7 +264,7 @@ def seen(monkeypatch) -> list[Context]:
 def test_commands_read_sentences_in_context(place, seen, monkeypatch, arguments):
     monkeypatch.chdir(place)
     command(*arguments)
-    wanted = [s.context for document in in_context(DOCUMENTS, 4) for s in document.sentences]
+    wanted = [s.context for document in with_context(DOCUMENTS, 4) for s in document.sentences]
     assert set(seen) == {context for context in wanted if any(context)}
 
 
@@ -297,7 +297,7 @@ def test_benchmarks_of_training_read_sentences_in_context(place, seen, tmp_path)
         False,
     )
     assert runs.trained(job, SimpleNamespace(send=lambda what: None))["test"]["sentences"] == 4
-    wanted = [s.context for document in in_context(DOCUMENTS, 4) for s in document.sentences]
+    wanted = [s.context for document in with_context(DOCUMENTS, 4) for s in document.sentences]
     assert set(seen) == {context for context in wanted if any(context)}
 
 

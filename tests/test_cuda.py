@@ -7,17 +7,19 @@ import torch
 from torch.nn.attention import SDPBackend
 
 from nestree import checkpoint
+from nestree import pipeline as sentences
 from nestree.evaluation import evaluate
 from nestree.model import Recognizer
 from nestree.nn import direct, half
 from nestree.nn.encoder import load_pretrained
-from nestree.pipeline import predict, sentences
-from nestree.sentence import Document
-from nestree.training import corpus, distill, records, train
-from nestree.training.starting import accelerator_for
+from nestree.pipeline import predict
+from nestree.training import corpus, distill, train
+from nestree.training import cuda_graphs as records
 from nestree.training.state import Progress
-from nestree.training.update import Updater
+from nestree.training.step import GradientStep
+from nestree.training.train import accelerator_for
 from nestree.treecrf import async_errors
+from nestree.types import Document
 from tests import tiny
 from tests.training.runs import weights
 
@@ -95,13 +97,13 @@ def test_a_sentence_alone_and_in_any_batch(folder, how):
 
 @pytest.mark.parametrize(
     "changes",
-    [["decoding.threshold=0.1"], ["decoding.by=tree", "decoding.threshold=0"]],
+    [["decoding.threshold=0.1"], ["decoding.method=viterbi", "decoding.threshold=0"]],
     ids=["marginals", "tree"],
 )
 def test_entities_are_those_of_a_cpu_whatever_the_batches(folder, changes, monkeypatch):
     monkeypatch.setattr(sentences, "precision", lambda device: nullcontext())
     given = tiny.SENTENCES * 5
-    model = made(folder, "default", "decoding.bias=-1", *changes).eval()
+    model = made(folder, "default", "decoding.non_entity_bias=-1", *changes).eval()
     expected = predict(model, given)
     assert any(sentence.entities for sentence in expected)
     model.cuda()
@@ -184,13 +186,13 @@ def test_attention_is_one_operation(tmp_path, monkeypatch, family, places):
     real = torch.ones_like(pieces, dtype=torch.bool)
     real[1, places // 2 :] = False
     with in_halves():
-        found = direct.states(network.config, half.halved(network), pieces, real, learns=True)
+        found = direct.states(network.config, half.bf16_state(network), pieces, real, learns=True)
     found[-1].sum().backward()
     assert network.get_input_embeddings().weight.grad.isfinite().all()
 
 
-def updater_of(model: Recognizer, data) -> Updater:
-    return Updater(model, data.train, accelerator_for("cuda"), model.settings, Progress(""))
+def updater_of(model: Recognizer, data) -> GradientStep:
+    return GradientStep(model, data.train, accelerator_for("cuda"), model.settings, Progress(""))
 
 
 @pytest.mark.parametrize("recipe", ["default", "ablation/03-tree-one-stage", "ablation/07-lexical-yes-no"])
@@ -201,13 +203,13 @@ def test_records_say_what_is_computed(tmp_path, family, recipe, monkeypatch):
     data = corpus(documents, documents, seed=1)
 
     def fresh(*changes):
-        quiet = ["encoder.dropout=0", "model.dropout=0", "training.adversary=0.1", "training.moves=encoder"]
+        quiet = ["encoder.dropout=0", "model.dropout=0", "training.rho=0.1", "training.perturbation=sam"]
         model = made(tiny.encoder(tmp_path, family), recipe, *quiet, *changes).cuda().train()
         model.encoder.transformer.config.hidden_dropout_prob = 0.0
         model.encoder.transformer.config.attention_probs_dropout_prob = 0.0
         return updater_of(model, data)
 
-    plain, recorded = fresh("training.records=false"), fresh("training.records=true")
+    plain, recorded = fresh("training.cuda_graphs=false"), fresh("training.cuda_graphs=true")
     assert plain.recorder is None
     for number, update in enumerate([[[*range(8)]], [[0, 1, 2]], [[*range(8)]], [[2, 3], [4, 5, 6, 7]]], 1):
         values, others = (updater.gradients(update, number) for updater in (plain, recorded))
@@ -226,7 +228,7 @@ def test_records_say_what_is_computed(tmp_path, family, recipe, monkeypatch):
 def test_dropout_of_records_follows_from_the_seed(patient, monkeypatch):
     monkeypatch.setattr(records, "BEFORE", 0)
     documents = [Document((sentence,)) for sentence in tiny.SENTENCES]
-    model = made(patient, "default", "training.records=true", "training.adversary=0").cuda().train()
+    model = made(patient, "default", "training.cuda_graphs=true", "training.rho=0").cuda().train()
     updater = updater_of(model, corpus(documents, documents, seed=1))
 
     def loss(number):
@@ -237,8 +239,8 @@ def test_dropout_of_records_follows_from_the_seed(patient, monkeypatch):
 
 def test_training_with_records(folder, tmp_path):
     changes = [
-        "training.records=true",
-        "training.adversary=1",
+        "training.cuda_graphs=true",
+        "training.rho=1",
         "training.epochs=40",
         "training.batch_words=20",
     ]
@@ -252,12 +254,12 @@ def test_distillation_with_records(folder, tmp_path):
     changes = [
         "training.epochs=20",
         "training.batch_words=60",
-        "training.records=true",
-        "training.adversary=0.1",
+        "training.cuda_graphs=true",
+        "training.rho=0.1",
     ]
     teacher = tiny.learned(folder, updates=60).cuda()
     labelled = corpus([Document((tiny.SENTENCES[0],))], [Document((s,)) for s in tiny.SENTENCES], seed=1)
-    data, lessons = distill.lessons(labelled, tiny.SENTENCES * 8, [teacher], repeat=1, varied=0)
+    data, lessons = distill.make_teachers(labelled, tiny.SENTENCES * 8, [teacher], repeat=1, varied=0)
     settings = tiny.settings("default", f"encoder.path={folder}", *changes)
     result = train(settings, data, tmp_path / "student", device="cuda", lessons=lessons)
     expected = predict(teacher, tiny.SENTENCES)
@@ -270,7 +272,7 @@ def test_where_memory_is_short_there_are_fewer_records(folder, monkeypatch):
     monkeypatch.setattr(records, "BEFORE", 0)
     many = tiny.SENTENCES * 40
     documents = [Document((sentence,)) for sentence in many]
-    model = made(folder, "default", "training.records=true", "training.adversary=0").cuda().train()
+    model = made(folder, "default", "training.cuda_graphs=true", "training.rho=0").cuda().train()
     updater = updater_of(model, corpus(documents, documents, seed=1))
     updater.gradients([[*range(4)]], 1)
     assert len(updater.recorder.records) == 1

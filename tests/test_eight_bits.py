@@ -8,20 +8,20 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from nestree import checkpoint, eight_bits
+from nestree import checkpoint, quantization
 from nestree.cli import app
 from nestree.data import formats
 from nestree.errors import ModelError
 from nestree.evaluation import evaluate
 from nestree.pipeline import predict
-from nestree.sentence import Document
+from nestree.types import Document
 from tests import tiny
 
 
 @pytest.fixture(scope="module")
 def small(tiny_model, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("small") / "model"
-    checkpoint.shrink(tiny_model, folder)
+    checkpoint.quantize(tiny_model, folder)
     return folder
 
 
@@ -33,12 +33,12 @@ def nestree(*arguments):
 @pytest.mark.parametrize("size", [1e-30, 1e-3, 1.0, 1e30])
 def test_no_weight_moves_by_more_than_half_a_scale(shape, size):
     value = size * torch.randn(shape, generator=torch.Generator().manual_seed(1))
-    small = eight_bits.shrunk({"w": value})
+    small = quantization.quantize_state({"w": value})
     assert small["w"].dtype == torch.int8
-    restored = eight_bits.restored(small)["w"]
+    restored = quantization.dequantize_state(small)["w"]
     assert restored.dtype == torch.float32
     moved = (restored - value).abs().flatten()
-    groups = torch.arange(value.numel()) // eight_bits.GROUP
+    groups = torch.arange(value.numel()) // quantization.GROUP
     half = small["scales/w"].float()[groups] / 2
     assert (moved <= half * (1 + 1e-6)).all()
     largest = torch.zeros(len(small["scales/w"])).scatter_reduce(0, groups, value.abs().flatten(), "amax")
@@ -47,20 +47,21 @@ def test_no_weight_moves_by_more_than_half_a_scale(shape, size):
 
 def test_products_are_exact_and_twice_is_once():
     value = torch.randn(100, 100, generator=torch.Generator().manual_seed(2))
-    once = eight_bits.shrunk({"w": value})
-    restored = eight_bits.restored(once)["w"]
+    once = quantization.quantize_state({"w": value})
+    restored = quantization.dequantize_state(once)["w"]
     whole = (
-        once["w"].double().flatten() * once["scales/w"].double().repeat_interleave(eight_bits.GROUP)[:10_000]
+        once["w"].double().flatten()
+        * once["scales/w"].double().repeat_interleave(quantization.GROUP)[:10_000]
     )
     assert torch.equal(restored.double().flatten(), whole)
-    twice = eight_bits.shrunk({"w": restored})
+    twice = quantization.quantize_state({"w": restored})
     assert all(torch.equal(once[name], twice[name]) for name in once)
 
 
 def test_zeros_and_outliers():
     value = torch.zeros(64, 64)
     value[3, 5], value[4] = 1000.0, 0.001
-    restored = eight_bits.restored(eight_bits.shrunk({"w": value}))["w"]
+    restored = quantization.dequantize_state(quantization.quantize_state({"w": value}))["w"]
     assert restored[0].abs().max() == 0
     assert abs(restored[3, 5] - 1000) < 4
     assert (restored[4] - 0.001).abs().max() < 5e-6  # an outlier of another group does not count
@@ -72,14 +73,14 @@ def test_what_is_small_keeps_its_bits():
         "little": torch.randn(8, 8),
         "whole": torch.arange(5000).view(50, 100),
     }
-    small = eight_bits.shrunk(weights)
+    small = quantization.quantize_state(weights)
     assert small.keys() == weights.keys()
     assert all(torch.equal(small[name], value) for name, value in weights.items())
 
 
 def test_numbers_that_are_not_finite():
     with pytest.raises(ModelError, match="w holds numbers that are not finite"):
-        eight_bits.shrunk({"w": torch.full((64, 64), float("nan"))})
+        quantization.quantize_state({"w": torch.full((64, 64), float("nan"))})
 
 
 def test_every_weight_of_a_model_comes_back_nearly_as_it_was(tiny_model, small):
@@ -115,7 +116,7 @@ def test_all_but_the_training_is_copied(tiny_model, small, tmp_path):
     (run / "training").mkdir()
     (run / "training" / "log.jsonl").write_text("{}\n")
     (run / ".hidden").write_text("mine")
-    checkpoint.shrink(run, tmp_path / "small")
+    checkpoint.quantize(run, tmp_path / "small")
     assert names(tmp_path / "small") == names(small) == names(tiny_model)
     assert "8 bits" in (small / "README.md").read_text()
     settings = checkpoint.settings_of(small)
@@ -125,7 +126,7 @@ def test_all_but_the_training_is_copied(tiny_model, small, tmp_path):
 
 def test_only_once(small, tmp_path):
     with pytest.raises(ModelError, match="is small already: its weights have 8 bits each"):
-        checkpoint.shrink(small, tmp_path / "smaller")
+        checkpoint.quantize(small, tmp_path / "smaller")
     assert not list(tmp_path.iterdir())
 
 
@@ -159,18 +160,18 @@ def test_training_goes_on_from_a_small_model(small, tmp_path):
     data = tmp_path / "data.jsonl"
     formats.write([Document((sentence,)) for sentence in tiny.SENTENCES], data, "jsonl")
     done = nestree("train", "--init", small, "--train", data, "--dev", data, "--out", tmp_path / "m",
-                   "--set", "training.epochs=1", "--set", "training.rate=1e-9", "--set", "training.encoder_rate=1e-9",
+                   "--set", "training.epochs=1", "--set", "training.lr=1e-9", "--set", "training.encoder_lr=1e-9",
                    "--device", "cpu")  # fmt: skip
     assert done.exit_code == 0, done.stderr
     before, after = checkpoint.load(small).state_dict(), checkpoint.load(tmp_path / "m").state_dict()
     assert all(torch.allclose(before[name], after[name], atol=1e-5) for name in before)
-    checkpoint.shrink(tmp_path / "m", tmp_path / "small")  # its weights are float32 again
+    checkpoint.quantize(tmp_path / "m", tmp_path / "small")  # its weights are float32 again
 
 
 def test_the_command_says_what_8_bits_cost(tiny_model, tmp_path):
     data = tmp_path / "gold.jsonl"
     formats.write([Document((sentence,)) for sentence in tiny.SENTENCES], data, "jsonl")
-    done = nestree("shrink", tiny_model, "--out", tmp_path / "m", "--gold", data, "--device", "cpu")
+    done = nestree("quantize", tiny_model, "--out", tmp_path / "m", "--gold", data, "--device", "cpu")
     assert done.exit_code == 0, done.stderr
     cost, sizes = done.stderr.splitlines()
     scores = [
@@ -184,9 +185,9 @@ def test_the_command_says_what_8_bits_cost(tiny_model, tmp_path):
 
 
 def test_what_goes_wrong_leaves_nothing_behind(tiny_model, tmp_path):
-    done = nestree("shrink", tiny_model, "--out", tmp_path / "m", "--gold", tmp_path / "absent.jsonl")
+    done = nestree("quantize", tiny_model, "--out", tmp_path / "m", "--gold", tmp_path / "absent.jsonl")
     assert (done.exit_code, list(tmp_path.iterdir())) == (2, [])
     assert "absent.jsonl does not exist" in done.stderr
-    done = nestree("shrink", tmp_path / "absent", "--out", tmp_path / "m")
+    done = nestree("quantize", tmp_path / "absent", "--out", tmp_path / "m")
     assert (done.exit_code, list(tmp_path.iterdir())) == (2, [])
     assert "absent does not exist. Name a directory that `nestree train` made" in done.stderr

@@ -16,7 +16,7 @@ import nestree
 from nestree.config import Settings
 from nestree.data.formats import read
 from nestree.model import Recognizer
-from nestree.nn.quick import obstacle
+from nestree.nn.int8 import unavailable_reason
 from nestree.treecrf import LexicalPotentials, best_trees, entropy, log_partition, marginals
 from tests import tiny
 
@@ -89,7 +89,7 @@ def stored(name: str) -> Any:
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
 def test_bundled_model(shared: Path, precision: str) -> None:
-    if precision == "int8" and (why := obstacle()):
+    if precision == "int8" and (why := unavailable_reason()):
         pytest.skip(why)
     found, expected = bundled_entities(shared, precision), stored(f"bundled-{precision}")
     assert [[e[:4] for e in entities] for entities in found] == [[e[:4] for e in es] for es in expected]

@@ -142,7 +142,7 @@ def test_there_and_back(tiny_model, tmp_path, stub):
     }
     assert not [name for name in sent if name.startswith("training")]
 
-    folder = hub.find("me/model", token="hf_secret")
+    folder = hub.resolve("me/model", token="hf_secret")
     assert {
         path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
     } == sent.keys()
@@ -152,17 +152,17 @@ def test_there_and_back(tiny_model, tmp_path, stub):
 
 def test_what_was_fetched_is_found_without_a_network(tiny_model, stub):
     hub.push(str(tiny_model), "me/model")
-    folder = hub.find("me/model")
+    folder = hub.resolve("me/model")
     asked = len(stub.asked)
-    assert hub.find("me/model") == folder
+    assert hub.resolve("me/model") == folder
     assert not [path for path in stub.asked[asked:] if "/resolve/" in path]  # nothing is fetched twice
     stub.shutdown()
     stub.server_close()
-    assert hub.find("me/model") == folder
+    assert hub.resolve("me/model") == folder
     with pytest.raises(
         ModelError, match=r"me/other is no folder here, and cannot be fetched from the hub: .*network"
     ):
-        hub.find("me/other")
+        hub.resolve("me/other")
 
 
 def test_other_files_are_not_fetched(tiny_model, stub):
@@ -177,7 +177,7 @@ def test_other_files_are_not_fetched(tiny_model, stub):
         "encoder/spiece.model": b"vocabulary",
         "encoder/merges.txt": b"vocabulary",
     }
-    folder = hub.find("me/model")
+    folder = hub.resolve("me/model")
     names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     whole = {path.relative_to(tiny_model).as_posix() for path in checkpoint.files_of(tiny_model)}
     assert names == whole | {"encoder/spiece.model", "encoder/merges.txt"}
@@ -206,11 +206,11 @@ def test_a_folder_wins_and_needs_no_hub(tiny_model, tmp_path, monkeypatch):
     monkeypatch.setattr(
         huggingface_hub, "snapshot_download", lambda *_, **__: pytest.fail("the hub was asked")
     )
-    assert hub.find(tiny_model) == tiny_model
-    assert hub.find(str(tiny_model)) == tiny_model
+    assert hub.resolve(tiny_model) == tiny_model
+    assert hub.resolve(str(tiny_model)) == tiny_model
     shutil.copytree(tiny_model, tmp_path / "me" / "model")
     monkeypatch.chdir(tmp_path)
-    assert hub.find("me/model") == Path("me/model")
+    assert hub.resolve("me/model") == Path("me/model")
 
 
 @pytest.mark.parametrize("name", ["absent", "./absent", "/absent/model", "a/b/c", "../me/model", "a b/c"])
@@ -223,21 +223,21 @@ def test_what_can_be_no_name_is_not_looked_for(name, tmp_path, monkeypatch):
         with pytest.raises(
             ModelError, match=r"does not exist\. Name a directory .*, or OWNER/NAME on the hub"
         ):
-            hub.find(name)
+            hub.resolve(name)
 
 
 def test_what_the_hub_refuses_is_said_in_a_sentence(stub):
     with pytest.raises(
         ModelError, match=r"me/nothing is no folder here, and cannot be fetched from the hub: \S"
     ) as e:
-        hub.find("me/nothing")
+        hub.resolve("me/nothing")
     assert "\n" not in str(e.value)
 
 
 def test_other_models_of_the_hub(stub):
     stub.files["me/bert"] = {"config.json": b"{}", "README.md": b"# BERT"}
     with pytest.raises(ModelError, match=r"me/bert on the hub is no model of nestree: it has no labels.json"):
-        hub.find("me/bert")
+        hub.resolve("me/bert")
 
 
 def test_half_a_model_is_not_put_there(tiny_model, tmp_path, stub):
@@ -257,9 +257,9 @@ def test_a_hub_that_cannot_be_reached(tiny_model, stub):
 
 def test_the_box_has_a_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert hub.find("box") == hub.find(None) == checkpoint.box()
-    (tmp_path / "box").mkdir()
-    assert hub.find("box") == Path("box")  # one's own comes first
+    assert hub.resolve("gum-minilm") == hub.resolve(None) == checkpoint.bundled_model()
+    (tmp_path / "gum-minilm").mkdir()
+    assert hub.resolve("gum-minilm") == Path("gum-minilm")  # one's own comes first
 
 
 @pytest.mark.parametrize("name", [5, b"box", ["a/b"]])
@@ -267,4 +267,4 @@ def test_what_is_no_name(name):
     with pytest.raises(
         ModelError, match=r"a model is named by a folder, box or OWNER/NAME on the hub, not by"
     ):
-        hub.find(name)
+        hub.resolve(name)

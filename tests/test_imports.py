@@ -158,7 +158,7 @@ def test_imports_go_downwards_and_heavy_ones_stay_in_their_files():
         ({"losses.py": "import nestree.decoding", "decoding.py": ""}, "losses imports decoding"),
         ({"losses.py": "from nestree import decoding", "decoding.py": ""}, "losses imports decoding"),
         ({"text.py": "def f():\n    from nestree.config import x", "config.py": ""}, "text imports config"),
-        ({"treecrf/ops.py": "from nestree.sentence import Entity", "sentence.py": ""}, "errors alone"),
+        ({"treecrf/ops.py": "from nestree.types import Entity", "sentence.py": ""}, "errors alone"),
         ({"data/checks.py": "import torch"}, "data.checks imports torch"),
         ({"show.py": "def f():\n    import torch.nn"}, "show imports torch"),
         (
@@ -192,7 +192,7 @@ def test_what_is_allowed_is_not_reported(tmp_path):
         "model.py": "import torch\nfrom nestree.nn import encoder\nfrom nestree.treecrf import log_partition",
         "nn/__init__.py": "",
         "nn/encoder.py": "from transformers import AutoModel\nfrom nestree.nn import batch",
-        "nn/batch.py": "from nestree.sentence import Sentence",
+        "nn/batch.py": "from nestree.types import Sentence",
         "treecrf/__init__.py": "from nestree.treecrf.ops import log_partition",
         "treecrf/ops.py": "import torch\nfrom nestree.errors import InputError",
         "sentence.py": "from nestree import __version__",

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from nestree.config import Settings, recipes
-from nestree.losses import agreeing, compute, drawn, label_losses, potentials
+from nestree.losses import compute, gold_span_scores, label_losses, potentials, sampled_negatives
 from nestree.model import Recognizer
 from nestree.nn.batch import Collator, Gold
 from nestree.nn.scorers import Scores
-from nestree.sentence import Sentence
 from nestree.treecrf import crossing_spans, log_partitions, use_backend
 from nestree.treecrf.potentials import cell_masks
+from nestree.types import Sentence
 from tests import tiny
 from tests.losses_by_hand import LABELS, by_hand
 from tests.tiny import sentence
@@ -36,17 +36,17 @@ VARIANTS = {
     "softmax": ("ablation/11-both", ["loss.label=softmax"]),
     "joint softmax": ("ablation/12-joint", ["loss.label=softmax"]),
     "softmax of all spans": ("ablation/06-lexical-two-stage", ["loss.label=softmax"]),
-    "release for GENIA": ("release", ["loss.label=softmax", "loss.sharing=0"]),
-    "gold space": ("ablation/11-both", ["loss.space=gold"]),
-    "joint gold space": ("ablation/12-joint", ["loss.space=gold"]),
-    "negatives": ("ablation/07-lexical-yes-no", ["loss.negatives=4"]),
-    "head-aware negatives": ("ablation/11-both", ["loss.negatives=3"]),
-    "unstructured negatives": ("ablation/02-unstructured-two-stage", ["loss.negatives=10"]),
-    "one-stage regularised": ("ablation/04-lexical-one-stage", ["loss.sharing=0.7"]),
-    "forms and gold space": ("default", ["loss.label=sigmoid", "loss.space=gold"]),
-    "forms and negatives": ("default", ["loss.negatives=3"]),
-    "forms of one stage": ("ablation/04-lexical-one-stage", ["model.forms=true"]),
-    "forms without head-aware labels": ("ablation/09-head-regularisation", ["model.forms=true"]),
+    "release for GENIA": ("release", ["loss.label=softmax", "loss.head_sharing_penalty=0"]),
+    "gold space": ("ablation/11-both", ["loss.regularization_space=gold"]),
+    "joint gold space": ("ablation/12-joint", ["loss.regularization_space=gold"]),
+    "negatives": ("ablation/07-lexical-yes-no", ["loss.hard_negatives=4"]),
+    "head-aware negatives": ("ablation/11-both", ["loss.hard_negatives=3"]),
+    "unstructured negatives": ("ablation/02-unstructured-two-stage", ["loss.hard_negatives=10"]),
+    "one-stage regularised": ("ablation/04-lexical-one-stage", ["loss.head_sharing_penalty=0.7"]),
+    "forms and gold space": ("default", ["loss.label=sigmoid", "loss.regularization_space=gold"]),
+    "forms and negatives": ("default", ["loss.hard_negatives=3"]),
+    "forms of one stage": ("ablation/04-lexical-one-stage", ["model.head_prior=true"]),
+    "forms without head-aware labels": ("ablation/09-head-regularisation", ["model.head_prior=true"]),
 }
 
 
@@ -66,7 +66,9 @@ class Table:
 
 def settings_of(variant: str) -> Settings:
     recipe, changes = VARIANTS[variant]
-    return Settings.read(recipe).changed(["loss.guesses=0", *changes])  # so that nothing is drawn
+    return Settings.read(recipe).changed(
+        ["loss.negative_sampling_rate=0", *changes]
+    )  # so that nothing is drawn
 
 
 def gold_of(sentences: list[Sentence], settings: Settings) -> Gold:
@@ -92,8 +94,8 @@ def random_scores(sentences: list[Sentence], settings: Settings, seed: int = 0, 
         normal(batch, n + 1, n + 1, channels),
         normal(batch, n, n) if lexical else None,
         normal(batch, n) if lexical else None,
-        None if settings.model.labelling == "none" else table,
-        forms=normal(batch, n) if settings.model.forms else None,
+        None if settings.model.labeling == "none" else table,
+        head_prior=normal(batch, n) if settings.model.head_prior else None,
     )
 
 
@@ -102,7 +104,7 @@ def crossed(scores: Scores, gold: Gold) -> Tensor:
 
 
 def leaves(scores: Scores) -> list[Tensor]:
-    found = [scores.mention, scores.arc, scores.root, scores.forms]
+    found = [scores.mention, scores.arc, scores.root, scores.head_prior]
     if scores.labels is not None:
         found += [scores.labels.spans, scores.labels.heads]
     return [tensor for tensor in found if tensor is not None]
@@ -151,14 +153,16 @@ def test_gradients_equal_finite_differences(variant):
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("kind", ["ranking", "sigmoid", "softmax"])
 def test_joint_is_never_above_tree_and_label(seed, kind):
-    joint = Settings.read("default").changed(["loss.sharing=0", "loss.guesses=0", f"loss.label={kind}"])
+    joint = Settings.read("default").changed(
+        ["loss.head_sharing_penalty=0", "loss.negative_sampling_rate=0", f"loss.label={kind}"]
+    )
     apart = joint.changed(["loss.joint=false"])
     scores, gold = random_scores(SENTENCES, joint, seed, std=3.0), gold_of(SENTENCES, joint)
     assert compute(scores, gold, joint).total < compute(scores, gold, apart).total
 
 
 def test_joint_equals_tree_and_label_where_labels_do_not_look_at_heads():
-    joint = Settings.read("default").changed(["loss.guesses=0"])
+    joint = Settings.read("default").changed(["loss.negative_sampling_rate=0"])
     apart = joint.changed(["loss.joint=false"])
     scores, gold = random_scores(SENTENCES, joint), gold_of(SENTENCES, joint)
     blind = Table(scores.labels.spans, scores.labels.spans[..., None, :].expand_as(scores.labels.heads))
@@ -167,7 +171,9 @@ def test_joint_equals_tree_and_label_where_labels_do_not_look_at_heads():
 
 
 def test_losses_are_not_negative_and_fall_to_zero_for_perfect_scores():
-    settings = Settings.read("default").changed(["loss.sharing=0", "loss.guesses=0", "model.forms=false"])
+    settings = Settings.read("default").changed(
+        ["loss.head_sharing_penalty=0", "loss.negative_sampling_rate=0", "model.head_prior=false"]
+    )
     gold = gold_of(SENTENCES[:-1], settings)
     scores = random_scores(SENTENCES[:-1], settings)
     assert compute(scores, gold, settings).total > 0
@@ -198,7 +204,7 @@ def test_trees_do_not_teach_spans_that_they_do_not_contain(variant):
 
     Any other span that is not gold is pushed from yes by its probability to be in the tree, times that of yes.
     """
-    settings = settings_of(variant).changed(["loss.negatives=0"])
+    settings = settings_of(variant).changed(["loss.hard_negatives=0"])
     scores, gold = random_scores(SENTENCES, settings, std=2.0), gold_of(SENTENCES, settings)
     exchanged = torch.where(crossed(scores, gold)[..., None], scores.mention.flip(-1), scores.mention)
     assert not torch.equal(exchanged, scores.mention)
@@ -206,7 +212,7 @@ def test_trees_do_not_teach_spans_that_they_do_not_contain(variant):
     for name, value in before.parts.items():
         torch.testing.assert_close(value, after.parts[name], rtol=1e-12, atol=1e-12)
 
-    plain = settings.changed(["loss.sharing=0", "loss.entropy=0"])
+    plain = settings.changed(["loss.head_sharing_penalty=0", "loss.entropy_weight=0"])
     (push,) = torch.autograd.grad(compute(scores, gold, plain).total, scores.mention)
     free = potentials(scores, scores.mention.logsumexp(-1))
     chance = log_partitions([free], scores.lengths)[0].marginals.span
@@ -224,7 +230,9 @@ def test_where_all_spans_are_guessed_an_incomplete_sentence_counts_as_complete(v
     settings = settings_of(variant)
     incomplete = [replace(s, complete=False) for s in SENTENCES]
     scores = random_scores(SENTENCES, settings)
-    everywhere = compute(scores, gold_of(incomplete, settings), settings.changed(["loss.guesses=100"]))
+    everywhere = compute(
+        scores, gold_of(incomplete, settings), settings.changed(["loss.negative_sampling_rate=100"])
+    )
     expected = compute(scores, gold_of([replace(s, complete=True) for s in SENTENCES], settings), settings)
     nowhere = compute(scores, gold_of(incomplete, settings), settings)
     for name, value in expected.parts.items():
@@ -233,28 +241,32 @@ def test_where_all_spans_are_guessed_an_incomplete_sentence_counts_as_complete(v
 
 
 def test_as_many_spans_are_guessed_as_asked_for():
-    settings = settings_of("default").changed(["loss.guesses=0.5"])
+    settings = settings_of("default").changed(["loss.negative_sampling_rate=0.5"])
     sentences = [replace(sentence("a b c d e"), complete=False), replace(sentence("a b"), complete=False)]
     scores, gold = random_scores(sentences, settings), gold_of(sentences, settings)
     cells = cell_masks(scores.lengths, 5).span
     torch.manual_seed(1)
-    found = torch.stack([(drawn(scores, gold, settings) & cells).sum((1, 2)) for _ in range(2000)]).double()
+    found = torch.stack(
+        [(sampled_negatives(scores, gold, settings) & cells).sum((1, 2)) for _ in range(2000)]
+    ).double()
     assert found.mean(0).tolist() == pytest.approx([2.5, 1.0], abs=0.1)  # standard errors: 0.03, 0.02
 
 
 def test_complete_sentences_draw_nothing():
-    settings = settings_of("default").changed(["loss.guesses=0.5"])
+    settings = settings_of("default").changed(["loss.negative_sampling_rate=0.5"])
     sentences = [s for s in SENTENCES if s.complete]
     scores, gold = random_scores(sentences, settings), gold_of(sentences, settings)
     before = torch.get_rng_state()
-    assert not drawn(scores, gold, settings).any()
+    assert not sampled_negatives(scores, gold, settings).any()
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_head_probabilities_of_gold_spans_sum_to_one():
     settings = settings_of("ablation/11-both")
     scores, gold = random_scores(SENTENCES, settings), gold_of(SENTENCES, settings)
-    fixed = potentials(scores, agreeing(scores, gold, settings).masked_fill(crossed(scores, gold), -1e9))
+    fixed = potentials(
+        scores, gold_span_scores(scores, gold, settings).masked_fill(crossed(scores, gold), -1e9)
+    )
     heads = log_partitions([fixed], scores.lengths, [True])[0].marginals.head
     b, i, j = gold.spans.unbind(1)
     torch.testing.assert_close(heads[b, i, j].sum(-1), torch.ones(len(b)).double())

@@ -10,8 +10,8 @@ from nestree.config import recipes
 from nestree.errors import ModelError
 from nestree.losses import potentials
 from nestree.model import Recognizer
-from nestree.sentence import Entity, Sentence, crossing
 from nestree.treecrf import marginals
+from nestree.types import Entity, Sentence, crossing_pairs
 from tests import tiny
 from tests.tiny import sentence
 
@@ -73,7 +73,7 @@ def test_every_row_memorises_eight_nested_sentences(folder, recipe):
     sentences = tiny.SHORT if recipe == "ablation/08-without-parsing" else tiny.SENTENCES
     assert memorise(model, sentences) is not None
     for entities in model.decode(model.collate_words(tiny.SENTENCES)):
-        assert model.settings.decoding.by == "spans" or crossing(entities) == []
+        assert model.settings.decoding.method == "spans" or crossing_pairs(entities) == []
         lexical = model.settings.model.structure == "lexical"
         assert all((e.head is not None and e.start <= e.head < e.end) == lexical for e in entities)
 
@@ -85,7 +85,7 @@ def test_without_parsing_spans_are_wrong_only_where_no_likely_tree_has_them(fold
     batch = model.collate(tiny.SENTENCES)
     gold = [keys(s.entities) for s in tiny.SENTENCES]
     spans = [*map(keys, model.decode(batch))]
-    model.settings = model.settings.changed(["decoding.by=tree"])
+    model.settings = model.settings.changed(["decoding.method=viterbi"])
     assert [*map(keys, model.decode(batch))] == gold
     assert all(found > right for found, right in zip(spans, gold, strict=True) if found != right)
     with torch.no_grad():
@@ -226,7 +226,7 @@ def test_long_sentences_go_through_windows(folder, recipe, n):
 def test_300_words_are_decoded(folder):
     model = made(folder).eval()
     batch = model.collate_words([sentence(" ".join(["Lisbon"] * 300))])
-    assert crossing(model.decode(batch)[0]) == []
+    assert crossing_pairs(model.decode(batch)[0]) == []
 
 
 def test_same_seed_same_weights(folder):
@@ -273,7 +273,7 @@ def test_bfloat16_encoder_scores_in_float32(folder):
 def test_the_form_of_an_encoder_is_saved_and_comes_back(folder, tmp_path):
     vectors = tmp_path / "vectors.txt"
     vectors.write_text("lisbon 1 2 3\nthe 4 5 6\n", encoding="utf-8")
-    model = made(folder, "default", f"encoder.vectors={vectors}").eval()
+    model = made(folder, "default", f"encoder.word_vectors={vectors}").eval()
     model.save_encoder(tmp_path / "saved")
     vectors.unlink()  # not needed again
     again = Recognizer(model.settings, model.labels, tmp_path / "saved", pretrained=False).eval()
@@ -289,7 +289,7 @@ def test_what_is_wrong_is_said(folder, tmp_path):
     with pytest.raises(ModelError, match="at least one, and each only once"):
         made(folder, labels=["A", "A"])
     with pytest.raises(ModelError, match=r"encoder\.layers is 4, and the encoder has 3"):
-        made(folder, "default", "encoder.layers=4")
+        made(folder, "default", "encoder.mix_layers=4")
     with pytest.raises(ModelError, match=r"encoder .*no tokenizer found; in this folder"):
         made(tmp_path)
     model = made(folder)
@@ -310,7 +310,9 @@ def test_forms_find_heads(tmp_path, seed):
     data += [sentence(f"{noun} slept", "0-1 PER") for noun in nouns] * 12
     data += [sentence(f"{a} slept") for a in adjectives] * 12
     torch.manual_seed(seed)
-    model = Recognizer(tiny.settings("default", "loss.sharing=0"), tiny.LABELS, tiny.encoder(tmp_path))
+    model = Recognizer(
+        tiny.settings("default", "loss.head_sharing_penalty=0"), tiny.LABELS, tiny.encoder(tmp_path)
+    )
     optimiser = torch.optim.AdamW(model.parameters(), 3e-3)
     for _ in range(80):
         optimiser.zero_grad()
@@ -319,11 +321,11 @@ def test_forms_find_heads(tmp_path, seed):
         optimiser.step()
     batch = model.eval().collate_words(data[:16])
     scores = model(batch)
-    much, none = (model.settings.changed([f"decoding.forms={weight}"]) for weight in (50.0, 0.0))
+    much, none = (model.settings.changed([f"decoding.head_prior_weight={weight}"]) for weight in (50.0, 0.0))
     found = model.found(scores, settings=much).entities
     assert set(found[found[:, 2] == 2, 4].tolist()) == {1}
     assert int((found[:, 2] == 2).sum()) == 16
-    without = model.found(replace(scores, forms=None), settings=much).entities
+    without = model.found(replace(scores, head_prior=None), settings=much).entities
     assert torch.equal(model.found(scores, settings=none).entities, without)
 
 
@@ -333,6 +335,6 @@ def test_forms_are_in_float32_whatever_the_encoder_is_in(tmp_path, family):
     model = Recognizer(tiny.settings("default"), tiny.LABELS, tiny.encoder(tmp_path, family))
     batch = model.collate(tiny.SENTENCES)
     with torch.autocast("cpu", torch.bfloat16):
-        assert model.encoder.forms(batch).dtype == torch.float32
+        assert model.encoder.lexical_embeddings(batch).dtype == torch.float32
         model.losses(batch).total.backward()
-    assert model.forms.out.weight.grad.norm() > 0
+    assert model.head_prior.out.weight.grad.norm() > 0

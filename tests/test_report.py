@@ -11,9 +11,9 @@ from rich.console import Console
 
 from nestree.evaluation import compare, evaluate
 from nestree.report import as_json, html, markdown, terminal
-from nestree.report.style import STYLE
+from nestree.report.html import STYLE
 from nestree.report.tables import by_depth, kinds_of_errors, same_counts
-from nestree.sentence import Entity, Sentence
+from nestree.types import Entity, Sentence
 from tests.evaluation.cases import GOLD, PREDICTED, predictions
 
 PERFECT = Sentence(GOLD.words, [Entity(e.start, e.end, e.label, e.head, score=0.9) for e in GOLD.entities])

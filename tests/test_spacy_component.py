@@ -12,9 +12,9 @@ from spacy.tokens import Doc, DocBin, Span  # noqa: E402
 from nestree import checkpoint  # noqa: E402
 from nestree.data import formats  # noqa: E402
 from nestree.errors import ModelError  # noqa: E402
+from nestree.integrations.spacy import NestedEntities  # noqa: E402
 from nestree.pipeline import Pipeline, load  # noqa: E402
-from nestree.sentence import Sentence  # noqa: E402
-from nestree.spacy_component import NestedEntities  # noqa: E402
+from nestree.types import Sentence  # noqa: E402
 from tests import tiny  # noqa: E402
 
 TEXTS = [" ".join(sentence.words) for sentence in tiny.SENTENCES]
@@ -108,7 +108,7 @@ def test_streams_are_batched_across_documents_and_keep_their_order(nlp, monkeypa
     assert sizes == [8]
     assert [found(doc) for doc in nlp.pipe(TEXTS, batch_size=3)] == alone
     assert sizes == [8, 3, 3, 2]
-    monkeypatch.setattr("nestree.spacy_component.WORDS_AT_ONCE", 9)
+    monkeypatch.setattr("nestree.integrations.spacy.WORDS_AT_ONCE", 9)
     sizes.clear()
     list(nlp.pipe(TEXTS))
     assert sizes == [2, 3, 2, 1]  # of 7 + 9 words, 2 + 4 + 4, 1 + 10, and 3

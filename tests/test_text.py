@@ -10,10 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nestree.errors import InputError
-from nestree.text import SENTENCE_RULES, WORD_STYLES, SentenceSplit, split
+from nestree.text import SENTENCE_RULES, WORD_STYLES, SentenceSplit, detect_word_style, split
 from nestree.text.sentences import looked_at
-from nestree.text.styles import style_of
-from nestree.text.words import LONGEST_RUN, words_in
+from nestree.text.words import MAX_CHUNK, split_words
 
 GUM_WORDS, GUM_SENTENCES = 0.99, 0.95  # F1 to reach
 
@@ -300,7 +299,7 @@ def test_huge_texts_come_to_an_end(text, count):
 
 @pytest.mark.parametrize("style", ["treebank", "ud", "split-hyphens"])
 def test_long_runs_are_cut_at_punctuation_only(style):
-    text = "don't-" * LONGEST_RUN
+    text = "don't-" * MAX_CHUNK
     found = split(text, style)
     check_nothing_is_lost(text, found)
     assert [text[i:j] for i, j in found[0].words[:5]] == ["don", "'", "t", "-", "don"]
@@ -334,7 +333,7 @@ def test_a_file_written_as_text_is_one_word():
 @given(st.text("ab'.-)\"]@s\u0300", min_size=1, max_size=12), st.sampled_from(WORD_STYLES))
 def test_words_at_the_end_of_a_sentence_are_found_once_or_twice(run, style):
     """They are looked for again only where they may differ, and nothing is missed by that."""
-    assert looked_at(run, style).last_words == words_in(run, style, last=True)
+    assert looked_at(run, style).last_words == split_words(run, style, last=True)
 
 
 def test_gold_words_and_sentences(shared: Path):
@@ -373,4 +372,4 @@ ODD = ["I", "can't", "pay", "$5", "caf\u00c3\u00a9"]
     ],
 )
 def test_a_few_odd_words_do_not_change_the_style_of_data(sentences, style):
-    assert style_of(sentences) == style
+    assert detect_word_style(sentences) == style

@@ -57,7 +57,7 @@ def test_what_waits_raises_here():
         torch.empty(3, device="meta").nonzero()
 
 
-@pytest.mark.parametrize("recipe", [*WITHOUT_ENTROPY, "default loss.negatives=10"])
+@pytest.mark.parametrize("recipe", [*WITHOUT_ENTROPY, "default loss.hard_negatives=10"])
 def test_losses_and_gradients(encoders, recipe, monkeypatch):
     monkeypatch.setattr(nestree.losses, "log_partitions", trees_nowhere)
     model, batch = nowhere(encoders["bert"], *recipe.split())

@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 from nestree.config import Settings
 from nestree.model import Recognizer
 from nestree.nn.encoder import attention_mask
-from nestree.sentence import Entity, Sentence
+from nestree.types import Entity, Sentence
 
 FAMILIES = ["bert", "roberta", "mpnet", "deberta", "deberta-v2", "electra", "modernbert"]
 BYTE_LEVEL = ["roberta", "deberta", "modernbert"]
@@ -132,18 +132,18 @@ def finished(made: Tokenizer) -> PreTrainedTokenizerFast:
 def settings(recipe: str = "default", *changes: str) -> Settings:
     """A recipe for a tiny model that learns quickly."""
     small = [
-        "encoder.layers=2",
+        "encoder.mix_layers=2",
         "encoder.dropout=0",
-        "encoder.shape=8",
-        'encoder.vectors=""',
+        "encoder.word_shape_size=8",
+        'encoder.word_vectors=""',
         "encoder.lstm_size=16",
         "encoder.lstm_dropout=0",
-        "model.size=32",
-        "model.label_size=16",
+        "model.mlp_size=32",
+        "model.label_mlp_size=16",
         "model.dropout=0",
-        "training.encoder_rate=2e-3",
-        "training.rate=5e-3",
-        "training.adversary=0",
+        "training.encoder_lr=2e-3",
+        "training.lr=5e-3",
+        "training.rho=0",
     ]
     if Settings.read(recipe).model.rank:
         small.append("model.rank=32")

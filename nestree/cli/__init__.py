@@ -2,22 +2,8 @@
 
 import typer
 
-from nestree.cli import (
-    adapting,
-    analysis,
-    data,
-    demo,
-    distilling,
-    experiment,
-    learning,
-    predicting,
-    scoring,
-    showing,
-    shrinking,
-    splitting,
-)
-from nestree.cli.options import with_limits
-from nestree.cli.running import Commands, Quiet, Verbose, Version
+from nestree.cli import data, evaluate, predict, quantize, show, train
+from nestree.cli.runtime import Commands, Quiet, Verbose, Version, with_limits
 
 app = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -32,20 +18,20 @@ def main(version: Version = False, verbose: Verbose = 0, quiet: Quiet = False) -
 
 
 for command in (
-    learning.train,
-    adapting.adapt,
-    distilling.distill,
-    predicting.predict,
-    shrinking.shrink,
-    experiment.experiment,
-    analysis.analyse,
-    showing.show,
+    train.train,
+    train.pretrain,
+    train.distill,
+    predict.predict,
+    quantize.quantize,
+    train.experiment,
+    evaluate.analyze,
+    show.show,
     data.convert,
     data.check,
     data.stats,
-    splitting.split,
-    scoring.evaluate,
+    data.split,
+    evaluate.evaluate,
     data.formats,
-    demo.demo,
+    show.demo,
 ):
     app.command()(with_limits(command))

@@ -1,9 +1,15 @@
-"""What is odd in a data set: each finding with its place, and for each kind what to do about it.
+"""Trouble with characters: text decoded wrongly, characters that were lost, that cannot be seen, or that mix forms.
 
-An *error* is what cannot be used as it is, or is surely wrong; a *warning* is what deserves a look.
+>>> list(trouble("the cafÃ© at the lake"))
+[('mojibake', 'cafÃ© (should be café)')]
+>>> list(trouble("caf\\ufffd"))
+[('replacement', "'caf\\\\ufffd' has U+FFFD")]
+>>> is_composed("café"), is_composed("cafe\\u0301"), is_composed("cafe")
+(True, False, None)
 """
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,11 +17,59 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nestree.data.encodings import is_composed, trouble
 from nestree.data.formats import read
-from nestree.data.tally import Tally
+from nestree.data.io import ConversionReport
 from nestree.errors import DataError
-from nestree.sentence import Document, Sentence, crossing
+from nestree.types import Document, Sentence, crossing_pairs
+
+WORD = re.compile(r"[^ \t\r\n]+")
+# Controls but for tab, line ends and NEL; soft hyphen, zero-width space, word joiner, byte order mark.
+UNSEEN = re.compile("[\x00-\x08\x0b-\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\u00ad\u200b\u2060\ufeff]")
+# What bytes 0x80 to 0xBF are read as: the same numbers in Latin-1, other characters in Windows-1252.
+BYTES = {bytes([k]).decode("cp1252", errors="ignore"): k for k in range(0x80, 0xC0)} | {
+    chr(k): k for k in range(0x80, 0xC0)
+}
+FOLLOWING = "".join(BYTES)
+# UTF-8 in two or three bytes, read as one of these.
+MOJIBAKE = re.compile(f"[ÂÃ][{FOLLOWING}]|â[{FOLLOWING}]{{2}}")
+CLOSING = "’”…–—›»"
+
+
+def encoding_problem(text: str) -> Iterator[tuple[str, str]]:
+    """What is wrong with the characters of a text: the kind, and the word that shows it."""
+    if text.isascii() and text.isprintable():
+        return
+    for match in WORD.finditer(text):
+        word = match[0]
+        if "\ufffd" in word:
+            yield "replacement", f"{shown(word)} has U+FFFD"
+        if unseen := UNSEEN.search(word):
+            yield "control", f"{shown(word)} has U+{ord(unseen[0]):04X}"
+        if (mended := MOJIBAKE.sub(repair_mojibake, word)) != word:
+            yield "mojibake", f"{word} (should be {mended})"
+
+
+def shown(word: str) -> str:
+    return ascii(word) if len(word) <= 40 else ascii(word[:37]) + "..."
+
+
+def repair_mojibake(match: re.Match[str]) -> str:
+    """What was UTF-8 and read as something else, as it was; a word in capitals before a quotation mark stays."""
+    found, before = match[0], match.string[: match.start()]
+    if before[-1:].isupper() and found[-1] in CLOSING and match.end() == len(match.string):
+        return found
+    data = bytes(BYTES.get(character, ord(character)) for character in found)
+    return data.decode("utf-8", errors="replace")
+
+
+def is_composed(word: str) -> bool | None:
+    """Is it in Unicode's normal form C? None: it is the same in every form."""
+    if word.isascii():
+        return None
+    if unicodedata.normalize("NFC", word) != word:
+        return False
+    return True if unicodedata.normalize("NFD", word) != word else None
+
 
 ERROR, WARNING = "error", "warning"
 LONG_SENTENCE = 200  # words
@@ -182,7 +236,7 @@ def check(
 
 
 @dataclass
-class EveryPlace(Tally):
+class EveryPlace(ConversionReport):
     """A tally that passes over what is bad, and keeps all of it."""
 
     skip_bad: bool = True
@@ -227,7 +281,7 @@ def placed(documents: Iterator[Document], path: Path) -> Iterator[tuple[Place, D
 
 def look(sentence: Sentence, place: Place, long_sentence: int) -> Iterator[Finding]:
     """What can be seen in one sentence alone."""
-    for a, b in crossing(sentence.entities):
+    for a, b in crossing_pairs(sentence.entities):
         said = f"{a} {quoted(sentence.phrase(a))} and {b} {quoted(sentence.phrase(b))}"
         yield Finding("crossing", str(place), said)
     given: set[tuple[int, int, str]] = set()
@@ -238,7 +292,9 @@ def look(sentence: Sentence, place: Place, long_sentence: int) -> Iterator[Findi
         given.add(key)
     if len(sentence.words) > long_sentence:
         yield Finding("long-sentence", str(place), f"{len(sentence.words):,} words: {sentence}")
-    for kind, said in trouble(sentence.text if sentence.text is not None else " ".join(sentence.words)):
+    for kind, said in encoding_problem(
+        sentence.text if sentence.text is not None else " ".join(sentence.words)
+    ):
         yield Finding(kind, str(place), said)
 
 

@@ -3,7 +3,7 @@
 Entities are counted as they are annotated, duplicates too. *Nested* is an entity that contains another or lies in
 one; the same span with another label counts as another, an exact duplicate does not. *Multi-type* counts spans.
 
->>> from nestree.sentence import Document, Entity, Sentence
+>>> from nestree.types import Document, Entity, Sentence
 >>> words = ("the", "University", "of", "California")
 >>> entities = Entity(0, 4, "ORG"), Entity(3, 4, "GPE"), Entity(3, 4, "LOC")
 >>> counted = count([Document((Sentence(words, entities), Sentence(words[:1])))])
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from nestree.sentence import Document, Entity, Sentence, Span, crossing, depths
+from nestree.types import Document, Entity, Sentence, Span, crossing_pairs, depths
 
 
 @dataclass
@@ -60,7 +60,7 @@ class Statistics:
         self.single_word_entities += lengths.count(1)
         self.multi_type_spans += sum(len(found) > 1 for found in labels.values())
         self.duplicate_entities += len(entities) - sum(len(found) for found in labels.values())
-        self.crossing_pairs += len(crossing(entities))
+        self.crossing_pairs += len(crossing_pairs(entities))
         self.deepest = max(self.deepest, *depths(entities))
         self.longest_entity = max(self.longest_entity, *lengths)
 

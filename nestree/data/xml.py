@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import ParseError, XMLParser
 
-from nestree.data.files import opened, too_long
-from nestree.data.limits import current, remedy
+from nestree.data.io import current, open_file, remedy, too_long
 from nestree.errors import DataError
 
 AT_ONCE = 2**16  # bytes
@@ -56,7 +55,7 @@ def events(path: Path) -> Iterator[Event]:
     parser = XMLParser(target=target, forbid_dtd=False, forbid_entities=True, forbid_external=True)
     target.expat = parser.parser
     try:
-        with opened(path) as file:
+        with open_file(path) as file:
             for part in short_lines(file, path):
                 parser.feed(part)
                 yield from target.taken()

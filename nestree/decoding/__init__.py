@@ -5,7 +5,7 @@
     probabilities.py   how likely is an entity? From one run of inside and outside
     known.py           what is known before: these are entities, those are not
 
-From trees, entities never cross. Without them (`decoding.by = "spans"`) they may.
+From trees, entities never cross. Without them (`decoding.method = "spans"`) they may.
 """
 
 from collections.abc import Sequence
@@ -17,16 +17,24 @@ import torch
 from torch import Tensor
 
 from nestree.config import Settings
-from nestree.decoding import best, marginals
-from nestree.decoding.probabilities import NO_CHANGE, Temperatures, chances_of, probabilities
+from nestree.decoding import mbr, viterbi
+from nestree.decoding.probabilities import NO_TEMPERATURES, Temperatures, probabilities, span_marginals
 from nestree.nn.scorers import Scores
-from nestree.sentence import Entity, Tree, sound_entity
 from nestree.treecrf import Trees
+from nestree.types import Entity, Tree, check_entity
 
-__all__ = ["NO_CHANGE", "Found", "Reading", "Temperatures", "decode", "readings", "search"]
+__all__ = [
+    "NO_TEMPERATURES",
+    "DecodedBatch",
+    "Prediction",
+    "Temperatures",
+    "decode",
+    "decode_batch",
+    "predictions",
+]
 
 
-class Found(NamedTuple):
+class DecodedBatch(NamedTuple):
     """What decoding finds, as tensors on the device of the scores."""
 
     entities: Tensor  # [R, 5] sentence, start, end, label, head or -1
@@ -35,7 +43,7 @@ class Found(NamedTuple):
     chances: Tensor | None  # [B, 2n - 1] the probability of each span of the trees
 
 
-class Reading(NamedTuple):
+class Prediction(NamedTuple):
     """What is found in one sentence."""
 
     entities: tuple[Entity, ...]  # in the order of their starts, the longer first
@@ -44,35 +52,38 @@ class Reading(NamedTuple):
 
 def decode(scores: Scores, settings: Settings, labels: Sequence[str]) -> list[tuple[Entity, ...]]:
     """The entities of each sentence, in the order of their starts, the longer first."""
-    return [reading.entities for reading in readings(search(scores, settings), labels, len(scores.lengths))]
+    return [
+        reading.entities
+        for reading in predictions(decode_batch(scores, settings), labels, len(scores.lengths))
+    ]
 
 
-def search(
+def decode_batch(
     scores: Scores,
     settings: Settings,
-    temperatures: Temperatures = NO_CHANGE,
+    temperatures: Temperatures = NO_TEMPERATURES,
     *,
     scored: bool = False,
     trees: bool = False,
-) -> Found:
+) -> DecodedBatch:
     """Find entities; `scored`: with their probabilities; `trees`: with the trees that they stand in."""
     with torch.no_grad():
-        if settings.decoding.by == "marginals":
-            found = marginals.search(scores, settings, temperatures, trees=trees)
+        if settings.decoding.method == "mbr":
+            found = mbr.mbr_search(scores, settings, temperatures, trees=trees)
             return found if scored else found._replace(scores=None)
         threshold = settings.decoding.threshold
-        rows, tree = best.search(scores, settings)
-        if tree is not None and best.heads_follow(scores, settings):
-            rows, tree = marginals.with_heads(rows, scores, settings, temperatures)
+        rows, tree = viterbi.viterbi_search(scores, settings)
+        if tree is not None and viterbi.heads_follow(scores, settings):
+            rows, tree = mbr.with_heads(rows, scores, settings, temperatures)
         if not (scored or threshold):
-            return Found(rows, None, tree if trees else None, None)
-        chances = chances_of(scores, settings, temperatures)
+            return DecodedBatch(rows, None, tree if trees else None, None)
+        chances = span_marginals(scores, settings, temperatures)
         score = probabilities(scores, settings, temperatures, chances, rows)
         kept = likely(rows, score, threshold, scores.must)
         rows, score = rows[kept], score[kept]
         if not trees or tree is None:
-            return Found(rows, score, None, None)
-        return Found(rows, score, tree, chances.of_trees(tree))
+            return DecodedBatch(rows, score, None, None)
+        return DecodedBatch(rows, score, tree, chances.of_trees(tree))
 
 
 def likely(rows: Tensor, score: Tensor, threshold: float, must: Tensor | None) -> Tensor:
@@ -81,11 +92,11 @@ def likely(rows: Tensor, score: Tensor, threshold: float, must: Tensor | None) -
     if must is None or not len(rows):
         return enough
     _, span = rows[:, :3].unique(dim=0, return_inverse=True)  # it may have several labels
-    best = torch.zeros_like(score).scatter_reduce(0, span, score, "amax")
-    return enough | (must[rows[:, :3].unbind(1)] & (score == best[span]))
+    viterbi = torch.zeros_like(score).scatter_reduce(0, span, score, "amax")
+    return enough | (must[rows[:, :3].unbind(1)] & (score == viterbi[span]))
 
 
-def readings(found: Found, labels: Sequence[str], sentences: int) -> list[Reading]:
+def predictions(found: DecodedBatch, labels: Sequence[str], sentences: int) -> list[Prediction]:
     """The same in Python values: waits for the device."""
     rows = found.entities.cpu().numpy()  # [R, 5]
     order = np.lexsort((-rows[:, 2], rows[:, 1], rows[:, 0]))
@@ -95,7 +106,7 @@ def readings(found: Found, labels: Sequence[str], sentences: int) -> list[Readin
     if scores is not None:
         sound &= (scores >= 0) & (scores <= 1)
     made = map(
-        sound_entity if sound.all() and all(labels) else Entity,  # which says what is wrong
+        check_entity if sound.all() and all(labels) else Entity,  # which says what is wrong
         i.tolist(),
         j.tolist(),
         map(labels.__getitem__, label.tolist()),
@@ -104,10 +115,10 @@ def readings(found: Found, labels: Sequence[str], sentences: int) -> list[Readin
     )
     entities = shared_out([*made], np.bincount(b, minlength=sentences))
     trees = trees_of(found) if found.trees is not None else [None] * sentences
-    return [*map(Reading, entities, trees)]
+    return [*map(Prediction, entities, trees)]
 
 
-def trees_of(found: Found) -> list[Tree]:
+def trees_of(found: DecodedBatch) -> list[Tree]:
     trees = found.trees
     assert trees is not None
     words = trees.lengths.cpu().numpy()

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from nestree.config import Settings
-from nestree.decoding.best import biased, possible
+from nestree.decoding.viterbi import biased, possible
 from nestree.nn.scorers import Scores
 from nestree.treecrf import (
     IMPOSSIBLE,
@@ -37,10 +37,10 @@ class Temperatures(NamedTuple):
     doubt: float = 0.0  # of a label: score / temperature - doubt
 
 
-NO_CHANGE = Temperatures()
+NO_TEMPERATURES = Temperatures()
 
 
-class Chances(NamedTuple):
+class SpanMarginals(NamedTuple):
     """The probabilities of all spans of a batch."""
 
     span: Tensor  # [B, n + 1, n + 1] P((i, j) in the tree)
@@ -63,25 +63,25 @@ def cells_of(trees: Trees) -> tuple[Tensor, Tensor, Tensor]:
     return row, trees.spans[..., 0], trees.spans[..., 1]
 
 
-def chances_of(scores: Scores, settings: Settings, temperatures: Temperatures) -> Chances:
+def span_marginals(scores: Scores, settings: Settings, temperatures: Temperatures) -> SpanMarginals:
     """The probabilities of spans; those of heads too, if labels look at them."""
-    share, log_mention = tempered(biased(scores, settings), temperatures)
+    share, log_mention = apply_temperatures(biased(scores, settings), temperatures)
     if scores.never is not None:
         said = possible(share + log_mention, scores)  # [B, n + 1, n + 1, C]
         share, log_mention = said.logsumexp(-1, keepdim=True), said.log_softmax(-1)
     mention = log_mention.exp()
     if settings.model.structure == "none":
         cells = span_cells(scores.lengths, mention.shape[1] - 1)
-        return Chances(cells.to(mention.dtype), mention, None)
-    heads = settings.model.labelling == "head"
+        return SpanMarginals(cells.to(mention.dtype), mention, None)
+    heads = settings.model.labeling == "head"
     trees = potentials(scores, share[..., 0], temperatures)
     ((_, marginals),) = log_partitions([trees], scores.lengths, [heads])
-    return Chances(
+    return SpanMarginals(
         marginals.span, mention, marginals.head if isinstance(marginals, LexicalPotentials) else None
     )
 
 
-def tempered(said: Tensor, temperatures: Temperatures) -> tuple[Tensor, Tensor]:
+def apply_temperatures(said: Tensor, temperatures: Temperatures) -> tuple[Tensor, Tensor]:
     """What a span adds to its tree, whatever it says [..., 1], and log P(it says so | span) [..., C]."""
     share = said.logsumexp(-1, keepdim=True) / temperatures.tree
     return share, (said / temperatures.mention).log_softmax(-1)
@@ -96,7 +96,7 @@ def potentials(scores: Scores, span: Tensor, temperatures: Temperatures) -> Pote
 
 
 def probabilities(
-    scores: Scores, settings: Settings, temperatures: Temperatures, chances: Chances, rows: Tensor
+    scores: Scores, settings: Settings, temperatures: Temperatures, chances: SpanMarginals, rows: Tensor
 ) -> Tensor:
     """[R] of entities [R, 5]: sentence, start, end, label, head."""
     if not len(rows):
@@ -110,7 +110,7 @@ def label_probabilities(
     scores: Scores,
     settings: Settings,
     temperatures: Temperatures,
-    chances: Chances,
+    chances: SpanMarginals,
     spans: Tensor,
     by_head: Tensor | None = None,
 ) -> Tensor:
@@ -121,7 +121,7 @@ def label_probabilities(
     b, i, j = spans.unbind(1)
     if scores.labels is None:
         return chances.span[b, i, j, None] * chances.mention[b, i, j, 1:]
-    if settings.model.labelling == "span":
+    if settings.model.labeling == "span":
         label = log_labels(scores.labels.of(b, i, j, None), settings, temperatures).exp()
         return chances.yes[b, i, j, None] * label
     assert chances.head is not None

@@ -1,6 +1,6 @@
 """Gold entities and predicted ones -> numbers. What each of them means is told in docs/evaluation.md.
 
->>> from nestree.sentence import Entity, Sentence
+>>> from nestree.types import Entity, Sentence
 >>> words = "the University of California".split()
 >>> gold = [Sentence(words, [Entity(0, 4, "ORG"), Entity(3, 4, "GPE")])]
 >>> predicted = [Sentence(words, [Entity(0, 4, "ORG"), Entity(1, 4, "ORG")])]
@@ -9,13 +9,11 @@
 (0.5, 0.0, 1)
 """
 
-from nestree.evaluation.alignment import check_alignment
 from nestree.evaluation.calibration import Bin, Calibration
-from nestree.evaluation.comparison import Comparison, Difference, compare
-from nestree.evaluation.errors import KINDS, Mistake
+from nestree.evaluation.error_analysis import KINDS, EntityError
 from nestree.evaluation.heads import Heads
-from nestree.evaluation.scores import Intervals, Score
-from nestree.evaluation.scoring import Evaluation, evaluate
+from nestree.evaluation.metrics import Evaluation, Intervals, Score, check_alignment, evaluate
+from nestree.evaluation.significance import Comparison, Difference, compare
 
 __all__ = [
     "KINDS",
@@ -23,10 +21,10 @@ __all__ = [
     "Calibration",
     "Comparison",
     "Difference",
+    "EntityError",
     "Evaluation",
     "Heads",
     "Intervals",
-    "Mistake",
     "Score",
     "check_alignment",
     "compare",

@@ -8,8 +8,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nestree.evaluation.errors import Mistake, Side
-from nestree.sentence import Entity, Sentence, Span
+from nestree.evaluation.error_analysis import EntityError, Side
+from nestree.types import Entity, Sentence, Span
 
 Words = Mapping[str, Sequence[tuple[str, int]]]  # label -> its head words and how often each occurs
 
@@ -30,7 +30,7 @@ class Heads:
     gold_headed: int = 0
     words: Words = field(default_factory=dict)  # most frequent first
     gold_words: Words = field(default_factory=dict)
-    mistakes: tuple[Mistake, ...] = ()
+    mistakes: tuple[EntityError, ...] = ()
 
     @property
     def accuracy(self) -> float | None:
@@ -58,7 +58,7 @@ def have_heads(sentences: Iterable[Sentence]) -> bool:
     )
 
 
-def judge_heads(
+def evaluate_heads(
     gold: Sequence[Sentence],
     predicted: Sequence[Sentence],
     gold_sides: Sequence[Side],
@@ -69,11 +69,11 @@ def judge_heads(
     if not in_gold and not in_predicted:
         return None
     counts: Counter[str] = Counter()
-    mistakes: list[Mistake] = []
+    mistakes: list[EntityError] = []
     if in_gold and in_predicted:
         for number, (g, p) in enumerate(zip(gold_sides, predicted_sides, strict=True), 1):
             for wrong in judge(g, p, counts):
-                mistakes.append(Mistake("head", *wrong, number, gold[number - 1], predicted[number - 1]))
+                mistakes.append(EntityError("head", *wrong, number, gold[number - 1], predicted[number - 1]))
     if in_predicted:
         counts["headed"] = sum(head(e) is not None for side in predicted_sides for e in side.values())
         counts["shared"] = sum(map(shared, predicted_sides))

@@ -5,7 +5,7 @@ import torch
 from nestree.errors import InputError
 
 
-def best_device(name: str = "auto") -> torch.device:
+def select_device(name: str = "auto") -> torch.device:
     """A device by its name; `auto` is the best there is."""
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     able = [each for each, found in there.items() if found]

@@ -46,7 +46,7 @@ NAMES = {
 }
 
 
-def serves(config: Any) -> bool:
+def supports(config: Any) -> bool:
     """Is this an encoder of the kinds that are computed here?"""
     return (
         config.model_type in NAMES

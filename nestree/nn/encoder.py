@@ -43,7 +43,7 @@ class Vectors(NamedTuple):
         return Vectors(words, posts, self.label_words.to(dtype), self.label_posts.to(dtype))
 
 
-class SharedDropout(nn.Module):
+class LockedDropout(nn.Module):
     """Dropout with one mask per sentence: a dimension is there for all of its words or for none."""
 
     def __init__(self, rate: float):
@@ -57,7 +57,7 @@ class SharedDropout(nn.Module):
         return x * keep / (1 - self.rate)
 
 
-class Mix(nn.Module):
+class ScalarMix(nn.Module):
     """A weighted mean of layers, times a factor; the weights are learned."""
 
     def __init__(self, layers: int):
@@ -94,7 +94,7 @@ class BiLSTM(nn.Module):
 
     def __init__(self, given: int, size: int, layers: int, dropout: float):
         super().__init__()
-        self.dropout = SharedDropout(dropout)
+        self.dropout = LockedDropout(dropout)
         self.layers = nn.ModuleList(
             nn.LSTM(given if layer == 0 else 2 * size, size, batch_first=True, bidirectional=True)
             for layer in range(layers)
@@ -117,25 +117,25 @@ class Encoder(nn.Module):
         super().__init__()
         self.transformer = transformer
         config: Any = transformer.config
-        self.keeper = half.Keeper(direct.whole if direct.serves(config) else half.none_of_them)
+        self.keeper = half.Bf16WeightCache(direct.whole if direct.supports(config) else half.none_of_them)
         layers = config.num_hidden_layers + 1  # the embeddings count as one
-        if settings.layers > layers:
+        if settings.mix_layers > layers:
             raise ModelError(
-                f"encoder.layers is {settings.layers}, and the encoder has {layers}, embeddings included."
+                f"encoder.mix_layers is {settings.mix_layers}, and the encoder has {layers}, embeddings included."
             )
-        self.mix = Mix(settings.layers)
+        self.mix = ScalarMix(settings.mix_layers)
         parts = [config.hidden_size]
         if words:
             self.vectors = nn.Embedding(words + 1, dimensions, padding_idx=0)
             self.vectors.weight.requires_grad_(False)
             parts.append(dimensions)
-        if settings.shape:
-            self.shapes = nn.Embedding(SHAPES, settings.shape, padding_idx=0)
-            parts.append(settings.shape)
+        if settings.word_shape_size:
+            self.shapes = nn.Embedding(SHAPES, settings.word_shape_size, padding_idx=0)
+            parts.append(settings.word_shape_size)
         if settings.characters:
             self.characters = Characters(settings.characters)
             parts.append(settings.characters)
-        self.dropout = SharedDropout(settings.dropout)
+        self.dropout = LockedDropout(settings.dropout)
         self.size = sum(parts)
         self.lstms = nn.ModuleList()
         if settings.lstm_layers:
@@ -162,7 +162,7 @@ class Encoder(nn.Module):
             return Vectors(words, posts, words, posts)
         return Vectors(words, posts, label_words=of_words(halves[3]), label_posts=of_posts(halves[2]))
 
-    def forms(self, batch: Batch) -> Tensor:
+    def lexical_embeddings(self, batch: Batch) -> Tensor:
         """The words before the first layer, where none knows another: [B, n, D], constants."""
         transformer: Any = self.transformer
         with torch.no_grad(), torch.autocast(batch.pieces.device.type, enabled=False):
@@ -171,12 +171,12 @@ class Encoder(nn.Module):
     def states(self, pieces: Tensor, attention: Tensor) -> tuple[Tensor, ...]:
         """What each layer of the pretrained encoder says of the pieces, [W, P, D]."""
         config, device = self.transformer.config, pieces.device
-        if not half.wanted(device):
+        if not half.uses_bf16(device):
             mask = attention_mask(attention, config)
             said = self.transformer(input_ids=pieces, attention_mask=mask, output_hidden_states=True)
             return tuple(said.hidden_states)
         weights = self.keeper.weights(self.transformer)
-        if direct.serves(config):
+        if direct.supports(config):
             found = direct.states(config, weights, pieces, attention > 0, self.transformer.training)
             return tuple(state.float() for state in found[-len(self.mix.weights) :])
         said = half.call(
@@ -336,7 +336,7 @@ def found(load: Any, source: str, what: str, **options: Any) -> Any:
             progress.enable_progress_bar()
 
 
-def longest_input(tokenizer: Any, config: Any) -> int:
+def max_input_length(tokenizer: Any, config: Any) -> int:
     """How many pieces the encoder reads at once, special ones included."""
     positions = getattr(config, "max_position_embeddings", None) or 512
     if config.model_type in ("roberta", "xlm-roberta", "camembert", "mpnet", "xlm-roberta-xl", "longformer"):

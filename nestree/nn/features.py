@@ -56,7 +56,7 @@ def read_vectors(path: Path) -> WordVectors:
     except OSError as why:
         raise ModelError(
             f"{why.filename or path}: word vectors cannot be read: {why.strerror}. "
-            'Give their file in encoder.vectors, or set it to "" to do without.'
+            'Give their file in encoder.word_vectors, or set it to "" to do without.'
         ) from why
 
 

@@ -16,7 +16,7 @@ Weights = dict[str, Tensor]
 HALF = torch.bfloat16
 
 
-def wanted(device: torch.device) -> bool:
+def uses_bf16(device: torch.device) -> bool:
     """Is this device asked to compute in bfloat16 now?"""
     name = device.type
     able = torch.amp.is_autocast_available(name)
@@ -27,7 +27,7 @@ def none_of_them(name: str) -> bool:
     return False
 
 
-def halved(network: nn.Module, whole: Callable[[str], bool] = none_of_them) -> Weights:
+def bf16_state(network: nn.Module, whole: Callable[[str], bool] = none_of_them) -> Weights:
     """The weights of a network in bfloat16, by name; `whole`: which stay in float32, as all gradients do."""
     found = dict(network.named_parameters())
     names = [name for name in found if not whole(name)]
@@ -40,7 +40,7 @@ def call(network: nn.Module, weights: Weights, **inputs: Any) -> Any:
         return functional_call(network, weights, (), inputs)
 
 
-class Keeper:
+class Bf16WeightCache:
     """Holds the halved weights of a network for as long as they do not change."""
 
     def __init__(self, whole: Callable[[str], bool] = none_of_them) -> None:
@@ -49,7 +49,7 @@ class Keeper:
         self.kept: Weights | None = None
 
     def weights(self, network: nn.Module) -> Weights:
-        return self.kept if self.kept is not None else halved(network, self.whole)
+        return self.kept if self.kept is not None else bf16_state(network, self.whole)
 
     @contextmanager
     def keeping(self, network: nn.Module) -> Iterator[None]:
@@ -58,7 +58,7 @@ class Keeper:
             yield
             return
         with torch.no_grad():
-            self.kept = halved(network, self.whole)
+            self.kept = bf16_state(network, self.whole)
         try:
             yield
         finally:
@@ -72,14 +72,16 @@ class _Halved(torch.autograd.Function):
     def forward(ctx: Any, *tensors: Tensor) -> tuple[Tensor, ...]:
         ctx.set_materialize_grads(False)  # what is not used gets no gradient, and does not decay
         ctx.types = [tensor.dtype for tensor in tensors]
-        return turned(tensors, [HALF] * len(tensors))
+        return cast_to_bf16(tensors, [HALF] * len(tensors))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:
-        return returned(gradients, ctx.types)
+        return cast_gradients(gradients, ctx.types)
 
 
-def returned(gradients: Sequence[Tensor | None], types: Sequence[torch.dtype]) -> tuple[Tensor | None, ...]:
+def cast_gradients(
+    gradients: Sequence[Tensor | None], types: Sequence[torch.dtype]
+) -> tuple[Tensor | None, ...]:
     """The gradients that there are, in these types."""
     found = list(gradients)
     there = [
@@ -87,13 +89,15 @@ def returned(gradients: Sequence[Tensor | None], types: Sequence[torch.dtype]) -
         for k, gradient in enumerate(gradients)
         if gradient is not None and gradient.dtype != types[k]
     ]
-    back = turned([gradient for _, gradient in there], [types[k] for k, _ in there])
+    back = cast_to_bf16([gradient for _, gradient in there], [types[k] for k, _ in there])
     for (k, _), gradient in zip(there, back, strict=True):
         found[k] = gradient
     return tuple(found)
 
 
-def turned(tensors: "tuple[Tensor, ...] | list[Tensor]", types: list[torch.dtype]) -> tuple[Tensor, ...]:
+def cast_to_bf16(
+    tensors: "tuple[Tensor, ...] | list[Tensor]", types: list[torch.dtype]
+) -> tuple[Tensor, ...]:
     """Tensors in other types, by as few operations as there can be."""
     made = [
         torch.empty_like(tensor, dtype=dtype, memory_format=torch.contiguous_format)

@@ -22,14 +22,14 @@ NEEDED = {
 }  # fmt: skip
 
 
-class Parts(NamedTuple):
+class PretrainedParts(NamedTuple):
     """What a Recognizer is built around."""
 
     tokenizer: Any
     transformer: nn.Module
 
 
-def parts(folder: Path) -> Parts | None:
+def parts(folder: Path) -> PretrainedParts | None:
     """Those of a folder, weights to come; None: they are for `transformers`."""
     try:
         texts = {
@@ -40,7 +40,7 @@ def parts(folder: Path) -> Parts | None:
             return None
         tokenizer = LightTokenizer(texts, known[TOKENIZER_CONFIG])
         warn_about_code(folder, known[CONFIG].get("auto_map"))
-        return Parts(tokenizer, Bert(Configuration(texts[CONFIG], known[CONFIG])))
+        return PretrainedParts(tokenizer, Bert(Configuration(texts[CONFIG], known[CONFIG])))
     except Exception:  # files are not what they should be: `transformers` knows better, or says what is wrong
         return None
 

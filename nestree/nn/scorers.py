@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from nestree.config import ModelSettings
 from nestree.errors import ModelError
-from nestree.nn.encoder import SharedDropout, Vectors
+from nestree.nn.encoder import LockedDropout, Vectors
 from nestree.treecrf import span_cells
 
 SOFT = 0.1  # beside a standard deviation: else the scores of one word would be ±scale, and have no gradient
@@ -40,10 +40,10 @@ class Scores:
     head: Tensor | None = None  # [B, n + 1, n + 1, n] log-scores of heads, where something is known of them
     must: Tensor | None = None  # [B, n + 1, n + 1] spans that are known to be entities
     never: Tensor | None = None  # [B, n + 1, n + 1, C] what spans are known not to say
-    forms: Tensor | None = None  # [B, n] log-odds that a word heads an entity, by its form alone
+    head_prior: Tensor | None = None  # [B, n] log-odds that a word heads an entity, by its form alone
 
 
-class Rotary(nn.Module):
+class RotaryEmbedding(nn.Module):
     """Turns vectors by their positions, so that products of two know how far apart they are.
 
     Dimension d and the one half a vector further are a point in a plane, turned by position · SLOWEST^(-2d / size).
@@ -79,8 +79,8 @@ class MLP(nn.Sequential):
     """One layer: what a scorer takes from a vector; with `rotary`, its position, too."""
 
     def __init__(self, given: int, size: int, dropout: float, rotary: bool = False):
-        layers = [nn.Linear(given, size), nn.LeakyReLU(0.1), SharedDropout(dropout)]
-        super().__init__(*layers, *([Rotary()] if rotary else []))
+        layers = [nn.Linear(given, size), nn.LeakyReLU(0.1), LockedDropout(dropout)]
+        super().__init__(*layers, *([RotaryEmbedding()] if rotary else []))
 
 
 class Biaffine(nn.Module):
@@ -168,7 +168,7 @@ class SpanLabels(nn.Module):
 
     def __init__(self, given: int, settings: ModelSettings, labels: int):
         super().__init__()
-        size, dropout = settings.label_size, settings.dropout
+        size, dropout = settings.label_mlp_size, settings.dropout
         self.left, self.right = (MLP(given, size, dropout, settings.rotary) for _ in range(2))
         self.pairs = Biaffine(size, labels)
 
@@ -195,7 +195,7 @@ class HeadLabels(nn.Module):
 
     def __init__(self, given: int, settings: ModelSettings, labels: int):
         super().__init__()
-        size = settings.label_size
+        size = settings.label_mlp_size
         self.left, self.right, self.head = (MLP(given, size, settings.dropout) for _ in range(3))
         self.triples: LowRankTriaffine | FullTriaffine = (
             LowRankTriaffine(size, settings.rank, labels) if settings.rank else FullTriaffine(size, labels)
@@ -223,7 +223,7 @@ class LabelsOfHeads:
         raise ModelError("labels that look at heads have no chart of spans alone.")
 
 
-class HeadForms(nn.Module):
+class HeadPrior(nn.Module):
     """Whether a word heads an entity, from its form alone: *mayor* often does, and a comma never should."""
 
     def __init__(self, given: int):
@@ -244,15 +244,15 @@ class Scorer(nn.Module):
         super().__init__()
         self.settings = settings
         channels = {"score": 1, "yes-no": 2, "labels": 1 + labels}[settings.mention]
-        size, dropout, rotary = settings.size, settings.dropout, settings.rotary
+        size, dropout, rotary = settings.mlp_size, settings.dropout, settings.rotary
         self.left, self.right = (MLP(given, size, dropout, rotary) for _ in range(2))
         self.spans = Biaffine(size, channels)
         if settings.structure == "lexical":
             self.head, self.modifier = (MLP(given, size, dropout, rotary) for _ in range(2))
             self.arcs = Biaffine(size, 1)
         self.labels: SpanLabels | HeadLabels | None = None
-        if settings.labelling != "none":
-            kind = HeadLabels if settings.labelling == "head" else SpanLabels
+        if settings.labeling != "none":
+            kind = HeadLabels if settings.labeling == "head" else SpanLabels
             self.labels = kind(given, settings, labels)
 
     def forward(self, vectors: Vectors, lengths: Tensor) -> Scores:
@@ -264,13 +264,13 @@ class Scorer(nn.Module):
             if self.settings.structure == "lexical":
                 heads, modifiers = self.head(vectors.words), self.modifier(vectors.words)[:, 1:]
                 governed = self.arcs(heads, modifiers)[..., 0]  # [B, n + 1, n] BOS governs the root
-                if self.settings.normalise:
+                if self.settings.normalize:
                     cells = governed_cells(lengths, modifiers.shape[1])
-                    governed = normalised(governed, cells, self.settings.scale)
+                    governed = normalize_scores(governed, cells, self.settings.scale)
                 root, arc = governed[:, 0], governed[:, 1:]
-            if self.settings.normalise:
+            if self.settings.normalize:
                 cells = span_cells(lengths, mention.shape[1] - 1)
-                mention = normalised(mention, cells[..., None], self.settings.scale)
+                mention = normalize_scores(mention, cells[..., None], self.settings.scale)
             return Scores(lengths, mention, arc, root, None if self.labels is None else self.labels(vectors))
 
 
@@ -285,7 +285,7 @@ def governed_cells(lengths: Tensor, n: int) -> Tensor:
     return there.mT & there[..., 1:] & (post[:, None] != post[1:])
 
 
-def normalised(scores: Tensor, cells: Tensor, scale: float) -> Tensor:
+def normalize_scores(scores: Tensor, cells: Tensor, scale: float) -> Tensor:
     """Mean 0 and deviation `scale` over the cells of each sentence; other cells become 0; a single cell, too."""
     axes = tuple(range(1, scores.dim()))
     count = cells.expand_as(scores).sum(axes, keepdim=True).clamp(min=1)

@@ -1,7 +1,6 @@
 """Numbers of an evaluation -> terminal, Markdown, JSON, and one HTML page that needs nothing else."""
 
-from nestree.report.page import html
-from nestree.report.texts import markdown, terminal
-from nestree.report.values import as_json
+from nestree.report.html import html
+from nestree.report.tables import as_json, markdown, terminal
 
 __all__ = ["as_json", "html", "markdown", "terminal"]

@@ -1,11 +1,115 @@
-"""What a report says, as tables of strings: the same ones for terminal, Markdown and HTML."""
+"""Examples of each kind of error: which ones, which words of the sentence, and as brackets in one line."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
-from nestree.evaluation import KINDS, Calibration, Comparison, Evaluation, Heads, Score
-from nestree.evaluation.scores import Range
+from nestree.evaluation import (
+    KINDS,
+    Calibration,
+    Comparison,
+    Difference,
+    EntityError,
+    Evaluation,
+    Heads,
+    Score,
+)
+from nestree.evaluation.heads import Words
+from nestree.evaluation.metrics import LEVEL, Range
+from nestree.types import Entity, Sentence, Span, crossing_pairs
+
+CONTEXT = 4  # words on either side
+
+
+def examples(evaluation: Evaluation, most: int) -> dict[str, list[EntityError]]:
+    """Up to so many errors of each kind that occurs, taken evenly from the first sentence to the last."""
+    found: defaultdict[str, list[EntityError]] = defaultdict(list)
+    for mistake in (*evaluation.mistakes, *(evaluation.heads.mistakes if evaluation.heads else ())):
+        found[mistake.kind].append(mistake)
+    return {kind: spread(found[kind], most) for kind in (*KINDS, "head") if found[kind]}
+
+
+def spread(items: Sequence[EntityError], most: int) -> list[EntityError]:
+    """So many of them, at equal distances."""
+    if len(items) <= most:
+        return list(items)
+    return [items[k * len(items) // most] for k in range(most)]
+
+
+def window(mistake: EntityError) -> Span:
+    """The words to show: those of the entities in question, and some on either side."""
+    concerned = [entity for entity in (mistake.gold, mistake.predicted) if entity]
+    start, end = min(e.start for e in concerned), max(e.end for e in concerned)
+    return max(0, start - CONTEXT), min(len(mistake.sentence.words), end + CONTEXT)
+
+
+def described(mistake: EntityError) -> str:
+    """The error in words.
+
+    >>> words = "the University of California".split()
+    >>> gold, off = Entity(0, 4, "ORG"), Entity(1, 4, "ORG")
+    >>> described(Mistake("boundary", gold, off, 1, Sentence(words, [gold]), Sentence(words, [off])))
+    "ORG 'the University of California' was predicted as 'University of California'"
+    """
+    gold, predicted = mistake.gold, mistake.predicted
+    if gold is None:
+        assert predicted is not None
+        return f"{predicted.label} {mistake.sentence.phrase(predicted)!r} is not gold"
+    phrase = f"{gold.label} {mistake.sentence.phrase(gold)!r}"
+    if predicted is None:
+        return f"{phrase} was not predicted"
+    if mistake.kind == "type":
+        return f"{phrase} was predicted as {predicted.label}"
+    if mistake.kind == "boundary":
+        return f"{phrase} was predicted as {mistake.sentence.phrase(predicted)!r}"
+    heads = [mistake.sentence.words[e.head] if e.head is not None else "none" for e in (gold, predicted)]
+    return f"{phrase} has the head {heads[0]!r}, predicted was {heads[1]!r}"
+
+
+def brackets(sentence: Sentence, entities: Iterable[Entity], shown: Span) -> str:
+    """The words shown, with brackets around the entities that lie among them; those that cross others come after.
+
+    >>> sentence = Sentence("at the University of California".split())
+    >>> brackets(sentence, [Entity(1, 5, "ORG"), Entity(4, 5, "GPE")], (1, 5))
+    '… [the University of [California GPE] ORG]'
+    >>> brackets(sentence, [Entity(0, 3, "ORG"), Entity(2, 5, "ORG")], (0, 5))
+    '[at the University ORG] of California + [University of California ORG]'
+    """
+    start, end = shown
+    nested: list[Entity] = []
+    crossed: list[Entity] = []
+    inside = {(e.start, e.end, e.label): e for e in entities if start <= e.start and e.end <= end}
+    for key in sorted(inside, key=lambda key: (key[1] - key[0], key)):  # the innermost first
+        (crossed if crossing_pairs([*nested, inside[key]]) else nested).append(inside[key])
+    words = list(sentence.words)
+    for entity in nested:
+        words[entity.start] = "[" + words[entity.start]
+        words[entity.end - 1] += f" {entity.label}]"
+    beside = [" ".join(["+", "[" + sentence.phrase(entity), f"{entity.label}]"]) for entity in crossed]
+    return " ".join((["…"] * (start > 0)) + words[start:end] + (["…"] * (end < len(words))) + beside)
+
+
+def in_brackets(mistake: EntityError) -> Iterator[tuple[str, str]]:
+    """Both sides of an error, a line each."""
+    for name, sentence in (("gold", mistake.sentence), ("predicted", mistake.prediction)):
+        yield name, brackets(sentence, sentence.entities, window(mistake))
+
+
+def levels(spans: Sequence[Span]) -> list[int]:
+    """A row for each span so that none overlaps another in its row, the inner ones in the first rows.
+
+    >>> levels([(0, 4), (3, 4), (2, 6), (0, 4)])
+    [1, 0, 2, 3]
+    """
+    rows: dict[int, int] = {}
+    for k in sorted(range(len(spans)), key=lambda k: (spans[k][1] - spans[k][0], k)):
+        i, j = spans[k]
+        around = [rows[m] for m in rows if spans[m][0] < j and i < spans[m][1]]
+        rows[k] = max(around, default=-1) + 1
+    return [rows[k] for k in range(len(spans))]
+
 
 ERRORS = {
     "type": "wrong type",
@@ -349,3 +453,195 @@ def signed(value: float) -> str:
 
 def chance(p: float) -> str:
     return f"{p:.4f}"
+
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+TERMINAL_WORDS, MARKDOWN_WORDS = 5, 10  # head words of each label
+TERMINAL_EXAMPLES, MARKDOWN_EXAMPLES = 1, 3  # of each kind of error
+LONGEST_NAME = 24  # columns that names of rows may take before they are broken
+WIDTH = 78  # columns that a table of many labels may take in a terminal
+
+
+def terminal(
+    evaluation: Evaluation, comparison: Comparison | None = None, title: str = "Evaluation"
+) -> "list[RenderableType]":
+    """Renderables of rich, to be printed one below the other; 80 columns are enough."""
+    from rich.table import Table as Grid
+
+    page: list[RenderableType] = [line(title, "bold"), line(summary(evaluation))]
+    for table in all_tables(evaluation, comparison, TERMINAL_WORDS):
+        cut = narrowed(filled(table))
+        page += [line(""), line(cut.title, "bold"), drawn(cut)]
+        if cut.note:
+            page.append(line(cut.note, "dim"))
+    chosen = examples(evaluation, TERMINAL_EXAMPLES)
+    if chosen:
+        page += [line(""), line("Examples", "bold")]
+    for kind, mistakes in chosen.items():
+        for mistake in mistakes:
+            place = line(f"{ERRORS[kind]}, sentence {mistake.number}: ", "bold")
+            grid = Grid.grid(padding=(0, 1))
+            for side, words in in_brackets(mistake):
+                grid.add_row(line(f"  {side}", "dim"), line(words))
+            page += [place + line(described(mistake)), grid]
+    return page
+
+
+def line(text: str, style: str = "") -> "Text":
+    from rich.text import Text
+
+    return Text(visible(text), style)
+
+
+def drawn(table: Table) -> "RenderableType":
+    from rich.table import Table as Drawing
+
+    drawing = Drawing(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    for name, words in zip(table.columns, are_words(table), strict=True):
+        justify: Literal["left", "right"] = "left" if words else "right"
+        drawing.add_column(line(name), justify=justify, no_wrap=not words, overflow="fold")
+    for row in table.rows:
+        drawing.add_row(*map(line, row))
+    return drawing
+
+
+def narrowed(table: Table) -> Table:
+    """Without the columns of numbers that are too many for a terminal, and a word on where they are."""
+    from rich.cells import cell_len
+
+    if all(are_words(table)[1:]) or "meaning" in table.columns:
+        return table
+    wide = [max(map(cell_len, column)) + 2 for column in zip(table.columns, *table.rows, strict=True)]
+    wide[0] = min(wide[0], LONGEST_NAME + 2)
+    kept = len(wide)
+    while kept > 1 and sum(wide[:kept]) > WIDTH:
+        kept -= 1
+    if kept == len(wide):
+        return table
+    left = f"{len(wide) - kept} more columns do not fit here: see Markdown, JSON or HTML."
+    rows = tuple(row[:kept] for row in table.rows)
+    return Table(table.title, table.columns[:kept], rows, f"{table.note} {left}".strip())
+
+
+def markdown(evaluation: Evaluation, comparison: Comparison | None = None, title: str = "Evaluation") -> str:
+    """Tables and examples in GitHub's Markdown."""
+    parts = [f"# {plain(title)}", summary(evaluation)]
+    for table in all_tables(evaluation, comparison, MARKDOWN_WORDS):
+        parts += [f"## {plain(table.title)}", piped(filled(table)), *([table.note] if table.note else [])]
+    chosen = examples(evaluation, MARKDOWN_EXAMPLES)
+    if chosen:
+        parts.append("## Examples")
+    for kind, mistakes in chosen.items():
+        parts.append(f"### {ERRORS[kind].capitalize()}")
+        for mistake in mistakes:
+            lines = "\n".join(f"    {side:9} {line}" for side, line in in_brackets(mistake))
+            parts += [f"Sentence {mistake.number}: {plain(described(mistake))}", lines]
+    return visible("\n\n".join(parts) + "\n")
+
+
+def piped(table: Table) -> str:
+    below = ["---" if words else "---:" for words in are_words(table)]
+    rows = [list(map(plain, table.columns)), below, *(list(map(plain, row)) for row in table.rows)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def plain(text: str) -> str:
+    """Text in which Markdown finds nothing of its own.
+
+    >>> plain("a|b *c* <d>")
+    'a\\\\|b \\\\*c\\\\* \\\\<d>'
+    """
+    return "".join("\\" + c if c in "\\`*_|<[]~" else c for c in text).replace("\n", " ")
+
+
+HEAD_WORDS = 20  # of each label
+
+
+def as_json(evaluation: Evaluation, comparison: Comparison | None = None) -> dict[str, Any]:
+    """What `json.dumps` takes; keys are those of Evaluation and Score."""
+    values: dict[str, Any] = {
+        "sentences": evaluation.sentences,
+        "incomplete": evaluation.incomplete,
+        "entities": of_score(evaluation.entities),
+        "duplicates": of_score(evaluation.duplicates),
+        "spans": of_score(evaluation.spans),
+        "macro_f1": evaluation.macro_f1,
+        "labels": of_groups(evaluation.labels),
+        "depths": of_groups(evaluation.depths),
+        "nesting": of_groups(evaluation.nesting),
+        "lengths": of_groups(evaluation.lengths),
+        "errors": {kind: evaluation.count(kind) for kind in KINDS},
+        "errors_by_label": {
+            label: {kind: evaluation.count(kind, label) for kind in KINDS} for label in evaluation.labels
+        },
+        "distribution": {
+            label: {
+                "predicted": {row: share for row, share in rows.items() if row is not None},
+                "missed": rows.get(None, 0.0),
+            }
+            for label, rows in evaluation.distribution.items()
+        },
+        "heads": of_heads(evaluation.heads) if evaluation.heads else None,
+        "calibration": of_calibration(evaluation.calibration) if evaluation.calibration else None,
+        "level": LEVEL,
+        "resamples": evaluation.resamples,
+        "seed": evaluation.seed,
+    }
+    if comparison:
+        values["comparison"] = of_comparison(comparison)
+    return values
+
+
+def of_score(score: Score) -> dict[str, Any]:
+    return {
+        "precision": score.precision,
+        "recall": score.recall,
+        "f1": score.f1,
+        **asdict(score),
+        "intervals": {name: list(value) for name, value in score.intervals._asdict().items()}
+        if score.intervals
+        else None,
+    }
+
+
+def of_groups(groups: Mapping[Any, Score]) -> dict[str, Any]:
+    return {str(name): of_score(score) for name, score in groups.items()}
+
+
+def of_heads(heads: Heads) -> dict[str, Any]:
+    def most_frequent(words: Words) -> dict[str, Any]:
+        return {label: [list(word) for word in found[:HEAD_WORDS]] for label, found in words.items()}
+
+    counts = {name: value for name, value in vars(heads).items() if isinstance(value, int)}
+    return {
+        "accuracy": heads.accuracy,
+        "accuracy_within": heads.accuracy_within,
+        **counts,
+        "words": most_frequent(heads.words),
+        "gold_words": most_frequent(heads.gold_words),
+    }
+
+
+def of_calibration(found: Calibration) -> dict[str, Any]:
+    return {**vars(found), "bins": [bin._asdict() for bin in found.bins]}
+
+
+def of_comparison(comparison: Comparison) -> dict[str, Any]:
+    def of_difference(found: Difference) -> dict[str, Any]:
+        return {"difference": found.value, "interval": list(found.interval), "p": found.p}
+
+    return {
+        "names": list(comparison.names),
+        "first": of_score(comparison.first.entities),
+        "second": of_score(comparison.second.entities),
+        **{name: of_difference(found) for name, found in comparison.overall.items()},
+        "labels": {label: of_difference(found) for label, found in comparison.labels.items()},
+        "better": comparison.better,
+        "worse": comparison.worse,
+        "resamples": comparison.resamples,
+        "swaps": comparison.swaps,
+        "seed": comparison.seed,
+    }

@@ -3,13 +3,12 @@
 Drawn from sentences and documents, never from tensors.
 """
 
-from nestree.show.boxed import boxes
-from nestree.show.labels import Colours
-from nestree.show.pages import page
-from nestree.show.svg import draw_svg
-from nestree.show.terminal import draw_document, draw_sentence
-from nestree.show.trees import (
+from nestree.show.html import boxes, draw_svg, page
+from nestree.show.layout import LabelColors
+from nestree.show.terminal import (
+    draw_document,
     draw_entities,
+    draw_sentence,
     draw_tree,
     in_ascii,
     levels,
@@ -20,7 +19,7 @@ from nestree.show.trees import (
 )
 
 __all__ = [
-    "Colours",
+    "LabelColors",
     "boxes",
     "draw_document",
     "draw_entities",

@@ -5,16 +5,23 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from nestree.sentence import Span
-from nestree.text.periods import NOT, PLAINLY, RARELY, UNLESS_NUMBERED, closed_class, enumerates, period_after
-from nestree.text.stand_ins import STOP, SYMBOL
-from nestree.text.words import CLOSERS, LONGEST_RUN, WORD_STYLES, words_in
+from nestree.text.abbreviations import (
+    NOT,
+    PLAINLY,
+    RARELY,
+    UNLESS_NUMBERED,
+    closed_class,
+    enumerates,
+    period_after,
+)
+from nestree.text.words import CLOSERS, MAX_CHUNK, STOP, SYMBOL, WORD_STYLES, split_words
+from nestree.types import Span
 
 # How a run begins; LOWER: as no sentence does
 LOWER, UPPER, NUMERAL, STARTER, OTHER = range(5)
 
 OPENERS = "\"'“‘([{<`"
-RUN = re.compile(rf"[^\s{STOP}]++(?:{STOP}++[{re.escape(CLOSERS)}]*+)?+|{STOP}++[{re.escape(CLOSERS)}]*+")
+CHUNK = re.compile(rf"[^\s{STOP}]++(?:{STOP}++[{re.escape(CLOSERS)}]*+)?+|{STOP}++[{re.escape(CLOSERS)}]*+")
 BLANK_TO_BLANK = re.compile(r"\S++")
 LONGEST_REMEMBERED = 40  # characters
 MOST_REMEMBERED = 2**15  # of a style
@@ -31,7 +38,7 @@ ENDS_OF_NAMES = closed_class("Co Corp Inc Jr Ltd Plc Sr")  # Yahoo! Inc. is one 
 LONGEST_STARTER = max(map(len, STARTERS)) + 1
 
 
-class Run(NamedTuple):
+class Chunk(NamedTuple):
     """What can be known of a run by itself."""
 
     length: int
@@ -45,17 +52,17 @@ class Run(NamedTuple):
     closes: bool  # a bracket or mark that belongs to what was before
 
 
-NO_RUN = Run(0, (), (), OTHER, True, NOT, 0, False, False)
+NO_CHUNK = Chunk(0, (), (), OTHER, True, NOT, 0, False, False)
 
 
-def runs(shape: str, words: str, sentences: str) -> Iterator[tuple[int, Run, bool]]:
+def chunks(shape: str, words: str, sentences: str) -> Iterator[tuple[int, Chunk, bool]]:
     """Each run with its start, and whether a sentence begins with it."""
     by_rules = sentences == "rules"
     starts = line_starts(shape) if by_rules else {end.end(): False for end in LINE_END.finditer(shape)}
     lower_may_begin = by_rules and not re.search("[A-Z]", shape)
-    known = REMEMBERED[words]
+    known = CHUNK_CACHE[words]
     ending, quotes, begins = NOT, 0, True
-    for match in (BLANK_TO_BLANK if words == "whitespace" else RUN).finditer(shape):
+    for match in (BLANK_TO_BLANK if words == "whitespace" else CHUNK).finditer(shape):
         start, run = match.start(), known[match[0]]
         if start in starts:
             begins, quotes = True, 0 if starts[start] else quotes
@@ -64,7 +71,7 @@ def runs(shape: str, words: str, sentences: str) -> Iterator[tuple[int, Run, boo
                 quotes += run.quotes
                 yield start, run, False
                 continue
-            begins = ends(ending, run.beginning, lower_may_begin)
+            begins = sentence_ends(ending, run.beginning, lower_may_begin)
         yield start, run, begins
         if run.plain:
             ending = NOT
@@ -74,7 +81,7 @@ def runs(shape: str, words: str, sentences: str) -> Iterator[tuple[int, Run, boo
         begins = False
 
 
-def ends(ending: int, beginning: int, lower_may_begin: bool) -> bool:
+def sentence_ends(ending: int, beginning: int, lower_may_begin: bool) -> bool:
     """Whether a sentence ends between two runs."""
     if beginning == LOWER and not lower_may_begin:
         return False
@@ -83,14 +90,14 @@ def ends(ending: int, beginning: int, lower_may_begin: bool) -> bool:
     return ending == PLAINLY or (ending == UNLESS_NUMBERED and beginning != NUMERAL)
 
 
-def looked_at(run: str, style: str) -> Run:
-    words = words_in(run, style, last=False)
-    may_differ = len(run) <= LONGEST_RUN and run.rstrip(CLOSERS).endswith(".")
+def looked_at(run: str, style: str) -> Chunk:
+    words = split_words(run, style, last=False)
+    may_differ = len(run) <= MAX_CHUNK and run.rstrip(CLOSERS).endswith(".")
     ending, quotes, item = ending_of(run), run.count('"'), enumerates(run)
-    return Run(
+    return Chunk(
         len(run),
         words,
-        words_in(run, style, last=True) if may_differ else words,
+        split_words(run, style, last=True) if may_differ else words,
         beginning_of(run),
         not (ending or quotes or item),
         ending,
@@ -100,13 +107,13 @@ def looked_at(run: str, style: str) -> Run:
     )
 
 
-class Remembered(dict[str, Run]):
+class ChunkCache(dict[str, Chunk]):
     """What was found of runs in one style: most come again and again."""
 
     def __init__(self, style: str) -> None:
         self.style = style
 
-    def __missing__(self, run: str) -> Run:
+    def __missing__(self, run: str) -> Chunk:
         found = looked_at(run, self.style)
         if len(run) <= LONGEST_REMEMBERED:
             if len(self) >= MOST_REMEMBERED:
@@ -115,7 +122,7 @@ class Remembered(dict[str, Run]):
         return found
 
 
-REMEMBERED = {style: Remembered(style) for style in WORD_STYLES}
+CHUNK_CACHE = {style: ChunkCache(style) for style in WORD_STYLES}
 
 
 def ending_of(run: str) -> int:
@@ -157,19 +164,19 @@ def line_starts(shape: str) -> dict[int, bool]:
         lines.append((at, gap.start()))
         at = gap.end()
         if PARAGRAPH_END.match(gap[0]):
-            starts.update(dict.fromkeys(unwrapped(shape, lines), False))
+            starts.update(dict.fromkeys(unwrap_lines(shape, lines), False))
             starts[at] = True
             lines = []
-    starts.update(dict.fromkeys(unwrapped(shape, [*lines, (at, len(shape))]), False))
+    starts.update(dict.fromkeys(unwrap_lines(shape, [*lines, (at, len(shape))]), False))
     return starts
 
 
-def unwrapped(shape: str, lines: list[Span]) -> Iterator[int]:
+def unwrap_lines(shape: str, lines: list[Span]) -> Iterator[int]:
     """Lines of a paragraph that begin for a reason: an item of a list, or a word that had room on the line before."""
     width = max(end - start for start, end in lines)
     for (before, end), (start, _) in pairwise(lines):
         goes_on = shape[before:end].rstrip().endswith((",", ";"))  # however it was wrapped
         room = width - (end - before) - 1 if width >= NARROW and not goes_on else 0
-        word = RUN.match(shape, start) if room > 0 else None
+        word = CHUNK.match(shape, start) if room > 0 else None
         if ITEM.match(shape, start) or (word and len(word[0]) <= room and beginning_of(word[0]) != LOWER):
             yield start

@@ -1,14 +1,78 @@
-"""The words of a run, which is text without white space, seen through stand-ins."""
+"""Stand-ins: each character beyond ASCII is seen as one that behaves alike, so that rules need few characters."""
 
 import re
 from collections.abc import Iterator
+from unicodedata import category
 
-from nestree.sentence import Span
-from nestree.text.periods import closed_class, period_after
-from nestree.text.stand_ins import DASH, FLAG, JOINER, LETTER_WITHOUT_CASE, MARK, SYMBOL
+from nestree.text.abbreviations import closed_class, period_after
+from nestree.types import Span
+
+LETTER_WITHOUT_CASE = "ª"
+SYLLABLE = "字"  # of a script that puts no blanks between words
+MARK = "\u0300"  # belongs to what is before it: accents, vowel signs, skin tones, invisible characters
+JOINER = "\u200d"  # makes one emoji of two
+FLAG = "⚑"  # two of these letters make a flag
+SYMBOL = "¤"
+DASH = "—"
+STOP = "。"  # ends a sentence without a blank after it
+
+SAME = {
+    "'": "’‛ʼ＇′׳״",
+    "‘": "‚‹",
+    '"': "″＂‟",
+    "“": "„«「『《〈",
+    "”": "»」』》〉",
+    "-": "‐‑−－",
+    DASH: "–―‒",
+    "…": "⋯",
+    STOP: "！？．｡",
+    "!": "।॥۔።",
+    "?": "؟",
+    ",": "，、،",
+    "(": "（",
+    ")": "）",
+}
+ITSELF = "“”‘—…。" + JOINER
+NO_BLANKS = re.compile(  # Thai, Lao, Burmese, Khmer, Japanese, Chinese
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3041-\u30ff\u31f0-\u31ff\u3400-\u4dbf"
+    "\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
+)
+
+
+def char_class(character: str) -> str:
+    kind = category(character)
+    if character.isascii() or character.isspace() or character in ITSELF:
+        return character
+    if kind[0] == "M" or kind == "Cf" or "\U0001f3fb" <= character <= "\U0001f3ff":
+        return MARK
+    if "\U0001f1e6" <= character <= "\U0001f1ff":
+        return FLAG
+    if kind[0] == "N":
+        return "0"
+    if kind[0] == "L" and NO_BLANKS.match(character):
+        return SYLLABLE
+    if kind[0] == "L" or kind in ("Co", "Cs"):
+        return "X" if kind in ("Lu", "Lt") else "x" if kind == "Ll" else LETTER_WITHOUT_CASE
+    return SYMBOL
+
+
+class CharClasses(dict[int, str]):
+    """A table for `str.translate` that finds the stand-in of a character when it is first asked for.
+
+    >>> "Él dijo: «sí»…".translate(STAND_INS)
+    'Xl dijo: “sx”…'
+    """
+
+    def __missing__(self, code: int) -> str:
+        self[code] = found = char_class(chr(code))
+        return found
+
+
+CHAR_CLASSES = CharClasses({ord(other): one for one, others in SAME.items() for other in others})
+
 
 WORD_STYLES = ("treebank", "ud", "split-hyphens", "whitespace")
-LONGEST_RUN = 1000  # characters
+MAX_CHUNK = 1000  # characters
 CLOSERS = "\"'”“)]}>" + MARK
 
 LETTERS = f"A-Za-z0-9_{LETTER_WITHOUT_CASE}"
@@ -92,11 +156,11 @@ UNCUT = re.compile(r"\d{3}-\d{4}|\d{3}-\d{3}-\d{4}|\d{4}-\d\d-\d\d|(?i:n?uh-u?h+
 MEASURE = re.compile(r"\d[\d.,:]*(?=(?:[ap]\.?m|km|kg|cm|mm|ft|lbs?|mph|GB|MB)\Z)")
 
 
-def words_in(run: str, style: str, last: bool) -> tuple[Span, ...]:
+def split_words(run: str, style: str, last: bool) -> tuple[Span, ...]:
     """Where the words of a run are in it; `last`: of a sentence."""
     if style == "whitespace":
         return ((0, len(run)),)
-    if len(run) > LONGEST_RUN:
+    if len(run) > MAX_CHUNK:
         return tuple(match.span() for match in LONG.finditer(run))
     if style == "split-hyphens":
         return tuple(match.span() for match in BY_CHARACTER.finditer(run))
@@ -107,14 +171,14 @@ def words_in(run: str, style: str, last: bool) -> tuple[Span, ...]:
     if "@" in run or "/" in run or "www." in run or "doi:" in run:
         for match in ADDRESS.finditer(run):
             end = match.start() + len(match[0].rstrip(AFTER_ADDRESS))
-            found += pieces(run, at, match.start(), style, False)
+            found += split_affixes(run, at, match.start(), style, False)
             found.append((match.start(), end))
             at = end
-    found += pieces(run, at, len(run), style, last)
+    found += split_affixes(run, at, len(run), style, last)
     return tuple(found)
 
 
-def pieces(run: str, at: int, end: int, style: str, last: bool) -> Iterator[Span]:
+def split_affixes(run: str, at: int, end: int, style: str, last: bool) -> Iterator[Span]:
     before_closers = len(run.rstrip(CLOSERS))
     while at < end:
         match = PIECE.match(run, at, end)
@@ -131,13 +195,13 @@ def pieces(run: str, at: int, end: int, style: str, last: bool) -> Iterator[Span
                 at += 1
         elif style == "treebank" and run.startswith("$", at) and run[start:at] in DOLLARS:
             at += 1
-        parts = [(start, stop)] if style == "treebank" else list(between_hyphens(run, start, stop))
+        parts = [(start, stop)] if style == "treebank" else list(split_hyphens(run, start, stop))
         cuts = [span for part in parts for span in contraction(run, *part)]
         cuts[-1] = cuts[-1][0], at
         yield from cuts
 
 
-def between_hyphens(run: str, start: int, stop: int) -> Iterator[Span]:
+def split_hyphens(run: str, start: int, stop: int) -> Iterator[Span]:
     """The parts of a word and the hyphens between them; a prefix and what follows are one part."""
     word = run[start:stop]
     if "-" in word and not UNCUT.fullmatch(word):

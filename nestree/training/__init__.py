@@ -6,17 +6,16 @@ sentences make an update), `update` (its gradients), `optimiser` (how weights mo
 `distill` has teachers beside gold.
 """
 
-from nestree.training.corpus import Corpus, corpus, for_small_data
-from nestree.training.starting import Result, origin_of, train
-from nestree.training.summary import keep_scores, summary
-from nestree.training.watching import EpochEnd, Step, Watcher
+from nestree.training.callbacks import Callbacks, EpochEnd, Step
+from nestree.training.dataset import Corpus, corpus, for_small_data
+from nestree.training.train import TrainResult, keep_scores, origin_of, summary, train
 
 __all__ = [
+    "Callbacks",
     "Corpus",
     "EpochEnd",
-    "Result",
     "Step",
-    "Watcher",
+    "TrainResult",
     "corpus",
     "for_small_data",
     "keep_scores",

@@ -14,29 +14,28 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from nestree.config import Settings
-from nestree.decoding.probabilities import log_labels, potentials, tempered
+from nestree.decoding.probabilities import apply_temperatures, log_labels, potentials
 from nestree.errors import TrainingError
 from nestree.model import Recognizer
 from nestree.nn import half
 from nestree.nn.batch import Batch, Targets
 from nestree.nn.scorers import Scores
-from nestree.pipeline import predict
-from nestree.pipeline.sentences import precision
-from nestree.sentence import Entity, Sentence
-from nestree.training.corpus import Corpus
+from nestree.pipeline import precision, predict
+from nestree.training.dataset import Corpus
 from nestree.treecrf import LexicalPotentials, log_partitions
+from nestree.types import Entity, Sentence
 
-LONGEST = 120  # words of an unlabelled sentence; charts grow with the cube
-PER_WORD = (
+MAX_UNLABELED_WORDS = 120  # words of an unlabelled sentence; charts grow with the cube
+PAIRS_PER_WORD = (
     8  # entities with heads, the likeliest of a sentence, whose labels are distilled, for each of its words
 )
-REPEAT = 4  # copies of the labelled sentences in an epoch
-VARIED = 0.25  # share of the sentences that the student reads in another form
-FRAGMENTS = 0.25  # share of these, where entities are known, of which one entity is left
+LABELED_COPIES = 4  # copies of the labelled sentences in an epoch
+AUGMENTATION_RATE = 0.25  # share of the sentences that the student reads in another form
+FRAGMENT_RATE = 0.25  # share of these, where entities are known, of which one entity is left
 
 
 @dataclass(frozen=True)
-class Lessons:
+class Teachers:
     """The teachers, and what they have to say about each training sentence."""
 
     teachers: tuple[Recognizer, ...]
@@ -51,7 +50,7 @@ class Lessons:
             teacher.eval().requires_grad_(False)
             if teacher.device.type == "cuda":  # once, not for each batch
                 network = teacher.encoder.transformer
-                teacher.encoder.keeper.kept = half.halved(network, teacher.encoder.keeper.whole)
+                teacher.encoder.keeper.kept = half.bf16_state(network, teacher.encoder.keeper.whole)
 
     def check_student(self, settings: Settings) -> None:
         """Raise if a student of these settings cannot learn what the teachers say."""
@@ -102,9 +101,9 @@ class Lessons:
             for each, teacher in zip(scores, self.teachers, strict=True)
         ]
         no, yes, arc, root, headed = (mean(each) for each in zip(*parts, strict=True))
-        size = min(PER_WORD * headed.shape[-1], headed[0].numel())
+        size = min(PAIRS_PER_WORD * headed.shape[-1], headed[0].numel())
         at = headed.flatten(1).topk(size).indices  # [B, size]
-        counts = torch.arange(size, device=at.device) < PER_WORD * scores[0].lengths[:, None]
+        counts = torch.arange(size, device=at.device) < PAIRS_PER_WORD * scores[0].lengths[:, None]
         cells = cells_of(at, headed)  # [B, size, 4]
         weights = [part[-1].flatten(1).gather(1, at) * counts for part in parts]
         labels = mean(
@@ -113,8 +112,8 @@ class Lessons:
                 for each, teacher, weight in zip(scores, self.teachers, weights, strict=True)
             ]
         )  # [B, size, L]
-        more, words, missing = rows - len(no), n - arc.shape[1], PER_WORD * n - size
-        entities = nowhere(rows, PER_WORD * n, n, at.device)
+        more, words, missing = rows - len(no), n - arc.shape[1], PAIRS_PER_WORD * n - size
+        entities = nowhere(rows, PAIRS_PER_WORD * n, n, at.device)
         entities[: len(no), :size] = cells
         return Targets(
             taught,
@@ -138,7 +137,7 @@ class Lessons:
 
 def marginals(scores: Scores, teacher: Recognizer, taught: Tensor) -> tuple[Tensor, ...]:
     """P(no), P(yes), P(arc), P(root), P(yes with head): zero where teachers have no say, taught [B]."""
-    share, log_mention = tempered(scores.mention, teacher.temperatures)
+    share, log_mention = apply_temperatures(scores.mention, teacher.temperatures)
     trees = potentials(scores, share[..., 0], teacher.temperatures)
     found = log_partitions([trees], scores.lengths, [True])[0].marginals
     assert isinstance(found, LexicalPotentials)
@@ -174,17 +173,17 @@ def mean(tensors: Sequence[Tensor]) -> Tensor:
 # What is learned from
 
 
-def lessons(
+def make_teachers(
     corpus: Corpus,
     unlabelled: Sequence[Sentence],
     teachers: Sequence[Recognizer],
     *,
     hard: bool = False,
-    repeat: int = REPEAT,
-    varied: float = VARIED,
+    repeat: int = LABELED_COPIES,
+    varied: float = AUGMENTATION_RATE,
     seed: int = 1,
     tell: Callable[[int], None] | None = None,
-) -> tuple[Corpus, Lessons | None]:
+) -> tuple[Corpus, Teachers | None]:
     """The labelled sentences of a corpus `repeat` times and unlabelled ones, and what teachers say about all of them.
 
     `hard`: the entities that the teacher finds in unlabelled sentences are their gold, and the rest is ordinary
@@ -193,10 +192,11 @@ def lessons(
     """
     labels = teachers[0].labels
     notes = [*corpus.notes, *check(corpus, teachers, hard)]
-    texts = [sentence for sentence in unlabelled if len(sentence.words) <= LONGEST]
+    texts = [sentence for sentence in unlabelled if len(sentence.words) <= MAX_UNLABELED_WORDS]
     if len(texts) < len(unlabelled):
         notes.append(
-            f"{len(unlabelled) - len(texts):,} unlabelled sentences have more than {LONGEST} words and are left out."
+            f"{len(unlabelled) - len(texts):,} unlabelled sentences have more than {MAX_UNLABELED_WORDS} words and are "
+            "left out."
         )
     texts = (
         predict(teachers[0], texts, tell=tell)
@@ -228,7 +228,7 @@ def lessons(
     made = replace(corpus, train=tuple(sentences), labels=labels, notes=tuple(notes))
     if hard:
         return made, None
-    return made, Lessons(tuple(teachers), labels, originals, labelled, taught, rate)
+    return made, Teachers(tuple(teachers), labels, originals, labelled, taught, rate)
 
 
 def check(corpus: Corpus, teachers: Sequence[Recognizer], hard: bool) -> list[str]:
@@ -284,7 +284,7 @@ def vary(sentence: Sentence, chance: random.Random, known: bool) -> Form:
     (`known`), so they have no say there.
     """
     names = [entity for entity in sentence.entities if is_name(sentence.words[entity.start : entity.end])]
-    if known and names and chance.random() < FRAGMENTS:
+    if known and names and chance.random() < FRAGMENT_RATE:
         name = chance.choice(names)
         inner = [e for e in sentence.entities if name.start <= e.start and e.end <= name.end]
         kept = [name.start <= k < name.end for k in range(len(sentence.words))]

@@ -21,14 +21,14 @@ from typing import IO, Any
 from nestree.checkpoint import CONFIG
 from nestree.config import Settings
 from nestree.errors import InputError
-from nestree.training.folder import Folder
+from nestree.training.run_dir import RunDir
 
 PARTS = ("train", "dev", "test")
 PAUSE = 0.5  # seconds between two looks at running processes
 
 
 @dataclass(frozen=True)
-class Cell:
+class RunSpec:
     """One run of an experiment."""
 
     data: str
@@ -40,7 +40,7 @@ class Cell:
 
     @property
     def done(self) -> bool:
-        return Folder(self.folder).scores.is_file()
+        return RunDir(self.folder).scores.is_file()
 
     @property
     def name(self) -> str:
@@ -53,19 +53,19 @@ class Cell:
 
     def next_command(self) -> list[str]:
         """Start it, or go on with it."""
-        resumable = Folder(self.folder).state.is_file()
+        resumable = RunDir(self.folder).state.is_file()
         more = ["--resume", str(self.folder)] if resumable else list(self.command)
         return [sys.executable, "-m", "nestree", "train", *more]
 
 
-def cells(
+def run_specs(
     out: Path,
     recipes: Sequence[str],
     data: Mapping[str, Path],
     seeds: Sequence[int],
     changes: Sequence[str] = (),
     more: Sequence[str] = (),
-) -> list[Cell]:
+) -> list[RunSpec]:
     """All runs: seed by seed, so that early results cover everything. `more` are options of `nestree train`."""
     for what, names in (("recipe", [*map(short, recipes)]), ("seed", seeds)):
         twice = next((name for name in names if list(names).count(name) > 1), None)
@@ -82,12 +82,12 @@ def cells(
                 command = [word for part, path in files.items() for word in (f"--{part}", str(path))]
                 command += ["--out", str(place), "--config", recipe]
                 command += [word for change in changed for word in ("--set", change)]
-                found.append(Cell(name, short(recipe), seed, settings, place, (*command, *more)))
+                found.append(RunSpec(name, short(recipe), seed, settings, place, (*command, *more)))
                 check_same(found[-1])
     return found
 
 
-def check_same(cell: Cell) -> None:
+def check_same(cell: RunSpec) -> None:
     """A run of before counts only if it was made with the settings of now."""
     path = cell.folder / CONFIG
     if not path.is_file():
@@ -136,19 +136,19 @@ class Runs:
 
     jobs: int
     tell: Callable[[str], None]
-    waiting: list[Cell]
-    running: dict["subprocess.Popen[bytes]", Cell]
-    elsewhere: list[Cell]  # in processes of an experiment of before
+    waiting: list[RunSpec]
+    running: dict["subprocess.Popen[bytes]", RunSpec]
+    elsewhere: list[RunSpec]  # in processes of an experiment of before
     failed: dict[str, str]  # name -> why
 
-    def said(self, what: str, cell: Cell, more: str = "") -> None:
+    def said(self, what: str, cell: RunSpec, more: str = "") -> None:
         self.tell(f"{what:8}  {cell.name}{more}")
 
     def start(self) -> None:
         """As many as may run at once."""
         while self.waiting and len(self.running) + len(self.elsewhere) < self.jobs:
             cell = self.waiting.pop(0)
-            resumed = Folder(cell.folder).state.is_file()
+            resumed = RunDir(cell.folder).state.is_file()
             try:
                 self.running[start(cell, self.jobs)] = cell
             except BlockingIOError:
@@ -173,12 +173,12 @@ class Runs:
             else:
                 self.finished(cell)
 
-    def finished(self, cell: Cell) -> None:
+    def finished(self, cell: RunSpec) -> None:
         left = len(self.waiting) + len(self.running) + len(self.elsewhere)
         self.said("finished", cell, f": {headline(cell)}; {left} to go" if left else f": {headline(cell)}")
 
 
-def run_all(todo: Sequence[Cell], jobs: int, tell: Callable[[str], None]) -> dict[str, str]:
+def run_all(todo: Sequence[RunSpec], jobs: int, tell: Callable[[str], None]) -> dict[str, str]:
     """Run what is not done yet, so many at once; returns the names of those that failed, and why."""
     runs = Runs(jobs, tell, [cell for cell in todo if not cell.done], {}, [], {})
     try:
@@ -194,7 +194,7 @@ def run_all(todo: Sequence[Cell], jobs: int, tell: Callable[[str], None]) -> dic
     return runs.failed
 
 
-def start(cell: Cell, jobs: int) -> "subprocess.Popen[bytes]":
+def start(cell: RunSpec, jobs: int) -> "subprocess.Popen[bytes]":
     """In a session of its own: Ctrl-C in a terminal is heard by us, and told once.
 
     BlockingIOError: another process has it. A run locks what it writes to, and nothing but its end opens that again.
@@ -213,7 +213,7 @@ def start(cell: Cell, jobs: int) -> "subprocess.Popen[bytes]":
         )
 
 
-def busy(cell: Cell) -> bool:
+def busy(cell: RunSpec) -> bool:
     """Is another process training it?"""
     try:
         with open(cell.output, "ab") as file:
@@ -253,9 +253,9 @@ class Group:
     values: dict[str, list[float]]
 
 
-def scores_of(cell: Cell) -> dict[str, float]:
+def scores_of(cell: RunSpec) -> dict[str, float]:
     """The numbers of the table, in per cent; of times, in seconds."""
-    found: dict[str, Any] = json.loads(Folder(cell.folder).scores.read_text(encoding="utf-8"))
+    found: dict[str, Any] = json.loads(RunDir(cell.folder).scores.read_text(encoding="utf-8"))
     values = {}
     last = "test" if "test" in found else "dev"
     for part in ("dev", "test"):
@@ -270,11 +270,11 @@ def scores_of(cell: Cell) -> dict[str, float]:
     return {**values, "epoch s": found["seconds_per_epoch"]}
 
 
-def headline(cell: Cell) -> str:
+def headline(cell: RunSpec) -> str:
     return ", ".join(f"{name} {value:.2f}" for name, value in scores_of(cell).items())
 
 
-def groups(found: Iterable[Cell]) -> list[Group]:
+def groups(found: Iterable[RunSpec]) -> list[Group]:
     """What is done, by data set and recipe."""
     made: dict[tuple[str, str], Group] = {}
     for cell in found:

@@ -1,9 +1,16 @@
-"""The loop: epochs of updates, an evaluation after each, the best kept, and where it stands saved on the way."""
+"""Ctrl-C, and the signal that ends a job: training finishes its update, saves and stops.
+
+A second one ends it at once.
+"""
 
 import math
+import signal
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -15,19 +22,43 @@ from nestree.config import Settings
 from nestree.errors import PotentialsError, TrainingError
 from nestree.evaluation import Evaluation, evaluate
 from nestree.model import Recognizer
-from nestree.pipeline import predict
-from nestree.pipeline.sentences import Asked
-from nestree.sentence import Sentence
+from nestree.pipeline import PredictOptions, predict
 from nestree.training import state
-from nestree.training.batches import batches, share
-from nestree.training.corpus import Corpus
-from nestree.training.folder import Folder
-from nestree.training.optimiser import Average, factor, set_rates
+from nestree.training.callbacks import Callbacks, EpochEnd, Step
+from nestree.training.dataset import Corpus, batches, rank_share
+from nestree.training.optimizer import Average, lr_schedule, set_lr
+from nestree.training.run_dir import RunDir
 from nestree.training.state import Progress
-from nestree.training.stopping import Stop
-from nestree.training.update import Later, Updater
-from nestree.training.watching import EpochEnd, Step, Watcher
+from nestree.training.step import AsyncScalars, GradientStep
 from nestree.treecrf.memory import is_out_of_memory
+from nestree.types import Sentence
+
+
+@dataclass
+class StopSignal:
+    asked: bool = False  # of this process
+    agreed: bool = False  # by all processes, at the same update
+
+
+@contextmanager
+def stop_on_interrupt() -> Iterator[StopSignal]:
+    """Within this, signals ask to stop instead of stopping."""
+    stop = StopSignal()
+    before: dict[int, Any] = {}
+
+    def ask(number: int, _: Any) -> None:
+        stop.asked = True
+        signal.signal(number, before[number])
+
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before[number] = signal.signal(number, ask)
+    try:
+        yield stop
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
 
 Update = list[list[int]]  # batches of numbers of sentences
 
@@ -38,15 +69,15 @@ class Run:
 
     settings: Settings
     corpus: Corpus
-    folder: Folder
+    folder: RunDir
     accelerator: Accelerator
     model: Recognizer
     optimiser: torch.optim.AdamW
     average: Average
-    updater: Updater
+    updater: GradientStep
     progress: Progress
-    watchers: list[Watcher]
-    stop: Stop
+    watchers: list[Callbacks]
+    stop: StopSignal
     save_every: float  # seconds
     best: dict[str, Tensor] = field(
         default_factory=dict
@@ -76,13 +107,16 @@ def run_epochs(run: Run) -> None:
             end_epoch(run)
             if progress.epoch > settings.epochs:
                 progress.finished = "all epochs are done"
-            elif settings.patience and idle(progress) >= settings.patience:
-                progress.finished = f"dev F1 did not rise for {settings.patience} epochs"
+            elif (
+                settings.early_stopping_patience
+                and no_callbacks(progress) >= settings.early_stopping_patience
+            ):
+                progress.finished = f"dev F1 did not rise for {settings.early_stopping_patience} epochs"
         if progress.finished or run.stop.agreed or run.save_is_due:
             save(run)
 
 
-def idle(progress: Progress) -> int:
+def no_callbacks(progress: Progress) -> int:
     """How many epochs ago the best one was; while nothing has been found at all, there is none."""
     return progress.epoch - 1 - progress.best_epoch if progress.best_f1 > 0 else 0
 
@@ -91,7 +125,10 @@ def updates_of(run: Run, epoch: int) -> list[Update]:
     """The updates of an epoch."""
     settings = run.settings.training
     found = batches(run.updater.lengths, settings.batch_words, settings.seed, epoch)
-    return [found[k : k + settings.accumulate] for k in range(0, len(found), settings.accumulate)]
+    return [
+        found[k : k + settings.gradient_accumulation]
+        for k in range(0, len(found), settings.gradient_accumulation)
+    ]
 
 
 def train_epoch(run: Run) -> bool:
@@ -102,39 +139,39 @@ def train_epoch(run: Run) -> bool:
     run.model.train()
     if progress.update == 0:
         progress.pieces = max(1, progress.pieces // 2)  # there may be more memory than before
-    pending: Pending | None = None
+    pending: PendingStep | None = None
     ahead = [*updates[progress.update + 1 :], []]
     for update, after in zip(updates[progress.update :], ahead, strict=False):
         at = progress.epoch - 1 + (progress.update + 1) / len(updates)
-        set_rates(run.optimiser, factor(at, run.settings.training))
-        last, pending = pending, take_step(run, update, after, pending)
+        set_lr(run.optimiser, lr_schedule(at, run.settings.training))
+        last, pending = pending, optimizer_step(run, update, after, pending)
         if last:
-            digest(run, last, clock)
+            finish_step(run, last, clock)
         if run.stop.agreed:
             break
         if run.save_is_due:
-            digest(run, pending, clock)
+            finish_step(run, pending, clock)
             pending = None
             save(run)
     if pending:
-        digest(run, pending, clock)
+        finish_step(run, pending, clock)
     clock.stop()
     return progress.update == len(updates)
 
 
 @dataclass
-class Pending:
+class PendingStep:
     """An update whose numbers are still to be read."""
 
     update: Update
     number: int
     names: list[str]
-    numbers: Later
+    numbers: AsyncScalars
 
 
-def take_step(run: Run, update: Update, after: Update, last: Pending | None) -> Pending:
+def optimizer_step(run: Run, update: Update, after: Update, last: PendingStep | None) -> PendingStep:
     """One update of the weights; `after`: the one that follows."""
-    progress, clip = run.progress, run.settings.training.clip
+    progress, clip = run.progress, run.settings.training.clip_norm
     try:
         sums = run.updater.gradients(update, progress.updates + 1, after)
     except PotentialsError as why:  # a GPU may tell of the update before
@@ -149,10 +186,10 @@ def take_step(run: Run, update: Update, after: Update, last: Pending | None) -> 
     values = torch.stack([*sums.values(), torch.full_like(norm, float(run.stop.asked))])
     if run.accelerator.num_processes > 1:
         values = run.accelerator.reduce(values, "sum")
-    return Pending(update, progress.updates, list(sums), Later(torch.cat([values, norm[None]])))
+    return PendingStep(update, progress.updates, list(sums), AsyncScalars(torch.cat([values, norm[None]])))
 
 
-def digest(run: Run, pending: Pending, clock: "Clock") -> None:
+def finish_step(run: Run, pending: PendingStep, clock: "Clock") -> None:
     """Read the numbers of an update: is it well, does anybody want to stop?"""
     *sums, stop, norm = pending.numbers.read()
     losses = dict(zip(pending.names, sums, strict=True))
@@ -182,8 +219,8 @@ def bad_update(run: Run, update: Update, number: int, why: str) -> TrainingError
         flush_best(run)
     return TrainingError(
         f"update {number} of epoch {run.progress.epoch} gave numbers that are not finite: {why.rstrip('.')}. Its "
-        f"sentences are in {run.folder.bad_batch}. Train anew, under another name, with a lower training.rate, "
-        "training.encoder_rate or training.adversary; or look at these sentences."
+        f"sentences are in {run.folder.bad_batch}. Train anew, under another name, with a lower training.lr, "
+        "training.encoder_lr or training.rho; or look at these sentences."
     )
 
 
@@ -219,16 +256,16 @@ def end_epoch(run: Run) -> None:
 
 def evaluated(run: Run, scored: bool = False) -> Evaluation:
     """The model on dev, `scored`: with probabilities; each process predicts its share, and all learn all."""
-    dev, one, asked = run.corpus.dev, run.accelerator, Asked(scored=scored)
+    dev, one, asked = run.corpus.dev, run.accelerator, PredictOptions(scored=scored)
     if one.num_processes == 1:
         return evaluate(dev, predicted(run, dev, asked), resamples=0)
     order = sorted(range(len(dev)), key=lambda k: len(dev[k].words))
-    mine = share(order, one.process_index, one.num_processes)
+    mine = rank_share(order, one.process_index, one.num_processes)
     found = dict(gather_object(list(zip(mine, predicted(run, [dev[k] for k in mine], asked), strict=True))))
     return evaluate(dev, [found[k] for k in range(len(dev))], resamples=0)
 
 
-def predicted(run: Run, sentences: Sequence[Sentence], asked: Asked) -> list[Sentence]:
+def predicted(run: Run, sentences: Sequence[Sentence], asked: PredictOptions) -> list[Sentence]:
     """What is found in them; if there is not enough memory, without records of passes once more."""
     try:
         return predict(run.model, sentences, asked=asked)
@@ -243,7 +280,7 @@ def save(run: Run) -> None:
     run.saved_at = time.monotonic()
     if run.leads:
         flush_best(run)
-        state.save(run.folder.state, run.progress, run.model, run.optimiser, run.average)
+        state.save_state(run.folder.state, run.progress, run.model, run.optimiser, run.average)
     run.best = {}
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from nestree.checkpoint import read_tensors, used, write_tensors
 from nestree.errors import TrainingError
-from nestree.training.optimiser import Average, moments, set_moments
+from nestree.training.optimizer import Average, load_optimizer_state, optimizer_state
 
 FORMAT = 1
 
@@ -41,13 +41,15 @@ class Progress:
     finished: str = ""  # why it came to its end
 
 
-def save(path: Path, progress: Progress, model: nn.Module, optimiser: Any, average: Average) -> None:
+def save_state(path: Path, progress: Progress, model: nn.Module, optimiser: Any, average: Average) -> None:
     """All that is needed to go on; of a finished run only where it stands."""
     tensors: dict[str, Tensor] = {}
     if not progress.finished:
         names = {id(parameter): name for name, parameter in model.named_parameters()}
         tensors.update({f"model/{name}": value for name, value in model.state_dict().items()})
-        tensors.update({f"optimiser/{name}": value for name, value in moments(optimiser, names).items()})
+        tensors.update(
+            {f"optimiser/{name}": value for name, value in optimizer_state(optimiser, names).items()}
+        )
         tensors.update({f"average/{name}": value for name, value in average.weights.items()})
     write_tensors(
         path, tensors, {"format": str(FORMAT), "progress": json.dumps(asdict(progress), allow_nan=False)}
@@ -66,7 +68,7 @@ def load_progress(path: Path) -> Progress:
 
 
 @torch.no_grad()
-def restore(path: Path, model: nn.Module, optimiser: Any, average: Average) -> None:
+def restore_state(path: Path, model: nn.Module, optimiser: Any, average: Average) -> None:
     """Put model, optimiser and average back to where they were."""
     tensors, _ = read_tensors(path)
     parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimiser": {}, "average": {}}
@@ -78,6 +80,6 @@ def restore(path: Path, model: nn.Module, optimiser: Any, average: Average) -> N
     except RuntimeError as why:
         raise TrainingError(f"{path} does not fit the model that config.toml describes: {why}") from None
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    set_moments(optimiser, names, parts["optimiser"])
+    load_optimizer_state(optimiser, names, parts["optimiser"])
     for name, value in used(parts["average"]).items():
         average.weights[name].copy_(value)

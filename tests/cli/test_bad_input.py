@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from nestree.cli import app
 from nestree.data.formats import FORMATS, write
 from nestree.errors import DataError
-from nestree.sentence import Document, Sentence
+from nestree.types import Document, Sentence
 
 FIXTURES = Path(__file__).parent.parent / "data" / "fixtures"
 LINE = '{"tokens": ["Rome", "fell"], "entities": [{"start": 0, "end": 1, "label": "GPE"}]}\n'
@@ -276,8 +276,8 @@ def test_numbers_of_thousands_of_digits_are_shortened(tmp_path, digits):
         ["stats", str(path)],
         ["stats", str(path), "--read", f"word={number}"],
         ["train", "--train", str(path), "--out", str(tmp_path / "m"), "--set", f"training.epochs={number}"],
-        ["train", "--train", str(path), "--out", str(tmp_path / "m"), "--set", f"training.rate={number}"],
-        ["train", "--train", str(path), "--out", str(tmp_path / "m"), "--set", f"training.rate=0x{number}"],
+        ["train", "--train", str(path), "--out", str(tmp_path / "m"), "--set", f"training.lr={number}"],
+        ["train", "--train", str(path), "--out", str(tmp_path / "m"), "--set", f"training.lr=0x{number}"],
     ):
         result = CliRunner().invoke(app, arguments)
         assert result.exit_code == 2, arguments

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from nestree.cli import app
-from nestree.cli.options import option_values, typed
+from nestree.cli.runtime import option_values, typed
 from nestree.data.formats import FORMATS, read
 from nestree.errors import InputError
 
@@ -209,7 +209,7 @@ def test_stats_of_genia_are_those_of_the_paper(shared):
 
 
 def test_a_bar_shows_only_where_somebody_looks_on(tmp_path, monkeypatch):
-    from nestree.cli import running
+    from nestree.cli import runtime
 
     shown = []
 
@@ -228,9 +228,9 @@ def test_a_bar_shows_only_where_somebody_looks_on(tmp_path, monkeypatch):
             return None
 
     monkeypatch.setattr("tqdm.tqdm", Bar)
-    with running.progress([COUNTED]):
+    with runtime.progress([COUNTED]):
         assert shown == []
     monkeypatch.setattr(sys, "stderr", type("Terminal", (), {"isatty": lambda self: True})())
-    with running.progress([COUNTED]):
+    with runtime.progress([COUNTED]):
         list(read(COUNTED))
     assert shown[0].n == shown[0].total == COUNTED.stat().st_size

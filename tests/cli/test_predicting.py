@@ -16,8 +16,7 @@ from nestree import __version__, checkpoint
 from nestree.cli import app
 from nestree.data import formats
 from nestree.data.formats import FORMATS
-from nestree.pipeline.jobs import ENDINGS
-from nestree.pipeline.journal import LOCK, NAME
+from nestree.predict_files import ENDINGS, LOCK, NAME
 from tests import tiny
 
 TEXT = (
@@ -216,7 +215,7 @@ def test_the_model_in_the_box(tiny_model, text, monkeypatch, tmp_path):
     monkeypatch.setattr(checkpoint, "BOX", tiny_model)
     monkeypatch.chdir(tmp_path)
     named = predicted(tiny_model, text, "--to", "label-studio").stdout
-    for box in ([], ["--model", "box"]):
+    for box in ([], ["--model", "gum-minilm"]):
         done = nestree("predict", text, *box, "--device", "cpu", "--to", "label-studio")
         assert done.exit_code == 0, done.stderr
         assert json.loads(done.stdout)[0]["predictions"][0]["model_version"] == f"nestree {__version__}"

@@ -12,12 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from nestree import checkpoint
+from nestree import checkpoint, predict_files
 from nestree.cli import app
-from nestree.pipeline import files
-from nestree.pipeline.journal import LOCK, NAME
-from nestree.pipeline.sentences import predict as unchanged
-from nestree.sentence import Sentence
+from nestree.pipeline import predict as unchanged
+from nestree.predict_files import LOCK, NAME
+from nestree.types import Sentence
 from tests import tiny
 from tests.cli.test_predicting import TEXT, folder_of_texts, nestree, predicted, written
 
@@ -37,18 +36,20 @@ def in_steps(*arguments: object) -> None:
         time.sleep(0.1)
         return unchanged(*given, **named)
 
-    files.predict = slow
+    predict_files.predict = slow
     app([str(each) for each in arguments])
 
 
-def predicting(model: Path, source: Path, out: Path, files: int) -> multiprocessing.Process:
+def predicting(model: Path, source: Path, out: Path, predict_files: int) -> multiprocessing.Process:
     """A process that predicts slowly into this folder, and has written so many files."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.training.runs"])
     how = ("--model", model, "--device", "cpu", "--batch-words", "10")
     process = context.Process(target=in_steps, args=("predict", source, "--out", out, *how))
     process.start()
-    while process.is_alive() and not ((out / NAME).exists() and len(list(out.glob("0*.jsonl"))) >= files):
+    while process.is_alive() and not (
+        (out / NAME).exists() and len(list(out.glob("0*.jsonl"))) >= predict_files
+    ):
         time.sleep(0.01)
     return process
 
@@ -138,7 +139,7 @@ def test_ctrl_c_says_how_to_go_on(tiny_model, tmp_path, monkeypatch):
             os.kill(os.getpid(), signal.SIGINT)
         return unchanged(*given)
 
-    monkeypatch.setattr(files, "predict", interrupted)
+    monkeypatch.setattr(predict_files, "predict", interrupted)
     done = nestree(
         "predict", source, "--out", out, "--model", tiny_model, "--device", "cpu", "--batch-words", "10"
     )
@@ -199,7 +200,7 @@ def test_what_is_bad_is_named_and_skipped_if_wished(tiny_model, tmp_path, monkey
     ]
     assert list(written(out)) == ["a.jsonl", "b/a.jsonl", "c.jsonl"]
     assert written(out)["c.jsonl"].count(b"\n") == 2
-    monkeypatch.setattr(files, "predict", recording)
+    monkeypatch.setattr(predict_files, "predict", recording)
     again = nestree(*command, "--resume", "--skip-bad", "-q")
     assert (again.exit_code, again.stderr, read) == (1, done.stderr, [])  # nothing is left to do
     (source / "b" / "latin.txt").write_text("Lisbon.\ncafé", encoding="utf-8")
@@ -221,7 +222,7 @@ def test_a_sentence_that_a_model_fails_on_is_named(tiny_model, tmp_path, monkeyp
             raise RuntimeError("the device is on fire")
         return unchanged(model, sentences, *more)
 
-    monkeypatch.setattr(files, "predict", failing)
+    monkeypatch.setattr(predict_files, "predict", failing)
     why = (
         f"{path}, document 2 (x), sentence 2 (Cursed be Oslo .): no entities could be found: RuntimeError: the device "
         "is on fire"
@@ -241,7 +242,7 @@ def test_memory_is_bounded_whatever_comes(tiny_model, tmp_path, monkeypatch):
         held.append(sum(len(sentence.words) for sentence in sentences))
         return unchanged(model, sentences, *more)
 
-    monkeypatch.setattr(files, "predict", counting)
+    monkeypatch.setattr(predict_files, "predict", counting)
     path = tmp_path / "a.txt"
     path.write_text("Lisbon met the mayor.\n\n" * 60)
     done = predicted(tiny_model, path, "--batch-words", "20", "--read", "longest=200")
@@ -256,16 +257,17 @@ def test_memory_is_bounded_whatever_comes(tiny_model, tmp_path, monkeypatch):
 
 
 def test_progress_reaches_the_end(tiny_model, tmp_path, monkeypatch):
-    from nestree.cli import predicting, watching
+    from nestree.cli import predict as predicting
+    from nestree.cli import progress as watching
 
     told = []
-    monkeypatch.setattr(watching.PredictionBar, "tell", lambda self, progress: told.append(progress))
-    monkeypatch.setattr(predicting, "bar", lambda jobs: watching.PredictionBar(len(jobs.jobs)))
+    monkeypatch.setattr(watching.PredictionProgress, "tell", lambda self, progress: told.append(progress))
+    monkeypatch.setattr(predicting, "bar", lambda jobs: watching.PredictionProgress(len(jobs.jobs)))
     predicted(tiny_model, many_files(tmp_path, 9), "--out", tmp_path / "out", "--batch-words", "10")
     shares = [progress.share for progress in told]
     assert shares == sorted(shares)
     assert shares[0] < 0.5
-    assert told[-1] == files.Progress(files=9, words=told[-1].words, share=1.0)
+    assert told[-1] == predict_files.Progress(files=9, words=told[-1].words, share=1.0)
     told.clear()
     predicted(tiny_model, "-", "--batch-words", "10", given=TEXT)
     assert {progress.share for progress in told} == {None}

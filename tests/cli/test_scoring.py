@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from nestree.cli import app
 from nestree.data import formats
-from nestree.sentence import Document
+from nestree.types import Document
 from tests import tiny
 
 LINES = [

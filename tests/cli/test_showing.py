@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from nestree.checkpoint import save
 from nestree.cli import app
 from nestree.data import formats
-from nestree.sentence import Document
+from nestree.types import Document
 
 from .. import tiny
 from ..show.test_boxed import PRESIDENT

@@ -19,13 +19,13 @@ ROOT = Path(__file__).parent.parent.parent
 TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 SMALL = [
-    "encoder.layers=2",
+    "encoder.mix_layers=2",
     "encoder.dropout=0",
-    "model.size=32",
-    "model.label_size=16",
+    "model.mlp_size=32",
+    "model.label_mlp_size=16",
     "model.dropout=0",
-    "training.encoder_rate=2e-3",
-    "training.rate=5e-3",
+    "training.encoder_lr=2e-3",
+    "training.lr=5e-3",
     "training.batch_words=30",
     "training.epochs=6",
 ]

@@ -4,17 +4,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nestree.data.characters import CharacterSpan, annotated
-from nestree.data.tally import Tally
+from nestree.data.alignment import CharacterSpan, align_spans
+from nestree.data.io import ConversionReport
 from nestree.errors import DataError
-from nestree.sentence import Document
 from nestree.text import SENTENCE_RULES, WORD_STYLES, split
+from nestree.types import Document
 
 
-def read(text: str, *spans: tuple, skip_bad: bool = False, **options) -> tuple[Document, Tally]:
-    tally = Tally(skip_bad=skip_bad)
+def read(text: str, *spans: tuple, skip_bad: bool = False, **options) -> tuple[Document, ConversionReport]:
+    tally = ConversionReport(skip_bad=skip_bad)
     spans = tuple(CharacterSpan(*span) for span in spans)
-    return annotated(text, spans, tally=tally, place="a.txt", **options), tally
+    return align_spans(text, spans, tally=tally, place="a.txt", **options), tally
 
 
 def phrases(document: Document) -> list[tuple[int, str, str]]:

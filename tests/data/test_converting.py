@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nestree.data.converting import convert
+from nestree.data.convert import convert
 from nestree.data.formats import read
 from nestree.errors import DataError
 

@@ -7,8 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from nestree.data.files import STDIO, content, json_value, lines, placed, watching, written
-from nestree.data.limits import current, limits
+from nestree.data.io import (
+    STDIO,
+    atomic_path,
+    atomic_writer,
+    current,
+    limits,
+    lines,
+    parse_json,
+    read_text,
+    report_progress,
+)
 from nestree.errors import DataError
 
 
@@ -16,7 +25,7 @@ def test_lines_with_their_numbers(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes("\ufeffone\r\n\ntwo\u2028still two\nthree".encode())
     assert list(lines(path)) == [(1, "one"), (2, ""), (3, "two\u2028still two"), (4, "three")]
-    assert content(path) == "one\r\n\ntwo\u2028still two\nthree"
+    assert read_text(path) == "one\r\n\ntwo\u2028still two\nthree"
 
 
 def test_gzip_is_told_by_its_bytes(tmp_path):
@@ -44,7 +53,7 @@ def test_standard_input(monkeypatch):
 def test_bytes_that_cannot_be_read(tmp_path, data, expected):
     path = tmp_path / "a.txt"
     path.write_bytes(data)
-    for read in (lambda: list(lines(path)), lambda: content(path)):
+    for read in (lambda: list(lines(path)), lambda: read_text(path)):
         with pytest.raises(DataError, match=expected):
             read()
 
@@ -53,18 +62,18 @@ def test_what_is_not_a_file(tmp_path):
     with pytest.raises(DataError, match="is a directory, and a file is meant"):
         list(lines(tmp_path))
     with pytest.raises(DataError, match="does not exist"):
-        content(tmp_path / "no")
+        read_text(tmp_path / "no")
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="cannot be read: Not a directory"):
-        content(tmp_path / "file" / "in")
+        read_text(tmp_path / "file" / "in")
     with pytest.raises(DataError, match="cannot be read: File name too long"):
-        content(tmp_path / ("x" * 5000))
+        read_text(tmp_path / ("x" * 5000))
 
 
 def test_a_line_beyond_the_limit(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"short\n" + b"x" * 50 + b"\n")
-    for read in (lambda: list(lines(path)), lambda: content(path)):
+    for read in (lambda: list(lines(path)), lambda: read_text(path)):
         with (
             limits(longest_line=49),
             pytest.raises(DataError, match=r"a.txt:2: this line is longer than 49 bytes.*--longest-line"),
@@ -79,7 +88,7 @@ def test_someone_may_watch_how_much_is_read(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"x\n" * 100_000)
     told = []
-    with watching(told.append):
+    with report_progress(told.append):
         assert sum(1 for _ in lines(path)) == 100_000
     assert sum(told) == 200_000
     assert len(told) > 1
@@ -102,11 +111,11 @@ def test_someone_may_watch_how_much_is_read(tmp_path):
 )
 def test_json_that_is_none(text, expected):
     with pytest.raises(DataError, match=f"a:3: .*{expected}" if not expected.startswith("a:") else expected):
-        json_value(text, "a:3")
+        parse_json(text, "a:3")
 
 
 def test_json_with_whole_surrogate_pairs_is_fine():
-    assert json_value('{"a": "\\ud83d\\ude00"}', "a:1") == {"a": "😀"}
+    assert parse_json('{"a": "\\ud83d\\ude00"}', "a:1") == {"a": "😀"}
 
 
 def interrupted(file):
@@ -116,11 +125,11 @@ def interrupted(file):
 
 def test_a_file_is_there_when_all_of_it_is_written(tmp_path):
     path = tmp_path / "new" / "a.txt"
-    with written(path) as file:
+    with atomic_writer(path) as file:
         file.write("one\n")
         assert not path.exists()
     assert path.read_bytes() == b"one\n"
-    with pytest.raises(ZeroDivisionError), written(path) as file:
+    with pytest.raises(ZeroDivisionError), atomic_writer(path) as file:
         interrupted(file)
     assert path.read_bytes() == b"one\n"
     assert list(path.parent.iterdir()) == [path]
@@ -128,7 +137,10 @@ def test_a_file_is_there_when_all_of_it_is_written(tmp_path):
 
 def test_an_empty_folder_becomes_no_file(tmp_path):
     (tmp_path / "a").mkdir()
-    with pytest.raises(DataError, match="a is a directory, and a file"), placed(tmp_path / "a") as temporary:
+    with (
+        pytest.raises(DataError, match="a is a directory, and a file"),
+        atomic_path(tmp_path / "a") as temporary,
+    ):
         temporary.write_text("x")
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["a"]
 
@@ -137,61 +149,61 @@ def test_who_reads_a_file_while_it_is_replaced_sees_the_old_one(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("old")
     with open(path) as reading:
-        with written(path) as file:
+        with atomic_writer(path) as file:
             file.write("new")
         assert (reading.read(), path.read_text()) == ("old", "new")
 
 
 def test_gzip_is_written_the_same_each_time(tmp_path):
     for name in ("a.gz", "b.gz"):
-        with written(tmp_path / name) as file:
+        with atomic_writer(tmp_path / name) as file:
             file.write("é\n")
     assert (tmp_path / "a.gz").read_bytes() == (tmp_path / "b.gz").read_bytes()
-    assert content(tmp_path / "a.gz") == "é\n"
+    assert read_text(tmp_path / "a.gz") == "é\n"
 
 
 def test_a_folder_is_there_when_all_of_it_is_written(tmp_path):
     path = tmp_path / "out"
-    with pytest.raises(ZeroDivisionError), placed(path) as name, open(name, "w") as file:
+    with pytest.raises(ZeroDivisionError), atomic_path(path) as name, open(name, "w") as file:
         interrupted(file)
     assert list(tmp_path.iterdir()) == []
-    with placed(path) as folder:
+    with atomic_path(path) as folder:
         folder.mkdir()
         (folder / "a").write_text("a")
         assert not path.exists()
     assert [file.name for file in path.iterdir()] == ["a"]
-    with pytest.raises(DataError, match="a directory that is not empty"), placed(path):
+    with pytest.raises(DataError, match="a directory that is not empty"), atomic_path(path):
         pass
 
 
 def test_places_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match="cannot be written"), written(tmp_path / "file" / "a"):
+    with pytest.raises(DataError, match="cannot be written"), atomic_writer(tmp_path / "file" / "a"):
         pass
-    with pytest.raises(DataError, match="is a directory, and a file is meant"), written(tmp_path):
+    with pytest.raises(DataError, match="is a directory, and a file is meant"), atomic_writer(tmp_path):
         pass
-    with pytest.raises(DataError, match="standard output"), placed(STDIO):
+    with pytest.raises(DataError, match="standard output"), atomic_path(STDIO):
         pass
 
 
 def test_text_that_is_no_unicode_is_not_written(tmp_path):
     with (
         pytest.raises(DataError, match=r"a.txt cannot be written: .*surrogate"),
-        written(tmp_path / "a.txt") as file,
+        atomic_writer(tmp_path / "a.txt") as file,
     ):
         file.write("half a pair: \ud800")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_standard_output_gets_everything_or_nothing(capfdbinary):
-    with pytest.raises(ZeroDivisionError), written(STDIO) as file:
+    with pytest.raises(ZeroDivisionError), atomic_writer(STDIO) as file:
         interrupted(file)
-    with written(STDIO) as file:
+    with atomic_writer(STDIO) as file:
         file.write("whole é\n")
     assert capfdbinary.readouterr().out == "whole é\n".encode()
 
 
 def test_a_device_is_written_to_as_it_is():
-    with written(Path("/dev/null")) as file:
+    with atomic_writer(Path("/dev/null")) as file:
         file.write("gone")
     assert not Path("/dev/null").is_file()

@@ -6,9 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nestree.data.characters import CharacterSpan, annotated
-from nestree.data.given import Passage, tokens, whole_text, with_passages, with_words
-from nestree.data.tally import Tally
+from nestree.data.alignment import (
+    CharacterSpan,
+    Passage,
+    align_spans,
+    align_to_passages,
+    align_to_words,
+    tokens,
+    whole_text,
+)
+from nestree.data.io import ConversionReport
 from nestree.errors import DataError
 from nestree.text import split
 from tests.data.formats.reading import phrases
@@ -29,10 +36,10 @@ def annotated_texts(draw):
 @given(annotated_texts(), st.sampled_from(["rules", "lines"]))
 def test_given_words_give_what_the_splitter_gives(case, sentences):
     text, spans = case
-    mine, theirs = Tally(), Tally()
+    mine, theirs = ConversionReport(), ConversionReport()
     words = [word for part in split(text, "whitespace", sentences) for word in part.words]
     starts = [bool(k) for part in split(text, "whitespace", sentences) for k in range(len(part.words))]
-    found = with_words(
+    found = align_to_words(
         text,
         words,
         spans,
@@ -40,7 +47,7 @@ def test_given_words_give_what_the_splitter_gives(case, sentences):
         tally=mine,
         place="here",
     )
-    expected = annotated(text, spans, words="whitespace", sentences=sentences, tally=theirs, place="here")
+    expected = align_spans(text, spans, words="whitespace", sentences=sentences, tally=theirs, place="here")
     assert [(s.words, s.start, set(s.entities)) for s in found.sentences] == [
         (s.words, s.start, set(s.entities)) for s in expected.sentences
     ]
@@ -50,7 +57,9 @@ def test_given_words_give_what_the_splitter_gives(case, sentences):
 def test_heads_in_a_later_sentence():
     spans = [CharacterSpan(4, 13, "X", (8, 13)), CharacterSpan(4, 13, "Y", (8, 9))]
     words = [(0, 2), (4, 7), (8, 9), (10, 13)]
-    found = with_words("Hi. the A cat", words, spans, starts=[0, 1], tally=Tally(), place="here")
+    found = align_to_words(
+        "Hi. the A cat", words, spans, starts=[0, 1], tally=ConversionReport(), place="here"
+    )
     assert [(e.head, e.heads) for e in found.sentences[1].entities] == [(None, (1, 2)), (1, ())]
 
 
@@ -71,9 +80,9 @@ def test_passages_are_never_in_one_sentence_unless_an_entity_is():
     ]
     text = whole_text(passages, "here")
     assert text == "a title\none sentence. Still\n\n\nHe left. She came."
-    tally = Tally()
+    tally = ConversionReport()
     spans = [CharacterSpan(2, 11, "X", (8, 11)), CharacterSpan(27, 29, "BLANK"), CharacterSpan(39, 48, "Y")]
-    document = with_passages(
+    document = align_to_passages(
         text, passages, spans, words="treebank", sentences="rules", tally=tally, place="here"
     )
     assert [s.text for s in document.sentences] == [
@@ -91,9 +100,9 @@ def test_passages_are_never_in_one_sentence_unless_an_entity_is():
 
 
 def test_an_entity_at_the_end_of_a_passage_joins_it_to_none():
-    passages, tally = [Passage(0, "in Rome"), Passage(7, "she left")], Tally()
+    passages, tally = [Passage(0, "in Rome"), Passage(7, "she left")], ConversionReport()
     text = whole_text(passages, "here")
-    document = with_passages(
+    document = align_to_passages(
         text, passages, [CharacterSpan(3, 7, "X")], words="ud", sentences="rules", tally=tally, place="here"
     )
     assert [sentence.text for sentence in document.sentences] == ["in Rome", "she left"]
@@ -111,8 +120,8 @@ def test_passages_at_impossible_places(starts, message):
 def test_every_passage_keeps_its_place():
     passages = [Passage(k * 7, text) for k, text in enumerate(["one.", "", "two", "3 4 5"])]
     text = whole_text(passages, "here")
-    document = with_passages(
-        text, passages, [], words="ud", sentences="rules", tally=Tally(), place="here", id="d"
+    document = align_to_passages(
+        text, passages, [], words="ud", sentences="rules", tally=ConversionReport(), place="here", id="d"
     )
     assert [text[s.start :][: len(s.text or "")] for s in document.sentences] == ["one.", "two", "3 4 5"]
     assert all(a.start < b.start for a, b in itertools.pairwise(document.sentences))

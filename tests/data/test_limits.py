@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from nestree.cli import app
 from nestree.data.formats import read, write
-from nestree.data.tally import Tally
+from nestree.data.io import ConversionReport
 from nestree.errors import DataError, InputError
-from nestree.sentence import Document, Entity, Sentence, crossing, depths
+from nestree.types import Document, Entity, Sentence, crossing_pairs, depths
 
 READ = "import sys; from nestree.data.formats import read; print(sum(1 for _ in read(*sys.argv[1:])))"
 
@@ -109,7 +109,7 @@ def test_what_a_docbin_expands_to_is_counted_before_spacy_sees_it(tmp_path, what
     (tmp_path / "a.spacy").write_bytes(zlib.compress(srsly.msgpack_dumps({**empty, **DOCBINS[what]}), 1))
     with pytest.raises(DataError, match=r"expands to more than 10,000,000 bytes.*--max-docbin-bytes"):
         list(read(tmp_path / "a.spacy", "spacy", max_docbin_bytes=10_000_000))
-    tally = Tally(skip_bad=True)
+    tally = ConversionReport(skip_bad=True)
     assert list(read(tmp_path / "a.spacy", "spacy", tally, max_docbin_bytes=10_000_000)) == []
     assert len(tally.skipped) == 1
 
@@ -141,7 +141,7 @@ def test_a_limit_holds_in_the_reader_and_not_around_it(tmp_path):
 
 
 def test_a_sentence_that_nests_too_deep_can_be_skipped(tmp_path):
-    path, tally = tmp_path / "a.jsonl", Tally(skip_bad=True)
+    path, tally = tmp_path / "a.jsonl", ConversionReport(skip_bad=True)
     path.write_text(nested_line(101) + nested_line(100))
     assert [len(document.sentences[0].words) for document in read(path, tally=tally)] == [100]
     assert len(tally.skipped) == 1
@@ -154,7 +154,7 @@ def test_deep_and_crossing_entities_by_brute_force():
     have = {e.span for e in entities}
     assert depths(entities) == [len(around & have) for around in inside]
     ordered = sorted(entities, key=lambda e: (e.start, -e.end))
-    assert crossing(entities) == [
+    assert crossing_pairs(entities) == [
         (a, b) for a in ordered for b in ordered if a.start < b.start < a.end < b.end
     ]
 
@@ -164,7 +164,7 @@ def test_sixteen_thousand_nested_entities_stay_small(tmp_path):
     n = 16_000
     entities = [Entity(k, n, "X") for k in range(n)]
     assert depths(entities) == list(range(n))
-    assert crossing(entities) == []
+    assert crossing_pairs(entities) == []
     nested = Sentence(["a"] * 2000, [Entity(k, 2000, "X") for k in range(2000)])
     tracemalloc.start()
     write([Document([nested])], tmp_path / "a.iob2", "columns")

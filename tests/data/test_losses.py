@@ -2,9 +2,9 @@
 
 import pytest
 
-from nestree.data.losses import PARTS, note_lost
-from nestree.data.tally import Tally
-from nestree.sentence import Document, Entity, Sentence, Tree
+from nestree.data.io import ConversionReport
+from nestree.data.lossiness import PARTS, report_losses
+from nestree.types import Document, Entity, Sentence, Tree
 
 
 def placed(text, *sentences):
@@ -35,8 +35,8 @@ def test_each_part_is_counted_where_it_is():
         id="d",
         extra={"k": 1},
     )
-    tally = Tally()
-    note_lost(document, "brat", PARTS, tally, "here")
+    tally = ConversionReport()
+    report_losses(document, "brat", PARTS, tally, "here")
     expected = {
         "heads": 2,
         "scores": 1,
@@ -52,14 +52,14 @@ def test_each_part_is_counted_where_it_is():
     assert tally.counts == {
         f"{part} not written: brat has no place for them": n for part, n in expected.items()
     }
-    tally = Tally()
-    note_lost(Document([]), "brat", PARTS, tally, "here")
+    tally = ConversionReport()
+    report_losses(Document([]), "brat", PARTS, tally, "here")
     assert tally.counts == {"documents without sentences not written: brat has no place for them": 1}
 
 
 def test_trees_are_counted_whatever_else_a_format_loses():
-    tally = Tally()
-    note_lost(Document([Sentence(["d"], tree=Tree(((0, 1, 0),)))]), "brat", [], tally, "here")
+    tally = ConversionReport()
+    report_losses(Document([Sentence(["d"], tree=Tree(((0, 1, 0),)))]), "brat", [], tally, "here")
     assert tally.counts == {"trees not written: brat has no place for them": 1}
 
 

@@ -7,16 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nestree.data.limits import limits
-from nestree.data.records import records
-from nestree.data.tally import Tally
+from nestree.data.io import ConversionReport, json_records, limits
 from nestree.errors import DataError
 
 
-def found(folder: Path, text: str, tally: Tally | None = None) -> list[tuple[str, dict]]:
+def found(folder: Path, text: str, tally: ConversionReport | None = None) -> list[tuple[str, dict]]:
     path = folder / "a.json"
     path.write_text(text, encoding="utf-8")
-    return [(place.removeprefix(str(path)), value) for place, value in records(path, tally or Tally())]
+    return [
+        (place.removeprefix(str(path)), value)
+        for place, value in json_records(path, tally or ConversionReport())
+    ]
 
 
 @pytest.mark.parametrize(
@@ -63,10 +64,10 @@ def test_what_is_wrong_is_said_with_its_line(tmp_path, text, message):
 
 
 def test_skipping_goes_on_where_the_next_object_can_be_found(tmp_path):
-    tally = Tally(skip_bad=True)
+    tally = ConversionReport(skip_bad=True)
     assert found(tmp_path, '{"a": 1}\n{"a"\n{"a": 3}', tally) == [(":1", {"a": 1}), (":3", {"a": 3})]
     assert len(tally.skipped) == 1
-    tally = Tally(skip_bad=True)
+    tally = ConversionReport(skip_bad=True)
     assert found(tmp_path, '[{"a": 1}, 5, {"a": 3}, {"a" 4}]', tally) == [
         (":1, record 1", {"a": 1}),
         (":1, record 3", {"a": 3}),

@@ -9,19 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nestree.data.formats import read
-from nestree.data.splitting import (
-    assembled,
-    in_order,
-    listed,
-    shuffled,
+from nestree.data.io import ConversionReport
+from nestree.data.split import (
+    assemble_parts,
     sizes,
-    stratified,
+    split_by_lists,
+    split_in_order,
+    split_shuffled,
+    split_stratified,
     units,
     write_parts,
 )
-from nestree.data.tally import Tally
 from nestree.errors import DataError, InputError
-from nestree.sentence import Document, Entity, Sentence
+from nestree.types import Document, Entity, Sentence
 
 SHARES = {"train": 80, "dev": 10, "test": 10}
 
@@ -56,14 +56,14 @@ def test_sizes_add_up_and_are_within_one_of_the_exact_share(shares, total):
         assert abs(size - total * shares[name] / sum(shares.values())) < 1
 
 
-@pytest.mark.parametrize("how", [in_order, shuffled, stratified])
+@pytest.mark.parametrize("how", [split_in_order, split_shuffled, split_stratified])
 @pytest.mark.parametrize("by", ["sentence", "document"])
 def test_every_unit_goes_to_one_part(how, by):
     data = documents(60)
     pieces = units(data, by)
     names = how(pieces, SHARES)
     assert Counter(names) == sizes(SHARES, len(pieces))
-    parts = assembled(pieces, names)
+    parts = assemble_parts(pieces, names)
     there = Counter(s.id for part in parts.values() for d in part for s in d.sentences)
     assert there == {sentence.id: 1 for document in data for sentence in document.sentences}
     for part in parts.values():  # in the order of the data
@@ -76,7 +76,7 @@ def test_every_unit_goes_to_one_part(how, by):
 
 def test_the_seed_decides():
     pieces = units(documents(50), "document")
-    for how in (shuffled, stratified):
+    for how in (split_shuffled, split_stratified):
         assert how(pieces, SHARES, 1) == how(pieces, SHARES, 1) != how(pieces, SHARES, 2)
 
 
@@ -85,7 +85,7 @@ def test_stratified_parts_have_their_share_of_each_label(by):
     pieces = units(documents(400), by)
     totals: Counter[str] = Counter()
     found = {name: Counter[str]() for name in SHARES}
-    for unit, name in zip(pieces, stratified(pieces, SHARES), strict=True):
+    for unit, name in zip(pieces, split_stratified(pieces, SHARES), strict=True):
         labels = [e.label for d in unit.documents for s in d.sentences for e in s.entities]
         totals.update(labels)
         found[name].update(labels)
@@ -110,13 +110,18 @@ def test_shares_that_cannot_be_added():
 
 def test_lists():
     pieces = units(documents(4), "document")
-    assert listed(pieces, {"dev": ["d1"], "test": ["d3"]}, "train") == ["train", "dev", "train", "test"]
+    assert split_by_lists(pieces, {"dev": ["d1"], "test": ["d3"]}, "train") == [
+        "train",
+        "dev",
+        "train",
+        "test",
+    ]
     with pytest.raises(InputError, match="'d1' is in the list of dev and in that of test"):
-        listed(pieces, {"dev": ["d1"], "test": ["d1"]}, "train")
+        split_by_lists(pieces, {"dev": ["d1"], "test": ["d1"]}, "train")
     with pytest.raises(InputError, match=r"the list of dev: 'd11' is not in the data. Is 'd1' meant\?"):
-        listed(pieces, {"dev": ["d11"]}, "train")
+        split_by_lists(pieces, {"dev": ["d11"]}, "train")
     with pytest.raises(InputError, match="3 units are in no list, 'd0' first"):
-        listed(pieces, {"dev": ["d1"]})
+        split_by_lists(pieces, {"dev": ["d1"]})
 
 
 def test_what_cannot_be_split_says_why():
@@ -126,26 +131,26 @@ def test_what_cannot_be_split_says_why():
     with pytest.raises(InputError, match="names no documents"):
         units([Document([Sentence(["a"])])], "document")
     with pytest.raises(InputError, match="part dev would get nothing: there are only 3 units"):
-        in_order(units(data, "document"), SHARES)
+        split_in_order(units(data, "document"), SHARES)
     with pytest.raises(InputError, match="greater than 0"):
-        in_order(units(data, "document"), {"train": 1, "dev": float("nan")})
+        split_in_order(units(data, "document"), {"train": 1, "dev": float("nan")})
 
 
 def test_texts_that_are_taken_apart_are_counted():
-    tally = Tally()
+    tally = ConversionReport()
     text = Document(
         [Sentence(["a"], (), "a", [(0, 1)], 2), Sentence(["b"], (), "b", [(0, 1)], 4)], "- a b", "d"
     )
     pieces = units([text], "sentence", tally)
     assert tally.counts == {"texts of documents taken apart into their sentences": 1}
-    (joined,) = assembled(pieces, ["x", "x"])["x"]
+    (joined,) = assemble_parts(pieces, ["x", "x"])["x"]
     assert (joined.id, joined.text, [s.words for s in joined.sentences]) == ("d", None, [("a",), ("b",)])
 
 
 def test_parts_are_written_all_or_none(tmp_path: Path):
     pieces = units(documents(30), "document")
-    parts = assembled(pieces, in_order(pieces, SHARES))
-    write_parts(parts, tmp_path / "new", "jsonl", Tally(), ".jsonl.gz")
+    parts = assemble_parts(pieces, split_in_order(pieces, SHARES))
+    write_parts(parts, tmp_path / "new", "jsonl", ConversionReport(), ".jsonl.gz")
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [
         "dev.jsonl.gz",
         "test.jsonl.gz",
@@ -161,7 +166,9 @@ def test_parts_are_written_all_or_none(tmp_path: Path):
         raise Bad
 
     with pytest.raises(Bad):
-        write_parts({"train": parts["train"], "dev": failing()}, tmp_path / "other", "jsonl", Tally())
+        write_parts(
+            {"train": parts["train"], "dev": failing()}, tmp_path / "other", "jsonl", ConversionReport()
+        )
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
     with pytest.raises(DataError, match="not empty"):
-        write_parts(parts, tmp_path / "new", "jsonl", Tally(), ".jsonl")
+        write_parts(parts, tmp_path / "new", "jsonl", ConversionReport(), ".jsonl")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from nestree.data import statistics
 from nestree.data.formats import read
-from nestree.sentence import Document, Entity, Sentence
+from nestree.types import Document, Entity, Sentence
 
 COUNTED = Path(__file__).parent / "fixtures" / "commands" / "counted.jsonl"
 

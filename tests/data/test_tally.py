@@ -2,13 +2,13 @@
 
 import pytest
 
-from nestree.data.tally import PLACES, Tally
+from nestree.data.io import PLACES, ConversionReport
 from nestree.errors import DataError
-from nestree.sentence import Document, Entity, Sentence
+from nestree.types import Document, Entity, Sentence
 
 
 def test_things_are_counted_with_their_first_places():
-    tally = Tally()
+    tally = ConversionReport()
     for number in range(8):
         tally.note("widened", f"a:{number}", times=2)
     assert tally.counts == {"widened": 16}
@@ -17,14 +17,14 @@ def test_things_are_counted_with_their_first_places():
 
 def test_an_error_is_raised_or_written_down():
     with pytest.raises(DataError, match="a:1: wrong"):
-        Tally().bad(DataError("a:1: wrong"))
-    tally = Tally(skip_bad=True)
+        ConversionReport().bad(DataError("a:1: wrong"))
+    tally = ConversionReport(skip_bad=True)
     tally.bad(DataError("a:1: wrong"))
     assert tally.skipped == ["a:1: wrong"]
 
 
 def test_documents_are_counted_as_they_pass():
-    tally = Tally()
+    tally = ConversionReport()
     one = Document([Sentence(["a"], [Entity(0, 1, "X"), Entity(0, 1, "Y")]), Sentence(["b"])])
     passing = tally.counted(iter([one, one]))
     assert next(passing) is one

@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from nestree.data.limits import limits
+from nestree.data.io import limits
 from nestree.data.xml import events
 from nestree.errors import DataError
 

@@ -8,7 +8,7 @@ import torch
 from nestree.config import Settings, recipes
 from nestree.decoding import decode
 from nestree.nn.scorers import Scores
-from nestree.sentence import Entity, crossing
+from nestree.types import Entity, crossing_pairs
 from tests.test_losses import LABELS, Table, random_scores
 from tests.tiny import sentence
 from tests.treecrf.enumeration import lexical_trees, plain_trees
@@ -18,11 +18,11 @@ VARIANTS = {
     **{name: (name, []) for name in recipes() if name != "default"},  # which decodes by marginals
     "softmax": ("release", ["loss.label=softmax"]),
     "softmax of all spans": ("ablation/05-tree-two-stage", ["loss.label=softmax"]),
-    "bias": ("ablation/12-joint", ["decoding.bias=0.8"]),
-    "one-stage bias": ("ablation/03-tree-one-stage", ["decoding.bias=-0.8"]),
-    "sharing": ("ablation/12-joint", ["decoding.sharing=1.5"]),
-    "sharing is sought": ("ablation/12-joint", ["decoding.sharing=-2"]),
-    "without parsing, with heads": ("ablation/12-joint", ["decoding.by=spans"]),
+    "bias": ("ablation/12-joint", ["decoding.non_entity_bias=0.8"]),
+    "one-stage bias": ("ablation/03-tree-one-stage", ["decoding.non_entity_bias=-0.8"]),
+    "sharing": ("ablation/12-joint", ["decoding.head_sharing_penalty=1.5"]),
+    "sharing is sought": ("ablation/12-joint", ["decoding.head_sharing_penalty=-2"]),
+    "without parsing, with heads": ("ablation/12-joint", ["decoding.method=spans"]),
 }
 
 
@@ -36,7 +36,7 @@ def by_hand(b: int, scores: Scores, n: int, settings: Settings) -> set[Entity]:
     said = scores.mention[b].detach().clone()  # [n + 1, n + 1, C]
     one_score = settings.model.mention == "score"
     if not one_score:
-        said[..., 0] += settings.decoding.bias
+        said[..., 0] += settings.decoding.non_entity_bias
     yes = {
         (i, j): one_score or bool(said[i, j, 1:].max() > said[i, j, 0])
         for i in range(n)
@@ -44,7 +44,7 @@ def by_hand(b: int, scores: Scores, n: int, settings: Settings) -> set[Entity]:
     }
     if settings.model.structure == "none":
         kept = {(i, j, None) for (i, j), is_one in yes.items() if is_one}
-    elif settings.decoding.by != "spans":
+    elif settings.decoding.method != "spans":
         kept = {span for span in best_tree(b, scores, said, yes, n, settings) if yes[span[:2]]}
     else:
         heads = likeliest_heads(b, scores, said, n)
@@ -54,7 +54,7 @@ def by_hand(b: int, scores: Scores, n: int, settings: Settings) -> set[Entity]:
         if scores.labels is None:
             labels = [int(said[i, j, 1:].argmax())]
         else:
-            each = scores.labels.of(b, i, j, h if settings.model.labelling == "head" else None)
+            each = scores.labels.of(b, i, j, h if settings.model.labeling == "head" else None)
             labels = [l for l in range(len(LABELS)) if each[l] > 0]
             if settings.loss.label == "softmax" and labels:
                 labels = [int(each.argmax())]
@@ -70,7 +70,7 @@ def best_tree(b, scores, said, yes, n, settings):
 
     def value(tree):
         spans, score, lends = tree
-        cost = 0.0 if settings.model.mention == "score" else settings.decoding.sharing
+        cost = 0.0 if settings.model.mention == "score" else settings.decoding.head_sharing_penalty
         return score + sum(float(said[i, j].max()) for i, j, _ in spans) - cost * sum(yes[s] for s in lends)
 
     return max(trees, key=value)[0]
@@ -99,14 +99,14 @@ def test_decoding_equals_a_search_through_all_trees(variant):
         assert set(entities) == by_hand(b, scores, len(SENTENCES[b].words), settings)
         assert len(set(entities)) == len(entities)
         assert sorted(entities, key=lambda e: (e.start, -e.end)) == list(entities)
-        if settings.decoding.by != "spans":
-            assert crossing(entities) == []
+        if settings.decoding.method != "spans":
+            assert crossing_pairs(entities) == []
 
 
 def test_without_parsing_entities_may_cross():
     settings = settings_of("ablation/08-without-parsing")
     scores = random_scores(SENTENCES, settings, std=1.5)
-    assert any(crossing(entities) for entities in decode(scores, settings, LABELS))
+    assert any(crossing_pairs(entities) for entities in decode(scores, settings, LABELS))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -136,22 +136,29 @@ def test_a_span_without_a_label_is_no_entity_and_two_labels_are_two_entities():
 
 def test_where_forms_tell_heads_they_are_chosen_after_the_entities():
     """Those of the best tree, which pays nothing for sharing; each head is the word with the best form."""
-    settings = Settings.read("default").changed(["decoding.by=tree", "decoding.threshold=0"])
+    settings = Settings.read("default").changed(["decoding.method=viterbi", "decoding.threshold=0"])
     scores = random_scores(SENTENCES, settings, seed=3)
     entities = [
         [
             {(e.start, e.end, e.label) for e in found}
             for found in decode(scores, settings.changed(changes), LABELS)
         ]
-        for changes in (["decoding.forms=0", "decoding.sharing=0"], ["decoding.sharing=9"])
+        for changes in (
+            ["decoding.head_prior_weight=0", "decoding.head_sharing_penalty=0"],
+            ["decoding.head_sharing_penalty=9"],
+        )
     ]
     assert entities[0] == entities[1]
     several = 0
     for b, found in enumerate(
-        decode(scores, settings.changed(["decoding.forms=100", "decoding.sharing=0"]), LABELS)
+        decode(
+            scores,
+            settings.changed(["decoding.head_prior_weight=100", "decoding.head_sharing_penalty=0"]),
+            LABELS,
+        )
     ):
         for entity in found:
-            forms = scores.forms[b, entity.start : entity.end]
+            forms = scores.head_prior[b, entity.start : entity.end]
             assert entity.head == entity.start + int(forms.argmax())
             several += len(forms) > 1
     assert several > 3

@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from nestree.config import Settings
-from nestree.decoding import Found, Temperatures, marginals, readings, search
+from nestree.decoding import DecodedBatch, Temperatures, decode_batch, predictions
+from nestree.decoding import mbr as marginals
 from nestree.errors import DataError
-from nestree.sentence import Entity, crossing
 from nestree.treecrf import crossing_spans
+from nestree.types import Entity, crossing_pairs
 from tests.decoding.test_probabilities import SENTENCES, VARIANTS, everything, random_scores, settings_of
 from tests.test_losses import LABELS, Table
 from tests.treecrf.enumeration import lexical_trees
@@ -19,7 +20,7 @@ TEMPERATURES = Temperatures(1.3, 0.8, 1.6, 0.4)
 
 
 def marginal_settings(variant, threshold):
-    return settings_of(variant).changed(["decoding.by=marginals", f"decoding.threshold={threshold}"])
+    return settings_of(variant).changed(["decoding.method=mbr", f"decoding.threshold={threshold}"])
 
 
 def gain(entities, threshold):
@@ -38,25 +39,25 @@ def best_gain(chances, b, n, threshold, several):
     best = 0.0
     for size in range(len(value) + 1):
         for chosen in itertools.combinations(value, size):
-            if not crossing([Entity(i, j, "x") for i, j in chosen]):
+            if not crossing_pairs([Entity(i, j, "x") for i, j in chosen]):
                 best = max(best, sum(value[span] for span in chosen))
     return best
 
 
 def test_what_forms_say_counts_once_for_a_span_whatever_its_labels():
-    settings = Settings.read("default").changed(["decoding.forms=2"])
+    settings = Settings.read("default").changed(["decoding.head_prior_weight=2"])
     scores = random_scores(SENTENCES[:4], settings, seed=3)
-    plain = settings.changed(["decoding.forms=0"])
+    plain = settings.changed(["decoding.head_prior_weight=0"])
     one, two = torch.tensor([[3, 0, 3, 0]]), torch.tensor([[3, 0, 3, 0], [3, 0, 3, 1]])
     for rows in (one, two):
         evidence = torch.randn(4).expand(len(rows), -1)
         by_form = [marginals.around(rows, scores, each, evidence).head for each in (settings, plain)]
         said = (by_form[0] - by_form[1])[3, 0, 3, :3]
-        torch.testing.assert_close(said, 2 * torch.nn.functional.logsigmoid(scores.forms)[3, :3])
+        torch.testing.assert_close(said, 2 * torch.nn.functional.logsigmoid(scores.head_prior)[3, :3])
 
 
 def test_entities_pay_for_sharing_a_head_and_nobody_else_does():
-    settings = Settings.read("default").changed(["decoding.sharing=1.5"])
+    settings = Settings.read("default").changed(["decoding.head_sharing_penalty=1.5"])
     scores = random_scores(SENTENCES[:4], settings, seed=3)
     rows = torch.tensor([[3, 0, 3, 0], [3, 0, 3, 1], [2, 1, 2, 0]])
     found = marginals.around(rows, scores, settings, None).inherit
@@ -72,12 +73,12 @@ def test_no_set_of_entities_gains_more(variant, threshold):
     scores = random_scores(SENTENCES[:4], settings, seed=5, std=1.5)
     chances = everything(scores, settings, TEMPERATURES)
     several = scores.labels is not None and settings.loss.label != "softmax"
-    found = readings(search(scores, settings, TEMPERATURES, scored=True), LABELS, 4)
+    found = predictions(decode_batch(scores, settings, TEMPERATURES, scored=True), LABELS, 4)
     for b, reading in enumerate(found):
         for entity in reading.entities:
             at = (b, entity.start, entity.end, LABELS.index(entity.label))
             assert entity.score == pytest.approx(chances[at], abs=1e-6)
-        assert crossing(reading.entities) == []
+        assert crossing_pairs(reading.entities) == []
         expected = best_gain(chances, b, b + 1, threshold, several)
         assert gain(reading.entities, threshold) == pytest.approx(expected, abs=1e-5)
     assert any(reading.entities for reading in found)
@@ -86,7 +87,7 @@ def test_no_set_of_entities_gains_more(variant, threshold):
 def test_heads_are_those_of_the_best_tree_with_these_entities_given_their_labels():
     settings = marginal_settings("default", 0.2)
     scores = random_scores(SENTENCES, settings, seed=5, std=1.5)
-    found = readings(search(scores, settings, TEMPERATURES, trees=True), LABELS, 5)
+    found = predictions(decode_batch(scores, settings, TEMPERATURES, trees=True), LABELS, 5)
     number = 0
     for b, reading in enumerate(found):
         labels = {}
@@ -127,7 +128,7 @@ def test_all_labels_of_an_entity_are_evidence_for_its_head(weight, head):
         root=torch.tensor([[1.0, 0.0]]).double(),
         labels=Table(scores.labels.spans, heads),
     )
-    (reading,) = readings(search(given, settings), LABELS, 1)
+    (reading,) = predictions(decode_batch(given, settings), LABELS, 1)
     assert [(e.span, e.label, e.head) for e in reading.entities] == [((0, 2), "A", head), ((0, 2), "B", head)]
 
 
@@ -145,8 +146,10 @@ def test_spans_that_cross_are_found_by_products(n):
         found = crossing_spans(torch.stack([b, left, right], 1), 3, n)
         assert not found[0].any()
         for a, e in spans:
-            assert found[1, a, e] == any(crossing([Entity(a, e, "x"), Entity(*one, "x")]) for one in others)
-            assert found[2, a, e] == bool(crossing([Entity(a, e, "x"), Entity(i, j, "x")]))
+            assert found[1, a, e] == any(
+                crossing_pairs([Entity(a, e, "x"), Entity(*one, "x")]) for one in others
+            )
+            assert found[2, a, e] == bool(crossing_pairs([Entity(a, e, "x"), Entity(i, j, "x")]))
 
 
 def test_readings_are_in_order_and_checked():
@@ -154,7 +157,7 @@ def test_readings_are_in_order_and_checked():
         [[2, 1, 2, 1, 1], [2, 0, 1, 0, -1], [0, 0, 2, 0, 1], [2, 0, 3, 1, 2], [2, 0, 3, 0, 2]]
     )
     scores = torch.tensor([0.5, 0.25, 1.5, 0.75, 0.125])  # one rounded up too far
-    found = readings(Found(rows, scores, None, None), LABELS, 4)
+    found = predictions(DecodedBatch(rows, scores, None, None), LABELS, 4)
     a, b = LABELS[:2]
     assert [reading.entities for reading in found] == [
         (Entity(0, 2, a, 1, 1.0),),
@@ -168,6 +171,6 @@ def test_readings_are_in_order_and_checked():
         (),
     ]
     with pytest.raises(DataError, match="score nan of entity"):
-        readings(Found(rows, scores * torch.nan, None, None), LABELS, 4)
+        predictions(DecodedBatch(rows, scores * torch.nan, None, None), LABELS, 4)
     with pytest.raises(DataError, match="head 5 of entity"):
-        readings(Found(rows.index_fill(1, torch.tensor(4), 5), None, None, None), LABELS, 4)
+        predictions(DecodedBatch(rows.index_fill(1, torch.tensor(4), 5), None, None, None), LABELS, 4)

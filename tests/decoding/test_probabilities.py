@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from nestree.config import Settings, recipes
-from nestree.decoding import Temperatures, readings, search
-from nestree.decoding.known import Forbidden, Knowledge, Known, constrained
-from nestree.decoding.probabilities import chances_of, label_probabilities
+from nestree.decoding import Temperatures, decode_batch, predictions
+from nestree.decoding.constraints import Constraints, Forbidden, Known, apply_constraints
+from nestree.decoding.probabilities import label_probabilities, span_marginals
 from nestree.errors import InputError
 from tests.test_losses import LABELS, Table
 from tests.test_losses import random_scores as scores_with_gradients
@@ -20,7 +20,7 @@ SENTENCES = [sentence(" ".join("abcde"[:n])) for n in (1, 2, 3, 4, 5)]
 VARIANTS = {
     **{name: (name, []) for name in recipes()[:8]},
     "default": ("ablation/12-joint", []),
-    "bias": ("ablation/12-joint", ["decoding.bias=0.8"]),
+    "bias": ("ablation/12-joint", ["decoding.non_entity_bias=0.8"]),
     "softmax": ("ablation/12-joint", ["loss.label=softmax"]),
 }
 TEMPERATURES = [Temperatures(), Temperatures(1.7, 0.6, 1.4, 0.5)]
@@ -49,7 +49,7 @@ def trees_of(n, structure):
 
 
 def label_chance(scores, settings, temperatures, b, i, j, h, label):
-    each = scores.labels.of(b, i, j, h if settings.model.labelling == "head" else None)
+    each = scores.labels.of(b, i, j, h if settings.model.labeling == "head" else None)
     each = each / temperatures.label - temperatures.doubt
     if settings.loss.label == "softmax":
         return float(torch.cat([torch.zeros(1), each.detach()]).softmax(0)[1 + label])
@@ -60,7 +60,7 @@ def by_hand(scores, b, n, settings, temperatures, known=(), forbidden=()):
     """(i, j, label) -> probability, from all trees and all that their spans may say, given what is known."""
     said = scores.mention[b].detach().clone()
     if settings.model.mention != "score":
-        said[..., 0] += settings.decoding.bias
+        said[..., 0] += settings.decoding.non_entity_bias
     must = {(k.start, k.end): k for k in known}
     never = {(f.start, f.end) for f in forbidden if f.label is None}
     total, sums = 0.0, {}
@@ -87,7 +87,7 @@ def by_hand(scores, b, n, settings, temperatures, known=(), forbidden=()):
                 k = LABELS.index(one.label)
                 if settings.model.mention == "labels":
                     each = [weight if at == 1 + k else 0.0 for at, weight in enumerate(each)]
-                elif settings.model.labelling == "head":
+                elif settings.model.labeling == "head":
                     chance = label_chance(scores, settings, temperatures, b, i, j, h, k)
                     each = [weight * chance for weight in each]
             says[i, j] = each
@@ -115,7 +115,7 @@ def by_hand(scores, b, n, settings, temperatures, known=(), forbidden=()):
 
 def everything(scores, settings, temperatures):
     """(b, i, j, label) -> probability, as the library computes it."""
-    chances = chances_of(scores, settings, temperatures)
+    chances = span_marginals(scores, settings, temperatures)
     spans = torch.tensor(
         [
             (b, i, j)
@@ -149,7 +149,7 @@ def test_what_decoding_says_of_entities_are_these_probabilities(variant):
     chances = everything(scores, settings, TEMPERATURES[1])
     number = 0
     for b, reading in enumerate(
-        readings(search(scores, settings, TEMPERATURES[1], scored=True), LABELS, len(SENTENCES))
+        predictions(decode_batch(scores, settings, TEMPERATURES[1], scored=True), LABELS, len(SENTENCES))
     ):
         for entity in reading.entities:
             number += 1
@@ -162,11 +162,13 @@ def test_a_threshold_leaves_out_what_is_less_likely():
     settings = settings_of("default")
     scores = random_scores(SENTENCES, settings, seed=7, std=1.5)
     before = [
-        e for r in readings(search(scores, settings, scored=True), LABELS, len(SENTENCES)) for e in r.entities
+        e
+        for r in predictions(decode_batch(scores, settings, scored=True), LABELS, len(SENTENCES))
+        for e in r.entities
     ]
     middle = sorted(e.score for e in before)[len(before) // 2]
-    found = search(scores, settings.changed([f"decoding.threshold={middle - 1e-9}"]), scored=True)
-    after = [e for r in readings(found, LABELS, len(SENTENCES)) for e in r.entities]
+    found = decode_batch(scores, settings.changed([f"decoding.threshold={middle - 1e-9}"]), scored=True)
+    after = [e for r in predictions(found, LABELS, len(SENTENCES)) for e in r.entities]
     assert after == [e for e in before if e.score >= middle]
     assert 0 < len(after) < len(before)
 
@@ -185,8 +187,8 @@ def test_given_what_is_known_probabilities_equal_enumeration(variant, given):
     settings = settings_of(variant)
     known, forbidden = given
     scores = random_scores(SENTENCES, settings, seed=len(variant), std=1.5)
-    knowledge = Knowledge([[]] * 4 + [known], [[]] * 4 + [forbidden])
-    limited = constrained(scores, knowledge, settings, LABELS, TEMPERATURES[1])
+    knowledge = Constraints([[]] * 4 + [known], [[]] * 4 + [forbidden])
+    limited = apply_constraints(scores, knowledge, settings, LABELS, TEMPERATURES[1])
     found = everything(limited, settings, TEMPERATURES[1])
     expected = by_hand(scores, 4, 5, settings, TEMPERATURES[1], known, forbidden)
     for (i, j, l), chance in expected.items():
@@ -209,12 +211,12 @@ def ways(variant):
 @pytest.mark.parametrize(("variant", "by"), [way for variant in VARIANTS for way in ways(variant)])
 def test_what_is_known_is_found_and_what_is_forbidden_is_not(variant, by, threshold, given):
     settings = settings_of(variant)
-    settings = settings.changed([f"decoding.by={by}", f"decoding.threshold={threshold}"])
+    settings = settings.changed([f"decoding.method={by}", f"decoding.threshold={threshold}"])
     known, forbidden = given
     scores = random_scores(SENTENCES, settings, seed=2, std=1.5)
-    knowledge = Knowledge([[]] * 4 + [known], [[]] * 4 + [forbidden])
-    limited = constrained(scores, knowledge, settings, LABELS)
-    entities = readings(search(limited, settings, scored=True), LABELS, 5)[4].entities
+    knowledge = Constraints([[]] * 4 + [known], [[]] * 4 + [forbidden])
+    limited = apply_constraints(scores, knowledge, settings, LABELS)
+    entities = predictions(decode_batch(limited, settings, scored=True), LABELS, 5)[4].entities
     for one in known:
         same = [e for e in entities if e.span == (one.start, one.end)]
         assert same, f"{one} is missing"
@@ -248,21 +250,21 @@ def test_contradictions_are_said(known, forbidden, said):
     settings = settings_of("default")
     scores = random_scores(SENTENCES, settings)
     with pytest.raises(InputError, match=said):
-        constrained(scores, Knowledge([[]] * 4 + [known], [[]] * 4 + [forbidden]), settings, LABELS)
+        apply_constraints(scores, Constraints([[]] * 4 + [known], [[]] * 4 + [forbidden]), settings, LABELS)
 
 
 @pytest.mark.parametrize("threshold", [0, 0.3])
 def test_the_same_label_may_be_forbidden_twice(threshold):
     settings = settings_of("default")
-    settings = settings.changed(["decoding.by=marginals", f"decoding.threshold={threshold}"])
-    given = Knowledge([[]] * 4 + [[Known(0, 3)]], [[]] * 4 + [[Forbidden(0, 3, l) for l in "ABB"]])
-    limited = constrained(random_scores(SENTENCES, settings), given, settings, LABELS)
-    entities = readings(search(limited, settings), LABELS, 5)[4].entities
+    settings = settings.changed(["decoding.method=mbr", f"decoding.threshold={threshold}"])
+    given = Constraints([[]] * 4 + [[Known(0, 3)]], [[]] * 4 + [[Forbidden(0, 3, l) for l in "ABB"]])
+    limited = apply_constraints(random_scores(SENTENCES, settings), given, settings, LABELS)
+    entities = predictions(decode_batch(limited, settings), LABELS, 5)[4].entities
     assert [e.label for e in entities if e.span == (0, 3)] == ["C"]
 
 
 def test_one_stage_gives_one_label():
     settings = settings_of("ablation/03-tree-one-stage")
-    given = Knowledge([[]] * 4 + [[Known(0, 2, "A"), Known(0, 2, "B")]], [[]] * 5)
+    given = Constraints([[]] * 4 + [[Known(0, 2, "A"), Known(0, 2, "B")]], [[]] * 5)
     with pytest.raises(InputError, match="labels A and B, and this model gives a span one label"):
-        constrained(random_scores(SENTENCES, settings), given, settings, LABELS)
+        apply_constraints(random_scores(SENTENCES, settings), given, settings, LABELS)

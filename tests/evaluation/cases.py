@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from nestree.sentence import Entity, Sentence
+from nestree.types import Entity, Sentence
 
 # The worked example of docs/evaluation.md.
 WORDS = ["The", "president", "of", "the", "University", "of", "California", "met", "Iraqi", "army", "leaders"]

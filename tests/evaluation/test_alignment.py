@@ -4,7 +4,7 @@ import pytest
 
 from nestree.errors import DataError
 from nestree.evaluation import compare, evaluate
-from nestree.sentence import Sentence
+from nestree.types import Sentence
 
 
 def corpus(*texts, ids=False):

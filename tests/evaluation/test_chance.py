@@ -14,8 +14,8 @@ from hypothesis import given, settings
 
 from nestree.errors import InputError
 from nestree.evaluation import compare, evaluate
-from nestree.evaluation.scores import drawn
-from nestree.sentence import Entity, Sentence
+from nestree.evaluation.metrics import resample
+from nestree.types import Entity, Sentence
 from tests.evaluation.cases import predictions
 
 WORDS = ["a", "b"]
@@ -47,7 +47,7 @@ def test_an_interval_is_that_of_all_resamples():
 
 
 def test_sentences_without_anything_to_count_are_drawn_too():
-    times = drawn([3, 1], 8, 20_000, np.random.default_rng(0))
+    times = resample([3, 1], 8, 20_000, np.random.default_rng(0))
     assert times.mean(axis=0) == pytest.approx([3, 1], abs=0.05)
     assert times.var(axis=0) == pytest.approx([8 * 3 / 8 * 5 / 8, 8 * 1 / 8 * 7 / 8], rel=0.05)
     assert times.sum(axis=1).max() <= 8

@@ -3,14 +3,14 @@
 import torch
 
 from nestree.nn.batch import Collator
-from nestree.nn.pieces import Splitter
-from nestree.sentence import Sentence
+from nestree.nn.tokenizer import SubwordTokenizer
+from nestree.types import Sentence
 from tests import tiny
 from tests.tiny import sentence
 
 
 def collator(**options) -> Collator:
-    return Collator(Splitter(tiny.letter_tokenizer(), 20), ["A", "B"], **{"trees": True, **options})
+    return Collator(SubwordTokenizer(tiny.letter_tokenizer(), 20), ["A", "B"], **{"trees": True, **options})
 
 
 def test_padding_and_pooling():

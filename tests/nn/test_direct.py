@@ -34,7 +34,7 @@ def given(places, padding):
 @pytest.mark.parametrize("places", [3, 8, 61])
 def test_states_and_gradients_are_those_of_transformers(tmp_path, family, places):
     model = made(tmp_path, family).double()
-    assert direct.serves(model.config)
+    assert direct.supports(model.config)
     pieces, real = given(places, padding=1)
     mask = attention_mask(real.long(), model.config, torch.float64)
     expected = model(input_ids=pieces, attention_mask=mask, output_hidden_states=True).hidden_states
@@ -89,7 +89,7 @@ def test_distances_of_mpnet(tmp_path):
 
 @pytest.mark.parametrize("family", ["roberta", "electra", "deberta-v2", "modernbert"])
 def test_others_are_left_to_transformers(tmp_path, family):
-    assert not direct.serves(made(tmp_path, family).config)
+    assert not direct.supports(made(tmp_path, family).config)
 
 
 @pytest.mark.parametrize(
@@ -104,9 +104,9 @@ def test_others_are_left_to_transformers(tmp_path, family):
 )
 def test_those_with_other_parts_are_left_to_transformers(tmp_path, family, name, value):
     config = made(tmp_path, family).config
-    assert direct.serves(config)
+    assert direct.supports(config)
     setattr(config, name, value)
-    assert not direct.serves(config)
+    assert not direct.supports(config)
 
 
 @pytest.mark.parametrize("family", ["bert", "mpnet"])

@@ -18,13 +18,13 @@ from nestree.nn.encoder import (
     MASKED_BY_PAIRS,
     BiLSTM,
     Characters,
-    Mix,
-    SharedDropout,
+    LockedDropout,
+    ScalarMix,
     attention_mask,
     load_pretrained,
-    longest_input,
+    max_input_length,
 )
-from nestree.sentence import Document, Sentence
+from nestree.types import Document, Sentence
 from tests import tiny
 from tests.tiny import sentence
 
@@ -75,7 +75,7 @@ def test_masks_of_pairs_and_of_pieces_are_the_same(tmp_path, family, implementat
 
 @pytest.mark.parametrize("family", tiny.FAMILIES)
 def test_words_are_means_of_their_pieces(tmp_path, family):
-    model = made(tiny.encoder(tmp_path, family), "encoder.shape=0").eval()
+    model = made(tiny.encoder(tmp_path, family), "encoder.word_shape_size=0").eval()
     words = ["ab", "c"]
     batch = model.collate([Sentence(words)])
     blank = family in tiny.BYTE_LEVEL  # a blank is a piece there
@@ -99,7 +99,7 @@ def test_long_sentences_see_the_words_around(tmp_path):
     tiny.encoder(tmp_path / "long", longest=64)
     tiny.encoder(tmp_path / "short", longest=24)
     words = Sentence(list("abcdefghijklmnopqrstuvwxyzabcdef"))
-    one, several = (made(tmp_path / name, "encoder.shape=0").eval() for name in ("long", "short"))
+    one, several = (made(tmp_path / name, "encoder.word_shape_size=0").eval() for name in ("long", "short"))
     assert one.collate([words]).windows is None
     batch = several.collate([words])
     assert batch.windows is not None
@@ -115,7 +115,7 @@ def test_features_beside_and_above(tmp_path):
     folder = tiny.encoder(tmp_path / "encoder")
     vectors = tmp_path / "vectors.txt"
     vectors.write_text("lisbon 1 2 3\nthe 4 5 6\n", encoding="utf-8")
-    model = made(folder, "encoder.characters=5", f"encoder.vectors={vectors}").eval()
+    model = made(folder, "encoder.characters=5", f"encoder.word_vectors={vectors}").eval()
     assert model.encoder.size == tiny.HIDDEN + 3 + 8 + 5
     batch = model.collate(tiny.SENTENCES)
     assert batch.vectors[0, :5].tolist() == [0, 2, 0, 0, 1]  # "Lisbon" is found in lower case
@@ -167,17 +167,17 @@ def test_an_lstm_reads_both_ways():
 
 def test_dropout_has_one_mask_per_sentence():
     torch.manual_seed(0)
-    dropout = SharedDropout(0.5)
+    dropout = LockedDropout(0.5)
     x = dropout(torch.ones(3, 4, 100))
     assert set(x.unique().tolist()) == {0.0, 2.0}
     assert torch.equal(x, x[:, :1].expand_as(x))
     assert not torch.equal(x[0], x[1])
     assert torch.equal(dropout.eval()(x), x)
-    assert not bool(SharedDropout(0.9)(torch.full((1, 1, 9), torch.nan)).nan_to_num(1.0).eq(0).all())
+    assert not bool(LockedDropout(0.9)(torch.full((1, 1, 9), torch.nan)).nan_to_num(1.0).eq(0).all())
 
 
 def test_layers_are_mixed_by_weights():
-    mix = Mix(2)
+    mix = ScalarMix(2)
     layers = (torch.ones(1, 1, 1), torch.full((1, 1, 1), 3.0))
     assert mix(layers).item() == 2.0
     with torch.no_grad():
@@ -200,7 +200,7 @@ def test_the_longest_input(tmp_path):
     for family in tiny.FAMILIES:
         folder = tiny.encoder(tmp_path / family, family, longest=40)
         model = made(folder)
-        assert longest_input(model.tokenizer, model.encoder.transformer.config) == 40, family
+        assert max_input_length(model.tokenizer, model.encoder.transformer.config) == 40, family
         full = torch.full((1, 40), 5)
         model.encoder.transformer(
             input_ids=full, attention_mask=torch.ones_like(full)
@@ -228,9 +228,9 @@ def with_code(folder, **config):
     return folder / "ran"
 
 
-@pytest.mark.parametrize("command", ["predict", "evaluate", "train", "adapt"])
+@pytest.mark.parametrize("command", ["predict", "evaluate", "train", "pretrain"])
 def test_code_of_a_model_is_not_run_and_nobody_is_asked(tiny_model, tmp_path, command):
-    if command in ("train", "adapt"):
+    if command in ("train", "pretrain"):
         folder = tiny.encoder(tmp_path / "model" / "encoder")
     else:
         folder = shutil.copytree(tiny_model, tmp_path / "model") / "encoder"
@@ -242,7 +242,7 @@ def test_code_of_a_model_is_not_run_and_nobody_is_asked(tiny_model, tmp_path, co
         "predict": ["-", "--model", folder.parent],
         "evaluate": [data, "--model", folder.parent],
         "train": ["--train", data, "--set", f"encoder.path={folder}", "--out", tmp_path / "new"],
-        "adapt": [data, "--encoder", folder, "--out", tmp_path / "new"],
+        "pretrain": [data, "--encoder", folder, "--out", tmp_path / "new"],
     }
     done = CliRunner().invoke(app, [command, *map(str, arguments[command])], input="y\ny\ny\ntext\n")
     assert not ran.exists()

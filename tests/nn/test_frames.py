@@ -5,8 +5,8 @@ import torch
 
 from nestree.config import Settings
 from nestree.model import Recognizer
-from nestree.nn.frames import framed, rounded
-from nestree.sentence import Entity, Sentence
+from nestree.nn.batch import pad_to_bucket, rounded
+from nestree.types import Entity, Sentence
 from tests import tiny
 
 RECIPES = ["default", "paper", *(f"ablation/{row}" for row in ("01-unstructured-one-stage", "02-unstructured-two-stage",
@@ -21,7 +21,13 @@ def folder(tmp_path_factory):
 
 def model_of(folder, recipe: str, *changes: str) -> Recognizer:
     torch.manual_seed(0)
-    quiet = ["encoder.dropout=0", "model.dropout=0", "encoder.lstm_layers=0", "encoder.vectors=", *changes]
+    quiet = [
+        "encoder.dropout=0",
+        "model.dropout=0",
+        "encoder.lstm_layers=0",
+        "encoder.word_vectors=",
+        *changes,
+    ]
     model = Recognizer(tiny.settings(recipe, *quiet), tiny.LABELS, folder).double()
     return model.eval()  # without dropout
 
@@ -35,7 +41,9 @@ def slopes(model, batch):
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-@pytest.mark.parametrize("changes", [[], ["loss.negatives=20", "encoder.characters=8"]], ids=["", "more"])
+@pytest.mark.parametrize(
+    "changes", [[], ["loss.hard_negatives=20", "encoder.characters=8"]], ids=["", "more"]
+)
 def test_what_is_added_counts_for_nothing(folder, recipe, changes):
     if changes and Settings.read(recipe).model.mention != "yes-no":
         changes = changes[1:]  # negatives are of two stages
@@ -44,7 +52,7 @@ def test_what_is_added_counts_for_nothing(folder, recipe, changes):
         batch = model.collate(some)
         values, right = slopes(model, batch)
         right = {name: slope.clone() for name, slope in right.items()}
-        others, found = slopes(model, framed(batch, model.collator.splitter.pad, 64))
+        others, found = slopes(model, pad_to_bucket(batch, model.collator.splitter.pad, 64))
         assert others == pytest.approx(values, rel=1e-6, abs=1e-6)
         assert right.keys() == found.keys()
         for name in right:
@@ -57,7 +65,7 @@ def test_few_shapes_serve_many_batches(folder):
     longest = max(tiny.SENTENCES, key=lambda sentence: len(sentence.words))
     for count in range(24, 31):
         some = [longest, *(tiny.SENTENCES * 4)[: count - 1]]
-        batch = framed(model.collate(some), 1, 64)
+        batch = pad_to_bucket(model.collate(some), 1, 64)
         (rows, places), n = batch.pieces.shape, batch.longest
         assert rows % 2 == 0
         assert rows > len(some)
@@ -79,10 +87,10 @@ def test_little_is_added():
 
 def test_what_has_no_such_shape(folder):
     model = model_of(folder, "default")
-    assert framed(model.collate_words(tiny.SENTENCES), 1, 64) is None  # no gold
+    assert pad_to_bucket(model.collate_words(tiny.SENTENCES), 1, 64) is None  # no gold
     long = Sentence(["word"] * 600)
     assert model.collate([long]).windows is not None
-    assert framed(model.collate([long]), 1, 64) is None
+    assert pad_to_bucket(model.collate([long]), 1, 64) is None
 
 
 @pytest.mark.parametrize("family", ["bert", "mpnet"])
@@ -92,7 +100,7 @@ def test_nothing_is_padded_beyond_what_an_encoder_reads(tmp_path, family, longes
     batch = model.collate([Sentence(["a"] * (longest - 2))])
     assert batch.windows is None
     splitter = model.collator.splitter
-    found = framed(batch, splitter.pad, splitter.longest)
+    found = pad_to_bucket(batch, splitter.pad, splitter.longest)
     assert found.pieces.shape[1] == longest
     with torch.no_grad():
         assert float(model.losses(found).total) == pytest.approx(float(model.losses(batch).total), rel=1e-6)

@@ -39,7 +39,7 @@ def test_it_says_what_a_model_in_bfloat16_says(tmp_path, family):
         expected = twin(input_ids=batch.pieces, attention_mask=mask, output_hidden_states=True).hidden_states
     for state, twins in zip(found, expected[-len(found) :], strict=True):
         assert state.dtype == torch.float32
-        if direct.serves(twin.config):  # other operations, rounded elsewhere
+        if direct.supports(twin.config):  # other operations, rounded elsewhere
             state, twins = state[batch.attention > 0], twins[batch.attention > 0]
             assert (state - twins.float()).norm() < 0.01 * twins.float().norm()
         else:
@@ -84,17 +84,17 @@ def test_what_no_product_takes_stays_as_it_is_where_each_operation_is_known(tmp_
     encoder = made(tmp_path, family).encoder
     weights = encoder.keeper.weights(encoder.transformer)
     types = {name: weight.dtype for name, weight in weights.items()}
-    known = direct.serves(encoder.transformer.config)
+    known = direct.supports(encoder.transformer.config)
     assert {types[name] for name in types if direct.whole(name)} == {torch.float32 if known else half.HALF}
     assert {types[name] for name in types if not direct.whole(name)} == {half.HALF}
 
 
 def test_only_where_it_is_asked_for():
     here = torch.device("cpu")
-    assert not half.wanted(here)
+    assert not half.uses_bf16(here)
     with in_halves():
-        assert half.wanted(here)
+        assert half.uses_bf16(here)
         with torch.autocast("cpu", enabled=False):
-            assert not half.wanted(here)
+            assert not half.uses_bf16(here)
     with torch.autocast("cpu", torch.float16):
-        assert not half.wanted(here)
+        assert not half.uses_bf16(here)

@@ -13,9 +13,9 @@ from nestree.errors import ModelError
 from nestree.model import Recognizer
 from nestree.nn.encoder import attention_mask
 from nestree.nn.light import parts
-from nestree.nn.pieces import Splitter
+from nestree.nn.tokenizer import SubwordTokenizer
 from nestree.pipeline import predict
-from nestree.sentence import Sentence
+from nestree.types import Sentence
 from tests import tiny
 
 
@@ -54,7 +54,7 @@ def test_the_same_pieces(saved):
     words = [s.words for s in tiny.SENTENCES] + [("ÉTÉ", "日本", "a-b", "x" * 300, "\u200b", "Don't")]
     sentences = [Sentence(each) for each in words]
     ours, theirs = (
-        Splitter(tokenizer, 64)(sentences) for tokenizer in (parts(folder).tokenizer, model.tokenizer)
+        SubwordTokenizer(tokenizer, 64)(sentences) for tokenizer in (parts(folder).tokenizer, model.tokenizer)
     )
     for one, other in zip(ours, theirs, strict=True):
         assert [w.tolist() for w in one.windows] == [w.tolist() for w in other.windows]

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from nestree.errors import ModelError
-from nestree.nn import pieces as pieces_module
+from nestree.nn import tokenizer as pieces_module
 from nestree.nn.features import shape_of
-from nestree.nn.pieces import Splitter, by_word, most_central, windows
-from nestree.sentence import Sentence
+from nestree.nn.tokenizer import SubwordTokenizer, by_word, most_central, windows
+from nestree.types import Sentence
 from tests import tiny
 
 
@@ -42,7 +42,7 @@ def test_words_in_the_middle_have_neighbours_on_both_sides():
 
 
 def made(longest=20, tokenizer=None):
-    return Splitter(tokenizer or tiny.letter_tokenizer(), longest)
+    return SubwordTokenizer(tokenizer or tiny.letter_tokenizer(), longest)
 
 
 def test_pieces_of_words():
@@ -177,4 +177,4 @@ def test_what_is_wrong_is_said():
         is_fast = False
 
     with pytest.raises(ModelError, match="choose an encoder with a fast tokenizer"):
-        Splitter(Slow(), 10)
+        SubwordTokenizer(Slow(), 10)

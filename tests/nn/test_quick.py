@@ -10,26 +10,26 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertModel
 
-from nestree.nn.encoder import Mix, attention_mask, load_pretrained
-from nestree.nn.quick import obstacle, quick
-from nestree.nn.quick.plain import PlainLinear, product
+from nestree.nn.encoder import ScalarMix, attention_mask, load_pretrained
+from nestree.nn.int8 import to_int8, unavailable_reason
+from nestree.nn.int8.gemm_reference import ReferenceInt8Linear, product
 from nestree.nn.scorers import Biaffine
 from nestree.pipeline import Pipeline, load
 from tests import tiny
 
-needed = pytest.mark.skipif(obstacle() is not None, reason=str(obstacle()))
+needed = pytest.mark.skipif(unavailable_reason() is not None, reason=str(unavailable_reason()))
 
 
 def test_the_obstacle_is_a_sentence_or_none(monkeypatch):
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
-    assert "x86_64" in obstacle()
+    assert "x86_64" in unavailable_reason()
 
 
 @needed
 @pytest.mark.parametrize("rows", [1, 3, 4, 5, 67])
 @pytest.mark.parametrize(("inputs", "outputs"), [(16, 16), (32, 48), (416, 256)])
 def test_products_equal_plain_ones(rows, inputs, outputs):
-    from nestree.nn.quick.products import linear, weights_of
+    from nestree.nn.int8.gemm import linear, weights_of
 
     random = torch.Generator().manual_seed(rows * inputs)
     x = torch.randn(rows, inputs, generator=random) * 10 ** torch.randn(rows, 1, generator=random)
@@ -42,7 +42,7 @@ def test_products_equal_plain_ones(rows, inputs, outputs):
 
 @needed
 def test_rows():
-    from nestree.nn.quick import rows
+    from nestree.nn.int8 import rows
     from nestree.treecrf.numba_kernels.jit import called
 
     @called
@@ -79,7 +79,7 @@ def in_plain(network: nn.Module) -> nn.Module:
     for part in list(made.modules()):
         for name, child in part.named_children():
             if isinstance(child, nn.Linear):
-                setattr(part, name, PlainLinear(child))
+                setattr(part, name, ReferenceInt8Linear(child))
     return made
 
 
@@ -96,29 +96,29 @@ def test_a_transformer_equals_one_of_plain_products(transformer, sizes):
 
 def said(transformer, sizes):
     """What an encoder says of windows of these sizes: in plain 8 bits, by our kernels, in float32; what is real."""
-    from nestree.nn.quick.transformer import QuickTransformer, serves
+    from nestree.nn.int8.bert import Int8Bert, supports
 
-    assert serves(transformer)
+    assert supports(transformer)
     random = torch.Generator().manual_seed(sum(sizes))
     real = torch.arange(max(sizes)) < torch.tensor(sizes)[:, None]  # [W, P]
     pieces = torch.randint(5, 40, real.shape, generator=random)
     pieces[~real] = transformer.config.pad_token_id
-    mask, mix = attention_mask(real.long(), transformer.config), Mix(2)
+    mask, mix = attention_mask(real.long(), transformer.config), ScalarMix(2)
     mix.weights.data = torch.tensor([0.3, -0.3])
     with torch.inference_mode():
         expected = mix(in_plain(transformer)(pieces, mask, output_hidden_states=True).hidden_states[-2:])
-        (found,) = QuickTransformer(transformer, mix)(pieces, mask).hidden_states
+        (found,) = Int8Bert(transformer, mix)(pieces, mask).hidden_states
         exact = mix(transformer(pieces, mask, output_hidden_states=True).hidden_states[-2:])
     return expected, found, exact, real
 
 
 @needed
 def test_masks_of_every_kind_are_read_alike(transformer):
-    from nestree.nn.quick.transformer import QuickTransformer
+    from nestree.nn.int8.bert import Int8Bert
 
     real = torch.arange(9) < torch.tensor([9, 4, 1])[:, None]
     pieces = torch.randint(5, 40, real.shape, generator=torch.Generator().manual_seed(1))
-    fast = QuickTransformer(transformer, Mix(2))
+    fast = Int8Bert(transformer, ScalarMix(2))
     with torch.inference_mode():
         first, *others = (fast(pieces, mask).hidden_states[0] for mask in tiny.masks(real))
     assert all(torch.equal(first, other) for other in others)
@@ -157,14 +157,14 @@ def test_heads_of_any_size_that_is_served(size, sizes):
 @needed
 @pytest.mark.parametrize("size", [4, 12])
 def test_with_other_heads_only_linear_maps_are_in_8_bits(size):
-    from nestree.nn.quick.transformer import serves
+    from nestree.nn.int8.bert import supports
 
     transformer = with_heads_of(size)
-    assert not serves(transformer)
+    assert not supports(transformer)
     pieces = torch.randint(5, 40, (2, 30), generator=torch.Generator().manual_seed(1))
     with torch.inference_mode():
         found, expected = (
-            made(pieces).last_hidden_state for made in (quick(transformer), in_plain(transformer))
+            made(pieces).last_hidden_state for made in (to_int8(transformer), in_plain(transformer))
         )
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
 
@@ -193,9 +193,9 @@ def test_a_recogniser_finds_the_same(family, tmp_path):
 
 @needed
 def test_desks_grow_and_each_thread_has_its_own():
-    from nestree.nn.quick.transformer import Desks, layer_of
+    from nestree.nn.int8.bert import WorkspacePool, layer_of
 
-    transformer, desks = with_heads_of(32), Desks()
+    transformer, desks = with_heads_of(32), WorkspacePool()
     layer = layer_of(transformer.encoder.layer[0], transformer.config)
     few = desks.for_this_thread(layer, 40, 10)
     assert desks.for_this_thread(layer, 30, 10) is few
@@ -220,7 +220,7 @@ WORDS = [sentence.words for sentence in tiny.SENTENCES]
 @needed
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # a processor without bfloat16
 def test_under_autocast_states_are_the_same(learned):
-    encoder, batch = quick(learned.encoder), learned.collate_words(tiny.SENTENCES)
+    encoder, batch = to_int8(learned.encoder), learned.collate_words(tiny.SENTENCES)
     with torch.inference_mode():
         expected = encoder.states(batch.pieces, batch.attention)
         with torch.autocast("cpu", torch.bfloat16):
@@ -242,7 +242,10 @@ def test_a_copy_reads_the_same(tiny_model, copied):
 def test_forms_are_those_of_the_model(learned):
     batch = learned.collate_words(tiny.SENTENCES)
     with torch.inference_mode():
-        expected, found = learned(batch).forms, Pipeline(learned, precision="int8").reader(batch).forms
+        expected, found = (
+            learned(batch).head_prior,
+            Pipeline(learned, precision="int8").reader(batch).head_prior,
+        )
     assert expected is not None
     torch.testing.assert_close(found, expected)
 
@@ -262,7 +265,7 @@ def test_a_pipeline_keeps_the_weights_it_was_made_with(learned):
 @needed
 def test_what_does_not_fit_stays_as_it_is():
     network = nn.Sequential(nn.Linear(32, 10), nn.ReLU(), nn.Sequential(nn.Linear(32, 16, bias=False)))
-    made = quick(network)
+    made = to_int8(network)
     assert type(made[0]) is nn.Linear
     assert torch.equal(made[0].weight, network[0].weight)
     assert type(made[2][0]).__name__ == "QuickLinear"
@@ -278,6 +281,6 @@ def test_pairs_nearly_equal_exact_ones(channels):
     pairs = Biaffine(32, channels)
     left, right = torch.randn(2, 3, 7, 32)
     with torch.no_grad():
-        found, exact = quick(nn.Sequential(pairs))[0](left, right), pairs(left, right)
+        found, exact = to_int8(nn.Sequential(pairs))[0](left, right), pairs(left, right)
     assert found.shape == exact.shape == (3, 7, 7, channels)
     assert 0 < (found - exact).norm() / exact.norm() < 0.015

@@ -10,10 +10,10 @@ from nestree.nn.scorers import (
     Biaffine,
     FullTriaffine,
     LowRankTriaffine,
-    Rotary,
+    RotaryEmbedding,
     Scorer,
     governed_cells,
-    normalised,
+    normalize_scores,
 )
 from nestree.treecrf.potentials import cell_masks
 
@@ -76,40 +76,40 @@ def test_normalisation_sees_the_cells_of_a_sentence_only(scale):
     lengths = torch.tensor([4, 2, 1])
     cells = cell_masks(lengths, 4).span[..., None]
     scores = 40 * torch.randn(3, 5, 5, 2) + 7
-    found = normalised(scores, cells, scale)
+    found = normalize_scores(scores, cells, scale)
     for b, n in enumerate(lengths.tolist()):
         inside = found[b][cells[b, ..., 0]]
         assert len(inside) == n * (n + 1) // 2
         assert float(inside.mean()) == pytest.approx(0, abs=1e-5)
         assert float(inside.std(correction=0)) == pytest.approx(scale, rel=0.02)
     assert bool((found.masked_select(~cells) == 0).all())
-    changed = normalised(torch.where(cells, scores, 1e6), cells, scale)
+    changed = normalize_scores(torch.where(cells, scores, 1e6), cells, scale)
     assert torch.equal(changed, found)
 
 
 def test_one_word_gives_plus_and_minus_scale_and_still_learns():
     cells = torch.ones(1, 1, 2, dtype=torch.bool)
-    found = normalised(torch.tensor([[[-30.0, 50.0]]]), cells, 1.0)
+    found = normalize_scores(torch.tensor([[[-30.0, 50.0]]]), cells, 1.0)
     torch.testing.assert_close(found, torch.tensor([[[-1.0, 1.0]]]), rtol=0.01, atol=0)
     scores = torch.tensor([[[0.3, -0.2]]], requires_grad=True)
-    normalised(scores, cells, 1.0)[0, 0, 1].backward()
+    normalize_scores(scores, cells, 1.0)[0, 0, 1].backward()
     assert float(scores.grad[0, 0, 1]) > 0.1
 
 
 def test_a_single_cell_and_equal_cells_give_zero_and_no_nan():
     for cells in (1, 5):
         scores = torch.full((1, cells), 3.0, requires_grad=True)
-        found = normalised(scores, torch.ones(1, cells, dtype=torch.bool), 1.0)
+        found = normalize_scores(scores, torch.ones(1, cells, dtype=torch.bool), 1.0)
         assert found.tolist() == [[0.0] * cells]
         found.sum().backward()
         assert bool(scores.grad.isfinite().all())
-    nothing = normalised(torch.ones(1, 3), torch.zeros(1, 3, dtype=torch.bool), 1.0)
+    nothing = normalize_scores(torch.ones(1, 3), torch.zeros(1, 3, dtype=torch.bool), 1.0)
     assert nothing.tolist() == [[0.0] * 3]
 
 
 def test_bos_governs_the_root():
     torch.manual_seed(0)
-    changes = ["model.size=5", "model.normalise=false", "model.dropout=0", "model.rotary=false"]
+    changes = ["model.mlp_size=5", "model.normalize=false", "model.dropout=0", "model.rotary=false"]
     settings = Settings.read("default").changed(changes)
     scorer = Scorer(6, settings.model, 3)
     vectors = vectors_of(2, 4, 6)
@@ -139,7 +139,7 @@ def test_labels_of_spans_and_of_heads():
 def test_rotary_by_hand():
     torch.manual_seed(0)
     x = torch.randn(2, 5, 4, dtype=torch.float64)
-    found = Rotary()(x)
+    found = RotaryEmbedding()(x)
     for position in range(5):
         for d, speed in enumerate((1.0, 0.01)):  # size 4: two planes, of dimensions 0 and 2, 1 and 3
             angle = torch.tensor(position * speed, dtype=torch.float64)
@@ -151,7 +151,7 @@ def test_rotary_by_hand():
 def test_products_of_turned_vectors_know_how_far_apart_they_are():
     torch.manual_seed(0)
     a, b = torch.randn(6), torch.randn(6)
-    left, right = Rotary()(a.expand(1, 9, 6))[0], Rotary()(b.expand(1, 9, 6))[0]
+    left, right = RotaryEmbedding()(a.expand(1, 9, 6))[0], RotaryEmbedding()(b.expand(1, 9, 6))[0]
     products = left @ right.T  # [9, 9]
     for distance in range(-8, 9):
         same = products.diagonal(distance)
@@ -166,7 +166,7 @@ def test_rotary_scores_of_equal_words_depend_on_their_places(recipe):
     lengths = torch.tensor([4])
     same = torch.randn(6).expand(1, 5, 6)
     for rotary in (True, False):
-        changes = [f"model.rotary={str(rotary).lower()}", "model.normalise=false", "encoder.lstms=1"]
+        changes = [f"model.rotary={str(rotary).lower()}", "model.normalize=false", "encoder.lstms=1"]
         settings = Settings.read(recipe).changed(changes).model
         scores = Scorer(6, settings, 3).eval()(Vectors(same, same, same, same), lengths)
         kinds = [scores.mention[..., 0], scores.arc, scores.root]
@@ -176,7 +176,7 @@ def test_rotary_scores_of_equal_words_depend_on_their_places(recipe):
 
 def test_gradients_through_all_of_release_equal_finite_differences():
     torch.manual_seed(0)
-    changes = ["model.size=4", "model.label_size=3", "model.dropout=0", "model.scale=2"]
+    changes = ["model.mlp_size=4", "model.label_mlp_size=3", "model.dropout=0", "model.scale=2"]
     scorer = Scorer(6, Settings.read("release").changed(changes).model, 2).double()
     lengths = torch.tensor([3, 2])
     b, i, j, h = torch.tensor([[0, 1], [0, 1], [2, 2], [1, 1]])
@@ -192,7 +192,7 @@ def test_gradients_through_all_of_release_equal_finite_differences():
 def test_each_score_sees_its_own_vectors():
     torch.manual_seed(0)
     scorer = Scorer(
-        6, Settings.read("release").changed(["model.size=4", "model.label_size=3"]).model, 2
+        6, Settings.read("release").changed(["model.mlp_size=4", "model.label_mlp_size=3"]).model, 2
     ).eval()
     lengths, place = torch.tensor([3]), [torch.tensor([k]) for k in (0, 0, 2, 1)]
     base = [torch.randn(1, 4, 6) for _ in range(4)]

@@ -8,31 +8,31 @@ from fnmatch import fnmatch
 import pytest
 import torch
 
+from nestree import temperature as calibration
 from nestree.config import recipes
 from nestree.decoding.probabilities import (
-    NO_CHANGE,
+    NO_TEMPERATURES,
     Temperatures,
-    chances_of,
+    apply_temperatures,
     label_probabilities,
     log_labels,
     potentials,
-    tempered,
+    span_marginals,
 )
 from nestree.evaluation import evaluate
 from nestree.model import Recognizer
-from nestree.pipeline import calibration, predict
-from nestree.pipeline.calibration import (
+from nestree.pipeline import PredictOptions, predict
+from nestree.temperature import (
     best_decoder,
+    collect,
     decoder_f1,
-    fitted,
-    forecast,
+    fit_temperatures,
+    nll,
     probabilities,
     spans_at,
-    surprise,
 )
-from nestree.pipeline.sentences import Asked
-from nestree.sentence import Entity, Sentence
 from nestree.treecrf import sample_trees
+from nestree.types import Entity, Sentence
 from tests import tiny
 
 
@@ -41,7 +41,7 @@ def dreamt(model, sentences, temperatures):
     generator = torch.Generator().manual_seed(5)
     with torch.inference_mode():
         scores = model(model.collate_words(sentences))
-        said = sum(tempered(scores.mention, temperatures))
+        said = sum(apply_temperatures(scores.mention, temperatures))
         given = potentials(scores, said.logsumexp(-1), temperatures)
         trees = sample_trees(given, scores.lengths, 1, generator)[0]
         made = []
@@ -80,9 +80,9 @@ def test_planted_temperatures_are_found(unsure, planted, kind):
     """Or others that say the same."""
     unsure.settings = unsure.settings.changed([f"loss.label={kind}"])
     data = dreamt(unsure, [Sentence(s.words) for s in tiny.SENTENCES[:5] * 120], planted)
-    found, truth = fitted(unsure, data), chances_at(unsure, planted)
+    found, truth = fit_temperatures(unsure, data), chances_at(unsure, planted)
     assert (chances_at(unsure, found) - truth).abs().mean() < 0.04
-    assert (chances_at(unsure, NO_CHANGE) - truth).abs().mean() > 0.06
+    assert (chances_at(unsure, NO_TEMPERATURES) - truth).abs().mean() > 0.06
     if kind == "ranking":  # one label of several leaves more of them open
         assert found.tree == pytest.approx(planted.tree, rel=0.4)
         assert found.label == pytest.approx(planted.label, rel=0.4)
@@ -91,15 +91,15 @@ def test_planted_temperatures_are_found(unsure, planted, kind):
 def chances_at(model, temperatures):
     """The probabilities of all forecasts."""
     with torch.inference_mode():
-        one = forecast(model, tiny.SENTENCES[:5])
+        one = collect(model, tiny.SENTENCES[:5])
         there = spans_at(one, model.settings, temperatures.tree)
         return probabilities(one, there, model.settings, temperatures)[one.asked]
 
 
 def test_nothing_known_nothing_changed(model):
-    assert fitted(model, []) == NO_CHANGE
+    assert fit_temperatures(model, []) == NO_TEMPERATURES
     incomplete = [Sentence(s.words, s.entities, complete=False) for s in tiny.SENTENCES]
-    assert fitted(model, incomplete) == NO_CHANGE
+    assert fit_temperatures(model, incomplete) == NO_TEMPERATURES
 
 
 @pytest.mark.parametrize(
@@ -109,12 +109,12 @@ def test_of_too_many_sentences_some_are_taken_from_all_over(model, monkeypatch, 
     seen = []
     monkeypatch.setattr(calibration, "MOST", 3)
     monkeypatch.setattr(calibration, "forecasts_of", lambda model, sentences: seen.extend(sentences) or [])
-    assert fitted(model, [Sentence([str(k)]) for k in range(number)]) == NO_CHANGE
+    assert fit_temperatures(model, [Sentence([str(k)]) for k in range(number)]) == NO_TEMPERATURES
     assert [int(sentence.words[0]) for sentence in seen] == chosen
 
 
 def test_few_sentences_change_little(model):
-    found = fitted(model, tiny.SENTENCES[:1])
+    found = fit_temperatures(model, tiny.SENTENCES[:1])
     assert 0.5 < found.mention < 2
     assert 0.5 < found.label < 2
 
@@ -129,13 +129,13 @@ def test_the_loss_is_that_of_probabilities_as_they_are_defined(recipe, model, mo
     monkeypatch.setattr(calibration, "LIKELY", 0.05)
     temperatures, settings = Temperatures(0.7, 1.6, 1.3, 0.2), other.settings
     with torch.inference_mode():
-        one = forecast(other, tiny.SENTENCES)
-        found = float(surprise(one, spans_at(one, settings, temperatures.tree), settings, temperatures))
+        one = collect(other, tiny.SENTENCES)
+        found = float(nll(one, spans_at(one, settings, temperatures.tree), settings, temperatures))
         scores = other(other.collate_words(tiny.SENTENCES))
         every = (torch.ones_like(scores.mention[..., 0]).triu(1) > 0).nonzero()
         before, after = (
-            label_probabilities(scores, settings, at, chances_of(scores, settings, at), every)
-            for at in (NO_CHANGE, temperatures)
+            label_probabilities(scores, settings, at, span_marginals(scores, settings, at), every)
+            for at in (NO_TEMPERATURES, temperatures)
         )
     expected, number = 0.0, 0
     for (b, i, j), was, now in zip(every.tolist(), before.tolist(), after.tolist(), strict=True):
@@ -167,7 +167,7 @@ def test_the_f1_of_each_decoder_is_that_of_predicting_with_it(recipe, model):
     assert {"marginals", "spans" if recipe == "01-*" else "tree"} == {decoder.by for decoder in scores}
     assert len(set(scores.values())) > 2
     for decoder, f1 in scores.items():
-        found = predict(other, gold, asked=Asked(settings=replace(other.settings, decoding=decoder)))
+        found = predict(other, gold, asked=PredictOptions(settings=replace(other.settings, decoding=decoder)))
         assert f1 == pytest.approx(evaluate(gold, found, resamples=0).entities.f1), decoder
     assert scores[best_decoder(other, gold)] == max(scores.values())
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nestree.nn.quick import obstacle
+from nestree.nn.int8 import unavailable_reason
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -44,7 +44,7 @@ else:
 @pytest.mark.parametrize("kind", ["fork", "pool"])
 @pytest.mark.parametrize("precision", ["float32", "int8"])
 def test_a_fork_loads_and_reads_as_its_parent(precision, kind):
-    if precision == "int8" and (why := obstacle()):
+    if precision == "int8" and (why := unavailable_reason()):
         pytest.skip(why)
     with subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", PROGRAM, precision, kind],

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nestree.pipeline.given import as_forbidden, as_known, in_words, with_borders
-from nestree.sentence import Document, Sentence
+from nestree.pipeline import as_forbidden, as_known, split_at_borders, to_word_constraints
 from nestree.text import split
+from nestree.types import Document, Sentence
 
 
 def document_of(text: str) -> Document:
@@ -35,7 +35,7 @@ def test_words_at_characters(text, data):
     end = data.draw(st.integers(start + 1, len(text)))
     if not text[start:end].strip():
         return
-    forbidden = in_words(document, (), [as_forbidden((start, end), text)])
+    forbidden = to_word_constraints(document, (), [as_forbidden((start, end), text)])
     start, end = (
         start + text[start:end].index(text[start:end].lstrip()),
         start + len(text[start:end].rstrip()),
@@ -51,7 +51,7 @@ def test_words_at_characters(text, data):
     assert [(n, f.start, f.end) for n, (_, all_of_them) in forbidden.items() for f in all_of_them] == exact
     lo, hi = max(start, sentence.start), min(end, sentence.start + len(sentence.text))
     if lo < hi and text[lo:hi].strip():
-        known = in_words(document, [as_known((lo, hi), text)], ())
+        known = to_word_constraints(document, [as_known((lo, hi), text)], ())
         ((number, ([one], _)),) = known.items()
         touched = [
             w
@@ -66,7 +66,7 @@ def test_words_at_characters(text, data):
 def test_words_are_cut_at_every_border_and_nowhere_else(text, spans):
     keep = [(start, start + size) for start, size in spans]
     words = [place for sentence in split(text) for place in sentence.words]
-    cut = with_borders(words, keep)
+    cut = split_at_borders(words, keep)
     inner = {border for span in keep for border in span}
     assert [text[i:j] for i, j in cut if i >= j] == []
     assert "".join(text[i:j] for i, j in cut) == "".join(text[i:j] for i, j in words)

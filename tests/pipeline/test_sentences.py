@@ -5,14 +5,13 @@ import copy
 import pytest
 import torch
 
-import nestree.pipeline.sentences as reading
-from nestree.decoding.known import Forbidden, Known
+import nestree.pipeline as reading
+from nestree.decoding.constraints import Forbidden, Known
 from nestree.errors import ChartMemoryError, InputError
 from nestree.model import Recognizer
-from nestree.pipeline import by_length, predict
-from nestree.pipeline.calibration import fitted
-from nestree.pipeline.sentences import Asked, knowledge_of
-from nestree.sentence import Sentence, crossing
+from nestree.pipeline import PredictOptions, batches_by_length, knowledge_of, predict
+from nestree.temperature import fit_temperatures
+from nestree.types import Sentence, crossing_pairs
 from tests import tiny
 
 
@@ -26,16 +25,16 @@ def test_order_is_kept_whatever_the_batches(model):
 
 def test_batches_are_of_like_length_and_within_the_budget():
     lengths = [3, 50, 4, 49, 200, 5, 3, 48]
-    found = by_length(lengths, 160)
+    found = batches_by_length(lengths, 160)
     assert sorted(k for batch in found for k in batch) == list(range(8))
     for batch in found:
         assert len(batch) == 1 or len(batch) * max(lengths[k] for k in batch) <= 160
 
 
 def test_the_charts_of_long_sentences_bound_a_batch():
-    sizes = {n: len(by_length([n] * 100, 4_000)[0]) for n in (40, 90, 180)}
+    sizes = {n: len(batches_by_length([n] * 100, 4_000)[0]) for n in (40, 90, 180)}
     assert sizes == {40: 100, 90: 44, 180: 5}
-    assert by_length([1_000, 1_000], 4_000) == [[0], [1]]
+    assert batches_by_length([1_000, 1_000], 4_000) == [[0], [1]]
 
 
 def test_words_of_many_pieces_make_smaller_batches(model, monkeypatch):
@@ -80,7 +79,7 @@ def test_a_batch_is_begun_before_the_one_before_is_read(model, monkeypatch):
 
         monkeypatch.setattr(Recognizer, step, noted)
     # as for a GPU; a CPU is done with one before it begins the next
-    monkeypatch.setattr(reading, "on_threads", lambda _, turns: reading.overlapping(turns))
+    monkeypatch.setattr(reading, "on_threads", lambda _, turns: reading.run_on_streams(turns))
     predict(model, tiny.SENTENCES[:3], batch_words=1)
     assert order == ["forward", "forward", "found", "forward", "found", "found"]
 
@@ -110,7 +109,7 @@ def test_gold_entities_do_not_matter(model):
     assert predict(model, bare) == predict(model, tiny.SENTENCES)
 
 
-@pytest.mark.parametrize("read", [predict, fitted])
+@pytest.mark.parametrize("read", [predict, fit_temperatures])
 def test_nothing_is_read_in_training_mode_and_every_part_is_then_as_before(model, monkeypatch, read):
     """Also one that is frozen while the others learn."""
     learning, modes, forward = copy.deepcopy(model).train(), set(), Recognizer.forward
@@ -136,7 +135,7 @@ def test_mode_is_as_before_after_a_failure(model, monkeypatch):
 
 
 def test_scores_are_probabilities_and_trees_hold_the_entities(model):
-    for sentence in predict(model, tiny.SENTENCES, asked=Asked(scored=True, trees=True)):
+    for sentence in predict(model, tiny.SENTENCES, asked=PredictOptions(scored=True, trees=True)):
         assert len(sentence.tree.spans) == len(sentence.tree.probabilities) == 2 * len(sentence.words) - 1
         spans = {span[:2] for span in sentence.tree.spans}
         for entity in sentence.entities:
@@ -148,21 +147,23 @@ def test_scores_are_probabilities_and_trees_hold_the_entities(model):
 
 def test_a_long_sentence_is_read_through_windows_and_nothing_crosses(model):
     words = [word for sentence in tiny.SENTENCES * 4 for word in sentence.words]
-    found = predict(model, [Sentence(words), tiny.SENTENCES[0]], asked=Asked(scored=True, longest=16))
+    found = predict(
+        model, [Sentence(words), tiny.SENTENCES[0]], asked=PredictOptions(scored=True, longest=16)
+    )
     assert found[0].extra["windows"] > 3
     assert found[0].words == tuple(words)
     assert found[0].entities
-    assert crossing(found[0].entities) == []
+    assert crossing_pairs(found[0].entities) == []
     assert max(entity.end for entity in found[0].entities) > len(words) - 8
     assert found[1].extra == {}
-    alone = predict(model, [tiny.SENTENCES[0]], asked=Asked(scored=True))[0]
+    alone = predict(model, [tiny.SENTENCES[0]], asked=PredictOptions(scored=True))[0]
     assert [(e.span, e.label) for e in found[1].entities] == [(e.span, e.label) for e in alone.entities]
 
 
 def test_every_sentence_is_told_once_even_if_it_has_windows(model):
     heard = []
     words = tiny.SENTENCES[0].words * 10
-    predict(model, [Sentence(words), *tiny.SENTENCES], 20, heard.append, Asked(longest=10))
+    predict(model, [Sentence(words), *tiny.SENTENCES], 20, heard.append, PredictOptions(longest=10))
     assert sum(heard) == 9
 
 
@@ -180,4 +181,4 @@ def test_what_is_known_is_told_in_words_of_each_window():
 def test_what_is_known_in_two_windows_must_not_cross(model):
     known = {0: ([Known(1, 5), Known(4, 9)], [])}
     with pytest.raises(InputError, match="known entity 1-5 and entity 4-9 cross"):
-        predict(model, [Sentence(["w"] * 12)], asked=Asked(longest=8), known=known)
+        predict(model, [Sentence(["w"] * 12)], asked=PredictOptions(longest=8), known=known)

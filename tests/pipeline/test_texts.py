@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import nestree
+from nestree import pipeline as windows
 from nestree.errors import InputError
 from nestree.pipeline import Pipeline
-from nestree.pipeline.windows import windows
-from nestree.sentence import Document, Sentence, crossing
+from nestree.types import Document, Sentence, crossing_pairs
 
 TEXT = "The mayor of Lisbon met the president. Police in Oslo arrested two members of the group!"
 
@@ -344,7 +344,7 @@ def test_what_is_known_in_a_long_sentence(model):
     at = text.index("met", 600)
     found = ner(text, known=[(at, at + 3, "LOC")])
     assert ("LOC", at) in {(e.label, e.start) for e in found.entities}
-    assert crossing([x for s in found.sentences for x in s.entities]) == []
+    assert crossing_pairs([x for s in found.sentences for x in s.entities]) == []
     with pytest.raises(
         InputError,
         match=r"known entity \(0, 400\) \('the mayor of .*\) has 77 words, and no window .* sentence of 241 words "
@@ -366,7 +366,7 @@ def test_whatever_a_window_holds_can_be_known(model):
                 refused.append((i, j))
                 continue
             assert [(e.start, e.end) for e in found.entities].count((start, end)) == 1
-            assert crossing(found.sentences[0].entities) == []
+            assert crossing_pairs(found.sentences[0].entities) == []
     assert refused == [
         (i, j)
         for i in range(20)

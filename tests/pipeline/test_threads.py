@@ -7,9 +7,8 @@ from contextlib import suppress
 import pytest
 import torch
 
-from nestree.nn.quick import obstacle
-from nestree.pipeline import Pipeline, predict
-from nestree.pipeline.threads import crew, on_threads
+from nestree.nn.int8 import unavailable_reason
+from nestree.pipeline import Pipeline, map_threaded, predict, thread_pool
 from tests import tiny
 
 
@@ -28,13 +27,13 @@ def test_two_at_a_time_in_order(two):
         meeting.wait(timeout=30)
         return number, torch.get_num_threads()
 
-    assert list(on_threads(work, range(6))) == [(number, 1) for number in range(6)]
+    assert list(map_threaded(work, range(6))) == [(number, 1) for number in range(6)]
     assert torch.get_num_threads() == 2
 
 
 def test_one_thread_is_this_one(two):
     torch.set_num_threads(1)
-    assert list(on_threads(lambda _: threading.get_ident(), [1, 2])) == [threading.get_ident()] * 2
+    assert list(map_threaded(lambda _: threading.get_ident(), [1, 2])) == [threading.get_ident()] * 2
 
 
 def test_an_error_arrives_and_the_rest_is_not_begun(two):
@@ -48,30 +47,35 @@ def test_an_error_arrives_and_the_rest_is_not_begun(two):
 
     threading.Timer(0.1, failed.set).start()
     with pytest.raises(ValueError, match="zero"):
-        list(on_threads(work, range(50)))
+        list(map_threaded(work, range(50)))
     assert len(begun) < 50
 
 
 def test_threads_to_come_have_as_many_as_before(two):
-    crew.cache_clear()
-    list(on_threads(abs, range(2)))
+    thread_pool.cache_clear()
+    list(map_threaded(abs, range(2)))
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(torch.get_num_threads).result() == 2
 
 
 def test_one_crew_is_enough():
     torch.set_num_threads(4)
-    crew.cache_clear()
+    thread_pool.cache_clear()
     before = set(threading.enumerate())
     for batches in range(1, 10):
-        assert list(on_threads(abs, range(batches))) == list(range(batches))
+        assert list(map_threaded(abs, range(batches))) == list(range(batches))
     ours = [thread for thread in set(threading.enumerate()) - before if "nestree-reader" in thread.name]
     assert len(ours) == 4
 
 
 @pytest.mark.parametrize(
     "precision",
-    ["float32", pytest.param("int8", marks=pytest.mark.skipif(bool(obstacle()), reason=str(obstacle())))],
+    [
+        "float32",
+        pytest.param(
+            "int8", marks=pytest.mark.skipif(bool(unavailable_reason()), reason=str(unavailable_reason()))
+        ),
+    ],
 )
 def test_threads_find_the_same(two, model, precision):
     reader, sentences = Pipeline(model, precision=precision).reader, tiny.SENTENCES * 5

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nestree.pipeline.windows import cut, merged, windows
-from nestree.sentence import Entity, Sentence, crossing
+from nestree import pipeline as windows
+from nestree.pipeline import cut_windows, merge_windows
+from nestree.types import Entity, Sentence, crossing_pairs
 
 
 @given(st.integers(1, 400), st.integers(4, 60))
@@ -23,7 +24,7 @@ def test_windows_cover_everything_and_overlap(words, longest):
 
 def test_parts_are_the_words_of_their_windows():
     sentence = Sentence(list("abcdefghij"), [Entity(0, 2, "X")], id="s1")
-    parts = cut(sentence, [(0, 6), (4, 10)])
+    parts = cut_windows(sentence, [(0, 6), (4, 10)])
     assert [part.words for part in parts] == [tuple("abcdef"), tuple("efghij")]
     assert [part.id for part in parts] == ["s1", "s1"]
 
@@ -37,7 +38,7 @@ def test_an_entity_belongs_to_the_window_in_whose_part_it_begins():
         Entity(2, 3, "C", 2, 0.9),
         Entity(6, 8, "D"),
     ]
-    assert merged([first, second], spans, False) == (
+    assert merge_windows([first, second], spans, False) == (
         Entity(0, 2, "A", 1, 0.9),
         Entity(5, 8, "A", 5, 0.9),
         Entity(6, 7, "C", 6, 0.9),
@@ -49,7 +50,10 @@ def test_what_only_the_later_window_holds_to_its_end_belongs_to_it():
     spans = [(0, 8), (4, 12)]  # believed up to word 6
     first = [Entity(4, 8, "A", 4, 0.9)]
     second = [Entity(0, 4, "B", 0, 0.9), Entity(0, 5, "C", 4, 0.9), Entity(1, 2, "C", 1, 0.9)]
-    assert merged([first, second], spans, False) == (Entity(4, 9, "C", 8, 0.9), Entity(4, 8, "A", 4, 0.9))
+    assert merge_windows([first, second], spans, False) == (
+        Entity(4, 9, "C", 8, 0.9),
+        Entity(4, 8, "A", 4, 0.9),
+    )
 
 
 @given(st.integers(9, 60), st.integers(4, 16))
@@ -60,7 +64,7 @@ def test_a_span_that_windows_hold_belongs_to_exactly_one(words, longest):
         [Entity(i - start, j - start, "X") for i, j in sorted(held) if start <= i and j <= end]
         for start, end in spans
     ]
-    assert sorted(entity.span for entity in merged(found, spans, True)) == sorted(held)
+    assert sorted(entity.span for entity in merge_windows(found, spans, True)) == sorted(held)
 
 
 def test_what_is_known_stays_however_unlikely():
@@ -72,16 +76,20 @@ def test_what_is_known_stays_however_unlikely():
     found = [[], first, [], last]
     assert spans[1] == (4, 12)
     assert spans[3] == (10, 18)
-    assert [e.label for e in merged(found, spans, False)] == ["A"]
-    assert [e.label for e in merged(found, spans, False, {(10, 17)})] == ["B"]
-    assert [e.label for e in merged(found, spans, False, {(9, 12)})] == ["A"]
+    assert [e.label for e in merge_windows(found, spans, False)] == ["A"]
+    assert [e.label for e in merge_windows(found, spans, False, {(10, 17)})] == ["B"]
+    assert [e.label for e in merge_windows(found, spans, False, {(9, 12)})] == ["A"]
 
 
 @pytest.mark.parametrize(("before", "after", "kept"), [(0.9, 0.3, "A"), (0.3, 0.9, "B")])
 def test_of_two_that_cross_the_likelier_one_stays(before, after, kept):
-    found = merged([[Entity(4, 8, "A", 4, before)], [Entity(3, 6, "B", 3, after)]], [(0, 8), (4, 12)], False)
+    found = merge_windows(
+        [[Entity(4, 8, "A", 4, before)], [Entity(3, 6, "B", 3, after)]], [(0, 8), (4, 12)], False
+    )
     assert [entity.label for entity in found] == [kept]
-    both = merged([[Entity(4, 8, "A", 4, before)], [Entity(3, 6, "B", 3, after)]], [(0, 8), (4, 12)], True)
+    both = merge_windows(
+        [[Entity(4, 8, "A", 4, before)], [Entity(3, 6, "B", 3, after)]], [(0, 8), (4, 12)], True
+    )
     assert [entity.label for entity in both] == ["A", "B"]
 
 
@@ -94,7 +102,7 @@ def test_whatever_windows_find_nothing_crosses_and_nothing_known_is_lost(data):
     known: list[Entity] = []
     for start, end in data.draw(st.lists(spans_held.filter(lambda span: span[0] < span[1]), max_size=6)):
         one = Entity(start, end, "K")
-        if one not in known and not crossing([*known, one]):
+        if one not in known and not crossing_pairs([*known, one]):
             known.append(one)
     found = []
     for first, last in spans:
@@ -106,10 +114,10 @@ def test_whatever_windows_find_nothing_crosses_and_nothing_known_is_lost(data):
         ]
         for start, size, score in ends:
             one = Entity(start, min(16, start + size), "X", None, score)
-            if one not in entities and not crossing([*entities, one]):
+            if one not in entities and not crossing_pairs([*entities, one]):
                 entities.append(one)
         found.append(entities)
-    whole = merged(found, spans, False, {entity.span for entity in known})
-    assert crossing(whole) == []
+    whole = merge_windows(found, spans, False, {entity.span for entity in known})
+    assert crossing_pairs(whole) == []
     assert len(set(whole)) == len(whole)
     assert {entity for entity in whole if entity.label == "K"} == set(known)

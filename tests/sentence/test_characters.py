@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from nestree.sentence import Document, Entity, Sentence, Tree
+from nestree.types import Document, Entity, Sentence, Tree
 
 TEXT = "Hello.  The University of California met Iraqi leaders."
 WORDS = ["The", "University", "of", "California", "met", "Iraqi", "leaders", "."]

@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nestree.errors import DataError
-from nestree.sentence import Document, Entity, Sentence, Tree, crossing, depths, sound_entity, with_found
+from nestree.types import (
+    Document,
+    Entity,
+    Sentence,
+    Tree,
+    check_entity,
+    crossing_pairs,
+    depths,
+    with_entities,
+)
 
 WORDS = ["the", "University", "of", "California"]
 
@@ -147,18 +156,18 @@ def test_crossing_and_depth_as_their_definitions_say(found):
         for k, a in enumerate(found)
         for b in found[:k]
     )
-    assert len(crossing(found)) == pairs
+    assert len(crossing_pairs(found)) == pairs
     spans = {entity.span for entity in found}
     assert depths(found) == [sum(set(range(*s)) > covered(e) for s in spans) for e in found]
 
 
 @pytest.mark.parametrize("values", [(0, 4, "ORG", 1, 0.5), (3, 4, "GPE", None, None)])
 def test_sound_entities_are_entities(values):
-    made, checked = sound_entity(*values), Entity(*values)
+    made, checked = check_entity(*values), Entity(*values)
     assert type(made) is Entity
     assert (made, repr(made), hash(made)) == (checked, repr(checked), hash(checked))
     assert pickle.loads(pickle.dumps(made)) == checked
-    assert made.extra is not sound_entity(*values).extra
+    assert made.extra is not check_entity(*values).extra
     with pytest.raises(dataclasses.FrozenInstanceError):
         made.start = 1
 
@@ -173,7 +182,7 @@ def test_a_sentence_with_what_was_found_is_the_same_otherwise(kind):
     around = (("at",), (".",))
     sentence = kind(WORDS, [Entity(0, 1, "X")], text, offsets, 7, "s1", False, {"a": 1}, None, around)
     entities, tree, extra = (Entity(3, 4, "GPE"),), Tree(((0, 4, 1),)), {"b": 2}
-    made = with_found(sentence, entities, tree, extra)
+    made = with_entities(sentence, entities, tree, extra)
     expected = dataclasses.replace(sentence, entities=entities, complete=True, tree=tree, extra=extra)
     assert type(made) is kind
     for field in dataclasses.fields(Sentence):

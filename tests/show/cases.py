@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 
 from hypothesis import strategies as st
 
-from nestree.sentence import Document, Entity, Sentence, Tree
+from nestree.types import Document, Entity, Sentence, Tree
 
 HOSTILE = [
     "<script>alert(1)</script>", "&amp;", '"\'>', "]]>", "-->", "</style>", "\x00", "\x1b[31m", "\ud800", "\udc00x",

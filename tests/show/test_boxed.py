@@ -7,10 +7,10 @@ import sys
 import pytest
 from hypothesis import given, settings
 
-from nestree.sentence import Document, Entity, Sentence, crossing
 from nestree.show import boxes
-from nestree.show.characters import visible
-from nestree.show.style import BOXES, COLOURS
+from nestree.show.html import BOXES, COLOURS
+from nestree.show.layout import escape_invisible
+from nestree.types import Document, Entity, Sentence, crossing_pairs
 
 from .cases import Page, documents
 
@@ -106,7 +106,7 @@ def test_any_document_is_drawn_as_it_is(document):
     source.encode("utf-8")
     page = Page(source)
     text = document.with_text().text
-    assert page.texts == [visible(text)]
+    assert page.texts == [escape_invisible(text)]
     if not re.search("[\x00\x1b\ud800-\udfff]", text):
         assert page.texts == [text]
     assert {tag for tag, _ in page.elements} <= {
@@ -120,7 +120,7 @@ def test_any_document_is_drawn_as_it_is(document):
         "label",
         "input",
     }
-    if not any(crossing(sentence.entities) for sentence in document.sentences):
+    if not any(crossing_pairs(sentence.entities) for sentence in document.sentences):
         drawn = sorted((i, j) for i, j, *_ in page.boxes)
         assert drawn == sorted((entity.start, entity.end) for entity in document.entities)
     assert set(page.heads) == {entity.head[:2] for entity in document.entities if entity.head}

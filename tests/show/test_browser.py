@@ -8,9 +8,9 @@ import subprocess
 
 import pytest
 
-from nestree.sentence import Document, Entity, Sentence
 from nestree.show import boxes, page
-from nestree.show.characters import visible
+from nestree.show.layout import escape_invisible
+from nestree.types import Document, Entity, Sentence
 
 from .test_boxed import PRESIDENT
 from .test_pages import EVIL, PARSED
@@ -67,7 +67,7 @@ def test_a_page_in_a_browser(tmp_path):
     found = [PRESIDENT, EVIL, PARSED, crossing]
     console, told = opened(tmp_path, page(found, "four") + ASK)
     assert console == []
-    assert told["texts"] == [visible(document.with_text().text) for document in found]
+    assert told["texts"] == [escape_invisible(document.with_text().text) for document in found]
     assert told["boxes"] == 3 + 2 + 3 + 3
     assert (told["before"], told["after"]) == (0, 4 + 1 + 4 + 2)
     assert told["nested"]

@@ -3,8 +3,8 @@
 import pytest
 
 from nestree.errors import InputError
-from nestree.sentence import Document, Entity, Sentence
-from nestree.show.choosing import first, only
+from nestree.show.layout import first_sentences, select_documents
+from nestree.types import Document, Entity, Sentence
 
 TEXT = "Ann ran. Bob sat.\n"
 NEWS = Document(
@@ -23,11 +23,11 @@ def words(documents):
 
 
 def test_documents_and_sentences_by_id():
-    assert only([NEWS, OTHER], ["news"]) == [NEWS]
-    assert words(only([NEWS, OTHER], ["o-1", "n-2"])) == [["Bob sat ."], ["c"]]
-    assert words(only([NEWS, OTHER], ["other", "o-1"])) == [["c", "d"]]
-    assert only([NEWS], ["n-2"])[0].id == "news"
-    assert only([NEWS], ["n-2"])[0].with_text().text == "Bob sat."
+    assert select_documents([NEWS, OTHER], ["news"]) == [NEWS]
+    assert words(select_documents([NEWS, OTHER], ["o-1", "n-2"])) == [["Bob sat ."], ["c"]]
+    assert words(select_documents([NEWS, OTHER], ["other", "o-1"])) == [["c", "d"]]
+    assert select_documents([NEWS], ["n-2"])[0].id == "news"
+    assert select_documents([NEWS], ["n-2"])[0].with_text().text == "Bob sat."
 
 
 @pytest.mark.parametrize(
@@ -35,9 +35,9 @@ def test_documents_and_sentences_by_id():
 )
 def test_an_id_that_nothing_has(id, said):
     with pytest.raises(InputError, match=f"no document and no sentence has the id {id}. {said}"):
-        only([NEWS, OTHER], ["news", id])
+        select_documents([NEWS, OTHER], ["news", id])
     with pytest.raises(InputError, match="It has no ids at all"):
-        only([Document([Sentence(["a"])])], [id])
+        select_documents([Document([Sentence(["a"])])], [id])
 
 
 def test_the_first_sentences():
@@ -46,9 +46,9 @@ def test_the_first_sentences():
         yield OTHER
         raise AssertionError("more was read than needed")
 
-    assert words(first(endless(), 1)) == [["Ann ran ."]]
-    assert words(first(endless(), 2)) == [["Ann ran .", "Bob sat ."]]
-    assert words(first(endless(), 3)) == [["Ann ran .", "Bob sat ."], ["c"]]
-    assert words(first([NEWS, OTHER], 9)) == words([NEWS, OTHER])
-    assert next(first([NEWS], 1)).text == "Ann ran."
-    assert next(first([NEWS], 2)).text == TEXT
+    assert words(first_sentences(endless(), 1)) == [["Ann ran ."]]
+    assert words(first_sentences(endless(), 2)) == [["Ann ran .", "Bob sat ."]]
+    assert words(first_sentences(endless(), 3)) == [["Ann ran .", "Bob sat ."], ["c"]]
+    assert words(first_sentences([NEWS, OTHER], 9)) == words([NEWS, OTHER])
+    assert next(first_sentences([NEWS], 1)).text == "Ann ran."
+    assert next(first_sentences([NEWS], 2)).text == TEXT

@@ -5,8 +5,8 @@ from collections import defaultdict
 
 from hypothesis import given, settings
 
-from nestree.sentence import Document, Entity, Sentence
-from nestree.show.nesting import Edge, Stretch, boxes_of, edges, laid_out
+from nestree.show.layout import Edge, Segment, boxes_of, edges, lay_out_boxes
+from nestree.types import Document, Entity, Sentence
 
 from .cases import documents
 
@@ -76,11 +76,11 @@ def test_edges_match_and_parts_make_up_their_entities(document):
 def test_stretches_are_the_text_and_mark_the_heads(document):
     document = document.with_text()
     at, marked = 0, set()
-    for part in laid_out(document.entities, 0, len(document.text)):
+    for part in lay_out_boxes(document.entities, 0, len(document.text)):
         if isinstance(part, Edge):
             assert part.at == at
             continue
-        assert isinstance(part, Stretch)
+        assert isinstance(part, Segment)
         assert part.start == at < part.end
         at = part.end
         if part.head_of:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 
 from nestree.data import formats
-from nestree.sentence import Document, Entity, Sentence, Tree
 from nestree.show import page
-from nestree.show.characters import visible
-from nestree.show.style import PAGE
+from nestree.show.html import PAGE
+from nestree.show.layout import escape_invisible
+from nestree.types import Document, Entity, Sentence, Tree
 
 from .cases import HOSTILE, Page, documents, lexical_tree
 from .test_boxed import PRESIDENT, WORDS, luminance
@@ -61,7 +61,7 @@ def test_the_page_is_whole_and_fetches_nothing(found):
     assert "url(" not in source
     assert "@import" not in source
     assert "http" not in source
-    assert read.texts == [visible(document.with_text().text) for document in found]
+    assert read.texts == [escape_invisible(document.with_text().text) for document in found]
     for drawing in re.findall(r"<svg.*?</svg>", source, re.S):
         root = ElementTree.fromstring(drawing)
         assert root.get("role") == "img"
@@ -73,7 +73,7 @@ def test_the_page_is_whole_and_fetches_nothing(found):
 def test_any_document_becomes_a_page(document):
     source = page([document, document])
     source.encode("utf-8")
-    assert Page(source).texts == 2 * [visible(document.with_text().text)]
+    assert Page(source).texts == 2 * [escape_invisible(document.with_text().text)]
     drawings = re.findall(r"<svg.*?</svg>", source, re.S)
     assert len(drawings) == 2 * sum(sentence.tree is not None for sentence in document.sentences)
     for drawing in drawings:

@@ -6,9 +6,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from nestree.sentence import Entity, Sentence, Tree
-from nestree.show import Colours, draw_svg
-from nestree.show.sentences import is_lexical
+from nestree.show import LabelColors, draw_svg
+from nestree.show.terminal import is_lexical
+from nestree.types import Entity, Sentence, Tree
 
 from .cases import lexical_tree
 
@@ -22,7 +22,7 @@ ARMY = Sentence(
 
 
 def drawn(sentence):
-    return ElementTree.fromstring(draw_svg(sentence, Colours()))
+    return ElementTree.fromstring(draw_svg(sentence, LabelColors()))
 
 
 def of_class(root, kind):

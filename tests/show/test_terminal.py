@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from nestree.sentence import Document, Entity, Sentence, Tree
-from nestree.show import Colours, draw_document, draw_sentence, in_ascii
+from nestree.show import LabelColors, draw_document, draw_sentence, in_ascii
+from nestree.types import Document, Entity, Sentence, Tree
 
 from .cases import documents, lexical_tree
 from .test_boxed import PRESIDENT
@@ -62,7 +62,7 @@ def test_heads_are_underlined_and_brackets_coloured_by_label():
 
 
 def test_colours_go_on_from_document_to_document():
-    colours = Colours()
+    colours = LabelColors()
     styles = [
         str(draw_document(Document([Sentence(["a"], [Entity(0, 1, label)])]), 80, colours).spans[0].style)
         for label in ("PER", "ORG", "PER")

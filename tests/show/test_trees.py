@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from nestree.show import draw_entities, draw_tree, in_ascii, shortened, tabulate
-from nestree.show.trees import labelled
+from nestree.show.terminal import labelled
 
 ARMY = ["Iraqi", "army", "leaders"]
 ARMY_TREE = [(0, 3, 2), (0, 2, 1), (0, 1, 0), (1, 2, 1), (2, 3, 2)]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from nestree.config import Settings
-from nestree.sentence import Document
 from nestree.training import Corpus, corpus
+from nestree.types import Document
 from tests import tiny
 
 EPOCHS = 3

@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 from nestree.cli import app
 from nestree.errors import InputError, TrainingError
 from nestree.nn.encoder import load_pretrained, load_tokenizer
-from nestree.nn.pieces import Splitter
-from nestree.sentence import Sentence
-from nestree.training import adapting
-from nestree.training.adapting import HIDDEN, Texts, adapt
+from nestree.nn.tokenizer import SubwordTokenizer
+from nestree.training import pretrain as adapting
+from nestree.training.pretrain import MASK_RATE, Texts, pretrain
+from nestree.types import Sentence
 from tests import tiny
 
 MANY = tiny.SENTENCES * 12
@@ -31,12 +31,12 @@ def tokenizer(folder):
 
 @pytest.fixture
 def texts(tokenizer):
-    return Texts(Splitter(tokenizer, 32), MANY, tokenizer.mask_token_id, len(tokenizer), seed=1)
+    return Texts(SubwordTokenizer(tokenizer, 32), MANY, tokenizer.mask_token_id, len(tokenizer), seed=1)
 
 
 def shown_without_hiding(texts, monkeypatch):
     """The pieces of all tasks of a pass, window by window, as they stand."""
-    monkeypatch.setattr(adapting, "HIDDEN", 1e-12)
+    monkeypatch.setattr(adapting, "MASK_RATE", 1e-12)
     monkeypatch.setattr(adapting, "MASKED", -1.0)
     monkeypatch.setattr(adapting, "EXCHANGED", 0.0)
     return [
@@ -69,7 +69,7 @@ def test_windows_come_in_any_order(texts, monkeypatch):
 
 
 def test_some_words_are_hidden_and_asked_for(tokenizer):
-    texts = Texts(Splitter(tokenizer, 512), MANY, tokenizer.mask_token_id, len(tokenizer), seed=1)
+    texts = Texts(SubwordTokenizer(tokenizer, 512), MANY, tokenizer.mask_token_id, len(tokenizer), seed=1)
     asked = real = masked = same = 0
     for _ in range(20):
         tasks = list(texts.tasks())
@@ -85,7 +85,7 @@ def test_some_words_are_hidden_and_asked_for(tokenizer):
             elsewhere = torch.ones(task.pieces.numel(), dtype=torch.bool)
             elsewhere[task.places] = False
             assert not (task.pieces.flatten()[elsewhere] == tokenizer.mask_token_id).any()
-    assert asked / real == pytest.approx(HIDDEN, abs=0.03)
+    assert asked / real == pytest.approx(MASK_RATE, abs=0.03)
     assert masked / asked == pytest.approx(0.8, abs=0.04)
     assert same / asked == pytest.approx(0.1, abs=0.04)  # the last tenth is another piece
 
@@ -104,12 +104,12 @@ def test_words_are_hidden_whole_and_one_at_least(texts):
 
 def test_monstrous_words_fit(tokenizer):
     words = Sentence(("a" * 5000, "b", "c" * 700))
-    texts = Texts(Splitter(tokenizer, 32), [words], tokenizer.mask_token_id, len(tokenizer), seed=1)
+    texts = Texts(SubwordTokenizer(tokenizer, 32), [words], tokenizer.mask_token_id, len(tokenizer), seed=1)
     assert all(task.pieces.shape[1] <= 32 for task in texts.tasks())
 
 
 def test_rates_rise_and_fall_and_are_never_zero():
-    rates = [adapting.course(done, 200) for done in range(1, 201)]
+    rates = [adapting.lr_factor(done, 200) for done in range(1, 201)]
     assert rates[0] == pytest.approx(1 / 20)
     assert max(rates) == rates[19] == pytest.approx(1.0)
     assert rates[-1] == pytest.approx(1 / 180)
@@ -124,15 +124,15 @@ def test_every_update_has_its_rate_and_its_gradient_is_clipped(folder, tmp_path,
     monkeypatch.setattr(
         torch.nn.utils, "clip_grad_norm_", lambda ps, most: (clipped.append(most), clip(ps, most))
     )
-    adapt(str(folder), MANY, tmp_path / "new", passes=3, device="cpu")
+    pretrain(str(folder), MANY, tmp_path / "new", passes=3, device="cpu")
     assert len(rates) % 3 == 0
-    assert rates == [adapting.course(done, len(rates)) for done in range(1, len(rates) + 1)]
+    assert rates == [adapting.lr_factor(done, len(rates)) for done in range(1, len(rates) + 1)]
     assert clipped == [5.0] * len(rates)
 
 
 def test_it_learns_and_is_an_encoder(folder, tmp_path, caplog):
     losses = {}
-    adapt(
+    pretrain(
         str(folder),
         MANY,
         tmp_path / "new",
@@ -155,7 +155,7 @@ def test_it_learns_and_is_an_encoder(folder, tmp_path, caplog):
 
 
 def test_a_few_words_once_are_learned_from(folder, tmp_path):
-    adapt(str(folder), MANY[:1], tmp_path / "new", passes=1, device="cpu")
+    pretrain(str(folder), MANY[:1], tmp_path / "new", passes=1, device="cpu")
     before, after = (
         load_pretrained(str(place)).get_input_embeddings().weight for place in (folder, tmp_path / "new")
     )
@@ -164,7 +164,7 @@ def test_a_few_words_once_are_learned_from(folder, tmp_path):
 
 def test_the_seed_tells_all(folder, tmp_path):
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        adapt(str(folder), MANY[:8], tmp_path / name, passes=2, seed=seed, device="cpu")
+        pretrain(str(folder), MANY[:8], tmp_path / name, passes=2, seed=seed, device="cpu")
     a, b, c = (load_pretrained(str(tmp_path / name)).get_input_embeddings().weight for name in "abc")
     assert torch.equal(a, b)
     assert not torch.equal(a, c)
@@ -172,7 +172,7 @@ def test_the_seed_tells_all(folder, tmp_path):
 
 def test_nothing_to_read(folder, tmp_path):
     with pytest.raises(InputError, match="no words to read"):
-        adapt(str(folder), [], tmp_path / "new", device="cpu")
+        pretrain(str(folder), [], tmp_path / "new", device="cpu")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -184,10 +184,10 @@ def never():
 def test_what_is_wrong_is_found_before_anything_is_read(folder, tmp_path, tiny_model):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(InputError, match="is a file, and a directory is meant"):
-        adapt(str(folder), never(), tmp_path / "file", device="cpu")
+        pretrain(str(folder), never(), tmp_path / "file", device="cpu")
     assert (tmp_path / "file").read_text() == "mine"
     with pytest.raises(InputError, match="is a model of nestree"):
-        adapt(str(tiny_model), never(), tmp_path / "new", device="cpu")
+        pretrain(str(tiny_model), never(), tmp_path / "new", device="cpu")
     odd = tiny.encoder(tmp_path / "electra", "electra")
     tokenizer = load_tokenizer(str(odd))
     tokenizer.mask_token = None
@@ -200,22 +200,22 @@ def test_what_is_wrong_is_found_before_anything_is_read(folder, tmp_path, tiny_m
 
 
 def test_what_is_no_number_and_too_little_memory(folder, tmp_path, monkeypatch):
-    learned = adapting.wrong
+    learned = adapting.mlm_loss
     monkeypatch.setattr(adapting, "wrong", lambda *given: learned(*given) * torch.nan)
     with pytest.raises(TrainingError, match="became nan by update"):
-        adapt(str(folder), MANY, tmp_path / "new", device="cpu")
+        pretrain(str(folder), MANY, tmp_path / "new", device="cpu")
 
     def too_large(*_):
         raise RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes.")
 
     monkeypatch.setattr(adapting, "wrong", too_large)
     with pytest.raises(TrainingError, match="not enough memory on cpu for 32 windows of 64 pieces"):
-        adapt(str(folder), MANY, tmp_path / "new", device="cpu")
+        pretrain(str(folder), MANY, tmp_path / "new", device="cpu")
     assert not (tmp_path / "new").exists()
 
 
 def run(*arguments):
-    return CliRunner().invoke(app, ["adapt", *map(str, arguments)])
+    return CliRunner().invoke(app, ["pretrain", *map(str, arguments)])
 
 
 def test_the_command_reads_texts_and_data(folder, tmp_path):

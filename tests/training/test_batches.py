@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from nestree.training.batches import batches, pieces, share
+from nestree.training.dataset import batches, microbatches, rank_share
 
 CHANCE = random.Random(7)
 LENGTHS = [CHANCE.randint(1, 60) for _ in range(300)]
@@ -49,11 +49,11 @@ def test_long_and_short_batches_alternate():
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_processes_and_pieces_divide_a_batch(processes, count):
     for batch in batches(LENGTHS, 200, seed=1, epoch=1):
-        shares = [share(batch, process, processes) for process in range(processes)]
+        shares = [rank_share(batch, process, processes) for process in range(processes)]
         assert sorted(k for each in shares for k in each) == sorted(batch)
         assert max(map(len, shares)) - min(map(len, shares)) <= 1
         for each in shares:
-            cut = pieces(each, LENGTHS, count)
+            cut = microbatches(each, LENGTHS, count)
             assert [k for piece in cut for k in piece] == each
             assert len(cut) <= count
             assert all(cut)
@@ -61,11 +61,11 @@ def test_processes_and_pieces_divide_a_batch(processes, count):
 
 def test_pieces_halve_the_words():
     batch = batches(LENGTHS, 500, seed=3, epoch=1)[0]
-    sizes = [sum(LENGTHS[k] for k in piece) for piece in pieces(batch, LENGTHS, 2)]
+    sizes = [sum(LENGTHS[k] for k in piece) for piece in microbatches(batch, LENGTHS, 2)]
     assert len(sizes) == 2
     assert abs(sizes[0] - sizes[1]) <= 2 * max(LENGTHS[k] for k in batch)
 
 
 def test_nothing_makes_no_batch():
     assert batches([], 100, 1, 1) == []
-    assert pieces([], [], 3) == []
+    assert microbatches([], [], 3) == []

@@ -3,9 +3,9 @@
 import pytest
 
 from nestree.errors import TrainingError
-from nestree.sentence import Document, Entity, Sentence, crossing
 from nestree.training import corpus, for_small_data
-from nestree.training.corpus import mentions, uncrossed
+from nestree.training.dataset import mentions, uncrossed
+from nestree.types import Document, Entity, Sentence, crossing_pairs
 
 WORDS = tuple("abcdef")
 CROSSED = Sentence(WORDS, [Entity(0, 3, "A"), Entity(2, 5, "B"), Entity(5, 6, "A")], id="s-7")
@@ -84,7 +84,7 @@ def test_crossing_gold_is_refused_on_request():
 def test_the_fewest_entities_go():
     middle = [Entity(0, 3, "A"), Entity(2, 5, "B"), Entity(2, 5, "C"), Entity(4, 7, "A"), Entity(1, 2, "A")]
     assert [e.span for e in uncrossed(middle)] == [(0, 3), (4, 7), (1, 2)]
-    assert crossing(uncrossed(middle)) == []
+    assert crossing_pairs(uncrossed(middle)) == []
 
 
 def test_the_fingerprint_knows_every_change():
@@ -109,7 +109,7 @@ def test_little_data_gets_smaller_batches_and_more_epochs(settings):
         "200 words are little to learn from: up to 225 epochs with batches of 150 words instead of 10 with 800, until "
         "dev F1 has not risen for 56."
     )
-    gathered, _ = for_small_data(usual.changed(["training.accumulate=4"]), little)
+    gathered, _ = for_small_data(usual.changed(["training.gradient_accumulation=4"]), little)
     assert gathered.training.epochs * 200 >= 300 * 4 * gathered.training.batch_words
     few, _ = for_small_data(usual, little, epochs=10)
     assert (few.training.epochs, few.training.batch_words, few.training.patience) == (10, 150, 10)
@@ -119,7 +119,7 @@ def test_little_data_gets_smaller_batches_and_more_epochs(settings):
     )
     again = for_small_data(few, little, epochs=10)
     assert again == (few, little)  # nothing is left to change
-    patient, _ = for_small_data(usual.changed(["training.patience=3"]), little)
+    patient, _ = for_small_data(usual.changed(["training.early_stopping_patience=3"]), little)
     assert patient.training.patience == 3
     plenty = settings("training.epochs=10", "training.batch_words=6")
     assert for_small_data(plenty, little) == (plenty, little)

@@ -15,10 +15,10 @@ from nestree.losses import compute
 from nestree.model import Recognizer
 from nestree.nn.scorers import Scores
 from nestree.pipeline import predict
-from nestree.sentence import Entity, Sentence
 from nestree.training import Corpus, distill
-from nestree.training.distill import Lessons
+from nestree.training.distill import Teachers
 from nestree.treecrf import LexicalPotentials, entropy, kl_divergence
+from nestree.types import Entity, Sentence
 from tests import tiny
 from tests.test_losses import Table
 from tests.treecrf.enumeration import lexical_trees
@@ -35,7 +35,7 @@ def folder(tmp_path_factory):
 
 def teacher(folder, seed: int, labels: list[str], *changes: str) -> Recognizer:
     torch.manual_seed(seed)
-    model = Recognizer(tiny.settings("default", "model.normalise=false", *changes), labels, folder).eval()
+    model = Recognizer(tiny.settings("default", "model.normalize=false", *changes), labels, folder).eval()
     with torch.no_grad():
         for weight in model.scorer.parameters():
             weight.mul_(2)  # scores that differ
@@ -43,9 +43,9 @@ def teacher(folder, seed: int, labels: list[str], *changes: str) -> Recognizer:
     return model
 
 
-def lessons(teachers: list[Recognizer], texts: list[Sentence] = TEXTS) -> Lessons:
+def lessons(teachers: list[Recognizer], texts: list[Sentence] = TEXTS) -> Teachers:
     size = len(texts)
-    return Lessons(tuple(teachers), tuple(LABELS), texts, [False] * size, [True] * size, 0.0)
+    return Teachers(tuple(teachers), tuple(LABELS), texts, [False] * size, [True] * size, 0.0)
 
 
 def student_scores(texts: list[Sentence]) -> Scores:
@@ -103,7 +103,7 @@ def test_cross_entropy_and_gradient_equal_those_over_all_labelled_trees(folder, 
         teacher(folder, seed, labels, f"loss.label={kind}")
         for seed, labels in [(1, LABELS), (2, LABELS[::-1])][:teachers]
     ]
-    settings = tiny.settings("default", f"loss.label={kind}", "model.forms=false")
+    settings = tiny.settings("default", f"loss.label={kind}", "model.head_prior=false")
     scores = student_scores(TEXTS)
     given = lessons(made)
     batch = given.attach(made[0].collate(TEXTS), range(len(TEXTS)))
@@ -141,7 +141,7 @@ def test_trees_alone_diverge_by_what_treecrf_says(folder):
     with torch.no_grad():
         said = model(model.collate_words(texts))
     both = [trees_of(said, said.mention.double()), trees_of(scores, scores.mention)]
-    found = compute(scores, batch.gold, tiny.settings("default", "model.forms=false"), targets)
+    found = compute(scores, batch.gold, tiny.settings("default", "model.head_prior=false"), targets)
     mentions = (said.mention.double().log_softmax(-1), scores.mention.log_softmax(-1))
     yes_no = (torch.stack([targets.no, targets.yes], -1) * mentions[1]).sum()
     expected = (kl_divergence(*both, said.lengths) + entropy(both[0], said.lengths)).sum() - yes_no
@@ -165,7 +165,7 @@ def master(folder):
 def test_a_student_finds_in_texts_what_its_teacher_finds_there(folder, master, tmp_path, hard):
     labelled = Corpus(tuple(tiny.SENTENCES[:1]), tuple(tiny.SENTENCES), ("PER", "GPE"))
     texts = [replace(sentence, entities=()) for sentence in tiny.SENTENCES]
-    corpus, given = distill.lessons(labelled, texts * 4, [master], hard=hard, repeat=1, varied=0)
+    corpus, given = distill.make_teachers(labelled, texts * 4, [master], hard=hard, repeat=1, varied=0)
     assert (given is None) == hard
     settings = tiny.settings(
         "default", f"encoder.path={folder}", "training.epochs=20", "training.batch_words=60"
@@ -179,7 +179,7 @@ def test_a_student_finds_in_texts_what_its_teacher_finds_there(folder, master, t
 
 def test_copies_of_labelled_sentences_keep_their_entities_and_texts_lose_theirs(master):
     labelled = Corpus(tuple(tiny.SENTENCES), tuple(tiny.SENTENCES), tuple(tiny.LABELS))
-    corpus, given = distill.lessons(labelled, tiny.SENTENCES, [master], repeat=2, varied=0)
+    corpus, given = distill.make_teachers(labelled, tiny.SENTENCES, [master], repeat=2, varied=0)
     assert corpus.train[:16] == (*tiny.SENTENCES, *tiny.SENTENCES)
     assert [sentence.words for sentence in corpus.train[16:]] == [s.words for s in tiny.SENTENCES]
     assert not any(sentence.entities for sentence in corpus.train[16:])
@@ -188,7 +188,7 @@ def test_copies_of_labelled_sentences_keep_their_entities_and_texts_lose_theirs(
 
 def test_teachers_read_other_forms_of_a_sentence_word_for_word_as_it_was_written(master):
     labelled = Corpus(tuple(tiny.SENTENCES * 9), tuple(tiny.SENTENCES), tuple(tiny.LABELS))
-    corpus, given = distill.lessons(labelled, tiny.SENTENCES, [master], repeat=2, varied=1)
+    corpus, given = distill.make_teachers(labelled, tiny.SENTENCES, [master], repeat=2, varied=1)
     written = {word for sentence in tiny.SENTENCES for word in sentence.words} | {"."}
     seen = set()
     for student, original, taught in zip(corpus.train, given.originals, given.taught, strict=True):
@@ -215,7 +215,7 @@ def test_without_punctuation_entities_and_heads_move_along():
     ("labels", "changes", "how", "message"),
     [
         (["GPE"], [], {}, "labels that the teacher does not know: LOC, ORG, PER"),
-        (tiny.LABELS, ["model.labelling=span", "loss.joint=false"], {}, 'its model.labelling is "span"'),
+        (tiny.LABELS, ["model.labeling=span", "loss.joint=false"], {}, 'its model.labeling is "span"'),
         (tiny.LABELS, [], {"twice": True, "hard": True}, "--hard takes what one teacher finds, and 2"),
     ],
 )
@@ -223,12 +223,12 @@ def test_what_cannot_be_distilled_is_said(folder, labels, changes, how, message)
     made = teacher(folder, 1, labels, *changes)
     corpus = Corpus(tuple(tiny.SENTENCES), tuple(tiny.SENTENCES), tuple(tiny.LABELS))
     with pytest.raises(TrainingError, match=message):
-        distill.lessons(corpus, [], [made] * (2 if how.get("twice") else 1), hard=bool(how.get("hard")))
+        distill.make_teachers(corpus, [], [made] * (2 if how.get("twice") else 1), hard=bool(how.get("hard")))
 
 
 def test_a_student_of_one_label_per_span_learns_only_from_such_teachers(folder, master, tmp_path):
     labelled = Corpus(tuple(tiny.SENTENCES), tuple(tiny.SENTENCES), tuple(tiny.LABELS))
-    corpus, given = distill.lessons(labelled, [], [master])
+    corpus, given = distill.make_teachers(labelled, [], [master])
     settings = tiny.settings("default", f"encoder.path={folder}", "loss.label=softmax")
     with pytest.raises(TrainingError, match="a teacher gives several"):
         training.train(settings, corpus, tmp_path / "student", lessons=given)

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from nestree.cli import app
 from nestree.errors import InputError
 from nestree.training import experiment
-from nestree.training.experiment import Cell, busy, cells, groups, parts_of, run_all, table
-from nestree.training.folder import Folder
+from nestree.training.experiment import RunSpec, busy, groups, parts_of, run_all, run_specs, table
+from nestree.training.run_dir import RunDir
 
 RUN = """
 import json, sys
@@ -56,18 +56,18 @@ def data(tmp_path) -> Path:
 
 
 @pytest.fixture
-def runs(data, tmp_path) -> list[Cell]:
-    return cells(
+def runs(data, tmp_path) -> list[RunSpec]:
+    return run_specs(
         tmp_path / "out", ["default", "ablation/12-joint"], {"toy": data}, [1, 2], ["training.epochs=3"]
     )
 
 
 @pytest.fixture
-def stubs(monkeypatch) -> list[Cell]:
+def stubs(monkeypatch) -> list[RunSpec]:
     """Instead of training, a process that writes down 0.5 plus a tenth of the seed. Which cells were started."""
-    started: list[Cell] = []
+    started: list[RunSpec] = []
 
-    def start(cell: Cell, jobs: int) -> subprocess.Popen:
+    def start(cell: RunSpec, jobs: int) -> subprocess.Popen:
         cell.folder.parent.mkdir(parents=True, exist_ok=True)
         with open(cell.output, "ab") as file:
             experiment.lock(file)
@@ -94,7 +94,7 @@ def test_every_recipe_with_every_seed(runs, data, tmp_path):
 
 
 def test_an_interrupted_run_goes_on(runs):
-    state = Folder(runs[0].folder).state
+    state = RunDir(runs[0].folder).state
     state.parent.mkdir(parents=True)
     state.touch()
     assert runs[0].next_command()[3:] == ["train", "--resume", str(runs[0].folder)]
@@ -133,7 +133,7 @@ def test_what_is_done_is_not_done_again_and_what_failed_is(runs, stubs):
 
 def test_a_run_that_was_ended_by_force_says_so(runs, monkeypatch):
     kill = [sys.executable, "-c", "import os; print('epoch 1/3', flush=True); os.kill(os.getpid(), 9)"]
-    monkeypatch.setattr(Cell, "next_command", lambda cell: kill)
+    monkeypatch.setattr(RunSpec, "next_command", lambda cell: kill)
     monkeypatch.setattr(experiment, "PAUSE", 0.01)
     assert run_all(runs[:1], 1, print) == {runs[0].name: f"ended by SIGKILL ({runs[0].output})"}
 
@@ -170,25 +170,25 @@ def test_runs_of_an_experiment_that_was_killed_are_waited_for(runs, stubs):
 def test_results_of_other_settings_do_not_count(runs, data, tmp_path):
     runs[2].folder.mkdir(parents=True)
     (runs[2].folder / "config.toml").write_text(runs[2].settings.as_toml(), encoding="utf-8")
-    again = cells(tmp_path / "out", ["default"], {"toy": data}, [2], ["training.epochs=3"])
+    again = run_specs(tmp_path / "out", ["default"], {"toy": data}, [2], ["training.epochs=3"])
     assert again[0] == runs[2]
     with pytest.raises(
         InputError, match=r"seed-2 was trained with training\.epochs = 3, and now it is 4\. Give"
     ):
-        cells(tmp_path / "out", ["default"], {"toy": data}, [2], ["training.epochs=4"])
+        run_specs(tmp_path / "out", ["default"], {"toy": data}, [2], ["training.epochs=4"])
 
 
 def test_every_run_needs_a_name_of_its_own(data, tmp_path):
     for recipes, seeds in ((["ablation/12-joint", "12-joint.toml"], [1]), (["default"], [3, 3])):
         with pytest.raises(InputError, match="is named twice"):
-            cells(tmp_path, recipes, {"toy": data}, seeds)
+            run_specs(tmp_path, recipes, {"toy": data}, seeds)
 
 
 def test_threads_are_shared(runs, monkeypatch, tmp_path):
     monkeypatch.setattr(experiment.os, "cpu_count", lambda: 8)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     said = [sys.executable, "-c", "import os; print(os.environ.get('OMP_NUM_THREADS'))"]
-    monkeypatch.setattr(Cell, "next_command", lambda cell: said)
+    monkeypatch.setattr(RunSpec, "next_command", lambda cell: said)
     for jobs in (1, 3):
         experiment.start(runs[0], jobs).wait()
     assert runs[0].output.read_text().split() == ["None", "2"]

@@ -12,17 +12,18 @@ import torch
 
 from nestree import checkpoint
 from nestree.config import Settings
-from nestree.decoding import NO_CHANGE
+from nestree.decoding import NO_TEMPERATURES
 from nestree.errors import InputError, PotentialsError, TrainingError
 from nestree.evaluation import evaluate
 from nestree.model import Recognizer
 from nestree.pipeline import predict
-from nestree.pipeline.calibration import decoder_f1
-from nestree.sentence import Document, Entity, Sentence
-from nestree.training import EpochEnd, Step, corpus, summary
-from nestree.training.folder import Folder
-from nestree.training.summary import next_step
-from nestree.training.update import Updater
+from nestree.temperature import decoder_f1
+from nestree.training import EpochEnd, Step, corpus
+from nestree.training import train as summary
+from nestree.training.run_dir import RunDir
+from nestree.training.step import GradientStep
+from nestree.training.train import next_step
+from nestree.types import Document, Entity, Sentence
 from tests.training.runs import assert_same, history, run, weights
 
 
@@ -55,7 +56,7 @@ def test_a_run_leaves_a_model_that_predicts(done, data):
     assert model.labels == data.labels
     scores = evaluate(data.dev, predict(model, data.dev), resamples=0).entities
     assert scores.f1 == result.evaluation.entities.f1
-    model.temperatures = NO_CHANGE  # both as they were until training ended
+    model.temperatures = NO_TEMPERATURES  # both as they were until training ended
     model.settings = replace(model.settings, decoding=Settings.read("default").decoding)
     f1 = evaluate(data.dev, predict(model, data.dev), resamples=0).entities.f1
     assert f1 == max(line["f1"] for line in history(folder))
@@ -64,7 +65,7 @@ def test_a_run_leaves_a_model_that_predicts(done, data):
 
 def test_what_did_not_fit_is_tried_again_in_the_next_epoch(settings, data, tmp_path, monkeypatch):
     """Memory that others held for a while does not slow down the whole run."""
-    losses, pieces_of, failures, pieces = Recognizer.losses, Updater.pieces_of, [], []
+    losses, pieces_of, failures, pieces = Recognizer.losses, GradientStep.pieces_of, [], []
 
     def failing_twice(self, batch):
         if len(failures) < 2:
@@ -77,19 +78,19 @@ def test_what_did_not_fit_is_tried_again_in_the_next_epoch(settings, data, tmp_p
         return pieces_of(self, batches)
 
     monkeypatch.setattr(Recognizer, "losses", failing_twice)
-    monkeypatch.setattr(Updater, "pieces_of", watched)
+    monkeypatch.setattr(GradientStep, "pieces_of", watched)
     heard = Heard()
     run(settings("training.epochs=3", "training.batch_words=60"), data, tmp_path / "m", watcher=heard)
     assert [note for note in heard.notes if "in this epoch each batch is done in 4 pieces" in note]
     assert list(dict.fromkeys(pieces)) == [(1, 1), (1, 2), (1, 4), (2, 2), (3, 1)]
 
 
-@pytest.mark.parametrize("change", ["decoding.by=spans", "decoding.forms=0"])
+@pytest.mark.parametrize("change", ["decoding.method=spans", "decoding.head_prior_weight=0"])
 def test_forms_that_nobody_asks_are_told(settings, data, tmp_path, change):
     heard = Heard()
     changes = ["decoding.threshold=0", change, "training.epochs=1"]
     run(settings(*changes), data, tmp_path / "m", watcher=heard)
-    assert [note for note in heard.notes if "model.forms will be learned and not asked" in note]
+    assert [note for note in heard.notes if "model.head_prior will be trained but not used" in note]
 
 
 @pytest.mark.parametrize("tune", [True, False])
@@ -100,7 +101,7 @@ def test_the_decoder_is_chosen_on_dev_and_saved(settings, data, tmp_path, tune):
     model = checkpoint.load(tmp_path / "m")
     decoding = model.settings.decoding
     assert (decoding.threshold == 0.999) == (not tune)
-    assert any(f'decoding.by = "{decoding.by}"' in note for note in heard.notes) == tune
+    assert any(f'decoding.method = "{decoding.method}"' in note for note in heard.notes) == tune
     scores = decoder_f1(model, data.dev)
     assert (scores[decoding] == max(scores.values()) > 0) == tune
     assert result.evaluation.entities.f1 == pytest.approx(scores[decoding])
@@ -127,7 +128,7 @@ def test_where_one_label_will_be_found_of_several_a_note_says_so(settings, data,
 def test_everybody_hears_of_it(done):
     folder, result, heard = done
     assert [end.epoch for end in heard.ends] == [1, 2, 3] == [line["epoch"] for line in history(folder)]
-    assert heard.steps[0].losses.keys() == {"joint", "forms", "regularisation", "kl"}
+    assert heard.steps[0].losses.keys() == {"joint", "head_prior", "head_regularization", "kl"}
     assert [step.epoch for step in heard.steps] == sorted(step.epoch for step in heard.steps)
     assert heard.steps[-1].share == 1
     assert heard.steps[-1].seconds_left == 0
@@ -179,7 +180,9 @@ def test_the_best_epoch_is_kept_and_training_stops_when_none_is_better(settings,
 
     monkeypatch.setattr("nestree.training.loop.evaluated", evaluated)
     result = run(
-        settings("training.epochs=9", "training.patience=2", "training.average=0.5"), data, tmp_path / "m"
+        settings("training.epochs=9", "training.early_stopping_patience=2", "training.average=0.5"),
+        data,
+        tmp_path / "m",
     )
     assert (result.epochs, result.best_epoch) == (4, 2)
     assert result.why == "dev F1 did not rise for 2 epochs"
@@ -194,7 +197,7 @@ def test_patience_begins_when_something_was_found(settings, data, tmp_path, monk
         return Scored(evaluate(data.dev, data.dev, resamples=0), next(scores))
 
     monkeypatch.setattr("nestree.training.loop.evaluated", evaluated)
-    result = run(settings("training.epochs=9", "training.patience=2"), data, tmp_path / "m")
+    result = run(settings("training.epochs=9", "training.early_stopping_patience=2"), data, tmp_path / "m")
     assert (result.epochs, result.best_epoch) == (7, 5)
 
 
@@ -248,7 +251,9 @@ def test_crossing_gold_trains_and_counts_in_the_evaluation(settings, tmp_path, d
 def test_going_on_from_a_model(done, settings, tmp_path, documents):
     more = [Document((Sentence(["Kim", "sang"], [Entity(0, 1, "ARTIST")]),))]
     wider = corpus([*documents, *more], [*documents, *more], seed=1)
-    frozen = settings("training.epochs=1", "training.rate=0", "training.encoder_rate=0", "training.decay=0")
+    frozen = settings(
+        "training.epochs=1", "training.lr=0", "training.encoder_lr=0", "training.weight_decay=0"
+    )
     run(frozen, wider, tmp_path / "m", init=done[0])
     model, before = checkpoint.load(tmp_path / "m"), checkpoint.load(done[0])
     assert model.labels == (*before.labels, "ARTIST")
@@ -262,13 +267,13 @@ def test_going_on_from_a_model(done, settings, tmp_path, documents):
 
 def test_a_model_of_other_sizes_cannot_be_gone_on_from(done, settings, data, tmp_path):
     with pytest.raises(TrainingError, match=r"made with other settings. Leave --config out"):
-        run(settings("model.size=16"), data, tmp_path / "m", init=done[0])
+        run(settings("model.mlp_size=16"), data, tmp_path / "m", init=done[0])
     assert not (tmp_path / "m").exists()
 
 
 def test_forms_may_join_a_model_that_has_none(settings, done, data, tmp_path):
-    run(settings("model.forms=true", "training.epochs=1"), data, tmp_path / "m", init=done[0])
-    assert "forms.out.weight" in checkpoint.read_weights(tmp_path / "m")
+    run(settings("model.head_prior=true", "training.epochs=1"), data, tmp_path / "m", init=done[0])
+    assert "head_prior.out.weight" in checkpoint.read_weights(tmp_path / "m")
 
 
 def test_what_cannot_be_written_is_found_before_the_first_epoch(settings, data, tmp_path, monkeypatch):
@@ -288,7 +293,7 @@ def test_what_cannot_be_written_is_found_before_the_first_epoch(settings, data, 
 
 
 def history_is_empty(folder: Path) -> bool:
-    return history(folder) == [] and not Folder(folder).state.exists()
+    return history(folder) == [] and not RunDir(folder).state.exists()
 
 
 def test_a_finished_run_is_neither_overwritten_nor_repeated(done, settings, data):
@@ -336,7 +341,7 @@ def test_tensorboard_on_request(settings, data, tmp_path):
     stopped = run(settings(), data, folder, tensorboard=True, watcher=Interrupting())
     assert stopped.evaluation is None
     run(settings(), data, folder, tensorboard=True, resume=True)
-    curves = EventAccumulator(str(Folder(folder).tensorboard)).Reload()
+    curves = EventAccumulator(str(RunDir(folder).tensorboard)).Reload()
     for name, key in (("dev/f1", "f1"), ("dev/precision", "precision"), ("dev/recall", "recall")):
         drawn = {event.step: event.value for event in curves.Scalars(name)}
         assert drawn == pytest.approx({line["epoch"]: line[key] for line in history(folder)})

@@ -8,7 +8,7 @@ from torch import nn
 
 from nestree.errors import TrainingError
 from nestree.nn.encoder import load_pretrained
-from nestree.training.optimiser import Average, factor, optimiser, set_rates
+from nestree.training.optimizer import Average, lr_schedule, make_optimizer, set_lr
 from tests import tiny
 
 
@@ -23,17 +23,17 @@ def training(settings):
     ("epochs", "share"), [(0, 0), (0.5, 0.25), (2, 1), (6, 0.5), (9, 0.125), (10, 0), (11, 0)]
 )
 def test_rates_rise_and_fall_in_straight_lines(training, epochs, share):
-    assert factor(epochs, training) == pytest.approx(share)
+    assert lr_schedule(epochs, training) == pytest.approx(share)
 
 
 def test_without_warm_up_they_start_at_the_peak(training):
-    assert factor(0, replace(training, warmup=0.0)) == 1
+    assert lr_schedule(0, replace(training, warmup=0.0)) == 1
 
 
 def test_the_encoder_has_a_rate_of_its_own_and_biases_do_not_decay(training):
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
-    made = optimiser(model, model[0], training)
-    set_rates(made, 0.5)
+    made = make_optimizer(model, model[0], training)
+    set_lr(made, 0.5)
     found = {
         id(p): (group["lr"], group["weight_decay"]) for group in made.param_groups for p in group["params"]
     }
@@ -44,7 +44,7 @@ def test_the_encoder_has_a_rate_of_its_own_and_biases_do_not_decay(training):
 @pytest.mark.parametrize("family", ["bert", "mpnet", "deberta-v2", "modernbert"])
 def test_lower_layers_learn_at_lower_rates(training, family, tmp_path):
     network = load_pretrained(str(tiny.encoder(tmp_path, family)))
-    made = optimiser(network, network, replace(training, layer_decay=0.5))
+    made = make_optimizer(network, network, replace(training, layer_decay=0.5))
     found = {id(p): group["lr"] for group in made.param_groups for p in group["params"]}
     rates = {name: found[id(p)] for name, p in network.named_parameters()}
     for name, rate in rates.items():
@@ -52,15 +52,15 @@ def test_lower_layers_learn_at_lower_rates(training, family, tmp_path):
         expected = 0.025 if "embed" in name else {0: 0.05, 1: 0.1, None: 0.1}[layer]
         assert rate == pytest.approx(expected), name
     assert {0.025, 0.05, 0.1} <= {round(rate, 6) for rate in rates.values()}
-    alike = optimiser(network, network, training)
+    alike = make_optimizer(network, network, training)
     assert {group["lr"] for group in alike.param_groups} == {0.1}
 
 
 def test_layers_that_cannot_be_told_apart_are_refused_other_rates(training):
     network = nn.ModuleDict({"embeddings": nn.Embedding(3, 2), "shared": nn.Linear(2, 2)})
     with pytest.raises(TrainingError, match=r"layer_decay is 0.5, and this encoder has no layers"):
-        optimiser(network, network, replace(training, layer_decay=0.5))
-    assert {group["lr"] for group in optimiser(network, network, training).param_groups} == {0.1}
+        make_optimizer(network, network, replace(training, layer_decay=0.5))
+    assert {group["lr"] for group in make_optimizer(network, network, training).param_groups} == {0.1}
 
 
 def test_the_average_by_hand():

@@ -23,13 +23,13 @@ LAUNCHERS = {
 def quiet(without_chance, request):
     """Settings with this adversary."""
     return without_chance(
-        f"training.adversary={request.param}",
+        f"training.rho={request.param}",
         "training.average=0.5",
-        "training.accumulate=2",
+        "training.gradient_accumulation=2",
         "training.batch_words=12",
         "training.epsilon=1",  # so that the size of gradients matters
-        "training.rate=1",
-        "training.encoder_rate=1",
+        "training.lr=1",
+        "training.encoder_lr=1",
     )
 
 

@@ -10,11 +10,11 @@ from accelerate import Accelerator
 
 from nestree.errors import ChartMemoryError
 from nestree.model import Recognizer
-from nestree.training import loop, records
-from nestree.training.distill import Lessons
-from nestree.training.records import Recorder
+from nestree.training import cuda_graphs, loop
+from nestree.training.cuda_graphs import GraphCache
+from nestree.training.distill import Teachers
 from nestree.training.state import Progress
-from nestree.training.update import Updater
+from nestree.training.step import GradientStep
 from nestree.treecrf.memory import is_out_of_memory
 
 
@@ -34,14 +34,14 @@ def played(monkeypatch):
         graph = Played(run)
         return graph, graph.values
 
-    monkeypatch.setattr(records, "recorded", recorded)
-    monkeypatch.setattr(records, "BEFORE", 0)
+    monkeypatch.setattr(cuda_graphs, "recorded", recorded)
+    monkeypatch.setattr(cuda_graphs, "BEFORE", 0)
 
 
 @pytest.fixture(params=["gold", "teacher"])
 def both(request, without_chance, data, monkeypatch):
     """Two updaters of the same model: one computes, the other replays; from gold alone, or from a teacher, too."""
-    changes = ["training.adversary=0.5", "training.moves=encoder", "training.records=true"]
+    changes = ["training.rho=0.5", "training.perturbation=sam", "training.cuda_graphs=true"]
     quiet = without_chance(*changes)
     torch.manual_seed(1)
     model = Recognizer(quiet, data.labels, quiet.encoder.path).train()
@@ -50,14 +50,14 @@ def both(request, without_chance, data, monkeypatch):
     if request.param == "teacher":
         teacher, size = Recognizer(quiet, data.labels, quiet.encoder.path), len(data.train)
         half = [k % 2 == 0 for k in range(size)]
-        lessons = Lessons((teacher,), data.labels, data.train, half, [True] * (size - 1) + [False], 0.3)
+        lessons = Teachers((teacher,), data.labels, data.train, half, [True] * (size - 1) + [False], 0.3)
 
-    def updater(some: Recognizer) -> Updater:
-        return Updater(some, data.train, Accelerator(cpu=True), quiet, Progress(""), lessons=lessons)
+    def updater(some: Recognizer) -> GradientStep:
+        return GradientStep(some, data.train, Accelerator(cpu=True), quiet, Progress(""), lessons=lessons)
 
     plain = updater(model)
     assert plain.recorder is None  # without a GPU nothing is recorded
-    monkeypatch.setattr("nestree.training.update.can_record", lambda model: True)
+    monkeypatch.setattr("nestree.training.step.can_record", lambda model: True)
     return plain, updater(copy.deepcopy(model))
 
 
@@ -114,7 +114,7 @@ def test_without_memory_for_a_record_there_is_none_and_gradients_are_right(both,
         raise torch.OutOfMemoryError("full")
 
     _, right = gradients(recorded, [[0, 1, 2]])
-    monkeypatch.setattr(records, "recorded", full)
+    monkeypatch.setattr(cuda_graphs, "recorded", full)
     recorded.recorder.records.clear()
     _, found = gradients(recorded, [[0, 1, 2]])
     assert recorded.recorder.most == 0
@@ -130,7 +130,7 @@ def test_what_a_device_cannot_record_is_computed_and_told(both, monkeypatch):
     _, right = gradients(recorded, [[0, 1, 2]])
     told = []
     recorded.watchers = [SimpleNamespace(note=lambda text, updates: told.append(text))]
-    monkeypatch.setattr(records, "recorded", cannot)
+    monkeypatch.setattr(cuda_graphs, "recorded", cannot)
     recorded.recorder.records.clear()
     _, found = gradients(recorded, [[0, 1, 2]])
     for name in right:
@@ -153,9 +153,9 @@ def test_incomplete_sentences_have_records_of_their_own(both, data):
     model = both[1].model
     complete = model.collate(data.train[:2])
     partial = model.collate([data.train[0], replace(data.train[1], complete=False)])
-    assert records.shape_of(complete) != records.shape_of(partial)
-    assert records.shape_of(complete) == records.shape_of(model.collate(data.train[:2]))
-    assert isinstance(both[1].recorder, Recorder)
+    assert cuda_graphs.shape_key(complete) != cuda_graphs.shape_key(partial)
+    assert cuda_graphs.shape_key(complete) == cuda_graphs.shape_key(model.collate(data.train[:2]))
+    assert isinstance(both[1].recorder, GraphCache)
 
 
 def test_records_go_before_batches_are_cut(both, monkeypatch):
@@ -179,7 +179,7 @@ def test_records_go_before_batches_are_cut(both, monkeypatch):
 
 
 def test_rare_shapes_are_not_recorded(both, monkeypatch):
-    monkeypatch.setattr(records, "BEFORE", 2)
+    monkeypatch.setattr(cuda_graphs, "BEFORE", 2)
     _, recorded = both
     counts = []
     for number, update in enumerate([[[0, 1, 2]], [[5]], [[0, 1, 2]]], 1):
@@ -207,13 +207,13 @@ def test_where_memory_is_short_nothing_is_padded(both, monkeypatch):
 
 
 def test_recording_draws_nothing(data, settings, monkeypatch):
-    monkeypatch.setattr("nestree.training.update.can_record", lambda model: True)
-    monkeypatch.setattr(records, "BEFORE", 2)
-    changes = ["training.adversary=1e-9", "training.moves=encoder", "training.records=true"]
+    monkeypatch.setattr("nestree.training.step.can_record", lambda model: True)
+    monkeypatch.setattr(cuda_graphs, "BEFORE", 2)
+    changes = ["training.rho=1e-9", "training.perturbation=sam", "training.cuda_graphs=true"]
     chosen = settings("encoder.dropout=0.3", "model.dropout=0.3", *changes)
     torch.manual_seed(1)
     model = Recognizer(chosen, data.labels, chosen.encoder.path).train()
-    updater = Updater(model, data.train, Accelerator(cpu=True), chosen, Progress(""))
+    updater = GradientStep(model, data.train, Accelerator(cpu=True), chosen, Progress(""))
     seen, added = [], updater.added
 
     def watched(piece, scale):

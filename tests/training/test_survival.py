@@ -9,14 +9,14 @@ import pytest
 
 from nestree import checkpoint
 from nestree.errors import ModelError, TrainingError
-from nestree.training.folder import Folder
+from nestree.training.run_dir import RunDir
 from nestree.training.state import load_progress
 from tests.training.runs import another_process, assert_same, run
 
 
 @pytest.fixture(scope="module")
 def changes():
-    return "training.average=0.8", "training.accumulate=2"
+    return "training.average=0.8", "training.gradient_accumulation=2"
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def wait_for(what, process, seconds=60.0):
 def updates(folder) -> int:
     """Updates in the state on the disk; -1: there is none."""
     try:
-        return load_progress(Folder(folder).state).updates
+        return load_progress(RunDir(folder).state).updates
     except ModelError:
         return -1
 
@@ -63,7 +63,7 @@ def test_killed_processes_are_gone_on_with(settings, changes, data, tmp_path, un
         os.kill(process.pid, signal.SIGKILL)
         process.join()
         assert process.exitcode == -signal.SIGKILL
-        with open(Folder(folder).log, "a") as log:
+        with open(RunDir(folder).log, "a") as log:
             log.write('{"event": "epoch", "epo')  # as if it had died while writing
     assert updates(folder) < 9
     finished(settings(*changes), data, folder, resume=True)
@@ -78,7 +78,7 @@ def test_only_one_process_trains_in_a_directory(settings, changes, data, tmp_pat
         run(settings(*changes, "training.epochs=999"), data, folder, resume=True)
     os.kill(process.pid, signal.SIGKILL)
     process.join()
-    Folder(folder).claim()
+    RunDir(folder).claim()
 
 
 class Killed(BaseException):

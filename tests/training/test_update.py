@@ -8,18 +8,18 @@ from accelerate import Accelerator
 
 from nestree.errors import ChartMemoryError, TrainingError
 from nestree.model import Recognizer
-from nestree.training.batches import batches
+from nestree.training.dataset import batches
 from nestree.training.state import Progress
-from nestree.training.update import Inputs, Updater
+from nestree.training.step import GradientStep, Prefetcher
 from tests import tiny
 
 
 @pytest.fixture(scope="module")
-def updater(without_chance, data) -> Updater:
+def updater(without_chance, data) -> GradientStep:
     quiet = without_chance()
     torch.manual_seed(1)
     model = Recognizer(quiet, data.labels, quiet.encoder.path).train()
-    return Updater(model, data.train, Accelerator(cpu=True), quiet, Progress(""))
+    return GradientStep(model, data.train, Accelerator(cpu=True), quiet, Progress(""))
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def whole(updater):
     updater.watchers = []
 
 
-def gradients(updater: Updater, update: list[list[int]]) -> dict[str, torch.Tensor]:
+def gradients(updater: GradientStep, update: list[list[int]]) -> dict[str, torch.Tensor]:
     updater.gradients(update, 1)
     return {name: p.grad.clone() for name, p in updater.model.named_parameters() if p.grad is not None}
 
@@ -141,7 +141,7 @@ def test_an_adversary_adds_the_gradient_of_weights_moved_against_it(
     before, plain = [weight.detach().clone() for weight in weights], gradients(updater, [[0, 1, 2]])
     slopes = [weight.grad.clone() for weight in weights]
     monkeypatch.setattr(
-        updater, "settings", without_chance("training.adversary=0.1", f"training.moves={moves}")
+        updater, "settings", without_chance("training.rho=0.1", f"training.perturbation={moves}")
     )
     hardened = gradients(updater, [[0, 1, 2]])
     assert all(map(torch.equal, weights, before))  # nothing is left of it
@@ -162,7 +162,7 @@ def test_an_adversary_adds_the_gradient_of_weights_moved_against_it(
 
 @pytest.mark.parametrize("number", [2, 8])
 def test_an_adversary_does_not_depend_on_pieces(updater, without_chance, monkeypatch, number):
-    monkeypatch.setattr(updater, "settings", without_chance("training.adversary=0.5"))
+    monkeypatch.setattr(updater, "settings", without_chance("training.rho=0.5"))
     whole = gradients(updater, [[0, 1, 2, 3], [4, 5, 6, 7]])
     updater.progress.pieces = number
     assert_equal(gradients(updater, [[0, 1, 2, 3], [4, 5, 6, 7]]), whole)
@@ -171,7 +171,7 @@ def test_an_adversary_does_not_depend_on_pieces(updater, without_chance, monkeyp
 
 def test_the_divergence_is_told_beside_the_parts(updater):
     found = updater.gradients([[0, 1, 2]], 1)
-    assert {"joint", "forms", "regularisation", "kl"} == set(found)
+    assert {"joint", "head_prior", "head_regularization", "kl"} == set(found)
     assert float(found["kl"]) >= 0
 
 
@@ -180,7 +180,7 @@ def test_chance_follows_from_seed_and_update(settings, data):
     torch.manual_seed(1)
     model = Recognizer(shaky, data.labels, shaky.encoder.path)
     model.train()
-    updater = Updater(model, data.train, Accelerator(cpu=True), shaky, Progress(""))
+    updater = GradientStep(model, data.train, Accelerator(cpu=True), shaky, Progress(""))
     first = float(updater.gradients([[0, 1]], 1)["joint"])
     torch.rand(7)
     assert float(updater.gradients([[0, 1]], 1)["joint"]) == first
@@ -205,7 +205,7 @@ def test_batches_that_were_made_ahead_are_the_same(updater, monkeypatch):
     first, second = [[0, 1, 2], [3]], [[4, 5], [6, 7, 0]]
     expected = [updater.gradients(first, 1), updater.gradients(second, 2)]
     gradients = [p.grad.clone() for p in updater.parameters]
-    ahead = Inputs(updater.model, updater.sentences, torch.device("cpu"), ahead=True)
+    ahead = Prefetcher(updater.model, updater.sentences, torch.device("cpu"), ahead=True)
     monkeypatch.setattr(updater, "inputs", ahead)
     calls.clear()
     found = [updater.gradients(first, 1, second), updater.gradients(second, 2)]
@@ -225,7 +225,7 @@ def test_an_error_of_the_helper_is_told_where_the_batch_is_wanted(updater, monke
         return collate(sentences)
 
     monkeypatch.setattr(updater.model, "collate", failing)
-    ahead = Inputs(updater.model, updater.sentences, torch.device("cpu"), ahead=True)
+    ahead = Prefetcher(updater.model, updater.sentences, torch.device("cpu"), ahead=True)
     monkeypatch.setattr(updater, "inputs", ahead)
     updater.gradients([[0, 1]], 1, [[2, 3, 4]])
     with pytest.raises(ValueError, match="three"):
@@ -245,7 +245,7 @@ def test_what_the_helper_could_not_make_is_made_again(updater, monkeypatch):
     expected = gradients(updater, [[3], [0, 1]])
     monkeypatch.setattr(updater.model, "collate", failing_once)
     monkeypatch.setattr(
-        updater, "inputs", Inputs(updater.model, updater.sentences, torch.device("cpu"), ahead=True)
+        updater, "inputs", Prefetcher(updater.model, updater.sentences, torch.device("cpu"), ahead=True)
     )
     updater.gradients([[4, 5]], 1, [[3], [0, 1]])
     assert_equal(gradients(updater, [[3], [0, 1]]), expected)
@@ -259,5 +259,7 @@ def test_a_gpu_is_helped(without_chance, data):
 
     settings = without_chance()
     model = Recognizer(settings, data.labels, settings.encoder.path)
-    assert Updater(model, data.train, Elsewhere(), settings, Progress("")).inputs.helper is not None
-    assert Updater(model, data.train, Accelerator(cpu=True), settings, Progress("")).inputs.helper is None
+    assert GradientStep(model, data.train, Elsewhere(), settings, Progress("")).inputs.helper is not None
+    assert (
+        GradientStep(model, data.train, Accelerator(cpu=True), settings, Progress("")).inputs.helper is None
+    )

@@ -138,7 +138,7 @@ def test_short_sentences_are_summed_together(monkeypatch):
         batches.append(len(given.span))
         return run_inside_outside(given, *rest)
 
-    monkeypatch.setattr(triton_kernels, "both", counted)
+    monkeypatch.setattr(triton_kernels, "run_inside_outside", counted)
     three = [to(lexical([3, 2], seed=seed), torch.float32) for seed in range(3)]
 
     def seen(several):

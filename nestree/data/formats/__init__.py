@@ -13,14 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nestree.data.files import STDIO
-from nestree.data.formats.guessing import guess
-from nestree.data.limits import LIMITS, check_nesting, current
-from nestree.data.tally import Tally
+from nestree.data.formats.detect import detect_format
+from nestree.data.io import LIMITS, STDIO, ConversionReport, check_nesting, current
 from nestree.errors import DataError, InputError
-from nestree.sentence import Document
+from nestree.types import Document
 
-__all__ = ["FORMATS", "Format", "guess", "options", "read", "write"]
+__all__ = ["FORMATS", "Format", "detect_format", "options", "read", "write"]
 
 
 class Format(NamedTuple):
@@ -51,16 +49,16 @@ FORMATS = {
 
 
 def read(
-    path: Path | str, format: str | None = None, tally: Tally | None = None, **chosen: Any
+    path: Path | str, format: str | None = None, tally: ConversionReport | None = None, **chosen: Any
 ) -> Iterator[Document]:
     """The documents of a file or folder, one by one; a format that is not named is guessed.
 
     What happens to the data on its way is counted in `tally`. `chosen` are options of the format (see `options`) and
-    limits on what a file may cost to read (see nestree.data.limits): longest_line, max_bytes, max_docbin_bytes,
+    limits on what a file may cost to read (see nestree.data.io): longest_line, max_bytes, max_docbin_bytes,
     max_xml_depth, max_nesting.
     """
-    path, tally = Path(path), tally if tally is not None else Tally()
-    name = guess(path) if format is None else format
+    path, tally = Path(path), tally if tally is not None else ConversionReport()
+    name = detect_format(path) if format is None else format
     changed = {key: chosen.pop(key) for key in LIMITS if key in chosen}
     replace(current.get(), **changed)  # checked at once, not when the first document is asked for
     reader = function(name, "read")
@@ -93,7 +91,7 @@ def within(changed: dict[str, int], documents: Iterator[Document]) -> Iterator[D
         yield document
 
 
-def sound(documents: Iterator[Document], path: Path, tally: Tally) -> Iterator[Document]:
+def sound(documents: Iterator[Document], path: Path, tally: ConversionReport) -> Iterator[Document]:
     """The documents in which entities do not nest deeper than is allowed."""
     for number, document in enumerate(documents, 1):
         try:
@@ -121,15 +119,15 @@ def write(
     documents: Iterable[Document],
     path: Path | str,
     format: str | None = None,
-    tally: Tally | None = None,
+    tally: ConversionReport | None = None,
     **chosen: Any,
 ) -> None:
     """Write documents; a format that is not named is guessed from the name of the file.
 
     What the format cannot hold is counted in `tally`. The file is there when all of it is written, or not at all.
     """
-    path, tally = Path(path), tally if tally is not None else Tally()
-    name = guess(path, to_write=True) if format is None else format
+    path, tally = Path(path), tally if tally is not None else ConversionReport()
+    name = detect_format(path, to_write=True) if format is None else format
     writer = function(name, "write")
     check_options(name, "write", chosen)
     with encoding(path):

@@ -19,13 +19,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from nestree.data.characters import CharacterSpan
-from nestree.data.files import content, lines
-from nestree.data.given import Passage, with_passages
-from nestree.data.tally import Tally
+from nestree.data.alignment import CharacterSpan, Passage, align_to_passages
+from nestree.data.io import ConversionReport, lines, read_text
 from nestree.data.xml import Event, events
 from nestree.errors import DataError
-from nestree.sentence import Document, Span
+from nestree.types import Document, Span
 
 TAG = re.compile(r"<(/?)([A-Za-z][\w.-]*)[^>]*>|<[!?][^>]*>")
 BLANKS = re.compile(r"\s+")
@@ -55,7 +53,7 @@ class Mention(NamedTuple):
 
 def read(
     path: Path,
-    tally: Tally,
+    tally: ConversionReport,
     *,
     ids: str = "",
     subtypes: bool = False,
@@ -94,7 +92,7 @@ def wanted_ids(path: Path) -> dict[str, str]:
     return found
 
 
-def annotations(path: Path, tally: Tally) -> list[Path]:
+def annotations(path: Path, tally: ConversionReport) -> list[Path]:
     """The annotation of each document; where there are several, the one of the last pass."""
     if not path.is_dir():
         if not path.name.endswith((ENDING, ".sgm")):
@@ -116,13 +114,15 @@ def annotations(path: Path, tally: Tally) -> list[Path]:
     return found
 
 
-def document(annotation: Path, subtypes: bool, words: str, sentences: str, tally: Tally) -> Document:
+def document(
+    annotation: Path, subtypes: bool, words: str, sentences: str, tally: ConversionReport
+) -> Document:
     source = annotation.with_name(annotation.name.removesuffix(ENDING) + ".sgm")
     if not annotation.exists() or not source.exists():
         there, missing = (annotation, source) if annotation.exists() else (source, annotation)
         raise DataError(f"{missing} does not exist, and {there} needs it.")
     id, mentions = read_mentions(annotation, subtypes, tally)
-    text, cuts, body = without_tags(content(source))
+    text, cuts, body = without_tags(read_text(source))
     spans = []
     for mention in mentions:
         try:
@@ -138,7 +138,7 @@ def document(annotation: Path, subtypes: bool, words: str, sentences: str, tally
     ]
     body = [(place(i), place(j)) for i, j in body]
     parts = [Passage(start, text[start:end]) for start, end in stretches(text, [place(cut) for cut in cuts])]
-    found = with_passages(
+    found = align_to_passages(
         text,
         parts,
         spans,
@@ -202,7 +202,7 @@ def stretches(text: str, cuts: list[int]) -> Iterator[Span]:
             yield start, end
 
 
-def read_mentions(path: Path, subtypes: bool, tally: Tally) -> tuple[str | None, list[Mention]]:
+def read_mentions(path: Path, subtypes: bool, tally: ConversionReport) -> tuple[str | None, list[Mention]]:
     """The id of the document and the mentions of its entities."""
     id, found = None, []
     entity: dict[str, str] = {}

@@ -17,16 +17,21 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from nestree.data.characters import CharacterSpan
-from nestree.data.files import STDIO, Unpacked, opened, written
-from nestree.data.given import Passage, whole_text, with_passages
-from nestree.data.libraries import library
-from nestree.data.losses import note_lost
-from nestree.data.records import probability, records
-from nestree.data.tally import Tally
+from nestree.data.alignment import CharacterSpan, Passage, align_to_passages, whole_text
+from nestree.data.io import (
+    STDIO,
+    ConversionReport,
+    Unpacked,
+    atomic_writer,
+    json_records,
+    open_file,
+    optional_import,
+    probability,
+)
+from nestree.data.lossiness import report_losses
 from nestree.data.xml import events
 from nestree.errors import DataError, InputError
-from nestree.sentence import Document
+from nestree.types import Document
 
 KINDS = ("xml", "json", "jsonl")
 NOT_WRITTEN = (
@@ -40,14 +45,19 @@ NOT_WRITTEN = (
 
 
 def read(
-    path: Path, tally: Tally, *, words: str = "treebank", sentences: str = "rules", label: str = "type"
+    path: Path,
+    tally: ConversionReport,
+    *,
+    words: str = "treebank",
+    sentences: str = "rules",
+    label: str = "type",
 ) -> Iterator[Document]:
     """The documents of a collection, or of a file with one JSON document a line.
 
     words, sentences: how the text is split (see nestree.text); where a passage is given as sentences, these are
     kept. label: the infon that holds the labels.
     """
-    library("bioc", "BioC", "formats")
+    optional_import("bioc", "BioC", "formats")
     found = from_json(path, tally) if first_character(path) in b"{[" else from_xml(path, tally)
     for place, document in until_bad(found, tally):
         try:
@@ -58,7 +68,7 @@ def read(
         yield made
 
 
-def until_bad(found: Iterator[tuple[str, Any]], tally: Tally) -> Iterator[tuple[str, Any]]:
+def until_bad(found: Iterator[tuple[str, Any]], tally: ConversionReport) -> Iterator[tuple[str, Any]]:
     """The documents before what cannot be read; where those behind it begin, nobody knows."""
     try:
         yield from found
@@ -68,7 +78,7 @@ def until_bad(found: Iterator[tuple[str, Any]], tally: Tally) -> Iterator[tuple[
 
 def first_character(path: Path) -> bytes:
     """Looked at, and left where it is."""
-    with opened(path) as file:
+    with open_file(path) as file:
         packed = isinstance(file, io.BufferedReader) and isinstance(file.raw, Unpacked)
         if path == STDIO and packed:
             raise DataError("BioC from standard input must not be packed. Unpack it, such as with gunzip -c.")
@@ -79,9 +89,12 @@ def first_character(path: Path) -> bytes:
 OF_COLLECTION = "source, date, key and infons of a collection not read"
 
 
-def from_xml(path: Path, tally: Tally) -> Iterator[tuple[str, Any]]:
+def from_xml(path: Path, tally: ConversionReport) -> Iterator[tuple[str, Any]]:
     """Each `<document>`, as the library reads it."""
-    etree, biocxml = library("lxml.etree", "BioC", "formats"), library("bioc.biocxml", "BioC", "formats")
+    etree, biocxml = (
+        optional_import("lxml.etree", "BioC", "formats"),
+        optional_import("bioc.biocxml", "BioC", "formats"),
+    )
     builder, depth, line, told = None, 0, 0, False
     for event in events(path):
         if event.kind == "start":
@@ -113,10 +126,10 @@ def from_xml(path: Path, tally: Tally) -> Iterator[tuple[str, Any]]:
                     tally.bad(DataError(f"{place}: this document is not as BioC has it: {why!r:.80}."))
 
 
-def from_json(path: Path, tally: Tally) -> Iterator[tuple[str, Any]]:
+def from_json(path: Path, tally: ConversionReport) -> Iterator[tuple[str, Any]]:
     """Each document of a collection, or of a line."""
-    biocjson = library("bioc.biocjson", "BioC", "formats")
-    for place, record in records(path, tally):
+    biocjson = optional_import("bioc.biocjson", "BioC", "formats")
+    for place, record in json_records(path, tally):
         listed = record.get("documents", record.get("PubTator3", [record]))
         if not isinstance(listed, list) or not all(isinstance(document, dict) for document in listed):
             tally.bad(DataError(f"{place}: `documents` must be a list of objects, and is {listed!r:.40}."))
@@ -150,7 +163,9 @@ def filled(document: dict[str, Any], place: str) -> dict[str, Any]:
     return {"id": "", **none, **document, "passages": passages}
 
 
-def to_document(document: Any, words: str, sentences: str, label: str, tally: Tally, place: str) -> Document:
+def to_document(
+    document: Any, words: str, sentences: str, label: str, tally: ConversionReport, place: str
+) -> Document:
     units: list[Passage] = []  # what no sentence reaches out of
     parts = []
     for passage in document.passages:
@@ -173,7 +188,7 @@ def to_document(document: Any, words: str, sentences: str, label: str, tally: Ta
     extra = dict(document.infons)
     if first or len(parts) > 1 or any(infons for _, _, infons in parts):
         extra["passages"] = [{"start": i, "end": j, "infons": dict(infons)} for i, j, infons in parts]
-    return with_passages(
+    return align_to_passages(
         text,
         units,
         spans,
@@ -192,7 +207,9 @@ def number(value: Any, place: str) -> int:
     return value
 
 
-def span(annotation: Any, text: str, first: int, label: str, tally: Tally, place: str) -> CharacterSpan:
+def span(
+    annotation: Any, text: str, first: int, label: str, tally: ConversionReport, place: str
+) -> CharacterSpan:
     """The entity of an annotation; `first` is the offset at which the text begins."""
     place = f"{place}, annotation {annotation.id}" if annotation.id else place
     infons = dict(annotation.infons)
@@ -235,26 +252,26 @@ def as_number(text: str) -> float | str:
 
 
 def write(
-    documents: Iterable[Document], path: Path, tally: Tally, *, kind: str = "", label: str = "type"
+    documents: Iterable[Document], path: Path, tally: ConversionReport, *, kind: str = "", label: str = "type"
 ) -> None:
     """A collection. kind: "xml", "json" or "jsonl" (one document a line); if it is not given, as the file is called.
 
     label: the infon that holds the labels.
     """
     etree, encoder = (
-        library("lxml.etree", "BioC", "formats"),
-        library("bioc.biocxml.encoder", "BioC", "formats"),
+        optional_import("lxml.etree", "BioC", "formats"),
+        optional_import("bioc.biocxml.encoder", "BioC", "formats"),
     )
-    biocjson = library("bioc.biocjson", "BioC", "formats")
+    biocjson = optional_import("bioc.biocjson", "BioC", "formats")
     kind = kind or next((k for k in reversed(KINDS) if f".{k}" in path.suffixes), "xml")
     if kind not in KINDS:
         raise InputError(f"kind is one of {', '.join(KINDS)}, not {kind!r}.")
     before, between, after = FRAMES[kind]
-    with written(path) as file:
+    with atomic_writer(path) as file:
         file.write(before)
         for count, document in enumerate(documents, 1):
             place = document.id or f"document {count}"
-            note_lost(document, "bioc", NOT_WRITTEN, tally, place)
+            report_losses(document, "bioc", NOT_WRITTEN, tally, place)
             try:
                 found = from_document(document.with_text(), label)
                 text = (
@@ -281,7 +298,7 @@ FRAMES = {
 
 def from_document(document: Document, label: str) -> Any:
     """The document in the classes of the library; its passages are those it was read with, or one."""
-    bioc, text = library("bioc", "BioC", "formats"), document.text or ""
+    bioc, text = optional_import("bioc", "BioC", "formats"), document.text or ""
     made = bioc.BioCDocument()
     made.id = document.id or ""
     made.infons = {key: as_text(value) for key, value in document.extra.items() if key != "passages"}

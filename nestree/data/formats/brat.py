@@ -13,12 +13,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from nestree.data.characters import CharacterSpan, annotated
-from nestree.data.files import content, lines, opened, placed
-from nestree.data.losses import note_lost
-from nestree.data.tally import Tally
+from nestree.data.alignment import CharacterSpan, align_spans
+from nestree.data.io import ConversionReport, atomic_path, lines, open_file, read_text
+from nestree.data.lossiness import report_losses
 from nestree.errors import DataError
-from nestree.sentence import Document
+from nestree.types import Document
 
 NOT_READ = {
     "R": "relations not read",
@@ -52,7 +51,7 @@ class Mention(NamedTuple):
 
 
 def read(
-    path: Path, tally: Tally, *, words: str = "treebank", sentences: str = "rules"
+    path: Path, tally: ConversionReport, *, words: str = "treebank", sentences: str = "rules"
 ) -> Iterator[Document]:
     """The documents of a folder (and the folders in it), or of one `.txt` or `.ann` file.
 
@@ -66,7 +65,7 @@ def read(
             tally.bad(error)
 
 
-def pairs(path: Path, tally: Tally) -> Iterator[tuple[Path, Path | None, str]]:
+def pairs(path: Path, tally: ConversionReport) -> Iterator[tuple[Path, Path | None, str]]:
     """The text, the annotation and the id of each document."""
     if not path.is_dir():
         text_path, ann_path = path.with_suffix(".txt"), path.with_suffix(".ann")
@@ -91,9 +90,9 @@ def pairs(path: Path, tally: Tally) -> Iterator[tuple[Path, Path | None, str]]:
 
 
 def document(
-    text_path: Path, ann_path: Path | None, id: str, words: str, sentences: str, tally: Tally
+    text_path: Path, ann_path: Path | None, id: str, words: str, sentences: str, tally: ConversionReport
 ) -> Document:
-    text = content(text_path)
+    text = read_text(text_path)
     mentions = list(read_mentions(ann_path, tally)) if ann_path else []
     text, mentions = put_right(text, mentions, text_path, tally)
     spans = []
@@ -102,12 +101,14 @@ def document(
             spans.append(span(mention, text, text_path, tally))
         except DataError as error:
             tally.bad(error)
-    return annotated(
+    return align_spans(
         text, spans, id=id, words=words, sentences=sentences, tally=tally, place=str(ann_path or text_path)
     )
 
 
-def put_right(text: str, mentions: list[Mention], path: Path, tally: Tally) -> tuple[str, list[Mention]]:
+def put_right(
+    text: str, mentions: list[Mention], path: Path, tally: ConversionReport
+) -> tuple[str, list[Mention]]:
     """The text and its mentions, whatever offsets count: CRLF as one character, a byte order mark as another."""
     moved = [before_mark(mention) for mention in mentions] if has_mark(path) else mentions
     for with_lf, counts_mark in itertools.product((False, True), repeat=2):
@@ -123,7 +124,7 @@ def put_right(text: str, mentions: list[Mention], path: Path, tally: Tally) -> t
 
 
 def has_mark(path: Path) -> bool:
-    with opened(path) as file:
+    with open_file(path) as file:
         return file.read(3) == BOM_UTF8
 
 
@@ -135,7 +136,7 @@ def before_mark(mention: Mention) -> Mention:
     )
 
 
-def read_mentions(path: Path, tally: Tally) -> Iterator[Mention]:
+def read_mentions(path: Path, tally: ConversionReport) -> Iterator[Mention]:
     """The lines `T...` of an `.ann` file; the others are counted."""
     for number, line in lines(path):
         place = f"{path}:{number}"
@@ -169,7 +170,7 @@ def fits(mention: Mention, text: str) -> bool:
     return mention.phrase is None or (inside and found.split() == mention.phrase.split())
 
 
-def span(mention: Mention, text: str, text_path: Path, tally: Tally) -> CharacterSpan:
+def span(mention: Mention, text: str, text_path: Path, tally: ConversionReport) -> CharacterSpan:
     label, fragments, phrase, place = mention
     for start, end in fragments:
         if end <= start:
@@ -194,14 +195,14 @@ def span(mention: Mention, text: str, text_path: Path, tally: Tally) -> Characte
     return CharacterSpan(fragments[0][0], end, label, place=place)
 
 
-def write(documents: Iterable[Document], path: Path, tally: Tally) -> None:
+def write(documents: Iterable[Document], path: Path, tally: ConversionReport) -> None:
     """A folder with a `.txt` and an `.ann` file for each document, named after its id."""
     taken: set[str] = set()
-    with placed(path) as folder:
+    with atomic_path(path) as folder:
         folder.mkdir()
         for number, document in enumerate(documents, 1):
             place = document.id or f"document {number}"
-            note_lost(document, "brat", NOT_WRITTEN, tally, place)
+            report_losses(document, "brat", NOT_WRITTEN, tally, place)
             document = document.with_text()
             name = file_name(document.id or f"document-{number:06}", taken, tally)
             for suffix, text in (
@@ -212,7 +213,7 @@ def write(documents: Iterable[Document], path: Path, tally: Tally) -> None:
                     file.write(text)
 
 
-def annotations(document: Document, tally: Tally, place: str) -> str:
+def annotations(document: Document, tally: ConversionReport, place: str) -> str:
     """The `.ann` file of a document."""
     found: list[str] = []
     for sentence in document.sentences:
@@ -240,7 +241,7 @@ def fragments(text: str, start: int, end: int) -> list[tuple[int, int]]:
     return pieces
 
 
-def file_name(id: str, taken: set[str], tally: Tally) -> str:
+def file_name(id: str, taken: set[str], tally: ConversionReport) -> str:
     """The id, with what a file name cannot hold written as %XX; never one of `taken`."""
     name = re.sub(r'^\.|[/\\:*?"<>|%\x00-\x1f\x7f]', lambda found: f"%{ord(found[0]):02X}", id)
     if len(name.encode()) > LONGEST_NAME:

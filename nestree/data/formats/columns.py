@@ -17,11 +17,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from pathlib import Path
 
-from nestree.data.files import kept_mark, lines_or_errors, written
-from nestree.data.losses import note_lost
-from nestree.data.tally import Tally
+from nestree.data.io import ConversionReport, atomic_writer, kept_mark, lines_or_errors
+from nestree.data.lossiness import report_losses
 from nestree.errors import DataError, InputError
-from nestree.sentence import Document, Entity, Sentence
+from nestree.types import Document, Entity, Sentence
 
 TAG = re.compile(r"([BIESLUM])-(.+)", re.DOTALL)
 BETWEEN_TAGS = re.compile(r"\|(?=[BIESLUM]-|O\Z|O\|)")
@@ -44,7 +43,7 @@ NOT_WRITTEN = (
 Row = tuple[int, str, list[str]]  # the number of a line, its word, its tags
 
 
-def read(path: Path, tally: Tally, *, word: int = 1, tags: str = "") -> Iterator[Document]:
+def read(path: Path, tally: ConversionReport, *, word: int = 1, tags: str = "") -> Iterator[Document]:
     """The sentences of a file, each a document; in a file with -DOCSTART- lines, the documents between these.
 
     word: the column of the words, from 1. tags: the columns of the tags, such as "4" or "3,4"; if it is not
@@ -90,7 +89,7 @@ def columns(tags: str, word: int) -> list[int]:
     return chosen
 
 
-def blocks(path: Path, word: int, chosen: list[int], tally: Tally) -> Iterator[list[Row]]:
+def blocks(path: Path, word: int, chosen: list[int], tally: ConversionReport) -> Iterator[list[Row]]:
     """The rows of each sentence; of one with a bad row, none."""
     rows: list[Row] = []
     good, width = True, 0
@@ -152,7 +151,7 @@ def is_cell(cell: str) -> bool:
     return cell in NOTHING or all(tag == "O" or TAG.fullmatch(tag) for tag in BETWEEN_TAGS.split(cell))
 
 
-def entities(rows: list[Row], path: Path, tally: Tally) -> list[Entity]:
+def entities(rows: list[Row], path: Path, tally: ConversionReport) -> list[Entity]:
     """The entities of all layers, the outer first."""
     found: list[Entity] = []
     for layer in range(len(rows[0][2])):
@@ -204,7 +203,12 @@ def spans_of(cells: Sequence[str]) -> tuple[list[tuple[int, int, str]], list[int
 
 
 def write(
-    documents: Iterable[Document], path: Path, tally: Tally, *, scheme: str = "iob2", joined: bool = False
+    documents: Iterable[Document],
+    path: Path,
+    tally: ConversionReport,
+    *,
+    scheme: str = "iob2",
+    joined: bool = False,
 ) -> None:
     """One word a line, and a column for each layer that the data needs, the outermost entities in the first.
 
@@ -216,7 +220,7 @@ def write(
     with tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n") as held:
         for number, document in enumerate(documents, 1):
             place = document.id or f"document {number}"
-            note_lost(document, "columns", NOT_WRITTEN, tally, place)
+            report_losses(document, "columns", NOT_WRITTEN, tally, place)
             for sentence in document.sentences:
                 if sentence.words == (NEW_DOCUMENT,):
                     tally.note(
@@ -230,7 +234,7 @@ def write(
                     held.write("\t".join(cells) + "\n")
                 held.write("\n")
         held.seek(0)
-        with written(path) as file:
+        with atomic_writer(path) as file:
             for number, line in enumerate(held):
                 row = line.rstrip("\n")
                 file.write("" if number else kept_mark(row))
@@ -238,7 +242,7 @@ def write(
 
 
 def cells_of(
-    sentence: Sentence, scheme: str, joined: bool, tally: Tally, place: str
+    sentence: Sentence, scheme: str, joined: bool, tally: ConversionReport, place: str
 ) -> Sequence[Iterable[str]]:
     """The columns of tags of a sentence."""
     renamed = [(e.start, e.end, safe_label(e.label, joined, tally, place)) for e in sentence.entities]
@@ -291,14 +295,14 @@ def tag_row(layer: Sequence[tuple[int, int, str]], length: int, scheme: str) -> 
     yield from itertools.repeat("O", length - at)
 
 
-def safe_label(label: str, joined: bool, tally: Tally, place: str) -> str:
+def safe_label(label: str, joined: bool, tally: ConversionReport, place: str) -> str:
     parts = label.split("|") if joined else BETWEEN_TAGS.split(label)
     if len(parts) > 1:
         tally.note("labels changed: columns has no place for | in them", place)
     return plain("_".join(parts), "labels", tally, place)
 
 
-def plain(text: str, what: str, tally: Tally, place: str) -> str:
+def plain(text: str, what: str, tally: ConversionReport, place: str) -> str:
     """The text without tabs and line ends."""
     changed = re.sub(r"[\t\r\n]", "_", text)
     if changed != text:

@@ -18,14 +18,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nestree.data.files import STDIO, placed
 from nestree.data.formats import jsonl
 from nestree.data.formats.columns import is_cell, spans_of
-from nestree.data.libraries import library
-from nestree.data.losses import note_lost
-from nestree.data.tally import Tally
+from nestree.data.io import STDIO, ConversionReport, atomic_path, optional_import
+from nestree.data.lossiness import report_losses
 from nestree.errors import DataError, InputError
-from nestree.sentence import Document, Sentence
+from nestree.types import Document, Sentence
 
 AT_ONCE = 1000  # rows
 ENDS = ("exclusive", "inclusive")
@@ -47,7 +45,7 @@ class Rows(NamedTuple):
 
 def read(
     path: Path,
-    tally: Tally,
+    tally: ConversionReport,
     *,
     split: str = "",
     tags: str = "",
@@ -65,7 +63,7 @@ def read(
     """
     if ends not in ENDS:
         raise InputError(f"ends is one of {', '.join(ENDS)}, not {ends!r}.")
-    library("datasets", "a data set of Hugging Face", "formats")
+    optional_import("datasets", "a data set of Hugging Face", "formats")
     group: list[tuple[Sentence, dict[str, Any]]] = []
     for place, row, features in rows(path, split, tally):
         try:
@@ -88,7 +86,7 @@ def read(
         yield jsonl.gathered(group)
 
 
-def rows(path: Path, split: str, tally: Tally) -> Iterator[tuple[str, dict[str, Any], Any]]:
+def rows(path: Path, split: str, tally: ConversionReport) -> Iterator[tuple[str, dict[str, Any], Any]]:
     """Each row with its place and the features of its table."""
     number = 0
     try:
@@ -153,18 +151,20 @@ def splits(path: Path) -> dict[str, list[Path]]:
 def of_folder(path: Path) -> Rows:
     if not json.loads((path / "state.json").read_text(encoding="utf-8"))["_data_files"]:
         return Rows(str(path), {}, iter(()))  # without rows, which the library saves and cannot load
-    data = library("datasets", "a data set of Hugging Face", "formats").load_from_disk(str(path))
+    data = optional_import("datasets", "a data set of Hugging Face", "formats").load_from_disk(str(path))
     return Rows(str(path), data.features, data.with_format("arrow").iter(AT_ONCE))
 
 
 def of_parquet(path: Path) -> Rows:
-    datasets, parquet = (library(name, "parquet", "formats") for name in ("datasets", "pyarrow.parquet"))
+    datasets, parquet = (
+        optional_import(name, "parquet", "formats") for name in ("datasets", "pyarrow.parquet")
+    )
     file = parquet.ParquetFile(path)
     return Rows(str(path), datasets.Features.from_arrow_schema(file.schema_arrow), file.iter_batches(AT_ONCE))
 
 
 def of_arrow(path: Path) -> Rows:
-    datasets, arrow = (library(name, "arrow", "formats") for name in ("datasets", "pyarrow"))
+    datasets, arrow = (optional_import(name, "arrow", "formats") for name in ("datasets", "pyarrow"))
     with open(path, "rb") as file:
         table = arrow.ipc.open_file if file.read(6) == b"ARROW1" else arrow.ipc.open_stream
     found = table(arrow.memory_map(str(path))).read_all()
@@ -172,7 +172,7 @@ def of_arrow(path: Path) -> Rows:
 
 
 def to_record(
-    row: dict[str, Any], features: Any, tags: str, names: str, ends: str, tally: Tally, place: str
+    row: dict[str, Any], features: Any, tags: str, names: str, ends: str, tally: ConversionReport, place: str
 ) -> dict[str, Any]:
     """The row as a line of our JSON lines."""
     record = {key: value for key, value in row.items() if value is not None}
@@ -246,7 +246,7 @@ def tags_of(cells: Any, column: str, features: Any, names: str, place: str) -> l
     return found
 
 
-def to_sentence(record: dict[str, Any], tally: Tally, place: str) -> Sentence:
+def to_sentence(record: dict[str, Any], tally: ConversionReport, place: str) -> Sentence:
     """The sentence; a text in which its words cannot be found is left out."""
     if "text" not in record or "offsets" in record:
         return jsonl.from_record(record, place)
@@ -259,13 +259,13 @@ def to_sentence(record: dict[str, Any], tally: Tally, place: str) -> Sentence:
         return sentence
 
 
-def write(documents: Iterable[Document], path: Path, tally: Tally) -> None:
+def write(documents: Iterable[Document], path: Path, tally: ConversionReport) -> None:
     """A folder as `save_to_disk` makes it or, if its name ends so, a parquet file."""
-    arrow, parquet = (library(name, "parquet", "formats") for name in ("pyarrow", "pyarrow.parquet"))
-    datasets = library("datasets", "a data set of Hugging Face", "formats")
+    arrow, parquet = (optional_import(name, "parquet", "formats") for name in ("pyarrow", "pyarrow.parquet"))
+    datasets = optional_import("datasets", "a data set of Hugging Face", "formats")
     features = columns(datasets)
     schema = features.arrow_schema
-    with placed(path) as target:
+    with atomic_path(path) as target:
         if path.suffix == ".parquet":
             with parquet.ParquetWriter(target, schema) as file:
                 for batch in batches(documents, tally):
@@ -294,11 +294,11 @@ def columns(datasets: Any) -> Any:
     return datasets.Features(found)
 
 
-def batches(documents: Iterable[Document], tally: Tally) -> Iterator[list[dict[str, Any]]]:
+def batches(documents: Iterable[Document], tally: ConversionReport) -> Iterator[list[dict[str, Any]]]:
     """Rows, many at once."""
     found: list[dict[str, Any]] = []
     for number, document in enumerate(documents, 1):
-        note_lost(document, "datasets", NOT_WRITTEN, tally, document.id or f"document {number}")
+        report_losses(document, "datasets", NOT_WRITTEN, tally, document.id or f"document {number}")
         for k, (_, record) in enumerate(jsonl.records(document)):
             found.append({"complete": True, **record, "continues": k > 0})
         if len(found) >= AT_ONCE:

@@ -13,15 +13,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from nestree.data.characters import CharacterSpan, annotated
-from nestree.data.files import written
+from nestree.data.alignment import UNSURE, CharacterSpan, align_spans, has_surrogate_pairs, to_code_points
 from nestree.data.formats.jsonl import dumped
-from nestree.data.losses import note_lost
-from nestree.data.records import objects, records
-from nestree.data.tally import Tally
-from nestree.data.units import UNSURE, has_pairs, in_characters
+from nestree.data.io import ConversionReport, atomic_writer, json_objects, json_records
+from nestree.data.lossiness import report_losses
 from nestree.errors import DataError, InputError
-from nestree.sentence import Document
+from nestree.types import Document
 
 KEYS = ("label", "labels", "entities")
 NOT_WRITTEN = (
@@ -38,7 +35,7 @@ NOT_WRITTEN = (
 
 def read(
     path: Path,
-    tally: Tally,
+    tally: ConversionReport,
     *,
     words: str = "treebank",
     sentences: str = "rules",
@@ -49,22 +46,22 @@ def read(
     words, sentences: how the text is split (see nestree.text). offsets: what they count, "characters", "utf-16"
     or "graphemes".
     """
-    in_characters("", offsets)
-    for place, record in records(path, tally):
+    to_code_points("", offsets)
+    for place, record in json_records(path, tally):
         try:
             text = record.get("text")
             if not isinstance(text, str):
                 raise DataError(
                     f"{place}: a line needs a `text`, and has {', '.join(record)[:60] or 'nothing'}."
                 )
-            if relations := objects(record, "relations", place):
+            if relations := json_objects(record, "relations", place):
                 tally.note("relations not read", place, len(relations))
             spans = list(read_spans(record, place))
-            if offsets == "characters" and spans and has_pairs(text):
+            if offsets == "characters" and spans and has_surrogate_pairs(text):
                 tally.note(UNSURE, place)
-            count = in_characters(text, offsets)
+            count = to_code_points(text, offsets)
             id = record.get("doc_id", record.get("id"))
-            document = annotated(
+            document = align_spans(
                 text,
                 [span._replace(start=count(span.start), end=count(span.end)) for span in spans],
                 id=None if id is None else str(id),
@@ -106,14 +103,14 @@ def read_spans(record: dict[str, Any], place: str) -> Iterator[CharacterSpan]:
         yield CharacterSpan(start, end, label, extra=extra)
 
 
-def write(documents: Iterable[Document], path: Path, tally: Tally, *, key: str = "label") -> None:
+def write(documents: Iterable[Document], path: Path, tally: ConversionReport, *, key: str = "label") -> None:
     """One document a line. key: where its spans stand, "label", "labels" or "entities"."""
     if key not in KEYS:
         raise InputError(f"doccano has no key {key!r}. Choose one of {', '.join(KEYS)}.")
-    with written(path) as file:
+    with atomic_writer(path) as file:
         for number, document in enumerate(documents, 1):
             place = document.id or f"document {number}"
-            note_lost(document, "doccano", NOT_WRITTEN, tally, place)
+            report_losses(document, "doccano", NOT_WRITTEN, tally, place)
             document = document.with_text()
             spans: list[Any] = [
                 [*sentence.characters(entity), entity.label]

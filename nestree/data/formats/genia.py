@@ -12,12 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from nestree.data.characters import CharacterSpan, annotated
-from nestree.data.files import STDIO
-from nestree.data.tally import Tally
+from nestree.data.alignment import CharacterSpan, align_spans
+from nestree.data.io import STDIO, ConversionReport
 from nestree.data.xml import events
 from nestree.errors import DataError, InputError
-from nestree.sentence import Document
+from nestree.types import Document
 
 FIVE = ("DNA", "RNA", "protein", "cell_line", "cell_type")
 TYPES = ("five", "all")
@@ -44,7 +43,7 @@ class Article(NamedTuple):
 
 def read(
     path: Path,
-    tally: Tally,
+    tally: ConversionReport,
     *,
     types: str = "five",
     coordinations: bool = True,
@@ -72,7 +71,9 @@ def read(
             for sentence in chosen:
                 spans.extend(entities(sentence, len(text), types, coordinations, file, tally))
                 text += sentence.text + "\n"
-            yield annotated(text[:-1], spans, id=id, words=words, sentences="lines", tally=tally, place=place)
+            yield align_spans(
+                text[:-1], spans, id=id, words=words, sentences="lines", tally=tally, place=place
+            )
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
@@ -88,12 +89,12 @@ def borders(path: Path, part: str) -> tuple[int, int | None]:
         raise InputError(
             "a part of GENIA is found by reading it twice, and standard input is read once. Name a file."
         )
-    count = sum(len(article.sentences) for article in articles(path, Tally()))
+    count = sum(len(article.sentences) for article in articles(path, ConversionReport()))
     train, dev = count * 81 // 100, count * 90 // 100
     return {"train": (0, train), "dev": (train, dev), "test": (dev, count)}[part]
 
 
-def articles(path: Path, tally: Tally) -> Iterator[Article]:
+def articles(path: Path, tally: ConversionReport) -> Iterator[Article]:
     """The articles of a file, or of all files of a folder."""
     files = sorted(path.glob("*.xml")) if path.is_dir() else [path]
     if not files:
@@ -105,7 +106,7 @@ def articles(path: Path, tally: Tally) -> Iterator[Article]:
             tally.bad(error)
 
 
-def articles_of(path: Path, tally: Tally) -> Iterator[Article]:
+def articles_of(path: Path, tally: ConversionReport) -> Iterator[Article]:
     id, text, begin, sentence_depth = "", "", 0, 0
     within: list[str] = []
     sentences: list[Marked] = []
@@ -143,7 +144,7 @@ def articles_of(path: Path, tally: Tally) -> Iterator[Article]:
 
 
 def entities(
-    sentence: Marked, offset: int, types: str, coordinations: bool, path: Path, tally: Tally
+    sentence: Marked, offset: int, types: str, coordinations: bool, path: Path, tally: ConversionReport
 ) -> Iterator[CharacterSpan]:
     """The entities of a sentence, in characters of its document."""
     seen = set()

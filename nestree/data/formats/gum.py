@@ -14,12 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nestree.data.files import lines_or_errors
-from nestree.data.libraries import library
-from nestree.data.limits import check_nesting
-from nestree.data.tally import Tally
+from nestree.data.io import ConversionReport, check_nesting, lines_or_errors, optional_import
 from nestree.errors import DataError
-from nestree.sentence import Document, Entity, Sentence, Span, moved
+from nestree.types import Document, Entity, Sentence, Span, shift_sentence
 
 FIELDS = "GRP-etype-infstat-salience-centering-minspan-link-identity"
 NEW_DOCUMENT = re.compile(r"^#\s*newdoc(?:\s+id\s*=\s*(.*?))?\s*$", re.M)
@@ -35,7 +32,7 @@ class Word(NamedTuple):
     entity: str
 
 
-def read(path: Path, tally: Tally) -> Iterator[Document]:
+def read(path: Path, tally: ConversionReport) -> Iterator[Document]:
     """The documents of a `.conllu` file, or of a folder (and the folders in it) in the order of their names."""
     files = sorted(path.rglob("*.conllu")) if path.is_dir() else [path]
     if not files:
@@ -47,7 +44,7 @@ def read(path: Path, tally: Tally) -> Iterator[Document]:
             tally.bad(error)
 
 
-def documents(path: Path, tally: Tally) -> Iterator[Document]:
+def documents(path: Path, tally: ConversionReport) -> Iterator[Document]:
     """The documents of a file: from one `# newdoc` to the next; without any, each sentence."""
     id: str | None = None
     told = False  # where documents begin
@@ -70,7 +67,7 @@ def documents(path: Path, tally: Tally) -> Iterator[Document]:
         yield gathered(group, id)
 
 
-def blocks(path: Path, tally: Tally) -> Iterator[tuple[int, str]]:
+def blocks(path: Path, tally: ConversionReport) -> Iterator[tuple[int, str]]:
     """The lines of each sentence, and the number of the first; of one with a line that cannot be read, none."""
     block: list[str] = []
     good, number = True, 0
@@ -88,9 +85,9 @@ def blocks(path: Path, tally: Tally) -> Iterator[tuple[int, str]]:
         yield number + 1 - len(block), "\n".join(block)
 
 
-def parsed(block: str, place: str, tally: Tally) -> tuple[dict[str, str], list[Word]]:
+def parsed(block: str, place: str, tally: ConversionReport) -> tuple[dict[str, str], list[Word]]:
     """The comments and the words of a sentence; empty nodes are counted, and multi-word tokens are their words."""
-    conllu = library("conllu", "CoNLL-U", "formats")
+    conllu = optional_import("conllu", "CoNLL-U", "formats")
     try:
         (sentence,) = conllu.parse(block + "\n\n")
         words: list[Word] = []
@@ -130,7 +127,7 @@ def parsed(block: str, place: str, tally: Tally) -> tuple[dict[str, str], list[W
 
 
 def with_entities(
-    metadata: dict[str, str], words: list[Word], fields: list[str], place: str, tally: Tally
+    metadata: dict[str, str], words: list[Word], fields: list[str], place: str, tally: ConversionReport
 ) -> Sentence:
     text = metadata.get("text")
     offsets = found_in([word.form for word in words], text) if text else None
@@ -153,7 +150,7 @@ def with_entities(
         raise error if str(error).startswith(place) else DataError(f"{place}: {error}") from None
 
 
-def entities(words: list[Word], fields: list[str], place: str, tally: Tally) -> list[Entity]:
+def entities(words: list[Word], fields: list[str], place: str, tally: ConversionReport) -> list[Entity]:
     """The entities of a sentence, the outer first."""
     found: list[Entity] = []
     running: list[tuple[str, int, list[str]]] = []  # group, start, values
@@ -231,6 +228,6 @@ def gathered(group: list[tuple[Sentence, bool]], id: str | None) -> Document:
     text, placed = "", []
     for sentence, begins in group:
         text += "" if not text else "\n\n" if begins else " "
-        placed.append(moved(sentence, len(text)))
+        placed.append(shift_sentence(sentence, len(text)))
         text += sentence.text or ""
     return Document(tuple(placed), text, id)

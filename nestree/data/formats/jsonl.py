@@ -1,17 +1,6 @@
-"""JSON lines, our own format: everything that a document can say, one sentence a line; `.gz` too.
+"""The trees of sentences as JSON objects, checked when they are read.
 
-    {"tokens": ["Mount", "Rainier"], "entities": [{"start": 0, "end": 2, "label": "LOC"}], "doc_id": "a"}
-
-`start` and `end` count words, the end is exclusive, and an entity with two labels is two objects. Also per line:
-`sent_id`, `complete`, `text` and the `offsets` of the words in it, and the `tree` that a model found:
-
-    {"spans": [[0, 2, 1], [0, 1, 0], [1, 2, 1]], "arcs": [[1, 0]], "root": 1, "probabilities": [1.0, 1.0, 1.0]}
-
-(spans with their heads, or null for a head that is not known). Per entity: `head`, `heads`, `score`. Any other key is
-kept in `extra`. Lines that follow each other with the same `doc_id` are one document.
-
-A line without `tokens` is a document given by its `text`, and its entities count characters; their heads are
-[start, end]. What else they say of themselves, such as their `text`, is not compared.
+{"spans": [[0, 2, 1], [0, 1, 0], [1, 2, 1]], "arcs": [[1, 0]], "root": 1, "probabilities": [1.0, 1.0, 1.0]}
 """
 
 import difflib
@@ -21,13 +10,83 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nestree.data.characters import CharacterSpan, annotated
-from nestree.data.files import json_value, lines_or_errors, written
-from nestree.data.losses import note_lost
-from nestree.data.tally import Tally
-from nestree.data.trees import from_tree, to_tree
+from nestree.data.alignment import CharacterSpan, align_spans
+from nestree.data.io import ConversionReport, atomic_writer, lines_or_errors, parse_json
+from nestree.data.lossiness import report_losses
 from nestree.errors import DataError, InputError
-from nestree.sentence import Document, Entity, Sentence, moved
+from nestree.types import Document, Entity, Sentence, Tree, shift_sentence
+
+TREE_KEYS = {"spans", "arcs", "root", "probabilities"}
+
+
+def from_tree(given: Any, n: int, place: str) -> Tree | None:
+    """The tree of a sentence of n words."""
+    if given is None:
+        return None
+    if not isinstance(given, dict) or "spans" not in given or not given.keys() <= TREE_KEYS:
+        raise DataError(
+            f"{place}: `tree` must be an object with spans, arcs, root and probabilities, and is {given!r:.60}. "
+            "If it is something else, give it another name."
+        )
+    chances = given.get("probabilities", [])
+    if not isinstance(chances, list) or not all(type(p) in (int, float) and 0 <= p <= 1 for p in chances):
+        raise DataError(
+            f"{place}: `probabilities` of `tree` must be numbers from 0 to 1, and are {chances!r:.60}."
+        )
+    tree = Tree(
+        tuple((i, j, h) for i, j, h in lists(given["spans"], 3, "spans", place)),
+        tuple((h, m) for h, m in lists(given.get("arcs", []), 2, "arcs", place)),
+        given.get("root"),
+        tuple(chances),
+    )
+    check_tree(tree, n, place)
+    return tree
+
+
+def check_tree(tree: Tree, n: int, place: str) -> None:
+    for i, j, head in tree.spans:
+        if not (are_words(n, i) and type(j) is int and i < j <= n):
+            raise DataError(
+                f"{place}: {[i, j, head]} of `tree` is no span of the sentence, which has {n} words."
+            )
+        if head is not None and not (type(head) is int and i <= head < j):
+            raise DataError(
+                f"{place}: the head of {[i, j, head]} of `tree` must be one of its words, or null."
+            )
+    for head, modifier in tree.arcs:
+        if not are_words(n, head, modifier):
+            raise DataError(f"{place}: {[head, modifier]} of `tree` is no arc between words 0 to {n - 1}.")
+    if tree.root is not None and not are_words(n, tree.root):
+        raise DataError(f"{place}: `root` of `tree` must be a word, 0 to {n - 1}, and is {tree.root!r:.40}.")
+    if tree.probabilities and len(tree.probabilities) != len(tree.spans):
+        raise DataError(
+            f"{place}: `tree` has {len(tree.spans)} spans and {len(tree.probabilities)} probabilities. Give one for "
+            "each span, or none."
+        )
+
+
+def lists(given: Any, length: int, name: str, place: str) -> list[list[Any]]:
+    if not isinstance(given, list) or not all(isinstance(x, list) and len(x) == length for x in given):
+        raise DataError(
+            f"{place}: `{name}` of `tree` must be lists of {length} words, and are {given!r:.60}."
+        )
+    return given
+
+
+def are_words(n: int, *given: Any) -> bool:
+    return all(type(word) is int and 0 <= word < n for word in given)
+
+
+def to_tree(tree: Tree) -> dict[str, Any]:
+    record: dict[str, Any] = {"spans": [list(span) for span in tree.spans]}
+    if tree.arcs:
+        record["arcs"] = [list(arc) for arc in tree.arcs]
+    if tree.root is not None:
+        record["root"] = tree.root
+    if tree.probabilities:
+        record["probabilities"] = list(tree.probabilities)
+    return record
+
 
 ENTITY_KEYS = {"start", "end", "label", "head", "heads", "score"}
 SENTENCE_KEYS = {
@@ -53,7 +112,7 @@ ENTITIES_ELSEWHERE = {
 
 
 def read(
-    path: Path, tally: Tally, *, words: str = "treebank", sentences: str = "rules"
+    path: Path, tally: ConversionReport, *, words: str = "treebank", sentences: str = "rules"
 ) -> Iterator[Document]:
     """The documents of a file of JSON lines.
 
@@ -68,7 +127,7 @@ def read(
             continue
         place = f"{path}:{number}"
         try:
-            record = json_value(line, place)
+            record = parse_json(line, place)
             if not isinstance(record, dict):
                 raise DataError(f"{place}: a line must be a JSON object {{...}}, and is {line[:40]!r}.")
             check_keys(record, place)
@@ -131,7 +190,7 @@ def gathered(group: list[tuple[Sentence, dict[str, Any]]]) -> Document:
     text, placed = "", []
     for sentence, record in group:
         text += record["before"]
-        placed.append(moved(sentence, len(text)))
+        placed.append(shift_sentence(sentence, len(text)))
         text += sentence.text or ""
     after = last.get("after")
     return Document(tuple(placed), text + (after if isinstance(after, str) else ""), id, extra)
@@ -227,7 +286,9 @@ def offsets(given: Any, words: list[str], text: str, place: str) -> tuple[tuple[
     return tuple(found)
 
 
-def from_text(record: dict[str, Any], place: str, words: str, sentences: str, tally: Tally) -> Document:
+def from_text(
+    record: dict[str, Any], place: str, words: str, sentences: str, tally: ConversionReport
+) -> Document:
     """The document of a line that has a text and no words: its entities count characters."""
     text = record.get("text")
     if "text" not in record:
@@ -241,7 +302,7 @@ def from_text(record: dict[str, Any], place: str, words: str, sentences: str, ta
     spans = [character_span(entity, place) for entity in objects(record, place)]
     if lists := sum("heads" in entity for entity in record.get("entities", [])):
         tally.note("lists of heads not read: in a text, `head` is [start, end]", place, lists)
-    document = annotated(
+    document = align_spans(
         text,
         spans,
         id=name(record.get("doc_id")),
@@ -276,7 +337,7 @@ def name(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else str(value)
 
 
-def write(documents: Iterable[Document], path: Path, tally: Tally, *, by: str = "words") -> None:
+def write(documents: Iterable[Document], path: Path, tally: ConversionReport, *, by: str = "words") -> None:
     """One sentence a line; what `read` reads back is equal.
 
     by: what entities count, "words" or "characters". By characters, a line is a whole document with its text.
@@ -287,18 +348,18 @@ def write(documents: Iterable[Document], path: Path, tally: Tally, *, by: str = 
     write_each(((document, by) for document in noted), path, tally)
 
 
-def losing_words(documents: Iterable[Document], tally: Tally) -> Iterator[Document]:
+def losing_words(documents: Iterable[Document], tally: ConversionReport) -> Iterator[Document]:
     """The same; what a line by characters has no place for is counted."""
     for number, document in enumerate(documents, 1):
         place = document.id or f"document {number}"
-        note_lost(document, "jsonl by characters", NOT_BY_CHARACTERS, tally, place)
+        report_losses(document, "jsonl by characters", NOT_BY_CHARACTERS, tally, place)
         yield document
 
 
-def write_each(documents: Iterable[tuple[Document, str]], path: Path, tally: Tally) -> None:
+def write_each(documents: Iterable[tuple[Document, str]], path: Path, tally: ConversionReport) -> None:
     """Each document by words or by characters, as is said beside it."""
     last: dict[str, Any] = {}
-    with written(path) as file:
+    with atomic_writer(path) as file:
         for count, (document, by) in enumerate(documents, 1):
             place = document.id or f"document {count}"
             if by == "characters":

@@ -16,15 +16,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nestree.data.characters import CharacterSpan, annotated
-from nestree.data.files import written
+from nestree.data.alignment import UNSURE, CharacterSpan, align_spans, has_surrogate_pairs, to_code_points
 from nestree.data.formats.jsonl import dumped
-from nestree.data.losses import note_lost
-from nestree.data.records import objects, probability, records, short_regions
-from nestree.data.tally import Tally
-from nestree.data.units import UNSURE, has_pairs, in_characters
+from nestree.data.io import (
+    ConversionReport,
+    atomic_writer,
+    json_objects,
+    json_records,
+    probability,
+    short_regions,
+)
+from nestree.data.lossiness import report_losses
 from nestree.errors import DataError, InputError
-from nestree.sentence import Document, Entity, Sentence
+from nestree.types import Document, Entity, Sentence
 
 OF_SHORT_TASKS = (
     "id",
@@ -56,7 +60,7 @@ class Region(NamedTuple):
 
 def read(
     path: Path,
-    tally: Tally,
+    tally: ConversionReport,
     *,
     words: str = "treebank",
     sentences: str = "rules",
@@ -74,7 +78,7 @@ def read(
     """
     if part and part not in PARTS:
         raise InputError(f"a task has no part {part!r}. Choose one of {', '.join(PARTS)}.")
-    for place, task in records(path, tally):
+    for place, task in json_records(path, tally):
         try:
             task = whole(task, field, from_name, place)
             result = chosen(task, part, annotator, tally, place)
@@ -109,15 +113,15 @@ def whole(task: dict[str, Any], field: str, from_name: str, place: str) -> dict[
 
 
 def chosen(
-    task: dict[str, Any], part: str, annotator: str, tally: Tally, place: str
+    task: dict[str, Any], part: str, annotator: str, tally: ConversionReport, place: str
 ) -> list[dict[str, Any]] | None:
     """The regions of the annotation or prediction to be read; None: there is none."""
-    annotations = objects(task, "annotations", place) or objects(task, "completions", place)
+    annotations = json_objects(task, "annotations", place) or json_objects(task, "completions", place)
     cancelled = [a for a in annotations if a.get("was_cancelled")]
     if cancelled:
         tally.note("cancelled annotations not read", place, len(cancelled))
     annotations = [a for a in annotations if not a.get("was_cancelled") and made_by(a, annotator)]
-    predictions = [p for p in objects(task, "predictions", place) if made_by(p, annotator)]
+    predictions = [p for p in json_objects(task, "predictions", place) if made_by(p, annotator)]
     found = {"annotations": annotations, "predictions": predictions, "": annotations or predictions}[part]
     if not found:
         return None
@@ -126,7 +130,7 @@ def chosen(
     if len(found) > 1:
         tally.note("further annotations of the same task not read", place, len(found) - 1)
     best = next((a for a in found if a.get("ground_truth")), found[0])
-    return objects(best, "result", place)
+    return json_objects(best, "result", place)
 
 
 def made_by(annotation: dict[str, Any], annotator: str) -> bool:
@@ -142,7 +146,7 @@ def document(
     sentences: str,
     field: str,
     from_name: str,
-    tally: Tally,
+    tally: ConversionReport,
     place: str,
 ) -> Document:
     data = task["data"]
@@ -160,7 +164,7 @@ def document(
         for label in region.labels
     ]
     id = data.get("doc_id", task.get("id"))
-    found = annotated(
+    found = align_spans(
         text,
         spans,
         id=None if id is None else str(id),
@@ -176,7 +180,9 @@ def document(
     return replace(found, sentences=tuple(replace(s, complete=False) for s in found.sentences))
 
 
-def read_regions(result: list[dict[str, Any]], from_name: str, tally: Tally, place: str) -> Iterator[Region]:
+def read_regions(
+    result: list[dict[str, Any]], from_name: str, tally: ConversionReport, place: str
+) -> Iterator[Region]:
     """The labelled spans of text; all else is counted."""
     for item in result:
         value, kind = item.get("value"), item.get("type", "labels")
@@ -198,10 +204,12 @@ def read_regions(result: list[dict[str, Any]], from_name: str, tally: Tally, pla
             yield Region(start, end, labels, phrase if isinstance(phrase, str) else None, score)
 
 
-def put_right(text: str, regions: list[Region], tally: Tally, place: str) -> tuple[str, list[Region]]:
+def put_right(
+    text: str, regions: list[Region], tally: ConversionReport, place: str
+) -> tuple[str, list[Region]]:
     """The text and its regions, their offsets in characters, whatever they count."""
     if all(fits(region, text) for region in regions):
-        if has_pairs(text) and any(region.phrase is None for region in regions):
+        if has_surrogate_pairs(text) and any(region.phrase is None for region in regions):
             tally.note(UNSURE, place)
         return text, regions
     with_lf = text.replace("\r\n", "\n")
@@ -210,7 +218,7 @@ def put_right(text: str, regions: list[Region], tally: Tally, place: str) -> tup
         (with_lf, "characters", "offsets count CRLF as one character: text read with LF"),
         (with_lf, "utf-16", "offsets count CRLF as one character: text read with LF"),
     ):
-        count = in_characters(other, unit)
+        count = to_code_points(other, unit)
         changed = [region._replace(start=count(region.start), end=count(region.end)) for region in regions]
         if all(fits(region, other) for region in changed):
             tally.note(what, place)
@@ -232,7 +240,7 @@ def fits(region: Region, text: str) -> bool:
 def write(
     documents: Iterable[Document],
     path: Path,
-    tally: Tally,
+    tally: ConversionReport,
     *,
     part: str = "annotations",
     from_name: str = "label",
@@ -250,11 +258,11 @@ def write(
         raise InputError(f"a task has no part {part!r}. Choose one of {', '.join(PARTS)}.")
     listed = ".jsonl" not in path.suffixes
     lost = NOT_WRITTEN if part == "predictions" else (*NOT_WRITTEN, "scores")
-    with written(path) as file:
+    with atomic_writer(path) as file:
         file.write("[\n" if listed else "")
         for number, document in enumerate(documents, 1):
             place = document.id or f"document {number}"
-            note_lost(document, "label-studio", lost, tally, place)
+            report_losses(document, "label-studio", lost, tally, place)
             if number > 1:
                 file.write(",\n" if listed else "\n")
             task = to_task(document.with_text(), part, from_name, to_name, field, model)

@@ -12,18 +12,17 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from nestree.data.files import content
 from nestree.data.formats.triplets import Record, records, sentence
-from nestree.data.tally import Tally
+from nestree.data.io import ConversionReport, read_text
 from nestree.errors import DataError, InputError
-from nestree.sentence import Document
+from nestree.types import Document
 
 PARTS = ("all", "train", "dev", "test")
 DEV, TEST = {"02"}, {"23", "24"}  # sections; the others are for training
 PIECE = re.compile(r"[()]|[^()\s]+")
 
 
-def read(path: Path, tally: Tally, *, trees: str = "", part: str = "all") -> Iterator[Document]:
+def read(path: Path, tally: ConversionReport, *, trees: str = "", part: str = "all") -> Iterator[Document]:
     """The documents of a folder of stand-off files (and the folders in it), or of one such file.
 
     trees: the folder of the Penn Treebank's `.mrg` files, in which names are as in the stand-off folder; for one
@@ -77,8 +76,8 @@ def beside(file: Path, path: Path, trees: Path) -> Path:
     raise DataError(f"{places[0]} does not exist: {file} has no trees.")
 
 
-def document(file: Path, trees: Path | None, tally: Tally) -> Document:
-    if content(file)[:200].lstrip().startswith("("):
+def document(file: Path, trees: Path | None, tally: ConversionReport) -> Document:
+    if read_text(file)[:200].lstrip().startswith("("):
         raise DataError(
             f"{file}:1: this file holds trees. Give the stand-off folder first, and this one as `trees`."
         )
@@ -117,7 +116,7 @@ def leaves(path: Path) -> Iterator[tuple[int, list[str], list[str]]]:
     words: list[str] = []
     tags: list[str] = []
     before = ["", ""]  # the last two pieces
-    text = content(path)
+    text = read_text(path)
     line, at = 1, 0
     for match in PIECE.finditer(text):
         piece = match[0]

@@ -12,15 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nestree.data.characters import CharacterSpan, annotated
-from nestree.data.files import written
+from nestree.data.alignment import CharacterSpan, align_spans, align_to_words, note_strays, tokens
 from nestree.data.formats.jsonl import dumped
-from nestree.data.given import note_strays, tokens, with_words
-from nestree.data.losses import note_lost
-from nestree.data.records import objects, probability, records
-from nestree.data.tally import Tally
+from nestree.data.io import ConversionReport, atomic_writer, json_objects, json_records, probability
+from nestree.data.lossiness import report_losses
 from nestree.errors import DataError
-from nestree.sentence import Document, Span
+from nestree.types import Document, Span
 
 OWN_KEYS = {"text", "tokens", "spans", "answer", "relations", "_is_binary"}
 SPAN_KEYS = {"start", "end", "label", "token_start", "token_end", "score", "text"}
@@ -34,18 +31,18 @@ NOT_WRITTEN = (
 
 
 def read(
-    path: Path, tally: Tally, *, words: str = "treebank", sentences: str = "rules"
+    path: Path, tally: ConversionReport, *, words: str = "treebank", sentences: str = "rules"
 ) -> Iterator[Document]:
     """The tasks of a file, each a document.
 
     words: how the text of a task without tokens is split. sentences: how any text is (see nestree.text).
     """
-    for place, task in records(path, tally):
+    for place, task in json_records(path, tally):
         if task.get("answer", "accept") != "accept":
             tally.note("tasks that were rejected or ignored left out", place)
             continue
         try:
-            if relations := objects(task, "relations", place):
+            if relations := json_objects(task, "relations", place):
                 tally.note("relations not read", place, len(relations))
             found = document(task, words, sentences, tally, place)
         except DataError as error:
@@ -54,7 +51,9 @@ def read(
         yield found
 
 
-def document(task: dict[str, Any], words: str, sentences: str, tally: Tally, place: str) -> Document:
+def document(
+    task: dict[str, Any], words: str, sentences: str, tally: ConversionReport, place: str
+) -> Document:
     text = task.get("text")
     if not isinstance(text, str):
         raise DataError(
@@ -69,9 +68,9 @@ def document(task: dict[str, Any], words: str, sentences: str, tally: Tally, pla
         extra.update({"meta": {k: v for k, v in meta.items() if k != "doc_id"}} if len(meta) > 1 else {})
     rest: dict[str, Any] = {"sentences": sentences, "id": id, "tally": tally, "place": place, "extra": extra}
     if task.get("tokens") is not None:
-        found = with_words(text, read_tokens(task["tokens"], text, place), spans, **rest)
+        found = align_to_words(text, read_tokens(task["tokens"], text, place), spans, **rest)
     else:
-        found = annotated(text, spans, words=words, **rest)
+        found = align_spans(text, spans, words=words, **rest)
     if not task.get("_is_binary"):
         return found
     tally.note("questions of yes or no: read as incomplete", place)
@@ -95,8 +94,8 @@ def read_tokens(given: Any, text: str, place: str) -> list[Span]:
     return found
 
 
-def read_spans(task: dict[str, Any], tally: Tally, place: str) -> Iterator[CharacterSpan]:
-    for span in objects(task, "spans", place):
+def read_spans(task: dict[str, Any], tally: ConversionReport, place: str) -> Iterator[CharacterSpan]:
+    for span in json_objects(task, "spans", place):
         if type(span.get("start")) is not int or type(span.get("end")) is not int:
             raise DataError(f"{place}: a span needs `start` and `end` in characters: {span!r:.80}.")
         label = span.get("label")
@@ -110,16 +109,16 @@ def read_spans(task: dict[str, Any], tally: Tally, place: str) -> Iterator[Chara
         yield CharacterSpan(span["start"], span["end"], label, None, score, extra)
 
 
-def write(documents: Iterable[Document], path: Path, tally: Tally) -> None:
+def write(documents: Iterable[Document], path: Path, tally: ConversionReport) -> None:
     """One document a line, with its words as tokens."""
-    with written(path) as file:
+    with atomic_writer(path) as file:
         for number, document in enumerate(documents, 1):
             place = document.id or f"document {number}"
-            note_lost(document, "prodigy", NOT_WRITTEN, tally, place)
+            report_losses(document, "prodigy", NOT_WRITTEN, tally, place)
             file.write(dumped(to_task(document.with_text(), tally, place), f"{path}, {place}") + "\n")
 
 
-def to_task(document: Document, tally: Tally, place: str) -> dict[str, Any]:
+def to_task(document: Document, tally: ConversionReport, place: str) -> dict[str, Any]:
     text = document.text or ""
     words = [
         (sentence.start + i, sentence.start + j)

@@ -13,13 +13,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from nestree.data.characters import CharacterSpan
-from nestree.data.files import lines_or_errors, written
-from nestree.data.given import Passage, whole_text, with_passages
-from nestree.data.losses import note_lost
-from nestree.data.tally import Tally
+from nestree.data.alignment import CharacterSpan, Passage, align_to_passages, whole_text
+from nestree.data.io import ConversionReport, atomic_writer, lines_or_errors
+from nestree.data.lossiness import report_losses
 from nestree.errors import DataError
-from nestree.sentence import Document, Entity
+from nestree.types import Document, Entity
 
 TEXT = re.compile(r"([^|\t]+)\|([ta])\|(.*)", re.DOTALL)
 NUMBER = re.compile(r"-?[0-9]{1,18}")
@@ -45,7 +43,7 @@ class Article(NamedTuple):
 
 
 def read(
-    path: Path, tally: Tally, *, words: str = "treebank", sentences: str = "rules"
+    path: Path, tally: ConversionReport, *, words: str = "treebank", sentences: str = "rules"
 ) -> Iterator[Document]:
     """The articles of a file, each a document. words, sentences: how the text is split (see nestree.text)."""
     for article in articles(path, tally):
@@ -59,7 +57,7 @@ def read(
                 spans.append(span(columns, article.id, text, place))
             except DataError as error:
                 tally.bad(error)
-        yield with_passages(
+        yield align_to_passages(
             text,
             passages,
             spans,
@@ -71,7 +69,7 @@ def read(
         )
 
 
-def articles(path: Path, tally: Tally) -> Iterator[Article]:
+def articles(path: Path, tally: ConversionReport) -> Iterator[Article]:
     """The lines of each article, together; a title begins one."""
     article: Article | None = None
     for number, line in lines_or_errors(path):
@@ -124,12 +122,12 @@ def span(columns: list[str], id: str, text: str, place: str) -> CharacterSpan:
     return CharacterSpan(start, end, label, extra=extra, place=place)
 
 
-def write(documents: Iterable[Document], path: Path, tally: Tally) -> None:
+def write(documents: Iterable[Document], path: Path, tally: ConversionReport) -> None:
     """The first line of a text is the title, all that follows the abstract."""
-    with written(path) as file:
+    with atomic_writer(path) as file:
         for number, document in enumerate(documents, 1):
             place = document.id or f"document {number}"
-            note_lost(document, "pubtator", NOT_WRITTEN, tally, place)
+            report_losses(document, "pubtator", NOT_WRITTEN, tally, place)
             more = sum(bool(entity.extra.keys() - KEPT) for s in document.sentences for entity in s.entities)
             if more:
                 what = "further keys of entities not written: pubtator has no place for them"
@@ -142,7 +140,7 @@ def write(documents: Iterable[Document], path: Path, tally: Tally) -> None:
             file.write(article(document.with_text(), id, tally, place) + "\n")
 
 
-def article(document: Document, id: str, tally: Tally, place: str) -> str:
+def article(document: Document, id: str, tally: ConversionReport, place: str) -> str:
     """The lines of a document. What would break them is a blank; so every offset stays what it was."""
     text = re.sub(r"[\r\n]", " ", document.text or "")
     found = re.search(r"[\r\n]", document.text or "")

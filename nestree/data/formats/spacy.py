@@ -15,16 +15,21 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from nestree.data.characters import BLANK
-from nestree.data.files import STDIO, placed, whole
-from nestree.data.given import Token, arranged, note_strays, tokens
-from nestree.data.libraries import library
-from nestree.data.limits import check_nesting, current, remedy
-from nestree.data.losses import note_lost
-from nestree.data.records import probability
-from nestree.data.tally import Tally
+from nestree.data.alignment import BLANK, Token, arranged, note_strays, tokens
+from nestree.data.io import (
+    STDIO,
+    ConversionReport,
+    atomic_path,
+    check_nesting,
+    current,
+    optional_import,
+    probability,
+    remedy,
+    whole,
+)
+from nestree.data.lossiness import report_losses
 from nestree.errors import DataError, InputError
-from nestree.sentence import Document, Entity
+from nestree.types import Document, Entity
 
 ENTS = "ents"
 # Bytes of memory that a document or a word of the longest document takes, and one item of the lists in a DocBin.
@@ -35,7 +40,7 @@ NOT_WRITTEN = ("further keys of sentences", "further keys of documents", "marks 
 
 
 def read(
-    path: Path, tally: Tally, *, key: str = "", heads: str = "parse", sentences: str = "rules"
+    path: Path, tally: ConversionReport, *, key: str = "", heads: str = "parse", sentences: str = "rules"
 ) -> Iterator[Document]:
     """The documents of a DocBin.
 
@@ -46,7 +51,7 @@ def read(
     """
     if heads not in HEADS:
         raise InputError(f"heads is one of {', '.join(HEADS)}, not {heads!r}.")
-    spacy = library("spacy", "a DocBin", "spacy")
+    spacy = optional_import("spacy", "a DocBin", "spacy")
     data, number = bytes(whole(path)), 0
     try:
         check_size(data, path)
@@ -76,7 +81,7 @@ def check_size(data: bytes, path: Path) -> None:
     size = unpacked_size(data, most)
     if size <= most:
         raw = zlib.decompress(data)
-        msgpack = library("srsly.msgpack", "a DocBin", "spacy")
+        msgpack = optional_import("srsly.msgpack", "a DocBin", "spacy")
         unpacker = msgpack.Unpacker(raw=False, max_buffer_size=max(size, 1))
         unpacker.feed(raw)
         for _ in range(unpacker.read_map_header()):
@@ -111,7 +116,9 @@ def unpacked_size(data: bytes, most: int) -> int:
     return size
 
 
-def to_document(doc: Any, key: str, heads: str, sentences: str, tally: Tally, place: str) -> Document:
+def to_document(
+    doc: Any, key: str, heads: str, sentences: str, tally: ConversionReport, place: str
+) -> Document:
     """A document of the tokens that are no blanks."""
     word_of = list(
         accumulate((not token.is_space for token in doc), initial=0)
@@ -149,7 +156,9 @@ def to_document(doc: Any, key: str, heads: str, sentences: str, tally: Tally, pl
     return found
 
 
-def found_spans(doc: Any, key: str, tally: Tally, place: str) -> Iterator[tuple[Any, Any, Any, Any]]:
+def found_spans(
+    doc: Any, key: str, tally: ConversionReport, place: str
+) -> Iterator[tuple[Any, Any, Any, Any]]:
     """Each span with its score, its head and all that may be its head, as tokens, where these are written."""
     if key == ENTS or (not key and not doc.spans):
         yield from ((span, None, None, None) for span in doc.ents)
@@ -180,7 +189,7 @@ def roots(span: Any) -> tuple[int | None, list[int]]:
 
 
 def entity(
-    span: Any, score: Any, head: Any, several: Any, word_of: list[int], tally: Tally, place: str
+    span: Any, score: Any, head: Any, several: Any, word_of: list[int], tally: ConversionReport, place: str
 ) -> Entity:
     def words(tokens: Any) -> tuple[int, ...]:
         listed = tokens if isinstance(tokens, list | tuple) else ()
@@ -201,13 +210,13 @@ def entity(
         raise DataError(f"{place}: {error}") from None
 
 
-def write(documents: Iterable[Document], path: Path, tally: Tally, *, key: str = "sc") -> None:
+def write(documents: Iterable[Document], path: Path, tally: ConversionReport, *, key: str = "sc") -> None:
     """A DocBin with the entities in `doc.spans[key]`."""
-    spacy = library("spacy", "a DocBin", "spacy")
+    spacy = optional_import("spacy", "a DocBin", "spacy")
     vocab, packed = spacy.blank("xx").vocab, spacy.tokens.DocBin(store_user_data=True)
     for number, document in enumerate(documents, 1):
         place = document.id or f"document {number}"
-        note_lost(document, "spacy", NOT_WRITTEN, tally, place)
+        report_losses(document, "spacy", NOT_WRITTEN, tally, place)
         more = sum(bool(e.extra.keys() - {"kb_id", "id"}) for s in document.sentences for e in s.entities)
         if more:
             tally.note("further keys of entities not written: spacy has no place for them", place, more)
@@ -217,12 +226,12 @@ def write(documents: Iterable[Document], path: Path, tally: Tally, *, key: str =
         sys.stdout.buffer.write(data)
         sys.stdout.flush()
         return
-    with placed(path) as temporary:
+    with atomic_path(path) as temporary:
         temporary.write_bytes(data)
 
 
-def to_doc(document: Document, vocab: Any, key: str, tally: Tally, place: str) -> Any:
-    spacy = library("spacy", "a DocBin", "spacy")
+def to_doc(document: Document, vocab: Any, key: str, tally: ConversionReport, place: str) -> Any:
+    spacy = optional_import("spacy", "a DocBin", "spacy")
     only_words = document.text is None and all(s.text is None for s in document.sentences)
     document = document.with_text()
     text = document.text or ""
@@ -250,7 +259,7 @@ def to_doc(document: Document, vocab: Any, key: str, tally: Tally, place: str) -
 
 def group(document: Document, doc: Any, key: str, number: list[int]) -> Any:
     """All entities as spans; `number` is the token of each word."""
-    kinds = library("spacy.tokens", "a DocBin", "spacy")
+    kinds = optional_import("spacy.tokens", "a DocBin", "spacy")
     spans, before = [], 0
     told: dict[str, list[Any]] = {"scores": [], "heads": [], "all_heads": []}
     for sentence in document.sentences:

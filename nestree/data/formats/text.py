@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from nestree.data.characters import annotated
-from nestree.data.files import STDIO, decoded, lines_or_errors, opened
-from nestree.data.tally import Tally
+from nestree.data.alignment import align_spans
+from nestree.data.io import STDIO, ConversionReport, decode_text, lines_or_errors, open_file
 from nestree.errors import DataError, InputError
-from nestree.sentence import Document
+from nestree.types import Document
 
 LONGEST = 10_000_000  # bytes of a text that is one document; its words take some 70 times as much memory
 PART = 1_000_000  # bytes of a part of a longer one, about
@@ -26,7 +25,7 @@ PARAGRAPHS = re.compile(rb"\n[ \t\r]*\n")
 
 def read(
     path: Path,
-    tally: Tally,
+    tally: ConversionReport,
     *,
     words: str = "treebank",
     sentences: str = "rules",
@@ -49,7 +48,7 @@ def read(
         for text, name, place, start in texts:
             extra = {"start": start} if start is not None else {}
             tally.texts += 1
-            yield annotated(
+            yield align_spans(
                 text, (), id=name, words=words, sentences=sentences, tally=tally, place=place, extra=extra
             )
 
@@ -85,7 +84,7 @@ Text = tuple[
 ]  # a text, its id, its place in a file, its start if it is a part
 
 
-def lines(path: Path, id: str | None, tally: Tally) -> Iterator[Text]:
+def lines(path: Path, id: str | None, tally: ConversionReport) -> Iterator[Text]:
     for number, line in lines_or_errors(path):
         if isinstance(line, DataError):
             tally.bad(line)
@@ -93,12 +92,12 @@ def lines(path: Path, id: str | None, tally: Tally) -> Iterator[Text]:
             yield line, f"{id}:{number}" if id else str(number), f"{path}:{number}", None
 
 
-def parts(path: Path, id: str | None, tally: Tally, longest: int) -> Iterator[Text]:
+def parts(path: Path, id: str | None, tally: ConversionReport, longest: int) -> Iterator[Text]:
     try:
-        with opened(path) as file:
+        with open_file(path) as file:
             line, start = 1, 0
             for number, (data, whole) in enumerate(cut(file, longest), 1):
-                text = decoded(data, path, line)
+                text = decode_text(data, path, line)
                 if whole:
                     yield text, id, str(path), None
                     return

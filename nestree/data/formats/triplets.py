@@ -13,11 +13,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from nestree.data.files import kept_mark, lines_or_errors, written
-from nestree.data.losses import note_lost
-from nestree.data.tally import Tally
+from nestree.data.io import ConversionReport, atomic_writer, kept_mark, lines_or_errors
+from nestree.data.lossiness import report_losses
 from nestree.errors import DataError, InputError
-from nestree.sentence import Document, Entity, Sentence
+from nestree.types import Document, Entity, Sentence
 
 ENTITY = re.compile(r"\s*(\d{1,18})\s*,\s*(\d{1,18}) (.+)", re.DOTALL)
 ENDS = ("exclusive", "inclusive")
@@ -42,7 +41,9 @@ class Record(NamedTuple):
     line: int  # of the entities
 
 
-def read(path: Path, tally: Tally, *, ends: str = "exclusive", strip: str = "") -> Iterator[Document]:
+def read(
+    path: Path, tally: ConversionReport, *, ends: str = "exclusive", strip: str = ""
+) -> Iterator[Document]:
     """The sentences of a file, each a document. Part-of-speech tags are kept in `extra`, as "pos".
 
     ends: "exclusive" or "inclusive". strip: what labels begin with and should not, such as "G#".
@@ -85,7 +86,7 @@ def sentence(record: Record, path: Path, ends: str, strip: str) -> Sentence:
     return Sentence(tuple(record.words), tuple(found), extra=extra)
 
 
-def records(path: Path, tally: Tally) -> Iterator[Record]:
+def records(path: Path, tally: ConversionReport) -> Iterator[Record]:
     """The sentences of a file, still as text. After one of the wrong form, reading goes on at the next blank line."""
     block: list[str] = []
     first, extra_blank, skipping = 0, False, False
@@ -114,7 +115,7 @@ def records(path: Path, tally: Tally) -> Iterator[Record]:
         yield from record(path, first, block, tally)
 
 
-def record(path: Path, first: int, block: list[str], tally: Tally) -> Iterator[Record]:
+def record(path: Path, first: int, block: list[str], tally: ConversionReport) -> Iterator[Record]:
     """The sentence that these lines make, or none if they are of the wrong form."""
     entities = block[-1] if len(block) > 1 and is_entities(block[-1]) else ""
     rest = block[: len(block) - bool(entities)]
@@ -146,7 +147,9 @@ def is_entities(line: str) -> bool:
     return all(ENTITY.fullmatch(item) for item in line.split("|"))
 
 
-def write(documents: Iterable[Document], path: Path, tally: Tally, *, ends: str = "exclusive") -> None:
+def write(
+    documents: Iterable[Document], path: Path, tally: ConversionReport, *, ends: str = "exclusive"
+) -> None:
     """The words, the part-of-speech tags if `extra` has them as "pos", the entities, a blank line.
 
     ends: "exclusive" or "inclusive".
@@ -154,10 +157,10 @@ def write(documents: Iterable[Document], path: Path, tally: Tally, *, ends: str 
     if ends not in ENDS:
         raise InputError(f"ends are exclusive or inclusive, not {ends!r}.")
     first = True
-    with written(path) as file:
+    with atomic_writer(path) as file:
         for number, document in enumerate(documents, 1):
             place = document.id or f"document {number}"
-            note_lost(document, "triplets", NOT_WRITTEN, tally, place)
+            report_losses(document, "triplets", NOT_WRITTEN, tally, place)
             for sentence in document.sentences:
                 for line in lines_of(sentence, ends, tally, place):
                     file.write(kept_mark(line) * first + line + "\n")
@@ -165,7 +168,7 @@ def write(documents: Iterable[Document], path: Path, tally: Tally, *, ends: str 
                 file.write("\n")
 
 
-def lines_of(sentence: Sentence, ends: str, tally: Tally, place: str) -> Iterator[str]:
+def lines_of(sentence: Sentence, ends: str, tally: ConversionReport, place: str) -> Iterator[str]:
     yield " ".join(plain(word, r"[ \t\r\n]", "words", tally, place) for word in sentence.words)
     tags = sentence.extra.get("pos")
     if isinstance(tags, list) and len(tags) == len(sentence.words):
@@ -179,7 +182,7 @@ def lines_of(sentence: Sentence, ends: str, tally: Tally, place: str) -> Iterato
     yield "|".join(items)
 
 
-def plain(text: str, forbidden: str, what: str, tally: Tally, place: str) -> str:
+def plain(text: str, forbidden: str, what: str, tally: ConversionReport, place: str) -> str:
     changed = re.sub(forbidden, "_", text)
     if changed != text:
         tally.note(f"{what} changed: triplets has no place for blanks, | and line ends in them", place)

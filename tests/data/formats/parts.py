@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from nestree.sentence import Document, Entity, Sentence, Tree
+from nestree.types import Document, Entity, Sentence, Tree
 
 
 class Part(NamedTuple):

@@ -4,21 +4,23 @@ from functools import cache
 from pathlib import Path
 
 from nestree.data import formats
-from nestree.data.tally import Tally
-from nestree.sentence import Document, Sentence
+from nestree.data.io import ConversionReport
+from nestree.types import Document, Sentence
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 
 
-def documents(path: Path | str, format: str | None = None, **options: object) -> tuple[list[Document], Tally]:
+def documents(
+    path: Path | str, format: str | None = None, **options: object
+) -> tuple[list[Document], ConversionReport]:
     """Everything in a file, and what was counted on the way; a name is that of a fixture."""
-    tally = Tally()
+    tally = ConversionReport()
     path = path if isinstance(path, Path) else FIXTURES / path
     return list(formats.read(path, format, tally, **options)), tally
 
 
 @cache
-def converted(shared: Path, name: str, part: str) -> tuple[list[Document], Tally]:
+def converted(shared: Path, name: str, part: str) -> tuple[list[Document], ConversionReport]:
     """A part of one of the converted real sets; read once for all tests."""
     return documents(shared / "data" / name / f"{part}.jsonl.gz")
 

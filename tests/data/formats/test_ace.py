@@ -6,7 +6,7 @@ import pytest
 
 from nestree.data import formats
 from nestree.data.formats.ace import read_out, without_tags
-from nestree.data.tally import Tally
+from nestree.data.io import ConversionReport
 from nestree.errors import DataError
 
 from .reading import FIXTURES, documents, phrases
@@ -77,7 +77,7 @@ def test_a_split_by_a_list_of_ids(tmp_path):
     ids.write_text("TALK_0002\nNEWS_0009\n")
     with pytest.raises(DataError, match=r"test.txt:2: .*ace holds no document NEWS_0009"):
         documents("ace", ids=str(ids))
-    tally = Tally(skip_bad=True)
+    tally = ConversionReport(skip_bad=True)
     assert len(list(formats.read(FIXTURES / "ace", tally=tally, ids=str(ids)))) == 1
     ids.write_text("\n")
     with pytest.raises(DataError, match=r"test.txt is empty, and should list the ids"):
@@ -122,7 +122,7 @@ def test_mistakes_have_a_place(tmp_path, old, new, expected):
     folder = copied(tmp_path, lambda text: text.replace(old, new))
     with pytest.raises(DataError, match=r"NEWS_0001.apf.xml:\d+: .*" + expected):
         documents(folder, "ace")
-    tally = Tally(skip_bad=True)
+    tally = ConversionReport(skip_bad=True)
     list(formats.read(folder, "ace", tally))
     assert tally.skipped
 

@@ -7,9 +7,9 @@ import bioc.biocjson
 import pytest
 
 from nestree.data import formats
-from nestree.data.tally import Tally
+from nestree.data.io import ConversionReport
 from nestree.errors import DataError, InputError
-from nestree.sentence import Document, Entity, Sentence
+from nestree.types import Document, Entity, Sentence
 from tests.data.formats.reading import FIXTURES, documents, phrases
 
 
@@ -30,7 +30,7 @@ def annotation(offset, length, text, label="GPE"):
 def read_text(folder, text, tally=None, **options):
     path = folder / "a.xml"
     path.write_text(text, encoding="utf-8")
-    return list(formats.read(path, "bioc", tally or Tally(), **options))
+    return list(formats.read(path, "bioc", tally or ConversionReport(), **options))
 
 
 def check_fixture(fever, empty, tally):
@@ -127,7 +127,7 @@ def test_errors_say_where_and_what(tmp_path, text, message):
 
 
 def test_a_bad_annotation_alone_can_be_skipped(tmp_path):
-    tally = Tally(skip_bad=True)
+    tally = ConversionReport(skip_bad=True)
     (document,) = read_text(tmp_path, collection(annotation(2, 4, "Rome") + annotation(3, 4, "Rome")), tally)
     assert phrases(document.sentences[0]) == [("Rome", "GPE")]
     assert len(tally.skipped) == 1
@@ -143,7 +143,7 @@ SENTENCE = Sentence(
 
 @pytest.mark.parametrize("name", ["a.xml", "a.json", "a.jsonl", "a.xml.gz"])
 def test_what_is_written_comes_back(tmp_path, name):
-    tally = Tally()
+    tally = ConversionReport()
     some = [Document((SENTENCE,), SENTENCE.text, "d1", {"k": "v"}), Document((Sentence(("a", "b")),))]
     formats.write(some, tmp_path / name, "bioc", tally)
     back, plain = formats.read(tmp_path / name, "bioc", words="whitespace")

@@ -3,9 +3,9 @@
 import pytest
 
 from nestree.data import formats
-from nestree.data.tally import Tally
+from nestree.data.io import ConversionReport
 from nestree.errors import DataError
-from nestree.sentence import Document, Entity, Sentence
+from nestree.types import Document, Entity, Sentence
 
 from .reading import converted, documents, phrases, spans
 
@@ -100,7 +100,7 @@ def test_an_annotation_that_is_wrong(tmp_path, annotation, expected):
     folder = made(tmp_path / "x", "Maya Ortiz spoke.", good, annotation, good)
     with pytest.raises(DataError, match=r"a\.ann:2: .*" + expected):
         documents(folder)
-    tally = Tally(skip_bad=True)
+    tally = ConversionReport(skip_bad=True)
     (document,) = formats.read(folder, tally=tally)
     assert len(document.sentences[0].entities) == 2
     assert len(tally.skipped) == 1
@@ -126,7 +126,7 @@ def test_what_is_written_is_what_brat_reads(tmp_path):
     words = [(0, 2), (3, 6), (7, 10), (11, 14), (15, 17), (18, 22), (22, 23)]
     entities = [Entity(1, 4, "A B", head=2), Entity(2, 4, "PER")]
     sentence = Sentence([text[i:j] for i, j in words], entities, text[:-1], words)
-    tally = Tally()
+    tally = ConversionReport()
     given = [
         Document([sentence], text, ".a/b:%"),
         Document([sentence], text),
@@ -152,7 +152,7 @@ def test_what_is_written_is_what_brat_reads(tmp_path):
 
 
 def test_an_entity_of_line_ends_cannot_be_written(tmp_path):
-    tally = Tally()
+    tally = ConversionReport()
     formats.write(
         [Document([Sentence(["a", "\n"], [Entity(1, 2, "X"), Entity(0, 1, "Y")])])],
         tmp_path / "out",

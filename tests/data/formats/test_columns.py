@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from nestree.data import formats
 from nestree.data.formats.columns import cells_of, spans_of
-from nestree.data.tally import Tally
+from nestree.data.io import ConversionReport
 from nestree.errors import DataError, InputError
-from nestree.sentence import Document, Entity, Sentence
+from nestree.types import Document, Entity, Sentence
 
 from .reading import converted_sentences, documents, phrases, sentences, spans
 
@@ -39,14 +39,14 @@ def test_germeval_has_numbers_first_and_comments():
 def test_tags_taken_as_words_are_told(tmp_path):
     path = tmp_path / "a.iob2"
     path.write_text("in\tO\tO\nRome\tB-LOC\tO\n\nO\tB-PER\tO\n")
-    tally = Tally()
+    tally = ConversionReport()
     list(formats.read(path, "columns", tally, word=2))
     (said,) = tally.counts
     assert said.startswith(
         "words look like tags such as O and B-PER: if column 2 does not hold the words, name"
     )
     assert (said.endswith("--read word=1"), tally.counts[said], tally.places[said]) == (True, 3, [str(path)])
-    tally = Tally()
+    tally = ConversionReport()
     list(formats.read(path, "columns", tally))
     assert tally.counts == {}
 
@@ -95,7 +95,7 @@ spans_strategy = st.lists(
 @given(spans_strategy, st.sampled_from(["iob2", "bioes"]), st.booleans())
 def test_what_is_written_is_read_or_counted(found, scheme, joined):
     sentence = Sentence(["w"] * 9, [Entity(*span) for span in found])
-    tally = Tally()
+    tally = ConversionReport()
     layers = cells_of(sentence, scheme, joined, tally, "here")
     back = [spans_of(layer) for layer in layers]
     assert not any(strays for _, strays in back)
@@ -110,7 +110,7 @@ def test_a_file_has_the_same_columns_in_every_line(tmp_path):
         Document([Sentence(["a"]), Sentence(["b\tc", "d"], entities)], id="x"),
         Document([Sentence(["e"])]),
     ]
-    tally = Tally()
+    tally = ConversionReport()
     formats.write(given, tmp_path / "a.iob2", tally=tally)
     assert (tmp_path / "a.iob2").read_text() == (
         "a\tO\tO\tO\n\nb_c\tB-A\tB-B\tB-B\nd\tI-A\tO\tO\n\ne\tO\tO\tO\n\n"
@@ -142,7 +142,7 @@ def test_mistakes_have_a_place_and_only_their_sentence_is_skipped(tmp_path, text
     with pytest.raises(DataError, match=expected):
         documents(path)
     path.write_text(text + "\nc\tB-X\n" if "O\n" in text else "d\tO\n\n" + text + "\nc\tB-X\n")
-    tally = Tally(skip_bad=True)
+    tally = ConversionReport(skip_bad=True)
     last = list(formats.read(path, tally=tally))[-1]
     assert phrases(last.sentences[0]) == [("c", "X")]
     assert len(tally.skipped) == bool(text.strip())
@@ -181,6 +181,6 @@ def test_a_first_word_with_a_byte_order_mark_comes_back(tmp_path, name):
 
 
 def test_a_sentence_that_looks_like_a_border_of_documents_is_counted(tmp_path):
-    tally = Tally()
+    tally = ConversionReport()
     formats.write([Document([Sentence(["-DOCSTART-"])])], tmp_path / "a", "columns", tally)
     assert tally.counts["a sentence of the word -DOCSTART- alone: read as the border of a document"] == 1

@@ -9,9 +9,9 @@ import pytest
 
 from nestree.data import formats
 from nestree.data.formats import FORMATS
-from nestree.data.tally import Tally
+from nestree.data.io import ConversionReport
 from nestree.errors import DataError
-from nestree.sentence import Document, Entity, Sentence
+from nestree.types import Document, Entity, Sentence
 
 from .reading import FIXTURES
 
@@ -176,7 +176,7 @@ def originals(folder: Path, name: str) -> list[tuple[Path, dict[str, object]]]:
 
 def outcome(path: Path, name: str, options: dict[str, object], chance: random.Random, folder: Path) -> str:
     """What comes of reading a damaged file; in half of the cases, bad records are passed over."""
-    tally = Tally(skip_bad=chance.random() < 0.5)
+    tally = ConversionReport(skip_bad=chance.random() < 0.5)
     try:
         found = list(formats.read(path, name, tally, **options))
     except DataError as error:

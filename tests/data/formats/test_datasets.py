@@ -12,9 +12,9 @@ import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 
 from nestree.data import formats
-from nestree.data.tally import Tally
+from nestree.data.io import ConversionReport
 from nestree.errors import DataError, InputError
-from nestree.sentence import Document, Entity, Sentence
+from nestree.types import Document, Entity, Sentence
 from tests.data.formats.reading import documents, phrases, spans
 
 
@@ -173,7 +173,7 @@ SOME = [
 
 @pytest.mark.parametrize("name", ["folder", "file.parquet"])
 def test_what_is_written_comes_back_whole(tmp_path, name):
-    tally = Tally()
+    tally = ConversionReport()
     formats.write(SOME, tmp_path / name, "datasets", tally)
     back, reading = documents(tmp_path / name)
     assert back == SOME
@@ -202,7 +202,7 @@ def test_the_library_reads_what_is_written(tmp_path):
 def test_what_is_lost_is_counted_and_nothing_is_drawn(tmp_path, capfd):
     datasets.enable_progress_bars()
     entity = Entity(0, 1, "A", extra={"x": 1})
-    tally = Tally()
+    tally = ConversionReport()
     some = [Document((Sentence(("a",), (entity,), extra={"pos": 1}),), extra={"k": 1}), Document(())]
     formats.write(some, tmp_path / "folder", "datasets", tally)
     assert tally.counts == {

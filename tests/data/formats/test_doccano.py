@@ -5,16 +5,16 @@ import json
 import pytest
 
 from nestree.data import formats
-from nestree.data.tally import Tally
+from nestree.data.io import ConversionReport
 from nestree.errors import DataError, InputError
-from nestree.sentence import Document, Entity, Sentence
+from nestree.types import Document, Entity, Sentence
 from tests.data.formats.reading import documents, phrases
 
 
 def read_one(folder, record, tally=None, **options):
     path = folder / "a.jsonl"
     path.write_text(json.dumps(record), encoding="utf-8")
-    (document,) = formats.read(path, "doccano", tally or Tally(), **options)
+    (document,) = formats.read(path, "doccano", tally or ConversionReport(), **options)
     return document
 
 
@@ -38,7 +38,7 @@ FAMILY = "👨‍👩‍👧 é\u0301\u0323, Rome"  # five characters of which t
 
 @pytest.mark.parametrize(("offsets", "start"), [("characters", 11), ("utf-16", 14), ("graphemes", 5)])
 def test_offsets_count_what_is_chosen(tmp_path, offsets, start):
-    tally = Tally()
+    tally = ConversionReport()
     record = {"text": FAMILY, "label": [[start, start + 4, "GPE"]]}
     document = read_one(tmp_path, record, tally, offsets=offsets)
     assert [phrase for s in document.sentences for phrase in phrases(s)] == [("Rome", "GPE")]
@@ -46,7 +46,7 @@ def test_offsets_count_what_is_chosen(tmp_path, offsets, start):
 
 
 def test_unsure_offsets_are_counted_where_they_matter(tmp_path):
-    tally = Tally()
+    tally = ConversionReport()
     read_one(tmp_path, {"text": "é Rome", "label": [[2, 6, "GPE"]]}, tally)
     assert tally.counts == {}
     read_one(tmp_path, {"text": "🙂 Rome", "label": [[2, 6, "GPE"]]}, tally)
@@ -82,7 +82,7 @@ def test_what_is_written_comes_back(tmp_path, key):
         Sentence(("in", "Rome"), (Entity(0, 2, "X", head=1, score=0.5), Entity(1, 2, "GPE"))),
         Sentence(("So",)),
     )
-    tally = Tally()
+    tally = ConversionReport()
     formats.write([Document(sentences, None, "d", {"more": [1]})], tmp_path / "a", "doccano", tally, key=key)
     record = json.loads((tmp_path / "a").read_text())
     assert record["text"] == "in Rome\nSo"

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from nestree.data import formats
-from nestree.data.files import STDIO
-from nestree.data.formats import FORMATS, guess, options, read, write
-from nestree.data.limits import limits
+from nestree.data.formats import FORMATS, detect_format, options, read, write
+from nestree.data.io import STDIO, limits
 from nestree.errors import DataError, InputError
-from nestree.sentence import Document, Sentence
+from nestree.types import Document, Sentence
 
 from .reading import FIXTURES
 
@@ -70,7 +69,7 @@ def test_names_and_options_that_do_not_exist():
     ],
 )
 def test_fixtures_are_recognised(name, expected):
-    assert guess(FIXTURES / name) == expected
+    assert detect_format(FIXTURES / name) == expected
 
 
 @pytest.mark.parametrize(
@@ -106,19 +105,19 @@ def test_json_is_told_by_its_keys(tmp_path, record, expected):
     path = tmp_path / "a.json"
     path.write_text(json.dumps(record) + "\n")
     if expected:
-        assert guess(path) == expected
+        assert detect_format(path) == expected
     else:
         with pytest.raises(DataError, match=r"a.json: its format cannot be told. Name it, with --from"):
-            guess(path)
+            detect_format(path)
         path = path.rename(tmp_path / "a.jsonl")
-        assert guess(path) == "jsonl"  # which then says what is wrong with it
+        assert detect_format(path) == "jsonl"  # which then says what is wrong with it
 
 
 def test_lines_without_entities_do_not_tell(tmp_path):
     path = tmp_path / "a.jsonl"
     entity = {"start_offset": 0, "end_offset": 1, "label": "X"}
     path.write_text('{"text": "a", "entities": []}\n' + json.dumps({"text": "a", "entities": [entity]}))
-    assert guess(path) == "doccano"
+    assert detect_format(path) == "doccano"
 
 
 @pytest.mark.parametrize(
@@ -137,37 +136,37 @@ def test_text_is_told_by_its_beginning(tmp_path, text, expected):
     path = tmp_path / "a.txt"
     path.write_text(text)
     if expected:
-        assert guess(path) == expected
+        assert detect_format(path) == expected
     else:
         with pytest.raises(DataError, match="cannot be told"):
-            guess(path)
+            detect_format(path)
 
 
 def test_what_is_there_twice_or_not_at_all_is_not_guessed(tmp_path):
     with pytest.raises(DataError, match="cannot be told"):
-        guess(tmp_path)
+        detect_format(tmp_path)
     (tmp_path / "a.ann").write_text("")
     (tmp_path / "a.conllu").write_text("")
     with pytest.raises(DataError, match="cannot be told"):
-        guess(tmp_path)
+        detect_format(tmp_path)
     (tmp_path / "a.conllu").unlink()
-    assert guess(tmp_path) == "brat"
+    assert detect_format(tmp_path) == "brat"
     (tmp_path / "below").mkdir()
     (tmp_path / "below" / "b.jsonl").write_text("")  # it would be left out
     with pytest.raises(DataError, match="cannot be told"):
-        guess(tmp_path)
+        detect_format(tmp_path)
     with pytest.raises(DataError, match="does not exist"):
-        guess(tmp_path / "b.jsonl")
+        detect_format(tmp_path / "b.jsonl")
     with pytest.raises(DataError, match="-: its format cannot be told"):
-        guess(STDIO)
+        detect_format(STDIO)
 
 
 def test_a_folder_of_xml(tmp_path):
     shutil.copy(FIXTURES / "genia.xml", tmp_path)
-    assert guess(tmp_path) == "genia"
+    assert detect_format(tmp_path) == "genia"
     (tmp_path / "genia.xml").write_text("<html></html>")
     with pytest.raises(DataError, match="cannot be told"):
-        guess(tmp_path)
+        detect_format(tmp_path)
 
 
 def test_names_to_write():
@@ -177,10 +176,10 @@ def test_names_to_write():
         ("a.spacy", "spacy"),
         ("a.iob2", "columns"),
     ]:
-        assert guess(name, to_write=True) == expected
+        assert detect_format(name, to_write=True) == expected
     for name in ("a", "a.json", "a.xml", "a.conllu", "-"):
         with pytest.raises(DataError, match="Name it, with --to"):
-            guess(name, to_write=True)
+            detect_format(name, to_write=True)
 
 
 @pytest.mark.parametrize("name", ["jsonl", "columns", "triplets", "gum", "brat", "nne", "genia"])
@@ -191,7 +190,7 @@ def test_an_empty_file_is_an_error(tmp_path, name):
     with pytest.raises(DataError, match=expected):
         list(read(path, name))
     with pytest.raises(DataError, match=r"a.txt is empty"):
-        guess(path)
+        detect_format(path)
 
 
 def test_nothing_is_read_before_it_is_asked_for(tmp_path):

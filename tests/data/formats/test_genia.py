@@ -5,7 +5,7 @@ import pytest
 from nestree.data import formats
 from nestree.data.formats import genia
 from nestree.data.formats.genia import articles, labelled
-from nestree.data.tally import Tally
+from nestree.data.io import ConversionReport
 from nestree.errors import DataError, InputError
 
 from .reading import FIXTURES, converted, documents, phrases, sentences, squeezed
@@ -127,7 +127,7 @@ def test_a_bad_file_of_a_folder_is_skipped(tmp_path):
     good = FIXTURES.joinpath("genia.xml").read_text()
     (tmp_path / "a.xml").write_text(good[:900])
     (tmp_path / "b.xml").write_text(good)
-    tally = Tally(skip_bad=True)
+    tally = ConversionReport(skip_bad=True)
     assert len(list(formats.read(tmp_path, "genia", tally))) >= 2
     assert len(tally.skipped) == 1
     assert tally.skipped[0].startswith(str(tmp_path / "a.xml:"))
@@ -158,7 +158,9 @@ def test_the_real_files_agree_with_the_converted_sets(
             for sentence in document.sentences:
                 text, found = squeezed(sentence)
                 by_text.setdefault(text, {})[document.id] = found
-    marks = [sentence.marks for article in articles(raw, Tally()) for sentence in article.sentences]
+    marks = [
+        sentence.marks for article in articles(raw, ConversionReport()) for sentence in article.sentences
+    ]
     mine, _ = documents(raw, "genia", coordinations=name == "genia_paper")
     assert (len(mine), len(marks)) == (180, 1658)
     counts = dict.fromkeys(("equal", "shared borders", "cut", "moved", "only converted"), 0)

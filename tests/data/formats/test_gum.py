@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from nestree.data import formats
-from nestree.data.tally import Tally
+from nestree.data.io import ConversionReport
 from nestree.errors import DataError
 
 from .reading import FIXTURES, converted, documents, phrases
@@ -111,7 +111,7 @@ def test_mistakes_have_a_place_and_only_their_sentence_is_skipped(tmp_path, old,
     )
     with pytest.raises(DataError, match=expected):
         documents(path)
-    tally = Tally(skip_bad=True)
+    tally = ConversionReport(skip_bad=True)
     found = list(formats.read(path, tally=tally))
     assert sum(len(document.sentences) for document in found) == 2
     assert len(tally.skipped) == 1
@@ -166,6 +166,6 @@ def test_a_document_begins_even_if_its_first_sentence_cannot_be_read(tmp_path):
     good = "1\tRome\tRome\tPROPN\t_\t_\t0\troot\t_\t_\n\n"
     path = tmp_path / "a.conllu"
     path.write_text(text + bad + good, encoding="utf-8")
-    tally = Tally(skip_bad=True)
+    tally = ConversionReport(skip_bad=True)
     *_, last = formats.read(path, "gum", tally)
     assert (last.id, [s.words for s in last.sentences], len(tally.skipped)) == ("other", [("Rome",)], 1)

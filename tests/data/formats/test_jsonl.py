@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nestree.data import formats
-from nestree.data.characters import CharacterSpan, annotated
-from nestree.data.tally import Tally
+from nestree.data.alignment import CharacterSpan, align_spans
+from nestree.data.io import ConversionReport
 from nestree.errors import DataError, InputError
-from nestree.sentence import Document, Entity, Sentence, Tree
+from nestree.types import Document, Entity, Sentence, Tree
 
 from .reading import converted, documents, phrases
 
@@ -64,7 +64,7 @@ def test_everything_a_document_can_say_is_kept(tmp_path):
         Document([Sentence(["c"])]),
     ]
     path = tmp_path / "a.jsonl.gz"
-    tally = Tally()
+    tally = ConversionReport()
     formats.write(given, path, tally=tally)
     assert list(formats.read(path)) == given
     assert tally.counts == {}
@@ -194,7 +194,7 @@ def test_a_bad_line_has_a_place_and_can_be_skipped(tmp_path, line, expected):
     with pytest.raises(DataError, match=r"a\.jsonl:2: .*" + expected) as told:
         read(tmp_path, GOOD, line, GOOD, format="jsonl")
     assert str(told.value).count("a.jsonl:2") == 1
-    tally = Tally(skip_bad=True)
+    tally = ConversionReport(skip_bad=True)
     assert len(list(formats.read(tmp_path / "a.jsonl", "jsonl", tally))) in (2, 3)
     assert len(tally.skipped) == 1
     assert "a.jsonl:2: " in tally.skipped[0]
@@ -232,7 +232,7 @@ record = st.fixed_dictionaries(
 def test_any_json_gives_data_or_a_data_error(tmp_path, found):
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(map(json.dumps, found)))
-    tally = Tally(skip_bad=True)
+    tally = ConversionReport(skip_bad=True)
     given = []
     with contextlib.suppress(DataError):
         given.extend(formats.read(path, "jsonl", tally))
@@ -275,7 +275,7 @@ def test_every_sentence_of_the_real_sets_is_read(shared, name, counts):
 def test_by_characters_a_line_is_a_document(tmp_path):
     path = tmp_path / "a.jsonl"
     text = "Dr. Li left. The bank of Rome stayed."
-    document = annotated(
+    document = align_spans(
         text,
         [
             CharacterSpan(0, 6, "PER", (4, 6), 0.5),
@@ -283,11 +283,11 @@ def test_by_characters_a_line_is_a_document(tmp_path):
             CharacterSpan(25, 29, "GPE"),
         ],
         id="d",
-        tally=Tally(),
+        tally=ConversionReport(),
         place="",
         extra={"url": "x"},
     )
-    tally = Tally()
+    tally = ConversionReport()
     formats.write([document], path, "jsonl", tally, by="characters")
     assert json.loads(path.read_text()) == {
         "doc_id": "d",

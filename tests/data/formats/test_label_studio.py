@@ -5,16 +5,16 @@ import json
 import pytest
 
 from nestree.data import formats
-from nestree.data.tally import Tally
+from nestree.data.io import ConversionReport
 from nestree.errors import DataError, InputError
-from nestree.sentence import Document, Entity, Sentence
+from nestree.types import Document, Entity, Sentence
 from tests.data.formats.reading import documents, phrases
 
 
 def read_one(folder, task, tally=None, **options):
     path = folder / "task.jsonl"
     path.write_text(json.dumps(task), encoding="utf-8")
-    (document,) = formats.read(path, "label-studio", tally or Tally(), **options)
+    (document,) = formats.read(path, "label-studio", tally or ConversionReport(), **options)
     return document
 
 
@@ -84,7 +84,7 @@ def test_offsets_of_old_versions_are_noticed_and_put_right():
 
 def test_offsets_in_utf_16_that_end_with_the_text(tmp_path):
     """Beyond the text, Python cuts: the characters from 7 to 14 of 13 are those that are meant, by chance."""
-    text, tally = "I like Rome 😀", Tally()
+    text, tally = "I like Rome 😀", ConversionReport()
     task = {"data": {"text": text}, "annotations": [{"result": [region(7, 14, "GPE", text="Rome 😀")]}]}
     document = read_one(tmp_path, task, tally)
     assert phrases(document.sentences[0]) == [("Rome 😀", "GPE")]
@@ -99,21 +99,21 @@ def test_the_short_form_is_read():
 
 def test_the_short_form_names_regions_after_their_control(tmp_path):
     task = {"id": 1, "text": "in Rome", "ner": [{"start": 3, "end": 7, "text": "Rome", "labels": ["GPE"]}]}
-    assert phrases(read_one(tmp_path, task, Tally()).sentences[0]) == [("Rome", "GPE")]
+    assert phrases(read_one(tmp_path, task, ConversionReport()).sentences[0]) == [("Rome", "GPE")]
 
 
 def test_what_cannot_be_settled_is_counted(tmp_path):
-    tally = Tally()
+    tally = ConversionReport()
     task = {"data": {"text": "in 🙂 Rome"}, "annotations": [{"result": [region(5, 9, "GPE", text="Roma")]}]}
     assert phrases(read_one(tmp_path, task, tally).sentences[0]) == [("Rome", "GPE")]
     assert tally.counts == {"offsets trusted: the region repeats another text": 1}
-    tally = Tally()
+    tally = ConversionReport()
     task["annotations"] = [{"result": [region(5, 9, "GPE")]}]
     read_one(tmp_path, task, tally)
     assert [what.partition(":")[0] for what in tally.counts] == [
         "offsets in a text with emoji taken as characters"
     ]
-    tally = Tally()
+    tally = ConversionReport()
     task = {
         "data": {"text": "Rome"},
         "annotations": [{"result": [region(0, 4), region(0, 4, "A") | {"score": 7}]}],
@@ -123,7 +123,7 @@ def test_what_cannot_be_settled_is_counted(tmp_path):
 
 
 def test_only_the_regions_of_one_control(tmp_path):
-    tally = Tally()
+    tally = ConversionReport()
     result = [region(0, 4, "A") | {"from_name": "ner"}, region(0, 4, "B") | {"from_name": "topic"}]
     task = {"data": {"body": "Rome"}, "annotations": [{"result": result}]}
     document = read_one(tmp_path, task, tally, from_name="ner", field="body")
@@ -177,7 +177,7 @@ SENTENCE = Sentence(
 
 
 def test_predictions_carry_scores_and_the_names_of_the_config(tmp_path):
-    path, tally = tmp_path / "out.json", Tally()
+    path, tally = tmp_path / "out.json", ConversionReport()
     formats.write(
         [Document((SENTENCE,), TEXT, "d1", {"source": "x"})],
         path,
@@ -219,7 +219,7 @@ def test_predictions_carry_scores_and_the_names_of_the_config(tmp_path):
 @pytest.mark.parametrize("name", ["out.json", "out.jsonl", "out.json.gz"])
 def test_annotations_of_many_documents_come_back(tmp_path, name):
     some = [Document((Sentence(("in", "Rome"), (Entity(1, 2, "GPE"),)),), None, f"d{k}") for k in range(3)]
-    tally = Tally()
+    tally = ConversionReport()
     formats.write(some, tmp_path / name, "label-studio", tally)
     back = list(formats.read(tmp_path / name, "label-studio", words="whitespace", sentences="lines"))
     assert [document.id for document in back] == ["d0", "d1", "d2"]

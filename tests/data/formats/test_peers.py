@@ -5,7 +5,7 @@ import json
 import pytest
 
 from nestree.data import formats
-from nestree.data.tally import Tally
+from nestree.data.io import ConversionReport
 from nestree.errors import DataError, InputError
 from tests.data.formats.reading import documents, spans
 
@@ -13,7 +13,7 @@ from tests.data.formats.reading import documents, spans
 def read_one(folder, record, tally=None, **options):
     path = folder / "a.json"
     path.write_text(json.dumps(record), encoding="utf-8")
-    return list(formats.read(path, "peers", tally or Tally(), **options))
+    return list(formats.read(path, "peers", tally or ConversionReport(), **options))
 
 
 def test_lists_of_words_become_spans_and_gaps_are_counted():
@@ -35,13 +35,13 @@ def test_mentions_have_exclusive_ends_and_documents_are_gathered():
 
 
 def test_further_items_of_entities_are_counted(tmp_path):
-    tally = Tally()
+    tally = ConversionReport()
     read_one(tmp_path, {"sentences": [["a", "b"]], "ners": [[[0, 1, "X", 0.9], [1, 1, "Y"]]]}, tally)
     assert tally.counts == {"further items of entities not read: start, end and label are": 1}
 
 
 def test_keys_that_are_not_read_are_counted(tmp_path):
-    tally = Tally()
+    tally = ConversionReport()
     record = {"sentence": ["Rome"], "ner": [{"index": [0], "type": "GPE"}], "pos": ["NNP"], "entities": 5}
     read_one(tmp_path, record, tally)
     assert tally.counts == {"further keys of records not read": 1}

@@ -5,16 +5,16 @@ import json
 import pytest
 
 from nestree.data import formats
-from nestree.data.tally import Tally
+from nestree.data.io import ConversionReport
 from nestree.errors import DataError
-from nestree.sentence import Document, Entity, Sentence
+from nestree.types import Document, Entity, Sentence
 from tests.data.formats.reading import documents, phrases
 
 
 def read_one(folder, task, tally=None, **options):
     path = folder / "a.jsonl"
     path.write_text(json.dumps(task), encoding="utf-8")
-    (document,) = formats.read(path, "prodigy", tally or Tally(), **options)
+    (document,) = formats.read(path, "prodigy", tally or ConversionReport(), **options)
     return document
 
 
@@ -43,7 +43,7 @@ def test_tokens_are_the_words_and_answers_are_heeded():
 
 
 def test_a_span_across_sentences_joins_them(tmp_path):
-    tally = Tally()
+    tally = ConversionReport()
     text = "He left. She came."
     words = [("He", 0), ("left", 3), (".", 7), ("She", 9), ("came", 13), (".", 17)]
     tokens = [{"text": w, "start": i, "end": i + len(w)} for w, i in words]
@@ -78,7 +78,7 @@ def test_errors_say_where_and_what(tmp_path, task, message):
 
 
 def test_a_span_without_label_or_word_is_dropped_and_counted(tmp_path):
-    tally = Tally()
+    tally = ConversionReport()
     tokens = [{"text": "in", "start": 0, "end": 2}]
     spans = [
         {"start": 3, "end": 7, "label": "A"},
@@ -102,7 +102,7 @@ def test_written_tokens_spell_the_text_and_ends_are_inclusive(tmp_path):
         text,
         ((0, 2), (4, 7), (9, 11), (12, 13)),
     )
-    tally = Tally()
+    tally = ConversionReport()
     documents = [Document((sentence,), text, "d", {"meta": {"page": 1}})]
     formats.write(documents, tmp_path / "a", "prodigy", tally)
     task = json.loads((tmp_path / "a").read_text(encoding="utf-8"))
@@ -124,7 +124,7 @@ def test_written_tokens_spell_the_text_and_ends_are_inclusive(tmp_path):
 
 
 def test_characters_between_words_are_counted(tmp_path):
-    tally = Tally()
+    tally = ConversionReport()
     sentence = Sentence(("in", "Rome"), (), "in / Rome", ((0, 2), (5, 9)))
     formats.write([Document((sentence,), sentence.text)], tmp_path / "a", "prodigy", tally)
     assert tally.counts == {"characters that belong to no word written as words": 1}

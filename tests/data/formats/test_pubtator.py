@@ -3,16 +3,16 @@
 import pytest
 
 from nestree.data import formats
-from nestree.data.tally import Tally
+from nestree.data.io import ConversionReport
 from nestree.errors import DataError
-from nestree.sentence import Document, Entity, Sentence
+from nestree.types import Document, Entity, Sentence
 from tests.data.formats.reading import documents, phrases
 
 
 def read_text(folder, text, **options):
     path = folder / "a.txt"
     path.write_text(text, encoding="utf-8")
-    return list(formats.read(path, "pubtator", options.pop("tally", Tally()), **options))
+    return list(formats.read(path, "pubtator", options.pop("tally", ConversionReport()), **options))
 
 
 def test_articles_are_read_and_the_title_is_a_sentence_of_its_own():
@@ -58,14 +58,14 @@ def test_errors_say_where_and_what(tmp_path, line, message):
     with pytest.raises(DataError) as error:
         read_text(tmp_path, f"1|t|Rome\n1|a|fever\n{line}\n")
     assert str(error.value).startswith(f"{tmp_path / 'a.txt'}{message}")
-    skipping = Tally(skip_bad=True)
+    skipping = ConversionReport(skip_bad=True)
     (document,) = read_text(tmp_path, f"1|t|Rome\n1|a|fever\n{line}\n1\t5\t10\tfever\tX\n", tally=skipping)
     assert [phrases(s) for s in document.sentences] == [[], [("fever", "X")]]
     assert len(skipping.skipped) == 1
 
 
 def test_an_entity_across_title_and_abstract_joins_them(tmp_path):
-    tally = Tally()
+    tally = ConversionReport()
     (document,) = read_text(tmp_path, "1|t|in Rome\n1|a|fever\n1\t3\t13\tRome fever\tX\n", tally=tally)
     assert [phrases(s) for s in document.sentences] == [[("Rome\nfever", "X")]]
     assert tally.counts == {"sentences joined around an entity": 1}
@@ -83,7 +83,7 @@ def test_written_offsets_hold_and_what_is_changed_is_counted(tmp_path):
         text,
         ((0, 4), (5, 10), (13, 15), (16, 20), (21, 22)),
     )
-    tally = Tally()
+    tally = ConversionReport()
     formats.write(
         [Document((sentence,), text, "a|b", {"k": 1}), Document(())], tmp_path / "a", "pubtator", tally
     )

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from nestree.data import formats
 from nestree.data.formats import FORMATS, options
-from nestree.data.tally import Tally
-from nestree.sentence import Document, Entity, Sentence
+from nestree.data.io import ConversionReport
+from nestree.types import Document, Entity, Sentence
 
 from .parts import PARTS
 
@@ -45,10 +45,12 @@ LOST = table()
 ALL_PARTS = LOST.pop("")
 
 
-def there_and_back(documents: list[Document], name: str, folder: Path) -> tuple[list[Document], Tally]:
+def there_and_back(
+    documents: list[Document], name: str, folder: Path
+) -> tuple[list[Document], ConversionReport]:
     """What is read after writing, and what was counted when writing."""
     path = folder / f"written.{name}"
-    tally = Tally()
+    tally = ConversionReport()
     formats.write(documents, path, name, tally)
     chosen = {key: value for key, value in AS_GIVEN.items() if key in options(name)}
     try:

@@ -10,9 +10,9 @@ import srsly
 from spacy.tokens import Doc, DocBin, Span, SpanGroup
 
 from nestree.data import formats
-from nestree.data.tally import Tally
+from nestree.data.io import ConversionReport
 from nestree.errors import DataError, InputError
-from nestree.sentence import Document, Entity, Sentence
+from nestree.types import Document, Entity, Sentence
 from tests.data.formats.reading import documents, phrases
 
 VOCAB = spacy.blank("xx").vocab
@@ -128,7 +128,7 @@ def test_what_is_written_comes_back_whole_without_a_pickle(tmp_path, monkeypatch
         Document((), "", None),
         Document((), " \n", "blank"),
     ]
-    tally = Tally()
+    tally = ConversionReport()
     formats.write(some, tmp_path / "b.spacy", tally=tally)
     back, reading = documents(tmp_path / "b.spacy")
     assert back == some
@@ -146,7 +146,7 @@ def test_what_is_written_comes_back_whole_without_a_pickle(tmp_path, monkeypatch
 def test_what_is_lost_is_counted(tmp_path):
     entity = Entity(0, 1, "A", extra={"x": 1})
     sentence = Sentence(("a",), (entity,), complete=False, extra={"pos": ["X"]})
-    tally = Tally()
+    tally = ConversionReport()
     formats.write(
         [Document((sentence,), None, None, {"k": 1})], tmp_path / "c.spacy", "spacy", tally, key="ner"
     )
@@ -173,7 +173,7 @@ def test_what_spacy_cannot_unpack_is_one_sentence(tmp_path):
 
 
 def test_characters_between_words_are_counted(tmp_path):
-    tally = Tally()
+    tally = ConversionReport()
     sentence = Sentence(("in", "Rome"), (), "in / Rome", ((0, 2), (5, 9)))
     formats.write([Document((sentence,), sentence.text)], tmp_path / "a", "spacy", tally)
     assert tally.counts == {"characters that belong to no word written as words": 1}

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nestree.data.formats import read
 from nestree.data.formats.text import border
-from nestree.data.tally import Tally
+from nestree.data.io import ConversionReport
 from nestree.errors import DataError, InputError
 
 
@@ -48,7 +48,7 @@ def test_folders_are_read_in_order_with_paths_as_ids(tmp_path):
 def test_lines_as_documents(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"One. And.\r\n\n  \nTwo\xff\nThree")
-    tally = Tally(skip_bad=True)
+    tally = ConversionReport(skip_bad=True)
     found = [(d.id, d.text) for d in read(path, "text", tally, documents="lines")]
     assert found == [("a:1", "One. And."), ("a:5", "Three")]
     assert tally.skipped == [

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nestree.data import formats
-from nestree.data.tally import Tally
-from nestree.sentence import Document, Entity, Sentence
+from nestree.data.io import ConversionReport
+from nestree.types import Document, Entity, Sentence
 
 NEW_NAMES = itertools.count()
 LETTERS = st.characters(exclude_categories=["Cs", "Cc", "Zs", "Zl", "Zp"], exclude_characters="\ufffe\uffff")
@@ -72,7 +72,7 @@ def test_what_is_written_is_read(tmp_path, format, name, examples):
     @given(some_documents())
     def check(documents: list[Document]) -> None:
         path: Path = tmp_path / f"{next(NEW_NAMES)}-{name}"
-        tally = Tally()
+        tally = ConversionReport()
         formats.write(documents, path, format)
         back = list(formats.read(path, format, tally, **split))
         assert [told(document) for document in back] == [told(document) for document in documents]

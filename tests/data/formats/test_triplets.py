@@ -3,9 +3,9 @@
 import pytest
 
 from nestree.data import formats
-from nestree.data.tally import Tally
+from nestree.data.io import ConversionReport
 from nestree.errors import DataError, InputError
-from nestree.sentence import Document, Entity, Sentence
+from nestree.types import Document, Entity, Sentence
 
 from .reading import converted_sentences, documents, phrases, sentences, spans
 
@@ -74,7 +74,7 @@ def test_mistakes_have_a_place_and_only_their_sentence_is_skipped(tmp_path, text
     with pytest.raises(DataError, match=expected):
         read(tmp_path, text)
     (tmp_path / "a.data").write_text(text + "\n\nc\n0,1 P\n")
-    tally = Tally(skip_bad=True)
+    tally = ConversionReport(skip_bad=True)
     (document,) = formats.read(tmp_path / "a.data", tally=tally)
     assert document.sentences[0].words == ("c",)
     assert len(tally.skipped) == 1
@@ -96,7 +96,7 @@ def test_what_is_written(tmp_path):
             ]
         )
     ]
-    tally = Tally()
+    tally = ConversionReport()
     formats.write(given, tmp_path / "a.data", tally=tally, ends="inclusive")
     assert (tmp_path / "a.data").read_text() == "a_b c\nX Y\n0,1 P_Q\n\nd\n\n\n"
     assert tally.counts == {

@@ -1,0 +1,284 @@
+"""The command `evaluate`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nestree.cli.data import JsonOrText, Table, options_for, reading, say_account
+from nestree.cli.predict import Threshold, loaded
+from nestree.cli.runtime import (
+    QUIET,
+    Commands,
+    Device,
+    From,
+    Model,
+    Quiet,
+    Read,
+    Sentences,
+    Shape,
+    TableShape,
+    Verbose,
+    Words,
+    headline,
+    print_json,
+    print_line,
+    print_page,
+)
+from nestree.cli.train import predicted_with, read_with
+from nestree.errors import InputError
+
+if TYPE_CHECKING:
+    from nestree.evaluation import Evaluation
+    from nestree.pipeline import Pipeline
+
+
+def evaluate(
+    gold: Annotated[Path, typer.Argument(metavar="GOLD", help="The annotated data; - is standard input.")],
+    predicted: Annotated[
+        Path | None, typer.Argument(metavar="PRED", help="The same sentences as predicted.")
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            metavar="MODEL",
+            help="Instead of PRED: let this model predict. A directory, OWNER/NAME on the hub, or box.",
+        ),
+    ] = None,
+    threshold: Threshold = None,
+    device: Device = "auto",
+    other: Annotated[
+        Path | None,
+        typer.Option("--compare", metavar="OTHER", help="Another prediction: is the difference significant?"),
+    ] = None,
+    duplicates: Annotated[
+        bool, typer.Option("--duplicates", help="In the headline, count each copy of an entity.")
+    ] = False,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write a page with plots and errors, too.")
+    ] = None,
+    resamples: Annotated[
+        int,
+        typer.Option("--bootstrap", metavar="N", min=0, help="Resamples for confidence intervals; 0: none."),
+    ] = 1000,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="The same seed, the same intervals.")] = 0,
+    source_format: From = None,
+    words: Words = None,
+    sentences: Sentences = None,
+    read: Read = None,
+    format: Table = TableShape.text,
+    verbose: Verbose = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Score predicted entities against gold ones.
+
+    An entity is right if its span and its label are; each counts once, however often it is given. With --quiet, one
+    line for each prediction: precision, recall and F1. With --model, that model predicts, instead of PRED: text is
+    split into words as it knows them, and its probabilities are scored, too.
+    """
+    from nestree import report
+    from nestree.data import formats
+    from nestree.data.io import ConversionReport, atomic_writer, check_output_path
+    from nestree.evaluation import compare
+    from nestree.evaluation import evaluate as evaluated
+
+    if (predicted is None) == (model is None):
+        raise InputError("name a prediction or --model DIR, and not both.")
+    if threshold is not None and model is None:
+        raise InputError("--threshold is for what a model finds: name --model.")
+    paths = [path for path in (gold, predicted, other) if path]
+    if other and not resamples:
+        raise InputError("--compare draws samples, so --bootstrap must be 1 or more.")
+    if html:
+        check_output_path(html, paths)
+    one_line = Commands.verbosity == QUIET and format is TableShape.text
+    if one_line and not (other or html):
+        resamples = 0  # nobody would see the intervals
+    tally = ConversionReport()
+    pipeline = loaded(model, device, None)[0] if model else None
+    with reading(paths):
+        options = options_for(paths, source_format, read, words, sentences)
+        documents = [
+            list(formats.read(path, kind, tally, **more))
+            for path, kind, more in as_read(paths, source_format, options, pipeline)
+        ]
+    say_account(tally)
+    data = [[sentence for each in some for sentence in each.sentences] for some in documents]
+    if pipeline:
+        asked = pipeline.asked(threshold, trees=False)
+        given = pipeline.model.sentences_of(documents[0])
+        data.insert(1, predicted_with(pipeline.reader, given, asked))
+    if other:
+        names = (str(predicted or model), str(other))
+        comparison = compare(*data, names=names, resamples=resamples, seed=seed)
+        evaluation = comparison.first
+    else:
+        comparison, evaluation = None, evaluated(*data, resamples=resamples, seed=seed)
+    say_if_strangers(evaluation)
+    title = f"{predicted or model} against {gold}"
+    if html:
+        with atomic_writer(html) as file:
+            file.write(report.html(evaluation, comparison, title))
+        print_line(f"written: {html}")
+    if format is TableShape.json:
+        print_json(report.as_json(evaluation, comparison))
+    elif one_line:
+        for each in (comparison.first, comparison.second) if comparison else (evaluation,):
+            typer.echo(headline(each, duplicates))
+    elif format is TableShape.markdown:
+        typer.echo(report.markdown(evaluation, comparison, title), nl=False)
+    else:
+        print_page(*report.terminal(evaluation, comparison, title))
+        typer.echo(f"\n{headline(evaluation, duplicates)}")
+
+
+def say_if_strangers(evaluation: "Evaluation") -> None:
+    """Nothing can be right where the two sides have no label in common."""
+    gold = {label for label, score in evaluation.labels.items() if score.gold}
+    found = {label for label, score in evaluation.labels.items() if score.predicted}
+    if gold and found and not gold & found:
+        print_line(
+            f"no label is on both sides: gold has {', '.join(sorted(gold))}; predicted are {', '.join(sorted(found))}. "
+            "So nothing can be right; give both the same labels."
+        )
+
+
+def as_read(
+    paths: Sequence[Path], format: str | None, options: Mapping[str, Any], pipeline: "Pipeline | None"
+) -> Iterator[tuple[Path, str | None, Mapping[str, Any]]]:
+    """Each file with its format and options; text is split as the model knows it, if nothing else was said."""
+    for path in paths:
+        if pipeline is None:
+            yield path, format, options
+            continue
+        from nestree.data.formats import detect_format
+        from nestree.predict_files import with_rules
+
+        kind = format or detect_format(path)
+        yield path, kind, with_rules(options, kind, pipeline.model.text_rules)
+
+
+if TYPE_CHECKING:
+    from nestree.model import Recognizer
+    from nestree.types import Sentence
+
+HEAD_WORDS = 10  # of each label
+
+
+def analyze(
+    source: Annotated[Path, typer.Argument(metavar="DATA", help="Annotated data; - is standard input.")],
+    model: Model,
+    costs: Annotated[
+        str, typer.Option("--sharing", metavar="C,...", help="Costs of sharing a head to decode with.")
+    ] = "-2,0,0.2,0.4,0.6,1",
+    drawn: Annotated[int, typer.Option("--trees", metavar="N", min=0, help="Sentences to draw.")] = 2,
+    device: Device = "auto",
+    source_format: From = None,
+    words: Words = None,
+    sentences: Sentences = None,
+    read: Read = None,
+    format: JsonOrText = Shape.text,
+    verbose: Verbose = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Look into a model: heads, who shares them at what cost, errors by label, trees."""
+    from nestree import report
+    from nestree.data import formats
+    from nestree.evaluation import evaluate
+
+    values = numbers(costs)
+    with reading([source]):
+        options = options_for([source], source_format, read, words, sentences)
+        documents = list(formats.read(source, source_format, **options))
+    recognizer = read_with(model, device)
+    gold = recognizer.sentences_of(documents)
+    evaluation = evaluate(gold, predicted_with(recognizer, gold), resamples=0)
+    rows = sweep(recognizer, gold, values)
+    if format is Shape.json:
+        print_json({**report.as_json(evaluation), "sharing": rows})
+        return
+    print_page(*page(evaluation, rows))
+    print_page(*drawings(recognizer, gold[:drawn]), no_wrap=True, crop=False)
+
+
+def numbers(costs: str) -> list[float]:
+    try:
+        return [float(cost) for cost in costs.split(",") if cost]
+    except ValueError:
+        raise InputError(
+            f"--sharing {costs}: write numbers with commas between them, such as 0,0.4,1."
+        ) from None
+
+
+def sweep(model: "Recognizer", gold: "Sequence[Sentence]", costs: Sequence[float]) -> list[dict[str, Any]]:
+    """How heads and scores change if sharing a head costs this much in decoding: that of best trees, by definition."""
+    from nestree.evaluation import evaluate
+    from nestree.pipeline import decoding_with
+
+    if model.settings.model.structure != "lexical" or model.settings.decoding.method == "spans":
+        print_line("this model has no heads, so there is nothing to share.")
+        return []
+    rows = []
+    for cost in costs:
+        with decoding_with(
+            model, method="viterbi", threshold=0.0, head_sharing_penalty=cost, head_prior_weight=0.0
+        ):
+            found = evaluate(gold, predicted_with(model, gold), resamples=0)
+        heads = found.heads
+        rows.append(
+            {
+                "cost": cost,
+                "f1": found.entities.f1,
+                "shared": heads.shared if heads else None,
+                "head_accuracy": heads.accuracy if heads else None,
+            }
+        )
+    return rows
+
+
+def page(evaluation: Any, rows: Sequence[dict[str, Any]]) -> list[Any]:
+    """The tables of this command."""
+    from nestree.report import tables
+    from nestree.report.tables import drawn, line, narrowed
+
+    found = []
+    if rows:
+        cells = [
+            (
+                f"{row['cost']:g}",
+                tables.percent(row["f1"]),
+                "" if row["shared"] is None else str(row["shared"]),
+                "" if row["head_accuracy"] is None else tables.percent(row["head_accuracy"]),
+            )
+            for row in rows
+        ]
+        note = "Best trees, with a cost for each entity that lends its head to a larger one."
+        found.append(
+            tables.Table("Sharing heads", ("cost", "F1", "shared heads", "head accuracy"), tuple(cells), note)
+        )
+    if evaluation.heads:
+        found += [
+            tables.heads(evaluation.heads),
+            tables.words_of(evaluation.heads, evaluation.labels, HEAD_WORDS),
+        ]
+    found.append(tables.distribution(evaluation))
+    pages: list[Any] = []
+    for table in map(narrowed, map(tables.filled, found)):
+        pages += [line(table.title, "bold"), drawn(table), line(table.note, "dim"), ""]
+    return pages
+
+
+def drawings(model: "Recognizer", sentences: "Sequence[Sentence]") -> list[Any]:
+    """These sentences with the entities and trees that the model finds."""
+    from rich.console import Console
+
+    from nestree.pipeline import PredictOptions
+    from nestree.show import draw_sentence
+
+    if not sentences or model.settings.decoding.method == "spans":
+        return []
+    width = Console().width
+    found = predicted_with(model, sentences, PredictOptions(trees=True))
+    return [part for sentence in found for part in ("", draw_sentence(sentence, width))]
