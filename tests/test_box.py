@@ -31,7 +31,7 @@ def test_every_file_of_a_model_in_the_box_is_installed(tiny_model, tmp_path):
 
 
 def test_a_copy_without_a_model_says_so(monkeypatch, tmp_path):
-    monkeypatch.setattr(checkpoint, "BOX", tmp_path)
+    monkeypatch.setattr(checkpoint, "BUNDLED", tmp_path)
     with pytest.raises(ModelError, match="this copy of nestree came without a model"):
         load()
 

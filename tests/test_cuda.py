@@ -198,7 +198,7 @@ def updater_of(model: Recognizer, data) -> GradientStep:
 @pytest.mark.parametrize("recipe", ["default", "ablation/03-tree-one-stage", "ablation/07-lexical-yes-no"])
 @pytest.mark.parametrize("family", ["bert", "mpnet"])
 def test_records_say_what_is_computed(tmp_path, family, recipe, monkeypatch):
-    monkeypatch.setattr(records, "BEFORE", 0)
+    monkeypatch.setattr(records, "USES_BEFORE_CAPTURE", 0)
     documents = [Document((sentence,)) for sentence in tiny.SENTENCES]
     data = corpus(documents, documents, seed=1)
 
@@ -226,7 +226,7 @@ def test_records_say_what_is_computed(tmp_path, family, recipe, monkeypatch):
 
 
 def test_dropout_of_records_follows_from_the_seed(patient, monkeypatch):
-    monkeypatch.setattr(records, "BEFORE", 0)
+    monkeypatch.setattr(records, "USES_BEFORE_CAPTURE", 0)
     documents = [Document((sentence,)) for sentence in tiny.SENTENCES]
     model = made(patient, "default", "training.cuda_graphs=true", "training.rho=0").cuda().train()
     updater = updater_of(model, corpus(documents, documents, seed=1))
@@ -269,7 +269,7 @@ def test_distillation_with_records(folder, tmp_path):
 
 def test_where_memory_is_short_there_are_fewer_records(folder, monkeypatch):
     """Real graphs, and memory that really ends while one is recorded."""
-    monkeypatch.setattr(records, "BEFORE", 0)
+    monkeypatch.setattr(records, "USES_BEFORE_CAPTURE", 0)
     many = tiny.SENTENCES * 40
     documents = [Document((sentence,)) for sentence in many]
     model = made(folder, "default", "training.cuda_graphs=true", "training.rho=0").cuda().train()

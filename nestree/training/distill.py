@@ -260,7 +260,7 @@ def check(corpus: Corpus, teachers: Sequence[Recognizer], hard: bool) -> list[st
 
 def without_distribution(settings: Settings) -> str | None:
     """The setting that keeps a model from having a distribution over lexicalised trees with labels; None: it has."""
-    needed = {"structure": "lexical", "mention": "yes-no", "labelling": "head"}
+    needed = {"structure": "lexical", "mention": "yes-no", "labeling": "head"}
     for name, value in needed.items():
         found = getattr(settings.model, name)
         if found != value:

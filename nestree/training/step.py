@@ -55,8 +55,8 @@ class GradientStep:
         self.parameters = learning(self.model)  # to look through all modules takes a millisecond
         transformer: Any = self.model.encoder.transformer
         self.movable: dict[str, list[Tensor]] = {  # by an adversary
-            "pieces": [transformer.get_input_embeddings().weight],
-            "encoder": [*learning(transformer)],
+            "fgm": [transformer.get_input_embeddings().weight],
+            "sam": [*learning(transformer)],
         }
         self.after: Sequence[Sequence[int]] = ()  # the batches of the next update
         self.before: list[Tensor] = []  # weights that an adversary moves, where they were

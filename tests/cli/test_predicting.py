@@ -212,7 +212,7 @@ def test_brat_files_stand_side_by_side(tiny_model, tmp_path, expected):
 
 
 def test_the_model_in_the_box(tiny_model, text, monkeypatch, tmp_path):
-    monkeypatch.setattr(checkpoint, "BOX", tiny_model)
+    monkeypatch.setattr(checkpoint, "BUNDLED", tiny_model)
     monkeypatch.chdir(tmp_path)
     named = predicted(tiny_model, text, "--to", "label-studio").stdout
     for box in ([], ["--model", "gum-minilm"]):
@@ -220,7 +220,7 @@ def test_the_model_in_the_box(tiny_model, text, monkeypatch, tmp_path):
         assert done.exit_code == 0, done.stderr
         assert json.loads(done.stdout)[0]["predictions"][0]["model_version"] == f"nestree {__version__}"
         assert done.stdout.count('"score"') == named.count('"score"')
-    monkeypatch.setattr(checkpoint, "BOX", tmp_path)
+    monkeypatch.setattr(checkpoint, "BUNDLED", tmp_path)
     done = nestree("predict", text)
     assert (done.exit_code, "came without a model" in done.stderr) == (2, True)
 

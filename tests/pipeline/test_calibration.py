@@ -108,7 +108,7 @@ def test_nothing_known_nothing_changed(model):
 def test_of_too_many_sentences_some_are_taken_from_all_over(model, monkeypatch, number, chosen):
     seen = []
     monkeypatch.setattr(calibration, "MOST", 3)
-    monkeypatch.setattr(calibration, "forecasts_of", lambda model, sentences: seen.extend(sentences) or [])
+    monkeypatch.setattr(calibration, "calibration_set", lambda model, sentences: seen.extend(sentences) or [])
     assert fit_temperatures(model, [Sentence([str(k)]) for k in range(number)]) == NO_TEMPERATURES
     assert [int(sentence.words[0]) for sentence in seen] == chosen
 

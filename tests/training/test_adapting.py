@@ -201,14 +201,14 @@ def test_what_is_wrong_is_found_before_anything_is_read(folder, tmp_path, tiny_m
 
 def test_what_is_no_number_and_too_little_memory(folder, tmp_path, monkeypatch):
     learned = adapting.mlm_loss
-    monkeypatch.setattr(adapting, "wrong", lambda *given: learned(*given) * torch.nan)
+    monkeypatch.setattr(adapting, "mlm_loss", lambda *given: learned(*given) * torch.nan)
     with pytest.raises(TrainingError, match="became nan by update"):
         pretrain(str(folder), MANY, tmp_path / "new", device="cpu")
 
     def too_large(*_):
         raise RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes.")
 
-    monkeypatch.setattr(adapting, "wrong", too_large)
+    monkeypatch.setattr(adapting, "mlm_loss", too_large)
     with pytest.raises(TrainingError, match="not enough memory on cpu for 32 windows of 64 pieces"):
         pretrain(str(folder), MANY, tmp_path / "new", device="cpu")
     assert not (tmp_path / "new").exists()

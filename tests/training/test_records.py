@@ -34,8 +34,8 @@ def played(monkeypatch):
         graph = Played(run)
         return graph, graph.values
 
-    monkeypatch.setattr(cuda_graphs, "recorded", recorded)
-    monkeypatch.setattr(cuda_graphs, "BEFORE", 0)
+    monkeypatch.setattr(cuda_graphs, "capture", recorded)
+    monkeypatch.setattr(cuda_graphs, "USES_BEFORE_CAPTURE", 0)
 
 
 @pytest.fixture(params=["gold", "teacher"])
@@ -114,7 +114,7 @@ def test_without_memory_for_a_record_there_is_none_and_gradients_are_right(both,
         raise torch.OutOfMemoryError("full")
 
     _, right = gradients(recorded, [[0, 1, 2]])
-    monkeypatch.setattr(cuda_graphs, "recorded", full)
+    monkeypatch.setattr(cuda_graphs, "capture", full)
     recorded.recorder.records.clear()
     _, found = gradients(recorded, [[0, 1, 2]])
     assert recorded.recorder.most == 0
@@ -130,7 +130,7 @@ def test_what_a_device_cannot_record_is_computed_and_told(both, monkeypatch):
     _, right = gradients(recorded, [[0, 1, 2]])
     told = []
     recorded.watchers = [SimpleNamespace(note=lambda text, updates: told.append(text))]
-    monkeypatch.setattr(cuda_graphs, "recorded", cannot)
+    monkeypatch.setattr(cuda_graphs, "capture", cannot)
     recorded.recorder.records.clear()
     _, found = gradients(recorded, [[0, 1, 2]])
     for name in right:
@@ -179,7 +179,7 @@ def test_records_go_before_batches_are_cut(both, monkeypatch):
 
 
 def test_rare_shapes_are_not_recorded(both, monkeypatch):
-    monkeypatch.setattr(cuda_graphs, "BEFORE", 2)
+    monkeypatch.setattr(cuda_graphs, "USES_BEFORE_CAPTURE", 2)
     _, recorded = both
     counts = []
     for number, update in enumerate([[[0, 1, 2]], [[5]], [[0, 1, 2]]], 1):
@@ -208,7 +208,7 @@ def test_where_memory_is_short_nothing_is_padded(both, monkeypatch):
 
 def test_recording_draws_nothing(data, settings, monkeypatch):
     monkeypatch.setattr("nestree.training.step.can_record", lambda model: True)
-    monkeypatch.setattr(cuda_graphs, "BEFORE", 2)
+    monkeypatch.setattr(cuda_graphs, "USES_BEFORE_CAPTURE", 2)
     changes = ["training.rho=1e-9", "training.perturbation=sam", "training.cuda_graphs=true"]
     chosen = settings("encoder.dropout=0.3", "model.dropout=0.3", *changes)
     torch.manual_seed(1)
