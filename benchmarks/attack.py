@@ -519,7 +519,7 @@ RANDOM_CHANGES: dict[str, Change] = {
     "flipped": lambda path, chance: path.write_bytes(flipped(path.read_bytes(), chance)),
 }
 SETTINGS = {  # sizes, by the file that they stand in
-    "config.toml": "encoder.layers encoder.shape encoder.characters encoder.lstm_layers encoder.lstm_size model.rank",
+    "config.toml": "encoder.mix_layers encoder.word_shape_size encoder.lstm_layers encoder.lstm_size model.rank",
     "encoder/config.json": "num_hidden_layers hidden_size intermediate_size vocab_size max_position_embeddings",
 }
 LABELS: list[Any] = [None, "x", [], [""], [1], ["x"], ["x", "x"], ["\ud800"], ["\x1b[2J"], list("x" * 10**6)]
@@ -678,7 +678,7 @@ def bombs(rounds: int) -> Cases:
                 partial(bomb, name, partial(gzip_bomb, bytes(2**26), 1 if name == "text" else 40)),
             )
             yield f"gzip of lines, {name}", partial(bomb, name, partial(gzip_bomb, b"a b c d\n" * 2**19, 1))
-    for name in ("jsonl", "label-studio", "doccano", "prodigy", "bioc", "peers"):
+    for name in ("jsonl", "label-studio", "doccano", "prodigy", "bioc", "research-json"):
         for kind, text in DEEP_JSON.items():
             yield f"deep {kind}, {name}", partial(bomb, name, partial(text_bomb, text))
     for name, (around, tags) in DEEP_XML.items():

@@ -29,7 +29,7 @@ from nestree.pipeline import PredictOptions, predict
 from nestree.temperature import calibration_set, fit_temperatures, probabilities, spans_at
 from nestree.types import Entity, Sentence, depths
 
-WAYS = [("tree", 0.0), *(("marginals", at) for at in (0.1, 0.3, 0.35, 0.4, 0.45, 0.5))]
+WAYS = [("viterbi", 0.0), *(("mbr", at) for at in (0.1, 0.3, 0.35, 0.4, 0.45, 0.5))]
 GROUPS: dict[str, Callable[[Entity, int, int], bool]] = {
     "all": lambda entity, depth, words: True,
     "of one word": lambda entity, depth, words: entity.end - entity.start == 1,
@@ -147,7 +147,7 @@ def everything(model: Recognizer, gold: Sequence[Sentence], temperatures: Temper
     )
     made: dict[str, Any] = {"temperatures": temperatures._asdict(), "ways": [], "groups": []}
     for by, threshold in WAYS:
-        if by != "tree" or model.settings.model.structure != "none":
+        if by != "viterbi" or model.settings.model.structure != "none":
             made["ways"].append(measured(model, gold, by, threshold))
             show(made["ways"][-1])
     for row in (*groups(model, gold), *parts(model, gold)):

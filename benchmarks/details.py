@@ -133,7 +133,7 @@ def other_decoders(model: Recognizer, sentences: Sequence[Sentence]) -> Row:
     found: Row = {}
     if model.settings.model.structure != "none" and model.settings.decoding.method != "spans":
         for threshold in THRESHOLDS:
-            found[f"marginals {threshold}"] = decoded(model, sentences, by="marginals", threshold=threshold)
+            found[f"marginals {threshold}"] = decoded(model, sentences, method="mbr", threshold=threshold)
         for cost in COSTS if model.settings.model.structure == "lexical" else COSTS[1:2]:
             found[f"tree {cost}"] = decoded(
                 model,

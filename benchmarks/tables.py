@@ -276,7 +276,7 @@ def reading() -> str:
         if "H200" in result["device"]:
             used.append(result)
             asked = (c.split("=")[1] for c in result["changes"] if c.startswith("decoding.method="))
-            by = next(asked, "marginals")  # as the default recipe has it
+            by = next(asked, "mbr")  # as the default recipe has it
             part = result["data"].split("/")[1].split(".")[0]
             for row in result["rows"]:
                 name = f"{row['lane']}, by {by}" if row["lane"] != "encoder alone" else row["lane"]

@@ -50,11 +50,11 @@ def test_a_row_for_each_lane_and_size(place, tmp_path, capsys):
     assert str(place) not in json.dumps(result)
 
 
-@pytest.mark.parametrize("by", ["tree", "marginals"])
+@pytest.mark.parametrize("by", ["viterbi", "mbr"])
 def test_parts_of_reading(place, by):
     model = checkpoint.load(place / "model")
     model.settings = model.settings.changed(
-        [f"decoding.method={by}", f"decoding.threshold={0.4 if by == 'marginals' else 0}"]
+        [f"decoding.method={by}", f"decoding.threshold={0.4 if by == 'mbr' else 0}"]
     )
     before = predict(model, tiny.SENTENCES)
     parts = pipeline.parts_of(model, tiny.SENTENCES, 30)["parts"]
@@ -69,7 +69,7 @@ def test_parts_of_reading(place, by):
         "entities",
         "rest",
     }
-    assert parts.keys() == expected | ({"tree sums"} if by == "marginals" else set())
+    assert parts.keys() == expected | ({"tree sums"} if by == "mbr" else set())
     assert sum(part["share"] for part in parts.values()) == pytest.approx(1)
     assert predict(model, tiny.SENTENCES) == before  # nothing stays behind
 

@@ -16,26 +16,33 @@ ROWS = [name for name in recipes() if name.startswith("ablation/")]
 TABLE = [
     ("none", "labels", "none", False, 0.0, "spans"),
     ("none", "yes-no", "span", False, 0.0, "spans"),
-    ("plain", "labels", "none", False, 0.0, "tree"),
-    ("lexical", "labels", "none", False, 0.0, "tree"),
-    ("plain", "score", "span", False, 0.0, "tree"),
-    ("lexical", "score", "span", False, 0.0, "tree"),
-    ("lexical", "yes-no", "span", False, 0.0, "tree"),
+    ("plain", "labels", "none", False, 0.0, "viterbi"),
+    ("lexical", "labels", "none", False, 0.0, "viterbi"),
+    ("plain", "score", "span", False, 0.0, "viterbi"),
+    ("lexical", "score", "span", False, 0.0, "viterbi"),
+    ("lexical", "yes-no", "span", False, 0.0, "viterbi"),
     ("lexical", "yes-no", "span", False, 0.0, "spans"),
-    ("lexical", "yes-no", "span", False, 0.4, "tree"),
-    ("lexical", "yes-no", "head", False, 0.0, "tree"),
-    ("lexical", "yes-no", "head", False, 0.4, "tree"),
-    ("lexical", "yes-no", "head", True, 0.4, "tree"),
+    ("lexical", "yes-no", "span", False, 0.4, "viterbi"),
+    ("lexical", "yes-no", "head", False, 0.0, "viterbi"),
+    ("lexical", "yes-no", "head", False, 0.4, "viterbi"),
+    ("lexical", "yes-no", "head", True, 0.4, "viterbi"),
 ]
 
 
 def test_rows_of_the_ablation_differ_in_what_the_table_says_and_in_nothing_else():
     found = [Settings.read(name) for name in ROWS]
     assert [
-        (s.model.structure, s.model.mention, s.model.labelling, s.loss.joint, s.loss.sharing, s.decoding.by)
+        (
+            s.model.structure,
+            s.model.mention,
+            s.model.labeling,
+            s.loss.joint,
+            s.loss.head_sharing_penalty,
+            s.decoding.method,
+        )
         for s in found
     ] == TABLE
-    named = ["structure", "mention", "labelling", "joint", "sharing", "by"]
+    named = ["structure", "mention", "labeling", "joint", "sharing", "by"]
     same = found[-1].changed([])
     for settings, row in zip(found, TABLE, strict=True):
         values = dict(zip(named, row, strict=True))
@@ -43,14 +50,16 @@ def test_rows_of_the_ablation_differ_in_what_the_table_says_and_in_nothing_else(
         assert settings == dataclasses.replace(
             same,
             model=dataclasses.replace(
-                same.model, normalise=trees, **{name: values[name] for name in named[:3]}
+                same.model, normalize=trees, **{name: values[name] for name in named[:3]}
             ),
-            loss=dataclasses.replace(same.loss, joint=values["joint"], sharing=values["sharing"]),
-            decoding=dataclasses.replace(same.decoding, by=values["by"]),
+            loss=dataclasses.replace(
+                same.loss, joint=values["joint"], head_sharing_penalty=values["sharing"]
+            ),
+            decoding=dataclasses.replace(same.decoding, method=values["by"]),
         )
     scores = ["model.rotary=true", "model.head_prior=true", "loss.negative_sampling_rate=0.35"]
     search = ["method=mbr", "threshold=0.4", "tune=true", "head_prior_weight=2.0", "head_sharing_penalty=2.0"]
-    learning = ["adversary=0.5", "moves=encoder", "epochs=10", "records=true"]
+    learning = ["rho=0.5", "perturbation=sam", "epochs=10", "cuda_graphs=true"]
     ours = found[-1].changed(
         [*scores, *(f"decoding.{each}" for each in search), *(f"training.{each}" for each in learning)]
     )
@@ -239,7 +248,9 @@ def test_recipes_are_installed_with_the_package():
 def test_a_file_of_an_earlier_nestree_is_read_as_it_was_meant(tmp_path):
     text = Settings.read("default").as_toml()
     older = tmp_path / "older.toml"
-    older.write_text("".join(line for line in text.splitlines(True) if not line.startswith("moves = ")))
+    older.write_text(
+        "".join(line for line in text.splitlines(True) if not line.startswith("perturbation = "))
+    )
     assert Settings.read(older) == Settings.read("default").changed(["training.perturbation=fgm"])
     box = Settings.read(checkpoint.bundled_model() / "config.toml")
-    assert (box.training.adversary, box.training.moves, box.loss.label) == (1.0, "pieces", "ranking")
+    assert (box.training.rho, box.training.perturbation, box.loss.label) == (1.0, "fgm", "ranking")

@@ -14,38 +14,41 @@ PACKAGE = Path(__file__).resolve().parent.parent / "nestree"
 FLOORS = [
     {"__main__"},
     {"cli"},
+    {"integrations"},
     {"training"},
-    {"report", "show", "spacy_component"},
+    {"report", "show"},
+    {"predict_files", "temperature"},
     {"pipeline"},
     {"hub"},
     {"checkpoint"},
-    {"card", "eight_bits"},
-    {"evaluation", "model"},
+    {"model_card"},
+    {"evaluation", "quantization"},
+    {"model"},
     {"losses", "decoding"},
     {"nn"},
     {"treecrf", "data"},
     {"text", "config"},
-    {"sentence"},
+    {"types"},
     {"errors"},
 ]
 FLOOR = {piece: floor for floor, pieces in enumerate(FLOORS) for piece in pieces}
 WITHOUT_TORCH = {
     "",
-    "sentence",
+    "types",
     "errors",
     "config",
     "text",
     "data",
     "evaluation",
-    "card",
+    "model_card",
     "report",
     "show",
 }  # "": nestree
 ONLY_IN = {
     "transformers": {"nn.encoder", "nn.batch"},
     "triton": {"treecrf.triton_kernels"},
-    "spacy": {"spacy_component"},
-    "numba": {"treecrf.numba_kernels", "nn.quick"},
+    "spacy": {"integrations.spacy"},
+    "numba": {"treecrf.numba_kernels", "nn.int8"},
 }
 TORCH = {"torch", "transformers", "accelerate", "triton"}  # each of them brings torch
 
@@ -142,7 +145,7 @@ def violations(package: Path) -> list[str]:
         piece = name.split(".")[0]
         if piece in WITHOUT_TORCH and (why := brings_torch(name, everything, {name})):
             wrong.append(f"{why}: it must not bring torch")
-        if piece in ("__main__", "cli", "spacy_component") and (why := brings_torch(name, at_top, {name})):
+        if piece in ("__main__", "cli", "integrations") and (why := brings_torch(name, at_top, {name})):
             wrong.append(f"{why}: import it inside the commands")
     return wrong
 
@@ -158,7 +161,7 @@ def test_imports_go_downwards_and_heavy_ones_stay_in_their_files():
         ({"losses.py": "import nestree.decoding", "decoding.py": ""}, "losses imports decoding"),
         ({"losses.py": "from nestree import decoding", "decoding.py": ""}, "losses imports decoding"),
         ({"text.py": "def f():\n    from nestree.config import x", "config.py": ""}, "text imports config"),
-        ({"treecrf/ops.py": "from nestree.types import Entity", "sentence.py": ""}, "errors alone"),
+        ({"treecrf/ops.py": "from nestree.types import Entity", "types.py": ""}, "errors alone"),
         ({"data/checks.py": "import torch"}, "data.checks imports torch"),
         ({"show.py": "def f():\n    import torch.nn"}, "show imports torch"),
         (
@@ -168,10 +171,10 @@ def test_imports_go_downwards_and_heavy_ones_stay_in_their_files():
         ({"report.py": "import accelerate"}, "must not bring torch"),
         ({"model.py": "from transformers import AutoModel"}, "belongs in nn.batch, nn.encoder"),
         ({"treecrf/ops.py": "import triton.language as tl"}, "belongs in treecrf.triton_kernels"),
-        ({"treecrf/reference.py": "from numba import njit"}, "belongs in nn.quick, treecrf.numba_kernels"),
+        ({"treecrf/reference.py": "from numba import njit"}, "belongs in nn.int8, treecrf.numba_kernels"),
         ({"cli.py": "import torch"}, "inside the commands"),
         ({"cli.py": "from nestree.model import M", "model.py": "import torch"}, "inside the commands"),
-        ({"spacy_component.py": "import torch"}, "inside the commands"),
+        ({"integrations.py": "import torch"}, "inside the commands"),
         ({"__init__.py": "from nestree.model import M", "model.py": "import torch"}, "must not bring torch"),
         ({"utils.py": ""}, "utils has no place"),
     ],
@@ -195,7 +198,7 @@ def test_what_is_allowed_is_not_reported(tmp_path):
         "nn/batch.py": "from nestree.types import Sentence",
         "treecrf/__init__.py": "from nestree.treecrf.ops import log_partition",
         "treecrf/ops.py": "import torch\nfrom nestree.errors import InputError",
-        "sentence.py": "from nestree import __version__",
+        "types.py": "from nestree import __version__",
         "errors.py": "",
     }
     for name, source in allowed.items():

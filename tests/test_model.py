@@ -49,7 +49,7 @@ def memorise(model: Recognizer, sentences: list[Sentence], steps: int = 150) -> 
     rest = [p for p in model.parameters() if p.requires_grad and all(p is not q for q in own)]
     rates = model.settings.training
     optimiser = torch.optim.AdamW(
-        [{"params": own, "lr": rates.encoder_rate}, {"params": rest, "lr": rates.rate}], weight_decay=0.0
+        [{"params": own, "lr": rates.encoder_lr}, {"params": rest, "lr": rates.lr}], weight_decay=0.0
     )
     batch = model.collate(sentences)
     for step in range(1, steps + 1):

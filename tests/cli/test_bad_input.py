@@ -71,7 +71,8 @@ BAD: dict[str, tuple[str, str, bytes | dict[str, bytes], str]] = {
     "malformed JSON, doccano": ("doccano", "a.jsonl", b'{"text": "a", "label": []}\n{"text": \n', ":2: "),
     "malformed JSON, prodigy": ("prodigy", "a.jsonl", b'{"text": "a", "spans": []}\n{"text": \n', ":2: "),
     "malformed JSON, label studio": ("label-studio", "a.json", b'[{"data": {"text": "a"}},\n{"data": ]', ":2: "),
-    "malformed JSON, peers": ("peers", "a.jsonl", b'{"tokens": ["a"], "entity_mentions": []}\n{"tokens"\n', ":2: "),
+    "malformed research JSON": (
+        "research-json", "a.jsonl", b'{"tokens": ["a"], "entity_mentions": []}\n{"tokens"\n', ":2: "),
     "malformed XML, genia": ("genia", "a.xml", (GENIA % ("", "<cons>")).encode(), ":5: "),
     "malformed XML, bioc": ("bioc", "a.xml", BIOC.replace("</collection>", "</set>").encode(), ":"),
     "beyond the text, jsonl": ("jsonl", "a.jsonl", characters("jsonl", 0, 99).encode(), ":1: entity 0-99 GPE ends"),

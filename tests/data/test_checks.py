@@ -133,7 +133,7 @@ def test_offsets_beyond_a_text(tmp_path):
         ("a.txt", "pubtator", "1|t|Rome\n1|a|\n1\t0\t9\tRome\tX\n\n", ["out-of-range"]),
         (
             "a.jsonl",
-            "peers",
+            "research-json",
             '{"tokens": ["a"], "entity_mentions": [{"start": 0, "end": 3, "entity_type": "X"}]}\n',
             ["out-of-range"],
         ),

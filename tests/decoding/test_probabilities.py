@@ -202,7 +202,7 @@ def test_given_what_is_known_probabilities_equal_enumeration(variant, given):
 def ways(variant):
     """How a model can decode."""
     model = settings_of(variant).model
-    possible = {"tree": model.structure != "none", "marginals": True, "spans": model.mention != "score"}
+    possible = {"viterbi": model.structure != "none", "mbr": True, "spans": model.mention != "score"}
     return [(variant, by) for by in possible if possible[by]]
 
 

@@ -42,7 +42,7 @@ def test_products_equal_plain_ones(rows, inputs, outputs):
 
 @needed
 def test_rows():
-    from nestree.nn.int8 import rows
+    from nestree.nn.int8 import row_ops as rows
     from nestree.treecrf.numba_kernels.jit import called
 
     @called
@@ -268,7 +268,7 @@ def test_what_does_not_fit_stays_as_it_is():
     made = to_int8(network)
     assert type(made[0]) is nn.Linear
     assert torch.equal(made[0].weight, network[0].weight)
-    assert type(made[2][0]).__name__ == "QuickLinear"
+    assert type(made[2][0]).__name__ == "Int8Linear"
     assert type(network[2][0]) is nn.Linear
     x = torch.randn(2, 3, 32, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(made[2](x), product(x, network[2][0].weight, None))

@@ -164,7 +164,7 @@ def test_the_f1_of_each_decoder_is_that_of_predicting_with_it(recipe, model):
     gold = [*tiny.SENTENCES, tiny.TWO_LABELS, Sentence(["Oslo"], [Entity(0, 1, "unseen")])]
     scores = decoder_f1(other, gold)
     assert next(iter(scores)) == other.settings.decoding
-    assert {"marginals", "spans" if recipe == "01-*" else "tree"} == {decoder.by for decoder in scores}
+    assert {"mbr", "spans" if recipe == "01-*" else "viterbi"} == {decoder.method for decoder in scores}
     assert len(set(scores.values())) > 2
     for decoder, f1 in scores.items():
         found = predict(other, gold, asked=PredictOptions(settings=replace(other.settings, decoding=decoder)))

@@ -119,8 +119,8 @@ def test_rates_rise_and_fall_and_are_never_zero():
 
 def test_every_update_has_its_rate_and_its_gradient_is_clipped(folder, tmp_path, monkeypatch):
     rates, clipped = [], []
-    move, clip = adapting.set_rates, torch.nn.utils.clip_grad_norm_
-    monkeypatch.setattr(adapting, "set_rates", lambda o, share: (rates.append(share), move(o, share)))
+    move, clip = adapting.set_lr, torch.nn.utils.clip_grad_norm_
+    monkeypatch.setattr(adapting, "set_lr", lambda o, share: (rates.append(share), move(o, share)))
     monkeypatch.setattr(
         torch.nn.utils, "clip_grad_norm_", lambda ps, most: (clipped.append(most), clip(ps, most))
     )

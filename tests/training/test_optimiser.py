@@ -15,7 +15,13 @@ from tests import tiny
 @pytest.fixture
 def training(settings):
     return replace(
-        settings().training, epochs=10, warmup=2.0, encoder_rate=0.1, rate=1.0, decay=0.5, average=0.9
+        settings().training,
+        epochs=10,
+        warmup_epochs=2.0,
+        encoder_lr=0.1,
+        lr=1.0,
+        weight_decay=0.5,
+        average=0.9,
     )
 
 
@@ -27,7 +33,7 @@ def test_rates_rise_and_fall_in_straight_lines(training, epochs, share):
 
 
 def test_without_warm_up_they_start_at_the_peak(training):
-    assert lr_schedule(0, replace(training, warmup=0.0)) == 1
+    assert lr_schedule(0, replace(training, warmup_epochs=0.0)) == 1
 
 
 def test_the_encoder_has_a_rate_of_its_own_and_biases_do_not_decay(training):

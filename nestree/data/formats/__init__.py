@@ -42,7 +42,7 @@ FORMATS = {
     "spacy": Format(True, False, "spaCy's DocBin"),
     "pubtator": Format(True, False, "PubTator"),
     "bioc": Format(True, False, "BioC, XML or JSON"),
-    "peers": Format(False, False, "the files of published systems"),
+    "research-json": Format(False, False, "the files of published systems"),
     "datasets": Format(True, True, "a data set of Hugging Face: a folder or a parquet file"),
     "text": Format(False, False, "plain text, without entities: a file, or a folder of .txt files"),
 }

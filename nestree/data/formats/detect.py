@@ -173,7 +173,7 @@ def detect_record(record: dict[str, Any], listed: bool = False) -> str | None:
     if ("data" in keys and keys & {"annotations", "predictions", "completions"}) or short_regions(record):
         return "label-studio"
     if "ner" in keys or "ners" in keys or "entity_mentions" in keys:
-        return "peers"
+        return "research-json"
     if "passages" in keys or ("documents" in keys and "source" in keys):
         return "bioc"
     if "spans" in keys and "text" in keys:
@@ -182,7 +182,7 @@ def detect_record(record: dict[str, Any], listed: bool = False) -> str | None:
     first = found[0] if isinstance(found, list) and found else {}
     first = first if isinstance(first, dict) else {"start_offset": first}
     if "tokens" in keys and (listed or ("type" in first and "label" not in first)):
-        return "peers"
+        return "research-json"
     if "tokens" in keys or "words" in keys:
         return "jsonl"
     if "label" in keys or "labels" in keys or "relations" in keys:

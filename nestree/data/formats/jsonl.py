@@ -105,9 +105,9 @@ ENTITIES_ELSEWHERE = {
     "label": "doccano",
     "labels": "doccano",
     "spans": "prodigy",
-    "ner": "peers",
-    "ners": "peers",
-    "entity_mentions": "peers",
+    "ner": "research-json",
+    "ners": "research-json",
+    "entity_mentions": "research-json",
 }
 
 

@@ -160,7 +160,7 @@ def originals(folder: Path, name: str) -> list[tuple[Path, dict[str, object]]]:
             packed = made(folder / "a.jsonl.gz", name)
             (folder / "b.jsonl").write_bytes(gzip.decompress(packed.read_bytes()))
             return [(folder / "text.jsonl", {}), (packed, {}), (folder / "b.jsonl", {})]
-        case "peers":
+        case "research-json":
             files = sorted(tools.glob("peers*"))
         case "label-studio":
             files = sorted(tools.glob("label_studio*"))

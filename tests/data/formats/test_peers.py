@@ -13,7 +13,7 @@ from tests.data.formats.reading import documents, spans
 def read_one(folder, record, tally=None, **options):
     path = folder / "a.json"
     path.write_text(json.dumps(record), encoding="utf-8")
-    return list(formats.read(path, "peers", tally or ConversionReport(), **options))
+    return list(formats.read(path, "research-json", tally or ConversionReport(), **options))
 
 
 def test_lists_of_words_become_spans_and_gaps_are_counted():
