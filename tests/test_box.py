@@ -25,7 +25,7 @@ def box() -> Path:
 def test_every_file_of_a_model_in_the_box_is_installed(tiny_model, tmp_path):
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     patterns = settings["tool"]["setuptools"]["package-data"]["nestree"]
-    model = shutil.copytree(tiny_model, tmp_path / "box")
+    model = shutil.copytree(tiny_model, tmp_path / "models" / "gum-minilm")
     copied = {path for pattern in patterns for path in tmp_path.glob(pattern) if path.is_file()}
     assert copied == set(checkpoint.files_of(model))
 

@@ -71,7 +71,11 @@ def test_the_recipes():
     paper, release = Settings.read("paper"), Settings.read("release")
     assert (paper.training.beta2, paper.training.epsilon, paper.encoder.lstm_layers) == (0.9, 1e-12, 3)
     assert not paper.loss.joint
-    assert (release.loss.negatives, release.loss.space, release.loss.entropy) == (10, "gold", 1.0)
+    assert (release.loss.hard_negatives, release.loss.regularization_space, release.loss.entropy_weight) == (
+        10,
+        "gold",
+        1.0,
+    )
     assert release.training == paper.training
     assert (paper.model.rotary, paper.encoder.lstms) == (False, 1)
     assert (release.model.rotary, release.encoder.lstms) == (True, 4)
@@ -129,7 +133,7 @@ def test_changes_are_checked_together():
             "decoding.head_sharing_penalty=0",
         ]
     )
-    with pytest.raises(ConfigError, match=r'model\.labelling = "head" needs'):
+    with pytest.raises(ConfigError, match=r'model\.labeling = "head" needs'):
         Settings.read("default").changed(["model.structure=plain"])
 
 
@@ -176,8 +180,8 @@ def test_what_is_wrong_is_said(change, words):
     ("recipe", "change", "words"),
     [
         ("ablation/02-unstructured-two-stage", "model.mention=score", "only ranks trees"),
-        ("ablation/02-unstructured-two-stage", "loss.head_sharing_penalty=0.4", "about heads"),
-        ("ablation/03-tree-one-stage", "decoding.head_sharing_penalty=0.4", "about heads"),
+        ("ablation/02-unstructured-two-stage", "loss.head_sharing_penalty=0.4", "needs heads"),
+        ("ablation/03-tree-one-stage", "decoding.head_sharing_penalty=0.4", "needs heads"),
         ("release", "model.mlp_size=301", "model.mlp_size and model.label_mlp_size must be even"),
         ("release", "model.labeling=span", "all four kinds of scores"),
         ("ablation/02-unstructured-two-stage", "loss.entropy_weight=1", "about trees"),

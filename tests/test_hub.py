@@ -265,6 +265,6 @@ def test_the_box_has_a_name(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", [5, b"box", ["a/b"]])
 def test_what_is_no_name(name):
     with pytest.raises(
-        ModelError, match=r"a model is named by a folder, box or OWNER/NAME on the hub, not by"
+        ModelError, match=r"a model is named by a folder, gum-minilm or OWNER/NAME on the hub, not by"
     ):
         hub.resolve(name)

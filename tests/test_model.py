@@ -288,7 +288,7 @@ def test_the_form_of_an_encoder_is_saved_and_comes_back(folder, tmp_path):
 def test_what_is_wrong_is_said(folder, tmp_path):
     with pytest.raises(ModelError, match="at least one, and each only once"):
         made(folder, labels=["A", "A"])
-    with pytest.raises(ModelError, match=r"encoder\.layers is 4, and the encoder has 3"):
+    with pytest.raises(ModelError, match=r"encoder\.mix_layers is 4, and the encoder has 3"):
         made(folder, "default", "encoder.mix_layers=4")
     with pytest.raises(ModelError, match=r"encoder .*no tokenizer found; in this folder"):
         made(tmp_path)

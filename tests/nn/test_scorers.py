@@ -170,7 +170,7 @@ def test_rotary_scores_of_equal_words_depend_on_their_places(recipe):
         settings = Settings.read(recipe).changed(changes).model
         scores = Scorer(6, settings, 3).eval()(Vectors(same, same, same, same), lengths)
         kinds = [scores.mention[..., 0], scores.arc, scores.root]
-        kinds.append(scores.labels.chart()[..., 0] if settings.labelling == "span" else None)
+        kinds.append(scores.labels.chart()[..., 0] if settings.labeling == "span" else None)
         assert all((kind.detach().std().item() > 1e-3) == rotary for kind in kinds if kind is not None)
 
 

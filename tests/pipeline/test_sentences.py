@@ -79,7 +79,7 @@ def test_a_batch_is_begun_before_the_one_before_is_read(model, monkeypatch):
 
         monkeypatch.setattr(Recognizer, step, noted)
     # as for a GPU; a CPU is done with one before it begins the next
-    monkeypatch.setattr(reading, "on_threads", lambda _, turns: reading.run_on_streams(turns))
+    monkeypatch.setattr(reading, "map_threaded", lambda _, turns: reading.run_on_streams(turns))
     predict(model, tiny.SENTENCES[:3], batch_words=1)
     assert order == ["forward", "forward", "found", "forward", "found", "found"]
 

@@ -11,9 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import nestree
-from nestree import pipeline as windows
 from nestree.errors import InputError
-from nestree.pipeline import Pipeline
+from nestree.pipeline import Pipeline, windows
 from nestree.types import Document, Sentence, crossing_pairs
 
 TEXT = "The mayor of Lisbon met the president. Police in Oslo arrested two members of the group!"

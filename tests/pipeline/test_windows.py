@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nestree import pipeline as windows
-from nestree.pipeline import cut_windows, merge_windows
+from nestree.pipeline import cut_windows, merge_windows, windows
 from nestree.types import Entity, Sentence, crossing_pairs
 
 

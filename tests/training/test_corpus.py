@@ -112,7 +112,11 @@ def test_little_data_gets_smaller_batches_and_more_epochs(settings):
     gathered, _ = for_small_data(usual.changed(["training.gradient_accumulation=4"]), little)
     assert gathered.training.epochs * 200 >= 300 * 4 * gathered.training.batch_words
     few, _ = for_small_data(usual, little, epochs=10)
-    assert (few.training.epochs, few.training.batch_words, few.training.patience) == (10, 150, 10)
+    assert (few.training.epochs, few.training.batch_words, few.training.early_stopping_patience) == (
+        10,
+        150,
+        10,
+    )
     _, noted = for_small_data(usual, little, epochs=10)
     assert (
         "learn from: 10 epochs with batches of 150 words instead of 10 with 800. To decide" in noted.notes[-1]
@@ -120,6 +124,6 @@ def test_little_data_gets_smaller_batches_and_more_epochs(settings):
     again = for_small_data(few, little, epochs=10)
     assert again == (few, little)  # nothing is left to change
     patient, _ = for_small_data(usual.changed(["training.early_stopping_patience=3"]), little)
-    assert patient.training.patience == 3
+    assert patient.training.early_stopping_patience == 3
     plenty = settings("training.epochs=10", "training.batch_words=6")
     assert for_small_data(plenty, little) == (plenty, little)

@@ -19,10 +19,9 @@ from nestree.model import Recognizer
 from nestree.pipeline import predict
 from nestree.temperature import decoder_f1
 from nestree.training import EpochEnd, Step, corpus
-from nestree.training import train as summary
 from nestree.training.run_dir import RunDir
 from nestree.training.step import GradientStep
-from nestree.training.train import next_step
+from nestree.training.train import next_step, summary
 from nestree.types import Document, Entity, Sentence
 from tests.training.runs import assert_same, history, run, weights
 

@@ -57,7 +57,7 @@ def both(request, without_chance, data, monkeypatch):
 
     plain = updater(model)
     assert plain.recorder is None  # without a GPU nothing is recorded
-    monkeypatch.setattr("nestree.training.step.can_record", lambda model: True)
+    monkeypatch.setattr("nestree.training.step.can_capture", lambda model: True)
     return plain, updater(copy.deepcopy(model))
 
 
@@ -207,7 +207,7 @@ def test_where_memory_is_short_nothing_is_padded(both, monkeypatch):
 
 
 def test_recording_draws_nothing(data, settings, monkeypatch):
-    monkeypatch.setattr("nestree.training.step.can_record", lambda model: True)
+    monkeypatch.setattr("nestree.training.step.can_capture", lambda model: True)
     monkeypatch.setattr(cuda_graphs, "USES_BEFORE_CAPTURE", 2)
     changes = ["training.rho=1e-9", "training.perturbation=sam", "training.cuda_graphs=true"]
     chosen = settings("encoder.dropout=0.3", "model.dropout=0.3", *changes)
@@ -243,12 +243,12 @@ def test_records_are_given_up_for_an_evaluation(both, data, monkeypatch):
         return ["found"]
 
     monkeypatch.setattr(loop, "predict", predict)
-    assert loop.predicted(run, data.dev, loop.Asked()) == ["found"]
+    assert loop.predicted(run, data.dev, loop.PredictOptions()) == ["found"]
     assert calls[0] is not None
     assert calls[1] is None
     calls.clear()
     with pytest.raises(ChartMemoryError):
-        loop.predicted(run, data.dev, loop.Asked())  # there is nothing left to give up
+        loop.predicted(run, data.dev, loop.PredictOptions())  # there is nothing left to give up
 
 
 def test_an_error_that_follows_from_another_one_is_about_the_same():

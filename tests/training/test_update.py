@@ -132,7 +132,7 @@ def test_other_errors_pass(updater, monkeypatch):
         updater.gradients([[0]], 1)
 
 
-@pytest.mark.parametrize("moves", ["pieces", "encoder"])
+@pytest.mark.parametrize("moves", ["fgm", "sam"])
 def test_an_adversary_adds_the_gradient_of_weights_moved_against_it(
     updater, without_chance, monkeypatch, moves
 ):
