@@ -175,7 +175,7 @@ def cut(folder):
 
 def with_another_size(folder):
     path = folder / "config.toml"
-    path.write_text(path.read_text().replace("\nsize = 32 ", "\nsize = 16 "))
+    path.write_text(path.read_text().replace("\nmlp_size = 32 ", "\nmlp_size = 16 "))
 
 
 def with_other_weights(change):
@@ -289,15 +289,15 @@ NEWER = json.dumps({"format": 99, "nestree": "7.0", "labels": ["A"]})
         ),
         (with_encoder(num_hidden_layers=10**5), ModelError, r"num_hidden_layers is 100000, and weights.saf"),
         (
-            with_setting("shape", 10**9),
+            with_setting("word_shape_size", 10**9),
             ModelError,
             r"has the shape \[.*, 8\], and config.toml and encoder.* ask for \[.*10{9}",
         ),
-        (with_setting("shape", 10**30), ModelError, r"describe a network that cannot be built"),
+        (with_setting("word_shape_size", 10**30), ModelError, r"describe a network that cannot be built"),
         (with_encoder(intermediate_size=10**12), ModelError, r"ask for \[10{12}, 32\]"),
         (with_encoder(vocab_size=10**17), ModelError, r"they belong to different|cannot be built|no encoder"),
         (
-            with_setting("bias", 1e300),
+            with_setting("non_entity_bias", 1e300),
             ConfigError,
             r"decoding.non_entity_bias is 1e\+300; it must lie within 1,000,000 of 0",
         ),
