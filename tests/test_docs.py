@@ -2,12 +2,14 @@
 
 import doctest
 import importlib.util
+import pkgutil
 import re
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -60,7 +62,24 @@ def test_pictures_are_up_to_date():
         assert numbers[0] == pytest.approx(numbers[1], abs=0.011)  # a probability may be rounded otherwise
 
 
-def test_the_tour_passes_every_module():
-    tour = (ROOT / "docs" / "tour.md").read_text(encoding="utf-8")
-    modules = sorted(path.name for path in (ROOT / "nestree").rglob("*.py") if path.name != "__init__.py")
-    assert [name for name in modules if name not in tour] == []
+def test_architecture_lists_every_file():
+    layout = ARCHITECTURE.split("```")[1]
+    named, folder = set(), Path()
+    for line in layout.strip().splitlines():
+        if not line.startswith(" "):
+            folder = Path(line.split()[0])
+            named.add(folder / "__init__.py")
+        else:
+            named |= {folder / name for name in re.match(r" +((?:\w+\.py ?)+)", line)[1].split()}
+    assert named == {path.relative_to(ROOT) for path in (ROOT / "nestree").rglob("*.py")}
+    assert [
+        name for name in re.findall(r"nestree/[\w/]+\.py", ARCHITECTURE) if not (ROOT / name).exists()
+    ] == []
+
+
+def test_architecture_names_functions_that_exist():
+    walks = ARCHITECTURE.split("## The three walks")[1]
+    names = re.findall(r"`(\w+(?:\.\w+)+)`", walks)
+    assert len(names) > 40
+    for name in names:
+        pkgutil.resolve_name(f"nestree.{name}")  # raises if there is no such module or attribute
