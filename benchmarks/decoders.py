@@ -70,7 +70,7 @@ def groups(model: Recognizer, gold: Sequence[Sentence]) -> Iterator[dict[str, An
     settings = model.settings.decoding
     each = [
         (entity, depth, len(true.words), (entity.start, entity.end, entity.label) in right)
-        for true, guess in zip(gold, found(model, gold, settings.by, settings.threshold), strict=True)
+        for true, guess in zip(gold, found(model, gold, settings.method, settings.threshold), strict=True)
         for right in [{(entity.start, entity.end, entity.label) for entity in true.entities}]
         for entity, depth in zip(guess.entities, depths(guess.entities), strict=True)
     ]

@@ -266,7 +266,7 @@ def sharing_training(folder: Path) -> Figure:
         others = tuple(
             change for change in changes(run) if not change.startswith("loss.head_sharing_penalty=")
         )
-        cost = tomllib.loads(run["settings"])["loss"]["sharing"]
+        cost = tomllib.loads(run["settings"])["loss"]["head_sharing_penalty"]
         title, _ = COSTED.get(run["recipe"].removeprefix("ablation/"), (run["recipe"], cost))
         key = run["data"], title.partition(",")[0], others
         groups.setdefault(key, {}).setdefault(cost, []).append(run["test"])

@@ -278,7 +278,7 @@ def scored(
     evaluation = evaluate(sentences, found, resamples=0)
     row = {**summary(evaluation), "sentences_per_second": len(sentences) / seconds}
     row["f1_by_decoder"] = {
-        f"{decoder.by} {decoder.threshold:g}": 100 * f1
+        f"{decoder.method} {decoder.threshold:g}": 100 * f1
         for decoder, f1 in decoder_f1(model, sentences).items()
     }
     if analyse:

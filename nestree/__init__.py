@@ -26,10 +26,10 @@ PUBLIC = {
     "Pipeline": "pipeline",
     "hub": "hub",
     "show": "show",
-    "Document": "sentence",
-    "Entity": "sentence",
-    "Sentence": "sentence",
-    "TextEntity": "sentence",
+    "Document": "types",
+    "Entity": "types",
+    "Sentence": "types",
+    "TextEntity": "types",
 }
 
 

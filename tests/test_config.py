@@ -80,7 +80,7 @@ def test_the_recipes():
     assert (paper.model.rotary, paper.encoder.lstms) == (False, 1)
     assert (release.model.rotary, release.encoder.lstms) == (True, 4)
     genia = release.changed(["loss.head_sharing_penalty=0", "loss.label=softmax"])
-    assert (genia.loss.sharing, genia.loss.label) == (0.0, "softmax")
+    assert (genia.loss.head_sharing_penalty, genia.loss.label) == (0.0, "softmax")
 
 
 @pytest.mark.parametrize("name", recipes())

@@ -186,6 +186,7 @@ def test_text_is_split_as_the_model_knows_it(tiny_model, tmp_path):
     shutil.copytree(tiny_model, other)
     facts = json.loads((other / "labels.json").read_text())
     (other / "labels.json").write_text(json.dumps({**facts, "text": {"words": "ud", "sentences": "rules"}}))
+    (other / "manifest.json").unlink()
     gold = tmp_path / "a.ann"
     said = nestree("--model", tiny_model, gold, "--device", "cpu").stderr
     assert "widened to word borders" in said  # Lisbon-born is a word
