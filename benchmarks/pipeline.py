@@ -249,8 +249,8 @@ def watched(model: Recognizer, line: Timeline) -> Iterator[None]:
     """Within this, a timeline knows the parts of reading; one batch after another."""
     steps = nestree.pipeline
     with replaced(
-        (steps, "streams_of", lambda device: (None, None)),
-        (steps, "on_threads", map),
+        (steps, "cuda_streams", lambda device: (None, None)),
+        (steps, "map_threaded", map),
         (model.collator, "splitter", Watched(model.collator.splitter, line)),
         (Recognizer, "collate_words", line.around("collate", Recognizer.collate_words)),
         (Batch, "to", line.around("moving", Batch.to)),

@@ -141,7 +141,7 @@ def watched(run: Run, line: Timeline) -> Iterator[None]:
         (torch.nn.utils, "clip_grad_norm_", line.around("clipping", torch.nn.utils.clip_grad_norm_)),
         (run.optimiser, "step", line.around("optimiser", run.optimiser.step)),
         (run.average, "update", line.around("optimiser", run.average.update)),
-        (loop, "digest", line.around("reading", loop.digest)),
+        (loop, "finish_step", line.around("reading", loop.finish_step)),
     ):
         yield
 

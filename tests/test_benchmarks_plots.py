@@ -22,7 +22,7 @@ def score(f1, shared, accuracy=None):
 def analysed(data, seed, f1, *changes, cost=0.4):
     """A run with all that --analyse keeps."""
     made = run(data, "default", seed, f1, *changes)
-    made["settings"] = f"[loss]\nsharing = {cost}\n"
+    made["settings"] = f"[loss]\nhead_sharing_penalty = {cost}\n"
     made["epochs"] = [{"epoch": epoch, "f1": (f1 + epoch) / 100} for epoch in range(1, 3 + seed)]
     made["test"] |= score(f1, 5.0 + seed, 91.0 if data == "gum_open" else None)
     made["test"]["details"] = {

@@ -137,7 +137,7 @@ def test_an_adversary_adds_the_gradient_of_weights_moved_against_it(
     updater, without_chance, monkeypatch, moves
 ):
     encoder = updater.model.encoder.transformer
-    weights = [encoder.get_input_embeddings().weight] if moves == "pieces" else [*encoder.parameters()]
+    weights = [encoder.get_input_embeddings().weight] if moves == "fgm" else [*encoder.parameters()]
     before, plain = [weight.detach().clone() for weight in weights], gradients(updater, [[0, 1, 2]])
     slopes = [weight.grad.clone() for weight in weights]
     monkeypatch.setattr(
