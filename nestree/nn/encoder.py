@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
@@ -258,8 +259,26 @@ def load_pretrained(source: str, whole: bool = False) -> nn.Module:
     from transformers import AutoModel
 
     config = load_config(source, "encoder")
+    check_layers(config, Path(source) / "model.safetensors")
     model: nn.Module = found(AutoModel.from_pretrained, source, "encoder", config=config, dtype=torch.float32)
     return model if whole else without_pooler(model)
+
+
+def check_layers(config: Any, weights: Path) -> None:
+    """Raise before memory is taken if the configuration has more layers than the file of weights has tensors."""
+    if not weights.is_file():
+        return
+    try:
+        with safe_open(weights, "pt") as file:
+            tensors = len(file.keys())
+    except (OSError, SafetensorError) as why:
+        raise ModelError(f"{weights} cannot be read: {why}. Fetch the encoder again.") from why
+    layers = getattr(config, "num_hidden_layers", 0)
+    if isinstance(layers, int) and layers > tensors:
+        raise ModelError(
+            f"{weights.with_name('config.json')}: num_hidden_layers is {layers}, and {weights.name} has {tensors} "
+            "tensors: they belong to different encoders. Fetch the encoder again."
+        )
 
 
 def load_untrained(source: str) -> nn.Module:

@@ -265,3 +265,13 @@ def test_code_is_not_needed_where_the_architecture_is_known(tmp_path, caplog, fa
     (tmp_path / "model" / "encoder" / "ran.py").touch()
     load(tmp_path / "model")
     assert "comes with Python code" in caplog.text
+
+
+def test_more_layers_than_weights_are_refused_before_they_are_built(tmp_path):
+    folder = tiny.encoder(tmp_path / "encoder")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 10**5}))
+    with pytest.raises(
+        ModelError, match=r"num_hidden_layers is 100000, and model.safetensors has \d+ tensors"
+    ):
+        load_pretrained(str(folder))
