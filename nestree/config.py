@@ -40,16 +40,18 @@ class EncoderSettings:
     """How words become vectors."""
 
     path: str = key("folder or hub name of a Hugging Face encoder")
-    context: int = key("words on either side of a sentence that it reads along; 0: none", before=0)
-    mix_layers: int = key("its last layers that are mixed")
-    dropout: float = key("on word vectors, one mask per sentence")
-    word_shape_size: int = key("dimensions for the shape of a word (Capital, UPPER, digits); 0: none")
-    characters: int = key("dimensions made from the characters of a word; 0: none")
+    context: int = key("words of context on either side of a sentence; 0: none", before=0)
+    mix_layers: int = key("number of last layers in the scalar mix")
+    dropout: float = key("locked dropout on word vectors")
+    word_shape_size: int = key("size of the word-shape embedding (Capital, UPPER, digits); 0: none")
+    characters: int = key("size of the character features; 0: none")
     word_vectors: str = key('file of static word vectors, GloVe text or .npy; "": none')
-    lstm_layers: int = key("layers of a BiLSTM on top; 0: none")
-    lstm_size: int = key("its size, per direction")
-    lstm_dropout: float = key("before each of its layers, one mask per sentence")
-    lstms: int = key("1: one BiLSTM for all scores; 4: for spans, arcs, ends and heads of labels", before=1)
+    lstm_layers: int = key("layers of the BiLSTM; 0: none")
+    lstm_size: int = key("size of the BiLSTM, per direction")
+    lstm_dropout: float = key("locked dropout before each BiLSTM layer")
+    lstms: int = key(
+        "1: one BiLSTM for all scores; 4: one each for spans, arcs, label ends, label heads", before=1
+    )
 
 
 @dataclass(frozen=True)
@@ -57,38 +59,36 @@ class ModelSettings:
     """What is scored."""
 
     structure: Literal["none", "plain", "lexical"] = key("trees: none, plain, or lexical (with heads)")
-    mention: Literal["score", "yes-no", "labels"] = key("what stage one says of a span")
-    labeling: Literal["none", "span", "head"] = key("what stage two looks at to give labels")
-    mlp_size: int = key("of the vectors that spans and arcs are scored from")
-    label_mlp_size: int = key("of the vectors that labels are scored from")
-    rank: int = key("of the label scores of span and head; 0: a full tensor")
-    head_prior: bool = key(
-        "learn from the forms of words which of them head entities: it finds heads", before=False
+    mention: Literal["score", "yes-no", "labels"] = key("span scores of stage one")
+    labeling: Literal["none", "span", "head"] = key(
+        "what stage two classifies: nothing, spans, or spans with heads"
     )
-    dropout: float = key("on these vectors, one mask per sentence")
-    normalize: bool = key("give the scores of each sentence mean 0 and deviation `scale`")
-    scale: float = key("deviation of normalised scores")
-    rotary: bool = key(
-        "turn the two vectors of a pair by their positions before they are multiplied", before=False
-    )
+    mlp_size: int = key("size of the MLPs for spans and arcs")
+    label_mlp_size: int = key("size of the MLPs for labels")
+    rank: int = key("rank of the triaffine label scorer; 0: full tensor")
+    head_prior: bool = key("learn which words head entities from their word embeddings alone", before=False)
+    dropout: float = key("locked dropout after the MLPs")
+    normalize: bool = key("normalize the scores of each sentence to mean 0 and standard deviation `scale`")
+    scale: float = key("standard deviation of normalized scores")
+    rotary: bool = key("rotary position embeddings in the biaffine scorers", before=False)
 
 
 @dataclass(frozen=True)
 class LossSettings:
-    """What is minimised."""
+    """What is minimized."""
 
-    joint: bool = key("one likelihood of entities and labels, instead of two losses")
-    label: Literal["ranking", "sigmoid", "softmax"] = key(
-        "loss of the labels of one span; softmax: one label per span"
-    )
+    joint: bool = key("one likelihood of entities and labels instead of separate tree and label losses")
+    label: Literal["ranking", "sigmoid", "softmax"] = key("label loss; softmax: one label per span")
     hard_negatives: int = key(
-        "spans per sentence that labels are trained on, gold and likely mistakes; 0: gold only"
+        "spans per sentence in the label loss, gold plus most likely false ones; 0: gold only"
     )
-    head_sharing_penalty: float = key("cost c of a gold entity whose head heads a larger span too; 0: none")
-    regularization_space: Literal["all", "gold"] = key("trees over which that cost teaches")
-    entropy_weight: float = key("weight of the entropy of trees, maximised; 0: none; slow")
+    head_sharing_penalty: float = key(
+        "c: penalty of a gold entity whose head also heads a larger span; 0: none"
+    )
+    regularization_space: Literal["all", "gold"] = key("trees that head regularization sums over")
+    entropy_weight: float = key("weight of the tree entropy, which is maximized; 0: none; slow")
     negative_sampling_rate: float = key(
-        "spans per word drawn to be no entities in incomplete sentences; 0: none", before=0.0
+        "spans per word sampled as negatives in incomplete sentences; 0: none", before=0.0
     )
 
 
@@ -97,49 +97,42 @@ class DecodingSettings:
     """How scores become entities."""
 
     method: Literal["viterbi", "mbr", "spans"] = key(
-        "entities of the best tree; by their probabilities; or all spans that look like one, which may cross"
+        "viterbi: best tree; mbr: highest expected F1; spans: each span alone, entities may cross"
     )
-    threshold: float = key("probability that an entity needs; 0: any")
-    tune: bool = key(
-        "choose by and threshold by dev F1 at the end of training: best tree or marginals", before=False
-    )
-    non_entity_bias: float = key('added to "no"')
-    head_sharing_penalty: float = key("cost c of sharing a head, in decoding; may be negative")
-    head_prior_weight: float = key(
-        "weight of what model.head_prior says in choosing the heads of the entities found; 0: none",
-        before=0.0,
-    )
+    threshold: float = key("lowest probability of an entity; 0: any")
+    tune: bool = key("choose method and threshold by dev F1 when training ends", before=False)
+    non_entity_bias: float = key("added to the score of `no`")
+    head_sharing_penalty: float = key("c in decoding; may be negative")
+    head_prior_weight: float = key("weight of model.head_prior when heads are chosen; 0: none", before=0.0)
 
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """How it is minimised."""
+    """How it is minimized."""
 
-    seed: int = key("of everything random")
+    seed: int = key("random seed")
     epochs: int = key("passes over the training data")
     batch_words: int = key("words in a batch")
     gradient_accumulation: int = key("batches per update")
     encoder_lr: float = key("peak learning rate of the encoder")
     layer_decay: float = key(
-        "what each of its layers learns at, relative to the one above; 1: alike", before=1.0
+        "learning rate of each encoder layer relative to the layer above; 1: equal", before=1.0
     )
-    lr: float = key("peak learning rate of the rest")
-    warmup_epochs: float = key("epochs in which the rates rise; then they fall to 0")
-    weight_decay: float = key("weight decay")
+    lr: float = key("peak learning rate of all other parameters")
+    warmup_epochs: float = key("epochs of linear warmup; then linear decay to 0")
+    weight_decay: float = key("of AdamW")
     beta1: float = key("of AdamW")
     beta2: float = key("of AdamW")
     epsilon: float = key("of AdamW")
-    clip_norm: float = key("largest norm of a gradient; 0: any")
-    rho: float = key(
-        "how far weights are moved to where the loss grows, for a second pass; 0: none", before=0.0
-    )
+    clip_norm: float = key("largest gradient norm; 0: no clipping")
+    rho: float = key("size of the SAM or FGM perturbation; 0: none", before=0.0)
     perturbation: Literal["fgm", "sam"] = key(
-        "what it moves: the embeddings of pieces, or all weights of the encoder", before="fgm"
+        "fgm: subword embeddings; sam: all encoder weights", before="fgm"
     )
-    cuda_graphs: bool = key("on a GPU, replay recorded passes: faster, more memory", before=False)
-    early_stopping_patience: int = key("epochs without a better dev F1 after which training stops; 0: never")
-    average: float = key("decay of a moving average of the weights; 0: none")
-    crossing: Literal["skip", "drop", "refuse"] = key("sentences that no tree can hold")
+    cuda_graphs: bool = key("replay CUDA graphs on a GPU: faster, more memory", before=False)
+    early_stopping_patience: int = key("epochs without a better dev F1 before training stops; 0: never")
+    average: float = key("decay of the moving average of the weights; 0: none")
+    crossing: Literal["skip", "drop", "refuse"] = key("sentences whose gold entities cross")
 
 
 @dataclass(frozen=True)
