@@ -183,7 +183,7 @@ def analyze(
     verbose: Verbose = 0,
     quiet: Quiet = False,
 ) -> None:
-    """Look into a model: heads, who shares them at what cost, errors by label, trees."""
+    """Analyze a model: head accuracy, shared heads by penalty, errors by label, trees."""
     from nestree import report
     from nestree.data import formats
     from nestree.evaluation import evaluate

@@ -468,10 +468,10 @@ def pretrain(
     verbose: Verbose = 0,
     quiet: Quiet = False,
 ) -> None:
-    """Let a pretrained encoder get used to texts, annotated or not: it learns to tell words that are hidden from it.
+    """Continue the masked-language-model pretraining of an encoder on texts, annotated or not.
 
-    Plain text is read (.txt, standard input, folders of texts), and any format that `nestree formats` lists. What it
-    has become is an encoder as any other: `nestree train --set encoder.path=DIR` starts from it.
+    Plain text is read (.txt, standard input, folders of texts), and any format that `nestree formats` lists.
+    The result is an ordinary encoder folder: `nestree train --set encoder.path=DIR` starts from it.
     """
     from nestree.config import Settings
     from nestree.data import formats

@@ -54,12 +54,12 @@ class GradientStep:
         self.targets: dict[tuple[int, ...], Targets] = {}  # of the pieces of this update
         self.parameters = learning(self.model)  # to look through all modules takes a millisecond
         transformer: Any = self.model.encoder.transformer
-        self.movable: dict[str, list[Tensor]] = {  # by an adversary
+        self.movable: dict[str, list[Tensor]] = {  # what SAM or FGM perturbs
             "fgm": [transformer.get_input_embeddings().weight],
             "sam": [*learning(transformer)],
         }
         self.after: Sequence[Sequence[int]] = ()  # the batches of the next update
-        self.before: list[Tensor] = []  # weights that an adversary moves, where they were
+        self.before: list[Tensor] = []  # weights before the perturbation
         self.recorder: GraphCache | None = None
         if self.settings.training.cuda_graphs and can_capture(self.model):
             self.recorder = GraphCache(self.model, self.parameters, self.accelerator.autocast, self.tell)
@@ -79,8 +79,8 @@ class GradientStep:
     ) -> dict[str, Tensor]:
         """The gradients of update `number` of the run, in the parameters; each part of the loss, summed.
 
-        An adversary adds those of the same sentences, dropout included, with weights that were moved to where it hurts
-        most. `after`: the batches of the next update, which are made ready meanwhile.
+        With rho > 0, SAM or FGM adds the gradients of the same sentences, with the same dropout, at perturbed weights.
+        `after`: the batches of the next update, which are prefetched.
         """
         self.after, self.targets = after, {}
         total = max(1, sum(self.mentions[k] for batch in batches for k in batch))
@@ -158,7 +158,7 @@ class GradientStep:
 
     @contextmanager
     def moved(self) -> Iterator[None]:
-        """Within this, weights of the encoder lie where they hurt: `adversary` further along their gradient."""
+        """Within this, the weights are perturbed by `rho` along their normalized gradient."""
         weights = self.movable[self.settings.training.perturbation]
         if len(self.before) != len(weights):
             self.before = [torch.empty_like(weight, requires_grad=False) for weight in weights]
