@@ -221,7 +221,7 @@ def trimmed(text: str, span: Span, name: str) -> Span:
 def split_at_borders(words: Sequence[Span], keep: Iterable[Span]) -> list[Span]:
     """The words, cut where one of the spans to keep begins or ends.
 
-    >>> with_borders([(0, 3), (4, 11)], [(4, 9)])
+    >>> split_at_borders([(0, 3), (4, 11)], [(4, 9)])
     [(0, 3), (4, 9), (9, 11)]
     """
     borders = sorted({border for span in keep for border in span})
@@ -484,7 +484,7 @@ def batches_by_length(lengths: Sequence[int], words: int) -> list[list[int]]:
 
     Of sentences beyond CHARTS_COUNT words there are fewer: their charts, which grow with the cube, fill the memory.
 
-    >>> by_length([3, 9, 2, 8], 18)
+    >>> batches_by_length([3, 9, 2, 8], 18)
     [[1, 3], [0, 2]]
     """
     batches: list[list[int]] = []
@@ -530,7 +530,7 @@ def run_batches(
 def default_batch_words(device: torch.device) -> int:
     """How many words are a batch, unless somebody says otherwise.
 
-    >>> words_for(torch.device("cpu")), words_for(torch.device("cuda"))
+    >>> default_batch_words(torch.device("cpu")), default_batch_words(torch.device("cuda"))
     (4000, 16000)
     """
     return BATCH_WORDS_GPU if device.type == "cuda" else BATCH_WORDS

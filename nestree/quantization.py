@@ -5,10 +5,10 @@ product is exact in float32: what is stored means the same weights on every mach
 more than half a scale. Biases, norms and whatever else is small keep all their bits.
 
 >>> weights = {"mix": torch.ones(4), "matrix": torch.linspace(-1, 1, 8192).view(64, 128)}
->>> small = shrunk(weights)
+>>> small = quantize_state(weights)
 >>> small["matrix"].dtype, small["scales/matrix"].shape
 (torch.int8, torch.Size([128]))
->>> float((restored(small)["matrix"] - weights["matrix"]).abs().max()) <= 0.5 / 127
+>>> float((dequantize_state(small)["matrix"] - weights["matrix"]).abs().max()) <= 0.5 / 127
 True
 """
 

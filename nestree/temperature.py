@@ -218,7 +218,7 @@ def probabilities(
 def minimize(function: Callable[[float], float], steps: int = 5) -> float:
     """Where a function with one valley is lowest, between LOWEST and HIGHEST: golden sections, then a parabola.
 
-    >>> round(lowest(lambda x: (x - 0.7) ** 2), 6)
+    >>> round(minimize(lambda x: (x - 0.7) ** 2), 6)
     0.7
     """
     golden = (5**0.5 - 1) / 2

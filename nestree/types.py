@@ -182,7 +182,7 @@ def with_entities(
 def crossing_pairs(entities: Sequence[Entity]) -> list[tuple[Entity, Entity]]:
     """All pairs that overlap without one containing the other, in the order of their starts.
 
-    >>> crossing([Entity(0, 3, "A"), Entity(2, 5, "B"), Entity(3, 4, "C")])
+    >>> crossing_pairs([Entity(0, 3, "A"), Entity(2, 5, "B"), Entity(3, 4, "C")])
     [(Entity(start=0, end=3, label='A', ...), Entity(start=2, end=5, label='B', ...))]
     """
     ordered = sorted(entities, key=lambda e: (e.start, -e.end))
@@ -197,10 +197,10 @@ def crossing_pairs(entities: Sequence[Entity]) -> list[tuple[Entity, Entity]]:
     return [(ordered[one], ordered[other]) for one, other in sorted(found)]
 
 
-def contains(spans: Iterable[Span]) -> dict[Span, list[Span]]:
+def enclosing_spans(spans: Iterable[Span]) -> dict[Span, list[Span]]:
     """The other spans that enclose each span, in the order of their starts, the longer first.
 
-    >>> around([(3, 4), (0, 4), (4, 6)])
+    >>> enclosing_spans([(3, 4), (0, 4), (4, 6)])
     {(0, 4): [], (3, 4): [(0, 4)], (4, 6): []}
     """
     found: dict[Span, list[Span]] = {}
@@ -388,7 +388,7 @@ def entities_in(sentence: Sentence) -> list[TextEntity]:
         spans.setdefault(entity.span, []).append(entity)
     found: dict[tuple[int, int], TextEntity] = {}
     children: dict[tuple[int, int], list[TextEntity]] = {}
-    for span, enclosing in contains(spans).items():
+    for span, enclosing in enclosing_spans(spans).items():
         alike = sorted(spans[span], key=lambda entity: -(entity.score or 0.0))
         parent = min(enclosing, key=lambda s: s[1] - s[0], default=None)
         head = next((entity.head for entity in alike if entity.head is not None), None)
@@ -545,7 +545,7 @@ def with_context(documents: Iterable[Document], words: int) -> list[Document]:
     """The same documents; each sentence knows up to so many words before and after it.
 
     >>> document = Document((Sentence(["She", "left"]), Sentence(["Why", "?"]), Sentence(["Nobody", "knows"])))
-    >>> in_context([document], 3)[0].sentences[1].context
+    >>> with_context([document], 3)[0].sentences[1].context
     (('She', 'left'), ('Nobody', 'knows'))
     """
     return [with_neighbors(document, words) if words else document for document in documents]

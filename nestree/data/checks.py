@@ -1,8 +1,8 @@
 """Trouble with characters: text decoded wrongly, characters that were lost, that cannot be seen, or that mix forms.
 
->>> list(trouble("the cafÃ© at the lake"))
+>>> list(encoding_problem("the cafÃ© at the lake"))
 [('mojibake', 'cafÃ© (should be café)')]
->>> list(trouble("caf\\ufffd"))
+>>> list(encoding_problem("caf\\ufffd"))
 [('replacement', "'caf\\\\ufffd' has U+FFFD")]
 >>> is_composed("café"), is_composed("cafe\\u0301"), is_composed("cafe")
 (True, False, None)

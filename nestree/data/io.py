@@ -34,7 +34,7 @@ PLACES = 5  # of each kind are kept, to be shown
 class ConversionReport:
     """Counts of what was read, and of each thing that was done to it, with the first places of each.
 
-    >>> tally = Tally()
+    >>> tally = ConversionReport()
     >>> tally.note("widened to word borders", "a.ann:3")
     >>> tally.counts["widened to word borders"], tally.places["widened to word borders"]
     (1, ['a.ann:3'])
@@ -74,7 +74,7 @@ class ConversionReport:
 def optional_import(module: str, what: str, extra: str) -> Any:
     """A module of a library that belongs to one of the extras of nestree.
 
-    >>> library("no_such_module", "BioC", "formats")
+    >>> optional_import("no_such_module", "BioC", "formats")
     Traceback (most recent call last):
         ...
     nestree.errors.DataError: BioC needs the library no_such_module: pip install 'nestree[formats]'.

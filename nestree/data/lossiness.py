@@ -66,9 +66,9 @@ def report_losses(
 ) -> None:
     """Count what of these parts the document has, and of OURS: `format` has no place for them.
 
-    >>> tally = Tally()
+    >>> tally = ConversionReport()
     >>> document = Document([Sentence(["Rome"], [Entity(0, 1, "GPE", head=0)])])
-    >>> note_lost(document, "brat", ["heads", "scores"], tally, "a")
+    >>> report_losses(document, "brat", ["heads", "scores"], tally, "a")
     >>> tally.counts
     Counter({'heads not written: brat has no place for them': 1})
     """

@@ -8,7 +8,7 @@
 >>> sizes({"train": 81, "dev": 9, "test": 10}, 18546)
 {'train': 15022, 'dev': 1669, 'test': 1855}
 >>> pieces = units(documents, by="document")
->>> parts = assembled(pieces, in_order(pieces, {"train": 4, "dev": 1}))
+>>> parts = assemble_parts(pieces, split_in_order(pieces, {"train": 4, "dev": 1}))
 >>> [document.id for document in parts["dev"]]
 ['e']
 """

@@ -50,7 +50,7 @@ def described(mistake: EntityError) -> str:
 
     >>> words = "the University of California".split()
     >>> gold, off = Entity(0, 4, "ORG"), Entity(1, 4, "ORG")
-    >>> described(Mistake("boundary", gold, off, 1, Sentence(words, [gold]), Sentence(words, [off])))
+    >>> described(EntityError("boundary", gold, off, 1, Sentence(words, [gold]), Sentence(words, [off])))
     "ORG 'the University of California' was predicted as 'University of California'"
     """
     gold, predicted = mistake.gold, mistake.predicted

@@ -20,7 +20,7 @@ STRAY = "\N{REPLACEMENT CHARACTER}"
 def escape_invisible(text: str) -> str:
     """As long as the text, without what could steer a terminal or cannot be written as UTF-8.
 
-    >>> visible("a\\x00b")
+    >>> escape_invisible("a\\x00b")
     'a�b'
     """
     return UNSEEN.sub(STRAY, text)
@@ -57,7 +57,7 @@ class LabelColors:
 
     A label likes one colour everywhere. If that is taken, it gets the next; labels share colours when all are taken.
 
-    >>> colours = Colours()
+    >>> colours = LabelColors()
     >>> [colours[label] for label in ("PER", "ORG", "GPE", "PER")]
     [10, 11, 0, 10]
     """
@@ -175,7 +175,7 @@ def select_documents(documents: Iterable[Document], ids: Collection[str]) -> lis
 
     >>> from nestree.types import Sentence
     >>> document = Document([Sentence(["a"], id="x"), Sentence(["b"], id="y")])
-    >>> [str(sentence) for found in only([document], ["y"]) for sentence in found.sentences]
+    >>> [str(sentence) for found in select_documents([document], ["y"]) for sentence in found.sentences]
     ['b']
     """
     found, seen, known = [], set(), set()

@@ -107,11 +107,11 @@ ENOUGH = 50_000  # words are looked at
 def detect_word_style(sentences: Iterable[Sequence[str]]) -> str:
     """The style of sentences of words.
 
-    >>> style_of([["a", "well", "-", "known", "man", "does", "n't"]])
+    >>> detect_word_style([["a", "well", "-", "known", "man", "does", "n't"]])
     'ud'
-    >>> style_of([["a", "well-known", "man", "does", "n't"]])
+    >>> detect_word_style([["a", "well-known", "man", "does", "n't"]])
     'treebank'
-    >>> style_of([["a", "well-known", "man,", "isn't", "he?"]])
+    >>> detect_word_style([["a", "well-known", "man,", "isn't", "he?"]])
     'whitespace'
     """
     assert {*FINEST_FIRST, "whitespace"} == set(WORD_STYLES)

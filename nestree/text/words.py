@@ -59,7 +59,7 @@ def char_class(character: str) -> str:
 class CharClasses(dict[int, str]):
     """A table for `str.translate` that finds the stand-in of a character when it is first asked for.
 
-    >>> "Él dijo: «sí»…".translate(STAND_INS)
+    >>> "Él dijo: «sí»…".translate(CHAR_CLASSES)
     'Xl dijo: “sx”…'
     """
 

@@ -210,7 +210,7 @@ def batches(lengths: Sequence[int], words: int, seed: int, epoch: int) -> list[l
 def rank_share(batch: Sequence[int], process: int, processes: int) -> list[int]:
     """What one of several processes takes of a batch: long and short sentences alike.
 
-    >>> share([7, 8, 9], 0, 2), share([7, 8, 9], 1, 2)
+    >>> rank_share([7, 8, 9], 0, 2), rank_share([7, 8, 9], 1, 2)
     ([7, 9], [8])
     """
     return list(batch[process::processes])
@@ -219,7 +219,7 @@ def rank_share(batch: Sequence[int], process: int, processes: int) -> list[int]:
 def microbatches(batch: Sequence[int], lengths: Sequence[int], count: int) -> list[list[int]]:
     """A batch in up to `count` pieces of about as many words, in its order; none is empty.
 
-    >>> pieces([0, 1, 2, 3], [3, 3, 3, 3], 2)
+    >>> microbatches([0, 1, 2, 3], [3, 3, 3, 3], 2)
     [[0, 1], [2, 3]]
     """
     total, before = sum(lengths[k] for k in batch), 0

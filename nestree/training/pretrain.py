@@ -158,7 +158,7 @@ def read(transformer: nn.Module, texts: "Texts", passes: int) -> Iterator[Masked
 def lr_factor(done: int, updates: int) -> float:
     """The share of the peak rate for the `done`th of all updates: it rises, then falls; none of them has 0.
 
-    >>> [round(course(done, 10), 2) for done in (1, 2, 10)], course(1, 1)
+    >>> [round(lr_factor(done, 10), 2) for done in (1, 2, 10)], lr_factor(1, 1)
     ([1.0, 1.0, 0.11], 1.0)
     """
     return min(1.0, done / (WARMUP * updates), (updates - done + 1) / ((1 - WARMUP) * updates))

@@ -1,7 +1,7 @@
 """Products in 8 bits in plain PyTorch: what those of products.py must equal.
 
 >>> rows = torch.tensor([[1.0, -0.5, 0.25]])
->>> in_eight_bits(rows)
+>>> quantize_rows(rows)
 (tensor([[127., -64.,  32.]], dtype=torch.float64), tensor([[0.0079]]))
 >>> product(rows, torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 2.0]]), torch.tensor([0.0, 1.0]))
 tensor([[1.0000, 1.5039]])
