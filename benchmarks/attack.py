@@ -41,7 +41,7 @@ import torch
 from typer.testing import CliRunner
 
 import nestree
-from benchmarks.timing import ROOT, one_line, provenance, write_whole
+from benchmarks.timing import ROOT, provenance, store
 from nestree import treecrf
 from nestree.checkpoint import bundled_model
 from nestree.cli import app
@@ -966,7 +966,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "seconds": time.monotonic() - since,
         }
         result |= {**provenance("cpu", None), "sections": sections, "broken": broken}
-        write_whole(given.json, one_line(result) + "\n")
+        store(result, given.json)
     return int(any(broken.values()))
 
 

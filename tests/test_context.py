@@ -11,7 +11,7 @@ import torch
 from typer.testing import CliRunner
 
 import nestree
-from benchmarks import runs
+from benchmarks.training import Job, train_and_score
 from nestree.cli import app
 from nestree.config import Settings
 from nestree.data import formats
@@ -281,22 +281,9 @@ def test_benchmarks_of_training_read_sentences_in_context(place, seen, tmp_path)
     for part in ("train", "dev"):
         formats.write(DOCUMENTS[:1], data / f"{part}.jsonl", "jsonl")
     formats.write(DOCUMENTS[1:], data / "test.jsonl", "jsonl")
-    job = runs.Job(
-        "one",
-        str(data),
-        str(place / "model" / "config.toml"),
-        1,
-        ("training.epochs=1",),
-        str(tmp_path / "one"),
-        "cpu",
-        1,
-        None,
-        0,
-        False,
-        False,
-        False,
-    )
-    assert runs.trained(job, SimpleNamespace(send=lambda what: None))["test"]["sentences"] == 4
+    recipe, folder = str(place / "model" / "config.toml"), str(tmp_path / "one")
+    job = Job("one", str(data), recipe, 1, ("training.epochs=1",), folder, "cpu")
+    assert train_and_score(job, SimpleNamespace(send=lambda what: None))["test"]["sentences"] == 4
     wanted = [s.context for document in with_context(DOCUMENTS, 4) for s in document.sentences]
     assert set(seen) == {context for context in wanted if any(context)}
 
