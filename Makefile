@@ -22,7 +22,7 @@ format: .venv/installed
 	$(BIN)/ruff check --fix .
 
 # The GPU kernels under Triton's interpreter on the CPU: the smallest cases, in about a minute; TRITON_CASES= for all.
-TRITON_CASES ?= -k "equal_the_reference and n= or bit_for_bit and (n= or forbidden) or half or find"
+TRITON_CASES ?= -k "sums_equal and (forbidden or far or plain) or marginals_equal and head or bit_for_bit or half or find"
 test-triton: .venv/triton
 	TRITON_INTERPRET=1 PYTHONPATH=.venv/triton $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal \
 		$(TRITON_CASES) $(wildcard tests/treecrf/test_triton_*.py)

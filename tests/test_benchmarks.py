@@ -211,6 +211,22 @@ def test_a_process_is_killed_at_the_end_of_the_budget(data, recipe, tmp_path):
     assert rows[1]["status"] == "not begun: the budget was spent"
 
 
+@pytest.mark.filterwarnings("ignore:CUDA is not available", "ignore:.*Profiler (won't|clears)")
+def test_steps_are_profiled():
+    """Without a GPU there are no kernels, but every step is seen."""
+    profiler = training.StepProfiler()
+    steps = []
+
+    def run_pass():
+        for number in range(40):
+            steps.append(profiler.profiler.step_num)
+            profiler.step(number)
+
+    row = profiler.profile(run_pass, 40, 1.0)
+    assert steps == list(range(40))
+    assert (row["busy_ms"], row["kernels"]) == (0, {})
+
+
 def test_distillation(data, recipe, tiny_model, tmp_path):
     out = tmp_path / "out.json"
     options = f"--data {data.parent} --out {out} --device cpu --teachers {tiny_model} --keep-models"
