@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nestree.errors import InputError
 from nestree.text import SENTENCE_RULES, WORD_STYLES, SentenceSplit, detect_word_style, split
-from nestree.text.sentences import looked_at
+from nestree.text.sentences import analyze_chunk
 from nestree.text.words import MAX_CHUNK, split_words
 
 GUM_WORDS, GUM_SENTENCES = 0.99, 0.95  # F1 to reach
@@ -333,7 +333,7 @@ def test_a_file_written_as_text_is_one_word():
 @given(st.text("ab'.-)\"]@s\u0300", min_size=1, max_size=12), st.sampled_from(WORD_STYLES))
 def test_words_at_the_end_of_a_sentence_are_found_once_or_twice(run, style):
     """They are looked for again only where they may differ, and nothing is missed by that."""
-    assert looked_at(run, style).last_words == split_words(run, style, last=True)
+    assert analyze_chunk(run, style).last_words == split_words(run, style, last=True)
 
 
 def test_gold_words_and_sentences(shared: Path):
