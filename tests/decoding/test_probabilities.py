@@ -10,7 +10,6 @@ from nestree.config import Settings, recipes
 from nestree.decoding import Temperatures, decode_batch, predictions
 from nestree.decoding.constraints import Constraints, Forbidden, Known, apply_constraints
 from nestree.decoding.probabilities import label_probabilities, span_marginals
-from nestree.errors import InputError
 from tests.test_losses import LABELS, Table
 from tests.test_losses import random_scores as scores_with_gradients
 from tests.tiny import sentence
@@ -230,41 +229,3 @@ def test_what_is_known_is_found_and_what_is_forbidden_is_not(variant, by, thresh
     for span in {e.span for e in entities}:
         scores_of_it = [e.score for e in entities if e.span == span]
         assert min(scores_of_it) >= threshold or (span in sure and len(scores_of_it) == 1)
-
-
-@pytest.mark.parametrize(
-    ("known", "forbidden", "said"),
-    [
-        ([Known(0, 3), Known(2, 5)], [], "entity 0-3 and entity 2-5 cross, and no tree holds both"),
-        ([Known(0, 3, "X")], [], "label 'X', which this model does not know. Its labels are A, B, C"),
-        ([Known(0, 3, "A", 4)], [], "cannot have word 4 as its head"),
-        ([Known(0, 3, "A", 1), Known(0, 3, "B", 2)], [], "known with two heads, word 1 and word 2"),
-        ([Known(0, 5, None, 1), Known(0, 3, None, 2)], [], "in a tree both would be the same"),
-        ([Known(0, 3)], [Forbidden(0, 3)], "both known and forbidden"),
-        ([Known(0, 3, "A")], [Forbidden(0, 3, "A")], "both known and forbidden"),
-        ([Known(0, 3)], [Forbidden(0, 3, l) for l in LABELS], "every label of it is forbidden"),
-        ([Known(0, 3)], [Forbidden(0, 3, l) for l in [*LABELS, "A"]], "every label of it is forbidden"),
-    ],
-)
-def test_contradictions_are_said(known, forbidden, said):
-    settings = settings_of("default")
-    scores = random_scores(SENTENCES, settings)
-    with pytest.raises(InputError, match=said):
-        apply_constraints(scores, Constraints([[]] * 4 + [known], [[]] * 4 + [forbidden]), settings, LABELS)
-
-
-@pytest.mark.parametrize("threshold", [0, 0.3])
-def test_the_same_label_may_be_forbidden_twice(threshold):
-    settings = settings_of("default")
-    settings = settings.changed(["decoding.method=mbr", f"decoding.threshold={threshold}"])
-    given = Constraints([[]] * 4 + [[Known(0, 3)]], [[]] * 4 + [[Forbidden(0, 3, l) for l in "ABB"]])
-    limited = apply_constraints(random_scores(SENTENCES, settings), given, settings, LABELS)
-    entities = predictions(decode_batch(limited, settings), LABELS, 5)[4].entities
-    assert [e.label for e in entities if e.span == (0, 3)] == ["C"]
-
-
-def test_one_stage_gives_one_label():
-    settings = settings_of("ablation/03-tree-one-stage")
-    given = Constraints([[]] * 4 + [[Known(0, 2, "A"), Known(0, 2, "B")]], [[]] * 5)
-    with pytest.raises(InputError, match="labels A and B, and this model gives a span one label"):
-        apply_constraints(random_scores(SENTENCES, settings), given, settings, LABELS)

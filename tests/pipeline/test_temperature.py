@@ -8,7 +8,7 @@ from fnmatch import fnmatch
 import pytest
 import torch
 
-from nestree import temperature as calibration
+from nestree import temperature
 from nestree.config import recipes
 from nestree.decoding.probabilities import (
     NO_TEMPERATURES,
@@ -24,7 +24,7 @@ from nestree.model import Recognizer
 from nestree.pipeline import PredictOptions, predict
 from nestree.temperature import (
     best_decoder,
-    collect,
+    collect_events,
     decoder_f1,
     fit_temperatures,
     nll,
@@ -91,9 +91,9 @@ def test_planted_temperatures_are_found(unsure, planted, kind):
 def chances_at(model, temperatures):
     """The probabilities of all forecasts."""
     with torch.inference_mode():
-        one = collect(model, tiny.SENTENCES[:5])
+        one = collect_events(model, tiny.SENTENCES[:5])
         there = spans_at(one, model.settings, temperatures.tree)
-        return probabilities(one, there, model.settings, temperatures)[one.asked]
+        return probabilities(one, there, model.settings, temperatures)[one.events]
 
 
 def test_nothing_known_nothing_changed(model):
@@ -107,8 +107,8 @@ def test_nothing_known_nothing_changed(model):
 )
 def test_of_too_many_sentences_some_are_taken_from_all_over(model, monkeypatch, number, chosen):
     seen = []
-    monkeypatch.setattr(calibration, "MOST", 3)
-    monkeypatch.setattr(calibration, "calibration_set", lambda model, sentences: seen.extend(sentences) or [])
+    monkeypatch.setattr(temperature, "MAX_SENTENCES", 3)
+    monkeypatch.setattr(temperature, "calibration_set", lambda model, sentences: seen.extend(sentences) or [])
     assert fit_temperatures(model, [Sentence([str(k)]) for k in range(number)]) == NO_TEMPERATURES
     assert [int(sentence.words[0]) for sentence in seen] == chosen
 
@@ -126,10 +126,10 @@ def test_the_loss_is_that_of_probabilities_as_they_are_defined(recipe, model, mo
     folder = model.settings.encoder.path
     torch.manual_seed(4)
     other = Recognizer(tiny.settings(name, f"encoder.path={folder}"), tiny.LABELS, folder).eval()
-    monkeypatch.setattr(calibration, "LIKELY", 0.05)
+    monkeypatch.setattr(temperature, "MIN_PROBABILITY", 0.05)
     temperatures, settings = Temperatures(0.7, 1.6, 1.3, 0.2), other.settings
     with torch.inference_mode():
-        one = collect(other, tiny.SENTENCES)
+        one = collect_events(other, tiny.SENTENCES)
         found = float(nll(one, spans_at(one, settings, temperatures.tree), settings, temperatures))
         scores = other(other.collate_words(tiny.SENTENCES))
         every = (torch.ones_like(scores.mention[..., 0]).triu(1) > 0).nonzero()
