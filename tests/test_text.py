@@ -19,50 +19,10 @@ GUM_WORDS, GUM_SENTENCES = 0.99, 0.95  # F1 to reach
 PIECES = [
     *"aZ09_ \n\r\t\v\f.,;:!?'\"-()[]{}<>/@#$%&*+=~`^|\\\x00\x1c\x85\xa0\u2028\u2029\u3000",
     *"éÉßאشक字カกⅣ½²１…—–“”‘’«»„。！？،؟।·•€©×😀👩🏽🇩🇪",
-    *[
-        "\u0301",
-        "\u200d",
-        "\u200b",
-        "\u200f",
-        "\ufe0f",
-        "\ufeff",
-        "\xad",
-        "\ud800",
-        "\udfff",
-        "\ue000",
-        "\uffff",
-    ],
-    *[
-        "n't",
-        "'s",
-        "cannot",
-        "gonna",
-        "'tis",
-        "Mr.",
-        "U.S.",
-        "e.g.",
-        "No.",
-        "1.",
-        "re-",
-        "..",
-        "&amp;",
-        ":-)",
-    ],
-    *[
-        "www.",
-        "http://",
-        "doi:10.1/x",
-        "a@b.co",
-        "12:30pm",
-        "5km",
-        "US$",
-        "The",
-        "he",
-        "\r\n",
-        "\n\n",
-        "\n- ",
-    ],
-]
+    *"\u0301\u200d\u200b\u200f\ufe0f\ufeff\xad\ud800\udfff\ue000\uffff",
+    *["n't", "'s", "cannot", "gonna", "'tis", "Mr.", "U.S.", "e.g.", "No.", "1.", "re-", "..", "&amp;", ":-)"],
+    *["www.", "http://", "doi:10.1/x", "a@b.co", "12:30pm", "5km", "US$", "The", "he", "\r\n", "\n\n", "\n- "],
+]  # fmt: skip
 TEXTS = st.lists(st.sampled_from(PIECES), max_size=40).map("".join) | st.text(
     st.characters(exclude_categories=()), max_size=40
 )
@@ -311,12 +271,12 @@ def test_a_file_written_as_text_is_one_word():
     found = split(text)
     check_nothing_is_lost(text, found)
     words = [text[i:j] for i, j in found[0].words]
-    assert words == [
+    assert words[:-3] == [
         *"![",
         "a",
         *"](",
         "data",
-        ":",
+        *":",
         "image",
         "/",
         "png",
@@ -325,7 +285,6 @@ def test_a_file_written_as_text_is_one_word():
         ",",
         coded,
         ")",
-        *words[-3:],
     ]
 
 

@@ -127,23 +127,10 @@ ADDRESS = re.compile(
 AFTER_ADDRESS = ".,;:!?…\"'”“]}>" + MARK
 EMOTICON = re.compile(r"[<>]?[:;=][-o^']?[()\[\]DPpOoSs/\\|*3]+|:'[()]+|<3+|\^_*\^")
 CLITICS = ("n't", "'s", "'re", "'ve", "'ll", "'d", "'m")
-FUSED = {
-    "".join(parts): [len(part) for part in parts]
-    for parts in (
-        ("can", "not"),
-        ("gon", "na"),
-        ("wan", "na"),
-        ("got", "ta"),
-        ("lem", "me"),
-        ("gim", "me"),
-        ("du", "n", "no"),
-        ("'t", "is"),
-        ("'t", "was"),
-        ("'t", "were"),
-        ("d'", "ye"),
-        ("more", "'n"),
-        ("y'", "all"),
-        ("i", "'m", "a"),
+FUSED = {  # the lengths of their parts
+    form.replace("|", ""): [len(part) for part in form.split("|")]
+    for form in closed_class(
+        "can|not gon|na wan|na got|ta lem|me gim|me du|n|no 't|is 't|was 't|were d'|ye more|'n y'|all i|'m|a"
     )
 }
 DOLLARS = closed_class("A C HK NZ R S US")

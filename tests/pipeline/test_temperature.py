@@ -36,8 +36,8 @@ from nestree.types import Entity, Sentence
 from tests import tiny
 
 
-def dreamt(model, sentences, temperatures):
-    """These sentences with entities drawn from what the model believes at these temperatures."""
+def sample_entities(model, sentences, temperatures):
+    """These sentences with entities sampled from the model's distribution at these temperatures."""
     generator = torch.Generator().manual_seed(5)
     with torch.inference_mode():
         scores = model(model.collate_words(sentences))
@@ -62,8 +62,8 @@ def dreamt(model, sentences, temperatures):
 
 
 @pytest.fixture
-def unsure(model):
-    """The same model, less sure of labels: all of its own are close to 0 or 1, at any temperature."""
+def uncertain(model):
+    """The same model, less certain of labels: its own probabilities are close to 0 or 1 at any temperature."""
     made = copy.deepcopy(model)
     with torch.no_grad():
         for weights in made.scorer.labels.triples.out.parameters():
@@ -76,24 +76,24 @@ PLANTED = [Temperatures(2.0, 0.6, 1.5, 0.5), Temperatures(0.7, 2.0, 0.7, -0.4)]
 
 @pytest.mark.parametrize("kind", ["ranking", "softmax"])
 @pytest.mark.parametrize("planted", PLANTED)
-def test_planted_temperatures_are_found(unsure, planted, kind):
+def test_planted_temperatures_are_found(uncertain, planted, kind):
     """Or others that say the same."""
-    unsure.settings = unsure.settings.changed([f"loss.label={kind}"])
-    data = dreamt(unsure, [Sentence(s.words) for s in tiny.SENTENCES[:5] * 120], planted)
-    found, truth = fit_temperatures(unsure, data), chances_at(unsure, planted)
-    assert (chances_at(unsure, found) - truth).abs().mean() < 0.04
-    assert (chances_at(unsure, NO_TEMPERATURES) - truth).abs().mean() > 0.06
+    uncertain.settings = uncertain.settings.changed([f"loss.label={kind}"])
+    data = sample_entities(uncertain, [Sentence(s.words) for s in tiny.SENTENCES[:5] * 120], planted)
+    found, truth = fit_temperatures(uncertain, data), probabilities_at(uncertain, planted)
+    assert (probabilities_at(uncertain, found) - truth).abs().mean() < 0.04
+    assert (probabilities_at(uncertain, NO_TEMPERATURES) - truth).abs().mean() > 0.06
     if kind == "ranking":  # one label of several leaves more of them open
         assert found.tree == pytest.approx(planted.tree, rel=0.4)
         assert found.label == pytest.approx(planted.label, rel=0.4)
 
 
-def chances_at(model, temperatures):
-    """The probabilities of all forecasts."""
+def probabilities_at(model, temperatures):
+    """The probabilities of all events."""
     with torch.inference_mode():
-        one = collect_events(model, tiny.SENTENCES[:5])
-        there = spans_at(one, model.settings, temperatures.tree)
-        return probabilities(one, there, model.settings, temperatures)[one.events]
+        batch = collect_events(model, tiny.SENTENCES[:5])
+        spans = spans_at(batch, model.settings, temperatures.tree)
+        return probabilities(batch, spans, model.settings, temperatures)[batch.events]
 
 
 def test_nothing_known_nothing_changed(model):
@@ -129,8 +129,8 @@ def test_the_loss_is_that_of_probabilities_as_they_are_defined(recipe, model, mo
     monkeypatch.setattr(temperature, "MIN_PROBABILITY", 0.05)
     temperatures, settings = Temperatures(0.7, 1.6, 1.3, 0.2), other.settings
     with torch.inference_mode():
-        one = collect_events(other, tiny.SENTENCES)
-        found = float(nll(one, spans_at(one, settings, temperatures.tree), settings, temperatures))
+        batch = collect_events(other, tiny.SENTENCES)
+        found = float(nll(batch, spans_at(batch, settings, temperatures.tree), settings, temperatures))
         scores = other(other.collate_words(tiny.SENTENCES))
         every = (torch.ones_like(scores.mention[..., 0]).triu(1) > 0).nonzero()
         before, after = (
