@@ -53,8 +53,8 @@ MIN_BATCH_WORDS_CPU = 100  # smaller batches are not worth another thread
 BATCHES_PER_THREAD = 4  # if there are enough words: so that all threads end at about the same time
 MAX_SUBWORDS_PER_WORD = 8  # in a batch, padding included; natural language stays far below
 WINDOW_WORDS = 64
-BATCH_TEXTS = 64  # texts that Pipeline.pipe buffers
-MAX_BUFFERED_WORDS = 40_000  # words that Pipeline.stream buffers
+BATCH_TEXTS = 64  # buffered by Pipeline.pipe
+MAX_BUFFERED_WORDS = 40_000  # by Batcher
 
 Precision = Literal["auto", "float32", "int8"]
 log = logging.getLogger(__name__)
