@@ -3,7 +3,6 @@
 import random
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ import torch
 from typer.testing import CliRunner
 
 import nestree
-from benchmarks.training import Job, train_and_score
 from nestree.cli import app
 from nestree.config import Settings
 from nestree.data import formats
@@ -274,18 +272,6 @@ def test_spacy_reads_sentences_in_context(place, seen):
     nlp.add_pipe("nestree", config={"model": str(place / "model"), "device": "cpu"})
     nlp("She left. It rained.")
     assert set(seen) == {((), ("It", "rained", ".")), (("She", "left", "."), ())}
-
-
-def test_benchmarks_of_training_read_sentences_in_context(place, seen, tmp_path):
-    data = tmp_path / "data"
-    for part in ("train", "dev"):
-        formats.write(DOCUMENTS[:1], data / f"{part}.jsonl", "jsonl")
-    formats.write(DOCUMENTS[1:], data / "test.jsonl", "jsonl")
-    recipe, folder = str(place / "model" / "config.toml"), str(tmp_path / "one")
-    job = Job("one", str(data), recipe, 1, ("training.epochs=1",), folder, "cpu")
-    assert train_and_score(job, SimpleNamespace(send=lambda what: None))["test"]["sentences"] == 4
-    wanted = [s.context for document in with_context(DOCUMENTS, 4) for s in document.sentences]
-    assert set(seen) == {context for context in wanted if any(context)}
 
 
 def test_data_without_documents_are_named(encoder, tmp_path):

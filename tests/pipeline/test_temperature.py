@@ -8,7 +8,7 @@ from fnmatch import fnmatch
 import pytest
 import torch
 
-from nestree import temperature as calibration
+from nestree import temperature
 from nestree.config import recipes
 from nestree.decoding.probabilities import (
     NO_TEMPERATURES,
@@ -24,7 +24,7 @@ from nestree.model import Recognizer
 from nestree.pipeline import PredictOptions, predict
 from nestree.temperature import (
     best_decoder,
-    collect,
+    collect_events,
     decoder_f1,
     fit_temperatures,
     nll,
@@ -36,8 +36,8 @@ from nestree.types import Entity, Sentence
 from tests import tiny
 
 
-def dreamt(model, sentences, temperatures):
-    """These sentences with entities drawn from what the model believes at these temperatures."""
+def sample_entities(model, sentences, temperatures):
+    """These sentences with entities sampled from the model's distribution at these temperatures."""
     generator = torch.Generator().manual_seed(5)
     with torch.inference_mode():
         scores = model(model.collate_words(sentences))
@@ -62,8 +62,8 @@ def dreamt(model, sentences, temperatures):
 
 
 @pytest.fixture
-def unsure(model):
-    """The same model, less sure of labels: all of its own are close to 0 or 1, at any temperature."""
+def uncertain(model):
+    """The same model, less certain of labels: its own probabilities are close to 0 or 1 at any temperature."""
     made = copy.deepcopy(model)
     with torch.no_grad():
         for weights in made.scorer.labels.triples.out.parameters():
@@ -76,24 +76,24 @@ PLANTED = [Temperatures(2.0, 0.6, 1.5, 0.5), Temperatures(0.7, 2.0, 0.7, -0.4)]
 
 @pytest.mark.parametrize("kind", ["ranking", "softmax"])
 @pytest.mark.parametrize("planted", PLANTED)
-def test_planted_temperatures_are_found(unsure, planted, kind):
+def test_planted_temperatures_are_found(uncertain, planted, kind):
     """Or others that say the same."""
-    unsure.settings = unsure.settings.changed([f"loss.label={kind}"])
-    data = dreamt(unsure, [Sentence(s.words) for s in tiny.SENTENCES[:5] * 120], planted)
-    found, truth = fit_temperatures(unsure, data), chances_at(unsure, planted)
-    assert (chances_at(unsure, found) - truth).abs().mean() < 0.04
-    assert (chances_at(unsure, NO_TEMPERATURES) - truth).abs().mean() > 0.06
+    uncertain.settings = uncertain.settings.changed([f"loss.label={kind}"])
+    data = sample_entities(uncertain, [Sentence(s.words) for s in tiny.SENTENCES[:5] * 120], planted)
+    found, truth = fit_temperatures(uncertain, data), probabilities_at(uncertain, planted)
+    assert (probabilities_at(uncertain, found) - truth).abs().mean() < 0.04
+    assert (probabilities_at(uncertain, NO_TEMPERATURES) - truth).abs().mean() > 0.06
     if kind == "ranking":  # one label of several leaves more of them open
         assert found.tree == pytest.approx(planted.tree, rel=0.4)
         assert found.label == pytest.approx(planted.label, rel=0.4)
 
 
-def chances_at(model, temperatures):
-    """The probabilities of all forecasts."""
+def probabilities_at(model, temperatures):
+    """The probabilities of all events."""
     with torch.inference_mode():
-        one = collect(model, tiny.SENTENCES[:5])
-        there = spans_at(one, model.settings, temperatures.tree)
-        return probabilities(one, there, model.settings, temperatures)[one.asked]
+        batch = collect_events(model, tiny.SENTENCES[:5])
+        spans = spans_at(batch, model.settings, temperatures.tree)
+        return probabilities(batch, spans, model.settings, temperatures)[batch.events]
 
 
 def test_nothing_known_nothing_changed(model):
@@ -107,8 +107,8 @@ def test_nothing_known_nothing_changed(model):
 )
 def test_of_too_many_sentences_some_are_taken_from_all_over(model, monkeypatch, number, chosen):
     seen = []
-    monkeypatch.setattr(calibration, "MOST", 3)
-    monkeypatch.setattr(calibration, "calibration_set", lambda model, sentences: seen.extend(sentences) or [])
+    monkeypatch.setattr(temperature, "MAX_SENTENCES", 3)
+    monkeypatch.setattr(temperature, "calibration_set", lambda model, sentences: seen.extend(sentences) or [])
     assert fit_temperatures(model, [Sentence([str(k)]) for k in range(number)]) == NO_TEMPERATURES
     assert [int(sentence.words[0]) for sentence in seen] == chosen
 
@@ -126,11 +126,11 @@ def test_the_loss_is_that_of_probabilities_as_they_are_defined(recipe, model, mo
     folder = model.settings.encoder.path
     torch.manual_seed(4)
     other = Recognizer(tiny.settings(name, f"encoder.path={folder}"), tiny.LABELS, folder).eval()
-    monkeypatch.setattr(calibration, "LIKELY", 0.05)
+    monkeypatch.setattr(temperature, "MIN_PROBABILITY", 0.05)
     temperatures, settings = Temperatures(0.7, 1.6, 1.3, 0.2), other.settings
     with torch.inference_mode():
-        one = collect(other, tiny.SENTENCES)
-        found = float(nll(one, spans_at(one, settings, temperatures.tree), settings, temperatures))
+        batch = collect_events(other, tiny.SENTENCES)
+        found = float(nll(batch, spans_at(batch, settings, temperatures.tree), settings, temperatures))
         scores = other(other.collate_words(tiny.SENTENCES))
         every = (torch.ones_like(scores.mention[..., 0]).triu(1) > 0).nonzero()
         before, after = (

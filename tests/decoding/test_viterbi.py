@@ -101,23 +101,17 @@ def test_decoding_equals_a_search_through_all_trees(variant):
         assert sorted(entities, key=lambda e: (e.start, -e.end)) == list(entities)
         if settings.decoding.method != "spans":
             assert crossing_pairs(entities) == []
+    mention = scores.mention.detach().clone()
+    mention[..., 0] = 50.0
+    labels = None if scores.labels is None else Table(scores.labels.spans - 99, scores.labels.heads - 99)
+    nothing = replace(scores, mention=mention, labels=labels)
+    assert decode(nothing, settings, LABELS) == [()] * len(SENTENCES)
 
 
 def test_without_parsing_entities_may_cross():
     settings = settings_of("ablation/08-without-parsing")
     scores = random_scores(SENTENCES, settings, std=1.5)
     assert any(crossing_pairs(entities) for entities in decode(scores, settings, LABELS))
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_nothing_predicted(variant):
-    settings = settings_of(variant)
-    scores = random_scores(SENTENCES, settings)
-    mention = scores.mention.detach().clone()
-    mention[..., 0] = 50.0
-    labels = None if scores.labels is None else Table(scores.labels.spans - 99, scores.labels.heads - 99)
-    scores = replace(scores, mention=mention, labels=labels)
-    assert decode(scores, settings, LABELS) == [()] * len(SENTENCES)
 
 
 def test_a_span_without_a_label_is_no_entity_and_two_labels_are_two_entities():

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from nestree.config import Settings
-from nestree.decoding import DecodedBatch, Temperatures, decode_batch, predictions
-from nestree.decoding import mbr as marginals
+from nestree.decoding import DecodedBatch, Temperatures, decode_batch, mbr, predictions
 from nestree.errors import DataError
 from nestree.treecrf import crossing_spans
 from nestree.types import Entity, crossing_pairs
@@ -51,7 +50,7 @@ def test_what_forms_say_counts_once_for_a_span_whatever_its_labels():
     one, two = torch.tensor([[3, 0, 3, 0]]), torch.tensor([[3, 0, 3, 0], [3, 0, 3, 1]])
     for rows in (one, two):
         evidence = torch.randn(4).expand(len(rows), -1)
-        by_form = [marginals.around(rows, scores, each, evidence).head for each in (settings, plain)]
+        by_form = [mbr.entity_potentials(rows, scores, each, evidence).head for each in (settings, plain)]
         said = (by_form[0] - by_form[1])[3, 0, 3, :3]
         torch.testing.assert_close(said, 2 * torch.nn.functional.logsigmoid(scores.head_prior)[3, :3])
 
@@ -60,7 +59,7 @@ def test_entities_pay_for_sharing_a_head_and_nobody_else_does():
     settings = Settings.read("default").changed(["decoding.head_sharing_penalty=1.5"])
     scores = random_scores(SENTENCES[:4], settings, seed=3)
     rows = torch.tensor([[3, 0, 3, 0], [3, 0, 3, 1], [2, 1, 2, 0]])
-    found = marginals.around(rows, scores, settings, None).inherit
+    found = mbr.entity_potentials(rows, scores, settings, None).inherit
     expected = torch.zeros_like(found)
     expected[3, 0, 3] = expected[2, 1, 2] = -1.5
     assert torch.equal(found, expected)

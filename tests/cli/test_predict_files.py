@@ -1,4 +1,4 @@
-"""`nestree predict` on many files: killed and resumed, what is bad and skipped, bounded memory, progress."""
+"""predict_files through `nestree predict`: killed and resumed, bad files skipped, bounded memory, progress."""
 
 import json
 import multiprocessing
@@ -14,9 +14,9 @@ import pytest
 
 from nestree import checkpoint, predict_files
 from nestree.cli import app
-from nestree.pipeline import predict as unchanged
+from nestree.model import Recognizer
+from nestree.pipeline import Pipeline, count_words
 from nestree.predict_files import LOCK, NAME
-from nestree.types import Sentence
 from tests import tiny
 from tests.cli.test_predicting import TEXT, folder_of_texts, nestree, predicted, written
 
@@ -29,15 +29,16 @@ def many_files(folder: Path, count: int = 24) -> Path:
     return folder / "many"
 
 
-def in_steps(*arguments: object) -> None:
-    """The command, for a process of its own: prediction takes its time, so that there is a middle to be killed in."""
+def run_slowly(*arguments: object) -> None:
+    """The command, in a process of its own, slow enough to be killed in the middle."""
+    collate = Recognizer.collate_words
 
-    def slow(*given, **named):
-        time.sleep(0.1)
-        return unchanged(*given, **named)
+    def slow(self, sentences):
+        time.sleep(0.05)
+        return collate(self, sentences)
 
-    predict_files.predict = slow
-    app([str(each) for each in arguments])
+    Recognizer.collate_words = slow
+    app([str(argument) for argument in arguments])
 
 
 def predicting(model: Path, source: Path, out: Path, predict_files: int) -> multiprocessing.Process:
@@ -45,7 +46,7 @@ def predicting(model: Path, source: Path, out: Path, predict_files: int) -> mult
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.training.runs"])
     how = ("--model", model, "--device", "cpu", "--batch-words", "10")
-    process = context.Process(target=in_steps, args=("predict", source, "--out", out, *how))
+    process = context.Process(target=run_slowly, args=("predict", source, "--out", out, *how))
     process.start()
     while process.is_alive() and not (
         (out / NAME).exists() and len(list(out.glob("0*.jsonl"))) >= predict_files
@@ -129,17 +130,28 @@ def test_files_that_are_deleted_meanwhile_are_missed(tiny_model, tmp_path):
     assert len(written(out)) == 24
 
 
-def test_ctrl_c_says_how_to_go_on(tiny_model, tmp_path, monkeypatch):
+@pytest.fixture
+def collated(monkeypatch):
+    """Callbacks on the sentences of each batch before the model sees them."""
+    callbacks, collate = [], Recognizer.collate_words
+
+    def hooked(self, sentences):
+        for callback in callbacks:
+            callback(sentences)
+        return collate(self, sentences)
+
+    monkeypatch.setattr(Recognizer, "collate_words", hooked)
+    return callbacks
+
+
+def test_ctrl_c_says_how_to_go_on(tiny_model, tmp_path, collated):
     source, out = many_files(tmp_path), tmp_path / "out"
-    calls = []
 
-    def interrupted(*given):
-        calls.append(given)
-        if len(calls) == 3:
+    def interrupt(sentences):
+        if len(list(out.glob("0*.jsonl"))) > 3:
             os.kill(os.getpid(), signal.SIGINT)
-        return unchanged(*given)
 
-    monkeypatch.setattr(predict_files, "predict", interrupted)
+    collated.append(interrupt)
     done = nestree(
         "predict", source, "--out", out, "--model", tiny_model, "--device", "cpu", "--batch-words", "10"
     )
@@ -173,13 +185,8 @@ def test_what_changed_is_done_again_and_what_differs_is_refused(tiny_model, tmp_
     assert (done.exit_code, "was begun with --model" in done.stderr) == (2, True)
 
 
-def test_what_is_bad_is_named_and_skipped_if_wished(tiny_model, tmp_path, monkeypatch):
-    read: list[Sentence] = []
-
-    def recording(model, sentences, *more):
-        read.extend(sentences)
-        return unchanged(model, sentences, *more)
-
+def test_what_is_bad_is_named_and_skipped_if_wished(tiny_model, tmp_path, collated):
+    read = []
     source, out = folder_of_texts(tmp_path), tmp_path / "out"
     (source / "b" / "latin.txt").write_bytes(b"Lisbon.\ncaf\xe9")
     (source / "c.jsonl").write_text('{"tokens": ["Oslo"]}\n{"tokens": 1}\n{"tokens": ["Lisbon"]}\n')
@@ -200,7 +207,7 @@ def test_what_is_bad_is_named_and_skipped_if_wished(tiny_model, tmp_path, monkey
     ]
     assert list(written(out)) == ["a.jsonl", "b/a.jsonl", "c.jsonl"]
     assert written(out)["c.jsonl"].count(b"\n") == 2
-    monkeypatch.setattr(predict_files, "predict", recording)
+    collated.append(read.extend)
     again = nestree(*command, "--resume", "--skip-bad", "-q")
     assert (again.exit_code, again.stderr, read) == (1, done.stderr, [])  # nothing is left to do
     (source / "b" / "latin.txt").write_text("Lisbon.\ncafé", encoding="utf-8")
@@ -211,18 +218,17 @@ def test_what_is_bad_is_named_and_skipped_if_wished(tiny_model, tmp_path, monkey
     assert "(3 done before)" in done.stderr
 
 
-def test_a_sentence_that_a_model_fails_on_is_named(tiny_model, tmp_path, monkeypatch):
+def test_a_sentence_that_a_model_fails_on_is_named(tiny_model, tmp_path, collated):
     path = tmp_path / "a.jsonl"
     path.write_text(
         '{"text": "Lisbon."}\n{"text": "She left. Cursed be Oslo.", "doc_id": "x"}\n{"text": "Oslo."}\n'
     )
 
-    def failing(model, sentences, *more):
+    def fail(sentences):
         if any("Cursed" in sentence.words for sentence in sentences):
             raise RuntimeError("the device is on fire")
-        return unchanged(model, sentences, *more)
 
-    monkeypatch.setattr(predict_files, "predict", failing)
+    collated.append(fail)
     why = (
         f"{path}, document 2 (x), sentence 2 (Cursed be Oslo .): no entities could be found: RuntimeError: the device "
         "is on fire"
@@ -235,14 +241,16 @@ def test_a_sentence_that_a_model_fails_on_is_named(tiny_model, tmp_path, monkeyp
     assert [json.loads(line)["text"] for line in done.stdout.splitlines()] == ["Lisbon.", "Oslo."]
 
 
-def test_memory_is_bounded_whatever_comes(tiny_model, tmp_path, monkeypatch):
-    held: list[int] = []
+def test_memory_is_bounded(tiny_model, tmp_path, monkeypatch):
+    """Not many more words than five batches are in memory."""
+    buffered: list[int] = []
+    predict_documents = Pipeline.recognised
 
-    def counting(model, sentences, *more):
-        held.append(sum(len(sentence.words) for sentence in sentences))
-        return unchanged(model, sentences, *more)
+    def record(self, documents, *more):
+        buffered.append(sum(map(count_words, documents)))
+        return predict_documents(self, documents, *more)
 
-    monkeypatch.setattr(predict_files, "predict", counting)
+    monkeypatch.setattr(Pipeline, "recognised", record)
     path = tmp_path / "a.txt"
     path.write_text("Lisbon met the mayor.\n\n" * 60)
     done = predicted(tiny_model, path, "--batch-words", "20", "--read", "longest=200")
@@ -251,7 +259,7 @@ def test_memory_is_bounded_whatever_comes(tiny_model, tmp_path, monkeypatch):
     assert [line["start"] for line in lines] == [
         sum(len(one["text"]) for one in lines[:k]) for k in range(len(lines))
     ]
-    assert (sum(held), max(held) <= 5 * 20 + 40) == (300, True)
+    assert (sum(buffered), max(buffered) <= 5 * 20 + 40) == (300, True)
     done = predicted(tiny_model, path, "--batch-words", "20", "--read", "documents=lines")
     assert done.stdout.count("\n") == 60
 
