@@ -199,7 +199,7 @@ def analyze(
     if format is Shape.json:
         print_json({**report.as_json(evaluation), "sharing": rows})
         return
-    print_page(*page(evaluation, rows))
+    print_page(*tables_of(evaluation, rows))
     print_page(*drawings(recognizer, gold[:drawn]), no_wrap=True, crop=False)
 
 
@@ -238,36 +238,37 @@ def sweep(model: "Recognizer", gold: "Sequence[Sentence]", costs: Sequence[float
     return rows
 
 
-def page(evaluation: Any, rows: Sequence[dict[str, Any]]) -> list[Any]:
-    """The tables of this command."""
-    from nestree.report import tables
-    from nestree.report.tables import drawn, line, narrowed
+def tables_of(evaluation: "Evaluation", rows: Sequence[dict[str, Any]]) -> list[Any]:
+    """The tables of `analyze`."""
+    from nestree.report.tables import (
+        Table,
+        distribution_table,
+        head_words_table,
+        heads_table,
+        percent,
+        terminal_table,
+    )
 
-    found = []
+    tables = []
     if rows:
         cells = [
             (
                 f"{row['cost']:g}",
-                tables.percent(row["f1"]),
+                percent(row["f1"]),
                 "" if row["shared"] is None else str(row["shared"]),
-                "" if row["head_accuracy"] is None else tables.percent(row["head_accuracy"]),
+                "" if row["head_accuracy"] is None else percent(row["head_accuracy"]),
             )
             for row in rows
         ]
         note = "Best trees, with a cost for each entity that lends its head to a larger one."
-        found.append(
-            tables.Table("Sharing heads", ("cost", "F1", "shared heads", "head accuracy"), tuple(cells), note)
-        )
+        tables.append(Table("Sharing heads", ("cost", "F1", "shared heads", "head accuracy"), cells, note))
     if evaluation.heads:
-        found += [
-            tables.heads(evaluation.heads),
-            tables.words_of(evaluation.heads, evaluation.labels, HEAD_WORDS),
+        tables += [
+            heads_table(evaluation.heads),
+            head_words_table(evaluation.heads, evaluation.labels, HEAD_WORDS),
         ]
-    found.append(tables.distribution(evaluation))
-    pages: list[Any] = []
-    for table in map(narrowed, map(tables.filled, found)):
-        pages += [line(table.title, "bold"), drawn(table), line(table.note, "dim"), ""]
-    return pages
+    tables.append(distribution_table(evaluation))
+    return [part for table in tables for part in (*terminal_table(table), "")]
 
 
 def drawings(model: "Recognizer", sentences: "Sequence[Sentence]") -> list[Any]:

@@ -115,10 +115,10 @@ def documents_of(
 def chosen(
     documents: "Iterator[Document]", only: Sequence[str] | None, first: int | None
 ) -> "Iterator[Document]":
-    from nestree.show import layout
+    from nestree.show.filters import first_sentences, select_documents
 
-    documents = iter(layout.select_documents(documents, only)) if only else documents
-    return layout.first_sentences(documents, first) if first else documents
+    documents = iter(select_documents(documents, only)) if only else documents
+    return first_sentences(documents, first) if first else documents
 
 
 def recognised(
@@ -184,10 +184,10 @@ def titled(document: "Document", number: int) -> "list[Text | str]":
     """A line with the id of the document, if it has one, and a blank one between documents."""
     from rich.text import Text
 
-    from nestree.show.layout import on_one_line
+    from nestree.show.layout import single_line
 
     between: Sequence[Text | str] = [""] if number else []
-    return [*between, *([Text(on_one_line(document.id), "bold reverse")] if document.id else [])]
+    return [*between, *([Text(single_line(document.id), "bold reverse")] if document.id else [])]
 
 
 TEXT = """\

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from nestree.evaluation import KINDS, evaluate
 from nestree.evaluation.calibration import calibrate
-from nestree.report.tables import heads as heads_table
+from nestree.report.tables import heads_table
 from nestree.types import Entity, Sentence
 from tests.evaluation.cases import GOLD, PREDICTED, predictions
 

@@ -12,8 +12,7 @@ from nestree.data import formats
 from nestree.types import Document
 
 from .. import tiny
-from ..show.test_boxed import PRESIDENT
-from ..show.test_pages import PARSED
+from ..show.cases import PARSED, PRESIDENT
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
