@@ -3,7 +3,7 @@
 from typing import Any
 
 from nestree.evaluation import Comparison, EntityError, Evaluation
-from nestree.evaluation.metrics import named
+from nestree.evaluation.metrics import sentence_name
 from nestree.report import plots, tables
 from nestree.report.tables import described, interval_text, percent, select_examples, signed, window
 from nestree.show.html import render
@@ -102,7 +102,7 @@ def example_values(error: EntityError) -> dict[str, Any]:
         cells.append((middle, 2, 3, "word", "…"))
     if end < len(error.sentence.words):
         cells.append((middle, 3 + len(words), 4 + len(words), "word", "…"))
-    return {"caption": f"{named(error.number, error.sentence)}: {described(error)}", "cells": cells}
+    return {"caption": f"{sentence_name(error.number, error.sentence)}: {described(error)}", "cells": cells}
 
 
 def brackets(

@@ -111,7 +111,7 @@ def has_crossing(entities: Sequence[TextEntity]) -> bool:
 def document_values(document: Document, number: int, colors: LabelColors) -> dict[str, Any]:
     """What the template of the page shows of a document."""
     id = f"d{number}"
-    trees = [
+    trees: list[dict[str, Any]] = [
         {
             "number": k,
             "id": f"{id}s{k}",

@@ -1,6 +1,7 @@
 """Trees as SVG: the lines of the spans above the words, the brackets of the entities below them."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 from xml.etree import ElementTree
 
 from rich.cells import cell_len
@@ -141,7 +142,7 @@ def add_tree(
 
 def add_text(parent: ElementTree.Element, x: float, y: float, text: str, style: str) -> None:
     """Add centered text. Words that fonts may draw wider than their cells are fitted to them."""
-    fit: dict[str, object] = {}
+    fit: dict[str, Any] = {}
     if style.startswith("word") and not text.isascii() and cell_len(text):
         fit = {"textLength": CELL_WIDTH * cell_len(text), "lengthAdjust": "spacingAndGlyphs"}
     add_element(parent, "text", text, x=float(x), y=float(y), class_=f"{style} middle", **fit)

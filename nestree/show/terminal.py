@@ -101,7 +101,7 @@ def bracket_runs(edge: Edge, colors: LabelColors) -> list[Run]:
     styles = [f"bold {TERMINAL_COLORS[colors[label]]}" for label in labels]
     if edge.opens:
         return [Run("[…" if edge.cut else "[", styles[0])]
-    runs = []
+    runs: list[Run] = []
     for label, score, style in zip(labels, scores, styles, strict=True):
         runs.append(Run(", " if runs else "…|" if edge.cut else "|", styles[0]))
         runs.append(Run(single_line(label) + ("" if score is None else f" {short(score)}"), style))
