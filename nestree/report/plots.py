@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from math import floor, log10
+from typing import Any
 from xml.etree import ElementTree
 
 from nestree.evaluation import Calibration, Comparison, Difference, Evaluation, Score
@@ -28,32 +29,15 @@ class Plot:
     """An SVG drawing with the marks that several plots share."""
 
     def __init__(self, width: float, height: float, description: str, top: float = 4) -> None:
-        self.svg = ElementTree.Element(
-            "svg",
-            {
-                "role": "img",
-                "aria-label": description,
-                "viewBox": f"0 {-top} {width:.0f} {height + top:.0f}",
-                "width": f"{width:.0f}",
-            },
-        )
+        size = {"viewBox": f"0 {-top} {width:.0f} {height + top:.0f}", "width": f"{width:.0f}"}
+        self.svg = ElementTree.Element("svg", {"role": "img", "aria-label": description, **size})
 
     def __str__(self) -> str:
         return ElementTree.tostring(self.svg, encoding="unicode")
 
     def text(self, x: float, y: float, content: str, anchor: str, style: str = "", title: str = "") -> None:
-        style_attribute = {"class": style} if style else {}
-        add_element(
-            self.svg,
-            "text",
-            content,
-            title,
-            x=float(x),
-            y=float(y),
-            dy=".35em",
-            text_anchor=anchor,
-            **style_attribute,
-        )
+        place: dict[str, Any] = {"x": x, "y": y, "dy": ".35em", "text_anchor": anchor}
+        add_element(self.svg, "text", content, title, class_=style, **place)
 
     def name(self, y: float, name: str) -> None:
         """The name of a row, shortened to its column."""
@@ -61,14 +45,13 @@ class Plot:
         self.text(NAME_WIDTH - 8, y, shown, "end", title=name)
 
     def bar(self, x: float, y: float, width: float, height: float, style: str, title: str) -> None:
-        size = {"width": max(0.0, width), "height": max(0.0, float(height))}
-        add_element(self.svg, "rect", "", title, class_=style, x=float(x), y=float(y), **size)
+        add_element(self.svg, "rect", "", title, class_=style, x=x, y=y, width=width, height=height)
 
     def line(self, x1: float, y1: float, x2: float, y2: float, style: str) -> None:
-        add_element(self.svg, "line", class_=style, x1=float(x1), y1=float(y1), x2=float(x2), y2=float(y2))
+        add_element(self.svg, "line", class_=style, x1=x1, y1=y1, x2=x2, y2=y2)
 
     def circle(self, x: float, y: float, radius: float, style: str, title: str) -> None:
-        add_element(self.svg, "circle", "", title, class_=style, cx=float(x), cy=float(y), r=f"{radius:g}")
+        add_element(self.svg, "circle", "", title, class_=style, cx=x, cy=y, r=radius)
 
     def vertical_grid(
         self, zero: float, scale: float, height: float, ticks: Iterable[tuple[float, str]]
@@ -186,7 +169,7 @@ def plot_reliability(calibration: Calibration) -> str:
         title = (
             f"mean score {percent(bin.score)}, right {percent(bin.precision)} %, {bin.entities:,} entities"
         )
-        plot.circle(x, y, round(3 + 7 * (bin.entities / largest) ** 0.5, 1), "point", title)
+        plot.circle(x, y, 3 + 7 * (bin.entities / largest) ** 0.5, "point", title)
     plot.text(left + size / 2, size + 32, "mean score, %", "middle", "tick")
     rotation = f"translate(10 {size / 2}) rotate(-90)"
     add_element(plot.svg, "text", "right, %", class_="tick", transform=rotation, text_anchor="middle")

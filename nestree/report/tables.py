@@ -128,7 +128,8 @@ class Table:
         return [k == 0 or self.text or name == "meaning" for k, name in enumerate(self.columns)]
 
     def without_empty_columns(self) -> "Table":
-        """
+        """The table without columns in which every row is empty.
+
         >>> Table("", ("label", "F1", "95 %"), [("ORG", "50.00", "")]).without_empty_columns().columns
         ['label', 'F1']
         """
@@ -507,7 +508,8 @@ def markdown(evaluation: Evaluation, comparison: Comparison | None = None, title
 
 
 def escape_markdown(text: str) -> str:
-    """
+    """The text on one line, with a backslash before each character that is Markdown.
+
     >>> escape_markdown("a|b *c* <d>")
     'a\\\\|b \\\\*c\\\\* \\\\<d>'
     """

@@ -31,15 +31,17 @@ MARGIN = 16
 
 
 def add_element(
-    parent: ElementTree.Element, tag: str, content: str = "", title: str = "", **attributes: object
+    parent: ElementTree.Element, tag: str, content: str = "", title: str = "", **attributes: str | float
 ) -> ElementTree.Element:
     """Append an SVG element. In the names of attributes, _ stands for -, and a trailing _ is dropped.
 
-    `title` is what a browser shows when the mouse is over the element. Coordinates are rounded to a tenth.
+    `title` is what a browser shows when the mouse is over the element. Numbers are rounded to a tenth; empty
+    attributes are left out.
     """
     values = {
-        name.rstrip("_").replace("_", "-"): f"{value:.1f}" if isinstance(value, float) else str(value)
+        name.rstrip("_").replace("_", "-"): value if isinstance(value, str) else f"{value:.1f}"
         for name, value in attributes.items()
+        if value != ""
     }
     element = ElementTree.SubElement(parent, tag, values)
     element.text = content or None
@@ -131,9 +133,7 @@ def add_tree(
         lines += [f"probability {probabilities[span]:.3f}"] if probabilities else []
         group = add_element(svg, "g", title="\n".join(map(single_line, lines)))
         add_element(group, "path", class_="hit", d=start + end)
-        add_element(
-            group, "path", d=start + gap + end, **({"class": classes[span]} if span in classes else {})
-        )
+        add_element(group, "path", class_=classes.get(span, ""), d=start + gap + end)
         add_element(group, "path", class_="arrow", d=f"M{b - 3.5:.1f} {y + 6:.1f}h7l-3.5 7z")
         if labeled:
             add_text(group, center, y + 4, probability, "small")
@@ -145,7 +145,7 @@ def add_text(parent: ElementTree.Element, x: float, y: float, text: str, style: 
     fit: dict[str, Any] = {}
     if style.startswith("word") and not text.isascii() and cell_len(text):
         fit = {"textLength": CELL_WIDTH * cell_len(text), "lengthAdjust": "spacingAndGlyphs"}
-    add_element(parent, "text", text, x=float(x), y=float(y), class_=f"{style} middle", **fit)
+    add_element(parent, "text", text, x=x, y=y, class_=f"{style} middle", **fit)
 
 
 def describe(sentence: Sentence) -> str:

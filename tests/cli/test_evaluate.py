@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from nestree.cli import app
 from nestree.data import formats
-from nestree.types import Document
+from nestree.types import Document, Entity, Sentence
 from tests import tiny
 
 LINES = [
@@ -30,18 +30,8 @@ def files(tmp_path) -> list[Path]:
     """Gold, predicted, and another prediction."""
     paths = [tmp_path / f"{name}.jsonl" for name in ("gold", "predicted", "other")]
     for k, path in enumerate(paths):
-        path.write_text(
-            "".join(
-                json.dumps(
-                    {
-                        "tokens": line[0].split(),
-                        "entities": [{"start": i, "end": j, "label": x} for i, j, x in line[k + 1]],
-                    }
-                )
-                + "\n"
-                for line in LINES
-            )
-        )
+        sentences = [Sentence(text.split(), [Entity(*e) for e in sides[k]]) for text, *sides in LINES]
+        formats.write([Document((sentence,)) for sentence in sentences], path)
     return paths
 
 
