@@ -157,10 +157,17 @@ def test_what_goes_wrong_is_said_in_a_sentence(place, monkeypatch, arguments, me
 
 def test_analyses(place):
     done = nestree(
-        "analyze", place / "data.jsonl", "--model", place / "model", "--sharing", "0,100", "--trees", "1"
+        "analyze",
+        place / "data.jsonl",
+        "--model",
+        place / "model",
+        "--head-sharing-penalties",
+        "0,100",
+        "--trees",
+        "1",
     )
     assert done.exit_code == 0, done.stderr
-    for title in ("Sharing heads", "Most frequent head words", "Error distribution"):
+    for title in ("Shared heads", "Most frequent head words", "Error distribution"):
         assert title in done.stdout
     drawing = done.stdout.splitlines()[-12:]
     assert any("root" in line for line in drawing)
@@ -169,13 +176,13 @@ def test_analyses(place):
 
 def test_analyses_for_programs(place):
     done = nestree("analyze", place / "data.jsonl", "--model", place / "model", "--format", "json",
-                   "--sharing", "-100,0,100")  # fmt: skip
+                   "--head-sharing-penalties", "-100,0,100")  # fmt: skip
     found = json.loads(done.stdout)
     plain = nestree(
         "evaluate", place / "data.jsonl", "--model", place / "model", "--format", "json", "--bootstrap", "0"
     )
     assert found["entities"] == json.loads(plain.stdout)["entities"]
-    few, usual, many = sorted(found["sharing"], key=lambda row: -row["cost"])
+    few, usual, many = sorted(found["head_sharing"], key=lambda row: -row["penalty"])
     assert few["shared"] <= usual["shared"] <= many["shared"]
     assert few["shared"] < many["shared"]
     model = checkpoint.load(place / "model")
@@ -199,8 +206,10 @@ def test_what_can_be_read_in_8_bits_is(place, small_model, monkeypatch):
 
 
 def test_costs_that_are_no_numbers(place):
-    done = nestree("analyze", place / "data.jsonl", "--model", place / "model", "--sharing", "a")
+    done = nestree(
+        "analyze", place / "data.jsonl", "--model", place / "model", "--head-sharing-penalties", "a"
+    )
     assert (done.exit_code, done.stderr) == (
         2,
-        "Error: --sharing a: write numbers with commas between them, such as 0,0.4,1.\n",
+        "Error: --head-sharing-penalties a: write numbers with commas between them, such as 0,0.4,1.\n",
     )

@@ -253,7 +253,7 @@ def seen(monkeypatch) -> list[Context]:
     "arguments",
     [
         ("evaluate", "data.jsonl", "--model", "model", "-q"),
-        ("analyze", "data.jsonl", "--model", "model", "--sharing", "0", "--trees", "1"),
+        ("analyze", "data.jsonl", "--model", "model", "--head-sharing-penalties", "0", "--trees", "1"),
         ("quantize", "model", "--gold", "data.jsonl", "--out", "small", "-q"),
         ("predict", "data.jsonl", "--model", "model"),
     ],

@@ -1,4 +1,4 @@
-"""`nestree show` as users meet it."""
+"""`nestree show` on files."""
 
 from pathlib import Path
 
@@ -6,14 +6,11 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from nestree.checkpoint import save
 from nestree.cli import app
 from nestree.data import formats
 from nestree.types import Document
 
-from .. import tiny
-from ..show.test_boxed import PRESIDENT
-from ..show.test_pages import PARSED
+from ..show.cases import PARSED, PRESIDENT
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -25,27 +22,20 @@ def parsed(tmp_path):
     return path
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("shown")
-    save(tiny.learned(tiny.encoder(folder)), folder / "model")
-    return folder / "model"
-
-
-def run(*arguments, given=None, **environment):
+def run(*arguments, stdin=None, **environment):
     return CliRunner().invoke(
-        app, ["show", *map(str, arguments)], given, env={"COLUMNS": "80", **environment}
+        app, ["show", *map(str, arguments)], stdin, env={"COLUMNS": "80", **environment}
     )
 
 
-def test_brackets_on_standard_output_and_counts_on_standard_error():
+def test_brackets_on_stdout_and_counts_on_stderr():
     done = run(EXAMPLES / "dev.jsonl", "--only", "c-1")
     assert done.exit_code == 0, done.stderr
     assert done.stdout == "c\n[The minister of finance of [Peru|GPE]|PER] resigned on Monday .\n"
     assert done.stderr == "2 entities in 1 sentence: PER 1, GPE 1\n"
 
 
-def test_every_format_can_be_shown_and_what_was_done_to_it_is_told():
+def test_other_formats_and_their_conversion_report():
     done = run(EXAMPLES / "brat", "--first", 1)
     assert done.exit_code == 0, done.stderr
     assert done.stdout.startswith("news\n[The University of [California|GPE]|ORG] opened")
@@ -53,7 +43,7 @@ def test_every_format_can_be_shown_and_what_was_done_to_it_is_told():
     assert "sentences joined around an entity" in run(EXAMPLES / "brat").stderr
 
 
-def test_the_width_of_the_terminal_is_kept(parsed):
+def test_output_fits_the_terminal(parsed):
     for width in (40, 60, 100):
         for more in ([], ["--tree"]):
             lines = run(parsed, *more, COLUMNS=str(width)).stdout.splitlines()
@@ -89,7 +79,7 @@ def test_a_page(parsed, tmp_path):
     assert run(parsed, "--out", "-", "-q").stdout == source
 
 
-def test_what_is_read_is_never_replaced_by_a_page(parsed):
+def test_the_source_is_never_overwritten(parsed):
     before = parsed.read_text()
     done = run(parsed, "--out", parsed)
     assert (done.exit_code, done.stderr) == (
@@ -99,7 +89,7 @@ def test_what_is_read_is_never_replaced_by_a_page(parsed):
     assert parsed.read_text() == before
 
 
-def test_a_terminal_that_knows_ascii_alone(parsed, monkeypatch):
+def test_ascii_terminals(parsed, monkeypatch):
     monkeypatch.setattr(Console, "encoding", property(lambda self: "ascii"))
     done = run(parsed, "--tree")
     assert done.exit_code == 0, done.stderr
@@ -108,7 +98,7 @@ def test_a_terminal_that_knows_ascii_alone(parsed, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["missing.jsonl"], "Error: missing.jsonl does not exist."),
         (
@@ -120,14 +110,14 @@ def test_a_terminal_that_knows_ascii_alone(parsed, monkeypatch):
         ([EXAMPLES / "dev.jsonl", "--out", EXAMPLES], "is a directory"),
     ],
 )
-def test_what_is_wrong_is_told_in_a_sentence(arguments, said):
+def test_errors(arguments, message):
     done = run(*arguments)
     assert (done.exit_code, done.stdout) == (2, "")
-    assert said in done.stderr
+    assert message in done.stderr
     assert isinstance(done.exception, SystemExit)
 
 
-def test_a_bad_line_can_be_skipped(tmp_path):
+def test_skip_bad_lines(tmp_path):
     path = tmp_path / "a.jsonl"
     formats.write([Document(PRESIDENT.sentences, id="d")], path)
     path.write_text(path.read_text() + '{"tokens": [], "entities": []}\n')
@@ -137,36 +127,36 @@ def test_a_bad_line_can_be_skipped(tmp_path):
     assert "needs at least one word" in done.stderr
 
 
-def test_a_model_reads_texts_and_shows_what_it_finds(model, tmp_path):
+def test_a_model_predicts_texts(tiny_model, tmp_path):
     text = "The mayor of Lisbon met the president."
     (tmp_path / "a.txt").write_text(text)
-    done = run(tmp_path / "a.txt", "--model", model)
+    done = run(tmp_path / "a.txt", "--model", tiny_model)
     assert done.exit_code == 0, done.stderr
     assert done.stdout.startswith("a\n")
     assert "_Lisbon_|" in done.stdout
-    piped = run("-", "--model", model, given=text)
+    piped = run("-", "--model", tiny_model, stdin=text)
     assert piped.stdout == done.stdout.removeprefix("a\n")
-    assert "root" in run("-", "--model", model, "--tree", given=text).stdout
-    page = run("-", "--model", model, "--out", "-", given=text)
+    assert "root" in run("-", "--model", tiny_model, "--tree", stdin=text).stdout
+    page = run("-", "--model", tiny_model, "--out", "-", stdin=text)
     assert "<svg" in page.stdout
     assert ">Lisbon</u>" in page.stdout
 
 
-def test_a_model_sees_annotated_data_in_its_own_way(model, tmp_path):
+def test_a_model_replaces_annotations(tiny_model, tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text(
         '{"tokens": ["The", "mayor", "of", "Lisbon"], "entities": [{"start": 0, "end": 1, "label": "WRONG"}]}'
     )
     assert "WRONG" in run(path).stdout
-    done = run(path, "--model", model)
+    done = run(path, "--model", tiny_model)
     assert done.exit_code == 0, done.stderr
     assert "WRONG" not in done.stdout
     assert "Lisbon_|" in done.stdout
 
 
-def test_json_lines_are_recognised_on_standard_input(parsed):
-    assert run("-", given=parsed.read_text()).stdout == run(parsed).stdout
+def test_json_lines_on_standard_input(parsed):
+    assert run("-", stdin=parsed.read_text()).stdout == run(parsed).stdout
 
 
-def test_texts_with_annotations_beside_them_are_shown_with_those():
+def test_brat_annotations_beside_a_text():
     assert run(EXAMPLES / "brat" / "news.txt").stdout == run(EXAMPLES / "brat").stdout

@@ -1,4 +1,4 @@
-"""The model card: the hub can read it, its numbers are those of the evaluation, and it says what nobody told it."""
+"""The model card: the hub can read it, and its numbers are those of the data and the evaluation."""
 
 import json
 from dataclasses import replace
@@ -22,14 +22,14 @@ GOLD = [
     Sentence(WORDS, [Entity(0, 4, "PER", head=1), Entity(3, 4, "GPE"), Entity(5, 6, "a|b")]),
     *tiny.SENTENCES,
 ]
-SAID = [
+PREDICTED = [
     replace(GOLD[0], entities=[Entity(0, 4, "PER", 1, 0.8), Entity(3, 4, "GPE", 3, 0.6), Entity(4, 5, "PER", 4, 0.4)]),
     *tiny.SENTENCES,
 ]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def written() -> Card:
+def card() -> Card:
     return Card(
         Settings.read("default").changed(
             ["model.mlp_size=128", "training.seed=7", "encoder.path=owner/encoder"]
@@ -43,30 +43,30 @@ def written() -> Card:
             "note": "Thanks.",
         },
         {"train": model_card.counted(tiny.SENTENCES), "dev": model_card.counted(GOLD)},
-        {"dev": evaluate(GOLD, SAID, resamples=0)},
+        {"dev": evaluate(GOLD, PREDICTED, resamples=0)},
         "This is epoch 3 of 5.",
     )
 
 
-def test_the_hub_reads_it(written):
-    data = ModelCard(str(written)).data
+def test_metadata(card):
+    data = ModelCard(str(card)).data
     assert (data.license, data.language, data.library_name) == ("cc-by-4.0", "en", "nestree")
     assert data.base_model == "owner/encoder"
     assert data.metrics == ["precision", "recall", "f1"]
     assert data.model_name == "me/my-model"
     scores = {result.metric_type: result.metric_value for result in data.eval_results}
-    expected = evaluate(GOLD, SAID, resamples=0).entities
+    expected = evaluate(GOLD, PREDICTED, resamples=0).entities
     assert scores == {name: round(getattr(expected, name), 4) for name in ("precision", "recall", "f1")}
     assert {result.dataset_name for result in data.eval_results} == {'News, "1999"'}
     assert {result.dataset_split for result in data.eval_results} == {"dev"}
 
 
-def test_a_name_of_the_hub_is_how_to_load_it(written):
-    assert 'nestree.load("me/my-model")' in str(written)
-    assert "--model me/my-model gold.jsonl" in str(written)
+def test_how_to_load(card):
+    assert 'nestree.load("me/my-model")' in str(card)
+    assert "--model me/my-model gold.jsonl" in str(card)
 
 
-def test_what_nobody_said_is_left_out_or_asked_for():
+def test_missing_fields():
     bare = str(Card(Settings.read("default"), ["PER"]))
     data = ModelCard(bare).data
     assert (data.license, data.language, data.eval_results) == ("unknown", None, None)
@@ -78,9 +78,9 @@ def test_what_nobody_said_is_left_out_or_asked_for():
     assert 'nestree.load("THIS_DIRECTORY")' in titled
 
 
-def test_numbers_are_those_of_the_data_and_the_evaluation(written):
-    text = str(written)
-    found = evaluate(GOLD, SAID, resamples=0)
+def test_numbers(card):
+    text = str(card)
+    found = evaluate(GOLD, PREDICTED, resamples=0)
     assert "- train: 8 sentences, 18 entities, 66.7 % of them nested" in text
     assert f"| **all** | 21 | 21 | {100 * found.entities.precision:.2f} |" in text
     assert "| a\\|b | 1 | 0 | 0.00 | 0.00 | 0.00 |" in text  # a label may hold what makes a table
@@ -94,27 +94,29 @@ def test_numbers_are_those_of_the_data_and_the_evaluation(written):
     assert text.endswith("Licence: cc-by-4.0.\n\nThanks.\n")
 
 
-def test_a_test_set_has_a_table_of_its_own(written):
-    both = replace(written, evaluations={**written.evaluations, "test": evaluate(SAID, SAID, resamples=0)})
+def test_a_test_set_has_a_table_of_its_own(card):
+    both = replace(
+        card, evaluations={**card.evaluations, "test": evaluate(PREDICTED, PREDICTED, resamples=0)}
+    )
     assert "### test, 9 sentences" in str(both)
     assert {result.dataset_split for result in ModelCard(str(both)).data.eval_results} == {"dev", "test"}
 
 
-def test_settings_that_differ_from_the_nearest_recipe(written):
-    text = str(written)
+def test_changed_settings(card):
+    text = str(card)
     assert "those of the recipe `default`, but for:" in text
     assert "| `model.mlp_size` | 128 | 256 |" in text
     assert "encoder.path" not in text.split("## Settings")[1]  # no recipe without it
     assert "Encoder: encoder. Seed: 7." in text
     for recipe in recipes():
         other = Settings.read(recipe).changed(["encoder.path=/home/me/encoder"])
-        said = str(Card(other, ["PER"]))
-        assert "but for" not in said
-        assert "/home" not in said
+        text = str(Card(other, ["PER"]))
+        assert "but for" not in text
+        assert "/home" not in text
     assert "`paper`" in str(Card(Settings.read("paper"), ["PER"]))
 
 
-def test_models_without_trees_or_heads_claim_none():
+def test_models_without_trees_or_heads():
     plain = str(Card(Settings.read("ablation/03-tree-one-stage"), ["PER"]))
     none = str(Card(Settings.read("ablation/01-unstructured-one-stage"), ["PER"]))
     ours = str(Card(Settings.read("default"), ["PER"]))
@@ -122,7 +124,7 @@ def test_models_without_trees_or_heads_claim_none():
     assert ["never cross" in text for text in (ours, plain, none)] == [True, True, False]
 
 
-def test_a_local_encoder_is_no_base_model(tmp_path, monkeypatch):
+def test_local_encoders_are_no_base_model(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "encoders" / "mine").mkdir(parents=True)
     for path in ("encoders/mine", "./encoders/mine", str(tmp_path / "encoders" / "mine")):
@@ -131,7 +133,7 @@ def test_a_local_encoder_is_no_base_model(tmp_path, monkeypatch):
         assert "Encoder: mine." in str(made)
 
 
-def test_what_people_say_about_a_model():
+def test_fields():
     assert model_card.about(["note= a = b ", "name=x"]) == {"note": "a = b", "name": "x"}
     with pytest.raises(
         ConfigError, match=r"--card licence=mit: a card has no place for 'licence'. .*mean license\?"
@@ -148,7 +150,7 @@ def nestree(*arguments):
     return done
 
 
-def test_training_writes_it_and_going_on_writes_it_anew(tmp_path):
+def test_training_and_resuming_write_the_card(tmp_path):
     encoder, data, out = tiny.encoder(tmp_path / "encoder"), tmp_path / "data.jsonl", tmp_path / "model"
     formats.write([Document((sentence,)) for sentence in tiny.SENTENCES], data, "jsonl")
     recipe = tmp_path / "tiny.toml"

@@ -1,8 +1,6 @@
-"""Intervals and significance: against all possible resamples and swaps, and on real data."""
+"""Bootstrap intervals and significance: against all possible resamples and swaps, and on real data."""
 
-import gzip
 import itertools
-import json
 import random
 import subprocess
 import sys
@@ -12,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from nestree.data import formats
 from nestree.errors import InputError
 from nestree.evaluation import compare, evaluate
 from nestree.evaluation.metrics import resample
@@ -34,7 +33,7 @@ def f1(gold, predicted):
     return 2 * sum(len(g & p) for g, p in pairs) / size if size else 0.0
 
 
-def test_an_interval_is_that_of_all_resamples():
+def test_intervals_equal_those_of_all_resamples():
     gold = corpus([RIGHT], [RIGHT, WRONG], [RIGHT], [], [RIGHT])
     predicted = corpus([RIGHT], [RIGHT], [WRONG], [WRONG], [RIGHT])
     resamples = itertools.product(range(5), repeat=5)  # all 3125, each as likely as the others
@@ -46,7 +45,7 @@ def test_an_interval_is_that_of_all_resamples():
     assert low < result.f1 == f1(gold, predicted) < high
 
 
-def test_sentences_without_anything_to_count_are_drawn_too():
+def test_resamples_include_sentences_without_entities():
     times = resample([3, 1], 8, 20_000, np.random.default_rng(0))
     assert times.mean(axis=0) == pytest.approx([3, 1], abs=0.05)
     assert times.var(axis=0) == pytest.approx([8 * 3 / 8 * 5 / 8, 8 * 1 / 8 * 7 / 8], rel=0.05)
@@ -54,7 +53,7 @@ def test_sentences_without_anything_to_count_are_drawn_too():
     assert times.sum(axis=1).min() == 0
 
 
-def test_the_same_seed_gives_the_same_interval_and_another_does_not():
+def test_seeds():
     gold = corpus(*[[RIGHT]] * 40)
     predicted = corpus(*[[RIGHT]] * 25, *[[WRONG]] * 15)
     one, same, other = (evaluate(gold, predicted, seed=seed).entities.intervals for seed in (1, 1, 2))
@@ -71,7 +70,7 @@ def test_intervals_narrow_as_data_grow():
     assert width(1000) == pytest.approx(width(10) / 10, rel=0.25)
 
 
-def test_p_is_the_share_of_swaps_that_give_such_a_difference():
+def test_p_equals_that_of_all_swaps():
     gold = corpus(*[[RIGHT]] * 9)
     first = corpus(*[[RIGHT]] * 7, [WRONG], [])
     second = corpus(*[[RIGHT]] * 2, *[[RIGHT, WRONG]] * 2, *[[]] * 3, [RIGHT], [WRONG])
@@ -87,7 +86,7 @@ def test_p_is_the_share_of_swaps_that_give_such_a_difference():
     assert 0.02 < found.p < 0.9
 
 
-def test_a_difference_has_the_interval_of_all_paired_resamples():
+def test_intervals_of_differences_equal_those_of_all_paired_resamples():
     gold = corpus([RIGHT], [RIGHT], [RIGHT, WRONG], [RIGHT])
     first, second = corpus([RIGHT], [RIGHT], [RIGHT], []), corpus([RIGHT], [WRONG], [RIGHT, WRONG], [])
     values = []
@@ -119,7 +118,7 @@ def test_a_prediction_is_not_better_than_itself():
     assert same == (0, (0, 0), 1)
 
 
-def test_chance_differences_are_significant_as_often_as_p_says():
+def test_p_is_calibrated_under_the_null_hypothesis():
     rng = random.Random(0)
     below = 0
     for trial in range(60):  # two predictions that are equally good
@@ -129,7 +128,7 @@ def test_chance_differences_are_significant_as_often_as_p_says():
     assert 4 <= below <= 20  # of 60, at 0.2: 12 are expected
 
 
-def test_a_comparison_needs_chance():
+def test_a_comparison_needs_resamples():
     gold = corpus([RIGHT])
     with pytest.raises(InputError, match="0 resamples"):
         compare(gold, gold, gold, resamples=0)
@@ -139,7 +138,7 @@ def noisy(sentences, rate=0.2):
     """The same sentences with some of their entities moved, relabelled or lost."""
     rng = random.Random(0)
     labels = sorted({e.label for s in sentences for e in s.entities})
-    found = []
+    changed = []
     for sentence in sentences:
         entities = []
         for e in sentence.entities:
@@ -150,22 +149,16 @@ def noisy(sentences, rate=0.2):
                 e = replace(e, label=rng.choice(labels))
             if kind != "lose":
                 entities.append(e)
-        found.append(replace(sentence, entities=entities))
-    return found
+        changed.append(replace(sentence, entities=entities))
+    return changed
 
 
 def read(path):
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        for record in map(json.loads, file):
-            entities = [
-                Entity(e["start"], e["end"], e["label"], e.get("head"), heads=e.get("heads") or ())
-                for e in record["entities"]
-            ]
-            yield Sentence(record["tokens"], entities)
+    return [sentence for document in formats.read(path) for sentence in document.sentences]
 
 
 def test_a_thousand_resamples_of_genia_give_a_narrow_interval(shared):
-    gold = list(read(shared / "data" / "genia" / "test.jsonl.gz"))
+    gold = read(shared / "data" / "genia" / "test.jsonl.gz")
     result = evaluate(gold, noisy(gold))
     assert result.sentences == 1855
     assert result.entities.gold == 5476
@@ -175,13 +168,13 @@ def test_a_thousand_resamples_of_genia_give_a_narrow_interval(shared):
 
 
 def test_the_last_word_is_the_head_of_half_the_entities_of_gum(shared):
-    gold = list(read(shared / "data" / "gum_open" / "test.jsonl.gz"))
+    gold = read(shared / "data" / "gum_open" / "test.jsonl.gz")
     last = [replace(s, entities=[replace(e, head=e.end - 1, heads=()) for e in s.entities]) for s in gold]
     heads = evaluate(gold, last, resamples=0).heads
     assert (heads.judged, heads.left_out, heads.candidates) == (2977, 64, 64)
     assert heads.accuracy == pytest.approx(0.531, abs=0.0005)
 
 
-def test_importing_it_costs_nothing():
+def test_evaluation_imports_no_large_libraries():
     light = "import sys, nestree.evaluation; assert not {'numpy', 'torch', 'rich'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", light], check=True)

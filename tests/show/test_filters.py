@@ -3,7 +3,7 @@
 import pytest
 
 from nestree.errors import InputError
-from nestree.show.layout import first_sentences, select_documents
+from nestree.show.filters import first_sentences, select_documents
 from nestree.types import Document, Entity, Sentence
 
 TEXT = "Ann ran. Bob sat.\n"
@@ -22,7 +22,7 @@ def words(documents):
     return [[" ".join(sentence.words) for sentence in document.sentences] for document in documents]
 
 
-def test_documents_and_sentences_by_id():
+def test_select_by_id():
     assert select_documents([NEWS, OTHER], ["news"]) == [NEWS]
     assert words(select_documents([NEWS, OTHER], ["o-1", "n-2"])) == [["Bob sat ."], ["c"]]
     assert words(select_documents([NEWS, OTHER], ["other", "o-1"])) == [["c", "d"]]
@@ -31,24 +31,24 @@ def test_documents_and_sentences_by_id():
 
 
 @pytest.mark.parametrize(
-    ("id", "said"), [("n-3", "Is n-2 meant?"), ("xyz", "It has n-1, n-2, news, o-1, other.")]
+    ("id", "hint"), [("n-3", "Is n-2 meant?"), ("xyz", "It has n-1, n-2, news, o-1, other.")]
 )
-def test_an_id_that_nothing_has(id, said):
-    with pytest.raises(InputError, match=f"no document and no sentence has the id {id}. {said}"):
+def test_unknown_ids(id, hint):
+    with pytest.raises(InputError, match=f"no document and no sentence has the id {id}. {hint}"):
         select_documents([NEWS, OTHER], ["news", id])
     with pytest.raises(InputError, match="It has no ids at all"):
         select_documents([Document([Sentence(["a"])])], [id])
 
 
-def test_the_first_sentences():
-    def endless():
+def test_first_sentences():
+    def documents():
         yield NEWS
         yield OTHER
         raise AssertionError("more was read than needed")
 
-    assert words(first_sentences(endless(), 1)) == [["Ann ran ."]]
-    assert words(first_sentences(endless(), 2)) == [["Ann ran .", "Bob sat ."]]
-    assert words(first_sentences(endless(), 3)) == [["Ann ran .", "Bob sat ."], ["c"]]
+    assert words(first_sentences(documents(), 1)) == [["Ann ran ."]]
+    assert words(first_sentences(documents(), 2)) == [["Ann ran .", "Bob sat ."]]
+    assert words(first_sentences(documents(), 3)) == [["Ann ran .", "Bob sat ."], ["c"]]
     assert words(first_sentences([NEWS, OTHER], 9)) == words([NEWS, OTHER])
     assert next(first_sentences([NEWS], 1)).text == "Ann ran."
     assert next(first_sentences([NEWS], 2)).text == TEXT

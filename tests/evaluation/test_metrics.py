@@ -1,4 +1,4 @@
-"""Scores: counted by hand, by a brute-force scorer, by another library, and by laws that hold for any prediction."""
+"""Metrics: counted by hand, by brute force, by another library, and properties of any prediction."""
 
 import itertools
 from dataclasses import replace
@@ -7,9 +7,9 @@ import nervaluate
 import pytest
 from hypothesis import given, settings
 
-from nestree.evaluation import KINDS, evaluate
-from nestree.evaluation.calibration import calibrate
-from nestree.report.tables import heads as heads_table
+from nestree.errors import DataError
+from nestree.evaluation import KINDS, compare, evaluate
+from nestree.report.tables import heads_table
 from nestree.types import Entity, Sentence
 from tests.evaluation.cases import GOLD, PREDICTED, predictions
 
@@ -23,7 +23,7 @@ def example():
     return evaluate([GOLD], [PREDICTED])
 
 
-def test_the_example_as_sets_with_duplicates_and_without_labels(example):
+def test_scores_of_the_example(example):
     assert counts(example.entities) == (3, 6, 3, 6)
     assert (example.entities.precision, example.entities.recall, example.entities.f1) == (0.5, 0.5, 0.5)
     assert counts(example.duplicates) == (3, 6, 3, 7)
@@ -91,12 +91,7 @@ def test_depth_in_gold_and_in_the_prediction_may_differ():
     gold = [Sentence(words, [Entity(0, 4, "A"), Entity(1, 2, "B")])]
     predicted = [Sentence(words, [Entity(1, 2, "B")])]
     depths = evaluate(gold, predicted).depths
-    assert counts(depths[0]) == (
-        1,
-        1,
-        0,
-        1,
-    )  # of those predicted on top, one is right; of the gold ones none is found
+    assert counts(depths[0]) == (1, 1, 0, 1)  # the predicted one is right; the gold one is not found
     assert counts(depths[1]) == (0, 0, 1, 1)
     assert depths[1].recall == 1
     assert depths[0].f1 == 0
@@ -116,18 +111,14 @@ def test_nested_means_inside_around_or_on_the_same_span():
         ([(0, 2, "A"), (0, 2, "B")], [(0, 2, "A"), (0, 2, "C")], ["type"]),
         ([(0, 2, "A")], [(0, 2, "A"), (0, 2, "C")], ["spurious"]),
         ([(0, 2, "A"), (0, 2, "B")], [(0, 2, "A")], ["missed"]),
-        (
-            [(0, 4, "A")],
-            [(0, 3, "A"), (0, 4, "B")],
-            ["type", "spurious"],
-        ),  # the span says more than the label
+        ([(0, 4, "A")], [(0, 3, "A"), (0, 4, "B")], ["type", "spurious"]),  # span before label
         ([(0, 5, "A")], [(0, 1, "A"), (0, 4, "A")], ["boundary", "spurious"]),
         ([(0, 2, "A"), (2, 4, "A")], [(0, 4, "A")], ["boundary", "missed"]),
         ([(0, 2, "A")], [(2, 4, "A")], ["missed", "spurious"]),  # side by side: no word is shared
         ([(0, 3, "A")], [(1, 3, "B")], ["missed", "spurious"]),  # neither label nor span
     ],
 )
-def test_each_entity_explains_one_error(gold, predicted, kinds):
+def test_kinds_of_errors(gold, predicted, kinds):
     words = list("abcdef")
     result = evaluate(
         [Sentence(words, [Entity(*e) for e in gold])], [Sentence(words, [Entity(*e) for e in predicted])]
@@ -135,25 +126,24 @@ def test_each_entity_explains_one_error(gold, predicted, kinds):
     assert [mistake.kind for mistake in result.mistakes] == kinds
 
 
-def test_of_two_candidates_the_border_is_off_where_most_is_shared():
+@pytest.mark.parametrize(
+    ("gold", "predicted", "order"),
+    [
+        (Entity(0, 5, "A"), [Entity(0, 1, "A"), Entity(0, 4, "A")], ["0-4 A", "0-1 A"]),
+        (Entity(0, 2, "A"), [Entity(0, 6, "A"), Entity(1, 2, "A")], ["1-2 A", "0-6 A"]),  # 1/2 > 2/6
+    ],
+)
+def test_boundary_errors_pair_the_largest_overlap(gold, predicted, order):
     words = list("abcdef")
-    result = evaluate(
-        [Sentence(words, [Entity(0, 5, "A")])], [Sentence(words, [Entity(0, 1, "A"), Entity(0, 4, "A")])]
-    )
-    assert [str(m.predicted) for m in result.mistakes] == ["0-4 A", "0-1 A"]
-    result = evaluate(  # two words of six are less than one of two
-        [Sentence(words, [Entity(0, 2, "A")])], [Sentence(words, [Entity(0, 6, "A"), Entity(1, 2, "A")])]
-    )
-    assert [str(m.predicted) for m in result.mistakes] == ["1-2 A", "0-6 A"]
+    result = evaluate([Sentence(words, [gold])], [Sentence(words, predicted)])
+    assert [str(error.predicted) for error in result.mistakes] == order
 
 
 def test_heads_that_gold_leaves_open_are_left_out_and_counted():
     words = list("abcdef")
     gold = [
-        Entity(
-            0, 3, "A", heads=(0, 2)
-        ),  # gold names two words: left out, and the prediction names one of them
-        Entity(0, 2, "A"),  # gold names none: left out
+        Entity(0, 3, "A", heads=(0, 2)),  # two candidates: left out; the prediction is one of them
+        Entity(0, 2, "A"),  # no head: left out
         Entity(3, 6, "A", head=5),
         Entity(4, 6, "A", head=5),
         Entity(3, 5, "A", head=3),
@@ -173,34 +163,21 @@ def test_heads_that_gold_leaves_open_are_left_out_and_counted():
     assert rows["accuracy with these"] == f"{heads.right + 1} of {heads.judged + 1}"
 
 
-def test_of_duplicates_the_one_with_a_head_is_judged():
+def test_heads_are_judged_by_span():
     words = list("abc")
-    gold = [Sentence(words, [Entity(0, 2, "A"), Entity(0, 2, "A", head=1)])]
-    heads = evaluate(gold, [Sentence(words, [Entity(0, 2, "A", head=1), Entity(0, 2, "A")])]).heads
-    assert (heads.right, heads.judged, heads.left_out) == (1, 1, 0)
-
-
-def test_where_labels_of_one_span_differ_in_their_heads_all_must_be_right():
-    words = list("abc")
-    gold = [Sentence(words, [Entity(0, 2, "A", head=1)])]
+    one = [Sentence(words, [Entity(0, 2, "A", head=1)])]
     two = [Sentence(words, [Entity(0, 2, "A", head=1), Entity(0, 2, "B", head=0)])]
-    assert (evaluate(gold, two).heads.right, evaluate(two, gold).heads.right) == (0, 1)
-
-
-def test_scores_fall_into_the_bin_they_are_in():
-    found = calibrate([(0.27, True), (0.2, False), (0.3, True), (1.0, True)])
-    assert [(bin.low, bin.entities) for bin in found.bins] == [(0.2, 2), (0.3, 1), (0.9, 1)]
-
-
-def test_labels_of_one_span_do_not_share_a_head():
-    words = list("abc")
-    both = Sentence(words, [Entity(0, 2, "A", head=1), Entity(0, 2, "B", head=1)])
-    assert evaluate([both], [both]).heads.shared == 0
-    three = replace(both, entities=(*both.entities, Entity(0, 3, "A", head=1)))
+    assert (evaluate(one, two).heads.right, evaluate(two, one).heads.right) == (0, 1)  # all must be right
+    copies = [Entity(0, 2, "A"), Entity(0, 2, "A", head=1)]
+    heads = evaluate([Sentence(words, copies)], [Sentence(words, copies[::-1])]).heads
+    assert (heads.right, heads.judged, heads.left_out) == (1, 1, 0)  # the copy with a head counts
+    same_span = Sentence(words, [Entity(0, 2, "A", head=1), Entity(0, 2, "B", head=1)])
+    assert evaluate([same_span], [same_span]).heads.shared == 0
+    three = replace(same_span, entities=(*same_span.entities, Entity(0, 3, "A", head=1)))
     assert evaluate([three], [three]).heads.shared == 3
 
 
-def test_without_heads_nothing_is_said_about_them():
+def test_missing_heads():
     sentence = Sentence(list("abc"), [Entity(0, 2, "A"), Entity(1, 2, "A", head=1)])
     assert evaluate([sentence], [sentence]).heads is None
     headed = Sentence(list("abc"), [Entity(0, 2, "A", head=1)])
@@ -209,37 +186,16 @@ def test_without_heads_nothing_is_said_about_them():
     assert heads.gold_words == {}
 
 
-def test_calibration():
-    found = calibrate([(0.95, True), (0.85, True), (0.85, False), (1.0, True), (0.0, False), (None, True)])
-    assert [(b.low, b.entities, b.precision) for b in found.bins] == [(0.0, 1, 0), (0.8, 2, 0.5), (0.9, 2, 1)]
-    assert (found.scored, found.unscored) == (5, 1)
-    assert found.error == pytest.approx((1 * 0 + 2 * 0.35 + 2 * 0.025) / 5)
-    assert found.brier == pytest.approx((0.05**2 + 0.15**2 + 0.85**2) / 5)
-    assert calibrate([(None, True)]) is None
-
-
-def test_calibration_asks_whether_span_and_label_are_right():
-    words = list("abc")
-    gold = [Sentence(words, [Entity(0, 2, "A")])]
-    predicted = [Sentence(words, [Entity(0, 2, "A", score=0.9), Entity(0, 2, "B", score=0.4)])]
-    bins = evaluate(gold, predicted).calibration.bins
-    assert [(b.score, b.precision) for b in bins] == [(0.4, 0), (0.9, 1)]
-
-
-def test_sentences_that_may_lack_entities_are_counted():
-    sentence = Sentence(["a"], complete=False)
-    assert evaluate([sentence, Sentence(["b"])], [Sentence(["a"]), Sentence(["b"])]).incomplete == 1
-
-
 @pytest.mark.parametrize("predicted", [[], [Entity(0, 1, "A")]])
-def test_nothing_to_find(predicted):
-    result = evaluate([Sentence(["a"])], [Sentence(["a"], predicted)])
+def test_no_gold_entities(predicted):
+    result = evaluate([Sentence(["a"], complete=False)], [Sentence(["a"], predicted)])
+    assert result.incomplete == 1
     assert counts(result.entities) == (0, len(predicted), 0, 0)
     assert (result.entities.precision, result.entities.recall, result.entities.f1) == (0, 0, 0)
     assert result.macro_f1 == 0
 
 
-# Laws
+# Properties
 
 
 def brute_force(gold, predicted, duplicates=False):
@@ -262,7 +218,7 @@ def only(sentences, keep):
     return [replace(s, entities=tuple(e for e in s.entities if keep(e))) for s in sentences]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(predictions())
 def test_counts_equal_those_of_brute_force(corpora):
     gold, predicted = corpora
@@ -280,7 +236,7 @@ def test_counts_equal_those_of_brute_force(corpora):
     assert counts(result.spans) == brute_force(*blank)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(predictions())
 def test_every_entity_is_right_or_one_kind_of_error(corpora):
     result = evaluate(*corpora, resamples=0)
@@ -305,7 +261,7 @@ def test_every_entity_is_right_or_one_kind_of_error(corpora):
                 assert not (overlap and m.gold.label == s.predicted.label)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 @given(predictions())
 def test_swapping_gold_and_predicted_swaps_precision_and_recall(corpora):
     there, back = evaluate(*corpora, resamples=0), evaluate(*reversed(corpora), resamples=0)
@@ -329,7 +285,7 @@ def test_swapping_gold_and_predicted_swaps_precision_and_recall(corpora):
         assert (there.heads.shared, there.heads.gold_shared) == (back.heads.gold_shared, back.heads.shared)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=30)
 @given(predictions(sides=1))
 def test_gold_itself_is_perfect(corpora):
     result = evaluate(corpora[0], corpora[0], resamples=50)
@@ -343,7 +299,7 @@ def as_dicts(sentences):  # their ends are inclusive
     return [[{"label": e.label, "start": e.start, "end": e.end - 1} for e in s.entities] for s in sentences]
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 @given(predictions(flat=True))
 def test_where_nothing_is_nested_scores_are_nervaluates_strict_ones(corpora):
     theirs = nervaluate.Evaluator(*map(as_dicts, corpora), tags=list("ABC"), loader="dict").evaluate()
@@ -357,3 +313,65 @@ def test_where_nothing_is_nested_scores_are_nervaluates_strict_ones(corpora):
             found["strict"].precision,
             found["strict"].recall,
         )
+
+
+# Alignment
+
+
+def corpus(*texts, ids=False):
+    return [Sentence(text.split(), id=f"s{k}" if ids else None) for k, text in enumerate(texts)]
+
+
+@pytest.mark.parametrize(
+    ("gold", "predicted", "message"),
+    [
+        (
+            corpus("a b", "do n't go", ids=True),
+            corpus("a b", "don't go"),
+            "sentence 2 (s1), word 1: gold has 'do', predicted has \"don't\". The text is the same, its words are "
+            "not: predict on the words of the gold file, or convert both from the same text with the same --words.",
+        ),
+        (
+            corpus("a b . c d", "e"),
+            corpus("a b .", "c d e"),
+            "sentence 1, word 4: gold has 'c', predicted has no more words. The text is the same, its sentences end "
+            "in different places: predict on the sentences of the gold file, or convert both from the same text "
+            "with the same --sentences.",
+        ),
+        (
+            corpus("a b", "c d", "e"),
+            corpus("a b", "e", "c d"),
+            "sentence 2, word 1: gold has 'c', predicted has 'e'. This gold sentence is 3 of the predicted ones: "
+            "bring both into the same order.",
+        ),
+        (
+            corpus("a b"),
+            corpus("a c"),
+            "sentence 1, word 2: gold has 'b', predicted has 'c'. These are not the same texts: score a prediction "
+            "for this gold file.",
+        ),
+        (
+            corpus("a b", "c", "d e", ids=True),
+            corpus("a b"),
+            "predicted ends after 1 sentence, gold has 3; the first that is missing is sentence 2 (s1): c. Predict "
+            "the whole gold file.",
+        ),
+        (
+            corpus("a b", "c"),
+            corpus("a b", "c", "d"),
+            "gold ends after 2 sentences, predicted has 3; the first that is missing is sentence 3: d. Score "
+            "against the file that was predicted.",
+        ),
+        ([], [], "there are no sentences to score. Name a gold file that has some."),
+    ],
+)
+def test_misaligned_sentences(gold, predicted, message):
+    with pytest.raises(DataError) as error:
+        evaluate(gold, predicted)
+    assert str(error.value) == message
+
+
+def test_a_comparison_names_the_misaligned_prediction():
+    gold = corpus("a b")
+    with pytest.raises(DataError, match=r"^best\.jsonl: sentence 1, word 2"):
+        compare(gold, gold, corpus("a c"), names=("mine.jsonl", "best.jsonl"))

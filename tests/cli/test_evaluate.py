@@ -1,4 +1,4 @@
-"""The command evaluate, on files."""
+"""`nestree evaluate` on files."""
 
 import json
 import shutil
@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from nestree.cli import app
 from nestree.data import formats
-from nestree.types import Document
+from nestree.types import Document, Entity, Sentence
 from tests import tiny
 
 LINES = [
@@ -30,18 +30,8 @@ def files(tmp_path) -> list[Path]:
     """Gold, predicted, and another prediction."""
     paths = [tmp_path / f"{name}.jsonl" for name in ("gold", "predicted", "other")]
     for k, path in enumerate(paths):
-        path.write_text(
-            "".join(
-                json.dumps(
-                    {
-                        "tokens": line[0].split(),
-                        "entities": [{"start": i, "end": j, "label": x} for i, j, x in line[k + 1]],
-                    }
-                )
-                + "\n"
-                for line in LINES
-            )
-        )
+        sentences = [Sentence(text.split(), [Entity(*e) for e in sides[k]]) for text, *sides in LINES]
+        formats.write([Document((sentence,)) for sentence in sentences], path)
     return paths
 
 
@@ -53,15 +43,22 @@ def test_one_line_of_scores(files):
     )
 
 
-def test_a_page_for_the_terminal(files):
+def test_formats(files):
     done = nestree(*files[:2], "--bootstrap", "50")
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout.splitlines()[-1] == "P 66.67  R 50.00  F1 57.14"
     assert "By label" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80 + len(str(files[0]))
+    done = nestree(*files[:2], "--format", "json", "--bootstrap", "0")
+    values = json.loads(done.stdout)
+    counts = (values["sentences"], values["entities"]["right"], values["duplicates"]["predicted"])
+    assert counts == (2, 2, 4)
+    done = nestree(*files[:2], "--format", "markdown", "--bootstrap", "0")
+    assert done.stdout.startswith("# ")
+    assert "| entities | 66.67 | 50.00 | 57.14 |" in done.stdout
 
 
-def test_what_was_left_out_in_reading_is_told(tmp_path):
+def test_the_conversion_report_is_printed(tmp_path):
     path = tmp_path / "a.jsonl"
     tasks = [{"text": "Ann left", "spans": [{"start": 0, "end": 2, "label": "PER"}], "answer": "accept"}]
     path.write_text("".join(json.dumps(task) + "\n" for task in [*tasks, tasks[0] | {"answer": "reject"}]))
@@ -70,22 +67,6 @@ def test_what_was_left_out_in_reading_is_told(tmp_path):
         assert "tasks that were rejected or ignored left out" in done.stderr
         assert "widened to word borders" in done.stderr
     assert nestree(path, path, "-q").stderr == ""
-
-
-def test_numbers_for_programs(files):
-    done = nestree(*files[:2], "--format", "json", "--bootstrap", "0")
-    numbers = json.loads(done.stdout)
-    assert (numbers["sentences"], numbers["entities"]["right"], numbers["duplicates"]["predicted"]) == (
-        2,
-        2,
-        4,
-    )
-
-
-def test_markdown(files):
-    done = nestree(*files[:2], "--format", "markdown", "--bootstrap", "0")
-    assert done.stdout.startswith("# ")
-    assert "| entities | 66.67 | 50.00 | 57.14 |" in done.stdout
 
 
 def test_a_comparison_is_the_same_for_the_same_seed(files):
@@ -97,7 +78,7 @@ def test_a_comparison_is_the_same_for_the_same_seed(files):
     assert (done.exit_code, "--bootstrap must be 1 or more" in done.stderr) == (2, True)
 
 
-def test_a_page_for_the_browser(files, tmp_path):
+def test_html(files, tmp_path):
     page = tmp_path / "page.html"
     done = nestree(*files[:2], "--html", page, "-q")
     assert done.exit_code == 0
@@ -106,25 +87,23 @@ def test_a_page_for_the_browser(files, tmp_path):
     assert nestree(*files[:2], "--html", tmp_path).exit_code == 2
 
 
-def test_what_is_read_is_never_replaced_by_a_page(files, tmp_path, monkeypatch):
+def test_files_that_are_read_are_never_overwritten(files, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     before = [path.read_text() for path in files]
     for page in (*files, Path(files[1].name)):
         done = nestree(*files[:2], "--compare", files[2], "--html", page)
-        assert (done.exit_code, done.stderr) == (
-            2,
-            f"Error: {page} is what is read. Write to somewhere else.\n",
-        )
+        assert done.exit_code == 2
+        assert done.stderr == f"Error: {page} is what is read. Write to somewhere else.\n"
     assert [path.read_text() for path in files] == before
 
 
-def test_a_page_that_cannot_be_written_is_told_of_first(files):
+def test_output_paths_are_checked_first(files):
     done = nestree("missing.jsonl", files[1], "--html", files[0] / "below" / "page.html")
     assert done.exit_code == 2
     assert "page.html cannot be written: Not a directory. Choose another place: what would" in done.stderr
 
 
-def test_files_that_do_not_belong_together(files, tmp_path):
+def test_misaligned_files(files, tmp_path):
     longer = tmp_path / "longer.jsonl"
     longer.write_text(files[0].read_text() + files[0].read_text())
     done = nestree(files[0], longer)
@@ -133,7 +112,7 @@ def test_files_that_do_not_belong_together(files, tmp_path):
     assert done.stderr.count("\n") == 1
 
 
-def test_labels_that_have_nothing_in_common_are_named(files, tmp_path):
+def test_disjoint_labels(files, tmp_path):
     others = tmp_path / "others.jsonl"
     others.write_text(files[0].read_text().replace('"label": "', '"label": "my-'))
     done = nestree(files[0], others)
@@ -143,12 +122,12 @@ def test_labels_that_have_nothing_in_common_are_named(files, tmp_path):
     assert "no label" not in nestree(*files[:2]).stderr
 
 
-def test_real_data_scored_against_itself_is_right(shared):
+def test_real_data_against_itself(shared):
     path = shared / "data" / "gum_open" / "dev.jsonl.gz"
     assert nestree(path, path, "-q").stdout == "P 100.00  R 100.00  F1 100.00\n"
 
 
-def by_model(model: Path, *arguments: object) -> dict[str, Any]:
+def evaluate_model(model: Path, *arguments: object) -> dict[str, Any]:
     done = nestree(
         "--model", model, *map(str, arguments), "--format", "json", "--bootstrap", "0", "--device", "cpu"
     )
@@ -156,30 +135,29 @@ def by_model(model: Path, *arguments: object) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-def test_a_model_is_scored_with_its_probabilities(tiny_model, tmp_path):
+def test_a_model_with_its_probabilities(tiny_model, tmp_path):
     gold = tmp_path / "gold.jsonl"
     formats.write([Document((sentence,)) for sentence in tiny.SENTENCES], gold)
-    found = by_model(tiny_model, gold, "--html", tmp_path / "page.html")
+    found = evaluate_model(tiny_model, gold, "--html", tmp_path / "page.html")
     assert found["calibration"]["scored"] == found["entities"]["predicted"] > 8
     assert found["calibration"]["unscored"] == 0
     assert "Reliability diagram" in (tmp_path / "page.html").read_text()
-    surer = by_model(tiny_model, gold, "--threshold", "0.9")
+    surer = evaluate_model(tiny_model, gold, "--threshold", "0.9")
     assert surer["entities"]["predicted"] < found["entities"]["predicted"]
-    assert all(low >= 0.9 for low in (each["score"] for each in surer["calibration"]["bins"]))
+    assert all(bin["score"] >= 0.9 for bin in surer["calibration"]["bins"])
 
 
-def test_a_model_is_scored_as_it_predicts(small_model, tmp_path):
+def test_a_model_as_in_predict(small_model, tmp_path):
     gold, found = tmp_path / "gold.jsonl", tmp_path / "found.jsonl"
     formats.write([Document((sentence,)) for sentence in tiny.SENTENCES], gold)
     predicted = ["predict", gold, "--model", small_model, "--out", found, "--device", "cpu"]
     assert CliRunner().invoke(app, [str(each) for each in predicted]).exit_code == 0
     plain = json.loads(nestree(gold, found, "--format", "json", "--bootstrap", "0").stdout)
-    error = by_model(small_model, gold)["calibration"]["error"]
+    error = evaluate_model(small_model, gold)["calibration"]["error"]
     assert error == pytest.approx(plain["calibration"]["error"], abs=2e-6)  # files have six digits
 
 
-def test_text_is_split_as_the_model_knows_it(tiny_model, tmp_path):
-    """Unless something else is said: the words decide what an entity is."""
+def test_text_is_split_by_the_rules_of_the_model(tiny_model, tmp_path):
     (tmp_path / "a.txt").write_text("the Lisbon-born mayor")
     (tmp_path / "a.ann").write_text("T1\tGPE 4 10\tLisbon\n")
     other = tmp_path / "other"
@@ -196,7 +174,5 @@ def test_text_is_split_as_the_model_knows_it(tiny_model, tmp_path):
 
 def test_a_threshold_needs_a_model(files):
     done = nestree(*files[:2], "--threshold", "0.5")
-    assert (done.exit_code, done.stderr) == (
-        2,
-        "Error: --threshold is for what a model finds: name --model.\n",
-    )
+    assert done.exit_code == 2
+    assert done.stderr == "Error: --threshold is for what a model finds: name --model.\n"
