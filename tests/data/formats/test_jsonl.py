@@ -304,5 +304,5 @@ def test_by_characters_a_line_is_a_document(tmp_path):
         for what in ("words", "sentences")
     }
     assert list(formats.read(path)) == [document]
-    with pytest.raises(InputError, match="entities count words or characters, not 'bytes'"):
+    with pytest.raises(InputError, match="by is one of words, characters, not 'bytes'"):
         formats.write([document], path, by="bytes")

@@ -3,7 +3,7 @@
 import pytest
 
 from nestree.data.io import ConversionReport
-from nestree.data.lossiness import PARTS, report_losses
+from nestree.data.lossiness import count_part, report_losses
 from nestree.types import Document, Entity, Sentence, Tree
 
 
@@ -21,22 +21,29 @@ def placed(text, *sentences):
     return Document(found, text)
 
 
+def count_losses(document, format, *more_parts):
+    tally = ConversionReport()
+    assert list(report_losses([document], format, tally, *more_parts)) == [
+        (document.id or "document 1", document)
+    ]
+    return {
+        what.partition(f" not written: {format} has no place for them")[0]: n
+        for what, n in tally.counts.items()
+    }
+
+
 def test_each_part_is_counted_where_it_is():
+    entities = [Entity(0, 1, "X", head=0), Entity(0, 2, "X", heads=(0, 1)), Entity(1, 2, "Y")]
+    other = Entity(0, 1, "X", score=0.5, extra={"k": 1})
     document = Document(
         [
-            Sentence(
-                ["a", "b"], [Entity(0, 1, "X", head=0), Entity(0, 2, "X", heads=(0, 1)), Entity(1, 2, "Y")]
-            ),
-            Sentence(
-                ["c"], [Entity(0, 1, "X", score=0.5, extra={"k": 1})], id="s", complete=False, extra={"k": 1}
-            ),
-            Sentence(["d"], tree=Tree(((0, 1, 0),))),
+            Sentence(["a", "b"], entities),
+            Sentence(["c"], [other], id="s", complete=False, extra={"k": 1, "windows": 2}),
+            Sentence(["d"], tree=Tree(((0, 1, 0),)), extra={"windows": 2}),
         ],
         id="d",
         extra={"k": 1},
     )
-    tally = ConversionReport()
-    report_losses(document, "brat", PARTS, tally, "here")
     expected = {
         "heads": 2,
         "scores": 1,
@@ -46,21 +53,20 @@ def test_each_part_is_counted_where_it_is():
         "ids of sentences": 1,
         "ids of documents": 1,
         "marks of incomplete sentences": 1,
-        "trees": 1,
         "borders of documents": 1,
+        "trees": 1,
     }
-    assert tally.counts == {
-        f"{part} not written: brat has no place for them": n for part, n in expected.items()
-    }
-    tally = ConversionReport()
-    report_losses(Document([]), "brat", PARTS, tally, "here")
-    assert tally.counts == {"documents without sentences not written: brat has no place for them": 1}
+    assert count_losses(document, "columns") == expected
+    assert count_losses(Document([]), "columns") == {"documents without sentences": 1}
+    assert count_losses(document, "label-studio", "scores")["scores"] == 1
+    assert "scores" not in count_losses(document, "label-studio")
 
 
-def test_trees_are_counted_whatever_else_a_format_loses():
-    tally = ConversionReport()
-    report_losses(Document([Sentence(["d"], tree=Tree(((0, 1, 0),)))]), "brat", [], tally, "here")
-    assert tally.counts == {"trees not written: brat has no place for them": 1}
+def test_keys_that_a_format_holds_are_no_loss():
+    document = Document([Sentence(["a"], [Entity(0, 1, "X", extra={"id": "7"})], extra={"pos": ["N"]})])
+    assert count_losses(document, "pubtator") == {"further keys of sentences": 1}
+    assert count_losses(document, "spacy") == {"further keys of sentences": 1}
+    assert count_losses(document, "triplets") == {"further keys of entities": 1}
 
 
 @pytest.mark.parametrize(
@@ -76,5 +82,5 @@ def test_trees_are_counted_whatever_else_a_format_loses():
     ],
 )
 def test_borders_that_blanks_and_lines_would_not_keep(document, words, sentences):
-    assert PARTS["borders of words"](document) == words
-    assert PARTS["borders of sentences"](document) == sentences
+    assert count_part(document, "borders of words") == words
+    assert count_part(document, "borders of sentences") == sentences
