@@ -153,7 +153,7 @@ def check(
         typer.echo(report.as_text(None if everything else SHOWN))
     if report.unreadable:
         raise typer.Exit(BAD_INPUT)
-    if report.of("error") or (strict and report.of("warning")):
+    if report.count("error") or (strict and report.count("warning")):
         raise typer.Exit(FOUND_ERRORS)
 
 

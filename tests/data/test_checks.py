@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nestree.data.checks import KINDS, Report, check, one_slip, role
+from nestree.data.checks import KINDS, Report, check, is_typo, split_name
 
 
 def entity(start, end, label="PER", **more):
@@ -98,8 +98,8 @@ def test_a_rare_label_with_a_slip(tmp_path):
 
 
 def test_short_labels_of_different_lengths_are_not_taken_for_slips():
-    assert not one_slip("PERS", "PER")
-    assert one_slip("GPES", "GPEXS")
+    assert not is_typo("PERS", "PER")
+    assert is_typo("GPES", "GPEXS")
 
 
 def test_spans_that_cut_words_and_what_else_is_changed_in_reading(tmp_path):
@@ -171,7 +171,7 @@ def test_what_is_in_train_and_in_test(tmp_path):
     sentences = [f for f in report.findings if f.kind == "leaked-sentence"]
     assert sentences[0].place == f"{test}, sentence 2 (d1)"
     assert sentences[0].message.startswith(f"also {train}, sentence 2 (d1): ")
-    assert report.of("error") == 0
+    assert report.count("error") == 0
     other = file(tmp_path / "more_train.jsonl", LONG)
     assert kinds(check([train, other])) == {}  # both for training
     assert kinds(check([file(tmp_path / "a.jsonl", LONG), file(tmp_path / "b.jsonl", LONG)])).total() == 2
@@ -201,7 +201,7 @@ def test_labels_that_the_training_data_lacks(tmp_path):
     ],
 )
 def test_roles_of_files(path, expected):
-    assert role(Path(path)) == expected
+    assert split_name(Path(path)) == expected
 
 
 def test_a_file_that_cannot_be_read_does_not_hide_the_others(tmp_path):

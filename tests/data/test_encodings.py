@@ -2,7 +2,7 @@
 
 import pytest
 
-from nestree.data.checks import encoding_problem, is_composed
+from nestree.data.checks import encoding_problems, is_composed
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ from nestree.data.checks import encoding_problem, is_composed
 def test_text_decoded_wrongly_is_found_and_mended(word, wrong):
     data = word.encode()
     broken = "".join(bytes([b]).decode(wrong, errors="ignore") or chr(b) for b in data)
-    found = [message for kind, message in encoding_problem(f"a {broken} b") if kind == "mojibake"]
+    found = [message for kind, message in encoding_problems(f"a {broken} b") if kind == "mojibake"]
     assert found == [f"{broken} (should be {word})"]
 
 
@@ -45,7 +45,7 @@ def test_text_decoded_wrongly_is_found_and_mended(word, wrong):
     ],
 )
 def test_what_is_only_unusual_is_left_alone(text):
-    assert list(encoding_problem(text)) == []
+    assert list(encoding_problems(text)) == []
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_what_is_only_unusual_is_left_alone(text):
     ],
 )
 def test_characters_that_are_lost_or_cannot_be_seen(text, kind, said):
-    assert list(encoding_problem(text)) == [(kind, said)]
+    assert list(encoding_problems(text)) == [(kind, said)]
 
 
 def test_normal_forms():

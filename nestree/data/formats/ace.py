@@ -22,7 +22,7 @@ from typing import NamedTuple
 from nestree.data.alignment import CharacterSpan, Passage, align_to_passages
 from nestree.data.io import ConversionReport, lines, read_text
 from nestree.data.xml import Event, events
-from nestree.errors import DataError
+from nestree.errors import DataError, EmptySpanError, SpanRangeError
 from nestree.types import Document, Span
 
 TAG = re.compile(r"<(/?)([A-Za-z][\w.-]*)[^>]*>|<[!?][^>]*>")
@@ -287,9 +287,9 @@ def span(mention: Mention, text: str, source: Path) -> CharacterSpan:
 def check(found: tuple[int, int, str], what: str, mention: Mention, text: str, source: Path) -> None:
     first, last, phrase = found
     if last < first:
-        raise DataError(f"{mention.place}: {what} {first}-{last} of a mention ends before it begins.")
+        raise EmptySpanError(f"{mention.place}: {what} {first}-{last} of a mention ends before it begins.")
     if last >= len(text):
-        raise DataError(
+        raise SpanRangeError(
             f"{mention.place}: {what} {first}-{last} of a mention ends after the text: {source} has {len(text)} "
             "characters without its tags."
         )

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from nestree.data.alignment import CharacterSpan, align_spans
 from nestree.data.io import ConversionReport, atomic_path, lines, open_file, read_text
 from nestree.data.lossiness import report_losses
-from nestree.errors import DataError
+from nestree.errors import DataError, EmptySpanError, SpanRangeError
 from nestree.types import Document
 
 NOT_READ = {
@@ -174,9 +174,9 @@ def span(mention: Mention, text: str, text_path: Path, tally: ConversionReport) 
     label, fragments, phrase, place = mention
     for start, end in fragments:
         if end <= start:
-            raise DataError(f"{place}: entity {start}-{end} {label} ends before it begins.")
+            raise EmptySpanError(f"{place}: entity {start}-{end} {label} ends before it begins.")
         if end > len(text):
-            raise DataError(
+            raise SpanRangeError(
                 f"{place}: entity {start}-{end} {label} ends after the text, {text_path} has {len(text)} characters."
             )
     if not fits(mention, text):

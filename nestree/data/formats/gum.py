@@ -147,7 +147,7 @@ def with_entities(
             },
         )
     except DataError as error:
-        raise error if str(error).startswith(place) else DataError(f"{place}: {error}") from None
+        raise error if str(error).startswith(place) else error.at(place) from None
 
 
 def entities(words: list[Word], fields: list[str], place: str, tally: ConversionReport) -> list[Entity]:

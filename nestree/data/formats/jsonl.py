@@ -14,7 +14,7 @@ from nestree.data.alignment import CharacterSpan, align_spans
 from nestree.data.io import ConversionReport, atomic_writer, lines_or_errors, parse_json
 from nestree.data.lossiness import report_losses
 from nestree.errors import DataError, InputError
-from nestree.types import Document, Entity, Sentence, Tree, shift_sentence
+from nestree.types import Document, Entity, Sentence, Tree, char_span, shift_sentence
 
 TREE_KEYS = {"spans", "arcs", "root", "probabilities"}
 
@@ -89,6 +89,14 @@ def to_tree(tree: Tree) -> dict[str, Any]:
 
 
 ENTITY_KEYS = {"start", "end", "label", "head", "heads", "score"}
+DOCUMENT_KEYS = {
+    "text",
+    "label",
+    "labels",
+    "score",
+    "depth",
+    "parent",
+}  # of Document.to_dict, which follow from others
 SENTENCE_KEYS = {
     "tokens", "words", "entities", "doc_id", "sent_id", "text", "offsets", "complete", "before", "after",
     "continues", "document", "tree",
@@ -221,7 +229,7 @@ def from_record(record: dict[str, Any], place: str) -> Sentence:
             tree,
         )
     except DataError as error:
-        raise DataError(f"{place}: {error}") from None
+        raise error.at(place) from None
 
 
 def is_complete(record: dict[str, Any], place: str) -> bool:
@@ -261,7 +269,7 @@ def from_object(entity: dict[str, Any], place: str) -> Entity:
             extra,
         )
     except DataError as error:
-        raise DataError(f"{place}: {error}") from None
+        raise error.at(place) from None
 
 
 def offsets(given: Any, words: list[str], text: str, place: str) -> tuple[tuple[int, int], ...]:
@@ -299,7 +307,7 @@ def from_text(
         raise DataError(f"{place}: `text` must be a string, and is {text!r:.60}.")
     known = {"text", "entities", "doc_id", "complete"}
     complete = is_complete(record, place)
-    spans = [character_span(entity, place) for entity in objects(record, place)]
+    spans = [span for entity in objects(record, place) for span in character_spans(entity, place)]
     if lists := sum("heads" in entity for entity in record.get("entities", [])):
         tally.note("lists of heads not read: in a text, `head` is [start, end]", place, lists)
     document = align_spans(
@@ -317,10 +325,26 @@ def from_text(
     return replace(document, sentences=tuple(replace(s, complete=False) for s in document.sentences))
 
 
+def character_spans(entity: dict[str, Any], place: str) -> list[CharacterSpan]:
+    """One span for each label of an entity."""
+    labels = entity.get("labels")
+    if not (
+        isinstance(labels, list) and labels and all(isinstance(x, dict) and "label" in x for x in labels)
+    ):
+        return [character_span(entity, place)]
+    shared = {key: value for key, value in entity.items() if key not in DOCUMENT_KEYS}
+    return [character_span({**shared, **label}, place) for label in labels]
+
+
 def character_span(entity: dict[str, Any], place: str) -> CharacterSpan:
     start, end, label, head = entity["start"], entity["end"], entity["label"], entity.get("head")
+    if isinstance(head, dict):
+        head = [head.get("start"), head.get("end")]
     if head is not None and not (isinstance(head, list) and [type(at) for at in head] == [int, int]):
-        raise DataError(f"{place}: `head` of an entity of a text must be [start, end], and is {head!r:.40}.")
+        raise DataError(
+            f"{place}: `head` of an entity of a text must be an object with start and end or [start, end], and is "
+            f"{entity['head']!r:.40}."
+        )
     if type(start) is not int or type(end) is not int:
         raise DataError(
             f"{place}: `start` and `end` must be numbers of characters, and are {start!r:.20}, {end!r:.20}."
@@ -328,7 +352,7 @@ def character_span(entity: dict[str, Any], place: str) -> CharacterSpan:
     try:
         Entity(0, 1, label, None, entity.get("score"))  # the label and the score are as they should be
     except DataError as error:
-        raise DataError(f"{place}: {error}") from None
+        raise error.at(place) from None
     extra = {key: value for key, value in entity.items() if key not in ENTITY_KEYS}
     return CharacterSpan(start, end, label, (head[0], head[1]) if head else None, entity.get("score"), extra)
 
@@ -376,25 +400,34 @@ def write_each(documents: Iterable[tuple[Document, str]], path: Path, tally: Con
 
 
 def text_record(document: Document) -> dict[str, Any]:
-    """The line of a document by its text."""
+    """The line of a document by its text: `Document.to_dict`, with unrounded scores and all further keys."""
     document = document.with_text()
-    named = {} if document.id is None else {"doc_id": document.id}
-    record: dict[str, Any] = {**named, "text": document.text, "entities": []}
+    record = document.to_dict()
+    by_span: dict[tuple[int, int], list[tuple[Sentence, Entity]]] = {}
     for sentence in document.sentences:
-        for entity in sentence.entities:
-            found = to_object(entity)
-            found["start"], found["end"] = sentence.characters(entity)
-            found["text"] = sentence.phrase(entity)
-            found.pop("heads", None)
-            if heads := entity.heads or (() if entity.head is None else (entity.head,)):
-                assert sentence.offsets is not None
-                places = [sentence.offsets[min(heads)][0], sentence.offsets[max(heads)][1]]
-                found["head"] = [sentence.start + at for at in places]
-            record["entities"].append(found)
+        for entity in sorted(sentence.entities, key=lambda entity: -(entity.score or 0.0)):
+            by_span.setdefault(sentence.characters(entity), []).append((sentence, entity))
+    for found in record["entities"]:
+        annotations = by_span[found["start"], found["end"]]
+        heads = [head_object(*annotation) for annotation in annotations]
+        found["labels"], found["head"] = [], next(filter(None, heads), None)
+        for (_, entity), head in zip(annotations, heads, strict=True):
+            label: dict[str, Any] = {"label": entity.label, "score": entity.score}
+            if head != found["head"]:
+                label["head"] = head
+            label.update((key, value) for key, value in entity.extra.items() if key not in ENTITY_KEYS)
+            found["labels"].append(label)
+        found["score"] = found["labels"][0]["score"]
     if not all(sentence.complete for sentence in document.sentences):
         record["complete"] = False
     record.update((key, value) for key, value in document.extra.items() if key not in record)
     return record
+
+
+def head_object(sentence: Sentence, entity: Entity) -> dict[str, Any] | None:
+    """The head in characters, from the first to the last word if several may be it."""
+    heads = entity.heads or (() if entity.head is None else (entity.head,))
+    return char_span(sentence, min(heads), max(heads) + 1)._asdict() if heads else None
 
 
 def records(document: Document) -> Iterator[tuple[Sentence, dict[str, Any]]]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nestree.data.io import ConversionReport, json_objects, json_records
-from nestree.errors import DataError, InputError
+from nestree.errors import DataError, EmptySpanError, InputError, SpanRangeError
 from nestree.types import Document, Entity, Sentence
 
 ENDS = ("inclusive", "exclusive")
@@ -123,7 +123,7 @@ def sentence(
     try:
         return Sentence(words, tuple(entities), id=None if id is None else str(id)) if words else None
     except DataError as error:
-        raise DataError(f"{place}: {error}") from None
+        raise error.at(place) from None
 
 
 def of_indices(record: dict[str, Any], tally: ConversionReport, place: str) -> Sentence | None:
@@ -210,8 +210,9 @@ def entity(start: int, stop: int, label: Any, length: int, place: str, written: 
     if not isinstance(label, str) or not label:
         raise DataError(f"{place}: entity {written!r:.60} has no label.")
     if not 0 <= start < stop <= length:
+        error = EmptySpanError if start == stop else SpanRangeError
         what = "is empty" if start == stop else f"is not within its sentence of {length} words"
-        raise DataError(f"{place}: entity {written!r:.60} {what}. {remedy}")
+        raise error(f"{place}: entity {written!r:.60} {what}. {remedy}")
     return Entity(start, stop, label)
 
 

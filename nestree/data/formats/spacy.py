@@ -207,7 +207,7 @@ def entity(
             {key: value for key, value in extra.items() if value},
         )
     except DataError as error:
-        raise DataError(f"{place}: {error}") from None
+        raise error.at(place) from None
 
 
 def write(documents: Iterable[Document], path: Path, tally: ConversionReport, *, key: str = "sc") -> None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from nestree.data.io import ConversionReport, atomic_writer, kept_mark, lines_or_errors
 from nestree.data.lossiness import report_losses
-from nestree.errors import DataError, InputError
+from nestree.errors import DataError, EmptySpanError, InputError, SpanRangeError
 from nestree.types import Document, Entity, Sentence
 
 ENTITY = re.compile(r"\s*(\d{1,18})\s*,\s*(\d{1,18}) (.+)", re.DOTALL)
@@ -71,14 +71,14 @@ def sentence(record: Record, path: Path, ends: str, strip: str) -> Sentence:
                 if end == start
                 else ""
             )
-            raise DataError(f"{place}: entity {item!r:.40} is empty with {ends} ends.{also}")
+            raise EmptySpanError(f"{place}: entity {item!r:.40} is empty with {ends} ends.{also}")
         if end > len(record.words):
             also = (
                 " If ends are exclusive in this file, read it with --read ends=exclusive."
                 if ends == "inclusive"
                 else ""
             )
-            raise DataError(
+            raise SpanRangeError(
                 f"{place}: entity {item!r:.40} ends after the sentence, which has {len(record.words)} words.{also}"
             )
         found.append(Entity(start, end, match[3].removeprefix(strip) or match[3]))
