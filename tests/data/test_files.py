@@ -176,6 +176,19 @@ def test_a_folder_is_there_when_all_of_it_is_written(tmp_path):
         pass
 
 
+def test_several_writers_of_one_path_have_their_own_folders(tmp_path):
+    path = tmp_path / "a.txt"
+    with atomic_path(path) as first, atomic_path(path) as second:
+        assert first != second
+        first.write_text("first")
+        second.write_text("second")
+    assert path.read_text() == "first"  # whose context ends last
+    with atomic_path(path) as again:
+        assert again == first
+        again.write_text("again")
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_places_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="cannot be written"), atomic_writer(tmp_path / "file" / "a"):
