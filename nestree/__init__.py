@@ -34,7 +34,7 @@ CLASSES = {
     "Sentence": "types",
     "TextEntity": "types",
 }
-__all__ = ["__version__", *CLASSES, *MODULES]  # noqa: PLE0604
+__all__ = ["__version__", *CLASSES, *MODULES]
 
 
 def __getattr__(name: str) -> Any:
