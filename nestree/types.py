@@ -386,7 +386,7 @@ def text_entities(sentence: Sentence) -> list[TextEntity]:
     by_span: dict[Span, list[Entity]] = {}
     for entity in sentence.entities:
         by_span.setdefault(entity.span, []).append(entity)
-    found: dict[Span, TextEntity] = {}
+    result: dict[Span, TextEntity] = {}
     children: dict[Span, list[TextEntity]] = {}
     for span, enclosing in enclosing_spans(by_span).items():
         entities = sorted(by_span[span], key=lambda entity: -(entity.score or 0.0))
@@ -395,19 +395,19 @@ def text_entities(sentence: Sentence) -> list[TextEntity]:
         scores: dict[str, float | None] = {}
         for entity in entities:
             scores.setdefault(entity.label, entity.score)
-        found[span] = TextEntity(
+        result[span] = TextEntity(
             *char_span(sentence, *span),
             labels=tuple(scores),
             scores=tuple(scores.values()),
             head=None if head is None else char_span(sentence, head, head + 1),
             depth=len(enclosing),
-            parent=None if parent is None else found[parent],
+            parent=None if parent is None else result[parent],
         )
         if parent is not None:
-            children.setdefault(parent, []).append(found[span])
+            children.setdefault(parent, []).append(result[span])
     for span, inner in children.items():
-        object.__setattr__(found[span], "children", tuple(inner))
-    return list(found.values())
+        object.__setattr__(result[span], "children", tuple(inner))
+    return list(result.values())
 
 
 @dataclass(frozen=True, repr=False)

@@ -371,7 +371,7 @@ def align_to_passages(
         start = starts[k]
         head = span.head and (span.head[0] - start, span.head[1] - start)
         spans_in[k].append(span._replace(start=span.start - start, end=span.end - start, head=head))
-    found: list[Sentence] = []
+    all_sentences: list[Sentence] = []
     for group, start, inside in zip(groups, starts, spans_in, strict=True):
         part = text[start : group[-1].start + len(group[-1].text)]
         if group[0].sentence:
@@ -380,5 +380,5 @@ def align_to_passages(
             document = align_to_words(part, part_words, inside, starts=[], tally=tally, place=place)
         else:
             document = align_spans(part, inside, words=words, sentences=sentences, tally=tally, place=place)
-        found += [replace(sentence, start=start + sentence.start) for sentence in document.sentences]
-    return Document(tuple(found), text, id, dict(extra))
+        all_sentences += [replace(sentence, start=start + sentence.start) for sentence in document.sentences]
+    return Document(tuple(all_sentences), text, id, dict(extra))
