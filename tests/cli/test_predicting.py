@@ -64,7 +64,7 @@ def test_text_goes_in_and_characters_come_out(tiny_model, text, expected):
     for entity in found["entities"]:
         assert TEXT[entity["start"] : entity["end"]] == entity["text"]
         assert 0 < entity["score"] <= 1
-        assert entity["start"] <= entity["head"][0] < entity["head"][1] <= entity["end"]
+        assert entity["start"] <= entity["head"]["start"] < entity["head"]["end"] <= entity["end"]
 
 
 @pytest.mark.parametrize("format", sorted(ENDINGS))

@@ -7,6 +7,7 @@ written, `write(documents, path, tally, *, options)`. The module of a format is 
 import importlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import replace
 from pathlib import Path
@@ -116,10 +117,17 @@ def write(
     name = detect_format(path, to_write=True) if format is None else format
     writer = function(name, "write")
     check_options(name, "write", chosen)
-    try:
+    with encoding_errors(path):
         writer(documents, path, tally, **chosen)
-    except UnicodeEncodeError as why:  # half of a surrogate pair
-        raise DataError(f"{path} cannot be written: {why}. Mend this text where it comes from.") from None
+
+
+@contextmanager
+def encoding_errors(path: Path) -> Iterator[None]:
+    """Raise a DataError for text that UTF-8 cannot encode: half of a surrogate pair."""
+    try:
+        yield
+    except UnicodeEncodeError as error:
+        raise DataError(f"{path} cannot be written: {error}. Correct this text in its source.") from None
 
 
 def options(name: str, verb: str = "read") -> dict[str, inspect.Parameter]:

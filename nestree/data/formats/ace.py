@@ -23,7 +23,7 @@ from nestree.data.alignment import CharacterSpan, Passage, align_to_passages
 from nestree.data.formats.common import find_files, skip_bad
 from nestree.data.io import ConversionReport, lines, read_text
 from nestree.data.xml import events
-from nestree.errors import DataError
+from nestree.errors import DataError, EmptySpanError, SpanRangeError
 from nestree.types import Document, Span
 
 TAG = re.compile(r"<(/?)([A-Za-z][\w.-]*)[^>]*>|<[!?][^>]*>")
@@ -248,9 +248,9 @@ def check_mention(mention: Mention, text: str, source: Path) -> None:
         start, last, phrase = charseq
         name = f"{mention.place}: {role} {start}-{last}"
         if last < start:
-            raise DataError(f"{name} of a mention ends before it begins.")
+            raise EmptySpanError(f"{name} of a mention ends before it begins.")
         if last >= len(text):
-            raise DataError(
+            raise SpanRangeError(
                 f"{name} of a mention ends after the text: {source} has {len(text)} characters without its tags."
             )
         actual = text[start : last + 1]

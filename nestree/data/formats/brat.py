@@ -24,7 +24,7 @@ from nestree.data.formats.common import (
 )
 from nestree.data.io import ConversionReport, atomic_path, lines, open_file, read_text
 from nestree.data.lossiness import report_losses
-from nestree.errors import DataError
+from nestree.errors import DataError, EmptySpanError, SpanRangeError
 from nestree.types import Document, Span
 
 NOT_READ = {
@@ -158,9 +158,9 @@ def to_span(mention: Mention, text: str, text_path: Path, tally: ConversionRepor
     label, fragments, phrase, place = mention
     for start, end in fragments:
         if end <= start:
-            raise DataError(f"{place}: entity {start}-{end} {label} ends before it begins.")
+            raise EmptySpanError(f"{place}: entity {start}-{end} {label} ends before it begins.")
         if end > len(text):
-            raise DataError(
+            raise SpanRangeError(
                 f"{place}: entity {start}-{end} {label} ends after the text, {text_path} has {len(text)} characters."
             )
     if phrase is None:

@@ -34,7 +34,7 @@ def locate_errors(place: str) -> Iterator[None]:
     try:
         yield
     except DataError as error:
-        raise DataError(f"{place}: {error}") from None
+        raise error.at(place) from None
 
 
 def check_choice(option: str, value: str, choices: Sequence[str]) -> None:

@@ -27,11 +27,12 @@ from nestree.data.formats.common import (
 from nestree.data.io import ConversionReport, atomic_writer, lines_or_errors, parse_json
 from nestree.data.lossiness import report_losses
 from nestree.errors import DataError
-from nestree.types import Document, Entity, Sentence, Span, Tree
+from nestree.types import Document, Entity, Sentence, Span, Tree, char_span
 
 Record = dict[str, Any]
 TREE_KEYS = {"spans", "arcs", "root", "probabilities"}
 ENTITY_KEYS = {"start", "end", "label", "head", "heads", "score"}
+DERIVED_KEYS = {"text", "label", "labels", "score", "depth", "parent"}  # of Document.to_dict
 SENTENCE_KEYS = {
     "tokens", "words", "entities", "doc_id", "sent_id", "text", "offsets", "complete", "before", "after",
     "continues", "document", "tree",
@@ -257,7 +258,7 @@ def parse_text(record: Record, place: str, words: str, sentences: str, tally: Co
         if not isinstance(text, str):
             raise DataError(f"`text` must be a string, and is {text!r:.60}.")
         complete = check_complete(record)
-        spans = [parse_character_span(entity) for entity in check_entities(record)]
+        spans = [span for entity in check_entities(record) for span in parse_char_spans(entity)]
     if with_heads := sum("heads" in entity for entity in record.get("entities", [])):
         tally.note("lists of heads not read: in a text, `head` is [start, end]", place, with_heads)
     document = align_spans(
@@ -273,10 +274,24 @@ def parse_text(record: Record, place: str, words: str, sentences: str, tally: Co
     return document if complete else mark_incomplete(document)
 
 
-def parse_character_span(entity: Record) -> CharacterSpan:
+def parse_char_spans(entity: Record) -> list[CharacterSpan]:
+    """One span for each label of an entity."""
+    labels = entity.get("labels")
+    if isinstance(labels, list) and labels and all(isinstance(x, dict) and "label" in x for x in labels):
+        shared = {key: value for key, value in entity.items() if key not in DERIVED_KEYS}
+        return [parse_char_span({**shared, **label}) for label in labels]
+    return [parse_char_span(entity)]
+
+
+def parse_char_span(entity: Record) -> CharacterSpan:
     start, end, label, head = entity["start"], entity["end"], entity["label"], entity.get("head")
+    if isinstance(head, dict):
+        head = [head.get("start"), head.get("end")]
     if head is not None and not (isinstance(head, list) and [type(at) for at in head] == [int, int]):
-        raise DataError(f"`head` of an entity of a text must be [start, end], and is {head!r:.40}.")
+        raise DataError(
+            "`head` of an entity of a text must be an object with start and end or [start, end], and is "
+            f"{entity['head']!r:.40}."
+        )
     if type(start) is not int or type(end) is not int:
         raise DataError(
             f"`start` and `end` must be numbers of characters, and are {start!r:.20}, {end!r:.20}."
@@ -317,25 +332,34 @@ def write_each(documents: Iterable[tuple[Document, str]], path: Path, tally: Con
 
 
 def to_text_record(document: Document) -> Record:
-    """The line of a document by its text."""
+    """The line of a document by its text: `Document.to_dict`, with unrounded scores and all further keys."""
     document = document.with_text()
-    record: Record = {} if document.id is None else {"doc_id": document.id}
-    record |= {"text": document.text, "entities": []}
+    record = document.to_dict()
+    by_span: dict[Span, list[tuple[Sentence, Entity]]] = {}
     for sentence in document.sentences:
-        for entity in sentence.entities:
-            item = entity_record(entity)
-            item["start"], item["end"] = sentence.characters(entity)
-            item["text"] = sentence.phrase(entity)
-            item.pop("heads", None)
-            if heads := entity.heads or (() if entity.head is None else (entity.head,)):
-                assert sentence.offsets is not None
-                head_start, head_end = sentence.offsets[min(heads)][0], sentence.offsets[max(heads)][1]
-                item["head"] = [sentence.start + head_start, sentence.start + head_end]
-            record["entities"].append(item)
+        for entity in sorted(sentence.entities, key=lambda entity: -(entity.score or 0.0)):
+            by_span.setdefault(sentence.characters(entity), []).append((sentence, entity))
+    for item in record["entities"]:
+        annotations = by_span[item["start"], item["end"]]
+        heads = [head_record(*annotation) for annotation in annotations]
+        item["labels"], item["head"] = [], next(filter(None, heads), None)
+        for (_, entity), head in zip(annotations, heads, strict=True):
+            label: Record = {"label": entity.label, "score": entity.score}
+            if head != item["head"]:
+                label["head"] = head
+            label.update((key, value) for key, value in entity.extra.items() if key not in ENTITY_KEYS)
+            item["labels"].append(label)
+        item["score"] = item["labels"][0]["score"]
     if not all(sentence.complete for sentence in document.sentences):
         record["complete"] = False
     record.update((key, value) for key, value in document.extra.items() if key not in record)
     return record
+
+
+def head_record(sentence: Sentence, entity: Entity) -> Record | None:
+    """The head in characters, from the first to the last word if several may be it."""
+    heads = entity.heads or (() if entity.head is None else (entity.head,))
+    return char_span(sentence, min(heads), max(heads) + 1)._asdict() if heads else None
 
 
 def sentence_records(document: Document) -> Iterator[tuple[Sentence, Record]]:

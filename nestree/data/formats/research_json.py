@@ -23,7 +23,7 @@ from nestree.data.formats.common import (
     skip_bad,
 )
 from nestree.data.io import ConversionReport, json_objects, json_records
-from nestree.errors import DataError
+from nestree.errors import DataError, EmptySpanError, SpanRangeError
 from nestree.types import Document, Entity, Sentence
 
 ENDS = ("inclusive", "exclusive")
@@ -200,7 +200,8 @@ def make_entity(start: int, stop: int, label: Any, length: int, place: str, item
         raise DataError(f"{place}: entity {item!r:.60} has no label.")
     if not 0 <= start < stop <= length:
         what = "is empty" if start == stop else f"is not within its sentence of {length} words"
-        raise DataError(f"{place}: entity {item!r:.60} {what}. {advice}")
+        error = EmptySpanError if start == stop else SpanRangeError
+        raise error(f"{place}: entity {item!r:.60} {what}. {advice}")
     return Entity(start, stop, label)
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from nestree.data.formats.common import check_choice, replace_forbidden, skip_bad
 from nestree.data.io import ConversionReport, atomic_writer, kept_mark, lines_or_errors
 from nestree.data.lossiness import report_losses
-from nestree.errors import DataError
+from nestree.errors import DataError, EmptySpanError, SpanRangeError
 from nestree.types import Document, Entity, Sentence
 
 ENTITY = re.compile(r"\s*(\d{1,18})\s*,\s*(\d{1,18}) (.+)", re.DOTALL)
@@ -55,12 +55,12 @@ def to_sentence(record: Record, path: Path, ends: str, strip: str = "") -> Sente
             advice = ""
             if end == start:
                 advice = " If ends are inclusive in this file, read it with --read ends=inclusive."
-            raise DataError(f"{place}: entity {item!r:.40} is empty with {ends} ends.{advice}")
+            raise EmptySpanError(f"{place}: entity {item!r:.40} is empty with {ends} ends.{advice}")
         if end > len(record.words):
             advice = ""
             if ends == "inclusive":
                 advice = " If ends are exclusive in this file, read it with --read ends=exclusive."
-            raise DataError(
+            raise SpanRangeError(
                 f"{place}: entity {item!r:.40} ends after the sentence, which has {len(record.words)} words.{advice}"
             )
         entities.append(Entity(start, end, match[3].removeprefix(strip) or match[3]))
