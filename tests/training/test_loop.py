@@ -21,7 +21,7 @@ from nestree.temperature import decoder_f1
 from nestree.training import EpochEnd, Step, corpus
 from nestree.training.run_dir import RunDir
 from nestree.training.step import GradientStep
-from nestree.training.train import next_step, summary
+from nestree.training.train import summary
 from nestree.types import Document, Entity, Sentence
 from tests.training.runs import assert_same, history, run, weights
 
@@ -62,9 +62,9 @@ def test_a_run_leaves_a_model_that_predicts(done, data):
     assert f" | {100 * scores.f1:.2f} |" in (folder / "README.md").read_text()
 
 
-def test_what_did_not_fit_is_tried_again_in_the_next_epoch(settings, data, tmp_path, monkeypatch):
+def test_fewer_microbatches_are_tried_in_the_next_epoch(settings, data, tmp_path, monkeypatch):
     """Memory that others held for a while does not slow down the whole run."""
-    losses, pieces_of, failures, pieces = Recognizer.losses, GradientStep.pieces_of, [], []
+    losses, split, failures, pieces = Recognizer.losses, GradientStep.split, [], []
 
     def failing_twice(self, batch):
         if len(failures) < 2:
@@ -73,19 +73,19 @@ def test_what_did_not_fit_is_tried_again_in_the_next_epoch(settings, data, tmp_p
         return losses(self, batch)
 
     def watched(self, batches):
-        pieces.append((self.progress.epoch, self.progress.pieces))
-        return pieces_of(self, batches)
+        pieces.append((self.progress.epoch, self.progress.microbatches))
+        return split(self, batches)
 
     monkeypatch.setattr(Recognizer, "losses", failing_twice)
-    monkeypatch.setattr(GradientStep, "pieces_of", watched)
+    monkeypatch.setattr(GradientStep, "split", watched)
     heard = Heard()
     run(settings("training.epochs=3", "training.batch_words=60"), data, tmp_path / "m", watcher=heard)
-    assert [note for note in heard.notes if "in this epoch each batch is done in 4 pieces" in note]
+    assert [note for note in heard.notes if "in this epoch each batch is split into 4 microbatches" in note]
     assert list(dict.fromkeys(pieces)) == [(1, 1), (1, 2), (1, 4), (2, 2), (3, 1)]
 
 
 @pytest.mark.parametrize("change", ["decoding.method=spans", "decoding.head_prior_weight=0"])
-def test_forms_that_nobody_asks_are_told(settings, data, tmp_path, change):
+def test_an_unused_head_prior_is_noted(settings, data, tmp_path, change):
     heard = Heard()
     changes = ["decoding.threshold=0", change, "training.epochs=1"]
     run(settings(*changes), data, tmp_path / "m", watcher=heard)
@@ -107,7 +107,7 @@ def test_the_decoder_is_chosen_on_dev_and_saved(settings, data, tmp_path, tune):
 
 
 @pytest.mark.parametrize("kind", ["softmax", "ranking"])
-def test_where_one_label_will_be_found_of_several_a_note_says_so(settings, data, tmp_path, kind):
+def test_softmax_with_several_labels_is_noted(settings, data, tmp_path, kind):
     first = data.train[0]
     start, end = first.entities[0].span
     both = (*first.entities, Entity(start, end, next(x for x in data.labels if x != first.entities[0].label)))
@@ -124,7 +124,7 @@ def test_where_one_label_will_be_found_of_several_a_note_says_so(settings, data,
     )
 
 
-def test_everybody_hears_of_it(done):
+def test_callbacks(done):
     folder, result, heard = done
     assert [end.epoch for end in heard.ends] == [1, 2, 3] == [line["epoch"] for line in history(folder)]
     assert heard.steps[0].losses.keys() == {"joint", "head_prior", "head_regularization", "kl"}
@@ -148,8 +148,6 @@ def test_memory_for_half_a_batch_gives_the_same_weights_without_dropout(
 ):
     quiet = without_chance("training.epochs=1", "training.batch_words=30")
     run(quiet, data, tmp_path / "whole")
-    from nestree.model import Recognizer
-
     losses = Recognizer.losses
 
     def full(self, batch):
@@ -177,9 +175,9 @@ def test_the_best_epoch_is_kept_and_training_stops_when_none_is_better(settings,
             best.update({name: value.clone() for name, value in run.model.state_dict().items()})
         return Scored(score, f1)
 
-    monkeypatch.setattr("nestree.training.loop.evaluated", evaluated)
+    monkeypatch.setattr("nestree.training.loop.evaluate_on_dev", evaluated)
     result = run(
-        settings("training.epochs=9", "training.early_stopping_patience=2", "training.average=0.5"),
+        settings("training.epochs=9", "training.early_stopping_patience=2"),
         data,
         tmp_path / "m",
     )
@@ -195,7 +193,7 @@ def test_patience_begins_when_something_was_found(settings, data, tmp_path, monk
     def evaluated(run):
         return Scored(evaluate(data.dev, data.dev, resamples=0), next(scores))
 
-    monkeypatch.setattr("nestree.training.loop.evaluated", evaluated)
+    monkeypatch.setattr("nestree.training.loop.evaluate_on_dev", evaluated)
     result = run(settings("training.epochs=9", "training.early_stopping_patience=2"), data, tmp_path / "m")
     assert (result.epochs, result.best_epoch) == (7, 5)
 
@@ -210,8 +208,6 @@ class Scored:
 
 @pytest.mark.parametrize("broken", ["loss", "potentials"])
 def test_a_loss_that_is_no_number_stops_with_its_sentences(settings, data, tmp_path, monkeypatch, broken):
-    from nestree.model import Recognizer
-
     losses, calls = Recognizer.losses, []
 
     def bad(self, batch):
@@ -314,16 +310,17 @@ def test_an_unknown_device(settings, data, tmp_path):
         run(settings(), data, tmp_path / "m", device="gpu")
 
 
-def test_the_summary_names_typical_mistakes(done):
+def test_the_summary_names_typical_mistakes(done, data):
     text = summary(done[1])
     assert text.startswith("3 epochs in ")
     assert f"best epoch {done[1].best_epoch}: dev P " in text
     shown = [line for line in text.splitlines() if " such as: " in line]
     assert 0 < len(shown) <= 5
     assert len(shown) == min(5, len({line.split(", such as")[0] for line in shown}))
-    assert text.splitlines()[-1] == next_step(done[1], done[1].evaluation.entities.f1)
-    assert next_step(done[1], 0.5).endswith(f"--model {done[0]}")
-    assert "smaller batches (--set training.batch_words=" in next_step(done[1], 0)
+    useless = evaluate(data.dev, [replace(sentence, entities=()) for sentence in data.dev], resamples=0)
+    assert "smaller batches (--set training.batch_words=" in summary(replace(done[1], evaluation=useless))
+    perfect = summary(replace(done[1], evaluation=evaluate(data.dev, data.dev, resamples=0)))
+    assert perfect.endswith(f"--model {done[0]}")
 
 
 def test_tensorboard_on_request(settings, data, tmp_path):

@@ -24,7 +24,6 @@ def quiet(without_chance, request):
     """Settings with this adversary."""
     return without_chance(
         f"training.rho={request.param}",
-        "training.average=0.5",
         "training.gradient_accumulation=2",
         "training.batch_words=12",
         "training.epsilon=1",  # so that the size of gradients matters
