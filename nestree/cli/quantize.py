@@ -13,7 +13,7 @@ from nestree.data.io import atomic_path
 
 def quantize(
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A directory, box, or OWNER/NAME on the hub.")
+        str, typer.Argument(metavar="MODEL", help="A directory, gum-minilm, or OWNER/NAME on the hub.")
     ],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="A new directory for the small model.")],
     gold: Annotated[

@@ -4,6 +4,8 @@ import json
 import math
 import os
 import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import torch
 
 from nestree import checkpoint
 from nestree.config import Settings
+from nestree.data import formats
 from nestree.decoding import NO_TEMPERATURES
 from nestree.errors import InputError, PotentialsError, TrainingError
 from nestree.evaluation import evaluate
@@ -348,3 +351,71 @@ def test_tensorboard_that_is_not_installed(settings, data, tmp_path, monkeypatch
     monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", None)
     with pytest.raises(TrainingError, match=r"pip install tensorboard"):
         run(settings(), data, tmp_path / "m", tensorboard=True)
+
+
+# Several processes: the same global batches, the same weights up to rounding
+
+ROOT = Path(__file__).parent.parent.parent
+LAUNCHERS = {
+    "torchrun": ["torch.distributed.run", "--standalone", "--nproc-per-node", "2"],
+    "accelerate": ["accelerate.commands.launch", "--multi-gpu", "--num-processes", "2"],  # on a CPU, too
+}
+
+
+@pytest.fixture(scope="module")
+def multi_settings(without_chance, request):
+    """Settings with this rho."""
+    return without_chance(
+        f"training.rho={request.param}",
+        "training.gradient_accumulation=2",
+        "training.batch_words=12",
+        "training.epsilon=1",  # so that the size of gradients matters
+        "training.lr=1",
+        "training.encoder_lr=1",
+    )
+
+
+@pytest.fixture(scope="module")
+def single_process(multi_settings, data, tmp_path_factory):
+    """The run of one process."""
+    folder = tmp_path_factory.mktemp("one") / "m"
+    run(multi_settings, data, folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("multi_settings", "launcher"), [(0, "torchrun"), (0, "accelerate"), (0.5, "torchrun")], indirect=["multi_settings"]
+)  # fmt: skip
+def test_two_processes_take_the_steps_of_one(launcher, single_process, multi_settings, documents, tmp_path):
+    (tmp_path / "settings.toml").write_text(multi_settings.as_toml())
+    formats.write(documents, tmp_path / "train.jsonl", "jsonl")
+    formats.write(documents[:4], tmp_path / "dev.jsonl", "jsonl")
+    # fmt: off
+    command = [
+        sys.executable, "-m", *LAUNCHERS[launcher], "-m", "nestree", "train", "--train", "train.jsonl",
+        "--dev", "dev.jsonl", "--out", "two", "--config", "settings.toml", "--device", "cpu",
+    ]
+    # fmt: on
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("epoch 3/3") == 1  # one of them speaks
+    assert "2 processes share each update." in done.stderr
+
+    two = tmp_path / "two"
+    with open(two / "training" / "log.jsonl") as log:
+        assert json.loads(next(log))["processes"] == 2
+    for ours, theirs in zip(history(single_process), history(two), strict=True):
+        assert (ours["updates"], ours["f1"]) == (theirs["updates"], theirs["f1"])
+        for name, value in ours["losses"].items():
+            assert abs(value - theirs["losses"][name]) < 1e-3 * max(1, abs(value)), (ours, theirs)
+    alone, shared = weights(single_process), weights(two)
+    for name in alone:
+        torch.testing.assert_close(alone[name], shared[name], rtol=1e-4, atol=1e-5, msg=name)
