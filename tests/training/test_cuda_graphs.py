@@ -1,4 +1,4 @@
-"""Whole passes as records. There are none without a GPU: these are played by hand. test_cuda.py has real ones."""
+"""CUDA graphs, simulated on a CPU by functions that compute everything again; test_cuda.py has real ones."""
 
 import copy
 from dataclasses import replace
@@ -13,13 +13,13 @@ from nestree.model import Recognizer
 from nestree.training import cuda_graphs, loop
 from nestree.training.cuda_graphs import GraphCache
 from nestree.training.distill import Teachers
-from nestree.training.state import Progress
+from nestree.training.run_dir import Progress
 from nestree.training.step import GradientStep
 from nestree.treecrf.memory import is_out_of_memory
 
 
-class Played:
-    """A graph whose replays compute everything anew, from the same places into the same place."""
+class SimulatedGraph:
+    """Its replays compute everything again, from the same tensors into the same tensor."""
 
     def __init__(self, run):
         self.run, self.values = run, run()
@@ -29,18 +29,18 @@ class Played:
 
 
 @pytest.fixture(autouse=True)
-def played(monkeypatch):
-    def recorded(run, recorder):
-        graph = Played(run)
+def simulated(monkeypatch):
+    def capture(run, cache):
+        graph = SimulatedGraph(run)
         return graph, graph.values
 
-    monkeypatch.setattr(cuda_graphs, "capture", recorded)
+    monkeypatch.setattr(cuda_graphs, "capture", capture)
     monkeypatch.setattr(cuda_graphs, "USES_BEFORE_CAPTURE", 0)
 
 
 @pytest.fixture(params=["gold", "teacher"])
 def both(request, without_chance, data, monkeypatch):
-    """Two updaters of the same model: one computes, the other replays; from gold alone, or from a teacher, too."""
+    """Two steps of equal models: one without graphs, the other with them; from gold, or from a teacher, too."""
     changes = ["training.rho=0.5", "training.perturbation=sam", "training.cuda_graphs=true"]
     quiet = without_chance(*changes)
     torch.manual_seed(1)
@@ -53,7 +53,7 @@ def both(request, without_chance, data, monkeypatch):
         lessons = Teachers((teacher,), data.labels, data.train, half, [True] * (size - 1) + [False], 0.3)
 
     def updater(some: Recognizer) -> GradientStep:
-        return GradientStep(some, data.train, Accelerator(cpu=True), quiet, Progress(""), lessons=lessons)
+        return GradientStep(some, data.train, Accelerator(cpu=True), quiet, Progress(""), teachers=lessons)
 
     plain = updater(model)
     assert plain.recorder is None  # without a GPU nothing is recorded
@@ -71,10 +71,10 @@ def gradients(updater, update, number=1):
 
 
 @pytest.mark.parametrize("pieces", [1, 2])
-def test_records_say_what_is_computed(both, pieces):
+def test_graphs_give_the_same_gradients(both, pieces):
     plain, recorded = both
     for updater in both:
-        updater.progress.pieces = pieces
+        updater.progress.microbatches = pieces
     for number, update in enumerate([[[0, 1, 2, 3, 4, 5, 6, 7]], [[0, 1], [2, 3, 4]], [[5]], [[1, 2, 3]]], 1):
         (sums, right), (others, found) = (gradients(updater, update, number) for updater in both)
         assert others == pytest.approx(sums, rel=1e-4, abs=1e-4)
@@ -96,7 +96,7 @@ def test_gradients_stay_where_they_are(both):
     assert all(p.grad is held for p, held in zip(recorded.parameters, before, strict=True))
 
 
-def test_what_is_not_recorded_is_computed(both, monkeypatch):
+def test_without_a_graph_the_batch_is_computed(both, monkeypatch):
     _, recorded = both
     monkeypatch.setattr(recorded.recorder, "most", 0)
     (sums, right), (others, found) = (gradients(updater, [[0, 1, 2]]) for updater in both)
@@ -106,7 +106,7 @@ def test_what_is_not_recorded_is_computed(both, monkeypatch):
         torch.testing.assert_close(found[name], right[name], rtol=1e-3, atol=1e-5, msg=name)
 
 
-def test_without_memory_for_a_record_there_is_none_and_gradients_are_right(both, monkeypatch):
+def test_out_of_memory_in_a_capture(both, monkeypatch):
     _, recorded = both
 
     def full(run, recorder):
@@ -122,21 +122,21 @@ def test_without_memory_for_a_record_there_is_none_and_gradients_are_right(both,
         torch.testing.assert_close(found[name], right[name], rtol=1e-3, atol=1e-5, msg=name)
 
 
-def test_what_a_device_cannot_record_is_computed_and_told(both, monkeypatch):
+def test_a_failed_capture_is_reported_once(both, monkeypatch):
     def cannot(run, recorder):
         raise RuntimeError("CUDA error: operation not permitted\nwhen stream is capturing")
 
     _, recorded = both
     _, right = gradients(recorded, [[0, 1, 2]])
     told = []
-    recorded.watchers = [SimpleNamespace(note=lambda text, updates: told.append(text))]
+    recorded.callbacks = [SimpleNamespace(note=lambda text, updates: told.append(text))]
     monkeypatch.setattr(cuda_graphs, "capture", cannot)
     recorded.recorder.records.clear()
     _, found = gradients(recorded, [[0, 1, 2]])
     for name in right:
         torch.testing.assert_close(found[name], right[name], rtol=1e-3, atol=1e-5, msg=name)
     gradients(recorded, [[0, 1, 2]])
-    assert [text for text in told if "cannot be recorded" in text and "not permitted" in text] == told
+    assert [text for text in told if "cannot be captured" in text and "not permitted" in text] == told
     assert len(told) == 1
 
 
@@ -149,7 +149,7 @@ def test_other_errors_pass(both, monkeypatch):
         both[1].gradients([[0, 1, 2]], 1)
 
 
-def test_incomplete_sentences_have_records_of_their_own(both, data):
+def test_incomplete_sentences_have_graphs_of_their_own(both, data):
     model = both[1].model
     complete = model.collate(data.train[:2])
     partial = model.collate([data.train[0], replace(data.train[1], complete=False)])
@@ -158,27 +158,27 @@ def test_incomplete_sentences_have_records_of_their_own(both, data):
     assert isinstance(both[1].recorder, GraphCache)
 
 
-def test_records_go_before_batches_are_cut(both, monkeypatch):
+def test_graphs_are_dropped_before_batches_are_split(both, monkeypatch):
     _, recorded = both
     _, right = gradients(recorded, [[0, 1, 2]])
     assert recorded.recorder.records
-    add, full = recorded.recorder.add, [True]
+    add, full = recorded.recorder.add_gradients, [True]
 
     def first_full(batch, scale):
         if full.pop() if full else False:
             raise torch.OutOfMemoryError("full")
         return add(batch, scale)
 
-    monkeypatch.setattr(recorded.recorder, "add", first_full)
+    monkeypatch.setattr(recorded.recorder, "add_gradients", first_full)
     _, found = gradients(recorded, [[0, 1, 2]])
     assert not full
     assert recorded.recorder is None
-    assert recorded.progress.pieces == 1
+    assert recorded.progress.microbatches == 1
     for name in right:
         torch.testing.assert_close(found[name], right[name], rtol=1e-3, atol=1e-5, msg=name)
 
 
-def test_rare_shapes_are_not_recorded(both, monkeypatch):
+def test_rare_shapes_are_not_captured(both, monkeypatch):
     monkeypatch.setattr(cuda_graphs, "USES_BEFORE_CAPTURE", 2)
     _, recorded = both
     counts = []
@@ -200,13 +200,13 @@ def test_where_memory_is_short_nothing_is_padded(both, monkeypatch):
 
     monkeypatch.setattr(recorded.model, "losses", losses)
     told = []
-    recorded.watchers = [SimpleNamespace(note=lambda text, updates: told.append(text))]
+    recorded.callbacks = [SimpleNamespace(note=lambda text, updates: told.append(text))]
     gradients(recorded, [[6]])
-    assert recorded.progress.pieces == 1
-    assert [text for text in told if "not recorded any more" in text] == told != []
+    assert recorded.progress.microbatches == 1
+    assert [text for text in told if "not used any more" in text] == told != []
 
 
-def test_recording_draws_nothing(data, settings, monkeypatch):
+def test_a_capture_leaves_the_random_state(data, settings, monkeypatch):
     monkeypatch.setattr("nestree.training.step.can_capture", lambda model: True)
     monkeypatch.setattr(cuda_graphs, "USES_BEFORE_CAPTURE", 2)
     changes = ["training.rho=1e-9", "training.perturbation=sam", "training.cuda_graphs=true"]
@@ -214,14 +214,14 @@ def test_recording_draws_nothing(data, settings, monkeypatch):
     torch.manual_seed(1)
     model = Recognizer(chosen, data.labels, chosen.encoder.path).train()
     updater = GradientStep(model, data.train, Accelerator(cpu=True), chosen, Progress(""))
-    seen, added = [], updater.added
+    seen, add = [], updater.add_gradients
 
     def watched(piece, scale):
-        found = added(piece, scale)
+        found = add(piece, scale)
         seen.append(float(found["joint"]))
         return found
 
-    monkeypatch.setattr(updater, "added", watched)
+    monkeypatch.setattr(updater, "add_gradients", watched)
     for _ in range(4):
         updater.gradients([[0, 1, 2], [3, 4]], 7)
     assert len(updater.recorder.records) == 2
@@ -231,7 +231,7 @@ def test_recording_draws_nothing(data, settings, monkeypatch):
     assert seen[-1] != pytest.approx(seen[1], rel=1e-5), "there is something to draw"
 
 
-def test_records_are_given_up_for_an_evaluation(both, data, monkeypatch):
+def test_graphs_are_dropped_for_an_evaluation(both, data, monkeypatch):
     _, recorded = both
     gradients(recorded, [[0, 1, 2]])
     run, calls = SimpleNamespace(model=recorded.model, updater=recorded), []
@@ -243,15 +243,15 @@ def test_records_are_given_up_for_an_evaluation(both, data, monkeypatch):
         return ["found"]
 
     monkeypatch.setattr(loop, "predict", predict)
-    assert loop.predicted(run, data.dev, loop.PredictOptions()) == ["found"]
+    assert loop.predict_dev(run, data.dev, loop.PredictOptions()) == ["found"]
     assert calls[0] is not None
     assert calls[1] is None
     calls.clear()
     with pytest.raises(ChartMemoryError):
-        loop.predicted(run, data.dev, loop.PredictOptions())  # there is nothing left to give up
+        loop.predict_dev(run, data.dev, loop.PredictOptions())  # there is nothing left to give up
 
 
-def test_an_error_that_follows_from_another_one_is_about_the_same():
+def test_out_of_memory_as_the_context_of_another_error():
     def captured():
         try:
             raise torch.OutOfMemoryError("full")

@@ -1,4 +1,4 @@
-"""One update: what it adds up to, whatever it is cut into, and what becomes of trouble."""
+"""The gradients of an update: microbatches, SAM and FGM, out-of-memory errors, prefetching."""
 
 import threading
 
@@ -8,10 +8,8 @@ from accelerate import Accelerator
 
 from nestree.errors import ChartMemoryError, TrainingError
 from nestree.model import Recognizer
-from nestree.training.dataset import batches
-from nestree.training.state import Progress
+from nestree.training.run_dir import Progress
 from nestree.training.step import GradientStep, Prefetcher
-from tests import tiny
 
 
 @pytest.fixture(scope="module")
@@ -24,8 +22,8 @@ def updater(without_chance, data) -> GradientStep:
 
 @pytest.fixture(autouse=True)
 def whole(updater):
-    updater.progress.pieces = 1
-    updater.watchers = []
+    updater.progress.microbatches = 1
+    updater.callbacks = []
 
 
 def gradients(updater: GradientStep, update: list[list[int]]) -> dict[str, torch.Tensor]:
@@ -39,13 +37,13 @@ def assert_equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor], atol: f
         torch.testing.assert_close(a[name], b[name], rtol=1e-4, atol=atol, msg=name)
 
 
-def test_pieces_and_accumulated_batches_add_up_to_the_whole(updater):
+def test_microbatches_and_accumulated_batches_add_up(updater):
     whole = gradients(updater, [list(range(8))])
     assert max(gradient.abs().max() for gradient in whole.values()) > 0.01
     for cut in (2, 3, 8):
-        updater.progress.pieces = cut
+        updater.progress.microbatches = cut
         assert_equal(gradients(updater, [list(range(8))]), whole)
-    updater.progress.pieces = 1
+    updater.progress.microbatches = 1
     assert_equal(gradients(updater, [[0, 1], [2, 3, 4], [5, 6, 7]]), whole)
 
 
@@ -83,13 +81,13 @@ def test_out_of_memory_halves_the_batch_and_changes_nothing(updater, monkeypatch
     error = no_memory() if error == "real" else error
     whole = gradients(updater, [list(range(8))])
     said = []
-    updater.watchers = [Said(said)]
+    updater.callbacks = [Said(said)]
     full = Full(updater.model, 3, error)
     monkeypatch.setattr(updater.model, "losses", full)
     assert_equal(gradients(updater, [list(range(8))]), whole)
     assert full.sizes[0] == 8
-    assert max(full.sizes[-updater.progress.pieces :]) <= 3
-    assert "out of memory: in this epoch each batch is done in" in said[-1]
+    assert max(full.sizes[-updater.progress.microbatches :]) <= 3
+    assert "out of memory: in this epoch each batch is split into" in said[-1]
     before = len(said)
     gradients(updater, [list(range(8))])
     assert len(said) == before  # it remembers
@@ -97,7 +95,7 @@ def test_out_of_memory_halves_the_batch_and_changes_nothing(updater, monkeypatch
 
 def test_out_of_memory_without_a_share_names_the_sentence_that_stands_in(updater, monkeypatch):
     """A process that has nothing to do makes zeros of one sentence, and even that may not fit."""
-    monkeypatch.setattr(updater, "pieces_of", lambda batches: [])
+    monkeypatch.setattr(updater, "split", lambda update: [])
     monkeypatch.setattr(updater.model, "losses", Full(updater.model, 0, torch.OutOfMemoryError("full")))
     with pytest.raises(TrainingError, match=r"not enough memory for a sentence of \d+ words alone"):
         updater.gradients([[0, 1]], 1)
@@ -133,9 +131,7 @@ def test_other_errors_pass(updater, monkeypatch):
 
 
 @pytest.mark.parametrize("moves", ["fgm", "sam"])
-def test_an_adversary_adds_the_gradient_of_weights_moved_against_it(
-    updater, without_chance, monkeypatch, moves
-):
+def test_sam_and_fgm_add_the_gradient_at_perturbed_weights(updater, without_chance, monkeypatch, moves):
     encoder = updater.model.encoder.transformer
     weights = [encoder.get_input_embeddings().weight] if moves == "fgm" else [*encoder.parameters()]
     before, plain = [weight.detach().clone() for weight in weights], gradients(updater, [[0, 1, 2]])
@@ -161,21 +157,21 @@ def test_an_adversary_adds_the_gradient_of_weights_moved_against_it(
 
 
 @pytest.mark.parametrize("number", [2, 8])
-def test_an_adversary_does_not_depend_on_pieces(updater, without_chance, monkeypatch, number):
+def test_sam_does_not_depend_on_microbatches(updater, without_chance, monkeypatch, number):
     monkeypatch.setattr(updater, "settings", without_chance("training.rho=0.5"))
     whole = gradients(updater, [[0, 1, 2, 3], [4, 5, 6, 7]])
-    updater.progress.pieces = number
+    updater.progress.microbatches = number
     assert_equal(gradients(updater, [[0, 1, 2, 3], [4, 5, 6, 7]]), whole)
     assert_equal(gradients(updater, [list(range(8))]), whole)
 
 
-def test_the_divergence_is_told_beside_the_parts(updater):
+def test_losses_and_metrics_are_reported(updater):
     found = updater.gradients([[0, 1, 2]], 1)
     assert {"joint", "head_prior", "head_regularization", "kl"} == set(found)
     assert float(found["kl"]) >= 0
 
 
-def test_chance_follows_from_seed_and_update(settings, data):
+def test_dropout_follows_from_seed_and_update(settings, data):
     shaky = settings("encoder.dropout=0.5")
     torch.manual_seed(1)
     model = Recognizer(shaky, data.labels, shaky.encoder.path)
@@ -187,13 +183,7 @@ def test_chance_follows_from_seed_and_update(settings, data):
     assert float(updater.gradients([[0, 1]], 2)["joint"]) != first
 
 
-def test_the_sentences_are_those_of_the_batches(updater):
-    assert updater.lengths == [len(sentence.words) for sentence in tiny.SENTENCES]
-    found = batches(updater.lengths, 15, seed=1, epoch=1)
-    assert sorted(k for batch in found for k in batch) == list(range(8))
-
-
-def test_batches_that_were_made_ahead_are_the_same(updater, monkeypatch):
+def test_prefetched_batches_are_the_same(updater, monkeypatch):
     calls = []
     collate = updater.model.collate
 
@@ -205,18 +195,18 @@ def test_batches_that_were_made_ahead_are_the_same(updater, monkeypatch):
     first, second = [[0, 1, 2], [3]], [[4, 5], [6, 7, 0]]
     expected = [updater.gradients(first, 1), updater.gradients(second, 2)]
     gradients = [p.grad.clone() for p in updater.parameters]
-    ahead = Prefetcher(updater.model, updater.sentences, torch.device("cpu"), ahead=True)
-    monkeypatch.setattr(updater, "inputs", ahead)
+    ahead = Prefetcher(updater.model, updater.sentences, torch.device("cpu"), background=True)
+    monkeypatch.setattr(updater, "prefetcher", ahead)
     calls.clear()
     found = [updater.gradients(first, 1, second), updater.gradients(second, 2)]
     assert found == expected
     assert all(torch.equal(p.grad, before) for p, before in zip(updater.parameters, gradients, strict=True))
     assert not any(main for _, main in calls)  # never two at once
     assert [size for size, _ in calls] == [3, 3, 1, 2, 3]  # the first is wanted again, as no one could know
-    assert set(ahead.made) == {(4, 5), (6, 7, 0)}  # nothing older is kept
+    assert set(ahead.futures) == {(4, 5), (6, 7, 0)}  # nothing older is kept
 
 
-def test_an_error_of_the_helper_is_told_where_the_batch_is_wanted(updater, monkeypatch):
+def test_errors_of_the_background_thread_are_raised(updater, monkeypatch):
     collate = updater.model.collate
 
     def failing(sentences):
@@ -225,14 +215,14 @@ def test_an_error_of_the_helper_is_told_where_the_batch_is_wanted(updater, monke
         return collate(sentences)
 
     monkeypatch.setattr(updater.model, "collate", failing)
-    ahead = Prefetcher(updater.model, updater.sentences, torch.device("cpu"), ahead=True)
-    monkeypatch.setattr(updater, "inputs", ahead)
+    ahead = Prefetcher(updater.model, updater.sentences, torch.device("cpu"), background=True)
+    monkeypatch.setattr(updater, "prefetcher", ahead)
     updater.gradients([[0, 1]], 1, [[2, 3, 4]])
     with pytest.raises(ValueError, match="three"):
         updater.gradients([[2, 3, 4]], 2)
 
 
-def test_what_the_helper_could_not_make_is_made_again(updater, monkeypatch):
+def test_a_failed_prefetch_is_repeated(updater, monkeypatch):
     """Memory that was short for a moment is no reason to give up a sentence."""
     collate, failed = updater.model.collate, []
 
@@ -245,21 +235,26 @@ def test_what_the_helper_could_not_make_is_made_again(updater, monkeypatch):
     expected = gradients(updater, [[3], [0, 1]])
     monkeypatch.setattr(updater.model, "collate", failing_once)
     monkeypatch.setattr(
-        updater, "inputs", Prefetcher(updater.model, updater.sentences, torch.device("cpu"), ahead=True)
+        updater,
+        "prefetcher",
+        Prefetcher(updater.model, updater.sentences, torch.device("cpu"), background=True),
     )
     updater.gradients([[4, 5]], 1, [[3], [0, 1]])
     assert_equal(gradients(updater, [[3], [0, 1]]), expected)
     assert failed
-    assert updater.progress.pieces == 2
+    assert updater.progress.microbatches == 2
 
 
-def test_a_gpu_is_helped(without_chance, data):
+def test_batches_are_prefetched_for_a_gpu(without_chance, data):
     class Elsewhere:
         device = torch.device("cuda")
 
     settings = without_chance()
     model = Recognizer(settings, data.labels, settings.encoder.path)
-    assert GradientStep(model, data.train, Elsewhere(), settings, Progress("")).inputs.helper is not None
     assert (
-        GradientStep(model, data.train, Accelerator(cpu=True), settings, Progress("")).inputs.helper is None
+        GradientStep(model, data.train, Elsewhere(), settings, Progress("")).prefetcher.executor is not None
+    )
+    assert (
+        GradientStep(model, data.train, Accelerator(cpu=True), settings, Progress("")).prefetcher.executor
+        is None
     )
