@@ -1,4 +1,4 @@
-"""How every command runs, as a new user meets it: in another process."""
+"""Streams, errors, exit codes and shared options of all commands; in another process where that matters."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from nestree import __version__
 from nestree.cli import app
@@ -41,14 +41,18 @@ def test_help_imports_nothing_heavy():
         "from nestree.cli import app\n"
         "try: app(['--help'])\n"
         "except SystemExit as end: assert end.code == 0\n"
-        "heavy = {'torch', 'transformers', 'numpy', 'numba', 'safetensors', 'accelerate', 'spacy', 'matplotlib'}\n"
+        "heavy = {'torch', 'transformers', 'numpy', 'numba', 'safetensors', 'accelerate', 'spacy', 'rich'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
-def test_help_tells_of_all_commands_and_exit_codes():
-    said = nestree("--help").stdout
+def invoke(*arguments: object, **options) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], prog_name="nestree", **options)
+
+
+def test_help_and_version():
+    text = invoke("--help").stdout
     for name in (
         "convert",
         "check",
@@ -61,32 +65,27 @@ def test_help_tells_of_all_commands_and_exit_codes():
         "-q",
         "-v",
     ):
-        assert name in said
-    assert "Exit codes: 0" in said
-
-
-@pytest.mark.parametrize("command", ["convert", "check", "stats", "split", "evaluate", "formats", "demo"])
-def test_every_command_explains_itself(command):
-    done = CliRunner().invoke(app, [command, "--help"], prog_name="nestree")
-    assert done.exit_code == 0
-    assert done.stdout.startswith(f"Usage: nestree {command} ")
-
-
-def test_version():
+        assert name in text
+    assert "Exit codes: 0" in text
+    for command in ("convert", "check", "stats", "split", "evaluate", "formats", "demo"):
+        assert invoke(command, "--help").stdout.startswith(f"Usage: nestree {command} ")
     assert nestree("--version").stdout == f"nestree {__version__}\n"
 
 
-def test_completion_of_shells():
-    script = (
-        nestree("--show-completion", "bash") if False else nestree(env={"_NESTREE_COMPLETE": "source_bash"})
-    )
-    assert "complete" in script.stdout
-    words = {"_NESTREE_COMPLETE": "complete_bash", "COMP_WORDS": "nestree conv", "COMP_CWORD": "1"}
-    assert nestree(env=words).stdout.split() == ["convert"]
-    words = {"COMP_WORDS": "nestree convert a b --from pro", "COMP_CWORD": "5"}
-    assert nestree(env={"_NESTREE_COMPLETE": "complete_bash"} | words).stdout.split() == ["prodigy"]
-    words = {"COMP_WORDS": "nestree convert a b --to ge", "COMP_CWORD": "5"}
-    assert nestree(env={"_NESTREE_COMPLETE": "complete_bash"} | words).stdout.split() == []  # only read
+@pytest.mark.parametrize(
+    ("words", "completions"),
+    [
+        ("nestree conv", ["convert"]),
+        ("nestree convert a b --from pro", ["prodigy"]),
+        ("nestree convert a b --to ge", []),
+        ("nestree convert a b --words tre", ["treebank"]),
+    ],
+)
+def test_shell_completion(words, completions):
+    """`genia` can only be read: --to does not offer it."""
+    count = str(len(words.split()) - 1)
+    complete = {"_NESTREE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": count}
+    assert nestree(env=complete).stdout.split() == completions
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
@@ -104,17 +103,21 @@ def test_completion_can_be_installed(tmp_path):
     ("arguments", "said"),
     [
         (["chekc"], "chekc"),
+        (["stats"], "Usage: nestree stats"),
         (["stats"], "Missing argument"),
         (["stats", COUNTED, "--formt", "json"], "--formt"),
-        (["stats", COUNTED, "--format", "xml"], "xml"),
+        (["stats", COUNTED, "--format", "xml"], "--format is xml; 'xml' is not one of 'text', 'markdown', 'json'.\n"),
         (["check", COUNTED, "--long-sentence", "no"], "--long-sentence"),
+        (["predict", "a.txt", "--batch-words", "0"], "--batch-words is 0; it should be greater than or equal to 1.\n"),
+        (["predict", "a.txt", "--threshold=abc"], "Error: --threshold is abc; it should be a valid number.\n"),
+        (["convert", COUNTED, COUNTED / "below" / "a.jsonl"], "below/a.jsonl cannot be written: Not a directory"),
         (["stats", "missing.jsonl"], "Error: missing.jsonl does not exist."),
         (["stats", "-", "-", "--from", "jsonl"], "standard input can be read once"),
         (["stats", COUNTED, COUNTED], "is named twice"),
     ],
-)
+)  # fmt: skip
 def test_bad_usage_is_told_in_a_sentence(arguments, said):
-    done = CliRunner().invoke(app, [str(each) for each in arguments])
+    done = invoke(*arguments)
     assert (done.exit_code, done.stdout) == (2, "")
     assert said in done.stderr
     assert isinstance(done.exception, SystemExit)
@@ -124,7 +127,7 @@ def test_quiet_and_verbose_before_and_after_the_name_of_the_command(tmp_path):
     out = tmp_path / "a.data"
 
     def said(*arguments: str) -> str:
-        done = CliRunner().invoke(app, [*arguments, str(COUNTED), str(out)])
+        done = invoke(*arguments, COUNTED, out)
         assert (done.exit_code, done.stdout) == (0, "")
         return done.stderr
 
@@ -157,12 +160,8 @@ def big(tmp_path_factory) -> Path:
     "arguments",
     [
         ["convert", "BIG", "-", "--to", "jsonl"],
-        ["convert", "BIG", "-", "--to", "columns"],
         ["stats", "BIG"],
         ["check", "BIG", "--all"],
-        ["check", "BIG", "--format", "json"],
-        ["evaluate", "BIG", "BIG"],
-        ["evaluate", "BIG", "BIG", "--format", "json"],
         ["show", "BIG"],
         ["predict", "BIG", "-q"],
         ["UNBUFFERED", "stats", "BIG"],  # as in many containers
@@ -186,9 +185,7 @@ def test_a_reader_that_has_seen_enough(big, arguments):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no such pipes")
-@pytest.mark.parametrize(
-    "arguments", [["--help"], ["stats", "--help"], ["formats"], ["--version"]], ids=" ".join
-)
+@pytest.mark.parametrize("arguments", [["--help"], ["formats"]], ids=" ".join)
 def test_no_reader_at_all(arguments):
     nobody, pipe = os.pipe()
     os.close(nobody)
@@ -200,18 +197,7 @@ def test_no_reader_at_all(arguments):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no such shell")
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        "stats DATA",
-        "check DATA",
-        "show DATA",
-        "evaluate DATA DATA",
-        "convert DATA - --to jsonl",
-        "--help",
-        "formats",
-    ],
-)
+@pytest.mark.parametrize("arguments", ["stats DATA", "show DATA", "convert DATA - --to jsonl", "--help"])
 def test_closed_streams(arguments):
     def run(closed: str) -> subprocess.CompletedProcess[str]:
         command = f"exec '{sys.executable}' -m nestree {arguments.replace('DATA', str(COUNTED))} {closed}"
@@ -257,17 +243,14 @@ def steering(tmp_path_factory) -> Path:
     "arguments",
     [
         ["stats", "a.jsonl"],
-        ["stats", "a.jsonl", "--format", "json"],
         ["stats", f"bad{STEERING}.jsonl"],
         ["check", "a.jsonl"],
         ["check", f"bad{STEERING}.jsonl"],
         ["convert", "a.jsonl", "-", "--to", "columns"],
-        ["convert", f"bad{STEERING}.jsonl", "-", "--to", "jsonl", "--skip-bad"],
         ["split", "a.jsonl", "parts"],
         ["evaluate", "a.jsonl", "a.jsonl"],
         ["show", "a.jsonl"],
         ["predict", "a.txt"],
-        ["predict", "a.txt", "--to", "columns"],
         ["predict", f"bad{STEERING}.jsonl", "--skip-bad"],
         [f"no-command{STEERING}"],
     ],
@@ -299,60 +282,23 @@ def test_data_cannot_steer_a_terminal(steering, arguments):
 
 
 def test_data_in_a_pipe_stay_as_they_are(steering):
-    done = nestree("convert", "a.jsonl", "-", "--to", "columns", "-q", cwd=steering)
-    assert f"b{STEERING}" in done.stdout
-    said = nestree("stats", "a.jsonl", cwd=steering).stdout
-    assert "A\\u001b]0;title\\u0007\\u001b[8m\\u009b31m\\u007f\\u202e" in said
-    report = json.loads(nestree("stats", "a.jsonl", "--format", "json", cwd=steering).stdout)
+    data = steering / "a.jsonl"
+    assert f"b{STEERING}" in invoke("convert", data, "-", "--to", "columns", "-q").stdout
+    assert "A\\u001b]0;title\\u0007\\u001b[8m\\u009b31m\\u007f\\u202e" in invoke("stats", data).stdout
+    report = json.loads(invoke("stats", data, "--format", "json").stdout)
     assert report["a"]["labels"] == {f"A{STEERING}": 20, "B": 20}
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (
-            ["predict", "a.txt", "--batch-words", "0"],
-            "--batch-words is 0; it should be greater than or equal to 1.",
-        ),
-        (["predict", "a.txt", "--threshold=abc"], "--threshold is abc; it should be a valid number."),
-        (
-            ["stats", COUNTED, "--format", "foo"],
-            "--format is foo; 'foo' is not one of 'text', 'markdown', 'json'.",
-        ),
-    ],
-)
-def test_an_option_that_does_not_fit_is_a_sentence_with_its_value(arguments, said):
-    done = nestree(*arguments)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"Error: {said}\n")
-
-
-def test_what_is_missing_is_told_with_how_a_command_is_used():
-    done = nestree("stats")
-    assert done.returncode == 2
-    assert "Usage: nestree stats" in done.stderr
-    assert "Missing argument" in done.stderr
-
-
 def test_a_full_disk(tmp_path):
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [*COMMAND, "stats", str(COUNTED)], stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
     assert (done.returncode, done.stderr) == (2, "Error: standard output: No space left on device.\n")
-    done = nestree("convert", COUNTED, "/dev/full", "--to", "jsonl")
-    assert (done.returncode, done.stderr) == (
-        2,
-        "Error: /dev/full cannot be written: No space left on device. Make room, or choose another place.\n",
-    )
-
-
-def test_a_folder_that_cannot_be_made():
-    done = nestree("convert", COUNTED, COUNTED / "below" / "a.jsonl")
-    assert done.returncode == 2
-    assert done.stderr.startswith(
-        f"Error: {COUNTED / 'below' / 'a.jsonl'} cannot be written: Not a directory"
-    )
+    written = invoke("convert", COUNTED, "/dev/full", "--to", "jsonl")
+    message = "/dev/full cannot be written: No space left on device. Make room, or choose another place.\n"
+    assert (written.exit_code, written.stderr) == (2, f"Error: {message}")
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may do everything")
@@ -360,8 +306,8 @@ def test_no_permission(tmp_path):
     secret = tmp_path / "a.jsonl"
     secret.write_text("{}")
     secret.chmod(0)
-    done = nestree("stats", secret)
-    assert (done.returncode, done.stderr) == (2, f"Error: {secret} cannot be read: Permission denied.\n")
+    done = invoke("stats", secret)
+    assert (done.exit_code, done.stderr) == (2, f"Error: {secret} cannot be read: Permission denied.\n")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
@@ -380,7 +326,8 @@ def test_interrupted(tmp_path, number):
     process.stdin.flush()
     deadline = time.monotonic() + 60
     while not any(tmp_path.iterdir()) and time.monotonic() < deadline:
-        time.sleep(0.02)  # until it has begun to write
+        time.sleep(0.02)
+    time.sleep(0.2)  # it has begun to write
     process.send_signal(number)
     _, said = process.communicate(timeout=60)
     assert (process.returncode, said) == (130, "Interrupted.\n")
@@ -398,23 +345,13 @@ def test_a_terminal_that_lacks_characters(tmp_path):
 
 
 def test_standard_input_and_output():
-    data = COUNTED.read_bytes()
-    done = subprocess.run(
-        [*COMMAND, "convert", "-", "-", "--from", "jsonl", "--to", "jsonl"],
-        input=data,
-        capture_output=True,
-        check=True,
-    )
-    assert done.stdout.count(b"\n") == 5
-    assert b"12 entities from -" in done.stderr
-    again = subprocess.run(
-        [*COMMAND, "convert", "-", "-", "--from", "jsonl", "--to", "jsonl", "--format", "json"],
-        input=done.stdout,
-        capture_output=True,
-        check=True,
-    )
-    assert again.stdout == done.stdout
-    assert b'"entities": 12' in again.stderr
-    done = subprocess.run([*COMMAND, "stats", "-"], input=data, capture_output=True, check=False)
-    assert done.returncode == 2
-    assert b"--from" in done.stderr
+    convert = ["convert", "-", "-", "--from", "jsonl", "--to", "jsonl"]
+    once = invoke(*convert, input=COUNTED.read_bytes())
+    assert once.stdout.count("\n") == 5
+    assert "12 entities from -" in once.stderr
+    again = invoke(*convert, "--format", "json", input=once.stdout_bytes)
+    assert again.stdout == once.stdout
+    assert '"entities": 12' in again.stderr
+    done = invoke("stats", "-", input=COUNTED.read_bytes())
+    assert done.exit_code == 2
+    assert "--from" in done.stderr
