@@ -19,6 +19,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -202,7 +203,7 @@ def quantize(folder: Path, out: Path) -> None:
         copy([path for path in files_of(folder) if path.name != WEIGHTS], folder, temporary)
         path = Path(settings.encoder.path)
         if path.is_absolute():  # of a machine that others do not have
-            settings = settings.changed([f"encoder.path={path.name}"])
+            settings = replace(settings, encoder=replace(settings.encoder, path=path.name))
         write_text(temporary / CONFIG, settings.as_toml())
         save_info(facts, temporary)
         add_to_card(temporary, QUANTIZED_FILE)

@@ -88,7 +88,6 @@ class Recognizer(nn.Module):
             self.labels,
             trees=settings.model.structure != "none",
             shapes=settings.encoder.word_shape_size > 0,
-            characters=settings.encoder.characters > 0,
             vectors=None if self.words is None else {word: row for row, word in enumerate(self.words)},
         )
 

@@ -522,7 +522,7 @@ class FilePredictor:
         documents = ((self.count_and_round(document), item.is_text) for item, document in results)
         report, options = self.summary.writing, self.options
         if self.jobs.format == "jsonl" and not options.writing and not options.asked.trees:
-            with formats.encoding(target):
+            with formats.encoding_errors(target):
                 jsonl.write_each(
                     ((document, "characters" if is_text else "words") for document, is_text in documents),
                     target,

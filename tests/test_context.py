@@ -11,9 +11,7 @@ from typer.testing import CliRunner
 
 import nestree
 from nestree.cli import app
-from nestree.config import Settings
 from nestree.data import formats
-from nestree.errors import ConfigError
 from nestree.model import Recognizer
 from nestree.nn.tokenizer import SubwordTokenizer
 from nestree.training import corpus, train
@@ -179,17 +177,6 @@ def test_a_batch_equals_its_sentences_one_by_one(encoder):
 # Models
 
 
-def test_models_from_before_it_have_none(tmp_path):
-    settings = Settings.read("default")
-    lines = settings.as_toml().splitlines()
-    older = [line for line in lines if not line.startswith("context = 0 ")]
-    assert len(older) == len(lines) - 1
-    (tmp_path / "config.toml").write_text("\n".join(older), encoding="utf-8")
-    assert Settings.saved(tmp_path / "config.toml") == settings
-    with pytest.raises(ConfigError, match=r"encoder\.context is -1; it must be 0 or more"):
-        settings.changed(["encoder.context=-1"])
-
-
 @pytest.fixture(scope="module")
 def place(encoder, tmp_path_factory) -> Path:
     """A folder with data and a model that reads four words on either side."""
@@ -253,7 +240,7 @@ def seen(monkeypatch) -> list[Context]:
     "arguments",
     [
         ("evaluate", "data.jsonl", "--model", "model", "-q"),
-        ("analyze", "data.jsonl", "--model", "model", "--sharing", "0", "--trees", "1"),
+        ("analyze", "data.jsonl", "--model", "model", "--head-sharing-penalties", "0", "--trees", "1"),
         ("quantize", "model", "--gold", "data.jsonl", "--out", "small", "-q"),
         ("predict", "data.jsonl", "--model", "model"),
     ],

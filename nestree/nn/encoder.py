@@ -133,9 +133,6 @@ class Encoder(nn.Module):
         if settings.word_shape_size:
             self.shapes = nn.Embedding(SHAPES, settings.word_shape_size, padding_idx=0)
             parts.append(settings.word_shape_size)
-        if settings.characters:
-            self.characters = Characters(settings.characters)
-            parts.append(settings.characters)
         self.dropout = LockedDropout(settings.dropout)
         self.size = sum(parts)
         self.lstms = nn.ModuleList()
@@ -153,8 +150,6 @@ class Encoder(nn.Module):
             parts.append(self.vectors(batch.vectors))
         if batch.shapes is not None:
             parts.append(self.shapes(batch.shapes))
-        if batch.characters is not None:
-            parts.append(self.characters(batch.characters))
         parts = [self.dropout(part) for part in parts]
 
         halves = self.halves(parts, batch)

@@ -266,11 +266,11 @@ class Scorer(nn.Module):
                 governed = self.arcs(heads, modifiers)[..., 0]  # [B, n + 1, n] BOS governs the root
                 if self.settings.normalize:
                     cells = governed_cells(lengths, modifiers.shape[1])
-                    governed = normalize_scores(governed, cells, self.settings.scale)
+                    governed = normalize_scores(governed, cells, 1.0)
                 root, arc = governed[:, 0], governed[:, 1:]
             if self.settings.normalize:
                 cells = span_cells(lengths, mention.shape[1] - 1)
-                mention = normalize_scores(mention, cells[..., None], self.settings.scale)
+                mention = normalize_scores(mention, cells[..., None], 1.0)
             return Scores(lengths, mention, arc, root, None if self.labels is None else self.labels(vectors))
 
 
