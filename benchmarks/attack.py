@@ -41,7 +41,7 @@ import torch
 from typer.testing import CliRunner
 
 import nestree
-from benchmarks.timing import ROOT, one_line, provenance, write_whole
+from benchmarks.timing import ROOT, provenance, store
 from nestree import treecrf
 from nestree.checkpoint import bundled_model
 from nestree.cli import app
@@ -51,36 +51,38 @@ from nestree.types import Document
 
 
 class Case(NamedTuple):
-    """What a check is given."""
+    """The arguments of a check."""
 
-    chance: random.Random
-    folder: Path  # its own, empty at first
+    rng: random.Random
+    folder: Path  # empty at first
 
 
-Cases = Iterator[tuple[str, Callable[[Case], object]]]  # names and checks, which raise what breaks them
+Cases = Iterator[
+    tuple[str, Callable[[Case], object]]
+]  # names and checks; a check raises if an invariant is broken
 
-MEMORY = 2 * 2**30  # bytes that a case may take beyond what the program takes already
-SECONDS = 90  # that a case may take
+MEMORY = 2 * 2**30  # bytes, the limit of a case beyond the program itself
+SECONDS = 90  # the limit of a case
 EXAMPLES, FIXTURES = ROOT / "examples", ROOT / "tests" / "data" / "fixtures"
 TEXT = "The mayor of Lisbon met the president of the Bank of Portugal in the University of Oslo on Monday."
 
 
-class Broke(Exception):
+class BrokenError(Exception):
     """An invariant does not hold."""
 
 
 def require(holds: object, why: str) -> None:
     if not holds:
-        raise Broke(why)
+        raise BrokenError(why)
 
 
 @cache
-def ner() -> Any:
+def load_model() -> Any:
     return nestree.load(device="cpu")
 
 
-def require_sentence(message: str) -> None:
-    """An error is one line, and no traceback."""
+def check_message(message: str) -> None:
+    """Require an error message of one line without a traceback."""
     one = message.strip() and "\n" not in message.strip() and "Traceback" not in message
     require(one and len(message) < 1000, f"not a sentence: {message!r:.300}")
 
@@ -98,16 +100,16 @@ def command(*arguments: object, stdin: str = "") -> Done:
         raise done.exception
     require(done.exit_code in (0, 1, 2), f"exit code {done.exit_code}: {done.stderr!r:.300}")
     require("Traceback" not in done.output, f"a traceback: {done.output[-300:]!r}")
-    if done.exit_code == 2 and arguments[0] != "check":  # which tells of a file in its report
+    if done.exit_code == 2 and arguments[0] != "check":  # which reports errors in its own way
         lines = done.stderr.splitlines() or [""]
         errors = [line for line in lines if line.startswith("Error: ")]
         require(errors == lines[-1:], f"not one error at the end: {done.stderr!r:.300}")
-        require_sentence(lines[-1])
+        check_message(lines[-1])
     return Done(done.exit_code, done.stdout, done.stderr)
 
 
 def start(*arguments: object, output: int) -> int:
-    """Run a command in a fork, its output going to a file descriptor; the id of the process."""
+    """Run a command in a fork, with its output to a file descriptor; returns the process id."""
     if pid := os.fork():
         return pid
     code = 70
@@ -135,15 +137,15 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 # texts: offsets, nesting and scores are right whatever the characters
 
-PIECES = [
+FRAGMENTS = [
     *"\ud800\udfff\ud83d\x00\ufeff\ufffe\U0010ffff\ue000\x85\u2028\u2029\r\t\u00a0\u3000\u200b\u200d\u00ad\u202e\u202c",
     *"\u2066\u0301\u0338ﬁİßǅ각٣'\"\\\x1b\x9b\x07\x08\x7f",
     *("\r\n", "\n\n", "e\u0301", "각", "กรุงเทพ", "東京都知事は", "مرحبا", "שלום", "👩‍👩‍👧‍👦", "🇳🇴", "👍🏽"),
     *("\x1b[31m", "<script>", "&amp;", "]]>", "Ann", "met", "the mayor", "of", "Oslo", ".", "Dr.", "U.S."),
     *("...", "?!", "don't", "()", "1,000", "x" * 300),
 ]
-WIDE = 100_000  # characters without a blank
-HOSTILE = {
+LONG = 100_000  # characters without a blank
+HOSTILE_TEXTS = {
     "nothing": "",
     "white space": " \n\t\u00a0\u2003\u3000",
     "NULs": "\x00Ann\x00 met\x00 the mayor of Oslo\x00",
@@ -155,8 +157,8 @@ HOSTILE = {
     "control characters": "\x1b[31mAnn\x1b[0m met\x07 the\x08 mayor\r of\x9b1m Oslo\x7f",
     "line ends": "Ann met\r\nthe mayor\rof\x0bOslo\x0c and\x1cBob\x85from\u2028Rome\u2029.\r\n\r\n",
     "scripts without blanks": "東京都知事は大阪市長と会った。กรุงเทพมหานคร" * 20,
-    **{f"only {letter!a}": letter * WIDE for letter in "aé.\x00\u0301\ud800\u200d\n"},
-    "base64": base64.b64encode(random.Random(0).randbytes(WIDE)).decode(),
+    **{f"only {letter!a}": letter * LONG for letter in "aé.\x00\u0301\ud800\u200d\n"},
+    "base64": base64.b64encode(random.Random(0).randbytes(LONG)).decode(),
     "brackets": "(" * 2_000 + "Ann" + ")" * 2_000,
     "abbreviations": "U.S." * 2_000,
     "many sentences": "Ann met Bob. " * 500,
@@ -165,22 +167,22 @@ HOSTILE = {
 
 
 def texts(rounds: int) -> Cases:
-    for name, text in HOSTILE.items():
+    for name, text in HOSTILE_TEXTS.items():
         yield name, partial(read_text, text)
     yield "stream", stream
     for number in range(rounds):
-        yield f"random {number}", lambda case: read_text(random_text(case.chance), case)
+        yield f"random {number}", lambda case: read_text(random_text(case.rng), case)
 
 
-def random_text(chance: random.Random) -> str:
-    return chance.choice(["", " ", " "]).join(chance.choices(PIECES, k=chance.randrange(1, 60)))
+def random_text(rng: random.Random) -> str:
+    return rng.choice(["", " ", " "]).join(rng.choices(FRAGMENTS, k=rng.randrange(1, 60)))
 
 
 def read_text(text: str, case: Case) -> None:
-    document = ner()(text)
+    document = load_model()(text)
     check_document(document, text)
-    if len(text) < WIDE:
-        check_drawings(document)
+    if len(text) < LONG:
+        check_rendering(document)
 
 
 def check_document(document: Document, text: str) -> None:
@@ -212,7 +214,7 @@ def check_document(document: Document, text: str) -> None:
     require([(e["start"], e["end"]) for e in again["entities"]] == spans, "JSON has other entities")
 
 
-class Tags(HTMLParser):
+class TagCollector(HTMLParser):
     """The tags and attributes that a browser would see."""
 
     def __init__(self, html: str) -> None:
@@ -224,12 +226,12 @@ class Tags(HTMLParser):
         self.seen |= {tag, *(name for name, _ in attrs)}
 
 
-def check_drawings(document: Document) -> None:
+def check_rendering(document: Document) -> None:
     """Nothing in a text becomes a tag of a page or a control character of a terminal."""
     show = nestree.show
     for html in (show.boxes(document), show.page([document])):
         html.encode()
-        require(not {"script", "mayor", "onclick"} & Tags(html).seen, "a text becomes a tag")
+        require(not {"script", "mayor", "onclick"} & TagCollector(html).seen, "a text becomes a tag")
     trees = [show.draw_sentence(sentence, 80) for sentence in document.sentences[:20]]
     for drawing in (show.draw_document(document, 80), *trees):
         drawing.plain.encode()
@@ -240,8 +242,8 @@ def check_drawings(document: Document) -> None:
 
 def stream(case: Case) -> None:
     """Documents come in order; a text that cannot be read is skipped and named."""
-    given: list[Any] = [None if n % 50 == 25 else f"{n} {case.chance.choice(PIECES)} Ann" for n in range(200)]
-    found = list(ner().pipe(given, on_error="skip"))
+    given: list[Any] = [None if n % 50 == 25 else f"{n} {case.rng.choice(FRAGMENTS)} Ann" for n in range(200)]
+    found = list(load_model().pipe(given, on_error="skip"))
     require([document.text for document in found] == given, "documents are out of order")
     for number, document in enumerate(found):
         said = document.extra.get("error", "")
@@ -254,7 +256,7 @@ def stream(case: Case) -> None:
 VARIANTS: dict[str, Callable[[str, int, int], tuple[Any, Any]]] = {
     "own entities": lambda text, start, end: (start, end),
     "NumPy integers": lambda text, start, end: (np.int64(start), np.int32(end)),
-    "white space around": lambda text, start, end: widened(text, start, end),
+    "white space around": lambda text, start, end: widen(text, start, end),
 }
 
 
@@ -262,88 +264,90 @@ def constraints(rounds: int) -> Cases:
     for number in range(rounds):
         yield f"random {number}", random_constraints
         for variant in VARIANTS:
-            yield f"{variant} {number}", partial(own_entities, VARIANTS[variant])
+            yield f"{variant} {number}", partial(constrain_own_entities, VARIANTS[variant])
 
 
-def found_in(document: Document) -> list[tuple[Any, ...]]:
+def entities_in(document: Document) -> list[tuple[Any, ...]]:
     return [(e.start, e.end, e.labels, tuple(round(s or 0, 4) for s in e.scores)) for e in document.entities]
 
 
-def widened(text: str, start: int, end: int) -> tuple[int, int]:
+def widen(text: str, start: int, end: int) -> tuple[int, int]:
     before, after = text[:start], text[end:]
     return len(before.rstrip()), end + len(after) - len(after.lstrip())
 
 
-def own_entities(variant: Callable[[str, int, int], tuple[Any, Any]], case: Case) -> None:
+def constrain_own_entities(variant: Callable[[str, int, int], tuple[Any, Any]], case: Case) -> None:
     """Some entities known, others forbidden: accepted in every variant, with the same result."""
-    text = TEXT.replace(" ", case.chance.choice([" ", "  ", "\t", "\n "])) + " "
-    entities = list(ner()(text).entities)
-    case.chance.shuffle(entities)
+    text = TEXT.replace(" ", case.rng.choice([" ", "  ", "\t", "\n "])) + " "
+    entities = list(load_model()(text).entities)
+    case.rng.shuffle(entities)
     half = len(entities) // 2
-    known = [(e.start, e.end, *case.chance.choice([(), (e.label,)])) for e in entities[:half]]
+    known = [(e.start, e.end, *case.rng.choice([(), (e.label,)])) for e in entities[:half]]
     forbidden = [(e.start, e.end) for e in entities[half:]]
-    expected = obeyed(text, known, forbidden)
+    expected = predict_constrained(text, known, forbidden)
     require(expected is not None, f"known {known} and forbidden {forbidden} are refused")
     others = [[(*variant(text, *each[:2]), *each[2:]) for each in some] for some in (known, forbidden)]
-    found = ner()(text, known=others[0], forbidden=others[1])
-    require(found_in(found) == expected, f"{others} give other entities than {known}, {forbidden}")
+    found = load_model()(text, known=others[0], forbidden=others[1])
+    require(entities_in(found) == expected, f"{others} give other entities than {known}, {forbidden}")
 
 
 def random_constraints(case: Case) -> None:
-    chance = case.chance
-    text = chance.choice([TEXT, TEXT + " Ann fell. " + TEXT, random_text(chance) + " Ann of Oslo"])
+    rng = case.rng
+    text = rng.choice([TEXT, TEXT + " Ann fell. " + TEXT, random_text(rng) + " Ann of Oslo"])
     words = [match.span() for match in re.finditer(r"\S+", text)]
-    labels = [None, None, *ner().labels, "no such label"]
+    labels = [None, None, *load_model().labels, "no such label"]
 
     def span() -> tuple[Any, ...]:
-        if chance.random() < 0.3:
-            start = chance.randrange(-1, len(text) + 1)
-            return start, start + chance.randrange(12), chance.choice(labels)
-        first = chance.randrange(len(words))
-        start, end = words[first][0], words[min(len(words) - 1, first + chance.choice([0, 1, 1, 2, 5]))][1]
-        return *(widened(text, start, end) if chance.random() < 0.3 else (start, end)), chance.choice(labels)
+        if rng.random() < 0.3:
+            start = rng.randrange(-1, len(text) + 1)
+            return start, start + rng.randrange(12), rng.choice(labels)
+        first = rng.randrange(len(words))
+        start, end = words[first][0], words[min(len(words) - 1, first + rng.choice([0, 1, 1, 2, 5]))][1]
+        return *(widen(text, start, end) if rng.random() < 0.3 else (start, end)), rng.choice(labels)
 
-    known = [span() for _ in range(chance.randrange(4))]
-    known = [(*each, each[0] + chance.randrange(5)) if chance.random() < 0.2 else each for each in known]
-    obeyed(text, known, [span() for _ in range(chance.randrange(6))])
+    known = [span() for _ in range(rng.randrange(4))]
+    known = [(*each, each[0] + rng.randrange(5)) if rng.random() < 0.2 else each for each in known]
+    predict_constrained(text, known, [span() for _ in range(rng.randrange(6))])
 
 
-def obeyed(text: str, known: Sequence[Any], forbidden: Sequence[Any]) -> list[tuple[Any, ...]] | None:
-    """The entities, which are checked to obey; None if the constraints are refused."""
+def predict_constrained(
+    text: str, known: Sequence[Any], forbidden: Sequence[Any]
+) -> list[tuple[Any, ...]] | None:
+    """The entities, which must obey the constraints; None if the constraints are refused."""
     try:
-        document = ner()(text, known=known, forbidden=forbidden)
+        document = load_model()(text, known=known, forbidden=forbidden)
     except NestreeError as error:
-        require_sentence(str(error))
+        check_message(str(error))
         return None
     check_document(document, text)
-    found = {widened(text, e.start, e.end): e for e in document.entities}
+    found = {widen(text, e.start, e.end): e for e in document.entities}
     for start, end, *more in known:
         label, head = [*more, None, None][:2]
-        entity = found.get(widened(text, start, end))
+        entity = found.get(widen(text, start, end))
         if entity is None:
-            raise Broke(f"known {(start, end)} of {text!r} is not found")
+            raise BrokenError(f"known {(start, end)} of {text!r} is not found")
         require(label is None or label in entity.labels, f"known {(start, end, label)} has {entity.labels}")
         require(head is None or (entity.head and entity.head.start <= head < entity.head.end), f"head {head}")
     for start, end, *more in forbidden:
-        entity, label = found.get(widened(text, start, end)), more[0] if more else None
+        entity, label = found.get(widen(text, start, end)), more[0] if more else None
         allowed = entity is None or (label and label not in entity.labels)
         require(allowed, f"forbidden {(start, end, label)} of {text!r} is found")
-    return found_in(document)
+    return entities_in(document)
 
 
 # kills: after SIGKILL at any moment the same command completes, and nothing is left over
 
 
 def kills(rounds: int) -> Cases:
-    yield "two predictions into one folder", two_predictions
-    yield "output folder deleted", output_deleted
+    yield "two predictions into one folder", predict_twice
+    yield "output folder deleted", delete_output
     for number in range(rounds):
-        yield f"predict {number}", killed_predict
-        yield f"convert {number}", killed_convert
+        yield f"predict {number}", kill_predict
+        yield f"convert {number}", kill_convert
 
 
 def predict_texts(folder: Path, count: int, out: str) -> list[object]:
-    """The command that reads so many texts."""
+    """A command that predicts `count` texts."""
     (folder / "texts").mkdir(exist_ok=True)
     for number in range(count):
         path = folder / "texts" / f"{number:03}.txt"
@@ -352,7 +356,7 @@ def predict_texts(folder: Path, count: int, out: str) -> list[object]:
     return ["predict", path.parent, "--out", folder / out, "--device", "cpu", "--batch-words", "10"]
 
 
-def started(folder: Path, *arguments: object) -> int:
+def start_logged(folder: Path, *arguments: object) -> int:
     with open(folder / "log", "w") as log:
         return start(*arguments, output=log.fileno())
 
@@ -370,14 +374,14 @@ def wait_for(path: Path) -> None:
         time.sleep(0.005)
 
 
-def killed_predict(case: Case) -> None:
+def kill_predict(case: Case) -> None:
     out, again = case.folder / "out", predict_texts(case.folder, 8, "out")
     since = time.monotonic()
     command(*predict_texts(case.folder, 8, "whole"))
     took = time.monotonic() - since
-    for _ in range(case.chance.choice([1, 1, 3])):
-        pid = started(case.folder, *again, *["--resume"] * out.exists())
-        kill_after(case.chance.random() * took, pid)
+    for _ in range(case.rng.choice([1, 1, 3])):
+        pid = start_logged(case.folder, *again, *["--resume"] * out.exists())
+        kill_after(case.rng.random() * took, pid)
     done = command(*again, *["--resume"] * out.exists())
     require(done.code == 0, f"going on fails: {done.err!r:.300}")
     found, whole = contents(out), contents(case.folder / "whole")
@@ -386,8 +390,8 @@ def killed_predict(case: Case) -> None:
     require(not different, f"{different} are not what an uninterrupted run writes")
 
 
-def killed_convert(case: Case) -> None:
-    to = case.chance.choice(["jsonl", "brat", "columns", "bioc", "label-studio"])
+def kill_convert(case: Case) -> None:
+    to = case.rng.choice(["jsonl", "brat", "columns", "bioc", "label-studio"])
     (case.folder / "source.jsonl").write_bytes((EXAMPLES / "train.jsonl").read_bytes() * 40)
     commands = []
     for name in ("whole", "again"):
@@ -397,7 +401,7 @@ def killed_convert(case: Case) -> None:
     since = time.monotonic()
     require(command(*commands[0]).code == 0, "convert fails")
     took = time.monotonic() - since
-    kill_after(case.chance.random() * took, started(case.folder, *commands[1]))
+    kill_after(case.rng.random() * took, start_logged(case.folder, *commands[1]))
     if not (out.is_dir() and any(out.iterdir())):  # a folder that is complete is not written over
         require(command(*commands[1]).code == 0, "convert fails after a kill")
     found, whole = contents(case.folder / "again"), contents(case.folder / "whole")
@@ -405,25 +409,25 @@ def killed_convert(case: Case) -> None:
     require(found == whole, "the output is not what an uninterrupted run writes")
 
 
-def two_predictions(case: Case) -> None:
-    first = started(case.folder, *predict_texts(case.folder, 40, "out"))
+def predict_twice(case: Case) -> None:
+    first = start_logged(case.folder, *predict_texts(case.folder, 40, "out"))
     wait_for(case.folder / "out" / "001.jsonl")
     second = command(*predict_texts(case.folder, 40, "out"), "--resume")
     require(exit_code(first) == 0, "the first prediction fails")
     require(second.code == 2, f"a second prediction into the same folder ends with {second.code}")
 
 
-def output_deleted(case: Case) -> None:
-    pid = started(case.folder, *predict_texts(case.folder, 40, "out"))
+def delete_output(case: Case) -> None:
+    pid = start_logged(case.folder, *predict_texts(case.folder, 40, "out"))
     wait_for(case.folder / "out" / "001.jsonl")
     while (case.folder / "out").exists():
         shutil.rmtree(case.folder / "out", ignore_errors=True)
     code, said = exit_code(pid), (case.folder / "log").read_text()
     require(code == 2, f"exit code {code} though the output is gone: {said[-300:]!r}")
-    require_sentence(said.splitlines()[-1])
+    check_message(said.splitlines()[-1])
 
 
-# files: corrupted copies of files in every format through `check` and `convert`
+# files: corrupted files of every format, given to `check` and `convert`
 
 TOKENS = [
     *rb'\ud800 null NaN 1e999 {} [ ] ( < > & | { " -1 <!-- ]]> &x; &#0; B- T1 #'.split(),
@@ -441,11 +445,11 @@ ORIGINALS = {"genia": "genia.xml", "ace": "ace/timex2norm", "gum": "gum.conllu",
 def files(rounds: int) -> Cases:
     for number in range(rounds):
         for name in FORMATS:
-            yield f"{name} {number}", partial(corrupted, name)
+            yield f"{name} {number}", partial(corrupt_file, name)
 
 
 def copy_original(name: str, folder: Path) -> Path:
-    """A file or folder of a format."""
+    """A valid file or directory of a format."""
     if name in ENDINGS:
         command("convert", EXAMPLES / "train.jsonl", path := folder / f"data{ENDINGS[name]}", "--to", name)
     elif name == "text":
@@ -457,14 +461,14 @@ def copy_original(name: str, folder: Path) -> Path:
     return path
 
 
-def corrupted(name: str, case: Case) -> None:
-    chance = case.chance
+def corrupt_file(name: str, case: Case) -> None:
+    rng = case.rng
     (case.folder / "in").mkdir()
     source = copy_original(name, case.folder / "in")
-    victim = chance.choice(sorted(path for path in (case.folder / "in").rglob("*") if path.is_file()))
-    for _ in range(chance.choice([1, 1, 1, 4])):
-        victim.write_bytes(damaged(victim.read_bytes(), chance))
-    to, skip = chance.choice([*ENDINGS]), ["--skip-bad"] * chance.randrange(2)
+    victim = rng.choice(sorted(path for path in (case.folder / "in").rglob("*") if path.is_file()))
+    for _ in range(rng.choice([1, 1, 1, 4])):
+        victim.write_bytes(corrupt(victim.read_bytes(), rng))
+    to, skip = rng.choice([*ENDINGS]), ["--skip-bad"] * rng.randrange(2)
     command("check", source, "--from", name)
     out = case.folder / f"out{ENDINGS[to]}"
     done = command("convert", source, out, "--from", name, "--to", to, *skip)
@@ -476,47 +480,48 @@ def corrupted(name: str, case: Case) -> None:
     require({path.name for path in case.folder.iterdir()} <= {"in", out.name}, "files are left over")
 
 
-def damaged(data: bytes, chance: random.Random) -> bytes:
-    at, length = chance.randrange(len(data) + 1), chance.choice([1, 2, 5, 40])
-    match chance.randrange(8):
+def corrupt(data: bytes, rng: random.Random) -> bytes:
+    at, length = rng.randrange(len(data) + 1), rng.choice([1, 2, 5, 40])
+    match rng.randrange(8):
         case 0:
             return data[:at]
         case 1:
             return data[:at] + data[at + length :]
         case 2:
-            return data[:at] + chance.choice(TOKENS) + data[at + chance.choice([0, length]) :]
+            return data[:at] + rng.choice(TOKENS) + data[at + rng.choice([0, length]) :]
         case 3:
-            return data[:at] + data[at : at + length] * chance.choice([2, 1000]) + data[at + length :]
+            return data[:at] + data[at : at + length] * rng.choice([2, 1000]) + data[at + length :]
         case 4:
-            return data.decode("utf-8", "replace").encode(chance.choice(["utf-16", "utf-32", "utf-7"]))
+            return data.decode("utf-8", "replace").encode(rng.choice(["utf-16", "utf-32", "utf-7"]))
         case 5:
-            return gzip.compress(data)[: chance.choice([None, -5, 10])]
+            return gzip.compress(data)[: rng.choice([None, -5, 10])]
         case 6:
-            return data[:at] + chance.randbytes(length) + data[at:]
+            return data[:at] + rng.randbytes(length) + data[at:]
         case _:
-            return flipped(data or b"\n", chance, length)
+            return flip_bits(data or b"\n", rng, length)
 
 
-def flipped(data: bytes, chance: random.Random, bits: int = 1) -> bytes:
+def flip_bits(data: bytes, rng: random.Random, bits: int = 1) -> bytes:
     changed = bytearray(data)
     for _ in range(bits):
-        changed[chance.randrange(len(changed))] ^= 1 << chance.randrange(8)
+        changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
     return bytes(changed)
 
 
-# models: a damaged or malicious model folder is refused, or finds what the intact one finds; its code never runs
+# models: a corrupted or malicious model is refused or predicts the same entities; its code never runs
 
 Change = Callable[[Path, random.Random], object]
 CHANGES: dict[str, Change] = {
-    "missing": lambda path, chance: path.unlink(),
-    "empty": lambda path, chance: path.write_bytes(b""),
-    "folder": lambda path, chance: path.unlink() or path.mkdir(),  # type: ignore[func-returns-value]
-    "pipe": lambda path, chance: path.unlink() or os.mkfifo(path),  # type: ignore[func-returns-value]
-    "deep": lambda path, chance: path.write_text("a = " * (path.suffix == ".toml") + "[" * 200_000),
+    "missing": lambda path, rng: path.unlink(),
+    "empty": lambda path, rng: path.write_bytes(b""),
+    "folder": lambda path, rng: path.unlink() or path.mkdir(),  # type: ignore[func-returns-value]
+    "pipe": lambda path, rng: path.unlink() or os.mkfifo(path),  # type: ignore[func-returns-value]
+    "deep": lambda path, rng: path.write_text("a = " * (path.suffix == ".toml") + "[" * 200_000),
+    "huge header": lambda path, rng: path.write_bytes(struct.pack("<Q", 2**62) + path.read_bytes()[8:]),
 }
 RANDOM_CHANGES: dict[str, Change] = {
-    "truncated": lambda path, chance: os.truncate(path, chance.randrange(path.stat().st_size)),
-    "flipped": lambda path, chance: path.write_bytes(flipped(path.read_bytes(), chance)),
+    "truncated": lambda path, rng: os.truncate(path, rng.randrange(path.stat().st_size)),
+    "flipped": lambda path, rng: path.write_bytes(flip_bits(path.read_bytes(), rng)),
 }
 SETTINGS = {  # sizes, by the file that they stand in
     "config.toml": "encoder.mix_layers encoder.word_shape_size encoder.lstm_layers encoder.lstm_size model.rank",
@@ -529,19 +534,18 @@ CODE = "import os\nos.mkdir({marker!r})\nclass AutoConfig: pass\nAutoModel = Aut
 def models(rounds: int) -> Cases:
     for name in sorted(contents(bundled_model())):
         for title, change in CHANGES.items():
-            yield f"{title} {name}", partial(changed_file, name, change)
+            yield f"{title} {name}", partial(change_file, name, change)
         for number in range(rounds):
             for title, change in RANDOM_CHANGES.items():
-                yield f"{title} {name} {number}", partial(changed_file, name, change)
-    yield "NaN weight", partial(changed_file, "weights.safetensors", put_nan)
-    yield "huge header", partial(changed_file, "weights.safetensors", put_huge_header)
+                yield f"{title} {name} {number}", partial(change_file, name, change)
+    yield "NaN weight", partial(change_file, "weights.safetensors", write_nan)
     for value in (10**5, 10**9, 10**18, -1, 0.5, "x"):
         for name, keys in SETTINGS.items():
             for key in keys.split():
-                yield f"{key} = {value}", partial(changed_file, name, partial(put_setting, key, value))
+                yield f"{key} = {value}", partial(change_file, name, partial(write_setting, key, value))
     for labels in LABELS:
-        change = partial(put_setting, "labels", labels)
-        yield f"labels {labels!a:.20}", partial(changed_file, "labels.json", change)
+        change = partial(write_setting, "labels", labels)
+        yield f"labels {labels!a:.20}", partial(change_file, "labels.json", change)
     for kind in ("bert", "evil", None):
         yield f"code in a model, {kind}", partial(code_in_model, kind)
         yield f"code in an encoder, {kind}", partial(code_in_encoder, kind)
@@ -553,15 +557,15 @@ def copy_model(folder: Path) -> Path:
     return folder / "model"
 
 
-def own(link: Path) -> Path:
+def copy_link(link: Path) -> Path:
     """A copy of a file in place of the link to it."""
     target = link.resolve()
     link.unlink()
     return Path(shutil.copyfile(target, link))
 
 
-def entities_of(model: Path) -> list[Any] | None:
-    """What a model finds; None: it is refused."""
+def predict_with(model: Path) -> list[Any] | None:
+    """The entities that a model predicts; None if it is refused."""
     done = command("predict", "-", "--from", "text", "--model", model, stdin=TEXT)
     require(done.code in (0, 2), f"exit code {done.code}")
     require("enough memory" not in done.err, f"memory is not bounded: {done.err!r}")
@@ -572,57 +576,55 @@ def entities_of(model: Path) -> list[Any] | None:
     return [(e["start"], e["end"], e["label"], e.get("score")) for e in entities]
 
 
-def changed_file(name: str, change: Change, case: Case) -> None:
+def change_file(name: str, change: Change, case: Case) -> None:
     model = copy_model(case.folder)
-    change(own(model / name), case.chance)
-    if (found := entities_of(model)) is not None:
-        different = {*found} ^ {*(entities_of(bundled_model()) or ())}
+    change(copy_link(model / name), case.rng)
+    if (found := predict_with(model)) is not None:
+        different = {*found} ^ {*(predict_with(bundled_model()) or ())}
         require(not different, f"other entities, without an error: {sorted(different)}")
 
 
-def put_nan(path: Path, chance: random.Random) -> None:
+def write_nan(path: Path, rng: random.Random) -> None:
     data = bytearray(path.read_bytes())
     size = struct.unpack("<Q", data[:8])[0]
     nan = {"F32": b"\x00\x00\xc0\x7f", "F16": b"\x00\x7e", "BF16": b"\xc0\x7f"}
     header = json.loads(data[8 : 8 + size])
-    tensor = header[chance.choice(sorted(name for name in header if header[name].get("dtype") in nan))]
+    tensor = header[rng.choice(sorted(name for name in header if header[name].get("dtype") in nan))]
     at, value = 8 + size + tensor["data_offsets"][0], nan[tensor["dtype"]]
     data[at : at + len(value)] = value
     path.write_bytes(data)
 
 
-def put_huge_header(path: Path, chance: random.Random) -> None:
-    path.write_bytes(struct.pack("<Q", 2**62) + path.read_bytes()[8:])
-
-
-def put_setting(key: str, value: object, path: Path, chance: random.Random) -> None:
+def write_setting(key: str, value: object, path: Path, rng: random.Random) -> None:
     if path.suffix == ".json":
-        return put_json(path, {key: value})
+        return write_json(path, {key: value})
     section, _, name = key.partition(".")
     before, after = path.read_text().split(f"[{section}]\n")
     after = re.sub(rf"(?m)^{name} = \S+", f"{name} = {json.dumps(value)}", after, count=1)
     path.write_text(f"{before}[{section}]\n{after}")
 
 
-def put_json(path: Path, values: dict[str, Any]) -> None:
+def write_json(path: Path, values: dict[str, Any]) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
 
 
-def put_code(encoder: Path, model_type: str | None, marker: Path) -> None:
+def write_code(encoder: Path, model_type: str | None, marker: Path) -> None:
     names = {name: f"evil.{name}" for name in ("AutoConfig", "AutoModel", "AutoTokenizer")}
-    put_json(own(encoder / "config.json"), {"auto_map": names, "model_type": model_type})
+    write_json(copy_link(encoder / "config.json"), {"auto_map": names, "model_type": model_type})
     names["AutoTokenizer"] = [names["AutoTokenizer"]] * 2  # type: ignore[assignment]
-    put_json(own(encoder / "tokenizer_config.json"), {"auto_map": names, "tokenizer_class": "AutoTokenizer"})
+    write_json(
+        copy_link(encoder / "tokenizer_config.json"), {"auto_map": names, "tokenizer_class": "AutoTokenizer"}
+    )
     (encoder / "evil.py").write_text(CODE.format(marker=str(marker)))
 
 
 def code_in_model(kind: str | None, case: Case) -> None:
     model, marker = copy_model(case.folder), case.folder / "marker"
-    put_code(model / "encoder", kind, marker)
+    write_code(model / "encoder", kind, marker)
     (case.folder / "a.txt").write_text(TEXT)
     command("predict", case.folder / "a.txt", "--model", model, stdin="y\n" * 20)
     require(not marker.exists(), "code of the model ran")
-    require(entities_of(model) in (None, entities_of(bundled_model())), "other entities, without an error")
+    require(predict_with(model) in (None, predict_with(bundled_model())), "other entities, without an error")
 
 
 def train_on(encoder: Path, case: Case) -> None:
@@ -634,12 +636,12 @@ def train_on(encoder: Path, case: Case) -> None:
 
 def code_in_encoder(kind: str | None, case: Case) -> None:
     encoder = copy_model(case.folder) / "encoder"
-    put_code(encoder, kind, case.folder / "marker")
+    write_code(encoder, kind, case.folder / "marker")
     train_on(encoder, case)
 
 
 class Evil:
-    """What makes a folder when it is unpickled."""
+    """Creates a directory when it is unpickled."""
 
     def __init__(self, marker: Path) -> None:
         self.marker = marker
@@ -654,7 +656,7 @@ def pickle_in_encoder(case: Case) -> None:
     train_on(encoder, case)
 
 
-# bombs: small files that want much memory or time get an answer within the limits
+# bombs: small files that expand to much memory or time are handled within the limits
 
 DEEP = 100_000
 DEEP_JSON = {
@@ -675,16 +677,19 @@ def bombs(rounds: int) -> Cases:
         if not FORMATS[name].folder:
             yield (
                 f"gzip of NULs, {name}",
-                partial(bomb, name, partial(gzip_bomb, bytes(2**26), 1 if name == "text" else 40)),
+                partial(bomb, name, partial(write_gzip_bomb, bytes(2**26), 1 if name == "text" else 40)),
             )
-            yield f"gzip of lines, {name}", partial(bomb, name, partial(gzip_bomb, b"a b c d\n" * 2**19, 1))
+            yield (
+                f"gzip of lines, {name}",
+                partial(bomb, name, partial(write_gzip_bomb, b"a b c d\n" * 2**19, 1)),
+            )
     for name in ("jsonl", "label-studio", "doccano", "prodigy", "bioc", "research-json"):
         for kind, text in DEEP_JSON.items():
-            yield f"deep {kind}, {name}", partial(bomb, name, partial(text_bomb, text))
+            yield f"deep {kind}, {name}", partial(bomb, name, lambda path, text=text: path.write_text(text))
     for name, (around, tags) in DEEP_XML.items():
         for tag in tags.split():
-            yield f"nested {tag}, {name}", partial(bomb, name, partial(xml_bomb, around, tag))
-    yield "DocBin of NULs", partial(bomb, "spacy", docbin_bomb)
+            yield f"nested {tag}, {name}", partial(bomb, name, partial(write_xml_bomb, around, tag))
+    yield "DocBin of NULs", partial(bomb, "spacy", write_docbin_bomb)
     many = zlib.compress(b"\xdd\xff\xff\xff\xff")  # a list of 2**32 - 1 items, says msgpack
     yield "DocBin of many", partial(bomb, "spacy", lambda path: path.write_bytes(many))
     for to in ENDINGS:
@@ -693,23 +698,19 @@ def bombs(rounds: int) -> Cases:
         yield f"16,000 nested entities, {name}", partial(nested_entities, f"{name} DATA")
 
 
-def gzip_bomb(data: bytes, copies: int, path: Path) -> None:
-    """The same so many times, one after the other: gzip allows it."""
+def write_gzip_bomb(data: bytes, copies: int, path: Path) -> None:
+    """Several gzip members one after the other."""
     path.write_bytes(gzip.compress(data, 1) * copies)
 
 
-def docbin_bomb(path: Path) -> None:
+def write_docbin_bomb(path: Path) -> None:
     """4 GiB in one zlib stream: the same block again and again."""
     packer = zlib.compressobj(1)
     first, block = (packer.compress(bytes(2**24)) + packer.flush(zlib.Z_FULL_FLUSH) for _ in range(2))
     path.write_bytes(first + block * 255)
 
 
-def text_bomb(text: str, path: Path) -> None:
-    path.write_text(text)
-
-
-def xml_bomb(around: str, tag: str, path: Path) -> None:
+def write_xml_bomb(around: str, tag: str, path: Path) -> None:
     end = "".join(f"</{name}>" for name in reversed(re.findall(r"\w+", around)))
     path.write_text(f"{around}{f'<{tag}>' * DEEP}a{f'</{tag}>' * DEEP}{end}")
 
@@ -721,10 +722,10 @@ def bomb(name: str, make: Callable[[Path], object], case: Case) -> None:
         make(next(source.glob("*.apf.xml")))
     else:
         make(source := case.folder / "in" / "data")
-    if case.chance.random() < 0.3:
+    if case.rng.random() < 0.3:
         command("check", source, "--from", name)
     else:
-        skip = ["--skip-bad"] * case.chance.randrange(2)
+        skip = ["--skip-bad"] * case.rng.randrange(2)
         command("convert", source, case.folder / "out.jsonl", "--from", name, *skip)
     require({path.name for path in case.folder.iterdir()} <= {"in", "out.jsonl"}, "files are left over")
 
@@ -736,10 +737,12 @@ def nested_entities(line: str, case: Case) -> None:
     command(*line.replace("DATA", data).replace("OUT", out).split())
 
 
-# terminal: what steers a terminal never comes from data; a reader that goes away causes no traceback
+# terminal: control characters in data never reach a terminal; a closed pipe causes no traceback
 
-STEERING = "\x1b[6;66mAnn\x1b]0;owned\x07 of\x1b[2J\x9b2J \x08Oslo\x7f \u202eBob\rEve"
-RAW = re.compile(r"\x1b\[6;66m|\x1b\]|\x1b\[2J|[\x00\x07\x08\x7f-\x9f\u202a-\u202e\u2066-\u2069]|\rEve")
+CONTROL_TEXT = "\x1b[6;66mAnn\x1b]0;owned\x07 of\x1b[2J\x9b2J \x08Oslo\x7f \u202eBob\rEve"
+RAW_CONTROL = re.compile(
+    r"\x1b\[6;66m|\x1b\]|\x1b\[2J|[\x00\x07\x08\x7f-\x9f\u202a-\u202e\u2066-\u2069]|\rEve"
+)
 SHOWN = """check DATA; check DATA OTHER --all -v; check BROKEN; check BAD; check DATA --from BAD
 check DATA --read BAD=1; stats DATA; stats BROKEN --skip-bad; stats BAD; show DATA; show DATA --tree --model gum-minilm
 show TEXT; show BAD; show DATA --only BAD; predict TEXT; predict DATA --trees; predict BAD; predict TEXT --model BAD
@@ -752,29 +755,34 @@ show DATA >/dev/full; convert DATA - --to jsonl >/dev/full; predict TEXT >/dev/f
 
 def terminal(rounds: int) -> Cases:
     for line in [*re.split("; |\n", SHOWN), *(f"convert DATA - --to {name}" for name in ENDINGS)]:
-        yield f"control characters: {line}", partial(on_terminal, line)
+        yield f"control characters: {line}", partial(run_on_terminal, line)
     for line in re.split("; |\n", PIPES):
-        yield f"shell: {line}", partial(in_shell, line)
+        yield f"shell: {line}", partial(run_in_shell, line)
 
 
-def steering_files(folder: Path) -> dict[str, str]:
-    """By the words that stand for them in the command lines above."""
-    label: dict[str, Any] = {"start": 0, "end": 2, "label": STEERING}
-    words = [*STEERING.split(), STEERING]
-    line: dict[str, Any] = {"tokens": words, "entities": [label], "doc_id": STEERING, "sent_id": STEERING}
+def write_control_files(folder: Path) -> dict[str, str]:
+    """Paths and values by their placeholders in the command lines above."""
+    label: dict[str, Any] = {"start": 0, "end": 2, "label": CONTROL_TEXT}
+    words = [*CONTROL_TEXT.split(), CONTROL_TEXT]
+    line: dict[str, Any] = {
+        "tokens": words,
+        "entities": [label],
+        "doc_id": CONTROL_TEXT,
+        "sent_id": CONTROL_TEXT,
+    }
     other = {**line, "entities": [{**label, "start": 1, "end": 4}, {**label, "label": "other"}]}
-    bad = [{**line, "entities": [{**label, "end": 99}]}, {STEERING: 1}, {**line, "tokens": STEERING}]
+    bad = [{**line, "entities": [{**label, "end": 99}]}, {CONTROL_TEXT: 1}, {**line, "tokens": CONTROL_TEXT}]
     for name, lines in {"DATA": [line, line], "OTHER": [other, line], "BROKEN": [*bad, line]}.items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
     with open(folder / "BROKEN.jsonl", "a", newline="") as file:
-        file.write(f'{{"tokens": {STEERING}')
-    (folder / "TEXT.txt").write_text(f"{TEXT} {STEERING} {TEXT}", newline="")
+        file.write(f'{{"tokens": {CONTROL_TEXT}')
+    (folder / "TEXT.txt").write_text(f"{TEXT} {CONTROL_TEXT} {TEXT}", newline="")
     names = {name: str(folder / f"{name}.jsonl") for name in ("DATA", "OTHER", "BROKEN")}
-    return {**names, "TEXT": str(folder / "TEXT.txt"), "NEW": str(folder / "new"), "BAD": STEERING}
+    return {**names, "TEXT": str(folder / "TEXT.txt"), "NEW": str(folder / "new"), "BAD": CONTROL_TEXT}
 
 
-def on_terminal(line: str, case: Case) -> None:
-    names = steering_files(case.folder)
+def run_on_terminal(line: str, case: Case) -> None:
+    names = write_control_files(case.folder)
     filled = [re.sub("[A-Z]{3,}", lambda word: names[word[0]], argument) for argument in line.split()]
     mine, theirs = pty.openpty()
     pid = start(*filled, output=theirs)
@@ -785,12 +793,12 @@ def on_terminal(line: str, case: Case) -> None:
             seen += data
     code, said = exit_code(pid), seen.decode("utf-8", "replace").replace("\r\n", "\n")
     require("Traceback" not in said and code in (0, 1, 2), f"exit code {code}: {said[-300:]!r}")
-    if raw := RAW.search(said):
-        raise Broke(f"raw {raw[0]!r} in {said[max(0, raw.start() - 40) : raw.end() + 40]!r}")
+    if raw := RAW_CONTROL.search(said):
+        raise BrokenError(f"raw {raw[0]!r} in {said[max(0, raw.start() - 40) : raw.end() + 40]!r}")
 
 
-def in_shell(line: str, case: Case) -> None:
-    names = steering_files(case.folder)
+def run_in_shell(line: str, case: Case) -> None:
+    names = write_control_files(case.folder)
     filled = re.sub("[A-Z]{3,}", lambda word: names[word[0]], line)
     script = f"set -o pipefail; {sys.executable} -m nestree {filled}"
     done = subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, timeout=SECONDS - 5)
@@ -800,45 +808,45 @@ def in_shell(line: str, case: Case) -> None:
     require(done.returncode in ((2,) if "/dev/full" in line else (0, 1, 2, 141)), ended)
 
 
-# forks: forked processes and threads find what one thread finds, and none hangs
+# forks: forked processes and threads predict the same as one thread, and none hangs
 
-MANY = [f"{number}. {TEXT} Ann met {number} friends of the mayor." for number in range(8)]
+FORK_TEXTS = [f"{number}. {TEXT} Ann met {number} friends of the mayor." for number in range(8)]
 
 
 def forks(rounds: int) -> Cases:
     for precision in ("auto", "float32"):
-        for name in WAYS:
-            yield f"{name}, {precision}", partial(in_new_process, name, precision)
+        for name in PROCESSES:
+            yield f"{name}, {precision}", partial(run_in_new_process, name, precision)
 
 
-def in_new_process(name: str, precision: str, case: Case) -> None:
-    """In a process that is no fork, which may use as many threads as it likes."""
-    script = f"from benchmarks import attack; attack.read_beside({name!r}, {precision!r})"
+def run_in_new_process(name: str, precision: str, case: Case) -> None:
+    """In a process that is no fork, and may use several threads."""
+    script = f"from benchmarks import attack; attack.compare_process({name!r}, {precision!r})"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, timeout=SECONDS - 5)
     said = done.stderr.decode("utf-8", "replace").strip().splitlines()
     require(done.returncode == 0, said[-1] if said else f"exit code {done.returncode}")
 
 
-def read_beside(name: str, precision: Any) -> None:
+def compare_process(name: str, precision: Any) -> None:
     global pipeline
     torch.set_num_threads(4)
     torch.ones(999, 999).exp()  # on four threads
     torch.nn.functional.linear(torch.ones(999, 256), torch.ones(256, 256))
     pipeline = nestree.load(device="cpu", precision=precision)
-    expected = found_by_all()
-    for found in WAYS[name](precision):
+    expected = predict_inherited()
+    for found in PROCESSES[name](precision):
         require(found == expected, f"other entities: {found!r:.200}")
 
 
 pipeline: Any = None  # that forks inherit
 
 
-def found_by_all(_: object = None) -> list[Any]:
-    return [found_in(document) for document in pipeline(MANY)]
+def predict_inherited(_: object = None) -> list[Any]:
+    return [entities_in(document) for document in pipeline(FORK_TEXTS)]
 
 
-def found_by_new(precision: Any) -> list[Any]:
-    return [found_in(document) for document in nestree.load(device="cpu", precision=precision)(MANY)]
+def predict_reloaded(precision: Any) -> list[Any]:
+    return [entities_in(document) for document in nestree.load(device="cpu", precision=precision)(FORK_TEXTS)]
 
 
 def in_fork(call: Callable[[], Any]) -> Any:
@@ -857,23 +865,23 @@ def in_fork(call: Callable[[], Any]) -> Any:
 
 def in_pool(precision: str) -> list[Any]:
     with multiprocessing.get_context("fork").Pool(2) as pool:
-        return pool.map_async(found_by_all, range(4)).get(timeout=60)
+        return pool.map_async(predict_inherited, range(4)).get(timeout=60)
 
 
 def beside_threads(precision: str) -> list[Any]:
     with ThreadPoolExecutor(2) as threads:
-        others = [threads.submit(found_by_all) for _ in range(4)]
+        others = [threads.submit(predict_inherited) for _ in range(4)]
         time.sleep(0.1)
-        return [in_fork(found_by_all), *(other.result() for other in others)]
+        return [in_fork(predict_inherited), *(other.result() for other in others)]
 
 
-WAYS: dict[str, Callable[[str], Any]] = {
-    "fork": lambda precision: [in_fork(found_by_all)],
-    "fork of a fork": lambda precision: [in_fork(lambda: in_fork(found_by_all))],
-    "load in a fork": lambda precision: [in_fork(lambda: found_by_new(precision))],
+PROCESSES: dict[str, Callable[[str], Any]] = {
+    "fork": lambda precision: [in_fork(predict_inherited)],
+    "fork of a fork": lambda precision: [in_fork(lambda: in_fork(predict_inherited))],
+    "load in a fork": lambda precision: [in_fork(lambda: predict_reloaded(precision))],
     "pool of forks": in_pool,
     "fork beside threads": beside_threads,
-    "eight threads": lambda precision: ThreadPoolExecutor(8).map(found_by_all, range(8)),
+    "eight threads": lambda precision: ThreadPoolExecutor(8).map(predict_inherited, range(8)),
 }
 
 
@@ -884,31 +892,31 @@ def engine(rounds: int) -> Cases:
     for number in range(rounds):
         for scale in (1.0, 1e2, 1e4, 1e6, 1e8, 1e12, 1e30):
             for backend in ("reference", "numba"):
-                yield f"{backend} {scale:g} {number}", partial(sums, backend, scale)
+                yield f"{backend} {scale:g} {number}", partial(check_marginals, backend, scale)
 
 
-def sums(backend: str, scale: float, case: Case) -> None:
-    chance = case.chance
-    torch.manual_seed(chance.randrange(2**31))
-    n, dtype = chance.choice([1, 2, 3, 7, 13]), chance.choice([torch.float32, torch.float64])
-    kind = chance.choice(["normal", "one", "shifted", "impossible"])
+def check_marginals(backend: str, scale: float, case: Case) -> None:
+    rng = case.rng
+    torch.manual_seed(rng.randrange(2**31))
+    n, dtype = rng.choice([1, 2, 3, 7, 13]), rng.choice([torch.float32, torch.float64])
+    kind = rng.choice(["normal", "one", "shifted", "impossible"])
 
     def potential(*shape: int) -> torch.Tensor:
         values = torch.randn(shape, dtype=dtype) * (1 if kind in ("one", "shifted") else scale)
         if kind == "one":
-            values.view(-1)[chance.randrange(values.numel())] = chance.choice([-scale, scale])
+            values.view(-1)[rng.randrange(values.numel())] = rng.choice([-scale, scale])
         elif kind == "impossible":
             values[torch.rand(shape) < 0.2] = treecrf.IMPOSSIBLE
         return values + scale if kind == "shifted" else values
 
     shapes = [(1, n + 1, n + 1), (1, n, n), (1, n), (1, n + 1, n + 1), (1, n + 1, n + 1, n)]
-    given = [potential(*shape) for shape in shapes][: chance.choice([1, 4, 5])]
+    given = [potential(*shape) for shape in shapes][: rng.choice([1, 4, 5])]
     potentials = treecrf.PlainPotentials(*given) if len(given) == 1 else treecrf.LexicalPotentials(*given)
     try:
         with treecrf.use_backend(backend):
             found = treecrf.marginals(potentials, [n])
     except NestreeError as error:
-        require_sentence(str(error))
+        check_message(str(error))
         return
     totals = {"span": 2 * n - 1, "arc": n - 1, "root": 1, "head": 2 * n - 1}
     for name, part in found._asdict().items():
@@ -930,64 +938,46 @@ SECTIONS: dict[str, tuple[Callable[[int], Cases], int]] = {  # with the rounds o
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    given = parsed(arguments)
-    torch.set_num_threads(1)  # a fork has no threads but its first
-    section, _, name = (given.only or "").partition("/")
-    chosen = {key: list(make(rounds)) for key, (make, rounds) in SECTIONS.items() if section in ("", key)}
-    todo = [(key, *one) for key in chosen for one in drawn(chosen[key], key, given) if name in ("", one[0])]
-    if not todo:
-        print(f"There is no case {given.only!r}; sections are {', '.join(SECTIONS)}.", file=sys.stderr)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.attack", description=__doc__.split("\n")[0])
+    parser.add_argument("--only", metavar="SECTION[/CASE]", help=f"one of {', '.join(SECTIONS)}, or one case")
+    parser.add_argument("--cases", type=int, metavar="N", help="at most this many of each section")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="counts and broken cases")
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(1)  # a fork has only its first thread
+    section, _, name = (options.only or "").partition("/")
+    cases: dict[str, list[Any]] = {}
+    for key, (make_cases, rounds) in SECTIONS.items():
+        if section in ("", key):
+            made = list(make_cases(rounds))
+            count = len(made) if options.cases is None else min(options.cases, len(made))
+            numbers = sorted(random.Random(f"{options.seed} {key}").sample(range(len(made)), count))
+            cases[key] = [made[n] for n in numbers if name in ("", made[n][0])]
+    if not any(cases.values()):
+        print(f"There is no case {options.only!r}; sections are {', '.join(SECTIONS)}.", file=sys.stderr)
         return 2
-    broken: dict[str, dict[str, str]] = {key: {} for key in chosen}
-    seconds = dict.fromkeys(chosen, 0.0)
-    since, bar = time.monotonic(), sys.stderr.isatty()
+    sections, broken, since = {}, {}, time.monotonic()
+    print(f"{'section':<12} {'cases':>6} {'held':>6} {'broken':>6} {'seconds':>8}", flush=True)
     with tempfile.TemporaryDirectory(prefix="attack-") as work:
-        warm_up("engine" in chosen)
-        for number, (key, title, check) in enumerate(todo):
-            if bar:
-                left = (time.monotonic() - since) / max(1, number) * (len(todo) - number) / 60
-                at = f"\r\x1b[K{number}/{len(todo)}, {left:.0f} min left: {key}/{title!a:.60}"
-                print(at, end="", file=sys.stderr, flush=True)
-            began = time.monotonic()
-            if why := attacked(check, f"{given.seed} {key} {title}", Path(work)):
-                broken[key][title] = why = why.replace(work, "")
-                print("\r\x1b[K" * bar + f"broken: {key}/{title}: {why!a:.500}", file=sys.stderr, flush=True)
-            seconds[key] += time.monotonic() - began
-    print("\r\x1b[K" * bar, end="", file=sys.stderr, flush=True)
-    counts = {key: (sum(each[0] == key for each in todo), len(broken[key])) for key in chosen}
-    print(f"{'section':<12} {'cases':>6} {'held':>6} {'broken':>6} {'seconds':>8}")
-    for key, (cases, bad) in counts.items():
-        print(f"{key:<12} {cases:>6} {cases - bad:>6} {bad:>6} {seconds[key]:>8.0f}")
-    if given.json:
-        sections = {key: {"cases": n, "held": n - bad, "broken": bad} for key, (n, bad) in counts.items()}
-        result: dict[str, Any] = {
-            "benchmark": "attack",
-            "seed": given.seed,
-            "seconds": time.monotonic() - since,
-        }
-        result |= {**provenance("cpu", None), "sections": sections, "broken": broken}
-        write_whole(given.json, one_line(result) + "\n")
+        warm_up("engine" in cases)
+        for key, chosen in cases.items():
+            began, broken[key] = time.monotonic(), {}
+            for title, check in chosen:
+                if reason := run_case(check, f"{options.seed} {key} {title}", Path(work)):
+                    broken[key][title] = reason = reason.replace(work, "")
+                    print(f"broken: {key}/{title}: {reason!a:.500}", file=sys.stderr, flush=True)
+            held, bad, seconds = len(chosen) - len(broken[key]), len(broken[key]), time.monotonic() - began
+            sections[key] = {"cases": len(chosen), "held": held, "broken": bad}
+            print(f"{key:<12} {len(chosen):>6} {held:>6} {bad:>6} {seconds:>8.0f}", flush=True)
+    if options.json:
+        result = {"benchmark": "attack", "seed": options.seed, "seconds": time.monotonic() - since}
+        store({**result, **provenance("cpu", None), "sections": sections, "broken": broken}, options.json)
     return int(any(broken.values()))
 
 
-def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.attack", description=__doc__.split("\n")[0])
-    parser.add_argument("--only", metavar="SECTION[/CASE]", help=f"one of {', '.join(SECTIONS)}, or one case")
-    parser.add_argument("--cases", type=int, metavar="N", help="at most so many of each section")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="counts and broken cases")
-    return parser.parse_args(arguments)
-
-
-def drawn(cases: list[Any], section: str, given: argparse.Namespace) -> list[Any]:
-    count = len(cases) if given.cases is None else min(given.cases, len(cases))
-    chance = random.Random(f"{given.seed} {section}")
-    return [cases[n] for n in sorted(chance.sample(range(len(cases)), count))]
-
-
 def warm_up(engine: bool) -> None:
-    """Load and compile before the first fork what cases share."""
-    ner()(TEXT)
+    """Load and compile what cases share, before the first fork."""
+    load_model()(TEXT)
     for dtype in (torch.float32, torch.float64) if engine else ():
         for scale in (1.0, 1e4):
             span, arc = scale * torch.randn(1, 5, 5, dtype=dtype), scale * torch.randn(1, 4, 4, dtype=dtype)
@@ -997,13 +987,13 @@ def warm_up(engine: bool) -> None:
                 treecrf.marginals(potentials, [4])
 
 
-def attacked(check: Callable[[Case], object], seed: str, work: Path) -> str:
-    """Why a case broke, or nothing. It runs in a fork with limits; what it started ends with it."""
+def run_case(check: Callable[[Case], object], seed: str, work: Path) -> str:
+    """Run a case in a fork with limits; returns why it broke, or an empty string. Its processes end with it."""
     read, write = os.pipe()
     folder = Path(tempfile.mkdtemp(dir=work))
     if (pid := os.fork()) == 0:
         os.setsid()
-        why = outcome(check, Case(random.Random(seed), folder)) or "held"
+        why = case_failure(check, Case(random.Random(seed), folder)) or "held"
         os.write(write, why.encode("utf-8", "backslashreplace")[:2000])
         os._exit(0)
     os.close(write)
@@ -1017,7 +1007,7 @@ def attacked(check: Callable[[Case], object], seed: str, work: Path) -> str:
     return "" if why == "held" else why or f"the process died of signal {-code}"
 
 
-def outcome(check: Callable[[Case], object], case: Case) -> str:
+def case_failure(check: Callable[[Case], object], case: Case) -> str:
     quiet = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(quiet, descriptor)
@@ -1025,7 +1015,7 @@ def outcome(check: Callable[[Case], object], case: Case) -> str:
     resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY, taken + MEMORY))
     try:
         check(case)
-    except Broke as why:
+    except BrokenError as why:
         return str(why)
     except BaseException as error:
         last = traceback.extract_tb(error.__traceback__)[-1]

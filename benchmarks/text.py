@@ -1,11 +1,11 @@
-"""How well and how fast text is split: words and sentences against gold ones, megabytes a second.
+"""Quality and speed of splitting text: F1 of words and sentences against gold ones, and megabytes a second.
 
     python -m benchmarks.text --shared ../shared
 
-Words: `ud` on the GUM documents, whose original text is rebuilt with blanks between sentences and blank lines
-between paragraphs; `split-hyphens` on those sentences of the GENIA articles whose words are known; `treebank` on
-LitBank, whose words stand between blanks and must come out as they are. Sentences: by `rules` on the same GUM
-documents, and on GENIA articles and LitBank novels with nothing but blanks between sentences.
+Words: `ud` on the GUM documents, whose text is restored with spaces between sentences and blank lines between
+paragraphs; `split-hyphens` on the sentences of GENIA's articles whose words are known; `treebank` on LitBank, whose
+words stand between spaces and must be found unchanged. Sentences: `rules` on the same GUM documents, and on GENIA
+articles and LitBank novels with only spaces between sentences.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from nestree.types import Span
 
 
 class Score(NamedTuple):
-    """Of spans found against gold ones."""
+    """Counts of predicted and gold spans."""
 
     right: int = 0
     found: int = 0
@@ -44,7 +44,7 @@ class Score(NamedTuple):
 
 
 class GoldText(NamedTuple):
-    """A document as it was written, with the places of its sentences and words."""
+    """A text with the character spans of its sentences and words."""
 
     name: str
     text: str
@@ -53,7 +53,7 @@ class GoldText(NamedTuple):
 
 
 def gum(shared: Path) -> Iterator[GoldText]:
-    """The GUM documents, their text rebuilt."""
+    """The GUM documents with their text restored."""
     for path in sorted((shared / "data/raw/gum_conllu").glob("*.conllu")):
         text, sentences, words = "", [], []
         for block in path.read_text(encoding="utf-8").strip().split("\n\n"):
@@ -68,7 +68,7 @@ def gum(shared: Path) -> Iterator[GoldText]:
 
 
 def word_places(text: str, at: int, rows: list[list[str]]) -> Iterator[Span]:
-    """Where the words of a CoNLL-U sentence stand; those of a contraction are parts of it."""
+    """Character spans of the words of a CoNLL-U sentence; those of a contraction are parts of it."""
     for row in rows:
         if not row[0].isdigit():
             continue
@@ -80,7 +80,7 @@ def word_places(text: str, at: int, rows: list[list[str]]) -> Iterator[Span]:
 
 
 def genia(shared: Path) -> Iterator[GoldText]:
-    """Those sentences of the GENIA articles whose words the converted data set has."""
+    """The sentences of GENIA's articles whose words are in the converted data set."""
     known = {}
     for path in sorted((shared / "data/genia").glob("*.jsonl.gz")):
         with gzip.open(path, "rt", encoding="utf-8") as file:
@@ -97,7 +97,7 @@ def genia(shared: Path) -> Iterator[GoldText]:
 
 
 def articles(shared: Path) -> Iterator[GoldText]:
-    """The GENIA articles, blanks between their sentences; their words are not given."""
+    """GENIA's articles with spaces between their sentences, without words."""
     for path in sorted((shared / "data/raw/genia_gpml").glob("*.xml")):
         for article in ElementTree.parse(path, forbid_dtd=False).iter("article"):
             texts = ["".join(sentence.itertext()).strip() for sentence in article.iter("sentence")]
@@ -105,7 +105,7 @@ def articles(shared: Path) -> Iterator[GoldText]:
 
 
 def on_one_line(document: GoldText) -> GoldText:
-    """The same without line ends, which say too much; its words are not given."""
+    """The document without line breaks, which reveal sentences, and without words."""
     return joined(document.name, [document.text[i:j] for i, j in document.sentences])
 
 
@@ -116,7 +116,7 @@ def joined(name: str, sentences: list[str]) -> GoldText:
 
 
 def litbank(shared: Path) -> Iterator[GoldText]:
-    """LitBank's documents: one sentence a line, blanks between the words."""
+    """LitBank's documents: one sentence a line, spaces between the words."""
     for path in sorted((shared / "data/raw/litbank_brat").glob("*.txt")):
         text = path.read_text(encoding="utf-8")
         lines = [match.span() for match in re.finditer(r"\S[^\n]*(?<=\S)", text)]
@@ -132,7 +132,7 @@ def words_found(documents: Iterable[GoldText], style: str) -> Score:
 
 
 def sentences_found(documents: Iterable[GoldText]) -> tuple[Score, Score]:
-    """Sentences of which both borders are right; and the borders, those of paragraphs too, one by one."""
+    """Scores of whole sentences, and of their ends alone."""
     whole, borders = Score(), Score()
     for document in documents:
         found = [(sentence.start, sentence.end) for sentence in split(document.text)]
@@ -144,7 +144,7 @@ def sentences_found(documents: Iterable[GoldText]) -> tuple[Score, Score]:
 
 
 def megabytes_a_second(text: str, style: str, seconds: float) -> float:
-    """Of UTF-8, by the time of the processor; the best of repeated runs, after one that fills what is remembered."""
+    """Of UTF-8 text, in CPU time; the best of repeated runs, after one that fills the caches."""
     split(text, style)
     times, until = [], time.perf_counter() + seconds
     while not times or time.perf_counter() < until:

@@ -1,7 +1,7 @@
-"""How long and how much: medians of interleaved runs, CUDA graphs, peak memory, and what machine it was.
+"""Clocks, peak memory, the machine of a measurement, and result files.
 
-A sample is a function that runs something once and returns milliseconds, by the name of the clock. Samples of
-rivals are taken in turns, so that a slow minute of the machine is shared by all of them, and ratios stand.
+A `Sample` runs something once and returns milliseconds by clock. Competitors are sampled in turns, so that a slow
+minute of the machine affects all of them, and ratios hold.
 """
 
 import gc
@@ -11,6 +11,7 @@ import os
 import platform
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,29 +22,29 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from rich.console import Console
 
 Call = Callable[[], object]
-Sample = Callable[[], dict[str, float]]  # runs once and returns milliseconds by clock: `wall`, `device`
+Sample = Callable[[], dict[str, float]]  # milliseconds by clock: `wall`, `device`
+Row = dict[str, Any]
 
 ROOT = Path(__file__).resolve().parent.parent
 MIB = 2**20
-QUIET = 0.07 * (os.cpu_count() or 1)  # cores that other programs may keep busy during a measurement
+QUIET = 0.07 * (os.cpu_count() or 1)  # cores that other programs may use during a measurement
 
 
 class Spread(NamedTuple):
-    """What a number of runs took, in milliseconds."""
+    """Milliseconds of several runs."""
 
     median: float
-    low: float  # the first quartile
-    high: float  # the third
+    low: float  # first quartile
+    high: float  # third quartile
     runs: int
 
 
-class Lane(NamedTuple):
-    """One of several rivals that are measured in turns."""
-
+class Competitor(NamedTuple):
     sample: Sample
-    per_round: int  # how many samples it gives when it is its turn
+    per_round: int  # samples in each of its turns
 
 
 def spread(milliseconds: Sequence[float]) -> Spread:
@@ -58,52 +59,50 @@ def spread(milliseconds: Sequence[float]) -> Spread:
     return Spread(median, low, high, len(milliseconds))
 
 
-def interleave(lanes: Mapping[str, Lane], rounds: int) -> dict[str, dict[str, Spread]]:
-    """Every lane in turn, again and again; the first also comes last. Spreads by lane and clock."""
+def interleave(competitors: Mapping[str, Competitor], rounds: int) -> dict[str, dict[str, Spread]]:
+    """Sample all in turns, the first also at the end; spreads by competitor and clock."""
     gc.collect()
-    taken: dict[str, list[dict[str, float]]] = {name: [] for name in lanes}
-    first = next(iter(lanes))
-    for name in [*lanes] * rounds + [first]:
-        taken[name] += [lanes[name].sample() for _ in range(lanes[name].per_round)]
+    samples: dict[str, list[dict[str, float]]] = {name: [] for name in competitors}
+    for name in [*competitors] * rounds + [next(iter(competitors))]:
+        samples[name] += [competitors[name].sample() for _ in range(competitors[name].per_round)]
     return {
-        name: {clock: spread([sample[clock] for sample in samples]) for clock in samples[0]}
-        for name, samples in taken.items()
+        name: {clock: spread([sample[clock] for sample in taken]) for clock in taken[0]}
+        for name, taken in samples.items()
     }
 
 
-def undisturbed(
-    lanes: Mapping[str, Lane], rounds: int, tries: int
+def interleave_quietly(
+    competitors: Mapping[str, Competitor], rounds: int, tries: int
 ) -> tuple[dict[str, dict[str, Spread]], float]:
-    """interleave, and how many cores other programs kept busy meanwhile: the quietest of some tries.
+    """`interleave`, and the number of cores that other programs used meanwhile, of the quietest of several tries.
 
-    Turns share out a disturbance, but not evenly: threads that wait for each other suffer most.
+    Turns alone are not enough: threads that wait for each other suffer most from other programs.
     """
-    found = []
-    for again in range(tries):
-        if again:
+    measured = []
+    for attempt in range(tries):
+        if attempt:
             wait_for_quiet()
-        start = time.perf_counter(), others_seconds()
-        spreads = interleave(lanes, rounds)
-        others = max(0.0, others_seconds() - start[1]) / (time.perf_counter() - start[0])
-        if others <= QUIET:
-            return spreads, others
-        found.append((others, spreads))
-    others, spreads = min(found, key=lambda each: each[0])
-    return spreads, others
+        start = time.perf_counter(), other_cpu_seconds()
+        spreads = interleave(competitors, rounds)
+        cores = max(0.0, other_cpu_seconds() - start[1]) / (time.perf_counter() - start[0])
+        if cores <= QUIET:
+            return spreads, cores
+        measured.append((spreads, cores))
+    return min(measured, key=lambda pair: pair[1])
 
 
-def wait_for_quiet(most_seconds: float = 60.0) -> None:
-    """Until other programs are done, but not for ever."""
-    end = time.perf_counter() + most_seconds
+def wait_for_quiet(timeout: float = 60.0) -> None:
+    """Wait until other programs are idle, or for `timeout` seconds."""
+    end = time.perf_counter() + timeout
     while time.perf_counter() < end:
-        before = others_seconds()
+        before = other_cpu_seconds()
         time.sleep(1.0)
-        if others_seconds() - before <= QUIET:
+        if other_cpu_seconds() - before <= QUIET:
             return
 
 
-def others_seconds() -> float:
-    """Seconds of all cores that went to other programs or to other guests of the machine; 0 if unknown."""
+def other_cpu_seconds() -> float:
+    """CPU seconds of other programs and other guests of the machine so far; 0 where /proc is missing."""
     try:
         fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
     except OSError:
@@ -113,8 +112,8 @@ def others_seconds() -> float:
     return busy - time.process_time()
 
 
-def rotating(calls: Sequence[Call]) -> Call:
-    """Each call runs the next of these: the same work on other inputs, so that no cache knows them."""
+def rotate(calls: Sequence[Call]) -> Call:
+    """Each call runs the next of these: the same work on other inputs, which are in no cache."""
     turn = cycle(calls)
     return lambda: next(turn)()
 
@@ -123,20 +122,20 @@ def rotating(calls: Sequence[Call]) -> Call:
 
 
 def wall_clock(call: Call, device: str) -> Sample:
-    """The host's clock around one call; on a GPU, until the GPU has finished."""
+    """Host time of one call, until the device has finished."""
 
     def sample() -> dict[str, float]:
-        wait(device)
+        synchronize(device)
         start = time.perf_counter()
         call()
-        wait(device)
+        synchronize(device)
         return {"wall": (time.perf_counter() - start) * 1e3}
 
     return sample
 
 
 def event_clock(call: Call) -> Sample:
-    """CUDA events around one call, the device's idle times included, and the host's clock around the same."""
+    """CUDA events around one call, which include idle times of the device, and host time of the same."""
 
     def sample() -> dict[str, float]:
         events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
@@ -152,23 +151,22 @@ def event_clock(call: Call) -> Sample:
     return sample
 
 
-def graph_clock(call: Call, recorded: Sequence[Call], settle: Call, least_ms: float = 2.0) -> Sample:
-    """CUDA events around replays of recorded graphs, and the host's clock around one call as it is made.
+def graph_clock(call: Call, captured: Sequence[Call], after_warmup: Call, least_ms: float = 2.0) -> Sample:
+    """CUDA events around replays of CUDA graphs, and host time of one call outside of a graph.
 
-    `recorded` do on the device what `call` does, each on inputs of its own; a sample is the mean of as many
-    replays, in turns, as take `least_ms` together. `settle` comes between warm-up and recording. Raises if
-    they wait for the GPU: that cannot be recorded.
+    `captured` do on the device what `call` does, each on its own inputs; a sample is the mean of as many replays, in
+    turns, as take `least_ms` together. Raises RuntimeError if they synchronize, which cannot be captured.
     """
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        for work in [*recorded, *recorded]:
+        for work in [*captured, *captured]:
             work()
     torch.cuda.current_stream().wait_stream(side)
     torch.cuda.synchronize()
-    settle()
+    after_warmup()
     graphs = []
-    for work in recorded:
+    for work in captured:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=side, capture_error_mode="relaxed"):
             work()
@@ -188,7 +186,7 @@ def graph_clock(call: Call, recorded: Sequence[Call], settle: Call, least_ms: fl
     return lambda: {**wall(), "device": many()["device"] / count}
 
 
-def wait(device: str) -> None:
+def synchronize(device: str) -> None:
     if device == "cuda":
         torch.cuda.synchronize()
 
@@ -197,7 +195,7 @@ def wait(device: str) -> None:
 
 
 def peak_cuda(call: Call) -> float:
-    """MiB by which the memory that tensors hold on the GPU rises during a call."""
+    """MiB by which the allocated GPU memory rises during a call."""
     torch.cuda.synchronize()
     gc.collect()
     before = torch.cuda.memory_allocated()
@@ -208,49 +206,48 @@ def peak_cuda(call: Call) -> float:
 
 
 def peak_cpu(prepare: Callable[..., tuple[Call, Call]], *arguments: Any) -> float | None:
-    """MiB by which a fresh process's resident memory rises during a call; None where there is no /proc.
+    """MiB by which the resident memory of a new process rises during a call; None where /proc is missing.
 
-    `prepare`, a function of a module, makes two calls there: one that loads all code, and the one to measure.
-    A fresh process, because an allocator keeps what was freed, and a later call would seem to need nothing.
+    `prepare`, a function of a module, returns two calls: one that loads all code, and the one to measure. The process
+    is new because allocators keep freed memory, and a later call would seem to need none.
     """
     if not os.access("/proc/self/clear_refs", os.W_OK):
         return None
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([prepare.__module__])
-    answer, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=_resident_rise, args=(theirs, prepare, arguments))
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_send_peak, args=(sender, prepare, arguments))
     child.start()
-    theirs.close()
+    sender.close()
     try:
-        return answer.recv()
+        return receiver.recv()
     except EOFError:
-        return None  # it was killed: too much memory
+        return None  # the process was killed: too much memory
     finally:
         child.join()
 
 
-def _resident_rise(
-    answer: Any, prepare: Callable[..., tuple[Call, Call]], arguments: tuple[Any, ...]
-) -> None:
+def _send_peak(sender: Any, prepare: Callable[..., tuple[Call, Call]], arguments: tuple[Any, ...]) -> None:
     load, call = prepare(*arguments)
     load()
-    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
-    before = _status("VmRSS")
-    kept = call()
-    answer.send((_status("VmHWM") - before) / MIB)
-    del kept
+    Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
+    before = read_status("VmRSS")
+    output = call()  # kept until the peak is read
+    sender.send((read_status("VmHWM") - before) / MIB)
+    del output
 
 
-def _status(key: str) -> int:
+def read_status(key: str) -> int:
+    """Bytes, from /proc/self/status."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{key}:"))
 
 
-# Where, when and what
+# Results
 
 
-def provenance(device: str, commit: str | None) -> dict[str, Any]:
-    """What the numbers of a run belong to."""
+def provenance(device: str, commit: str | None) -> Row:
+    """Date, commit, machine and versions, for a result."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit or git_commit(),
@@ -273,21 +270,16 @@ def version(package: str) -> str | None:
 
 def git_commit() -> str | None:
     """The commit of this checkout, with `+` if files differ from it; None outside a checkout."""
+    git = ["git", "-C", str(ROOT)]
     try:
-        commit = subprocess.check_output(
-            ["git", "rev-parse", "HEAD"], cwd=ROOT, text=True, stderr=subprocess.DEVNULL
-        )
-        changed = subprocess.check_output(["git", "status", "--porcelain", "-uno"], cwd=ROOT, text=True)
+        commit = subprocess.check_output([*git, "rev-parse", "HEAD"], text=True, stderr=subprocess.DEVNULL)
+        changed = subprocess.check_output([*git, "status", "--porcelain", "-uno"], text=True)
     except (OSError, subprocess.CalledProcessError):
         return None
     return commit.strip() + ("+" if changed.strip() else "")
 
 
 def cpu_model() -> str:
-    """
-    >>> bool(cpu_model())
-    True
-    """
     for command in (["lscpu"], ["cat", "/proc/cpuinfo"]):
         try:
             lines = subprocess.check_output(command, text=True, stderr=subprocess.DEVNULL).splitlines()
@@ -299,17 +291,8 @@ def cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
-def write_whole(path: Path, text: str) -> None:
-    """The file holds all of the text or what it held before."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=path.name, delete=False) as file:
-        file.write(text)
-    os.chmod(file.name, 0o644)
-    os.replace(file.name, path)
-
-
-def one_line(result: object) -> str:
-    """JSON in one line, numbers rounded to six digits."""
+def store(result: object, path: Path | None) -> str:
+    """The result as one line of JSON, floats rounded to six digits; replaces the file atomically, if one is named."""
 
     def rounded(value: Any) -> Any:
         if isinstance(value, float):
@@ -322,4 +305,16 @@ def one_line(result: object) -> str:
             return [rounded(item) for item in value]
         return value
 
-    return json.dumps(rounded(result), allow_nan=False)
+    line = json.dumps(rounded(result), allow_nan=False)
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=path.name, delete=False) as file:
+            file.write(line + "\n")
+        os.chmod(file.name, 0o644)
+        os.replace(file.name, path)
+    return line
+
+
+def console() -> Console:
+    """Standard output; wide enough for tables where it is not a terminal."""
+    return Console() if sys.stdout.isatty() else Console(width=230)

@@ -1,287 +1,571 @@
-"""How good models become, and how fast: recipes trained on data sets with seeds, several at once, into one JSON file.
+"""Train recipes on data sets with several seeds, several runs at once, and score them.
 
     python -m benchmarks.training --data DIR --encoder PATH --out FILE genia:default litbank:default:1,2,3
 
 A run is DATA:RECIPE[:SEEDS[:SETTING,SETTING...]]; DIR/DATA holds files called train, dev and test. Each run is a
-process of its own that calls `nestree.training.train`. The file is written anew after each epoch of any of them, so
-what was learned is never lost. When the `--budget` is nearly spent, runs stop after the update under way, and the best
-epoch so far is scored and reported as such. Test data is scored once, with the model of the best epoch on dev.
+process that calls `nestree.training.train`. The output file is written after each epoch of any run. When the `--budget`
+is nearly spent, runs stop after the current update, and their best epoch so far is scored. Test data is scored once,
+with the best epoch on dev. `nestree experiment` does the same for users, without analysis, budget and distillation.
 
-With `--teachers` and `--unlabelled`, runs whose settings name `distill.KEY=VALUE` distil these models, with the keys
+With `--teachers` and `--unlabelled`, runs with settings `distill.KEY=VALUE` distil these models:
 
     words      of unlabelled text, at most              teachers   how many of them, the first ones [1]
-    hard       1: what the teacher finds is gold [0]    repeat, varied   see nestree.training.distill.lessons
-    raw        1: teachers' scores without their temperatures [0]
+    hard       1: hard labels [0]                       repeat, varied   see nestree.training.distill.make_teachers
+    raw        1: teachers without their temperatures [0]
 
-`--only-steps` trains nothing to the end: it measures a few steps of each run, one run after another.
+`--only-steps N` times N steps of each run, one run after another, and trains no model.
 """
 
 import argparse
+import importlib
+import math
 import multiprocessing
 import os
+import shutil
+import signal
+import statistics
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import torch
 from rich.table import Table
 
-from benchmarks import runs
-from benchmarks.report import console
-from benchmarks.runs import Job
-from benchmarks.timing import one_line, provenance, write_whole
-from nestree.training.experiment import short, spread
+from benchmarks.analysis import score_model, score_robustness
+from benchmarks.tables import format_mean, get
+from benchmarks.timing import Row, console, provenance, store, synchronize
+from nestree import checkpoint, training
+from nestree.config import Settings
+from nestree.data import formats
+from nestree.decoding import NO_TEMPERATURES
+from nestree.pipeline import select_device
+from nestree.temperature import best_decoder, fit_temperatures
+from nestree.training import Corpus
+from nestree.training.cuda_graphs import USES_BEFORE_CAPTURE
+from nestree.training.dataset import batches
+from nestree.training.distill import AUGMENTATION_RATE, LABELED_COPIES, make_teachers
+from nestree.training.experiment import parts_of, short
+from nestree.training.loop import train_epoch
+from nestree.types import Document, Sentence
 
-Row = dict[str, Any]
-LOOK = 1.0  # seconds between two looks at the clock
-TELL = 10.0  # seconds between two lines about what is under way
-DISTILL = "distill."  # how settings of distillation begin
-GRACE = 5.0  # seconds before the end of the budget at which what still runs is cut off
+POLL_SECONDS = 1.0  # between two checks of the budget
+PROGRESS_SECONDS = 10.0  # between two lines about the running processes
+STEP_SECONDS = 2.0  # between two reports of a process about its updates
+GRACE = 5.0  # seconds before the end of the budget at which running processes are killed
+LEAST_RESERVE = 30.0  # seconds kept for saving, temperatures and scoring, of several runs at once
+PROFILED_STEPS = 16  # that the profiler keeps in memory
+KERNELS = 20  # that are named
+TREE_KERNELS = (
+    "inside_kernel",
+    "outside_kernel",
+    "spans_kernel",
+    "arcs_kernel",
+    "prepare_kernel",
+    "trace_kernel",
+)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run, and how to execute it."""
+
+    name: str
+    data: str  # a directory with files called train, dev and test
+    recipe: str
+    seed: int
+    changes: tuple[str, ...]
+    folder: str  # of the model; predictions and the log lie beside it
+    device: str = "auto"
+    threads: int = 1
+    deadline: float | None = None  # seconds since 1970
+    steps: int = 0  # that are timed at the end
+    only_steps: bool = False
+    keep_model: bool = False
+    analyze: bool = False
+    distill: dict[str, float] = field(default_factory=dict)  # empty: ordinary training
+    teachers: tuple[str, ...] = ()
+    unlabelled: tuple[str, ...] = ()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parsed(arguments)
-    started = time.time()
-    jobs = jobs_of(options, None if options.budget is None else started + options.budget)
+    options = parse_arguments(arguments)
+    deadline = None if options.budget is None else time.time() + options.budget - GRACE
+    jobs = make_jobs(options, deadline)
+    at_once = 1 if options.only_steps else min(options.jobs, len(jobs))
     result = {
         "benchmark": "training",
-        **provenance(device_of(options.device), options.commit),
-        "side_by_side": 1 if options.only_steps else min(options.jobs, len(jobs)),
+        **provenance(select_device(options.device).type, options.commit),
+        "side_by_side": at_once,
         "budget_seconds": options.budget,
-        "rows": [{**about(job), "status": "waiting"} for job in jobs],
+        "rows": [{**describe(job), "status": "waiting"} for job in jobs],
     }
-
-    def keep() -> None:
-        write_whole(options.out, one_line(result) + "\n")
-
-    keep()
-    Side(jobs, result["rows"], 1 if options.only_steps else options.jobs, keep).run_all()
+    JobRunner(jobs, result["rows"], at_once, lambda: store(result, options.out)).run_all()
     show(result["rows"], options.only_steps)
-    print(one_line(result))
+    print(store(result, options.out))
     return int(any(row["status"] == "failed" for row in result["rows"]))
 
 
-def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.training", description=__doc__.split("\n")[0])
-    parser.add_argument("runs", nargs="+", metavar="DATA:RECIPE[:SEEDS[:SETTINGS]]")
-    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="a folder of data sets")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the JSON file")
-    parser.add_argument("--folder", type=Path, help="for models and predictions; default: beside --out")
-    parser.add_argument("--encoder", metavar="PATH", help="the encoder of all runs, in place of the recipe's")
-    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
-    parser.add_argument(
-        "--teachers", type=Path, nargs="+", default=[], metavar="DIR", help="models to distil"
-    )
-    parser.add_argument(
-        "--unlabelled", type=Path, nargs="+", default=[], metavar="FILE", help="texts for that"
-    )
-    parser.add_argument("--jobs", type=int, default=1, help="runs at once")
-    parser.add_argument("--budget", type=float, metavar="SECONDS", help="for everything together")
-    parser.add_argument("--steps", type=int, default=0, help="that are measured after each run, too")
-    parser.add_argument("--only-steps", type=int, metavar="N", help="measure N steps of each run, no more")
-    parser.add_argument("--keep-models", action="store_true", help="else only predictions are kept")
-    parser.add_argument(
-        "--analyse", action="store_true", help="details of each score, and other ways to decode"
-    )
-    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    parser.add_argument("--commit", help="where there is no git")
+    add = parser.add_argument
+    add("runs", nargs="+", metavar="DATA:RECIPE[:SEEDS[:SETTINGS]]")
+    add("--data", type=Path, required=True, metavar="DIR", help="a directory of data sets")
+    add("--out", type=Path, required=True, metavar="FILE", help="the JSON file")
+    add("--folder", type=Path, help="for models and predictions; default: beside --out")
+    add("--encoder", metavar="PATH", help="the encoder of all runs, in place of the recipe's")
+    add("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
+    add("--teachers", type=Path, nargs="+", default=[], metavar="DIR", help="models to distil")
+    add("--unlabelled", type=Path, nargs="+", default=[], metavar="FILE", help="texts for distillation")
+    add("--jobs", type=int, default=1, help="runs at once")
+    add("--budget", type=float, metavar="SECONDS", help="for all runs together")
+    add("--steps", type=int, default=0, help="time this many steps after each run")
+    add("--only-steps", type=int, metavar="N", help="time N steps of each run, and train no model")
+    add("--keep-models", action="store_true", help="without it, only predictions are kept")
+    add("--analyze", "--analyse", action="store_true", help="analyze errors, and score other decoders")
+    add("--device", default="auto", help="auto, cpu or cuda")
+    add("--commit", help="the commit to record outside a git checkout")
     options = parser.parse_args(arguments)
     options.folder = options.folder or options.out.parent / options.out.stem
     return options
 
 
-def jobs_of(options: argparse.Namespace, deadline: float | None) -> list[Job]:
-    """The runs that the command names, in their order, seed by seed."""
-    everywhere = [*options.set, *([f"encoder.path={options.encoder}"] if options.encoder else [])]
-    cores = os.cpu_count() or 1
-    threads = max(1, cores // max(1, min(options.jobs, len(options.runs))))
-    found = []
+def make_jobs(options: argparse.Namespace, deadline: float | None) -> list[Job]:
+    """The runs of the command line in their order, seed by seed."""
+    shared_changes = [*options.set, *([f"encoder.path={options.encoder}"] if options.encoder else [])]
+    threads = max(1, (os.cpu_count() or 1) // max(1, min(options.jobs, len(options.runs))))
+    jobs: list[Job] = []
     for spec in options.runs:
-        data, recipe, seeds, own = (*spec.split(":", 3), "", "", "")[:4]
+        data, recipe, seeds, settings = (*spec.split(":", 3), "", "", "")[:4]
         if not recipe:
             raise SystemExit(f"{spec}: name data and a recipe, such as genia:default.")
-        every = [change for change in own.split(",") if change]
-        changes = [change for change in every if not change.startswith(DISTILL)]
-        distill = {
-            k.removeprefix(DISTILL): float(v)
-            for k, _, v in (c.partition("=") for c in every if c not in changes)
-        }
+        own = [change for change in settings.split(",") if change]
+        changes = [change for change in own if not change.startswith("distill.")]
+        pairs = (c.removeprefix("distill.").partition("=") for c in own if c not in changes)
+        distill = {key: float(value) for key, _, value in pairs}
+        teachers = options.teachers[: int(distill.get("teachers", 1))] if distill else []
         for seed in (seeds or "1").split(","):
-            name = f"{data}-{short(recipe)}-{seed}" + (f"-{len(found) + 1}" if every else "")
-            found.append(
+            name = f"{data}-{short(recipe)}-{seed}" + (f"-{len(jobs) + 1}" if own else "")
+            jobs.append(
                 Job(
                     name=name,
                     data=str(options.data / data),
                     recipe=recipe,
                     seed=int(seed),
-                    changes=(*everywhere, *changes),
+                    changes=(*shared_changes, *changes),
                     folder=str(options.folder / name),
                     device=options.device,
                     threads=threads,
-                    deadline=None if deadline is None else deadline - GRACE,
+                    deadline=deadline,
                     steps=options.only_steps or options.steps,
                     only_steps=bool(options.only_steps),
                     keep_model=options.keep_models,
-                    analyse=options.analyse,
+                    analyze=options.analyze,
                     distill=distill,
-                    teachers=tuple(map(str, options.teachers[: int(distill.get("teachers", 1))]))
-                    if distill
-                    else (),
+                    teachers=tuple(map(str, teachers)),
                     unlabelled=tuple(map(str, options.unlabelled)) if distill else (),
                 )
             )
-    return found
+    return jobs
 
 
-def about(job: Job) -> Row:
-    """What a row says from the beginning; no paths of this machine."""
-    return {
-        "name": job.name,
-        "data": Path(job.data).name,
-        "recipe": job.recipe,
-        "seed": job.seed,
-        "changes": [without_folder(change) for change in job.changes],
-        **({"distill": job.distill} if job.distill else {}),
-    }
+def describe(job: Job) -> Row:
+    """The beginning of a row; of the path of an encoder, only the name."""
+    changes = [
+        f"encoder.path={Path(change.partition('=')[2]).name}"
+        if change.startswith("encoder.path=")
+        else change
+        for change in job.changes
+    ]
+    row: Row = {"name": job.name, "data": Path(job.data).name, "recipe": job.recipe, "seed": job.seed}
+    return {**row, "changes": changes, **({"distill": job.distill} if job.distill else {})}
 
 
-def without_folder(change: str) -> str:
-    """
-    >>> without_folder("encoder.path=/some/where/all-mpnet-base-v2"), without_folder("training.epochs=3")
-    ('encoder.path=all-mpnet-base-v2', 'training.epochs=3')
-    """
-    name, equals, value = change.partition("=")
-    return name + equals + (Path(value).name if name == "encoder.path" else value)
-
-
-def device_of(name: str) -> str:
-    from nestree.pipeline import select_device
-
-    return select_device(name).type
-
-
-# Several at once
+# Several runs at once
 
 
 @dataclass
 class Running:
-    """A process, and what it said last."""
-
     job: Job
     row: Row
     process: Any
-    ear: Connection
-    said: str = "starting"
+    reports: Connection
+    progress: str = "starting"
 
 
-class Side:
-    """Runs side by side, each in a process; their rows are filled in as they report."""
+class JobRunner:
+    """Executes jobs in processes, and fills in their rows as they report."""
 
-    def __init__(self, jobs: Sequence[Job], rows: Sequence[Row], at_once: int, keep: Any) -> None:
+    def __init__(
+        self, jobs: Sequence[Job], rows: Sequence[Row], at_once: int, save: Callable[[], object]
+    ) -> None:
         self.waiting = list(zip(jobs, rows, strict=True))
-        self.at_once, self.keep = at_once, keep
+        self.at_once, self.save = at_once, save
         self.running: list[Running] = []
-        self.started = self.told = time.time()
+        self.started = self.printed = time.time()
 
     def run_all(self) -> None:
         try:
             while self.waiting or self.running:
                 while self.waiting and len(self.running) < self.at_once:
                     self.start(*self.waiting.pop(0))
-                self.listen()
-                self.watch_clock()
+                self.receive()
+                self.check_clock()
         finally:
-            for one in self.running:
-                one.process.terminate()
-            for one in self.running:
-                one.process.join(10)
-            self.keep()
+            for run in self.running:
+                run.process.terminate()
+            for run in self.running:
+                run.process.join(10)
+            self.save()
 
     def start(self, job: Job, row: Row) -> None:
         if job.deadline is not None and time.time() > job.deadline:
             row["status"] = "not begun: the budget was spent"
             return
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["benchmarks.steps"])  # it imports what each process needs
-        ear, mouth = context.Pipe(duplex=False)
-        process = context.Process(target=runs.run, args=(job, mouth), name=job.name)
+        context.set_forkserver_preload(["benchmarks.training"])
+        receiver, sender = context.Pipe(duplex=False)
+        process = context.Process(target=execute, args=(job, sender), name=job.name)
         process.start()
-        mouth.close()
+        sender.close()
         row.update(status="running", epochs=[])
-        self.running.append(Running(job, row, process, ear))
+        self.running.append(Running(job, row, process, receiver))
 
-    def listen(self) -> None:
-        """Whatever the processes have to say."""
-        heard = wait([one.ear for one in self.running], LOOK) if self.running else []
-        for one in [one for one in self.running if one.ear in heard]:
+    def receive(self) -> None:
+        ready = wait([run.reports for run in self.running], POLL_SECONDS) if self.running else []
+        for run in [run for run in self.running if run.reports in ready]:
             try:
-                kind, facts = one.ear.recv()
+                kind, content = run.reports.recv()
             except EOFError:
-                self.ended(one)
+                self.finish(run)
                 continue
             if kind == "step":
-                one.said = facts
+                run.progress = content
             elif kind == "epoch":
-                one.row["epochs"].append(facts)
-                self.keep()
+                run.row["epochs"].append(content)
+                self.save()
             else:
-                one.row.update(facts)
-                self.keep()
+                run.row.update(content)
+                self.save()
 
-    def ended(self, one: Running) -> None:
-        one.process.join()
-        self.running.remove(one)
-        if one.row["status"] == "running":
-            one.row.update(status="failed", why=f"its process ended with {one.process.exitcode}")
-        self.say(f"{one.job.name}: {one.row['status']} {headline(one.row)}")
-        self.keep()
+    def finish(self, run: Running) -> None:
+        run.process.join()
+        self.running.remove(run)
+        row = run.row
+        if row["status"] == "running":
+            row.update(status="failed", why=f"its process ended with {run.process.exitcode}")
+        summary = row.get("why", "")
+        if "test" in row:
+            summary = (
+                f"dev F1 {row['dev']['f1']:.2f}, test F1 {row['test']['f1']:.2f}, {row['epochs_done']} epochs"
+            )
+        elif "step" in row:
+            summary = f"{row['step']['mean_ms']:.1f} ms a step"
+        self.print(f"{run.job.name}: {row['status']} {summary}")
+        self.save()
 
-    def watch_clock(self) -> None:
+    def check_clock(self) -> None:
         now = time.time()
-        for one in [*self.running]:
-            if one.job.deadline is not None and now > one.job.deadline:
-                one.process.kill()
-                one.row["status"] = "cut off at the end of the budget"
-                self.ended(one)
-        if self.running and now - self.told > TELL:
-            self.told = now
-            self.say(" | ".join(f"{one.job.name} {one.said}" for one in self.running))
+        for run in [*self.running]:
+            if run.job.deadline is not None and now > run.job.deadline:
+                run.process.kill()
+                run.row["status"] = "cut off at the end of the budget"
+                self.finish(run)
+        if self.running and now - self.printed > PROGRESS_SECONDS:
+            self.printed = now
+            self.print(" | ".join(f"{run.job.name} {run.progress}" for run in self.running))
 
-    def say(self, text: str) -> None:
+    def print(self, text: str) -> None:
         print(f"{time.time() - self.started:6.0f} s  {text}", file=sys.stderr, flush=True)
 
 
-# What is printed at the end
+# One run, in its process
 
 
-def headline(row: Row) -> str:
-    if "why" in row:
-        return str(row["why"])
-    if "test" in row:
-        return f"dev F1 {row['dev']['f1']:.2f}, test F1 {row['test']['f1']:.2f}, {row['epochs_done']} epochs"
-    return f"{row['step']['mean_ms']:.1f} ms a step" if "step" in row else ""
+def execute(job: Job, reports: Connection) -> None:
+    """Run a job and send its row, also if it fails. Output goes to a log beside the model."""
+    Path(job.folder).parent.mkdir(parents=True, exist_ok=True)
+    log = open(f"{job.folder}.log", "a", buffering=1)  # noqa: SIM115  until the process ends
+    os.dup2(log.fileno(), 1)
+    os.dup2(log.fileno(), 2)
+    try:
+        if job.only_steps:
+            settings, corpus, _ = load_data(job)
+            step = measure_steps(settings, corpus, job.device, job.steps)
+            reports.send(("row", {"status": "finished", "step": step}))
+        else:
+            reports.send(("row", train_and_score(job, reports)))
+    except BaseException as error:
+        traceback.print_exc()
+        reports.send(("row", {"status": "failed", "why": f"{type(error).__name__}: {error}"[:300]}))
+        sys.exit(1)
 
 
-def show(rows: Sequence[Row], only_steps: bool) -> None:
-    table = Table(title="steps" if only_steps else "runs", title_justify="left")
-    names = STEP_COLUMNS if only_steps else RUN_COLUMNS
-    for name in ("run", *names):
-        table.add_column(name, justify="left" if name == "run" else "right")
-    for row in rows:
-        table.add_row(row["name"], *(cell(row, path) for path in names.values()))
-    console().print(table)
-    groups: dict[tuple[str, str, str], list[float]] = {}
-    for row in rows:
-        if "test" in row:
-            key = row["data"], row["recipe"], " ".join(row["changes"]) + str(row.get("distill"))
-            groups.setdefault(key, []).append(row["test"]["f1"])
-    for (data, recipe, _), values in groups.items():
-        if len(values) > 1:
-            print(f"{data} {recipe}: test F1 {spread(values)} over {len(values)} seeds")
+def load_data(job: Job) -> tuple[Settings, Corpus, list[Document]]:
+    """The settings, the corpus and the test documents."""
+    torch.set_num_threads(job.threads)
+    settings = Settings.read(job.recipe).changed([*job.changes, f"training.seed={job.seed}"])
+    parts = {part: list(formats.read(path)) for part, path in parts_of(Path(job.data)).items()}
+    corpus = training.corpus(
+        parts["train"],
+        parts.get("dev"),
+        seed=job.seed,
+        crossing_gold=settings.training.crossing,
+        context=settings.encoder.context,
+    )
+    return settings, corpus, parts.get("test", [])
 
+
+def train_and_score(job: Job, reports: Connection) -> Row:
+    """Train, and score the best epoch."""
+    settings, corpus, test = load_data(job)
+    started = time.perf_counter()
+    lessons = None
+    if job.distill:
+        corpus, lessons = load_teachers(job, corpus)
+    prepared = time.perf_counter() - started
+    test_share = sum(len(document.sentences) for document in test) / max(1, len(corpus.dev))
+    reporter = Reporter(reports, job.deadline, 1 + test_share)
+    folder = Path(job.folder)
+    result = training.train(
+        settings,
+        corpus,
+        folder,
+        device=job.device,
+        save_every=math.inf,
+        watcher=reporter,
+        lessons=lessons,
+    )
+    del lessons
+    row: Row = {
+        "status": "finished" if result.evaluation else "stopped at the budget",
+        "why_ended": result.why,
+        "settings": settings.as_toml().replace(settings.encoder.path, Path(settings.encoder.path).name),
+        "epochs_planned": settings.training.epochs,
+        "epochs_done": result.epochs,
+        "best_epoch": result.best_epoch,
+        "train_sentences": len(corpus.train),
+        "train_words": sum(len(sentence.words) for sentence in corpus.train),
+        "preparation_seconds": prepared,
+        "notes": reporter.notes,
+        **reporter.epoch_times(len(corpus.train)),
+    }
+    if torch.cuda.is_available():
+        row["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
+    if not (folder / checkpoint.WEIGHTS).is_file():
+        return {**row, "status": "stopped before the first epoch was done"}
+    model = checkpoint.load(folder, select_device(job.device))
+    if not result.evaluation:  # training does this at its end
+        model.temperatures = fit_temperatures(model, corpus.dev)
+        if settings.decoding.tune:
+            model.settings = replace(settings, decoding=best_decoder(model, corpus.dev))
+    row["decoding"] = asdict(model.settings.decoding)
+    row["dev"] = score_model(model, corpus.dev, job.analyze)[0]
+    if test:
+        row["test"], predicted = score_model(model, model.sentences_of(test), job.analyze)
+        left = iter(predicted)
+        documents = [replace(d, sentences=tuple(next(left) for _ in d.sentences)) for d in test]
+        formats.write(documents, Path(f"{job.folder}.predictions.jsonl.gz"), "jsonl")
+        row["robustness"] = score_robustness(model, model.sentences_of(test))
+    if not job.keep_model:
+        shutil.rmtree(folder)
+    if job.steps and result.evaluation:
+        reports.send(("row", row))  # what is known so far
+        del model
+        row["step"] = measure_steps(settings, corpus, job.device, job.steps)
+    return row
+
+
+def load_teachers(job: Job, corpus: Corpus) -> tuple[Corpus, Any]:
+    """The corpus with unlabelled sentences, and the teachers' scores."""
+    teachers = [checkpoint.load(folder, select_device(job.device)) for folder in job.teachers]
+    if job.distill.get("raw"):
+        for teacher in teachers:
+            teacher.temperatures = NO_TEMPERATURES
+    unlabelled: list[Sentence] = []
+    left = job.distill.get("words", math.inf)
+    for path in job.unlabelled:
+        for document in formats.read(Path(path)):
+            for sentence in document.sentences:
+                if left > 0:
+                    unlabelled.append(sentence)
+                    left -= len(sentence.words)
+    return make_teachers(
+        corpus,
+        unlabelled,
+        teachers,
+        hard=bool(job.distill.get("hard")),
+        repeat=int(job.distill.get("repeat", LABELED_COPIES)),
+        varied=job.distill.get("varied", AUGMENTATION_RATE),
+        seed=job.seed,
+    )
+
+
+class Reporter:
+    """Callbacks that report to the parent process, and stop training in time to score the best epoch."""
+
+    def __init__(self, reports: Connection, deadline: float | None, scoring: float) -> None:
+        """`scoring`: the time to score dev and test, in multiples of the time for dev."""
+        self.reports, self.deadline, self.scoring = reports, deadline, scoring
+        self.epochs: list[Any] = []
+        self.notes: list[str] = []
+        self.reported = 0.0
+        self.stopping = False
+
+    def note(self, text: str, updates: int) -> None:
+        self.notes.append(text[:300])
+
+    def step(self, step: Any) -> None:
+        now = time.time()
+        if now - self.reported > STEP_SECONDS:
+            self.reported = now
+            progress = f"{step.epoch}/{step.epochs} {100 * step.share:.0f} % F1 {100 * step.best_f1:.1f} "
+            speed = f"{step.sentences_per_second:,.0f}/s {step.seconds_left:.0f} s left"
+            self.reports.send(("step", progress + speed))
+        self.stop_in_time(now)
+
+    def epoch(self, end: Any) -> None:
+        self.epochs.append(end)
+        print(end, flush=True)
+        self.reports.send(("epoch", {**asdict(end), "losses": dict(end.losses)}))
+        self.stop_in_time(time.time())
+
+    def stop_in_time(self, now: float) -> None:
+        if self.deadline is None or self.stopping:
+            return
+        dev_seconds = self.epochs[-1].dev_seconds if self.epochs else 0.0
+        if now > self.deadline - max(LEAST_RESERVE, 2 * self.scoring * dev_seconds):
+            self.stopping = True
+            signal.raise_signal(signal.SIGTERM)  # training finishes its update, saves and ends
+
+    def epoch_times(self, sentences: int) -> dict[str, float]:
+        """Medians over epochs; without the first, in which kernels are compiled, if there are others."""
+        epochs = self.epochs[1:] or self.epochs
+        if not epochs:
+            return {}
+        seconds = statistics.median(end.seconds for end in epochs)
+        return {
+            "train_seconds_per_epoch": seconds,
+            "dev_seconds_per_epoch": statistics.median(end.dev_seconds for end in epochs),
+            "train_sentences_per_second": sentences / seconds,
+        }
+
+
+# The time of a step
+
+
+class MeasuredError(Exception):
+    """Leaves `training.train` once its steps are measured."""
+
+
+def measure_steps(settings: Settings, corpus: Corpus, device: str, steps: int) -> Row:
+    """Milliseconds of a training step and, on a GPU, what its kernels take.
+
+    The loop is that of `nestree.training` on the sentences of the first updates of an epoch. Passes over them repeat
+    until kernels are compiled and CUDA graphs are captured; then one is timed, and one is profiled. A sample may lack
+    long sentences: the time of tree sums grows with the fourth power of the length.
+    """
+    options, everything = settings.training, len(corpus.train)
+    lengths = [len(sentence.words) for sentence in corpus.train]
+    sample = batches(lengths, options.batch_words, options.seed, 1)[: steps * options.gradient_accumulation]
+    sentences = tuple(corpus.train[k] for batch in sample for k in batch)
+    corpus = replace(corpus, train=sentences, dev=corpus.dev[:1])
+    row: Row = {}
+
+    def measure(run: Any) -> None:
+        device = run.accelerator.device.type
+
+        def run_pass() -> float:
+            run.progress.epoch, run.progress.update = 1, 0
+            synchronize(device)
+            started = time.perf_counter()
+            train_epoch(run)
+            synchronize(device)
+            return time.perf_counter() - started
+
+        warmup = sum(run_pass() for _ in range(1 + USES_BEFORE_CAPTURE * (device == "cuda")))
+        seconds, count = run_pass(), run.progress.update
+        row.update(
+            steps=count,
+            sentences=len(sentences),
+            words=sum(len(sentence.words) for sentence in sentences),
+            longest=max(len(sentence.words) for sentence in sentences),
+            mean_ms=1e3 * seconds / count,
+            sentences_per_second=len(sentences) / seconds,
+            epoch_seconds=seconds / len(sentences) * everything,
+            warm_up_seconds=warmup,
+        )
+        if device == "cuda":
+            row["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
+            row["profile"] = profiler.profile(run_pass, count, row["mean_ms"])
+            row["tree_share"] = row["profile"]["trees_ms"] / row["mean_ms"]
+        raise MeasuredError
+
+    profiler = StepProfiler()
+    module = importlib.import_module("nestree.training.train")
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(module, "run_epochs", measure):
+        try:
+            training.train(settings, corpus, Path(folder) / "model", device=device, watcher=profiler)
+        except MeasuredError:
+            return row
+    raise AssertionError("training did not call run_epochs")
+
+
+class StepProfiler:
+    """Callbacks that pass the steps of training on to PyTorch's profiler."""
+
+    profiler: Any = None
+
+    def note(self, text: str, updates: int) -> None: ...
+
+    def epoch(self, end: Any) -> None: ...
+
+    def step(self, step: Any) -> None:
+        if self.profiler is not None:
+            self.profiler.step()
+
+    def profile(self, run_pass: Callable[[], object], steps: int, mean_ms: float) -> Row:
+        """Milliseconds per step of a pass by CUDA kernel."""
+        from torch.profiler import ProfilerActivity, profile, schedule
+
+        kernels: dict[str, list[float]] = {}
+
+        def collect(profiler: Any) -> None:
+            for event in profiler.events() or ():
+                on_device = event.device_type == torch.autograd.DeviceType.CUDA
+                if on_device and not event.name.startswith(
+                    ("Optimizer.", "ProfilerStep")
+                ):  # spans of several kernels
+                    kernels.setdefault(event.name, []).append(event.device_time_total / 1e3)
+
+        windows = schedule(wait=0, warmup=0, active=PROFILED_STEPS)
+        activities = [ProfilerActivity.CUDA, ProfilerActivity.CPU]
+        with profile(activities=activities, schedule=windows, on_trace_ready=collect) as self.profiler:
+            run_pass()
+        self.profiler = None
+        busy = sum(map(sum, kernels.values()))
+        trees = sum(sum(times) for name, times in kernels.items() if name.startswith(TREE_KERNELS))
+        longest = sorted(kernels, key=lambda name: -sum(kernels[name]))[:KERNELS]
+        return {
+            "busy_ms": busy / steps,
+            "busy_share": busy / steps / mean_ms,
+            "launches": sum(map(len, kernels.values())) / steps,
+            "trees_ms": trees / steps,
+            "trees_of_busy": trees / busy if busy else 0.0,
+            "kernels": {
+                name[:80]: {"ms": sum(kernels[name]) / steps, "launches": len(kernels[name]) / steps}
+                for name in longest
+            },
+        }
+
+
+# Printing
 
 RUN_COLUMNS = {
     "status": "status",
@@ -297,7 +581,7 @@ RUN_COLUMNS = {
     "dev s": "dev_seconds_per_epoch",
     "sentences/s": "train_sentences_per_second",
     "decoding /s": "test.sentences_per_second",
-    "tree sums": "step.tree_share",
+    "step ms": "step.mean_ms",
 }
 STEP_COLUMNS = {
     "status": "status",
@@ -305,20 +589,33 @@ STEP_COLUMNS = {
     "sentences/s": "step.sentences_per_second",
     "epoch s": "step.epoch_seconds",
     "tree sums": "step.tree_share",
-    **{name: f"step.parts.{name}.device_ms" for name in ("collate", "encoder", "scorers", "losses")},
-    **{name: f"step.parts.{name}.device_ms" for name in ("backward", "clipping", "optimiser", "rest")},
     "busy": "step.profile.busy_share",
+    "launches": "step.profile.launches",
     "GiB": "step.peak_gib",
 }
 
 
-def cell(row: Row, path: str) -> str:
-    value: Any = row
-    for key in path.split("."):
-        value = value.get(key) if isinstance(value, dict) else None
-    if isinstance(value, float):
-        return f"{value:.3g}" if value < 1 else f"{value:.2f}" if value < 1000 else f"{value:,.0f}"
-    return "" if value is None else str(value)
+def show(rows: Sequence[Row], only_steps: bool) -> None:
+    table = Table(title="steps" if only_steps else "runs", title_justify="left")
+    columns = STEP_COLUMNS if only_steps else RUN_COLUMNS
+    for name in ("run", *columns):
+        table.add_column(name, justify="left" if name == "run" else "right")
+    groups: dict[str, list[float]] = {}
+    for row in rows:
+        cells = []
+        for path in columns.values():
+            value = get(row, path)
+            if isinstance(value, float):
+                value = f"{value:.3g}" if value < 1 else f"{value:.2f}" if value < 1000 else f"{value:,.0f}"
+            cells.append("" if value is None else str(value))
+        table.add_row(row["name"], *cells)
+        if "test" in row:
+            name = f"{row['data']} {row['recipe']} {' '.join(row['changes'])} {row.get('distill', '')}"
+            groups.setdefault(name.strip(), []).append(row["test"]["f1"])
+    console().print(table)
+    for name, scores in groups.items():
+        if len(scores) > 1:
+            print(f"{name}: test F1 {format_mean(scores)} over {len(scores)} seeds")
 
 
 if __name__ == "__main__":

@@ -1,117 +1,142 @@
-"""The tree engine against its reference and its peers: `python -m benchmarks.treecrf [--device cpu|cuda]`.
+"""Speed and memory of the tree engine beside its reference and other libraries.
 
-Runs the correctness tests of the backend first and reports no speed while one fails. Prints tables and, last,
-one line of JSON with everything; the same line goes to benchmarks/results/. Rows are kept in a file beside it as they
-are measured, should the run be cut short.
+    python -m benchmarks.treecrf [--device cpu|cuda] [--supar DIR] [--sizes 16x20,64x30]
 
-Every time is the median of several runs in one process, engines in turns, on three sets of normal scores.
-`wall` is the host's clock around the public call; on a GPU, `device` is a replayed CUDA graph of the same
-call, or events around it where it waits for the device and cannot be recorded, as the reference does.
+Runs the tests of the backend first and reports no speed if one fails. Prints tables and one line of JSON, which is also
+written to benchmarks/results; rows are stored as they are measured, in a file beside it.
+
+Times are medians over several runs in one process, libraries in turns, on three sets of normal scores. `wall` is host
+time of the public call; on a GPU, `device` is a replayed CUDA graph of it, or CUDA events around it where it
+synchronizes and cannot be captured, as the reference does.
 """
 
 import argparse
 import gc
+import importlib
 import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
+import warnings
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import torch
+from rich.table import Table
+from torch import Tensor
 
-from benchmarks import report
-from benchmarks.engines import (
-    BOTH,
-    FORWARD,
-    OPERATIONS,
-    OURS,
-    REFERENCE,
-    SUPAR,
-    TORCH_STRUCT,
-    Engine,
-    Inputs,
-    agree,
-    engine,
-    for_memory,
-    random_inputs,
-)
-from benchmarks.preflight import first_calls, run_tests
-from benchmarks.report import Row
 from benchmarks.timing import (
+    QUIET,
     ROOT,
     Call,
-    Lane,
+    Competitor,
+    Row,
     Sample,
+    Spread,
+    console,
     event_clock,
     graph_clock,
-    one_line,
+    interleave_quietly,
     peak_cpu,
     peak_cuda,
     provenance,
-    rotating,
-    undisturbed,
+    rotate,
+    store,
+    synchronize,
     wall_clock,
-    write_whole,
 )
 from nestree.errors import ChartMemoryError
-from nestree.treecrf import log_partition, memory, raise_pending, reference, use_backend
+from nestree.treecrf import (
+    LexicalPotentials,
+    PlainPotentials,
+    best_trees,
+    head_marginals,
+    log_partition,
+    memory,
+    raise_pending,
+    reference,
+    use_backend,
+)
+from nestree.treecrf.potentials import Potentials
 
+FORWARD, BACKWARD, BEST, HEADS = "forward", "forward + backward", "best trees", "head marginals"
+OPERATIONS = {"lexical": (FORWARD, BACKWARD, BEST, HEADS), "plain": (FORWARD, BACKWARD, BEST)}
+OURS, REFERENCE, TORCH_STRUCT, SUPAR = "ours", "reference", "torch-struct", "SuPar"
+TESTS = {
+    "cpu": ["tests/treecrf", "-m", "not cuda", "-k", "numba"],
+    "cuda": ["tests/treecrf", "-m", "cuda"],
+}
 SIZES = {
     "cpu": "16x10,16x20,16x30,16x40,16x60,64x10,1x100",
     "cuda": "64x10,64x20,64x30,64x50,64x80,32x120,16x150,256x30",
 }
 INPUT_SETS = 3
-LONGEST_RUN = {"cpu": 60.0, "cuda": 10.0}  # seconds; a peer that is expected to take longer is skipped
-PEER_SECONDS = {"cpu": 8.0, "cuda": 1.0}  # about what the repeats of a peer may take, per operation and size
-OWN_SECONDS = 0.3  # the same for ours, per round
+MAX_SECONDS = {"cpu": 60.0, "cuda": 10.0}  # a library that is expected to take longer for one run is skipped
+LIBRARY_SECONDS = {"cpu": 8.0, "cuda": 1.0}  # for the runs of another library, for each operation and size
+OWN_SECONDS = 0.3  # for our runs, in each round
 ROUNDS = (2, 7)
-TRIES = {"cpu": 5, "cuda": 1}  # again, if other programs kept the processor busy
+TRIES = {"cpu": 5, "cuda": 1}  # measured again if other programs were busy
 PEAK = {
-    "cpu": "rise of the resident memory of a fresh process during one call (VmHWM, reset before the call)",
+    "cpu": "rise of the resident memory of a new process during one call (VmHWM, reset before the call)",
     "cuda": "rise of torch.cuda.max_memory_allocated during one call",
+}
+# Milliseconds on one H200 by (batch, n): forward, forward + backward, best trees of the code released with the paper
+# (PyTorch, one step per width, recomputation): device time, float32, median. Measured by us at another time.
+PUBLISHED = {
+    (64, 10): (8.3, 23.9, 22.9),
+    (64, 20): (21.2, 61.5, 50.3),
+    (64, 30): (39.7, 90.4, 76.6),
+    (64, 50): (54.5, 155.0, 137.0),
+    (64, 80): (87.6, 264.0, 205.0),
+    (32, 120): (160.0, 503.0, 448.0),
+    (16, 150): (162.0, 600.0, 548.0),
+    (256, 30): (43.5, 94.7, 61.1),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    options = parse(arguments)
-    out = report.console()
+    options = parse_arguments(arguments)
+    if options.first_calls:
+        print(json.dumps(time_first_calls(options.device)))
+        return
     result: Row = {"benchmark": "treecrf", **provenance(options.device, options.commit)}
     result["tests"] = None if options.skip_tests else run_tests(options.device, options.tests)
-    result["first_call_seconds"] = first_calls(options.device)
-    engines, result["peers"] = contenders(options.device, options.supar)
+    result["first_call_seconds"] = first_call_seconds(options.device)
+    libraries, result["peers"] = load_libraries(options.device, options.supar)
     result["rows"] = []
-    for row in measure_all(engines, options):
-        result["rows"].append(row)
-        write_whole(unfinished(options.out), one_line(result) + "\n")  # should the run be cut short
-    if options.device == "cpu":
-        result["one_or_two_threads"] = [one_or_two_threads(batch, n) for batch, n in options.sizes]
-    clock = "device" if options.device == "cuda" else "wall"
-    result["growth"] = report.growth(result["rows"], clock)
+    unfinished = options.out.with_suffix(".unfinished.json")
+    plan = [(t, op, batch, n) for t, ops in OPERATIONS.items() for op in ops for batch, n in options.sizes]
+    for number, (trees, operation, batch, n) in enumerate(plan, 1):
+        print(f"{number}/{len(plan)}: {trees} {operation} {batch}x{n}", file=sys.stderr)
+        row = {"trees": trees, "operation": operation, "batch": batch, "n": n}
+        result["rows"].append(measure(libraries[trees], row, options, result["rows"]))
+        store(result, unfinished)
     result["peak_memory"] = PEAK[options.device]
-    show(result, options.device, clock, engines, out)
-    line = one_line(result)
-    write_whole(options.out, line + "\n")
-    unfinished(options.out).unlink(missing_ok=True)
-    print(line)
+    show(result, options.device, libraries)
+    print(store(result, options.out))
+    unfinished.unlink(missing_ok=True)
 
 
-def unfinished(out: Path) -> Path:
-    """Where the rows that are there already wait for the others."""
-    return out.with_suffix(".unfinished.json")
-
-
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.treecrf", description=__doc__.split("\n")[0])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--supar", type=Path, help="a checkout of SuPar's source, to be measured too")
     parser.add_argument("--sizes", help="batch x words, as in 16x20,64x30")
-    parser.add_argument("--skip-tests", action="store_true", help="for trying things out; the result says so")
+    parser.add_argument("--skip-tests", action="store_true", help="for trials; the result says so")
     parser.add_argument(
-        "--tests", type=Path, metavar="XML", help="what pytest --junitxml said of them just now"
+        "--tests", type=Path, metavar="XML", help="the output of pytest --junitxml, if just run"
     )
+    parser.add_argument("--first-calls", action="store_true", help="only print the seconds of first calls")
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/treecrf-DEVICE.json")
-    parser.add_argument("--commit", help="what to record as the commit where this is no git checkout")
+    parser.add_argument("--commit", help="the commit to record outside a git checkout")
     options = parser.parse_args(arguments)
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.error("there is no CUDA device here; leave --device out to measure the CPU.")
@@ -124,90 +149,333 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-# Before anything is timed
+# Libraries
 
 
-def contenders(device: str, supar: Path | None) -> tuple[dict[str, list[Engine]], Row]:
-    """Whom to measure on which trees, and how far each peer is from us, or why it is left out."""
-    both = [engine(OURS, device), engine(REFERENCE, device)]
-    engines, notes = {"lexical": both, "plain": both}, Row()
+class Inputs(NamedTuple):
+    potentials: Potentials
+    lengths: Tensor
+
+
+class Library(NamedTuple):
+    name: str
+    convert: Callable[[Inputs], Any]  # our potentials to its own
+    operations: Mapping[str, Callable[[Any], Any]]
+    captured: Mapping[str, Callable[[Any], Any]]  # the same for a CUDA graph; empty: it synchronizes
+    context: Callable[[], Any]  # to run it in
+
+
+def random_inputs(trees: str, batch: int, n: int, device: str, seed: int, dtype: torch.dtype) -> Inputs:
+    """Standard normal scores; all sentences have n words."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=dtype).to(device).requires_grad_()
+
+    lengths = torch.full((batch,), n, device=device)
+    span = normal(batch, n + 1, n + 1)
+    if trees == "plain":
+        return Inputs(PlainPotentials(span), lengths)
+    arc, root, inherit = normal(batch, n, n), normal(batch, n), normal(batch, n + 1, n + 1)
+    return Inputs(LexicalPotentials(span, arc, root, inherit), lengths)
+
+
+def load_libraries(device: str, supar: Path | None) -> tuple[dict[str, list[Library]], Row]:
+    """The libraries by kind of trees, ours and the reference first; and how much others differ, or why they are
+    skipped."""
+    both = [load_library(OURS, device), load_library(REFERENCE, device)]
+    libraries, notes = {"lexical": both, "plain": both}, Row()
     if importlib.util.find_spec("torch_struct"):
-        engines["plain"] = [*both, engine(TORCH_STRUCT, device)]
+        libraries["plain"] = [*both, load_library(TORCH_STRUCT, device)]
     else:
         notes[TORCH_STRUCT] = "skipped: the package torch-struct is not installed"
     if supar is not None:
-        engines["lexical"] = [*both, engine(SUPAR, device, supar)]
+        libraries["lexical"] = [*both, load_library(SUPAR, device, supar)]
     else:
         notes[SUPAR] = "skipped: pass a checkout of its source with --supar"
-    for trees, some in engines.items():
-        for peer in some[2:]:
-            notes[peer.name] = {"difference from ours": agree(peer, trees, device)}
-    return engines, notes
+    for trees, some in libraries.items():
+        for library in some[2:]:
+            notes[library.name] = {"difference from ours": check_agreement(library, trees, device)}
+    return libraries, notes
+
+
+def load_library(name: str, device: str, supar: Path | None = None) -> Library:
+    if name == OURS:
+        return own_library(OURS, "triton" if device == "cuda" else "numba")
+    if name == REFERENCE:
+        return own_library(REFERENCE, "reference")
+    if name == TORCH_STRUCT:
+        return load_torch_struct()
+    assert supar is not None
+    return load_supar(supar)
+
+
+def own_library(name: str, backend: str) -> Library:
+    def forward(inputs: Inputs) -> Tensor:
+        with torch.no_grad():
+            return log_partition(*inputs)
+
+    def backward(inputs: Inputs) -> Potentials:
+        for tensor in inputs.potentials:
+            if tensor is not None:
+                tensor.grad = None
+        log_partition(*inputs).sum().backward()
+        return inputs.potentials
+
+    def captured_backward(inputs: Inputs) -> tuple[Tensor, ...]:
+        leaves = [tensor for tensor in inputs.potentials if tensor is not None]
+        return torch.autograd.grad(log_partition(*inputs).sum(), leaves)
+
+    operations: dict[str, Callable[[Inputs], Any]] = {
+        FORWARD: forward,
+        BACKWARD: backward,
+        BEST: lambda inputs: best_trees(*inputs),
+        HEADS: lambda inputs: head_marginals(inputs.potentials, inputs.lengths),  # type: ignore[arg-type]
+    }
+    captured = {} if backend == "reference" else {**operations, BACKWARD: captured_backward}
+    return Library(name, lambda inputs: inputs, operations, captured, partial(use_backend, backend))
+
+
+@contextmanager
+def ignore_warnings() -> Iterator[None]:
+    """Other libraries warn of changes in torch since they were written."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def load_torch_struct() -> Library:
+    """TreeCRF, over binary trees with one label: its potentials are [batch, first word, last word, 1].
+
+    The structure behind it, CKY_CRF, is called directly: the properties of the distribution turn gradients on even
+    where they are not needed, and would slow its forward pass down.
+    """
+    with ignore_warnings():
+        package: Any = importlib.import_module("torch_struct")
+
+    def convert(inputs: Inputs) -> tuple[Tensor, Tensor]:
+        span = inputs.potentials.span.detach()[:, :-1, 1:, None]
+        return span.contiguous().requires_grad_(), inputs.lengths
+
+    def run(inputs: Any, semiring: Any) -> Tensor:
+        return package.CKY_CRF(semiring).sum(*inputs)
+
+    def forward(inputs: Any) -> Tensor:
+        with torch.no_grad():
+            return run(inputs, package.LogSemiring)
+
+    operations = {
+        FORWARD: forward,
+        BACKWARD: lambda i: torch.autograd.grad(run(i, package.LogSemiring).sum(), i[0])[0],
+        BEST: lambda i: torch.autograd.grad(run(i, package.MaxSemiring).sum(), i[0])[0],
+    }
+    return Library(TORCH_STRUCT, convert, operations, {}, ignore_warnings)
+
+
+def load_supar(path: Path) -> Library:
+    """BiLexicalizedConstituencyCRF from a checkout of SuPar's main branch.
+
+    It reads three scores, with words from 1 on and 0 for the root: dependencies [batch, modifier, head], spans
+    [batch, i, j], and heads [batch, i, j, head], zero here. It has no `inherit`. The batch must be the innermost
+    dimension in memory: otherwise it writes to copies of its charts, and log Z is -1e32.
+    """
+    crf = import_supar(path).BiLexicalizedConstituencyCRF
+    semiring: Any = importlib.import_module("supar.structs.semiring")
+
+    def batch_innermost(tensor: Tensor) -> Tensor:
+        return tensor.movedim(0, -1).contiguous().movedim(-1, 0)
+
+    def convert(inputs: Inputs) -> tuple[list[Tensor], Tensor]:
+        p = inputs.potentials
+        assert isinstance(p, LexicalPotentials)
+        batch, n = p.root.shape
+        dependency = p.span.new_zeros(batch, n + 1, n + 1)
+        dependency[:, 1:, 1:] = p.arc.detach().mT
+        dependency[:, 1:, 0] = p.root.detach()
+        head = p.span.new_zeros(batch, n + 1, n + 1, n + 1)
+        return [*map(batch_innermost, (dependency, p.span.detach(), head))], inputs.lengths
+
+    def forward(inputs: Any) -> Tensor:
+        with torch.no_grad():
+            return crf(*inputs).forward(semiring.LogSemiring)
+
+    def gradient(inputs: Any, ring: Any) -> tuple[Tensor, ...]:
+        distribution = crf(*inputs)
+        dependency, span, _ = distribution.scores
+        return torch.autograd.grad(distribution.forward(ring).sum(), (dependency, span))
+
+    operations = {
+        FORWARD: forward,
+        BACKWARD: lambda inputs: gradient(inputs, semiring.LogSemiring),
+        BEST: lambda inputs: gradient(inputs, semiring.MaxSemiring),
+    }
+    return Library(SUPAR, convert, operations, {}, ignore_warnings)
+
+
+def import_supar(path: Path) -> ModuleType:
+    """supar.structs.tree of a checkout, without the __init__ of its packages, which import all of its parsers."""
+    if not (path / "supar" / "structs" / "tree.py").is_file():
+        raise SystemExit(
+            f"{path} has no supar/structs/tree.py; pass a checkout of SuPar's source to --supar."
+        )
+    for name in ("supar", "supar.structs", "supar.utils"):
+        package = ModuleType(name)
+        package.__path__ = [str(path.joinpath(*name.split(".")))]
+        sys.modules[name] = package
+    try:
+        structs = importlib.import_module("supar.structs.tree")
+    except ImportError as error:
+        raise SystemExit(f"SuPar at {path} does not load: {error}; install what it lacks.") from error
+    if not hasattr(structs, "BiLexicalizedConstituencyCRF"):
+        raise SystemExit(f"SuPar at {path} has no BiLexicalizedConstituencyCRF; its main branch has.")
+    return structs
+
+
+def check_agreement(library: Library, trees: str, device: str) -> dict[str, float]:
+    """How much a library differs from us on a small batch; ends the program if it computes something else.
+
+    log Z, its gradient and the best score against the reference in float64, log Z against our backend in float32.
+    """
+    inputs = random_inputs(trees, 5, 9, device, 0, torch.float64)
+    p = inputs.potentials
+    if isinstance(p, LexicalPotentials):
+        p = p._replace(inherit=torch.zeros_like(p.inherit).requires_grad_())
+    inputs = Inputs(p, torch.tensor([9, 1, 6, 2, 8], device=device))
+    with use_backend("reference"):
+        log_z = log_partition(*inputs)
+        log_z.sum().backward()
+        score = best_trees(*inputs).score
+    converted = library.convert(inputs)
+    with library.context():
+        values, gradient, best = (library.operations[name](converted) for name in (FORWARD, BACKWARD, BEST))
+    assert p.span.grad is not None
+    if isinstance(p, LexicalPotentials):
+        (dependency, span), scores = gradient, converted[0]
+        pairs = [
+            (dependency[:, 1:, 1:].mT, p.arc.grad),
+            (dependency[:, 1:, 0], p.root.grad),
+            (span, p.span.grad),
+        ]
+        other_score = sum((a * b).flatten(1).sum(1) for a, b in zip(best, scores, strict=False))
+    else:
+        pairs = [(gradient[..., 0], p.span.grad[:, :-1, 1:])]
+        other_score = (best * converted[0]).flatten(1).sum(1)
+    single = type(p)(**{k: t.detach().float() for k, t in p._asdict().items() if t is not None})
+    with load_library(OURS, device).context():
+        own_log_z = log_partition(single, inputs.lengths)
+
+    def distance(a: Tensor, b: Tensor) -> float:
+        return float((a.detach().double() - b.detach().double()).abs().max())
+
+    difference = {
+        "log Z": distance(values, log_z),
+        "gradient": max(distance(a, b) for a, b in pairs),
+        "best score": distance(other_score, score),
+        "log Z, ours": distance(values, own_log_z),
+    }
+    if max(list(difference.values())[:3]) > 1e-8 or difference["log Z, ours"] > 1e-4:
+        raise SystemExit(f"{library.name} and nestree do not compute the same: {difference}.")
+    return difference
+
+
+# Before anything is timed
+
+
+def run_tests(device: str, log: Path | None = None) -> Row:
+    """Run the tests of the backend, or read a log of them; ends the program if one fails or none passes."""
+    code = 0
+    with tempfile.TemporaryDirectory() as folder:
+        if log is None:
+            print(f"tests first: pytest {' '.join(TESTS[device])}", file=sys.stderr)
+            log = Path(folder) / "tests.xml"
+            command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={log}", *TESTS[device]]
+            code = subprocess.run(command, cwd=ROOT, stdout=sys.stderr).returncode
+        suites = list(ElementTree.parse(log).getroot().iter("testsuite")) if log.exists() else []
+    keys = ("tests", "failures", "errors", "skipped")
+    counts = {key: sum(int(suite.get(key, 0)) for suite in suites) for key in keys}
+    counts["passed"] = counts["tests"] - counts["failures"] - counts["errors"] - counts["skipped"]
+    if code or counts["failures"] or counts["errors"] or not counts["passed"]:
+        raise SystemExit(f"no speed is reported: of the tests of the {device} backend {counts}.")
+    return {"selection": TESTS[device], "at": [suite.get("timestamp") for suite in suites], **counts}
+
+
+def first_call_seconds(device: str) -> Row:
+    """Seconds of the first call of each operation in a new process, with an empty and with a full compiler cache."""
+    seconds = {}
+    with tempfile.TemporaryDirectory() as cache:
+        environment = {**os.environ, "NUMBA_CACHE_DIR": cache, "TRITON_CACHE_DIR": cache}
+        for state in ("compiling", "cached"):
+            print(f"first calls, {state}", file=sys.stderr)
+            command = [sys.executable, "-m", "benchmarks.treecrf", "--first-calls", "--device", device]
+            done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+            if done.returncode:
+                raise SystemExit(f"the first call failed:\n{done.stderr}")
+            calls = json.loads(done.stdout.splitlines()[-1])
+            seconds[state] = {"all": sum(calls.values()), **calls}
+    return seconds
+
+
+def time_first_calls(device: str) -> dict[str, float]:
+    """Seconds of the first call of each operation in this process; loading torch is not counted."""
+    ours = load_library(OURS, device)
+    if device == "cuda":
+        torch.zeros(1, device=device)  # starts the driver
+    seconds = {}
+    with ours.context():
+        for trees, operations in OPERATIONS.items():
+            inputs = random_inputs(trees, 16, 20, device, 0, torch.float32)
+            for operation in operations:
+                synchronize(device)
+                start = time.perf_counter()
+                ours.operations[operation](inputs)
+                synchronize(device)
+                seconds[f"{trees} {operation}"] = time.perf_counter() - start
+    return seconds
 
 
 # Measuring
 
 
-def measure_all(engines: dict[str, list[Engine]], options: argparse.Namespace) -> Iterator[Row]:
-    """A row for each operation and size, as it is measured."""
-    plan = [
-        (trees, operation, batch, n)
-        for trees, operations in OPERATIONS.items()
-        for operation in operations
-        for batch, n in options.sizes
-    ]
-    rows: list[Row] = []
-    with report.steps(sum(guess(trees, batch, n) for trees, _, batch, n in plan)) as progress:
-        for trees, operation, batch, n in plan:
-            progress.begin(f"{trees} {operation} {batch}x{n}")
-            rows.append(measure(engines[trees], trees, operation, batch, n, options, rows))
-            progress.end(guess(trees, batch, n))
-            yield rows[-1]
-
-
 def measure(
-    engines: Sequence[Engine],
-    trees: str,
-    operation: str,
-    batch: int,
-    n: int,
-    options: argparse.Namespace,
-    before: Sequence[Row],
+    libraries: Sequence[Library], row: Row, options: argparse.Namespace, previous: Sequence[Row]
 ) -> Row:
-    """One operation at one size, by every engine that can."""
-    device = options.device
-    row: Row = {"trees": trees, "operation": operation, "batch": batch, "n": n}
-    sets = [random_inputs(trees, batch, n, device, seed, torch.float32) for seed in range(INPUT_SETS)]
-    if operation == FORWARD and too_much(engines[1], row, sets[0], device, before) is None:
-        compare(sets[0], engines[0])
-    lanes, slowest = {}, 0.0
-    for one in engines:
-        if operation not in one.operations:
+    """Times and memory of one operation at one size, by library."""
+    device, operation = options.device, row["operation"]
+    sizes = row["trees"], row["batch"], row["n"]
+    sets = [random_inputs(*sizes, device, seed, torch.float32) for seed in range(INPUT_SETS)]
+    if operation == FORWARD and reason_to_skip(libraries[1], row, sets[0], device, previous) is None:
+        check_log_z(sets[0], libraries[0])
+    competitors, slowest = {}, 0.0
+    for library in libraries:
+        if operation not in library.operations:
             continue
-        why = None if one.name == OURS else too_much(one, row, sets[0], device, before)
+        own = library.name == OURS
+        reason = None if own else reason_to_skip(library, row, sets[0], device, previous)
         try:
-            if why is None:
-                sample, seconds, row[one.name] = prepared(one, row, sets, options)
+            if reason is None:
+                sample, seconds, row[library.name] = prepare(library, row, sets, options)
         except (torch.OutOfMemoryError, ChartMemoryError) as error:
-            why = str(error).split("\n")[0]
-        if why is not None:
-            row[one.name] = {"skipped": why}
+            reason = str(error).split("\n")[0]
+        if reason is not None:
+            row[library.name] = {"skipped": reason}
             continue
-        lanes[one.name] = Lane(sample, runs(OWN_SECONDS, seconds, 1, 10) if one.name == OURS else 1)
-        slowest = max(slowest, seconds if one.name != OURS else 0.0)
-    measured, row["others_busy_cores"] = undisturbed(
-        lanes, runs(PEER_SECONDS[device], slowest, *ROUNDS), tries=TRIES[device]
-    )
-    for name, times in measured.items():
-        row[name].update(times)
+        competitors[library.name] = Competitor(sample, count_runs(OWN_SECONDS, seconds, 1, 10) if own else 1)
+        slowest = max(slowest, 0.0 if own else seconds)
+    rounds = count_runs(LIBRARY_SECONDS[device], slowest, *ROUNDS)
+    times, row["other_busy_cores"] = interleave_quietly(competitors, rounds, TRIES[device])
+    for name, spreads in times.items():
+        row[name].update(spreads)
     row["ratio"] = {
         name: {clock: row[name][clock].median / row[OURS][clock].median for clock in clocks(device)}
-        for name in lanes
+        for name in competitors
         if name != OURS
     }
-    if device == "cuda" and trees == "lexical" and "H200" in torch.cuda.get_device_name():
-        quote(row)
-    lanes.clear()
+    published = dict(zip(OPERATIONS["lexical"], PUBLISHED.get(sizes[1:], ()), strict=False))
+    on_h200 = device == "cuda" and "H200" in torch.cuda.get_device_name()
+    if on_h200 and sizes[0] == "lexical" and operation in published:
+        row["published_ms"] = published[operation]
+        row["ratio"]["published"] = published[operation] / row[OURS]["device"].median
+    competitors.clear()
     gc.collect()
     if device == "cuda":
         raise_pending()
@@ -215,56 +483,69 @@ def measure(
     return row
 
 
-def prepared(
-    one: Engine, row: Row, sets: Sequence[Inputs], options: argparse.Namespace
+def prepare(
+    library: Library, row: Row, sets: Sequence[Inputs], options: argparse.Namespace
 ) -> tuple[Sample, float, Row]:
-    """A sample for an engine that is warm, about how many seconds it takes, and its memory."""
+    """A sample of a library after warmup, about how many seconds it takes, and its peak memory."""
     operation, device = row["operation"], options.device
-    inputs = [one.prepare(some) for some in sets]
-    calls = [partial(one.operations[operation], some) for some in inputs]
-    found: Row = {}
-    with one.setting():
+    inputs = [library.convert(some) for some in sets]
+    calls = [partial(library.operations[operation], some) for some in inputs]
+    facts: Row = {}
+    with library.context():
         clock = wall_clock(calls[0], device)
         seconds = clock()["wall"] / 1e3
-        if one.name == OURS or seconds < 1:  # the first was for compiling and for caches
+        if library.name == OURS or seconds < 1:  # the first call compiled, or filled caches
             seconds = clock()["wall"] / 1e3
         if device == "cpu":
-            sample = wall_clock(rotating(calls), device)
+            sample = wall_clock(rotate(calls), device)
         else:
-            sample, found["device_by"] = device_clock(one, operation, calls, inputs)
+            sample, facts["device_by"] = device_clock(library, operation, calls, inputs)
+
+    def within_context(call: Callable[[], Any]) -> Any:
+        with library.context():
+            return call()
+
     if device == "cuda":
-        found["peak_mib"] = peak_cuda(within(one, calls[0]))
+        facts["peak_mib"] = peak_cuda(partial(within_context, calls[0]))
     else:
-        size = (row["trees"], operation, row["batch"], row["n"])
-        found["peak_mib"] = peak_cpu(for_memory, one.name, options.supar, *size)
-    return within(one, sample), seconds, found
+        size = row["trees"], operation, row["batch"], row["n"]
+        facts["peak_mib"] = peak_cpu(calls_for_memory, library.name, options.supar, *size)
+    return partial(within_context, sample), seconds, facts
 
 
 def device_clock(
-    one: Engine, operation: str, calls: Sequence[Call], inputs: Sequence[Any]
+    library: Library, operation: str, calls: Sequence[Call], inputs: Sequence[Any]
 ) -> tuple[Sample, str]:
-    """A replayed graph where the engine can be recorded, else events around the call."""
-    if operation not in one.recorded:
-        return event_clock(rotating(calls)), "events"
+    """CUDA graphs where the library can be captured, else events."""
+    if operation not in library.captured:
+        return event_clock(rotate(calls)), "events"
     try:
-        recorded = [partial(one.recorded[operation], some) for some in inputs]
-        return graph_clock(rotating(calls), recorded, settle=raise_pending), "graph"
-    except RuntimeError as why:
-        return event_clock(rotating(calls)), f"events; not recorded: {str(why).splitlines()[0]}"
+        captured = [partial(library.captured[operation], some) for some in inputs]
+        return graph_clock(rotate(calls), captured, raise_pending), "graph"
+    except RuntimeError as error:
+        return event_clock(rotate(calls)), f"events; not captured: {str(error).splitlines()[0]}"
 
 
-def within(one: Engine, call: Any) -> Any:
-    def run() -> Any:
-        with one.setting():
-            return call()
+def calls_for_memory(
+    name: str, supar: Path | None, trees: str, operation: str, batch: int, n: int
+) -> tuple[Call, Call]:
+    """For `peak_cpu`: the operation on a sentence of two words, and on the inputs to be measured."""
+    library = load_library(name, "cpu", supar)
+    inputs = [
+        library.convert(random_inputs(trees, *size, "cpu", 0, torch.float32)) for size in ((1, 2), (batch, n))
+    ]
 
-    return run
+    def run(some: Any) -> Any:
+        with library.context():
+            return library.operations[operation](some)
+
+    return partial(run, inputs[0]), partial(run, inputs[1])
 
 
-def compare(inputs: Inputs, ours: Engine) -> None:
-    """Ends the program unless the inputs to be timed give the reference's log Z on our backend."""
+def check_log_z(inputs: Inputs, ours: Library) -> None:
+    """Ends the program unless our backend and the reference have the same log Z of the inputs to be timed."""
     with torch.no_grad():
-        with ours.setting():
+        with ours.context():
             fast = log_partition(*inputs)
         with use_backend("reference"):
             slow = log_partition(*inputs)
@@ -275,122 +556,86 @@ def compare(inputs: Inputs, ours: Engine) -> None:
         )
 
 
-def too_much(one: Engine, row: Row, inputs: Inputs, device: str, before: Sequence[Row]) -> str | None:
-    """Why a peer is not run at this size: its memory, or its time as a smaller size foretells it."""
-    gradient = row["operation"] not in (FORWARD, "best trees")
+def reason_to_skip(
+    library: Library, row: Row, inputs: Inputs, device: str, previous: Sequence[Row]
+) -> str | None:
+    """Why a library cannot run at this size: its memory, or its time, extrapolated from a smaller size."""
+    gradient = row["operation"] not in (FORWARD, BEST)
     needed = 2 * reference.chart_bytes(inputs.potentials, gradient)
     free = memory.free_bytes(torch.device(device))
     if free is not None and needed > free:
         return f"it would need about {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free"
-    size = work(row["trees"], row["batch"], row["n"])
-    known = [
-        (work(past["trees"], past["batch"], past["n"]), past[one.name]["wall"].median)
-        for past in before
+    measured = [
+        (operations_of(past), past[library.name]["wall"].median)
+        for past in previous
         if (past["trees"], past["operation"]) == (row["trees"], row["operation"])
-        and "wall" in past.get(one.name, {})
+        and "wall" in past.get(library.name, {})
     ]
-    if known:
-        nearest, milliseconds = max(known)
-        expected = milliseconds / 1e3 * size / nearest
-        if expected > LONGEST_RUN[device]:
-            return f"one run would take about {expected:.0f} s"
+    if measured:
+        largest, milliseconds = max(measured)
+        seconds = milliseconds / 1e3 * operations_of(row) / largest
+        if seconds > MAX_SECONDS[device]:
+            return f"one run would take about {seconds:.0f} s"
     return None
 
 
-def work(trees: str, batch: int, n: int) -> float:
-    return batch * float(n) ** (4 if trees == "lexical" else 3)
+def operations_of(row: Row) -> float:
+    """O(n^4) for lexicalised trees, O(n^3) for plain ones."""
+    return row["batch"] * float(row["n"]) ** (4 if row["trees"] == "lexical" else 3)
 
 
-def guess(trees: str, batch: int, n: int) -> float:
-    """Seconds that the measurements of one operation may take; only for the progress bar."""
-    return 3 + 1e-7 * work(trees, batch, n)
-
-
-def runs(seconds: float, each: float, least: int, most: int) -> int:
-    return max(least, min(most, int(seconds / max(each, 1e-6))))
+def count_runs(budget: float, seconds: float, least: int, most: int) -> int:
+    return max(least, min(most, int(budget / max(seconds, 1e-6))))
 
 
 def clocks(device: str) -> tuple[str, ...]:
     return ("device", "wall") if device == "cuda" else ("wall",)
 
 
-def quote(row: Row) -> None:
-    """Put the published figure for this size and operation beside ours."""
-    figures = report.PUBLISHED.get((row["batch"], row["n"]))
-    place = OPERATIONS["lexical"].index(row["operation"])
-    if figures and place < len(figures):
-        row["published_ms"] = figures[place]
-        row["ratio"]["published"] = figures[place] / row[OURS]["device"].median
+# Printing
 
 
-def one_or_two_threads(batch: int, n: int) -> Row:
-    """Forward + backward of ours with one thread and with two, in turns."""
-    ours, usual = engine(OURS, "cpu"), torch.get_num_threads()
-    sets = [random_inputs("lexical", batch, n, "cpu", seed, torch.float32) for seed in range(INPUT_SETS)]
-    sample = wall_clock(rotating([partial(ours.operations[BOTH], some) for some in sets]), "cpu")
-
-    def with_threads(threads: int) -> dict[str, float]:
-        torch.set_num_threads(threads)
-        try:
-            with ours.setting():
-                return sample()
-        finally:
-            torch.set_num_threads(usual)
-
-    start = time.perf_counter()
-    for threads in (1, 2):
-        with_threads(threads)
-    each = runs(OWN_SECONDS, (time.perf_counter() - start) / 2, 1, 10)
-    lanes = {str(k): Lane(partial(with_threads, k), each) for k in (1, 2)}
-    found, others = undisturbed(lanes, rounds=5, tries=TRIES["cpu"])
-    one, two = found["1"]["wall"], found["2"]["wall"]
-    gain = one.median / two.median
-    return {"batch": batch, "n": n, "1": one, "2": two, "gain": gain, "others_busy_cores": others}
-
-
-# Telling
-
-
-def show(result: Row, device: str, clock: str, engines: dict[str, list[Engine]], out: Any) -> None:
+def show(result: Row, device: str, libraries: dict[str, list[Library]]) -> None:
+    out, tests = console(), result["tests"]
     out.print(f"{result['device']}, torch {result['versions']['torch']}, commit {result['commit']}")
-    tests = result["tests"]
-    out.print(
-        f"tests: {tests['passed']} passed" if tests else "tests: SKIPPED, so these numbers count for nothing"
-    )
+    out.print(f"tests: {tests['passed']} passed" if tests else "tests: SKIPPED, do not report these numbers")
     for state, seconds in result["first_call_seconds"].items():
         out.print(f"first call of everything, {state}: {seconds['all']:.2f} s")
-    for trees, some in engines.items():
-        rows = [row for row in result["rows"] if row["trees"] == trees]
-        peers = [one.name for one in some[1:]]
-        title = f"{trees} trees: median (quartiles); ratios from this one run, engines measured in turns"
-        out.print(report.times_table(title, rows, peers, clocks(device)))
-        for line in (*report.skipped(rows, peers), *report.disturbed(rows)):
-            out.print(line)
+    table = Table(title="median (quartiles) in ms; peak memory in MiB", title_justify="left")
+    for column in ("trees", "operation", "B", "n", "library", *clocks(device), "x ours", "peak"):
+        table.add_column(column, justify="left" if column in ("trees", "operation", "library") else "right")
+    for row in result["rows"]:
+        key = row["trees"], row["operation"], str(row["batch"]), str(row["n"])
+        for name in (library.name for library in libraries[row["trees"]] if library.name in row):
+            times = row[name]
+            if "skipped" in times:
+                table.add_row(*key, name, f"skipped: {times['skipped']}")
+                continue
+            ratios = row["ratio"].get(name, {}).values()
+            peak = "?" if times["peak_mib"] is None else f"{times['peak_mib']:.3g}"
+            cells = (format_spread(times[clock]) for clock in clocks(device))
+            table.add_row(*key, name, *cells, " / ".join(f"{ratio:.3g}" for ratio in ratios), peak)
+        if "published_ms" in row:
+            table.add_row(
+                *key, "published", f"{row['published_ms']:.3g}", *["", f"{row['ratio']['published']:.3g}"]
+            )
+        if row["other_busy_cores"] > QUIET:
+            table.add_row(*key, f"do not trust: other programs used {row['other_busy_cores']:.2f} cores")
+    out.print(table)
     for name, note in result["peers"].items():
         out.print(f"{name}: {note}")
     if any("published_ms" in row for row in result["rows"]):
-        out.print(
-            "published: the code released with the paper on an H200, measured earlier; quoted, not run here"
-        )
-    if device == "cuda":
-        by = sorted(
-            {
-                f"{name}: {row[name]['device_by']}"
-                for row in result["rows"]
-                for name in row
-                if is_timed(row[name])
-            }
-        )
-        out.print("device time by: " + "; ".join(by))
+        out.print("published: the code released with the paper on an H200, measured earlier")
     out.print(f"peak memory: {result['peak_memory']}")
-    if result["growth"]:
-        out.print(report.growth_table(result["growth"], clock))
-    if device == "cpu":
-        out.print(report.threads_table(result["one_or_two_threads"]))
 
 
-def is_timed(value: Any) -> bool:
-    return isinstance(value, dict) and "device_by" in value
+def format_spread(value: Spread) -> str:
+    """
+    >>> format_spread(Spread(1234.5, 0.012345, 2000.0, 3))
+    '1234 (0.0123-2000)'
+    """
+    median, low, high = (f"{ms:.0f}" if ms >= 100 else f"{ms:.3g}" for ms in value[:3])
+    return f"{median} ({low}-{high})"
 
 
 if __name__ == "__main__":

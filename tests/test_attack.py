@@ -61,7 +61,7 @@ def fill_memory(case):
 )
 def test_a_case_holds_or_breaks_with_a_reason(tmp_path, monkeypatch, check, why):
     monkeypatch.setattr(attack, "SECONDS", 1 if check is sleep else 60)
-    found = attack.attacked(check, "seed", tmp_path)
+    found = attack.run_case(check, "seed", tmp_path)
     assert found.startswith(why)
     assert bool(found) == bool(why)
     assert list(tmp_path.iterdir()) == []
@@ -101,5 +101,5 @@ def document(words: list[str], text: str, *entities: Entity) -> Document:
 def test_what_is_wrong_with_a_document_is_found(bad, text):
     nested = Entity(0, 2, "A", None, 0.5), Entity(0, 1, "B", None, 1.0)
     attack.check_document(document(["Ann", "met", "Bob"], TEXT, *nested), TEXT)
-    with pytest.raises(attack.Broke):
+    with pytest.raises(attack.BrokenError):
         attack.check_document(bad, text)

@@ -17,7 +17,7 @@ NUMBER = re.compile(r"\d*\.\d+")
 
 
 class Checker(doctest.OutputChecker):
-    """Probabilities may be a little different elsewhere: some processors read in 8 bits."""
+    """Accepts slightly different probabilities: some processors use int8."""
 
     def check_output(self, want, got, flags):
         if super().check_output(want, got, flags):
@@ -37,14 +37,16 @@ def test_examples_run(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
-    for target, part in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)", page.read_text(encoding="utf-8")):
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)", page.read_text(encoding="utf-8")):
         if not target.startswith("https://"):
             assert (page.parent / target).exists(), target
-            assert not part or part in parts_of(page.parent / target if target else page), f"{target}#{part}"
+            assert not anchor or anchor in anchors_of(page.parent / target if target else page), (
+                f"{target}#{anchor}"
+            )
 
 
-def parts_of(page: Path) -> set[str]:
-    """What links call the headings of a page: lower case, hyphens for blanks, no other signs."""
+def anchors_of(page: Path) -> set[str]:
+    """The anchors of the headings of a page, as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -56,10 +58,10 @@ def test_pictures_are_up_to_date():
     pictures = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(pictures)
     for name, draw in pictures.PICTURES.items():
-        kept, drawn = (ROOT / "docs" / name).read_text(encoding="utf-8"), draw()
-        assert NUMBER.sub("#", kept) == NUMBER.sub("#", drawn), "run: python docs/pictures.py"
-        numbers = [list(map(float, NUMBER.findall(text))) for text in (kept, drawn)]
-        assert numbers[0] == pytest.approx(numbers[1], abs=0.011)  # a probability may be rounded otherwise
+        stored, drawn = (ROOT / "docs" / name).read_text(encoding="utf-8"), draw()
+        assert NUMBER.sub("#", stored) == NUMBER.sub("#", drawn), "run: python docs/pictures.py"
+        numbers = [list(map(float, NUMBER.findall(text))) for text in (stored, drawn)]
+        assert numbers[0] == pytest.approx(numbers[1], abs=0.011)  # probabilities may be rounded differently
 
 
 def test_architecture_lists_every_file():

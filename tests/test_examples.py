@@ -18,13 +18,13 @@ PAGES = [
 
 
 def sessions() -> list[tuple[str, str, str]]:
-    """Page, command and output of everything that follows a `$` in a block of the console."""
-    found = []
+    """Page, command and output of everything after a `$` in `console` blocks."""
+    examples = []
     for page in PAGES:
         for block in re.findall(r"^```console\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S):
             for command, output in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.M):
-                found.append((page.name, command, output.rstrip() + "\n"))
-    return found
+                examples.append((page.name, command, output.rstrip() + "\n"))
+    return examples
 
 
 SESSIONS = sessions()

@@ -32,9 +32,11 @@ SMALL = [
 
 
 def sessions() -> list[tuple[str, str]]:
-    """Each command and what it prints."""
+    """The commands and their output."""
     blocks = re.findall(r"^```console\n(.*?)^```", TUTORIAL, re.M | re.S)
-    return [each for block in blocks for each in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.M)]
+    return [
+        session for block in blocks for session in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.M)
+    ]
 
 
 def test_the_tutorial_runs_from_its_beginning_to_its_end(tmp_path, monkeypatch):
@@ -46,7 +48,7 @@ def test_the_tutorial_runs_from_its_beginning_to_its_end(tmp_path, monkeypatch):
         program, *arguments = shlex.split(command)
         assert program == "nestree"
         if arguments[0] == "train":
-            arguments += ["--device", "cpu", *(part for each in SMALL for part in ("--set", each))]
+            arguments += ["--device", "cpu", *(word for setting in SMALL for word in ("--set", setting))]
         done = CliRunner().invoke(app, arguments, env={"COLUMNS": "80"})
         assert done.exception is None or isinstance(done.exception, SystemExit), (command, done.exception)
         assert done.exit_code == (1 if arguments[0] == "check" else 0), (command, done.output)

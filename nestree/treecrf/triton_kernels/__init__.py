@@ -91,7 +91,7 @@ class Shape(NamedTuple):
 
 
 def shape_for(task: str, n: int, batch: int, lexical: bool, device: torch.device) -> Shape:
-    """The fastest measured shape for `inside`, `outside` or `best` (benchmarks/shapes.py, docs/design-notes.md)."""
+    """The fastest measured shape for `inside`, `outside` or `best` (benchmarks/kernels.py, docs/design-notes.md)."""
     best = task == "best"
     if not lexical:
         return Shape(16, 32, 1, 1, 1, 4, batch)

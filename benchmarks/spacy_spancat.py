@@ -1,15 +1,15 @@
-"""spaCy's span categoriser, beside which `benchmarks.pipeline` measures; it runs in an environment of its own.
+"""spaCy's span categorizer for `benchmarks.inference texts --peer`, in an environment of its own.
 
     python -m venv PEER && PEER/bin/pip install spacy
     nestree convert ../shared/data/gum_open/train.jsonl.gz train.spacy
     nestree convert ../shared/data/gum_open/dev.jsonl.gz dev.spacy
-    PEER/bin/python benchmarks/peer_spacy.py train train.spacy dev.spacy MODEL [--sizes 12] [--steps 200]
-    PEER/bin/python benchmarks/peer_spacy.py read MODEL TEXTS
+    PEER/bin/python benchmarks/spacy_spancat.py train train.spacy dev.spacy MODEL [--sizes 12] [--steps 200]
+    PEER/bin/python benchmarks/spacy_spancat.py read MODEL TEXTS
 
-`train` takes the recipe of `spacy init config --pipeline spancat` for a CPU. How fast it reads does not depend on how
-long it is trained, but on the sizes of spans that it looks at: 1 to 3 words are its default; up to 12 words are 97 % of
-GUM's entities. `read` waits for lines: for each, it reads the texts of a JSON file once and answers with a line of
-JSON; the last line says what it is.
+`train` uses the recipe of `spacy init config --pipeline spancat` for a CPU. The speed of inference does not depend on
+the number of steps, but on the sizes of spans that it considers: 1 to 3 words are its default; up to 12 words are 97 %
+of GUM's entities. `read` reads the texts of a JSON file once for each line on standard input and answers with a line of
+JSON; the last line describes the model.
 """
 
 import argparse
@@ -25,22 +25,22 @@ def main() -> None:
     train_parser = commands.add_parser("train")
     for name in ("train", "dev", "model"):
         train_parser.add_argument(name, type=Path)
-    train_parser.add_argument("--sizes", type=int, default=12, help="words of the longest span it looks at")
+    train_parser.add_argument("--sizes", type=int, default=12, help="words of the longest span")
     train_parser.add_argument("--steps", type=int, default=200)
     read_parser = commands.add_parser("read")
     read_parser.add_argument("model", type=Path)
     read_parser.add_argument("texts", type=Path, help="a JSON list of strings")
-    given = parser.parse_args()
-    if given.command == "train":
-        train(given.train, given.dev, given.model, given.sizes, given.steps)
+    options = parser.parse_args()
+    if options.command == "train":
+        train(options.train, options.dev, options.model, options.sizes, options.steps)
     else:
-        read(given.model, given.texts)
+        read(options.model, options.texts)
 
 
 def train(train: Path, dev: Path, model: Path, sizes: int, steps: int) -> None:
-    """A model in the folder model/model-last."""
+    """Leaves the model in model/model-last."""
     from spacy.cli.init_config import init_config
-    from spacy.cli.train import train as learn
+    from spacy.cli.train import train as train_spacy
 
     config = init_config(lang="en", pipeline=["spancat"], optimize="efficiency", gpu=False)
     config["components"]["spancat"]["suggester"] = {
@@ -50,7 +50,7 @@ def train(train: Path, dev: Path, model: Path, sizes: int, steps: int) -> None:
     }
     model.mkdir(parents=True, exist_ok=True)
     config.to_disk(model / "config.cfg")
-    learn(
+    train_spacy(
         model / "config.cfg",
         model,
         overrides={
@@ -63,18 +63,18 @@ def train(train: Path, dev: Path, model: Path, sizes: int, steps: int) -> None:
 
 
 def read(model: Path, texts: Path) -> None:
-    """A pass over the texts for each line that arrives."""
+    """Reads the texts once for each line that arrives."""
     started = time.perf_counter()
     import spacy
 
     imported = time.perf_counter()
     nlp = spacy.load(model)
     loaded = time.perf_counter()
-    given = json.loads(texts.read_text(encoding="utf-8"))
+    documents = json.loads(texts.read_text(encoding="utf-8"))
     for _ in sys.stdin:
         begun, used = time.perf_counter(), time.process_time()
         words = spans = 0
-        for document in nlp.pipe(given):
+        for document in nlp.pipe(documents):
             words += len(document)
             spans += len(document.spans["sc"])
         seconds = {"wall": time.perf_counter() - begun, "processor": time.process_time() - used}
@@ -91,7 +91,7 @@ def read(model: Path, texts: Path) -> None:
 
 
 def resident_mb() -> float | None:
-    """What this process holds in memory; None where there is no /proc."""
+    """Resident memory of this process; None where /proc is missing."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -1,0 +1,149 @@
+"""Data sets derived from the shared ones.
+
+    python -m benchmarks.datasets proxies SHARED_DATA OUT     to judge a recipe on data that it was not tuned on
+    python -m benchmarks.datasets partial DATA OUT [--share 0.5] [--seed 1]     with entities removed
+
+Proxies; dev and test data are whole where nothing else is said:
+
+    genia-fine             GENIA's articles in XML with their 35 types; train 70 %, dev 15 %, test 15 % of the articles
+    gum-two-labels         GUM-open; a span has its entity type and its information status
+    gum-fine               GUM-open; the type with the part of speech of the head, 94 labels, and `name` as a second
+                           label of names of one word; two of every five training sentences
+    gum-without-GENRE      trained and tuned on the other genres, tested on this one (academic, conversation)
+    NAME-fifth             every fifth sentence of the training data of GENIA, LitBank and GUM-open
+
+Partial annotation: each training entity is removed with probability `--share`. In OUT/negatives-50 what is missing
+counts as no entity. OUT/unknown-50 marks the sentences that lost one as incomplete ("complete": false), so that what is
+missing is summed out. Dev and test stay whole.
+"""
+
+import argparse
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import count, pairwise
+from pathlib import Path
+
+from nestree.data import formats
+from nestree.types import Document, Entity, Sentence
+
+PARTS = ("train", "dev", "test")
+GENRES = ("academic", "conversation")
+Parts = dict[str, list[Document]]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.datasets", description=__doc__.split("\n")[0])
+    parser.add_argument("kind", choices=("proxies", "partial"))
+    parser.add_argument("data", type=Path, help="proxies: a directory of data sets; partial: one data set")
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--share", type=float, default=0.5, help="of the entities to remove (partial)")
+    parser.add_argument("--seed", type=int, default=1, help="of the removal (partial)")
+    options = parser.parse_args(arguments)
+    if options.kind == "proxies":
+        made = make_proxies(options.data)
+    else:
+        made = make_partial(options.data, options.share, options.seed)
+    for name, parts in made:
+        (options.out / name).mkdir(parents=True, exist_ok=True)
+        for part, documents in parts.items():
+            formats.write(documents, options.out / name / f"{part}.jsonl.gz", "jsonl")
+        sizes = {part: sum(len(d.sentences) for d in documents) for part, documents in parts.items()}
+        entities = [e for d in parts["train"] for s in d.sentences for e in s.entities]
+        incomplete = sum(not s.complete for d in parts["train"] for s in d.sentences)
+        labels = len({e.label for e in entities})
+        print(
+            f"{name}: {labels} labels, sentences {sizes}; train: {len(entities):,} entities, {incomplete} incomplete"
+        )
+
+
+def make_partial(data: Path, share: float, seed: int) -> Iterator[tuple[str, Parts]]:
+    """The data set with the same entities removed, without and with marks."""
+    parts = {part: list(formats.read(next(data.glob(f"{part}.*")))) for part in PARTS}
+    for name in ("negatives", "unknown"):
+        generator = random.Random(seed)
+        train = [
+            replace(
+                d, sentences=tuple(drop_entities(s, share, generator, name == "unknown") for s in d.sentences)
+            )
+            for d in parts["train"]
+        ]
+        yield f"{name}-{100 * share:g}", {**parts, "train": train}
+
+
+def drop_entities(sentence: Sentence, share: float, generator: random.Random, mark: bool) -> Sentence:
+    """The sentence with some spans removed, with all of their labels."""
+    spans = dict.fromkeys(entity.span for entity in sentence.entities)
+    dropped = {span for span in spans if generator.random() < share}
+    kept = tuple(entity for entity in sentence.entities if entity.span not in dropped)
+    return replace(sentence, entities=kept, complete=sentence.complete and not (mark and dropped))
+
+
+def make_proxies(shared: Path) -> Iterator[tuple[str, Parts]]:
+    """Names and documents of the proxies."""
+    articles = list(formats.read(shared / "raw" / "genia_gpml", "genia", types="all"))
+    borders = [len(articles) * share // 100 for share in (0, 70, 85, 100)]
+    cuts = zip(PARTS, pairwise(borders), strict=True)
+    yield "genia-fine", {part: articles[first:last] for part, (first, last) in cuts}
+    for source in ("genia", "litbank", "gum_open"):
+        parts = {part: list(formats.read(shared / source / f"{part}.jsonl.gz")) for part in PARTS}
+        yield (
+            f"{source.removesuffix('_open')}-fifth",
+            {**parts, "train": keep_sentences(parts["train"], 1, 5)},
+        )
+    two = {part: relabel(documents, with_status) for part, documents in parts.items()}
+    yield "gum-two-labels", two
+    fine = {part: relabel(documents, fine_labels) for part, documents in parts.items()}
+    yield "gum-fine", {**fine, "train": keep_sentences(fine["train"], 2, 5)}
+    for genre in GENRES:
+        own = {part: [d for d in documents if genre in str(d.id)] for part, documents in parts.items()}
+        rest = {part: [d for d in parts[part] if d not in own[part]] for part in ("train", "dev")}
+        yield f"gum-without-{genre}", {**rest, "test": [d for part in PARTS for d in own[part]]}
+
+
+def keep_sentences(documents: Sequence[Document], kept: int, of: int) -> list[Document]:
+    """The first `kept` of every `of` sentences, counted over all documents, without empty documents."""
+    number = count()
+    shorter = [
+        replace(d, sentences=tuple(s for s in d.sentences if next(number) % of < kept)) for d in documents
+    ]
+    return [document for document in shorter if document.sentences]
+
+
+def relabel(
+    documents: Sequence[Document], labels: Callable[[Entity, Sentence], Iterator[str]]
+) -> list[Document]:
+    """The documents with each entity once for each of its new labels."""
+    return [
+        replace(
+            document,
+            sentences=tuple(
+                replace(
+                    sentence,
+                    entities=tuple(
+                        replace(entity, label=label)
+                        for entity in sentence.entities
+                        for label in labels(entity, sentence)
+                    ),
+                )
+                for sentence in document.sentences
+            ),
+        )
+        for document in documents
+    ]
+
+
+def with_status(entity: Entity, sentence: Sentence) -> Iterator[str]:
+    yield entity.label
+    yield str(entity.extra.get("infstat", "undefined"))
+
+
+def fine_labels(entity: Entity, sentence: Sentence) -> Iterator[str]:
+    head = entity.end - 1 if entity.head is None else entity.head
+    yield f"{entity.label}:{sentence.extra['upos'][head]}"
+    if entity.extra.get("named") and entity.end - entity.start == 1:
+        yield "name"
+
+
+if __name__ == "__main__":
+    main()
