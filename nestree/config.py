@@ -101,7 +101,7 @@ class DecodingSettings:
         "viterbi: best tree; mbr: highest expected F1; spans: each span alone, entities may cross"
     )
     threshold: float = key("lowest probability of an entity; 0: any", least=0, below=1)
-    tune: bool = key("choose method and threshold by dev F1 when training ends")
+    tune: bool = key("choose method and threshold by dev F1")
     non_entity_bias: float = key("added to the score of `no`", least=-LARGEST_SCORE, most=LARGEST_SCORE)
     head_sharing_penalty: float = key(
         "c in decoding; may be negative", least=-LARGEST_SCORE, most=LARGEST_SCORE

@@ -7,14 +7,14 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import gather_object
+from accelerate.utils import broadcast_object_list, gather_object
 from torch import Tensor
 
 from nestree import checkpoint
@@ -23,13 +23,15 @@ from nestree.errors import PotentialsError, TrainingError
 from nestree.evaluation import Evaluation, evaluate
 from nestree.model import Recognizer
 from nestree.pipeline import PredictOptions, predict
+from nestree.temperature import best_decoder
 from nestree.training.callbacks import Callbacks, EpochEnd, Step
 from nestree.training.dataset import Corpus, batches
 from nestree.training.optimizer import CLIP_NORM, lr_schedule, set_lr
 from nestree.training.run_dir import Progress, RunDir
 from nestree.training.step import AsyncScalars, GradientStep, Update
 from nestree.treecrf.memory import is_out_of_memory
-from nestree.types import Sentence
+
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -211,7 +213,8 @@ def end_epoch(run: Run) -> None:
     """Evaluate on dev, and keep the weights if they are the best so far."""
     progress = run.progress
     started = time.monotonic()
-    scores = evaluate_on_dev(run).entities
+    settings = tune_decoding(run) if run.settings.decoding.tune else None
+    scores = evaluate_on_dev(run, settings).entities
     if scores.f1 > progress.best_f1:
         progress.best_f1, progress.best_epoch = scores.f1, progress.epoch
         run.best = {name: value.detach().clone() for name, value in run.model.state_dict().items()}
@@ -235,26 +238,36 @@ def end_epoch(run: Run) -> None:
     progress.losses, progress.epoch_seconds = {}, 0.0
 
 
-def evaluate_on_dev(run: Run, scored: bool = False) -> Evaluation:
-    """Each process predicts its share of dev; `scored`: with probabilities."""
-    dev, accelerator, options = run.corpus.dev, run.accelerator, PredictOptions(scored=scored)
-    if accelerator.num_processes == 1:
-        return evaluate(dev, predict_dev(run, dev, options), resamples=0)
+def tune_decoding(run: Run) -> Settings:
+    """The settings with the decoder that has the highest F1 on dev with the present weights."""
+    best = [
+        retry_without_graphs(run, lambda: best_decoder(run.model, run.corpus.dev)) if run.is_main else None
+    ]
+    return replace(run.settings, decoding=broadcast_object_list(best)[0])
+
+
+def evaluate_on_dev(run: Run, settings: Settings | None = None, scored: bool = False) -> Evaluation:
+    """Each process predicts its share of dev; `settings`: of decoding, instead of the model's; `scored`: with
+    probabilities."""
+    dev, accelerator = run.corpus.dev, run.accelerator
+    options = PredictOptions(scored=scored, settings=settings)
     order = sorted(range(len(dev)), key=lambda k: len(dev[k].words))
     share = order[accelerator.process_index :: accelerator.num_processes]
-    predicted = predict_dev(run, [dev[k] for k in share], options)
-    by_index = dict(gather_object(list(zip(share, predicted, strict=True))))
+    sentences = [dev[k] for k in share]
+    predicted = retry_without_graphs(run, lambda: predict(run.model, sentences, asked=options))
+    pairs = list(zip(share, predicted, strict=True))
+    by_index = dict(pairs if accelerator.num_processes == 1 else gather_object(pairs))
     return evaluate(dev, [by_index[k] for k in range(len(dev))], resamples=0)
 
 
-def predict_dev(run: Run, sentences: Sequence[Sentence], options: PredictOptions) -> list[Sentence]:
-    """Predict; if there is not enough memory, drop the CUDA graphs and try again."""
+def retry_without_graphs(run: Run, function: Callable[[], Result]) -> Result:
+    """The result of the function; if there is not enough memory for it, drop the CUDA graphs and call it again."""
     try:
-        return predict(run.model, sentences, asked=options)
-    except (MemoryError, RuntimeError) as why:
-        if not (is_out_of_memory(why) and run.updater.drop_graphs()):
+        return function()
+    except (MemoryError, RuntimeError) as error:
+        if not (is_out_of_memory(error) and run.updater.drop_graphs()):
             raise
-    return predict(run.model, sentences, asked=options)
+    return function()
 
 
 def save(run: Run) -> None:

@@ -21,12 +21,12 @@ from nestree.model_card import Card, counted
 from nestree.pipeline import select_device
 from nestree.report import as_json
 from nestree.report.tables import described
-from nestree.temperature import best_decoder, fit_temperatures
+from nestree.temperature import fit_temperatures
 from nestree.text import detect_word_style
 from nestree.training.callbacks import Callbacks
 from nestree.training.dataset import Corpus
 from nestree.training.distill import Teachers
-from nestree.training.loop import Run, evaluate_on_dev, run_epochs, save, stop_on_interrupt
+from nestree.training.loop import Run, evaluate_on_dev, run_epochs, save, stop_on_interrupt, tune_decoding
 from nestree.training.optimizer import make_optimizer
 from nestree.training.run_dir import Progress, RunDir, TensorBoard, TrainingLog
 from nestree.training.step import GradientStep
@@ -224,9 +224,8 @@ def calibrate(run: Run) -> None:
         checkpoint.save_info(checkpoint.ModelInfo(model.labels, model.text_rules, model.temperatures), folder)
     if not run.settings.decoding.tune:
         return
-    best = [best_decoder(model, run.corpus.dev) if run.is_main else None]
-    decoding = broadcast_object_list(best)[0]
-    model.settings = run.settings = replace(run.settings, decoding=decoding)
+    model.settings = run.settings = tune_decoding(run)
+    decoding = run.settings.decoding
     run.notify(
         f'chosen on dev: decoding.method = "{decoding.method}", decoding.threshold = {decoding.threshold:g}.'
     )

@@ -20,7 +20,7 @@ from nestree.errors import InputError, PotentialsError, TrainingError
 from nestree.evaluation import evaluate
 from nestree.model import Recognizer
 from nestree.pipeline import predict
-from nestree.temperature import decoder_f1
+from nestree.temperature import best_decoder, decoder_f1
 from nestree.training import EpochEnd, Step, corpus
 from nestree.training.run_dir import RunDir
 from nestree.training.step import GradientStep
@@ -60,6 +60,7 @@ def test_a_run_leaves_a_model_that_predicts(done, data):
     assert scores.f1 == result.evaluation.entities.f1
     model.temperatures = NO_TEMPERATURES  # both as they were until training ended
     model.settings = replace(model.settings, decoding=Settings.read("default").decoding)
+    model.settings = replace(model.settings, decoding=best_decoder(model, data.dev))
     f1 = evaluate(data.dev, predict(model, data.dev), resamples=0).entities.f1
     assert f1 == max(line["f1"] for line in history(folder))
     assert f" | {100 * scores.f1:.2f} |" in (folder / "README.md").read_text()
@@ -171,7 +172,7 @@ def test_the_best_epoch_is_kept_and_training_stops_when_none_is_better(settings,
     scores = iter([0.2, 0.5, 0.5, 0.4, 0.9, 0.9])
     best = {}
 
-    def evaluated(run):
+    def evaluated(run, settings):
         score = evaluate(data.dev, data.dev, resamples=0)
         f1 = next(scores)
         if f1 == 0.5 and not best:
@@ -193,7 +194,7 @@ def test_the_best_epoch_is_kept_and_training_stops_when_none_is_better(settings,
 def test_patience_begins_when_something_was_found(settings, data, tmp_path, monkeypatch):
     scores = iter([0.0, 0.0, 0.0, 0.0, 0.3, 0.2, 0.1, 0.9])
 
-    def evaluated(run):
+    def evaluated(run, settings):
         return Scored(evaluate(data.dev, data.dev, resamples=0), next(scores))
 
     monkeypatch.setattr("nestree.training.loop.evaluate_on_dev", evaluated)
