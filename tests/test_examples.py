@@ -55,8 +55,3 @@ def test_a_command_prints_what_is_shown(tmp_path, page, command, expected):
     printed = "\n".join(line.rstrip() for line in done.stdout.splitlines()).rstrip() + "\n"
     same = doctest.OutputChecker().check_output(expected, printed, doctest.ELLIPSIS)
     assert same, f"$ {command}\n{printed}"
-
-
-def test_the_readme_shows_the_commands_for_data():
-    shown = {command.split()[1] for page, command, _ in SESSIONS if page == "README.md"}
-    assert {"convert", "check", "stats", "evaluate"} <= shown
