@@ -154,7 +154,7 @@ def measured(
     readers: dict[str, Turn] = {f"nestree, {threads} threads": ours(pipeline, texts, threads)}
     if threads > 1:
         readers["nestree, 1 thread"] = ours(pipeline, texts, 1)
-    if pipeline.quick:
+    if pipeline.int8_model:
         readers[f"nestree, float32, {threads} threads"] = ours(exact, texts, threads)
     abouts: list[Row] = [{} for _ in peers]
     with ExitStack() as stack:

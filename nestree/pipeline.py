@@ -6,7 +6,6 @@ windows.py     sentences too long for a chart, in windows that overlap, merged
 texts.py       Pipeline: text -> documents; streams of texts; what is known before
 """
 
-import copy
 import functools
 import operator
 import os
@@ -32,7 +31,7 @@ from nestree.errors import ChartMemoryError, InputError, NestreeError
 from nestree.model import Recognizer
 from nestree.nn.batch import Batch
 from nestree.nn.devices import select_device
-from nestree.nn.int8 import to_int8, unavailable_reason
+from nestree.nn.int8 import unavailable_reason
 from nestree.nn.scorers import Scores
 from nestree.text import split
 from nestree.treecrf.memory import ignore_out_of_memory
@@ -683,19 +682,12 @@ class Pipeline:
         self, model: Recognizer, longest: int = MAX_SENTENCE_WORDS, precision: Precision = "auto"
     ) -> None:
         self.model, self.longest = model, longest
-        self.quick: dict[str, torch.nn.Module] = {}  # what reads in place of parts of the model
-        if uses_int8(model, precision):
-            parts = {"encoder": model.encoder, "scorer": model.scorer, "head_prior": model.head_prior}
-            self.quick = {name: to_int8(part) for name, part in parts.items() if part is not None}
+        self.int8_model = model.to_int8() if uses_int8(model, precision) else None
 
     @property
     def reader(self) -> Recognizer:
-        """The model, or one that reads in 8 bits, with the weights of the moment when this pipeline was made."""
-        if not self.quick or self.device.type != "cpu":
-            return self.model
-        made = copy.copy(self.model)
-        made._modules = {**self.model._modules, **self.quick}
-        return made
+        """The model that predicts; in 8 bits, it has the weights of the moment when this pipeline was made."""
+        return self.int8_model if self.int8_model is not None and self.device.type == "cpu" else self.model
 
     @property
     def labels(self) -> tuple[str, ...]:

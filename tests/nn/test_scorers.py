@@ -46,7 +46,7 @@ def test_full_triaffine_by_hand(monkeypatch):
     assert scores.shape == (7, 2)
     expected = torch.einsum("x,y,xycz,z->c", one(left[4]), one(right[4]), triples.weight, one(head[4]))
     torch.testing.assert_close(scores[4], expected)
-    monkeypatch.setattr(FullTriaffine, "AT_ONCE", 32)  # two rows at a time
+    monkeypatch.setattr(FullTriaffine, "MAX_NUMBERS", 32)  # two rows at a time
     torch.testing.assert_close(triples(*triples.prepared(left, right, head)), scores)
     spread = triples(*triples.prepared(left[:, None], right[:, None], head[None].expand(7, 7, 3)))
     torch.testing.assert_close(spread[torch.arange(7), torch.arange(7)], scores)
