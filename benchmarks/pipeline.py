@@ -263,7 +263,7 @@ def watched(model: Recognizer, line: Timeline) -> Iterator[None]:
             for name, part in TREES.items()
             if hasattr(module, name)
         ),
-        (steps, "readings_of", line.around("entities", steps.readings_of)),
+        (steps, "predictions", line.around("entities", steps.predictions)),
     ):
         yield
 

@@ -26,9 +26,8 @@ from nestree.training import Corpus
 from nestree.training.cuda_graphs import USES_BEFORE_CAPTURE
 from nestree.training.dataset import batches
 from nestree.training.loop import Run, StopSignal, train_epoch, updates_of
-from nestree.training.optimizer import Average, make_optimizer
-from nestree.training.run_dir import RunDir
-from nestree.training.state import Progress
+from nestree.training.optimizer import make_optimizer
+from nestree.training.run_dir import Progress, RunDir
 from nestree.training.step import GradientStep
 from nestree.training.train import accelerator_for
 
@@ -99,7 +98,6 @@ def ready(settings: Settings, corpus: Corpus, device: str, folder: Path) -> Run:
         accelerator,
         model,
         make_optimizer(model, model.encoder.transformer, settings.training),
-        Average(model, settings.training.average),
         GradientStep(model, corpus.train, accelerator, settings, progress),
         progress,
         [],
@@ -140,7 +138,6 @@ def watched(run: Run, line: Timeline) -> Iterator[None]:
         (torch.Tensor, "backward", line.around("backward", torch.Tensor.backward)),
         (torch.nn.utils, "clip_grad_norm_", line.around("clipping", torch.nn.utils.clip_grad_norm_)),
         (run.optimiser, "step", line.around("optimiser", run.optimiser.step)),
-        (run.average, "update", line.around("optimiser", run.average.update)),
         (loop, "finish_step", line.around("reading", loop.finish_step)),
     ):
         yield

@@ -10,7 +10,7 @@ import torch
 
 import nestree
 from nestree.show import LabelColors, draw_svg, levels, modifiers, short
-from nestree.show.html import BOXES, TREES, flow
+from nestree.show.html import render, text_values
 from nestree.treecrf import LexicalPotentials, best_trees, marginals, use_backend
 
 # A sentence that was scored by hand.
@@ -193,7 +193,9 @@ def one_chart() -> str:
 def shown() -> str:
     """What the bundled model finds, as `nestree show` draws it on a page: boxes, probabilities, the tree."""
     document, colours = nestree.load(device="cpu", precision="float32")(READ), LabelColors()
-    boxes, drawing = flow(document, colours), draw_svg(document.sentences[0], colours)
+    boxes = render("show/templates/text.html.jinja", **text_values(document, colours))
+    style = render("show/templates/boxes.css.jinja") + render("show/templates/trees.css")
+    drawing = draw_svg(document.sentences[0], colours)
     wide, high = (float(drawing.split(f'{side}="')[1].split('"')[0]) for side in ("width", "height"))
     width, height = wide + 160, high + 84  # boxes need more room than the tree
     return "\n".join(
@@ -201,7 +203,7 @@ def shown() -> str:
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
             f'width="{width:.0f}" height="{height:.0f}" role="img">',
             f"<title>Nested entities of: {escape(READ)}</title>",
-            f"<style>{BOXES}{TREES}",
+            f"<style>{style}",
             ".picture { color: #1f2328 } .page { fill: #ffffff; stroke: #d0d7de }",
             ".nestree .label i { display: inline } .picture .text { font: 14px system-ui, sans-serif }",
             "@media (prefers-color-scheme: dark) { .picture { color: #e6edf3 }",

@@ -9,8 +9,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from nestree import data as data
+    from nestree import errors as errors
+    from nestree import evaluation as evaluation
     from nestree import hub as hub
     from nestree import show as show
+    from nestree import treecrf as treecrf
     from nestree.pipeline import Pipeline as Pipeline
     from nestree.pipeline import load as load
     from nestree.types import Document as Document
@@ -20,25 +24,26 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Imported when they are asked for: importing nestree imports nothing.
-PUBLIC = {
+# Imported on first use, so that importing nestree does not import torch.
+MODULES = ("data", "errors", "evaluation", "hub", "show", "treecrf")
+CLASSES = {
     "load": "pipeline",
     "Pipeline": "pipeline",
-    "hub": "hub",
-    "show": "show",
     "Document": "types",
     "Entity": "types",
     "Sentence": "types",
     "TextEntity": "types",
 }
+__all__ = ["__version__", *CLASSES, *MODULES]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in PUBLIC:
-        raise AttributeError(f"nestree has no {name}; it has {', '.join(PUBLIC)}.")
-    module = import_module(f"nestree.{PUBLIC[name]}")
-    return module if name == PUBLIC[name] else getattr(module, name)
+    if name in MODULES:
+        return import_module(f"nestree.{name}")
+    if name in CLASSES:
+        return getattr(import_module(f"nestree.{CLASSES[name]}"), name)
+    raise AttributeError(f"nestree has no {name}; it has {', '.join([*CLASSES, *MODULES])}.")
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *PUBLIC]
+    return sorted({*globals(), *__all__})

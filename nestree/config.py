@@ -1,7 +1,8 @@
-"""Settings: everything that makes one model differ from another, read from one complete TOML file.
+"""Settings: everything that makes one model differ from another, read from TOML.
 
-A recipe names every key: what is missing or unknown is an error that names the nearest key. Values on the
-command line change single keys; `as_toml` gives the file that is saved with a model.
+A recipe names every key, or names a `base`, another recipe or file, and the keys that differ from it. An unknown key
+is an error that names the nearest one. The command line changes single keys (`--set section.key=value`); code changes
+them with `dataclasses.replace`. The complete settings are saved with every model.
 
 >>> settings = Settings.read("default").changed(["model.mlp_size=128", "encoder.path=./my-encoder"])
 >>> settings.model.mlp_size, settings.encoder.path
@@ -25,14 +26,12 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from nestree.errors import ConfigError
 
 RECIPES = Path(__file__).resolve().parent / "configs"
+LARGEST_SCORE = 1e6  # far below what float32 holds, and below the magnitude of an impossible score
 
 
-def key(note: str, before: Any = None) -> Any:
-    """A key without a default; the note stands beside it in every file.
-
-    `before`: if the key is newer than layout 1 of model directories, how models from before it behave.
-    """
-    return dataclasses.field(metadata={"note": note, "before": before})
+def key(note: str, least: float | None = None, most: float | None = None, below: float | None = None) -> Any:
+    """A key without a default; the note is written beside it in every complete file."""
+    return dataclasses.field(metadata={"note": note, "least": least, "most": most, "below": below})
 
 
 @dataclass(frozen=True)
@@ -40,17 +39,16 @@ class EncoderSettings:
     """How words become vectors."""
 
     path: str = key("folder or hub name of a Hugging Face encoder")
-    context: int = key("words of context on either side of a sentence; 0: none", before=0)
-    mix_layers: int = key("number of last layers in the scalar mix")
-    dropout: float = key("locked dropout on word vectors")
-    word_shape_size: int = key("size of the word-shape embedding (Capital, UPPER, digits); 0: none")
-    characters: int = key("size of the character features; 0: none")
+    context: int = key("words of context on either side of a sentence; 0: none", least=0)
+    mix_layers: int = key("number of last layers in the scalar mix", least=1)
+    dropout: float = key("locked dropout on word vectors", least=0, below=1)
+    word_shape_size: int = key("size of the word-shape embedding (Capital, UPPER, digits); 0: none", least=0)
     word_vectors: str = key('file of static word vectors, GloVe text or .npy; "": none')
-    lstm_layers: int = key("layers of the BiLSTM; 0: none")
-    lstm_size: int = key("size of the BiLSTM, per direction")
-    lstm_dropout: float = key("locked dropout before each BiLSTM layer")
-    lstms: int = key(
-        "1: one BiLSTM for all scores; 4: one each for spans, arcs, label ends, label heads", before=1
+    lstm_layers: int = key("layers of the BiLSTM; 0: none", least=0)
+    lstm_size: int = key("size of the BiLSTM, per direction", least=1)
+    lstm_dropout: float = key("locked dropout before each BiLSTM layer", least=0, below=1)
+    lstms: Literal[1, 4] = key(
+        "1: one BiLSTM for all scores; 4: one each for spans, arcs, label ends, label heads"
     )
 
 
@@ -63,14 +61,13 @@ class ModelSettings:
     labeling: Literal["none", "span", "head"] = key(
         "what stage two classifies: nothing, spans, or spans with heads"
     )
-    mlp_size: int = key("size of the MLPs for spans and arcs")
-    label_mlp_size: int = key("size of the MLPs for labels")
-    rank: int = key("rank of the triaffine label scorer; 0: full tensor")
-    head_prior: bool = key("learn which words head entities from their word embeddings alone", before=False)
-    dropout: float = key("locked dropout after the MLPs")
-    normalize: bool = key("normalize the scores of each sentence to mean 0 and standard deviation `scale`")
-    scale: float = key("standard deviation of normalized scores")
-    rotary: bool = key("rotary position embeddings in the biaffine scorers", before=False)
+    mlp_size: int = key("size of the MLPs for spans and arcs", least=1)
+    label_mlp_size: int = key("size of the MLPs for labels", least=1)
+    rank: int = key("rank of the triaffine label scorer; 0: full tensor", least=0)
+    head_prior: bool = key("learn which words head entities from their word embeddings alone")
+    dropout: float = key("locked dropout after the MLPs", least=0, below=1)
+    normalize: bool = key("normalize the scores of each sentence to mean 0 and standard deviation 1")
+    rotary: bool = key("rotary position embeddings in the biaffine scorers")
 
 
 @dataclass(frozen=True)
@@ -80,15 +77,19 @@ class LossSettings:
     joint: bool = key("one likelihood of entities and labels instead of separate tree and label losses")
     label: Literal["ranking", "sigmoid", "softmax"] = key("label loss; softmax: one label per span")
     hard_negatives: int = key(
-        "spans per sentence in the label loss, gold plus most likely false ones; 0: gold only"
+        "spans per sentence in the label loss, gold plus most likely false ones; 0: gold only", least=0
     )
     head_sharing_penalty: float = key(
-        "c: penalty of a gold entity whose head also heads a larger span; 0: none"
+        "c: penalty of a gold entity whose head also heads a larger span; 0: none",
+        least=0,
+        most=LARGEST_SCORE,
     )
     regularization_space: Literal["all", "gold"] = key("trees that head regularization sums over")
-    entropy_weight: float = key("weight of the tree entropy, which is maximized; 0: none; slow")
+    entropy_weight: float = key(
+        "weight of the tree entropy, which is maximized; 0: none; slow", least=0, most=LARGEST_SCORE
+    )
     negative_sampling_rate: float = key(
-        "spans per word sampled as negatives in incomplete sentences; 0: none", before=0.0
+        "spans per word sampled as negatives in incomplete sentences; 0: none", least=0
     )
 
 
@@ -99,39 +100,37 @@ class DecodingSettings:
     method: Literal["viterbi", "mbr", "spans"] = key(
         "viterbi: best tree; mbr: highest expected F1; spans: each span alone, entities may cross"
     )
-    threshold: float = key("lowest probability of an entity; 0: any")
-    tune: bool = key("choose method and threshold by dev F1 when training ends", before=False)
-    non_entity_bias: float = key("added to the score of `no`")
-    head_sharing_penalty: float = key("c in decoding; may be negative")
-    head_prior_weight: float = key("weight of model.head_prior when heads are chosen; 0: none", before=0.0)
+    threshold: float = key("lowest probability of an entity; 0: any", least=0, below=1)
+    tune: bool = key("choose method and threshold by dev F1 when training ends")
+    non_entity_bias: float = key("added to the score of `no`", least=-LARGEST_SCORE, most=LARGEST_SCORE)
+    head_sharing_penalty: float = key(
+        "c in decoding; may be negative", least=-LARGEST_SCORE, most=LARGEST_SCORE
+    )
+    head_prior_weight: float = key(
+        "weight of model.head_prior when heads are chosen; 0: none", least=0, most=100
+    )
 
 
 @dataclass(frozen=True)
 class TrainingSettings:
     """How it is minimized."""
 
-    seed: int = key("random seed")
-    epochs: int = key("passes over the training data")
-    batch_words: int = key("words in a batch")
-    gradient_accumulation: int = key("batches per update")
-    encoder_lr: float = key("peak learning rate of the encoder")
-    layer_decay: float = key(
-        "learning rate of each encoder layer relative to the layer above; 1: equal", before=1.0
+    seed: int = key("random seed", least=0, most=2**63 - 1)
+    epochs: int = key("passes over the training data", least=1)
+    batch_words: int = key("words in a batch", least=1)
+    gradient_accumulation: int = key("batches per update", least=1)
+    encoder_lr: float = key("peak learning rate of the encoder", least=0)
+    lr: float = key("peak learning rate of all other parameters", least=0)
+    warmup_epochs: float = key("epochs of linear warmup; then linear decay to 0", least=0)
+    weight_decay: float = key("of AdamW", least=0)
+    beta2: float = key("of AdamW", least=0, below=1)
+    epsilon: float = key("of AdamW", least=1e-30)
+    rho: float = key("size of the SAM or FGM perturbation; 0: none", least=0)
+    perturbation: Literal["fgm", "sam"] = key("fgm: subword embeddings; sam: all encoder weights")
+    cuda_graphs: bool = key("replay CUDA graphs on a GPU: faster, more memory")
+    early_stopping_patience: int = key(
+        "epochs without a better dev F1 before training stops; 0: never", least=0
     )
-    lr: float = key("peak learning rate of all other parameters")
-    warmup_epochs: float = key("epochs of linear warmup; then linear decay to 0")
-    weight_decay: float = key("of AdamW")
-    beta1: float = key("of AdamW")
-    beta2: float = key("of AdamW")
-    epsilon: float = key("of AdamW")
-    clip_norm: float = key("largest gradient norm; 0: no clipping")
-    rho: float = key("size of the SAM or FGM perturbation; 0: none", before=0.0)
-    perturbation: Literal["fgm", "sam"] = key(
-        "fgm: subword embeddings; sam: all encoder weights", before="fgm"
-    )
-    cuda_graphs: bool = key("replay CUDA graphs on a GPU: faster, more memory", before=False)
-    early_stopping_patience: int = key("epochs without a better dev F1 before training stops; 0: never")
-    average: float = key("decay of the moving average of the weights; 0: none")
     crossing: Literal["skip", "drop", "refuse"] = key("sentences whose gold entities cross")
 
 
@@ -147,65 +146,54 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        check_fit(self)
+        check_combinations(self)
 
     @classmethod
     def read(cls, recipe: str | Path) -> "Settings":
         """The settings of a file, or of a recipe of nestree, such as "default" or "ablation/12-joint"."""
-        path = Path(recipe)
-        own = not path.is_file()
-        if own:
-            path = RECIPES / f"{recipe}.toml"
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as why:
-            raise ConfigError(
-                f"{recipe}: neither a TOML file that can be read nor a recipe. The recipes are "
-                f"{', '.join(recipes())}."
-            ) from why
-        values = values_of(
-            text, str(recipe)
-        )  # a file may be of an earlier nestree, as the settings of a model are
-        return from_values(values if own else with_later_keys(values), str(recipe))
+        return from_values(read_values(recipe, Path(), []), str(recipe))
 
     @classmethod
     def saved(cls, path: Path) -> "Settings":
-        """The settings of a model; one that an earlier nestree made lacks the keys that came later."""
+        """The settings of a model, which are complete: no `base`."""
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as why:
             raise ConfigError(f"{path} cannot be read: {why}. Fetch or train the model again.") from why
-        return from_values(with_later_keys(values_of(text, str(path))), str(path))
+        return from_values(parse_toml(text, str(path)), str(path))
 
-    def changed(self, changes: Iterable[str]) -> "Settings":
-        """These settings with changes of the form section.key=value. They are checked when all are made."""
+    def changed(self, overrides: Iterable[str]) -> "Settings":
+        """These settings with overrides of the form section.key=value, as the command line takes them.
+
+        The values are checked when all are set.
+        """
         values = dataclasses.asdict(self)
-        for change in changes:
-            name, equals, value = change.partition("=")
+        for override in overrides:
+            name, equals, text = override.partition("=")
             section, dot, last = name.strip().partition(".")
             if not (equals and dot):
-                raise ConfigError(f"{change}: write section.key=value, such as training.epochs=20.")
-            known(section, SECTIONS, f"{change}: there is no section {section}.")
-            known(
-                last,
-                [field.name for field in dataclasses.fields(SECTIONS[section])],
-                f"{change}: there is no {section}.{last}.",
-                f"{section}.",
-            )
-            values[section][last] = parsed(value.strip())
+                raise ConfigError(f"{override}: write section.key=value, such as training.epochs=20.")
+            known(section, SECTIONS, f"{override}: there is no section {section}.")
+            hints = get_type_hints(SECTIONS[section])
+            known(last, hints, f"{override}: there is no {section}.{last}.", f"{section}.")
+            values[section][last] = parse_override(text.strip(), hints[last])
         return from_values(values, "--set")
 
     def as_toml(self) -> str:
         """The complete file."""
         parts = []
         for section, kind in SECTIONS.items():
-            values = getattr(self, section)
+            values, fields = getattr(self, section), dataclasses.fields(kind)
+            # JSON and TOML write strings, numbers and booleans alike.
             lines = [
-                f"{field.name} = {written(getattr(values, field.name))}" for field in dataclasses.fields(kind)
+                f"{field.name} = {json.dumps(getattr(values, field.name), ensure_ascii=False, allow_nan=False)}"
+                for field in fields
             ]
-            notes = [field.metadata["note"] for field in dataclasses.fields(kind)]
-            wide = min(28, max(map(len, lines)))
-            body = [f"{line:{wide}}  # {note}" for line, note in zip(lines, notes, strict=True)]
+            width = min(28, max(map(len, lines)))
+            body = [
+                f"{line:{width}}  # {field.metadata['note']}"
+                for line, field in zip(lines, fields, strict=True)
+            ]
             parts.append("\n".join([f"[{section}]", *body]))
         return "\n\n".join(parts) + "\n"
 
@@ -220,91 +208,110 @@ def recipes() -> list[str]:
     return [path.relative_to(RECIPES).with_suffix("").as_posix() for path in sorted(RECIPES.rglob("*.toml"))]
 
 
-def from_toml(text: str, place: str) -> Settings:
-    """The settings in the text of a file; `place` names it in errors."""
-    return from_values(values_of(text, place), place)
+def read_values(recipe: str | Path, folder: Path, chain: list[Path]) -> dict[str, Any]:
+    """The sections of a file, in `folder` unless its path is absolute, or of a recipe, on top of those of its base.
+
+    `chain` lists the files that name this one as their base.
+    """
+    path = folder / recipe
+    if not path.is_file():
+        path = RECIPES / f"{recipe}.toml"
+    place = f"base of {chain[-1]}: {recipe}" if chain else str(recipe)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as why:
+        raise ConfigError(
+            f"{place}: neither a TOML file that can be read nor a recipe. The recipes are {', '.join(recipes())}."
+        ) from why
+    chain = [*chain, path.resolve()]
+    if chain[-1] in chain[:-1]:
+        raise ConfigError(f"{place}: it is a base of itself, by way of {', '.join(map(str, chain[1:]))}.")
+    values = parse_toml(text, place)
+    base = values.pop("base", None)
+    if base is None:
+        return values
+    if not isinstance(base, str):
+        raise ConfigError(f"{place}: base is {base!r}; it must be the name of a recipe or of a file.")
+    merged = read_values(base, path.parent, chain)
+    for section, changes in values.items():
+        below = merged.get(section, {})
+        both = isinstance(changes, Mapping) and isinstance(below, Mapping)
+        merged[section] = {**below, **changes} if both else changes
+    return merged
 
 
-def values_of(text: str, place: str) -> dict[str, Any]:
+def parse_toml(text: str, place: str) -> dict[str, Any]:
+    """The values of a TOML text; `place` names it in errors."""
     try:
         return tomllib.loads(text)
-    except ValueError as why:  # also for a number of thousands of digits
+    except ValueError as why:  # raised for numbers of thousands of digits, too
         raise ConfigError(f"{place}: this is not TOML: {why}.") from why
     except RecursionError:
         raise ConfigError(f"{place}: values are nested too deeply; a recipe has sections of keys.") from None
 
 
-def with_later_keys(values: Mapping[str, Any]) -> dict[str, Any]:
-    """These values and, where they lack a key that came later, what went without saying before it."""
-    filled = dict(values)
-    for section, kind in SECTIONS.items():
-        if isinstance(values.get(section), Mapping):
-            later = {field.name: field.metadata["before"] for field in dataclasses.fields(kind)}
-            known = {name: value for name, value in later.items() if value is not None}
-            filled[section] = {**known, **values[section]}
-    return filled
+def parse_override(text: str, hint: Any) -> Any:
+    """The value of an override as TOML reads it; strings need no quotes."""
+    if hint is str and not text.startswith(('"', "'")):
+        return text
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except (ValueError, RecursionError):
+        return text
 
 
 def from_values(values: Mapping[str, Any], place: str) -> Settings:
-    """Settings from sections of keys. Every key must be there, and no other."""
+    """Settings from sections of keys: every key must be there, and no other."""
     for section in values:
         known(section, SECTIONS, f"{place}: there is no section {section}.")
-    made = {}
+    sections = {}
     for section, kind in SECTIONS.items():
-        given = values.get(section)
-        if not isinstance(given, Mapping):
-            raise ConfigError(f"{place}: the section [{section}] is missing; a recipe is complete.")
+        keys = values.get(section)
+        if not isinstance(keys, Mapping):
+            raise ConfigError(
+                f'{place}: the section [{section}] is missing. Add it, or begin the file with base = "default".'
+            )
         hints = get_type_hints(kind)
-        for name in given:
-            known(name, list(hints), f"{place}: there is no {section}.{name}.", f"{section}.")
-        missing = [name for name in hints if name not in given]
+        for name in keys:
+            known(name, hints, f"{place}: there is no {section}.{name}.", f"{section}.")
+        missing = [name for name in hints if name not in keys]
         if missing:
             raise ConfigError(
-                f"{place}: [{section}] lacks {', '.join(missing)}; a recipe names every key. "
-                f"Copy what is missing from {RECIPES / 'default.toml'}."
+                f"{place}: [{section}] lacks {', '.join(missing)}. Add what is missing, or begin the file with "
+                'base = "default".'
             )
-        made[section] = kind(
-            **{name: fitting(given[name], hint, f"{place}: {section}.{name}") for name, hint in hints.items()}
+        sections[section] = kind(
+            **{
+                name: check_type(keys[name], hint, f"{place}: {section}.{name}")
+                for name, hint in hints.items()
+            }
         )
     try:
-        return Settings(**made)
+        return Settings(**sections)
     except ConfigError as why:
         raise ConfigError(f"{place}: {why}") from None
 
 
-def fitting(value: Any, hint: Any, place: str) -> Any:
-    """The value as the type that is asked for, if it is one of it."""
+def check_type(value: Any, hint: Any, place: str) -> Any:
+    """The value, converted to float where that is expected; raise if its type is wrong."""
     if type(value) is int and value.bit_length() > 1000:
         raise ConfigError(
             f"{place} is a whole number of {value.bit_length():,} bits, and too large. Write a smaller one."
         )
     if get_origin(hint) is Literal:
-        if value in get_args(hint):
+        if (type(value), value) in [(type(choice), choice) for choice in get_args(hint)]:
             return value
         raise ConfigError(f"{place} is {value!r}; it must be one of {', '.join(map(repr, get_args(hint)))}.")
     if hint is float and type(value) is int:
         value = float(value)
     if type(value) is not hint or (hint is float and not math.isfinite(value)):
-        words = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
-        raise ConfigError(f"{place} is {value!r}; it must be {words[hint]}.")
+        names = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
+        raise ConfigError(f"{place} is {value!r}; it must be {names[hint]}.")
     return value
 
 
-def parsed(value: str) -> Any:
-    """A value of the command line: as TOML reads it, or the string as it is."""
-    try:
-        return tomllib.loads(f"value = {value}")["value"]
-    except (ValueError, RecursionError):
-        return value
-
-
-def written(value: Any) -> str:
-    """A value as TOML writes it."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)  # for our types, both write alike
-
-
 def known(name: str, names: Iterable[str], complaint: str, prefix: str = "") -> None:
-    """Raise unless the name is one of those."""
+    """Raise the complaint, with the nearest name, unless `name` is one of `names`."""
     names = list(names)
     if name in names:
         return
@@ -313,89 +320,28 @@ def known(name: str, names: Iterable[str], complaint: str, prefix: str = "") -> 
     raise ConfigError(f"{complaint} {advice}")
 
 
-# What fits
-
-AT_LEAST: dict[str, float] = {
-    "encoder.context": 0,
-    "encoder.mix_layers": 1,
-    "encoder.word_shape_size": 0,
-    "encoder.characters": 0,
-    "encoder.lstm_layers": 0,
-    "encoder.lstm_size": 1,
-    "model.mlp_size": 1,
-    "model.label_mlp_size": 1,
-    "model.rank": 0,
-    "loss.hard_negatives": 0,
-    "loss.head_sharing_penalty": 0,
-    "loss.entropy_weight": 0,
-    "loss.negative_sampling_rate": 0,
-    "training.seed": 0,
-    "training.epochs": 1,
-    "training.batch_words": 1,
-    "training.gradient_accumulation": 1,
-    "training.encoder_lr": 0,
-    "training.lr": 0,
-    "training.warmup_epochs": 0,
-    "training.weight_decay": 0,
-    "training.clip_norm": 0,
-    "training.rho": 0,
-    "training.early_stopping_patience": 0,
-}
-SHARES = [
-    "encoder.dropout",
-    "encoder.lstm_dropout",
-    "model.dropout",
-    "training.beta1",
-    "training.beta2",
-    "training.average",
-    "decoding.threshold",
-]
-
-
-SCORES = [
-    "model.scale",
-    "loss.head_sharing_penalty",
-    "loss.entropy_weight",
-    "decoding.non_entity_bias",
-    "decoding.head_sharing_penalty",
-]
-LARGEST_SCORE = 1e6  # far from what float32 cannot hold, and from the score of what is impossible
-
-
 def check_ranges(settings: Settings) -> None:
-    """Raise if a number is too small or too large to mean anything."""
-
-    def value(name: str) -> Any:
-        section, last = name.split(".")
-        return getattr(getattr(settings, section), last)
-
-    for name, least in AT_LEAST.items():
-        if value(name) < least:
-            raise ConfigError(f"{name} is {value(name)}; it must be {least} or more.")
-    if settings.training.seed >= 2**63:
-        raise ConfigError(f"training.seed is {settings.training.seed}; it must be less than 2^63.")
-    for name in SHARES:
-        if not 0 <= value(name) < 1:
-            raise ConfigError(f"{name} is {value(name)}; it must be 0 or more and less than 1.")
-    if not 0 < settings.training.layer_decay <= 1:
-        raise ConfigError(
-            f"training.layer_decay is {settings.training.layer_decay}; it must be greater than 0 and at most 1."
-        )
-    for name in ("model.scale", "training.epsilon"):
-        if value(name) <= 0:
-            raise ConfigError(f"{name} is {value(name)}; it must be greater than 0.")
-    for name in SCORES:
-        if abs(value(name)) > LARGEST_SCORE:
-            raise ConfigError(f"{name} is {value(name):g}; it must lie within {LARGEST_SCORE:,.0f} of 0.")
-    if settings.encoder.lstms not in (1, 4):
-        raise ConfigError(f"encoder.lstms is {settings.encoder.lstms}; it must be 1 or 4.")
+    """Raise if a number is out of the range of its key."""
+    for section, kind in SECTIONS.items():
+        for field in dataclasses.fields(kind):
+            value = getattr(getattr(settings, section), field.name)
+            least, most, below = (field.metadata[bound] for bound in ("least", "most", "below"))
+            if most is not None and not least <= value <= most:
+                rule = f"must lie between {least:,} and {most:,}"
+            elif below is not None and not least <= value < below:
+                rule = f"must be {least} or more and less than {below}"
+            elif least is not None and value < least:
+                rule = f"must be {least} or more"
+            else:
+                continue
+            raise ConfigError(f"{section}.{field.name} is {value}; it {rule}.")
 
 
-def check_fit(settings: Settings) -> None:
-    """Raise if two settings ask for something that does not exist."""
-    model, loss, decoding = settings.model, settings.loss, settings.decoding
+def check_combinations(settings: Settings) -> None:
+    """Raise if two settings contradict each other."""
+    encoder, model, loss, decoding = settings.encoder, settings.model, settings.loss, settings.decoding
     one_stage = model.mention == "labels"
-    refused = [
+    rules = [
         (
             one_stage and model.labeling != "none",
             'model.mention = "labels" gives the labels in stage one; model.labeling must then be "none".',
@@ -414,7 +360,7 @@ def check_fit(settings: Settings) -> None:
             'model.labeling = "head" needs model.structure = "lexical" and model.mention = "yes-no".',
         ),
         (
-            settings.encoder.lstms == 4 and (settings.encoder.lstm_layers == 0 or model.labeling != "head"),
+            encoder.lstms == 4 and (encoder.lstm_layers == 0 or model.labeling != "head"),
             "encoder.lstms = 4 needs encoder.lstm_layers of 1 or more, and all four kinds of scores: "
             'model.labeling = "head".',
         ),
@@ -423,13 +369,9 @@ def check_fit(settings: Settings) -> None:
             'model.head_prior is about heads, which only model.structure = "lexical" has.',
         ),
         (
-            not 0 <= decoding.head_prior_weight <= 100,
-            f"decoding.head_prior_weight is {decoding.head_prior_weight:g}; it must lie between 0 and 100.",
-        ),
-        (
             model.rotary
             and bool(model.mlp_size % 2 or (model.labeling == "span" and model.label_mlp_size % 2)),
-            "model.rotary turns dimensions in pairs; model.mlp_size and model.label_mlp_size must be even.",
+            "model.rotary rotates pairs of dimensions; model.mlp_size and model.label_mlp_size must be even.",
         ),
         (
             loss.joint and model.labeling != "head",
@@ -450,13 +392,13 @@ def check_fit(settings: Settings) -> None:
         ),
         (
             decoding.method == "viterbi" and model.structure == "none",
-            'decoding.method must be "spans" or "marginals" where model.structure is "none".',
+            'decoding.method must be "spans" or "mbr" where model.structure is "none".',
         ),
         (
             decoding.method == "spans" and model.mention == "score",
             'decoding.method = "spans" needs model.mention = "yes-no" or "labels".',
         ),
     ]
-    for wrong, why in refused:
-        if wrong:
-            raise ConfigError(why)
+    for violated, message in rules:
+        if violated:
+            raise ConfigError(message)

@@ -1,23 +1,26 @@
-"""Everything nestree raises on purpose. Each message gives the value, the place and the remedy.
+"""The exceptions of nestree. Each message gives the value, the place and the remedy.
 
 NestreeError
-├── InputError (ValueError)         what was passed in does not fit
+├── InputError (ValueError)         an argument is invalid
 │   ├── PotentialsError             shapes, types, lengths, NaN, or no tree is possible
 │   ├── ObservationError            observed spans that cross or lie outside their sentence
-│   ├── DataError                   a file, a sentence or an entity that is not what it should be
+│   ├── DataError                   an invalid file, sentence or entity
+│   │   ├── SpanRangeError          a span that reaches outside its text or sentence
+│   │   └── EmptySpanError          a span that holds nothing
 │   ├── ConfigError                 settings that do not exist, are missing, or do not go together
 │   └── ModelError                  an encoder, labels or a model directory that cannot be used
 ├── WrongTreeError (TypeError)      asking plain trees for heads
-├── TrainingError (RuntimeError)    training cannot begin, or cannot go on
+├── TrainingError (RuntimeError)    training cannot start or continue
 ├── BackendError (RuntimeError)     the chosen backend cannot do this; the message names those that can
-└── ChartMemoryError (MemoryError)  a chart would not fit; the message says how much it needs
+└── ChartMemoryError (MemoryError)  a chart would not fit into memory; the message says how much it needs
 """
 
 import re
+from typing import Self
 
 
 def shorten_numbers(message: str) -> str:
-    """The message; numbers of more than 80 digits are cut to their first.
+    """The message with numbers of more than 80 digits shortened.
 
     >>> shorten_numbers("start " + "7" * 4000 + " is too large")
     'start 7777777777... (4,000 digits) is too large'
@@ -26,26 +29,42 @@ def shorten_numbers(message: str) -> str:
 
 
 class NestreeError(Exception):
-    """The base of every error that nestree raises on purpose."""
+    """The base class of all errors that nestree raises on purpose."""
 
     def __str__(self) -> str:
         return shorten_numbers(super().__str__())
 
 
 class InputError(NestreeError, ValueError):
-    """What was passed in does not fit."""
+    """An argument is invalid."""
 
 
 class PotentialsError(InputError):
-    """Potentials or lengths that no sum over trees can be taken of."""
+    """Invalid potentials or lengths: shapes, types, NaN, or no tree is possible."""
 
 
 class ObservationError(InputError):
-    """Observed spans that no tree can hold."""
+    """Observed spans that no tree can contain."""
 
 
 class DataError(InputError):
-    """A file, a sentence or an entity that is not what it should be."""
+    """An invalid file, sentence or entity."""
+
+    def at(self, place: str) -> Self:
+        """The same error; its message begins with the place.
+
+        >>> EmptySpanError("entity 1-1 GPE is empty").at("a.jsonl:3")
+        EmptySpanError('a.jsonl:3: entity 1-1 GPE is empty')
+        """
+        return type(self)(f"{place}: {self}")
+
+
+class SpanRangeError(DataError):
+    """A span that reaches outside its text or sentence."""
+
+
+class EmptySpanError(DataError):
+    """A span that holds nothing."""
 
 
 class ConfigError(InputError):
@@ -57,16 +76,16 @@ class ModelError(InputError):
 
 
 class WrongTreeError(NestreeError, TypeError):
-    """A question that this kind of tree has no answer to."""
+    """A function that this kind of tree does not support."""
 
 
 class TrainingError(NestreeError, RuntimeError):
-    """Training that cannot begin, or cannot go on."""
+    """Training cannot start or continue."""
 
 
 class BackendError(NestreeError, RuntimeError):
-    """The chosen backend cannot serve."""
+    """The chosen backend cannot be used."""
 
 
 class ChartMemoryError(NestreeError, MemoryError):
-    """A chart that would not fit into memory."""
+    """A chart would not fit into memory."""

@@ -2,7 +2,8 @@
 
 import dataclasses
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -175,3 +176,21 @@ def read_words(path: Path) -> tuple[tuple[str, ...], int]:
         raise ModelError(
             f"{path}: the words of the static vectors cannot be read ({error}); the model is incomplete."
         ) from error
+
+
+@contextmanager
+def eval_mode(model: nn.Module) -> Iterator[None]:
+    """A context in which all modules are in evaluation mode; each returns to its own mode afterwards."""
+    training = [module for module in model.modules() if module.training]
+    for module in training:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def precision(device: torch.device) -> "torch.autocast | nullcontext[None]":
+    """Autocast to bf16 on CUDA; elsewhere nothing."""
+    return torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()

@@ -1,15 +1,20 @@
-"""Which files are read, as what, and which file each of them becomes."""
+"""Predicts many files, resumably: `jobs` decides which files are read, in which format, and where each is written.
+
+A folder of predictions has a log of the files that are done (`ResumeLog`) and a lock, so that a run that was killed can
+be resumed and two runs never write to the same folder. `predict_files` does the work.
+"""
 
 import hashlib
 import json
-import logging
 import os
 import shutil
 import tempfile
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,10 +39,11 @@ from nestree.data.io import (
 )
 from nestree.errors import DataError, InputError, NestreeError
 from nestree.model import TextRules
-from nestree.pipeline import Pipeline, PredictOptions, default_batch_words, predict
-from nestree.types import Document, Sentence, rounded
+from nestree.pipeline import Batcher, Pipeline, PredictOptions, count_words, default_batch_words, predict
+from nestree.types import Document, rounded
 
 READ_AS_FOLDERS = ("brat", "ace", "nne", "genia", "gum", "datasets")
+BUFFERED_BATCHES = 5
 ENDINGS = {
     "jsonl": ".jsonl",
     "brat": ".ann",
@@ -54,107 +60,93 @@ ENDINGS = {
 
 
 class Job(NamedTuple):
-    """A file, and what becomes of it."""
+    """A file or folder to read, and where its predictions go."""
 
     source: Path
     format: str
-    name: str  # of what is written, in its folder, without an ending
+    name: str  # of the output, relative to its folder, without an ending
     target: Path
 
 
 class Jobs(NamedTuple):
-    """All files to read; `folder`: each is written to a file of its own in there."""
-
     jobs: tuple[Job, ...]
-    folder: Path | None
-    format: str  # to write
+    folder: Path | None  # each job has a file of its own in this folder; None: all share one target
+    format: str  # of the output
     left_out: tuple[Path, ...] = ()  # files of folders whose names do not tell their format
 
 
 def jobs(sources: Sequence[Path], source_format: str | None, out: Path, target_format: str | None) -> Jobs:
-    """One file is written to `out`; several, or those of a folder, to files of like names in the folder `out`.
+    """One file is written to `out`; several, or those of a folder, to files of the same names in the folder `out`.
 
-    With `out` = "-", all are written to standard output, one after the other. Of a folder whose format is not named,
-    texts (.txt) and files whose names tell their format are taken.
+    With `out` = "-", all are written to standard output, one after the other. Of a folder without a named format,
+    texts (.txt) and files whose names tell their format are read.
     """
-    check_sources(sources, out)
-    inputs = [each for source in sources for each in input_files(source, source_format, out)]
-    paths = [path for path, _ in inputs]
-    if len(set(paths)) < len(paths):
-        twice = next(path for path in paths if paths.count(path) > 1)
-        raise InputError(f"{twice} is named twice. Name each file once.")
-    left_out: tuple[Path, ...] = ()
-    if source_format is None:
-        left_out = tuple(path for source in sources for path in left_out_of(source, out, paths))
-    several = len(inputs) > 1 or any(source.is_dir() and source != inputs[0][0] for source in sources)
-    if out == STDIO or not several:
-        format = target_format or ("jsonl" if out == STDIO else detect_format(out, to_write=True))
-        found = [Job(path, format_of(path, source_format), name, out) for path, name in inputs]
-        return Jobs(tuple(found), None, format, left_out)
-    format = target_format or "jsonl"
-    check_folder(sources, out, format)
-    found = []
-    for path, name in inputs:
-        kind = format_of(path, source_format)
-        ending = "" if format == "brat" and kind != "text" else ENDINGS[format]
-        found.append(Job(path, kind, name, out / (name + ending)))
-    check_names(found)
-    return Jobs(tuple(found), out, format, left_out)
-
-
-def check_sources(sources: Sequence[Path], out: Path) -> None:
     if not sources:
         raise InputError("name files to read, or - for standard input.")
     if list(sources).count(STDIO) > 1:
         raise InputError("standard input can be read once: name - once.")
+    inputs: list[tuple[Path, str]] = []
+    ignored: list[Path] = []
     for source in sources:
         if source != STDIO and not source.exists():
             raise DataError(f"{source} does not exist. Check the name and the directory.")
         check_output_is_not_input(out, [source])
+        more_inputs, more_ignored = find_inputs(source, source_format, out)
+        inputs += more_inputs
+        ignored += more_ignored
+    paths = [path for path, _ in inputs]
+    if len(set(paths)) < len(paths):
+        twice = next(path for path in paths if paths.count(path) > 1)
+        raise InputError(f"{twice} is named twice. Name each file once.")
+    left_out = tuple(path for path in ignored if path not in paths)
+    several = len(inputs) > 1 or any(source.is_dir() and source != paths[0] for source in sources)
+    if out == STDIO or not several:
+        format = target_format or ("jsonl" if out == STDIO else detect_format(out, to_write=True))
+        found = [Job(path, input_format(path, source_format), name, out) for path, name in inputs]
+        return Jobs(tuple(found), None, format, left_out)
+    format = target_format or "jsonl"
+    check_output_folder(sources, out, format)
+    found = []
+    for path, name in inputs:
+        kind = input_format(path, source_format)
+        ending = "" if format == "brat" and kind != "text" else ENDINGS[format]
+        found.append(Job(path, kind, name, out / (name + ending)))
+    check_targets(found)
+    return Jobs(tuple(found), out, format, left_out)
 
 
-def input_files(source: Path, format: str | None, out: Path) -> list[tuple[Path, str]]:
-    """The files that a path stands for, each with the name that its output gets."""
+def find_inputs(source: Path, format: str | None, out: Path) -> tuple[list[tuple[Path, str]], list[Path]]:
+    """The files that a path stands for, each with the name of its output; and those of a folder that are not read."""
     if source == STDIO or not source.is_dir():
-        return [(source, "standard-input" if source == STDIO else stem(source.name))]
+        return [(source, "standard-input" if source == STDIO else stem(source.name))], []
     if (format or detect_folder(source)) in READ_AS_FOLDERS:
-        return [(source, source.resolve().name)]
-    found = files_in(source, out)
-    texts = [path for path in found if path.name.endswith(TEXT_ENDINGS)]
+        return [(source, source.resolve().name)], []
+    own_output = None if out == STDIO else out.resolve()
+    files = [
+        path
+        for path in sorted(source.rglob("*"))
+        if path.is_file()
+        and not any(part.startswith(".") for part in path.relative_to(source).parts)
+        and not (own_output and path.resolve().is_relative_to(own_output))
+    ]
     if format is None:
-        taken = [path for path in found if path.name.endswith(TEXT_ENDINGS) or known_ending(path)]
+        chosen = [path for path in files if path.name.endswith(TEXT_ENDINGS) or has_known_suffix(path)]
     else:
-        taken = texts if format == "text" and texts else found
-    if not taken:
-        what = "no file" if not found else "no text (.txt), and no other file whose name tells its format"
-        raise DataError(f"{source} holds {what}. Name another folder{', or --from FORMAT' * bool(found)}.")
-    return [(path, stem(path.relative_to(source).as_posix())) for path in taken]
+        texts = [path for path in files if path.name.endswith(TEXT_ENDINGS)]
+        chosen = texts if format == "text" and texts else files
+    if not chosen:
+        what = "no file" if not files else "no text (.txt), and no other file whose name tells its format"
+        raise DataError(f"{source} holds {what}. Name another folder{', or --from FORMAT' * bool(files)}.")
+    ignored = [] if format else sorted({*files} - {*chosen})
+    return [(path, stem(path.relative_to(source).as_posix())) for path in chosen], ignored
 
 
-def files_in(folder: Path, out: Path) -> list[Path]:
-    return [path for path in sorted(folder.rglob("*")) if path.is_file() and visible(path, folder, out)]
-
-
-def left_out_of(source: Path, out: Path, taken: Sequence[Path]) -> list[Path]:
-    """The files of a folder that are not read."""
-    if source == STDIO or not source.is_dir() or source in taken:
-        return []
-    known = set(taken)
-    return [path for path in files_in(source, out) if path not in known]
-
-
-def visible(path: Path, folder: Path, out: Path) -> bool:
-    """Neither hidden nor written by ourselves."""
-    hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-    return not hidden and (out == STDIO or not path.resolve().is_relative_to(out.resolve()))
-
-
-def known_ending(path: Path) -> bool:
+def has_known_suffix(path: Path) -> bool:
     return (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower() in SUFFIXES
 
 
-def format_of(path: Path, named: str | None) -> str:
-    """What a file is read as. What is called .txt is a text, whatever its lines look like."""
+def input_format(path: Path, named: str | None) -> str:
+    """The format of a file. A .txt file is a text, whatever its lines look like."""
     if named is not None:
         if named not in FORMATS:
             raise InputError(f"there is no format {named!r}. Choose one of {', '.join(FORMATS)}.")
@@ -166,27 +158,25 @@ def format_of(path: Path, named: str | None) -> str:
     return detect_format(path)
 
 
-def check_folder(sources: Sequence[Path], out: Path, format: str) -> None:
-    known = [each for each in ENDINGS.values() if each and out.name.endswith(each)]
-    if known and not out.is_dir():
+def check_output_folder(sources: Sequence[Path], out: Path, format: str) -> None:
+    if not out.is_dir() and out.name.endswith(tuple(ENDINGS.values())):
         raise InputError(
             f"--out {out} is called like a file, and several files become a folder of files. Give the name of a "
             "folder, or let all of them go to standard output."
         )
     if format not in ENDINGS:
-        able = ", ".join(ENDINGS)
-        raise InputError(f"{format} can be read, not written. Choose one of {able}.")
+        raise InputError(f"{format} can be read, not written. Choose one of {', '.join(ENDINGS)}.")
     if STDIO in sources:
         raise InputError("standard input has no name that its output could get. Predict it by itself.")
     if out.exists() and not out.is_dir():
         raise DataError(f"{out} is a file, and several files become a folder of files. Give another name.")
 
 
-def check_names(found: Sequence[Job]) -> None:
+def check_targets(found: Sequence[Job]) -> None:
     sources = {job.source.resolve() for job in found if job.source != STDIO}
-    taken: dict[Path, Job] = {}
+    by_target: dict[Path, Job] = {}
     for job in found:
-        if (other := taken.setdefault(job.target, job)) is not job:
+        if (other := by_target.setdefault(job.target, job)) is not job:
             raise InputError(
                 f"{other.source} and {job.source} would both become {job.target}. Rename one, or predict them into two "
                 "folders."
@@ -201,7 +191,7 @@ Values = Mapping[str, Any]
 
 
 class ResumeLog:
-    """Which files of a folder are done."""
+    """The log of a folder of predictions: how they were begun, and which files are done."""
 
     def __init__(self, folder: Path, lock: int, how: Values, done: Mapping[str, Values]) -> None:
         self.folder, self.lock, self.done = folder, lock, dict(done)
@@ -212,20 +202,20 @@ class ResumeLog:
         weakref.finalize(self, os.close, lock)
 
     def is_done(self, name: str, source: Path) -> bool:
-        """Is all that was written of this file still there, and the file what it was?"""
+        """Whether all that was written for this file is still there, and the file is unchanged."""
         return self.is_written(name) and self.done[name]["source"] == signature(source)
 
     def is_written(self, name: str) -> bool:
         entry = self.done.get(name)
-        return entry is not None and all((self.folder / written).exists() for written in entry["written"])
+        return entry is not None and all((self.folder / path).exists() for path in entry["written"])
 
     def check_folder(self) -> None:
         """Raise if the folder is not the one that was locked."""
         try:
-            there = os.path.samestat(os.fstat(self.lock), os.stat(self.folder / LOCK))
+            same = os.path.samestat(os.fstat(self.lock), os.stat(self.folder / LOCK))
         except OSError:
-            there = False
-        if not there:
+            same = False
+        if not same:
             raise DataError(
                 f"{self.folder} was deleted while predictions were being written to it. Predict again, and leave it "
                 "there until that ends."
@@ -234,11 +224,11 @@ class ResumeLog:
     def check_written(self, names: Sequence[str]) -> None:
         """Raise unless everything that was written is still there."""
         self.check_folder()
-        gone = [name for name in names if not self.is_written(name)]
-        if gone:
+        missing = [name for name in names if not self.is_written(name)]
+        if missing:
             raise DataError(
-                f"{self.folder}: {len(gone):,} of {len(names):,} files were deleted after they had been written, such "
-                f"as {gone[0]}. Write them again with --resume."
+                f"{self.folder}: {len(missing):,} of {len(names):,} files were deleted after they had been written, "
+                f"such as {missing[0]}. Write them again with --resume."
             )
 
     def add(self, name: str, entry: Values) -> None:
@@ -249,36 +239,20 @@ class ResumeLog:
 
 
 def open_resume_log(jobs: Jobs, how: Values, resume: bool) -> ResumeLog:
-    """The journal of a new folder or, to resume, of one that was begun with the same model and options."""
-    assert jobs.folder is not None
-    path = jobs.folder / NAME
-    if not path.exists() and jobs.folder.is_dir() and {each.name for each in jobs.folder.iterdir()} - {LOCK}:
+    """The log of a new folder or, to resume, of one that was begun with the same model and options.
+
+    Until it is closed, no other process predicts into the folder.
+    """
+    folder = jobs.folder
+    assert folder is not None
+    path = folder / NAME
+    if not path.exists() and folder.is_dir() and {file.name for file in folder.iterdir()} - {LOCK}:
         raise InputError(
-            f"{jobs.folder} is a directory that is not empty, and no predictions were begun in it. Give a new name."
+            f"{folder} is a directory that is not empty, and no predictions were begun in it. Give a new name."
         )
-    lock = claim_output_folder(jobs.folder)
-    try:
-        done: dict[str, Values] = {}
-        if path.exists():
-            if not resume:
-                raise InputError(
-                    f"{jobs.folder} holds predictions that were begun before. Go on with them by --resume, or give a "
-                    "new name."
-                )
-            before, done = read(path)
-            check_same(jobs.folder, before, how)
-            remove_partial_files([job.target for job in jobs.jobs])
-        return ResumeLog(jobs.folder, lock, how, done)
-    except BaseException:
-        os.close(lock)
-        raise
-
-
-def claim_output_folder(folder: Path) -> int:
-    """The descriptor of its lock: until that is closed, no other process predicts into the folder."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return lock_file(folder / LOCK)
+        lock = lock_file(folder / LOCK)
     except BlockingIOError:
         raise InputError(
             f"another process{lock_owner(folder / LOCK)} is writing predictions to {folder}. Wait until it ends, or "
@@ -286,60 +260,73 @@ def claim_output_folder(folder: Path) -> int:
         ) from None
     except OSError as why:
         raise write_error(folder, why) from None
+    try:
+        done: dict[str, Values] = {}
+        if path.exists():
+            if not resume:
+                raise InputError(
+                    f"{folder} holds predictions that were begun before. Go on with them by --resume, or give a new "
+                    "name."
+                )
+            done = read_resume_log(path, how)
+            remove_partial_files([job.target for job in jobs.jobs])
+        return ResumeLog(folder, lock, how, done)
+    except BaseException:
+        os.close(lock)
+        raise
 
 
 def remove_partial_files(targets: Iterable[Path]) -> None:
-    """Remove what whoever was killed had begun to write: hidden folders beside these, named like them."""
-    begun_here: dict[Path, set[str]] = {}
+    """Remove the temporary folders that a killed process left beside these files."""
+    prefixes: dict[Path, set[str]] = {}
     for target in targets:
-        begun_here.setdefault(target.parent, set()).add(f".{target.name[:40]}.")
-    for folder, names in begun_here.items():
-        for rest in folder.iterdir() if folder.is_dir() else ():
-            if rest.name[:-8] in names:
-                shutil.rmtree(rest, ignore_errors=True)
+        prefixes.setdefault(target.parent, set()).add(f".{target.name[:40]}.")
+    for folder, names in prefixes.items():
+        for path in folder.iterdir() if folder.is_dir() else ():
+            if path.name[:-8] in names:
+                shutil.rmtree(path, ignore_errors=True)
 
 
-def read(path: Path) -> tuple[Values, dict[str, Values]]:
-    """How the predictions were begun, and what is done. A last line that is cut off does not count."""
-    entries: list[Any] = []
+def read_resume_log(path: Path, how: Values) -> dict[str, Values]:
+    """The entries of the files that are done; raise if they were predicted in another way than `how`.
+
+    A last line that is cut off is ignored.
+    """
+    lines: list[Any] = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
         try:
-            entries.append(json.loads(line) if line.endswith("\n") else None)
+            lines.append(json.loads(line) if line.endswith("\n") else None)
         except ValueError:
-            entries.append(None)
+            lines.append(None)
     try:
-        return entries[0]["how"], {entry["file"]: entry for entry in entries[1:] if entry}
+        before, done = lines[0]["how"], {entry["file"]: entry for entry in lines[1:] if entry}
     except (IndexError, KeyError, TypeError):
         raise InputError(f"{path} is no journal of predictions. Give a new name for the folder.") from None
 
+    def show(value: Any) -> str:
+        return "as usual" if value is None else json.dumps(value, ensure_ascii=False, allow_nan=False)
 
-def check_same(folder: Path, before: Values, now: Values) -> None:
-    """Files of one folder are made by one model in one way."""
-    for key in sorted({*before, *now}):
-        was, is_now = before.get(key), now.get(key)
-        if was != is_now:
+    for key in sorted({*before, *how}):
+        if before.get(key) != how.get(key):
             raise InputError(
-                f"{folder} was begun with {key} {shown(was)}, and now {key} is {shown(is_now)}. To go on, use what it "
-                "was begun with; or give a new name."
+                f"{path.parent} was begun with {key} {show(before.get(key))}, and now {key} is {show(how.get(key))}. "
+                "To go on, use what it was begun with; or give a new name."
             )
-
-
-def shown(value: Any) -> str:
-    return "as usual" if value is None else json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return done
 
 
 def signature(path: Path) -> list[int]:
-    """What changes if somebody changes a file."""
+    """Size, modification time and number of files: what changes with a file or folder; zeros if it is gone."""
     try:
         files = [file for file in sorted(path.rglob("*")) if file.is_file()] if path.is_dir() else [path]
         states = [file.stat() for file in files]
-    except OSError:  # it is gone; whoever reads it will say so
+    except OSError:
         return [0, 0, 0]
     return [sum(s.st_size for s in states), max((s.st_mtime_ns for s in states), default=0), len(files)]
 
 
 def fingerprint(folder: Path) -> str:
-    """The same for two model directories if they predict the same: of all files but the card."""
+    """A hash of all files of a model directory but the card: equal for models that predict the same."""
     digest = hashlib.sha256()
     for path in files_of(folder):
         if path.name not in (CARD, MANIFEST):
@@ -349,34 +336,26 @@ def fingerprint(folder: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-log = logging.getLogger(__name__)
-BATCHES_AT_ONCE = 5
-BYTES_PER_WORD = 5  # of text, about
-MOST_FILES = 256  # of a group
-
-
 @dataclass(frozen=True)
 class FilePredictOptions:
-    """How files are read, recognised and written."""
+    """How files are read, predicted and written."""
 
-    asked: PredictOptions = PredictOptions(scored=True)  # noqa: RUF009 (it cannot change)
-    batch_words: int | None = None  # None: what suits the device
+    asked: PredictOptions = PredictOptions(scored=True)  # noqa: RUF009 (immutable)
+    batch_words: int | None = None  # None: the default of the device
     reading: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # options, by format
     writing: Mapping[str, Any] = field(default_factory=dict)
     skip_bad: bool = False
 
 
 class Progress(NamedTuple):
-    """How far it is."""
-
     files: int  # that are done
-    words: int
-    share: float | None  # of everything; None: nobody knows how much there is
+    words: int  # that are predicted
+    share: float | None  # of everything; None: unknown
 
 
 @dataclass
 class Summary:
-    """What was done, and what was not."""
+    """What was predicted, and what was skipped."""
 
     files: int = 0
     done_before: int = 0
@@ -384,7 +363,7 @@ class Summary:
     sentences: int = 0
     words: int = 0
     entities: int = 0
-    windowed: int = 0
+    windowed: int = 0  # sentences that were cut into windows
     reading: ConversionReport = field(default_factory=ConversionReport)
     writing: ConversionReport = field(default_factory=ConversionReport)
 
@@ -392,21 +371,14 @@ class Summary:
     def skipped(self) -> list[str]:
         return self.reading.skipped
 
-    def add(self, document: Document) -> None:
-        self.documents += 1
-        self.sentences += len(document.sentences)
-        self.words += words_of(document)
-        self.entities += sum(len(sentence.entities) for sentence in document.sentences)
-        self.windowed += sum("windows" in sentence.extra for sentence in document.sentences)
-
 
 class ReadDocument(NamedTuple):
-    """A document of a file."""
+    """A document of a file, as it was read."""
 
     job: Job
-    number: int
+    number: int  # in its file
     document: Document
-    is_text: bool  # it came without words
+    is_text: bool  # without words
 
 
 def predict_files(
@@ -416,243 +388,199 @@ def predict_files(
     journal: ResumeLog | None = None,
     tell: Callable[[Progress], None] | None = None,
 ) -> Summary:
-    """Find the entities of all documents of these files; `journal`: of the folder that they are written to.
+    """Predict the entities of all documents of these files; `journal`: the log of the folder of their outputs.
 
-    What goes wrong with one document is an error that names it or, with `how.skip_bad`, noted in the account.
+    An error names its document; with `how.skip_bad`, the document is skipped and the error is in the summary.
     """
-    work = FilePredictor(pipeline, jobs, how, tell)
-    with report_progress(work.hear), stream_stdout():
+    predictor = FilePredictor(pipeline, jobs, how, tell)
+    with report_progress(predictor.count_bytes), stream_stdout():
         if journal is None:
-            work.all_into_one()
+            predictor.predict_to_one_file()
         else:
-            work.each_into_its_own(journal)
-    return work.account
+            predictor.predict_to_folder(journal)
+    return predictor.summary
 
 
 class FilePredictor:
-    def __init__(
-        self, pipeline: Pipeline, jobs: Jobs, how: FilePredictOptions, tell: Callable[[Progress], None] | None
-    ) -> None:
-        self.pipeline, self.jobs, self.how, self.tell = pipeline, jobs, how, tell
-        self.account = Summary()
-        self.tallies: dict[Job, ConversionReport] = {}
-        self.total = sum(size_of(job) for job in jobs.jobs)
-        self.bytes = self.read_words = self.found_words = 0
-        self.at_once = BATCHES_AT_ONCE * (how.batch_words or default_batch_words(pipeline.device))
+    """The state of one call of `predict_files`."""
 
-    def all_into_one(self) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        jobs: Jobs,
+        options: FilePredictOptions,
+        on_progress: Callable[[Progress], None] | None,
+    ) -> None:
+        self.pipeline, self.jobs, self.options, self.on_progress = pipeline, jobs, options, on_progress
+        self.summary = Summary()
+        self.reports: dict[Job, ConversionReport] = {}  # of files that are being read
+        self.signatures: dict[Job, list[int]] = {}
+        self.total_bytes = sum(source_bytes(job) for job in jobs.jobs)
+        self.read_bytes = self.read_words = 0
+        self.batcher = Batcher(
+            pipeline,
+            attrgetter("document"),
+            options.asked,
+            self.handle_error,
+            max_words=BUFFERED_BATCHES * (options.batch_words or default_batch_words(pipeline.device)),
+            batch_words=options.batch_words,
+            on_progress=self.report,
+        )
+
+    def predict(self, jobs: Iterable[Job]) -> Iterator[tuple[ReadDocument, Document]]:
+        return self.batcher.stream(chain.from_iterable(map(self.read, jobs)))
+
+    def predict_to_one_file(self) -> None:
         """One file, or several one after the other, into one file or standard output."""
         jobs = self.jobs.jobs
-        found = self.recognised(chain.from_iterable(map(self.documents, jobs)))
-        first = next(found, None)
-        if first is not None or not self.skipped():
-            self.write(chain([first] if first else [], found), jobs[0].target)
+        results = self.predict(jobs)
+        first = next(results, None)
+        if first is not None or not any(report.skipped for report in self.reports.values()):
+            self.write(chain([first] if first else [], results), jobs[0].target)
         for job in jobs:
             self.finish(job)
 
-    def each_into_its_own(self, journal: ResumeLog) -> None:
-        """Every file that is not done yet, in groups."""
-        for group in groups(self.jobs.jobs, BYTES_PER_WORD * self.at_once):
-            todo = [job for job in group if not journal.is_done(job.name, job.source)]
-            for job in group:
-                if job not in todo:
-                    self.note_done(journal.done[job.name])
-                    self.total -= size_of(job)
-            before = {job: signature(job.source) for job in todo}
-            left = set(todo)
-            found = self.recognised(chain.from_iterable(map(self.documents, todo)))
-            for job, documents in groupby(found, key=lambda each: each.job):
-                journal.check_folder()
-                self.note(journal, job, before[job], self.written(job, documents))
-                left.remove(job)
-            for job in todo:
-                if job in left:  # nothing is in it, or all was skipped: done, too, until somebody changes it
-                    names = [] if self.tallies[job].skipped else self.written(job, ())
-                    self.note(journal, job, before[job], names)
-                self.finish(job)
-        journal.check_written([job.name for job in self.jobs.jobs])
+    def predict_to_folder(self, log: ResumeLog) -> None:
+        """Each file that is not done yet into a file of its own."""
+        todo: deque[Job] = deque()
+        for job in self.jobs.jobs:
+            if log.is_done(job.name, job.source):
+                self.summary.done_before += 1
+                self.summary.skipped.extend(log.done[job.name]["skipped"])
+                self.total_bytes -= source_bytes(job)
+            else:
+                todo.append(job)
 
-    def note(self, journal: ResumeLog, job: Job, source: list[int], names: list[str]) -> None:
-        journal.add(job.name, {"source": source, "written": names, "skipped": self.tallies[job].skipped})
+        def finish_next(results: Iterable[tuple[ReadDocument, Document]]) -> None:
+            job = todo.popleft()
+            log.check_folder()
+            # A file of which everything was skipped has no output, and is done until it changes.
+            written = self.write_job(job, results) if results or not self.reports[job].skipped else []
+            skipped = self.reports[job].skipped
+            log.add(job.name, {"source": self.signatures.pop(job), "written": written, "skipped": skipped})
+            self.finish(job)
 
-    def documents(self, job: Job) -> Iterator[ReadDocument]:
-        """The documents of a file, as they are."""
-        tally = self.tallies[job] = ConversionReport(self.how.skip_bad)
-        options = with_rules(self.how.reading.get(job.format, {}), job.format, self.pipeline.model.text_rules)
+        for job, results in groupby(self.predict(tuple(todo)), key=lambda result: result[0].job):
+            while todo[0] != job:  # files without documents
+                finish_next(())
+            finish_next(results)
+        while todo:
+            finish_next(())
+        log.check_written([job.name for job in self.jobs.jobs])
+
+    def read(self, job: Job) -> Iterator[ReadDocument]:
+        """The documents of a file."""
+        self.signatures[job] = signature(job.source)
+        report = self.reports[job] = ConversionReport(self.options.skip_bad)
+        options = with_rules(
+            self.options.reading.get(job.format, {}), job.format, self.pipeline.model.text_rules
+        )
         texts = 0
         try:
-            for number, document in enumerate(formats.read(job.source, job.format, tally, **options), 1):
-                self.read_words += words_of(document)
-                is_text, texts = tally.texts > texts, tally.texts
+            for number, document in enumerate(formats.read(job.source, job.format, report, **options), 1):
+                self.read_words += count_words(document)
+                is_text, texts = report.texts > texts, report.texts
                 yield ReadDocument(job, number, document, is_text)
         except DataError as error:
-            tally.bad(error)
+            report.bad(error)
 
-    def recognised(self, documents: Iterable[ReadDocument]) -> Iterator[ReadDocument]:
-        """The same with entities; never more are held than a few batches have words, unless one document has more."""
-        held: list[ReadDocument] = []
-        words = 0
-        for each in documents:
-            held.append(each)
-            words += words_of(each.document)
-            if words >= self.at_once:
-                yield from self.found(held)
-                held, words = [], 0
-        yield from self.found(held)
-
-    def found(self, held: Sequence[ReadDocument]) -> list[ReadDocument]:
-        before = self.found_words
-        try:
-            return self.predicted(held)
-        except Exception:
-            log.info("these documents failed together; they are tried one by one", exc_info=True)
-        self.found_words = before
-        done = []
-        for each in held:
+    def handle_error(self, item: ReadDocument, error: Exception) -> None:
+        """Raise or record an error that names the document and, if one is to blame, its sentence."""
+        place = f"{item.job.source}, document {item.number}"
+        if item.document.id:
+            place += f" ({item.document.id})"
+        for number, sentence in enumerate(item.document.sentences, 1):
             try:
-                done += self.predicted([each])
-            except Exception as why:
-                self.tallies[each.job].bad(self.blamed(each, why))
-        return done
-
-    def predicted(self, held: Sequence[ReadDocument]) -> list[ReadDocument]:
-        sentences = self.pipeline.model.sentences_of(each.document for each in held)
-        words = sum(len(sentence.words) for sentence in sentences)
-        before, done = self.found_words, 0
-
-        def told(count: int) -> None:
-            nonlocal done
-            done += count
-            self.found_words = before + words * done // len(sentences)
-            self.say()
-
-        found = iter(predict(self.pipeline.reader, sentences, self.how.batch_words, told, self.how.asked))
-        self.found_words = before + words
-        return [
-            each._replace(
-                document=replace(each.document, sentences=tuple(next(found) for _ in each.document.sentences))
-            )
-            for each in held
-        ]
-
-    def blamed(self, each: ReadDocument, why: Exception) -> DataError:
-        """An error that names the document and, if one is to blame, its sentence."""
-        called = f" ({each.document.id})" if each.document.id else ""
-        place = f"{each.job.source}, document {each.number}{called}"
-        for number, sentence in enumerate(each.document.sentences, 1):
-            try:
-                predict(self.pipeline.reader, [sentence], self.how.batch_words, None, self.how.asked)
+                predict(self.pipeline.reader, [sentence], self.options.batch_words, None, self.options.asked)
             except Exception as cause:
-                place, why = f"{place}, sentence {number} ({str(sentence)[:60]})", cause
+                place, error = f"{place}, sentence {number} ({str(sentence)[:60]})", cause
                 break
-        what = str(why) if isinstance(why, NestreeError) else f"{type(why).__name__}: {why}"
-        return DataError(f"{place}: no entities could be found: {what}")
+        reason = str(error) if isinstance(error, NestreeError) else f"{type(error).__name__}: {error}"
+        self.reports[item.job].bad(DataError(f"{place}: no entities could be found: {reason}"))
 
-    def written(self, job: Job, found: Iterable[ReadDocument]) -> list[str]:
-        """Write a file of the folder; the names of what was written there."""
-        assert self.jobs.folder is not None
-        if self.jobs.format == "brat" and job.format == "text":
-            documents = (self.counted(each.document) for each in found)
-            return write_pairs(documents, job.target, self.jobs.folder, self.account.writing)
-        self.write(found, job.target)
-        return [job.target.relative_to(self.jobs.folder).as_posix()]
+    def write_job(self, job: Job, results: Iterable[tuple[ReadDocument, Document]]) -> list[str]:
+        """Write the output of a job in the folder; returns the names of the files that were written."""
+        folder, target = self.jobs.folder, job.target
+        assert folder is not None
+        if not (self.jobs.format == "brat" and job.format == "text"):
+            self.write(results, target)
+            return [target.relative_to(folder).as_posix()]
+        # .txt and .ann files side by side, the texts first
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{target.name[:40]}.", dir=target.parent) as temporary:
+            documents = (self.count_and_round(document) for _, document in results)
+            formats.write(documents, Path(temporary) / "pairs", "brat", self.summary.writing)
+            files = sorted(
+                Path(temporary, "pairs").iterdir(), key=lambda path: (path.suffix == ".ann", path.name)
+            )
+            for path in files:
+                os.replace(path, target.parent / path.name)
+        return [(target.parent / path.name).relative_to(folder).as_posix() for path in files]
 
-    def write(self, found: Iterable[ReadDocument], target: Path) -> None:
-        """In JSON lines, what was a text is written by characters, unless trees are to be kept, which count words."""
-        counted = ((self.counted(each.document), each.is_text) for each in found)
-        if self.jobs.format == "jsonl" and not self.how.writing and not self.how.asked.trees:
-            each_in_its_way = ((document, "characters" if text else "words") for document, text in counted)
-            with formats.encoding(target):
-                jsonl.write_each(each_in_its_way, target, self.account.writing)
+    def write(self, results: Iterable[tuple[ReadDocument, Document]], target: Path) -> None:
+        """In JSON lines, texts get character offsets, unless trees are kept, which count words."""
+        documents = ((self.count_and_round(document), item.is_text) for item, document in results)
+        report, options = self.summary.writing, self.options
+        if self.jobs.format == "jsonl" and not options.writing and not options.asked.trees:
+            with formats.encoding_errors(target):
+                jsonl.write_each(
+                    ((document, "characters" if is_text else "words") for document, is_text in documents),
+                    target,
+                    report,
+                )
         else:
-            documents = (document for document, _ in counted)
-            formats.write(documents, target, self.jobs.format, self.account.writing, **self.how.writing)
+            formats.write(
+                (document for document, _ in documents), target, self.jobs.format, report, **options.writing
+            )
 
-    def counted(self, document: Document) -> Document:
-        self.account.add(document)
-        return replace(document, sentences=tuple(map(with_short_numbers, document.sentences)))
+    def count_and_round(self, document: Document) -> Document:
+        """The document with rounded probabilities, added to the summary."""
+        self.summary.documents += 1
+        self.summary.sentences += len(document.sentences)
+        self.summary.words += count_words(document)
+        self.summary.entities += sum(len(sentence.entities) for sentence in document.sentences)
+        self.summary.windowed += sum("windows" in sentence.extra for sentence in document.sentences)
+        sentences = []
+        for sentence in document.sentences:
+            tree = sentence.tree
+            if tree is not None:
+                tree = tree._replace(probabilities=tuple(round(p, 6) for p in tree.probabilities))
+            entities = tuple(replace(entity, score=rounded(entity.score)) for entity in sentence.entities)
+            sentences.append(replace(sentence, entities=entities, tree=tree))
+        return replace(document, sentences=tuple(sentences))
 
     def finish(self, job: Job) -> None:
-        tally = self.tallies.pop(job)
-        self.account.files += 1
-        add_tally(self.account.reading, tally)
-        self.say()
+        add_report(self.summary.reading, self.reports.pop(job))
+        self.summary.files += 1
+        self.report(self.batcher.done_words)
 
-    def note_done(self, entry: Mapping[str, Any]) -> None:
-        self.account.done_before += 1
-        self.account.skipped.extend(entry["skipped"])
+    def count_bytes(self, count: int) -> None:
+        self.read_bytes += count
 
-    def skipped(self) -> bool:
-        return any(tally.skipped for tally in self.tallies.values())
-
-    def hear(self, count: int) -> None:
-        self.bytes += count
-
-    def say(self) -> None:
-        if self.tell:
-            known = self.total > 0 and self.bytes > 0 and self.read_words > 0
-            share = min(1.0, self.bytes / self.total * self.found_words / self.read_words) if known else None
-            self.tell(Progress(self.account.files, self.found_words, share))
+    def report(self, words: int) -> None:
+        if self.on_progress:
+            known = self.total_bytes > 0 and self.read_bytes > 0 and self.read_words > 0
+            share = self.read_bytes / self.total_bytes * words / self.read_words if known else None
+            self.on_progress(Progress(self.summary.files, words, None if share is None else min(1.0, share)))
 
 
 def with_rules(options: Mapping[str, Any], format: str, rules: TextRules) -> dict[str, Any]:
-    """These options for reading, and words and sentences as a model knows them, if nothing else was said."""
-    known = formats.options(format)
-    return {**{name: rule for name, rule in rules._asdict().items() if name in known}, **options}
+    """Options for reading; words and sentences are split as the model's training data was, unless they say how."""
+    accepted = formats.options(format)
+    return {**{name: rule for name, rule in rules._asdict().items() if name in accepted}, **options}
 
 
-def groups(jobs: Sequence[Job], most: int) -> Iterator[list[Job]]:
-    """Files that follow each other and are recognised together: of about so many bytes, or one that has more."""
-    held: list[Job] = []
-    size = 0
-    for job in jobs:
-        if held and (size + size_of(job) > most or len(held) == MOST_FILES):
-            yield held
-            held, size = [], 0
-        held.append(job)
-        size += size_of(job)
-    if held:
-        yield held
-
-
-def size_of(job: Job) -> int:
+def source_bytes(job: Job) -> int:
     return 0 if job.source == STDIO else signature(job.source)[0]
 
 
-def write_pairs(
-    documents: Iterable[Document], target: Path, folder: Path, tally: ConversionReport
-) -> list[str]:
-    """The .txt and .ann files of a text, side by side in the folder of the target; texts take their names first."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{target.name[:40]}.", dir=target.parent) as place:
-        formats.write(documents, Path(place) / "pairs", "brat", tally)
-        made = sorted(Path(place, "pairs").iterdir(), key=lambda path: (path.suffix == ".ann", path.name))
-        for path in made:
-            os.replace(path, target.parent / path.name)
-    return [(target.parent / path.name).relative_to(folder).as_posix() for path in made]
-
-
-def with_short_numbers(sentence: Sentence) -> Sentence:
-    """The same; probabilities have as many digits as whoever reads the file wants to see."""
-    tree = sentence.tree
-    if tree is not None:
-        tree = tree._replace(probabilities=tuple(round(chance, 6) for chance in tree.probabilities))
-    entities = tuple(replace(entity, score=rounded(entity.score)) for entity in sentence.entities)
-    return replace(sentence, entities=entities, tree=tree)
-
-
-def words_of(document: Document) -> int:
-    return sum(len(sentence.words) for sentence in document.sentences)
-
-
-def add_tally(total: ConversionReport, tally: ConversionReport) -> None:
-    """What happened to one file, counted with all others."""
-    for what, times in tally.counts.items():
+def add_report(total: ConversionReport, report: ConversionReport) -> None:
+    for what, times in report.counts.items():
         total.counts[what] += times
         places = total.places.setdefault(what, [])
-        places += [place for place in tally.places[what] if place not in places][: PLACES - len(places)]
-    total.documents += tally.documents
-    total.texts += tally.texts
-    total.sentences += tally.sentences
-    total.entities += tally.entities
-    total.skipped += tally.skipped
+        places += [place for place in report.places[what] if place not in places][: PLACES - len(places)]
+    total.documents += report.documents
+    total.texts += report.texts
+    total.sentences += report.sentences
+    total.entities += report.entities
+    total.skipped += report.skipped

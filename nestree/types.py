@@ -1,20 +1,24 @@
-"""The types at both ends of everything: entities in sentences of words, sentences in documents of characters."""
+"""Entities, sentences, trees and documents: what readers return, models predict and writers take.
+
+`Entity` and `Sentence` count words. `Document.entities` and `Document.tree` say the same in characters of the text
+(Unicode code points), and `Document.to_dict` is the JSON form that nestree/data/document.schema.json describes.
+"""
 
 import json
 import operator
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import FrozenInstanceError, dataclass, field, replace
+from functools import cached_property
 from itertools import chain
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
-from nestree.errors import DataError
+from nestree.errors import DataError, EmptySpanError, SpanRangeError
 
 __all__ = [
     "Arc",
     "CharSpan",
-    "CharTree",
     "Constituent",
     "Context",
     "Document",
@@ -22,16 +26,17 @@ __all__ = [
     "Sentence",
     "Span",
     "TextEntity",
+    "TextTree",
     "Tree",
     "check_entity",
     "crossing_pairs",
     "depths",
+    "enclosing_spans",
     "rounded",
     "shift_sentence",
     "with_context",
     "with_entities",
 ]
-
 
 Span = tuple[int, int]
 Context = tuple[tuple[str, ...], tuple[str, ...]]  # words of the document before a sentence, and after it
@@ -44,24 +49,58 @@ class Entity:
     start: int
     end: int
     label: str
-    head: int | None = None  # a word of the span; None: not known
-    score: float | None = None  # a probability; None: annotated
-    heads: tuple[int, ...] = ()  # where the annotation leaves open which word is the head: all that qualify
-    extra: Mapping[str, Any] = field(default_factory=dict, compare=False)  # what else its file says of it
+    head: int | None = None  # the head word, inside the span; None: unknown
+    score: float | None = None  # a probability; None: annotated by hand
+    heads: tuple[int, ...] = ()  # all words that may be the head, if the annotation leaves it open
+    extra: Mapping[str, Any] = field(default_factory=dict, compare=False)  # further keys of its file
 
     def __post_init__(self) -> None:
-        start, end, label = self.start, self.end, self.label
+        start, end, head, score = self.start, self.end, self.head, self.score
         if not (
-            type(start) is int and type(end) is int and 0 <= start < end and type(label) is str and label
-        ):
-            check_span(self)
-        head, score = self.head, self.score
-        if not (
-            (head is None or (type(head) is int and start <= head < end))
+            type(start) is type(end) is int
+            and 0 <= start < end
+            and type(self.label) is str
+            and self.label
+            and (head is None or (type(head) is int and start <= head < end))
             and (score is None or (type(score) is float and 0 <= score <= 1))
             and self.heads == ()
+        ):  # rarely: the values are wrong, or numbers of other libraries
+            self._normalize()
+
+    def _normalize(self) -> None:
+        """Turn the integers of other libraries into Python's, and raise for values that are wrong."""
+        for name in ("start", "end"):
+            object.__setattr__(self, name, self._word_index(name, getattr(self, name)))
+        if self.end <= self.start:
+            raise EmptySpanError(f"entity {self} is empty: its end must be greater than its start")
+        if not isinstance(self.label, str) or not self.label:
+            raise DataError(f"entity {self} has no label: it must be a string that is not empty")
+        if isinstance(self.heads, str) or not isinstance(self.heads, Iterable):
+            raise DataError(f"heads {self.heads!r:.40} of entity {self} must be numbers of words")
+        object.__setattr__(self, "heads", tuple(self._word_index("head", head) for head in self.heads))
+        if self.head is not None:
+            object.__setattr__(self, "head", self._word_index("head", self.head))
+        for head in (*self.heads, *([] if self.head is None else [self.head])):
+            if not self.start <= head < self.end:
+                raise DataError(f"head {head} of entity {self} is not one of its words")
+        score = self.score
+        if score is not None and (
+            isinstance(score, bool) or not isinstance(score, Real) or not 0 <= score <= 1
         ):
-            check_head_and_score(self)
+            raise DataError(
+                f"score {score!r:.40} of entity {self} is not a probability: a number from 0 to 1"
+            )
+
+    def _word_index(self, name: str, value: Any) -> int:
+        try:
+            index = -1 if isinstance(value, bool) else operator.index(value)
+        except TypeError:
+            index = -1
+        if index < 0:
+            raise DataError(
+                f"{name} {value!r:.40} of entity {self} must be the number of a word: a whole number from 0 on"
+            )
+        return index
 
     @property
     def span(self) -> Span:
@@ -72,32 +111,35 @@ class Entity:
 
 
 class Tree(NamedTuple):
-    """A lexicalised tree over the words of a sentence, as a model found it."""
+    """The lexicalised tree over the words of a sentence that a model predicted."""
 
     spans: tuple[tuple[int, int, int | None], ...]  # (i, j, head), parents before children; None: no heads
     arcs: tuple[tuple[int, int], ...] = ()  # (head, modifier)
     root: int | None = None  # the head of the sentence
-    probabilities: tuple[float, ...] = ()  # of each span: over all trees; (): not known
+    probabilities: tuple[float, ...] = ()  # the marginal of each span; (): unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """Words and the entities among them; if its text is known, where each word stands in it."""
+    """Words and the entities among them; if the text is known, also where each word stands in it."""
 
     words: tuple[str, ...]
     entities: tuple[Entity, ...] = ()
-    text: str | None = None  # as it was written, or None: only words are known
+    text: str | None = None  # None: only the words are known
     offsets: tuple[Span, ...] | None = None  # of each word, in characters of `text`
     start: int = 0  # where `text` begins in the text of the document
     id: str | None = None
     complete: bool = True  # False: there may be entities that are not annotated
-    extra: Mapping[str, Any] = field(default_factory=dict, compare=False)  # what else its file says of it
-    tree: Tree | None = field(default=None, compare=False)  # in which a model found the entities
-    context: Context | None = field(default=None, compare=False, repr=False)  # what an encoder may read along
+    extra: Mapping[str, Any] = field(default_factory=dict, compare=False)  # further keys of its file
+    tree: Tree | None = field(default=None, compare=False)  # that a model predicted with the entities
+    context: Context | None = field(
+        default=None, compare=False, repr=False
+    )  # surrounding words for the encoder
 
     def __post_init__(self) -> None:
-        if isinstance(self.words, str) or not {*map(type, self.words)} <= {str}:
-            check_words(self.words)
+        all_strings = {*map(type, self.words)} <= {str} or all(isinstance(word, str) for word in self.words)
+        if isinstance(self.words, str) or not all_strings:
+            raise DataError(f"words must be strings, and are {self.words!r:.60}")
         object.__setattr__(self, "words", tuple(self.words))
         object.__setattr__(self, "entities", tuple(self.entities))
         if not self.words:
@@ -108,35 +150,60 @@ class Sentence:
             if type(entity) is not Entity:
                 raise DataError(f"entities must be Entity objects, and one is {entity!r:.60}")
             if entity.end > len(self.words):
-                raise DataError(
+                raise SpanRangeError(
                     f"entity {entity} ends after the sentence, which has {len(self.words)} words: {self}"
                 )
         if (self.text is None) != (self.offsets is None):
             raise DataError(f"a sentence has a text and the offsets of its words, or neither: {self}")
         if self.offsets is not None:
-            object.__setattr__(self, "offsets", as_pairs(self.offsets))
-            check_offsets(self.words, self.text, self.offsets, self)
+            self._check_offsets(self.offsets)
+
+    def _check_offsets(self, offsets: Any) -> None:
+        """Raise unless each word stands at its offsets; store the offsets as tuples of Python's integers."""
+        words, text = self.words, self.text
+        try:
+            pairs = (
+                type(offsets) is tuple and {*map(type, offsets)} <= {tuple} and {*map(len, offsets)} <= {2}
+            )
+            if not (pairs and {*map(type, chain.from_iterable(offsets))} <= {int}):
+                offsets = tuple((int(i), int(j)) for i, j in offsets)
+                object.__setattr__(self, "offsets", offsets)
+        except (TypeError, ValueError):
+            raise DataError(f"offsets must be pairs of numbers, and are {offsets!r:.60}") from None
+        if not isinstance(text, str):
+            raise DataError(f"the text of a sentence must be a string, and is {text!r:.60}")
+        if len(offsets) != len(words):
+            raise DataError(f"{len(words)} words have {len(offsets)} offsets in this sentence: {self}")
+        fenceposts = [*chain.from_iterable(offsets)]
+        in_order = fenceposts == sorted(fenceposts) and fenceposts[0] >= 0 and fenceposts[-1] <= len(text)
+        if in_order and [text[i:j] for i, j in offsets] == [*words]:
+            return  # nearly always; otherwise find the word that is wrong
+        last = 0
+        for word, (i, j) in zip(words, offsets, strict=True):
+            if not last <= i < j <= len(text) or text[i:j] != word:
+                raise DataError(f"word {word!r} is not at characters {i}-{j} of its sentence: {self}")
+            last = j
 
     def phrase(self, entity: Entity) -> str:
-        """The entity as it is written; where only words are known, joined by blanks."""
+        """The text of the entity; if only words are known, they are joined by blanks."""
         if self.text is None or self.offsets is None:
             return " ".join(self.words[entity.start : entity.end])
         return self.text[self.offsets[entity.start][0] : self.offsets[entity.end - 1][1]]
 
     def characters(self, entity: Entity) -> Span:
-        """Where the entity stands in the text of its document."""
+        """The span of the entity in characters of its document."""
         if self.offsets is None:
             raise DataError(f"only the words of this sentence are known, not their places in a text: {self}")
         return self.start + self.offsets[entity.start][0], self.start + self.offsets[entity.end - 1][1]
 
     def with_text(self) -> "Sentence":
-        """The same sentence; if only its words are known, with a text in which blanks join them."""
+        """The sentence itself if its text is known; otherwise a copy whose text joins the words by blanks."""
         if self.text is not None:
             return self
-        offsets, at = [], 0
+        offsets, start = [], 0
         for word in self.words:
-            offsets.append((at, at + len(word)))
-            at += len(word) + 1
+            offsets.append((start, start + len(word)))
+            start += len(word) + 1
         return replace(self, text=" ".join(self.words), offsets=tuple(offsets), start=0)
 
     def __str__(self) -> str:
@@ -144,39 +211,31 @@ class Sentence:
         return text if len(text) <= 80 and len(self.words) <= 30 else text[:77] + "..."
 
 
-# Readers make them by the hundred thousand. Where all is known to be right, a draft is filled in, which nothing
-# prevents, and then declared to be what it is: a fifth of the time of being frozen from the start, and checked.
+SLOTS = {cls: [getattr(cls, name).__set__ for name in cls.__slots__] for cls in (Entity, Sentence)}
+Frozen = TypeVar("Frozen", Entity, Sentence)
 
 
-class EntityDraft:
-    __slots__ = Entity.__slots__
-
-
-class SentenceDraft:
-    __slots__ = Sentence.__slots__
+def build(cls: type[Frozen], *values: Any) -> Frozen:
+    """An object with these values of all fields, without the checks: four times as fast as calling the class."""
+    instance = object.__new__(cls)
+    for set_field, value in zip(SLOTS[cls], values, strict=True):
+        set_field(instance, value)
+    return instance
 
 
 def check_entity(start: int, end: int, label: str, head: int | None, score: float | None) -> Entity:
-    """An entity of Python's own values, which would pass all checks."""
-    made: Any = EntityDraft()
-    made.start, made.end, made.label, made.head, made.score = start, end, label, head, score
-    made.heads, made.extra = (), {}
-    made.__class__ = Entity
-    return made
+    """An entity of values that are known to be valid, and of Python's own types."""
+    return build(Entity, start, end, label, head, score, (), {})
 
 
 def with_entities(
     sentence: Sentence, entities: tuple[Entity, ...], tree: Tree | None, extra: Mapping[str, Any]
 ) -> Sentence:
-    """The sentence, now complete, with what a model found in it, which lies within it."""
+    """A copy of the sentence, marked complete, with predicted entities that are known to lie within it."""
     if type(sentence) is not Sentence:
         return replace(sentence, entities=entities, complete=True, tree=tree, extra=extra)
-    made: Any = SentenceDraft()
-    made.words, made.text, made.offsets = sentence.words, sentence.text, sentence.offsets
-    made.start, made.id, made.context = sentence.start, sentence.id, sentence.context
-    made.entities, made.tree, made.extra, made.complete = entities, tree, extra, True
-    made.__class__ = Sentence
-    return made
+    s = sentence
+    return build(Sentence, s.words, entities, s.text, s.offsets, s.start, s.id, True, extra, tree, s.context)
 
 
 def crossing_pairs(entities: Sequence[Entity]) -> list[tuple[Entity, Entity]]:
@@ -186,15 +245,13 @@ def crossing_pairs(entities: Sequence[Entity]) -> list[tuple[Entity, Entity]]:
     [(Entity(start=0, end=3, label='A', ...), Entity(start=2, end=5, label='B', ...))]
     """
     ordered = sorted(entities, key=lambda e: (e.start, -e.end))
-    found: list[Span] = []
-    ends: list[
-        Span
-    ] = []  # (end, number) of the entities so far; those of the same start end later or together
-    for k, b in enumerate(ordered):
-        first, last = bisect_left(ends, (b.start + 1, 0)), bisect_left(ends, (b.end, 0))
-        found += [(number, k) for _, number in ends[first:last]]
-        insort(ends, (b.end, k))
-    return [(ordered[one], ordered[other]) for one, other in sorted(found)]
+    pairs: list[Span] = []
+    ends: list[Span] = []  # sorted (end, index) of the entities so far
+    for k, entity in enumerate(ordered):
+        first, last = bisect_left(ends, (entity.start + 1, 0)), bisect_left(ends, (entity.end, 0))
+        pairs += [(index, k) for _, index in ends[first:last]]
+        insort(ends, (entity.end, k))
+    return [(ordered[a], ordered[b]) for a, b in sorted(pairs)]
 
 
 def enclosing_spans(spans: Iterable[Span]) -> dict[Span, list[Span]]:
@@ -203,103 +260,32 @@ def enclosing_spans(spans: Iterable[Span]) -> dict[Span, list[Span]]:
     >>> enclosing_spans([(3, 4), (0, 4), (4, 6)])
     {(0, 4): [], (3, 4): [(0, 4)], (4, 6): []}
     """
-    found: dict[Span, list[Span]] = {}
-    open_here: list[Span] = []
+    enclosing: dict[Span, list[Span]] = {}
+    open_spans: list[Span] = []
     for start, end in sorted(set(spans), key=lambda span: (span[0], -span[1])):
-        open_here = [span for span in open_here if span[1] > start]
-        found[start, end] = [span for span in open_here if span[1] >= end]
-        open_here.append((start, end))
-    return found
+        open_spans = [span for span in open_spans if span[1] > start]
+        enclosing[start, end] = [span for span in open_spans if span[1] >= end]
+        open_spans.append((start, end))
+    return enclosing
 
 
 def depths(entities: Iterable[Entity]) -> list[int]:
-    """How many other spans enclose each entity; the same span with another label does not.
+    """How many other spans enclose each entity; the same span with another label does not count.
 
     >>> depths([Entity(0, 4, "A"), Entity(0, 4, "B"), Entity(3, 4, "C")])
     [0, 0, 1]
     """
     entities = list(entities)
     depth: dict[Span, int] = {}
-    ends: list[int] = []  # of the spans so far
+    ends: list[int] = []  # sorted, of the spans so far
     for start, end in sorted({entity.span for entity in entities}, key=lambda span: (span[0], -span[1])):
         depth[start, end] = len(ends) - bisect_left(ends, end)
         insort(ends, end)
     return [depth[entity.span] for entity in entities]
 
 
-def check_span(entity: Entity) -> None:
-    """Called when something is wrong, or is a whole number of another library."""
-    for name in ("start", "end"):
-        object.__setattr__(entity, name, check_int(name, getattr(entity, name), entity))
-    if entity.end <= entity.start:
-        raise DataError(f"entity {entity} is empty: its end must be greater than its start")
-    if not isinstance(entity.label, str) or not entity.label:
-        raise DataError(f"entity {entity} has no label: it must be a string that is not empty")
-
-
-def check_head_and_score(entity: Entity) -> None:
-    if isinstance(entity.heads, str) or not isinstance(entity.heads, Iterable):
-        raise DataError(f"heads {entity.heads!r:.40} of entity {entity} must be numbers of words")
-    object.__setattr__(entity, "heads", tuple(check_int("head", head, entity) for head in entity.heads))
-    if entity.head is not None:
-        object.__setattr__(entity, "head", check_int("head", entity.head, entity))
-    for head in (*entity.heads, *([] if entity.head is None else [entity.head])):
-        if not entity.start <= head < entity.end:
-            raise DataError(f"head {head} of entity {entity} is not one of its words")
-    score = entity.score
-    if score is not None and not (
-        isinstance(score, Real) and not isinstance(score, bool) and 0 <= score <= 1
-    ):
-        raise DataError(f"score {score!r:.40} of entity {entity} is not a probability: a number from 0 to 1")
-
-
-def check_int(name: str, value: Any, entity: Entity) -> int:
-    """The number of a word, as Python's own."""
-    try:
-        number = -1 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = -1
-    if number < 0:
-        raise DataError(
-            f"{name} {value!r:.40} of entity {entity} must be the number of a word: a whole number from 0 on"
-        )
-    return number
-
-
-def check_words(words: Any) -> None:
-    if isinstance(words, str) or not all(isinstance(word, str) for word in words):
-        raise DataError(f"words must be strings, and are {words!r:.60}")
-
-
-def as_pairs(offsets: Any) -> tuple[Span, ...]:
-    """Offsets as a tuple of pairs of Python's own numbers; at once, if that is what they are."""
-    try:
-        pairs = type(offsets) is tuple and {*map(type, offsets)} <= {tuple} and {*map(len, offsets)} <= {2}
-        if pairs and {*map(type, chain.from_iterable(offsets))} <= {int}:
-            return offsets
-        return tuple((int(i), int(j)) for i, j in offsets)
-    except (TypeError, ValueError):
-        raise DataError(f"offsets must be pairs of numbers, and are {offsets!r:.60}") from None
-
-
-def check_offsets(words: Sequence[str], text: Any, offsets: Sequence[Span], sentence: Sentence) -> None:
-    if not isinstance(text, str):
-        raise DataError(f"the text of a sentence must be a string, and is {text!r:.60}")
-    if len(offsets) != len(words):
-        raise DataError(f"{len(words)} words have {len(offsets)} offsets in this sentence: {sentence}")
-    places = [*chain.from_iterable(offsets)]
-    in_order = places == sorted(places) and places[0] >= 0 and places[-1] <= len(text)
-    if in_order and [text[i:j] for i, j in offsets] == [*words]:
-        return  # as nearly always; else we look which word it is
-    last = 0
-    for word, (i, j) in zip(words, offsets, strict=True):
-        if not last <= i < j <= len(text) or text[i:j] != word:
-            raise DataError(f"word {word!r} is not at characters {i}-{j} of its sentence: {sentence}")
-        last = j
-
-
 class CharSpan(NamedTuple):
-    """A stretch of the text."""
+    """A span of characters, with its text."""
 
     start: int
     end: int
@@ -308,14 +294,14 @@ class CharSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TextEntity:
-    """A stretch of the text that is an entity: text[start:end]."""
+    """An entity by characters of a document: text[start:end]. All labels of a span are one TextEntity."""
 
     start: int
     end: int
     text: str
-    labels: tuple[str, ...]  # the likeliest first
-    scores: tuple[float | None, ...]  # of each label: the probability that this is such an entity
-    head: CharSpan | None  # its head word
+    labels: tuple[str, ...]  # the most probable first
+    scores: tuple[float | None, ...]  # the probability of each label
+    head: CharSpan | None  # the head word
     depth: int  # how many entities enclose it
     parent: "TextEntity | None" = field(default=None, compare=False, repr=False)  # the smallest of those
     children: "tuple[TextEntity, ...]" = field(default=(), compare=False, repr=False)
@@ -329,22 +315,34 @@ class TextEntity:
         return self.scores[0]
 
     def to_dict(self) -> dict[str, Any]:
-        """All but parent and children, as JSON has it: probabilities are rounded."""
+        """The JSON form, without `parent`, which is an index into the entities of a document; scores are rounded."""
+        scores = [rounded(score) for score in self.scores]
         return {
             "start": self.start,
             "end": self.end,
             "text": self.text,
             "label": self.label,
-            "labels": list(self.labels),
-            "score": rounded(self.score),
-            "scores": [rounded(score) for score in self.scores],
+            "labels": [
+                {"label": label, "score": score} for label, score in zip(self.labels, scores, strict=True)
+            ],
+            "score": scores[0],
             "head": self.head._asdict() if self.head else None,
             "depth": self.depth,
         }
 
 
+def raise_frozen(instance: Any, name: str, *value: Any) -> NoReturn:
+    raise FrozenInstanceError(f"cannot change {name!r} of {type(instance).__name__}; use dataclasses.replace")
+
+
+for _frozen in (Entity, Sentence, TextEntity):
+    # The methods that `dataclass` generates for a frozen class with slots raise a TypeError of super() for names that
+    # are not fields.
+    _frozen.__setattr__ = _frozen.__delattr__ = raise_frozen  # type: ignore[method-assign]
+
+
 def rounded(probability: float | None) -> float | None:
-    """As it is written for others: six decimals are more than any model knows.
+    """The probability with the six decimals that files get.
 
     >>> rounded(0.8349872827529907)
     0.834987
@@ -353,121 +351,73 @@ def rounded(probability: float | None) -> float | None:
 
 
 class Constituent(NamedTuple):
-    """A span of the tree that a sentence was read with, entity or not."""
+    """A span of a predicted tree, entity or not, in characters."""
 
     start: int
     end: int
     text: str
     head: CharSpan | None
-    probability: float | None  # of being in the tree
+    probability: float | None  # the marginal of the span
 
 
 class Arc(NamedTuple):
-    """One word governs another."""
-
     head: CharSpan
     modifier: CharSpan
 
 
-class CharTree(NamedTuple):
-    """The trees of all sentences of a document."""
+class TextTree(NamedTuple):
+    """The trees of all sentences of a document, in characters."""
 
     constituents: tuple[Constituent, ...]  # parents before children, left before right
     arcs: tuple[Arc, ...]
     roots: tuple[CharSpan, ...]  # the head of each sentence
 
 
-def char_entities(sentences: Iterable[Sentence]) -> tuple[TextEntity, ...]:
-    """The entities of sentences with a text, in the order of their starts, the longer first."""
-    return tuple(entity for sentence in sentences for entity in entities_in(sentence))
+def char_span(sentence: Sentence, i: int, j: int) -> CharSpan:
+    """Words i to j of a sentence that has a text."""
+    assert sentence.text is not None
+    assert sentence.offsets is not None
+    start, end = sentence.offsets[i][0], sentence.offsets[j - 1][1]
+    return CharSpan(sentence.start + start, sentence.start + end, sentence.text[start:end])
 
 
-def entities_in(sentence: Sentence) -> list[TextEntity]:
-    spans: dict[tuple[int, int], list[Entity]] = {}
+def text_entities(sentence: Sentence) -> list[TextEntity]:
+    """The entities of a sentence that has a text, ordered by start, the longer first."""
+    by_span: dict[Span, list[Entity]] = {}
     for entity in sentence.entities:
-        spans.setdefault(entity.span, []).append(entity)
-    found: dict[tuple[int, int], TextEntity] = {}
-    children: dict[tuple[int, int], list[TextEntity]] = {}
-    for span, enclosing in enclosing_spans(spans).items():
-        alike = sorted(spans[span], key=lambda entity: -(entity.score or 0.0))
+        by_span.setdefault(entity.span, []).append(entity)
+    result: dict[Span, TextEntity] = {}
+    children: dict[Span, list[TextEntity]] = {}
+    for span, enclosing in enclosing_spans(by_span).items():
+        entities = sorted(by_span[span], key=lambda entity: -(entity.score or 0.0))
         parent = min(enclosing, key=lambda s: s[1] - s[0], default=None)
-        head = next((entity.head for entity in alike if entity.head is not None), None)
-        start, end = sentence.characters(alike[0])
+        head = next((entity.head for entity in entities if entity.head is not None), None)
         scores: dict[str, float | None] = {}
-        for entity in alike:
+        for entity in entities:
             scores.setdefault(entity.label, entity.score)
-        found[span] = TextEntity(
-            start,
-            end,
-            sentence.phrase(alike[0]),
-            tuple(scores),
-            tuple(scores.values()),
-            None if head is None else word_at(sentence, head),
-            len(enclosing),
-            None if parent is None else found[parent],
+        result[span] = TextEntity(
+            *char_span(sentence, *span),
+            labels=tuple(scores),
+            scores=tuple(scores.values()),
+            head=None if head is None else char_span(sentence, head, head + 1),
+            depth=len(enclosing),
+            parent=None if parent is None else result[parent],
         )
         if parent is not None:
-            children.setdefault(parent, []).append(found[span])
+            children.setdefault(parent, []).append(result[span])
     for span, inner in children.items():
-        object.__setattr__(found[span], "children", tuple(inner))
-    return list(found.values())
+        object.__setattr__(result[span], "children", tuple(inner))
+    return list(result.values())
 
 
-def char_tree(sentences: Iterable[Sentence]) -> CharTree:
-    """The trees of those sentences that have one."""
-    constituents, arcs, roots = [], [], []
-    for sentence in sentences:
-        if sentence.tree is None:
-            continue
-        tree = sentence.tree
-        words = [word_at(sentence, h) for h in range(len(sentence.words))]
-        for k, (i, j, h) in enumerate(tree.spans):
-            start, end = words[i].start, words[j - 1].end
-            constituents.append(
-                Constituent(
-                    start,
-                    end,
-                    text_at(sentence, start, end),
-                    None if h is None else words[h],
-                    tree.probabilities[k] if tree.probabilities else None,
-                )
-            )
-        arcs += [Arc(words[h], words[m]) for h, m in tree.arcs]
-        roots += [] if tree.root is None else [words[tree.root]]
-    return CharTree(tuple(constituents), tuple(arcs), tuple(roots))
-
-
-def word_at(sentence: Sentence, h: int) -> CharSpan:
-    assert sentence.offsets is not None
-    start, end = sentence.offsets[h]
-    return CharSpan(sentence.start + start, sentence.start + end, sentence.words[h])
-
-
-def text_at(sentence: Sentence, start: int, end: int) -> str:
-    assert sentence.text is not None
-    return sentence.text[start - sentence.start : end - sentence.start]
-
-
-def to_json_value(entities: Iterable[TextEntity]) -> list[Mapping[str, Any]]:
-    """For JSON: a parent is the number of an entity in the list."""
-    numbers: dict[int, int] = {}
-    values: list[Mapping[str, Any]] = []
-    for number, entity in enumerate(entities):
-        numbers[id(entity)] = number
-        parent = None if entity.parent is None else numbers[id(entity.parent)]
-        values.append({**entity.to_dict(), "parent": parent})
-    return values
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, repr=False)
 class Document:
-    """Sentences in their order and, if it is known, the text they stand in."""
+    """Sentences in their order and, if it is known, the text that they stand in. Iterates over its entities."""
 
     sentences: tuple[Sentence, ...]
     text: str | None = None
     id: str | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict, compare=False)  # what else its file says of it
-    found: tuple[TextEntity, ...] | None = field(default=None, init=False, repr=False, compare=False)
+    extra: Mapping[str, Any] = field(default_factory=dict, compare=False)  # further keys of its file
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sentences", tuple(self.sentences))
@@ -491,22 +441,52 @@ class Document:
                 )
             last = end
 
-    @property
+    @cached_property
     def entities(self) -> tuple[TextEntity, ...]:
-        """All entities by their characters, in the order of their starts, the longer first."""
-        if self.found is None:
-            object.__setattr__(self, "found", char_entities(self.with_text().sentences))
-        assert self.found is not None
-        return self.found
+        """All entities by characters, ordered by start, the longer first."""
+        return tuple(chain.from_iterable(map(text_entities, self.with_text().sentences)))
+
+    def __iter__(self) -> Iterator[TextEntity]:
+        return iter(self.entities)
+
+    def __len__(self) -> int:
+        return len(self.entities)
+
+    def __bool__(self) -> bool:
+        return True  # also without entities
+
+    def __repr__(self) -> str:
+        """One line for the document and one for each of the first entities, indented by depth."""
+        name = "Document" if self.id is None else f"Document {self.id!r}"
+        lines = [f"<{name}: {len(self.sentences)} sentences, {len(self)} entities>"]
+        for entity in self.entities[:20]:
+            labels = ", ".join(
+                label if score is None else f"{label} {score:.3f}"
+                for label, score in zip(entity.labels, entity.scores, strict=True)
+            )
+            text = entity.text if len(entity.text) <= 60 else entity.text[:57] + "..."
+            lines.append(f"{'  ' * (entity.depth + 1)}{entity.start}-{entity.end} {labels}: {text!r}")
+        return "\n".join([*lines, f"  and {len(self) - 20} more"] if len(self) > 20 else lines)
 
     @property
-    def tree(self) -> CharTree:
-        """The constituents and arcs of the trees that a model found the entities in; empty if none did."""
-        return char_tree(self.with_text().sentences)
+    def tree(self) -> TextTree:
+        """The constituents and arcs of the predicted trees; empty if there are none."""
+        constituents, arcs, roots = [], [], []
+        for sentence in self.with_text().sentences:
+            if (tree := sentence.tree) is None:
+                continue
+            words = [char_span(sentence, h, h + 1) for h in range(len(sentence.words))]
+            probabilities = tree.probabilities or [None] * len(tree.spans)
+            for (i, j, h), probability in zip(tree.spans, probabilities, strict=True):
+                head = None if h is None else words[h]
+                constituents.append(Constituent(*char_span(sentence, i, j), head, probability))
+            arcs += [Arc(words[h], words[m]) for h, m in tree.arcs]
+            roots += [] if tree.root is None else [words[tree.root]]
+        return TextTree(tuple(constituents), tuple(arcs), tuple(roots))
 
     @property
     def windowed(self) -> tuple[CharSpan, ...]:
-        """Sentences too long to be read at once, which were read through windows that overlap."""
+        """The sentences that were too long for one pass, and were predicted in overlapping windows."""
         return tuple(
             CharSpan(sentence.start, sentence.start + len(sentence.text or ""), sentence.text or "")
             for sentence in self.with_text().sentences
@@ -514,63 +494,64 @@ class Document:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The text and its entities, as JSON has them."""
-        named = {} if self.id is None else {"id": self.id}
-        return {**named, "text": self.with_text().text, "entities": to_json_value(self.entities)}
+        """The text and its entities, as nestree/data/document.schema.json describes them."""
+        index = {id(entity): k for k, entity in enumerate(self.entities)}
+        entities = [
+            {**entity.to_dict(), "parent": None if entity.parent is None else index[id(entity.parent)]}
+            for entity in self.entities
+        ]
+        name = {} if self.id is None else {"doc_id": self.id}
+        return {**name, "text": self.with_text().text, "entities": entities}
 
     def to_json(self) -> str:
-        """On one line. What is no text, half of a surrogate pair, is escaped."""
-        written = json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
-        return written if is_detokenized(written) else json.dumps(self.to_dict(), allow_nan=False)
+        """`to_dict` on one line. All but ASCII is escaped if the text has half of a surrogate pair, unlike UTF-8."""
+        line = json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
+        try:
+            line.encode()
+        except UnicodeEncodeError:
+            return json.dumps(self.to_dict(), allow_nan=False)
+        return line
 
     def _repr_html_(self) -> str:
-        """In a notebook: nested boxes."""
-        import nestree  # by its public name, when a notebook asks: drawing is above all this
+        """Nested boxes, for notebooks."""
+        import nestree  # by its public name, since `show` imports this module
 
         return str(nestree.show.boxes(self))
 
     def with_text(self, between: str = "\n") -> "Document":
-        """The same document; if it has no text, with one in which `between` joins the texts of its sentences."""
+        """The document itself if its text is known; otherwise a copy whose text joins the sentences by `between`."""
         if self.text is not None:
             return self
-        placed, at = [], 0
+        sentences, start = [], 0
         for sentence in self.sentences:
-            sentence = sentence.with_text()
-            placed.append(shift_sentence(sentence, at))
-            at += len(sentence.text or "") + len(between)
-        return Document(tuple(placed), between.join(s.text or "" for s in placed), self.id, self.extra)
+            sentence = replace(sentence.with_text(), start=start)
+            sentences.append(sentence)
+            start += len(sentence.text or "") + len(between)
+        return Document(tuple(sentences), between.join(s.text or "" for s in sentences), self.id, self.extra)
 
 
 def with_context(documents: Iterable[Document], words: int) -> list[Document]:
-    """The same documents; each sentence knows up to so many words before and after it.
+    """The documents; each sentence has up to this many words before and after it as `context`.
 
     >>> document = Document((Sentence(["She", "left"]), Sentence(["Why", "?"]), Sentence(["Nobody", "knows"])))
     >>> with_context([document], 3)[0].sentences[1].context
     (('She', 'left'), ('Nobody', 'knows'))
     """
-    return [with_neighbors(document, words) if words else document for document in documents]
-
-
-def with_neighbors(document: Document, words: int) -> Document:
-    everything = tuple(chain.from_iterable(sentence.words for sentence in document.sentences))
-    placed, start = [], 0
-    for sentence in document.sentences:
-        end = start + len(sentence.words)
-        around = everything[max(0, start - words) : start], everything[end : end + words]
-        placed.append(replace(sentence, context=around))
-        start = end
-    return replace(document, sentences=tuple(placed))
+    if not words:
+        return list(documents)
+    results = []
+    for document in documents:
+        all_words = tuple(chain.from_iterable(sentence.words for sentence in document.sentences))
+        sentences, start = [], 0
+        for sentence in document.sentences:
+            end = start + len(sentence.words)
+            context = all_words[max(0, start - words) : start], all_words[end : end + words]
+            sentences.append(replace(sentence, context=context))
+            start = end
+        results.append(replace(document, sentences=tuple(sentences)))
+    return results
 
 
 def shift_sentence(sentence: Sentence, start: int) -> Sentence:
     """The sentence at another place of a document."""
     return replace(sentence, start=start)
-
-
-def is_detokenized(text: str) -> bool:
-    """Can it be written in UTF-8? Half of a surrogate pair cannot."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

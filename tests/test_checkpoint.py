@@ -306,7 +306,7 @@ NEWER = json.dumps({"format": 99, "nestree": "7.0", "labels": ["A"]})
         (
             with_setting("non_entity_bias", 1e300),
             ConfigError,
-            r"decoding.non_entity_bias is 1e\+300; it must lie within 1,000,000 of 0",
+            r"decoding.non_entity_bias is 1e\+300; it must lie between -1,000,000.0 and 1,000,000",
         ),
         (with_text("labels.json", DEEP), ModelError, r"labels.json is not what nestree writes"),
         (

@@ -1,4 +1,4 @@
-"""Recipes are complete and say what they should; whatever is wrong with settings is said in a sentence."""
+"""Recipes, overrides, bases, and the errors of wrong settings."""
 
 import dataclasses
 import re
@@ -7,12 +7,12 @@ import tomllib
 import pytest
 
 from nestree import checkpoint
-from nestree.config import RECIPES, SECTIONS, Settings, from_toml, recipes
+from nestree.config import RECIPES, SECTIONS, Settings, recipes
 from nestree.errors import ConfigError
 
 ROWS = [name for name in recipes() if name.startswith("ablation/")]
 
-# structure, mention, labelling, joint, sharing, tree: the table of docs/model.md
+# structure, mention, labeling, joint, head_sharing_penalty, method: the table of docs/model.md
 TABLE = [
     ("none", "labels", "none", False, 0.0, "spans"),
     ("none", "yes-no", "span", False, 0.0, "spans"),
@@ -29,81 +29,68 @@ TABLE = [
 ]
 
 
-def test_rows_of_the_ablation_differ_in_what_the_table_says_and_in_nothing_else():
-    found = [Settings.read(name) for name in ROWS]
-    assert [
-        (
-            s.model.structure,
-            s.model.mention,
-            s.model.labeling,
-            s.loss.joint,
-            s.loss.head_sharing_penalty,
-            s.decoding.method,
-        )
-        for s in found
-    ] == TABLE
-    named = ["structure", "mention", "labeling", "joint", "sharing", "by"]
-    same = found[-1].changed([])
-    for settings, row in zip(found, TABLE, strict=True):
-        values = dict(zip(named, row, strict=True))
-        trees = values["structure"] != "none"  # whose scores are normalised
-        assert settings == dataclasses.replace(
-            same,
+def test_rows_of_the_ablation_differ_only_in_the_table():
+    last = Settings.read(ROWS[-1])
+    for name, row in zip(ROWS, TABLE, strict=True):
+        structure, mention, labeling, joint, penalty, method = row
+        assert Settings.read(name) == dataclasses.replace(
+            last,
             model=dataclasses.replace(
-                same.model, normalize=trees, **{name: values[name] for name in named[:3]}
+                last.model,
+                structure=structure,
+                mention=mention,
+                labeling=labeling,
+                normalize=structure != "none",
             ),
-            loss=dataclasses.replace(
-                same.loss, joint=values["joint"], head_sharing_penalty=values["sharing"]
-            ),
-            decoding=dataclasses.replace(same.decoding, method=values["by"]),
+            loss=dataclasses.replace(last.loss, joint=joint, head_sharing_penalty=penalty),
+            decoding=dataclasses.replace(last.decoding, method=method),
         )
-    scores = ["model.rotary=true", "model.head_prior=true", "loss.negative_sampling_rate=0.35"]
-    search = ["method=mbr", "threshold=0.4", "tune=true", "head_prior_weight=2.0", "head_sharing_penalty=2.0"]
-    learning = ["rho=0.5", "perturbation=sam", "epochs=10", "cuda_graphs=true"]
-    ours = found[-1].changed(
-        [*scores, *(f"decoding.{each}" for each in search), *(f"training.{each}" for each in learning)]
-    )
-    assert ours == Settings.read("default")
+    model = ["model.rotary=true", "model.head_prior=true", "loss.negative_sampling_rate=0.35"]
+    decoding = [
+        "method=mbr",
+        "threshold=0.4",
+        "tune=true",
+        "head_prior_weight=2.0",
+        "head_sharing_penalty=2.0",
+    ]
+    training = ["rho=0.5", "perturbation=sam", "epochs=10", "cuda_graphs=true"]
+    overrides = [*model, *(f"decoding.{x}" for x in decoding), *(f"training.{x}" for x in training)]
+    assert last.changed(overrides) == Settings.read("default")
 
 
-def test_the_recipes():
+def test_paper_and_release():
     assert recipes() == [*ROWS, "default", "paper", "release"]
     paper, release = Settings.read("paper"), Settings.read("release")
     assert (paper.training.beta2, paper.training.epsilon, paper.encoder.lstm_layers) == (0.9, 1e-12, 3)
-    assert not paper.loss.joint
-    assert (release.loss.hard_negatives, release.loss.regularization_space, release.loss.entropy_weight) == (
-        10,
-        "gold",
-        1.0,
-    )
+    assert (paper.loss.joint, paper.model.rotary, paper.encoder.lstms) == (False, False, 1)
     assert release.training == paper.training
-    assert (paper.model.rotary, paper.encoder.lstms) == (False, 1)
-    assert (release.model.rotary, release.encoder.lstms) == (True, 4)
-    genia = release.changed(["loss.head_sharing_penalty=0", "loss.label=softmax"])
-    assert (genia.loss.head_sharing_penalty, genia.loss.label) == (0.0, "softmax")
+    assert (release.model.rotary, release.encoder.lstms, release.loss.hard_negatives) == (True, 4, 10)
+    assert (release.loss.regularization_space, release.loss.entropy_weight) == ("gold", 1.0)
 
 
 @pytest.mark.parametrize("name", recipes())
-def test_a_recipe_comes_back_as_it_was_written(name):
+def test_round_trip_of_recipes(name, tmp_path):
     settings = Settings.read(name)
-    assert from_toml(settings.as_toml(), "again") == settings
+    (tmp_path / "config.toml").write_text(settings.as_toml(), encoding="utf-8")
+    assert Settings.saved(tmp_path / "config.toml") == Settings.read(tmp_path / "config.toml") == settings
     text = (RECIPES / f"{name}.toml").read_text(encoding="utf-8")
-    assert text.endswith("\n\n" + settings.as_toml()), "notes and order as `as_toml` writes them"
     assert text.startswith("# ")
+    if "base" not in tomllib.loads(text):
+        assert text.endswith("\n\n" + settings.as_toml()), "notes and order as `as_toml` writes them"
 
 
-def test_odd_strings_come_back():
-    odd = Settings.read("default").changed(['encoder.path="a\\\\b \\"c\\" ünï\\u0007 #"'])
-    assert odd.encoder.path == 'a\\b "c" ünï\x07 #'
-    assert from_toml(odd.as_toml(), "again") == odd
+def test_round_trip_of_odd_strings(tmp_path):
+    settings = Settings.read("default").changed(['encoder.path="a\\\\b \\"c\\" ünï\\u0007 #"'])
+    assert settings.encoder.path == 'a\\b "c" ünï\x07 #'
+    (tmp_path / "config.toml").write_text(settings.as_toml(), encoding="utf-8")
+    assert Settings.saved(tmp_path / "config.toml") == settings
 
 
 def test_every_key_has_a_note():
-    for kind in SECTIONS.values():
-        assert all(field.metadata["note"] for field in dataclasses.fields(kind))
+    assert all(field.metadata["note"] for kind in SECTIONS.values() for field in dataclasses.fields(kind))
 
 
-def test_changes():
+def test_overrides():
     settings = Settings.read("default").changed(
         [
             "training.epochs=3",
@@ -113,32 +100,28 @@ def test_changes():
             "loss.joint=false",
         ]
     )
-    assert settings.training.epochs == 3
-    assert settings.training.lr == 1.0
+    assert (settings.training.epochs, settings.training.lr, settings.loss.joint) == (3, 1.0, False)
     assert type(settings.training.lr) is float
-    assert settings.encoder.path == "some/folder"
-    assert settings.decoding.head_sharing_penalty == -2.0
-    assert not settings.loss.joint
+    assert (settings.encoder.path, settings.decoding.head_sharing_penalty) == ("some/folder", -2.0)
     assert Settings.read("default").changed([]) == Settings.read("default")
 
 
-def test_changes_are_checked_together():
-    Settings.read("default").changed(
-        [
-            "model.structure=plain",
-            "model.labeling=span",
-            "model.head_prior=false",
-            "loss.joint=false",
-            "loss.head_sharing_penalty=0",
-            "decoding.head_sharing_penalty=0",
-        ]
-    )
+@pytest.mark.parametrize("path", ["2024", "1e5", "true", "nan", "[a]", "2024-01-01", "my encoder"])
+def test_strings_that_look_like_other_values(path):
+    assert Settings.read("default").changed([f"encoder.path={path}"]).encoder.path == path
+    assert Settings.read("default").changed([f'encoder.path="{path}"']).encoder.path == path
+
+
+def test_overrides_are_checked_together():
+    plain = ["model.structure=plain", "model.labeling=span", "model.head_prior=false", "loss.joint=false"]
+    penalties = ["loss.head_sharing_penalty=0", "decoding.head_sharing_penalty=0"]
+    Settings.read("default").changed([*plain, *penalties])
     with pytest.raises(ConfigError, match=r'model\.labeling = "head" needs'):
         Settings.read("default").changed(["model.structure=plain"])
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("override", "message"),
     [
         ("training.epoch=3", r"no training\.epoch\. Did you mean training\.epochs\?"),
         ("trainig.epochs=3", r"no section trainig\. Did you mean training\?"),
@@ -151,19 +134,20 @@ def test_changes_are_checked_together():
         ("training.lr=nan", "must be a number"),
         ("training.lr=true", "must be a number"),
         ("loss.joint=1", "must be true or false"),
-        ("encoder.path=3", "must be a string"),
         ("model.structure=tree", "one of 'none', 'plain', 'lexical'"),
         ("model.mention=[1]", "one of 'score', 'yes-no', 'labels'"),
         ("training.epochs=0", "must be 1 or more"),
-        ("training.seed=99999999999999999999", "training.seed is 99999999999999999999; it must be less than"),
         (
-            "decoding.head_prior_weight=-1",
-            r"decoding.head_prior_weight is -1; it must lie between 0 and 100\.",
+            "training.seed=99999999999999999999",
+            "training.seed is 99999999999999999999; it must lie between 0",
         ),
-        ("loss.head_sharing_penalty=-0.1", "loss.head_sharing_penalty is -0.1; it must be 0 or more"),
-        ("model.dropout=1", "less than 1"),
-        ("model.scale=0", "greater than 0"),
-        ("encoder.lstms=2", "encoder.lstms is 2; it must be 1 or 4"),
+        ("encoder.context=-1", "encoder.context is -1; it must be 0 or more"),
+        ("decoding.head_prior_weight=-1", r"head_prior_weight is -1.0; it must lie between 0 and 100\."),
+        ("loss.head_sharing_penalty=-0.1", "loss.head_sharing_penalty is -0.1; it must lie between 0 and"),
+        ("model.dropout=1", "must be 0 or more and less than 1"),
+        ("training.epsilon=0", "must be 1e-30 or more"),
+        ("encoder.lstms=2", "encoder.lstms is 2; it must be one of 1, 4"),
+        ("encoder.lstms=true", "encoder.lstms is True; it must be one of 1, 4"),
         ("encoder.lstms=4", "encoder.lstms = 4 needs encoder.lstm_layers of 1 or more"),
         ("model.labeling=none", 'must be "span" or "head"'),
         ("model.mention=labels", 'must then be "none"'),
@@ -171,13 +155,13 @@ def test_changes_are_checked_together():
         ("model.mention=score", 'needs model.structure = "lexical" and model.mention = "yes-no"'),
     ],
 )
-def test_what_is_wrong_is_said(change, words):
-    with pytest.raises(ConfigError, match=words):
-        Settings.read("default").changed([change])
+def test_wrong_values(override, message):
+    with pytest.raises(ConfigError, match=message):
+        Settings.read("default").changed([override])
 
 
 @pytest.mark.parametrize(
-    ("recipe", "change", "words"),
+    ("recipe", "override", "message"),
     [
         ("ablation/02-unstructured-two-stage", "model.mention=score", "only ranks trees"),
         ("ablation/02-unstructured-two-stage", "loss.head_sharing_penalty=0.4", "needs heads"),
@@ -185,76 +169,87 @@ def test_what_is_wrong_is_said(change, words):
         ("release", "model.mlp_size=301", "model.mlp_size and model.label_mlp_size must be even"),
         ("release", "model.labeling=span", "all four kinds of scores"),
         ("ablation/02-unstructured-two-stage", "loss.entropy_weight=1", "about trees"),
-        ("ablation/02-unstructured-two-stage", "decoding.method=viterbi", "decoding.method must be"),
+        ("ablation/02-unstructured-two-stage", "decoding.method=viterbi", 'must be "spans" or "mbr"'),
         ("ablation/06-lexical-two-stage", "decoding.method=spans", 'decoding.method = "spans" needs'),
         ("ablation/06-lexical-two-stage", "loss.hard_negatives=10", "loss.hard_negatives needs"),
     ],
 )
-def test_what_does_not_go_together_is_refused(recipe, change, words):
-    with pytest.raises(ConfigError, match=words):
-        Settings.read(recipe).changed([change])
+def test_contradictory_settings(recipe, override, message):
+    with pytest.raises(ConfigError, match=message):
+        Settings.read(recipe).changed([override])
 
 
-def without(text: str, name: str) -> str:
-    return "\n".join(line for line in text.splitlines() if not line.startswith(name))
+COMPLETE = Settings.read("default").as_toml()
 
 
-def test_files(tmp_path):
-    text = Settings.read("default").as_toml()
-    path = tmp_path / "mine.toml"
-    for changed, words in [
-        (without(text, "epochs"), r"mine.toml: \[training\] lacks epochs; a recipe names every key"),
-        (without(text, "[loss]"), "there is no model.joint"),
-        (text + "speed = 3\n", "there is no training.speed"),
-        (text + "[extra]\na = 1\n", "there is no section extra"),
+def without(name: str) -> str:
+    return "\n".join(line for line in COMPLETE.splitlines() if not line.startswith(name))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            without("epochs"),
+            r'mine.toml: \[training\] lacks epochs. Add .* or begin the file with base = "default"',
+        ),
+        (without("[loss]"), "there is no model.joint"),
+        (COMPLETE + "speed = 3\n", "there is no training.speed"),
+        (COMPLETE + "average = 0.0\n", "there is no training.average"),
+        (COMPLETE + "[extra]\na = 1\n", "there is no section extra"),
         ("loss = 3\n", r"the section \[encoder\] is missing"),
-        (text + "speed = \n", "this is not TOML"),
-        (re.sub(r"epochs = \d+", "epochs = 0", text), "mine.toml: training.epochs is 0"),
-    ]:
-        assert changed != text
-        path.write_text(changed, encoding="utf-8")
-        with pytest.raises(ConfigError, match=words):
-            Settings.read(path)
-    path.write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match="neither a TOML file"):
+        (COMPLETE + "speed = \n", "this is not TOML"),
+        (re.sub(r"epochs = \d+", "epochs = 0", COMPLETE), "mine.toml: training.epochs is 0"),
+        ("base = 3\n" + COMPLETE, "base is 3; it must be the name of a recipe or of a file"),
+        ('base = "defualt"\n', r"base of .*mine.toml: defualt: neither .* The recipes are .*default, paper"),
+        ('base = "mine.toml"\n', r"base of .*mine.toml: mine.toml: it is a base of itself"),
+        (
+            'base = "default"\n[training]\nepoch = 3\n',
+            r"no training\.epoch\. Did you mean training\.epochs\?",
+        ),
+        ('base = "default"\ntraining = 3\n', r"the section \[training\] is missing"),
+    ],
+)
+def test_wrong_files(tmp_path, text, message):
+    path = tmp_path / "mine.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=message):
         Settings.read(path)
-    with pytest.raises(ConfigError, match=r"defualt: neither .* The recipes are .*default, paper"):
-        Settings.read("defualt")
 
 
-def test_models_from_before_a_key_behave_as_they_did(tmp_path):
-    text = Settings.read("ablation/12-joint").as_toml()
-    path = tmp_path / "config.toml"
-    path.write_text(without(without(text, "lstms"), "rotary"), encoding="utf-8")
-    assert Settings.saved(path) == Settings.read(path) == Settings.read("ablation/12-joint")
-    path.write_text(without(without(text, "rotary"), "epochs"), encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"\[training\] lacks epochs"):
-        Settings.saved(path)
-    newer = Settings.read("release")
-    path.write_text(newer.as_toml(), encoding="utf-8")
-    assert Settings.saved(path) == newer
+def test_files_that_cannot_be_read(tmp_path):
+    (tmp_path / "mine.toml").write_bytes(b"\xff\xfe")
+    for name in (tmp_path / "mine.toml", tmp_path, "defualt"):
+        with pytest.raises(ConfigError, match=r"neither a TOML file .* The recipes are .*default, paper"):
+            Settings.read(name)
 
 
-def test_tomls_are_readable_by_others():
-    assert set(tomllib.loads((RECIPES / "default.toml").read_text(encoding="utf-8"))) == set(SECTIONS)
+def test_bases_of_files(tmp_path):
+    """A base is a file beside the one that names it, or a recipe; bases may have bases."""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "first.toml").write_text('base = "default"\n[training]\nepochs = 3\nlr = 1.0\n')
+    (tmp_path / "sub" / "second.toml").write_text('base = "../first.toml"\n[training]\nlr = 2.0\n')
+    settings = Settings.read(tmp_path / "sub" / "second.toml")
+    assert settings == Settings.read("default").changed(["training.epochs=3", "training.lr=2"])
+    (tmp_path / "first.toml").write_text('base = "sub/second.toml"\n')
+    with pytest.raises(ConfigError, match=r"base of itself, by way of .*first.toml, .*second.toml"):
+        Settings.read(tmp_path / "sub" / "second.toml")
+
+
+def test_settings_of_a_model_are_complete(tmp_path):
+    (tmp_path / "config.toml").write_text('base = "default"\n')
+    with pytest.raises(ConfigError, match="there is no section base"):
+        Settings.saved(tmp_path / "config.toml")
+    with pytest.raises(ConfigError, match=r"cannot be read: .* Fetch or train the model again"):
+        Settings.saved(tmp_path / "absent.toml")
+    bundled = checkpoint.bundled_model()
+    checkpoint.check_manifest(bundled)
+    assert (bundled / "config.toml").read_text() == Settings.saved(bundled / "config.toml").as_toml()
 
 
 def test_recipes_are_installed_with_the_package():
-    """What `pip install` copies beside the modules is said in pyproject.toml."""
+    """`pip install` copies the files that pyproject.toml lists."""
     package = RECIPES.parent
-    patterns = tomllib.loads((package.parent / "pyproject.toml").read_text(encoding="utf-8"))["tool"][
-        "setuptools"
-    ]["package-data"]["nestree"]
-    copied = {path for pattern in patterns for path in package.glob(pattern)}
-    assert set(RECIPES.rglob("*.toml")) <= copied
-
-
-def test_a_file_of_an_earlier_nestree_is_read_as_it_was_meant(tmp_path):
-    text = Settings.read("default").as_toml()
-    older = tmp_path / "older.toml"
-    older.write_text(
-        "".join(line for line in text.splitlines(True) if not line.startswith("perturbation = "))
-    )
-    assert Settings.read(older) == Settings.read("default").changed(["training.perturbation=fgm"])
-    box = Settings.read(checkpoint.bundled_model() / "config.toml")
-    assert (box.training.rho, box.training.perturbation, box.loss.label) == (1.0, "fgm", "ranking")
+    project = tomllib.loads((package.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    patterns = project["tool"]["setuptools"]["package-data"]["nestree"]
+    assert set(RECIPES.rglob("*.toml")) <= {path for pattern in patterns for path in package.glob(pattern)}

@@ -3,7 +3,6 @@
 import random
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,11 +10,8 @@ import torch
 from typer.testing import CliRunner
 
 import nestree
-from benchmarks import runs
 from nestree.cli import app
-from nestree.config import Settings
 from nestree.data import formats
-from nestree.errors import ConfigError
 from nestree.model import Recognizer
 from nestree.nn.tokenizer import SubwordTokenizer
 from nestree.training import corpus, train
@@ -181,17 +177,6 @@ def test_a_batch_equals_its_sentences_one_by_one(encoder):
 # Models
 
 
-def test_models_from_before_it_have_none(tmp_path):
-    settings = Settings.read("default")
-    lines = settings.as_toml().splitlines()
-    older = [line for line in lines if not line.startswith("context = 0 ")]
-    assert len(older) == len(lines) - 1
-    (tmp_path / "config.toml").write_text("\n".join(older), encoding="utf-8")
-    assert Settings.saved(tmp_path / "config.toml") == settings
-    with pytest.raises(ConfigError, match=r"encoder\.context is -1; it must be 0 or more"):
-        settings.changed(["encoder.context=-1"])
-
-
 @pytest.fixture(scope="module")
 def place(encoder, tmp_path_factory) -> Path:
     """A folder with data and a model that reads four words on either side."""
@@ -255,7 +240,7 @@ def seen(monkeypatch) -> list[Context]:
     "arguments",
     [
         ("evaluate", "data.jsonl", "--model", "model", "-q"),
-        ("analyze", "data.jsonl", "--model", "model", "--sharing", "0", "--trees", "1"),
+        ("analyze", "data.jsonl", "--model", "model", "--head-sharing-penalties", "0", "--trees", "1"),
         ("quantize", "model", "--gold", "data.jsonl", "--out", "small", "-q"),
         ("predict", "data.jsonl", "--model", "model"),
     ],
@@ -274,31 +259,6 @@ def test_spacy_reads_sentences_in_context(place, seen):
     nlp.add_pipe("nestree", config={"model": str(place / "model"), "device": "cpu"})
     nlp("She left. It rained.")
     assert set(seen) == {((), ("It", "rained", ".")), (("She", "left", "."), ())}
-
-
-def test_benchmarks_of_training_read_sentences_in_context(place, seen, tmp_path):
-    data = tmp_path / "data"
-    for part in ("train", "dev"):
-        formats.write(DOCUMENTS[:1], data / f"{part}.jsonl", "jsonl")
-    formats.write(DOCUMENTS[1:], data / "test.jsonl", "jsonl")
-    job = runs.Job(
-        "one",
-        str(data),
-        str(place / "model" / "config.toml"),
-        1,
-        ("training.epochs=1",),
-        str(tmp_path / "one"),
-        "cpu",
-        1,
-        None,
-        0,
-        False,
-        False,
-        False,
-    )
-    assert runs.trained(job, SimpleNamespace(send=lambda what: None))["test"]["sentences"] == 4
-    wanted = [s.context for document in with_context(DOCUMENTS, 4) for s in document.sentences]
-    assert set(seen) == {context for context in wanted if any(context)}
 
 
 def test_data_without_documents_are_named(encoder, tmp_path):

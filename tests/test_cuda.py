@@ -15,7 +15,7 @@ from nestree.nn.encoder import load_pretrained
 from nestree.pipeline import predict
 from nestree.training import corpus, distill, train
 from nestree.training import cuda_graphs as records
-from nestree.training.state import Progress
+from nestree.training.run_dir import Progress
 from nestree.training.step import GradientStep
 from nestree.training.train import accelerator_for
 from nestree.treecrf import async_errors
@@ -118,7 +118,7 @@ def test_entities_are_those_of_a_cpu_whatever_the_batches(folder, changes, monke
     "recipe", ["default", "ablation/02-unstructured-two-stage", "ablation/03-tree-one-stage"]
 )
 def test_an_update_waits_for_nothing(patient, recipe):
-    model = made(patient, recipe, "training.average=0.9").cuda().train()
+    model = made(patient, recipe).cuda().train()
     moving = torch.optim.AdamW(model.parameters(), fused=True)
     batch = model.collate(tiny.SENTENCES).pin_memory()
 
@@ -148,7 +148,6 @@ def test_training_learns_and_can_be_resumed(folder, tmp_path):
         f"encoder.path={folder}",
         "training.epochs=40",
         "training.batch_words=20",
-        "training.average=0.9",
     )
     documents = [Document((sentence,)) for sentence in tiny.SENTENCES]
     data = corpus(documents, documents, seed=1)

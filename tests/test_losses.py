@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from nestree.config import Settings, recipes
-from nestree.losses import compute, gold_span_scores, label_losses, potentials, sampled_negatives
+from nestree.losses import compute, gold_span_scores, label_losses, negatives, potentials
 from nestree.model import Recognizer
 from nestree.nn.batch import Collator, Gold
 from nestree.nn.scorers import Scores
@@ -247,7 +247,7 @@ def test_as_many_spans_are_guessed_as_asked_for():
     cells = cell_masks(scores.lengths, 5).span
     torch.manual_seed(1)
     found = torch.stack(
-        [(sampled_negatives(scores, gold, settings) & cells).sum((1, 2)) for _ in range(2000)]
+        [(negatives(scores, gold, settings) & cells).sum((1, 2)) for _ in range(2000)]
     ).double()
     assert found.mean(0).tolist() == pytest.approx([2.5, 1.0], abs=0.1)  # standard errors: 0.03, 0.02
 
@@ -257,7 +257,7 @@ def test_complete_sentences_draw_nothing():
     sentences = [s for s in SENTENCES if s.complete]
     scores, gold = random_scores(sentences, settings), gold_of(sentences, settings)
     before = torch.get_rng_state()
-    assert not sampled_negatives(scores, gold, settings).any()
+    assert negatives(scores, gold, settings).all()
     assert torch.equal(torch.get_rng_state(), before)
 
 

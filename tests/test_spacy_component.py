@@ -12,7 +12,7 @@ from spacy.tokens import Doc, DocBin, Span  # noqa: E402
 from nestree import checkpoint  # noqa: E402
 from nestree.data import formats  # noqa: E402
 from nestree.errors import ModelError  # noqa: E402
-from nestree.integrations.spacy import NestedEntities  # noqa: E402
+from nestree.model import Recognizer  # noqa: E402
 from nestree.pipeline import Pipeline, load  # noqa: E402
 from nestree.types import Sentence  # noqa: E402
 from tests import tiny  # noqa: E402
@@ -98,20 +98,18 @@ def test_sentences_of_the_doc_count_and_else_our_rule(nlp, expected):
 
 def test_streams_are_batched_across_documents_and_keep_their_order(nlp, monkeypatch):
     sizes = []
-    annotate = NestedEntities.annotate
-    monkeypatch.setattr(
-        NestedEntities, "annotate", lambda self, docs: (sizes.append(len(docs)), annotate(self, docs))
-    )
+    collate = Recognizer.collate_words
+
+    def record(self, sentences):
+        sizes.append(len(sentences))
+        return collate(self, sentences)
+
     alone = [found(nlp(text)) for text in TEXTS]
-    sizes.clear()
+    monkeypatch.setattr(Recognizer, "collate_words", record)
     assert [found(doc) for doc in nlp.pipe(TEXTS)] == alone
     assert sizes == [8]
     assert [found(doc) for doc in nlp.pipe(TEXTS, batch_size=3)] == alone
     assert sizes == [8, 3, 3, 2]
-    monkeypatch.setattr("nestree.integrations.spacy.WORDS_AT_ONCE", 9)
-    sizes.clear()
-    list(nlp.pipe(TEXTS))
-    assert sizes == [2, 3, 2, 1]  # of 7 + 9 words, 2 + 4 + 4, 1 + 10, and 3
 
 
 def test_nothing_in_nothing(nlp):
@@ -120,15 +118,15 @@ def test_nothing_in_nothing(nlp):
     assert [len(doc.spans["nestree"]) for doc in nlp.pipe(["", "Lisbon", " "])] == [0, 1, 0]
 
 
-def test_an_error_is_the_handlers(nlp, monkeypatch):
-    annotate = NestedEntities.annotate
+def test_errors_go_to_the_error_handler(nlp, monkeypatch):
+    collate = Recognizer.collate_words
 
-    def fail(self, docs):
-        if any("rained" in doc.text for doc in docs):
+    def fail(self, sentences):
+        if any("rained" in sentence.words for sentence in sentences):
             raise RuntimeError("rain")
-        annotate(self, docs)
+        return collate(self, sentences)
 
-    monkeypatch.setattr(NestedEntities, "annotate", fail)
+    monkeypatch.setattr(Recognizer, "collate_words", fail)
     with pytest.raises(RuntimeError, match="rain"):
         list(nlp.pipe(TEXTS))
     heard = []
@@ -159,7 +157,7 @@ def test_to_bytes_and_back(nlp, tmp_path):
     there.from_bytes(nlp.to_bytes())
     assert found(there(TEXTS[0])) == before
     there.to_disk(tmp_path / "pipeline")
-    folder = there.get_pipe("nestree").folder
+    folder = there.get_pipe("nestree").directory
     assert folder.is_dir()
     there.remove_pipe("nestree")
     assert not folder.exists()

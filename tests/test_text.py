@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nestree.errors import InputError
 from nestree.text import SENTENCE_RULES, WORD_STYLES, SentenceSplit, detect_word_style, split
-from nestree.text.sentences import looked_at
+from nestree.text.sentences import analyze_chunk
 from nestree.text.words import MAX_CHUNK, split_words
 
 GUM_WORDS, GUM_SENTENCES = 0.99, 0.95  # F1 to reach
@@ -19,50 +19,10 @@ GUM_WORDS, GUM_SENTENCES = 0.99, 0.95  # F1 to reach
 PIECES = [
     *"aZ09_ \n\r\t\v\f.,;:!?'\"-()[]{}<>/@#$%&*+=~`^|\\\x00\x1c\x85\xa0\u2028\u2029\u3000",
     *"éÉßאشक字カกⅣ½²１…—–“”‘’«»„。！？،؟।·•€©×😀👩🏽🇩🇪",
-    *[
-        "\u0301",
-        "\u200d",
-        "\u200b",
-        "\u200f",
-        "\ufe0f",
-        "\ufeff",
-        "\xad",
-        "\ud800",
-        "\udfff",
-        "\ue000",
-        "\uffff",
-    ],
-    *[
-        "n't",
-        "'s",
-        "cannot",
-        "gonna",
-        "'tis",
-        "Mr.",
-        "U.S.",
-        "e.g.",
-        "No.",
-        "1.",
-        "re-",
-        "..",
-        "&amp;",
-        ":-)",
-    ],
-    *[
-        "www.",
-        "http://",
-        "doi:10.1/x",
-        "a@b.co",
-        "12:30pm",
-        "5km",
-        "US$",
-        "The",
-        "he",
-        "\r\n",
-        "\n\n",
-        "\n- ",
-    ],
-]
+    *"\u0301\u200d\u200b\u200f\ufe0f\ufeff\xad\ud800\udfff\ue000\uffff",
+    *["n't", "'s", "cannot", "gonna", "'tis", "Mr.", "U.S.", "e.g.", "No.", "1.", "re-", "..", "&amp;", ":-)"],
+    *["www.", "http://", "doi:10.1/x", "a@b.co", "12:30pm", "5km", "US$", "The", "he", "\r\n", "\n\n", "\n- "],
+]  # fmt: skip
 TEXTS = st.lists(st.sampled_from(PIECES), max_size=40).map("".join) | st.text(
     st.characters(exclude_categories=()), max_size=40
 )
@@ -311,12 +271,12 @@ def test_a_file_written_as_text_is_one_word():
     found = split(text)
     check_nothing_is_lost(text, found)
     words = [text[i:j] for i, j in found[0].words]
-    assert words == [
+    assert words[:-3] == [
         *"![",
         "a",
         *"](",
         "data",
-        ":",
+        *":",
         "image",
         "/",
         "png",
@@ -325,7 +285,6 @@ def test_a_file_written_as_text_is_one_word():
         ",",
         coded,
         ")",
-        *words[-3:],
     ]
 
 
@@ -333,7 +292,7 @@ def test_a_file_written_as_text_is_one_word():
 @given(st.text("ab'.-)\"]@s\u0300", min_size=1, max_size=12), st.sampled_from(WORD_STYLES))
 def test_words_at_the_end_of_a_sentence_are_found_once_or_twice(run, style):
     """They are looked for again only where they may differ, and nothing is missed by that."""
-    assert looked_at(run, style).last_words == split_words(run, style, last=True)
+    assert analyze_chunk(run, style).last_words == split_words(run, style, last=True)
 
 
 def test_gold_words_and_sentences(shared: Path):

@@ -1,6 +1,6 @@
-"""The command `evaluate`."""
+"""The commands `evaluate` and `analyze`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,7 +31,10 @@ from nestree.errors import InputError
 
 if TYPE_CHECKING:
     from nestree.evaluation import Evaluation
-    from nestree.pipeline import Pipeline
+    from nestree.model import Recognizer
+    from nestree.types import Sentence
+
+HEAD_WORDS = 10  # of each label
 
 
 def evaluate(
@@ -44,7 +47,7 @@ def evaluate(
         typer.Option(
             "--model",
             metavar="MODEL",
-            help="Instead of PRED: let this model predict. A directory, OWNER/NAME on the hub, or box.",
+            help="Instead of PRED: let this model predict. A directory, OWNER/NAME on the hub, or gum-minilm.",
         ),
     ] = None,
     threshold: Threshold = None,
@@ -82,7 +85,7 @@ def evaluate(
     from nestree.data import formats
     from nestree.data.io import ConversionReport, atomic_writer, check_output_path
     from nestree.evaluation import compare
-    from nestree.evaluation import evaluate as evaluated
+    from nestree.evaluation import evaluate as evaluate_sentences
 
     if (predicted is None) == (model is None):
         raise InputError("name a prediction or --model DIR, and not both.")
@@ -95,28 +98,34 @@ def evaluate(
         check_output_path(html, paths)
     one_line = Commands.verbosity == QUIET and format is TableShape.text
     if one_line and not (other or html):
-        resamples = 0  # nobody would see the intervals
-    tally = ConversionReport()
+        resamples = 0  # intervals would not be shown
+    conversion = ConversionReport()
     pipeline = loaded(model, device, None)[0] if model else None
+    documents = []
     with reading(paths):
         options = options_for(paths, source_format, read, words, sentences)
-        documents = [
-            list(formats.read(path, kind, tally, **more))
-            for path, kind, more in as_read(paths, source_format, options, pipeline)
-        ]
-    say_account(tally)
-    data = [[sentence for each in some for sentence in each.sentences] for some in documents]
+        for path in paths:
+            path_format, path_options = source_format, options
+            if pipeline:  # text is split as for the model, unless options say otherwise
+                from nestree.predict_files import with_rules
+
+                path_format = source_format or formats.detect_format(path)
+                path_options = dict(with_rules(options, path_format, pipeline.model.text_rules))
+            documents.append(list(formats.read(path, path_format, conversion, **path_options)))
+    say_account(conversion)
+    data = [[sentence for document in part for sentence in document.sentences] for part in documents]
     if pipeline:
-        asked = pipeline.asked(threshold, trees=False)
-        given = pipeline.model.sentences_of(documents[0])
-        data.insert(1, predicted_with(pipeline.reader, given, asked))
+        predict_options = pipeline.asked(threshold, trees=False)
+        gold_sentences = pipeline.model.sentences_of(documents[0])
+        data.insert(1, predicted_with(pipeline.reader, gold_sentences, predict_options))
+    comparison = None
     if other:
         names = (str(predicted or model), str(other))
         comparison = compare(*data, names=names, resamples=resamples, seed=seed)
         evaluation = comparison.first
     else:
-        comparison, evaluation = None, evaluated(*data, resamples=resamples, seed=seed)
-    say_if_strangers(evaluation)
+        evaluation = evaluate_sentences(*data, resamples=resamples, seed=seed)
+    warn_if_labels_differ(evaluation)
     title = f"{predicted or model} against {gold}"
     if html:
         with atomic_writer(html) as file:
@@ -134,46 +143,27 @@ def evaluate(
         typer.echo(f"\n{headline(evaluation, duplicates)}")
 
 
-def say_if_strangers(evaluation: "Evaluation") -> None:
-    """Nothing can be right where the two sides have no label in common."""
+def warn_if_labels_differ(evaluation: "Evaluation") -> None:
+    """Say so if gold and prediction have no label in common."""
     gold = {label for label, score in evaluation.labels.items() if score.gold}
-    found = {label for label, score in evaluation.labels.items() if score.predicted}
-    if gold and found and not gold & found:
+    predicted = {label for label, score in evaluation.labels.items() if score.predicted}
+    if gold and predicted and not gold & predicted:
         print_line(
-            f"no label is on both sides: gold has {', '.join(sorted(gold))}; predicted are {', '.join(sorted(found))}. "
-            "So nothing can be right; give both the same labels."
+            f"no label is on both sides: gold has {', '.join(sorted(gold))}; predicted are "
+            f"{', '.join(sorted(predicted))}. So nothing can be right; give both the same labels."
         )
-
-
-def as_read(
-    paths: Sequence[Path], format: str | None, options: Mapping[str, Any], pipeline: "Pipeline | None"
-) -> Iterator[tuple[Path, str | None, Mapping[str, Any]]]:
-    """Each file with its format and options; text is split as the model knows it, if nothing else was said."""
-    for path in paths:
-        if pipeline is None:
-            yield path, format, options
-            continue
-        from nestree.data.formats import detect_format
-        from nestree.predict_files import with_rules
-
-        kind = format or detect_format(path)
-        yield path, kind, with_rules(options, kind, pipeline.model.text_rules)
-
-
-if TYPE_CHECKING:
-    from nestree.model import Recognizer
-    from nestree.types import Sentence
-
-HEAD_WORDS = 10  # of each label
 
 
 def analyze(
     source: Annotated[Path, typer.Argument(metavar="DATA", help="Annotated data; - is standard input.")],
     model: Model,
-    costs: Annotated[
-        str, typer.Option("--sharing", metavar="C,...", help="Costs of sharing a head to decode with.")
+    penalties: Annotated[
+        str,
+        typer.Option(
+            "--head-sharing-penalties", metavar="C,...", help="Penalties on shared heads to decode with."
+        ),
     ] = "-2,0,0.2,0.4,0.6,1",
-    drawn: Annotated[int, typer.Option("--trees", metavar="N", min=0, help="Sentences to draw.")] = 2,
+    trees: Annotated[int, typer.Option("--trees", metavar="N", min=0, help="Sentences to draw.")] = 2,
     device: Device = "auto",
     source_format: From = None,
     words: Words = None,
@@ -184,36 +174,42 @@ def analyze(
     quiet: Quiet = False,
 ) -> None:
     """Analyze a model: head accuracy, shared heads by penalty, errors by label, trees."""
+    from rich.console import Console
+
     from nestree import report
     from nestree.data import formats
     from nestree.evaluation import evaluate
+    from nestree.pipeline import PredictOptions
+    from nestree.show import draw_sentence
 
-    values = numbers(costs)
+    try:
+        values = [float(penalty) for penalty in penalties.split(",") if penalty]
+    except ValueError:
+        raise InputError(
+            f"--head-sharing-penalties {penalties}: write numbers with commas between them, such as 0,0.4,1."
+        ) from None
     with reading([source]):
         options = options_for([source], source_format, read, words, sentences)
         documents = list(formats.read(source, source_format, **options))
     recognizer = read_with(model, device)
     gold = recognizer.sentences_of(documents)
     evaluation = evaluate(gold, predicted_with(recognizer, gold), resamples=0)
-    rows = sweep(recognizer, gold, values)
+    rows = vary_penalty(recognizer, gold, values)
     if format is Shape.json:
-        print_json({**report.as_json(evaluation), "sharing": rows})
+        print_json({**report.as_json(evaluation), "head_sharing": rows})
         return
-    print_page(*page(evaluation, rows))
-    print_page(*drawings(recognizer, gold[:drawn]), no_wrap=True, crop=False)
+    print_page(*analysis_tables(evaluation, rows))
+    if trees and gold and recognizer.settings.decoding.method != "spans":
+        width = Console().width
+        parsed = predicted_with(recognizer, gold[:trees], PredictOptions(trees=True))
+        drawings = [part for sentence in parsed for part in ("", draw_sentence(sentence, width))]
+        print_page(*drawings, no_wrap=True, crop=False)
 
 
-def numbers(costs: str) -> list[float]:
-    try:
-        return [float(cost) for cost in costs.split(",") if cost]
-    except ValueError:
-        raise InputError(
-            f"--sharing {costs}: write numbers with commas between them, such as 0,0.4,1."
-        ) from None
-
-
-def sweep(model: "Recognizer", gold: "Sequence[Sentence]", costs: Sequence[float]) -> list[dict[str, Any]]:
-    """How heads and scores change if sharing a head costs this much in decoding: that of best trees, by definition."""
+def vary_penalty(
+    model: "Recognizer", gold: "Sequence[Sentence]", penalties: Sequence[float]
+) -> list[dict[str, Any]]:
+    """F1 and heads of Viterbi decoding with each head-sharing penalty."""
     from nestree.evaluation import evaluate
     from nestree.pipeline import decoding_with
 
@@ -221,16 +217,16 @@ def sweep(model: "Recognizer", gold: "Sequence[Sentence]", costs: Sequence[float
         print_line("this model has no heads, so there is nothing to share.")
         return []
     rows = []
-    for cost in costs:
+    for penalty in penalties:
         with decoding_with(
-            model, method="viterbi", threshold=0.0, head_sharing_penalty=cost, head_prior_weight=0.0
+            model, method="viterbi", threshold=0.0, head_sharing_penalty=penalty, head_prior_weight=0.0
         ):
-            found = evaluate(gold, predicted_with(model, gold), resamples=0)
-        heads = found.heads
+            evaluation = evaluate(gold, predicted_with(model, gold), resamples=0)
+        heads = evaluation.heads
         rows.append(
             {
-                "cost": cost,
-                "f1": found.entities.f1,
+                "penalty": penalty,
+                "f1": evaluation.entities.f1,
                 "shared": heads.shared if heads else None,
                 "head_accuracy": heads.accuracy if heads else None,
             }
@@ -238,47 +234,33 @@ def sweep(model: "Recognizer", gold: "Sequence[Sentence]", costs: Sequence[float
     return rows
 
 
-def page(evaluation: Any, rows: Sequence[dict[str, Any]]) -> list[Any]:
-    """The tables of this command."""
-    from nestree.report import tables
-    from nestree.report.tables import drawn, line, narrowed
+def analysis_tables(evaluation: "Evaluation", rows: Sequence[dict[str, Any]]) -> list[Any]:
+    from nestree.report.tables import (
+        Table,
+        distribution_table,
+        head_words_table,
+        heads_table,
+        percent,
+        terminal_table,
+    )
 
-    found = []
+    tables = []
     if rows:
         cells = [
             (
-                f"{row['cost']:g}",
-                tables.percent(row["f1"]),
+                f"{row['penalty']:g}",
+                percent(row["f1"]),
                 "" if row["shared"] is None else str(row["shared"]),
-                "" if row["head_accuracy"] is None else tables.percent(row["head_accuracy"]),
+                "" if row["head_accuracy"] is None else percent(row["head_accuracy"]),
             )
             for row in rows
         ]
-        note = "Best trees, with a cost for each entity that lends its head to a larger one."
-        found.append(
-            tables.Table("Sharing heads", ("cost", "F1", "shared heads", "head accuracy"), tuple(cells), note)
-        )
+        note = "Viterbi decoding, with a penalty for each entity that shares its head with a larger one."
+        tables.append(Table("Shared heads", ("penalty", "F1", "shared heads", "head accuracy"), cells, note))
     if evaluation.heads:
-        found += [
-            tables.heads(evaluation.heads),
-            tables.words_of(evaluation.heads, evaluation.labels, HEAD_WORDS),
+        tables += [
+            heads_table(evaluation.heads),
+            head_words_table(evaluation.heads, evaluation.labels, HEAD_WORDS),
         ]
-    found.append(tables.distribution(evaluation))
-    pages: list[Any] = []
-    for table in map(narrowed, map(tables.filled, found)):
-        pages += [line(table.title, "bold"), drawn(table), line(table.note, "dim"), ""]
-    return pages
-
-
-def drawings(model: "Recognizer", sentences: "Sequence[Sentence]") -> list[Any]:
-    """These sentences with the entities and trees that the model finds."""
-    from rich.console import Console
-
-    from nestree.pipeline import PredictOptions
-    from nestree.show import draw_sentence
-
-    if not sentences or model.settings.decoding.method == "spans":
-        return []
-    width = Console().width
-    found = predicted_with(model, sentences, PredictOptions(trees=True))
-    return [part for sentence in found for part in ("", draw_sentence(sentence, width))]
+    tables.append(distribution_table(evaluation))
+    return [part for table in tables for part in (*terminal_table(table), "")]

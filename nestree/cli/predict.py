@@ -2,12 +2,15 @@
 
 import gc
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
 from nestree.cli.runtime import (
     FOUND_ERRORS,
@@ -32,61 +35,45 @@ from nestree.cli.runtime import (
 from nestree.errors import InputError, NestreeError
 
 if TYPE_CHECKING:
-    from nestree.predict_files import FilePredictOptions, Jobs, ResumeLog, Summary
+    from nestree.predict_files import FilePredictOptions, Jobs, Summary
 
 SKIPPED_SHOWN = 20
 
 ModelName = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        metavar="MODEL",
-        help="A model directory, OWNER/NAME on the hub, or box: the bundled model. [default: box]",
-    ),
-]
+    str | None, Option("--model", metavar="MODEL",
+                       help="A model directory, OWNER/NAME on the hub, or gum-minilm: the bundled model, the default."),
+]  # fmt: skip
 Threshold = Annotated[
-    float | None,
-    typer.Option(
-        "--threshold",
-        metavar="P",
-        help="The probability that an entity needs, from 0 to less than 1; higher: fewer, and more of them right.",
-    ),
-]
+    float | None, Option("--threshold", metavar="P",
+                         help="The lowest probability of an entity, from 0 to less than 1: higher means more precise."),
+]  # fmt: skip
 LongestSentence = Annotated[
-    int | None,
-    typer.Option(
-        "--longest", metavar="WORDS", min=4, help="Longer sentences are read through windows. [default: 200]"
-    ),
-]
+    int | None, Option("--longest", metavar="WORDS", min=4,
+                       help="Longer sentences are read in overlapping windows. [default: 200]"),
+]  # fmt: skip
+BatchWords = Annotated[
+    int | None, Option("--batch-words", metavar="N", min=1,
+                       help="Words in one batch. [default: 4000; on CUDA 16000]"),
+]  # fmt: skip
+Out = Annotated[
+    Path, Option("--out", metavar="OUT",
+                 help="A file; for several files or a directory of them, a directory; - is standard output."),
+]  # fmt: skip
+WithTrees = Annotated[bool, Option("--trees", help="Write the trees, too; only JSON lines can hold them.")]
+Resume = Annotated[bool, Option("--resume", help="Continue in the directory of --out: finished files stay.")]
 
 
 def predict(
     files: Files,
     model: ModelName = None,
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out",
-            metavar="OUT",
-            help="A file; for several files or a folder of them, a folder; - is standard output.",
-        ),
-    ] = Path("-"),
+    out: Out = Path("-"),
     target_format: To = None,
     threshold: Threshold = None,
-    trees: Annotated[
-        bool, typer.Option("--trees", help="Keep the trees, too; only JSON lines have a place for them.")
-    ] = False,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the folder of --out: files that are done stay.")
-    ] = False,
+    trees: WithTrees = False,
+    resume: Resume = False,
     skip_bad: SkipBad = False,
     device: Device = "auto",
-    batch_words: Annotated[
-        int | None,
-        typer.Option(
-            "--batch-words", metavar="N", min=1, help="Words read at once. [default: 4000; on CUDA 16000]"
-        ),
-    ] = None,
+    batch_words: BatchWords = None,
     longest: LongestSentence = None,
     source_format: From = None,
     words: Words = None,
@@ -96,45 +83,61 @@ def predict(
     verbose: Verbose = 0,
     quiet: Quiet = False,
 ) -> None:
-    """Find the entities of texts, or of sentences; those that the data has are replaced.
+    """Find the entities of texts or sentences; entities in the data are replaced.
 
-    Plain text is read (.txt, standard input, folders of texts), and any format that `nestree formats` lists. What is
-    written is JSON lines, or what --to says. Exit codes: 0 all is done; 1 something was skipped; 2 bad input.
+    Reads plain text (.txt, standard input, directories of texts) and every format that `nestree formats` lists. Writes
+    JSON lines, or the format of --to. Exit codes: 0 all is done; 1 something was skipped; 2 bad input.
     """
-    from nestree import predict_files as journal
     from nestree.data.io import check_output_path
-    from nestree.predict_files import READ_AS_FOLDERS, predict_files
-    from nestree.predict_files import jobs as jobs_of
+    from nestree.pipeline import default_batch_words
+    from nestree.predict_files import READ_AS_FOLDERS, FilePredictOptions, open_resume_log, predict_files
+    from nestree.predict_files import jobs as find_jobs
 
-    jobs = jobs_of(files, source_format, out, target_format)
+    jobs = find_jobs(files, source_format, out, target_format)
     if resume and jobs.folder is None:
         raise InputError("--resume goes on with a folder: name several files, or a folder, and --out FOLDER.")
     if jobs.left_out:
         say_left_out(jobs.left_out)
     reading = options_by_format({job.format for job in jobs.jobs}, read, words, sentences)
-    writing = options_to_write(jobs.format, write, model)
+    writing = option_values(write or (), jobs.format, "write")
+    if jobs.format == "label-studio":
+        writing = {"part": "predictions", "model": model_version(model), **writing}
     started = monotonic()
     if jobs.folder is None and jobs.format not in READ_AS_FOLDERS:
         check_output_path(out)
     pipeline, folder = loaded(model, device, longest)
-    how = how_to(pipeline, threshold, trees, batch_words, reading, writing, skip_bad)
+    options = FilePredictOptions(
+        pipeline.asked(threshold, trees),
+        batch_words or default_batch_words(pipeline.device),
+        reading,
+        writing,
+        skip_bad,
+    )
     log = None
     if jobs.folder:
-        told = described(how, folder, jobs.format, source_format, pipeline.device.type)
-        log = journal.open_resume_log(jobs, told, resume)
+        choices = choices_to_log(options, folder, jobs.format, source_format, pipeline.device.type)
+        log = open_resume_log(jobs, choices, resume)
     try:
-        with bar(jobs) as tell:
-            account = predict_files(pipeline, jobs, how, log, tell)
+        with progress_display(jobs) as on_progress:
+            summary = predict_files(pipeline, jobs, options, log, on_progress)
     except (NestreeError, KeyboardInterrupt):
-        say_what_stays(jobs, log)
+        if log is not None:
+            done = sum(log.is_done(job.name, job.source) for job in jobs.jobs)
+            print_line(
+                f"Done: {done:,} of {len(jobs.jobs):,} files. Go on with the same command and --resume."
+            )
         raise
-    say_what_was_done(account, jobs, monotonic() - started)
-    if skipped := account.skipped:
-        say_errors(skipped)
+    print_summary(summary, jobs, monotonic() - started)
+    if skipped := summary.skipped:  # --quiet does not hide these
+        more = len(skipped) - SKIPPED_SHOWN
+        typer.echo(f"{len(skipped):,} skipped:", err=True)
+        for message in [*skipped[:SKIPPED_SHOWN], *([f"... and {more:,} more"] if more > 0 else [])]:
+            typer.echo(f"  {message}", err=True)
         raise typer.Exit(FOUND_ERRORS)
 
 
 def say_left_out(paths: Sequence[Path]) -> None:
+    """Warn about files of a directory that are not read."""
     more = len(paths) - 1
     others = f" and {more:,} other{'s' * (more > 1)}" if more else ""
     print_line(
@@ -144,53 +147,27 @@ def say_left_out(paths: Sequence[Path]) -> None:
 
 
 def loaded(model: str | None, device: str, longest: int | None) -> Any:
-    """A model ready to read text, and its folder."""
+    """A Pipeline, and the model's directory."""
     from nestree import hub
     from nestree.pipeline import MAX_SENTENCE_WORDS, load
 
     folder = hub.resolve(model)
     pipeline = load(folder, device, longest or MAX_SENTENCE_WORDS)
-    gc.freeze()  # what is there by now stays; else Python looks for garbage in all of it, again and again
+    gc.freeze()  # exempt the model from garbage collection, which would visit all of it repeatedly
     return pipeline, folder
 
 
-def how_to(
-    pipeline: Any,
-    threshold: float | None,
-    trees: bool,
-    batch_words: int | None,
-    reading: Mapping[str, Any],
-    writing: Mapping[str, Any],
-    skip_bad: bool,
-) -> "FilePredictOptions":
-    from nestree.pipeline import default_batch_words
-    from nestree.predict_files import FilePredictOptions
-
-    asked = pipeline.asked(threshold, trees)
-    return FilePredictOptions(
-        asked, batch_words or default_batch_words(pipeline.device), reading, writing, skip_bad
-    )
-
-
 def options_by_format(
-    kinds: set[str], read: Sequence[str] | None, words: str | None, sentences: str | None
+    formats: set[str], read: Sequence[str] | None, words: str | None, sentences: str | None
 ) -> dict[str, dict[str, Any]]:
-    """What was said about reading, for each format that is read."""
+    """The reading options of the command line for each format that is read."""
     if not (read or words or sentences):
         return {}
-    return {kind: reading_options(kind, read, words, sentences) for kind in sorted(kinds)}
+    return {format: reading_options(format, read, words, sentences) for format in sorted(formats)}
 
 
-def options_to_write(format: str, write: Sequence[str] | None, model: str | None) -> dict[str, Any]:
-    """What was said about writing; for Label Studio, what a model finds is a prediction, and says whose."""
-    options = option_values(write or (), format, "write")
-    if format == "label-studio":
-        options = {"part": "predictions", "model": version_of(model), **options}
-    return options
-
-
-def version_of(model: str | None) -> str:
-    """What a prediction gives as its origin."""
+def model_version(model: str | None) -> str:
+    """The origin of predictions, for Label Studio."""
     from nestree import __version__
     from nestree.hub import is_bundled
 
@@ -200,73 +177,51 @@ def version_of(model: str | None) -> str:
     return Path(model).resolve().name if Path(model).exists() else model
 
 
-def described(
-    how: "FilePredictOptions", folder: Path, format: str, source: str | None, device: str
+def choices_to_log(
+    options: "FilePredictOptions", folder: Path, format: str, source_format: str | None, device: str
 ) -> dict[str, Any]:
-    """All that decides what is written, for the journal: names as the command line has them."""
+    """Everything that determines the output, under the names of the command line: --resume compares it."""
     from nestree.predict_files import fingerprint
 
-    threshold = how.asked.settings.decoding.threshold if how.asked.settings else None
+    asked = options.asked
     return {
         "--model": fingerprint(folder),
-        "--from": source,
+        "--from": source_format,
         "--to": format,
-        "--threshold": threshold,
-        "--trees": how.asked.trees,
-        "--longest": how.asked.longest,
-        "--batch-words": how.batch_words,
+        "--threshold": asked.settings.decoding.threshold if asked.settings else None,
+        "--trees": asked.trees,
+        "--longest": asked.longest,
+        "--batch-words": options.batch_words,
         "--device": device,
-        "options to read": {key: dict(value) for key, value in how.reading.items()},
-        "options to write": dict(how.writing),
+        "options to read": {key: dict(value) for key, value in options.reading.items()},
+        "options to write": dict(options.writing),
     }
 
 
-def bar(jobs: "Jobs") -> Any:
-    """For whoever looks on, and does not see the results run by: how far it is, words per second, the time left."""
-    from contextlib import nullcontext
-
+def progress_display(jobs: "Jobs") -> AbstractContextManager[Any]:
+    """A progress bar, unless --quiet, standard error is no terminal, or the results themselves go to the terminal."""
     from nestree.cli.progress import PredictionProgress
 
-    on_screen = str(jobs.jobs[0].target) == "-" and sys.stdout is not None and sys.stdout.isatty()
-    if Commands.verbosity == QUIET or on_screen or not (sys.stderr and sys.stderr.isatty()):
+    results_on_terminal = str(jobs.jobs[0].target) == "-" and sys.stdout.isatty()
+    if Commands.verbosity == QUIET or results_on_terminal or not sys.stderr.isatty():
         return nullcontext()
     return PredictionProgress(len(jobs.jobs))
 
 
-def say_what_stays(jobs: "Jobs", log: "ResumeLog | None") -> None:
-    """After an interruption: what is done stays done."""
-    if log is not None:
-        done = sum(log.is_done(job.name, job.source) for job in jobs.jobs)
-        print_line(f"Done: {done:,} of {len(jobs.jobs):,} files. Go on with the same command and --resume.")
+def print_summary(summary: "Summary", jobs: "Jobs", seconds: float) -> None:
+    from nestree.data.convert import conversion_summary
 
-
-def say_what_was_done(account: "Summary", jobs: "Jobs", seconds: float) -> None:
-    from dataclasses import replace
-
-    from nestree.data.convert import conversion_summary as told
-
-    if all(
-        job.format == "text" for job in jobs.jobs
-    ):  # words and sentences were not in the text, but our own
-        for what in [each for each in account.writing.counts if each.startswith("borders of ")]:
-            del account.writing.counts[what]
-    read = replace(account.reading, skipped=[])  # these come last
-    for line in told(read, account.writing):
+    if all(job.format == "text" for job in jobs.jobs):
+        # Words and sentences come from us, not from the data: nothing is lost if they are not written.
+        for loss in [loss for loss in summary.writing.counts if loss.startswith("borders of ")]:
+            del summary.writing.counts[loss]
+    for line in conversion_summary(replace(summary.reading, skipped=[]), summary.writing):
         print_line(line)
-    if account.windowed:
-        print_line(f"{account.windowed:7,}  sentences too long to be read at once: read through windows")
-    files = f" of {counted(account.files, 'file', 'files')}" if len(jobs.jobs) > 1 else ""
-    before = f" ({account.done_before:,} done before)" if account.done_before else ""
+    if summary.windowed:
+        print_line(f"{summary.windowed:7,}  sentences too long to be read at once: read through windows")
+    files = f" of {counted(summary.files, 'file', 'files')}" if len(jobs.jobs) > 1 else ""
+    before = f" ({summary.done_before:,} done before)" if summary.done_before else ""
     print_line(
-        f"{counted(account.entities, 'entity', 'entities')} in {counted(account.sentences, 'sentence', 'sentences')}"
-        f"{files}{before}; {counted(account.words, 'word', 'words')}, {seconds:.1f} s, loading included"
+        f"{counted(summary.entities, 'entity', 'entities')} in {counted(summary.sentences, 'sentence', 'sentences')}"
+        f"{files}{before}; {counted(summary.words, 'word', 'words')}, {seconds:.1f} s, loading included"
     )
-
-
-def say_errors(skipped: Sequence[str]) -> None:
-    """What was left out; --quiet does not hide it."""
-    typer.echo(f"{len(skipped):,} skipped:", err=True)
-    for sentence in skipped[:SKIPPED_SHOWN]:
-        typer.echo(f"  {sentence}", err=True)
-    if len(skipped) > SKIPPED_SHOWN:
-        typer.echo(f"  ... and {len(skipped) - SKIPPED_SHOWN:,} more", err=True)

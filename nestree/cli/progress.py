@@ -1,4 +1,4 @@
-"""How long work looks on a terminal: a bar with numbers; of training, a line for each epoch, which is all elsewhere."""
+"""Progress of long commands: a bar on a terminal, and one line for each epoch of training."""
 
 from collections.abc import Callable, Mapping
 from time import monotonic
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class LogLines:
-    """A line for each epoch and each note."""
+    """Training callbacks: one line for each epoch and each note."""
 
     def __enter__(self) -> "LogLines":
         return self
@@ -26,11 +26,17 @@ class LogLines:
     def step(self, step: "Step") -> None: ...
 
     def epoch(self, end: "EpochEnd") -> None:
-        print_line(line(end))
+        from nestree.training.train import duration
+
+        mark = "  best so far" if end.best_epoch == end.epoch else ""
+        print_line(
+            f"epoch {end.epoch:>{len(str(end.epochs))}}/{end.epochs}  {format_losses(end.losses)}  dev P "
+            f"{100 * end.precision:.2f} R {100 * end.recall:.2f} F1 {100 * end.f1:.2f}  {duration(end.seconds)}{mark}"
+        )
 
 
 class TrainingProgress(LogLines):
-    """The same above a bar for the epoch under way."""
+    """The same above a bar for the current epoch."""
 
     def __init__(self) -> None:
         self.bar: Any = progress_bar(total=100, bar_format="{desc} {percentage:3.0f} %|{bar}|{postfix}")
@@ -40,7 +46,7 @@ class TrainingProgress(LogLines):
 
     def note(self, text: str, updates: int) -> None:
         self.bar.clear()
-        print_line(text)
+        super().note(text, updates)
 
     def step(self, step: "Step") -> None:
         from nestree.training.train import duration
@@ -48,7 +54,7 @@ class TrainingProgress(LogLines):
         self.bar.set_description_str(f"epoch {step.epoch}/{step.epochs}", refresh=False)
         f1 = f"  F1 {100 * step.best_f1:.2f}" if step.best_f1 else ""
         self.bar.set_postfix_str(
-            f"{losses(step.losses)}{f1}  {step.sentences_per_second:,.0f} sentences/s  "
+            f"{format_losses(step.losses)}{f1}  {step.sentences_per_second:,.0f} sentences/s  "
             f"{duration(step.seconds_left)} left",
             refresh=False,
         )
@@ -57,14 +63,14 @@ class TrainingProgress(LogLines):
 
     def epoch(self, end: "EpochEnd") -> None:
         self.bar.clear()
-        print_line(line(end))
+        super().epoch(end)
 
 
 class PretrainProgress:
-    """A line for each pass; on a terminal, a bar for all of them."""
+    """One line for each pass over the text; on a terminal, a bar for all passes."""
 
     def __init__(self) -> None:
-        self.done = 0
+        self.passes = 0
         self.bar: Any = progress_bar(
             total=100, delay=1, disable=None, bar_format="{desc} {percentage:3.0f} %|{bar}|"
         )
@@ -75,65 +81,57 @@ class PretrainProgress:
     def __exit__(self, *_: object) -> None:
         self.bar.close()
 
-    def __call__(self, told: "MaskedBatch") -> None:
+    def __call__(self, batch: "MaskedBatch") -> None:
         from nestree.training.train import duration
 
-        left = f"{duration(told.seconds_left)} left"
-        if told.passes > self.done:
-            self.done = told.passes
+        time_left = f"{duration(batch.seconds_left)} left"
+        if batch.passes > self.passes:
+            self.passes = batch.passes
             self.bar.clear()
-            print_line(f"pass {told.passes}: {told.loss:.3f} wrong, {left}")
-        self.bar.set_description_str(left, refresh=False)
-        self.bar.n = round(100 * told.share)
+            print_line(f"pass {batch.passes}: loss {batch.loss:.3f}, {time_left}")
+        self.bar.set_description_str(time_left, refresh=False)
+        self.bar.n = round(100 * batch.share)
         self.bar.update(0)
 
 
 class PredictionProgress:
-    """How far prediction is, how fast, and how long it will take. It appears after a second."""
+    """Files, words per second and the time left of a prediction, shown after one second."""
 
     def __init__(self, files: int) -> None:
         self.files, self.started = files, monotonic()
         self.bar: Any = progress_bar(total=100, delay=1, bar_format="{desc}")
 
     def __enter__(self) -> "Callable[[Progress], None]":
-        return self.tell
+        return self.update
 
     def __exit__(self, *_: object) -> None:
         self.bar.close()
 
-    def tell(self, progress: "Progress") -> None:
+    def update(self, progress: "Progress") -> None:
         files = f"{progress.files:,}/{self.files:,} files  " if self.files > 1 else ""
-        self.bar.set_description_str(files + pace(progress, monotonic() - self.started), refresh=False)
+        self.bar.set_description_str(
+            files + format_speed(progress, monotonic() - self.started), refresh=False
+        )
         if progress.share is not None:
             self.bar.bar_format = "{desc} {percentage:3.0f} %|{bar}|"
             self.bar.n = round(100 * progress.share)
         self.bar.update(0)
 
 
-def pace(progress: "Progress", seconds: float) -> str:
-    """Words per second, and the time left if it can be told.
+def format_speed(progress: "Progress", seconds: float) -> str:
+    """Words per second, and the time left if it is known.
 
     >>> from nestree.predict_files import Progress
-    >>> pace(Progress(files=3, words=9000, share=0.25), seconds=4.0)
+    >>> format_speed(Progress(files=3, words=9000, share=0.25), seconds=4.0)
     '2,250 words/s  12 s left'
-    >>> pace(Progress(files=0, words=9000, share=None), seconds=4.0)
+    >>> format_speed(Progress(files=0, words=9000, share=None), seconds=4.0)
     '2,250 words/s'
     """
     from nestree.training.train import duration
 
-    rate = f"{progress.words / max(seconds, 1e-9):,.0f} words/s"
-    return f"{rate}  {duration(seconds / progress.share - seconds)} left" if progress.share else rate
+    speed = f"{progress.words / max(seconds, 1e-9):,.0f} words/s"
+    return f"{speed}  {duration(seconds / progress.share - seconds)} left" if progress.share else speed
 
 
-def line(end: "EpochEnd") -> str:
-    from nestree.training.train import duration
-
-    mark = "  best so far" if end.best_epoch == end.epoch else ""
-    return (
-        f"epoch {end.epoch:>{len(str(end.epochs))}}/{end.epochs}  {losses(end.losses)}  dev P "
-        f"{100 * end.precision:.2f} R {100 * end.recall:.2f} F1 {100 * end.f1:.2f}  {duration(end.seconds)}{mark}"
-    )
-
-
-def losses(parts: Mapping[str, float]) -> str:
-    return "  ".join(f"{name} {value:.3f}" for name, value in parts.items())
+def format_losses(losses: Mapping[str, float]) -> str:
+    return "  ".join(f"{name} {value:.3f}" for name, value in losses.items())

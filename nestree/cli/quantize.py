@@ -1,8 +1,7 @@
-"""The command that makes models small: shrink."""
+"""The command quantize."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,13 +10,10 @@ from nestree.cli.runtime import Device, From, Quiet, Read, Sentences, Verbose, W
 from nestree.cli.train import predicted_by
 from nestree.data.io import atomic_path
 
-if TYPE_CHECKING:
-    from nestree.types import Document
-
 
 def quantize(
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A directory, box, or OWNER/NAME on the hub.")
+        str, typer.Argument(metavar="MODEL", help="A directory, gum-minilm, or OWNER/NAME on the hub.")
     ],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="A new directory for the small model.")],
     gold: Annotated[
@@ -34,42 +30,32 @@ def quantize(
 ) -> None:
     """Store the weights of a model in 8 bits each: a quarter of its size, and nearly the same entities.
 
-    The small model is used as any other. With --gold both are scored, and the card of the small one says how they did.
+    The small model is used as any other. With --gold both are evaluated, and the card of the small one has the scores.
     """
     from nestree import checkpoint, hub
+    from nestree.data import formats
+    from nestree.evaluation import evaluate
 
-    judged = gold_documents(gold, source_format, read, words, sentences) if gold else []
+    documents = []
+    if gold:
+        with reading([gold]):
+            options = options_for([gold], source_format, read, words, sentences)
+            documents = list(formats.read(gold, source_format, **options))
     folder = hub.resolve(model)
     with atomic_path(out) as temporary:
         checkpoint.quantize(folder, temporary)
         if gold:
-            cost = what_it_costs(judged, folder, temporary, device)
+            annotated = [sentence for document in documents for sentence in document.sentences]
+            before, after = (predicted_by(path, documents, device) for path in (folder, temporary))
+            f1_before, f1_after, agreement = (
+                100 * evaluate(reference, predicted, resamples=0).entities.f1
+                for reference, predicted in ((annotated, before), (annotated, after), (before, after))
+            )
+            cost = (
+                f"F1 {f1_before:.2f} with all bits, {f1_after:.2f} with 8; "
+                f"both agree on {agreement:.1f} % of entities (F1)."
+            )
             checkpoint.add_to_card(temporary, f"{gold.name}: {cost}")
             print_line(cost)
-    before = sum(path.stat().st_size for path in checkpoint.files_of(folder))
-    print_line(f"{before / 1e6:.1f} MB -> {size(out) / 1e6:.1f} MB: {out}")
-
-
-def gold_documents(
-    gold: Path,
-    source_format: str | None,
-    read: list[str] | None,
-    words: str | None,
-    sentences: str | None,
-) -> "list[Document]":
-    from nestree.data import formats
-
-    with reading([gold]):
-        how = options_for([gold], source_format, read, words, sentences)
-        return list(formats.read(gold, source_format, **how))
-
-
-def what_it_costs(documents: "Sequence[Document]", model: Path, small: Path, device: str) -> str:
-    """F1 with all bits and with 8, and how many entities differ."""
-    from nestree.evaluation import evaluate
-
-    gold = [sentence for document in documents for sentence in document.sentences]
-    before, after = (predicted_by(folder, documents, device) for folder in (model, small))
-    full, less = (100 * evaluate(gold, each, resamples=0).entities.f1 for each in (before, after))
-    same = 100 * evaluate(before, after, resamples=0).entities.f1
-    return f"F1 {full:.2f} with all bits, {less:.2f} with 8; both agree on {same:.1f} % of entities (F1)."
+    size_before = sum(path.stat().st_size for path in checkpoint.files_of(folder))
+    print_line(f"{size_before / 1e6:.1f} MB -> {size(out) / 1e6:.1f} MB: {out}")

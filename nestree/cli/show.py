@@ -1,10 +1,10 @@
-"""The command `show`."""
+"""The commands `show` and `demo`."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,15 +18,13 @@ from nestree.cli.runtime import (
     SkipBad,
     Verbose,
     Words,
+    counted,
     print_line,
     print_page,
 )
 from nestree.errors import InputError
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
-    from nestree.data.io import ConversionReport
     from nestree.types import Document
 
 
@@ -37,8 +35,8 @@ def show(
         typer.Option(
             "--model",
             metavar="MODEL",
-            help="Show what this model finds: a directory, or OWNER/NAME on the hub. For plain text, the model in "
-            "the box if none is named.",
+            help="Show what this model finds: a directory, or OWNER/NAME on the hub. For plain text, the bundled "
+            "model if none is named.",
         ),
     ] = None,
     out: Annotated[
@@ -69,30 +67,44 @@ def show(
     Heads are underlined; labels come with their probabilities if these are known. Any format that `nestree formats`
     lists can be shown as it is, or as a model sees it. Plain text (.txt, standard input) is read by a model.
     """
-    from nestree.data.io import ConversionReport, check_output_path
+    from nestree.data import formats
+    from nestree.data.io import ConversionReport, atomic_writer, check_output_path
+    from nestree.show import page
+    from nestree.show.filters import first_sentences, select_documents
 
     if out:
         check_output_path(out, [source])
-    tally = ConversionReport(skip_bad)
-    source_format = source_format or text_or_lines(source)
+    report = ConversionReport(skip_bad)
+    source_format = source_format or detect_text(source)
     with reading([source]):
         options = options_for([source], source_format, read, words, sentences)
-        documents = documents_of(source, source_format, options, tally)
-        documents = chosen(documents, only, first)
+        documents = formats.read(source, source_format, report, **options)
+        if only:
+            documents = iter(select_documents(documents, only))
+        if first:
+            documents = first_sentences(documents, first)
         if model or source_format == "text":
             split = source_format == "text" and not (words or sentences)
-            documents = recognised(documents, model, device, split)
+            documents = predict_documents(documents, model, device, split)
         if tree:
-            documents = with_trees(documents, source)
+            with_trees = list(documents)
+            if not any(sentence.tree for document in with_trees for sentence in document.sentences):
+                raise InputError(
+                    f"--tree: no sentence of {source} has a tree. Name a --model that makes trees, or leave this out."
+                )
+            documents = iter(with_trees)
         if out:
-            write_page(documents, out, source.name if source.name != "-" else "Nested entities")
+            title = source.name if source.name != "-" else "Nested entities"
+            with atomic_writer(out) as file:
+                file.write(page(list(documents), title))
+            print_line(f"written: {out}")
         else:
             print_documents(documents, tree)
-    say_account(tally)
+    say_account(report)
 
 
-def text_or_lines(source: Path) -> str | None:
-    """What is called .txt is a text, if there are no annotations beside it; so is what comes in, if it is not JSON."""
+def detect_text(source: Path) -> str | None:
+    """`text` for a .txt file without annotations beside it and for standard input that is not JSON."""
     from nestree.data.formats.detect import detect_stdin
     from nestree.data.formats.text import ENDINGS
     from nestree.data.io import STDIO
@@ -103,94 +115,51 @@ def text_or_lines(source: Path) -> str | None:
     return "text" if source.name.endswith(ENDINGS) and source.is_file() and not annotated else None
 
 
-def documents_of(
-    source: Path, format: str | None, options: dict[str, Any], tally: "ConversionReport"
-) -> "Iterator[Document]":
-    """Annotated or predicted data of any format, or texts."""
-    from nestree.data import formats
-
-    return formats.read(source, format, tally, **options)
-
-
-def chosen(
-    documents: "Iterator[Document]", only: Sequence[str] | None, first: int | None
-) -> "Iterator[Document]":
-    from nestree.show import layout
-
-    documents = iter(layout.select_documents(documents, only)) if only else documents
-    return layout.first_sentences(documents, first) if first else documents
-
-
-def recognised(
+def predict_documents(
     documents: "Iterable[Document]", model: str | None, device: str, split: bool
 ) -> "Iterator[Document]":
-    """The same with the entities and trees that a model finds; `split`: into words and sentences as it knows them."""
+    """The documents with the entities and trees of a model; `split`: into its own words and sentences."""
     from nestree.pipeline import load
 
     pipeline = load(model, device)
-    asked = pipeline.asked(threshold=None, trees=True)
+    options = pipeline.asked(threshold=None, trees=True)
     for document in documents:
         if split:
             document = replace(pipeline.split(document.text or ""), id=document.id, extra=document.extra)
-        yield pipeline.recognised([document], asked)[0]
-
-
-def with_trees(documents: "Iterable[Document]", source: Path) -> "Iterator[Document]":
-    found = list(documents)
-    if not any(sentence.tree for document in found for sentence in document.sentences):
-        raise InputError(
-            f"--tree: no sentence of {source} has a tree. Name a --model that makes trees, or leave this out."
-        )
-    return iter(found)
-
-
-def write_page(documents: "Iterable[Document]", out: Path, title: str) -> None:
-    from nestree.data.io import atomic_writer
-    from nestree.show import page
-
-    with atomic_writer(out) as file:
-        file.write(page(list(documents), title))
-    print_line(f"written: {out}")
+        yield pipeline.recognised([document], options)[0]
 
 
 def print_documents(documents: "Iterable[Document]", trees: bool) -> None:
-    """One after the other, as they come, and a line about all of them."""
+    """Print each document when it is read, and then a summary."""
     from rich.console import Console
+    from rich.text import Text
 
     from nestree.show import LabelColors, draw_document, draw_sentence
+    from nestree.show.layout import single_line
 
-    console, colours = Console(), LabelColors()
-    mark = "" if console.color_system else "_"  # what cannot underline has no colours either
+    console, colors = Console(), LabelColors()
+    head_mark = "" if console.color_system else "_"  # without colors there is no underlining either
     counts: Counter[str] = Counter()
     sentences = 0
     for number, document in enumerate(documents):
-        parts = titled(document, number)
+        parts: list[Text | str] = [""] if number else []
+        if document.id:
+            parts.append(Text(single_line(document.id), "bold reverse"))
         if trees:
-            drawings = [draw_sentence(sentence, console.width, colours) for sentence in document.sentences]
+            for sentence in document.sentences:
+                parts += [draw_sentence(sentence, console.width, colors), ""]
         else:
-            drawings = [draw_document(document, console.width, colours, mark)]
-        for drawing in drawings:
-            parts += [drawing, ""] if trees else [drawing]
+            parts.append(draw_document(document, console.width, colors, head_mark))
         print_page(*parts, soft_wrap=True)
         counts.update(label for entity in document.entities for label in entity.labels)
         sentences += len(document.sentences)
     labels = ", ".join(f"{label} {count:,}" for label, count in counts.most_common())
-    entities = f"{counts.total():,} {'entity' if counts.total() == 1 else 'entities'}"
-    within = f"{sentences:,} {'sentence' if sentences == 1 else 'sentences'}"
+    entities = counted(counts.total(), "entity", "entities")
+    within = counted(sentences, "sentence", "sentences")
     print_line(f"{entities} in {within}" + (f": {labels}" if labels else ""))
 
 
-def titled(document: "Document", number: int) -> "list[Text | str]":
-    """A line with the id of the document, if it has one, and a blank one between documents."""
-    from rich.text import Text
-
-    from nestree.show.layout import on_one_line
-
-    between: Sequence[Text | str] = [""] if number else []
-    return [*between, *([Text(on_one_line(document.id), "bold reverse")] if document.id else [])]
-
-
-TEXT = """\
+DEMO_TEXT = """\
 The president of the University of California met Iraqi army leaders.
 Scientists from the Max Planck Institute in Leipzig discovered how the brains of young apes grow.
 She was born in a small village in the north of Portugal, and her grandmother's house still stands there.
@@ -211,7 +180,7 @@ def demo(
     from nestree.pipeline import load
     from nestree.show import draw_document, draw_sentence, page
 
-    document = load()(TEXT)
+    document = load()(DEMO_TEXT)
     width = Console().width
     with atomic_writer(out) as file:
         file.write(page([document], "nestree demo"))
@@ -232,9 +201,6 @@ def demo(
         Text.assemble(("Written: ", "bold"), f"{out}, the same as a page. Next:"),
         Text("  echo 'Your own text.' | nestree show -        look at it", "default"),
         Text("  nestree predict FILES --out FOLDER            entities of many texts", "default"),
-        Text(
-            "  nestree train --train DATA --out MODEL        your own model: docs/tutorial.md",
-            "default",
-        ),
+        Text("  nestree train --train DATA --out MODEL        your own model: docs/tutorial.md", "default"),
         soft_wrap=True,
     )

@@ -1,1 +1,1 @@
-"""Files in, files out: documents of sentences with nested entities, in the formats that people hold."""
+"""Files in many formats to documents, and back: conversion, checks, statistics, splits."""

@@ -1,8 +1,8 @@
-"""Trouble with characters: text decoded wrongly, characters that were lost, that cannot be seen, or that mix forms.
+"""Checks of annotated data: spans, labels, crossing entities, leaks between files, and the encoding of the text.
 
->>> list(encoding_problem("the cafÃ© at the lake"))
+>>> list(encoding_problems("the cafÃ© at the lake"))
 [('mojibake', 'cafÃ© (should be café)')]
->>> list(encoding_problem("caf\\ufffd"))
+>>> list(encoding_problems("caf\\ufffd"))
 [('replacement', "'caf\\\\ufffd' has U+FFFD")]
 >>> is_composed("café"), is_composed("cafe\\u0301"), is_composed("cafe")
 (True, False, None)
@@ -17,63 +17,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from nestree.data.alignment import BLANK, NO_WORD, WIDENED
 from nestree.data.formats import read
 from nestree.data.io import ConversionReport
-from nestree.errors import DataError
+from nestree.errors import DataError, EmptySpanError, SpanRangeError
 from nestree.types import Document, Sentence, crossing_pairs
-
-WORD = re.compile(r"[^ \t\r\n]+")
-# Controls but for tab, line ends and NEL; soft hyphen, zero-width space, word joiner, byte order mark.
-UNSEEN = re.compile("[\x00-\x08\x0b-\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\u00ad\u200b\u2060\ufeff]")
-# What bytes 0x80 to 0xBF are read as: the same numbers in Latin-1, other characters in Windows-1252.
-BYTES = {bytes([k]).decode("cp1252", errors="ignore"): k for k in range(0x80, 0xC0)} | {
-    chr(k): k for k in range(0x80, 0xC0)
-}
-FOLLOWING = "".join(BYTES)
-# UTF-8 in two or three bytes, read as one of these.
-MOJIBAKE = re.compile(f"[ÂÃ][{FOLLOWING}]|â[{FOLLOWING}]{{2}}")
-CLOSING = "’”…–—›»"
-
-
-def encoding_problem(text: str) -> Iterator[tuple[str, str]]:
-    """What is wrong with the characters of a text: the kind, and the word that shows it."""
-    if text.isascii() and text.isprintable():
-        return
-    for match in WORD.finditer(text):
-        word = match[0]
-        if "\ufffd" in word:
-            yield "replacement", f"{shown(word)} has U+FFFD"
-        if unseen := UNSEEN.search(word):
-            yield "control", f"{shown(word)} has U+{ord(unseen[0]):04X}"
-        if (mended := MOJIBAKE.sub(repair_mojibake, word)) != word:
-            yield "mojibake", f"{word} (should be {mended})"
-
-
-def shown(word: str) -> str:
-    return ascii(word) if len(word) <= 40 else ascii(word[:37]) + "..."
-
-
-def repair_mojibake(match: re.Match[str]) -> str:
-    """What was UTF-8 and read as something else, as it was; a word in capitals before a quotation mark stays."""
-    found, before = match[0], match.string[: match.start()]
-    if before[-1:].isupper() and found[-1] in CLOSING and match.end() == len(match.string):
-        return found
-    data = bytes(BYTES.get(character, ord(character)) for character in found)
-    return data.decode("utf-8", errors="replace")
-
-
-def is_composed(word: str) -> bool | None:
-    """Is it in Unicode's normal form C? None: it is the same in every form."""
-    if word.isascii():
-        return None
-    if unicodedata.normalize("NFC", word) != word:
-        return False
-    return True if unicodedata.normalize("NFD", word) != word else None
-
 
 ERROR, WARNING = "error", "warning"
 LONG_SENTENCE = 200  # words
-LEAKED_WORDS = 5  # shorter sentences are the same by chance
+LEAK_WORDS = 5  # shorter sentences are the same by chance
 SHOWN = 5  # findings of a kind
 
 
@@ -109,20 +61,8 @@ KINDS = {
     "normal-forms": Kind(WARNING, "words not in normal form C, as others are",
         "Bring all text into one form, such as NFC."),
 }  # fmt: skip
-
-
-# How readers say that a span is wrong.
-TOLD_BY = {
-    "out-of-range": re.compile("ends after the|begins before the|is not within its sentence"),
-    "empty": re.compile("entity .* is empty|ends before it begins"),
-}
-
-# How they note what is more than a change.
-NOTED_AS = {
-    "widened to word borders": "cuts-word",
-    "dropped: an entity of blanks only": "empty",
-    "dropped: an entity that holds no word": "empty",
-}
+KIND_OF_ERROR = {SpanRangeError: "out-of-range", EmptySpanError: "empty"}  # all others: bad-record
+KIND_OF_CHANGE = {WIDENED: "cuts-word", BLANK: "empty", NO_WORD: "empty"}  # all others: changed
 
 
 class Finding(NamedTuple):
@@ -144,15 +84,15 @@ class Place(NamedTuple):
 
 @dataclass
 class Report:
-    """What was found, and in how much data."""
+    """The findings, and the size of the data."""
 
     files: int = 0
     sentences: int = 0
     entities: int = 0
     findings: list[Finding] = field(default_factory=list)
 
-    def of(self, level: str) -> int:
-        """How many errors or warnings there are."""
+    def count(self, level: str) -> int:
+        """The number of errors or warnings."""
         return sum(KINDS[finding.kind].level == level for finding in self.findings)
 
     @property
@@ -161,32 +101,30 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """All of it in one line."""
-        found = [number(self.of(level), level) for level in (ERROR, WARNING) if self.of(level)]
+        """A summary in one line."""
+        counts = [plural(self.count(level), level) for level in (ERROR, WARNING) if self.count(level)]
         sizes = [(self.files, "file"), (self.sentences, "sentence"), (self.entities, "entity")]
-        looked_at = ", ".join(number(n, what) for n, what in sizes)
-        return f"{' and '.join(found) or 'Nothing odd'} in {looked_at}."
+        return f"{' and '.join(counts) or 'Nothing odd'} in {', '.join(plural(*size) for size in sizes)}."
 
     def as_text(self, shown: int | None = SHOWN) -> str:
-        """Kind by kind, errors first, with up to so many places of each; the last line is the verdict."""
+        """The findings by kind, errors first, at most `shown` of each; the last line is the verdict."""
         parts = []
         for name, kind in KINDS.items():
-            found = [finding for finding in self.findings if finding.kind == name]
-            if not found:
+            findings = [finding for finding in self.findings if finding.kind == name]
+            if not findings:
                 continue
-            lines = [f"{kind.level}: {kind.title}: {len(found):,}"]
-            lines += [f"  {finding.place}: {finding.message}" for finding in found[:shown]]
-            if shown is not None and len(found) > shown:
-                lines.append(f"  and {len(found) - shown:,} more")
+            lines = [f"{kind.level}: {kind.title}: {len(findings):,}"]
+            lines += [f"  {finding.place}: {finding.message}" for finding in findings[:shown]]
+            if shown is not None and len(findings) > shown:
+                lines.append(f"  and {len(findings) - shown:,} more")
             parts.append("\n".join([*lines, f"  -> {kind.remedy}", ""]))
         return "\n".join([*parts, self.verdict])
 
     def as_json(self) -> dict[str, Any]:
-        """Everything, for programs."""
         return {
             "verdict": self.verdict,
-            "errors": self.of(ERROR),
-            "warnings": self.of(WARNING),
+            "errors": self.count(ERROR),
+            "warnings": self.count(WARNING),
             "files": self.files,
             "sentences": self.sentences,
             "entities": self.entities,
@@ -203,9 +141,15 @@ class Report:
         }
 
 
-def number(n: int, what: str) -> str:
-    plural = what[:-1] + "ies" if what.endswith("y") else what + "s"
-    return f"{n:,} {what if n == 1 else plural}"
+def plural(n: int, noun: str) -> str:
+    """The number with its noun.
+
+    >>> plural(1, "error"), plural(2000, "entity")
+    ('1 error', '2,000 entities')
+    """
+    if n != 1:
+        noun = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
+    return f"{n:,} {noun}"
 
 
 def check(
@@ -215,38 +159,51 @@ def check(
     long_sentence: int = LONG_SENTENCE,
     options: Mapping[str, Any] | None = None,
 ) -> Report:
-    """Look at these files, one by one and together. A file that cannot be read is a finding, too."""
-    report, labels, files, forms = Report(), Labels(), Files(), Forms()
+    """Check these files, each by itself and all together. A file that cannot be read is a finding, too."""
+    report, labels, leaks = Report(), LabelChecks(), LeakChecks()
+    decomposed: list[Finding] = []  # words that are not in NFC
+    has_composed = False
     for path in paths:
         report.files += 1
-        tally = EveryPlace()
+        reading = CheckedReading()
+        number = 0
         try:
-            for place, document, sentence in placed(read(path, format, tally, **(options or {})), path):
-                report.findings += look(sentence, place, long_sentence)
-                labels.add(sentence, place)
-                files.add(document, sentence, place)
-                forms.add(sentence, place)
+            for document in read(path, format, reading, **(options or {})):
+                for sentence in document.sentences:
+                    number += 1
+                    place = Place(path, number, sentence.id or document.id)
+                    report.findings += check_sentence(sentence, place, long_sentence)
+                    labels.add(sentence, place)
+                    leaks.add(document, sentence, place)
+                    for word in sentence.words:
+                        if word.isascii():
+                            continue
+                        composed = is_composed(word)
+                        has_composed |= composed is True
+                        if composed is False:
+                            message = f"{word} ({ascii(word)[1:-1]})"
+                            decomposed.append(Finding("normal-forms", str(place), message))
         except DataError as error:
-            report.findings.append(finding_of(error, "unreadable", path))
-        report.findings += tally.findings(path)
-        report.sentences += tally.sentences
-        report.entities += tally.entities
-    report.findings += [*labels.findings(), *files.findings, *forms.findings()]
+            report.findings.append(error_finding(error, "unreadable", path))
+        report.findings += reading.findings(path)
+        report.sentences += reading.sentences
+        report.entities += reading.entities
+    report.findings += [*labels.findings(), *leaks.findings, *(decomposed if has_composed else [])]
     return report
 
 
 @dataclass
-class EveryPlace(ConversionReport):
-    """A tally that passes over what is bad, and keeps all of it."""
+class CheckedReading(ConversionReport):
+    """A ConversionReport that skips invalid records, and keeps all errors and all places of changes."""
 
     skip_bad: bool = True
-    noted: list[tuple[str, str]] = field(default_factory=list)
+    changes: list[tuple[str, str]] = field(default_factory=list)
     errors: list[DataError] = field(default_factory=list)
 
     def note(self, what: str, place: str, times: int = 1) -> None:
         super().note(what, place, times)
-        if what in NOTED_AS:
-            self.noted += [(what, place)] * times
+        if what in KIND_OF_CHANGE:
+            self.changes += [(what, place)] * times
 
     def bad(self, error: DataError) -> None:
         super().bad(error)
@@ -254,124 +211,160 @@ class EveryPlace(ConversionReport):
 
     def findings(self, path: Path) -> Iterator[Finding]:
         for error in self.errors:
-            kind = next((kind for kind, words in TOLD_BY.items() if words.search(str(error))), "bad-record")
-            yield finding_of(error, kind, path)
-        for what, place in self.noted:
-            yield Finding(NOTED_AS[what], place, what)
+            yield error_finding(error, KIND_OF_ERROR.get(type(error), "bad-record"), path)
+        for what, place in self.changes:
+            yield Finding(KIND_OF_CHANGE[what], place, what)
         for what, times in self.counts.items():
-            if what not in NOTED_AS:
-                yield Finding("changed", self.places[what][0], f"{what}, {number(times, 'time')}")
+            if what not in KIND_OF_CHANGE:
+                yield Finding("changed", self.places[what][0], f"{what}, {plural(times, 'time')}")
 
 
-def finding_of(error: DataError, kind: str, path: Path) -> Finding:
-    """The finding that an error is; its sentence begins with the place, if it is known."""
+def error_finding(error: DataError, kind: str, path: Path) -> Finding:
+    """The finding of an error; the message of the error begins with the place, if that is known."""
     match = re.match(rf"({re.escape(str(path))}\S*?): (.*)", str(error), re.DOTALL)
     place, message = match.groups() if match else (str(path), str(error))
     return Finding(kind, place, message)
 
 
-def placed(documents: Iterator[Document], path: Path) -> Iterator[tuple[Place, Document, Sentence]]:
-    """Every sentence with its place."""
-    count = 0
-    for document in documents:
-        for sentence in document.sentences:
-            count += 1
-            yield Place(path, count, sentence.id or document.id), document, sentence
-
-
-def look(sentence: Sentence, place: Place, long_sentence: int) -> Iterator[Finding]:
-    """What can be seen in one sentence alone."""
+def check_sentence(sentence: Sentence, place: Place, long_sentence: int) -> Iterator[Finding]:
+    """The findings in a sentence by itself."""
     for a, b in crossing_pairs(sentence.entities):
-        said = f"{a} {quoted(sentence.phrase(a))} and {b} {quoted(sentence.phrase(b))}"
-        yield Finding("crossing", str(place), said)
-    given: set[tuple[int, int, str]] = set()
+        message = f"{a} {quote(sentence.phrase(a))} and {b} {quote(sentence.phrase(b))}"
+        yield Finding("crossing", str(place), message)
+    seen: set[tuple[int, int, str]] = set()
     for entity in sentence.entities:
         key = entity.start, entity.end, entity.label
-        if key in given:
-            yield Finding("duplicate", str(place), f"{entity} {quoted(sentence.phrase(entity))}")
-        given.add(key)
+        if key in seen:
+            yield Finding("duplicate", str(place), f"{entity} {quote(sentence.phrase(entity))}")
+        seen.add(key)
     if len(sentence.words) > long_sentence:
         yield Finding("long-sentence", str(place), f"{len(sentence.words):,} words: {sentence}")
-    for kind, said in encoding_problem(
-        sentence.text if sentence.text is not None else " ".join(sentence.words)
-    ):
-        yield Finding(kind, str(place), said)
+    text = sentence.text if sentence.text is not None else " ".join(sentence.words)
+    for kind, message in encoding_problems(text):
+        yield Finding(kind, str(place), message)
 
 
-def quoted(phrase: str) -> str:
+def quote(phrase: str) -> str:
     return f'"{phrase if len(phrase) <= 40 else phrase[:37] + "..."}"'
 
 
-@lru_cache
-def role(path: Path) -> str | None:
-    """What a file is for, as far as its name or that of its folder tells.
+WORD = re.compile(r"[^ \t\r\n]+")
+# Control characters except tab, line ends and NEL; soft hyphen, zero-width space, word joiner, byte order mark.
+INVISIBLE = re.compile("[\x00-\x08\x0b-\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\u00ad\u200b\u2060\ufeff]")
+# The characters that UTF-8 continuation bytes become in Windows-1252 and in Latin-1.
+CONTINUATION_BYTES = {bytes([k]).decode("cp1252", errors="ignore"): k for k in range(0x80, 0xC0)} | {
+    chr(k): k for k in range(0x80, 0xC0)
+}
+CONTINUATION = f"[{''.join(CONTINUATION_BYTES)}]"
+MOJIBAKE = re.compile(
+    f"[ÂÃ]{CONTINUATION}|â{CONTINUATION}{{2}}"
+)  # UTF-8 of two or three bytes, decoded wrongly
+CLOSING_QUOTES = "’”…–—›»"
 
-    >>> role(Path("genia/train.jsonl.gz")), role(Path("dev_a.txt")), role(Path("eval/testimony.txt"))
+
+def encoding_problems(text: str) -> Iterator[tuple[str, str]]:
+    """The kind of each problem with the characters of a text, and a message with the word."""
+    if text.isascii() and text.isprintable():
+        return
+    for match in WORD.finditer(text):
+        word = match[0]
+        shown = ascii(word) if len(word) <= 40 else ascii(word[:37]) + "..."
+        if "\ufffd" in word:
+            yield "replacement", f"{shown} has U+FFFD"
+        if invisible := INVISIBLE.search(word):
+            yield "control", f"{shown} has U+{ord(invisible[0]):04X}"
+        if (repaired := MOJIBAKE.sub(repair_mojibake, word)) != word:
+            yield "mojibake", f"{word} (should be {repaired})"
+
+
+def repair_mojibake(match: re.Match[str]) -> str:
+    """The character whose UTF-8 bytes were decoded wrongly; IRMÃ” is a capitalized word before a quotation mark."""
+    after_capital = match.string[: match.start()][-1:].isupper()
+    if after_capital and match[0][-1] in CLOSING_QUOTES and match.end() == len(match.string):
+        return match[0]
+    data = bytes(CONTINUATION_BYTES.get(character, ord(character)) for character in match[0])
+    return data.decode("utf-8", errors="replace")
+
+
+def is_composed(word: str) -> bool | None:
+    """Whether the word is in Unicode normal form C; None if NFC and NFD are the same."""
+    if word.isascii():
+        return None
+    if unicodedata.normalize("NFC", word) != word:
+        return False
+    return True if unicodedata.normalize("NFD", word) != word else None
+
+
+@lru_cache
+def split_name(path: Path) -> str | None:
+    """The split that a file belongs to, judged by its name or that of its directory.
+
+    >>> split_name(Path("genia/train.jsonl.gz")), split_name(Path("dev_a.txt")), split_name(Path("eval/testimony.txt"))
     ('train', 'dev', 'test')
     """
-    words = {
+    patterns = {
         "train": "train|training",
         "dev": "dev|devel|development|val|valid|validation",
         "test": "test|eval",
     }
-    for kind, pattern in words.items():
+    for name, pattern in patterns.items():
         if re.search(rf"(?<![a-z])({pattern})(?![a-z])", path.name.lower()):
-            return kind
-    folder = path.parent.name.lower()
-    return next((kind for kind, pattern in words.items() if folder in pattern.split("|")), None)
+            return name
+    directory = path.parent.name.lower()
+    return next((name for name, pattern in patterns.items() if directory in pattern.split("|")), None)
 
 
-class Labels:
+class LabelChecks:
     """How often each label is used, and where first."""
 
     def __init__(self) -> None:
-        self.count: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
         self.first: dict[str, Place] = {}
-        self.first_of: dict[str | None, dict[str, Place]] = {"train": {}, "dev": {}, "test": {}, None: {}}
+        self.first_in: dict[str | None, dict[str, Place]] = {"train": {}, "dev": {}, "test": {}, None: {}}
 
     def add(self, sentence: Sentence, place: Place) -> None:
         for entity in sentence.entities:
-            self.count[entity.label] += 1
+            self.counts[entity.label] += 1
             self.first.setdefault(entity.label, place)
-            self.first_of[role(place.path)].setdefault(entity.label, place)
+            self.first_in[split_name(place.path)].setdefault(entity.label, place)
 
     def findings(self) -> Iterator[Finding]:
         spellings: dict[str, list[str]] = {}
-        for label in self.count:
-            spellings.setdefault(plain(label), []).append(label)
-        told = set()
-        for label in self.count:
-            usual = max(spellings[plain(label)], key=lambda x: (self.count[x], x == x.strip()))
+        for label in self.counts:
+            spellings.setdefault(normalize(label), []).append(label)
+        reported = set()
+        for label in self.counts:
+            usual = max(spellings[normalize(label)], key=lambda x: (self.counts[x], x == x.strip()))
             if label != usual or label != " ".join(label.split()):
-                told.add(label)
+                reported.add(label)
                 better = f"mostly {usual!r}" if label != usual else "with blanks that do not belong there"
-                yield Finding("label-spelling", str(self.first[label]), f"{self.used(label)}; {better}")
-        for label in [label for label in self.count if label not in told]:
-            often = (x for x, times in self.count.items() if times >= 20 * self.count[label])
-            if like := next((x for x in often if one_slip(label, x)), None):
-                told.add(label)
-                said = f"{self.used(label)}; {self.used(like)}"
-                yield Finding("label-similar", str(self.first[label]), said)
-            elif self.count[label] == 1:
+                yield Finding("label-spelling", str(self.first[label]), f"{self.usage(label)}; {better}")
+        for label in [label for label in self.counts if label not in reported]:
+            frequent = (x for x, times in self.counts.items() if times >= 20 * self.counts[label])
+            if similar := next((x for x in frequent if is_typo(label, x)), None):
+                reported.add(label)
+                message = f"{self.usage(label)}; {self.usage(similar)}"
+                yield Finding("label-similar", str(self.first[label]), message)
+            elif self.counts[label] == 1:
                 yield Finding("label-once", str(self.first[label]), repr(label))
-        if train := self.first_of["train"]:
-            for label, place in (self.first_of["test"] | self.first_of["dev"]).items():
-                if label not in train and label not in told:
-                    yield Finding("label-unseen", str(place), self.used(label))
+        if train := self.first_in["train"]:
+            for label, place in (self.first_in["test"] | self.first_in["dev"]).items():
+                if label not in train and label not in reported:
+                    yield Finding("label-unseen", str(place), self.usage(label))
 
-    def used(self, label: str) -> str:
-        return f"{label!r} {number(self.count[label], 'time')}"
+    def usage(self, label: str) -> str:
+        return f"{label!r} {plural(self.counts[label], 'time')}"
 
 
-def plain(label: str) -> str:
-    """What is the same however a label is spelt."""
+def normalize(label: str) -> str:
+    """The label without case, blanks, hyphens and underscores."""
     return re.sub(r"[\s_-]+", "", label).casefold()
 
 
-def one_slip(typed: str, meant: str) -> bool:
-    """Does one letter too many, one too few or two exchanged make the first of the second?
+def is_typo(typed: str, meant: str) -> bool:
+    """Whether one letter too many, one too few or two exchanged letters make `typed` of `meant`.
 
-    >>> one_slip("protien", "protein"), one_slip("protin", "protein"), one_slip("RNA_domain", "DNA_domain")
+    >>> is_typo("protien", "protein"), is_typo("protin", "protein"), is_typo("RNA_domain", "DNA_domain")
     (True, True, False)
     """
     if abs(len(typed) - len(meant)) == 1:
@@ -383,48 +376,29 @@ def one_slip(typed: str, meant: str) -> bool:
     )
 
 
-class Files:
-    """Sentences and documents that are in two files, one of which may be for training and one for testing."""
+class LeakChecks:
+    """Sentences and documents that are in two files of different splits."""
 
     def __init__(self) -> None:
         self.findings: list[Finding] = []
-        self.sentences: dict[int, Place] = {}  # by a hash of the words
+        self.sentences: dict[int, Place] = {}  # by the hash of the words
         self.documents: dict[str, Path] = {}
-        self.told: set[tuple[str, Path]] = set()
+        self.reported: set[tuple[str, Path]] = set()
 
     def add(self, document: Document, sentence: Sentence, place: Place) -> None:
         if document.id is not None:
             first = self.documents.setdefault(document.id, place.path)
-            if self.apart(first, place.path) and (document.id, place.path) not in self.told:
-                self.told.add((document.id, place.path))
-                self.findings.append(
-                    Finding("leaked-document", str(place.path), f"{document.id!r}, in {first} too")
-                )
-        if len(sentence.words) >= LEAKED_WORDS:
+            if are_disjoint(first, place.path) and (document.id, place.path) not in self.reported:
+                self.reported.add((document.id, place.path))
+                message = f"{document.id!r}, in {first} too"
+                self.findings.append(Finding("leaked-document", str(place.path), message))
+        if len(sentence.words) >= LEAK_WORDS:
             before = self.sentences.setdefault(hash(sentence.words), place)
-            if self.apart(before.path, place.path):
-                said = f"also {before}: {quoted(str(sentence))}"
-                self.findings.append(Finding("leaked-sentence", str(place), said))
-
-    def apart(self, one: Path, other: Path) -> bool:
-        """Are these two files that should have nothing in common?"""
-        return one != other and (role(one) is None or role(one) != role(other))
+            if are_disjoint(before.path, place.path):
+                message = f"also {before}: {quote(str(sentence))}"
+                self.findings.append(Finding("leaked-sentence", str(place), message))
 
 
-class Forms:
-    """Words in Unicode's normal form C, and words that are not."""
-
-    def __init__(self) -> None:
-        self.composed = False
-        self.others: list[Finding] = []
-
-    def add(self, sentence: Sentence, place: Place) -> None:
-        for word in sentence.words:
-            if not word.isascii():
-                composed = is_composed(word)
-                self.composed |= composed is True
-                if composed is False:
-                    self.others.append(Finding("normal-forms", str(place), f"{word} ({ascii(word)[1:-1]})"))
-
-    def findings(self) -> list[Finding]:
-        return self.others if self.composed else []
+def are_disjoint(a: Path, b: Path) -> bool:
+    """Whether these are two files that should have nothing in common."""
+    return a != b and (split_name(a) is None or split_name(a) != split_name(b))

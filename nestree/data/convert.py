@@ -1,4 +1,4 @@
-"""From one format to another, with an account of what was read, written, changed and left out."""
+"""Conversion from one format to another, with a report of what was read, written, changed and left out."""
 
 import logging
 from collections.abc import Mapping
@@ -10,12 +10,12 @@ from nestree.data.formats import detect_format, read, write
 from nestree.data.io import ConversionReport
 
 log = logging.getLogger(__name__)
-PLACES = 2  # of each thing that was done are shown
+SHOWN_PLACES = 2  # of each change
 
 
 @dataclass
 class Conversion:
-    """What became of the data: one tally for each side."""
+    """The result of a conversion, with a report for each side."""
 
     source: Path
     source_format: str
@@ -24,56 +24,55 @@ class Conversion:
     reading: ConversionReport = field(default_factory=ConversionReport)
     writing: ConversionReport = field(default_factory=ConversionReport)
 
-    def as_text(self) -> str:
-        """Line by line what was done, with the first places of each thing."""
-        lines = [
-            f"read     {sizes(self.reading)} from {self.source} ({self.source_format})",
-            f"written  {sizes(self.writing)} to {self.target} ({self.target_format})",
+    def _sides(self) -> list[tuple[str, Path, str, ConversionReport]]:
+        return [
+            ("read", self.source, self.source_format, self.reading),
+            ("written", self.target, self.target_format, self.writing),
         ]
+
+    def as_text(self) -> str:
+        """The sizes of both sides, then a line for each change, with its first places."""
+        lines = []
+        for verb, path, format, report in self._sides():
+            sizes = [
+                f"{report.documents:,} document{'s' * (report.documents != 1)}",
+                f"{report.sentences:,} sentence{'s' * (report.sentences != 1)}",
+                f"{report.entities:,} entit{'y' if report.entities == 1 else 'ies'}",
+            ]
+            preposition = "from" if verb == "read" else "to"
+            lines.append(f"{verb:<8} {', '.join(sizes)} {preposition} {path} ({format})")
         return "\n".join([*lines, *conversion_summary(self.reading, self.writing)])
 
     def as_json(self) -> dict[str, Any]:
-        """The same for programs."""
         return {
-            "read": side(self.source, self.source_format, self.reading),
-            "written": side(self.target, self.target_format, self.writing),
+            verb: {
+                "path": str(path),
+                "format": format,
+                "documents": report.documents,
+                "sentences": report.sentences,
+                "entities": report.entities,
+                "changes": [
+                    {"what": what, "times": times, "places": report.places[what]}
+                    for what, times in report.counts.items()
+                ],
+                "skipped": report.skipped,
+            }
+            for verb, path, format, report in self._sides()
         }
 
 
-def conversion_summary(*tallies: ConversionReport) -> list[str]:
-    """What was done to the data, and what was skipped, a line each."""
+def conversion_summary(*reports: ConversionReport) -> list[str]:
+    """A line for each change to the data, and for each record that was skipped."""
     lines = []
-    for tally in tallies:
-        for what, times in tally.counts.items():
-            places = tally.places[what]
-            dots = ", ..." if len(places) > PLACES else ""
-            lines.append(f"{times:7,}  {what} ({', '.join(places[:PLACES])}{dots})")
-    skipped = [error for tally in tallies for error in tally.skipped]
-    if skipped:
+    for report in reports:
+        for what, times in report.counts.items():
+            places = report.places[what]
+            dots = ", ..." if len(places) > SHOWN_PLACES else ""
+            lines.append(f"{times:7,}  {what} ({', '.join(places[:SHOWN_PLACES])}{dots})")
+    if skipped := [error for report in reports for error in report.skipped]:
         lines.append(f"{len(skipped):7,}  skipped:")
         lines += [f"         {error}" for error in skipped]
     return lines
-
-
-def sizes(tally: ConversionReport) -> str:
-    named = {"document": tally.documents, "sentence": tally.sentences}
-    counted = [f"{n:,} {what}{'s' * (n != 1)}" for what, n in named.items()]
-    return ", ".join([*counted, f"{tally.entities:,} entit{'y' if tally.entities == 1 else 'ies'}"])
-
-
-def side(path: Path, format: str, tally: ConversionReport) -> dict[str, Any]:
-    return {
-        "path": str(path),
-        "format": format,
-        "documents": tally.documents,
-        "sentences": tally.sentences,
-        "entities": tally.entities,
-        "changes": [
-            {"what": what, "times": times, "places": tally.places[what]}
-            for what, times in tally.counts.items()
-        ],
-        "skipped": tally.skipped,
-    }
 
 
 def convert(
@@ -86,11 +85,11 @@ def convert(
     read_options: Mapping[str, Any] | None = None,
     write_options: Mapping[str, Any] | None = None,
 ) -> Conversion:
-    """Read a file or folder and write it in another format, whole or not at all.
+    """Read a file or folder and write all of it, or nothing, in another format.
 
-    A format that is not named is guessed. `skip_bad`: go on after what cannot be read, and list it.
+    Formats are detected unless they are named. `skip_bad`: skip and list invalid records.
     """
-    done = Conversion(
+    conversion = Conversion(
         source,
         source_format or detect_format(source),
         target,
@@ -98,9 +97,14 @@ def convert(
         ConversionReport(skip_bad),
         ConversionReport(skip_bad),
     )
-    log.info("%s is read as %s, options %s", source, done.source_format, read_options or "as usual")
-    log.info("%s is written as %s, options %s", target, done.target_format, write_options or "as usual")
-    documents = read(source, done.source_format, done.reading, **(read_options or {}))
-    counted = done.writing.counted(documents)
-    write(counted, target, done.target_format, done.writing, **(write_options or {}))
-    return done
+    log.info("%s is read as %s, options %s", source, conversion.source_format, read_options or "as usual")
+    log.info("%s is written as %s, options %s", target, conversion.target_format, write_options or "as usual")
+    documents = read(source, conversion.source_format, conversion.reading, **(read_options or {}))
+    write(
+        conversion.writing.counted(documents),
+        target,
+        conversion.target_format,
+        conversion.writing,
+        **(write_options or {}),
+    )
+    return conversion

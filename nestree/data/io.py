@@ -1,4 +1,4 @@
-"""What happened to the data on its way: nothing is changed, dropped or skipped without being counted here."""
+"""Reading and writing files: limits, lines, JSON records, atomic writes, and the report of all changes to the data."""
 
 import errno
 import gzip
@@ -14,29 +14,31 @@ import shutil
 import stat
 import sys
 import tempfile
+import threading
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, TextIO
 
 from nestree.errors import DataError, InputError
 from nestree.types import Document, Entity, Span
 
-PLACES = 5  # of each kind are kept, to be shown
+log = logging.getLogger(__name__)
+STDIO = Path("-")
+PLACES = 5  # of each change that a report keeps
 
 
 @dataclass
 class ConversionReport:
-    """Counts of what was read, and of each thing that was done to it, with the first places of each.
+    """Counts what was read or written, and every change to it, with the first places of each change.
 
-    >>> tally = ConversionReport()
-    >>> tally.note("widened to word borders", "a.ann:3")
-    >>> tally.counts["widened to word borders"], tally.places["widened to word borders"]
+    >>> report = ConversionReport()
+    >>> report.note("widened to word borders", "a.ann:3")
+    >>> report.counts["widened to word borders"], report.places["widened to word borders"]
     (1, ['a.ann:3'])
     """
 
@@ -47,17 +49,17 @@ class ConversionReport:
     entities: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     places: dict[str, list[str]] = field(default_factory=dict)
-    skipped: list[str] = field(default_factory=list)  # the sentence of each error that was passed over
+    skipped: list[str] = field(default_factory=list)  # the messages of errors that were skipped
 
     def note(self, what: str, place: str, times: int = 1) -> None:
-        """Something was done to the data: a short phrase, always the same for the same thing, and where."""
+        """Count a change: `what` is a short phrase, the same for all changes of a kind."""
         self.counts[what] += times
         places = self.places.setdefault(what, [])
         if len(places) < PLACES and place not in places:
             places.append(place)
 
     def bad(self, error: DataError) -> None:
-        """Stop with this error or, if so wished, write it down and go on with what comes next."""
+        """Raise the error or, with `skip_bad`, list it as skipped."""
         if not self.skip_bad:
             raise error
         self.skipped.append(str(error))
@@ -85,6 +87,9 @@ def optional_import(module: str, what: str, extra: str) -> Any:
         raise DataError(f"{what} needs the library {missing.name}: pip install 'nestree[{extra}]'.") from None
 
 
+# Limits
+
+
 @dataclass(frozen=True)
 class Limits:
     longest_line: int = 64 * 2**20  # bytes of a line
@@ -105,7 +110,7 @@ current: ContextVar[Limits] = ContextVar("limits", default=Limits())  # noqa: B0
 
 @contextmanager
 def limits(**changed: int) -> Iterator[None]:
-    """Within this, files are read with these limits.
+    """Changes limits for all files that are read within the context.
 
     >>> with limits(max_nesting=7):
     ...     current.get().max_nesting
@@ -119,37 +124,80 @@ def limits(**changed: int) -> Iterator[None]:
 
 
 def remedy(name: str) -> str:
-    """The sentence that tells how to raise a limit, on the command line and in Python."""
+    """How to raise a limit, on the command line and in Python."""
     return f"If that is meant, allow more with --{name.replace('_', '-')} (in Python, {name})."
 
 
 def check_nesting(entities: Iterable[Entity | Span], place: str) -> None:
     """Raise if more entities than `max_nesting` share a word."""
-    most = current.get().max_nesting
+    limit = current.get().max_nesting
     spans = [entity.span if isinstance(entity, Entity) else entity for entity in entities]
-    if len(spans) <= most:
+    if len(spans) <= limit:
         return
     edges = sorted([(start, 1) for start, _ in spans] + [(end, -1) for _, end in spans])
-    deepest = max(accumulate(step for _, step in edges))
-    if deepest > most:
+    deepest = max(itertools.accumulate(step for _, step in edges))
+    if deepest > limit:
         raise DataError(
-            f"{place}: {deepest:,} entities share a word, and at most {most:,} may. {remedy('max_nesting')}"
+            f"{place}: {deepest:,} entities share a word, and at most {limit:,} may. {remedy('max_nesting')}"
         )
 
 
-log = logging.getLogger(__name__)
-STDIO = Path("-")
-watcher: ContextVar[Callable[[int], None] | None] = ContextVar("watcher", default=None)
+def check_bytes(size: int, path: Path) -> None:
+    """Raise if the unpacked size of a file is more than `max_bytes`."""
+    if size > (limit := current.get().max_bytes):
+        raise DataError(f"{path} holds more than {limit:,} bytes, unpacked. {remedy('max_bytes')}")
+
+
+def too_long(path: Path, line: int, longest: int) -> DataError:
+    return DataError(f"{path}:{line}: this line is longer than {longest:,} bytes. {remedy('longest_line')}")
+
+
+# Reading
+
+on_progress: ContextVar[Callable[[int], None] | None] = ContextVar("on_progress", default=None)
 
 
 @contextmanager
-def report_progress(tell: Callable[[int], None]) -> Iterator[None]:
-    """Within this, `tell` hears of the bytes that are read from files, packed as they are."""
-    before = watcher.set(tell)
+def report_progress(callback: Callable[[int], None]) -> Iterator[None]:
+    """Within the context, `callback` gets the number of bytes of each read from a file, before decompression."""
+    token = on_progress.set(callback)
     try:
         yield
     finally:
-        watcher.reset(before)
+        on_progress.reset(token)
+
+
+class ProgressReader(io.FileIO):
+    """A file that reports what is read to the callback of `report_progress`."""
+
+    def readinto(self, buffer: Any) -> int:
+        count = super().readinto(buffer)
+        if callback := on_progress.get():
+            callback(count or 0)
+        return count
+
+    def readall(self) -> bytes:
+        data = super().readall()
+        if callback := on_progress.get():
+            callback(len(data))
+        return data
+
+
+class Unpacked(io.RawIOBase):
+    """The bytes that a gzip file expands to; raises if they are more than `max_bytes`."""
+
+    def __init__(self, file: BinaryIO, path: Path):
+        self.file, self.path, self.size = gzip.GzipFile(fileobj=file), path, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        part = self.file.read1(len(buffer))
+        buffer[: len(part)] = part
+        self.size += len(part)
+        check_bytes(self.size, self.path)
+        return len(part)
 
 
 @contextmanager
@@ -176,53 +224,15 @@ def open_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def decompress(file: BinaryIO, path: Path) -> BinaryIO:
-    """The file itself or, if it is gzip, what is packed in it."""
-    ahead = file if isinstance(file, io.BufferedReader) else io.BytesIO(file.read())
-    start = ahead.peek(2) if isinstance(ahead, io.BufferedReader) else ahead.getvalue()
-    return io.BufferedReader(Unpacked(ahead, path), 2**17) if start[:2] == b"\x1f\x8b" else ahead
-
-
-class Unpacked(io.RawIOBase):
-    """The bytes that a gzip file expands to; an error where they are more than `max_bytes`."""
-
-    def __init__(self, file: BinaryIO, path: Path):
-        self.file, self.path, self.size = gzip.GzipFile(fileobj=file), path, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        part = self.file.read1(len(buffer))
-        buffer[: len(part)] = part
-        self.size += len(part)
-        check_bytes(self.size, self.path)
-        return len(part)
-
-
-def check_bytes(size: int, path: Path) -> None:
-    """Raise if so many bytes of a file are more than `max_bytes`."""
-    if size > (most := current.get().max_bytes):
-        raise DataError(f"{path} holds more than {most:,} bytes, unpacked. {remedy('max_bytes')}")
-
-
-class ProgressReader(io.FileIO):
-    """A file that tells whoever is `watching` how much of it was read."""
-
-    def readinto(self, buffer: Any) -> int:
-        count = super().readinto(buffer)
-        if tell := watcher.get():
-            tell(count or 0)
-        return count
-
-    def readall(self) -> bytes:
-        data = super().readall()
-        if tell := watcher.get():
-            tell(len(data))
-        return data
+    """The file itself or, if it is gzip, its unpacked bytes."""
+    buffered = file if isinstance(file, io.BufferedReader) else io.BytesIO(file.read())
+    start = buffered.peek(2) if isinstance(buffered, io.BufferedReader) else buffered.getvalue()
+    is_gzip = start[:2] == b"\x1f\x8b"
+    return io.BufferedReader(Unpacked(buffered, path), 2**17) if is_gzip else buffered
 
 
 def lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Each line of a UTF-8 file with its number, from 1, without its end (LF or CRLF) and any byte order mark."""
+    """Each line of a UTF-8 file with its number, from 1, without line end (LF or CRLF) and byte order mark."""
     for number, line in lines_or_errors(path):
         if isinstance(line, DataError):
             raise line
@@ -230,7 +240,7 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def lines_or_errors(path: Path) -> Iterator[tuple[int, str | DataError]]:
-    """The same; for a line that cannot be read, and for the rest of a file that is cut off, the error."""
+    """Like `lines`; the error of a line that cannot be read, or of a file that is cut off, takes its place."""
     number, longest = 0, current.get().longest_line
     try:
         with open_file(path) as file:
@@ -249,12 +259,12 @@ def lines_or_errors(path: Path) -> Iterator[tuple[int, str | DataError]]:
                 yield number, text
     except DataError as error:
         if not number:
-            raise  # there is no such file, or nothing of it can be read
+            raise  # the file does not exist, or nothing of it can be read
         yield number + 1, error
 
 
 def read_text(path: Path) -> str:
-    """The whole text of a UTF-8 file, its line ends as they are, without a byte order mark."""
+    """The whole text of a UTF-8 file, with its line ends, without byte order mark."""
     data = whole(path)
     longest = current.get().longest_line
     if len(data) > longest:
@@ -274,11 +284,8 @@ def whole(path: Path) -> bytearray:
     return data
 
 
-def too_long(path: Path, line: int, longest: int) -> DataError:
-    return DataError(f"{path}:{line}: this line is longer than {longest:,} bytes. {remedy('longest_line')}")
-
-
 def decode_text(data: bytes | bytearray, path: Path, line: int) -> str:
+    """The text of UTF-8 that begins at this line of a file."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as why:
@@ -290,8 +297,26 @@ def decode_text(data: bytes | bytearray, path: Path, line: int) -> str:
     return text.removeprefix("\ufeff") if line == 1 else text
 
 
+# JSON
+
+
+def refuse_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not a number. Write null instead")
+
+
+def parse_finite(digits: str) -> float:
+    """A float; numbers beyond the range of floats would become infinite, and raise."""
+    value = float(digits)
+    if math.isinf(value):
+        raise ValueError(f"{digits} is too large for a number. Write a smaller one, or null")
+    return value
+
+
+STRICT = json.JSONDecoder(parse_float=parse_finite, parse_constant=refuse_constant)
+
+
 def parse_json(text: str, place: str) -> Any:
-    """What a piece of JSON says: no NaN, no infinity, nothing that cannot be written again as UTF-8."""
+    """The value of JSON that has no NaN, no infinity, and nothing that cannot be written again as UTF-8."""
     try:
         value = STRICT.decode(text)
         if "\\u" in text:
@@ -301,52 +326,223 @@ def parse_json(text: str, place: str) -> Any:
     except json.JSONDecodeError as why:
         line = f"line {why.lineno}, " if "\n" in text.strip() else ""
         raise DataError(
-            f"{place}: this is not JSON: {why.msg} at {line}character {why.colno}: {around(text, why.pos)}."
+            f"{place}: this is not JSON: {why.msg} at {line}character {why.colno}: {excerpt(text, why.pos)}."
         ) from None
     except (ValueError, RecursionError) as why:
         raise DataError(f"{place}: this is not JSON that can be read: {why}.") from None
     return value
 
 
-def refused(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not a number. Write null instead")
+def excerpt(text: str, position: int) -> str:
+    return repr(text[max(0, position - 20) : position + 20])
 
 
-def finite(digits: str) -> float:
-    """A number with a fraction or an exponent; beyond the range of floats it would become infinite."""
-    value = float(digits)
-    if math.isinf(value):
-        raise ValueError(f"{digits} is too large for a number. Write a smaller one, or null")
-    return value
+def json_records(path: Path, tally: ConversionReport) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each object of a JSON list, of JSON lines, or of concatenated JSON, with its place.
+
+    Values that are no objects go through `tally.bad`.
+    """
+    numbered = lines_or_errors(path)
+    records: Iterator[tuple[str, Any]] = iter(())
+    for number, line in numbered:
+        if isinstance(line, DataError):
+            tally.bad(line)
+        elif line and not line.isspace():
+            rest = itertools.chain([(number, line)], numbered)
+            one_per_line = line.lstrip()[0] != "[" and line.rstrip()[-1] not in "{[,:"
+            parse = parse_lines if one_per_line else parse_stream
+            records = parse(path, number, rest, tally)
+            break
+    for place, value in records:
+        if isinstance(value, dict):
+            yield place, value
+        else:
+            tally.bad(DataError(f"{place}: an object {{...}} is meant here, and this is {value!r:.40}."))
 
 
-STRICT = json.JSONDecoder(parse_float=finite, parse_constant=refused)
+NumberedLines = Iterator[tuple[int, str | DataError]]
 
 
-def around(text: str, at: int) -> str:
-    return repr(text[max(0, at - 20) : at + 20])
+def parse_lines(
+    path: Path, first: int, numbered: NumberedLines, tally: ConversionReport
+) -> Iterator[tuple[str, Any]]:
+    """The values of JSON lines, each with its place."""
+    for number, line in numbered:
+        if isinstance(line, str) and (not line or line.isspace()):
+            continue
+        place = f"{path}:{number}"
+        try:
+            if isinstance(line, DataError):
+                raise line
+            value = parse_json(line, place)
+        except DataError as error:
+            tally.bad(error)
+            continue
+        yield place, value
+
+
+def parse_stream(
+    path: Path, first: int, numbered: NumberedLines, tally: ConversionReport
+) -> Iterator[tuple[str, Any]]:
+    """The values of a JSON list, or of concatenated JSON, each with its place.
+
+    After an error the next value cannot be found: the rest is not read.
+    """
+    stream = JsonStream(path, first, numbered)
+    try:
+        is_list = stream.skip("[")
+        for count in itertools.count(1):
+            if stream.peek() is None or (is_list and count == 1 and stream.peek() == "]"):
+                break
+            place = f"{stream.place()}, record {count}"
+            yield place, stream.value()
+            if is_list and not stream.skip(","):
+                break
+        if is_list and not stream.skip("]"):
+            raise DataError(
+                f"{stream.place()}: a comma or ] is missing{stream.before_next()}. The file may be cut off."
+            )
+        if stream.peek() is not None:
+            raise DataError(f"{stream.place()}: the list has ended, and more follows{stream.before_next()}.")
+    except DataError as error:
+        tally.bad(error)
+
+
+class JsonStream:
+    """Parses JSON values of several lines without holding the whole file."""
+
+    def __init__(self, path: Path, first: int, numbered: NumberedLines):
+        self.path, self.numbered = path, numbered
+        self.buffer, self.position = "", 0  # whole lines; where the next value is looked for
+        self.line, self.counted = first, 0  # the line of the position `counted` in the buffer
+        self.last_line = first  # that was read
+
+    def fill(self, characters: int = 1) -> bool:
+        """Read lines until there are this many more characters, and drop what was parsed; False at the end."""
+        self.place()
+        parts, size = [self.buffer[self.position :]], 0
+        while size < characters and (numbered_line := next(self.numbered, None)):
+            self.last_line, line = numbered_line
+            if isinstance(line, DataError):
+                raise line
+            parts.append(line + "\n")
+            size += len(parts[-1])
+        self.buffer, self.position, self.counted = "".join(parts), 0, 0
+        return size > 0
+
+    def peek(self) -> str | None:
+        """The next character that is not blank."""
+        while True:
+            while self.position < len(self.buffer) and self.buffer[self.position] in " \t\n\r":
+                self.position += 1
+            if self.position < len(self.buffer):
+                return self.buffer[self.position]
+            if not self.fill():
+                return None
+
+    def skip(self, character: str) -> bool:
+        """Whether this character comes next; if so, go past it."""
+        is_next = self.peek() == character
+        self.position += is_next
+        return is_next
+
+    def value(self) -> Any:
+        """The JSON value that comes next."""
+        self.peek()
+        while True:
+            try:
+                value, end = STRICT.raw_decode(self.buffer, self.position)
+                break
+            except json.JSONDecodeError as why:
+                size, longest = len(self.buffer) - self.position, current.get().longest_line
+                is_cut = why.pos >= len(self.buffer.rstrip())  # no token of JSON runs across a line end
+                if is_cut and size <= longest and self.fill(size):
+                    continue  # with twice as many characters
+                if is_cut and size > longest:
+                    raise DataError(
+                        f"{self.place()}: this object is longer than {longest:,} characters. "
+                        + remedy("longest_line")
+                    ) from None
+                self.place()
+                line = min(self.last_line, self.line + self.buffer.count("\n", self.counted, why.pos))
+                raise DataError(
+                    f"{self.path}:{line}: this is not JSON: {why.msg}: {excerpt(self.buffer, why.pos)}."
+                ) from None
+            except (ValueError, RecursionError) as why:
+                raise DataError(f"{self.place()}: this is not JSON that can be read: {why}.") from None
+        if self.buffer.find("\\u", self.position, end) >= 0:
+            parse_json(self.buffer[self.position : end], self.place())  # raises for half of a surrogate pair
+        self.position = end
+        return value
+
+    def place(self) -> str:
+        """The file and line of the position."""
+        self.line += self.buffer.count("\n", self.counted, self.position)
+        self.counted = self.position
+        return f"{self.path}:{min(self.last_line, self.line)}"
+
+    def before_next(self) -> str:
+        following = self.buffer[self.position : self.position + 30]
+        return f" before {following!r}" if following else ""
+
+
+def json_objects(record: dict[str, Any], key: str, place: str) -> list[dict[str, Any]]:
+    """The list of objects under this key; empty if the key is missing."""
+    values = record.get(key) or []
+    if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
+        raise DataError(f"{place}: `{key}` must be a list of objects, and is {values!r:.60}.")
+    return values
+
+
+def short_regions(record: dict[str, Any]) -> list[str]:
+    """The keys of a record in Label Studio's short export (JSON-MIN) that hold regions, named after the controls.
+
+    >>> short_regions({"text": "Rome", "ner": [{"start": 0, "end": 4, "labels": ["GPE"]}]})
+    ['ner']
+    """
+    return [
+        key
+        for key, values in record.items()
+        if isinstance(values, list)
+        and values
+        and all(isinstance(value, dict) and value.keys() >= {"start", "end", "labels"} for value in values)
+        and all(isinstance(label, str) for value in values for label in value["labels"] or ())
+    ]
+
+
+def probability(score: Any, tally: ConversionReport, place: str) -> float | None:
+    """The score as a float; None, and counted, if it is no probability."""
+    if score is None:
+        return None
+    if isinstance(score, int | float) and not isinstance(score, bool) and 0 <= score <= 1:
+        return float(score)
+    tally.note("scores left out: no probability", place)
+    return None
+
+
+# Writing
 
 
 def kept_mark(text: str) -> str:
-    """What a file must begin with so that this text, its first, keeps a byte order mark of its own."""
+    """A byte order mark if the text, the first of a file, begins with one: readers take the first one off."""
     return "\ufeff" if text.startswith("\ufeff") else ""
 
 
-at_once = ContextVar("at_once", default=False)
+streams_stdout = ContextVar("streams_stdout", default=False)
 
 
 @contextmanager
 def stream_stdout() -> Iterator[None]:
-    """Within this, what goes to standard output goes there as it comes, not when all of it is there."""
-    before = at_once.set(True)
+    """Within the context, standard output is written at once, not when all of it is complete."""
+    token = streams_stdout.set(True)
     try:
         yield
     finally:
-        at_once.reset(before)
+        streams_stdout.reset(token)
 
 
-class StandardOutput(io.TextIOBase):
-    """Standard output for data: UTF-8, whatever the terminal speaks, and nothing is held back."""
+class Utf8Stdout(io.TextIOBase):
+    """Standard output in UTF-8, whatever the encoding of the terminal, without buffering."""
 
     def write(self, text: str) -> int:
         sys.stdout.buffer.write(text.encode())
@@ -355,7 +551,7 @@ class StandardOutput(io.TextIOBase):
 
 
 def check_output_path(path: Path, sources: Iterable[Path] = ()) -> None:
-    """Raise if a file cannot be written there, or is what is read: before long work, not after it."""
+    """Raise if a file cannot be written there, or is one of the sources; called before long computations."""
     if path == STDIO:
         return
     check_output_is_not_input(path, sources)
@@ -374,20 +570,20 @@ def check_output_path(path: Path, sources: Iterable[Path] = ()) -> None:
 
 
 def check_output_is_not_input(path: Path, sources: Iterable[Path]) -> None:
-    """Raise if what is to be written is one of those that are read."""
+    """Raise if the output is one of the inputs."""
     for source in sources:
         if STDIO not in (source, path) and source.resolve() == path.resolve():
             raise InputError(f"{path} is what is read. Write to somewhere else.")
 
 
 def write_error(path: Path, why: OSError) -> DataError:
-    """What to say where a file cannot be written, and what to do about it."""
+    """The error for a file that cannot be written, with a remedy."""
+    not_a_folder = "Choose another place: what would be a folder there is a file"
     remedy = {
         errno.EACCES: "Choose another place, or get the right to write there",
-        errno.EROFS: "Choose another place",
         errno.ENOENT: "Choose another place: no folder can be made there",
-        errno.EEXIST: "Choose another place: what would be a folder there is a file",
-        errno.ENOTDIR: "Choose another place: what would be a folder there is a file",
+        errno.EEXIST: not_a_folder,
+        errno.ENOTDIR: not_a_folder,
         errno.ENOSPC: "Make room, or choose another place",
     }.get(why.errno or 0, "Choose another place")
     return DataError(f"{path} cannot be written: {why.strerror or why}. {remedy}.")
@@ -395,16 +591,16 @@ def write_error(path: Path, why: OSError) -> DataError:
 
 @contextmanager
 def atomic_writer(path: Path) -> Iterator[TextIO]:
-    """A text file (gzip if its name ends so) that takes its name only when all of it is there; `-`: standard output."""
-    if path == STDIO and at_once.get():
-        yield StandardOutput()  # type: ignore[misc]
+    """A text file that appears under its name when it is complete; gzip if the name ends so; `-`: standard output."""
+    if path == STDIO and streams_stdout.get():
+        yield Utf8Stdout()  # type: ignore[misc]
         return
     if path == STDIO:
-        with tempfile.SpooledTemporaryFile(2**24, "w+", encoding="utf-8", newline="\n") as held:
-            yield held  # type: ignore[misc]
-            held.seek(0)
-            while part := held.read(2**20):
-                sys.stdout.buffer.write(part.encode())  # data is UTF-8, whatever the terminal speaks
+        with tempfile.SpooledTemporaryFile(2**24, "w+", encoding="utf-8", newline="\n") as spool:
+            yield spool  # type: ignore[misc]
+            spool.seek(0)
+            while part := spool.read(2**20):
+                sys.stdout.buffer.write(part.encode())
             sys.stdout.flush()
         return
     if path.is_dir():
@@ -424,22 +620,22 @@ def atomic_writer(path: Path) -> Iterator[TextIO]:
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """A name beside `path` to write to: a file or a folder, which becomes `path` if nothing goes wrong.
+    """A temporary path beside `path` for a file or a folder, which becomes `path` if the context ends without error.
 
-    A folder must not be there yet, or be empty. A device or a pipe is written to as it is.
+    An existing folder must be empty. A device or a pipe is written to directly.
     """
     if path == STDIO:
         raise DataError("this format cannot go to standard output. Give the name of a file or folder.")
     if path.is_dir() and any(path.iterdir()):
         raise DataError(f"{path} is a directory that is not empty. Give a new name.")
-    special = path.exists() and not (path.is_file() or path.is_dir())
-    path = path.resolve() if path.is_symlink() and not special else path
+    is_device = path.exists() and not (path.is_file() or path.is_dir())
+    path = path.resolve() if path.is_symlink() and not is_device else path
     try:
-        if special:
+        if is_device:
             yield path
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        folder, lock = claim_folder(path)
+        folder, lock = claim_temporary_folder(path)
     except OSError as why:
         raise write_error(path, why) from None
     try:
@@ -455,19 +651,19 @@ def atomic_path(path: Path) -> Iterator[Path]:
     except UnicodeEncodeError as why:
         raise DataError(f"{path} cannot be written: {why}. Mend this text where it comes from.") from None
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        if lock is not None:
-            os.close(lock)
+        remove_locked_folder(folder, lock)
 
 
-SLOTS = 8  # programs that may write the same output at once and clean up after each other
+SLOTS = 8  # processes that may write the same output at once and remove each other's remains
 LOCK = ".lock"
+locked_folders: set[Path] = set()  # by this process, whose threads could lock a file twice
+locking = threading.Lock()
 
 
-def claim_folder(path: Path) -> tuple[Path, int | None]:
-    """A new folder beside `path`, and the descriptor of the lock that tells other programs that it is in use.
+def claim_temporary_folder(path: Path) -> tuple[Path, int | None]:
+    """A new folder beside `path`, and the descriptor of its lock file.
 
-    Folders that killed programs left for the same output are removed: nobody holds their locks any more.
+    Folders that killed processes left for the same output are removed: their locks are free.
     """
     claimed = None
     for slot in range(SLOTS):
@@ -478,51 +674,57 @@ def claim_folder(path: Path) -> tuple[Path, int | None]:
         if lock is not None and claimed is None:
             claimed = folder, lock
         elif lock is not None:
-            shutil.rmtree(folder, ignore_errors=True)
-            os.close(lock)
+            remove_locked_folder(folder, lock)
     return claimed or (Path(tempfile.mkdtemp(prefix=f".{path.name[:40]}.", dir=path.parent)), None)
 
 
 def lock_folder(folder: Path) -> int | None:
-    """The lock of a folder, which is made or, if its program was killed, emptied; None: it cannot be had.
+    """Make or empty a folder and lock it; None if it is locked, or locks are not supported.
 
-    A folder of somebody else, or with files and no lock in it, was not made here: it is left alone.
+    A folder of another user, or with files and no lock file, is left alone.
     """
-    try:
-        import fcntl
-
-        folder.mkdir(0o700, exist_ok=True)
-        about = folder.lstat()
-        if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid():
-            return None
-        if not (folder / LOCK).exists() and any(folder.iterdir()):
-            return None
-        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-    except (ImportError, OSError):
-        return None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(
-            os.fstat(lock), os.stat(folder / LOCK)
-        ):  # else another program has just removed it
-            for file in folder.iterdir():
-                if file.is_dir() and not file.is_symlink():
-                    shutil.rmtree(file)
-                elif file.name != LOCK:
-                    file.unlink()
-            return lock
-    except OSError:
-        pass
-    os.close(lock)
+    lock = None
+    with locking:
+        try:
+            folder.mkdir(0o700, exist_ok=True)
+            status = folder.lstat()
+            is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+            if not is_ours or folder.resolve() in locked_folders:
+                return None
+            if not (folder / LOCK).exists() and any(folder.iterdir()):
+                return None
+            lock, is_locked = open_locked(folder / LOCK, 0o600)
+            # Otherwise another process has just removed the folder.
+            if is_locked and os.path.samestat(os.fstat(lock), os.stat(folder / LOCK)):
+                for file in folder.iterdir():
+                    if file.is_dir() and not file.is_symlink():
+                        shutil.rmtree(file)
+                    elif file.name != LOCK:
+                        file.unlink()
+                locked_folders.add(folder.resolve())
+                return lock
+        except (AttributeError, OSError):  # Windows has no geteuid
+            pass
+        if lock is not None:
+            os.close(lock)
     return None
 
 
-def lock_file(path: Path) -> int:
-    """A descriptor of the file, locked until it is closed; BlockingIOError: another process has locked it.
+def remove_locked_folder(folder: Path, lock: int | None) -> None:
+    with locking:
+        locked_folders.discard(folder.resolve())
+        shutil.rmtree(folder, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
 
-    Where a file system or a machine knows no locks, it is only opened.
+
+def open_locked(path: Path, mode: int) -> tuple[int, bool]:
+    """A descriptor of the file, and whether it is locked until it is closed: not all systems have locks.
+
+    Raises BlockingIOError if another process holds the lock. A process can lock a file twice; closing any descriptor
+    of the file frees the lock.
     """
-    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    file = os.open(path, os.O_RDWR | os.O_CREAT, mode)
     try:
         import fcntl
 
@@ -531,194 +733,26 @@ def lock_file(path: Path) -> int:
         os.close(file)
         raise BlockingIOError from None
     except (ImportError, OSError):
+        return file, False
+    return file, True
+
+
+def lock_file(path: Path) -> int:
+    """A descriptor of the file, locked until it is closed; BlockingIOError: another process has locked it.
+
+    Where locks are not supported, the file is only opened.
+    """
+    file, is_locked = open_locked(path, 0o666)
+    if not is_locked:
         log.info("%s: no locks here; nothing keeps two processes from writing to one directory", path)
     os.truncate(file, os.write(file, f"{os.getpid()} on {platform.node()}".encode()))
     return file
 
 
 def lock_owner(path: Path) -> str:
-    """Who has locked this file, in brackets; "" if it does not say."""
+    """The process that has locked this file, in brackets; "" if it is unknown."""
     try:
         owner = path.read_text("utf-8", errors="replace")
     except OSError:
         return ""
     return f" ({owner})" if owner else ""
-
-
-BLANK = " \t\n\r"
-Numbered = tuple[int, str | DataError]  # a line, or why it cannot be read
-
-
-def json_records(path: Path, tally: ConversionReport) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each object of a file with its place. What is no object goes through `tally.bad`."""
-    numbered = lines_or_errors(path)
-    found: Iterator[tuple[str, Any]] = iter(())
-    for number, line in numbered:
-        if isinstance(line, DataError):
-            tally.bad(line)
-        elif line and not line.isspace():
-            rest = itertools.chain([(number, line)], numbered)
-            several_lines = line.lstrip()[0] == "[" or line.rstrip()[-1] in "{[,:"
-            found = spread(path, number, rest, tally) if several_lines else lines_of_json(path, rest, tally)
-            break
-    for place, value in found:
-        if isinstance(value, dict):
-            yield place, value
-        else:
-            tally.bad(DataError(f"{place}: an object {{...}} is meant here, and this is {value!r:.40}."))
-
-
-def lines_of_json(path: Path, rest: Iterator[Numbered], tally: ConversionReport) -> Iterator[tuple[str, Any]]:
-    for number, line in rest:
-        if isinstance(line, DataError):
-            tally.bad(line)
-            continue
-        if not line or line.isspace():
-            continue
-        place = f"{path}:{number}"
-        try:
-            value = parse_json(line, place)
-        except DataError as error:
-            tally.bad(error)
-            continue
-        yield place, value
-
-
-def spread(
-    path: Path, first: int, rest: Iterator[Numbered], tally: ConversionReport
-) -> Iterator[tuple[str, Any]]:
-    """The objects of a list, or those that follow each other, each on several lines.
-
-    Once something is wrong, nobody knows where the next object begins: the rest is not read.
-    """
-    text = Window(path, first, rest)
-    try:
-        listed = text.take("[")
-        for count in itertools.count(1):
-            if text.next() is None or (listed and count == 1 and text.next() == "]"):
-                break
-            place = f"{text.place()}, record {count}"
-            yield place, text.value()
-            if listed and not text.take(","):
-                break
-        if listed and not text.take("]"):
-            raise DataError(
-                f"{text.place()}: a comma or ] is missing{text.ahead()}. The file may be cut off."
-            )
-        if text.next() is not None:
-            raise DataError(f"{text.place()}: the list has ended, and more follows{text.ahead()}.")
-    except DataError as error:
-        tally.bad(error)
-
-
-class Window:
-    """The part of a JSON file that is looked at: whole lines."""
-
-    def __init__(self, path: Path, first: int, rest: Iterator[Numbered]):
-        self.path, self.rest = path, rest
-        self.text, self.at = "", 0
-        self.line, self.counted = first, 0  # the line of `counted`, a place in `text`
-        self.last = first  # the last line that was read
-
-    def more(self, characters: int = 1) -> bool:
-        """Further lines, with at least so many characters if there are; what was read before is let go."""
-        self.place()
-        parts, size = [self.text[self.at :]], 0
-        while size < characters and (following := next(self.rest, None)):
-            self.last, line = following
-            if isinstance(line, DataError):
-                raise line
-            parts.append(line + "\n")
-            size += len(parts[-1])
-        self.text, self.at, self.counted = "".join(parts), 0, 0
-        return size > 0
-
-    def next(self) -> str | None:
-        """The next character that is not blank."""
-        while True:
-            while self.at < len(self.text) and self.text[self.at] in BLANK:
-                self.at += 1
-            if self.at < len(self.text):
-                return self.text[self.at]
-            if not self.more():
-                return None
-
-    def take(self, character: str) -> bool:
-        """Go past this character, if it comes next."""
-        found = self.next() == character
-        self.at += found
-        return found
-
-    def value(self) -> Any:
-        """The JSON value that comes next."""
-        self.next()
-        while True:
-            try:
-                value, end = STRICT.raw_decode(self.text, self.at)
-                break
-            except json.JSONDecodeError as why:
-                held, longest = len(self.text) - self.at, current.get().longest_line
-                cut = why.pos >= len(self.text.rstrip())  # no word of JSON goes on in the next line
-                if cut and held <= longest and self.more(held):
-                    continue  # with twice as much each time
-                if cut and held > longest:
-                    raise DataError(
-                        f"{self.place()}: this object is longer than {longest:,} characters. "
-                        + remedy("longest_line")
-                    ) from None
-                line = self.line_of(why.pos)
-                raise DataError(
-                    f"{self.path}:{line}: this is not JSON: {why.msg}: {around(self.text, why.pos)}."
-                ) from None
-            except (ValueError, RecursionError) as why:
-                raise DataError(f"{self.place()}: this is not JSON that can be read: {why}.") from None
-        if self.text.find("\\u", self.at, end) >= 0:
-            parse_json(self.text[self.at : end], self.place())  # no half of a pair of surrogates
-        self.at = end
-        return value
-
-    def line_of(self, at: int) -> int:
-        self.place()
-        return min(self.last, self.line + self.text.count("\n", self.counted, at))
-
-    def place(self) -> str:
-        """The file and the line that was come to."""
-        self.line += self.text.count("\n", self.counted, self.at)
-        self.counted = self.at
-        return f"{self.path}:{min(self.last, self.line)}"
-
-    def ahead(self) -> str:
-        return f" before {self.text[self.at : self.at + 30]!r}" if self.at < len(self.text) else ""
-
-
-def json_objects(record: dict[str, Any], key: str, place: str) -> list[dict[str, Any]]:
-    """The list of objects under this key; none, if there is no such key."""
-    found = record.get(key) or []
-    if not isinstance(found, list) or not all(isinstance(value, dict) for value in found):
-        raise DataError(f"{place}: `{key}` must be a list of objects, and is {found!r:.60}.")
-    return found
-
-
-def short_regions(record: dict[str, Any]) -> list[str]:
-    """The keys of the short export of Label Studio that hold regions: named after the controls.
-
-    >>> short_regions({"text": "Rome", "ner": [{"start": 0, "end": 4, "labels": ["GPE"]}]})
-    ['ner']
-    """
-    return [
-        key
-        for key, values in record.items()
-        if isinstance(values, list)
-        and values
-        and all(isinstance(value, dict) and value.keys() >= {"start", "end", "labels"} for value in values)
-    ]
-
-
-def probability(score: Any, tally: ConversionReport, place: str) -> float | None:
-    """A score, if it is one; any other is counted."""
-    if score is None:
-        return None
-    if isinstance(score, int | float) and not isinstance(score, bool) and 0 <= score <= 1:
-        return float(score)
-    tally.note("scores left out: no probability", place)
-    return None

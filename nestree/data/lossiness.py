@@ -1,77 +1,138 @@
-"""What a format has no place for, counted when it is written.
+"""Counts what a format has no place for when documents are written. docs/data.md shows the same as a table."""
 
-The parts of a document that some format loses; docs/data.md has the table of which format loses which.
-"""
-
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Iterable, Iterator
 
 from nestree.data.io import ConversionReport
-from nestree.types import Document, Entity, Sentence
+from nestree.types import Document, Sentence
+
+WITHOUT_SENTENCES = (
+    "further keys of sentences",
+    "ids of sentences",
+    "marks of incomplete sentences",
+    "borders of sentences",
+)
+WITHOUT_WORDS = (*WITHOUT_SENTENCES, "borders of words")
+WITHOUT_TEXT = (
+    "heads",
+    "scores",
+    "further keys of entities",
+    "further keys of sentences",
+    "further keys of documents",
+    "ids of sentences",
+    "ids of documents",
+    "marks of incomplete sentences",
+    "texts",
+    "borders of documents",
+    "documents without sentences",
+)
+# The parts of documents that each format loses, besides "trees", which only jsonl holds.
+LOST = {
+    "brat": ("heads", "scores", "further keys of entities", "further keys of documents", *WITHOUT_WORDS),
+    "bioc": ("heads", *WITHOUT_WORDS),
+    "columns": WITHOUT_TEXT,
+    "triplets": WITHOUT_TEXT,
+    "datasets": (
+        "further keys of entities",
+        "further keys of sentences",
+        "further keys of documents",
+        "documents without sentences",
+    ),
+    "doccano": ("heads", "scores", "further keys of entities", *WITHOUT_WORDS),
+    "jsonl by characters": (
+        "further keys of sentences",
+        "ids of sentences",
+        "borders of words",
+        "borders of sentences",
+    ),
+    "label-studio": ("heads", "further keys of entities", *WITHOUT_WORDS),
+    "prodigy": ("heads", *WITHOUT_SENTENCES),
+    "pubtator": ("heads", "scores", "further keys of entities", "further keys of documents", *WITHOUT_WORDS),
+    "spacy": (
+        "further keys of entities",
+        "further keys of sentences",
+        "further keys of documents",
+        "marks of incomplete sentences",
+    ),
+}
+# The keys of `extra` that a format does hold.
+HELD_KEYS = {
+    ("pubtator", "further keys of entities"): {"id", "mentions"},
+    ("spacy", "further keys of entities"): {"kb_id", "id"},
+    ("triplets", "further keys of sentences"): {"pos"},
+}
 
 
-def in_entities(has: Callable[[Entity], object]) -> Callable[[Document], int]:
-    return lambda document: sum(bool(has(e)) for s in document.sentences for e in s.entities)
+def report_losses(
+    documents: Iterable[Document], format: str, tally: ConversionReport, *more_parts: str
+) -> Iterator[tuple[str, Document]]:
+    """The documents, each with a name for messages; what `format` loses of them is counted in `tally`.
+
+    more_parts: parts that are lost in this case only.
+
+    >>> tally = ConversionReport()
+    >>> for place, document in report_losses([Document([Sentence(["Rome"], id="s1")], id="d1")], "brat", tally):
+    ...     print(place, dict(tally.counts))
+    d1 {'ids of sentences not written: brat has no place for them': 1}
+    """
+    for number, document in enumerate(documents, 1):
+        place = document.id or f"document {number}"
+        for part in (*LOST[format], *more_parts, "trees"):
+            if count := count_part(document, part, HELD_KEYS.get((format, part), ())):
+                tally.note(f"{part} not written: {format} has no place for them", place, count)
+        yield place, document
 
 
-def in_sentences(has: Callable[[Sentence], object]) -> Callable[[Document], int]:
-    return lambda document: sum(bool(has(s)) for s in document.sentences)
+def count_part(document: Document, part: str, held_keys: Collection[str] = ()) -> int:
+    """How often a document has this part. `held_keys` of `extra` do not count."""
+    sentences = document.sentences
+    entities = [entity for sentence in sentences for entity in sentence.entities]
+    match part:
+        case "heads":
+            return sum(entity.head is not None or bool(entity.heads) for entity in entities)
+        case "scores":
+            return sum(entity.score is not None for entity in entities)
+        case "further keys of entities":
+            return sum(bool(entity.extra.keys() - held_keys) for entity in entities)
+        case "further keys of sentences":  # `windows` is how a model read the sentence, not data
+            return sum(bool(sentence.extra.keys() - {"windows", *held_keys}) for sentence in sentences)
+        case "further keys of documents":
+            return bool(document.extra)
+        case "ids of sentences":
+            return sum(sentence.id is not None for sentence in sentences)
+        case "ids of documents":
+            return document.id is not None
+        case "marks of incomplete sentences":
+            return sum(not sentence.complete for sentence in sentences)
+        case "trees":
+            return sum(sentence.tree is not None for sentence in sentences)
+        case "texts":
+            return sum(sentence.text is not None for sentence in sentences)
+        case "borders of words":
+            return sum(not splits_at_blanks(sentence) for sentence in sentences)
+        case "borders of sentences":
+            return count_sentences_within_lines(document)
+        case "borders of documents":
+            return len(sentences) > 1
+        case "documents without sentences":
+            return not sentences
+    raise KeyError(part)
 
 
-def words_without_blanks(sentence: Sentence) -> bool:
-    """Would blanks not part the words of this sentence as they are?"""
+def splits_at_blanks(sentence: Sentence) -> bool:
+    """Does splitting the sentence at blanks give its words?"""
     if sentence.text is None:
-        return any(character.isspace() for word in sentence.words for character in word)
-    return tuple(sentence.text.split()) != sentence.words
+        return not any(character.isspace() for word in sentence.words for character in word)
+    return tuple(sentence.text.split()) == sentence.words
 
 
-def sentences_without_lines(document: Document) -> int:
-    """How many sentences do not begin and end with a line?"""
-    found, after = 0, "\n"
+def count_sentences_within_lines(document: Document) -> int:
+    """The number of sentences that splitting the text into lines would not give."""
+    count, after = 0, "\n"
     for k, sentence in enumerate(document.sentences):
         before = after
         if document.text is not None:
             end = sentence.start + len(sentence.text or "")
             is_last = k + 1 == len(document.sentences)
             after = "\n" if is_last else document.text[end : document.sentences[k + 1].start]
-        found += "\n" in (sentence.text or "") or "\n" not in before or "\n" not in after
-    return found
-
-
-OF_MODELS = {"windows"}  # how a model has read a sentence: not a part of any data
-
-# How many of each a document has, and what to call them.
-PARTS: dict[str, Callable[[Document], int]] = {
-    "heads": in_entities(lambda entity: entity.head is not None or entity.heads),
-    "scores": in_entities(lambda entity: entity.score is not None),
-    "further keys of entities": in_entities(lambda entity: entity.extra),
-    "further keys of sentences": in_sentences(lambda sentence: sentence.extra.keys() - OF_MODELS),
-    "further keys of documents": lambda document: bool(document.extra),
-    "ids of sentences": in_sentences(lambda sentence: sentence.id is not None),
-    "ids of documents": lambda document: document.id is not None,
-    "marks of incomplete sentences": in_sentences(lambda sentence: not sentence.complete),
-    "trees": in_sentences(lambda sentence: sentence.tree is not None),
-    "texts": in_sentences(lambda sentence: sentence.text is not None),
-    "borders of words": in_sentences(words_without_blanks),
-    "borders of sentences": sentences_without_lines,
-    "borders of documents": lambda document: len(document.sentences) > 1,
-    "documents without sentences": lambda document: not document.sentences,
-}
-
-
-OURS = ("trees",)  # which no format has a place for but JSON lines, our own
-
-
-def report_losses(
-    document: Document, format: str, parts: Collection[str], tally: ConversionReport, place: str
-) -> None:
-    """Count what of these parts the document has, and of OURS: `format` has no place for them.
-
-    >>> tally = ConversionReport()
-    >>> document = Document([Sentence(["Rome"], [Entity(0, 1, "GPE", head=0)])])
-    >>> report_losses(document, "brat", ["heads", "scores"], tally, "a")
-    >>> tally.counts
-    Counter({'heads not written: brat has no place for them': 1})
-    """
-    for part in dict.fromkeys((*parts, *OURS)):
-        if times := PARTS[part](document):
-            tally.note(f"{part} not written: {format} has no place for them", place, times)
+        count += "\n" in (sentence.text or "") or "\n" not in before or "\n" not in after
+    return count

@@ -1,14 +1,14 @@
-"""Dividing a data set into parts, such as train, dev and test.
+"""Splits of a data set, such as train, dev and test.
 
-`units` makes the pieces that stay together: sentences, or documents. One of `in_order`, `shuffled`, `stratified` and
-`listed` names a part for each of them. `assembled` makes the parts, each in the order of the data.
+`units` makes the units that stay together: sentences, or documents. `split_in_order`, `split_shuffled`,
+`split_stratified` or `split_by_lists` names a part for each unit, and `assemble_parts` makes the parts.
 
 >>> from nestree.types import Document, Sentence
 >>> documents = [Document((Sentence(("Yes",)), Sentence(("No",))), id=name) for name in "abcde"]
 >>> sizes({"train": 81, "dev": 9, "test": 10}, 18546)
 {'train': 15022, 'dev': 1669, 'test': 1855}
->>> pieces = units(documents, by="document")
->>> parts = assemble_parts(pieces, split_in_order(pieces, {"train": 4, "dev": 1}))
+>>> documents_by_id = units(documents, by="document")
+>>> parts = assemble_parts(documents_by_id, split_in_order(documents_by_id, {"train": 4, "dev": 1}))
 >>> [document.id for document in parts["dev"]]
 ['e']
 """
@@ -38,20 +38,20 @@ ENDINGS = {
     "spacy": ".spacy",
     "pubtator": ".pubtator",
     "bioc": ".xml",
-}  # of folders: none
-TRIES_PER_UNIT = 20  # to let units change places; after that, little is gained
-FEWEST_TRIES = 10_000
+}  # formats of folders have none
+SWAPS_PER_UNIT = 20  # tried by split_stratified; after that, little is gained
+MIN_SWAPS = 10_000
 
 
 class Unit(NamedTuple):
-    """What stays together: a document, or a document of a single sentence."""
+    """A document, or a document of a single sentence, that stays in one part."""
 
     id: str | None
-    documents: tuple[Document, ...]  # several if a document turns up in several places
+    documents: tuple[Document, ...]  # several if an id occurs several times
 
 
 def units(documents: Iterable[Document], by: str, tally: ConversionReport | None = None) -> list[Unit]:
-    """The pieces of these documents, in their order."""
+    """The units of these documents, in their order."""
     if by not in BY:
         raise InputError(f"a split is by sentence or by document, not by {by!r}.")
     if by == "sentence":
@@ -64,18 +64,18 @@ def units(documents: Iterable[Document], by: str, tally: ConversionReport | None
             for document in documents
             for sentence in document.sentences
         ]
-    found: dict[str, list[Document]] = {}
+    by_id: dict[str, list[Document]] = {}
     for document in documents:
         if document.id is None:
             raise InputError(
                 "this data names no documents, so it cannot be split by document; split by sentence."
             )
-        found.setdefault(document.id, []).append(document)
-    return [Unit(name, tuple(pieces)) for name, pieces in found.items()]
+        by_id.setdefault(document.id, []).append(document)
+    return [Unit(id, tuple(same_id)) for id, same_id in by_id.items()]
 
 
 def sizes(ratios: Mapping[str, float], total: int) -> dict[str, int]:
-    """How many of `total` units each part gets: the nearest whole numbers that add up."""
+    """The number of units of each part: the nearest integers to the shares that add up to `total`."""
     for name, ratio in ratios.items():
         if not (math.isfinite(ratio) and ratio > 0):
             raise InputError(f"part {name} has the share {ratio}: give a number greater than 0.")
@@ -85,71 +85,73 @@ def sizes(ratios: Mapping[str, float], total: int) -> dict[str, int]:
             f"the shares {', '.join(map(str, ratios.values()))} are too large to be added. Give smaller ones."
         )
     exact = {name: total * ratio / whole for name, ratio in ratios.items()}
-    found = {name: math.floor(share) for name, share in exact.items()}
-    for name in sorted(exact, key=lambda name: found[name] - exact[name])[: total - sum(found.values())]:
-        found[name] += 1
-    empty = [name for name, size in found.items() if not size]
+    rounded = {name: math.floor(share) for name, share in exact.items()}
+    for name in sorted(exact, key=lambda name: rounded[name] - exact[name])[: total - sum(rounded.values())]:
+        rounded[name] += 1
+    empty = [name for name, size in rounded.items() if not size]
     if empty:
         raise InputError(
             f"part {empty[0]} would get nothing: there are only {total} units to divide. Choose fewer parts or other "
             "shares or, if these are documents, split by sentence."
         )
-    return found
+    return rounded
 
 
-def split_in_order(pieces: Sequence[Unit], ratios: Mapping[str, float]) -> list[str]:
+def split_in_order(units: Sequence[Unit], ratios: Mapping[str, float]) -> list[str]:
     """The first part gets the first units, and so on."""
-    return [name for name, size in sizes(ratios, len(pieces)).items() for _ in range(size)]
+    return [name for name, size in sizes(ratios, len(units)).items() for _ in range(size)]
 
 
-def split_shuffled(pieces: Sequence[Unit], ratios: Mapping[str, float], seed: int = 0) -> list[str]:
-    """Each part gets units at random; the same seed, the same ones."""
-    names = split_in_order(pieces, ratios)
+def split_shuffled(units: Sequence[Unit], ratios: Mapping[str, float], seed: int = 0) -> list[str]:
+    """Each part gets random units, which depend on the seed."""
+    names = split_in_order(units, ratios)
     random.Random(seed).shuffle(names)
     return names
 
 
-def split_stratified(pieces: Sequence[Unit], ratios: Mapping[str, float], seed: int = 0) -> list[str]:
+def split_stratified(units: Sequence[Unit], ratios: Mapping[str, float], seed: int = 0) -> list[str]:
     """At random, such that each part gets its share of the sentences and of the entities of each label.
 
-    Starts from `shuffled`, and lets pairs of units change places where that brings the shares nearer.
+    Starts from `split_shuffled`, and swaps pairs of units where that brings the parts nearer to their shares.
     """
-    names = split_shuffled(pieces, ratios, seed)
-    contents = [content(unit) for unit in pieces]
-    room = sizes(ratios, len(pieces))
-    totals = sum(contents, Counter[str | None]())
-    due = {name: {key: n * size / len(pieces) for key, n in totals.items()} for name, size in room.items()}
-    excess = {name: {key: -n for key, n in shares.items()} for name, shares in due.items()}
-    for name, counts in zip(names, contents, strict=True):
+    names = split_shuffled(units, ratios, seed)
+    unit_counts = [count_labels(unit) for unit in units]
+    totals = sum(unit_counts, Counter[str | None]())
+    target = {
+        name: {key: n * size / len(units) for key, n in totals.items()}
+        for name, size in sizes(ratios, len(units)).items()
+    }
+    excess = {name: {key: -n for key, n in shares.items()} for name, shares in target.items()}
+    for name, counts in zip(names, unit_counts, strict=True):
         for key, n in counts.items():
             excess[name][key] += n
 
-    chance = random.Random(seed)
-    for _ in range(max(TRIES_PER_UNIT * len(pieces), FEWEST_TRIES)):
-        a, b = int(chance.random() * len(pieces)), int(chance.random() * len(pieces))
-        one, other = names[a], names[b]
-        if one == other:
+    rng = random.Random(seed)
+    for _ in range(max(SWAPS_PER_UNIT * len(units), MIN_SWAPS)):
+        a, b = int(rng.random() * len(units)), int(rng.random() * len(units))
+        part_a, part_b = names[a], names[b]
+        if part_a == part_b:
             continue
         change = {
-            key: contents[b][key] - contents[a][key]
-            for key in contents[a] | contents[b]
-            if contents[a][key] != contents[b][key]
-        }  # what `one` gains and `other` loses
-        worse = sum(
-            n * (n + 2 * excess[one][key]) / (due[one][key] * totals[key])
-            + n * (n - 2 * excess[other][key]) / (due[other][key] * totals[key])
+            key: unit_counts[b][key] - unit_counts[a][key]
+            for key in unit_counts[a] | unit_counts[b]
+            if unit_counts[a][key] != unit_counts[b][key]
+        }  # what part_a gains and part_b loses
+        cost = sum(
+            n * (n + 2 * excess[part_a][key]) / (target[part_a][key] * totals[key])
+            + n * (n - 2 * excess[part_b][key]) / (target[part_b][key] * totals[key])
             for key, n in change.items()
         )
-        if worse < 0:
-            names[a], names[b] = other, one
+        if cost < 0:
+            names[a], names[b] = part_b, part_a
             for key, n in change.items():
-                excess[one][key] += n
-                excess[other][key] -= n
+                excess[part_a][key] += n
+                excess[part_b][key] -= n
     return names
 
 
-def content(unit: Unit) -> Counter[str | None]:
-    """How many entities of each label, and how many sentences (None), are in a unit."""
+def count_labels(unit: Unit) -> Counter[str | None]:
+    """The number of entities of each label and, under None, of sentences."""
     counts: Counter[str | None] = Counter()
     for document in unit.documents:
         counts[None] += len(document.sentences)
@@ -159,65 +161,57 @@ def content(unit: Unit) -> Counter[str | None]:
 
 
 def split_by_lists(
-    pieces: Sequence[Unit], lists: Mapping[str, Iterable[str]], rest: str | None = None
+    units: Sequence[Unit], lists: Mapping[str, Iterable[str]], rest: str | None = None
 ) -> list[str]:
-    """Each part gets the units whose ids are in its list, and `rest` whatever is in none."""
+    """Each part gets the units whose ids are in its list, and the part `rest` all others."""
     part_of: dict[str, str] = {}
     for name, ids in lists.items():
         ids = list(ids)
         if not ids:
             raise InputError(f"the list of {name} is empty. Name the units that are to be in it.")
-        for each in ids:
-            if part_of.setdefault(each, name) != name:
-                raise InputError(f"{each!r} is in the list of {part_of[each]} and in that of {name}.")
-    known = ids_of(pieces)
-    for each, name in part_of.items():
-        check_listed(each, known, f"the list of {name}")
-    left = [unit.id for unit in pieces if unit.id not in part_of]
-    if left and rest is None:
+        for id in ids:
+            if part_of.setdefault(id, name) != name:
+                raise InputError(f"{id!r} is in the list of {part_of[id]} and in that of {name}.")
+    known = {unit.id for unit in units}
+    for id, name in part_of.items():
+        check_listed(id, known, f"the list of {name}")
+    unlisted = [unit.id for unit in units if unit.id not in part_of]
+    if unlisted and rest is None:
         raise InputError(
-            f"{len(left)} units are in no list, {left[0]!r} first. Say which part gets the rest."
+            f"{len(unlisted)} units are in no list, {unlisted[0]!r} first. Say which part gets the rest."
         )
-    return [part_of.get(unit.id or "", rest or "") for unit in pieces]
+    return [part_of.get(unit.id or "", rest or "") for unit in units]
 
 
-def ids_of(pieces: Iterable[Unit]) -> set[str]:
-    return {unit.id for unit in pieces if unit.id is not None}
-
-
-def check_listed(id: str, known: Set[str], place: str) -> None:
-    """What is in a list is in the data."""
+def check_listed(id: str, known: Set[str | None], place: str) -> None:
+    """Raise if an id of a list is not in the data."""
     if id not in known:
-        near = difflib.get_close_matches(id, sorted(known), n=1)
-        hint = f"Is {near[0]!r} meant?" if near else "Take it out, or say with --by what the ids name."
+        similar = difflib.get_close_matches(id, sorted(filter(None, known)), n=1)
+        hint = f"Is {similar[0]!r} meant?" if similar else "Take it out, or say with --by what the ids name."
         raise InputError(f"{place}: {id!r} is not in the data. {hint}")
 
 
 def assemble_parts(
-    pieces: Sequence[Unit], names: Sequence[str], first: Iterable[str] = ()
+    units: Sequence[Unit], names: Sequence[str], first: Iterable[str] = ()
 ) -> dict[str, list[Document]]:
-    """The parts: their units in the order of the data, sentences of one document together where they meet.
+    """The documents of each part, in the order of the data; the parts named in `first` come first.
 
-    The parts named in `first` come first.
+    Adjacent sentences of one document become one document again.
     """
     parts: dict[str, list[Document]] = {name: [] for name in (*first, *names)}
-    for unit, name in zip(pieces, names, strict=True):
+    for unit, name in zip(units, names, strict=True):
         for document in unit.documents:
-            last = parts[name][-1] if parts[name] else None
-            if (
-                last
-                and document.id is not None
-                and document.id == last.id
-                and document.text is last.text is None
-            ):
-                parts[name][-1] = replace(last, sentences=last.sentences + document.sentences)
+            part = parts[name]
+            same_id = part and document.id is not None and part[-1].id == document.id
+            if same_id and document.text is part[-1].text is None:
+                part[-1] = replace(part[-1], sentences=part[-1].sentences + document.sentences)
             else:
-                parts[name].append(document)
+                part.append(document)
     return parts
 
 
 def ending(format: str, source: Path) -> str:
-    """What the names of files in a format end with: packed if the source is so.
+    """The ending of file names in a format, with .gz if the source has it.
 
     >>> ending("jsonl", Path("a.jsonl.gz")), ending("columns", Path("a.jsonl.gz")), ending("brat", Path("a"))
     ('.jsonl.gz', '.iob2', '')
@@ -234,7 +228,7 @@ def write_parts(
     ending: str = "",
     **options: Any,
 ) -> None:
-    """A file or folder for each part, named after it, in a new folder: all of them, or none."""
+    """Write each part to a file or folder named after it, in a new folder: all of them, or none."""
     for name in parts:
         if Path(name).name != name or name in (".", ".."):
             raise InputError(f"{name!r} cannot be the name of a part: it names a file. Choose a plain word.")

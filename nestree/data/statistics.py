@@ -1,7 +1,7 @@
-"""The statistics of a data set, as papers on nested entities report them, and the tables that show them.
+"""Statistics of a data set, as papers on nested entities report them, and their tables.
 
-Entities are counted as they are annotated, duplicates too. *Nested* is an entity that contains another or lies in
-one; the same span with another label counts as another, an exact duplicate does not. *Multi-type* counts spans.
+Entities are counted as annotated, with duplicates. An entity is *nested* if it contains another or lies in one; the
+same span with another label counts as another, an exact duplicate does not. *Multi-type* counts spans.
 
 >>> from nestree.types import Document, Entity, Sentence
 >>> words = ("the", "University", "of", "California")
@@ -13,6 +13,7 @@ one; the same span with another label counts as another, an exact duplicate does
 (2, 1)
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,9 +24,9 @@ from nestree.types import Document, Entity, Sentence, Span, crossing_pairs, dept
 
 @dataclass
 class Statistics:
-    """Counts over sentences; `+` adds up those of two data sets."""
+    """Counts over the sentences of a data set; `+` combines two data sets."""
 
-    documents: int = 0  # that have an id
+    documents: int = 0  # with an id
     sentences: int = 0
     nested_sentences: int = 0
     entities: int = 0
@@ -34,45 +35,44 @@ class Statistics:
     multi_type_spans: int = 0
     duplicate_entities: int = 0
     crossing_pairs: int = 0
-    deepest: int = 0  # the most entities that enclose one
+    deepest: int = 0  # the largest number of entities around one
     words: int = 0
     longest_sentence: int = 0
     longest_entity: int = 0
     labels: Counter[str] = field(default_factory=Counter)
 
     def add(self, sentence: Sentence) -> None:
-        """Count one more sentence."""
         self.sentences += 1
         self.words += len(sentence.words)
         self.longest_sentence = max(self.longest_sentence, len(sentence.words))
         entities = sentence.entities
         if not entities:
             return
-        inside = nested(entities)
+        is_nested = nested(entities)
         labels: dict[Span, set[str]] = {}
         for entity in entities:
             labels.setdefault(entity.span, set()).add(entity.label)
             self.labels[entity.label] += 1
         lengths = [entity.end - entity.start for entity in entities]
-        self.nested_sentences += any(inside)
+        self.nested_sentences += any(is_nested)
         self.entities += len(entities)
-        self.nested_entities += sum(inside)
+        self.nested_entities += sum(is_nested)
         self.single_word_entities += lengths.count(1)
-        self.multi_type_spans += sum(len(found) > 1 for found in labels.values())
-        self.duplicate_entities += len(entities) - sum(len(found) for found in labels.values())
+        self.multi_type_spans += sum(len(names) > 1 for names in labels.values())
+        self.duplicate_entities += len(entities) - sum(map(len, labels.values()))
         self.crossing_pairs += len(crossing_pairs(entities))
         self.deepest = max(self.deepest, *depths(entities))
         self.longest_entity = max(self.longest_entity, *lengths)
 
     def __add__(self, other: "Statistics") -> "Statistics":
-        added = {key: value + getattr(other, key) for key, value in vars(self).items()}
+        combined = {key: value + getattr(other, key) for key, value in vars(self).items()}
         for key in ("deepest", "longest_sentence", "longest_entity"):
-            added[key] = max(getattr(self, key), getattr(other, key))
-        return Statistics(**added)
+            combined[key] = max(getattr(self, key), getattr(other, key))
+        return Statistics(**combined)
 
 
 def nested(entities: Sequence[Entity]) -> list[bool]:
-    """Of each entity: does it contain another, or lie in one?
+    """Whether each entity contains another, or lies in one.
 
     >>> nested([Entity(0, 4, "A"), Entity(3, 4, "B"), Entity(5, 6, "C"), Entity(5, 6, "C"), Entity(3, 6, "D")])
     [True, True, True, True, True]
@@ -82,30 +82,29 @@ def nested(entities: Sequence[Entity]) -> list[bool]:
     labels: dict[Span, set[str]] = {}
     for entity in entities:
         labels.setdefault(entity.span, set()).add(entity.label)
-    spans = sorted(labels, key=lambda span: (span[0], -span[1]))  # whatever encloses a span stands before it
-    found = {span for span in spans if len(labels[span]) > 1}
-    last = 0  # the last end so far
+    spans = sorted(labels, key=lambda span: (span[0], -span[1]))  # enclosing spans before enclosed ones
+    nested_spans = {span for span in spans if len(labels[span]) > 1}
+    max_end = 0
     for span in spans:
-        if span[1] <= last:
-            found.add(span)
-        last = max(last, span[1])
-    first: int | None = None  # the first end of what follows
+        if span[1] <= max_end:
+            nested_spans.add(span)
+        max_end = max(max_end, span[1])
+    min_end = math.inf
     for span in reversed(spans):
-        if first is not None and first <= span[1]:
-            found.add(span)
-        first = span[1] if first is None else min(first, span[1])
-    return [entity.span in found for entity in entities]
+        if min_end <= span[1]:
+            nested_spans.add(span)
+        min_end = min(min_end, span[1])
+    return [entity.span in nested_spans for entity in entities]
 
 
 def count(documents: Iterable[Document]) -> Statistics:
-    """The statistics of these documents."""
-    counted, ids = Statistics(), set()
+    statistics, ids = Statistics(), set()
     for document in documents:
         ids.add(document.id)
         for sentence in document.sentences:
-            counted.add(sentence)
-    counted.documents = len(ids - {None})
-    return counted
+            statistics.add(sentence)
+    statistics.documents = len(ids - {None})
+    return statistics
 
 
 ROWS = {
@@ -126,7 +125,7 @@ ROWS = {
 
 
 def rows(parts: Mapping[str, Statistics]) -> list[list[str]]:
-    """A table: one column for each part and, if there are several, one for all; one row for each number."""
+    """The table: a column for each part and, if there are several, one for all; a row for each number."""
     columns = dict(parts)
     if len(parts) > 1:
         first, *others = parts.values()
@@ -147,11 +146,11 @@ def rows(parts: Mapping[str, Statistics]) -> list[list[str]]:
 def as_text(parts: Mapping[str, Statistics]) -> str:
     """The table in aligned columns."""
     table = rows(parts)
-    width = [max(len(row[k]) for row in table if len(row) > k) for k in range(len(table[0]))]
+    widths = [max(len(row[k]) for row in table if len(row) > k) for k in range(len(table[0]))]
     lines = []
     for row in table:
-        numbers = (cell.rjust(width[k]) for k, cell in enumerate(row) if k)
-        lines.append("  ".join([row[0].ljust(width[0]), *numbers]).rstrip())
+        numbers = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=False))
+        lines.append("  ".join([row[0].ljust(widths[0]), *numbers]).rstrip())
     return "\n".join(lines)
 
 
@@ -165,5 +164,5 @@ def as_markdown(parts: Mapping[str, Statistics]) -> str:
 
 
 def as_json(parts: Mapping[str, Statistics]) -> dict[str, dict[str, Any]]:
-    """The numbers for programs: by part, then by name."""
+    """The numbers by part, then by name."""
     return {name: {**vars(part), "labels": dict(sorted(part.labels.items()))} for name, part in parts.items()}

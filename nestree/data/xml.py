@@ -1,4 +1,4 @@
-"""XML as a stream of events with their lines. Entity declarations are refused, and nothing is ever fetched."""
+"""XML files as a stream of events with line numbers. Entity declarations are refused, and nothing is ever fetched."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +10,7 @@ from defusedxml.ElementTree import ParseError, XMLParser
 from nestree.data.io import current, open_file, remedy, too_long
 from nestree.errors import DataError
 
-AT_ONCE = 2**16  # bytes
+CHUNK_BYTES = 2**16
 
 
 class Event(NamedTuple):
@@ -20,12 +20,12 @@ class Event(NamedTuple):
     line: int
 
 
-class Events:
-    """Collects what the parser tells."""
+class EventTarget:
+    """The target of an XMLParser: collects the events of the bytes that were fed last."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.depth, self.max_depth = path, 0, current.get().max_xml_depth
-        self.waiting: list[Event] = []
+        self.events: list[Event] = []
         self.expat: Any = None
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
@@ -35,32 +35,35 @@ class Events:
                 f"{self.path}:{self.expat.CurrentLineNumber}: more than {self.max_depth:,} elements stand inside "
                 f"each other. {remedy('max_xml_depth')}"
             )
-        self.waiting.append(Event("start", name, attributes, self.expat.CurrentLineNumber))
+        self.events.append(Event("start", name, attributes, self.expat.CurrentLineNumber))
 
     def end(self, name: str) -> None:
         self.depth -= 1
-        self.waiting.append(Event("end", name, {}, self.expat.CurrentLineNumber))
+        self.events.append(Event("end", name, {}, self.expat.CurrentLineNumber))
 
     def data(self, text: str) -> None:
-        self.waiting.append(Event("text", text, {}, self.expat.CurrentLineNumber))
-
-    def taken(self) -> list[Event]:
-        found, self.waiting = self.waiting, []
-        return found
+        self.events.append(Event("text", text, {}, self.expat.CurrentLineNumber))
 
 
 def events(path: Path) -> Iterator[Event]:
-    """What an XML file says, piece by piece."""
-    target = Events(path)
+    """The events of an XML file, which is read chunk by chunk."""
+    target = EventTarget(path)
     parser = XMLParser(target=target, forbid_dtd=False, forbid_entities=True, forbid_external=True)
     target.expat = parser.parser
+    longest, line, length = current.get().longest_line, 1, 0
     try:
         with open_file(path) as file:
-            for part in short_lines(file, path):
-                parser.feed(part)
-                yield from target.taken()
+            while chunk := file.read(CHUNK_BYTES):
+                line += chunk.count(b"\n")
+                last_break = chunk.rfind(b"\n")
+                length = length + len(chunk) if last_break < 0 else len(chunk) - last_break - 1
+                if length > longest:
+                    raise too_long(path, line, longest)
+                parser.feed(chunk)
+                yield from target.events
+                target.events = []
             parser.close()
-        yield from target.taken()
+        yield from target.events
     except ParseError as why:
         line, column = why.position
         raise DataError(
@@ -71,19 +74,7 @@ def events(path: Path) -> Iterator[Event]:
             f"{path}:{parser.parser.CurrentLineNumber}: this XML declares entities or refers to other files. "
             "Such files are not read; take the declarations out."
         ) from None
-    except (ValueError, LookupError) as why:  # an encoding that is not known
-        if isinstance(why, DataError):
-            raise
+    except DataError:
+        raise
+    except (ValueError, LookupError) as why:
         raise DataError(f"{path}: this XML cannot be decoded: {why}. Convert it to UTF-8.") from None
-
-
-def short_lines(file: Any, path: Path) -> Iterator[bytes]:
-    """The bytes of a file, as long as no line is too long."""
-    longest, line, length = current.get().longest_line, 1, 0
-    while part := file.read(AT_ONCE):
-        line += part.count(b"\n")
-        end = part.rfind(b"\n")
-        length = length + len(part) if end < 0 else len(part) - end - 1
-        if length > longest:
-            raise too_long(path, line, longest)
-        yield part

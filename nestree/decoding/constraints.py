@@ -1,13 +1,17 @@
-"""What is known before: these spans are entities, perhaps with a label and a head, and those are not.
+"""Constraints on decoding: known spans are entities, perhaps with a label and a head, and forbidden spans are not.
 
-Scores are changed so that only what agrees with it is possible; everything after that, best trees and probabilities
-alike, is exact given what is known. A known label is evidence for the head: P(tree | label) has the factor
-P(label | span, head). A forbidden label is taken away, and says nothing about anything else.
+Users give them in characters; `align_constraints` finds their words. `apply_constraints` changes the scores so that
+only what agrees with them is possible; best trees and probabilities are then exact given the constraints. A known label
+is evidence for the head: P(tree | label) has the factor P(label | span, head). A forbidden label is removed, and is no
+evidence for anything else.
 """
 
-from collections.abc import Sequence
+import operator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,9 +21,9 @@ from nestree.decoding.probabilities import NO_TEMPERATURES, Temperatures, head_l
 from nestree.errors import InputError
 from nestree.nn.scorers import Labels, Scores
 from nestree.treecrf import IMPOSSIBLE
-from nestree.types import Span
+from nestree.types import Document, Span
 
-SURE = 1e4  # added to a label score: its sigmoid is 1, and its sums stay exact
+CERTAIN = 1e4  # added to a label score: its sigmoid is 1, and sums stay exact
 
 
 class Known(NamedTuple):
@@ -29,21 +33,31 @@ class Known(NamedTuple):
     end: int
     label: str | None = None  # None: whichever is best
     head: int | None = None
-    characters: Span | None = None  # in place of its words in messages, if it was given in characters
+    characters: Span | None = None  # the span and the head as the user gave them, for messages
     head_characters: Span | None = None
+
+    def shift(self, offset: int) -> "Known":
+        head = None if self.head is None else self.head + offset
+        return self._replace(start=self.start + offset, end=self.end + offset, head=head)
 
 
 class Forbidden(NamedTuple):
-    """A span of words that is no entity, or not one with this label."""
+    """A span of words that is not an entity, or not one with this label."""
 
     start: int
     end: int
-    label: str | None = None  # None: none at all
+    label: str | None = None  # None: no entity at all
     characters: Span | None = None
+
+    def shift(self, offset: int) -> "Forbidden":
+        return self._replace(start=self.start + offset, end=self.end + offset)
+
+
+SentenceConstraints = tuple[Sequence[Known], Sequence[Forbidden]]
 
 
 class Constraints(NamedTuple):
-    """What is known of each sentence of a batch."""
+    """The constraints of each sentence of a batch."""
 
     known: Sequence[Sequence[Known]]
     forbidden: Sequence[Sequence[Forbidden]]
@@ -52,139 +66,256 @@ class Constraints(NamedTuple):
         return any(self.known) or any(self.forbidden)
 
 
+# From characters to words
+
+
+class CharSpan(NamedTuple):
+    """A known or forbidden span in characters; it neither begins nor ends with white space."""
+
+    start: int
+    end: int
+    label: str | None
+    head: Span | None
+
+
+def parse_char_spans(
+    values: Iterable[Sequence[Any]], kind: Literal["known", "forbidden"], text: str, labels: Sequence[str]
+) -> list[CharSpan]:
+    """Known spans from (start, end), (start, end, label) or (start, end, label, head); forbidden ones have no head."""
+    longest = "(start, end, label, head)" if kind == "known" else "(start, end, label)"
+    spans = []
+    for value in values:
+        if (
+            isinstance(value, str)
+            or not isinstance(value, Sequence)
+            or not 2 <= len(value) <= longest.count(",") + 1
+        ):
+            raise InputError(f"{kind} {value!r:.60} must be (start, end), and may go on as {longest}.")
+        label, head = [*value[2:], None, None][:2]
+        span = as_span(value[:2])
+        if span is None:
+            raise InputError(
+                f"{kind} {value!r:.60} must begin with two places in the text, the second greater."
+            )
+        if not (label is None or isinstance(label, str)):
+            raise InputError(f"the label of {kind} {value!r:.60} must be a string or None.")
+        start, end = trim(text, span, kind)
+        if label is not None and label not in labels:
+            raise InputError(
+                f"{kind} {(start, end, label)} has a label that this model does not know. Its labels are "
+                f"{', '.join(labels)}."
+            )
+        if head is not None:
+            position = as_int(head)
+            head = as_span(head if position is None else (position, position + 1))
+            if head is None:
+                raise InputError(f"the head of known {value!r} must be a place in the text, or (start, end).")
+            head = trim(text, head, "the head of known")
+        spans.append(CharSpan(start, end, label, head))
+    return spans
+
+
+def as_span(value: Any) -> Span | None:
+    """(start, end) with 0 <= start < end as Python integers; None if it is anything else."""
+    if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != 2:
+        return None
+    start, end = map(as_int, value)
+    return (start, end) if start is not None and end is not None and 0 <= start < end else None
+
+
+def as_int(value: Any) -> int | None:
+    """An integer of Python or NumPy as an int; None if it is anything else."""
+    try:
+        return None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        return None
+
+
+def trim(text: str, span: Span, name: str) -> Span:
+    """The span without white space at either end."""
+    start, end = span
+    if end > len(text):
+        raise InputError(f"{name} {span} ends after the text, which has {len(text)} characters.")
+    content = text[start:end]
+    if not content.strip():
+        raise InputError(f"{name} {span} has no characters but white space: {content!r:.40}.")
+    return start + len(content) - len(content.lstrip()), end - len(content) + len(content.rstrip())
+
+
+def split_at_borders(words: Sequence[Span], keep: Iterable[Span]) -> list[Span]:
+    """The words, split where one of the spans to keep begins or ends.
+
+    >>> split_at_borders([(0, 3), (4, 11)], [(4, 9)])
+    [(0, 3), (4, 9), (9, 11)]
+    """
+    borders = sorted({border for span in keep for border in span})
+    split: list[Span] = []
+    for i, j in words:
+        inner = borders[bisect_right(borders, i) : bisect_left(borders, j)]
+        split += pairwise([i, *inner, j])
+    return split
+
+
+def align_constraints(
+    document: Document, known: Sequence[CharSpan], forbidden: Sequence[CharSpan]
+) -> dict[int, SentenceConstraints]:
+    """The constraints in words, by the index of the sentence.
+
+    A forbidden span that is not a span of words is left out: it cannot be predicted anyway.
+    """
+    sentence_starts = [sentence.start for sentence in document.sentences]
+
+    def words_at(start: int, end: int) -> tuple[int, int, int, bool]:
+        """The sentence and the words that overlap these characters, and whether they are exactly these."""
+        index = bisect_right(sentence_starts, start) - 1
+        sentence = document.sentences[index]
+        offsets = sentence.offsets or ()
+        start, end = start - sentence.start, end - sentence.start
+        i = bisect_right(offsets, start, key=lambda word: word[1])  # the first word that ends after `start`
+        j = bisect_left(offsets, end, key=lambda word: word[0])  # the first that begins at `end` or later
+        return index, i, j, (offsets[i][0], offsets[j - 1][1]) == (start, end)
+
+    aligned: dict[int, tuple[list[Known], list[Forbidden]]] = {}
+    for start, end, label, head_span in known:
+        index, i, j, _ = words_at(start, end)
+        head = None
+        if head_span is not None:
+            head_index, head, head_end, _ = words_at(*head_span)
+            if (head_index, head_end) != (index, head + 1) or not i <= head < j:
+                raise InputError(
+                    f"the head {head_span} of known {(start, end, label)} must lie in one word of it."
+                )
+        aligned.setdefault(index, ([], []))[0].append(Known(i, j, label, head, (start, end), head_span))
+    for start, end, label, _ in forbidden:
+        index, i, j, exact = words_at(start, end)
+        if exact:
+            aligned.setdefault(index, ([], []))[1].append(Forbidden(i, j, label, (start, end)))
+    return dict(aligned)
+
+
+# Checks
+
+
 def check_constraints(
     known: Sequence[Known], forbidden: Sequence[Forbidden], labels: Sequence[str], trees: bool
 ) -> None:
-    """Raise unless all of it can be true of one sentence at once; in `trees`, nothing crosses."""
-    every: list[Known | Forbidden] = [*known, *forbidden]
-    for one in every:
-        if one.label is not None and one.label not in labels:
+    """Raise unless one sentence can satisfy all constraints; in `trees`, entities never cross."""
+    spans: list[Known | Forbidden] = [*known, *forbidden]
+    for span in spans:
+        if span.label is not None and span.label not in labels:
             raise InputError(
-                f"{shown(one)} has the label {one.label!r}, which this model does not know. Its labels are "
+                f"{describe(span)} has the label {span.label!r}, which this model does not know. Its labels are "
                 f"{', '.join(labels)}."
             )
-    for each in known:
-        if each.head is not None and not each.start <= each.head < each.end:
-            raise InputError(f"{shown(each)} cannot have {shown_head(each)} as its head: it is not in it.")
     for a in known:
+        if a.head is not None and not a.start <= a.head < a.end:
+            raise InputError(f"{describe(a)} cannot have {describe_head(a)} as its head: it is not in it.")
         for b in known:
             if trees and a.start < b.start < a.end < b.end:
                 raise InputError(
-                    f"known {shown(a)} and {shown(b)} cross, and no tree holds both. Leave one of them out."
+                    f"known {describe(a)} and {describe(b)} cross, and no tree holds both. Leave one of them out."
                 )
-            if a[:2] == b[:2] and None not in (a.head, b.head) and a.head != b.head:
+            if a.head is None or b.head is None or a.head == b.head:
+                continue
+            if a[:2] == b[:2]:
                 raise InputError(
-                    f"{shown(a)} is known with two heads, {shown_head(a)} and {shown_head(b)}. Leave one of them out."
+                    f"{describe(a)} is known with two heads, {describe_head(a)} and {describe_head(b)}. Leave one of "
+                    "them out."
                 )
-    check_heads(known)
-    for bad in forbidden:
-        for each in known:
-            if (each.start, each.end) == (bad.start, bad.end) and bad.label in (None, each.label):
-                raise InputError(f"{shown(each)} is both known and forbidden. Leave out one of the two.")
-    banned: dict[Span, set[str | None]] = {}
-    for bad in forbidden:
-        banned.setdefault((bad.start, bad.end), set()).add(bad.label)
-    for each in known:
-        if each.label is None and banned.get((each.start, each.end), set()) >= set(labels):
+            if a.start <= b.start <= a.head < b.end <= a.end:
+                raise InputError(
+                    f"{describe(a)} has {describe_head(a)} as its head, which lies in {describe(b)} whose head is "
+                    f"{describe_head(b)}: in a tree both would be the same. Leave one of the heads out."
+                )
+    for span in known:
+        forbidden_labels = {other.label for other in forbidden if other[:2] == span[:2]}
+        if None in forbidden_labels or (span.label is not None and span.label in forbidden_labels):
+            raise InputError(f"{describe(span)} is both known and forbidden. Leave out one of the two.")
+        if span.label is None and forbidden_labels >= set(labels):
             raise InputError(
-                f"{shown(each)} is known, and every label of it is forbidden. Allow one of them."
+                f"{describe(span)} is known, and every label of it is forbidden. Allow one of them."
             )
 
 
-def check_heads(known: Sequence[Known]) -> None:
-    """A head of an outer span that lies in an inner one is the head of the inner one too."""
-    for outer in known:
-        for inner in known:
-            if (
-                outer.head is not None
-                and inner.head is not None
-                and outer.start <= inner.start <= outer.head < inner.end <= outer.end
-                and outer.head != inner.head
-            ):
-                raise InputError(
-                    f"{shown(outer)} has {shown_head(outer)} as its head, which lies in {shown(inner)} whose head is "
-                    f"{shown_head(inner)}: in a tree both would be the same. Leave one of the heads out."
-                )
-
-
-def check_single(known: Sequence[Known]) -> None:
-    """A model of one stage gives each span one label."""
-    for a in known:
-        for b in known:
-            if a[:2] == b[:2] and a.label is not None and b.label is not None and a.label < b.label:
-                raise InputError(
-                    f"{shown(a)} is known with the labels {a.label} and {b.label}, and this model gives a span one "
-                    'label (model.mention = "labels"). Leave out one of them.'
-                )
-
-
-def shown(each: Known | Forbidden) -> str:
+def describe(span: Known | Forbidden) -> str:
     """A span as it was given: (4, 9) in characters, 1-2 in words."""
-    return f"entity {each.characters or f'{each.start}-{each.end}'}"
+    return f"entity {span.characters or f'{span.start}-{span.end}'}"
 
 
-def shown_head(each: Known) -> str:
-    return f"characters {each.head_characters}" if each.head_characters else f"word {each.head}"
+def describe_head(span: Known) -> str:
+    return f"characters {span.head_characters}" if span.head_characters else f"word {span.head}"
+
+
+# Scores
 
 
 def apply_constraints(
     scores: Scores,
-    knowledge: Constraints,
+    constraints: Constraints,
     settings: Settings,
     labels: Sequence[str],
     temperatures: Temperatures = NO_TEMPERATURES,
 ) -> Scores:
-    """Scores under which only what agrees with what is known is possible."""
-    for known, forbidden in zip(knowledge.known, knowledge.forbidden, strict=True):
-        check_constraints(known, forbidden, labels, settings.model.structure != "none")
-    number = {label: k for k, label in enumerate(labels)}
-    mention = scores.mention
-    n, device = mention.shape[1] - 1, mention.device
-    never = torch.zeros_like(mention, dtype=torch.bool)  # [B, n + 1, n + 1, C]
-    must = torch.zeros(mention.shape[:3], dtype=torch.bool, device=device)
-    shift = torch.zeros(*mention.shape[:3], len(labels), device=device, dtype=mention.dtype)
-    head = torch.zeros(*mention.shape[:3], n, device=device, dtype=mention.dtype)
+    """Scores under which only what satisfies the constraints is possible."""
+    label_index = {label: k for k, label in enumerate(labels)}
+    mention, kind = scores.mention, settings.model.mention
     trees = settings.model.structure != "none"
-    for b, each in enumerate(knowledge.forbidden):
-        for i, j, label, _ in each:
-            shift[b, i, j, slice(None) if label is None else number[label]] = -SURE
-            if settings.model.mention == "labels":
-                never[b, i, j, slice(1, None) if label is None else 1 + number[label]] = True
-            elif settings.model.mention == "yes-no" and label is None:
-                never[b, i, j, 1] = True
-    for b, entities in enumerate(knowledge.known):
-        if settings.model.mention == "labels":
-            check_single(entities)
-        for i, j, label, word, *_ in entities:
-            must[b, i, j] = True
-            if trees:
-                never[b, :i, i + 1 : j] = True
-                never[b, i + 1 : j, j + 1 :] = True
+    n, device = mention.shape[1] - 1, mention.device
+    forbidden = torch.zeros_like(mention, dtype=torch.bool)  # [B, n + 1, n + 1, C]
+    known = torch.zeros(mention.shape[:3], dtype=torch.bool, device=device)
+    shift = torch.zeros(*mention.shape[:3], len(labels), device=device, dtype=mention.dtype)
+    head_scores = torch.zeros(*mention.shape[:3], n, device=device, dtype=mention.dtype)
+    for b, (known_spans, forbidden_spans) in enumerate(zip(*constraints, strict=True)):
+        check_constraints(known_spans, forbidden_spans, labels, trees)
+        if kind == "labels":
+            check_single_labels(known_spans)
+        for i, j, label, _ in forbidden_spans:
+            shift[b, i, j, slice(None) if label is None else label_index[label]] = -CERTAIN
+            if kind == "labels":
+                forbidden[b, i, j, slice(1, None) if label is None else 1 + label_index[label]] = True
+            elif kind == "yes-no" and label is None:
+                forbidden[b, i, j, 1] = True
+        for i, j, label, head, *_ in known_spans:
+            known[b, i, j] = True
+            if trees:  # nothing crosses it
+                forbidden[b, :i, i + 1 : j] = True
+                forbidden[b, i + 1 : j, j + 1 :] = True
+            if kind != "score":
+                forbidden[b, i, j, 0] = True
             if label is not None:
-                shift[b, i, j, number[label]] = SURE
+                k = label_index[label]
+                shift[b, i, j, k] = CERTAIN
                 if settings.model.labeling == "head":
                     span = torch.tensor([[b, i, j]], device=device)
-                    every = head_label_scores(scores, span, settings, temperatures)[0]  # [n, L]
-                    head[b, i, j] += every[:, number[label]]
-            if word is not None:
-                others = [other for other in range(n) if other != word]
-                head[b, i, j, others] = IMPOSSIBLE
-            if settings.model.mention != "score":
-                never[b, i, j, 0] = True
-            if settings.model.mention == "labels" and label is not None:
-                never[b, i, j, [1 + k for k in range(len(labels)) if k != number[label]]] = True
+                    head_scores[b, i, j] += head_label_scores(scores, span, settings, temperatures)[0, :, k]
+                if kind == "labels":
+                    forbidden[b, i, j, [1 + other for other in range(len(labels)) if other != k]] = True
+            if head is not None:
+                head_scores[b, i, j, [word for word in range(n) if word != head]] = IMPOSSIBLE
+    any_known = any(constraints.known)
     return replace(
         scores,
         labels=None if scores.labels is None else ShiftedLabels(scores.labels, shift),
-        head=head.clamp(min=IMPOSSIBLE) if any(knowledge.known) and scores.arc is not None else None,
-        must=must if any(knowledge.known) else None,
-        never=never,
+        head=head_scores.clamp(min=IMPOSSIBLE) if any_known and scores.arc is not None else None,
+        must=known if any_known else None,
+        never=forbidden,
     )
+
+
+def check_single_labels(known: Sequence[Known]) -> None:
+    """Raise if a span has two labels: a model of one stage gives each span one."""
+    for a in known:
+        for b in known:
+            if a[:2] == b[:2] and a.label is not None and b.label is not None and a.label < b.label:
+                raise InputError(
+                    f"{describe(a)} is known with the labels {a.label} and {b.label}, and this model gives a span one "
+                    'label (model.mention = "labels"). Leave out one of them.'
+                )
 
 
 @dataclass(frozen=True)
 class ShiftedLabels:
-    """Label scores with what is known of them."""
+    """Label scores plus the shifts of known and forbidden labels."""
 
     inner: Labels
     shift: Tensor  # [B, n + 1, n + 1, L]

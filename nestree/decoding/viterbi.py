@@ -1,6 +1,4 @@
-"""The entities of the best tree; or, without a tree, every span that looks like one."""
-
-from typing import NamedTuple
+"""Viterbi decoding: the entities of the best tree; or, without a tree, every span that scores higher as an entity."""
 
 import torch
 from torch import Tensor
@@ -19,55 +17,41 @@ from nestree.treecrf import (
 )
 
 
-class Spans(NamedTuple):
-    """Spans that are entities, if they get a label."""
-
-    b: Tensor  # [K] the sentence
-    i: Tensor  # [K]
-    j: Tensor  # [K]
-    h: Tensor | None  # [K] the head; None: there are none
-
-
 def viterbi_search(scores: Scores, settings: Settings) -> tuple[Tensor, Trees | None]:
-    """[R, 5] sentence, start, end, label and head (or -1) of each entity, and the trees they stand in, if any."""
+    """[R, 5] sentence, start, end, label and head (or -1) of each entity, and the trees they are in, if any."""
     if settings.decoding.method == "spans":
-        return labelled(spans_alone(scores, settings), scores, settings), None
-    trees = best(scores, settings)
-    return labelled(spans_of_trees(trees, scores, settings), scores, settings), trees
+        return label_spans(*independent_spans(scores, settings), scores, settings), None
+    trees = best_trees(viterbi_potentials(scores, settings), scores.lengths)
+    return label_spans(*tree_spans(trees, scores, settings), scores, settings), trees
 
 
-def best(scores: Scores, settings: Settings) -> Trees:
-    """The best tree of each sentence."""
-    return best_trees(decoding_potentials(scores, settings), scores.lengths)
-
-
-def heads_follow(scores: Scores, settings: Settings) -> bool:
-    """Whether heads are chosen after the entities, with the help of the forms of words."""
+def uses_head_prior(scores: Scores, settings: Settings) -> bool:
+    """Whether heads are chosen after the entities, with the head prior."""
     return scores.head_prior is not None and settings.decoding.head_prior_weight > 0
 
 
-def decoding_potentials(scores: Scores, settings: Settings) -> Potentials:
-    """A span scores what its best answer does, and pays if it is an entity that shares its head.
+def viterbi_potentials(scores: Scores, settings: Settings) -> Potentials:
+    """A span scores the maximum of its mention scores, and pays a penalty if it is an entity that shares its head.
 
-    Where heads are chosen after the entities, the cost of sharing belongs to that choice.
+    Where heads are chosen after the entities, the penalty belongs to that choice.
     """
-    span = said(scores, settings).amax(-1)  # [B, n + 1, n + 1]
+    span = mention_scores(scores, settings).amax(-1)  # [B, n + 1, n + 1]
     if scores.arc is None or scores.root is None:
         return PlainPotentials(span)
     inherit = torch.zeros_like(span)
-    cost = 0.0 if heads_follow(scores, settings) else settings.decoding.head_sharing_penalty
-    if cost and settings.model.mention != "score":
-        inherit = inherit.masked_fill(says_yes(scores, settings), -cost)
+    penalty = 0.0 if uses_head_prior(scores, settings) else settings.decoding.head_sharing_penalty
+    if penalty and settings.model.mention != "score":
+        inherit = inherit.masked_fill(is_entity(scores, settings), -penalty)
     return LexicalPotentials(span, scores.arc, scores.root, inherit, scores.head)
 
 
-def said(scores: Scores, settings: Settings) -> Tensor:
-    """[B, n + 1, n + 1, C] what spans say, given what is known of them."""
-    return possible(biased(scores, settings), scores)
+def mention_scores(scores: Scores, settings: Settings) -> Tensor:
+    """[B, n + 1, n + 1, C] with the non-entity bias and the constraints."""
+    return mask_forbidden(biased_mention_scores(scores, settings), scores)
 
 
-def biased(scores: Scores, settings: Settings) -> Tensor:
-    """[B, n + 1, n + 1, C] what spans say, with the bias on "no", if nothing is known."""
+def biased_mention_scores(scores: Scores, settings: Settings) -> Tensor:
+    """[B, n + 1, n + 1, C] with the non-entity bias, without constraints."""
     if settings.decoding.non_entity_bias == 0 or settings.model.mention == "score":
         return scores.mention
     bias = torch.zeros_like(scores.mention[0, 0, 0])
@@ -75,57 +59,58 @@ def biased(scores: Scores, settings: Settings) -> Tensor:
     return scores.mention + bias
 
 
-def possible(said: Tensor, scores: Scores) -> Tensor:
-    """[B, n + 1, n + 1, C] the same without what is known to be wrong."""
-    return said if scores.never is None else said.masked_fill(scores.never, IMPOSSIBLE)
+def mask_forbidden(mention: Tensor, scores: Scores) -> Tensor:
+    return mention if scores.never is None else mention.masked_fill(scores.never, IMPOSSIBLE)
 
 
-def says_yes(scores: Scores, settings: Settings) -> Tensor:
-    """[B, n + 1, n + 1] does anything beat "no"?"""
-    every = said(scores, settings)
-    return every[..., 1:].amax(-1) > every[..., 0]
+def is_entity(scores: Scores, settings: Settings) -> Tensor:
+    """[B, n + 1, n + 1] whether any mention class scores higher than the first, "no entity"."""
+    mention = mention_scores(scores, settings)
+    return mention[..., 1:].amax(-1) > mention[..., 0]
 
 
-def spans_of_trees(trees: Trees, scores: Scores, settings: Settings) -> Spans:
-    """The spans of trees that say yes; all of them, if that is left to stage two."""
+def tree_spans(trees: Trees, scores: Scores, settings: Settings) -> tuple[Tensor, Tensor | None]:
+    """[K, 3] the spans of the trees that are entities if they get a label, and their heads [K]."""
     real = trees.spans[..., 0] >= 0  # [B, 2n - 1]
     row = torch.arange(len(real), device=real.device)[:, None].expand_as(real)
-    if settings.model.mention != "score":
+    if settings.model.mention != "score":  # else labels alone decide
         i, j = trees.spans[..., 0].clamp(min=0), trees.spans[..., 1].clamp(min=0)
-        real = real & says_yes(scores, settings)[row, i, j]
-    kept = trees.spans[real]  # [K, 2 or 3]
-    return Spans(row[real], kept[:, 0], kept[:, 1], kept[:, 2] if kept.shape[1] == 3 else None)
+        real = real & is_entity(scores, settings)[row, i, j]
+    spans = trees.spans[real]  # [K, 2 or 3]
+    heads = spans[:, 2] if spans.shape[1] == 3 else None
+    return torch.cat([row[real][:, None], spans[:, :2]], 1), heads
 
 
-def spans_alone(scores: Scores, settings: Settings) -> Spans:
-    """Every span that says yes; its head is the likeliest over all trees."""
-    cells = span_cells(scores.lengths, scores.mention.shape[1] - 1)
-    b, i, j = (cells & says_yes(scores, settings)).nonzero().unbind(1)
+def independent_spans(scores: Scores, settings: Settings) -> tuple[Tensor, Tensor | None]:
+    """[K, 3] all spans that score higher as entities, and the most probable head over all trees [K]."""
+    spans = (span_cells(scores.lengths, scores.mention.shape[1] - 1) & is_entity(scores, settings)).nonzero()
     if scores.arc is None or scores.root is None:
-        return Spans(b, i, j, None)
-    span = said(scores, settings).logsumexp(-1)
-    free = LexicalPotentials(span, scores.arc, scores.root, torch.zeros_like(span), scores.head)
-    heads = head_marginals(free, scores.lengths)[b, i, j]  # [K, n]
+        return spans, None
+    b, i, j = spans.unbind(1)
+    span = mention_scores(scores, settings).logsumexp(-1)
+    potentials = LexicalPotentials(span, scores.arc, scores.root, torch.zeros_like(span), scores.head)
+    heads = head_marginals(potentials, scores.lengths)[b, i, j]  # [K, n]
     word = torch.arange(heads.shape[1], device=heads.device)
-    within = (i[:, None] <= word) & (word < j[:, None])  # even if no tree at all has the span
-    return Spans(b, i, j, torch.where(within, heads, -1.0).argmax(-1))
+    within = (i[:, None] <= word) & (word < j[:, None])  # also for a span that is in no tree
+    return spans, torch.where(within, heads, -1.0).argmax(-1)
 
 
-def labelled(spans: Spans, scores: Scores, settings: Settings) -> Tensor:
+def label_spans(spans: Tensor, heads: Tensor | None, scores: Scores, settings: Settings) -> Tensor:
     """[R, 5] sentence, start, end, label and head (or -1) of each entity."""
-    b, i, j, h = spans
+    b, i, j = spans.unbind(1)
     if scores.labels is None:
-        label = said(scores, settings)[b, i, j, 1:].argmax(-1)
+        label = mention_scores(scores, settings)[b, i, j, 1:].argmax(-1)
         k = torch.arange(len(b), device=b.device)
     else:
-        seen = h if settings.model.labeling == "head" else None
-        scored = scores.labels.of(b, i, j, seen)  # [K, L]
-        right = scored > 0
-        first = torch.nn.functional.one_hot(scored.argmax(-1), scored.shape[-1]).bool()
-        if settings.loss.label == "softmax":  # one label at most
-            right = right & first
-        if scores.must is not None:  # what is known to be an entity has a label
-            right = right | (first & (scores.must[b, i, j] & ~right.any(-1))[:, None])
-        k, label = right.nonzero().unbind(1)
-    head = torch.full_like(b, -1) if h is None else h
-    return torch.stack([b[k], i[k], j[k], label, head[k]], -1)
+        label_scores = scores.labels.of(
+            b, i, j, heads if settings.model.labeling == "head" else None
+        )  # [K, L]
+        chosen = label_scores > 0
+        best = torch.nn.functional.one_hot(label_scores.argmax(-1), label_scores.shape[-1]).bool()
+        if settings.loss.label == "softmax":  # at most one label
+            chosen = chosen & best
+        if scores.must is not None:  # a known span has at least one label
+            chosen = chosen | (best & (scores.must[b, i, j] & ~chosen.any(-1))[:, None])
+        k, label = chosen.nonzero().unbind(1)
+    head = torch.full_like(b, -1) if heads is None else heads
+    return torch.cat([spans[k], label[:, None], head[k][:, None]], 1)

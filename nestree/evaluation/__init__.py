@@ -1,4 +1,4 @@
-"""Gold entities and predicted ones -> numbers. What each of them means is told in docs/evaluation.md.
+"""Gold and predicted entities -> numbers, which docs/evaluation.md explains.
 
 >>> from nestree.types import Entity, Sentence
 >>> words = "the University of California".split()

@@ -1,4 +1,4 @@
-"""Do the scores of predicted entities mean what they say: of those with 0.8, are eight in ten right?"""
+"""Calibration of the probabilities of predicted entities: expected calibration error, Brier score, reliability bins."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Bin(NamedTuple):
 
 @dataclass(frozen=True)
 class Calibration:
-    """How far scores are from the share of entities that are right."""
+    """How far scores are from the share of right entities."""
 
     scored: int
     unscored: int  # predicted entities without a score: left out
@@ -29,17 +29,13 @@ class Calibration:
 
 
 def calibrate(scored: Iterable[tuple[float | None, bool]]) -> Calibration | None:
-    """From the score of each predicted entity and whether it is right; None: no entity has a score.
+    """The calibration, given the score of each predicted entity and whether it is right; None if none has a score.
 
     >>> calibrate([(0.9, True), (0.9, False), (None, True)]).error
     0.4
     """
-    known, unscored = [], 0
-    for score, right in scored:
-        if score is None:
-            unscored += 1
-        else:
-            known.append((score, right))
+    pairs = list(scored)
+    known = [(score, right) for score, right in pairs if score is not None]
     if not known:
         return None
     cells: list[list[tuple[float, bool]]] = [[] for _ in range(BINS)]
@@ -58,7 +54,7 @@ def calibrate(scored: Iterable[tuple[float | None, bool]]) -> Calibration | None
     )
     return Calibration(
         len(known),
-        unscored,
+        len(pairs) - len(known),
         sum(bin.entities * abs(bin.precision - bin.score) for bin in bins) / len(known),
         sum((score - right) ** 2 for score, right in known) / len(known),
         bins,

@@ -1,10 +1,10 @@
-"""What went wrong with each entity: every one is right, or is exactly one kind of error.
+"""Kinds of errors: every entity is right, or part of exactly one error.
 
-A gold entity that was not predicted and a predicted one that is not gold are taken together as one error where
-they explain each other; each is used once. In this order:
+A gold entity that was not predicted and a predicted one that is not gold are paired as one error where one explains
+the other; each is used once. In this order:
     type        the same span with another label
-    boundary    the same label on another span that shares a word; those that share most of their words first
-What then remains is `missed` in gold and `spurious` in the prediction. So
+    boundary    the same label on another span that shares a word; those with the largest overlap first
+The others are `missed` in gold and `spurious` in the prediction. So
     gold      = right + type + boundary + missed
     predicted = right + type + boundary + spurious
 """
@@ -17,8 +17,8 @@ from nestree.types import Entity, Sentence, Span
 
 KINDS = ("type", "boundary", "missed", "spurious")
 
-Key = tuple[int, int, str]  # what is compared: start, end, label
-Side = Mapping[Key, Entity]  # the entities of one sentence, each once
+Key = tuple[int, int, str]  # start, end, label: what is compared
+EntitiesByKey = Mapping[Key, Entity]  # the entities of one sentence, without duplicates
 
 
 class EntityError(NamedTuple):
@@ -32,8 +32,8 @@ class EntityError(NamedTuple):
     prediction: Sentence
 
 
-def side(sentence: Sentence) -> Side:
-    """The entities of a sentence, each once; of duplicates the first that has a head."""
+def entities_by_key(sentence: Sentence) -> EntitiesByKey:
+    """The entities of a sentence without duplicates; of copies, the first that has a head."""
     entities: dict[Key, Entity] = {}
     for entity in sentence.entities:
         key = (entity.start, entity.end, entity.label)
@@ -42,38 +42,41 @@ def side(sentence: Sentence) -> Side:
     return entities
 
 
-def classify_errors(gold: Side, predicted: Side) -> Iterator[tuple[str, Entity | None, Entity | None]]:
+def classify_errors(
+    gold: EntitiesByKey, predicted: EntitiesByKey
+) -> Iterator[tuple[str, Entity | None, Entity | None]]:
     """Kind, gold entity and predicted entity of each error of a sentence."""
-    left = {key: entity for key, entity in gold.items() if key not in predicted}
-    extra = {key: entity for key, entity in predicted.items() if key not in gold}
-    for kind, paired in (("type", same_span), ("boundary", same_label)):
-        for g, p in list(paired(left, extra)):
-            yield kind, left.pop(g), extra.pop(p)
-    yield from (("missed", entity, None) for entity in left.values())
-    yield from (("spurious", None, entity) for entity in extra.values())
+    missed = {key: entity for key, entity in gold.items() if key not in predicted}
+    spurious = {key: entity for key, entity in predicted.items() if key not in gold}
+    for kind, find_pairs in (("type", pair_by_span), ("boundary", pair_by_label)):
+        for g, p in list(find_pairs(missed, spurious)):
+            yield kind, missed.pop(g), spurious.pop(p)
+    yield from (("missed", entity, None) for entity in missed.values())
+    yield from (("spurious", None, entity) for entity in spurious.values())
 
 
-def same_span(gold: Side, predicted: Side) -> Iterator[tuple[Key, Key]]:
+def pair_by_span(gold: EntitiesByKey, predicted: EntitiesByKey) -> Iterator[tuple[Key, Key]]:
     """Pairs on the same span, in the order of their labels."""
-    there: defaultdict[Span, list[Key]] = defaultdict(list)
+    candidates: defaultdict[Span, list[Key]] = defaultdict(list)
     for key in sorted(predicted, reverse=True):
-        there[key[:2]].append(key)
+        candidates[key[:2]].append(key)
     for key in sorted(gold):
-        if there[key[:2]]:
-            yield key, there[key[:2]].pop()
+        if candidates[key[:2]]:
+            yield key, candidates[key[:2]].pop()
 
 
-def same_label(gold: Side, predicted: Side) -> Iterator[tuple[Key, Key]]:
-    """Pairs with the same label that overlap, those that share most of their words first."""
+def pair_by_label(gold: EntitiesByKey, predicted: EntitiesByKey) -> Iterator[tuple[Key, Key]]:
+    """Overlapping pairs with the same label, those with the largest intersection over union first."""
     candidates = []
     for g in gold:
         for p in predicted:
-            shared = min(g[1], p[1]) - max(g[0], p[0])
-            if g[2] == p[2] and shared > 0:
-                together = max(g[1], p[1]) - min(g[0], p[0])
-                candidates.append((-shared / together, min(g, p), max(g, p), g, p))
-    used: set[tuple[str, Key]] = set()
-    for _, _, _, g, p in sorted(candidates):
-        if ("gold", g) not in used and ("predicted", p) not in used:
-            used |= {("gold", g), ("predicted", p)}
+            intersection = min(g[1], p[1]) - max(g[0], p[0])
+            if g[2] == p[2] and intersection > 0:
+                union = max(g[1], p[1]) - min(g[0], p[0])
+                candidates.append((-intersection / union, min(g, p), max(g, p), g, p))
+    used_gold, used_predicted = set(), set()
+    for *_, g, p in sorted(candidates):
+        if g not in used_gold and p not in used_predicted:
+            used_gold.add(g)
+            used_predicted.add(p)
             yield g, p

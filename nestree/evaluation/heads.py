@@ -1,14 +1,14 @@
-"""Heads: are they those of the gold entities, does one word head several entities, which words are heads.
+"""Heads: their accuracy, how often entities share one, and the most frequent head words.
 
-They are judged on spans: a span has one head, whatever its labels. A span of one word is left out of the
-accuracy, because there is nothing to choose.
+Accuracy is measured on spans: a span has one head, whatever its labels. Spans of one word are left out, because
+there is nothing to choose.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nestree.evaluation.error_analysis import EntityError, Side
+from nestree.evaluation.error_analysis import EntitiesByKey, EntityError
 from nestree.types import Entity, Sentence, Span
 
 Words = Mapping[str, Sequence[tuple[str, int]]]  # label -> its head words and how often each occurs
@@ -16,7 +16,7 @@ Words = Mapping[str, Sequence[tuple[str, int]]]  # label -> its head words and h
 
 @dataclass(frozen=True)
 class Heads:
-    """What is known about heads; counts are 0 where a side has none."""
+    """Counts of heads; 0 where gold or the prediction has none."""
 
     right: int = 0  # spans whose predicted head is the gold head
     judged: int = 0  # predicted spans of several words that are gold spans, with a gold head
@@ -34,23 +34,23 @@ class Heads:
 
     @property
     def accuracy(self) -> float | None:
-        """None: there is nothing to judge."""
+        """None if no span was judged."""
         return self.right / self.judged if self.judged else None
 
     @property
     def accuracy_within(self) -> float | None:
-        """The same with gold heads of several words (`heads`): right is one of them. So papers score ACE."""
+        """Accuracy that counts any candidate of gold (`heads`) as right, as papers score ACE."""
         judged = self.judged + self.candidates
         return (self.right + self.among) / judged if judged else None
 
 
-def head(entity: Entity) -> int | None:
-    """The head, if it is known: a single word is its own."""
+def head_of(entity: Entity) -> int | None:
+    """The head of an entity, if known; a single word is its own."""
     return entity.start if entity.end == entity.start + 1 else entity.head
 
 
 def have_heads(sentences: Iterable[Sentence]) -> bool:
-    """Whether a head is known anywhere but on single words."""
+    """Whether a head is known of any entity of several words."""
     return any(
         e.end > e.start + 1 and (e.head is not None or e.heads)
         for sentence in sentences
@@ -61,81 +61,85 @@ def have_heads(sentences: Iterable[Sentence]) -> bool:
 def evaluate_heads(
     gold: Sequence[Sentence],
     predicted: Sequence[Sentence],
-    gold_sides: Sequence[Side],
-    predicted_sides: Sequence[Side],
+    gold_entities: Sequence[EntitiesByKey],
+    predicted_entities: Sequence[EntitiesByKey],
 ) -> Heads | None:
-    """None: neither side has heads."""
+    """None if neither side has heads."""
     in_gold, in_predicted = have_heads(gold), have_heads(predicted)
     if not in_gold and not in_predicted:
         return None
     counts: Counter[str] = Counter()
-    mistakes: list[EntityError] = []
+    errors: list[EntityError] = []
     if in_gold and in_predicted:
-        for number, (g, p) in enumerate(zip(gold_sides, predicted_sides, strict=True), 1):
-            for wrong in judge(g, p, counts):
-                mistakes.append(EntityError("head", *wrong, number, gold[number - 1], predicted[number - 1]))
+        for number, (g, p) in enumerate(zip(gold_entities, predicted_entities, strict=True), 1):
+            for pair in compare_heads(g, p, counts):
+                errors.append(EntityError("head", *pair, number, gold[number - 1], predicted[number - 1]))
     if in_predicted:
-        counts["headed"] = sum(head(e) is not None for side in predicted_sides for e in side.values())
-        counts["shared"] = sum(map(shared, predicted_sides))
+        counts["headed"], counts["shared"] = count_heads(predicted_entities)
     if in_gold:
-        counts["gold_headed"] = sum(head(e) is not None for side in gold_sides for e in side.values())
-        counts["gold_shared"] = sum(map(shared, gold_sides))
+        counts["gold_headed"], counts["gold_shared"] = count_heads(gold_entities)
     return Heads(
         **counts,
-        words=head_words(predicted, predicted_sides) if in_predicted else {},
-        gold_words=head_words(gold, gold_sides) if in_gold else {},
-        mistakes=tuple(mistakes),
+        words=head_words(predicted, predicted_entities) if in_predicted else {},
+        gold_words=head_words(gold, gold_entities) if in_gold else {},
+        mistakes=tuple(errors),
     )
 
 
-def judge(gold: Side, predicted: Side, counts: Counter[str]) -> list[tuple[Entity, Entity]]:
-    """Count the spans of a sentence whose heads are right; return gold and predicted entity of those that are not."""
+def compare_heads(
+    gold: EntitiesByKey, predicted: EntitiesByKey, counts: Counter[str]
+) -> list[tuple[Entity, Entity]]:
+    """Count the spans of a sentence by their heads; return gold and predicted entity of those with a wrong head."""
     wrong = []
-    there = by_span(gold)
-    for span, entities in by_span(predicted).items():
-        if span[1] == span[0] + 1 or span not in there:
+    gold_spans, predicted_spans = group_by_span(gold), group_by_span(predicted)
+    for span, entities in predicted_spans.items():
+        if span[1] == span[0] + 1 or span not in gold_spans:
             continue
-        guess = {e.head for e in entities if e.head is not None}
-        known = {e.head for e in there[span] if e.head is not None}
-        several = {word for e in there[span] for word in e.heads}
-        if not known:
+        heads = {e.head for e in entities if e.head is not None}
+        gold_heads = {e.head for e in gold_spans[span] if e.head is not None}
+        candidates = {word for e in gold_spans[span] for word in e.heads}
+        if not gold_heads:
             counts["left_out"] += 1
-            counts["candidates"] += bool(several)
-            counts["among"] += bool(guess) and guess <= several
+            counts["candidates"] += bool(candidates)
+            counts["among"] += bool(heads) and heads <= candidates
             continue
         counts["judged"] += 1
-        counts["headless"] += not guess
-        if guess and guess <= known:  # labels of one span may differ in their heads: then all must be right
+        counts["headless"] += not heads
+        if heads and heads <= gold_heads:  # entities on one span may have different heads: all must be right
             counts["right"] += 1
         else:
-            wrong.append((there[span][0], entities[0]))
+            wrong.append((gold_spans[span][0], entities[0]))
     return wrong
 
 
-def by_span(side: Side) -> dict[Span, list[Entity]]:
+def group_by_span(entities: EntitiesByKey) -> dict[Span, list[Entity]]:
     spans: dict[Span, list[Entity]] = {}
-    for entity in side.values():
+    for entity in entities.values():
         spans.setdefault(entity.span, []).append(entity)
     return spans
 
 
-def shared(side: Side) -> int:
-    """How many entities have a head that also heads an entity on another span."""
-    spans: defaultdict[int, set[Span]] = defaultdict(set)
-    for entity in side.values():
-        if (word := head(entity)) is not None:
-            spans[word].add(entity.span)
-    return sum((word := head(entity)) is not None and len(spans[word]) > 1 for entity in side.values())
+def count_heads(sentences: Iterable[EntitiesByKey]) -> tuple[int, int]:
+    """The number of entities with a head, and of those whose head also heads an entity on another span."""
+    headed = shared = 0
+    for entities in sentences:
+        spans: defaultdict[int, list[Span]] = defaultdict(list)
+        for entity in entities.values():
+            if (word := head_of(entity)) is not None:
+                spans[word].append(entity.span)
+        headed += sum(map(len, spans.values()))
+        shared += sum(len(of_word) for of_word in spans.values() if len(set(of_word)) > 1)
+    return headed, shared
 
 
-def head_words(sentences: Sequence[Sentence], sides: Sequence[Side]) -> Words:
-    """The head words of each label as they are written; the most frequent first, then by the alphabet."""
-    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for sentence, side in zip(sentences, sides, strict=True):
-        for entity in side.values():
-            if (word := head(entity)) is not None:
-                found[entity.label][sentence.words[word]] += 1
+def head_words(sentences: Sequence[Sentence], entities: Sequence[EntitiesByKey]) -> Words:
+    """The head words of each label as they are written; the most frequent first, then alphabetically."""
+    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for sentence, by_key in zip(sentences, entities, strict=True):
+        for entity in by_key.values():
+            if (word := head_of(entity)) is not None:
+                counts[entity.label][sentence.words[word]] += 1
     return {
         label: tuple(sorted(words.items(), key=lambda item: (-item[1], item[0])))
-        for label, words in sorted(found.items())
+        for label, words in sorted(counts.items())
     }

@@ -1,13 +1,11 @@
-"""`compare`: is one prediction better than another, or was it luck?
+"""Comparison of two predictions.
 
-Two questions, two methods, both on the counts of each sentence:
-    how large is the difference   paired bootstrap: sentences are drawn again, the same for both predictions, and
-                                  the middle 95 % of the differences are the interval
-    could it be chance            approximate randomisation: if both were equally good, either could have made
-                                  either answer to a sentence. So answers are swapped at random, sentence by
-                                  sentence, and p is the share of swaps that give at least the difference that was
-                                  seen, of either sign. Nothing is assumed about how F1 is distributed, and the
-                                  sentences need not stand for others; a bootstrap needs both to give a p.
+paired bootstrap              the size of the difference: the same sentences are resampled for both predictions,
+                              and the middle 95 % of the differences are the interval
+approximate randomisation     its significance: under the null hypothesis, each sentence could have had its two
+                              answers swapped. p is the share of random swaps with at least the observed
+                              difference, of either sign. It assumes no distribution of F1, and not that the
+                              sentences are a sample, as a p from the bootstrap would.
 """
 
 from collections import Counter, defaultdict
@@ -16,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from nestree.errors import DataError, InputError
-from nestree.evaluation.error_analysis import Side, side
+from nestree.evaluation.error_analysis import EntitiesByKey, entities_by_key
 from nestree.evaluation.metrics import (
     RESAMPLES,
     Evaluation,
@@ -24,9 +22,8 @@ from nestree.evaluation.metrics import (
     check_alignment,
     evaluate,
     percentile_interval,
-    prf,
+    precision_recall_f1,
     resample,
-    score_source,
 )
 from nestree.types import Sentence
 
@@ -34,12 +31,12 @@ if TYPE_CHECKING:
     from numpy import ndarray
     from numpy.random import Generator
 
-MEASURES = ("precision", "recall", "f1")
-PERMUTATIONS = 10_000  # so that p can be told to four digits
-ROUNDING = 1e-12  # differences closer than this are the same
+METRICS = ("precision", "recall", "f1")
+SWAPS = 10_000  # so that p has four digits
+ROUNDING = 1e-12  # differences closer than this are equal
 
 
-class Pair(NamedTuple):
+class PairCounts(NamedTuple):
     """The counts of one sentence for both predictions."""
 
     first_right: int
@@ -48,17 +45,9 @@ class Pair(NamedTuple):
     second_predicted: int
     gold: int
 
-    @property
-    def first_errors(self) -> int:
-        return self.first_predicted + self.gold - 2 * self.first_right
-
-    @property
-    def second_errors(self) -> int:
-        return self.second_predicted + self.gold - 2 * self.second_right
-
 
 class Difference(NamedTuple):
-    """First minus second, of one measure."""
+    """First minus second, of one metric."""
 
     value: float
     interval: Range
@@ -73,7 +62,7 @@ class Comparison:
     second: Evaluation
     names: tuple[str, str]
     overall: Mapping[str, Difference]  # precision, recall, f1
-    labels: Mapping[str, Difference]  # of f1; the p of many labels are not corrected for their number
+    labels: Mapping[str, Difference]  # of f1; their p are not corrected for multiple tests
     better: int  # sentences in which the first has fewer errors than the second
     worse: int
     resamples: int
@@ -88,90 +77,93 @@ def compare(
     *,
     names: tuple[str, str] = ("first", "second"),
     resamples: int = RESAMPLES,
-    swaps: int = PERMUTATIONS,
+    swaps: int = SWAPS,
     seed: int = 0,
 ) -> Comparison:
     """Compare two predictions; differences are first minus second."""
+    from numpy.random import default_rng
+
     if resamples < 1 or swaps < 1:
         raise InputError(
-            f"a comparison needs chance: {resamples} resamples and {swaps} swaps must be 1 or more"
+            f"a comparison needs random samples: {resamples} resamples and {swaps} swaps must be 1 or more"
         )
     for name, predicted in zip(names, (first, second), strict=True):
         try:
             check_alignment(gold, predicted)
-        except DataError as why:
-            raise DataError(f"{name}: {why}") from None
-    evaluations = [evaluate(gold, guess, resamples=resamples, seed=seed) for guess in (first, second)]
-    overall, labels = pairs(gold, first, second)
-    random = score_source(seed)
+        except DataError as error:
+            raise DataError(f"{name}: {error}") from None
+    overall, labels = count_pairs(gold, first, second)
+    errors = [
+        (pair.first_predicted - 2 * pair.first_right, pair.second_predicted - 2 * pair.second_right, times)
+        for pair, times in overall.items()  # without the gold entities, which both have in common
+    ]
+    rng = default_rng(seed)
     return Comparison(
-        evaluations[0],
-        evaluations[1],
-        names,
-        dict(zip(MEASURES, differences(overall, len(gold), resamples, swaps, random), strict=True)),
-        {label: differences(rows, len(gold), resamples, swaps, random)[-1] for label, rows in labels.items()},
-        sum(times for pair, times in overall.items() if pair.first_errors < pair.second_errors),
-        sum(times for pair, times in overall.items() if pair.first_errors > pair.second_errors),
-        resamples,
-        swaps,
-        seed,
+        first=evaluate(gold, first, resamples=resamples, seed=seed),
+        second=evaluate(gold, second, resamples=resamples, seed=seed),
+        names=names,
+        overall=dict(zip(METRICS, differences(overall, len(gold), resamples, swaps, rng), strict=True)),
+        labels={
+            label: differences(rows, len(gold), resamples, swaps, rng)[-1] for label, rows in labels.items()
+        },
+        better=sum(times for ours, theirs, times in errors if ours < theirs),
+        worse=sum(times for ours, theirs, times in errors if ours > theirs),
+        resamples=resamples,
+        swaps=swaps,
+        seed=seed,
     )
 
 
-def pairs(*corpora: Sequence[Sentence]) -> tuple[Counter[Pair], dict[str, Counter[Pair]]]:
+def count_pairs(*corpora: Sequence[Sentence]) -> tuple[Counter[PairCounts], dict[str, Counter[PairCounts]]]:
     """How many sentences have which counts: of all entities, and of each label, the most frequent in gold first."""
-    overall: Counter[Pair] = Counter()
-    labels: defaultdict[str, Counter[Pair]] = defaultdict(Counter)
+
+    def counts(gold: EntitiesByKey, first: EntitiesByKey, second: EntitiesByKey) -> PairCounts:
+        right = [len(gold.keys() & predicted.keys()) for predicted in (first, second)]
+        return PairCounts(right[0], len(first), right[1], len(second), len(gold))
+
+    overall: Counter[PairCounts] = Counter()
+    labels: defaultdict[str, Counter[PairCounts]] = defaultdict(Counter)
     frequency: Counter[str] = Counter()
     for sentences in zip(*corpora, strict=True):
-        sides = [side(sentence) for sentence in sentences]
-        overall[counted(*sides)] += 1
+        sides = [entities_by_key(sentence) for sentence in sentences]
+        overall[counts(*sides)] += 1
         for label in {key[2] for entities in sides for key in entities}:
-            pair = counted(*(of_label(entities, label) for entities in sides))
+            pair = counts(*({key: e for key, e in side.items() if key[2] == label} for side in sides))
             labels[label][pair] += 1
             frequency[label] += pair.gold
     return overall, {label: labels[label] for label in sorted(labels, key=lambda x: (-frequency[x], x))}
 
 
-def of_label(entities: Side, label: str) -> Side:
-    return {key: entity for key, entity in entities.items() if key[2] == label}
-
-
-def counted(gold: Side, first: Side, second: Side) -> Pair:
-    return Pair(
-        len(gold.keys() & first.keys()), len(first), len(gold.keys() & second.keys()), len(second), len(gold)
-    )
-
-
 def differences(
-    rows: Mapping[Pair, int], sentences: int, resamples: int, swaps: int, random: "Generator"
+    rows: Mapping[PairCounts, int], sentences: int, resamples: int, swaps: int, rng: "Generator"
 ) -> list[Difference]:
-    """Of precision, recall and F1."""
+    """The differences in precision, recall and F1."""
     import numpy as np
 
-    distinct = np.array(sorted(rows), float)  # [rows, fields of Pair]; floats multiply faster, and are exact
+    def subtract(counts: "ndarray") -> "list[ndarray]":
+        """First minus second, for each metric; the columns of `counts` are the fields of PairCounts."""
+        right, predicted, other_right, other_predicted, gold = counts.T
+        first = precision_recall_f1(right, predicted, right, gold)
+        second = precision_recall_f1(other_right, other_predicted, other_right, gold)
+        return [a - b for a, b in zip(first, second, strict=True)]
+
+    distinct = np.array(
+        sorted(rows), float
+    )  # [rows, fields of PairCounts]; floats are faster here, and exact
     times = np.array([rows[row] for row in sorted(rows)])
     total = times @ distinct
-    (seen,) = np.array(minus(total[None])).T
-    again = minus(resample(times.tolist(), sentences, resamples, random) @ distinct)
+    (observed,) = np.array(subtract(total[None])).T
+    resampled = subtract(resample(times.tolist(), sentences, resamples, rng) @ distinct)
 
-    # What swapping both answers to a sentence does to the totals; only sentences that differ in this are told apart.
-    changes, which = np.unique(distinct[:, [2, 3, 0, 1, 4]] - distinct, axis=0, return_inverse=True)
-    often = np.bincount(which.ravel(), weights=times).astype(int)
-    chance = minus(total + random.binomial(often, 0.5, size=(swaps, len(often))) @ changes)
+    # How swapping the answers to a sentence changes the totals; sentences with the same change are drawn together.
+    changes, inverse = np.unique(distinct[:, [2, 3, 0, 1, 4]] - distinct, axis=0, return_inverse=True)
+    counts = np.bincount(inverse.ravel(), weights=times).astype(int)
+    swapped = subtract(total + rng.binomial(counts, 0.5, size=(swaps, len(counts))) @ changes)
     return [
         Difference(
             float(value),
-            percentile_interval(resampled),
-            (1 + int(np.sum(np.abs(by_chance) >= abs(value) - ROUNDING))) / (1 + swaps),
+            percentile_interval(samples),
+            (1 + int(np.sum(np.abs(null) >= abs(value) - ROUNDING))) / (1 + swaps),
         )
-        for value, resampled, by_chance in zip(seen, again, chance, strict=True)
+        for value, samples, null in zip(observed, resampled, swapped, strict=True)
     ]
-
-
-def minus(counts: "ndarray") -> "list[ndarray]":
-    """First minus second, for each measure; a column of `counts` for each field of Pair."""
-    right, predicted, other_right, other_predicted, gold = counts.T
-    first = prf(right, predicted, right, gold)
-    second = prf(other_right, other_predicted, other_right, gold)
-    return [a - b for a, b in zip(first, second, strict=True)]

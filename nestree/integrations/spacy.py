@@ -1,10 +1,10 @@
-"""The component "nestree" for spaCy: nested entities in `doc.spans`, on spaCy's own words.
+"""The spaCy component "nestree": nested entities in `doc.spans`, on spaCy's own tokens.
 
     nlp.add_pipe("nestree", config={"model": "my-model"})
 
 `span._.nestree_score` is the probability of an entity and `span._.nestree_head` its head, a Token. Both are read from
-the attributes of the span group, which spaCy stores wherever it stores span groups. spaCy finds this module by an
-entry point when the first pipeline is made, so nothing heavy is imported before a model is needed.
+the attributes of the span group, which spaCy serialises with it. spaCy imports this module through an entry point when
+the first pipeline is created, so torch and the model are loaded only when they are needed.
 """
 
 import shutil
@@ -12,7 +12,7 @@ import tempfile
 import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,12 +32,11 @@ if TYPE_CHECKING:
     from nestree.pipeline import Pipeline
     from nestree.types import Document
 
-KEY = "nestree"  # of spans, and of the attribute that says whose they are
-WORDS_AT_ONCE = 20_000  # of the documents that are read together
+KEY = "nestree"  # of the span group, and of the attribute that marks it as ours
 
 
 class NestedEntities(Pipe):
-    """Finds nested entities; the model is loaded when it is needed for the first time."""
+    """Predicts nested entities; loads the model when it is first needed."""
 
     def __init__(
         self, name: str, model: str | None, device: str, spans_key: str, threshold: float | None
@@ -45,110 +44,88 @@ class NestedEntities(Pipe):
         self.name, self.source, self.device = name, model, device
         self.spans_key, self.threshold = spans_key, threshold
         self.ner: Pipeline | None = None
-        self.folder: Path | None = None  # where its files are
+        self.directory: Path | None = None  # of the loaded model
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Known once the model is loaded."""
+        """Empty until the model is loaded."""
         return self.ner.labels if self.ner else ()
 
     def __call__(self, doc: Doc) -> Doc:
-        self.annotate([doc])
+        (doc,) = self.annotate([doc])
         return doc
 
     def pipe(self, stream: Iterable[Doc], *, batch_size: int = 128) -> Iterator[Doc]:
-        """Documents in their order; sentences of like length are read together, whichever documents they are of."""
-        held: list[Doc] = []
-        words = 0
-        for doc in stream:
-            held.append(doc)
-            words += len(doc)
-            if len(held) >= batch_size or words >= WORDS_AT_ONCE:
-                yield from self.annotated(held)
-                held, words = [], 0
-        yield from self.annotated(held)
+        """Yield documents in order; those that fail go to spaCy's error handler and are left out."""
 
-    def annotated(self, docs: list[Doc]) -> Iterator[Doc]:
-        """These documents; if they fail, one by one, and spaCy's error handler decides about those that do."""
-        try:
-            self.annotate(docs)
-            yield from docs
-        except Exception:
-            for doc in docs:
-                try:
-                    yield self(doc)
-                except Exception as why:
-                    self.get_error_handler()(self.name, self, [doc], why)
+        def handle_error(doc: Doc, error: Exception) -> None:
+            self.get_error_handler()(self.name, self, [doc], error)
 
-    def annotate(self, docs: list[Doc]) -> None:
-        from nestree.pipeline import predict
+        return self.annotate(stream, on_error=handle_error, batch_size=batch_size)
 
-        ner = self.loaded()
-        documents = [as_document(doc, ner.model.text_rules.sentences) for doc in docs]
-        sentences = ner.model.sentences_of(documents)
-        found = iter(predict(ner.reader, sentences, asked=ner.asked(self.threshold, trees=False)))
-        for doc, document in zip(docs, documents, strict=True):
-            read = replace(document, sentences=tuple(next(found) for _ in document.sentences))
-            spans = group(read, doc, self.spans_key, [token.i for token in doc if is_word(token)])
+    def annotate(self, docs: Iterable[Doc], **options: Any) -> Iterator[Doc]:
+        from nestree.pipeline import Batcher
+
+        ner = self.load_model()
+        to_document = partial(as_document, sentence_rule=ner.model.text_rules.sentences)
+        batcher = Batcher(ner, to_document, ner.asked(self.threshold, trees=False), **options)
+        for doc, document in batcher.stream(docs):
+            spans = group(document, doc, self.spans_key, [token.i for token in doc if is_word(token)])
             spans.attrs[KEY] = __version__
             doc.spans[self.spans_key] = spans
+            yield doc
 
-    def loaded(self) -> "Pipeline":
-        if self.ner is None:
+    def load_model(self, directory: Path | None = None) -> "Pipeline":
+        """The pipeline of this directory or, without one, the current pipeline, loaded from `source` if need be."""
+        if self.ner is None or directory is not None:
             from nestree import hub
+            from nestree.pipeline import load
 
-            self.use(hub.resolve(self.source))
-        assert self.ner is not None
+            self.directory = directory or hub.resolve(self.source)
+            self.ner = load(self.directory, self.device)
         return self.ner
 
-    def use(self, folder: Path) -> None:
-        from nestree.pipeline import load
-
-        self.ner, self.folder = load(folder, self.device), folder
-
-    # To files and bytes, and back
-
-    def files(self) -> tuple[Path, list[Path]]:
-        """The folder of the model, and the files in it."""
+    def model_files(self) -> tuple[Path, list[Path]]:
+        """The directory of the model, and its files."""
         from nestree import checkpoint
 
-        self.loaded()
-        assert self.folder is not None
-        if not (self.folder / checkpoint.WEIGHTS).is_file():
+        self.load_model()
+        assert self.directory is not None
+        if not (self.directory / checkpoint.WEIGHTS).is_file():
             raise ModelError(
-                f"{self.folder}, where the model came from, is gone, so it cannot be saved again."
+                f"{self.directory}, where the model came from, is gone, so it cannot be saved again."
             )
-        return self.folder, list(checkpoint.files_of(self.folder))
+        return self.directory, list(checkpoint.files_of(self.directory))
 
     def to_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> None:
-        """The whole model goes with the pipeline."""
+        """Save the component with the whole model."""
         from nestree import checkpoint
 
-        folder, files = self.files()
-        if Path(path).resolve() != folder.resolve():
-            checkpoint.copy(files, folder, Path(path))
+        directory, files = self.model_files()
+        if Path(path).resolve() != directory.resolve():
+            checkpoint.copy(files, directory, Path(path))
 
     def from_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> "NestedEntities":
-        self.use(Path(path))
+        self.load_model(Path(path))
         return self
 
     def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
-        folder, files = self.files()
+        directory, files = self.model_files()
         packed: bytes = srsly.msgpack_dumps(
-            {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+            {path.relative_to(directory).as_posix(): path.read_bytes() for path in files}
         )
         return packed
 
     def from_bytes(self, data: bytes, *, exclude: Iterable[str] = ()) -> "NestedEntities":
-        folder = Path(tempfile.mkdtemp(prefix="nestree-"))
-        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        directory = Path(tempfile.mkdtemp(prefix="nestree-"))
+        weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
         for name, content in srsly.msgpack_loads(data).items():
-            path = folder / name
-            if not path.resolve().is_relative_to(folder.resolve()):
+            path = directory / name
+            if not path.resolve().is_relative_to(directory.resolve()):
                 raise ModelError(f"these bytes are no model of nestree: they name the file {name!r:.60}.")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        self.use(folder)
+        self.load_model(directory)
         return self
 
 
@@ -168,59 +145,61 @@ def is_word(token: Token) -> bool:
     return len(token) > 0 and not token.is_space
 
 
-def as_document(doc: Doc, rule: str) -> "Document":
-    """Its words; its sentences if it has any, else those of our rule."""
+def as_document(doc: Doc, sentence_rule: str) -> "Document":
+    """The words of the Doc, in its sentences or, if it has none, in those of our rule."""
     words = [(token.idx, token.idx + len(token)) for token in doc if is_word(token)]
     starts = None
     if doc.has_annotation("SENT_START"):
-        before = list(accumulate((is_word(token) for token in doc), initial=0))  # words before each token
-        starts = [before[token.i] for token in doc if token.is_sent_start]
+        words_before = list(accumulate((is_word(token) for token in doc), initial=0))
+        starts = [words_before[token.i] for token in doc if token.is_sent_start]
     return arranged(
-        doc.text, words, (), starts=starts, sentences=rule, tally=ConversionReport(), place="a Doc of spaCy"
+        doc.text,
+        words,
+        (),
+        starts=starts,
+        sentences=sentence_rule,
+        tally=ConversionReport(),
+        place="a Doc of spaCy",
     )
 
 
-# What spans say
+def attribute_getter(name: str) -> Callable[[Span], Any]:
+    """A getter of the value that one of our span groups has for a span; None if there is none."""
 
-
-def said(name: str) -> Callable[[Span], Any]:
-    """A function that gives what a span group of ours says of a span; None: nothing."""
-
-    def of(span: Span) -> Any:
+    def get(span: Span) -> Any:
         for spans in span.doc.spans.values():
             values = spans.attrs.get(name)
-            if KEY not in spans.attrs or values is None or len(values) != len(spans):
-                continue
-            number = number_of(span, spans)
-            if number is not None:
-                return values[number]
+            if KEY in spans.attrs and values is not None and len(values) == len(spans):
+                index = find_span(span, spans)
+                if index is not None:
+                    return values[index]
         return None
 
-    return of
+    return get
 
 
-def number_of(span: Span, spans: SpanGroup) -> int | None:
-    """Which of the spans it is. They are in order, unless somebody has changed that."""
+def find_span(span: Span, spans: SpanGroup) -> int | None:
+    """The index of the span in the group: by bisection, as our groups are sorted, else by a scan."""
 
-    def place(k: int) -> tuple[int, int]:
+    def sort_key(k: int) -> tuple[int, int]:
         return spans[k].start, -spans[k].end
 
-    def same(k: int) -> bool:
-        return place(k) == (span.start, -span.end) and spans[k].label == span.label
+    def matches(k: int) -> bool:
+        return sort_key(k) == (span.start, -span.end) and spans[k].label == span.label
 
-    first = bisect_left(range(len(spans)), (span.start, -span.end), key=place)
+    first = bisect_left(range(len(spans)), (span.start, -span.end), key=sort_key)
     for k in range(first, len(spans)):
-        if same(k):
+        if matches(k):
             return k
-        if place(k) != (span.start, -span.end):
+        if sort_key(k) != (span.start, -span.end):
             break
-    return next(filter(same, range(len(spans))), None)
+    return next(filter(matches, range(len(spans))), None)
 
 
-def head_of(span: Span) -> Token | None:
-    head = said("heads")(span)
+def get_head(span: Span) -> Token | None:
+    head = attribute_getter("heads")(span)
     return None if head is None else span.doc[head]
 
 
-Span.set_extension("nestree_score", getter=said("scores"), force=True)
-Span.set_extension("nestree_head", getter=head_of, force=True)
+Span.set_extension("nestree_score", getter=attribute_getter("scores"), force=True)
+Span.set_extension("nestree_head", getter=get_head, force=True)

@@ -20,6 +20,9 @@ from nestree.nn.features import rows_of
 from nestree.nn.tokenizer import SubwordTokenizer
 from nestree.types import Sentence, Span, crossing_pairs
 
+BATCH_WORDS = 4_000
+MAX_SENTENCE_WORDS = 200  # longer sentences are cut into windows
+LONG_SENTENCE_WORDS = 90  # beyond, the cubic cost of charts limits a batch
 CACHED_SENTENCES = 30_000  # whose gold entities are cached
 POOLING_BUCKET = 2048  # the weights that pool subwords are padded to a multiple of so many
 
@@ -233,6 +236,25 @@ class Collator:
             self.gold_cache.clear()
         self.gold_cache[id(sentence)] = gold
         return gold
+
+
+def batches_by_length(lengths: Sequence[int], max_words: int) -> list[list[int]]:
+    """Indices of sentences in batches of at most `max_words` words, padding included, the longest sentences first.
+
+    Sentences of more than LONG_SENTENCE_WORDS words make smaller batches: the memory of their charts is cubic.
+
+    >>> batches_by_length([3, 9, 2, 8], 18)
+    [[1, 3], [0, 2]]
+    """
+    batches: list[list[int]] = []
+    for k in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
+        longest = lengths[batches[-1][0]] if batches else 0
+        cost = (len(batches[-1]) + 1) * longest * max(1, longest / LONG_SENTENCE_WORDS) ** 2 if batches else 0
+        if batches and cost <= max_words:
+            batches[-1].append(k)
+        else:
+            batches.append([k])
+    return batches
 
 
 # Buckets: batches of few shapes, so that CUDA graphs can be reused

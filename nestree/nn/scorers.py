@@ -15,9 +15,7 @@ from nestree.errors import ModelError
 from nestree.nn.encoder import LockedDropout, Vectors
 from nestree.treecrf import span_cells
 
-SOFTENING = (
-    0.1  # added to a standard deviation: else the scores of one word would be ±scale, without gradient
-)
+SOFTENING = 0.1  # added to standard deviations: else the scores of one word would be ±1, without gradient
 ROTARY_BASE = 10_000.0  # the last plane rotates so many times more slowly than the first
 
 
@@ -255,11 +253,11 @@ class Scorer(nn.Module):
                 arcs = self.arcs(heads, modifiers)[..., 0]  # [B, n + 1, n] BOS governs the root
                 if self.settings.normalize:
                     cells = governed_cells(lengths, modifiers.shape[1])
-                    arcs = normalize_scores(arcs, cells, self.settings.scale)
+                    arcs = normalize_scores(arcs, cells)
                 root, arc = arcs[:, 0], arcs[:, 1:]
             if self.settings.normalize:
                 cells = span_cells(lengths, mention.shape[1] - 1)
-                mention = normalize_scores(mention, cells[..., None], self.settings.scale)
+                mention = normalize_scores(mention, cells[..., None])
             return Scores(lengths, mention, arc, root, None if self.labels is None else self.labels(vectors))
 
 
@@ -274,8 +272,8 @@ def governed_cells(lengths: Tensor, n: int) -> Tensor:
     return inside.mT & inside[..., 1:] & (post[:, None] != post[1:])
 
 
-def normalize_scores(scores: Tensor, cells: Tensor, scale: float) -> Tensor:
-    """Mean 0 and standard deviation `scale` over the cells of each sentence; all else, and a single cell, becomes 0."""
+def normalize_scores(scores: Tensor, cells: Tensor) -> Tensor:
+    """Mean 0 and standard deviation 1 over the cells of each sentence; all else, and a single cell, becomes 0."""
     axes = tuple(range(1, scores.dim()))
     count = cells.expand_as(scores).sum(axes, keepdim=True).clamp(min=1)
     padding = ~cells
@@ -283,4 +281,4 @@ def normalize_scores(scores: Tensor, cells: Tensor, scale: float) -> Tensor:
     centered = (scores - mean).masked_fill(padding, 0.0)
     variance = centered.square().sum(axes, keepdim=True) / count
     deviation = variance.clamp(min=1e-12).sqrt()  # the gradient of the root of 0 would be infinite
-    return centered / ((deviation + SOFTENING) / scale)
+    return centered / (deviation + SOFTENING)

@@ -1,239 +1,225 @@
-"""Plots as SVG, drawn here: no library, no script, colours from the style of the page, a table beside each one.
-
-Each mark has a title, which a browser shows when it is pointed at, and each plot a description for those who
-cannot see it.
-"""
+"""The plots of the report as SVG. Colors come from report.css; each mark has a title, each plot a description."""
 
 from collections.abc import Callable, Iterable, Mapping
-from html import escape
 from math import floor, log10
+from typing import Any
+from xml.etree import ElementTree
 
 from nestree.evaluation import Calibration, Comparison, Difference, Evaluation, Score
-from nestree.report.tables import ERRORS, MEASURES, NOTHING, number, percent, ratios, signed, span
+from nestree.report.tables import (
+    ERROR_NAMES,
+    METRIC_NAMES,
+    UNDEFINED,
+    metrics,
+    percent,
+    signed,
+    signed_interval,
+)
+from nestree.show.svg import add_element
 
-MOST_ROWS = 30  # labels in a plot; the tables have all of them
-LABEL = 150  # pixels for names on the left
-ROW = 26  # pixels from one bar to the next
-WIDE = 720
+MAX_ROWS = 30  # labels in a plot; the tables have all of them
+NAME_WIDTH = 150  # pixels for names on the left
+ROW_HEIGHT = 26  # pixels from one bar to the next
+WIDTH = 720
 RIGHT = 56  # pixels for numbers on the right
-STACKED = ("type", "boundary", "missed", "spurious")
+STACKED_KINDS = ("type", "boundary", "missed", "spurious")
 
 
-def bars(groups: Mapping[str, Score]) -> str:
-    """F1 as a bar with its interval, P and R as marks on it; a row for each group."""
-    rows = list(groups.items())[:MOST_ROWS]
-    high = len(rows) * ROW
-    left, scale = LABEL, (WIDE - LABEL - RIGHT) / 1.0
-    parts = [grid_x(left, scale, high, [(k / 5, f"{20 * k}") for k in range(6)])]
+class Plot:
+    """An SVG drawing with the marks that several plots share."""
+
+    def __init__(self, width: float, height: float, description: str, top: float = 4) -> None:
+        size = {"viewBox": f"0 {-top} {width:.0f} {height + top:.0f}", "width": f"{width:.0f}"}
+        self.svg = ElementTree.Element("svg", {"role": "img", "aria-label": description, **size})
+
+    def __str__(self) -> str:
+        return ElementTree.tostring(self.svg, encoding="unicode")
+
+    def text(self, x: float, y: float, content: str, anchor: str, style: str = "", title: str = "") -> None:
+        place: dict[str, Any] = {"x": x, "y": y, "dy": ".35em", "text_anchor": anchor}
+        add_element(self.svg, "text", content, title, class_=style, **place)
+
+    def name(self, y: float, name: str) -> None:
+        """The name of a row, shortened to its column."""
+        shown = name if len(name) <= 20 else name[:19] + "…"
+        self.text(NAME_WIDTH - 8, y, shown, "end", title=name)
+
+    def bar(self, x: float, y: float, width: float, height: float, style: str, title: str) -> None:
+        add_element(self.svg, "rect", "", title, class_=style, x=x, y=y, width=width, height=height)
+
+    def line(self, x1: float, y1: float, x2: float, y2: float, style: str) -> None:
+        add_element(self.svg, "line", class_=style, x1=x1, y1=y1, x2=x2, y2=y2)
+
+    def circle(self, x: float, y: float, radius: float, style: str, title: str) -> None:
+        add_element(self.svg, "circle", "", title, class_=style, cx=x, cy=y, r=radius)
+
+    def vertical_grid(
+        self, zero: float, scale: float, height: float, ticks: Iterable[tuple[float, str]]
+    ) -> None:
+        for value, label in ticks:
+            x = zero + scale * value
+            self.line(x, 0, x, height, "grid")
+            self.text(x, height + 14, label, "middle", "tick")
+
+    def precision_recall(self, score: Score, place: Callable[[float, float], tuple[float, float]]) -> None:
+        """A diamond for P and a ring for R; `place` gives the coordinates of a value at an offset from its bar."""
+        if score.predicted:
+            x, y = place(score.precision, -4.5)
+            path = f"M{x:.1f} {y - 4.5:.1f}l4.5 4.5l-4.5 4.5l-4.5 -4.5z"
+            add_element(self.svg, "path", "", f"P {percent(score.precision)}", class_="p", d=path)
+        if score.gold:
+            self.circle(*place(score.recall, 4.5), 3.5, "r", f"R {percent(score.recall)}")
+
+    def whisker(self, path: str) -> None:
+        add_element(self.svg, "path", class_="whisker", d=path)
+
+
+def horizontal_whisker(low: float, high: float, y: float) -> str:
+    return f"M{low:.1f} {y - 4:.1f}v8m0 -4H{high:.1f}m0 -4v8"
+
+
+def plot_labels(groups: Mapping[str, Score]) -> str:
+    """A row for each group: F1 as a bar with its interval, P and R as marks."""
+    rows = list(groups.items())[:MAX_ROWS]
+    height = len(rows) * ROW_HEIGHT
+    left, scale = NAME_WIDTH, WIDTH - NAME_WIDTH - RIGHT
+    plot = Plot(WIDTH, height + 24, describe_f1(groups))
+    plot.vertical_grid(left, scale, height, [(k / 5, f"{20 * k}") for k in range(6)])
     for k, (name, score) in enumerate(rows):
-        y = k * ROW + ROW / 2
-        parts += [
-            text(left - 8, y, shortened(name), "end", title=name),
-            box(left, y - 7, scale * score.f1, 14, "f1", told(name, score)),
-            text(WIDE - RIGHT + 8, y, percent(score.f1, 1), "start", "value"),
-        ]
+        y = k * ROW_HEIGHT + ROW_HEIGHT / 2
+        plot.name(y, name)
+        plot.bar(left, y - 7, scale * score.f1, 14, "f1", score_title(name, score))
+        plot.text(WIDTH - RIGHT + 8, y, percent(score.f1, 1), "start", "value")
         if score.intervals:
-            low, up = score.intervals.f1
-            parts.append(whisker_x(left + scale * low, left + scale * up, y))
-        parts += marks(score, lambda value, off: (left + scale * value, y + off))  # noqa: B023
-    return drawing(WIDE, high + 24, parts, describe("F1", groups))
+            low, high = score.intervals.f1
+            plot.whisker(horizontal_whisker(left + scale * low, left + scale * high, y))
+        plot.precision_recall(score, lambda value, offset: (left + scale * value, y + offset))  # noqa: B023
+    return str(plot)
 
 
-def columns(groups: Mapping[str, Score]) -> str:
-    """The same upright, for groups that have an order; below each the number of its gold entities."""
-    rows = list(groups.items())
-    step = min(64, 300 / max(1, len(rows)))
-    left, high = 36, 180
-    wide = left + step * len(rows) + 8
-    parts = [
-        line(left, high * (1 - k / 5), wide, high * (1 - k / 5), "grid")
-        + text(left - 6, high * (1 - k / 5), f"{20 * k}", "end", "tick")
-        for k in range(6)
-    ]
-    for k, (name, score) in enumerate(rows):
+def plot_columns(groups: Mapping[str, Score] | Mapping[int, Score]) -> str:
+    """The same with upright bars, for ordered groups; below each is the number of its gold entities."""
+    groups = {str(name): score for name, score in groups.items()}
+    step = min(64, 300 / max(1, len(groups)))
+    left, height = 36, 180
+    width = left + step * len(groups) + 8
+    plot = Plot(width, height + 40, describe_f1(groups), top=10)
+    for k in range(6):
+        y = height * (1 - k / 5)
+        plot.line(left, y, width, y, "grid")
+        plot.text(left - 6, y, f"{20 * k}", "end", "tick")
+    for k, (name, score) in enumerate(groups.items()):
         x = left + step * (k + 0.5)
         half = min(14, step * 0.3)
-        parts += [
-            box(x - half, high * (1 - score.f1), 2 * half, high * score.f1, "f1", told(name, score)),
-            text(x, high + 14, name, "middle"),
-            text(x, high + 30, number(score.gold), "middle", "tick"),
-        ]
+        top = height * (1 - score.f1)
+        plot.bar(x - half, top, 2 * half, height * score.f1, "f1", score_title(name, score))
+        plot.text(x, height + 14, name, "middle")
+        plot.text(x, height + 30, f"{score.gold:,}", "middle", "tick")
         if score.intervals and score.has_f1:
-            low, up = score.intervals.f1
-            parts.append(whisker_y(x, high * (1 - low), high * (1 - up)))
-        parts += marks(score, lambda value, off: (x + 1.6 * off, high * (1 - value)))  # noqa: B023
-    parts.append(text(left - 6, high + 30, "gold", "end", "tick"))
-    return drawing(wide, high + 40, parts, describe("F1", groups), top=10)
+            low, high = (height * (1 - end) for end in score.intervals.f1)
+            plot.whisker(f"M{x - 4:.1f} {low:.1f}h8m-4 0V{high:.1f}m-4 0h8")
+        plot.precision_recall(score, lambda value, offset: (x + 1.6 * offset, height * (1 - value)))  # noqa: B023
+    plot.text(left - 6, height + 30, "gold", "end", "tick")
+    return str(plot)
 
 
-def marks(score: Score, place: Callable[[float, float], tuple[float, float]]) -> list[str]:
-    """A diamond where P is, a ring where R is, on either side of the bar's middle."""
-    found = []
-    if score.predicted:
-        x, y = place(score.precision, -4.5)
-        path = f"M{x:.1f} {y - 4.5:.1f}l4.5 4.5l-4.5 4.5l-4.5 -4.5z"
-        found.append(f'<path class="p" d="{path}"><title>P {percent(score.precision)}</title></path>')
-    if score.gold:
-        x, y = place(score.recall, 4.5)
-        found.append(
-            f'<circle class="r" cx="{x:.1f}" cy="{y:.1f}" r="3.5"><title>R {percent(score.recall)}</title></circle>'
-        )
-    return found
-
-
-def stacked(evaluation: Evaluation) -> str:
-    """How many errors of each kind, a row for each label."""
-    rows = [
-        (label, [evaluation.count(kind, label) for kind in STACKED])
-        for label in list(evaluation.labels)[:MOST_ROWS]
-    ]
-    most = max(1, *(sum(counts) for _, counts in rows))
-    high = len(rows) * ROW
-    left, scale = LABEL, (WIDE - LABEL - RIGHT) / most
-    parts = [grid_x(left, scale, high, [(v, number(int(v))) for v in steps(most, 8) if v == int(v)])]
-    for k, (label, counts) in enumerate(rows):
-        y, x = k * ROW + ROW / 2, float(left)
-        parts.append(text(left - 8, y, shortened(label), "end", title=label))
-        for kind, count in zip(STACKED, counts, strict=True):
+def plot_errors(evaluation: Evaluation) -> str:
+    """A row for each label with the number of its errors of each kind."""
+    rows = {
+        label: [evaluation.count(kind, label) for kind in STACKED_KINDS]
+        for label in list(evaluation.labels)[:MAX_ROWS]
+    }
+    largest = max(1, *map(sum, rows.values()))
+    height = len(rows) * ROW_HEIGHT
+    scale = (WIDTH - NAME_WIDTH - RIGHT) / largest
+    totals = "; ".join(f"{label} {sum(counts):,}" for label, counts in rows.items())
+    plot = Plot(WIDTH, height + 24, f"Errors by label: {totals}.")
+    ticks = [(value, f"{int(value):,}") for value in round_ticks(largest, 8) if value == int(value)]
+    plot.vertical_grid(NAME_WIDTH, scale, height, ticks)
+    for k, (label, counts) in enumerate(rows.items()):
+        y, x = k * ROW_HEIGHT + ROW_HEIGHT / 2, float(NAME_WIDTH)
+        plot.name(y, label)
+        for kind, count in zip(STACKED_KINDS, counts, strict=True):
             if count:
-                wide = scale * count
-                parts.append(box(x, y - 9, wide, 18, kind, f"{label}, {ERRORS[kind]}: {number(count)}"))
-                if wide > 8 * len(number(count)) + 4:
-                    parts.append(text(x + wide / 2, y, number(count), "middle", f"on {kind}"))
-                x += wide
-        parts.append(text(x + 6, y, number(sum(counts)), "start", "value"))
-    said = "; ".join(f"{label} {number(sum(counts))}" for label, counts in rows)
-    return drawing(WIDE, high + 24, parts, f"Errors by label: {said}.")
+                width = scale * count
+                plot.bar(x, y - 9, width, 18, kind, f"{label}, {ERROR_NAMES[kind]}: {count:,}")
+                if width > 8 * len(f"{count:,}") + 4:
+                    plot.text(x + width / 2, y, f"{count:,}", "middle", f"on {kind}")
+                x += width
+        plot.text(x + 6, y, f"{sum(counts):,}", "start", "value")
+    return str(plot)
 
 
-def reliability(found: Calibration) -> str:
-    """The share of entities that are right against their mean score; on the diagonal, scores are honest."""
+def plot_reliability(calibration: Calibration) -> str:
+    """The share of right entities against their mean score; calibrated scores lie on the diagonal."""
     left, size = 44, 260
-    most = max(bin.entities for bin in found.bins)
-    parts = []
+    largest = max(bin.entities for bin in calibration.bins)
+    description = f"Reliability diagram. Expected calibration error {percent(calibration.error)} %."
+    plot = Plot(left + size + 12, size + 40, description, top=12)
     for k in range(6):
-        at = size * k / 5
-        parts += [
-            line(left, size - at, left + size, size - at, "grid"),
-            text(left - 6, size - at, f"{20 * k}", "end", "tick"),
-            text(left + at, size + 14, f"{20 * k}", "middle", "tick"),
-        ]
-    parts.append(line(left, size, left + size, 0, "diagonal"))
-    points = [(left + size * bin.score, size * (1 - bin.precision)) for bin in found.bins]
+        offset = size * k / 5
+        plot.line(left, size - offset, left + size, size - offset, "grid")
+        plot.text(left - 6, size - offset, f"{20 * k}", "end", "tick")
+        plot.text(left + offset, size + 14, f"{20 * k}", "middle", "tick")
+    plot.line(left, size, left + size, 0, "diagonal")
+    points = [(left + size * bin.score, size * (1 - bin.precision)) for bin in calibration.bins]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    parts.append(f'<polyline class="curve" points="{path}"/>')
-    for (x, y), bin in zip(points, found.bins, strict=True):
-        radius = 3 + 7 * (bin.entities / most) ** 0.5
-        told = f"mean score {percent(bin.score)}, right {percent(bin.precision)} %, {number(bin.entities)} entities"
-        parts.append(
-            f'<circle class="point" cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}"><title>{told}</title></circle>'
+    add_element(plot.svg, "polyline", class_="curve", points=path)
+    for (x, y), bin in zip(points, calibration.bins, strict=True):
+        title = (
+            f"mean score {percent(bin.score)}, right {percent(bin.precision)} %, {bin.entities:,} entities"
         )
-    parts += [
-        text(left + size / 2, size + 32, "mean score, %", "middle", "tick"),
-        f'<text class="tick" transform="translate(10 {size / 2}) rotate(-90)" text-anchor="middle">right, %</text>',
-    ]
-    said = f"Reliability diagram. Expected calibration error {percent(found.error)} %."
-    return drawing(left + size + 12, size + 40, parts, said, top=12)
+        plot.circle(x, y, 3 + 7 * (bin.entities / largest) ** 0.5, "point", title)
+    plot.text(left + size / 2, size + 32, "mean score, %", "middle", "tick")
+    rotation = f"translate(10 {size / 2}) rotate(-90)"
+    add_element(plot.svg, "text", "right, %", class_="tick", transform=rotation, text_anchor="middle")
+    return str(plot)
 
 
-def differences(comparison: Comparison) -> str:
-    """Each difference with its interval; what does not touch the line in the middle is unlikely to be chance."""
-    overall = [(MEASURES[name], found) for name, found in comparison.overall.items()]
-    rows: list[tuple[str, Difference]] = [*overall, *list(comparison.labels.items())[:MOST_ROWS]]
-    reach = max(0.001, *(abs(end) for _, found in rows for end in found.interval))
-    high, left = len(rows) * ROW + 10, LABEL
-    scale = (WIDE - LABEL - RIGHT) / 2 / reach
-    middle = left + scale * reach
-    points = [side * tick / 100 for tick in steps(100 * reach, 3)[1:] for side in (-1, 1)]
-    parts = [
-        grid_x(middle, scale, high, [(point, f"{100 * point:+g}") for point in points]),
-        line(middle, 0, middle, high, "zero") + text(middle, high + 14, "0", "middle", "tick"),
-    ]
-    for k, (name, found) in enumerate(rows):
-        y = k * ROW + ROW / 2 + (10 if k >= len(overall) else 0)
-        low, up = (middle + scale * end for end in found.interval)
-        told = f"{name}: {signed(found.value)} ({span(found.interval)}), p {found.p:.4f}"
-        style = "point sure" if found.interval[0] > 0 or found.interval[1] < 0 else "point unsure"
-        parts += [
-            text(left - 8, y, shortened(name), "end", title=name),
-            whisker_x(low, up, y),
-            f'<circle class="{style}" cx="{middle + scale * found.value:.1f}" cy="{y:.1f}" r="5">'
-            f"<title>{escape(told)}</title></circle>",
-            text(WIDE - RIGHT + 8, y, signed(found.value), "start", "value"),
-        ]
-    parts.append(line(8, len(overall) * ROW + 5, WIDE - 8, len(overall) * ROW + 5, "grid"))
-    said = "; ".join(f"{name} {signed(found.value)}" for name, found in rows)
-    return drawing(WIDE, high + 24, parts, f"Differences, first minus second, in points: {said}.")
+def plot_differences(comparison: Comparison) -> str:
+    """Each difference with its interval; one whose interval excludes 0 is significant."""
+    overall = [(METRIC_NAMES[name], difference) for name, difference in comparison.overall.items()]
+    rows: list[tuple[str, Difference]] = [*overall, *list(comparison.labels.items())[:MAX_ROWS]]
+    reach = max(0.001, *(abs(end) for _, difference in rows for end in difference.interval))
+    height = len(rows) * ROW_HEIGHT + 10
+    scale = (WIDTH - NAME_WIDTH - RIGHT) / 2 / reach
+    zero = NAME_WIDTH + scale * reach
+    values = "; ".join(f"{name} {signed(difference.value)}" for name, difference in rows)
+    plot = Plot(WIDTH, height + 24, f"Differences, first minus second, in points: {values}.")
+    ticks = [sign * tick / 100 for tick in round_ticks(100 * reach, 3)[1:] for sign in (-1, 1)]
+    plot.vertical_grid(zero, scale, height, [(tick, f"{100 * tick:+g}") for tick in ticks])
+    plot.line(zero, 0, zero, height, "zero")
+    plot.text(zero, height + 14, "0", "middle", "tick")
+    for k, (name, difference) in enumerate(rows):
+        y = k * ROW_HEIGHT + ROW_HEIGHT / 2 + (10 if k >= len(overall) else 0)
+        value, (low, high) = difference.value, difference.interval
+        plot.name(y, name)
+        plot.whisker(horizontal_whisker(zero + scale * low, zero + scale * high, y))
+        style = "point sure" if low > 0 or high < 0 else "point unsure"
+        title = f"{name}: {signed(value)} ({signed_interval((low, high))}), p {difference.p:.4f}"
+        plot.circle(zero + scale * value, y, 5, style, title)
+        plot.text(WIDTH - RIGHT + 8, y, signed(value), "start", "value")
+    plot.line(8, len(overall) * ROW_HEIGHT + 5, WIDTH - 8, len(overall) * ROW_HEIGHT + 5, "grid")
+    return str(plot)
 
 
-def drawing(width: float, height: float, parts: Iterable[str], description: str, top: float = 4) -> str:
-    return (
-        f'<svg role="img" aria-label="{escape(description)}" viewBox="0 {-top} {width:.0f} {height + top:.0f}" '
-        f'width="{width:.0f}">{"".join(parts)}</svg>'
-    )
+def round_ticks(largest: float, intervals: int) -> list[float]:
+    """Round numbers at equal distances from 0 to `largest` or less, with at most this many intervals.
 
-
-def grid_x(zero: float, scale: float, high: float, at: Iterable[tuple[float, str]]) -> str:
-    return "".join(
-        line(zero + scale * value, 0, zero + scale * value, high, "grid")
-        + text(zero + scale * value, high + 14, label, "middle", "tick")
-        for value, label in at
-    )
-
-
-def text(x: float, y: float, content: str, anchor: str, style: str = "", title: str = "") -> str:
-    tip = f"<title>{escape(title)}</title>" if title else ""
-    kind = f' class="{style}"' if style else ""
-    return (
-        f'<text{kind} x="{x:.1f}" y="{y:.1f}" dy=".35em" text-anchor="{anchor}">{escape(content)}{tip}</text>'
-    )
-
-
-def box(x: float, y: float, width: float, height: float, style: str, title: str) -> str:
-    return (
-        f'<rect class="{style}" x="{x:.1f}" y="{y:.1f}" width="{max(0, width):.1f}" height="{max(0, height):.1f}">'
-        f"<title>{escape(title)}</title></rect>"
-    )
-
-
-def line(x: float, y: float, to_x: float, to_y: float, style: str) -> str:
-    return f'<line class="{style}" x1="{x:.1f}" y1="{y:.1f}" x2="{to_x:.1f}" y2="{to_y:.1f}"/>'
-
-
-def whisker_x(low: float, high: float, y: float) -> str:
-    return f'<path class="whisker" d="M{low:.1f} {y - 4:.1f}v8m0 -4H{high:.1f}m0 -4v8"/>'
-
-
-def whisker_y(x: float, low: float, high: float) -> str:
-    return f'<path class="whisker" d="M{x - 4:.1f} {low:.1f}h8m-4 0V{high:.1f}m-4 0h8"/>'
-
-
-def steps(most: float, intervals: int) -> list[float]:
-    """Round numbers at equal distances from 0 to the largest that is not above `most`: so many at most after 0.
-
-    >>> steps(249, 8), steps(3, 8), steps(0.31, 3)
+    >>> round_ticks(249, 8), round_ticks(3, 8), round_ticks(0.31, 3)
     ([0.0, 50.0, 100.0, 150.0, 200.0], [0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0], [0.0, 0.1, 0.2, 0.3])
     """
-    size = 10.0 ** floor(log10(most / intervals))
-    step = next(factor * size for factor in (1, 2, 5, 10) if int(most / (factor * size)) <= intervals)
-    return [round(k * step, 9) for k in range(int(most / step + 1e-9) + 1)]
+    size = 10.0 ** floor(log10(largest / intervals))
+    step = next(factor * size for factor in (1, 2, 5, 10) if int(largest / (factor * size)) <= intervals)
+    return [round(k * step, 9) for k in range(int(largest / step + 1e-9) + 1)]
 
 
-def told(name: str, score: Score) -> str:
-    precision, recall, f1, interval = ratios(score)
-    there = f" ({interval})" if interval not in ("", NOTHING) else ""
-    return f"{name}: F1 {f1}{there}, P {precision}, R {recall}, {number(score.gold)} gold"
+def score_title(name: str, score: Score) -> str:
+    precision, recall, f1, interval = metrics(score)
+    f1 += f" ({interval})" if interval not in ("", UNDEFINED) else ""
+    return f"{name}: F1 {f1}, P {precision}, R {recall}, {score.gold:,} gold"
 
 
-def describe(what: str, groups: Mapping[str, Score]) -> str:
-    return (
-        f"{what} in %: "
-        + "; ".join(
-            f"{name} {percent(score.f1, 1) if score.has_f1 else NOTHING}" for name, score in groups.items()
-        )
-        + "."
-    )
-
-
-def shortened(name: str, most: int = 20) -> str:
-    return name if len(name) <= most else name[: most - 1] + "…"
+def describe_f1(groups: Mapping[str, Score]) -> str:
+    values = (f"{name} {percent(s.f1, 1) if s.has_f1 else UNDEFINED}" for name, s in groups.items())
+    return f"F1 in %: {'; '.join(values)}."

@@ -1,36 +1,19 @@
-"""Nested entities and trees to look at: in a terminal, in a notebook, and as a page.
+"""Nested entities and trees, drawn from documents and sentences: in a terminal, in a notebook, and as a page."""
 
-Drawn from sentences and documents, never from tensors.
-"""
-
-from nestree.show.html import boxes, draw_svg, page
-from nestree.show.layout import LabelColors
-from nestree.show.terminal import (
-    draw_document,
-    draw_entities,
-    draw_sentence,
-    draw_tree,
-    in_ascii,
-    levels,
-    modifiers,
-    short,
-    shortened,
-    tabulate,
-)
+from nestree.show.html import boxes, page
+from nestree.show.layout import LabelColors, levels, modifiers, short
+from nestree.show.svg import draw_svg
+from nestree.show.terminal import draw_document, draw_sentence, in_ascii
 
 __all__ = [
     "LabelColors",
     "boxes",
     "draw_document",
-    "draw_entities",
     "draw_sentence",
     "draw_svg",
-    "draw_tree",
     "in_ascii",
     "levels",
     "modifiers",
     "page",
     "short",
-    "shortened",
-    "tabulate",
 ]

@@ -1,25 +1,23 @@
-"""Sentences and words of plain text, each with its exact place in it. Nothing is ever lost or altered.
+"""Text -> sentences and words with character offsets. Nothing is ever lost or altered.
 
 Every character that is not white space belongs to exactly one word, and every word to exactly one sentence; a
-word never contains white space. The rules are those of English, and bear any Unicode: marks stay with what they
-mark, emoji are whole, and where a script puts no blanks between words each character is a word.
+word never contains white space. The rules are those of English, and accept any Unicode: combining marks stay with their
+character, emoji are whole, and in scripts without blanks between words each character is a word.
 
 >>> text = "Mr. Li doesn't re-open the U.S.-led plant. He left!"
 >>> [[text[i:j] for i, j in sentence.words] for sentence in split(text)]
 [['Mr.', 'Li', 'does', "n't", 're-open', 'the', 'U.S.-led', 'plant', '.'], ['He', 'left', '!']]
 
-Text is read in runs, which are what stands between white space, and through stand-ins: each character beyond
-ASCII is replaced by one that behaves alike, so that rules are written for few characters and places stay the
-same. All that a run alone can tell is remembered; what is left to find is where sentences end.
+Text is read in chunks, which stand between white space, and by character classes: each character beyond ASCII is
+replaced by one that behaves the same, so that rules need few characters and offsets stay the same. What a chunk tells
+by itself is cached; what is left is to find where sentences end.
 
-    stand_ins   one character for all that behave alike
-    periods     abbreviations: is a period part of a word, may it end a sentence
-    words       the words of a run
-    sentences   where sentences begin
+    abbreviations   whether a period belongs to a word, and whether it may end a sentence
+    words           character classes; the words of a chunk
+    sentences       where sentences begin
 
-Time grows with the length of the text, whatever is in it: patterns never give back what they have taken (`++`,
-`*+`), and a run longer than words.LONGEST_RUN is cut at its punctuation, by no other rule, but for what looks like
-a file written as text (base64), which is one word.
+Time is linear in the length of the text, whatever is in it: patterns are possessive (`++`, `*+`), and a chunk longer
+than words.MAX_CHUNK is cut at its punctuation only, except for base64, which is one word.
 """
 
 from collections import Counter
@@ -37,7 +35,7 @@ SENTENCE_RULES = ("rules", "lines")
 
 
 class SentenceSplit(NamedTuple):
-    """A sentence of a text and its words: all numbers are characters of the whole text."""
+    """A sentence and its words, in characters of the whole text."""
 
     start: int
     end: int
@@ -47,65 +45,56 @@ class SentenceSplit(NamedTuple):
 def split(
     text: str, words: str = "treebank", sentences: str = "rules", keep: Iterable[Span] = ()
 ) -> list[SentenceSplit]:
-    """The sentences of a text; no border between two of them falls inside one of the spans to `keep`.
+    """The sentences of a text; no sentence ends inside one of the spans to `keep`.
 
     Word styles:
         treebank        do n't, Ann 's, can not; abbreviations keep their period, hyphens join
-        ud              the same, and hyphens separate, but for prefixes: well - known, non-profit
+        ud              the same, but hyphens separate, except after prefixes: well - known, non-profit
         split-hyphens   letters and digits together, every other character by itself: IL - 2, 1 , 5
         whitespace      what stands between white space
     Sentences:
-        rules           end at . ! ? and the like, at blank lines, and at line ends that no wrapping explains
-        lines           one a line
+        rules           end at . ! ? and the like, at blank lines, and at line ends that wrapping does not explain
+        lines           one per line
     """
     if words not in WORD_STYLES:
         raise InputError(f"no word style is called {words!r}. There are: {', '.join(WORD_STYLES)}.")
     if sentences not in SENTENCE_RULES:
         raise InputError(f"no sentence rule is called {sentences!r}. There are: {', '.join(SENTENCE_RULES)}.")
-    shape = text if text.isascii() else text.translate(CHAR_CLASSES)
-    kept = Kept(keep)
-    found: list[SentenceSplit] = []
-    places: list[Span] = []
-    last, at = NO_CHUNK, 0
-    for start, run, begins in chunks(shape, words, sentences):
-        if begins and not kept.hold(at + last.length, start):
-            places += [(at + i, at + j) for i, j in last.last_words]
-            if places:
-                found.append(SentenceSplit(places[0][0], places[-1][1], places))
-            places = []
-        elif len(last.words) == 1:
-            places.append((at, at + last.length))
+    classes = text if text.isascii() else text.translate(CHAR_CLASSES)
+    kept = sorted(keep, reverse=True)
+    kept_end = 0  # the furthest end of the spans to keep that begin before the current chunk
+    result: list[SentenceSplit] = []
+    spans: list[Span] = []  # of the words of the current sentence
+    previous, offset = NO_CHUNK, 0
+    for start, chunk, begins in chunks(classes, words, sentences):
+        if begins:
+            while kept and kept[-1][0] < offset + previous.length:
+                kept_end = max(kept_end, kept.pop()[1])
+            begins = kept_end <= start
+        if begins:
+            spans += [(offset + i, offset + j) for i, j in previous.last_words]
+            if spans:
+                result.append(SentenceSplit(spans[0][0], spans[-1][1], spans))
+            spans = []
+        elif len(previous.words) == 1:
+            spans.append((offset, offset + previous.length))
         else:
-            places += [(at + i, at + j) for i, j in last.words]
-        last, at = run, start
-    places += [(at + i, at + j) for i, j in last.last_words]
-    if places:
-        found.append(SentenceSplit(places[0][0], places[-1][1], places))
-    return found
-
-
-class Kept:
-    """Spans to keep whole, asked in the order of the text whether one of them holds both sides of a gap."""
-
-    def __init__(self, spans: Iterable[Span]) -> None:
-        self.ahead = sorted(spans, reverse=True)
-        self.end = 0  # of those that begin before the gap, the furthest
-
-    def hold(self, gap_start: int, gap_end: int) -> bool:
-        while self.ahead and self.ahead[-1][0] < gap_start:
-            self.end = max(self.end, self.ahead.pop()[1])
-        return self.end > gap_end
+            spans += [(offset + i, offset + j) for i, j in previous.words]
+        previous, offset = chunk, start
+    spans += [(offset + i, offset + j) for i, j in previous.last_words]
+    if spans:
+        result.append(SentenceSplit(spans[0][0], spans[-1][1], spans))
+    return result
 
 
 FINEST_FIRST = ("split-hyphens", "ud", "treebank")
-# Of the words, by any style; where blanks alone were borders, it is a tenth of English texts and more.
-MOST_BROKEN = 0.03
-MORE_BROKEN = 0.005  # of the words, by a finer style than by the one that breaks fewest
-ENOUGH = 50_000  # words are looked at
+MAX_SPLIT = 0.03  # of the words, by the best style; English split at blanks alone has a tenth and more
+MAX_EXTRA_SPLIT = 0.005  # of the words, by a finer style than the best
+SAMPLE_WORDS = 50_000
 
 
 def detect_word_style(sentences: Iterable[Sequence[str]]) -> str:
-    """The style of sentences of words.
+    """The finest style that splits (almost) none of these words any further.
 
     >>> detect_word_style([["a", "well", "-", "known", "man", "does", "n't"]])
     'ud'
@@ -114,22 +103,19 @@ def detect_word_style(sentences: Iterable[Sequence[str]]) -> str:
     >>> detect_word_style([["a", "well-known", "man,", "isn't", "he?"]])
     'whitespace'
     """
-    assert {*FINEST_FIRST, "whitespace"} == set(WORD_STYLES)
-    from nestree.text import split
-
     words: list[str] = []
     for sentence in sentences:
         words += sentence
-        if len(words) >= ENOUGH:
+        if len(words) >= SAMPLE_WORDS:
             break
-    apart = "-" in words  # else hyphens may just be rare: no sign of the two styles that separate them
-    styles = FINEST_FIRST if apart else FINEST_FIRST[2:]
+    # Without a single hyphen, hyphens may just be rare, which is no sign of the styles that separate them.
+    styles = FINEST_FIRST if "-" in words else FINEST_FIRST[2:]
     counts = Counter(word for word in words if word.split() == [word])
-    broken = {
+    split_words = {
         style: sum(count for word, count in counts.items() if len(split(word, style, "lines")[0].words) != 1)
         for style in styles
     }
-    least = min(broken.values())  # a few words that no style knows say nothing
-    if least > MOST_BROKEN * len(words):
+    fewest = min(split_words.values())  # words that no style leaves whole say nothing
+    if fewest > MAX_SPLIT * len(words):
         return "whitespace"
-    return next(style for style in styles if broken[style] - least <= MORE_BROKEN * len(words))
+    return next(style for style in styles if split_words[style] - fewest <= MAX_EXTRA_SPLIT * len(words))

@@ -3,16 +3,16 @@
 import re
 from typing import NamedTuple
 
-# How what stands at its end may end a sentence:
+# Whether a sentence may end after a chunk; RARELY: only before a word that often begins sentences
 NOT, PLAINLY, RARELY, NEVER, UNLESS_NUMBERED = range(5)
 
 
 class Period(NamedTuple):
-    """What a period after a word is."""
+    """The role of a period after a word."""
 
     ending: int
     in_word: bool
-    in_last_word: bool  # of a sentence
+    in_last_word: bool  # the same for the last word of a sentence
 
 
 def closed_class(words: str) -> frozenset[str]:
@@ -37,7 +37,7 @@ LAST_PART = re.compile("[-/—([\"'“‘]")
 
 
 def period_after(text: str) -> Period:
-    """What a period would be after this text without white space.
+    """The role of a period after this text, which has no white space.
 
     >>> period_after("Mrs") == Period(NEVER, in_word=True, in_last_word=True)
     True
@@ -45,7 +45,11 @@ def period_after(text: str) -> Period:
     word = LAST_PART.split(text)[-1]
     low, capital = word.lower(), "A" <= word[:1] <= "Z"
     if len(word) == 1 and word.isalpha():
-        return Period(after_letter(word, joined=text.endswith(("-" + word, "/" + word))), True, False)
+        if capital:  # J. Smith, but: type II-B.
+            joined = text.endswith(("-" + word, "/" + word))
+            return Period(PLAINLY if joined else RARELY, True, False)
+        ending = NEVER if word == "v" else UNLESS_NUMBERED if word in "abcdnp" else PLAINLY  # after 24 h.
+        return Period(ending, True, False)
     if low in BEFORE_MORE or (capital and low in TITLES):
         return Period(NEVER, True, True)
     if low in BEFORE_NUMBERS:
@@ -54,16 +58,9 @@ def period_after(text: str) -> Period:
         return Period(PLAINLY if low == "etc" else RARELY, True, True)
     if (capital and low in SHORT_NAMES) or ACRONYM.fullmatch(word):
         return Period(RARELY, True, True)
-    return Period(PLAINLY, enumerates(text + "."), False)
+    return Period(PLAINLY, is_item_number(text + "."), False)
 
 
-def after_letter(letter: str, joined: bool) -> int:
-    """J. Smith, but: type II-B. and after 24 h."""
-    if "A" <= letter <= "Z":
-        return PLAINLY if joined else RARELY
-    return NEVER if letter == "v" else UNLESS_NUMBERED if letter in "abcdnp" else PLAINLY
-
-
-def enumerates(text: str) -> bool:
-    """Whether this is the number of an item: 1. or (a)."""
+def is_item_number(text: str) -> bool:
+    """Whether this numbers an item of a list: 1. or (a)."""
     return len(text) < 20 and ENUMERATION.fullmatch(text) is not None

@@ -1,4 +1,4 @@
-"""Where sentences begin: what each run tells by itself, what two neighbours tell together, and lines."""
+"""Where sentences begin: from each chunk by itself, from two neighbours together, and from lines."""
 
 import re
 from collections.abc import Iterator
@@ -11,20 +11,20 @@ from nestree.text.abbreviations import (
     RARELY,
     UNLESS_NUMBERED,
     closed_class,
-    enumerates,
+    is_item_number,
     period_after,
 )
 from nestree.text.words import CLOSERS, MAX_CHUNK, STOP, SYMBOL, WORD_STYLES, split_words
 from nestree.types import Span
 
-# How a run begins; LOWER: as no sentence does
+# How a chunk begins; LOWER: as no sentence does
 LOWER, UPPER, NUMERAL, STARTER, OTHER = range(5)
 
 OPENERS = "\"'“‘([{<`"
 CHUNK = re.compile(rf"[^\s{STOP}]++(?:{STOP}++[{re.escape(CLOSERS)}]*+)?+|{STOP}++[{re.escape(CLOSERS)}]*+")
 BLANK_TO_BLANK = re.compile(r"\S++")
-LONGEST_REMEMBERED = 40  # characters
-MOST_REMEMBERED = 2**15  # of a style
+MAX_CACHED_LENGTH = 40  # characters
+MAX_CACHED = 2**15  # chunks of a style
 FOOTNOTES = re.compile(r"(?:\[\d{1,3}\])++\Z")
 NUMERALS = re.compile(r"[A-Z]?\d[\dA-Za-z.-]*|[IVXLC]+")
 STARTERS = closed_class(  # words that begin sentences more often than names do
@@ -39,50 +39,50 @@ LONGEST_STARTER = max(map(len, STARTERS)) + 1
 
 
 class Chunk(NamedTuple):
-    """What can be known of a run by itself."""
+    """What a chunk tells by itself."""
 
     length: int
     words: tuple[Span, ...]
-    last_words: tuple[Span, ...]  # if it ends a sentence: then a period is less often part of a word
+    last_words: tuple[Span, ...]  # at the end of a sentence, where a period is less often part of a word
     beginning: int
-    plain: bool  # there is none of what follows
+    plain: bool  # all that follows is false or zero
     ending: int
-    quotes: int  # marks that do not tell whether they open or close
-    enumerates: bool
-    closes: bool  # a bracket or mark that belongs to what was before
+    quotes: int  # quotation marks that may open or close
+    is_item_number: bool
+    closes: bool  # only brackets and quotation marks that belong to the chunk before
 
 
 NO_CHUNK = Chunk(0, (), (), OTHER, True, NOT, 0, False, False)
 
 
-def chunks(shape: str, words: str, sentences: str) -> Iterator[tuple[int, Chunk, bool]]:
-    """Each run with its start, and whether a sentence begins with it."""
+def chunks(classes: str, words: str, sentences: str) -> Iterator[tuple[int, Chunk, bool]]:
+    """Yield the start of each chunk, the chunk, and whether a sentence begins with it."""
     by_rules = sentences == "rules"
-    starts = line_starts(shape) if by_rules else {end.end(): False for end in LINE_END.finditer(shape)}
-    lower_may_begin = by_rules and not re.search("[A-Z]", shape)
-    known = CHUNK_CACHE[words]
+    starts = line_starts(classes) if by_rules else {end.end(): False for end in LINE_END.finditer(classes)}
+    lower_may_begin = by_rules and not re.search("[A-Z]", classes)
+    cache = CHUNK_CACHE[words]
     ending, quotes, begins = NOT, 0, True
-    for match in (BLANK_TO_BLANK if words == "whitespace" else CHUNK).finditer(shape):
-        start, run = match.start(), known[match[0]]
+    for match in (BLANK_TO_BLANK if words == "whitespace" else CHUNK).finditer(classes):
+        start, chunk = match.start(), cache[match[0]]
         if start in starts:
             begins, quotes = True, 0 if starts[start] else quotes
         elif ending:
-            if run.closes or (quotes % 2 and match[0] == '"'):
-                quotes += run.quotes
-                yield start, run, False
+            if chunk.closes or (quotes % 2 and match[0] == '"'):
+                quotes += chunk.quotes
+                yield start, chunk, False
                 continue
-            begins = sentence_ends(ending, run.beginning, lower_may_begin)
-        yield start, run, begins
-        if run.plain:
+            begins = sentence_ends(ending, chunk.beginning, lower_may_begin)
+        yield start, chunk, begins
+        if chunk.plain:
             ending = NOT
         else:
-            quotes += run.quotes
-            ending = run.ending if by_rules and not (begins and run.enumerates) else NOT
+            quotes += chunk.quotes
+            ending = chunk.ending if by_rules and not (begins and chunk.is_item_number) else NOT
         begins = False
 
 
 def sentence_ends(ending: int, beginning: int, lower_may_begin: bool) -> bool:
-    """Whether a sentence ends between two runs."""
+    """Whether a sentence ends between two chunks."""
     if beginning == LOWER and not lower_may_begin:
         return False
     if ending == RARELY:
@@ -90,93 +90,90 @@ def sentence_ends(ending: int, beginning: int, lower_may_begin: bool) -> bool:
     return ending == PLAINLY or (ending == UNLESS_NUMBERED and beginning != NUMERAL)
 
 
-def looked_at(run: str, style: str) -> Chunk:
-    words = split_words(run, style, last=False)
-    may_differ = len(run) <= MAX_CHUNK and run.rstrip(CLOSERS).endswith(".")
-    ending, quotes, item = ending_of(run), run.count('"'), enumerates(run)
-    return Chunk(
-        len(run),
-        words,
-        split_words(run, style, last=True) if may_differ else words,
-        beginning_of(run),
-        not (ending or quotes or item),
-        ending,
-        quotes,
-        item,
-        closes=not run.strip(CLOSERS) and run not in ('"', "“"),
-    )
-
-
 class ChunkCache(dict[str, Chunk]):
-    """What was found of runs in one style: most come again and again."""
+    """Chunks of one word style; most of them recur."""
 
     def __init__(self, style: str) -> None:
         self.style = style
 
-    def __missing__(self, run: str) -> Chunk:
-        found = looked_at(run, self.style)
-        if len(run) <= LONGEST_REMEMBERED:
-            if len(self) >= MOST_REMEMBERED:
+    def __missing__(self, text: str) -> Chunk:
+        chunk = analyze_chunk(text, self.style)
+        if len(text) <= MAX_CACHED_LENGTH:
+            if len(self) >= MAX_CACHED:
                 self.clear()
-            self[run] = found
-        return found
+            self[text] = chunk
+        return chunk
 
 
 CHUNK_CACHE = {style: ChunkCache(style) for style in WORD_STYLES}
 
 
-def ending_of(run: str) -> int:
-    core = (FOOTNOTES.sub("", run) if run[-1] == "]" else run).rstrip(CLOSERS)
+def analyze_chunk(text: str, style: str) -> Chunk:
+    words = last_words = split_words(text, style, last=False)
+    if len(text) <= MAX_CHUNK and text.rstrip(CLOSERS).endswith("."):
+        last_words = split_words(text, style, last=True)
+    ending, quotes, item_number = classify_ending(text), text.count('"'), is_item_number(text)
+    plain = not (ending or quotes or item_number)
+    closes = not text.strip(CLOSERS) and text not in ('"', "“")
+    return Chunk(
+        len(text), words, last_words, classify_beginning(text), plain, ending, quotes, item_number, closes
+    )
+
+
+def classify_ending(text: str) -> int:
+    core = (FOOTNOTES.sub("", text) if text[-1] == "]" else text).rstrip(CLOSERS)
     if not core.endswith("."):
         return PLAINLY if core.endswith(("!", "?", "…", STOP)) else NOT
     return PLAINLY if core.endswith(("..", "….")) else period_after(core[:-1]).ending
 
 
-def beginning_of(run: str) -> int:
-    bare = run.lstrip(OPENERS)
+def classify_beginning(text: str) -> int:
+    bare = text.lstrip(OPENERS)
     first = bare[:1]
     if "a" <= first <= "z":
-        return OTHER if run[0] in "([" else LOWER
+        return OTHER if text[0] in "([" else LOWER
     if not "A" <= first <= "Z":
         return NUMERAL if first.isdigit() else OTHER
-    near = bare[:LONGEST_STARTER]
-    word = re.split("[^A-Za-z]", near, maxsplit=1)[0]
-    after = bare[len(word) : len(word) + 1]
-    if word in ENDS_OF_NAMES and after in ("", ".", ","):
+    prefix = bare[:LONGEST_STARTER]
+    word = re.split("[^A-Za-z]", prefix, maxsplit=1)[0]
+    following = bare[len(word) : len(word) + 1]
+    if word in ENDS_OF_NAMES and following in ("", ".", ","):
         return LOWER
-    if word.lower() in STARTERS and after != ".":
+    if word.lower() in STARTERS and following != ".":
         return STARTER
-    return NUMERAL if NUMERALS.fullmatch(near.rstrip(".,;:)")) else UPPER
+    return NUMERAL if NUMERALS.fullmatch(prefix.rstrip(".,;:)")) else UPPER
 
 
 LINE_END = re.compile(r"[\n\r\v\f\x85\u2028\u2029]\s*+")
 PARAGRAPH_END = re.compile(r"[\f\u2029]|(?>\r\n|[\n\r\v\x85\u2028])[^\n\r\v\f\x85\u2028\u2029]*+.", re.DOTALL)
-NARROW = 40  # characters: shorter lines do not tell where others would be wrapped
+MIN_WRAP_WIDTH = 40  # characters: shorter lines do not tell where others would be wrapped
 ITEM = re.compile(rf"[-*+{SYMBOL}]\s|\(?\d{{1,3}}[.)]\s")
 
 
-def line_starts(shape: str) -> dict[int, bool]:
-    """Where sentences begin whatever was before; True: after a blank line, False: no wrapping explains the line."""
+def line_starts(classes: str) -> dict[int, bool]:
+    """Where sentences begin because of lines: True after a blank line, False if wrapping does not explain the line."""
     starts: dict[int, bool] = {}
     lines: list[Span] = []
-    at = 0
-    for gap in LINE_END.finditer(shape):
-        lines.append((at, gap.start()))
-        at = gap.end()
+    start = 0
+    for gap in LINE_END.finditer(classes):
+        lines.append((start, gap.start()))
+        start = gap.end()
         if PARAGRAPH_END.match(gap[0]):
-            starts.update(dict.fromkeys(unwrap_lines(shape, lines), False))
-            starts[at] = True
+            starts.update(dict.fromkeys(unwrap_lines(classes, lines), False))
+            starts[start] = True
             lines = []
-    starts.update(dict.fromkeys(unwrap_lines(shape, [*lines, (at, len(shape))]), False))
+    starts.update(dict.fromkeys(unwrap_lines(classes, [*lines, (start, len(classes))]), False))
     return starts
 
 
-def unwrap_lines(shape: str, lines: list[Span]) -> Iterator[int]:
-    """Lines of a paragraph that begin for a reason: an item of a list, or a word that had room on the line before."""
+def unwrap_lines(classes: str, lines: list[Span]) -> Iterator[int]:
+    """Yield the starts of lines that wrapping does not explain: list items, words that fit on the line before."""
     width = max(end - start for start, end in lines)
     for (before, end), (start, _) in pairwise(lines):
-        goes_on = shape[before:end].rstrip().endswith((",", ";"))  # however it was wrapped
-        room = width - (end - before) - 1 if width >= NARROW and not goes_on else 0
-        word = CHUNK.match(shape, start) if room > 0 else None
-        if ITEM.match(shape, start) or (word and len(word[0]) <= room and beginning_of(word[0]) != LOWER):
+        continues = classes[before:end].rstrip().endswith((",", ";"))  # however it was wrapped
+        room = width - (end - before) - 1 if width >= MIN_WRAP_WIDTH and not continues else 0
+        word = CHUNK.match(classes, start) if room > 0 else None
+        if ITEM.match(classes, start) or (
+            word and len(word[0]) <= room and classify_beginning(word[0]) != LOWER
+        ):
             yield start

@@ -1,4 +1,4 @@
-"""Stand-ins: each character beyond ASCII is seen as one that behaves alike, so that rules need few characters."""
+"""The words of a chunk, by rules on character classes: a character beyond ASCII becomes one that behaves alike."""
 
 import re
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ SYMBOL = "¤"
 DASH = "—"
 STOP = "。"  # ends a sentence without a blank after it
 
-SAME = {
+EQUIVALENT = {
     "'": "’‛ʼ＇′׳״",
     "‘": "‚‹",
     '"': "″＂‟",
@@ -32,8 +32,8 @@ SAME = {
     "(": "（",
     ")": "）",
 }
-ITSELF = "“”‘—…。" + JOINER
-NO_BLANKS = re.compile(  # Thai, Lao, Burmese, Khmer, Japanese, Chinese
+UNCHANGED = "“”‘—…。" + JOINER
+WITHOUT_BLANKS = re.compile(  # Thai, Lao, Burmese, Khmer, Japanese, Chinese
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3041-\u30ff\u31f0-\u31ff\u3400-\u4dbf"
     "\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
 )
@@ -41,7 +41,7 @@ NO_BLANKS = re.compile(  # Thai, Lao, Burmese, Khmer, Japanese, Chinese
 
 def char_class(character: str) -> str:
     kind = category(character)
-    if character.isascii() or character.isspace() or character in ITSELF:
+    if character.isascii() or character.isspace() or character in UNCHANGED:
         return character
     if kind[0] == "M" or kind == "Cf" or "\U0001f3fb" <= character <= "\U0001f3ff":
         return MARK
@@ -49,7 +49,7 @@ def char_class(character: str) -> str:
         return FLAG
     if kind[0] == "N":
         return "0"
-    if kind[0] == "L" and NO_BLANKS.match(character):
+    if kind[0] == "L" and WITHOUT_BLANKS.match(character):
         return SYLLABLE
     if kind[0] == "L" or kind in ("Co", "Cs"):
         return "X" if kind in ("Lu", "Lt") else "x" if kind == "Ll" else LETTER_WITHOUT_CASE
@@ -57,18 +57,18 @@ def char_class(character: str) -> str:
 
 
 class CharClasses(dict[int, str]):
-    """A table for `str.translate` that finds the stand-in of a character when it is first asked for.
+    """A table for `str.translate`, filled when a character is first seen.
 
     >>> "Él dijo: «sí»…".translate(CHAR_CLASSES)
     'Xl dijo: “sx”…'
     """
 
     def __missing__(self, code: int) -> str:
-        self[code] = found = char_class(chr(code))
-        return found
+        self[code] = char_class(chr(code))
+        return self[code]
 
 
-CHAR_CLASSES = CharClasses({ord(other): one for one, others in SAME.items() for other in others})
+CHAR_CLASSES = CharClasses({ord(other): to for to, others in EQUIVALENT.items() for other in others})
 
 
 WORD_STYLES = ("treebank", "ud", "split-hyphens", "whitespace")
@@ -90,7 +90,7 @@ CORE = rf"""
     ){INNER}++)*+
     (?:\((?:s|es|[IVX]++)\)(?![{LETTERS}]))?+                  # word(s), iron(II)
 """
-PIECE = re.compile(
+TOKEN = re.compile(
     rf"""{MARKS}*+(?:
     (?P<word>
         '(?i:s|re|ve|ll|d|m|t|n'?+|em|tis|twas|twere|til|cause|cos|bout|round|\d\ds?)(?![{LETTERS}])
@@ -108,13 +108,13 @@ PIECE = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 LETTER_OR_DIGIT = f"[A-Za-z0-9{LETTER_WITHOUT_CASE}]"
-SEPARATE = (
+SEPARATED = (
     rf"{MARKS}*+(?: {LETTER_OR_DIGIT}(?:{LETTER_OR_DIGIT}|{MARKS})*+ | (?:{EMOJI}|%s){MARKS}*+ ) | {MARKS}++"
 )
-BY_CHARACTER = re.compile(SEPARATE % f"[^{MARK}{JOINER}]", re.VERBOSE | re.DOTALL)
-CODED = r"[A-Za-z0-9+/]{200,}+=*+"  # files written as text: no language has such words
-LONG = re.compile(
-    f"{CODED} | " + SEPARATE % rf"(?:([\x00-\x7f])\1*+|[^{MARK}{JOINER}])", re.VERBOSE | re.DOTALL
+BY_CHARACTER = re.compile(SEPARATED % f"[^{MARK}{JOINER}]", re.VERBOSE | re.DOTALL)
+BASE64 = r"[A-Za-z0-9+/]{200,}+=*+"
+LONG_CHUNK = re.compile(
+    f"{BASE64} | " + SEPARATED % rf"(?:([\x00-\x7f])\1*+|[^{MARK}{JOINER}])", re.VERBOSE | re.DOTALL
 )
 ADDRESS = re.compile(
     rf"""(?<![{LETTERS}])(?:
@@ -127,23 +127,10 @@ ADDRESS = re.compile(
 AFTER_ADDRESS = ".,;:!?…\"'”“]}>" + MARK
 EMOTICON = re.compile(r"[<>]?[:;=][-o^']?[()\[\]DPpOoSs/\\|*3]+|:'[()]+|<3+|\^_*\^")
 CLITICS = ("n't", "'s", "'re", "'ve", "'ll", "'d", "'m")
-FUSED = {
-    "".join(parts): [len(part) for part in parts]
-    for parts in (
-        ("can", "not"),
-        ("gon", "na"),
-        ("wan", "na"),
-        ("got", "ta"),
-        ("lem", "me"),
-        ("gim", "me"),
-        ("du", "n", "no"),
-        ("'t", "is"),
-        ("'t", "was"),
-        ("'t", "were"),
-        ("d'", "ye"),
-        ("more", "'n"),
-        ("y'", "all"),
-        ("i", "'m", "a"),
+FUSED = {  # the lengths of their parts
+    form.replace("|", ""): [len(part) for part in form.split("|")]
+    for form in closed_class(
+        "can|not gon|na wan|na got|ta lem|me gim|me du|n|no 't|is 't|was 't|were d'|ye more|'n y'|all i|'m|a"
     )
 }
 DOLLARS = closed_class("A C HK NZ R S US")
@@ -152,85 +139,93 @@ PREFIXES = closed_class(
     multi non para peri poly post pre pro proto pseudo re semi socio sub super supra tri ultra un uni vice"""
 )
 SUFFIXES = closed_class("esque fest ish rama wise")
-UNCUT = re.compile(r"\d{3}-\d{4}|\d{3}-\d{3}-\d{4}|\d{4}-\d\d-\d\d|(?i:n?uh-u?h+|uh-oh|m+-?h?m+|hm-m+)")
+UNSPLIT_HYPHENS = re.compile(
+    r"\d{3}-\d{4}|\d{3}-\d{3}-\d{4}|\d{4}-\d\d-\d\d|(?i:n?uh-u?h+|uh-oh|m+-?h?m+|hm-m+)"
+)
 MEASURE = re.compile(r"\d[\d.,:]*(?=(?:[ap]\.?m|km|kg|cm|mm|ft|lbs?|mph|GB|MB)\Z)")
 
 
-def split_words(run: str, style: str, last: bool) -> tuple[Span, ...]:
-    """Where the words of a run are in it; `last`: of a sentence."""
+INNER_HYPHEN = re.compile(rf"(?<=[^-+])-(?=[{LETTERS}])")
+
+
+def split_words(chunk: str, style: str, last: bool) -> tuple[Span, ...]:
+    """The spans of the words of a chunk; `last`: it ends a sentence."""
     if style == "whitespace":
-        return ((0, len(run)),)
-    if len(run) > MAX_CHUNK:
-        return tuple(match.span() for match in LONG.finditer(run))
+        return ((0, len(chunk)),)
+    if len(chunk) > MAX_CHUNK:
+        return tuple(match.span() for match in LONG_CHUNK.finditer(chunk))
     if style == "split-hyphens":
-        return tuple(match.span() for match in BY_CHARACTER.finditer(run))
-    if EMOTICON.fullmatch(run):
-        return ((0, len(run)),)
-    found: list[Span] = []
-    at = 0
-    if "@" in run or "/" in run or "www." in run or "doi:" in run:
-        for match in ADDRESS.finditer(run):
+        return tuple(match.span() for match in BY_CHARACTER.finditer(chunk))
+    if EMOTICON.fullmatch(chunk):
+        return ((0, len(chunk)),)
+    words: list[Span] = []
+    start = 0
+    if "@" in chunk or "/" in chunk or "www." in chunk or "doi:" in chunk:
+        for match in ADDRESS.finditer(chunk):
             end = match.start() + len(match[0].rstrip(AFTER_ADDRESS))
-            found += split_affixes(run, at, match.start(), style, False)
-            found.append((match.start(), end))
-            at = end
-    found += split_affixes(run, at, len(run), style, last)
-    return tuple(found)
+            words += split_tokens(chunk, start, match.start(), style, False)
+            words.append((match.start(), end))
+            start = end
+    words += split_tokens(chunk, start, len(chunk), style, last)
+    return tuple(words)
 
 
-def split_affixes(run: str, at: int, end: int, style: str, last: bool) -> Iterator[Span]:
-    before_closers = len(run.rstrip(CLOSERS))
-    while at < end:
-        match = PIECE.match(run, at, end)
+def split_tokens(chunk: str, start: int, end: int, style: str, last: bool) -> Iterator[Span]:
+    """Yield the words between two positions of a chunk; addresses are elsewhere."""
+    before_closers = len(chunk.rstrip(CLOSERS))
+    while start < end:
+        match = TOKEN.match(chunk, start, end)
         assert match is not None  # it takes any character
-        start, at = match.span()
+        first, stop = match.span()
+        start = stop  # where the word ends, with its period
         if match.lastgroup != "word":
-            yield start, at
+            yield first, stop
             continue
-        stop = at
-        if run.startswith(".", at) and not run.startswith("..", at):
-            period = period_after(run[start:at])
-            final = last and at + 1 >= before_closers
-            if run[at + 1 : at + 2] in (",", ";", ":") or (period.in_last_word if final else period.in_word):
-                at += 1
-        elif style == "treebank" and run.startswith("$", at) and run[start:at] in DOLLARS:
-            at += 1
-        parts = [(start, stop)] if style == "treebank" else list(split_hyphens(run, start, stop))
-        cuts = [span for part in parts for span in contraction(run, *part)]
-        cuts[-1] = cuts[-1][0], at
-        yield from cuts
+        if chunk.startswith(".", stop) and not chunk.startswith("..", stop):
+            period = period_after(chunk[first:stop])
+            final = last and stop + 1 >= before_closers
+            if chunk[stop + 1 : stop + 2] in (",", ";", ":") or (
+                period.in_last_word if final else period.in_word
+            ):
+                start += 1
+        elif style == "treebank" and chunk.startswith("$", stop) and chunk[first:stop] in DOLLARS:
+            start += 1
+        parts = [(first, stop)] if style == "treebank" else list(split_hyphens(chunk, first, stop))
+        words = [word for part in parts for word in split_contraction(chunk, *part)]
+        words[-1] = words[-1][0], start
+        yield from words
 
 
-def split_hyphens(run: str, start: int, stop: int) -> Iterator[Span]:
-    """The parts of a word and the hyphens between them; a prefix and what follows are one part."""
-    word = run[start:stop]
-    if "-" in word and not UNCUT.fullmatch(word):
-        inner = [start + match.start() for match in INNER_HYPHEN.finditer(word)]
-        for hyphen, after in zip(inner, [*inner[1:], stop], strict=False):
-            if run[start:hyphen].lower() not in PREFIXES and run[hyphen + 1 : after].lower() not in SUFFIXES:
+def split_hyphens(chunk: str, start: int, stop: int) -> Iterator[Span]:
+    """Yield the parts of a word and the hyphens between them; a prefix and what follows are one part."""
+    word = chunk[start:stop]
+    if "-" in word and not UNSPLIT_HYPHENS.fullmatch(word):
+        hyphens = [start + match.start() for match in INNER_HYPHEN.finditer(word)]
+        for hyphen, end in zip(hyphens, [*hyphens[1:], stop], strict=False):
+            if (
+                chunk[start:hyphen].lower() not in PREFIXES
+                and chunk[hyphen + 1 : end].lower() not in SUFFIXES
+            ):
                 yield start, hyphen
                 yield hyphen, hyphen + 1
                 start = hyphen + 1
-    measure = MEASURE.match(run, start, stop)
+    measure = MEASURE.match(chunk, start, stop)
     if measure:
         yield measure.span()
         start = measure.end()
     yield start, stop
 
 
-INNER_HYPHEN = re.compile(rf"(?<=[^-+])-(?=[{LETTERS}])")
-
-
-def contraction(run: str, start: int, stop: int) -> list[Span]:
+def split_contraction(chunk: str, start: int, stop: int) -> list[Span]:
     """The parts of a word such as don't or cannot."""
-    low = run[start:stop].lower()
-    lengths = FUSED.get(low)
+    lower = chunk[start:stop].lower()
+    lengths = FUSED.get(lower)
     if lengths:
         return [(start + sum(lengths[:k]), start + sum(lengths[: k + 1])) for k in range(len(lengths))]
-    if "'" not in low:
+    if "'" not in lower:
         return [(start, stop)]
-    found: list[Span] = []
-    while clitic := next((c for c in CLITICS if low.endswith(c) and len(c) < len(low)), ""):
-        found.append((stop - len(clitic), stop))
-        low, stop = low[: -len(clitic)], stop - len(clitic)
-    return [(start, stop), *reversed(found)]
+    clitics: list[Span] = []
+    while clitic := next((c for c in CLITICS if lower.endswith(c) and len(c) < len(lower)), ""):
+        clitics.append((stop - len(clitic), stop))
+        lower, stop = lower[: -len(clitic)], stop - len(clitic)
+    return [(start, stop), *reversed(clitics)]

@@ -1,13 +1,12 @@
-"""Training: from annotated documents to a model directory, in a loop one can read.
+"""Training: from annotated documents to a model directory.
 
-`corpus` makes sentences of documents, `train` makes a model of them. The order of things, by file: `batches` (which
-sentences make an update), `update` (its gradients), `optimiser` (how weights move), `loop` (epochs), `state` and
-`folder` (what is on the disk), `stopping` (Ctrl-C), `watching` (what is told on the way), `summary` (at the end).
-`distill` has teachers beside gold.
+`corpus` makes sentences of documents (dataset.py), `train` a model of them (train.py): epochs (loop.py) of updates
+(step.py, optimizer.py, cuda_graphs.py), saved in a run directory (run_dir.py) and reported to callbacks (callbacks.py).
+`distill` adds teachers, `pretrain` continues the pretraining of an encoder, `experiment` trains many models.
 """
 
 from nestree.training.callbacks import Callbacks, EpochEnd, Step
-from nestree.training.dataset import Corpus, corpus, for_small_data
+from nestree.training.dataset import Corpus, adapt_to_small_data, corpus
 from nestree.training.train import TrainResult, keep_scores, origin_of, summary, train
 
 __all__ = [
@@ -16,8 +15,8 @@ __all__ = [
     "EpochEnd",
     "Step",
     "TrainResult",
+    "adapt_to_small_data",
     "corpus",
-    "for_small_data",
     "keep_scores",
     "origin_of",
     "summary",

@@ -1,4 +1,4 @@
-"""What training tells whoever looks on. The library is silent; the command shows it."""
+"""What training reports on the way. The library never prints; the command line shows it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ class Step:
     epoch: int
     epochs: int
     share: float  # of the epoch that is done
-    losses: Mapping[str, float]  # parts, per gold mention of this epoch so far
+    losses: Mapping[str, float]  # per gold mention, mean over this epoch so far
     best_f1: float  # on dev
     sentences_per_second: float
-    seconds_left: float  # if all epochs are run
+    seconds_left: float  # if no epoch is left out
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class EpochEnd:
 
     epoch: int
     epochs: int
-    updates: int  # since training began
-    losses: Mapping[str, float]  # parts, per gold mention
+    updates: int  # in all epochs so far
+    losses: Mapping[str, float]  # per gold mention
     precision: float
     recall: float
     f1: float
@@ -36,10 +36,10 @@ class EpochEnd:
 
 
 class Callbacks(Protocol):
-    """Somebody who looks on."""
+    """What `train` calls."""
 
     def note(self, text: str, updates: int) -> None:
-        """Something the user should know, in a sentence, after so many updates."""
+        """A sentence for the user, after so many updates."""
 
     def step(self, step: Step) -> None: ...
 

@@ -1,8 +1,8 @@
-"""Whole passes as recorded operations: a GPU replays in one go what a host would have to queue one by one.
+"""CUDA graphs of whole training passes: one launch replays what the host would have to queue kernel by kernel.
 
-A record (a CUDA graph) holds the way of one shape of batches through encoder, scorers, tree sums and losses, and all
-the way back. It reads weights and a batch at fixed places, and adds gradients to those of the parameters, which stay
-where they are, too. Batches are padded to few shapes (nn/frames.py); each is recorded once it was seen a few times.
+A graph holds the forward and backward pass of one batch shape: encoder, scorers, tree sums and losses. It reads weights
+and inputs at fixed addresses and adds to gradients at fixed addresses. Batches are padded to few shapes
+(nn.batch.pad_to_bucket); a shape is captured once it has been seen a few times.
 """
 
 import logging
@@ -20,11 +20,10 @@ from nestree.nn.batch import Batch, TensorDataclass
 from nestree.nn.bert import Bert
 from nestree.treecrf.memory import is_out_of_memory
 
-MAX_GRAPHS = 96  # records that are kept; batches of other shapes are computed as usual
+MAX_GRAPHS = 96  # batches of further shapes are computed without a graph
 USES_BEFORE_CAPTURE = (
-    2  # passes of a shape that are computed as usual before one is recorded: rare shapes are not worth it
+    2  # passes of a shape that are computed without a graph first: rare shapes are not worth one
 )
-WARM_UP = 1  # runs right before recording: kernels are compiled, and libraries set themselves up
 
 log = logging.getLogger(__name__)
 Shape = tuple[Any, ...]
@@ -35,70 +34,73 @@ class Graph(Protocol):
 
 
 def can_capture(model: Recognizer) -> bool:
-    """Can passes of this model be recorded? Where nothing of them asks the host."""
+    """Whether passes of this model run on a GPU without synchronizing with the host."""
     settings = model.settings
     return (
         model.device.type == "cuda"
         and isinstance(model.encoder.transformer, Bert)
-        and not settings.encoder.lstm_layers  # these want lengths on the host
-        and not settings.loss.entropy_weight  # by the reference
+        and not settings.encoder.lstm_layers  # needs lengths on the host
+        and not settings.loss.entropy_weight  # runs on the reference backend
     )
 
 
 class GraphCache:
-    """Makes records of passes of a model in training, and replays them."""
+    """Captures the passes of a model in training, by shape, and replays them."""
 
     def __init__(
         self,
         model: Recognizer,
         parameters: Sequence[nn.Parameter],
-        precision: Callable[[], AbstractContextManager[Any]],
-        tell: Callable[[str], None],
+        autocast: Callable[[], AbstractContextManager[Any]],
+        notify: Callable[[str], None],
     ) -> None:
-        self.model, self.parameters, self.precision, self.tell = model, parameters, precision, tell
+        self.model, self.parameters, self.autocast, self.notify = model, parameters, autocast, notify
         self.records: dict[Shape, CapturedGraph] = {}
-        self.seen: Counter[Shape] = Counter()
+        self.uses: Counter[Shape] = Counter()
         self.most = MAX_GRAPHS
-        self.pool: Any = None  # of memory, which all records share: never two of them are under way
-        self.aside: torch.cuda.Stream | None = None  # to warm up on; one for all, as each keeps memory
+        self.pool: Any = None  # of memory, shared by all graphs: never do two of them run at once
+        self.warmup_stream: torch.cuda.Stream | None = None  # one for all graphs, as each stream keeps memory
         for parameter in parameters:
             parameter.grad = torch.zeros_like(parameter)
         self.gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
 
-    def add(self, batch: Batch, scale: float) -> dict[str, Tensor] | None:
-        """Add the gradients of `scale` times the loss to those of the parameters; each part of the loss, as it is.
+    def add_gradients(self, batch: Batch, scale: float) -> dict[str, Tensor] | None:
+        """Add the gradients of `scale` times the loss to those of the parameters; returns the unscaled losses.
 
-        None: there is no record for this shape, yet or at all.
+        None: there is no graph of this shape, yet or at all.
         """
-        if batch.windows is not None:  # it was not padded to one of few shapes
+        if batch.windows is not None:  # not padded to a bucket
             return None
         shape = shape_key(batch)
-        record = self.records.get(shape)
-        self.seen[shape] += 1
-        if record is None and len(self.records) < self.most and self.seen[shape] > USES_BEFORE_CAPTURE:
-            record = self.recorded(shape, batch)
-        return None if record is None else record.replay(batch, scale)
+        self.uses[shape] += 1
+        if (
+            shape not in self.records
+            and len(self.records) < self.most
+            and self.uses[shape] > USES_BEFORE_CAPTURE
+        ):
+            self.capture_shape(shape, batch)
+        graph = self.records.get(shape)
+        return None if graph is None else graph.replay(batch, scale)
 
-    def recorded(self, shape: Shape, batch: Batch) -> "CapturedGraph | None":
-        """A new record, if there is memory for it and the device can; if not, there will be no more of them."""
+    def capture_shape(self, shape: Shape, batch: Batch) -> None:
+        """Capture a graph; if that fails, capture no more."""
         try:
-            with self.unnoticed():
+            with self.unchanged_state():
                 self.records[shape] = CapturedGraph(self, batch)
         except (MemoryError, RuntimeError) as why:
             self.most = len(self.records)
             log.info("%s", why)
             if not is_out_of_memory(
                 why
-            ):  # if it is no matter of recording, it comes again when it is computed
-                first = str(why).strip().partition("\n")[0]
-                self.tell(
-                    f"passes cannot be recorded here, which is slower; results stay the same. ({first})"
+            ):  # an error that is not about capture recurs when the batch is computed
+                reason = str(why).strip().partition("\n")[0]
+                self.notify(
+                    f"CUDA graphs cannot be captured here, which is slower; results stay the same. ({reason})"
                 )
-        return self.records.get(shape)
 
     @contextmanager
-    def unnoticed(self) -> Iterator[None]:
-        """To record is to compute, a few times: gradients, and what will be drawn next, stay as they were."""
+    def unchanged_state(self) -> Iterator[None]:
+        """Restore gradients and random state afterwards: a capture runs the computation."""
         before = [gradient.clone() for gradient in self.gradients]
         device = self.model.device
         try:
@@ -107,80 +109,79 @@ class GraphCache:
         finally:
             torch._foreach_copy_(self.gradients, before)
 
-    def computed(self, batch: Batch, scale: Tensor) -> dict[str, Tensor]:
-        """What is recorded."""
+    def run_pass(self, batch: Batch, scale: Tensor) -> dict[str, Tensor]:
+        """The computation that is captured: forward, backward, and addition to the gradients."""
         with torch.enable_grad():
-            with self.precision():
+            with self.autocast():
                 losses = self.model.losses(batch)
-            slopes = torch.autograd.grad(losses.total * scale, self.parameters, allow_unused=True)
-        there = [(to, slope) for to, slope in zip(self.gradients, slopes, strict=True) if slope is not None]
-        for alike in (True, False):  # those that lie in memory alike are added in one go
-            some = [(to, slope) for to, slope in there if (to.stride() == slope.stride()) == alike]
-            if some:
-                torch._foreach_add_([to for to, _ in some], [slope for _, slope in some])
+            new = torch.autograd.grad(losses.total * scale, self.parameters, allow_unused=True)
+        pairs = [(total, grad) for total, grad in zip(self.gradients, new, strict=True) if grad is not None]
+        for same_layout in (True, False):  # tensors of equal strides are added in one kernel
+            group = [(a, b) for a, b in pairs if (a.stride() == b.stride()) == same_layout]
+            if group:
+                torch._foreach_add_([total for total, _ in group], [grad for _, grad in group])
         return {name: value.detach() for name, value in {**losses.parts, **losses.metrics}.items()}
 
 
 class CapturedGraph:
-    """A pass of one shape, and the places that it reads and writes."""
+    """The graph of one shape, with its inputs and outputs."""
 
-    def __init__(self, recorder: GraphCache, batch: Batch) -> None:
+    def __init__(self, cache: GraphCache, batch: Batch) -> None:
         self.batch = batch.each(Tensor.clone)
         self.scale = torch.zeros((), device=batch.pieces.device)
         self.names: list[str] = []
 
         def run() -> Tensor:
-            fresh = replace(self.batch)  # what a batch remembers is not recorded
-            found = recorder.computed(fresh, self.scale)
-            self.names = list(found)
-            return torch.stack(list(found.values()))
+            losses = cache.run_pass(replace(self.batch), self.scale)  # a copy without cached properties
+            self.names = list(losses)
+            return torch.stack(list(losses.values()))
 
-        self.graph, self.values = capture(run, recorder)
+        self.graph, self.values = capture(run, cache)
 
     def replay(self, batch: Batch, scale: float) -> dict[str, Tensor]:
-        for place, value in zip(tensors_of(self.batch), tensors_of(batch), strict=True):
-            place.copy_(value, non_blocking=True)
+        for target, source in zip(tensors_of(self.batch), tensors_of(batch), strict=True):
+            target.copy_(source, non_blocking=True)
         self.scale.fill_(scale)
         self.graph.replay()
         return dict(zip(self.names, self.values.clone().unbind(), strict=True))
 
 
-def capture(run: Callable[[], Tensor], recorder: GraphCache) -> tuple[Graph, Tensor]:
-    """Operations that can be replayed, and where they write what they return."""
-    if recorder.pool is None:
-        recorder.pool = torch.cuda.graph_pool_handle()
-    aside = recorder.aside = recorder.aside or torch.cuda.Stream()
-    now = torch.cuda.current_stream()
-    aside.wait_stream(now)
+def capture(run: Callable[[], Tensor], cache: GraphCache) -> tuple[Graph, Tensor]:
+    """The graph of `run`, and the tensor that its replays write to."""
+    if cache.pool is None:
+        cache.pool = torch.cuda.graph_pool_handle()
+    warmup = cache.warmup_stream = cache.warmup_stream or torch.cuda.Stream()
+    current = torch.cuda.current_stream()
+    warmup.wait_stream(current)
     try:
-        with torch.cuda.stream(aside):
-            for _ in range(WARM_UP):
-                run()
+        with torch.cuda.stream(warmup):  # kernels are compiled and libraries initialized
+            run()
     finally:
-        now.wait_stream(aside)
+        current.wait_stream(warmup)
     graph = torch.cuda.CUDAGraph()
-    # Other threads may go on using the device meanwhile. Whatever happens, this one goes on where it is now.
+    # "thread_local": other threads may use the device meanwhile. The outer context restores the current stream even if
+    # the capture fails.
     with (
-        torch.cuda.stream(now),
-        torch.cuda.graph(graph, pool=recorder.pool, capture_error_mode="thread_local"),
+        torch.cuda.stream(current),
+        torch.cuda.graph(graph, pool=cache.pool, capture_error_mode="thread_local"),
     ):
         values = run()
     return graph, values
 
 
 def shape_key(batch: Batch) -> Shape:
-    """Batches that are alike in this can share a record."""
+    """Batches with equal keys can share a graph."""
     partial = batch.gold is not None and batch.gold.partial
     return (partial, *(tuple(tensor.shape) for tensor in tensors_of(batch)))
 
 
 def tensors_of(part: TensorDataclass) -> list[Tensor]:
-    """All of them, in a fixed order."""
-    found: list[Tensor] = []
+    """All tensors of a batch, in a fixed order."""
+    tensors: list[Tensor] = []
 
-    def note(tensor: Tensor) -> Tensor:
-        found.append(tensor)
+    def collect(tensor: Tensor) -> Tensor:
+        tensors.append(tensor)
         return tensor
 
-    part.each(note)
-    return found
+    part.each(collect)
+    return tensors

@@ -1,8 +1,8 @@
 """Distillation: a student learns the teachers' distribution over all labelled trees of a sentence, heads included.
 
-The student's cross-entropy under that distribution needs only its marginals (losses.cross_entropy), and these come from
-one inside-outside run of each teacher. They are computed batch by batch beside the student's step, and never stored.
-Teachers read the text as it was written; the student may read it in upper case or in lower case.
+The student's cross-entropy under that distribution needs only its marginals (losses.cross_entropy), which come from one
+inside-outside run of each teacher. They are computed batch by batch during training and never stored. Teachers read the
+text as it was written; the student may read it in upper or lower case.
 """
 
 import random
@@ -24,56 +24,56 @@ from nestree.training.dataset import Corpus
 from nestree.treecrf import LexicalPotentials, log_partitions
 from nestree.types import Entity, Sentence
 
-MAX_UNLABELED_WORDS = 120  # words of an unlabelled sentence; charts grow with the cube
+MAX_UNLABELED_WORDS = 120  # words of an unlabelled sentence; the time of tree sums grows with their cube
 PAIRS_PER_WORD = (
-    8  # entities with heads, the likeliest of a sentence, whose labels are distilled, for each of its words
+    8  # (span, head) pairs per word whose labels are distilled: the likeliest entities of a sentence
 )
 LABELED_COPIES = 4  # copies of the labelled sentences in an epoch
 AUGMENTATION_RATE = 0.25  # share of the sentences that the student reads in another form
-FRAGMENT_RATE = 0.25  # share of these, where entities are known, of which one entity is left
+FRAGMENT_RATE = 0.25  # share of these, if their entities are known, that are reduced to one entity
 
 
 @dataclass(frozen=True)
 class Teachers:
-    """The teachers, and what they have to say about each training sentence."""
+    """The teachers, and which of the training sentences they teach."""
 
     teachers: tuple[Recognizer, ...]
     labels: tuple[str, ...]  # the student's
-    originals: Sequence[Sentence]  # what teachers read: as many words as the student reads
-    labelled: Sequence[bool]  # are the entities of the sentence known?
-    taught: Sequence[bool]  # do the teachers have a say?
-    mentions_per_word: float  # of labelled sentences: what unlabelled ones are assumed to have
+    originals: Sequence[Sentence]  # what the teachers read; as many words as the student's sentences
+    labelled: Sequence[bool]  # whether the entities of the sentence are known
+    taught: Sequence[bool]  # whether the teachers' distribution counts
+    mentions_per_word: float  # of labelled sentences; assumed for unlabelled ones
 
     def __post_init__(self) -> None:
         for teacher in self.teachers:
             teacher.eval().requires_grad_(False)
-            if teacher.device.type == "cuda":  # once, not for each batch
+            if teacher.device.type == "cuda":  # cast the weights once, not for each batch
                 teacher.encoder.keeper.freeze(teacher.encoder.transformer)
 
     def check_student(self, settings: Settings) -> None:
-        """Raise if a student of these settings cannot learn what the teachers say."""
-        reason = without_distribution(settings)
-        if reason:
+        """Raise if a student of these settings cannot learn the teachers' distribution."""
+        obstacle = distillation_obstacle(settings)
+        if obstacle:
             raise TrainingError(
-                f"a student learns a distribution over lexicalised trees and labels, and its {reason}. Change that, or "
-                "distil what a teacher finds with --hard."
+                f"a student learns a distribution over lexicalised trees and labels, and its {obstacle}. Change that, "
+                "or distil what a teacher finds with --hard."
             )
-        several = any(teacher.settings.loss.label != "softmax" for teacher in self.teachers)
-        if settings.loss.label == "softmax" and several:
+        several_labels = any(teacher.settings.loss.label != "softmax" for teacher in self.teachers)
+        if settings.loss.label == "softmax" and several_labels:
             raise TrainingError(
                 'the student has loss.label = "softmax", one label for a span, and a teacher gives several. Set it to '
                 '"sigmoid" or "ranking".'
             )
 
-    def mentions(self, known: Sequence[int], lengths: Sequence[int]) -> list[int]:
-        """The mentions of each sentence: where they are not known, as many as is usual."""
+    def mentions(self, gold: Sequence[int], lengths: Sequence[int]) -> list[int]:
+        """The number of mentions of each sentence, estimated where the gold ones are unknown."""
         return [
             count if labelled else round(self.mentions_per_word * length)
-            for count, labelled, length in zip(known, self.labelled, lengths, strict=True)
+            for count, labelled, length in zip(gold, self.labelled, lengths, strict=True)
         ]
 
     def attach(self, batch: Batch, numbers: Sequence[int]) -> Batch:
-        """The batch of these training sentences, on the host, with what the teachers read."""
+        """The batch of the training sentences with these indices, on the host, with the inputs of the teachers."""
         assert batch.gold is not None
         labelled = torch.tensor([self.labelled[k] for k in numbers])
         originals = [self.originals[k] for k in numbers]
@@ -86,7 +86,7 @@ class Teachers:
 
     @torch.no_grad()
     def targets(self, batch: Batch) -> Targets:
-        """The marginals of the teachers, averaged, in the shape of the student's batch."""
+        """The teachers' marginals, averaged, in the shape of the student's batch."""
         assert batch.taught is not None
         rows, n = len(batch.lengths), batch.longest
         with precision(batch.pieces.device):
@@ -94,81 +94,77 @@ class Teachers:
                 teacher(reading) for teacher, reading in zip(self.teachers, batch.readings, strict=True)
             ]
         taught = batch.taught.to(scores[0].mention.dtype)  # [B]
-        parts = [
-            marginals(each, teacher, taught[: len(each.lengths)])
+        marginals = [
+            tree_marginals(each, teacher, taught[: len(each.lengths)])
             for each, teacher in zip(scores, self.teachers, strict=True)
         ]
-        no, yes, arc, root, headed = (mean(each) for each in zip(*parts, strict=True))
-        size = min(PAIRS_PER_WORD * headed.shape[-1], headed[0].numel())
-        at = headed.flatten(1).topk(size).indices  # [B, size]
-        counts = torch.arange(size, device=at.device) < PAIRS_PER_WORD * scores[0].lengths[:, None]
-        cells = cells_of(at, headed)  # [B, size, 4]
-        weights = [part[-1].flatten(1).gather(1, at) * counts for part in parts]
+        no, yes, arc, root, headed = (mean(tensors) for tensors in zip(*marginals, strict=True))
+        posts, words = headed.shape[2:]
+        size = min(PAIRS_PER_WORD * words, headed[0].numel())
+        top = headed.flatten(1).topk(size).indices  # [B, size]
+        valid = torch.arange(size, device=top.device) < PAIRS_PER_WORD * scores[0].lengths[:, None]
+        row = torch.arange(len(top), device=top.device)[:, None].expand_as(top)
+        cells = torch.stack(
+            [row, top // words // posts, top // words % posts, top % words], -1
+        )  # [B, size, 4]
+        weights = [parts[-1].flatten(1).gather(1, top) * valid for parts in marginals]
         labels = mean(
             [
                 weight[..., None] * self.label_probabilities(each, teacher, cells)
                 for each, teacher, weight in zip(scores, self.teachers, weights, strict=True)
             ]
         )  # [B, size, L]
-        more, words, missing = rows - len(no), n - arc.shape[1], PAIRS_PER_WORD * n - size
-        entities = nowhere(rows, PAIRS_PER_WORD * n, n, at.device)
+        # Pad to the student's batch: with sentences, with words, and with entities of one word and weight 0. These
+        # differ from each other, as a GPU adds up gradients of equal ones one after another.
+        more_rows, more_words, more_pairs = rows - len(no), n - words, PAIRS_PER_WORD * n - size
+        word = (torch.arange(PAIRS_PER_WORD * n, device=top.device) % n).expand(rows, -1)
+        row = torch.arange(rows, device=top.device)[:, None].expand_as(word)
+        entities = torch.stack([row, word, word + 1, word], -1)  # [rows, PAIRS_PER_WORD * n, 4]
         entities[: len(no), :size] = cells
         return Targets(
             taught,
-            pad(no, (0, words, 0, words, 0, more)),
-            pad(yes, (0, words, 0, words, 0, more)),
-            pad(arc, (0, words, 0, words, 0, more)),
-            pad(root, (0, words, 0, more)),
-            pad(headed.sum((1, 2)), (0, words, 0, more)),
+            pad(no, (0, more_words, 0, more_words, 0, more_rows)),
+            pad(yes, (0, more_words, 0, more_words, 0, more_rows)),
+            pad(arc, (0, more_words, 0, more_words, 0, more_rows)),
+            pad(root, (0, more_words, 0, more_rows)),
+            pad(headed.sum((1, 2)), (0, more_words, 0, more_rows)),
             entities.flatten(0, 1),
-            pad(mean(weights), (0, missing, 0, more)).flatten(),
-            pad(labels, (0, 0, 0, missing, 0, more)).flatten(0, 1),
+            pad(mean(weights), (0, more_pairs, 0, more_rows)).flatten(),
+            pad(labels, (0, 0, 0, more_pairs, 0, more_rows)).flatten(0, 1),
         )
 
     def label_probabilities(self, scores: Scores, teacher: Recognizer, entities: Tensor) -> Tensor:
-        """[..., L] P(label | span, head) of entities [..., 4], the student's labels in their order."""
+        """[..., L] P(label | span, head) of entities [..., 4], in the order of the student's labels."""
         assert scores.labels is not None
         order = [teacher.labels.index(label) for label in self.labels]
-        found = log_labels(scores.labels.of(*entities.unbind(-1)), teacher.settings, teacher.temperatures)
-        return found.exp() if order == [*range(len(order))] else found.exp()[..., order]
+        probabilities = log_labels(
+            scores.labels.of(*entities.unbind(-1)), teacher.settings, teacher.temperatures
+        ).exp()
+        return probabilities if order == [*range(len(order))] else probabilities[..., order]
 
 
-def marginals(scores: Scores, teacher: Recognizer, taught: Tensor) -> tuple[Tensor, ...]:
-    """P(no), P(yes), P(arc), P(root), P(yes with head): zero where teachers have no say, taught [B]."""
+def tree_marginals(scores: Scores, teacher: Recognizer, taught: Tensor) -> tuple[Tensor, ...]:
+    """P(no), P(yes), P(arc), P(root), P(yes with head): zero where taught [B] is."""
     share, log_mention = apply_temperatures(scores.mention, teacher.temperatures)
     trees = potentials(scores, share[..., 0], teacher.temperatures)
-    found = log_partitions([trees], scores.lengths, [True])[0].marginals
-    assert isinstance(found, LexicalPotentials)
-    assert found.head is not None
+    marginals = log_partitions([trees], scores.lengths, [True])[0].marginals
+    assert isinstance(marginals, LexicalPotentials)
+    assert marginals.head is not None
     no, yes = (log_mention.exp() * taught[:, None, None, None]).unbind(-1)
     return (
-        found.span * no,
-        found.span * yes,
-        found.arc * taught[:, None, None],
-        found.root * taught[:, None],
-        found.head * yes[..., None],
+        marginals.span * no,
+        marginals.span * yes,
+        marginals.arc * taught[:, None, None],
+        marginals.root * taught[:, None],
+        marginals.head * yes[..., None],
     )
-
-
-def cells_of(at: Tensor, headed: Tensor) -> Tensor:
-    """[B, K, 4] (b, i, j, h) of places [B, K] in [n + 1, n + 1, n] in one row."""
-    posts, words = headed.shape[2:]
-    row = torch.arange(len(at), device=at.device)[:, None].expand_as(at)
-    return torch.stack([row, at // words // posts, at // words % posts, at % words], -1)
-
-
-def nowhere(rows: int, size: int, words: int, device: torch.device) -> Tensor:
-    """[rows, size, 4] entities of one word that weigh nothing; few of them twice, as a GPU adds up these in turn."""
-    word = (torch.arange(size, device=device) % words).expand(rows, -1)
-    row = torch.arange(rows, device=device)[:, None].expand_as(word)
-    return torch.stack([row, word, word + 1, word], -1)
 
 
 def mean(tensors: Sequence[Tensor]) -> Tensor:
     return tensors[0] if len(tensors) == 1 else torch.stack([*tensors]).mean(0)
 
 
-# What is learned from
+# Training data
 
 
 def make_teachers(
@@ -182,14 +178,14 @@ def make_teachers(
     seed: int = 1,
     tell: Callable[[int], None] | None = None,
 ) -> tuple[Corpus, Teachers | None]:
-    """The labelled sentences of a corpus `repeat` times and unlabelled ones, and what teachers say about all of them.
+    """`repeat` copies of the labelled sentences of a corpus plus unlabelled ones, and the teachers of all of them.
 
-    `hard`: the entities that the teacher finds in unlabelled sentences are their gold, and the rest is ordinary
-    training (no lessons). `varied`: the share of sentences that the student reads in another form, see `vary`. `tell`
-    hears how many unlabelled sentences have been labelled.
+    `hard`: what the teacher predicts in unlabelled sentences becomes their gold, for ordinary training without
+    `Teachers`; `tell` is called with the number of sentences done. `varied`: the share of sentences that the student
+    reads in another form, see `augment`.
     """
     labels = teachers[0].labels
-    notes = [*corpus.notes, *check(corpus, teachers, hard)]
+    notes = [*corpus.notes, *check_teachers(corpus, teachers, hard)]
     texts = [sentence for sentence in unlabelled if len(sentence.words) <= MAX_UNLABELED_WORDS]
     if len(texts) < len(unlabelled):
         notes.append(
@@ -201,20 +197,17 @@ def make_teachers(
         if hard
         else [replace(text, entities=(), complete=True) for text in texts]
     )
-    chance = random.Random(f"distillation {seed}")
-    sentences: list[Sentence] = []
-    originals: list[Sentence] = []
+    rng = random.Random(f"distillation {seed}")
+    forms: list[Form] = []
     labelled: list[bool] = []
-    taught: list[bool] = []
 
-    def add(original: Sentence, known: bool, vary_it: bool) -> None:
-        form = Form(original, original, True)
-        if vary_it and chance.random() < varied:
-            form = vary(original, chance, known)
-        sentences.append(form.student)
-        originals.append(form.teacher)
+    def add(sentence: Sentence, known: bool, may_vary: bool) -> None:
+        forms.append(
+            augment(sentence, rng, known)
+            if may_vary and rng.random() < varied
+            else Form(sentence, sentence, True)
+        )
         labelled.append(known)
-        taught.append(form.taught)
 
     for copy in range(repeat):
         for sentence in corpus.train:
@@ -222,47 +215,49 @@ def make_teachers(
     for sentence in texts:
         add(sentence, hard, True)
     mentions = sum(len({e.span for e in s.entities}) for s in corpus.train)
-    rate = mentions / max(1, sum(len(s.words) for s in corpus.train))
-    made = replace(corpus, train=tuple(sentences), labels=labels, notes=tuple(notes))
+    mentions_per_word = mentions / max(1, sum(len(s.words) for s in corpus.train))
+    train = tuple(form.student for form in forms)
+    combined = replace(corpus, train=train, labels=labels, notes=tuple(notes))
     if hard:
-        return made, None
-    return made, Teachers(tuple(teachers), labels, originals, labelled, taught, rate)
+        return combined, None
+    originals, taught = [form.teacher for form in forms], [form.taught for form in forms]
+    return combined, Teachers(tuple(teachers), labels, originals, labelled, taught, mentions_per_word)
 
 
-def check(corpus: Corpus, teachers: Sequence[Recognizer], hard: bool) -> list[str]:
-    """What users should know of these teachers; raise if they cannot teach."""
-    known = set(teachers[0].labels)
+def check_teachers(corpus: Corpus, teachers: Sequence[Recognizer], hard: bool) -> list[str]:
+    """Notes for the user about these teachers; raise if they cannot teach."""
+    labels = set(teachers[0].labels)
     for number, teacher in enumerate(teachers, 1):
-        if set(teacher.labels) != known:
+        if set(teacher.labels) != labels:
             raise TrainingError(
                 f"teacher {number} has the labels {', '.join(sorted(teacher.labels))}, and the first one "
-                f"{', '.join(sorted(known))}. Teachers of one student need the same labels."
+                f"{', '.join(sorted(labels))}. Teachers of one student need the same labels."
             )
-        reason = None if hard else without_distribution(teacher.settings)
-        if reason:
+        obstacle = None if hard else distillation_obstacle(teacher.settings)
+        if obstacle:
             raise TrainingError(
-                f"teacher {number} has no distribution over lexicalised trees and labels: its {reason}. Take one of "
+                f"teacher {number} has no distribution over lexicalised trees and labels: its {obstacle}. Take one of "
                 "the default recipe, or distil what it finds with --hard."
             )
     if hard and len(teachers) > 1:
         raise TrainingError(f"--hard takes what one teacher finds, and {len(teachers)} are given. Name one.")
-    foreign = sorted(set(corpus.labels) - known)
+    foreign = sorted(set(corpus.labels) - labels)
     if foreign:
         raise TrainingError(
             f"the labelled data has labels that the teacher does not know: {', '.join(foreign)}. It knows "
-            f"{', '.join(sorted(known))}. Take data and teachers of the same labels."
+            f"{', '.join(sorted(labels))}. Take data and teachers of the same labels."
         )
-    absent = sorted(known - set(corpus.labels))
+    absent = sorted(labels - set(corpus.labels))
     return [f"labels that only the teacher knows: {', '.join(absent)}."] if absent else []
 
 
-def without_distribution(settings: Settings) -> str | None:
-    """The setting that keeps a model from having a distribution over lexicalised trees with labels; None: it has."""
-    needed = {"structure": "lexical", "mention": "yes-no", "labeling": "head"}
-    for name, value in needed.items():
-        found = getattr(settings.model, name)
-        if found != value:
-            return f'model.{name} is "{found}", not "{value}"'
+def distillation_obstacle(settings: Settings) -> str | None:
+    """The setting for which a model has no distribution over lexicalised trees with labels; None: it has one."""
+    required = {"structure": "lexical", "mention": "yes-no", "labeling": "head"}
+    for name, value in required.items():
+        actual = getattr(settings.model, name)
+        if actual != value:
+            return f'model.{name} is "{actual}", not "{value}"'
     return None
 
 
@@ -272,37 +267,37 @@ class Form:
 
     student: Sentence
     teacher: Sentence
-    taught: bool  # False: only its gold entities teach
+    taught: bool  # False: only its gold entities are learned
 
 
-def vary(sentence: Sentence, chance: random.Random, known: bool) -> Form:
+def augment(sentence: Sentence, rng: random.Random, known: bool) -> Form:
     """Another form of a sentence: in upper or lower case, without punctuation or the final stop, or one name alone.
 
-    Teachers read the words as they were written. Of a name out of context they know less than its annotation says
-    (`known`), so they have no say there.
+    Teachers read the words in their original case. About a name out of context they know less than its annotation says
+    (`known`), so they do not teach it.
     """
-    names = [entity for entity in sentence.entities if is_name(sentence.words[entity.start : entity.end])]
-    if known and names and chance.random() < FRAGMENT_RATE:
-        name = chance.choice(names)
-        inner = [e for e in sentence.entities if name.start <= e.start and e.end <= name.end]
+    names = [e for e in sentence.entities if is_name(sentence.words[e.start : e.end])]
+    if known and names and rng.random() < FRAGMENT_RATE:
+        name = rng.choice(names)
+        inner = tuple(e for e in sentence.entities if name.start <= e.start and e.end <= name.end)
         kept = [name.start <= k < name.end for k in range(len(sentence.words))]
-        alone = reduced(replace(sentence, entities=tuple(inner)), kept)
-        if chance.random() < 0.5:
-            alone = replace(alone, words=(*alone.words, "."))
-        return Form(alone, alone, False)
-    how = chance.choice(["upper", "lower", "no stop", "no punctuation", "lower, no punctuation"])
-    if "no punctuation" in how:
+        fragment = keep_words(replace(sentence, entities=inner), kept)
+        if rng.random() < 0.5:
+            fragment = replace(fragment, words=(*fragment.words, "."))
+        return Form(fragment, fragment, False)
+    kind = rng.choice(["upper", "lower", "no stop", "no punctuation", "lower, no punctuation"])
+    if "no punctuation" in kind:
         sentence = without_punctuation(sentence)
-    elif how == "no stop" and not is_word(sentence.words[-1]):
-        sentence = reduced(sentence, [True] * (len(sentence.words) - 1) + [len(sentence.words) == 1])
-    seen = sentence
-    if how.startswith(("upper", "lower")):
-        seen = in_case(sentence, str.upper if how == "upper" else str.lower)
-    return Form(seen, sentence, True)
+    elif kind == "no stop" and not is_word(sentence.words[-1]):
+        sentence = keep_words(sentence, [True] * (len(sentence.words) - 1) + [len(sentence.words) == 1])
+    student = sentence
+    if kind.startswith(("upper", "lower")):
+        student = in_case(sentence, str.upper if kind == "upper" else str.lower)
+    return Form(student, sentence, True)
 
 
 def in_case(sentence: Sentence, change: Callable[[str], str]) -> Sentence:
-    """The same sentence in upper or lower case."""
+    """The sentence in upper or lower case."""
     words = tuple(change(word) for word in sentence.words)
     return replace(sentence, words=words, text=None, offsets=None)
 
@@ -310,18 +305,18 @@ def in_case(sentence: Sentence, change: Callable[[str], str]) -> Sentence:
 def without_punctuation(sentence: Sentence) -> Sentence:
     """The words with a letter or digit; if there are none, all."""
     kept = [is_word(word) for word in sentence.words]
-    return reduced(sentence, kept) if any(kept) else sentence
+    return keep_words(sentence, kept) if any(kept) else sentence
 
 
-def reduced(sentence: Sentence, kept: Sequence[bool]) -> Sentence:
-    """The words that are kept, with what is left of each entity."""
-    before = [0]  # words that are kept before each fencepost
+def keep_words(sentence: Sentence, kept: Sequence[bool]) -> Sentence:
+    """The sentence reduced to some of its words, with what is left of each entity."""
+    new_post = [0]  # of each old fencepost
     for keep in kept:
-        before.append(before[-1] + keep)
+        new_post.append(new_post[-1] + keep)
     entities = {}
     for entity in sentence.entities:
-        start, end = before[entity.start], before[entity.end]
-        head = None if entity.head is None or not kept[entity.head] else before[entity.head]
+        start, end = new_post[entity.start], new_post[entity.end]
+        head = None if entity.head is None or not kept[entity.head] else new_post[entity.head]
         if start < end:
             entities[start, end, entity.label] = Entity(start, end, entity.label, head)
     words = tuple(word for word, keep in zip(sentence.words, kept, strict=True) if keep)
@@ -335,5 +330,5 @@ def is_word(word: str) -> bool:
 
 
 def is_name(words: Sequence[str]) -> bool:
-    """Whether it looks like a name: its first and its last word begin with a capital."""
+    """Whether the first and the last word begin with a capital."""
     return words[0][:1].isupper() and words[-1][:1].isupper()

@@ -1,8 +1,8 @@
 """Experiments: every recipe on every data set with every seed, several at once, and one table at the end.
 
-Each run is a process of its own, `nestree train`, in a directory of its own. What is done is not done again, and what
-was interrupted goes on; so an experiment is resumed by starting it again. If the experiment is killed, its runs go on
-by themselves, and the experiment that is started next waits for them.
+Each run is a process `nestree train` with a directory of its own. Finished runs are not repeated and interrupted ones
+are resumed, so an experiment is resumed by starting it again. If an experiment is killed, its runs continue, and the
+next experiment waits for them.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ from nestree.errors import InputError
 from nestree.training.run_dir import RunDir
 
 PARTS = ("train", "dev", "test")
-PAUSE = 0.5  # seconds between two looks at running processes
+POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,15 @@ class RunSpec:
     seed: int
     settings: Settings
     folder: Path
-    command: tuple[str, ...]  # that starts it
+    arguments: tuple[str, ...]  # of `nestree train`, to start it
 
     @property
     def done(self) -> bool:
         return RunDir(self.folder).scores.is_file()
+
+    @property
+    def resumable(self) -> bool:
+        return RunDir(self.folder).state.is_file()
 
     @property
     def name(self) -> str:
@@ -48,14 +52,13 @@ class RunSpec:
 
     @property
     def output(self) -> Path:
-        """What the run says."""
+        """The file with the output of the process."""
         return self.folder.parent / f"{self.folder.name}.txt"
 
-    def next_command(self) -> list[str]:
-        """Start it, or go on with it."""
-        resumable = RunDir(self.folder).state.is_file()
-        more = ["--resume", str(self.folder)] if resumable else list(self.command)
-        return [sys.executable, "-m", "nestree", "train", *more]
+    def command(self) -> list[str]:
+        """The command that starts the run, or resumes it."""
+        arguments = ["--resume", str(self.folder)] if self.resumable else list(self.arguments)
+        return [sys.executable, "-m", "nestree", "train", *arguments]
 
 
 def run_specs(
@@ -63,47 +66,53 @@ def run_specs(
     recipes: Sequence[str],
     data: Mapping[str, Path],
     seeds: Sequence[int],
-    changes: Sequence[str] = (),
-    more: Sequence[str] = (),
+    overrides: Sequence[str] = (),
+    options: Sequence[str] = (),
 ) -> list[RunSpec]:
-    """All runs: seed by seed, so that early results cover everything. `more` are options of `nestree train`."""
+    """All runs: seed by seed, so that early results cover everything. `options` are those of `nestree train`."""
     for what, names in (("recipe", [*map(short, recipes)]), ("seed", seeds)):
-        twice = next((name for name in names if list(names).count(name) > 1), None)
-        if twice is not None:
-            raise InputError(f"the {what} {twice} is named twice; each of them needs a directory of its own.")
-    found = []
+        repeated = next((name for name in names if list(names).count(name) > 1), None)
+        if repeated is not None:
+            raise InputError(
+                f"the {what} {repeated} is named twice; each of them needs a directory of its own."
+            )
+    specs = []
     for seed in seeds:
         for name, folder in data.items():
             files = parts_of(folder)
             for recipe in recipes:
-                place = out / name / short(recipe) / f"seed-{seed}"
-                changed = [*changes, f"training.seed={seed}"]
-                settings = Settings.read(recipe).changed(changed)
-                command = [word for part, path in files.items() for word in (f"--{part}", str(path))]
-                command += ["--out", str(place), "--config", recipe]
-                command += [word for change in changed for word in ("--set", change)]
-                found.append(RunSpec(name, short(recipe), seed, settings, place, (*command, *more)))
-                check_same(found[-1])
-    return found
+                run_folder = out / name / short(recipe) / f"seed-{seed}"
+                settings = Settings.read(recipe).changed(overrides)
+                settings = dataclasses.replace(
+                    settings, training=dataclasses.replace(settings.training, seed=seed)
+                )
+                arguments = [word for part, path in files.items() for word in (f"--{part}", str(path))]
+                arguments += ["--out", str(run_folder), "--config", recipe]
+                for override in (*overrides, f"training.seed={seed}"):
+                    arguments += ["--set", override]
+                spec = RunSpec(name, short(recipe), seed, settings, run_folder, (*arguments, *options))
+                check_same_settings(spec)
+                specs.append(spec)
+    return specs
 
 
-def check_same(cell: RunSpec) -> None:
-    """A run of before counts only if it was made with the settings of now."""
-    path = cell.folder / CONFIG
+def check_same_settings(spec: RunSpec) -> None:
+    """Raise if the directory of the run holds one with other settings."""
+    path = spec.folder / CONFIG
     if not path.is_file():
         return
-    now, before = (dataclasses.asdict(each) for each in (cell.settings, Settings.saved(path)))
+    now, before = (dataclasses.asdict(settings) for settings in (spec.settings, Settings.saved(path)))
     for section, keys in now.items():
         for key, value in keys.items():
             if before[section][key] != value:
                 raise InputError(
-                    f"{cell.folder} was trained with {section}.{key} = {before[section][key]!r}, and now it is "
+                    f"{spec.folder} was trained with {section}.{key} = {before[section][key]!r}, and now it is "
                     f"{value!r}. Give another directory for this experiment, or remove that one."
                 )
 
 
 def short(recipe: str) -> str:
-    """What to call a recipe or a file of settings.
+    """The name of a recipe or a file of settings, without its folder.
 
     >>> short("ablation/12-joint"), short("mine/fast.toml")
     ('12-joint', 'fast')
@@ -115,96 +124,97 @@ def parts_of(folder: Path) -> dict[str, Path]:
     """The files of a data set: those of a folder whose names begin with train, dev and test."""
     if not folder.is_dir():
         raise InputError(f"{folder} is no folder. Name one that holds files called train, dev and test.")
-    found: dict[str, Path] = {}
+    parts: dict[str, Path] = {}
     for part in PARTS:
-        named = sorted(path for path in folder.iterdir() if path.name.split(".")[0] == part)
-        if len(named) > 1:
-            raise InputError(f"{folder} has several files for {part}: {', '.join(p.name for p in named)}.")
-        if named:
-            found[part] = named[0]
-    if "train" not in found:
+        paths = sorted(path for path in folder.iterdir() if path.name.split(".")[0] == part)
+        if len(paths) > 1:
+            raise InputError(f"{folder} has several files for {part}: {', '.join(p.name for p in paths)}.")
+        if paths:
+            parts[part] = paths[0]
+    if "train" not in parts:
         raise InputError(f"{folder} has no file called train. Name one that holds train, dev and test.")
-    return found
+    return parts
 
 
-# Running
+# Processes
 
 
 @dataclass
-class Runs:
-    """Which runs wait, run and have failed."""
+class Scheduler:
+    """Starts runs and watches them."""
 
     jobs: int
-    tell: Callable[[str], None]
+    report: Callable[[str], None]
     waiting: list[RunSpec]
-    running: dict["subprocess.Popen[bytes]", RunSpec]
-    elsewhere: list[RunSpec]  # in processes of an experiment of before
-    failed: dict[str, str]  # name -> why
+    running: dict["subprocess.Popen[bytes]", RunSpec] = dataclasses.field(default_factory=dict)
+    elsewhere: list[RunSpec] = dataclasses.field(
+        default_factory=list
+    )  # in processes of an earlier experiment
+    failed: dict[str, str] = dataclasses.field(default_factory=dict)  # name -> reason
 
-    def said(self, what: str, cell: RunSpec, more: str = "") -> None:
-        self.tell(f"{what:8}  {cell.name}{more}")
-
-    def start(self) -> None:
-        """As many as may run at once."""
+    def start_waiting(self) -> None:
+        """Start as many runs as may run at once."""
         while self.waiting and len(self.running) + len(self.elsewhere) < self.jobs:
-            cell = self.waiting.pop(0)
-            resumed = RunDir(cell.folder).state.is_file()
+            spec = self.waiting.pop(0)
+            event = "goes on" if spec.resumable else "started"
             try:
-                self.running[start(cell, self.jobs)] = cell
+                self.running[start(spec, self.jobs)] = spec
             except BlockingIOError:
-                self.elsewhere.append(cell)
-                self.said("waiting", cell, ": another process is training it")
+                self.elsewhere.append(spec)
+                self.report(f"waiting   {spec.name}: another process is training it")
             else:
-                self.said("goes on" if resumed else "started", cell, f"; what it says: {cell.output}")
+                self.report(f"{event:8}  {spec.name}; its output: {spec.output}")
 
-    def look(self) -> None:
-        """Who is ready?"""
-        for cell in [cell for cell in self.elsewhere if not busy(cell)]:
-            self.elsewhere.remove(cell)
-            if cell.done:
-                self.finished(cell)
+    def poll(self) -> None:
+        """See which runs have ended."""
+        for spec in [spec for spec in self.elsewhere if not is_locked(spec)]:
+            self.elsewhere.remove(spec)
+            if spec.done:
+                self.report_finished(spec)
             else:
-                self.waiting.insert(0, cell)
+                self.waiting.insert(0, spec)
         for process in [process for process in self.running if process.poll() is not None]:
-            cell = self.running.pop(process)
-            if process.returncode or not cell.done:
-                self.failed[cell.name] = f"{reason(process.returncode, cell.output)} ({cell.output})"
-                self.said("failed", cell, f": {reason(process.returncode, cell.output)}")
+            spec = self.running.pop(process)
+            if process.returncode or not spec.done:
+                reason = failure_reason(process.returncode, spec.output)
+                self.failed[spec.name] = f"{reason} ({spec.output})"
+                self.report(f"failed    {spec.name}: {reason}")
             else:
-                self.finished(cell)
+                self.report_finished(spec)
 
-    def finished(self, cell: RunSpec) -> None:
+    def report_finished(self, spec: RunSpec) -> None:
+        scores = ", ".join(f"{name} {value:.2f}" for name, value in scores_of(spec).items())
         left = len(self.waiting) + len(self.running) + len(self.elsewhere)
-        self.said("finished", cell, f": {headline(cell)}; {left} to go" if left else f": {headline(cell)}")
+        self.report(f"finished  {spec.name}: {scores}" + (f"; {left} to go" if left else ""))
 
 
-def run_all(todo: Sequence[RunSpec], jobs: int, tell: Callable[[str], None]) -> dict[str, str]:
-    """Run what is not done yet, so many at once; returns the names of those that failed, and why."""
-    runs = Runs(jobs, tell, [cell for cell in todo if not cell.done], {}, [], {})
+def run_all(specs: Sequence[RunSpec], jobs: int, report: Callable[[str], None]) -> dict[str, str]:
+    """Run what is not done yet, `jobs` at once; returns the names of the runs that failed, and why."""
+    scheduler = Scheduler(jobs, report, [spec for spec in specs if not spec.done])
     try:
-        while runs.waiting or runs.running or runs.elsewhere:
-            runs.start()
-            time.sleep(PAUSE)
-            runs.look()
+        while scheduler.waiting or scheduler.running or scheduler.elsewhere:
+            scheduler.start_waiting()
+            time.sleep(POLL_SECONDS)
+            scheduler.poll()
     finally:
-        for process in runs.running:  # Ctrl-C: each of them saves and stops
+        for process in scheduler.running:  # after Ctrl-C: each of them saves and stops
             process.terminate()
-        for process in runs.running:
+        for process in scheduler.running:
             process.wait()
-    return runs.failed
+    return scheduler.failed
 
 
-def start(cell: RunSpec, jobs: int) -> "subprocess.Popen[bytes]":
-    """In a session of its own: Ctrl-C in a terminal is heard by us, and told once.
+def start(spec: RunSpec, jobs: int) -> "subprocess.Popen[bytes]":
+    """Start a process in a session of its own, so that Ctrl-C in a terminal reaches only us.
 
-    BlockingIOError: another process has it. A run locks what it writes to, and nothing but its end opens that again.
+    Raises BlockingIOError if another process trains this run: a run locks its output file until it ends.
     """
-    cell.folder.parent.mkdir(parents=True, exist_ok=True)
+    spec.folder.parent.mkdir(parents=True, exist_ok=True)
     threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // jobs))} if jobs > 1 else {}
-    with open(cell.output, "ab") as file:
+    with open(spec.output, "ab") as file:
         lock(file)
         return subprocess.Popen(
-            cell.next_command(),
+            spec.command(),
             stdout=file,
             stderr=file,
             stdin=subprocess.DEVNULL,
@@ -213,10 +223,10 @@ def start(cell: RunSpec, jobs: int) -> "subprocess.Popen[bytes]":
         )
 
 
-def busy(cell: RunSpec) -> bool:
-    """Is another process training it?"""
+def is_locked(spec: RunSpec) -> bool:
+    """Whether another process trains this run."""
     try:
-        with open(cell.output, "ab") as file:
+        with open(spec.output, "ab") as file:
             lock(file)
     except BlockingIOError:
         return True
@@ -224,7 +234,7 @@ def busy(cell: RunSpec) -> bool:
 
 
 def lock(file: IO[bytes]) -> None:
-    """Until all processes that have it open close it. Where there are no locks, nothing happens."""
+    """Lock a file until all processes that have it open close it; does nothing where there are no locks."""
     try:
         import fcntl
     except ImportError:
@@ -232,8 +242,8 @@ def lock(file: IO[bytes]) -> None:
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def reason(code: int, output: Path) -> str:
-    """Why a run failed: the last thing it said, or the signal that ended it."""
+def failure_reason(code: int, output: Path) -> str:
+    """The last line of the output, or the signal that ended the process."""
     if code < 0:
         return f"ended by {signal.Signals(-code).name}"
     lines = output.read_text(encoding="utf-8", errors="replace").strip().splitlines()
@@ -245,52 +255,61 @@ def reason(code: int, output: Path) -> str:
 
 @dataclass(frozen=True)
 class Group:
-    """One recipe on one data set: the numbers of all seeds that are done."""
+    """The results of one recipe on one data set, by seed."""
 
     data: str
     recipe: str
     seeds: list[int]
-    values: dict[str, list[float]]
+    values: dict[str, list[float]]  # column -> one value per seed
+
+    def as_json(self) -> dict[str, Any]:
+        """All values, not rounded."""
+        columns = {
+            name: {
+                "mean": statistics.fmean(values),
+                "deviation": statistics.stdev(values) if len(values) > 1 else None,
+                "values": values,
+            }
+            for name, values in self.values.items()
+        }
+        return {"data": self.data, "recipe": self.recipe, "seeds": self.seeds, **columns}
 
 
-def scores_of(cell: RunSpec) -> dict[str, float]:
-    """The numbers of the table, in per cent; of times, in seconds."""
-    found: dict[str, Any] = json.loads(RunDir(cell.folder).scores.read_text(encoding="utf-8"))
+def scores_of(spec: RunSpec) -> dict[str, float]:
+    """The columns of the table for one run: scores in per cent, times in seconds."""
+    scores: dict[str, Any] = json.loads(RunDir(spec.folder).scores.read_text(encoding="utf-8"))
     values = {}
-    last = "test" if "test" in found else "dev"
+    last = "test" if "test" in scores else "dev"
     for part in ("dev", "test"):
-        if part in found:
-            score = found[part]["entities"]
+        if part in scores:
+            entities, heads = scores[part]["entities"], scores[part]["heads"]
             if part == last:
-                values.update({f"{part} P": 100 * score["precision"], f"{part} R": 100 * score["recall"]})
-            values[f"{part} F1"] = 100 * score["f1"]
-            heads = found[part]["heads"]
+                values.update(
+                    {f"{part} P": 100 * entities["precision"], f"{part} R": 100 * entities["recall"]}
+                )
+            values[f"{part} F1"] = 100 * entities["f1"]
             if heads and heads.get("accuracy") is not None:
                 values[f"{part} heads"] = 100 * heads["accuracy"]
-    return {**values, "epoch s": found["seconds_per_epoch"]}
+    return {**values, "epoch s": scores["seconds_per_epoch"]}
 
 
-def headline(cell: RunSpec) -> str:
-    return ", ".join(f"{name} {value:.2f}" for name, value in scores_of(cell).items())
-
-
-def groups(found: Iterable[RunSpec]) -> list[Group]:
-    """What is done, by data set and recipe."""
-    made: dict[tuple[str, str], Group] = {}
-    for cell in found:
-        group = made.setdefault((cell.data, cell.recipe), Group(cell.data, cell.recipe, seeds=[], values={}))
-        if cell.done:
-            group.seeds.append(cell.seed)
-            for name, value in scores_of(cell).items():
+def group_results(specs: Iterable[RunSpec]) -> list[Group]:
+    """The results of the finished runs by data set and recipe."""
+    groups: dict[tuple[str, str], Group] = {}
+    for spec in specs:
+        if spec.done:
+            group = groups.setdefault((spec.data, spec.recipe), Group(spec.data, spec.recipe, [], {}))
+            group.seeds.append(spec.seed)
+            for name, value in scores_of(spec).items():
                 group.values.setdefault(name, []).append(value)
-    return [group for group in made.values() if group.seeds]
+    return [*groups.values()]
 
 
-def table(found: Sequence[Group]) -> list[list[str]]:
-    """Means and standard deviations over seeds, a row for each recipe and data set; the first row names columns."""
-    names = list(dict.fromkeys(name for group in found for name in group.values))
+def table(groups: Sequence[Group]) -> list[list[str]]:
+    """A header, and for each group a row of means and standard deviations over seeds."""
+    names = list(dict.fromkeys(name for group in groups for name in group.values))
     rows = [["data", "recipe", "seeds", *names]]
-    for group in found:
+    for group in groups:
         cells = [spread(group.values.get(name, [])) for name in names]
         rows.append([group.data, group.recipe, str(len(group.seeds)), *cells])
     return rows
@@ -305,16 +324,3 @@ def spread(values: Sequence[float]) -> str:
         return ""
     mean = f"{statistics.fmean(values):.2f}"
     return f"{mean} ± {statistics.stdev(values):.2f}" if len(values) > 1 else mean
-
-
-def as_values(group: Group) -> dict[str, Any]:
-    """The same for programs: every number, not rounded."""
-    numbers = {
-        name: {
-            "mean": statistics.fmean(values),
-            "deviation": statistics.stdev(values) if len(values) > 1 else None,
-            "values": values,
-        }
-        for name, values in group.values.items()
-    }
-    return {"data": group.data, "recipe": group.recipe, "seeds": group.seeds, **numbers}

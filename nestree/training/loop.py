@@ -1,6 +1,6 @@
-"""Ctrl-C, and the signal that ends a job: training finishes its update, saves and stops.
+"""The epochs of a run: updates, evaluation on dev, early stopping, checkpoints.
 
-A second one ends it at once.
+On SIGINT (Ctrl-C) or SIGTERM training finishes its update, saves and stops; a second signal ends it at once.
 """
 
 import math
@@ -23,49 +23,44 @@ from nestree.errors import PotentialsError, TrainingError
 from nestree.evaluation import Evaluation, evaluate
 from nestree.model import Recognizer
 from nestree.pipeline import PredictOptions, predict
-from nestree.training import state
 from nestree.training.callbacks import Callbacks, EpochEnd, Step
-from nestree.training.dataset import Corpus, batches, rank_share
-from nestree.training.optimizer import Average, lr_schedule, set_lr
-from nestree.training.run_dir import RunDir
-from nestree.training.state import Progress
-from nestree.training.step import AsyncScalars, GradientStep
+from nestree.training.dataset import Corpus, batches
+from nestree.training.optimizer import CLIP_NORM, lr_schedule, set_lr
+from nestree.training.run_dir import Progress, RunDir
+from nestree.training.step import AsyncScalars, GradientStep, Update
 from nestree.treecrf.memory import is_out_of_memory
 from nestree.types import Sentence
 
 
 @dataclass
 class StopSignal:
-    asked: bool = False  # of this process
-    agreed: bool = False  # by all processes, at the same update
+    requested: bool = False  # in this process
+    synchronized: bool = False  # known to all processes, at the same update
 
 
 @contextmanager
 def stop_on_interrupt() -> Iterator[StopSignal]:
-    """Within this, signals ask to stop instead of stopping."""
+    """Within this context, the first SIGINT or SIGTERM sets `requested`."""
     stop = StopSignal()
-    before: dict[int, Any] = {}
+    handlers: dict[int, Any] = {}
 
-    def ask(number: int, _: Any) -> None:
-        stop.asked = True
-        signal.signal(number, before[number])
+    def request_stop(number: int, _: Any) -> None:
+        stop.requested = True
+        signal.signal(number, handlers[number])
 
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
-            before[number] = signal.signal(number, ask)
+            handlers[number] = signal.signal(number, request_stop)
     try:
         yield stop
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
-
-
-Update = list[list[int]]  # batches of numbers of sentences
+        for handled, handler in handlers.items():
+            signal.signal(handled, handler)
 
 
 @dataclass
 class Run:
-    """Everything that a run of training holds."""
+    """The state of a run of training."""
 
     settings: Settings
     corpus: Corpus
@@ -73,81 +68,79 @@ class Run:
     accelerator: Accelerator
     model: Recognizer
     optimiser: torch.optim.AdamW
-    average: Average
     updater: GradientStep
     progress: Progress
-    watchers: list[Callbacks]
+    callbacks: list[Callbacks]
     stop: StopSignal
     save_every: float  # seconds
-    best: dict[str, Tensor] = field(
-        default_factory=dict
-    )  # weights of the best epoch, until they are on the disk
+    best: dict[str, Tensor] = field(default_factory=dict)  # weights of the best epoch that are not saved yet
     saved_at: float = field(default_factory=time.monotonic)
 
     @property
-    def leads(self) -> bool:
-        """Of several processes, one writes and speaks."""
+    def is_main(self) -> bool:
+        """Of several processes, one writes files and calls callbacks."""
         return bool(self.accelerator.is_main_process)
-
-    def tell(self, text: str) -> None:
-        """Something that the user should know."""
-        for watcher in self.watchers:
-            watcher.note(text, self.progress.updates)
 
     @property
     def save_is_due(self) -> bool:
         return time.monotonic() - self.saved_at >= self.save_every
 
+    def notify(self, text: str) -> None:
+        for callback in self.callbacks:
+            callback.note(text, self.progress.updates)
+
 
 def run_epochs(run: Run) -> None:
-    """All epochs that are left, or until somebody asks to stop."""
-    progress, settings = run.progress, run.settings.training
-    while not (progress.finished or run.stop.agreed):
+    """The remaining epochs, until one of the reasons to stop."""
+    progress, patience = run.progress, run.settings.training.early_stopping_patience
+    while not (progress.finished or run.stop.synchronized):
         if train_epoch(run):
             end_epoch(run)
-            if progress.epoch > settings.epochs:
+            # As long as no epoch has found anything, patience does not begin.
+            stale = progress.epoch - 1 - progress.best_epoch if progress.best_f1 > 0 else 0
+            if progress.epoch > run.settings.training.epochs:
                 progress.finished = "all epochs are done"
-            elif (
-                settings.early_stopping_patience
-                and no_callbacks(progress) >= settings.early_stopping_patience
-            ):
-                progress.finished = f"dev F1 did not rise for {settings.early_stopping_patience} epochs"
-        if progress.finished or run.stop.agreed or run.save_is_due:
+            elif patience and stale >= patience:
+                progress.finished = f"dev F1 did not rise for {patience} epochs"
+        if progress.finished or run.stop.synchronized or run.save_is_due:
             save(run)
-
-
-def no_callbacks(progress: Progress) -> int:
-    """How many epochs ago the best one was; while nothing has been found at all, there is none."""
-    return progress.epoch - 1 - progress.best_epoch if progress.best_f1 > 0 else 0
 
 
 def updates_of(run: Run, epoch: int) -> list[Update]:
     """The updates of an epoch."""
     settings = run.settings.training
-    found = batches(run.updater.lengths, settings.batch_words, settings.seed, epoch)
-    return [
-        found[k : k + settings.gradient_accumulation]
-        for k in range(0, len(found), settings.gradient_accumulation)
-    ]
+    epoch_batches = batches(run.updater.lengths, settings.batch_words, settings.seed, epoch)
+    size = settings.gradient_accumulation
+    return [epoch_batches[k : k + size] for k in range(0, len(epoch_batches), size)]
+
+
+@dataclass
+class PendingStep:
+    """An update whose losses are still on the device."""
+
+    update: Update
+    number: int
+    names: list[str]
+    values: AsyncScalars
 
 
 def train_epoch(run: Run) -> bool:
-    """The updates of this epoch that are left; False: somebody asked to stop before its end."""
+    """The remaining updates of this epoch; False: it was stopped before its end."""
     progress = run.progress
     updates = updates_of(run, progress.epoch)
-    clock = Clock(run.progress, run.settings.training.epochs, len(updates))
+    clock = Clock(progress, run.settings.training.epochs, len(updates))
     run.model.train()
     if progress.update == 0:
-        progress.pieces = max(1, progress.pieces // 2)  # there may be more memory than before
+        progress.microbatches = max(1, progress.microbatches // 2)  # there may be more memory than before
     pending: PendingStep | None = None
-    ahead = [*updates[progress.update + 1 :], []]
-    for update, after in zip(updates[progress.update :], ahead, strict=False):
-        at = progress.epoch - 1 + (progress.update + 1) / len(updates)
-        set_lr(run.optimiser, lr_schedule(at, run.settings.training))
-        last, pending = pending, optimizer_step(run, update, after, pending)
-        if last:
-            finish_step(run, last, clock)
-        if run.stop.agreed:
+    following = [*updates[progress.update + 1 :], []]
+    for update, next_update in zip(updates[progress.update :], following, strict=False):
+        epochs = progress.epoch - 1 + (progress.update + 1) / len(updates)
+        set_lr(run.optimiser, lr_schedule(epochs, run.settings.training))
+        previous, pending = pending, optimizer_step(run, update, next_update, pending)
+        if previous:
+            finish_step(run, previous, clock)
+        if run.stop.synchronized:
             break
         if run.save_is_due:
             finish_step(run, pending, clock)
@@ -155,90 +148,78 @@ def train_epoch(run: Run) -> bool:
             save(run)
     if pending:
         finish_step(run, pending, clock)
-    clock.stop()
+    clock.tick()
     return progress.update == len(updates)
 
 
-@dataclass
-class PendingStep:
-    """An update whose numbers are still to be read."""
-
-    update: Update
-    number: int
-    names: list[str]
-    numbers: AsyncScalars
-
-
-def optimizer_step(run: Run, update: Update, after: Update, last: PendingStep | None) -> PendingStep:
-    """One update of the weights; `after`: the one that follows."""
-    progress, clip = run.progress, run.settings.training.clip_norm
+def optimizer_step(
+    run: Run, update: Update, next_update: Update, previous: PendingStep | None
+) -> PendingStep:
+    """One update of the weights."""
+    progress = run.progress
     try:
-        sums = run.updater.gradients(update, progress.updates + 1, after)
-    except PotentialsError as why:  # a GPU may tell of the update before
-        raise bad_update(
-            run, [*(last.update if last else []), *update], progress.updates + 1, str(why)
-        ) from None
-    norm = torch.nn.utils.clip_grad_norm_(run.updater.parameters, clip or math.inf)
+        losses = run.updater.gradients(update, progress.updates + 1, next_update)
+    except PotentialsError as why:  # a GPU may report that of the previous update
+        suspects = [*(previous.update if previous else []), *update]
+        raise bad_update(run, suspects, progress.updates + 1, str(why)) from None
+    norm = torch.nn.utils.clip_grad_norm_(run.updater.parameters, CLIP_NORM)
     run.optimiser.step()
     progress.update += 1
     progress.updates += 1
-    run.average.update(run.model, progress.updates)
-    values = torch.stack([*sums.values(), torch.full_like(norm, float(run.stop.asked))])
+    values = torch.stack([*losses.values(), torch.full_like(norm, float(run.stop.requested))])
     if run.accelerator.num_processes > 1:
         values = run.accelerator.reduce(values, "sum")
-    return PendingStep(update, progress.updates, list(sums), AsyncScalars(torch.cat([values, norm[None]])))
+    return PendingStep(update, progress.updates, list(losses), AsyncScalars(torch.cat([values, norm[None]])))
 
 
 def finish_step(run: Run, pending: PendingStep, clock: "Clock") -> None:
-    """Read the numbers of an update: is it well, does anybody want to stop?"""
-    *sums, stop, norm = pending.numbers.read()
+    """Read the losses of an update and check that they are finite; see whether any process wants to stop."""
+    *sums, stop, norm = pending.values.read()
     losses = dict(zip(pending.names, sums, strict=True))
     if not all(map(math.isfinite, (*sums, norm))):
-        bad = ", ".join(f"{name} {value}" for name, value in {**losses, "gradient": norm}.items())
-        raise bad_update(run, pending.update, pending.number, bad)
+        values = ", ".join(f"{name} {value}" for name, value in {**losses, "gradient": norm}.items())
+        raise bad_update(run, pending.update, pending.number, values)
     if stop:
-        run.stop.agreed = True
+        run.stop.synchronized = True
     progress = run.progress
     sentences = [k for batch in pending.update for k in batch]
     progress.mentions += sum(run.updater.mentions[k] for k in sentences)
     for name, value in losses.items():
         progress.losses[name] = progress.losses.get(name, 0.0) + value
-    step = clock.step(len(sentences), per_mention(progress))
-    for watcher in run.watchers:
-        watcher.step(step)
+    step = clock.step(len(sentences), losses_per_mention(progress))
+    for callback in run.callbacks:
+        callback.step(step)
 
 
-def per_mention(progress: Progress) -> dict[str, float]:
+def losses_per_mention(progress: Progress) -> dict[str, float]:
     return {name: value / max(1, progress.mentions) for name, value in progress.losses.items()}
 
 
-def bad_update(run: Run, update: Update, number: int, why: str) -> TrainingError:
-    """The sentences are kept, to be looked at; the last good state is on the disk."""
-    if run.leads:
-        run.folder.keep_batch(run.corpus.train[k] for batch in update for k in batch)
+def bad_update(run: Run, update: Update, number: int, reason: str) -> TrainingError:
+    """The error of an update that is not finite. Its sentences are written; the last good state is on disk."""
+    if run.is_main:
+        run.folder.write_bad_batch(run.corpus.train[k] for batch in update for k in batch)
         flush_best(run)
     return TrainingError(
-        f"update {number} of epoch {run.progress.epoch} gave numbers that are not finite: {why.rstrip('.')}. Its "
+        f"update {number} of epoch {run.progress.epoch} gave numbers that are not finite: {reason.rstrip('.')}. Its "
         f"sentences are in {run.folder.bad_batch}. Train anew, under another name, with a lower training.lr, "
         "training.encoder_lr or training.rho; or look at these sentences."
     )
 
 
 def end_epoch(run: Run) -> None:
-    """Evaluate, remember the best, and tell everybody."""
+    """Evaluate on dev, and keep the weights if they are the best so far."""
     progress = run.progress
-    run.average.swap(run.model)
     started = time.monotonic()
-    scores = evaluated(run).entities
+    scores = evaluate_on_dev(run).entities
     if scores.f1 > progress.best_f1:
         progress.best_f1, progress.best_epoch = scores.f1, progress.epoch
         run.best = {name: value.detach().clone() for name, value in run.model.state_dict().items()}
-    run.average.swap(run.model)
     end = EpochEnd(
         epoch=progress.epoch,
         epochs=run.settings.training.epochs,
         updates=progress.updates,
-        losses=per_mention(progress),
+        losses=losses_per_mention(progress),
         precision=scores.precision,
         recall=scores.recall,
         f1=scores.f1,
@@ -247,40 +228,41 @@ def end_epoch(run: Run) -> None:
         seconds=progress.epoch_seconds,
         dev_seconds=time.monotonic() - started,
     )
-    for watcher in run.watchers:
-        watcher.epoch(end)
+    for callback in run.callbacks:
+        callback.epoch(end)
     progress.epoch += 1
     progress.update = progress.mentions = 0
     progress.losses, progress.epoch_seconds = {}, 0.0
 
 
-def evaluated(run: Run, scored: bool = False) -> Evaluation:
-    """The model on dev, `scored`: with probabilities; each process predicts its share, and all learn all."""
-    dev, one, asked = run.corpus.dev, run.accelerator, PredictOptions(scored=scored)
-    if one.num_processes == 1:
-        return evaluate(dev, predicted(run, dev, asked), resamples=0)
+def evaluate_on_dev(run: Run, scored: bool = False) -> Evaluation:
+    """Each process predicts its share of dev; `scored`: with probabilities."""
+    dev, accelerator, options = run.corpus.dev, run.accelerator, PredictOptions(scored=scored)
+    if accelerator.num_processes == 1:
+        return evaluate(dev, predict_dev(run, dev, options), resamples=0)
     order = sorted(range(len(dev)), key=lambda k: len(dev[k].words))
-    mine = rank_share(order, one.process_index, one.num_processes)
-    found = dict(gather_object(list(zip(mine, predicted(run, [dev[k] for k in mine], asked), strict=True))))
-    return evaluate(dev, [found[k] for k in range(len(dev))], resamples=0)
+    share = order[accelerator.process_index :: accelerator.num_processes]
+    predicted = predict_dev(run, [dev[k] for k in share], options)
+    by_index = dict(gather_object(list(zip(share, predicted, strict=True))))
+    return evaluate(dev, [by_index[k] for k in range(len(dev))], resamples=0)
 
 
-def predicted(run: Run, sentences: Sequence[Sentence], asked: PredictOptions) -> list[Sentence]:
-    """What is found in them; if there is not enough memory, without records of passes once more."""
+def predict_dev(run: Run, sentences: Sequence[Sentence], options: PredictOptions) -> list[Sentence]:
+    """Predict; if there is not enough memory, drop the CUDA graphs and try again."""
     try:
-        return predict(run.model, sentences, asked=asked)
+        return predict(run.model, sentences, asked=options)
     except (MemoryError, RuntimeError) as why:
-        if not (is_out_of_memory(why) and run.updater.give_up_records()):
+        if not (is_out_of_memory(why) and run.updater.drop_graphs()):
             raise
-    return predict(run.model, sentences, asked=asked)
+    return predict(run.model, sentences, asked=options)
 
 
 def save(run: Run) -> None:
-    """First the best model, then the state: a state on the disk never knows of a model that is not there."""
+    """Save the best model first, then the state, so that no state refers to a model that is not on disk."""
     run.saved_at = time.monotonic()
-    if run.leads:
+    if run.is_main:
         flush_best(run)
-        state.save_state(run.folder.state, run.progress, run.model, run.optimiser, run.average)
+        run.folder.save_state(run.progress, run.model, run.optimiser)
     run.best = {}
 
 
@@ -290,7 +272,7 @@ def flush_best(run: Run) -> None:
 
 
 class Clock:
-    """How fast an epoch goes, and how long everything will take."""
+    """Measures the speed of an epoch and estimates the time left."""
 
     def __init__(self, progress: Progress, epochs: int, updates: int) -> None:
         self.progress, self.epochs, self.updates = progress, epochs, updates
@@ -298,24 +280,24 @@ class Clock:
         self.first = progress.update
         self.sentences = 0
 
-    def stop(self) -> None:
-        """Count the time that has passed."""
+    def tick(self) -> None:
+        """Add the time since the last tick to the progress."""
         now = time.monotonic()
         self.progress.seconds += now - self.last
         self.progress.epoch_seconds += now - self.last
         self.last = now
 
     def step(self, sentences: int, losses: dict[str, float]) -> Step:
-        self.stop()
+        self.tick()
         self.sentences += sentences
-        passed = max(self.last - self.started, 1e-9)
-        left = (self.epochs - self.progress.epoch + 1) * self.updates - self.progress.update
+        elapsed = max(self.last - self.started, 1e-9)
+        updates_left = (self.epochs - self.progress.epoch + 1) * self.updates - self.progress.update
         return Step(
             epoch=self.progress.epoch,
             epochs=self.epochs,
             share=self.progress.update / self.updates,
             losses=losses,
             best_f1=max(0.0, self.progress.best_f1),
-            sentences_per_second=self.sentences / passed,
-            seconds_left=left * passed / max(1, self.progress.update - self.first),
+            sentences_per_second=self.sentences / elapsed,
+            seconds_left=updates_left * elapsed / max(1, self.progress.update - self.first),
         )

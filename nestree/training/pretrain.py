@@ -1,13 +1,13 @@
-"""An encoder gets used to texts: words are hidden from it, and it learns to tell which ones stood there.
+"""Continued pretraining: the encoder learns to predict masked words of given texts (masked language model).
 
-Most pretrained encoders have read other texts, and those of sentence-transformers have since learned to say one thing
-of a whole sentence. What they know of single words comes back this way, and fits these texts (Gururangan et al., ACL
-2020). No annotation is used, so any texts of the same kind will do.
+Most pretrained encoders have read other texts, and those of sentence-transformers have since been trained on whole
+sentences. This restores what they know of single words, and fits them to these texts (Gururangan et al., ACL 2020). No
+annotation is used, so any texts of the same kind will do.
 """
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -25,25 +25,25 @@ from nestree.errors import InputError, ModelError, TrainingError
 from nestree.nn.encoder import Encoder, load_pretrained, load_tokenizer, max_input_length
 from nestree.nn.tokenizer import SubwordTokenizer
 from nestree.pipeline import select_device
-from nestree.training.optimizer import make_optimizer, set_lr
+from nestree.training.optimizer import CLIP_NORM, make_optimizer, set_lr
 from nestree.treecrf.memory import is_out_of_memory
 from nestree.types import Sentence
 
-BATCH_SUBWORDS = 128  # of a window
-WINDOWS = 32  # of an update
-MASK_RATE = 0.15  # of the words; of these,
-MASKED, EXCHANGED = 0.8, 0.1  # so many by the mask, by another piece; the rest stand as they are
+WINDOW_SUBWORDS = 128
+BATCH_WINDOWS = 32
+MASK_RATE = 0.15  # share of the words that are predicted; of these,
+MASKED, REPLACED = 0.8, 0.1  # so many are masked, replaced by a random subword; the rest are left as they are
 WARMUP = 0.1  # of all updates
-WINDOWS_PER_PASS = 1_000  # sentences that are split into pieces together
-TELL = 1.0  # seconds between two words about how far it is
+SENTENCES_AT_ONCE = 1_000  # that are tokenized together
+PROGRESS_SECONDS = 1.0  # between two reports
 
 
 class MaskedBatch(NamedTuple):
-    """How far it is."""
+    """The progress of pretraining."""
 
-    passes: int  # that are over
+    passes: int  # that are done
     share: float  # of all updates
-    loss: float  # mean over the pass under way, or just over
+    loss: float  # mean over the current pass
     seconds_left: float
 
 
@@ -56,68 +56,68 @@ def pretrain(
     device: str = "auto",
     tell: Callable[[MaskedBatch], None] | None = None,
 ) -> None:
-    """Let a pretrained encoder read these sentences so many times; `out` becomes the folder of the one it is then.
+    """Continue the pretraining of an encoder on these sentences; `out` becomes the folder of the new encoder.
 
-    What can be checked is checked before the first sentence is asked for.
+    Everything that can be checked is checked before the first sentence is read.
     """
     if out.exists() and not out.is_dir():
-        raise InputError(f"{out} is a file, and a directory is meant. Give a new name.")
+        raise InputError(f"{out} is a file, and a directory is needed. Give a new name.")
     if (Path(encoder) / LABELS).is_file():
         raise InputError(
-            f"{encoder} is a model of nestree, which has learned entities, and an encoder is meant. Name the one that "
+            f"{encoder} is a model of nestree, trained to find entities, and an encoder is needed. Name the one that "
             "the model was made from."
         )
-    place = select_device(device)
+    torch_device = select_device(device)
     with atomic_path(out) as folder:
         torch.manual_seed(seed)
         tokenizer, transformer = load_tokenizer(encoder), load_pretrained(encoder, whole=True)
-        check(tokenizer, transformer, encoder)
+        check_encoder(tokenizer, transformer, encoder)
         network: Any = transformer
         splitter = SubwordTokenizer(
-            tokenizer, min(BATCH_SUBWORDS, max_input_length(tokenizer, network.config))
+            tokenizer, min(WINDOW_SUBWORDS, max_input_length(tokenizer, network.config))
         )
         vocabulary = min(len(tokenizer), network.get_input_embeddings().num_embeddings)
-        texts = Texts(splitter, sentences, tokenizer.mask_token_id, vocabulary, seed)
+        texts = MaskedTexts(splitter, sentences, tokenizer.mask_token_id, vocabulary, seed)
         try:
-            for told in read(transformer.to(place), texts, passes):
+            for progress in train_mlm(transformer.to(torch_device), texts, passes):
                 if tell:
-                    tell(told)
+                    tell(progress)
         except (MemoryError, RuntimeError) as why:
             if not is_out_of_memory(why):
                 raise
             raise TrainingError(
-                f"there is not enough memory on {place} for {WINDOWS} windows of {splitter.longest} pieces with "
-                f"{encoder}. Choose another device, or a smaller encoder."
+                f"there is not enough memory on {torch_device} for {BATCH_WINDOWS} windows of {splitter.longest} "
+                f"subwords with {encoder}. Choose another device, or a smaller encoder."
             ) from why
         try:
             network.config.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
-        except Exception as why:  # `tokenizers` raises only this
+        except Exception as why:  # `tokenizers` raises nothing more specific
             raise ModelError(
                 f"{out} could not be written: {why}. Make room, or choose another place."
             ) from why
         write_tensors(folder / "model.safetensors", transformer.state_dict(), {"format": "pt"})
 
 
-def check(tokenizer: Any, transformer: nn.Module, name: str) -> None:
-    """Can pieces be hidden from this encoder, and told by it?"""
+def check_encoder(tokenizer: Any, transformer: nn.Module, name: str) -> None:
+    """Raise unless the encoder has a mask token, and embeddings that can be used to predict subwords."""
     network: Any = transformer
     embeddings = network.get_input_embeddings()
     if tokenizer.mask_token_id is None or tokenizer.mask_token_id >= embeddings.num_embeddings:
         raise InputError(
-            f"{name} knows no piece that hides others, so it cannot learn to tell hidden words. Take an encoder of the "
+            f"the tokenizer of {name} has no mask token, so masked words cannot be predicted. Take an encoder of the "
             "families of BERT, RoBERTa or MPNet."
         )
-    begins, ends = embeddings.embedding_dim, network.config.hidden_size
-    if begins != ends:
+    if embeddings.embedding_dim != network.config.hidden_size:
         raise InputError(
-            f"the pieces of {name} begin with vectors of {begins} dimensions and end with {ends}, so hidden ones "
-            "cannot be told by products of both. Take an encoder where these are alike, such as BERT, RoBERTa or MPNet."
+            f"the embeddings of {name} have {embeddings.embedding_dim} dimensions and its states "
+            f"{network.config.hidden_size}, so that subwords cannot be predicted by their products. Take an encoder "
+            "where these are equal, such as BERT, RoBERTa or MPNet."
         )
 
 
-def read(transformer: nn.Module, texts: "Texts", passes: int) -> Iterator[MaskedBatch]:
-    """Update by update, with the rates of the default recipe."""
+def train_mlm(transformer: nn.Module, texts: "MaskedTexts", passes: int) -> Iterator[MaskedBatch]:
+    """Train with the learning rates of the default recipe; yields the progress."""
     settings = Settings.read("default")
     network: Any = transformer
     embeddings = network.get_input_embeddings()
@@ -125,38 +125,36 @@ def read(transformer: nn.Module, texts: "Texts", passes: int) -> Iterator[Masked
     encoder = Encoder(
         replace(settings.encoder, mix_layers=1, word_shape_size=0), transformer, words=0, dimensions=0
     )
-    guesser = MLMHead(embeddings).to(device)
-    learned = nn.ModuleList([transformer, guesser]).train()
-    moving = make_optimizer(learned, transformer, settings.training)
+    head = MLMHead(embeddings).to(device)
+    modules = nn.ModuleList([transformer, head]).train()
+    optimizer = make_optimizer(modules, transformer, settings.training)
     updates, done, started = passes * texts.updates, 0, time.monotonic()
-    last = started
+    reported = started
     for number in range(passes):
         losses: list[Tensor] = []
         for task in texts.tasks():
             done += 1
-            set_lr(moving, lr_factor(done, updates))
-            moving.zero_grad(set_to_none=True)
-            loss = mlm_loss(encoder, guesser, task.to(device))
+            set_lr(optimizer, lr_factor(done, updates))
+            optimizer.zero_grad(set_to_none=True)
+            loss = mlm_loss(encoder, head, task.to(device))
             loss.backward()
-            nn.utils.clip_grad_norm_(learned.parameters(), settings.training.clip_norm or math.inf)
-            moving.step()
+            nn.utils.clip_grad_norm_(modules.parameters(), CLIP_NORM)
+            optimizer.step()
             losses.append(loss.detach())
-            over = len(losses) == texts.updates
-            if over or time.monotonic() - last > TELL:
+            pass_done = len(losses) == texts.updates
+            if pass_done or time.monotonic() - reported > PROGRESS_SECONDS:
                 mean = float(torch.stack(losses).mean())
                 if not math.isfinite(mean):
                     raise TrainingError(
-                        f"what is wrong became {mean} by update {done} of {updates}. Try another --seed, or look for "
-                        "what is odd in the texts."
+                        f"the loss became {mean} by update {done} of {updates}. Try another --seed, or check the texts."
                     )
-                last = time.monotonic()
-                yield MaskedBatch(
-                    number + over, done / updates, mean, (last - started) / done * (updates - done)
-                )
+                reported = time.monotonic()
+                seconds_left = (reported - started) / done * (updates - done)
+                yield MaskedBatch(number + pass_done, done / updates, mean, seconds_left)
 
 
 def lr_factor(done: int, updates: int) -> float:
-    """The share of the peak rate for the `done`th of all updates: it rises, then falls; none of them has 0.
+    """The learning rate of update `done` relative to its peak: linear warmup, then linear decay; never 0.
 
     >>> [round(lr_factor(done, 10), 2) for done in (1, 2, 10)], lr_factor(1, 1)
     ([1.0, 1.0, 0.11], 1.0)
@@ -164,104 +162,106 @@ def lr_factor(done: int, updates: int) -> float:
     return min(1.0, done / (WARMUP * updates), (updates - done + 1) / ((1 - WARMUP) * updates))
 
 
-def mlm_loss(encoder: Encoder, guesser: "MLMHead", task: "Task") -> Tensor:
-    """How badly hidden pieces are told from the others."""
-    device = task.pieces.device
+def mlm_loss(encoder: Encoder, head: "MLMHead", task: "MLMTask") -> Tensor:
+    """The mean cross-entropy of the predicted subwords."""
+    device = task.subwords.device
     with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-        states = encoder.states(task.pieces, task.real.long())[-1].flatten(0, 1)  # [W * P, D]
+        states = encoder.states(task.subwords, task.attention.long())[-1].flatten(0, 1)  # [W * P, D]
         network: Any = encoder.transformer
-        scores = guesser(states[task.places], network.get_input_embeddings().weight)
-    return cross_entropy(scores.float(), task.answers)
+        logits = head(states[task.positions], network.get_input_embeddings().weight)
+    return cross_entropy(logits.float(), task.answers)
 
 
 class MLMHead(nn.Module):
-    """Vectors of pieces -> scores of all pieces there are: products with the vectors that pieces begin with."""
+    """States -> logits of all subwords, by products with their embeddings."""
 
     def __init__(self, embeddings: nn.Embedding) -> None:
         super().__init__()
         size = embeddings.embedding_dim
-        self.turn, self.norm = nn.Linear(size, size), nn.LayerNorm(size)
+        self.dense, self.norm = nn.Linear(size, size), nn.LayerNorm(size)
         self.bias = nn.Parameter(torch.zeros(embeddings.num_embeddings))
-        nn.init.eye_(self.turn.weight)
+        nn.init.eye_(self.dense.weight)
 
-    def forward(self, vectors: Tensor, embeddings: Tensor) -> Tensor:
-        scores: Tensor = self.norm(self.turn(vectors)) @ embeddings.T + self.bias
-        return scores
-
-
-class Task(NamedTuple):
-    """Windows with hidden words."""
-
-    pieces: Tensor  # [W, P]
-    real: Tensor  # [W, P] bool: what is no padding
-    places: Tensor  # [K] which of the W * P pieces are asked for
-    answers: Tensor  # [K] what stood there
-
-    def to(self, device: torch.device) -> "Task":
-        return Task(*(each.to(device) for each in self))
+    def forward(self, states: Tensor, embeddings: Tensor) -> Tensor:
+        logits: Tensor = self.norm(self.dense(states)) @ embeddings.T + self.bias
+        return logits
 
 
-class Texts:
-    """Sentences one after another, cut into windows; each time other words are hidden."""
+class MLMTask(NamedTuple):
+    """A batch of windows with masked words."""
+
+    subwords: Tensor  # [W, P]
+    attention: Tensor  # [W, P] bool: not padding
+    positions: Tensor  # [K] of the W * P subwords, those that are predicted
+    answers: Tensor  # [K] the original subwords
+
+    def to(self, device: torch.device) -> "MLMTask":
+        return MLMTask(*(tensor.to(device) for tensor in self))
+
+
+class MaskedTexts:
+    """Consecutive sentences, cut into windows; each pass masks other words."""
 
     def __init__(
         self, splitter: SubwordTokenizer, sentences: Iterable[Sentence], mask: int, vocabulary: int, seed: int
     ) -> None:
-        """`mask`: the piece that hides others. `vocabulary`: how many pieces there are."""
+        """`mask`: the id of the mask token. `vocabulary`: the number of subwords."""
         self.splitter, self.mask, self.vocabulary = splitter, mask, vocabulary
-        self.chance = np.random.default_rng(seed)
+        self.rng = np.random.default_rng(seed)
         ids, sizes = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-        rest = iter(sentences)
-        while some := list(islice(rest, WINDOWS_PER_PASS)):
-            found = splitter.words.pieces(splitter.numbers([sentence.words for sentence in some]))
-            ids.append(found[0])
-            sizes.append(found[1])
-        self.ids = np.concatenate(ids)  # all pieces of all words
-        self.posts = np.cumsum([0, *np.concatenate(sizes)])  # those of word k are from post k to post k + 1
+        remaining = iter(sentences)
+        while chunk := list(islice(remaining, SENTENCES_AT_ONCE)):
+            subwords = splitter.words.pieces(splitter.numbers([sentence.words for sentence in chunk]))
+            ids.append(subwords[0])
+            sizes.append(subwords[1])
+        self.ids = np.concatenate(ids)  # of all subwords
+        self.posts = np.cumsum(
+            [0, *np.concatenate(sizes)]
+        )  # word k has the subwords posts[k] to posts[k + 1]
         if len(self.posts) == 1:
             raise InputError("there are no words to read. Give files with texts.")
-        self.updates = -(-len(self.windows(0)) // WINDOWS)
+        self.updates = -(-len(self.windows(0)) // BATCH_WINDOWS)
 
-    def windows(self, less: int) -> list[tuple[int, int]]:
-        """Windows of words: from, to. `less`: how many pieces less the first one has."""
-        found, start = [], 0
+    def windows(self, shift: int) -> list[tuple[int, int]]:
+        """(start, end) words of all windows; the first one is shorter by `shift` subwords."""
+        windows, start = [], 0
         while start < len(self.posts) - 1:
-            end = int(np.searchsorted(self.posts, self.posts[start] + self.splitter.room - less, "right")) - 1
-            found.append((start, max(end, start + 1)))  # a word always fits: the splitter cuts monstrous ones
-            start, less = found[-1][1], 0
-        return found
+            limit = self.posts[start] + self.splitter.room - shift
+            end = int(np.searchsorted(self.posts, limit, "right")) - 1
+            windows.append((start, max(end, start + 1)))  # the tokenizer cuts words so that one always fits
+            start, shift = windows[-1][1], 0
+        return windows
 
-    def tasks(self) -> Iterator[Task]:
-        """All windows once, in any order; they begin elsewhere each time, and are as many updates as the first time."""
-        windows = self.windows(int(self.chance.integers(self.splitter.room // 2 + 1)))
-        self.chance.shuffle(windows)
+    def tasks(self) -> Iterator[MLMTask]:
+        """All windows once, in random order and with a random shift, in as many batches in each pass."""
+        windows = self.windows(int(self.rng.integers(self.splitter.room // 2 + 1)))
+        self.rng.shuffle(windows)
         for k in range(self.updates):
-            share = windows[k * len(windows) // self.updates : (k + 1) * len(windows) // self.updates]
-            yield self.task([self.hidden(*window) for window in share])
+            batch = windows[k * len(windows) // self.updates : (k + 1) * len(windows) // self.updates]
+            rows = [self.mask_window(*window) for window in batch]
+            width = max(len(shown) for shown, _ in rows)
+            subwords = np.full((len(rows), width), self.splitter.pad)
+            answers = np.full((len(rows), width), -1)
+            attention = np.zeros((len(rows), width), dtype=bool)
+            for b, (shown, original) in enumerate(rows):
+                subwords[b, : len(shown)], answers[b, : len(shown)] = shown, original
+                attention[b, : len(shown)] = True
+            positions = np.flatnonzero(answers >= 0)
+            arrays = (subwords, attention, positions, answers.flatten()[positions])
+            yield MLMTask(*map(torch.from_numpy, arrays))
 
-    def task(self, rows: Sequence[tuple[np.ndarray, np.ndarray]]) -> Task:
-        """Rows of pieces, and which of them are asked for and what stood there: below 0 where nobody asks."""
-        width = max(len(shown) for shown, _ in rows)
-        pieces = np.full((len(rows), width), self.splitter.pad)
-        answers = np.full((len(rows), width), -1)
-        real = np.zeros((len(rows), width), dtype=bool)
-        for k, (shown, true) in enumerate(rows):
-            pieces[k, : len(shown)], answers[k, : len(shown)], real[k, : len(shown)] = shown, true, True
-        places = np.flatnonzero(answers >= 0)
-        return Task(*map(torch.from_numpy, (pieces, real, places, answers.flatten()[places])))
-
-    def hidden(self, start: int, end: int) -> tuple[np.ndarray, np.ndarray]:
-        """The pieces of a window, some words hidden, and what stood there; -1: nobody asks. One is hidden at least."""
-        draws = self.chance.random(end - start) / MASK_RATE
+    def mask_window(self, start: int, end: int) -> tuple[np.ndarray, np.ndarray]:
+        """The subwords of a window, at least one word masked, and the original ones; -1 where none is predicted."""
+        draws = self.rng.random(end - start) / MASK_RATE
         if draws.min() >= 1:
-            draws[self.chance.integers(len(draws))] = self.chance.random()
+            draws[self.rng.integers(len(draws))] = self.rng.random()
         draw = np.repeat(draws, np.diff(self.posts[start : end + 1]))
-        true = self.ids[self.posts[start] : self.posts[end]]
-        others = self.chance.integers(self.vocabulary, size=len(true))
-        shown = np.select([draw < MASKED, draw < MASKED + EXCHANGED], [self.mask, others], true)
+        original = self.ids[self.posts[start] : self.posts[end]]
+        others = self.rng.integers(self.vocabulary, size=len(original))
+        shown = np.select([draw < MASKED, draw < MASKED + REPLACED], [self.mask, others], original)
         first, last = self.splitter.first, self.splitter.last
-        nobody = np.full(len(first), -1), np.full(len(last), -1)
+        answers = np.where(draw < 1, original, -1)
         return (
             np.concatenate([first, shown, last]).astype(np.int64),
-            np.concatenate([nobody[0], np.where(draw < 1, true, -1), nobody[1]]),
+            np.concatenate([np.full(len(first), -1), answers, np.full(len(last), -1)]),
         )

@@ -1,11 +1,14 @@
-"""The directory of a run: the model itself and, in `training`, where it stands and its log.
+"""The directory of a run: the model, and in `training` the state of training and its log.
 
 OUT/                            the model of the best epoch so far: see checkpoint.py
-OUT/training/state.safetensors  where training stands
+OUT/training/state.safetensors  weights and optimizer state as tensors, the progress as JSON
 OUT/training/log.jsonl          one line for each epoch and event
-OUT/training/scores.json        how good the best epoch is: all numbers of an evaluation
-OUT/training/bad_batch.jsonl    sentences of an update whose loss was no number
+OUT/training/scores.json        the evaluation of the best epoch
+OUT/training/bad_batch.jsonl    the sentences of an update whose loss was not finite
 OUT/training/lock               held by the process that trains here
+
+The state is replaced atomically, so a process that is killed at any moment leaves the old one or the new one. It holds
+no random state: the order of sentences and the dropout of an update follow from the seed and the number of the update.
 """
 
 import json
@@ -13,22 +16,50 @@ import logging
 import os
 import shutil
 import weakref
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor, nn
+
+from nestree.checkpoint import read_tensors, used, write_tensors
 from nestree.data.formats import write
 from nestree.data.io import atomic_path, lock_file, lock_owner
 from nestree.errors import DataError, TrainingError
 from nestree.training.callbacks import EpochEnd, Step
 from nestree.types import Document, Sentence
 
+STATE_FORMAT = 1
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # what AdamW keeps for each parameter
+
 log = logging.getLogger(__name__)
 
 
+@dataclass
+class Progress:
+    """How far training is."""
+
+    fingerprint: str  # of the data
+    origin: dict[str, Any] = field(
+        default_factory=dict
+    )  # files and options of the command that started the run
+    epoch: int = 1  # the current one, from 1
+    update: int = 0  # updates done in this epoch
+    updates: int = 0  # updates done in all epochs
+    microbatches: int = 1  # into which each batch is split to fit into memory
+    best_f1: float = -1.0
+    best_epoch: int = 0
+    losses: dict[str, float] = field(default_factory=dict)  # sums over this epoch
+    mentions: int = 0  # gold mentions of this epoch so far
+    epoch_seconds: float = 0.0  # spent on the updates of this epoch
+    seconds: float = 0.0  # spent on training in all
+    finished: str = ""  # the reason why training ended
+
+
 class RunDir:
-    """Names of the files of a run, and writing to them."""
+    """The files of a run."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -41,7 +72,7 @@ class RunDir:
         self.lock = self.training / "lock"
 
     def check_new(self) -> None:
-        """There must be nothing yet, or a run that was killed before it began."""
+        """Raise unless the directory is new, or holds a run that was killed before its first state."""
         if self.path.exists() and not self.path.is_dir():
             raise TrainingError(
                 f"{self.path} is a file, and the model becomes a directory. Give another name."
@@ -54,19 +85,38 @@ class RunDir:
         if self.path.is_dir() and any(self.path.iterdir()) and not self.training.is_dir():
             raise TrainingError(f"{self.path} is not empty. Give the name of a new directory.")
 
-    def start(self) -> None:
-        """A new run begins here."""
+    def create(self) -> None:
+        """Make the directory of a new run, and lock it."""
         self.check_new()
         try:
             self.training.mkdir(parents=True, exist_ok=True)
         except OSError as why:
             raise TrainingError(f"{self.path} cannot be written: {why.strerror or why}.") from None
+        self.reopen(0, -1)
+
+    def reopen(self, epoch: int, updates: int) -> None:
+        """Lock the directory; remove temporary files of a killed process, and log lines newer than its last state."""
         self.claim()
-        self.sweep()
-        self.forget(0, -1)
+        for path in (*self.path.glob(".*.*"), *self.training.glob(".*.*")):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+        lines = []
+        if self.log.is_file():
+            for text in self.log.read_text(encoding="utf-8", errors="replace").splitlines():
+                try:
+                    lines.append(json.loads(text))
+                except ValueError:
+                    log.info("%s: an incomplete line is left out", self.log)
+        kept = [
+            json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n"
+            for line in lines
+            if line.get("updates", 0) <= updates and not (line["event"] == "epoch" and line["epoch"] >= epoch)
+        ]
+        with atomic_path(self.log) as temporary:
+            temporary.write_text("".join(kept), "utf-8")
 
     def claim(self) -> None:
-        """From here on, only this process trains here; when it ends, however it ends, another may."""
+        """Lock the directory until this process ends, however it ends."""
         try:
             weakref.finalize(self, os.close, lock_file(self.lock))
         except BlockingIOError:
@@ -75,27 +125,8 @@ class RunDir:
                 f"end it, and then go on with `nestree train --resume {self.path}`."
             ) from None
 
-    def check_resumable(self) -> None:
-        if not self.state.is_file():
-            raise TrainingError(
-                f"{self.path} has no {self.training.name}/{self.state.name}: there is nothing to resume. Name the "
-                "directory of a run that was interrupted."
-            )
-
-    def go_on(self, epoch: int, updates: int) -> None:
-        """Forget what a killed process was writing, and what it had noted after its last state."""
-        self.claim()
-        self.sweep()
-        self.forget(epoch, updates)
-
-    def sweep(self) -> None:
-        """Remove what was being written, under other names, when a process was killed."""
-        for left in (*self.path.glob(".*.*"), *self.training.glob(".*.*")):
-            if left.is_dir():
-                shutil.rmtree(left, ignore_errors=True)
-
     def check_space(self, model_bytes: int, state_bytes: int) -> None:
-        """Can the model and two states, the old and the new, be written? Better asked now than after an epoch."""
+        """Raise unless there is room for the model and for two states, the old and the new one."""
         needed = 2 * (model_bytes + state_bytes)
         probe = self.training / ".probe"
         try:
@@ -110,77 +141,100 @@ class RunDir:
                 f"{free / 1e9:.2f} GB are free. Make room, or give a directory on another disk."
             )
 
-    def note(self, event: str, **facts: Any) -> None:
-        """One line more in the log."""
+    def log_event(self, event: str, **values: Any) -> None:
+        """Append a line to the log."""
         try:
             with open(self.log, "a", encoding="utf-8") as file:
-                file.write(json.dumps({"event": event, **facts}, ensure_ascii=False, allow_nan=False) + "\n")
+                file.write(json.dumps({"event": event, **values}, ensure_ascii=False, allow_nan=False) + "\n")
         except OSError as why:
             raise TrainingError(f"{self.log} cannot be written: {why.strerror or why}.") from None
 
-    def forget(self, epoch: int, updates: int) -> None:
-        """Take from the log the end of this epoch and all that was noted after so many updates: it will come again."""
-        kept = [
-            line
-            for line in self.lines()
-            if line.get("updates", 0) <= updates and not (line["event"] == "epoch" and line["epoch"] >= epoch)
-        ]
-        with atomic_path(self.log) as temporary:
-            temporary.write_text(
-                "".join(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in kept),
-                "utf-8",
-            )
-
-    def lines(self) -> list[dict[str, Any]]:
-        """What the log says; a last line that was cut off is left out."""
-        found = []
-        if self.log.is_file():
-            for line in self.log.read_text(encoding="utf-8", errors="replace").splitlines():
-                try:
-                    found.append(json.loads(line))
-                except ValueError:
-                    log.info("%s: a line that is cut off is left out", self.log)
-        return found
-
-    def keep_batch(self, sentences: Iterable[Sentence]) -> None:
-        """Write down the sentences of an update that went wrong."""
+    def write_bad_batch(self, sentences: Iterable[Sentence]) -> None:
         try:
             write([Document((sentence,)) for sentence in sentences], self.bad_batch, "jsonl")
         except DataError as why:
-            log.warning("the bad batch could not be kept: %s", why)
+            log.warning("the sentences of the failed update could not be written: %s", why)
 
+    def load_progress(self) -> Progress:
+        """How far the run is, without its tensors."""
+        if not self.state.is_file():
+            raise TrainingError(
+                f"{self.path} has no {self.training.name}/{self.state.name}: there is nothing to resume. Name the "
+                "directory of a run that was interrupted."
+            )
+        _, metadata = read_tensors(self.state, only_facts=True)
+        if metadata.get("format") != str(STATE_FORMAT):
+            raise TrainingError(
+                f"{self.state} is a training state of another version of nestree; it cannot be continued."
+            )
+        values = json.loads(metadata["progress"])
+        return Progress(**{field.name: values[field.name] for field in fields(Progress)})
 
-def total_bytes(tensors: Mapping[str, Any]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    def save_state(self, progress: Progress, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """Everything that is needed to resume; of a finished run only its progress."""
+        tensors: dict[str, Tensor] = {}
+        if not progress.finished:
+            tensors.update({f"model/{name}": value for name, value in model.state_dict().items()})
+            for name, parameter in model.named_parameters():
+                for moment, value in optimizer.state.get(parameter, {}).items():
+                    tensors[f"optimizer/{moment}/{name}"] = value
+        write_tensors(
+            self.state,
+            tensors,
+            {"format": str(STATE_FORMAT), "progress": json.dumps(asdict(progress), allow_nan=False)},
+        )
+
+    @torch.no_grad()
+    def restore_state(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """Load the weights and the optimizer state."""
+        tensors, _ = read_tensors(self.state)
+        weights = {
+            key.removeprefix("model/"): value for key, value in tensors.items() if key.startswith("model/")
+        }
+        try:
+            model.load_state_dict(used(weights))
+        except RuntimeError as why:
+            raise TrainingError(
+                f"{self.state} does not fit the model that config.toml describes: {why}"
+            ) from None
+        fused = {id(p): group["fused"] for group in optimizer.param_groups for p in group["params"]}
+        for name, parameter in model.named_parameters():
+            for moment in MOMENTS:
+                value = tensors.get(f"optimizer/{moment}/{name}")
+                if value is not None:
+                    on_host = moment == "step" and not fused[id(parameter)]
+                    optimizer.state[parameter][moment] = (
+                        value.cpu() if on_host else value.to(parameter.device)
+                    )
 
 
 class TrainingLog:
-    """Notes epochs and what the user should know in the log of a run."""
+    """Writes epochs and notes to the log of a run."""
 
     def __init__(self, folder: RunDir) -> None:
         self.folder = folder
 
     def note(self, text: str, updates: int) -> None:
-        self.folder.note("note", updates=updates, text=text)
+        self.folder.log_event("note", updates=updates, text=text)
 
     def step(self, step: Step) -> None: ...
 
     def epoch(self, end: EpochEnd) -> None:
-        self.folder.note("epoch", **asdict(end))
+        self.folder.log_event("epoch", **asdict(end))
 
 
 class TensorBoard:
-    """Curves of losses and scores, by epoch."""
+    """Writes losses and scores of each epoch for TensorBoard."""
 
-    def __init__(self, folder: Path, after: int) -> None:
-        """Curves from epoch `after` on are drawn anew."""
+    def __init__(self, folder: Path, epochs_done: int) -> None:
+        """Points after `epochs_done`, which an interrupted run may have left, are replaced."""
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             raise TrainingError(
-                "TensorBoard is asked for and not installed. Install it with `pip install tensorboard`."
+                "TensorBoard is not installed. Install it with `pip install tensorboard`."
             ) from None
-        self.writer = SummaryWriter(str(folder), purge_step=after + 1)
+        self.writer = SummaryWriter(str(folder), purge_step=epochs_done + 1)
 
     def note(self, text: str, updates: int) -> None:
         self.writer.add_text("note", text, updates)

@@ -1,8 +1,8 @@
-"""One update: the gradients of this process' share, added up over processes, and one step of the optimiser.
+"""The gradients of one update, summed over microbatches and processes.
 
-The loss is divided by the gold mentions of the whole update, so pieces and processes make no difference to it. What
-does not fit into memory is cut into twice as many pieces and done again; a process that does so asks nobody.
-Numbers are read when the next update is already under way, so that a GPU never waits.
+The loss is divided by the number of gold mentions of the whole update, so that microbatches and processes make no
+difference. After an out-of-memory error the update is repeated with twice as many microbatches; other processes need
+not know. Losses are read back while the next update is running, so that a GPU never waits.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from torch import Tensor, nn
+from torch import Tensor
 
 from nestree.config import Settings
 from nestree.errors import TrainingError
@@ -24,213 +24,222 @@ from nestree.model import Recognizer
 from nestree.nn.batch import Batch, Targets, pad_to_bucket
 from nestree.training.callbacks import Callbacks
 from nestree.training.cuda_graphs import GraphCache, can_capture
-from nestree.training.dataset import mentions, microbatches, rank_share
+from nestree.training.dataset import count_mentions, microbatches
 from nestree.training.distill import Teachers
-from nestree.training.state import Progress
+from nestree.training.run_dir import Progress
 from nestree.treecrf.memory import is_out_of_memory
 from nestree.types import Sentence
 
 log = logging.getLogger(__name__)
+Update = Sequence[Sequence[int]]  # batches of indices of sentences
 
 
 @dataclass
 class GradientStep:
-    """Makes gradients of batches of these sentences."""
+    """Computes the gradients of updates on these sentences."""
 
     model: Recognizer
     sentences: Sequence[Sentence]
     accelerator: Accelerator
     settings: Settings
     progress: Progress
-    watchers: Sequence[Callbacks] = ()
-    lessons: Teachers | None = None  # of teachers
+    callbacks: Sequence[Callbacks] = ()
+    teachers: Teachers | None = None
 
     def __post_init__(self) -> None:
         trees = self.settings.model.structure != "none"
         self.lengths = [len(sentence.words) for sentence in self.sentences]
-        self.mentions = [mentions(sentence, trees) for sentence in self.sentences]
-        if self.lessons is not None:
-            self.mentions = self.lessons.mentions(self.mentions, self.lengths)
-        self.targets: dict[tuple[int, ...], Targets] = {}  # of the pieces of this update
-        self.parameters = learning(self.model)  # to look through all modules takes a millisecond
+        self.mentions = [count_mentions(sentence, trees) for sentence in self.sentences]
+        if self.teachers is not None:
+            self.mentions = self.teachers.mentions(self.mentions, self.lengths)
+        self.targets: dict[tuple[int, ...], Targets] = {}  # by microbatch of this update
+        # Listed once: to walk through all modules takes a millisecond.
+        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         transformer: Any = self.model.encoder.transformer
-        self.movable: dict[str, list[Tensor]] = {  # what SAM or FGM perturbs
+        self.perturbed: dict[str, list[Tensor]] = {
             "fgm": [transformer.get_input_embeddings().weight],
-            "sam": [*learning(transformer)],
+            "sam": [p for p in transformer.parameters() if p.requires_grad],
         }
-        self.after: Sequence[Sequence[int]] = ()  # the batches of the next update
-        self.before: list[Tensor] = []  # weights before the perturbation
+        self.unperturbed: list[Tensor] = []  # copies of these weights
+        self.next_update: Update = ()
         self.recorder: GraphCache | None = None
         if self.settings.training.cuda_graphs and can_capture(self.model):
-            self.recorder = GraphCache(self.model, self.parameters, self.accelerator.autocast, self.tell)
-        self.plain: list[Tensor] = []  # gradients of a first pass, where those of a second take their place
+            self.recorder = GraphCache(self.model, self.parameters, self.accelerator.autocast, self.notify)
+        self.first_gradients: list[
+            Tensor
+        ] = []  # buffers for a copy, where the second pass overwrites the gradients
         device = self.accelerator.device
-        self.inputs = Prefetcher(
+        self.prefetcher = Prefetcher(
             self.model,
             self.sentences,
             device,
-            ahead=device.type == "cuda",
-            framed=self.recorder is not None,
-            lessons=self.lessons,
+            background=device.type == "cuda",
+            bucketed=self.recorder is not None,
+            teachers=self.teachers,
         )
 
-    def gradients(
-        self, batches: Sequence[Sequence[int]], number: int, after: Sequence[Sequence[int]] = ()
-    ) -> dict[str, Tensor]:
-        """The gradients of update `number` of the run, in the parameters; each part of the loss, summed.
+    def gradients(self, update: Update, number: int, next_update: Update = ()) -> dict[str, Tensor]:
+        """Compute the gradients of update `number` of the run into the parameters; returns the summed losses.
 
         With rho > 0, SAM or FGM adds the gradients of the same sentences, with the same dropout, at perturbed weights.
-        `after`: the batches of the next update, which are prefetched.
+        The batches of `next_update` are prefetched.
         """
-        self.after, self.targets = after, {}
-        total = max(1, sum(self.mentions[k] for batch in batches for k in batch))
-        found = self.of_all(batches, number, total)
+        self.next_update, self.targets = next_update, {}
+        mentions = max(1, sum(self.mentions[k] for batch in update for k in batch))
+        losses = self.run_pass(update, number, mentions)
         if self.settings.training.rho:
-            plain = self.gradients_aside()
-            with self.moved():
-                self.of_all(batches, number, total)
-            torch._foreach_add_(gradients_held(self.parameters), plain)
-        return found
+            first = gradients_of(self.parameters)
+            if self.recorder is not None:  # graphs write to the same tensors in each pass
+                if not self.first_gradients:
+                    self.first_gradients = [torch.empty_like(gradient) for gradient in first]
+                torch._foreach_copy_(self.first_gradients, first)
+                first = self.first_gradients
+            with self.perturb():
+                self.run_pass(update, number, mentions)
+            torch._foreach_add_(gradients_of(self.parameters), first)
+        return losses
 
-    def gradients_aside(self) -> list[Tensor]:
-        """The gradients as they are now, whatever is computed next."""
-        now = gradients_held(self.parameters)
-        if self.recorder is None:
-            return now  # the next pass makes new ones
-        if not self.plain:
-            self.plain = [torch.empty_like(gradient) for gradient in now]
-        torch._foreach_copy_(self.plain, now)
-        return self.plain
-
-    def of_all(self, batches: Sequence[Sequence[int]], number: int, total: int) -> dict[str, Tensor]:
-        """The same for the weights as they are, of all processes together."""
-        while (found := self.try_gradients(batches, number, total)) is None:
-            self.make_room(batches)
-        fill(self.parameters)
+    def run_pass(self, update: Update, number: int, mentions: int) -> dict[str, Tensor]:
+        """The gradients of all processes at the current weights; returns the summed losses of this process."""
+        while (losses := self.try_pass(update, number, mentions)) is None:
+            self.free_memory(update)
+        for parameter in self.parameters:
+            if parameter.grad is None:  # so that steps do not depend on which process saw what
+                parameter.grad = torch.zeros_like(parameter)
         if self.accelerator.num_processes > 1:
-            add_up(self.accelerator, self.parameters)
-        return found
+            gradients = gradients_of(self.parameters)
+            flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+            sizes = [gradient.numel() for gradient in gradients]
+            for gradient, total in zip(
+                gradients, self.accelerator.reduce(flat, "sum").split(sizes), strict=True
+            ):
+                gradient.copy_(total.view_as(gradient))
+        return losses
 
-    def try_gradients(
-        self, batches: Sequence[Sequence[int]], number: int, total: int
-    ) -> dict[str, Tensor] | None:
-        """None: there was not enough memory, and nothing is kept of it."""
-        torch.manual_seed(random_seed(self.settings.training.seed, number, self.accelerator.process_index))
-        self.forget_gradients()
-        mine = self.pieces_of(batches)
-        self.inputs.wanted = [*mine, *self.pieces_of(self.after)]
-        weight = 1.0 if mine else 0.0
-        sums: dict[str, Tensor] = {}
+    def try_pass(self, update: Update, number: int, mentions: int) -> dict[str, Tensor] | None:
+        """The gradients of this process; None: there was not enough memory."""
+        rank = self.accelerator.process_index
+        digest = hashlib.sha256(f"update {self.settings.training.seed} {number} {rank}".encode()).digest()
+        torch.manual_seed(int.from_bytes(digest[:7], "big"))  # dropout follows from the seed and the update
+        self.clear_gradients()
+        parts = self.split(update)
+        self.prefetcher.upcoming = [*parts, *self.split(self.next_update)]
+        weight = 1.0 if parts else 0.0  # a process without a share computes gradients of 0
+        losses: dict[str, Tensor] = {}
         try:
-            for piece in mine or [batches[0][:1]]:  # where there is nothing to do, zeros are made
-                for name, value in self.added(piece, weight / total).items():
-                    sums[name] = sums.get(name, 0.0) + weight * value
+            for part in parts or [update[0][:1]]:
+                for name, value in self.add_gradients(part, weight / mentions).items():
+                    losses[name] = losses.get(name, 0.0) + weight * value
         except (MemoryError, RuntimeError) as why:
             if not is_out_of_memory(why):
                 raise
             log.info("%s", why)
             return None
-        return sums
+        return losses
 
-    def pieces_of(self, batches: Sequence[Sequence[int]]) -> list[Sequence[int]]:
-        """What this process does of these batches, cut so that it fits into memory."""
-        process, processes = self.accelerator.process_index, self.accelerator.num_processes
-        shares = [rank_share(batch, process, processes) for batch in batches]
-        return [piece for each in shares for piece in microbatches(each, self.lengths, self.progress.pieces)]
+    def split(self, update: Update) -> list[Sequence[int]]:
+        """The microbatches of this process."""
+        rank, processes = self.accelerator.process_index, self.accelerator.num_processes
+        return [
+            part
+            for batch in update
+            for part in microbatches(batch[rank::processes], self.lengths, self.progress.microbatches)
+        ]
 
-    def added(self, piece: Sequence[int], scale: float) -> dict[str, Tensor]:
-        """Add the gradients of `scale` times the loss of a piece to those that are there; each part of the loss."""
-        batch = self.inputs.of(piece)
-        if self.lessons is not None:
-            targets = self.targets.get(tuple(piece)) or self.lessons.targets(batch)
-            self.targets[tuple(piece)] = targets  # a second pass of the update learns the same
+    def add_gradients(self, part: Sequence[int], scale: float) -> dict[str, Tensor]:
+        """Add the gradients of `scale` times the loss of a microbatch; returns the unscaled losses."""
+        batch = self.prefetcher.get(part)
+        if self.teachers is not None:
+            targets = self.targets.get(tuple(part)) or self.teachers.targets(batch)
+            self.targets[tuple(part)] = targets  # for the second pass of this update
             batch = dataclasses.replace(batch, readings=(), targets=targets)
         if self.recorder is not None:
-            found = self.recorder.add(batch, scale)
-            if found is not None:
-                self.inputs.look_ahead()
-                return found
+            values = self.recorder.add_gradients(batch, scale)
+            if values is not None:
+                self.prefetcher.prefetch()
+                return values
         with self.accelerator.autocast():
             losses = self.model.losses(batch)
-        self.inputs.look_ahead()
+        self.prefetcher.prefetch()
         (losses.total * scale).backward()
         return {name: value.detach() for name, value in {**losses.parts, **losses.metrics}.items()}
 
     @contextmanager
-    def moved(self) -> Iterator[None]:
-        """Within this, the weights are perturbed by `rho` along their normalized gradient."""
-        weights = self.movable[self.settings.training.perturbation]
-        if len(self.before) != len(weights):
-            self.before = [torch.empty_like(weight, requires_grad=False) for weight in weights]
+    def perturb(self) -> Iterator[None]:
+        """Within this context, weights are moved by `rho` along their normalized gradient."""
+        weights = self.perturbed[self.settings.training.perturbation]
+        if len(self.unperturbed) != len(weights):
+            self.unperturbed = [torch.empty_like(weight, requires_grad=False) for weight in weights]
         with torch.no_grad():
-            torch._foreach_copy_(self.before, weights)  # all at once, not one by one
-            slopes = gradients_held(weights)
-            norm = torch.stack(torch._foreach_norm(slopes)).norm().clamp(min=1e-12)
-            length = self.settings.training.rho / norm
+            torch._foreach_copy_(self.unperturbed, weights)
+            gradients = gradients_of(weights)
+            norm = torch.stack(torch._foreach_norm(gradients)).norm().clamp(min=1e-12)
+            factor = self.settings.training.rho / norm
             if self.recorder is None:
-                slopes = [*torch._foreach_mul(slopes, length)]
-            else:  # these were put aside, and the next pass begins from zero
-                torch._foreach_mul_(slopes, length)
-            torch._foreach_add_(weights, slopes)
+                gradients = [*torch._foreach_mul(gradients, factor)]
+            else:  # these were copied, and the next pass sets them to zero first
+                torch._foreach_mul_(gradients, factor)
+            torch._foreach_add_(weights, gradients)
         try:
             yield
         finally:
             with torch.no_grad():
-                torch._foreach_copy_(weights, self.before)
+                torch._foreach_copy_(weights, self.unperturbed)
 
-    def forget_gradients(self) -> None:
-        if self.recorder is not None:  # which knows where they are
+    def clear_gradients(self) -> None:
+        if self.recorder is not None:  # graphs add to these tensors
             torch._foreach_zero_(self.recorder.gradients)
             return
         for parameter in self.parameters:
             parameter.grad = None
 
-    def give_up_records(self) -> bool:
-        """Have the memory of all records back, and make no more; False: there is nothing to give up."""
+    def drop_graphs(self) -> bool:
+        """Free the memory of all CUDA graphs and capture no more; False: there are none."""
         if self.recorder is None:
             return False
-        self.recorder, self.inputs.framed, self.plain = None, False, []
-        self.let_go()
-        self.tell("out of memory: passes are not recorded any more, which is slower; results stay the same.")
+        self.recorder, self.prefetcher.bucketed, self.first_gradients = None, False, []
+        self.clear_caches()
+        self.notify(
+            "out of memory: CUDA graphs are not used any more, which is slower; results stay the same."
+        )
         return True
 
-    def make_room(self, batches: Sequence[Sequence[int]]) -> None:
-        """Without records first; then with twice as many pieces, if that changes anything."""
-        if self.give_up_records():
+    def free_memory(self, update: Update) -> None:
+        """Drop the CUDA graphs; if there are none, double the number of microbatches."""
+        if self.drop_graphs():
             return
-        self.let_go()
-        mine = self.pieces_of(batches) or [batches[0][:1]]
-        if all(len(piece) == 1 for piece in mine):
-            longest = max((k for piece in mine for k in piece), key=lambda k: self.lengths[k])
+        self.clear_caches()
+        parts = self.split(update) or [update[0][:1]]
+        if all(len(part) == 1 for part in parts):
+            longest = max((k for part in parts for k in part), key=lambda k: self.lengths[k])
             raise TrainingError(
                 f"there is not enough memory for a sentence of {self.lengths[longest]} words alone: "
                 f"{self.sentences[longest]} Leave it out, or train on a larger device."
             )
-        self.progress.pieces *= 2
-        self.tell(
-            f"out of memory: in this epoch each batch is done in {self.progress.pieces} pieces from now on; "
-            "results stay the same."
+        self.progress.microbatches *= 2
+        self.notify(
+            f"out of memory: in this epoch each batch is split into {self.progress.microbatches} microbatches from "
+            "now on; results stay the same."
         )
 
-    def let_go(self) -> None:
-        """Hold no memory that can be had again."""
-        self.forget_gradients()
-        self.inputs.forget()
+    def clear_caches(self) -> None:
+        self.clear_gradients()
+        self.prefetcher.clear()
         self.targets = {}
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
-    def tell(self, text: str) -> None:
+    def notify(self, text: str) -> None:
         log.warning(text)
-        for watcher in self.watchers:
-            watcher.note(text, self.progress.updates)
+        for callback in self.callbacks:
+            callback.note(text, self.progress.updates)
 
 
 class Prefetcher:
-    """Batches on their way to the device; with `ahead`, another thread makes them, those of the next update in advance.
+    """Collates batches and moves them to the device; in the background, those of the next update in advance.
 
-    To make one and to lay it out where a GPU can fetch it takes about as long as the way back through the network,
-    during which this thread has nothing to do.
+    To collate a batch and copy it to pinned memory takes about as long as the backward pass, during which the main
+    thread has nothing to do.
     """
 
     def __init__(
@@ -238,87 +247,59 @@ class Prefetcher:
         model: Recognizer,
         sentences: Sequence[Sentence],
         device: torch.device,
-        ahead: bool,
-        framed: bool = False,
-        lessons: Teachers | None = None,
+        background: bool,
+        bucketed: bool = False,
+        teachers: Teachers | None = None,
     ) -> None:
-        """`framed`: in few shapes, where that can be. `lessons`: batches hold what teachers read, too."""
-        self.model, self.sentences, self.device, self.framed = model, sentences, device, framed
-        self.lessons = lessons
-        self.wanted: list[Sequence[int]] = []  # pieces of this update and of the next; no others are kept
-        self.made: dict[tuple[int, ...], Future[Batch]] = {}
-        self.helper = ThreadPoolExecutor(1, "batches") if ahead else None  # the only one that makes any
+        """`bucketed`: pad batches to few shapes. `teachers`: attach their inputs."""
+        self.model, self.sentences, self.device, self.bucketed = model, sentences, device, bucketed
+        self.teachers = teachers
+        self.upcoming: list[
+            Sequence[int]
+        ] = []  # microbatches of this update and of the next; no others are kept
+        self.futures: dict[tuple[int, ...], Future[Batch]] = {}
+        self.executor = ThreadPoolExecutor(1, "batches") if background else None
 
-    def of(self, piece: Sequence[int]) -> Batch:
-        if self.helper is None:
-            return self.make(piece).to(self.device)
-        key = tuple(piece)
-        found = self.made.get(key) or self.helper.submit(self.make, key)
+    def get(self, part: Sequence[int]) -> Batch:
+        """The batch of these sentences, on the device."""
+        if self.executor is None:
+            return self.collate(part).to(self.device)
+        key = tuple(part)
+        future = self.futures.get(key) or self.executor.submit(self.collate, key)
         try:
-            return found.result().to(self.device)
+            return future.result().to(self.device)
         except BaseException:
-            self.made.pop(key, None)  # it may succeed another time
+            self.futures.pop(key, None)  # another attempt may succeed
             raise
 
-    def make(self, piece: Sequence[int]) -> Batch:
-        batch = self.model.collate([self.sentences[k] for k in piece])
-        if self.lessons is not None:
-            batch = self.lessons.attach(batch, piece)
-        if self.framed:
-            splitter = self.model.collator.splitter
-            batch = pad_to_bucket(batch, splitter.pad, splitter.longest) or batch
-        return batch.pin_memory() if self.device.type == "cuda" else batch  # it then goes there unattended
+    def collate(self, part: Sequence[int]) -> Batch:
+        batch = self.model.collate([self.sentences[k] for k in part])
+        if self.teachers is not None:
+            batch = self.teachers.attach(batch, part)
+        if self.bucketed:
+            tokenizer = self.model.collator.splitter
+            batch = pad_to_bucket(batch, tokenizer.pad, tokenizer.longest) or batch
+        return batch.pin_memory() if self.device.type == "cuda" else batch  # pinned: copied asynchronously
 
-    def look_ahead(self) -> None:
-        """Begin to make what will be wanted and is not there."""
-        if self.helper is not None:
-            made, helper = self.made, self.helper
-            keys = map(tuple, self.wanted)
-            self.made = {key: made.get(key) or helper.submit(self.make, key) for key in keys}
+    def prefetch(self) -> None:
+        """Start to collate what is upcoming; drop everything else."""
+        if self.executor is not None:
+            futures, submit = self.futures, self.executor.submit
+            keys = map(tuple, self.upcoming)
+            self.futures = {key: futures.get(key) or submit(self.collate, key) for key in keys}
 
-    def forget(self) -> None:
-        """Drop what was made, or begun."""
-        for batch in self.made.values():
-            batch.cancel()
-        self.made = {}
-
-
-def learning(part: nn.Module) -> list[nn.Parameter]:
-    """The weights that change in training."""
-    return [weight for weight in part.parameters() if weight.requires_grad]
+    def clear(self) -> None:
+        for future in self.futures.values():
+            future.cancel()
+        self.futures = {}
 
 
-def random_seed(seed: int, number: int, process: int) -> int:
-    """What the dropout of an update follows from."""
-    digest = hashlib.sha256(f"update {seed} {number} {process}".encode()).digest()
-    return int.from_bytes(digest[:7], "big")
-
-
-@torch.no_grad()
-def fill(parameters: Iterable[nn.Parameter]) -> None:
-    """No gradient is a gradient of 0, so that steps do not depend on which process saw what."""
-    for parameter in parameters:
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-
-
-@torch.no_grad()
-def add_up(accelerator: Accelerator, parameters: Iterable[nn.Parameter]) -> None:
-    """Replace gradients by their sums over all processes."""
-    gradients = gradients_held(parameters)
-    total = accelerator.reduce(torch.cat([gradient.reshape(-1) for gradient in gradients]), "sum")
-    sizes = [gradient.numel() for gradient in gradients]
-    for gradient, summed in zip(gradients, total.split(sizes), strict=True):
-        gradient.copy_(summed.view_as(gradient))
-
-
-def gradients_held(parameters: Iterable[Tensor]) -> list[Tensor]:
-    """Their gradients."""
+def gradients_of(parameters: Iterable[Tensor]) -> list[Tensor]:
     return [parameter.grad for parameter in parameters if parameter.grad is not None]
 
 
 class AsyncScalars:
-    """Numbers on a device, read without making it wait: ask when more work has been queued behind them."""
+    """A copy of device values to the host that blocks only when it is read."""
 
     def __init__(self, values: Tensor) -> None:
         self.event = None

@@ -1,4 +1,4 @@
-"""`train`: everything is made and checked before the first epoch, and what was trained is evaluated at the end."""
+"""`train`: prepare and check a run, run its epochs, calibrate and evaluate the best one."""
 
 import json
 from collections import Counter
@@ -12,7 +12,6 @@ from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
 
 from nestree import checkpoint
-from nestree.checkpoint import CARD, write_text
 from nestree.config import Settings
 from nestree.decoding import Temperatures
 from nestree.errors import TrainingError
@@ -24,31 +23,28 @@ from nestree.report import as_json
 from nestree.report.tables import described
 from nestree.temperature import best_decoder, fit_temperatures
 from nestree.text import detect_word_style
-from nestree.training import state
 from nestree.training.callbacks import Callbacks
 from nestree.training.dataset import Corpus
 from nestree.training.distill import Teachers
-from nestree.training.loop import Run, evaluated, run_epochs, save, stop_on_interrupt
-from nestree.training.optimizer import Average, make_optimizer
-from nestree.training.run_dir import RunDir, TensorBoard, TrainingLog, total_bytes
-from nestree.training.state import Progress
+from nestree.training.loop import Run, evaluate_on_dev, run_epochs, save, stop_on_interrupt
+from nestree.training.optimizer import make_optimizer
+from nestree.training.run_dir import Progress, RunDir, TensorBoard, TrainingLog
 from nestree.training.step import GradientStep
 
-HEAD_PRIOR_PREFIX = "head_prior."  # how the names of weights of `model.head_prior` begin
-SAVE_EVERY = 120.0  # seconds between two states on the disk, at least
+HEAD_PRIOR_PREFIX = "head_prior."  # of the names of the weights of `model.head_prior`
+SAVE_EVERY = 120.0  # seconds between two states on disk, at least
+SHOWN_ERRORS = 5  # kinds of errors in the summary
 
 
 @dataclass(frozen=True)
 class TrainResult:
-    """How training ended."""
-
     folder: Path
     epochs: int  # that were done
     best_epoch: int
     seconds: float  # spent on training
-    why: str  # it ended
-    evaluation: Evaluation | None  # of the best epoch, on dev; None: somebody asked to stop
-    card: Card | None  # what is said about the model; None: likewise
+    why: str  # training ended
+    evaluation: Evaluation | None  # of the best epoch on dev; None: training was interrupted
+    card: Card | None  # None: training was interrupted
 
 
 def train(
@@ -66,10 +62,10 @@ def train(
     about: Mapping[str, str] | None = None,
     lessons: Teachers | None = None,
 ) -> TrainResult:
-    """Train a model and leave the best epoch in `folder`; with `resume`, go on where a run in it was interrupted.
+    """Train a model and leave the best epoch in `folder`; with `resume`, continue an interrupted run there.
 
-    `init`: a model of ours to start from. `origin` is kept for whoever resumes: see `origin_of`. `about`: what its
-    card says that only people know, by the keys of `card.ABOUT`. `lessons`: of teachers, see `distill`.
+    `init`: the directory of a model to start from. `origin` is saved for whoever resumes: see `origin_of`. `about`:
+    entries of the model card (see model_card.about). `lessons`: teachers to distil from, see `distill`.
     Under `torchrun` or `accelerate launch`, all processes call this alike.
     """
     if lessons is not None:
@@ -77,7 +73,12 @@ def train(
     accelerator = accelerator_for(device)
     files = RunDir(folder)
     if resume:
-        progress = known_progress(files, corpus)
+        progress = files.load_progress()
+        if progress.fingerprint != corpus.fingerprint:
+            raise TrainingError(
+                f"{folder} was trained on other data than this: sentences, entities or their order differ. "
+                "Resume with the same files, or train anew in another directory."
+            )
         model = checkpoint.untrained(folder, settings, checkpoint.read_labels(folder))
     else:
         if accelerator.is_main_process:
@@ -87,24 +88,31 @@ def train(
         model = (
             Recognizer(settings, corpus.labels, settings.encoder.path)
             if init is None
-            else resume_run(settings, corpus.labels, init)
+            else init_from_model(settings, corpus.labels, init)
         )
-    model.text_rules = text_rules(corpus, origin)
+    options = (origin or {}).get("options", {})
+    model.text_rules = TextRules(
+        options.get("words") or detect_word_style(sentence.words for sentence in corpus.train),
+        options.get("sentences") or "rules",
+    )
     model.to(accelerator.device)
-    average = Average(model, settings.training.average)
-    moving = make_optimizer(model, model.encoder.transformer, settings.training)
+    optimizer = make_optimizer(model, model.encoder.transformer, settings.training)
+    callbacks: list[Callbacks] = []
     if accelerator.is_main_process:
         if resume:
-            files.go_on(progress.epoch, progress.updates)
+            files.reopen(progress.epoch, progress.updates)
         else:
-            files.start()
-            files.check_space(*sizes(model, average))
+            files.create()
+            size = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
+            files.check_space(size, 3 * size)  # a state holds the weights and two moments
             checkpoint.save_all_but_weights(model, folder)
+        callbacks = [TrainingLog(files), *([watcher] if watcher else [])]
+        if tensorboard:
+            callbacks.append(TensorBoard(files.tensorboard, progress.epoch - 1))
     accelerator.wait_for_everyone()
     if resume and not progress.finished:
-        state.restore_state(files.state, model, moving, average)
-    watchers = logging_callbacks(accelerator, files, watcher, tensorboard, progress)
-    updater = GradientStep(model, corpus.train, accelerator, settings, progress, watchers, lessons)
+        files.restore_state(model, optimizer)
+    updater = GradientStep(model, corpus.train, accelerator, settings, progress, callbacks, lessons)
     with stop_on_interrupt() as stop:
         run = Run(
             settings,
@@ -112,133 +120,85 @@ def train(
             files,
             accelerator,
             model,
-            moving,
-            average,
+            optimizer,
             updater,
             progress,
-            watchers,
+            callbacks,
             stop,
             save_every,
         )
-        begin(run, resume)
+        if not resume:
+            start_run(run)
         try:
             run_epochs(run)
         finally:
-            updater.recorder = None  # it holds memory, which a traceback would keep
-        return finish(run, about or {})
-
-
-def text_rules(corpus: Corpus, origin: Mapping[str, Any] | None) -> TextRules:
-    """How texts are to be split for this model: as its data were, which says so or shows it."""
-    asked = (origin or {}).get("options", {})
-    return TextRules(
-        asked.get("words") or detect_word_style(sentence.words for sentence in corpus.train),
-        asked.get("sentences") or "rules",
-    )
+            updater.recorder = None  # a traceback would keep its memory
+        return finish_run(run, about or {})
 
 
 def accelerator_for(device: str) -> Accelerator:
-    """Where to train; `auto` is the best device there is."""
-    found = select_device(device)
-    return Accelerator(cpu=found.type == "cpu", mixed_precision="bf16" if found.type == "cuda" else "no")
+    """Mixed precision in bf16 on a GPU, float32 elsewhere; `auto` is the best device available."""
+    kind = select_device(device).type
+    return Accelerator(cpu=kind == "cpu", mixed_precision="bf16" if kind == "cuda" else "no")
 
 
 def origin_of(folder: Path) -> dict[str, Any]:
-    """What `train` was told when the run in this folder began."""
-    files = RunDir(folder)
-    files.check_resumable()
-    return state.load_progress(files.state).origin
+    """The `origin` that `train` got when the run in this directory began."""
+    return RunDir(folder).load_progress().origin
 
 
-def known_progress(files: RunDir, corpus: Corpus) -> Progress:
-    """Where the run in this folder stands, if it is one of this data."""
-    files.check_resumable()
-    progress = state.load_progress(files.state)
-    if progress.fingerprint != corpus.fingerprint:
-        raise TrainingError(
-            f"{files.path} was trained on other data than this: sentences, entities or their order differ. "
-            "Resume with the same files, or train anew in another directory."
-        )
-    return progress
-
-
-def resume_run(settings: Settings, labels: Sequence[str], init: Path) -> Recognizer:
-    """A model that begins with the weights of another; labels that are new to it come after those it knows."""
+def init_from_model(settings: Settings, labels: Sequence[str], init: Path) -> Recognizer:
+    """A model with the weights of another one; new labels come after those that it knows."""
     checkpoint.check_manifest(init)
-    known = checkpoint.read_labels(init)
-    everything = [*known, *(label for label in labels if label not in known)]
+    old_labels = checkpoint.read_labels(init)
+    all_labels = [*old_labels, *(label for label in labels if label not in old_labels)]
+    added = len(all_labels) - len(old_labels)
     weights = checkpoint.read_weights(init)
-    grow(checkpoint.outline(init, settings, everything, weights), weights, len(everything) - len(known), init)
-    model = checkpoint.untrained(init, settings, everything)
-    grow(model, weights, len(everything) - len(known), init)
+    # First on the meta device: a mismatch is found before the encoder is read.
+    copy_weights(weights, checkpoint.outline(init, settings, all_labels, weights), added, init)
+    model = checkpoint.untrained(init, settings, all_labels)
+    copy_weights(weights, model, added, init)
     return model
 
 
-def grow(model: Recognizer, weights: Mapping[str, torch.Tensor], more: int, init: Path) -> None:
-    """Copy the weights of the model in `init` into one that has so many labels more."""
-    for name, value in model.state_dict().items():
-        given = weights.get(name)
-        if given is None and name.startswith(HEAD_PRIOR_PREFIX):
-            continue  # a model that was made without them: they are soon learned
-        if given is None or not check_growth(value, given, more):
-            raise TrainingError(
-                f"the model in {init} has no {name} of the shape {list(value.shape)}: it was made with other settings. "
-                f"Leave --config out, or use --config {init / checkpoint.CONFIG}."
-            )
+def copy_weights(weights: Mapping[str, torch.Tensor], model: Recognizer, added: int, init: Path) -> None:
+    """Copy the weights of the model in `init` into one that has `added` more labels."""
+    for name, target in model.state_dict().items():
+        source = weights.get(name)
+        if source is None and name.startswith(HEAD_PRIOR_PREFIX):
+            continue  # the other model has no head prior; it is learned quickly
+        if source is not None and target.ndim == source.ndim:
+            longer = [axis for axis in range(target.ndim) if target.shape[axis] != source.shape[axis]]
+            if not longer:
+                target.copy_(source)
+                continue
+            if len(longer) == 1 and target.shape[longer[0]] == source.shape[longer[0]] + added:
+                target.narrow(longer[0], 0, source.shape[longer[0]]).copy_(source)
+                continue
+        raise TrainingError(
+            f"the model in {init} has no {name} of the shape {list(target.shape)}: it was made with other settings. "
+            f"Leave --config out, or use --config {init / checkpoint.CONFIG}."
+        )
 
 
-def check_growth(value: torch.Tensor, given: torch.Tensor, more: int) -> bool:
-    """Copy weights into a tensor that has so many labels more; False: they do not fit."""
-    if value.ndim != given.ndim:
-        return False
-    longer = [axis for axis in range(value.ndim) if value.shape[axis] != given.shape[axis]]
-    if any(value.shape[axis] != given.shape[axis] + more for axis in longer) or len(longer) > 1:
-        return False
-    part = value.narrow(longer[0], 0, given.shape[longer[0]]) if longer else value
-    part.copy_(given)
-    return True
-
-
-def sizes(model: Recognizer, average: Average) -> tuple[int, int]:
-    """Bytes of the weights, and of a state of training: weights, two moments, the average."""
-    weights = total_bytes(model.state_dict())
-    return weights, 3 * weights + total_bytes(average.weights)
-
-
-def logging_callbacks(
-    accelerator: Accelerator, files: RunDir, watcher: Callbacks | None, tensorboard: bool, progress: Progress
-) -> list[Callbacks]:
-    """Who hears of this run; of several processes only the first tells."""
-    if not accelerator.is_main_process:
-        return []
-    found: list[Callbacks] = [TrainingLog(files)]
-    if watcher:
-        found.append(watcher)
-    if tensorboard:
-        found.append(TensorBoard(files.tensorboard, progress.epoch - 1))
-    return found
-
-
-def begin(run: Run, resume: bool) -> None:
-    """The first line of the log, and the first state: a run can be resumed from here on."""
-    if resume:
-        return
-    processes = run.accelerator.num_processes
-    if run.leads:
+def start_run(run: Run) -> None:
+    """Write the first line of the log, notes for the user, and the first state: the run can be resumed now."""
+    settings, processes = run.settings, run.accelerator.num_processes
+    if run.is_main:
         sizes = {"train": len(run.corpus.train), "dev": len(run.corpus.dev)}
-        run.folder.note("start", updates=0, processes=processes, **sizes)
+        run.folder.log_event("start", updates=0, processes=processes, **sizes)
     if processes > 1:
-        run.tell(f"{processes} processes share each update.")
+        run.notify(f"{processes} processes share each update.")
     for note in run.corpus.notes:
-        run.tell(note)
-    if run.settings.encoder.context and not any(any(s.context or ()) for s in run.corpus.train):
-        run.tell(
-            f"encoder.context is {run.settings.encoder.context}, but no sentence has any: give documents of several "
+        run.notify(note)
+    if settings.encoder.context and not any(any(s.context or ()) for s in run.corpus.train):
+        run.notify(
+            f"encoder.context is {settings.encoder.context}, but no sentence has any: give documents of several "
             "sentences (in JSON lines, with a doc_id), and `context` to `corpus`."
         )
-    decoding = run.settings.decoding
-    if run.settings.model.head_prior and (decoding.method == "spans" or not decoding.head_prior_weight):
-        run.tell(
+    decoding = settings.decoding
+    if settings.model.head_prior and (decoding.method == "spans" or not decoding.head_prior_weight):
+        run.notify(
             f'model.head_prior will be trained but not used, because decoding.method is "{decoding.method}" and '
             f"decoding.head_prior_weight is {decoding.head_prior_weight:g}. To use it, set decoding.method to "
             '"viterbi" or "mbr" and decoding.head_prior_weight to 2.'
@@ -247,8 +207,8 @@ def begin(run: Run, resume: bool) -> None:
         len({(e.span, e.label) for e in s.entities}) - len({e.span for e in s.entities})
         for s in run.corpus.train
     )
-    if several and run.settings.loss.label == "softmax" and run.settings.model.labeling != "none":
-        run.tell(
+    if several and settings.loss.label == "softmax" and settings.model.labeling != "none":
+        run.notify(
             f"{several:,} training {'entity has' if several == 1 else 'entities have'} the words of another one with "
             'another label, and loss.label = "softmax" gives a span one label. To find all, set it to "ranking".'
         )
@@ -258,24 +218,24 @@ def begin(run: Run, resume: bool) -> None:
 def calibrate(run: Run) -> None:
     """Fit the temperatures on dev and, with decoding.tune, choose the decoder; both are saved with the model."""
     model, folder = run.model, run.folder.path
-    found = [fit_temperatures(model, run.corpus.dev) if run.leads else None]
-    model.temperatures = Temperatures(*broadcast_object_list(found)[0])
-    if run.leads:
+    fitted = [fit_temperatures(model, run.corpus.dev) if run.is_main else None]
+    model.temperatures = Temperatures(*broadcast_object_list(fitted)[0])
+    if run.is_main:
         checkpoint.save_info(checkpoint.ModelInfo(model.labels, model.text_rules, model.temperatures), folder)
     if not run.settings.decoding.tune:
         return
-    chosen = [best_decoder(model, run.corpus.dev) if run.leads else None]
-    model.settings = run.settings = replace(run.settings, decoding=broadcast_object_list(chosen)[0])
-    decoding = run.settings.decoding
-    run.tell(
+    best = [best_decoder(model, run.corpus.dev) if run.is_main else None]
+    decoding = broadcast_object_list(best)[0]
+    model.settings = run.settings = replace(run.settings, decoding=decoding)
+    run.notify(
         f'chosen on dev: decoding.method = "{decoding.method}", decoding.threshold = {decoding.threshold:g}.'
     )
-    if run.leads:
+    if run.is_main:
         checkpoint.write_text(folder / checkpoint.CONFIG, run.settings.as_toml())
 
 
-def finish(run: Run, about: Mapping[str, str]) -> TrainResult:
-    """The model on the disk, evaluated once more; and its card."""
+def finish_run(run: Run, about: Mapping[str, str]) -> TrainResult:
+    """Calibrate and evaluate the best epoch, and write its model card."""
     progress, folder = run.progress, run.folder.path
     done, best = progress.epoch - 1, progress.best_epoch
     if not progress.finished:
@@ -283,7 +243,7 @@ def finish(run: Run, about: Mapping[str, str]) -> TrainResult:
     run.accelerator.wait_for_everyone()
     checkpoint.load_weights(run.model, checkpoint.read_weights(folder), folder / checkpoint.WEIGHTS)
     calibrate(run)
-    evaluation = evaluated(run, scored=True)
+    evaluation = evaluate_on_dev(run, scored=True)
     card = Card(
         run.settings,
         run.model.labels,
@@ -292,76 +252,60 @@ def finish(run: Run, about: Mapping[str, str]) -> TrainResult:
         {"dev": evaluation},
         f"This is epoch {best} of {done}, the best on dev; training took {progress.seconds:,.0f} seconds.",
     )
-    if run.leads:
+    if run.is_main:
         checkpoint.save_manifest(folder)
         checkpoint.write_text(folder / checkpoint.CARD, str(card))
     return TrainResult(folder, done, best, progress.seconds, progress.finished, evaluation, card)
 
 
-MISTAKES = 5
-
-
 def summary(result: TrainResult) -> str:
-    """For people."""
+    """The result as a text for the terminal."""
     epochs = "1 epoch" if result.epochs == 1 else f"{result.epochs} epochs"
     lines = [f"{epochs} in {duration(result.seconds)}; {result.why}."]
-    if result.evaluation is not None:
-        score = result.evaluation.entities
-        lines += [
-            f"best epoch {result.best_epoch}: dev P {100 * score.precision:.2f}  R {100 * score.recall:.2f}  "
-            f"F1 {100 * score.f1:.2f} (calibrated)",
-            f"model: {result.folder}",
-        ]
-        found = typical_errors(result.evaluation)
-        if found:
-            lines += ["", f"typical mistakes on dev, of {len(result.evaluation.mistakes):,}:"]
-            lines += [f"  {times:>4} x {kind}, such as: {described(one)}" for kind, times, one in found]
-        lines += ["", next_step(result, score.f1)]
-    return "\n".join(lines)
+    if result.evaluation is None:
+        return lines[0]
+    score, errors = result.evaluation.entities, result.evaluation.mistakes
+    lines += [
+        f"best epoch {result.best_epoch}: dev P {100 * score.precision:.2f}  R {100 * score.recall:.2f}  "
+        f"F1 {100 * score.f1:.2f} (calibrated)",
+        f"model: {result.folder}",
+    ]
+    if errors:
+        lines += ["", f"typical mistakes on dev, of {len(errors):,}:"]
+    for kind, count in Counter(map(error_kind, errors)).most_common(SHOWN_ERRORS):
+        same = [error for error in errors if error_kind(error) == kind]
+        lines.append(f"  {count:>4} x {kind}, such as: {described(same[len(same) // 2])}")
+    advice = (
+        f"Try it: nestree show TEXT.txt --model {result.folder}"
+        if score.f1
+        else "It has learned nothing yet. Give it more updates: more epochs (--set training.epochs=40), or smaller "
+        "batches (--set training.batch_words=150)."
+    )
+    return "\n".join([*lines, "", advice])
 
 
-def next_step(result: TrainResult, f1: float) -> str:
-    """What to do with the model, or to get one."""
-    if f1 == 0:
-        return (
-            "It has learned nothing yet. Give it more updates: more epochs (--set training.epochs=40), or smaller "
-            "batches (--set training.batch_words=150)."
-        )
-    return f"Try it: nestree show TEXT.txt --model {result.folder}"
+def error_kind(error: EntityError) -> str:
+    gold, predicted = error.gold, error.predicted
+    if error.kind == "type" and gold and predicted:
+        return f"{gold.label} taken for {predicted.label}"
+    entity = gold or predicted
+    assert entity is not None
+    kinds = {"boundary": "wrong borders of", "missed": "missed", "spurious": "invented"}
+    return f"{kinds[error.kind]} {entity.label}"
 
 
 def keep_scores(result: TrainResult, test: Evaluation | None) -> None:
-    """Write down how good the model is: for programs and, if it was tested, in its card."""
+    """Write the scores of the model as JSON and, if it was tested, into its card."""
     values: dict[str, Any] = {"seconds_per_epoch": result.seconds / max(1, result.epochs)}
     for name, evaluation in (("dev", result.evaluation), ("test", test)):
         if evaluation is not None:
             values[name] = as_json(evaluation)
     if result.card is not None and test is not None:
-        tested = replace(result.card, evaluations={**result.card.evaluations, "test": test})
-        write_text(result.folder / CARD, str(tested))
-    write_text(
+        card = replace(result.card, evaluations={**result.card.evaluations, "test": test})
+        checkpoint.write_text(result.folder / checkpoint.CARD, str(card))
+    checkpoint.write_text(
         RunDir(result.folder).scores, json.dumps(values, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
     )
-
-
-def typical_errors(evaluation: Evaluation) -> list[tuple[str, int, EntityError]]:
-    """The most frequent kinds of mistakes by their labels: what, how often, and one from the middle of them."""
-    counts = Counter(map(what, evaluation.mistakes))
-    found = []
-    for kind, times in counts.most_common(MISTAKES):
-        alike = [mistake for mistake in evaluation.mistakes if what(mistake) == kind]
-        found.append((kind, times, alike[len(alike) // 2]))
-    return found
-
-
-def what(mistake: EntityError) -> str:
-    gold, predicted = mistake.gold, mistake.predicted
-    if mistake.kind == "type" and gold and predicted:
-        return f"{gold.label} taken for {predicted.label}"
-    entity = gold or predicted
-    assert entity is not None
-    kinds = {"boundary": "wrong borders of", "missed": "missed", "spurious": "invented"}
-    return f"{kinds[mistake.kind]} {entity.label}"
 
 
 def duration(seconds: float) -> str:

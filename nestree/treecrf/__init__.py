@@ -10,7 +10,6 @@
 """
 
 from nestree.treecrf.async_errors import raise_pending
-from nestree.treecrf.backends import use_backend
 from nestree.treecrf.ops import (
     LogPartition,
     best_trees,
@@ -22,6 +21,7 @@ from nestree.treecrf.ops import (
     log_partitions,
     marginals,
     sample_trees,
+    use_backend,
 )
 from nestree.treecrf.potentials import (
     IMPOSSIBLE,

@@ -13,43 +13,37 @@ from torch import Tensor
 
 from nestree.errors import PotentialsError
 from nestree.treecrf.potentials import (
+    LexicalPotentials,
     invalid_score_message,
     no_tree_message,
-    too_large_message,
     wrong_length_message,
 )
 
-NOT_A_SCORE = (
-    "span",
-    "arc",
-    "root",
-    "inherit",
-    "head",
-)  # bit 0..4 of a status word: this one holds what is not a score
+# A status word: bits 0 to 4 say that a field of LexicalPotentials holds an invalid score, others as follows.
 WRONG_LENGTH = 32
 NO_TREE_BIT = 64
 TOO_LARGE_BIT = 128
 
 
 class Pending(NamedTuple):
-    status: Tensor  # [batch] on the host, filled in when `done`
+    status: Tensor  # [batch] on the host, valid once `done`
     done: torch.cuda.Event
     lengths: Tensor  # [batch] on the host
     n: int
-    sentences: int  # of the batch, which may hold them several times
+    sentences: int  # different sentences of the batch, which may hold them several times
 
 
 _pending: deque[Pending] = deque()
 
 
 def send_report(report: Tensor, n: int, sentences: int | None = None) -> None:
-    """Copy the report (status and given length of each sentence) to the host, where a later call reads it.
+    """Copy the report (status and length of each sentence) to the host, where a later call reads it.
 
     `sentences`: the number of different sentences, if the batch holds them several times.
     """
     sentences = report.shape[1] if sentences is None else sentences
     if not report.is_cuda:
-        _raise(report[0], report[1], n, sentences)
+        raise_status(report[0], report[1], n, sentences)
         return
     if torch.cuda.is_current_stream_capturing():
         return  # while a CUDA graph is captured nothing has a value
@@ -67,17 +61,23 @@ def raise_pending(wait: bool = True) -> None:
     while _pending and (wait or _pending[0].done.query()):
         oldest = _pending.popleft()
         oldest.done.synchronize()
-        _raise(oldest.status, oldest.lengths, oldest.n, oldest.sentences)
+        raise_status(oldest.status, oldest.lengths, oldest.n, oldest.sentences)
 
 
-def _raise(status: Tensor, lengths: Tensor, n: int, sentences: int) -> None:
+def raise_status(status: Tensor, lengths: Tensor, n: int, sentences: int) -> None:
+    """Raise the error of the first sentence whose status is not zero."""
     if not bool(status.any()):
         return
     first = int(status.nonzero()[0, 0])
     word, b = int(status[first]), first % sentences
     if word & WRONG_LENGTH:
         raise PotentialsError(wrong_length_message(b, int(lengths[first]), n))
-    for bit, name in enumerate(NOT_A_SCORE):
+    for bit, name in enumerate(LexicalPotentials._fields):
         if word & (1 << bit):
             raise PotentialsError(invalid_score_message(b, name, "a value that is not a score"))
-    raise PotentialsError(no_tree_message(b) if word & NO_TREE_BIT else too_large_message(b))
+    if word & NO_TREE_BIT:
+        raise PotentialsError(no_tree_message(b))
+    raise PotentialsError(
+        f"the scores of sentence {b} of the batch add up to more than float32 can sum precisely. "
+        "Scale or center them, or pass the potentials in float64."
+    )

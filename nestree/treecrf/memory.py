@@ -8,7 +8,7 @@ import torch
 
 from nestree.errors import ChartMemoryError
 
-MIN_CHECKED_BYTES = 1 << 28  # bytes; smaller charts are made without looking
+MIN_CHECKED_BYTES = 1 << 28  # smaller charts are allocated without a check
 
 
 def check(needed: int, device: torch.device, batch: int, n: int) -> None:
@@ -22,7 +22,7 @@ def check(needed: int, device: torch.device, batch: int, n: int) -> None:
 
 
 def fits(needed: int, device: torch.device) -> bool:
-    """Whether the device has so many bytes free, as far as is known."""
+    """Whether the device has this many bytes free, as far as is known."""
     free = None if needed < MIN_CHECKED_BYTES else free_bytes(device)
     return free is None or needed <= free
 
@@ -49,26 +49,22 @@ def free_bytes(device: torch.device) -> int | None:
 
 @contextmanager
 def ignore_out_of_memory() -> Iterator[None]:
-    """Suppress out-of-memory errors of the block."""
+    """Suppress out-of-memory errors."""
     try:
         yield
-    except (MemoryError, RuntimeError) as why:
-        if not is_out_of_memory(why):
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
             raise
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out: PyTorch has one error for that, and says it in messages of others, too.
+    """Whether memory ran out: PyTorch has an error type for that, but also reports it in messages of other errors.
 
     >>> is_out_of_memory(RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes."))
     True
     """
-    told = (
-        "allocate memory",
-        "not enough memory",
-        "out of memory",
-    )  # by a CPU, twice; by a GPU outside of PyTorch
-    if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(words in str(error) for words in told):
+    phrases = ("allocate memory", "not enough memory", "out of memory")
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(p in str(error) for p in phrases):
         return True
-    first = error.__context__  # handling it, as at the end of a graph capture, may have raised another error
-    return first is not None and is_out_of_memory(first)
+    # While the error was handled, as at the end of a graph capture, another one may have been raised.
+    return error.__context__ is not None and is_out_of_memory(error.__context__)

@@ -1,17 +1,23 @@
-"""The public functions: check what came in, choose a backend, wrap its kernels for autograd.
+"""The public functions: check the inputs, choose a backend, wrap its kernels for autograd.
 
 A backend is a module with these functions, of equal signatures:
     inside(potentials, lengths) -> log Z [batch], chart               the chart is the backend's own
-    inside_outside(potentials, lengths, heads) -> log Z, marginals    `heads`: those of `head` too
+    inside_outside(potentials, lengths, heads) -> log Z, marginals    `heads`: with those of `head`
+    inside_outside_each(potentials_list, lengths, heads) -> list      several potentials of the same sentences
     viterbi(potentials, lengths) -> Trees
-    log_chart(chart) -> [batch, n + 1, n + 1, x]                      for drawing samples
-    chart_bytes(potentials, gradient) -> int                          the memory that it will take
-    inside_outside_each(several, lengths, heads) -> a list of those   several potentials of the same sentences
+    log_chart(chart) -> [batch, n + 1, n + 1, x]                      for sampling
+    chart_bytes(potentials, gradient) -> int                          the memory that it will allocate
     ASYNC_CHECKS: bool     it checks values itself and reports through nestree.treecrf.async_errors
 """
 
 import functools
-from collections.abc import Iterable, Sequence
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from numbers import Integral
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -21,7 +27,6 @@ from torch import Tensor
 
 from nestree.errors import BackendError, PotentialsError, WrongTreeError
 from nestree.treecrf import async_errors, memory, reference
-from nestree.treecrf.backends import backend_for
 from nestree.treecrf.potentials import (
     NO_TREE,
     AnyPotentials,
@@ -38,9 +43,18 @@ from nestree.treecrf.potentials import (
 )
 from nestree.treecrf.trees import Trees, sampler, walk
 
+BACKENDS = {
+    "triton": "nestree.treecrf.triton_kernels",
+    "numba": "nestree.treecrf.numba_kernels",
+    "reference": "nestree.treecrf.reference",
+}  # in the order of preference
+MAX_TRITON_WORDS = 1280  # offsets within a sentence are 32-bit integers in the triton kernels
+
+_forced_backend: ContextVar[str | None] = ContextVar("nestree backend", default=None)
+
 
 class LogPartition(NamedTuple):
-    """A sum over all trees of exp(score), and the probability of every part."""
+    """The log of the sum over all trees of exp(score), and the probability of every part."""
 
     log_z: Tensor  # [batch], differentiable
     marginals: Potentials  # constants
@@ -49,59 +63,60 @@ class LogPartition(NamedTuple):
 def log_partition(potentials: Potentials, lengths: Lengths) -> Tensor:
     """log Z [batch]: the log of the sum over all trees of exp(score). Its gradient is the marginals."""
     potentials, lengths, backend = prepare(potentials, lengths, gradient=None)
-    if backend is reference or not wants_gradient(potentials):
+    if backend is reference or not needs_gradient(potentials):
         log_z, _ = backend.inside(potentials, lengths)
         return check_log_z(log_z, backend)
-    heads = isinstance(potentials, LexicalPotentials) and wants_gradient((potentials.head,))
+    heads = isinstance(potentials, LexicalPotentials) and needs_gradient((potentials.head,))
     with torch.no_grad():
-        log_z, part = backend.inside_outside(potentials, lengths, heads)
-    return differentiable(check_log_z(log_z, backend), part, potentials)
+        log_z, probabilities = backend.inside_outside(potentials, lengths, heads)
+    return differentiable(check_log_z(log_z, backend), probabilities, potentials)
 
 
 def log_partitions(
     several: Sequence[Potentials], lengths: Lengths, heads: Sequence[bool] | None = None
 ) -> list[LogPartition]:
-    """log_partition and marginals of several potentials of the same sentences, from one inside-outside run of all.
+    """log_partition and marginals of several potentials of the same sentences, from one inside-outside run.
 
-    A GPU is hardly busy with one sum: all of them take little longer. `heads` says which of the sums should give the
-    marginals of `head`, too; those whose potentials have `head` always do.
+    One sum leaves most of a GPU idle, so all of them take little longer. `heads`: for which potentials the marginals
+    of `head` are computed; potentials that have `head` always get them.
 
     >>> from nestree.treecrf import PlainPotentials
     >>> two = [PlainPotentials(torch.zeros(1, 4, 4)), PlainPotentials(torch.ones(1, 4, 4))]
-    >>> [round(one.log_z.item(), 3) for one in log_partitions(two, [3])]  # three words have two binary trees
+    >>> [round(result.log_z.item(), 3) for result in log_partitions(two, [3])]  # three words have two binary trees
     [0.693, 5.693]
     """
-    asked = [False] * len(several) if heads is None else list(heads)
-    if len(asked) != len(several):
+    heads = [False] * len(several) if heads is None else list(heads)
+    if len(heads) != len(several):
         raise PotentialsError(
-            f"heads has {len(asked)} values for {len(several)} potentials; pass one for each."
+            f"heads has {len(heads)} values for {len(several)} potentials; pass one for each."
         )
-    for one, wanted in zip(several, asked, strict=True):
-        if wanted:
-            require_lexical(one)
-    given = [prepare(one, lengths, gradient=True) for one in several]
-    potentials, backends = [one for one, _, _ in given], [backend for _, _, backend in given]
-    asked = [wanted or has_head(one) for one, wanted in zip(potentials, asked, strict=True)]
+    for potentials, with_heads in zip(several, heads, strict=True):
+        if with_heads:
+            require_lexical(potentials)
+    prepared = [prepare(potentials, lengths, gradient=True) for potentials in several]
+    heads = [flag or has_head(potentials) for (potentials, _, _), flag in zip(prepared, heads, strict=True)]
     with torch.no_grad():
-        if len(set(backends)) == 1:
-            found = backends[0].inside_outside_each(potentials, given[0][1], asked)
-        else:  # of different types, for different backends
-            found = [
-                backend.inside_outside(one, sizes, wanted)
-                for (one, sizes, backend), wanted in zip(given, asked, strict=True)
+        if len({backend for _, _, backend in prepared}) == 1:
+            _, sizes, backend = prepared[0]
+            results = backend.inside_outside_each([potentials for potentials, _, _ in prepared], sizes, heads)
+        else:  # potentials of different types
+            results = [
+                backend.inside_outside(potentials, sizes, flag)
+                for (potentials, sizes, backend), flag in zip(prepared, heads, strict=True)
             ]
     return [
-        LogPartition(differentiable(check_log_z(log_z, backend), part, one), part)
-        for (log_z, part), one, backend in zip(found, potentials, backends, strict=True)
+        LogPartition(differentiable(check_log_z(log_z, backend), probabilities, potentials), probabilities)
+        for (log_z, probabilities), (potentials, _, backend) in zip(results, prepared, strict=True)
     ]
 
 
 def log_partition_and_heads(potentials: LexicalPotentials, lengths: Lengths) -> tuple[Tensor, Tensor]:
     """log_partition (differentiable) and head_marginals (a constant) from one inside-outside run."""
-    ((log_z, part),) = log_partitions([potentials], lengths, [True])
-    assert isinstance(part, LexicalPotentials)
-    assert part.head is not None
-    return log_z, part.head if potentials.head is None else part.head.clone()  # autograd keeps the other one
+    ((log_z, probabilities),) = log_partitions([potentials], lengths, [True])
+    assert isinstance(probabilities, LexicalPotentials)
+    assert probabilities.head is not None
+    # If `head` is given, autograd keeps its marginals: the caller gets a copy.
+    return log_z, probabilities.head if potentials.head is None else probabilities.head.clone()
 
 
 def marginals(potentials: AnyPotentials, lengths: Lengths) -> AnyPotentials:
@@ -162,9 +177,9 @@ def kl_divergence(p: AnyPotentials, q: AnyPotentials, lengths: Lengths) -> Tenso
 
 def expected_log_ratio(p: AnyPotentials, q: AnyPotentials | None, lengths: Lengths) -> Tensor:
     """E_p[log p(T) - log q(T)] over trees T; without q, E_p[log p(T)]."""
-    if q is not None:  # both in the better of their types, so that one backend serves both
+    if q is not None:  # both in the wider of their types, so that one backend serves both
         dtype = functools.reduce(torch.promote_types, [t.dtype for t in (*p, *q) if t is not None])
-        p, q = (type(one)(**{**one._asdict(), "span": one.span.to(dtype)}) for one in (p, q))
+        p, q = (type(r)(**{**r._asdict(), "span": r.span.to(dtype)}) for r in (p, q))
         q, _, _ = prepare(q, lengths, gradient=True)
     p, sizes, backend = prepare(p, lengths, gradient=True)
     if backend is reference:
@@ -173,25 +188,71 @@ def expected_log_ratio(p: AnyPotentials, q: AnyPotentials | None, lengths: Lengt
             check_log_z(log_z, backend)
         return value
     with torch.no_grad():
-        log_z, part = inside_outside(p, sizes, has_head(p, q))
-        value = reference.expected_score(sanitize(p, sizes), part, 0.0) - log_z
+        log_z, probabilities = inside_outside(p, sizes, has_head(p, q))
+        value = reference.expected_score(sanitize(p, sizes), probabilities, 0.0) - log_z
         if q is not None:
             log_z_q = check_log_z(backend.inside(q, sizes)[0], backend)
-            value = value - reference.expected_score(sanitize(q, sizes), part, torch.inf) + log_z_q
+            value = value - reference.expected_score(sanitize(q, sizes), probabilities, torch.inf) + log_z_q
     tensors = [t for t in (*p, *(q or ())) if t is not None]
     return _NoGradient.apply(value, "entropy and kl_divergence have gradients", *tensors)
-
-
-def has_head(*distributions: Potentials | None) -> bool:
-    return any(isinstance(p, LexicalPotentials) and p.head is not None for p in distributions)
 
 
 def inside_outside(potentials: AnyPotentials, lengths: Lengths, heads: bool) -> tuple[Tensor, AnyPotentials]:
     """log Z and the marginals, without gradients, from one run."""
     potentials, lengths, backend = prepare(potentials, lengths, gradient=True)
     with torch.no_grad():
-        log_z, part = backend.inside_outside(potentials, lengths, heads)
-    return check_log_z(log_z, backend), part
+        log_z, probabilities = backend.inside_outside(potentials, lengths, heads)
+    return check_log_z(log_z, backend), probabilities
+
+
+# Backends
+
+
+@contextmanager
+def use_backend(name: str) -> Iterator[None]:
+    """Within this context every tree function runs on the backend of this name, or raises."""
+    if name not in BACKENDS:
+        raise BackendError(f"there is no backend {name!r}; choose one of {', '.join(BACKENDS)}.")
+    token = _forced_backend.set(name)
+    try:
+        yield
+    finally:
+        _forced_backend.reset(token)
+
+
+def backend_for(potentials: Potentials) -> ModuleType:
+    """The backend module for these potentials: the forced one, or the first that supports them."""
+    supported = [name for name in BACKENDS if unavailable_reason(name, potentials) is None]
+    name = _forced_backend.get() or supported[0]
+    if name not in supported:
+        raise BackendError(
+            f"backend {name!r} cannot serve here: {unavailable_reason(name, potentials)}. "
+            f"Those that can: {', '.join(supported)}."
+        )
+    return importlib.import_module(BACKENDS[name])
+
+
+def unavailable_reason(name: str, potentials: Potentials) -> str | None:
+    """Why this backend does not support these potentials; None if it does."""
+    span = potentials.span
+    if name == "numba":
+        if span.device.type != "cpu":
+            return f"the potentials are on {span.device}, and numba works on the CPU"
+        return None if installed("numba") else "the package numba is not installed"
+    if name == "triton":
+        if span.device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
+            return f"the potentials are on {span.device}, and triton works on CUDA devices"
+        if not installed("triton"):
+            return "the package triton is not installed; it comes with CUDA builds of torch"
+        if any(t is not None and t.dtype == torch.float64 for t in potentials):
+            return "the potentials are float64, and the triton kernels compute in float32"
+        if span.shape[1] - 1 > MAX_TRITON_WORDS:
+            return f"the potentials hold {span.shape[1] - 1} words, and the triton kernels at most {MAX_TRITON_WORDS}"
+    return None
+
+
+def installed(package: str) -> bool:
+    return package in sys.modules or importlib.util.find_spec(package) is not None
 
 
 # Inputs and outputs
@@ -200,16 +261,16 @@ def inside_outside(potentials: AnyPotentials, lengths: Lengths, heads: bool) -> 
 def prepare(
     potentials: AnyPotentials, lengths: Lengths, gradient: bool | None
 ) -> tuple[AnyPotentials, Tensor, ModuleType]:
-    """Checked potentials in float32 or better, lengths [batch] beside them, and the backend for them.
+    """Checked potentials in float32 or wider, lengths [batch] on their device, and the backend for them.
 
-    `gradient`: will there be an outside pass? None: if autograd may ask for one.
+    `gradient`: whether an outside pass will run. None: if a potential requires a gradient.
     """
     check_shapes(potentials)
     batch, n, device = potentials.span.shape[0], potentials.span.shape[1] - 1, potentials.span.device
     backend = backend_for(potentials)
     async_errors.raise_pending(wait=False)
     if gradient is None:
-        gradient = wants_gradient(potentials)
+        gradient = needs_gradient(potentials)
     memory.check(backend.chart_bytes(potentials, gradient), device, batch, n)
     sizes = as_lengths(lengths, batch)
     if sizes.device.type == "cpu" or not backend.ASYNC_CHECKS:
@@ -217,16 +278,18 @@ def prepare(
     sizes = sizes.to(device, non_blocking=True)
     if not backend.ASYNC_CHECKS:
         check_values(potentials, sizes)
-    dtype = torch.float32
-    for tensor in potentials:
-        if tensor is not None:
-            dtype = torch.promote_types(dtype, tensor.dtype)
-    if any(tensor is not None and tensor.dtype != dtype for tensor in potentials):
+    dtypes = {t.dtype for t in potentials if t is not None}
+    dtype = functools.reduce(torch.promote_types, dtypes, torch.float32)
+    if dtypes != {dtype}:
         potentials = map_tensors(potentials, lambda tensor: tensor.to(dtype))
     return potentials, sizes, backend
 
 
-def wants_gradient(potentials: Iterable[Tensor | None]) -> bool:
+def has_head(*distributions: Potentials | None) -> bool:
+    return any(isinstance(p, LexicalPotentials) and p.head is not None for p in distributions)
+
+
+def needs_gradient(potentials: Iterable[Tensor | None]) -> bool:
     return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in potentials)
 
 
@@ -249,36 +312,39 @@ def check_log_z(log_z: Tensor, backend: ModuleType) -> Tensor:
 
 def differentiable(log_z: Tensor, marginals: Potentials, potentials: Potentials) -> Tensor:
     """The same log Z; its gradient in the potentials is the marginals."""
-    if not wants_gradient(potentials):
+    if not needs_gradient(potentials):
         return log_z
     pairs = [
-        (tensor, part)
-        for tensor, part in zip(potentials, marginals, strict=True)
-        if tensor is not None and part is not None and tensor.requires_grad
+        (tensor, probability)
+        for tensor, probability in zip(potentials, marginals, strict=True)
+        if tensor is not None and probability is not None and tensor.requires_grad
     ]
-    tensors, parts = zip(*pairs, strict=True)
-    return _LogPartition.apply(log_z, parts, *tensors)
+    tensors, probabilities = zip(*pairs, strict=True)
+    return _LogPartition.apply(log_z, probabilities, *tensors)
 
 
 class _LogPartition(torch.autograd.Function):
-    """log Z of these tensors, whose gradient is known: the marginals."""
+    """log Z of these tensors with a known gradient: the marginals."""
 
     @staticmethod
-    def forward(ctx: Any, log_z: Tensor, parts: Sequence[Tensor], *tensors: Tensor) -> Tensor:
-        ctx.save_for_backward(*parts, *tensors)
+    def forward(ctx: Any, log_z: Tensor, marginals: Sequence[Tensor], *tensors: Tensor) -> Tensor:
+        ctx.save_for_backward(*marginals, *tensors)
         return log_z.clone()
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         saved = ctx.saved_tensors
-        half = len(saved) // 2
+        marginals, tensors = saved[: len(saved) // 2], saved[len(saved) // 2 :]
         with torch.no_grad():
-            gradients = [part * gradient.view(-1, *(1,) * (part.dim() - 1)) for part in saved[:half]]
-        return None, None, *forbid_second_derivative(gradients, (gradient, *saved[half:]))
+            gradients = [part * gradient.view(-1, *(1,) * (part.dim() - 1)) for part in marginals]
+        if torch.is_grad_enabled():  # a second derivative must raise, not be silently zero
+            what = "log_partition has gradients that can be differentiated again"
+            gradients = [_NoGradient.apply(g, what, gradient, *tensors) for g in gradients]
+        return None, None, *gradients
 
 
 class _NoGradient(torch.autograd.Function):
-    """A value without a gradient: its backward raises."""
+    """A value whose backward raises."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, what: str, *_: Tensor | None) -> Tensor:
@@ -288,11 +354,3 @@ class _NoGradient(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *_: Tensor) -> Any:
         raise BackendError(f"{ctx.what} on the reference backend only; ask within use_backend('reference').")
-
-
-def forbid_second_derivative(gradients: list[Tensor], origin: tuple[Tensor, ...]) -> list[Tensor]:
-    """Gradients that raise, rather than be silently constant, if they are differentiated again."""
-    if not torch.is_grad_enabled():
-        return gradients
-    what = "log_partition has gradients that can be differentiated again"
-    return [_NoGradient.apply(g, what, *origin) for g in gradients]

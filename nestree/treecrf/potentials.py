@@ -43,20 +43,28 @@ Lengths = Tensor | Sequence[int]
 
 
 def map_tensors(potentials: AnyPotentials, change: Callable[[Tensor], Tensor | None]) -> AnyPotentials:
-    """The same kind of potentials with every tensor changed; an absent `head` stays absent."""
+    """Apply `change` to every tensor; an absent `head` stays absent."""
     tensors: list[Any] = [None if tensor is None else change(tensor) for tensor in potentials]
     return type(potentials)(*tensors)
 
 
 def check_shapes(potentials: Potentials) -> None:
-    """Raise unless the potentials are floating-point tensors of one batch, one n and one device."""
+    """Raise unless the potentials are dense floating-point tensors of one batch, one n and one device."""
     if not isinstance(potentials, LexicalPotentials | PlainPotentials):
         raise WrongTreeError(
             f"potentials are a {type(potentials).__name__}; pass LexicalPotentials or PlainPotentials."
         )
     for name, tensor in potentials._asdict().items():
-        if isinstance(tensor, Tensor):
-            check_storage(name, tensor)
+        if not isinstance(tensor, Tensor):
+            continue
+        if tensor.layout is not torch.strided or tensor.is_nested:
+            raise PotentialsError(f"{name} is not a dense tensor; pass {name}.to_dense().")
+        if tensor.dtype not in DTYPES:
+            raise PotentialsError(f"{name} holds {tensor.dtype}; potentials are scores: pass {name}.float().")
+
+    def shape_of(value: object) -> str:
+        return str(tuple(value.shape)) if isinstance(value, Tensor) else type(value).__name__
+
     span = potentials.span
     if not isinstance(span, Tensor) or span.dim() != 3 or span.shape[1] != span.shape[2] or span.shape[1] < 2:
         raise PotentialsError(
@@ -86,20 +94,8 @@ def check_shapes(potentials: Potentials) -> None:
         raise PotentialsError("the potentials are on meta and hold no values; make them on another device.")
 
 
-def check_storage(name: str, tensor: Tensor) -> None:
-    """Raise unless this is a dense floating-point tensor that holds values."""
-    if tensor.layout is not torch.strided or tensor.is_nested:
-        raise PotentialsError(f"{name} is not a dense tensor; pass {name}.to_dense().")
-    if tensor.dtype not in DTYPES:
-        raise PotentialsError(f"{name} holds {tensor.dtype}; potentials are scores: pass {name}.float().")
-
-
-def shape_of(thing: object) -> str:
-    return str(tuple(thing.shape)) if isinstance(thing, Tensor) else type(thing).__name__
-
-
 def as_lengths(lengths: Lengths, batch: int) -> Tensor:
-    """The lengths as int64 [batch], a copy; raises for anything else. Looks at no value."""
+    """The lengths as int64 [batch], a copy; raises for anything else. Reads no value."""
     try:
         sizes = torch.as_tensor(lengths)
         sizes = sizes if sizes.layout is torch.strided else sizes.to_dense()
@@ -107,9 +103,9 @@ def as_lengths(lengths: Lengths, batch: int) -> Tensor:
         raise PotentialsError(
             f"lengths are {lengths!r}; for this batch they must be {batch} whole numbers."
         ) from why
-    nothing = sizes.shape == (0,)  # an empty list has no type of its own
+    empty = sizes.shape == (0,)  # torch gives an empty list a floating-point type
     wrong_type = sizes.is_floating_point() or sizes.is_complex() or sizes.dtype == torch.bool
-    if sizes.shape != (batch,) or (wrong_type and not nothing):
+    if sizes.shape != (batch,) or (wrong_type and not empty):
         raise PotentialsError(
             f"lengths have shape {tuple(sizes.shape)} and type {sizes.dtype}; "
             f"for this batch they must be {batch} whole numbers."
@@ -119,12 +115,13 @@ def as_lengths(lengths: Lengths, batch: int) -> Tensor:
 
 def check_lengths(lengths: Tensor, n: int) -> None:
     """Raise unless every length is in 1..n. Reads the values."""
-    if lengths.numel() == 0:
-        return
-    low, high = lengths.aminmax()
-    if int(low) < 1 or int(high) > n:
-        b = int(((lengths < 1) | (lengths > n)).nonzero()[0, 0])
+    wrong = (lengths < 1) | (lengths > n)
+    if bool(wrong.any()):
+        b = int(wrong.nonzero()[0, 0])
         raise PotentialsError(wrong_length_message(b, int(lengths[b]), n))
+
+
+# Messages that the checks here and those of the CUDA kernels (async_errors.py) share
 
 
 def wrong_length_message(sentence: int, length: int, n: int) -> str:
@@ -142,13 +139,6 @@ def invalid_score_message(sentence: int, name: str, value: str) -> str:
     )
 
 
-def too_large_message(sentence: int) -> str:
-    return (
-        f"the scores of sentence {sentence} of the batch add up to more than float32 can sum precisely. "
-        "Scale or center them, or pass the potentials in float64."
-    )
-
-
 def no_tree_message(sentence: int) -> str:
     return (
         f"no tree is possible for sentence {sentence} of the batch: each one contains a part with the score "
@@ -163,23 +153,20 @@ def span_cells(lengths: Tensor, n: int) -> Tensor:
 
 
 def cell_masks(lengths: Tensor, n: int) -> LexicalPotentials:
-    """For each potential, the cells that some tree of the sentence may contain."""
+    """For each potential, the cells that some tree of the sentence may contain; `head` for a sentence of any length."""
     post = torch.arange(n + 1, device=lengths.device)
     word = post[:n]
     spans = span_cells(lengths, n)
     words = word < lengths[:, None]  # [batch, h]
     arcs = words[:, :, None] & words[:, None, :] & (word[:, None] != word)  # [batch, h, m]
-    whole = (post[:, None] == 0) & (post == lengths[:, None, None])  # [batch, i, j]: lends its head to nobody
+    whole = (post[:, None] == 0) & (post == lengths[:, None, None])  # [batch, i, j]: it has no parent
     within = (post[:, None, None] <= word) & (word < post[None, :, None])  # [i, j, h]
     return LexicalPotentials(spans, arcs, words, spans & ~whole, within)
 
 
 def mask_of(masks: LexicalPotentials, name: str) -> Tensor:
-    if name == "head":
-        assert masks.head is not None
-        return masks.span[..., None] & masks.head
     mask: Tensor = getattr(masks, name)
-    return mask
+    return masks.span[..., None] & mask if name == "head" else mask
 
 
 def check_values(potentials: Potentials, lengths: Tensor) -> None:
@@ -191,10 +178,10 @@ def check_values(potentials: Potentials, lengths: Tensor) -> None:
         low, high = values.aminmax()  # both NaN if any value is
         if float(low) >= -MAX_SCORE and float(high) <= MAX_SCORE:
             continue
-        wrong = ~((values.abs() <= MAX_SCORE) | (values < NO_TREE))
-        wrong &= mask_of(cell_masks(lengths, potentials.span.shape[1] - 1), name)
-        if bool(wrong.any()):
-            cell = tuple(int(index) for index in wrong.nonzero()[0])
+        invalid = ~((values.abs() <= MAX_SCORE) | (values < NO_TREE))
+        invalid &= mask_of(cell_masks(lengths, potentials.span.shape[1] - 1), name)
+        if bool(invalid.any()):
+            cell = tuple(int(index) for index in invalid.nonzero()[0])
             raise PotentialsError(
                 invalid_score_message(cell[0], f"{name}{list(cell[1:])}", f"{float(values[cell]):g}")
             )
@@ -203,11 +190,11 @@ def check_values(potentials: Potentials, lengths: Tensor) -> None:
 def sanitize(potentials: AnyPotentials, lengths: Tensor) -> AnyPotentials:
     """The same potentials with 0 in every cell that belongs to no tree, and nothing below IMPOSSIBLE."""
     masks = cell_masks(lengths, potentials.span.shape[1] - 1)
-
-    def clean(name: str, tensor: Tensor) -> Tensor:
-        return torch.where(mask_of(masks, name), tensor, 0.0).clamp(min=IMPOSSIBLE)
-
-    return type(potentials)(**{k: clean(k, t) for k, t in potentials._asdict().items() if t is not None})
+    tensors: list[Any] = [
+        None if tensor is None else torch.where(mask_of(masks, name), tensor, 0.0).clamp(min=IMPOSSIBLE)
+        for name, tensor in potentials._asdict().items()
+    ]
+    return type(potentials)(*tensors)
 
 
 def observe(
@@ -224,52 +211,29 @@ def observe(
     """
     check_shapes(potentials)
     batch, n = potentials.span.shape[0], potentials.span.shape[1] - 1
-    on_host = as_lengths(lengths, batch).cpu()
-    check_lengths(on_host, n)
-    sizes = on_host.tolist()
+    sizes = as_lengths(lengths, batch).cpu()
+    check_lengths(sizes, n)
     if len(spans) != batch:
         raise ObservationError(
             f"{len(spans)} lists of spans for a batch of {batch} sentences; "
             "pass one list, possibly empty, for each sentence."
         )
     observed: list[tuple[int, int, int]] = []
-    for b, listed in enumerate(spans):
-        in_sentence = as_pairs(b, listed)
-        check_observed(b, in_sentence, sizes[b])
-        observed += [(b, i, j) for i, j in in_sentence]
+    for b, length in enumerate(sizes.tolist()):
+        try:
+            pairs = [(operator.index(i), operator.index(j)) for i, j in spans[b]]
+        except (TypeError, ValueError) as why:
+            raise ObservationError(
+                f"observed spans of sentence {b} are {spans[b]!r}; pass a list of (start, end), "
+                "such as [(0, 2), (1, 2)]; of a tree's spans, span[:2]."
+            ) from why
+        check_observed(b, pairs, length)
+        observed += [(b, i, j) for i, j in pairs]
     rows = torch.tensor(observed, dtype=torch.long).view(-1, 3)
-    mask = crossing_spans(rows.to(potentials.span.device, non_blocking=True), batch, n)
+    crossing = crossing_spans(rows.to(potentials.span.device, non_blocking=True), batch, n)
     dtype = torch.promote_types(potentials.span.dtype, torch.float32)  # float16 cannot hold IMPOSSIBLE
-    span = potentials.span.to(dtype).masked_fill(mask, IMPOSSIBLE)
+    span = potentials.span.to(dtype).masked_fill(crossing, IMPOSSIBLE)
     return type(potentials)(**{**potentials._asdict(), "span": span})
-
-
-def crossing_spans(spans: Tensor, batch: int, n: int) -> Tensor:
-    """[batch, n + 1, n + 1] which spans cross one of these [K, 3], which are (b, i, j). Does not synchronize.
-
-    A span (start, end) crosses (i, j) if start < i < end < j or i < start < j < end. With up(x, y) = 1 for x < y, those
-    are counted by two products of matrices: the sum over i of up(start, i) up(i, end) up(end, j), and the sum over j of
-    up(i, start) up(start, j) up(j, end).
-
-    >>> crossing_spans(torch.tensor([[0, 0, 2]]), 1, 3).nonzero().tolist()
-    [[0, 1, 3]]
-    """
-    b, i, j = spans.unbind(1)
-    given = torch.zeros(batch, n + 1, n + 1, device=spans.device)
-    given.index_put_((b, i, j), given.new_ones(()))  # a Python number would be copied to the device
-    up = torch.ones(n + 1, n + 1, device=spans.device).triu(1)
-    return up @ (given @ up.T).triu(1) + (up.T @ given).triu(1) @ up > 0
-
-
-def as_pairs(sentence: int, spans: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
-    """The spans as pairs of Python's whole numbers; raises for anything else."""
-    try:
-        return [(operator.index(i), operator.index(j)) for i, j in spans]
-    except (TypeError, ValueError) as why:
-        raise ObservationError(
-            f"observed spans of sentence {sentence} are {spans!r}; pass a list of (start, end), "
-            "such as [(0, 2), (1, 2)]; of a tree's spans, span[:2]."
-        ) from why
 
 
 def check_observed(sentence: int, spans: Sequence[tuple[int, int]], length: int) -> None:
@@ -280,7 +244,7 @@ def check_observed(sentence: int, spans: Sequence[tuple[int, int]], length: int)
                 f"observed span ({i}, {j}) of sentence {sentence} is not within its {length} words; "
                 f"spans are (start, end) with 0 <= start < end <= {length}, end exclusive."
             )
-    enclosing: list[tuple[int, int]] = []  # the spans that are open at the present one, outermost first
+    enclosing: list[tuple[int, int]] = []  # a stack, outermost first
     for i, j in sorted(set(spans), key=lambda span: (span[0], -span[1])):
         while enclosing and enclosing[-1][1] <= i:
             enclosing.pop()
@@ -290,3 +254,20 @@ def check_observed(sentence: int, spans: Sequence[tuple[int, int]], length: int)
                 "a tree cannot hold both: leave one of them out."
             )
         enclosing.append((i, j))
+
+
+def crossing_spans(spans: Tensor, batch: int, n: int) -> Tensor:
+    """[batch, n + 1, n + 1] which spans cross one of these [K, 3], which are (b, i, j). Does not synchronize.
+
+    A span (start, end) crosses (i, j) if start < i < end < j or i < start < j < end. With up(x, y) = 1 for x < y, two
+    matrix products count those: the sum over i of up(start, i) up(i, end) up(end, j), and the sum over j of
+    up(i, start) up(start, j) up(j, end).
+
+    >>> crossing_spans(torch.tensor([[0, 0, 2]]), 1, 3).nonzero().tolist()
+    [[0, 1, 3]]
+    """
+    b, i, j = spans.unbind(1)
+    present = torch.zeros(batch, n + 1, n + 1, device=spans.device)
+    present.index_put_((b, i, j), present.new_ones(()))  # a Python number would be copied to the device
+    up = torch.ones(n + 1, n + 1, device=spans.device).triu(1)
+    return up @ (present @ up.T).triu(1) + (up.T @ present).triu(1) @ up > 0

@@ -5,8 +5,8 @@ Items, for fenceposts i < j and a word h (docs/method.md explains them with pict
     hooked(i, j, p)   a finished span attached as a modifier of p, which lies outside it
 Both live in one chart[i, j, x]: headed where x lies in the span, hooked where it lies outside.
 
-Everything is done width by width, all spans of a width at once, and autograd does the rest: the gradient of a
-log-partition is the marginals. Autograd keeps every step, O(n^4) numbers a sentence; the kernels do not.
+The chart is filled width by width, all spans of a width at once, and autograd does the rest: the gradient of a
+log-partition is the marginals. Autograd keeps every step, O(n^4) numbers per sentence; the kernels do not.
 
 Sums are computed in float64, whatever the type of the potentials: in float32 an error of 1e-7 in a log-partition of 1e6
 would be an error of 10 % in a probability. Maxima are computed in the type of the potentials, bit for bit as by the
@@ -32,49 +32,38 @@ from nestree.treecrf.trees import Trees, first_best, walk
 
 ASYNC_CHECKS = False
 
-Reduce = Callable[[Tensor, int], Tensor]  # log-sum-exp or maximum over one axis
-
-
-def logsumexp(scores: Tensor, axis: int) -> Tensor:
-    return scores.logsumexp(axis)
-
-
-def maximum(scores: Tensor, axis: int) -> Tensor:
-    return scores.amax(axis)
+Reduce = Callable[[Tensor, int], Tensor]  # torch.logsumexp or torch.amax
 
 
 def in_float64(potentials: AnyPotentials) -> AnyPotentials:
-    """The same potentials in float64, where the device has it."""
-    return (
-        potentials if potentials.span.device.type == "mps" else map_tensors(potentials, torch.Tensor.double)
-    )
+    """The same potentials in float64, if the device has it."""
+    return potentials if potentials.span.is_mps else map_tensors(potentials, torch.Tensor.double)
 
 
 def inside(potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """log Z [batch] and the chart [batch, n + 1, n + 1, x], which is float64; differentiable."""
-    log_z, chart = fill(sanitize(in_float64(potentials), lengths), lengths, logsumexp)
+    log_z, chart = fill_chart(sanitize(in_float64(potentials), lengths), lengths, torch.logsumexp)
     return log_z.to(potentials.span.dtype), chart
 
 
 def inside_outside(potentials: AnyPotentials, lengths: Tensor, heads: bool) -> tuple[Tensor, AnyPotentials]:
-    """log Z and the marginals, as constants. `heads` asks for those of `head` too."""
+    """log Z and the marginals, as constants; `heads`: with those of `head`."""
     with torch.inference_mode(False), torch.enable_grad():
         leaves = map_tensors(potentials, lambda t: t.detach().clone().requires_grad_())
         if heads:
             leaves = with_head(leaves)
-        elif isinstance(leaves, LexicalPotentials):
-            leaves = leaves._replace(head=None if leaves.head is None else leaves.head.detach())
-        log_z, part = log_z_and_gradients(leaves, lengths, create_graph=False)
-    return log_z.detach(), map_tensors(part, lambda t: t.clamp(max=1.0))
+        elif isinstance(leaves, LexicalPotentials) and leaves.head is not None:
+            leaves = leaves._replace(head=leaves.head.detach())
+        log_z, marginals = log_z_and_gradients(leaves, lengths, create_graph=False)
+    return log_z.detach(), map_tensors(marginals, lambda t: t.clamp(max=1.0))
 
 
 def inside_outside_each(
     several: Sequence[Potentials], lengths: Tensor, heads: Sequence[bool]
 ) -> list[tuple[Tensor, Potentials]]:
-    """The same for several potentials of the same sentences."""
+    """inside_outside for several potentials of the same sentences."""
     return [
-        inside_outside(one, lengths, needs_gradient)
-        for one, needs_gradient in zip(several, heads, strict=True)
+        inside_outside(potentials, lengths, flag) for potentials, flag in zip(several, heads, strict=True)
     ]
 
 
@@ -82,10 +71,8 @@ def with_head(potentials: AnyPotentials) -> AnyPotentials:
     """The same potentials with zeros for an absent `head`."""
     if not isinstance(potentials, LexicalPotentials) or potentials.head is not None:
         return potentials
-    batch, posts, _ = potentials.span.shape
-    return potentials._replace(
-        head=potentials.span.new_zeros(batch, posts, posts, posts - 1).requires_grad_()
-    )
+    span = potentials.span
+    return potentials._replace(head=span.new_zeros(*span.shape, span.shape[1] - 1).requires_grad_())
 
 
 def log_z_and_gradients(
@@ -93,9 +80,9 @@ def log_z_and_gradients(
 ) -> tuple[Tensor, AnyPotentials]:
     """log Z and its gradient in every potential that requires one; the others get None."""
     log_z, _ = inside(potentials, lengths)
-    wanted = [t for t in potentials if t is not None and t.requires_grad]
+    leaves = [t for t in potentials if t is not None and t.requires_grad]
     gradients = iter(
-        torch.autograd.grad(log_z.sum(), wanted, create_graph=create_graph, materialize_grads=True)
+        torch.autograd.grad(log_z.sum(), leaves, create_graph=create_graph, materialize_grads=True)
     )
     return log_z, map_tensors(potentials, lambda t: next(gradients) if t.requires_grad else None)
 
@@ -113,27 +100,27 @@ def expected_log_ratio(p: AnyPotentials, q: AnyPotentials | None, lengths: Tenso
         p = sanitize(in_float64(map_tensors(p, torch.clone)), lengths)
         p = with_head(p) if q is not None else p
         leaves = map_tensors(p, lambda t: t if t.requires_grad else t.requires_grad_())
-        log_z, part = log_z_and_gradients(leaves, lengths, create_graph=needs_gradient)
-        value = expected_score(leaves, part, 0.0) - log_z
+        log_z, marginals = log_z_and_gradients(leaves, lengths, create_graph=needs_gradient)
+        value = expected_score(leaves, marginals, 0.0) - log_z
         log_zs = [log_z]
         if q is not None:
             q = sanitize(in_float64(map_tensors(q, torch.clone)), lengths)
             log_zs.append(inside(q, lengths)[0])
-            value = value - expected_score(q, part, torch.inf) + log_zs[1]
+            value = value - expected_score(q, marginals, torch.inf) + log_zs[1]
     return [(value if needs_gradient else value.detach()).to(dtype), *log_zs]
 
 
-def expected_score(potentials: AnyPotentials, part: AnyPotentials, impossible: float) -> Tensor:
-    """[batch] the sum over parts of probability times score; an impossible part counts for -`impossible`."""
+def expected_score(potentials: AnyPotentials, marginals: AnyPotentials, penalty: float) -> Tensor:
+    """[batch] the sum over parts of probability times score, less `penalty` for each impossible part that is needed."""
     values = []
-    for score, probability in zip(potentials, part, strict=True):
+    for score, probability in zip(potentials, marginals, strict=True):
         if score is None or probability is None:
             continue
         possible = score > NO_TREE
         finite = probability * torch.where(possible, score, 0.0)
-        # A constant beside it, not a factor: 0 times inf would make the gradient NaN.
-        needed = torch.where(~possible & (probability > 0), -impossible, 0.0)
-        values.append((finite + needed).flatten(1).sum(1))
+        # Added, not multiplied: 0 times inf would make the gradient NaN.
+        penalties = torch.where(~possible & (probability > 0), -penalty, 0.0)
+        values.append((finite + penalties).flatten(1).sum(1))
     return torch.stack(values).sum(0)
 
 
@@ -141,11 +128,11 @@ def viterbi(potentials: Potentials, lengths: Tensor) -> Trees:
     """The best tree of each sentence; of equal ones, that with the first head, split and modifier."""
     with torch.no_grad():
         clean = sanitize(potentials, lengths)
-        score, chart = fill(clean, lengths, maximum)
+        score, chart = fill_chart(clean, lengths, torch.amax)
         return replace(walk(chart, clean, lengths, 1, first_best), score=score)
 
 
-def fill(potentials: Potentials, lengths: Tensor, reduce: Reduce) -> tuple[Tensor, Tensor]:
+def fill_chart(potentials: Potentials, lengths: Tensor, reduce: Reduce) -> tuple[Tensor, Tensor]:
     if isinstance(potentials, LexicalPotentials):
         return fill_lexical(potentials, lengths, reduce)
     return fill_plain(potentials.span, lengths, reduce)
@@ -210,7 +197,7 @@ def chart_from_widths(by_width: list[Tensor]) -> Tensor:
     """Rows by width [batch, starts, x] -> one chart [batch, n + 1, n + 1, x] by start and end."""
     batch, n, xs = by_width[0].shape
     chart = by_width[0].new_full((batch, n + 1, n + 1, xs), IMPOSSIBLE)
-    with torch.no_grad():  # for reading trees off it; the value is log Z, and that has its gradient
+    with torch.no_grad():  # trees are read off the chart; only log Z has a gradient
         for width, row in enumerate(by_width, 1):
             start = torch.arange(n - width + 1, device=row.device)
             chart[:, start, start + width] = row
@@ -222,8 +209,8 @@ def log_chart(chart: Tensor) -> Tensor:
 
 
 def chart_bytes(potentials: Potentials, gradient: bool) -> int:
-    """Autograd keeps every step of a width; without it a width's step is all there is beside the charts."""
-    batch, n, size = potentials.span.shape[0], potentials.span.shape[1] - 1, 8
+    """Autograd keeps the temporaries of every width; without it only those of one width exist."""
+    batch, n = potentials.span.shape[0], potentials.span.shape[1] - 1
     xs = n if isinstance(potentials, LexicalPotentials) else 1
-    steps = n**3 * xs if gradient else n * n * xs * 4
-    return batch * size * (steps + 3 * n * n * xs)
+    temporaries = n**3 * xs if gradient else n * n * xs * 4
+    return batch * 8 * (temporaries + 3 * n * n * xs)

@@ -1,4 +1,4 @@
-"""Trees as tensors and as Python values, and the walk that reads them off a chart from the top down.
+"""Trees as tensors and as Python values, and backtracking through a chart from the top down.
 
 The chart is the single one of docs/method.md: chart[b, i, j, x] is headed(i, j, x) where x lies in the span
 (i, j) and hooked(i, j, x) where it lies outside. Plain trees have one x, 0, which is in every span.
@@ -47,15 +47,10 @@ class Trees:
     def __len__(self) -> int:
         return len(self.score)
 
-    def rows(self, some: slice) -> "Trees":
-        """The trees of some of the sentences."""
-        return Trees(
-            self.score[some],
-            self.spans[some],
-            None if self.arcs is None else self.arcs[some],
-            None if self.root is None else self.root[some],
-            self.lengths[some],
-        )
+    def rows(self, rows: slice) -> "Trees":
+        """The trees of these sentences."""
+        fields = (self.score, self.spans, self.arcs, self.root, self.lengths)
+        return Trees(*(None if field is None else field[rows] for field in fields))  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[Tree]:
         return (self[b] for b in range(len(self)))
@@ -72,7 +67,7 @@ def first_best(scores: Tensor) -> Tensor:
 
 
 def sampler(generator: torch.Generator | None) -> Choose:
-    """Choose an option with the probability that its score is the logarithm of, up to a constant."""
+    """Choose an option at random; scores are unnormalized log-probabilities."""
 
     def sample(scores: Tensor) -> Tensor:
         return torch.multinomial(scores.softmax(-1), 1, generator=generator).squeeze(-1)
@@ -81,7 +76,10 @@ def sampler(generator: torch.Generator | None) -> Choose:
 
 
 def walk(chart: Tensor, potentials: Potentials, lengths: Tensor, copies: int, choose: Choose) -> Trees:
-    """`copies` trees of each sentence, sentence by sentence, from the top down, as `choose` says."""
+    """Backtrack `copies` times through the chart of each sentence, with `choose` at every step.
+
+    The copies of a sentence are neighbours in the result.
+    """
     lexical = potentials if isinstance(potentials, LexicalPotentials) else None
     batch, n, device = chart.shape[0], chart.shape[1] - 1, chart.device
     b = torch.arange(batch, device=device).repeat_interleave(copies)  # [rows] the sentence of each row
@@ -92,7 +90,7 @@ def walk(chart: Tensor, potentials: Potentials, lengths: Tensor, copies: int, ch
 
     spans = torch.full((len(b), 2 * n - 1, 3), -1, device=device)
     governor = torch.full((len(b), n), -1, device=device)  # of each word; the root and the padding keep -1
-    stack = torch.zeros(len(b), n + 1, 3, dtype=torch.long, device=device)  # spans still to be opened
+    stack = torch.zeros(len(b), n + 1, 3, dtype=torch.long, device=device)  # spans (i, j, h) to visit
     depth = torch.ones_like(length)
     head = torch.zeros_like(length)
     if lexical is not None:
@@ -101,47 +99,47 @@ def walk(chart: Tensor, potentials: Potentials, lengths: Tensor, copies: int, ch
     stack[:, 0] = torch.stack([torch.zeros_like(length), length, head], -1)
 
     for step in range(2 * n - 1):
-        going = depth > 0
+        active = depth > 0
         depth = (depth - 1).clamp(min=0)
         i, j, h = stack[rows, depth].unbind(-1)
-        spans[:, step] = torch.where(going[:, None], torch.stack([i, j, h], -1), -1)
+        spans[:, step] = torch.where(active[:, None], torch.stack([i, j, h], -1), -1)
 
-        # COMPLETE, backwards: where does (i, j) split?
+        # COMPLETE, backwards: choose the split k in i < k < j by chart(i, k, h) + chart(k, j, h)
         left, right = chart[b, i, :, h], chart[b, :, j, h]  # [rows, k]
         if lexical is not None:
             left = left + torch.where(h[:, None] < post, lexical.inherit[b, i], 0.0)
             right = right + torch.where(h[:, None] >= post, lexical.inherit[b, :, j], 0.0)
         between = (i[:, None] < post) & (post < j[:, None])
-        opens = going & (j - i > 1)
-        k = choose(torch.where(between, left + right, torch.where(opens[:, None], -torch.inf, 0.0)))
+        splits = active & (j - i > 1)
+        k = choose(torch.where(between, left + right, torch.where(splits[:, None], -torch.inf, 0.0)))
 
         left_head = right_head = h
         if lexical is not None:
-            # ATTACH, backwards: which word of the other side became a modifier of h?
+            # ATTACH, backwards: choose the head m of the other half by headed(.., m) + arc(h, m)
             head_left = h < k
-            from_, to = torch.where(head_left, k, i), torch.where(head_left, j, k)
-            attach = chart[b, from_, to] + lexical.arc[b, h]  # [rows, m]
-            within = (from_[:, None] <= word) & (word < to[:, None]) & opens[:, None]
-            m = choose(torch.where(within, attach, torch.where(opens[:, None], -torch.inf, 0.0)))
-            governor[rows, m] = torch.where(opens, h, governor[rows, m])
+            start, end = torch.where(head_left, k, i), torch.where(head_left, j, k)
+            attach = chart[b, start, end] + lexical.arc[b, h]  # [rows, m]
+            within = (start[:, None] <= word) & (word < end[:, None]) & splits[:, None]
+            m = choose(torch.where(within, attach, torch.where(splits[:, None], -torch.inf, 0.0)))
+            governor[rows, m] = torch.where(splits, h, governor[rows, m])
             left_head, right_head = torch.where(head_left, h, m), torch.where(head_left, m, h)
 
-        for start, end, top in ((k, j, right_head), (i, k, left_head)):  # the left one is opened first
+        for start, end, top in ((k, j, right_head), (i, k, left_head)):  # the left half is visited first
             stack[rows, depth] = torch.where(
-                opens[:, None], torch.stack([start, end, top], -1), stack[rows, depth]
+                splits[:, None], torch.stack([start, end, top], -1), stack[rows, depth]
             )
-            depth = depth + opens
+            depth = depth + splits
 
+    zeros = torch.zeros(len(b), device=device)
     if lexical is None:
-        spans = spans[..., :2]
-        trees = Trees(torch.zeros(len(b), device=device), spans, None, None, length)
+        trees = Trees(zeros, spans[..., :2], None, None, length)
     else:
-        trees = Trees(torch.zeros(len(b), device=device), spans, arcs_by_modifier(governor), head, length)
+        trees = Trees(zeros, spans, arcs_by_modifier(governor), head, length)
     return replace(trees, score=score_trees(potentials, trees, b))
 
 
 def arcs_by_modifier(governor: Tensor) -> Tensor:
-    """[rows, n] the governor of each word, -1 for root and padding -> arcs [rows, n - 1, 2], by modifier."""
+    """The governor of each word [rows, n], -1 for root and padding -> arcs [rows, n - 1, 2], by modifier."""
     order = torch.where(governor >= 0, 0, 1).sort(dim=-1, stable=True).indices[:, : governor.shape[1] - 1]
     heads = governor.gather(-1, order)
     return torch.stack([heads, torch.where(heads >= 0, order, -1)], -1)
@@ -172,7 +170,7 @@ def score_trees(potentials: Potentials, trees: Trees, b: Tensor) -> Tensor:
 
 
 def lends_head(spans: Tensor) -> Tensor:
-    """[rows, 2n - 1] is the span's head copied further up, so that a larger span of the tree has it too?"""
+    """[rows, 2n - 1] whether the span shares its head with its parent: a wider span of the tree has the same head."""
     width = spans[..., 1] - spans[..., 0]
     same = spans[:, :, None, 2] == spans[:, None, :, 2]  # [rows, 2n - 1, 2n - 1]
     wider = width[:, None, :] > width[:, :, None]

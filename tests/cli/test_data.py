@@ -1,4 +1,4 @@
-"""convert, check, stats and formats, with the arguments that a user gives."""
+"""The commands convert, check, stats, formats and split."""
 
 import gzip
 import json
@@ -18,13 +18,13 @@ GOOD = '{"tokens": ["Rome"], "entities": [{"start": 0, "end": 1, "label": "GPE"}
 BAD = '{"tokens": ["Rome"], "entities": [{"start": 0, "end": 2, "label": "GPE"}]}\n'
 
 
-def nestree(*arguments: str | Path, **more) -> Result:
-    done = CliRunner().invoke(app, [str(each) for each in arguments], **more)
+def nestree(*arguments: str | Path, **options) -> Result:
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments], **options)
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done
 
 
-def test_convert_guesses_formats_and_sums_up(tmp_path):
+def test_convert_detects_formats_and_prints_a_summary(tmp_path):
     done = nestree("convert", COUNTED, tmp_path / "out.iob2")
     assert (done.exit_code, done.stdout) == (0, "")
     assert f"12 entities from {COUNTED} (jsonl)" in done.stderr
@@ -32,16 +32,16 @@ def test_convert_guesses_formats_and_sums_up(tmp_path):
     assert "ids of sentences not written: columns has no place for them" in done.stderr
 
 
-def test_convert_for_programs(tmp_path):
+def test_convert_prints_json(tmp_path):
     done = nestree("convert", COUNTED, tmp_path / "out.jsonl.gz", "--format", "json")
     assert (done.exit_code, done.stderr) == (0, "")
-    said = json.loads(done.stdout)
-    assert (said["read"]["format"], said["written"]["format"]) == ("jsonl", "jsonl")
-    assert (said["read"]["entities"], said["written"]["entities"]) == (12, 12)
+    summary = json.loads(done.stdout)
+    assert (summary["read"]["format"], summary["written"]["format"]) == ("jsonl", "jsonl")
+    assert (summary["read"]["entities"], summary["written"]["entities"]) == (12, 12)
     assert list(read(tmp_path / "out.jsonl.gz")) == list(read(COUNTED))
 
 
-def test_convert_text_with_its_words(tmp_path):
+def test_convert_splits_text_as_asked(tmp_path):
     source = tmp_path / "a.jsonl"
     source.write_text(json.dumps({"text": "in well-known cafés\nAnn left", "entities": []}))
 
@@ -58,13 +58,13 @@ def test_convert_text_with_its_words(tmp_path):
     assert words("--read", "words=whitespace", "--read", "sentences=lines") == words(
         "--words", "whitespace", "--sentences", "lines"
     )
-    for option, said in [
+    for option, choices in [
         ("--words", "treebank, ud, split-hyphens, whitespace"),
         ("--sentences", "rules, lines"),
     ]:
         done = nestree("convert", source, tmp_path / "c.jsonl", option, "ptb")
         assert done.exit_code == 2
-        assert said in done.stderr
+        assert choices in done.stderr
 
 
 def test_options_of_formats(tmp_path):
@@ -79,7 +79,7 @@ def test_options_of_formats(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--write", "end=inclusive"], "--write end=inclusive: triplets has no such option. Is ends meant?"),
         (["--write", "zzz=1"], "triplets has no such option. It has: ends"),
@@ -95,14 +95,14 @@ def test_options_of_formats(tmp_path):
         (["--longest-line", "0"], "--longest-line"),
     ],
 )
-def test_options_that_do_not_fit(tmp_path, arguments, said):
+def test_invalid_options(tmp_path, arguments, message):
     done = nestree("convert", COUNTED, tmp_path / "out.data", *arguments)
     assert (done.exit_code, done.stdout) == (2, "")
-    assert said in done.stderr
+    assert message in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
-def test_values_have_the_type_of_the_option():
+def test_option_values_have_the_type_of_the_option():
     assert option_values(["word=2", "tags=3,4"], "columns", "read") == {"word": 2, "tags": "3,4"}
     with pytest.raises(InputError, match="--read word=two: the value must be a whole number"):
         option_values(["word=two"], "columns", "read")
@@ -117,27 +117,27 @@ def test_values_have_the_type_of_the_option():
         typed("maybe", bool)
 
 
-def test_every_option_of_every_format_can_be_given():
+def test_every_option_of_every_format_can_be_set():
     for name, about in FORMATS.items():
         for verb in ("read", "write") if about.writable else ("read",):
             done = nestree("formats", name, "--format", "json")
             assert done.exit_code == 0
             for option, default in json.loads(done.stdout)[name][verb].items():
-                given = "true" if isinstance(default, bool) else str(default or "")
-                assert option in option_values([f"{option}={given}"], name, verb)  # type: ignore[arg-type]
+                value = "true" if isinstance(default, bool) else str(default or "")
+                assert option in option_values([f"{option}={value}"], name, verb)  # type: ignore[arg-type]
 
 
 def test_formats_are_listed_and_described():
     lines = nestree("formats").stdout.splitlines()
     assert [line.split()[0] for line in lines] == list(FORMATS)
     assert ["genia", "read"] in [line.split()[:2] for line in lines]
-    said = nestree("formats", "triplets").stdout
-    assert "--read ends=exclusive" in said
-    assert "inclusive" in said
+    description = nestree("formats", "triplets").stdout
+    assert "--read ends=exclusive" in description
+    assert "inclusive" in description
     assert nestree("formats", "tripels").exit_code == 2
 
 
-def test_skip_bad_lists_what_it_skipped(tmp_path):
+def test_skip_bad_lists_skipped_records(tmp_path):
     source = tmp_path / "a.jsonl"
     source.write_text(GOOD + BAD + GOOD + "{\n")
     done = nestree("convert", source, tmp_path / "b.jsonl")
@@ -169,7 +169,7 @@ def test_gzip_on_standard_input():
     assert json.loads(done.stdout)["-"]["entities"] == 12
 
 
-def test_check_exits_as_its_findings_say(tmp_path):
+def test_exit_codes_of_check(tmp_path):
     good, bad, odd = (tmp_path / f"{name}.jsonl" for name in ("good", "bad", "odd"))
     good.write_text(GOOD * 2)
     bad.write_text(GOOD + BAD)
@@ -184,11 +184,11 @@ def test_check_exits_as_its_findings_say(tmp_path):
     assert done.exit_code == 2
     assert "does not exist" in done.stdout
     assert nestree("check", "-q", bad).stdout == "1 error and 1 warning in 1 file, 1 sentence, 1 entity.\n"
-    said = json.loads(nestree("check", bad, "--format", "json").stdout)
-    assert (said["errors"], said["findings"][0]["kind"]) == (1, "out-of-range")
+    report = json.loads(nestree("check", bad, "--format", "json").stdout)
+    assert (report["errors"], report["findings"][0]["kind"]) == (1, "out-of-range")
 
 
-def test_stats_in_three_shapes():
+def test_stats_as_text_markdown_and_json():
     table = nestree("stats", COUNTED).stdout
     assert [line.split() for line in table.splitlines()][:3] == [
         ["counted"],
@@ -200,7 +200,7 @@ def test_stats_in_three_shapes():
     assert (numbers["entities"], numbers["nested_entities"], numbers["labels"]["GPE"]) == (12, 8, 5)
 
 
-def test_stats_of_genia_are_those_of_the_paper(shared):
+def test_stats_of_genia_match_the_paper(shared):
     folder = shared / "data" / "genia_paper"
     done = nestree("stats", *(folder / f"{part}.jsonl.gz" for part in ("train", "dev", "test")))
     rows = {line[:20].strip(): line[20:].split() for line in done.stdout.splitlines()}
@@ -208,7 +208,7 @@ def test_stats_of_genia_are_those_of_the_paper(shared):
     assert rows["entities"] == ["46,379", "4,460", "5,596", "56,435"]
 
 
-def test_a_bar_shows_only_where_somebody_looks_on(tmp_path, monkeypatch):
+def test_progress_bar_only_on_a_terminal(tmp_path, monkeypatch):
     from nestree.cli import runtime
 
     shown = []
@@ -234,3 +234,147 @@ def test_a_bar_shows_only_where_somebody_looks_on(tmp_path, monkeypatch):
     with runtime.progress([COUNTED]):
         list(read(COUNTED))
     assert shown[0].n == shown[0].total == COUNTED.stat().st_size
+
+
+@pytest.fixture
+def source(tmp_path) -> Path:
+    """Twenty documents of two sentences; the first of each has an entity."""
+    path = tmp_path / "all.jsonl"
+    lines = [
+        {
+            "tokens": [f"w{n}"],
+            "entities": [{"start": 0, "end": 1, "label": "AB"[n % 2]}] * (k == 0),
+            "doc_id": f"d{n}",
+            "sent_id": f"d{n}-{k}",
+        }
+        for n in range(20)
+        for k in range(2)
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def ids(path: Path) -> list[str | None]:
+    return [document.id for document in read(path)]
+
+
+def test_split_keeps_documents_whole(source, tmp_path):
+    out = tmp_path / "out"
+    done = nestree("split", source, out)
+    assert done.exit_code == 0, done.stderr
+    found = {part: ids(out / f"{part}.jsonl") for part in ("train", "dev", "test")}
+    assert [len(found[part]) for part in found] == [16, 2, 2]
+    assert done.stdout.splitlines()[0].split() == ["train", "dev", "test", "all"]
+    assert sorted(id or "" for part in found.values() for id in part) == sorted(f"d{n}" for n in range(20))
+    rows = {line[:20].strip(): line[20:].split() for line in done.stdout.splitlines()}
+    assert rows["sentences"][-1] == "40"
+
+
+def test_split_seed(source, tmp_path):
+    for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
+        assert nestree("split", source, tmp_path / name, "--seed", seed, "-q").exit_code == 0
+    a, b, c = ((tmp_path / name / "train.jsonl").read_bytes() for name in "abc")
+    assert a == b != c
+
+
+def test_split_in_order_by_sentence(source, tmp_path):
+    out = tmp_path / "out"
+    done = nestree(
+        "split",
+        source,
+        out,
+        "--in-order",
+        "--by",
+        "sentence",
+        "--parts",
+        "first=3,rest=1",
+        "--format",
+        "json",
+    )
+    assert {name: part["sentences"] for name, part in json.loads(done.stdout).items()} == {
+        "first": 30,
+        "rest": 10,
+    }
+    assert ids(out / "rest.jsonl") == [f"d{n}" for n in range(15, 20)]
+
+
+def test_split_stratified(source, tmp_path):
+    done = nestree("split", source, tmp_path / "out", "--stratify", "--parts", "a=1,b=1", "--format", "json")
+    assert all(part["labels"] == {"A": 5, "B": 5} for part in json.loads(done.stdout).values())
+
+
+def test_split_by_lists(source, tmp_path):
+    (tmp_path / "dev.txt").write_text("d3\n\nd5\n")
+    (tmp_path / "test.txt").write_text("d7\r\n")
+    lists = ["--list", f"dev={tmp_path / 'dev.txt'}", "--list", f"test={tmp_path / 'test.txt'}"]
+    assert nestree("split", source, tmp_path / "out", *lists).exit_code == 0
+    assert ids(tmp_path / "out" / "dev.jsonl") == ["d3", "d5"]
+    assert ids(tmp_path / "out" / "test.jsonl") == ["d7"]
+    assert len(ids(tmp_path / "out" / "train.jsonl")) == 17
+    assert nestree("split", source, tmp_path / "other", *lists, "--rest", "left").exit_code == 0
+    assert len(ids(tmp_path / "other" / "left.jsonl")) == 17
+    (tmp_path / "test.txt").write_text("\nd7\nzzz\n")
+    done = nestree("split", source, tmp_path / "third", *lists)
+    message = f"{tmp_path / 'test.txt'}:3: 'zzz' is not in the data. Take it out, or say with --by what the ids name."
+    assert (done.exit_code, done.stderr) == (2, f"Error: {message}\n")
+
+
+def test_split_into_another_format(source, tmp_path):
+    assert nestree("split", source, tmp_path / "out", "--to", "columns", "--parts", "a=1,b=1").exit_code == 0
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.iob2", "b.iob2"]
+    assert nestree("split", source, tmp_path / "folders", "--to", "brat", "--parts", "a=1,b=1").exit_code == 0
+    assert (tmp_path / "folders" / "a").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--parts", "train"], "write NAME=SHARE"),
+        (["--parts", "train=8,dev="], "write NAME=SHARE"),
+        (["--parts", "train=8,dev=0"], "part dev has the share 0.0"),
+        (["--parts", "train=1000,dev=1"], "part dev would get nothing: there are only 20 units"),
+        (["--parts", "train=8,dev=1,dev=1"], "dev is named twice"),
+        (["--by", "page"], "not by 'page'"),
+        (["--stratify", "--in-order"], "--stratify does not go with it"),
+        (["--rest", "train"], "--rest goes with --list"),
+        (["--list", "dev=missing.txt"], "missing.txt does not exist"),
+        (["--list", "dev"], "--list NAME=FILE"),
+        (["--list", "dev=missing.txt", "--parts", "a=1"], "do not go with it"),
+        (["--parts", "../x=1,b=1"], "cannot be the name of a part"),
+    ],
+)
+def test_invalid_splits_write_nothing(source, tmp_path, arguments, message):
+    done = nestree("split", source, tmp_path / "out", *arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["all.jsonl"]
+
+
+def test_split_does_not_touch_a_folder_with_files(source, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "train.jsonl").write_text("mine")
+    done = nestree("split", source, out)
+    assert done.exit_code == 2
+    assert "not empty" in done.stderr
+    assert (out / "train.jsonl").read_text() == "mine"
+
+
+def test_split_of_real_documents(shared, tmp_path):
+    source = shared / "data" / "gum_open" / "dev.jsonl.gz"
+    done = nestree(
+        "split",
+        source,
+        tmp_path / "out",
+        "--stratify",
+        "--parts",
+        "train=50,dev=25,test=25",
+        "--format",
+        "json",
+    )
+    found = json.loads(done.stdout)
+    assert list(found) == ["train", "dev", "test"]
+    assert [part["documents"] for part in found.values()] == [10, 5, 5]
+    assert sum(part["entities"] for part in found.values()) == 5133
+    parts = [ids(tmp_path / "out" / f"{part}.jsonl.gz") for part in found]
+    assert sorted(id or "" for part in parts for id in part) == sorted(id or "" for id in ids(source))

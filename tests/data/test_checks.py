@@ -1,4 +1,4 @@
-"""Checks: each kind is found where it was put, with its place; real data has what it is known to have."""
+"""Checks: each kind of problem is found at its place, and real data has its known problems."""
 
 import json
 from collections import Counter
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nestree.data.checks import KINDS, Report, check, one_slip, role
+from nestree.data.checks import KINDS, Report, check, encoding_problems, is_composed, is_typo, split_name
 
 
 def entity(start, end, label="PER", **more):
@@ -33,7 +33,7 @@ def kinds(report: Report) -> Counter[str]:
     return Counter(finding.kind for finding in report.findings)
 
 
-def test_plain_data_is_fine(tmp_path):
+def test_data_without_problems(tmp_path):
     report = check([file(tmp_path / "a.jsonl", *PLAIN)])
     assert report.findings == []
     assert report.verdict == "Nothing odd in 1 file, 2 sentences, 6 entities."
@@ -42,7 +42,7 @@ def test_plain_data_is_fine(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "bad", "said"),
+    ("kind", "bad", "message"),
     [
         (
             "crossing",
@@ -69,12 +69,12 @@ def test_plain_data_is_fine(tmp_path):
         ("control", line("a b\x07c"), "U+0007"),
     ],
 )
-def test_each_kind_is_found_at_its_place(tmp_path, kind, bad, said):
+def test_each_kind_is_found_at_its_place(tmp_path, kind, bad, message):
     path = file(tmp_path / "a.jsonl", *PLAIN, bad)
     report = check([path], long_sentence=10)
     (finding,) = report.findings
     assert finding.kind == kind
-    assert said in finding.message
+    assert message in finding.message
     number = 3 if kind in ("empty", "out-of-range", "bad-record") else "sentence 3"
     assert finding.place in (f"{path}:{number}", f"{path}, {number}")
     level = KINDS[kind].level
@@ -83,12 +83,12 @@ def test_each_kind_is_found_at_its_place(tmp_path, kind, bad, said):
     assert report.as_json()["findings"][0]["remedy"] == KINDS[kind].remedy
 
 
-def test_the_id_of_a_sentence_is_part_of_its_place(tmp_path):
+def test_places_have_the_ids_of_sentences(tmp_path):
     path = file(tmp_path / "a.jsonl", line("a b", entity(0, 1), entity(0, 1), sent_id="s-7"), *PLAIN)
     assert [finding.place for finding in check([path]).findings] == [f"{path}, sentence 1 (s-7)"]
 
 
-def test_a_rare_label_with_a_slip(tmp_path):
+def test_rare_labels_with_a_typo(tmp_path):
     many = [line("a b", entity(0, 1, "protein"), entity(1, 2, "PER"))] * 20
     path = file(tmp_path / "a.jsonl", *many, line("a b", entity(0, 1, "protien"), entity(1, 2, "PRE")))
     assert [(f.kind, f.message) for f in check([path]).findings] == [
@@ -97,12 +97,12 @@ def test_a_rare_label_with_a_slip(tmp_path):
     ]
 
 
-def test_short_labels_of_different_lengths_are_not_taken_for_slips():
-    assert not one_slip("PERS", "PER")
-    assert one_slip("GPES", "GPEXS")
+def test_typos():
+    assert not is_typo("PERS", "PER")
+    assert is_typo("GPES", "GPEXS")
 
 
-def test_spans_that_cut_words_and_what_else_is_changed_in_reading(tmp_path):
+def test_changes_in_reading(tmp_path):
     record = {
         "text": "Unbelievable news .",
         "entities": [entity(2, 9), entity(13, 17, "X"), entity(13, 17, "X")],
@@ -119,7 +119,7 @@ def test_spans_that_cut_words_and_what_else_is_changed_in_reading(tmp_path):
     assert kinds(report) == {"empty": 1, "changed": 1, "label-once": 1}
 
 
-def test_offsets_beyond_a_text(tmp_path):
+def test_invalid_offsets_of_a_text(tmp_path):
     record = {"text": "Rome", "entities": [entity(0, 9), entity(3, 1), entity(0, 4), entity(0, 4)]}
     report = check([file(tmp_path / "a.jsonl", json.dumps(record))])
     assert kinds(report) == {"out-of-range": 1, "empty": 1, "duplicate": 1}
@@ -145,14 +145,14 @@ def test_offsets_beyond_a_text(tmp_path):
         ),
     ],
 )
-def test_what_readers_of_other_formats_find(tmp_path, name, format, content, expected):
+def test_invalid_spans_in_other_formats(tmp_path, name, format, content, expected):
     report = check([file(tmp_path / name, content)], format)
     found = [finding for finding in report.findings if KINDS[finding.kind].level == "error"]
     assert [finding.kind for finding in found] == expected
     assert all(finding.place.startswith(str(tmp_path / name)) for finding in found)
 
 
-def test_words_in_two_normal_forms(tmp_path):
+def test_normal_forms_in_files(tmp_path):
     apart = line("cafe\u0301 b")
     assert kinds(check([file(tmp_path / "a.jsonl", apart, apart)])) == {}
     report = check([file(tmp_path / "a.jsonl", apart, line("café b"))])
@@ -163,7 +163,7 @@ LONG = line("this sentence is long enough to be no chance", doc_id="d1")
 SHORT = line("I do not", doc_id="d2")
 
 
-def test_what_is_in_train_and_in_test(tmp_path):
+def test_leaks_between_files(tmp_path):
     train = file(tmp_path / "train.jsonl", SHORT, LONG)
     test = file(tmp_path / "test.jsonl", line("a"), LONG, LONG, SHORT)
     report = check([train, test])
@@ -171,7 +171,7 @@ def test_what_is_in_train_and_in_test(tmp_path):
     sentences = [f for f in report.findings if f.kind == "leaked-sentence"]
     assert sentences[0].place == f"{test}, sentence 2 (d1)"
     assert sentences[0].message.startswith(f"also {train}, sentence 2 (d1): ")
-    assert report.of("error") == 0
+    assert report.count("error") == 0
     other = file(tmp_path / "more_train.jsonl", LONG)
     assert kinds(check([train, other])) == {}  # both for training
     assert kinds(check([file(tmp_path / "a.jsonl", LONG), file(tmp_path / "b.jsonl", LONG)])).total() == 2
@@ -200,11 +200,11 @@ def test_labels_that_the_training_data_lacks(tmp_path):
         ("trained.txt", None),
     ],
 )
-def test_roles_of_files(path, expected):
-    assert role(Path(path)) == expected
+def test_split_names_of_files(path, expected):
+    assert split_name(Path(path)) == expected
 
 
-def test_a_file_that_cannot_be_read_does_not_hide_the_others(tmp_path):
+def test_unreadable_files(tmp_path):
     bad = file(tmp_path / "bad.jsonl", line("a b", entity(0, 1), entity(0, 1)), *PLAIN)
     missing, empty = tmp_path / "missing.jsonl", file(tmp_path / "empty.jsonl", "")
     report = check([missing, empty, bad])
@@ -213,7 +213,7 @@ def test_a_file_that_cannot_be_read_does_not_hide_the_others(tmp_path):
     assert report.verdict == "2 errors and 1 warning in 3 files, 3 sentences, 8 entities."
 
 
-def test_only_the_first_places_are_shown_unless_all_are_wanted(tmp_path):
+def test_shown_places(tmp_path):
     twice = line("a b", entity(0, 1), entity(0, 1))
     report = check([file(tmp_path / "a.jsonl", *[twice] * 8)])
     assert "and 3 more" in report.as_text()
@@ -222,7 +222,68 @@ def test_only_the_first_places_are_shown_unless_all_are_wanted(tmp_path):
     assert len(report.as_json()["findings"]) == 8
 
 
-def test_genia_has_two_documents_at_borders_of_its_split_and_one_endless_sentence(shared):
+@pytest.mark.parametrize(
+    "word",
+    [
+        "café",
+        "Müller",
+        "naïve",
+        "Ångström",
+        "“quoted”",
+        "don’t",
+        "5°",
+        "Ærø",
+        "Über",
+        "straße",
+        "…",
+        "€5",
+        "São",
+        "2×",
+    ],
+)
+@pytest.mark.parametrize("wrong", ["cp1252", "latin-1"])
+def test_mojibake_is_repaired(word, wrong):
+    data = word.encode()
+    broken = "".join(bytes([b]).decode(wrong, errors="ignore") or chr(b) for b in data)
+    found = [message for kind, message in encoding_problems(f"a {broken} b") if kind == "mojibake"]
+    assert found == [f"{broken} (should be {word})"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "plain",
+        "café Müller “quoted” don’t 5°",
+        "a MAÇÔ no MAÇÃ” e a IRMÃ…",  # capitals before a quotation mark
+        "Âge âgé Ão",
+        "«CAFÉ» »Ä« Ñ»",
+        "שלום مرحبا 你好 👩‍👩‍👧 नमस्ते",
+        "a\tb\r\nc",
+    ],
+)
+def test_unusual_text_is_no_problem(text):
+    assert list(encoding_problems(text)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "message"),
+    [
+        ("a b\ufffdc d", "replacement", "'b\\ufffdc' has U+FFFD"),
+        ("a b\x07c d", "control", "'b\\x07c' has U+0007"),
+        ("a\x00", "control", "'a\\x00' has U+0000"),
+        ("zero\u200bwidth", "control", "'zero\\u200bwidth' has U+200B"),
+        ("soft\u00adhyphen", "control", "'soft\\xadhyphen' has U+00AD"),
+    ],
+)
+def test_lost_and_invisible_characters(text, kind, message):
+    assert list(encoding_problems(text)) == [(kind, message)]
+
+
+def test_normal_forms():
+    assert [is_composed(w) for w in ("é", "e\u0301", "e", "ש", "\u212b")] == [True, False, None, None, False]
+
+
+def test_known_problems_of_genia(shared):
     folder = shared / "data" / "genia_paper"
     report = check([folder / f"{part}.jsonl.gz" for part in ("train", "dev", "test")])
     assert kinds(report) == {"leaked-document": 2, "leaked-sentence": 5, "long-sentence": 1}

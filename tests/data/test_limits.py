@@ -109,9 +109,9 @@ def test_what_a_docbin_expands_to_is_counted_before_spacy_sees_it(tmp_path, what
     (tmp_path / "a.spacy").write_bytes(zlib.compress(srsly.msgpack_dumps({**empty, **DOCBINS[what]}), 1))
     with pytest.raises(DataError, match=r"expands to more than 10,000,000 bytes.*--max-docbin-bytes"):
         list(read(tmp_path / "a.spacy", "spacy", max_docbin_bytes=10_000_000))
-    tally = ConversionReport(skip_bad=True)
-    assert list(read(tmp_path / "a.spacy", "spacy", tally, max_docbin_bytes=10_000_000)) == []
-    assert len(tally.skipped) == 1
+    report = ConversionReport(skip_bad=True)
+    assert list(read(tmp_path / "a.spacy", "spacy", report, max_docbin_bytes=10_000_000)) == []
+    assert len(report.skipped) == 1
 
 
 def test_limits_are_options_of_read_and_of_the_command_line(tmp_path):
@@ -141,10 +141,10 @@ def test_a_limit_holds_in_the_reader_and_not_around_it(tmp_path):
 
 
 def test_a_sentence_that_nests_too_deep_can_be_skipped(tmp_path):
-    path, tally = tmp_path / "a.jsonl", ConversionReport(skip_bad=True)
+    path, report = tmp_path / "a.jsonl", ConversionReport(skip_bad=True)
     path.write_text(nested_line(101) + nested_line(100))
-    assert [len(document.sentences[0].words) for document in read(path, tally=tally)] == [100]
-    assert len(tally.skipped) == 1
+    assert [len(document.sentences[0].words) for document in read(path, tally=report)] == [100]
+    assert len(report.skipped) == 1
 
 
 def test_deep_and_crossing_entities_by_brute_force():

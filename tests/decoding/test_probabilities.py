@@ -10,7 +10,7 @@ from nestree.config import Settings, recipes
 from nestree.decoding import Temperatures, decode_batch, predictions
 from nestree.decoding.constraints import Constraints, Forbidden, Known, apply_constraints
 from nestree.decoding.probabilities import label_probabilities, span_marginals
-from nestree.errors import InputError
+from nestree.types import Entity
 from tests.test_losses import LABELS, Table
 from tests.test_losses import random_scores as scores_with_gradients
 from tests.tiny import sentence
@@ -130,141 +130,89 @@ def everything(scores, settings, temperatures):
     }
 
 
-@pytest.mark.parametrize("temperatures", TEMPERATURES, ids=["1", "fitted"])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_probabilities_equal_enumeration(variant, temperatures):
+def test_probabilities_equal_enumeration(variant):
     settings = settings_of(variant)
     scores = random_scores(SENTENCES, settings, seed=len(variant), std=1.5)
-    found = everything(scores, settings, temperatures)
-    for b, one in enumerate(SENTENCES):
-        expected = by_hand(scores, b, len(one.words), settings, temperatures)
-        for (i, j, l), chance in expected.items():
-            assert found[b, i, j, l] == pytest.approx(chance, abs=1e-6)
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_what_decoding_says_of_entities_are_these_probabilities(variant):
-    settings = settings_of(variant)
-    scores = random_scores(SENTENCES, settings, seed=7, std=1.5)
-    chances = everything(scores, settings, TEMPERATURES[1])
-    number = 0
-    for b, reading in enumerate(
-        predictions(decode_batch(scores, settings, TEMPERATURES[1], scored=True), LABELS, len(SENTENCES))
-    ):
-        for entity in reading.entities:
-            number += 1
-            at = (b, entity.start, entity.end, LABELS.index(entity.label))
-            assert entity.score == pytest.approx(chances[at], abs=1e-6)
-    assert number > 3
+    for temperatures in TEMPERATURES:
+        computed = everything(scores, settings, temperatures)
+        for b, example in enumerate(SENTENCES):
+            expected = by_hand(scores, b, len(example.words), settings, temperatures)
+            for (i, j, l), probability in expected.items():
+                assert computed[b, i, j, l] == pytest.approx(probability, abs=1e-6)
+    decoded = predictions(decode_batch(scores, settings, TEMPERATURES[1], scored=True), LABELS, 5)
+    for b, prediction in enumerate(decoded):
+        for entity in prediction.entities:
+            key = (b, entity.start, entity.end, LABELS.index(entity.label))
+            assert entity.score == pytest.approx(computed[key], abs=1e-6)
+    assert sum(len(prediction.entities) for prediction in decoded) > 1
 
 
 def test_a_threshold_leaves_out_what_is_less_likely():
     settings = settings_of("default")
     scores = random_scores(SENTENCES, settings, seed=7, std=1.5)
-    before = [
-        e
-        for r in predictions(decode_batch(scores, settings, scored=True), LABELS, len(SENTENCES))
-        for e in r.entities
-    ]
+
+    def entities(settings):
+        decoded = predictions(decode_batch(scores, settings, scored=True), LABELS, len(SENTENCES))
+        return [entity for prediction in decoded for entity in prediction.entities]
+
+    before = entities(settings)
     middle = sorted(e.score for e in before)[len(before) // 2]
-    found = decode_batch(scores, settings.changed([f"decoding.threshold={middle - 1e-9}"]), scored=True)
-    after = [e for r in predictions(found, LABELS, len(SENTENCES)) for e in r.entities]
+    after = entities(settings.changed([f"decoding.threshold={middle - 1e-9}"]))
     assert after == [e for e in before if e.score >= middle]
     assert 0 < len(after) < len(before)
 
 
-GIVEN = [
+CONSTRAINTS = [
+    ([], []),
+    ([], []),
     ([Known(1, 3)], []),
     ([Known(0, 2, "B"), Known(3, 5, None, 4)], [Forbidden(2, 5)]),
     ([Known(1, 4, "C", 2), Known(1, 2, "A")], [Forbidden(0, 5), Forbidden(2, 3)]),
     ([], [Forbidden(0, 1), Forbidden(1, 4)]),
 ]
+CONSTRAINED = [SENTENCES[0], SENTENCES[3], *[SENTENCES[4]] * 4]
 
 
-@pytest.mark.parametrize("given", GIVEN, ids=range(4))
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_given_what_is_known_probabilities_equal_enumeration(variant, given):
+def test_probabilities_given_constraints_equal_enumeration(variant):
     settings = settings_of(variant)
-    known, forbidden = given
-    scores = random_scores(SENTENCES, settings, seed=len(variant), std=1.5)
-    knowledge = Constraints([[]] * 4 + [known], [[]] * 4 + [forbidden])
-    limited = apply_constraints(scores, knowledge, settings, LABELS, TEMPERATURES[1])
-    found = everything(limited, settings, TEMPERATURES[1])
-    expected = by_hand(scores, 4, 5, settings, TEMPERATURES[1], known, forbidden)
-    for (i, j, l), chance in expected.items():
-        assert found[4, i, j, l] == pytest.approx(chance, abs=1e-5)
-    free = everything(scores, settings, TEMPERATURES[1])
-    for at, chance in free.items():
-        if at[0] != 4:  # others know nothing of it
-            assert found[at] == pytest.approx(chance, abs=1e-6)
+    scores = random_scores(CONSTRAINED, settings, seed=len(variant), std=1.5)
+    constraints = Constraints(*zip(*CONSTRAINTS, strict=True))
+    constrained = apply_constraints(scores, constraints, settings, LABELS, TEMPERATURES[1])
+    computed = everything(constrained, settings, TEMPERATURES[1])
+    for b, example in enumerate(CONSTRAINED):
+        expected = by_hand(scores, b, len(example.words), settings, TEMPERATURES[1], *CONSTRAINTS[b])
+        for (i, j, l), probability in expected.items():
+            assert computed[b, i, j, l] == pytest.approx(probability, abs=1e-5)
 
 
-def ways(variant):
-    """How a model can decode."""
-    model = settings_of(variant).model
-    possible = {"viterbi": model.structure != "none", "mbr": True, "spans": model.mention != "score"}
-    return [(variant, by) for by in possible if possible[by]]
-
-
-@pytest.mark.parametrize("given", GIVEN, ids=range(4))
 @pytest.mark.parametrize("threshold", [0.3, 0.999])
-@pytest.mark.parametrize(("variant", "by"), [way for variant in VARIANTS for way in ways(variant)])
-def test_what_is_known_is_found_and_what_is_forbidden_is_not(variant, by, threshold, given):
-    settings = settings_of(variant)
-    settings = settings.changed([f"decoding.method={by}", f"decoding.threshold={threshold}"])
-    known, forbidden = given
-    scores = random_scores(SENTENCES, settings, seed=2, std=1.5)
-    knowledge = Constraints([[]] * 4 + [known], [[]] * 4 + [forbidden])
-    limited = apply_constraints(scores, knowledge, settings, LABELS)
-    entities = predictions(decode_batch(limited, settings, scored=True), LABELS, 5)[4].entities
-    for one in known:
-        same = [e for e in entities if e.span == (one.start, one.end)]
-        assert same, f"{one} is missing"
-        if one.label:
-            assert one.label in [e.label for e in same]
-            assert [e.score for e in same if e.label == one.label] == pytest.approx([1.0], abs=1e-5)
-        if one.head is not None and settings.model.structure == "lexical":
-            assert {e.head for e in same} == {one.head}
-    assert not {e.span for e in entities} & {(f.start, f.end) for f in forbidden}
-    sure = {(one.start, one.end) for one in known}
-    for span in {e.span for e in entities}:
-        scores_of_it = [e.score for e in entities if e.span == span]
-        assert min(scores_of_it) >= threshold or (span in sure and len(scores_of_it) == 1)
-
-
-@pytest.mark.parametrize(
-    ("known", "forbidden", "said"),
-    [
-        ([Known(0, 3), Known(2, 5)], [], "entity 0-3 and entity 2-5 cross, and no tree holds both"),
-        ([Known(0, 3, "X")], [], "label 'X', which this model does not know. Its labels are A, B, C"),
-        ([Known(0, 3, "A", 4)], [], "cannot have word 4 as its head"),
-        ([Known(0, 3, "A", 1), Known(0, 3, "B", 2)], [], "known with two heads, word 1 and word 2"),
-        ([Known(0, 5, None, 1), Known(0, 3, None, 2)], [], "in a tree both would be the same"),
-        ([Known(0, 3)], [Forbidden(0, 3)], "both known and forbidden"),
-        ([Known(0, 3, "A")], [Forbidden(0, 3, "A")], "both known and forbidden"),
-        ([Known(0, 3)], [Forbidden(0, 3, l) for l in LABELS], "every label of it is forbidden"),
-        ([Known(0, 3)], [Forbidden(0, 3, l) for l in [*LABELS, "A"]], "every label of it is forbidden"),
-    ],
-)
-def test_contradictions_are_said(known, forbidden, said):
-    settings = settings_of("default")
-    scores = random_scores(SENTENCES, settings)
-    with pytest.raises(InputError, match=said):
-        apply_constraints(scores, Constraints([[]] * 4 + [known], [[]] * 4 + [forbidden]), settings, LABELS)
-
-
-@pytest.mark.parametrize("threshold", [0, 0.3])
-def test_the_same_label_may_be_forbidden_twice(threshold):
-    settings = settings_of("default")
-    settings = settings.changed(["decoding.method=mbr", f"decoding.threshold={threshold}"])
-    given = Constraints([[]] * 4 + [[Known(0, 3)]], [[]] * 4 + [[Forbidden(0, 3, l) for l in "ABB"]])
-    limited = apply_constraints(random_scores(SENTENCES, settings), given, settings, LABELS)
-    entities = predictions(decode_batch(limited, settings), LABELS, 5)[4].entities
-    assert [e.label for e in entities if e.span == (0, 3)] == ["C"]
-
-
-def test_one_stage_gives_one_label():
-    settings = settings_of("ablation/03-tree-one-stage")
-    given = Constraints([[]] * 4 + [[Known(0, 2, "A"), Known(0, 2, "B")]], [[]] * 5)
-    with pytest.raises(InputError, match="labels A and B, and this model gives a span one label"):
-        apply_constraints(random_scores(SENTENCES, settings), given, settings, LABELS)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_known_spans_are_predicted_and_forbidden_ones_are_not(variant, threshold):
+    model = settings_of(variant).model
+    usable = {"viterbi": model.structure != "none", "mbr": True, "spans": model.mention != "score"}
+    for method in [method for method in usable if usable[method]]:
+        settings = settings_of(variant).changed(
+            [f"decoding.method={method}", f"decoding.threshold={threshold}"]
+        )
+        scores = random_scores(CONSTRAINED, settings, seed=2, std=1.5)
+        constraints = Constraints(*zip(*CONSTRAINTS, strict=True))
+        constrained = apply_constraints(scores, constraints, settings, LABELS)
+        decoded = predictions(decode_batch(constrained, settings, scored=True), LABELS, len(CONSTRAINED))
+        for (known, forbidden), prediction in zip(CONSTRAINTS, decoded, strict=True):
+            by_span: dict[tuple[int, int], list[Entity]] = {}
+            for entity in prediction.entities:
+                by_span.setdefault(entity.span, []).append(entity)
+            for span in known:
+                same = by_span[span.start, span.end]
+                if span.label:
+                    certain = [e.score for e in same if e.label == span.label]
+                    assert certain == pytest.approx([1.0], abs=1e-5)
+                if span.head is not None and model.structure == "lexical":
+                    assert {e.head for e in same} == {span.head}
+            assert not by_span.keys() & {(span.start, span.end) for span in forbidden}
+            known_spans = {(span.start, span.end) for span in known}
+            for span, entities in by_span.items():
+                enough = min(e.score for e in entities) >= threshold
+                assert enough or (span in known_spans and len(entities) == 1)

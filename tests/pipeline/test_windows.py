@@ -6,26 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nestree.pipeline import cut_windows, merge_windows, windows
-from nestree.types import Entity, Sentence, crossing_pairs
+from nestree.pipeline import merge_windows, window_spans
+from nestree.types import Entity, crossing_pairs
 
 
 @given(st.integers(1, 400), st.integers(4, 60))
 def test_windows_cover_everything_and_overlap(words, longest):
-    found = windows(words, longest)
+    found = window_spans(words, longest)
     assert found[0][0] == 0
     assert found[-1][1] == words
     assert all(end - start == min(words, longest) for start, end in found)
     for (a, b), (c, d) in pairwise(found):
         assert a < c < b < d
         assert b - c >= longest // 4
-
-
-def test_parts_are_the_words_of_their_windows():
-    sentence = Sentence(list("abcdefghij"), [Entity(0, 2, "X")], id="s1")
-    parts = cut_windows(sentence, [(0, 6), (4, 10)])
-    assert [part.words for part in parts] == [tuple("abcdef"), tuple("efghij")]
-    assert [part.id for part in parts] == ["s1", "s1"]
 
 
 def test_an_entity_belongs_to_the_window_in_whose_part_it_begins():
@@ -57,7 +50,7 @@ def test_what_only_the_later_window_holds_to_its_end_belongs_to_it():
 
 @given(st.integers(9, 60), st.integers(4, 16))
 def test_a_span_that_windows_hold_belongs_to_exactly_one(words, longest):
-    spans = windows(words, longest)
+    spans = window_spans(words, longest)
     held = {(i, j) for start, end in spans for i in range(start, end) for j in range(i + 1, end + 1)}
     found = [
         [Entity(i - start, j - start, "X") for i, j in sorted(held) if start <= i and j <= end]
@@ -67,7 +60,7 @@ def test_a_span_that_windows_hold_belongs_to_exactly_one(words, longest):
 
 
 def test_what_is_known_stays_however_unlikely():
-    spans = windows(18, 8)
+    spans = window_spans(18, 8)
     first, last = (
         [Entity(5, 8, "A", None, 0.9)],
         [Entity(0, 7, "B", None, 0.1)],
@@ -94,7 +87,7 @@ def test_of_two_that_cross_the_likelier_one_stays(before, after, kept):
 
 @given(st.data())
 def test_whatever_windows_find_nothing_crosses_and_nothing_known_is_lost(data):
-    spans = windows(60, 16)
+    spans = window_spans(60, 16)
     spans_held = st.sampled_from(spans).flatmap(
         lambda window: st.tuples(st.integers(*window), st.integers(*window)).map(sorted).map(tuple)
     )

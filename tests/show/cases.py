@@ -1,7 +1,10 @@
 """Documents to draw: nested and crossing entities over words that are hard to draw, with or without texts and trees."""
 
 import random
+import re
+from dataclasses import replace
 from html.parser import HTMLParser
+from importlib.resources import files
 
 from hypothesis import strategies as st
 
@@ -18,23 +21,61 @@ labels = st.sampled_from(["PER", "ORG", "<b>&", "a\nb", "\u202eX", "שם", "\ud8
 between = st.sampled_from([" ", "", " " * 90, "\n", "\r\n", "\t", "\u2028", "  ", " <br> "])
 
 
-def lexical_tree(n: int, chance: random.Random, numbers: bool = True) -> Tree:
-    """Any tree over n words."""
+def lexical_tree(n: int, rng: random.Random) -> Tree:
+    """A random tree over n words."""
     spans: list[tuple[int, int, int]] = []
     arcs: list[tuple[int, int]] = []
 
     def grow(i: int, j: int, head: int) -> None:
         spans.append((i, j, head))
         if j - i > 1:
-            k = chance.randrange(i + 1, j)
-            other = chance.randrange(i, k) if head >= k else chance.randrange(k, j)
+            k = rng.randrange(i + 1, j)
+            other = rng.randrange(i, k) if head >= k else rng.randrange(k, j)
             arcs.append((head, other))
             grow(i, k, head if head < k else other)
             grow(k, j, head if head >= k else other)
 
-    root = chance.randrange(n)
+    root = rng.randrange(n)
     grow(0, n, root)
-    return Tree(tuple(spans), tuple(arcs), root, tuple(chance.random() for _ in spans) if numbers else ())
+    return Tree(tuple(spans), tuple(arcs), root, tuple(rng.random() for _ in spans))
+
+
+WORDS = ["The", "president", "of", "the", "University", "of", "California"]
+PRESIDENT = Document(
+    [
+        Sentence(
+            WORDS,
+            [
+                Entity(0, 7, "PER", head=1, score=0.9),
+                Entity(3, 7, "ORG", head=4, score=0.8),
+                Entity(6, 7, "GPE", head=6, score=0.75),
+                Entity(6, 7, "LOC", head=6, score=0.25),
+            ],
+        )
+    ]
+)
+PARSED = Document(
+    [replace(PRESIDENT.sentences[0], tree=lexical_tree(len(WORDS), random.Random(0)), id="s1")], id="d1"
+)
+CROSSING = Document([Sentence(list("abc"), [Entity(0, 2, "X"), Entity(1, 3, "Y")], complete=False)])
+ARMY = Sentence(
+    ["Iraqi", "army", "leaders"],
+    [Entity(0, 3, "PER", head=2, score=0.9), Entity(0, 2, "ORG", head=1), Entity(0, 1, "GPE")],
+    tree=Tree(
+        ((0, 3, 2), (0, 2, 1), (0, 1, 0), (1, 2, 1), (2, 3, 2)), ((2, 1), (1, 0)), 2, (1.0, 0.93, 1, 1, 1)
+    ),
+)
+EVIL = Document(
+    [
+        Sentence(
+            HOSTILE,
+            [Entity(0, len(HOSTILE), "</title><script>"), Entity(2, 4, '"><img src=x>', head=3, score=0.5)],
+            id="</summary>",
+            tree=lexical_tree(len(HOSTILE), random.Random(1)),
+        )
+    ],
+    id="</section>",
+)
 
 
 @st.composite
@@ -127,3 +168,25 @@ class Page(HTMLParser):
             self.label += data
         elif self.inside("text") and not self.inside("to-tree"):
             self.texts[-1] += data
+
+
+def luminance(color):
+    channels = [int(color[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def contrast(color, other):
+    dark, light = sorted(map(luminance, (color, other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def css_colors(*names):
+    """The color variables of style sheets, in light and in dark mode."""
+    modes = ({}, {})
+    for name in names:
+        source = files("nestree").joinpath(name).read_text("utf-8")
+        for colors, part in zip(modes, source.split("@media (prefers")[:2], strict=True):
+            for variable, color in re.findall(r"--([\w-]+): (#\w+);", part):
+                colors[variable] = color if len(color) == 7 else "#" + "".join(2 * x for x in color[1:])
+    return modes

@@ -12,38 +12,37 @@ from nestree.show import boxes, page
 from nestree.show.layout import escape_invisible
 from nestree.types import Document, Entity, Sentence
 
-from .test_boxed import PRESIDENT
-from .test_pages import EVIL, PARSED
+from .cases import EVIL, PARSED, PRESIDENT
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 CHROMIUM = next((found for found in map(shutil.which, NAMES) if found), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=f"no browser: none of {', '.join(NAMES)}")
 
-# What only a browser knows, put where a test can read it.
-ASK = """<script>
+# Measures the page in the browser and writes the results into it, where a test can read them.
+PROBE = """<script>
 const inside = (a, b) => a.top >= b.top - 1 && a.bottom <= b.bottom + 1 &&
   a.left >= b.left - 1 && a.right <= b.right + 1;
 const boxes = [...document.querySelectorAll('.e')];
 const texts = [...document.querySelectorAll('.text')].map(text => {
   const copy = text.cloneNode(true);
-  copy.querySelectorAll('.label, .to-tree').forEach(each => each.remove());
+  copy.querySelectorAll('.label, .to-tree').forEach(element => element.remove());
   return copy.textContent; });
-const shown = () => [...document.querySelectorAll('.label i')].filter(
+const visible = () => [...document.querySelectorAll('.label i')].filter(
   i => getComputedStyle(i).display != 'none').length;
-const before = shown();
-document.querySelectorAll('.switch input').forEach(each => each.click());
-const told = { texts, before, after: shown(), wide: document.documentElement.scrollWidth <= innerWidth,
+const before = visible();
+document.querySelectorAll('.switch input').forEach(input => input.click());
+const results = { texts, before, after: visible(), wide: document.documentElement.scrollWidth <= innerWidth,
   boxes: boxes.length, nested: boxes.every(box => !box.parentElement.closest('.e') ||
     inside(box.getBoundingClientRect(), box.parentElement.closest('.e').getBoundingClientRect())),
-  crossed: [...document.querySelectorAll('svg text')].filter(t => !inside(t.getBoundingClientRect(),
+  outside: [...document.querySelectorAll('svg text')].filter(t => !inside(t.getBoundingClientRect(),
     t.closest('svg').getBoundingClientRect())).map(t => t.textContent) };
-document.body.insertAdjacentHTML('beforeend', '<pre id=told></pre>');
-document.getElementById('told').textContent = JSON.stringify(told);
+document.body.insertAdjacentHTML('beforeend', '<pre id=results></pre>');
+document.getElementById('results').textContent = JSON.stringify(results);
 </script>"""
 
 
-def opened(folder, source):
-    """What the browser says on its console, and what the page tells when asked."""
+def open_page(folder, source):
+    """The browser's console, and the results of PROBE."""
     path = folder / "page.html"
     path.write_text(source, encoding="utf-8")
     command = [
@@ -52,27 +51,27 @@ def opened(folder, source):
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, check=True, timeout=120)
     console = [line for line in done.stderr.decode(errors="replace").splitlines() if "CONSOLE" in line]
-    told = re.search('<pre id="told">(.*?)</pre>', done.stdout.decode(), re.S)
-    return console, json.loads(html.unescape(told[1])) if told else None
+    results = re.search('<pre id="results">(.*?)</pre>', done.stdout.decode(), re.S)
+    return console, json.loads(html.unescape(results[1])) if results else None
 
 
 def test_errors_on_the_console_would_be_seen(tmp_path):
-    console, told = opened(tmp_path, "<script>nothing.here</script>")
+    console, results = open_page(tmp_path, "<script>nothing.here</script>")
     assert len(console) == 1
-    assert told is None
+    assert results is None
 
 
 def test_a_page_in_a_browser(tmp_path):
     crossing = Document([Sentence(list("abc"), [Entity(0, 2, "X"), Entity(1, 3, "Y", score=0.5)])])
-    found = [PRESIDENT, EVIL, PARSED, crossing]
-    console, told = opened(tmp_path, page(found, "four") + ASK)
+    shown = [PRESIDENT, EVIL, PARSED, crossing]
+    console, results = open_page(tmp_path, page(shown, "four") + PROBE)
     assert console == []
-    assert told["texts"] == [escape_invisible(document.with_text().text) for document in found]
-    assert told["boxes"] == 3 + 2 + 3 + 3
-    assert (told["before"], told["after"]) == (0, 4 + 1 + 4 + 2)
-    assert told["nested"]
-    assert told["wide"]
-    assert told["crossed"] == []
+    assert results["texts"] == [escape_invisible(document.with_text().text) for document in shown]
+    assert results["boxes"] == 3 + 2 + 3 + 3
+    assert (results["before"], results["after"]) == (0, 4 + 1 + 4 + 2)
+    assert results["nested"]
+    assert results["wide"]
+    assert results["outside"] == []
 
 
 def test_boxes_in_a_browser(tmp_path):
@@ -81,8 +80,8 @@ def test_boxes_in_a_browser(tmp_path):
         Sentence([text[i:j] for i, j in at], [Entity(0, 3, "A")], text, at)
         for at in [[(0, 3), (5, 8), (9, 14), (16, 20)]]
     ]
-    console, told = opened(
-        tmp_path, f"<!DOCTYPE html><meta charset=utf-8>{boxes(Document(words, text))}{ASK}"
+    console, results = open_page(
+        tmp_path, f"<!DOCTYPE html><meta charset=utf-8>{boxes(Document(words, text))}{PROBE}"
     )
     assert console == []
-    assert told["texts"] == [text]
+    assert results["texts"] == [text]

@@ -1,5 +1,6 @@
-"""Documents in a terminal: brackets, labels and heads, within the width that there is."""
+"""Documents and trees in a terminal: brackets, labels and heads, within the given width."""
 
+import itertools
 import random
 import re
 from dataclasses import replace
@@ -13,12 +14,10 @@ from rich.cells import cell_len
 from nestree.show import LabelColors, draw_document, draw_sentence, in_ascii
 from nestree.types import Document, Entity, Sentence, Tree
 
-from .cases import documents, lexical_tree
-from .test_boxed import PRESIDENT
-from .test_svg import ARMY
+from .cases import ARMY, CROSSING, PRESIDENT, documents, lexical_tree
 
 
-def drawn(picture: str) -> str:
+def drawing(picture: str) -> str:
     return dedent(picture).strip("\n")
 
 
@@ -26,62 +25,53 @@ def test_brackets_with_labels_and_probabilities():
     assert draw_document(PRESIDENT, 100, head_mark="_").plain == (
         "[The _president_ of [the _University_ of [_California_|GPE .75, LOC .25]|ORG .80]|PER .90]"
     )
+    assert draw_document(CROSSING, 80).plain == "[a [b…|Y]|X][… c|Y]"
 
 
-def test_long_texts_are_wrapped_and_what_goes_on_is_indented():
-    assert draw_document(PRESIDENT, 40).plain == drawn("""
+def test_long_lines_are_wrapped_and_indented():
+    assert draw_document(PRESIDENT, 40).plain == drawing("""
     [The president of [the University of
       [California|GPE .75, LOC .25]|ORG .80]
       |PER .90]
     """)
-    assert draw_document(PRESIDENT, 60).plain == drawn("""
+    assert draw_document(PRESIDENT, 60).plain == drawing("""
     [The president of [the University of
       [California|GPE .75, LOC .25]|ORG .80]|PER .90]
     """)
-
-
-def test_what_is_wider_than_a_line_is_broken_anywhere():
     document = Document([Sentence(["a", "b" * 50, "c"], [Entity(1, 2, "L" * 30)])])
     lines = draw_document(document, 20).plain.split("\n")
     assert all(len(line) <= 20 for line in lines)
     assert "".join(lines).replace(" ", "") == f"a[{'b' * 50}|{'L' * 30}]c"
 
 
-def test_heads_are_underlined_and_brackets_coloured_by_label():
-    drawing = draw_document(PRESIDENT, 100)
-    styled = [(drawing.plain[span.start : span.end], str(span.style)) for span in drawing.spans]
-    assert [text for text, style in styled if "underline" in style] == [
-        "president",
-        "University",
-        "California",
-    ]
-    colour = {text: style for text, style in styled if text.startswith(("PER", "ORG", "GPE", "LOC"))}
-    assert len(set(colour.values())) == 4
-    closing = [style for text, style in styled if text == "]"]
-    assert closing == [colour[name] for name in ("GPE .75", "ORG .80", "PER .90")]
+def test_heads_are_underlined_and_brackets_colored_by_label():
+    text = draw_document(PRESIDENT, 100)
+    styles = [(text.plain[span.start : span.end], str(span.style)) for span in text.spans]
+    underlined = [part for part, style in styles if "underline" in style]
+    assert underlined == ["president", "University", "California"]
+    colors = {part: style for part, style in styles if part.startswith(("PER", "ORG", "GPE", "LOC"))}
+    assert len(set(colors.values())) == 4
+    closing = [style for part, style in styles if part == "]"]
+    assert closing == [colors[name] for name in ("GPE .75", "ORG .80", "PER .90")]
 
 
-def test_colours_go_on_from_document_to_document():
-    colours = LabelColors()
+def test_labels_keep_their_colors_across_documents():
+    colors = LabelColors()
     styles = [
-        str(draw_document(Document([Sentence(["a"], [Entity(0, 1, label)])]), 80, colours).spans[0].style)
+        str(draw_document(Document([Sentence(["a"], [Entity(0, 1, label)])]), 80, colors).spans[0].style)
         for label in ("PER", "ORG", "PER")
     ]
     assert styles[0] == styles[2] != styles[1]
 
 
-def test_crossing_entities_are_cut():
-    document = Document([Sentence(list("abcd"), [Entity(0, 2, "X"), Entity(1, 3, "Y")])])
-    assert draw_document(document, 80).plain == "[a [b…|Y]|X][… c|Y] d"
-
-
-def test_lines_of_the_text_stay_lines():
+def test_line_ends_of_the_text_are_kept():
     text = "Rome  is\tbig.\n\nParis, too."
-    words, at, offsets = ["Rome", "is", "big", ".", "Paris", ",", "too", "."], 0, []
+    words = ["Rome", "is", "big", ".", "Paris", ",", "too", "."]
+    position, offsets = 0, []
     for word in words:
-        at = text.index(word, at)
-        offsets.append((at, at + len(word)))
-        at += len(word)
+        position = text.index(word, position)
+        offsets.append((position, position + len(word)))
+        position += len(word)
     document = Document([Sentence(words, [Entity(0, 1, "GPE"), Entity(4, 5, "GPE")], text, offsets)], text)
     assert draw_document(document, 80).plain == "[Rome|GPE]  is    big.\n\n[Paris|GPE], too."
 
@@ -94,17 +84,21 @@ def test_ascii_has_a_character_for_everything_drawn():
 
 @settings(deadline=None, max_examples=40)
 @given(documents(), st.integers(20, 60))
-def test_any_document_fits_and_nothing_of_it_is_lost(document, width):
-    drawing = draw_document(document, width)
-    assert all(cell_len(line) <= width for line in drawing.plain.split("\n"))
-    assert not re.search("[\x00-\x08\x1b\ud800-\udfff\u202e\u2066]", drawing.plain)
-    kept = iter(re.sub(r"\s", "", drawing.plain))
+def test_any_document_fits_and_is_complete(document, width):
+    plain = draw_document(document, width).plain
+    assert all(cell_len(line) <= width for line in plain.split("\n"))
+    assert not re.search("[\x00-\x08\x1b\ud800-\udfff\u202e\u2066]", plain)
+    characters = iter(re.sub(r"\s", "", plain))
     text = re.sub(r"[\s\x00-\x1f\ud800-\udfff\u202e\u2066]", "", document.with_text().text)
-    assert all(character in kept for character in text)  # in this order, with brackets between
+    assert all(character in characters for character in text)  # in this order, with brackets between
 
 
-def test_a_sentence_with_its_tree():
-    assert draw_sentence(ARMY, 80).plain == drawn("""
+@pytest.mark.parametrize(
+    ("sentence", "picture"),
+    [
+        (
+            ARMY,
+            """
                  root
            ┍━1.00━┥
       ┍.93━┥      │
@@ -112,41 +106,93 @@ def test_a_sentence_with_its_tree():
     ╰GPE╯
     ╰─ ORG ──╯
     ╰─── PER .90 ────╯
-    """)
-
-
-def test_labels_always_find_room():
-    sentence = Sentence(
-        ["I", "am"], [Entity(0, 1, "person", score=0.5), Entity(0, 2, "an_even_longer_label")]
-    )
-    assert draw_sentence(sentence, 80).plain == drawn("""
-    I            am
-    ╰person .50╯
-    ╰an_even_longer_label╯
-    """)
-
-
-def test_a_tree_without_heads_is_drawn_as_brackets():
-    sentence = Sentence(["a", "big", "dog"], [Entity(0, 3, "X")], tree=Tree(((0, 3, None), (1, 3, None))))
-    assert draw_sentence(sentence, 80).plain == drawn("""
+    """,
+        ),
+        (
+            Sentence(
+                ["met", "army", "leaders"],
+                tree=Tree(((0, 3, 0), (0, 1, 0), (1, 3, 1), (1, 2, 1), (2, 3, 2)), ((0, 1), (1, 2)), 0),
+            ),
+            """
+    root
+     ├────╮
+     │    ├──────╮
+    met  army leaders
+    """,
+        ),
+        (Sentence(["Iraq"], tree=Tree(((0, 1, 0),), (), 0)), "root\nIraq"),
+        (
+            Sentence(["a", "big", "dog"], [Entity(0, 3, "X")], tree=Tree(((0, 3, None), (1, 3, None)))),
+            """
     a    big  dog
          ╰──────╯
     ╰──── X ────╯
-    """)
+    """,
+        ),
+        (
+            Sentence(["I", "am"], [Entity(0, 1, "person", score=0.5), Entity(0, 2, "an_even_longer_label")]),
+            """
+    I            am
+    ╰person .50╯
+    ╰an_even_longer_label╯
+    """,
+        ),
+        (Sentence(["no", "entity", "here"]), "no   entity here"),
+        (
+            Sentence(
+                ["東京", "大学", "cafe\N{COMBINING ACUTE ACCENT}", "x"],
+                [Entity(0, 2, "ORG"), Entity(2, 3, "X")],
+            ),
+            "東京 大学 cafe\N{COMBINING ACUTE ACCENT} x\n╰─ ORG ─╯ ╰X─╯",
+        ),
+    ],
+    ids=[
+        "heads right",
+        "heads left",
+        "one word",
+        "no heads",
+        "long labels",
+        "no entities",
+        "wide characters",
+    ],
+)
+def test_sentences(sentence, picture):
+    assert draw_sentence(sentence, 80).plain == drawing(picture)
+
+
+def test_an_entity_has_one_color_in_the_tree_and_in_its_bracket():
+    text = draw_sentence(ARMY, 80)
+    styles = {text.plain[span.start : span.end]: str(span.style) for span in text.spans}
+    assert styles["┍"] == styles["╰─ ORG ──╯"] != styles["╰─── PER .90 ────╯"] == styles["┍━"]
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 8, 13, 40])
+def test_trees_are_connected(n):
+    """Below each joint or bar is a bar, a joint, a corner or a word; no line runs through another."""
+    rng = random.Random(n)
+    for _ in range(10):
+        words = ["w" * rng.randint(1, 9) for _ in range(n)]
+        rows = draw_sentence(Sentence(words, tree=lexical_tree(n, rng)), 10_000).plain.split("\n")
+        joined = "".join(rows)
+        assert joined.count("├") + joined.count("┤") == n - 1  # one for each arc
+        assert joined.count("╭") + joined.count("╮") == n - 1
+        for above, below in itertools.pairwise(rows[1:]):
+            for column, character in enumerate(above):
+                if character in "│├┤╭╮":
+                    assert below[column : column + 1] in tuple("│├┤w")
 
 
 @pytest.mark.parametrize("width", [30, 60, 120])
 def test_wide_trees_are_cut_into_stretches(width):
-    chance = random.Random(width)
-    words = [chance.choice("abcdefgh") * chance.randint(1, 9) for _ in range(40)]
+    rng = random.Random(width)
+    words = [rng.choice("abcdefgh") * rng.randint(1, 9) for _ in range(40)]
     entities = [Entity(0, 40, "ALL", score=0.5), Entity(3, 17, "SOME"), Entity(10, 30, "CROSSING")]
-    sentence = Sentence(words, entities, tree=lexical_tree(40, chance))
+    sentence = Sentence(words, entities, tree=lexical_tree(40, rng))
     lines = draw_sentence(sentence, width).plain.split("\n")
     assert all(len(line) <= width for line in lines)
-    shown = [word for line in lines for word in line.split() if re.fullmatch(r"([a-h])\1*", word)]
-    assert shown == words
+    drawn = [word for line in lines for word in line.split() if re.fullmatch(r"([a-h])\1*", word)]
+    assert drawn == words
     joined = "".join(lines)
-    assert joined.count("├") + joined.count("┤") + joined.count("┝") + joined.count("┥") == 39
-    assert "ALL .50" in joined
-    assert all(label in joined for label in ("SOME", "CROSSING"))
+    assert sum(joined.count(joint) for joint in "├┤┝┥") == 39
+    assert all(label in joined for label in ("ALL .50", "SOME", "CROSSING"))
     assert not [line for line in lines if line and not line.strip(" │")]

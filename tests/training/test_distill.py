@@ -219,7 +219,7 @@ def test_without_punctuation_entities_and_heads_move_along():
         (tiny.LABELS, [], {"twice": True, "hard": True}, "--hard takes what one teacher finds, and 2"),
     ],
 )
-def test_what_cannot_be_distilled_is_said(folder, labels, changes, how, message):
+def test_what_cannot_be_distilled(folder, labels, changes, how, message):
     made = teacher(folder, 1, labels, *changes)
     corpus = Corpus(tuple(tiny.SENTENCES), tuple(tiny.SENTENCES), tuple(tiny.LABELS))
     with pytest.raises(TrainingError, match=message):

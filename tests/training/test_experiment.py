@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from nestree.cli import app
 from nestree.errors import InputError
 from nestree.training import experiment
-from nestree.training.experiment import RunSpec, busy, groups, parts_of, run_all, run_specs, table
+from nestree.training.experiment import RunSpec, group_results, is_locked, parts_of, run_all, run_specs, table
 from nestree.training.run_dir import RunDir
 
 RUN = """
@@ -64,29 +64,29 @@ def runs(data, tmp_path) -> list[RunSpec]:
 
 @pytest.fixture
 def stubs(monkeypatch) -> list[RunSpec]:
-    """Instead of training, a process that writes down 0.5 plus a tenth of the seed. Which cells were started."""
+    """Instead of training, a process that writes down 0.5 plus a tenth of the seed. Which specs were started."""
     started: list[RunSpec] = []
 
-    def start(cell: RunSpec, jobs: int) -> subprocess.Popen:
-        cell.folder.parent.mkdir(parents=True, exist_ok=True)
-        with open(cell.output, "ab") as file:
+    def start(spec: RunSpec, jobs: int) -> subprocess.Popen:
+        spec.folder.parent.mkdir(parents=True, exist_ok=True)
+        with open(spec.output, "ab") as file:
             experiment.lock(file)
-            started.append(cell)
-            fails = cell.recipe == "12-joint" and cell.seed == 2 and started.count(cell) == 1
-            command = [sys.executable, "-c", RUN, str(cell.folder), str(0.5 + cell.seed / 10), str(fails)]
+            started.append(spec)
+            fails = spec.recipe == "12-joint" and spec.seed == 2 and started.count(spec) == 1
+            command = [sys.executable, "-c", RUN, str(spec.folder), str(0.5 + spec.seed / 10), str(fails)]
             return subprocess.Popen(command, stdout=file)
 
     monkeypatch.setattr(experiment, "start", start)
-    monkeypatch.setattr(experiment, "PAUSE", 0.01)
+    monkeypatch.setattr(experiment, "POLL_SECONDS", 0.01)
     return started
 
 
 def test_every_recipe_with_every_seed(runs, data, tmp_path):
-    assert [(cell.recipe, cell.seed) for cell in runs] == [
+    assert [(spec.recipe, spec.seed) for spec in runs] == [
         ("default", 1), ("12-joint", 1), ("default", 2), ("12-joint", 2)
     ]  # fmt: skip
     assert runs[1].folder == tmp_path / "out" / "toy" / "12-joint" / "seed-1"
-    assert runs[1].next_command()[3:] == [
+    assert runs[1].command()[3:] == [
         "train", "--train", str(data / "train.jsonl.gz"), "--dev", str(data / "dev.jsonl.gz"),
         "--test", str(data / "test.jsonl.gz"), "--out", str(runs[1].folder), "--config", "ablation/12-joint",
         "--set", "training.epochs=3", "--set", "training.seed=1",
@@ -97,7 +97,7 @@ def test_an_interrupted_run_goes_on(runs):
     state = RunDir(runs[0].folder).state
     state.parent.mkdir(parents=True)
     state.touch()
-    assert runs[0].next_command()[3:] == ["train", "--resume", str(runs[0].folder)]
+    assert runs[0].command()[3:] == ["train", "--resume", str(runs[0].folder)]
 
 
 def test_what_is_done_is_not_done_again_and_what_failed_is(runs, stubs):
@@ -110,7 +110,7 @@ def test_what_is_done_is_not_done_again_and_what_failed_is(runs, stubs):
         line.startswith("finished  toy default seed 2: test P 100.00, test R 70.00, test F1 70.00")
         for line in said
     )
-    assert table(groups(runs)) == [
+    assert table(group_results(runs)) == [
         ["data", "recipe", "seeds", "test P", "test R", "test F1", "test heads", "epoch s"],
         [
             "toy",
@@ -126,27 +126,27 @@ def test_what_is_done_is_not_done_again_and_what_failed_is(runs, stubs):
     ]
     (runs[3].folder / "training").rmdir()
     assert run_all(runs, 1, said.append) == {}
-    assert [cell.name for cell in stubs[4:]] == ["toy 12-joint seed 2"]
+    assert [spec.name for spec in stubs[4:]] == ["toy 12-joint seed 2"]
     assert run_all(runs, 1, said.append) == {}
     assert len(stubs) == 5
 
 
 def test_a_run_that_was_ended_by_force_says_so(runs, monkeypatch):
     kill = [sys.executable, "-c", "import os; print('epoch 1/3', flush=True); os.kill(os.getpid(), 9)"]
-    monkeypatch.setattr(RunSpec, "next_command", lambda cell: kill)
-    monkeypatch.setattr(experiment, "PAUSE", 0.01)
+    monkeypatch.setattr(RunSpec, "command", lambda spec: kill)
+    monkeypatch.setattr(experiment, "POLL_SECONDS", 0.01)
     assert run_all(runs[:1], 1, print) == {runs[0].name: f"ended by SIGKILL ({runs[0].output})"}
 
 
 def test_runs_of_an_experiment_that_was_killed_are_waited_for(runs, stubs):
     """They go on by themselves: one of them ends well, the other is killed, too, and is started again."""
     left = []
-    for cell, ending in ((runs[0], "os._exit(0)"), (runs[1], "os.kill(os.getpid(), 9)")):
+    for spec, ending in ((runs[0], "os._exit(0)"), (runs[1], "os.kill(os.getpid(), 9)")):
         code = ORPHAN.format(
-            folder=str(cell.folder), scores=json.dumps(SCORES), write=cell is runs[0], ending=ending
+            folder=str(spec.folder), scores=json.dumps(SCORES), write=spec is runs[0], ending=ending
         )
         left.append(subprocess.Popen([sys.executable, "-c", code]))
-    while not all(cell.output.is_file() and busy(cell) for cell in runs[:2]):
+    while not all(spec.output.is_file() and is_locked(spec) for spec in runs[:2]):
         assert all(process.poll() is None for process in left)
         time.sleep(0.01)
     said: list[str] = []
@@ -154,14 +154,14 @@ def test_runs_of_an_experiment_that_was_killed_are_waited_for(runs, stubs):
     def tell(line: str) -> None:
         said.append(line)
         if len(said) == 2:
-            for cell in runs[:2]:
-                (cell.folder / "go").touch()
+            for spec in runs[:2]:
+                (spec.folder / "go").touch()
 
     assert list(run_all(runs[:2], 2, tell)) == []
     for process in left:
         process.wait()
-    assert said[:2] == [f"waiting   {cell.name}: another process is training it" for cell in runs[:2]]
-    assert [cell.name for cell in stubs] == [runs[1].name]
+    assert said[:2] == [f"waiting   {spec.name}: another process is training it" for spec in runs[:2]]
+    assert [spec.name for spec in stubs] == [runs[1].name]
     assert any(
         line.startswith(f"finished  {runs[0].name}: dev P 50.00, dev R 50.00, dev F1 50.00") for line in said
     )
@@ -188,7 +188,7 @@ def test_threads_are_shared(runs, monkeypatch, tmp_path):
     monkeypatch.setattr(experiment.os, "cpu_count", lambda: 8)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     said = [sys.executable, "-c", "import os; print(os.environ.get('OMP_NUM_THREADS'))"]
-    monkeypatch.setattr(RunSpec, "next_command", lambda cell: said)
+    monkeypatch.setattr(RunSpec, "command", lambda spec: said)
     for jobs in (1, 3):
         experiment.start(runs[0], jobs).wait()
     assert runs[0].output.read_text().split() == ["None", "2"]

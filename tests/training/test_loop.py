@@ -4,6 +4,8 @@ import json
 import math
 import os
 import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import torch
 
 from nestree import checkpoint
 from nestree.config import Settings
+from nestree.data import formats
 from nestree.decoding import NO_TEMPERATURES
 from nestree.errors import InputError, PotentialsError, TrainingError
 from nestree.evaluation import evaluate
@@ -21,7 +24,7 @@ from nestree.temperature import decoder_f1
 from nestree.training import EpochEnd, Step, corpus
 from nestree.training.run_dir import RunDir
 from nestree.training.step import GradientStep
-from nestree.training.train import next_step, summary
+from nestree.training.train import summary
 from nestree.types import Document, Entity, Sentence
 from tests.training.runs import assert_same, history, run, weights
 
@@ -62,9 +65,9 @@ def test_a_run_leaves_a_model_that_predicts(done, data):
     assert f" | {100 * scores.f1:.2f} |" in (folder / "README.md").read_text()
 
 
-def test_what_did_not_fit_is_tried_again_in_the_next_epoch(settings, data, tmp_path, monkeypatch):
+def test_fewer_microbatches_are_tried_in_the_next_epoch(settings, data, tmp_path, monkeypatch):
     """Memory that others held for a while does not slow down the whole run."""
-    losses, pieces_of, failures, pieces = Recognizer.losses, GradientStep.pieces_of, [], []
+    losses, split, failures, pieces = Recognizer.losses, GradientStep.split, [], []
 
     def failing_twice(self, batch):
         if len(failures) < 2:
@@ -73,19 +76,19 @@ def test_what_did_not_fit_is_tried_again_in_the_next_epoch(settings, data, tmp_p
         return losses(self, batch)
 
     def watched(self, batches):
-        pieces.append((self.progress.epoch, self.progress.pieces))
-        return pieces_of(self, batches)
+        pieces.append((self.progress.epoch, self.progress.microbatches))
+        return split(self, batches)
 
     monkeypatch.setattr(Recognizer, "losses", failing_twice)
-    monkeypatch.setattr(GradientStep, "pieces_of", watched)
+    monkeypatch.setattr(GradientStep, "split", watched)
     heard = Heard()
     run(settings("training.epochs=3", "training.batch_words=60"), data, tmp_path / "m", watcher=heard)
-    assert [note for note in heard.notes if "in this epoch each batch is done in 4 pieces" in note]
+    assert [note for note in heard.notes if "in this epoch each batch is split into 4 microbatches" in note]
     assert list(dict.fromkeys(pieces)) == [(1, 1), (1, 2), (1, 4), (2, 2), (3, 1)]
 
 
 @pytest.mark.parametrize("change", ["decoding.method=spans", "decoding.head_prior_weight=0"])
-def test_forms_that_nobody_asks_are_told(settings, data, tmp_path, change):
+def test_an_unused_head_prior_is_noted(settings, data, tmp_path, change):
     heard = Heard()
     changes = ["decoding.threshold=0", change, "training.epochs=1"]
     run(settings(*changes), data, tmp_path / "m", watcher=heard)
@@ -107,7 +110,7 @@ def test_the_decoder_is_chosen_on_dev_and_saved(settings, data, tmp_path, tune):
 
 
 @pytest.mark.parametrize("kind", ["softmax", "ranking"])
-def test_where_one_label_will_be_found_of_several_a_note_says_so(settings, data, tmp_path, kind):
+def test_softmax_with_several_labels_is_noted(settings, data, tmp_path, kind):
     first = data.train[0]
     start, end = first.entities[0].span
     both = (*first.entities, Entity(start, end, next(x for x in data.labels if x != first.entities[0].label)))
@@ -124,7 +127,7 @@ def test_where_one_label_will_be_found_of_several_a_note_says_so(settings, data,
     )
 
 
-def test_everybody_hears_of_it(done):
+def test_callbacks(done):
     folder, result, heard = done
     assert [end.epoch for end in heard.ends] == [1, 2, 3] == [line["epoch"] for line in history(folder)]
     assert heard.steps[0].losses.keys() == {"joint", "head_prior", "head_regularization", "kl"}
@@ -148,8 +151,6 @@ def test_memory_for_half_a_batch_gives_the_same_weights_without_dropout(
 ):
     quiet = without_chance("training.epochs=1", "training.batch_words=30")
     run(quiet, data, tmp_path / "whole")
-    from nestree.model import Recognizer
-
     losses = Recognizer.losses
 
     def full(self, batch):
@@ -177,9 +178,9 @@ def test_the_best_epoch_is_kept_and_training_stops_when_none_is_better(settings,
             best.update({name: value.clone() for name, value in run.model.state_dict().items()})
         return Scored(score, f1)
 
-    monkeypatch.setattr("nestree.training.loop.evaluated", evaluated)
+    monkeypatch.setattr("nestree.training.loop.evaluate_on_dev", evaluated)
     result = run(
-        settings("training.epochs=9", "training.early_stopping_patience=2", "training.average=0.5"),
+        settings("training.epochs=9", "training.early_stopping_patience=2"),
         data,
         tmp_path / "m",
     )
@@ -195,7 +196,7 @@ def test_patience_begins_when_something_was_found(settings, data, tmp_path, monk
     def evaluated(run):
         return Scored(evaluate(data.dev, data.dev, resamples=0), next(scores))
 
-    monkeypatch.setattr("nestree.training.loop.evaluated", evaluated)
+    monkeypatch.setattr("nestree.training.loop.evaluate_on_dev", evaluated)
     result = run(settings("training.epochs=9", "training.early_stopping_patience=2"), data, tmp_path / "m")
     assert (result.epochs, result.best_epoch) == (7, 5)
 
@@ -210,8 +211,6 @@ class Scored:
 
 @pytest.mark.parametrize("broken", ["loss", "potentials"])
 def test_a_loss_that_is_no_number_stops_with_its_sentences(settings, data, tmp_path, monkeypatch, broken):
-    from nestree.model import Recognizer
-
     losses, calls = Recognizer.losses, []
 
     def bad(self, batch):
@@ -314,16 +313,17 @@ def test_an_unknown_device(settings, data, tmp_path):
         run(settings(), data, tmp_path / "m", device="gpu")
 
 
-def test_the_summary_names_typical_mistakes(done):
+def test_the_summary_names_typical_mistakes(done, data):
     text = summary(done[1])
     assert text.startswith("3 epochs in ")
     assert f"best epoch {done[1].best_epoch}: dev P " in text
     shown = [line for line in text.splitlines() if " such as: " in line]
     assert 0 < len(shown) <= 5
     assert len(shown) == min(5, len({line.split(", such as")[0] for line in shown}))
-    assert text.splitlines()[-1] == next_step(done[1], done[1].evaluation.entities.f1)
-    assert next_step(done[1], 0.5).endswith(f"--model {done[0]}")
-    assert "smaller batches (--set training.batch_words=" in next_step(done[1], 0)
+    useless = evaluate(data.dev, [replace(sentence, entities=()) for sentence in data.dev], resamples=0)
+    assert "smaller batches (--set training.batch_words=" in summary(replace(done[1], evaluation=useless))
+    perfect = summary(replace(done[1], evaluation=evaluate(data.dev, data.dev, resamples=0)))
+    assert perfect.endswith(f"--model {done[0]}")
 
 
 def test_tensorboard_on_request(settings, data, tmp_path):
@@ -351,3 +351,71 @@ def test_tensorboard_that_is_not_installed(settings, data, tmp_path, monkeypatch
     monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", None)
     with pytest.raises(TrainingError, match=r"pip install tensorboard"):
         run(settings(), data, tmp_path / "m", tensorboard=True)
+
+
+# Several processes: the same global batches, the same weights up to rounding
+
+ROOT = Path(__file__).parent.parent.parent
+LAUNCHERS = {
+    "torchrun": ["torch.distributed.run", "--standalone", "--nproc-per-node", "2"],
+    "accelerate": ["accelerate.commands.launch", "--multi-gpu", "--num-processes", "2"],  # on a CPU, too
+}
+
+
+@pytest.fixture(scope="module")
+def multi_settings(without_chance, request):
+    """Settings with this rho."""
+    return without_chance(
+        f"training.rho={request.param}",
+        "training.gradient_accumulation=2",
+        "training.batch_words=12",
+        "training.epsilon=1",  # so that the size of gradients matters
+        "training.lr=1",
+        "training.encoder_lr=1",
+    )
+
+
+@pytest.fixture(scope="module")
+def single_process(multi_settings, data, tmp_path_factory):
+    """The run of one process."""
+    folder = tmp_path_factory.mktemp("one") / "m"
+    run(multi_settings, data, folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("multi_settings", "launcher"), [(0, "torchrun"), (0, "accelerate"), (0.5, "torchrun")], indirect=["multi_settings"]
+)  # fmt: skip
+def test_two_processes_take_the_steps_of_one(launcher, single_process, multi_settings, documents, tmp_path):
+    (tmp_path / "settings.toml").write_text(multi_settings.as_toml())
+    formats.write(documents, tmp_path / "train.jsonl", "jsonl")
+    formats.write(documents[:4], tmp_path / "dev.jsonl", "jsonl")
+    # fmt: off
+    command = [
+        sys.executable, "-m", *LAUNCHERS[launcher], "-m", "nestree", "train", "--train", "train.jsonl",
+        "--dev", "dev.jsonl", "--out", "two", "--config", "settings.toml", "--device", "cpu",
+    ]
+    # fmt: on
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("epoch 3/3") == 1  # one of them speaks
+    assert "2 processes share each update." in done.stderr
+
+    two = tmp_path / "two"
+    with open(two / "training" / "log.jsonl") as log:
+        assert json.loads(next(log))["processes"] == 2
+    for ours, theirs in zip(history(single_process), history(two), strict=True):
+        assert (ours["updates"], ours["f1"]) == (theirs["updates"], theirs["f1"])
+        for name, value in ours["losses"].items():
+            assert abs(value - theirs["losses"][name]) < 1e-3 * max(1, abs(value)), (ours, theirs)
+    alone, shared = weights(single_process), weights(two)
+    for name in alone:
+        torch.testing.assert_close(alone[name], shared[name], rtol=1e-4, atol=1e-5, msg=name)

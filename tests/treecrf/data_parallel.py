@@ -1,4 +1,4 @@
-"""One of two processes that train together: `python -m tests.treecrf.data_parallel RANK MEETING_FILE OUT`."""
+"""One of two processes that train together: `python -m tests.treecrf.data_parallel RANK RENDEZVOUS_FILE OUT`."""
 
 import sys
 
@@ -7,30 +7,23 @@ import torch.distributed
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from nestree.treecrf import LexicalPotentials, log_partition, log_partition_and_heads, use_backend
-
-WAYS = {
-    "reference": ("reference", log_partition),
-    "numba": ("numba", log_partition),
-    "numba, with heads": ("numba", lambda p, lengths: log_partition_and_heads(p, lengths)[0]),
-}
+from nestree.treecrf import LexicalPotentials, log_partition, use_backend
 
 
 class Scorer(torch.nn.Module):
     """Potentials from word vectors."""
 
-    def __init__(self, way: str):
+    def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(1)
-        self.backend, self.sum = WAYS[way]
         self.pair = torch.nn.Bilinear(4, 4, 3)
         self.word = torch.nn.Linear(4, 1)
 
     def forward(self, words: Tensor, lengths: list[int]) -> Tensor:
         spans = self.pairs(torch.nn.functional.pad(words, (0, 0, 0, 1)))
         arcs, roots = self.pairs(words)[..., 1], self.word(words).squeeze(-1)
-        with use_backend(self.backend):
-            return self.sum(LexicalPotentials(spans[..., 0], arcs, roots, spans[..., 2]), lengths).mean()
+        with use_backend("numba"):
+            return log_partition(LexicalPotentials(spans[..., 0], arcs, roots, spans[..., 2]), lengths).mean()
 
     def pairs(self, vectors: Tensor) -> Tensor:
         batch, size, width = vectors.shape
@@ -51,5 +44,5 @@ def gradients(model: torch.nn.Module, rank: int) -> list[Tensor]:
 if __name__ == "__main__":
     rank = int(sys.argv[1])
     torch.distributed.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=rank, world_size=2)
-    torch.save({way: gradients(DistributedDataParallel(Scorer(way)), rank) for way in WAYS}, sys.argv[3])
+    torch.save(gradients(DistributedDataParallel(Scorer()), rank), sys.argv[3])
     torch.distributed.destroy_process_group()

@@ -36,7 +36,7 @@ from tests.treecrf.cases import (
     score_of,
     zeros,
 )
-from tests.treecrf.enumeration import Enumerated, Parts, enumerate_batch, lexical_trees, plain_trees
+from tests.treecrf.enumeration import Enumerated, enumerate_batch, lexical_trees, plain_trees
 
 LEXICAL = [name for name in SMALL if "plain" not in name]
 SEVERAL = [[], [], [(0, 2)], [(1, 3), (1, 4)], [(0, 3), (1, 3), (3, 5)], [(2, 6), (3, 5)]]  # for EVERY_LENGTH
@@ -86,37 +86,23 @@ def test_the_oracle_has_each_tree_once(n, lexicalised, without_heads):
         assert (len(tree.spans), len(tree.arcs), len(tree.lends)) == (2 * n - 1, n - 1, n - 1)
 
 
-def test_the_two_trees_of_two_words_are_as_written_in_the_method():
-    words = {(0, 1, 0), (1, 2, 1)}
-    assert set(lexical_trees(2)) == {
-        Parts(frozenset(words | {(0, 2, 0)}), frozenset({(0, 1)}), 0, frozenset({(0, 1)})),
-        Parts(frozenset(words | {(0, 2, 1)}), frozenset({(1, 0)}), 1, frozenset({(1, 2)})),
-    }
-
-
 # Sums
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_log_partition_is_the_log_of_the_sum_over_all_trees(backend, name):
-    assert_equal(log_partition(potentials_of(name), EVERY_LENGTH), stacked(o.log_z() for o in oracles(name)))
 
 
 WEIGHT = torch.tensor([0.5, -1.0, 2.0, 1.0, -0.25, 3.0], dtype=torch.float64)  # what flows in, by sentence
 
 
-def check_weighted_gradients(given, name: str) -> None:
+@pytest.mark.parametrize("name", SMALL)
+def test_log_partition_and_its_gradient(backend, name):
+    """The log of the sum over all trees; each gradient is the marginals times the incoming gradient."""
+    given = leaves(potentials_of(name))
+    log_z = log_partition(given, EVERY_LENGTH)
+    assert_equal(log_z.detach(), stacked(o.log_z() for o in oracles(name)))
+    (log_z * WEIGHT).sum().backward()
     for part, tensor in given._asdict().items():
         if tensor is not None:
             expected = stacked(w * o.marginals()[part] for w, o in zip(WEIGHT, oracles(name), strict=True))
             assert_equal(tensor.grad, expected, part)
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_each_gradient_is_the_marginals_times_what_flows_in(backend, name):
-    given = leaves(potentials_of(name))
-    (log_partition(given, EVERY_LENGTH) * WEIGHT).sum().backward()
-    check_weighted_gradients(given, name)
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -140,15 +126,6 @@ def test_head_marginals_are_the_probabilities_of_headed_spans(backend, name):
     log_z, heads = log_partition_and_heads(potentials_of(name), EVERY_LENGTH)
     assert_equal(heads, expected)
     assert_equal(log_z, stacked(o.log_z() for o in oracles(name)))
-
-
-@pytest.mark.parametrize("name", LEXICAL)
-def test_log_partition_and_heads_has_the_gradient_of_log_partition(backend, name):
-    given = leaves(potentials_of(name))
-    log_z, heads = log_partition_and_heads(given, EVERY_LENGTH)
-    assert not heads.requires_grad
-    (log_z * WEIGHT).sum().backward()
-    check_weighted_gradients(given, name)
 
 
 TINY = [3, 2, 1]
@@ -183,20 +160,9 @@ def test_best_trees_have_the_highest_score_of_all(backend, name):
     for b, length in enumerate(EVERY_LENGTH):
         assert_equal(trees[b].score, trees.score[b])
         assert_equal(score_of(trees[b], given, b, length), float(trees.score[b]), f"sentence {b}")
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_what_lies_beyond_the_sentence_is_minus_one_in_trees(backend, name):
-    trees = best_trees(potentials_of(name), EVERY_LENGTH)
-    lexicalised = name in LEXICAL
-    n = potentials_of(name).span.shape[1] - 1
-    assert trees.spans.shape == (6, 2 * n - 1, 3 if lexicalised else 2)
-    assert (trees.arcs is None) == (trees.root is None) == (not lexicalised)
-    for b, length in enumerate(EVERY_LENGTH):
         assert (trees.spans[b, : 2 * length - 1] >= 0).all()
         assert (trees.spans[b, 2 * length - 1 :] == -1).all()
-        if lexicalised:
-            assert trees.arcs.shape == (6, n - 1, 2)
+        if trees.arcs is not None:
             assert (trees.arcs[b, : length - 1] >= 0).all()
             assert (trees.arcs[b, length - 1 :] == -1).all()
 
@@ -206,7 +172,7 @@ def test_what_lies_beyond_the_sentence_is_minus_one_in_trees(backend, name):
 
 @pytest.mark.parametrize("name", ["all five potentials", "no head potential", "minus infinity", "plain"])
 def test_samples_come_as_often_as_their_probability_says(backend, name):
-    k = 3000
+    k = 1500
     drawn = sample_trees(potentials_of(name), EVERY_LENGTH, k, torch.Generator().manual_seed(5))
     assert len(drawn) == k
     for b in range(5):  # of six words there are too many trees to count
@@ -309,23 +275,6 @@ def test_gradients_of_kl_on_the_reference(p, q):
         wanted = gradients_of(expected, given)
         for part, gradient in gradients_of(found, given).items():
             assert_equal(gradient, wanted[part], f"{which}.{part}")
-
-
-@pytest.mark.parametrize("kind", ["lexical", "plain"])
-def test_gradcheck_of_entropy_and_kl_on_the_reference(kind):
-    make = LexicalPotentials if kind == "lexical" else PlainPotentials
-    count = 5 if kind == "lexical" else 1
-    made = [
-        torch.nan_to_num(t) for t in (lexical([3], seed=11) if kind == "lexical" else plain([3], seed=11))
-    ]
-    twice = [t.requires_grad_() for t in (*made, *(0.3 * t + 0.1 for t in made))]
-
-    def both(*t: torch.Tensor) -> torch.Tensor:
-        p, q = make(*t[:count]), make(*t[count:])
-        return torch.stack([entropy(p, [3]), kl_divergence(p, q, [3])])
-
-    with use_backend("reference"):
-        assert torch.autograd.gradcheck(both, twice)
 
 
 @pytest.mark.parametrize("name", ["all five potentials", "plain"])

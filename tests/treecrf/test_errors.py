@@ -168,88 +168,60 @@ def test_lengths_of_another_shape_or_type(function, wrong):
 CELLS = {"span": (1, 3), "arc": (3, 0), "root": (2,), "inherit": (0, 3), "head": (0, 3, 2)}
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("value", [math.nan, math.inf, 1.1e5, -1.1e5, -4e8, 1.5e9, 1e38])
 @pytest.mark.parametrize("part", CELLS)
-def test_nan_and_infinity_are_named_with_their_place(backend, function, part, value):
-    wrong = fine()
+def test_values_that_are_no_scores_are_named_with_their_place(backend, function, part, value):
+    wrong = LexicalPotentials(*(t.float() for t in fine()))
     cell = CELLS[part]
     getattr(wrong, part)[(1, *cell)] = value
-    with raises(errors.PotentialsError, "sentence 1 of", f"{value} in {part}{list(cell)};", "overflow"):
+    named = f"{value:g} in {part}{list(cell)}; scores must lie between -100000 and 100000, or be IMPOSSIBLE"
+    with raises(errors.PotentialsError, "sentence 1 of", named, "overflow"):
         function(wrong, LENGTHS)
 
 
-def test_nan_in_plain_potentials(backend):
-    wrong = plain(LENGTHS)
-    wrong.span[0, 1, 2] = math.nan
+def test_plain_potentials_are_checked_too(backend):
+    invalid, no_tree = plain(LENGTHS), plain(LENGTHS)
+    invalid.span[0, 1, 2] = math.nan
+    no_tree.span[1, 0, 4] = IMPOSSIBLE
     for function in (log_partition, marginals, best_trees, entropy):
         with raises(errors.PotentialsError, "sentence 0 of", "nan in span[1, 2];"):
-            function(wrong, LENGTHS)
+            function(invalid, LENGTHS)
+        with raises(errors.PotentialsError, "no tree is possible for sentence 1 of"):
+            function(no_tree, LENGTHS)
+    with raises(errors.PotentialsError, "span has shape (3, 3)"):
+        log_partition(PlainPotentials(torch.zeros(3, 3)), [2])
+    with raises(errors.PotentialsError, "span holds torch.int64"):
+        log_partition(PlainPotentials(torch.zeros(1, 3, 3).long()), [2])
 
 
-def no_root() -> LexicalPotentials:
+def without_tree(part: str, cells: tuple, *more: tuple) -> LexicalPotentials:
+    """Sentence 1 has no tree: these cells are impossible."""
     wrong = fine()
-    wrong.root[1] = -math.inf
+    for name, where in ((part, cells), *more):
+        getattr(wrong, name)[(1, *where)] = -math.inf
     return wrong
 
 
-def no_word() -> LexicalPotentials:
-    wrong = fine()
-    wrong.span[1, 2, 3] = IMPOSSIBLE
-    return wrong
+NO_TREES = {
+    "no root": [("root", ())],
+    "no word 2": [("span", (2, 3))],
+    "word 2 has no governor and is not the root": [("arc", (slice(None), 2)), ("root", (2,))],
+    "nothing inherits": [("inherit", ())],
+    "no head of the sentence": [("head", (0, 4))],
+}
 
 
-def no_governor() -> LexicalPotentials:
-    """Word 2 can have no governor and cannot be the root."""
-    wrong = fine()
-    wrong.arc[1, :, 2] = -math.inf
-    wrong.root[1, 2] = -math.inf
-    return wrong
-
-
-def nothing_inherits() -> LexicalPotentials:
-    wrong = fine()
-    wrong.inherit[1] = IMPOSSIBLE
-    return wrong
-
-
-def nobody_heads_the_sentence() -> LexicalPotentials:
-    wrong = fine()
-    wrong.head[1, 0, 4] = IMPOSSIBLE
-    return wrong
-
-
-IMPOSSIBLE_ONES = [no_root, no_word, no_governor, nothing_inherits, nobody_heads_the_sentence]
-
-
-@pytest.mark.parametrize("make", IMPOSSIBLE_ONES)
-def test_a_sentence_without_trees_is_named(backend, function, make):
+@pytest.mark.parametrize("name", NO_TREES)
+def test_a_sentence_without_trees_is_named(backend, function, name):
+    (part, cells), *more = NO_TREES[name]
     with raises(errors.PotentialsError, "no tree is possible for sentence 1 of", "Allow one more part"):
-        function(make(), LENGTHS)
-
-
-def test_a_plain_sentence_without_trees_is_named(backend):
-    wrong = plain([3, 3, 3])
-    wrong.span[2, 0, 2] = wrong.span[2, 1, 3] = IMPOSSIBLE
-    for function in (log_partition, marginals, best_trees, entropy):
-        with raises(errors.PotentialsError, "no tree is possible for sentence 2 of"):
-            function(wrong, [3, 3, 3])
+        function(without_tree(part, cells, *more), LENGTHS)
 
 
 def test_large_scores_are_not_taken_for_impossible(backend):
     low = plain([20])
     low = low._replace(span=low.span - 9e4)
     assert log_partition(low, [20]).item() == pytest.approx(-39 * 9e4, rel=1e-3)
-
-
-@pytest.mark.parametrize("value", [1.1e5, -1.1e5, -4e8, 1.5e9, 1e38])
-@pytest.mark.parametrize("part", CELLS)
-def test_scores_beyond_the_range_are_refused(backend, function, part, value):
-    wrong = LexicalPotentials(*(t.float() for t in fine()))
-    cell = CELLS[part]
-    getattr(wrong, part)[(1, *cell)] = value
-    named = f"in {part}{list(cell)}; scores must lie between -100000 and 100000, or be IMPOSSIBLE"
-    with raises(errors.PotentialsError, "sentence 1 of", named):
-        function(wrong, LENGTHS)
 
 
 # Observed spans
@@ -338,7 +310,7 @@ def test_what_is_free_is_known_here():
 def test_after_an_error_everything_works_as_before(backend, function):
     before = log_partition(fine(), LENGTHS)
     for wrong, lengths in (
-        (no_root(), LENGTHS),
+        (without_tree("root", ()), LENGTHS),
         (fine()._replace(root=torch.zeros(2)), LENGTHS),
         (fine(), [3, 9]),
     ):
@@ -346,13 +318,6 @@ def test_after_an_error_everything_works_as_before(backend, function):
             function(wrong, lengths)
     function(fine(), LENGTHS)
     assert torch.equal(log_partition(fine(), LENGTHS), before)
-
-
-def test_plain_potentials_are_checked_too():
-    with raises(errors.PotentialsError, "span has shape (3, 3)"):
-        log_partition(PlainPotentials(torch.zeros(3, 3)), [2])
-    with raises(errors.PotentialsError, "span holds torch.int64"):
-        log_partition(PlainPotentials(torch.zeros(1, 3, 3).long()), [2])
 
 
 @pytest.mark.parametrize("lengths", [None, "ab", [3.0], [True], 3, [[3]]])

@@ -1,13 +1,16 @@
-"""What only the CPU kernels have: three precisions, vectors, scheduling.
+"""What only the CPU kernels have: three precisions, SIMD, threads, compilation.
 
-That they equal the reference in float32 is tested in test_backends.py, with all other backends.
+test_backends.py tests that they equal the reference in float32, together with the other backends.
 """
 
+import ctypes
 import math
 import os
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +18,6 @@ import torch
 
 from nestree.treecrf import (
     IMPOSSIBLE,
-    best_trees,
     log_partition,
     marginals,
     numba_kernels,
@@ -27,17 +29,11 @@ from nestree.treecrf.potentials import NO_TREE
 from tests.conftest import ROOT
 from tests.treecrf.cases import SMALL, lexical, plain, rows, to
 from tests.treecrf.checks import everything, same_bits
+from tests.treecrf.data_parallel import Scorer, gradients
 from tests.treecrf.sweep import Case
 
 TOO_FAR_APART = Case((9, 6, 1), 1000.0)
-
-
-@pytest.fixture
-def number_of_threads():
-    """torch.set_num_threads, undone at the end."""
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
+LENGTHS = [17, 3, 9, 1, 16]
 
 
 def passes(given, lengths):
@@ -47,45 +43,9 @@ def passes(given, lengths):
     log_z, chart = numba_kernels.inside(given, lengths)
     with_part, part = numba_kernels.inside_outside(given, lengths, heads)
     trees = numba_kernels.viterbi(given, lengths)
-    found = [
-        log_z,
-        with_part,
-        *part,
-        numba_kernels.log_chart(chart),
-        trees.score,
-        trees.spans,
-        trees.arcs,
-        trees.root,
-    ]
-    return [tensor for tensor in found if tensor is not None]
-
-
-# In float64 they are the reference, but for rounding
-
-
-@pytest.mark.parametrize("name", SMALL)
-@pytest.mark.parametrize("times", [1.0, 20.0])
-def test_float64_equals_the_reference(name, times):
-    given = SMALL[name]()
-    given = type(given)(*(None if t is None else torch.where(t > NO_TREE, t * times, t) for t in given))
-    lengths = torch.tensor([1, 2, 3, 4, 5, 6])
-    heads = len(given) == 5
-    log_z, part = numba_kernels.inside_outside(given, lengths, heads)
-    right_z, right = reference.inside_outside(given, lengths, heads)
-    torch.testing.assert_close(log_z, right_z, rtol=1e-12, atol=1e-12)
-    for field in given._fields:
-        torch.testing.assert_close(getattr(part, field), getattr(right, field), rtol=0, atol=1e-10, msg=field)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("name", SMALL)
-def test_best_trees_are_those_of_the_reference_to_the_bit(name, dtype):
-    given, lengths = to(SMALL[name](), dtype), torch.tensor([1, 2, 3, 4, 5, 6])
-    found, right = numba_kernels.viterbi(given, lengths), reference.viterbi(given, lengths)
-    assert same_bits([found.score], [right.score])
-    for field in ("spans", "arcs", "root", "lengths"):
-        one, other = getattr(found, field), getattr(right, field)
-        assert (one is None and other is None) or torch.equal(one, other), field
+    logs = numba_kernels.log_chart(chart)
+    tensors = [log_z, with_part, *part, logs, trees.score, trees.spans, trees.arcs, trees.root]
+    return [tensor for tensor in tensors if tensor is not None]
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -99,29 +59,7 @@ def test_the_chart_in_logs_is_that_of_the_reference(name):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
 
 
-def test_inputs_of_any_strides():
-    given = to(lexical([9, 4]), torch.float32)
-    turned = type(given)(*(t.transpose(0, -1).contiguous().transpose(0, -1) for t in given))
-    assert not turned.span.is_contiguous()
-    assert same_bits(passes(turned, [9, 4]), passes(given, [9, 4]))
-
-
-def test_a_batch_of_none():
-    given = type(made := lexical([3]))(*(t[:0] for t in made))
-    log_z, _, span, *_ = passes(given, torch.zeros(0, dtype=torch.int64))
-    assert log_z.shape == (0,)
-    assert span.shape == (0, 4, 4)
-
-
 # Precisions
-
-
-def redone(given, lengths) -> int:
-    """How many sentences a sum over their trees redoes in logs."""
-    before = numba_kernels.logspace_count
-    with use_backend("numba"):
-        log_partition(given, lengths)
-    return numba_kernels.logspace_count - before
 
 
 def precisions(std: float, dtype: torch.dtype) -> list[tuple[np.dtype, bool]]:
@@ -136,13 +74,6 @@ def test_a_precision_is_used_where_it_is_needed():
     assert precisions(15.0, torch.float32) == [single, double]
     assert precisions(15.0, torch.float64) == [double]
     assert precisions(1000.0, torch.float32) == [single, double, logs]
-
-
-def test_only_scores_that_are_too_far_apart_are_summed_in_logs():
-    for std in (0.01, 1.0, 15.0):
-        case = Case((17, 9, 1), std)
-        assert redone(case.potentials(), case.lengths) == 0
-    assert redone(TOO_FAR_APART.potentials(), TOO_FAR_APART.lengths) > 0
 
 
 def test_sums_in_logs_equal_the_reference():
@@ -160,9 +91,10 @@ def test_sums_in_logs_equal_the_reference():
 def test_one_sentence_in_logs_leaves_the_others_as_they_are():
     calm, wild = Case((9, 9)).potentials(), Case((9, 9), 1000.0).potentials()
     mixed = type(calm)(*(torch.stack([one[0], other[1]]) for one, other in zip(calm, wild, strict=True)))
-    assert redone(mixed, (9, 9)) == 1
+    before = numba_kernels.logspace_count
     with use_backend("numba"):
         assert log_partition(mixed, (9, 9))[0] == log_partition(calm, (9, 9))[0]
+    assert numba_kernels.logspace_count == before + 1
 
 
 @pytest.mark.parametrize("field", ["span", "arc", "root", "inherit", "head"])
@@ -240,8 +172,8 @@ def test_what_is_done_to_a_row_stops_at_its_end(number):
     @jit.called
     def look(row, width):
         return (
-            simd.largest(row, 2, width),
-            simd.too_small(row, 2, width, 0.5),
+            simd.row_max(row, 2, width),
+            simd.small_flags(row, 2, width, 0.5),
             simd.dot(row, 2, row, 2, width),
         )
 
@@ -258,12 +190,12 @@ def test_what_is_done_to_a_row_stops_at_its_end(number):
 
 
 KINDS = {
-    "calm": lambda: to(lexical([17, 3, 9, 1, 16]), torch.float32),
-    "no head": lambda: to(lexical([17, 3, 9, 1, 16], head=False), torch.float32),
-    "float64": lambda: lexical([17, 3, 9, 1, 16]),
-    "far apart": lambda: to(lexical([17, 3, 9, 1, 16], std=60.0), torch.float32),
-    "inherit impossible": lambda: forbidden_inherits([17, 3, 9, 1, 16]),
-    "plain": lambda: to(plain([17, 3, 9, 1, 16]), torch.float32),
+    "calm": lambda: to(lexical(LENGTHS), torch.float32),
+    "no head": lambda: to(lexical(LENGTHS, head=False), torch.float32),
+    "float64": lambda: lexical(LENGTHS),
+    "far apart": lambda: to(lexical(LENGTHS, std=60.0), torch.float32),
+    "inherit impossible": lambda: forbidden_inherits(LENGTHS),
+    "plain": lambda: to(plain(LENGTHS), torch.float32),
 }
 
 
@@ -275,44 +207,33 @@ def forbidden_inherits(lengths):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_thread_and_two(kind, number_of_threads, monkeypatch):
+def test_threads_do_not_change_the_bits(kind, monkeypatch):
+    potentials, long = KINDS[kind](), rows(KINDS[kind](), 0)
+    torch.set_num_threads(1)
+    one_thread = passes(potentials, LENGTHS), passes(long, LENGTHS[:1])
     monkeypatch.setattr(scheduling, "MIN_THREAD_NANOSECONDS", 1.0)
-    given = KINDS[kind]()
-    number_of_threads(1)
-    alone = passes(given, [17, 3, 9, 1, 16])
-    number_of_threads(2)
-    assert same_bits(passes(given, [17, 3, 9, 1, 16]), alone)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_threads_inside_a_sentence(kind, number_of_threads, monkeypatch):
-    given = rows(KINDS[kind](), 0)
-    number_of_threads(1)
-    alone = passes(given, [17])
     monkeypatch.setattr(scheduling, "MIN_SPLIT_WORDS", 1)
-    for number in (2, 3):
-        number_of_threads(number)
-        assert same_bits(passes(given, [17]), alone)
+    for threads in (2, 3):  # by sentences, and within the only sentence
+        torch.set_num_threads(threads)
+        assert same_bits(passes(potentials, LENGTHS), one_thread[0])
+        assert same_bits(passes(long, LENGTHS[:1]), one_thread[1])
 
 
-@pytest.mark.parametrize("std", [1.0, 60.0])
-def test_threads_inside_a_long_sentence(std, number_of_threads):
-    case = Case((scheduling.MIN_SPLIT_WORDS + 13,), std, head=False)
-    given = case.potentials()
-    number_of_threads(1)
-    alone = everything("numba", given, case.lengths)
-    for number in (2, 3):
-        number_of_threads(number)
-        assert same_bits(everything("numba", given, case.lengths), alone)
+def test_threads_inside_a_long_sentence():
+    case = Case((scheduling.MIN_SPLIT_WORDS + 13,), 60.0, head=False)
+    potentials = case.potentials()
+    torch.set_num_threads(1)
+    one_thread = everything("numba", potentials, case.lengths)
+    torch.set_num_threads(3)
+    assert same_bits(everything("numba", potentials, case.lengths), one_thread)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_batch_and_its_sentences_one_by_one(kind):
-    given, lengths = KINDS[kind](), [17, 3, 9, 1, 16]
-    run_in_threads = to(given, given.span.dtype)
-    log_z, part = numba_kernels.inside_outside(run_in_threads, torch.tensor(lengths), len(given) == 5)
-    trees = numba_kernels.viterbi(given, torch.tensor(lengths))
-    for b, n in enumerate(lengths):
+    given = KINDS[kind]()
+    log_z, part = numba_kernels.inside_outside(given, torch.tensor(LENGTHS), len(given) == 5)
+    trees = numba_kernels.viterbi(given, torch.tensor(LENGTHS))
+    for b, n in enumerate(LENGTHS):
         one = rows(given, b, n)
         z, alone = numba_kernels.inside_outside(one, torch.tensor([n]), len(given) == 5)
         assert same_bits([z], [log_z[b : b + 1]])
@@ -326,14 +247,14 @@ def test_a_batch_and_its_sentences_one_by_one(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_stands_in_buffers_before(kind, monkeypatch):
     given = KINDS[kind]()
-    expected = passes(given, [17, 3, 9, 1, 16])
+    expected = passes(given, LENGTHS)
     for number, whole in ((math.nan, -1), (1e30, 1 << 27), (0.0, 0)):
 
         def filled(*shape, dtype=np.float64, number=number, whole=whole):
             return np.full(shape, number if np.dtype(dtype).kind == "f" else whole, dtype)
 
         monkeypatch.setattr(numba_kernels, "buffer", filled)
-        assert same_bits(passes(given, [17, 3, 9, 1, 16]), expected)
+        assert same_bits(passes(given, LENGTHS), expected)
 
 
 def test_nothing_is_written_beyond_a_buffer(monkeypatch):
@@ -347,7 +268,7 @@ def test_nothing_is_written_beyond_a_buffer(monkeypatch):
 
     monkeypatch.setattr(numba_kernels, "buffer", guarded)
     for kind in KINDS.values():
-        passes(kind(), [17, 3, 9, 1, 16])
+        passes(kind(), LENGTHS)
         passes(rows(kind(), 3, 1), [1])
     assert made
     for before, after in made:
@@ -395,8 +316,104 @@ assert os.waitpid(child, 0)[1] == 0
     assert answer.returncode == 0, answer.stderr
 
 
-def test_the_best_tree_is_found_without_gradients():
-    given = to(lexical([6]), torch.float32)
-    given.span.requires_grad_()
-    with use_backend("numba"):
-        assert not best_trees(given, [6]).score.requires_grad
+def test_data_parallel_training_averages_the_gradients_of_two_processes(tmp_path):
+    out = [str(tmp_path / f"gradients.{rank}") for rank in range(2)]
+    command = [sys.executable, "-m", "tests.treecrf.data_parallel"]
+    workers = [
+        subprocess.Popen([*command, str(rank), str(tmp_path / "rendezvous"), out[rank]], cwd=ROOT)
+        for rank in range(2)
+    ]
+    assert [worker.wait(timeout=300) for worker in workers] == [0, 0]
+    averaged = [torch.load(path) for path in out]
+    alone = [gradients(Scorer(), rank) for rank in range(2)]
+    assert not torch.allclose(alone[0][0], alone[1][0])
+    for first, second, a, b in zip(*averaged, *alone, strict=True):
+        assert torch.equal(first, second)
+        torch.testing.assert_close(first, (a + b) / 2)
+
+
+# Compilation
+
+
+COUNT_TREES = """
+import logging
+logging.basicConfig(level=logging.INFO)
+import torch
+from nestree.treecrf import PlainPotentials, log_partition, numba_kernels, use_backend
+with use_backend("numba"):
+    count = round(log_partition(PlainPotentials(torch.zeros(1, 5, 5)), [4]).exp().item())
+print(numba_kernels.__file__, count, sum(numba_kernels.plain_kernel.stats.cache_hits.values()))
+"""
+
+
+@pytest.fixture
+def installed(tmp_path):
+    """A copy of the package, and a function that counts trees with it: where it lies, how many, code from disk."""
+    site, home = tmp_path / "site", tmp_path / "home"
+    shutil.copytree(ROOT / "nestree", site / "nestree", ignore=shutil.ignore_patterns("__pycache__"))
+    home.mkdir()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA")}
+    environment |= {"PYTHONPATH": str(site), "HOME": str(home), "XDG_CACHE_HOME": str(home)}
+
+    def count_trees(**options):
+        answer = subprocess.run(
+            [sys.executable, "-c", COUNT_TREES],
+            cwd=home,
+            env=environment,
+            capture_output=True,
+            text=True,
+            **options,
+        )
+        assert answer.returncode == 0, answer.stderr
+        place, trees, from_disk = answer.stdout.split()
+        assert Path(place).is_relative_to(site)
+        return int(trees), int(from_disk), answer.stderr
+
+    yield tmp_path, count_trees
+    for path in (site, home):
+        set_modes(path, 0o755)
+
+
+def set_modes(top: Path, mode: int) -> None:
+    for path in (top, *top.rglob("*")):
+        path.chmod(mode)
+
+
+def without_override() -> None:
+    """From the next program on, root may write only where the mode allows it, like any user."""
+    drop_from_bounding_set, dac_override = 24, 1
+    if os.geteuid() == 0 and ctypes.CDLL(None).prctl(drop_from_bounding_set, dac_override, 0, 0, 0):
+        raise OSError("the right to override modes cannot be dropped")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="modes and rights as Linux has them")
+def test_a_read_only_install(installed):
+    folder, count_trees = installed
+    for path in (folder / "site", folder / "home"):
+        set_modes(path, 0o555)
+    trees, _, messages = count_trees(preexec_fn=without_override)
+    assert trees == 5
+    assert "compiled code is not kept between runs" in messages
+    assert not [path for path in folder.rglob("*") if path.suffix in (".nbi", ".nbc", ".pyc")]
+
+
+def test_kept_code_is_out_of_date_when_any_of_its_files_changes(installed):
+    folder, count_trees = installed
+    assert count_trees()[:2] == (5, 0)
+    assert count_trees()[:2] == (5, 1)
+    kernels = folder / "site" / "nestree" / "treecrf" / "numba_kernels"
+    other = kernels / "logspace.py"  # plain_kernel is in plain.py, and calls `log_score` of this file
+    text = other.read_text()
+    changed = text.replace("return np.float64(score) if", "return np.float64(score) + math.log(2) if")
+    assert changed != text
+    other.write_text(changed)
+    assert count_trees()[:2] == (5 * 2**7, 0)
+
+
+def test_importing_compiles_nothing():
+    program = (
+        "from nestree.treecrf import numba_kernels as k\n"
+        "print(len(k.inside_kernel.signatures), len(k.viterbi_kernel.signatures))"
+    )
+    answer = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert answer.stdout.split() == ["0", "0"], answer.stderr

@@ -11,6 +11,7 @@ import torch
 from nestree.errors import PotentialsError
 from nestree.treecrf import (
     IMPOSSIBLE,
+    LexicalPotentials,
     best_trees,
     entropy,
     head_marginals,
@@ -18,7 +19,9 @@ from nestree.treecrf import (
     log_partition_and_heads,
     log_partitions,
     marginals,
+    memory,
     raise_pending,
+    reference,
     sample_trees,
     use_backend,
 )
@@ -28,12 +31,16 @@ from tests.treecrf.sweep import SMALL_CASES, Case
 
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")
+triton_kernels = pytest.importorskip("nestree.treecrf.triton_kernels")
 assign = pytest.importorskip("nestree.treecrf.triton_kernels.common").assign
 # The interpreter computes with numpy, which warns of log2(0) and the like; on a GPU that is -inf, as wanted.
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in .*:RuntimeWarning")
 
 interpreted = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="runs under Triton's interpreter: make test-triton"
+)
+on_both = pytest.mark.parametrize(
+    "device", [pytest.param("cpu", marks=interpreted), pytest.param("cuda", marks=pytest.mark.cuda)]
 )
 SMALL_SHAPES = {"lexical": Case((4, 1, 3)), "plain": Case((4, 1, 3), kind="plain")}
 SMALL_TIES = {
@@ -59,15 +66,9 @@ def test_marginals_equal_the_reference(name):
 
 
 @interpreted
-@pytest.mark.parametrize("name", SMALL_CASES)
-def test_best_trees_are_those_of_the_reference_bit_for_bit(name):
-    checks.check_best_trees("triton", SMALL_CASES[name], "cpu")
-
-
-@interpreted
-@pytest.mark.parametrize("name", SMALL_TIES)
-def test_ties_break_as_in_the_reference(name):
-    checks.check_best_trees("triton", SMALL_TIES[name], "cpu")
+@pytest.mark.parametrize("name", [*SMALL_CASES, *SMALL_TIES])
+def test_best_trees_and_ties_are_those_of_the_reference_bit_for_bit(name):
+    checks.check_best_trees("triton", (SMALL_CASES | SMALL_TIES)[name], "cpu")
 
 
 @interpreted
@@ -98,12 +99,12 @@ def test_far_terms_of_several_widths_together_equal_the_reference(observed):
 
 
 @triton.jit
-def places_kernel(lengths, places, batch):
+def assign_kernel(lengths, assigned, batch):
     sentence, member, group = assign(lengths, batch, True, 128)
-    place = places + 3 * tl.program_id(0)
-    tl.store(place, sentence.to(tl.int32))
-    tl.store(place + 1, member)
-    tl.store(place + 2, group)
+    row = assigned + 3 * tl.program_id(0)
+    tl.store(row, sentence.to(tl.int32))
+    tl.store(row + 1, member)
+    tl.store(row + 2, group)
 
 
 @interpreted
@@ -111,11 +112,11 @@ def places_kernel(lengths, places, batch):
     ("lengths", "programs"),
     [([350, 1, 173, 198, 1], 132), ([40] * 66, 132), ([1], 8), ([2000, 1, 1999], 132), ([7, 9, 8], 4)],
 )
-def test_programs_are_dealt_out_by_what_there_is_to_do(lengths, programs):
-    places = torch.empty(programs, 3, dtype=torch.int32)
-    places_kernel[(programs,)](torch.tensor(lengths, dtype=torch.int32), places, len(lengths))
-    sizes = [sum(sentence == b for sentence, _, _ in places.tolist()) for b in range(len(lengths))]
-    assert places.tolist() == [[b, k, size] for b, size in enumerate(sizes) for k in range(size)]
+def test_programs_are_assigned_in_proportion_to_the_work(lengths, programs):
+    assigned = torch.empty(programs, 3, dtype=torch.int32)
+    assign_kernel[(programs,)](torch.tensor(lengths, dtype=torch.int32), assigned, len(lengths))
+    sizes = [sum(sentence == b for sentence, _, _ in assigned.tolist()) for b in range(len(lengths))]
+    assert assigned.tolist() == [[b, k, size] for b, size in enumerate(sizes) for k in range(size)]
     shares = [length**4 / sum(n**4 for n in lengths) for length in lengths]
     for size, share in zip(sizes, shares, strict=True):
         assert abs(size - 1 - share * (programs - len(lengths))) < 1
@@ -129,8 +130,6 @@ def test_several_sums_at_once_on_the_cpu():
 
 @interpreted
 def test_short_sentences_are_summed_together(monkeypatch):
-    from nestree.treecrf import memory, triton_kernels
-
     batches = []
     run_inside_outside = triton_kernels.run_inside_outside
 
@@ -210,7 +209,8 @@ def test_the_kernels_find_sentences_without_trees(function):
             function(given, [3, 4, 2])
 
 
-def check_samples(device: str) -> None:
+@on_both
+def test_samples_follow_the_marginals(device):
     """Samples are trees, with their scores, and contain parts about as often as their marginals say."""
     lengths, k = [5, 1, 3], 400
     for given in (
@@ -228,11 +228,6 @@ def check_samples(device: str) -> None:
                 for i, j, *_ in tree.spans:
                     seen[b, i, j] += 1 / k
         assert (seen - expected).abs().max() < 5 * 0.5 / k**0.5  # five standard deviations
-
-
-@interpreted
-def test_samples_follow_the_marginals_on_the_cpu():
-    check_samples("cpu")
 
 
 # On a CUDA device
@@ -260,11 +255,6 @@ def test_long_and_short_sentences_side_by_side(observed):
 def test_several_sums_at_once(lengths):
     """With many programs for each sentence, with one, with two on each processor; and, of long ones, one by one."""
     checks.check_several("triton", lengths, "cuda")
-
-
-@pytest.mark.cuda
-def test_samples_follow_the_marginals():
-    check_samples("cuda")
 
 
 @pytest.mark.cuda
@@ -386,3 +376,127 @@ def test_another_stream_and_another_thread():
         found = checks.everything("triton", given, case.lengths)
     stream.synchronize()
     assert checks.same_bits(found, right)
+
+
+# When LOGSPACE runs: only for sentences where scaled numbers would lose something that matters
+
+
+def needs_logspace(given: checks.Potentials, lengths: list[int]) -> list[bool]:
+    """Which sentences were summed in LOGSPACE."""
+    _, chart = triton_kernels.inside(given, torch.tensor(lengths, device=given.span.device))
+    return (chart.report[4] != 0).tolist()
+
+
+@on_both
+def test_logspace_only_where_it_is_needed(device):
+    lengths = [9, 5, 2]
+    assert needs_logspace(Case((9, 5, 2), mute=False).potentials(device), lengths) == [False] * 3
+    observed = Case((9, 5, 2), observed=True, mute=False).potentials(device)
+    assert needs_logspace(observed, lengths) == [False] * 3
+    assert needs_logspace(Case((9, 5, 2), 60.0, mute=False).potentials(device), lengths) == [True] * 3
+    never_governs = Case((9, 5, 2)).potentials(device)  # one word of the first two
+    assert needs_logspace(never_governs, lengths) == [True, True, False]
+    rough = Case((9, 5, 2), mute=False).potentials(device)
+    rough.inherit[1, 1, 3] = IMPOSSIBLE
+    assert needs_logspace(rough, lengths) == [False, True, False]
+
+
+def with_entities(device: str, cost: float) -> tuple[checks.Potentials, list[int]]:
+    """Four sentences in which (1, 7) and (2, 5) are spans of every tree, and labels speak against all heads of these
+    but one, so much that no float32 holds it. In the first, word 2 is the one for both; in the second it is word 2 for
+    the narrow one and 6, outside of it, for the wide one; in the third, 2 and then 3, which had to head the narrow one,
+    too; in the last, nobody has anything against a head of the wide one, and no other word than 3 can be the root.
+    """
+    lengths = [8] * 4
+    given = lexical(lengths, seed=3)
+    for i in range(9):
+        for j in range(i + 1, 9):
+            for a, b in ((1, 7), (2, 5)):
+                if i < a < j < b or a < i < b < j:
+                    given.span[:, i, j] = IMPOSSIBLE
+    given.head[:3, 2, 5, [3, 4]] -= cost
+    for sentence, best in enumerate((2, 6, 3)):
+        given.head[sentence, 1, 7, [x for x in range(8) if x != best]] -= 3 * cost
+    given.head[3, 2, 5, [3, 4]] -= cost
+    given.root[3, [x for x in range(8) if x != 3]] = IMPOSSIBLE
+    return to(given, device, torch.float32), lengths
+
+
+@on_both
+def test_heads_that_labels_speak_against(device):
+    """SCALED may lose them where they are worth nothing. Elsewhere the outside pass finds out."""
+    for cost, expected in ((20.0, [False] * 4), (90.0, [False, False, True, True])):
+        given, lengths = with_entities(device, cost)
+        sizes = torch.tensor(lengths, device=device)
+        chart, part = triton_kernels.run_inside_outside(given, sizes, heads=len(lengths))
+        right_z, right = reference.inside_outside(to(given, "cpu", torch.float64), sizes.cpu(), True)
+        assert (chart.report[4] != 0).tolist() == expected
+        if cost > 20:
+            assert needs_logspace(given, lengths) == [True] * 4  # without an outside pass nobody finds out
+        assert torch.allclose(chart.log_z.cpu().double(), right_z, rtol=2e-6, atol=2e-5)
+        for found, true in zip(part, right, strict=True):
+            errors = (found.cpu() - true).abs().flatten(1).amax(1).tolist()
+            assert all(error < (1e-4 if slow else 6e-6) for error, slow in zip(errors, expected, strict=True))
+
+
+@on_both
+def test_heads_of_which_only_the_outside_pass_knows(device):
+    """Spans (0, j), of which (0, 2) wants word 1 for its head by far, and all wider ones word 0 by more: of word 0 as
+    the head of (0, 2), which SCALED cannot hold beside word 1, the inside pass can tell nothing."""
+    span = torch.full((1, 6, 6), IMPOSSIBLE)
+    span[0, range(5), range(1, 6)] = span[0, 0, 1:] = 0.0
+    head = torch.zeros(1, 6, 6, 5)
+    head[0, 0, 2, 0] = -84
+    head[0, 0, 3:, 1] = -30
+    head[0, 0, 3:, 2:] = -200
+    given = LexicalPotentials(span, torch.zeros(1, 5, 5), torch.zeros(1, 5), torch.zeros(1, 6, 6), head)
+    chart = check_alone(to(given, device, torch.float32))
+    assert (chart.report[4] != 0).tolist() == [True]
+
+
+@on_both
+def test_spans_that_lend_dearly_and_have_small_heads(device):
+    """What a span lends costs so much that its other head, 2^-124 by itself, is as likely as the first.
+
+    A head below 2^-126 would be summed in logarithms on a GPU, whose exp2 flushes denormal results to zero.
+    """
+    span, arc, root = torch.zeros(1, 5, 5), torch.zeros(1, 4, 4), torch.full((1, 4), -68.0)
+    span[0, [1, 1, 2], [3, 4, 4]] = IMPOSSIBLE
+    inherit, head = torch.zeros(1, 5, 5), torch.zeros(1, 5, 5, 4)
+    inherit[0, [1, 0, 3], [2, 2, 4]] = -21
+    head[0, 0, 2, 0] = -86
+    arc[0, 2, 1] = arc[0, 3] = -68
+    root[0, 2] = 0
+    chart = check_alone(to(LexicalPotentials(span, arc, root, inherit, head), device, torch.float32))
+    assert (chart.report[4] != 0).tolist() == [False]
+
+
+def check_alone(given: LexicalPotentials):
+    """The chart of one sentence, if its sums are right."""
+    sizes = torch.tensor([given.root.shape[1]])
+    right_z, right = reference.inside_outside(to(given, "cpu", torch.float64), sizes, True)
+    chart, part = triton_kernels.run_inside_outside(given, sizes.to(given.span.device), heads=1)
+    assert torch.allclose(chart.log_z.cpu().double(), right_z, rtol=2e-6, atol=2e-5)
+    for found, true in zip(part, right, strict=True):
+        assert (found.cpu() - true).abs().max() < 6e-6
+    return chart
+
+
+@on_both
+def test_large_scores_are_summed_precisely_or_refused(device):
+    for score, sums in ((90.0, True), (900.0, True), (2e4, False)):
+        shapes = (1, 5, 5), (1, 4, 4), (1, 4), (1, 5, 5), (1, 5, 5, 4)
+        equal = LexicalPotentials(*(torch.full(shape, score, device=device) for shape in shapes))
+        if sums:
+            _, part = triton_kernels.inside_outside(equal, torch.tensor([4], device=device), True)
+            assert all(t.max() <= 1 for t in part)
+            assert abs(part.span.sum() - 7) < 0.02
+            continue
+        with pytest.raises(PotentialsError, match=r"sentence 0 .* float64"):
+            log_partition_at_last(equal)
+
+
+def log_partition_at_last(given: LexicalPotentials) -> None:
+    with use_backend("triton"):
+        log_partition(given, [given.root.shape[1]])
+        raise_pending()

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from nestree.data.formats.common import skip_bad
 from nestree.data.formats.detect import detect_format
 from nestree.data.io import LIMITS, STDIO, ConversionReport, check_nesting, current
 from nestree.errors import DataError, InputError
@@ -51,68 +52,54 @@ FORMATS = {
 def read(
     path: Path | str, format: str | None = None, tally: ConversionReport | None = None, **chosen: Any
 ) -> Iterator[Document]:
-    """The documents of a file or folder, one by one; a format that is not named is guessed.
+    """The documents of a file or folder, one by one; a format that is not named is detected.
 
-    What happens to the data on its way is counted in `tally`. `chosen` are options of the format (see `options`) and
-    limits on what a file may cost to read (see nestree.data.io): longest_line, max_bytes, max_docbin_bytes,
+    What is changed or left out on the way is counted in `tally`. `chosen` are options of the format (see `options`)
+    and limits on what a file may cost to read (see nestree.data.io): longest_line, max_bytes, max_docbin_bytes,
     max_xml_depth, max_nesting.
     """
     path, tally = Path(path), tally if tally is not None else ConversionReport()
     name = detect_format(path) if format is None else format
-    changed = {key: chosen.pop(key) for key in LIMITS if key in chosen}
-    replace(current.get(), **changed)  # checked at once, not when the first document is asked for
+    limits = replace(current.get(), **{key: chosen.pop(key) for key in LIMITS if key in chosen})
     reader = function(name, "read")
     check_options(name, "read", chosen)
-
-    def documents() -> Iterator[Document]:
-        before = tally.sentences, len(tally.skipped)
-        if path == STDIO and name in ("brat", "ace", "nne"):
-            raise DataError(
-                f"{name} data cannot come from standard input: it is more than one file. Give its name."
-            )
-        if name == "text":  # nothing is a text, too
-            yield from tally.counted(within(changed, reader(path, tally, **chosen)))
-            return
-        if name != "brat":  # there, a name may lack its ending, and a file without annotations is empty
-            check_file(path, name)
-        found = sound(reader(path, tally, **chosen), path, tally)
-        yield from tally.counted(within(changed, found))
-        if before == (tally.sentences, len(tally.skipped)):
-            raise empty(path, name)
-
-    return documents()
+    documents = reader(path, tally, **chosen)
+    if name != "text":  # the only format in which an empty file is valid
+        documents = check_documents(documents, path, name, tally)
+    return tally.counted(read_with_limits(documents, limits))
 
 
-def within(changed: dict[str, int], documents: Iterator[Document]) -> Iterator[Document]:
-    """The documents, read with these limits, which hold in the reader and not in the program that asks it."""
+def read_with_limits(documents: Iterator[Document], limits: Any) -> Iterator[Document]:
+    """The documents; the limits hold while the reader runs, and not in the code that consumes its documents."""
     context = copy_context()
-    context.run(lambda: current.set(replace(current.get(), **changed)))
+    context.run(current.set, limits)
     while (document := context.run(next, documents, None)) is not None:
         yield document
 
 
-def sound(documents: Iterator[Document], path: Path, tally: ConversionReport) -> Iterator[Document]:
-    """The documents in which entities do not nest deeper than is allowed."""
+def check_documents(
+    documents: Iterator[Document], path: Path, format: str, tally: ConversionReport
+) -> Iterator[Document]:
+    """The documents, without those whose entities nest too deeply. Raises if there is nothing to read."""
+    if path == STDIO and format in ("brat", "ace", "nne"):
+        raise DataError(
+            f"{format} data cannot come from standard input: it is more than one file. Give its name."
+        )
+    empty = DataError(f"{path} holds no {format} data: it is empty. Check the name and the format.")
+    if format != "brat":  # there, a name may lack its ending, and a file without annotations is empty
+        if path != STDIO and not path.exists():
+            raise DataError(f"{path} does not exist. Check the name and the directory.")
+        if path.is_file() and not path.stat().st_size:
+            raise empty
+    skipped, has_sentences = len(tally.skipped), False
     for number, document in enumerate(documents, 1):
-        try:
+        with skip_bad(tally):
             for sentence in document.sentences:
                 check_nesting(sentence.entities, f"{path}, {document.id or f'document {number}'}")
-        except DataError as error:
-            tally.bad(error)
-            continue
-        yield document
-
-
-def check_file(path: Path, format: str) -> None:
-    """What is not there, or has nothing in it, is no record that could be skipped."""
-    if path != STDIO and not path.exists():
-        raise DataError(f"{path} does not exist. Check the name and the directory.")
-    if path.is_file() and not path.stat().st_size:
-        raise empty(path, format)
-
-
-def empty(path: Path, format: str) -> DataError:
-    return DataError(f"{path} holds no {format} data: it is empty. Check the name and the format.")
+            has_sentences = has_sentences or bool(document.sentences)
+            yield document
+    if not has_sentences and skipped == len(tally.skipped):
+        raise empty
 
 
 def write(
@@ -122,7 +109,7 @@ def write(
     tally: ConversionReport | None = None,
     **chosen: Any,
 ) -> None:
-    """Write documents; a format that is not named is guessed from the name of the file.
+    """Write documents; a format that is not named is detected from the name of the file.
 
     What the format cannot hold is counted in `tally`. The file is there when all of it is written, or not at all.
     """
@@ -130,17 +117,17 @@ def write(
     name = detect_format(path, to_write=True) if format is None else format
     writer = function(name, "write")
     check_options(name, "write", chosen)
-    with encoding(path):
+    with encoding_errors(path):
         writer(documents, path, tally, **chosen)
 
 
 @contextmanager
-def encoding(path: Path) -> Iterator[None]:
-    """What UTF-8 cannot hold, half of a surrogate pair, is told as an error of the data."""
+def encoding_errors(path: Path) -> Iterator[None]:
+    """Raise a DataError for text that UTF-8 cannot encode: half of a surrogate pair."""
     try:
         yield
-    except UnicodeEncodeError as why:
-        raise DataError(f"{path} cannot be written: {why}. Mend this text where it comes from.") from None
+    except UnicodeEncodeError as error:
+        raise DataError(f"{path} cannot be written: {error}. Correct this text in its source.") from None
 
 
 def options(name: str, verb: str = "read") -> dict[str, inspect.Parameter]:
@@ -158,11 +145,10 @@ def function(name: str, verb: str) -> Callable[..., Any]:
     if name not in FORMATS:
         raise InputError(f"there is no format {name!r}. Choose one of {', '.join(FORMATS)}.")
     if verb == "write" and not FORMATS[name].writable:
-        able = ", ".join(key for key, value in FORMATS.items() if value.writable)
-        raise InputError(f"{name} can be read, not written. Choose one of {able}.")
+        writable = ", ".join(key for key, value in FORMATS.items() if value.writable)
+        raise InputError(f"{name} can be read, not written. Choose one of {writable}.")
     module = importlib.import_module(f"nestree.data.formats.{name.replace('-', '_')}")
-    found: Callable[..., Any] = getattr(module, verb)
-    return found
+    return getattr(module, verb)
 
 
 def check_options(name: str, verb: str, chosen: dict[str, Any]) -> None:

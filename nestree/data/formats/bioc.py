@@ -14,10 +14,20 @@ import itertools
 import json
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from nestree.data.alignment import CharacterSpan, Passage, align_to_passages, whole_text
+from nestree.data.formats.common import (
+    NOT_COMPARED,
+    check_choice,
+    check_phrase,
+    entity_offsets,
+    join_fragments,
+    optional_str,
+    skip_bad,
+)
 from nestree.data.io import (
     STDIO,
     ConversionReport,
@@ -30,18 +40,24 @@ from nestree.data.io import (
 )
 from nestree.data.lossiness import report_losses
 from nestree.data.xml import events
-from nestree.errors import DataError, InputError
+from nestree.errors import DataError
 from nestree.types import Document
 
 KINDS = ("xml", "json", "jsonl")
-NOT_WRITTEN = (
-    "heads",
-    "further keys of sentences",
-    "ids of sentences",
-    "marks of incomplete sentences",
-    "borders of words",
-    "borders of sentences",
-)
+FRAMES = {  # what a file begins with, has between documents, and ends with
+    "xml": (
+        "<?xml version='1.0' encoding='utf-8'?>\n<collection><source></source><date></date><key></key>\n",
+        "\n",
+        "\n</collection>\n",
+    ),
+    "json": ('{"source": "", "date": "", "key": "", "infons": {}, "documents": [\n', ",\n", "\n]}\n"),
+    "jsonl": ("", "\n", "\n"),
+}
+COLLECTION_NOT_READ = "source, date, key and infons of a collection not read"
+
+
+def import_bioc(module: str = "bioc") -> Any:
+    return optional_import(module, "BioC", "formats")
 
 
 def read(
@@ -57,198 +73,165 @@ def read(
     words, sentences: how the text is split (see nestree.text); where a passage is given as sentences, these are
     kept. label: the infon that holds the labels.
     """
-    optional_import("bioc", "BioC", "formats")
-    found = from_json(path, tally) if first_character(path) in b"{[" else from_xml(path, tally)
-    for place, document in until_bad(found, tally):
-        try:
-            made = to_document(document, words, sentences, label, tally, place)
-        except DataError as error:
-            tally.bad(error)
-            continue
-        yield made
-
-
-def until_bad(found: Iterator[tuple[str, Any]], tally: ConversionReport) -> Iterator[tuple[str, Any]]:
-    """The documents before what cannot be read; where those behind it begin, nobody knows."""
-    try:
-        yield from found
-    except DataError as error:
-        tally.bad(error)
+    import_bioc()
+    load = load_json if first_character(path) in b"{[" else load_xml
+    with skip_bad(tally):  # after what cannot be parsed, the rest of the file is lost
+        for place, document in load(path, tally):
+            with skip_bad(tally):
+                yield to_document(document, words, sentences, label, tally, place)
 
 
 def first_character(path: Path) -> bytes:
-    """Looked at, and left where it is."""
+    """The first character of a file that is not blank; standard input stays where it is."""
     with open_file(path) as file:
-        packed = isinstance(file, io.BufferedReader) and isinstance(file.raw, Unpacked)
-        if path == STDIO and packed:
+        if path == STDIO and isinstance(file, io.BufferedReader) and isinstance(file.raw, Unpacked):
             raise DataError("BioC from standard input must not be packed. Unpack it, such as with gunzip -c.")
         start = file.peek(1024) if isinstance(file, io.BufferedReader) else b"<"
     return start.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
 
 
-OF_COLLECTION = "source, date, key and infons of a collection not read"
-
-
-def from_xml(path: Path, tally: ConversionReport) -> Iterator[tuple[str, Any]]:
-    """Each `<document>`, as the library reads it."""
-    etree, biocxml = (
-        optional_import("lxml.etree", "BioC", "formats"),
-        optional_import("bioc.biocxml", "BioC", "formats"),
-    )
-    builder, depth, line, told = None, 0, 0, False
-    for event in events(path):
-        if event.kind == "start":
+def load_xml(path: Path, tally: ConversionReport) -> Iterator[tuple[str, Any]]:
+    """Each `<document>` as an object of the library, with its place."""
+    etree, biocxml = import_bioc("lxml.etree"), import_bioc("bioc.biocxml")
+    builder, depth, first_line, noted = None, 0, 0, False
+    for kind, name, attributes, line in events(path):
+        if kind == "start":
             depth += 1
-            if depth == 1 and event.name != "collection":
-                raise DataError(
-                    f"{path}:{event.line}: <{event.name}> is no BioC. It begins with <collection>."
-                )
-            if depth == 2 and event.name == "document":
-                builder, line = etree.TreeBuilder(), event.line
+            if depth == 1 and name != "collection":
+                raise DataError(f"{path}:{line}: <{name}> is no BioC. It begins with <collection>.")
+            if depth == 2 and name == "document":
+                builder, first_line = etree.TreeBuilder(), line
             if builder is not None:
-                builder.start(event.name, event.attributes)
-        elif builder is not None and event.kind == "text":
-            builder.data(event.name)
-        elif event.kind == "text" and depth == 2 and event.name.strip() and not told:
-            told = True
-            tally.note(OF_COLLECTION, f"{path}:{event.line}")
-        elif event.kind == "end":
+                builder.start(name, attributes)
+        elif kind == "text":
+            if builder is not None:
+                builder.data(name)
+            elif depth == 2 and name.strip() and not noted:
+                noted = True
+                tally.note(COLLECTION_NOT_READ, f"{path}:{line}")
+        else:
             depth -= 1
-            if builder is None:
-                continue
-            builder.end(event.name)
-            if depth == 1:
+            if builder is not None:
+                builder.end(name)
+            if builder is not None and depth == 1:
                 text = etree.tostring(builder.close(), encoding="unicode")
-                builder, place = None, f"{path}:{line}"
+                builder, place = None, f"{path}:{first_line}"
                 try:
                     yield place, biocxml.loads(f"<collection>{text}</collection>").documents[0]
                 except (KeyError, TypeError, ValueError, AttributeError, etree.XMLSyntaxError) as why:
                     tally.bad(DataError(f"{place}: this document is not as BioC has it: {why!r:.80}."))
 
 
-def from_json(path: Path, tally: ConversionReport) -> Iterator[tuple[str, Any]]:
-    """Each document of a collection, or of a line."""
-    biocjson = optional_import("bioc.biocjson", "BioC", "formats")
+def load_json(path: Path, tally: ConversionReport) -> Iterator[tuple[str, Any]]:
+    """Each document of a collection, or of a line, as an object of the library, with its place."""
+    biocjson = import_bioc("bioc.biocjson")
     for place, record in json_records(path, tally):
-        listed = record.get("documents", record.get("PubTator3", [record]))
-        if not isinstance(listed, list) or not all(isinstance(document, dict) for document in listed):
-            tally.bad(DataError(f"{place}: `documents` must be a list of objects, and is {listed!r:.40}."))
+        documents = record.get("documents", record.get("PubTator3", [record]))
+        if not isinstance(documents, list) or not all(isinstance(document, dict) for document in documents):
+            tally.bad(DataError(f"{place}: `documents` must be a list of objects, and is {documents!r:.40}."))
             continue
         if "documents" in record and any(record.get(key) for key in ("source", "date", "key", "infons")):
-            tally.note(OF_COLLECTION, place)
-        for number, document in enumerate(listed, 1):
-            where = place if listed[0] is record else f"{place}, document {number}"
-            try:
-                yield where, biocjson.fromJSON(filled(document, where), "BioCDocument")
-            except (KeyError, TypeError, ValueError, AttributeError) as why:
-                if not isinstance(why, DataError):
-                    why = DataError(f"{where}: this document is not as BioC has it: {why!r:.80}.")
-                tally.bad(why)
+            tally.note(COLLECTION_NOT_READ, place)
+        for number, document in enumerate(documents, 1):
+            where = place if document is record else f"{place}, document {number}"
+            with skip_bad(tally):
+                if not isinstance(document.get("passages"), list):
+                    raise DataError(f"{where}: a BioC document needs a list of `passages`.")
+                try:
+                    loaded = biocjson.fromJSON(fill_in_lists(document), "BioCDocument")
+                except (KeyError, TypeError, ValueError, AttributeError) as why:
+                    raise DataError(f"{where}: this document is not as BioC has it: {why!r:.80}.") from None
+                yield where, loaded
 
 
-def filled(document: dict[str, Any], place: str) -> dict[str, Any]:
-    """The same document with the lists that the library wants and files leave out where they are empty."""
-    if not isinstance(document.get("passages"), list):
-        raise DataError(f"{place}: a BioC document needs a list of `passages`.")
-    none: dict[str, Any] = {"infons": {}, "annotations": [], "relations": []}
+def fill_in_lists(document: dict[str, Any]) -> dict[str, Any]:
+    """The document with the lists that the library requires and files leave out where they are empty."""
+    empty: dict[str, Any] = {"infons": {}, "annotations": [], "relations": []}
     passages = []
     for passage in document["passages"]:
-        sentences = [{**none, "text": "", **sentence} for sentence in passage.get("sentences") or []]
-        passages.append({**none, **passage, "sentences": sentences})
-    annotated = [annotation for part in (document, *passages) for annotation in part.get("annotations") or []]
-    annotated += [a for passage in passages for s in passage["sentences"] for a in s["annotations"]]
-    for annotation in annotated:
+        sentences = [{**empty, "text": "", **sentence} for sentence in passage.get("sentences") or []]
+        passages.append({**empty, **passage, "sentences": sentences})
+    holders = [document, *passages, *(sentence for passage in passages for sentence in passage["sentences"])]
+    for annotation in itertools.chain(*(holder.get("annotations") or [] for holder in holders)):
         for key, value in (("id", ""), ("infons", {}), ("text", None)):
             annotation.setdefault(key, value)
-    return {"id": "", **none, **document, "passages": passages}
+    return {"id": "", **empty, **document, "passages": passages}
 
 
 def to_document(
     document: Any, words: str, sentences: str, label: str, tally: ConversionReport, place: str
 ) -> Document:
-    units: list[Passage] = []  # what no sentence reaches out of
-    parts = []
-    for passage in document.passages:
-        spoken = [Passage(number(s.offset, place), s.text, True) for s in passage.sentences if s.text]
-        unit = spoken or [Passage(number(passage.offset, place), passage.text or "")]
-        parts.append((unit[0].start, unit[-1].start + len(unit[-1].text), passage.infons))
-        units += unit
-    first = units[0].start if units else 0
-    units = [unit._replace(start=unit.start - first) for unit in units]
-    text = whole_text(units, place)
+    passages: list[Passage] = []  # sentences do not cross their borders
+    borders = []
+    for bioc_passage in document.passages:
+        parts = [
+            Passage(check_number(s.offset, place), s.text, True) for s in bioc_passage.sentences if s.text
+        ]
+        parts = parts or [Passage(check_number(bioc_passage.offset, place), bioc_passage.text or "")]
+        end = parts[-1].start + len(parts[-1].text)
+        borders.append({"start": parts[0].start, "end": end, "infons": dict(bioc_passage.infons)})
+        passages += parts
+    first = passages[0].start if passages else 0
+    passages = [passage._replace(start=passage.start - first) for passage in passages]
+    text = whole_text(passages, place)
     holders = [document, *document.passages, *(s for p in document.passages for s in p.sentences)]
     if relations := sum(len(holder.relations) for holder in holders):
         tally.note("relations not read", place, relations)
     spans = []
     for annotation in itertools.chain(*(holder.annotations for holder in holders)):
-        try:
-            spans.append(span(annotation, text, first, label, tally, place))
-        except DataError as error:
-            tally.bad(error)
+        with skip_bad(tally):
+            spans.append(to_span(annotation, text, first, label, tally, place))
     extra = dict(document.infons)
-    if first or len(parts) > 1 or any(infons for _, _, infons in parts):
-        extra["passages"] = [{"start": i, "end": j, "infons": dict(infons)} for i, j, infons in parts]
+    if first or len(borders) > 1 or any(border["infons"] for border in borders):
+        extra["passages"] = borders
     return align_to_passages(
         text,
-        units,
+        passages,
         spans,
         words=words,
         sentences=sentences,
-        id=None if document.id in (None, "") else str(document.id),
+        id=optional_str(document.id or None),
         tally=tally,
         place=place,
         extra=extra,
     )
 
 
-def number(value: Any, place: str) -> int:
+def check_number(value: Any, place: str) -> int:
     if type(value) is not int or value < 0:
         raise DataError(f"{place}: offsets and lengths are numbers from 0 on, and this is {value!r:.40}.")
     return value
 
 
-def span(
-    annotation: Any, text: str, first: int, label: str, tally: ConversionReport, place: str
+def to_span(
+    annotation: Any, text: str, first: int, label_infon: str, tally: ConversionReport, place: str
 ) -> CharacterSpan:
     """The entity of an annotation; `first` is the offset at which the text begins."""
     place = f"{place}, annotation {annotation.id}" if annotation.id else place
     infons = dict(annotation.infons)
-    name = infons.pop(label, None)
-    if not isinstance(name, str) or not name:
+    label = infons.pop(label_infon, None)
+    if not isinstance(label, str) or not label:
         raise DataError(
-            f"{place}: its infon {label!r} is {name!r:.40}, and should be its label. If another infon is meant, choose "
-            f"the option `label`; there are {', '.join(map(str, infons))[:60] or 'no others'}."
+            f"{place}: its infon {label_infon!r} is {label!r:.40}, and should be its label. If another infon is meant, "
+            f"choose the option `label`; there are {', '.join(map(str, infons))[:60] or 'no others'}."
         )
-    pieces = sorted(
-        (number(location.offset, place) - first, number(location.length, place))
-        for location in annotation.locations
-    )
-    if not pieces:
+    fragments = []
+    for location in annotation.locations:
+        start = check_number(location.offset, place) - first
+        fragments.append((start, start + check_number(location.length, place)))
+    if not fragments:
         raise DataError(f"{place}: the annotation has no location. Give its offset and its length.")
-    pieces = [(start, start + length) for start, length in pieces]
-    start, end = pieces[0][0], max(end for _, end in pieces)
-    there = " ".join(text[max(0, i) : max(0, j)] for i, j in pieces)
     if annotation.text is None:
-        tally.note("annotations without their text: not compared", place)
-    elif start >= 0 and end <= len(text) and there.split() != str(annotation.text).split():
-        raise DataError(
-            f"{place}: the annotation says {annotation.text!r:.60}, but at its offsets the text says {there!r:.60}. "
-            "Offsets must count characters (not bytes) of the document."
-        )
-    if any(text[max(0, i) : max(0, j)].strip() for (_, i), (j, _) in itertools.pairwise(pieces)):
-        tally.note("fragments joined: the entity holds what is between them, too", place)
+        tally.note(NOT_COMPARED, place)
+    else:
+        check_phrase(str(annotation.text), sorted(fragments), text, place)
+    start, end = join_fragments(fragments, text, tally, place)
     score = infons.pop("score", None)
     if isinstance(score, str):
-        score = as_number(score)
+        with suppress(ValueError):  # `probability` counts what is no number
+            score = float(score)
     extra = {**({"id": annotation.id} if annotation.id else {}), **infons}
-    return CharacterSpan(start, end, name, None, probability(score, tally, place), extra, place)
-
-
-def as_number(text: str) -> float | str:
-    try:
-        return float(text)
-    except ValueError:
-        return text
+    return CharacterSpan(start, end, label, None, probability(score, tally, place), extra, place)
 
 
 def write(
@@ -258,86 +241,69 @@ def write(
 
     label: the infon that holds the labels.
     """
-    etree, encoder = (
-        optional_import("lxml.etree", "BioC", "formats"),
-        optional_import("bioc.biocxml.encoder", "BioC", "formats"),
-    )
-    biocjson = optional_import("bioc.biocjson", "BioC", "formats")
+    etree, encoder = import_bioc("lxml.etree"), import_bioc("bioc.biocxml.encoder")
+    biocjson = import_bioc("bioc.biocjson")
     kind = kind or next((k for k in reversed(KINDS) if f".{k}" in path.suffixes), "xml")
-    if kind not in KINDS:
-        raise InputError(f"kind is one of {', '.join(KINDS)}, not {kind!r}.")
+    check_choice("kind", kind, KINDS)
     before, between, after = FRAMES[kind]
     with atomic_writer(path) as file:
         file.write(before)
-        for count, document in enumerate(documents, 1):
-            place = document.id or f"document {count}"
-            report_losses(document, "bioc", NOT_WRITTEN, tally, place)
+        for number, (place, document) in enumerate(report_losses(documents, "bioc", tally)):
             try:
-                found = from_document(document.with_text(), label)
-                text = (
-                    etree.tostring(encoder.encode_document(found), encoding="unicode")
-                    if kind == "xml"
-                    else json.dumps(biocjson.toJSON(found), ensure_ascii=False, allow_nan=False)
-                )
+                bioc_document = from_document(document.with_text(), label)
+                if kind == "xml":
+                    text = etree.tostring(encoder.encode_document(bioc_document), encoding="unicode")
+                else:
+                    text = json.dumps(biocjson.toJSON(bioc_document), ensure_ascii=False, allow_nan=False)
             except (TypeError, ValueError) as why:  # such as characters that XML cannot hold
                 raise DataError(f"{path}, {place}: {why}. Write BioC as JSON instead.") from None
-            file.write((between if count > 1 else "") + text)
+            file.write((between if number else "") + text)
         file.write(after)
 
 
-FRAMES = {
-    "xml": (
-        "<?xml version='1.0' encoding='utf-8'?>\n<collection><source></source><date></date><key></key>\n",
-        "\n",
-        "\n</collection>\n",
-    ),
-    "json": ('{"source": "", "date": "", "key": "", "infons": {}, "documents": [\n', ",\n", "\n]}\n"),
-    "jsonl": ("", "\n", "\n"),
-}
-
-
-def from_document(document: Document, label: str) -> Any:
-    """The document in the classes of the library; its passages are those it was read with, or one."""
-    bioc, text = optional_import("bioc", "BioC", "formats"), document.text or ""
-    made = bioc.BioCDocument()
-    made.id = document.id or ""
-    made.infons = {key: as_text(value) for key, value in document.extra.items() if key != "passages"}
-    parts = passages_of(document.extra.get("passages"), len(text))
-    first = parts[0][0]
-    for start, end, infons in parts:
+def from_document(document: Document, label_infon: str) -> Any:
+    """The document as an object of the library; its passages are those it was read with, or one."""
+    bioc, text = import_bioc(), document.text or ""
+    bioc_document = bioc.BioCDocument()
+    bioc_document.id = document.id or ""
+    bioc_document.infons = {
+        key: to_infon(value) for key, value in document.extra.items() if key != "passages"
+    }
+    passages = stored_passages(document.extra.get("passages"), len(text))
+    starts = [start for start, _, _ in passages]
+    for start, end, infons in passages:
         passage = bioc.BioCPassage()
-        passage.offset, passage.text, passage.infons = start, text[start - first : end - first], infons
-        made.add_passage(passage)
-    starts = [part[0] for part in parts]
-    count = itertools.count(1)
-    for sentence in document.sentences:
-        for entity in sentence.entities:
-            start, end = sentence.characters(entity)
-            annotation = bioc.BioCAnnotation()
-            annotation.id = as_text(entity.extra.get("id", next(count)))
-            score = {} if entity.score is None else {"score": as_text(entity.score)}
-            more = {key: as_text(value) for key, value in entity.extra.items() if key != "id"}
-            annotation.infons = {**more, **score, label: entity.label}
-            annotation.text = text[start:end]
-            annotation.add_location(bioc.BioCLocation(start + first, end - start))
-            made.passages[bisect_right(starts, start + first) - 1].add_annotation(annotation)
-    return made
+        passage.offset, passage.text = start, text[start - starts[0] : end - starts[0]]
+        passage.infons = infons
+        bioc_document.add_passage(passage)
+    new_ids = itertools.count(1)
+    for entity, start, end in entity_offsets(document):
+        annotation = bioc.BioCAnnotation()
+        annotation.id = to_infon(entity.extra.get("id", next(new_ids)))
+        annotation.infons = {key: to_infon(value) for key, value in entity.extra.items() if key != "id"}
+        if entity.score is not None:
+            annotation.infons["score"] = to_infon(entity.score)
+        annotation.infons[label_infon] = entity.label
+        annotation.text = text[start:end]
+        annotation.add_location(bioc.BioCLocation(start + starts[0], end - start))
+        bioc_document.passages[bisect_right(starts, start + starts[0]) - 1].add_annotation(annotation)
+    return bioc_document
 
 
-def passages_of(kept: Any, length: int) -> list[tuple[int, int, dict[str, str]]]:
-    """Start, end and infons of the passages, if what was kept of them fits a text of this length; else one."""
+def stored_passages(value: Any, length: int) -> list[tuple[int, int, dict[str, str]]]:
+    """Start, end and infons of the passages in `extra`, if they fit a text of this length; else one passage."""
     try:
-        parts = [
-            (part["start"], part["end"], {k: as_text(v) for k, v in part["infons"].items()}) for part in kept
+        passages = [
+            (passage["start"], passage["end"], {k: to_infon(v) for k, v in passage["infons"].items()})
+            for passage in value
         ]
-        borders = [at for start, end, _ in parts for at in (start, end)]
+        borders = [offset for start, end, _ in passages for offset in (start, end)]
         if borders and borders == sorted(borders) and borders[-1] - borders[0] == length and borders[0] >= 0:
-            return parts
+            return passages
     except (AttributeError, KeyError, TypeError):
         pass
     return [(0, length, {})]
 
 
-def as_text(value: Any) -> str:
-    """As an infon holds it."""
+def to_infon(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, allow_nan=False)

@@ -5,8 +5,8 @@
     {"text": "in Rome", "entities": [{"id": 1, "label": "GPE", "start_offset": 3, "end_offset": 7}]}
 
 A JSON list of the same objects is read, too. What the offsets of doccano count depends on the settings of the
-project: UTF-16 units or, if it counts grapheme clusters as one character, these. Nothing in the file tells which;
-it only matters behind emoji and combining marks, and there it is an option.
+project: UTF-16 units or, if it counts grapheme clusters as one character, these. The file does not say which. It
+only matters after emoji and combining marks, and is an option.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,23 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from nestree.data.alignment import UNSURE, CharacterSpan, align_spans, has_surrogate_pairs, to_code_points
-from nestree.data.formats.jsonl import dumped
+from nestree.data.formats.common import (
+    check_choice,
+    dump_json,
+    entity_offsets,
+    optional_str,
+    require_text,
+    skip_bad,
+)
 from nestree.data.io import ConversionReport, atomic_writer, json_objects, json_records
 from nestree.data.lossiness import report_losses
-from nestree.errors import DataError, InputError
+from nestree.errors import DataError
 from nestree.types import Document
 
 KEYS = ("label", "labels", "entities")
-NOT_WRITTEN = (
-    "heads",
-    "scores",
-    "further keys of entities",
-    "further keys of sentences",
-    "ids of sentences",
-    "marks of incomplete sentences",
-    "borders of words",
-    "borders of sentences",
-)
 
 
 def read(
@@ -46,58 +43,45 @@ def read(
     words, sentences: how the text is split (see nestree.text). offsets: what they count, "characters", "utf-16"
     or "graphemes".
     """
-    to_code_points("", offsets)
+    to_code_points("", offsets)  # raises if there is no such unit
     for place, record in json_records(path, tally):
-        try:
-            text = record.get("text")
-            if not isinstance(text, str):
-                raise DataError(
-                    f"{place}: a line needs a `text`, and has {', '.join(record)[:60] or 'nothing'}."
-                )
+        with skip_bad(tally):
+            text = require_text(record, place)
             if relations := json_objects(record, "relations", place):
                 tally.note("relations not read", place, len(relations))
-            spans = list(read_spans(record, place))
+            spans = list(parse_spans(record, place))
             if offsets == "characters" and spans and has_surrogate_pairs(text):
                 tally.note(UNSURE, place)
-            count = to_code_points(text, offsets)
-            id = record.get("doc_id", record.get("id"))
-            document = align_spans(
+            convert = to_code_points(text, offsets)
+            yield align_spans(
                 text,
-                [span._replace(start=count(span.start), end=count(span.end)) for span in spans],
-                id=None if id is None else str(id),
+                [span._replace(start=convert(span.start), end=convert(span.end)) for span in spans],
+                id=optional_str(record.get("doc_id", record.get("id"))),
                 words=words,
                 sentences=sentences,
                 tally=tally,
                 place=place,
                 extra={k: v for k, v in record.items() if k not in (*KEYS, "text", "doc_id", "relations")},
             )
-        except DataError as error:
-            tally.bad(error)
-            continue
-        yield document
 
 
-def read_spans(record: dict[str, Any], place: str) -> Iterator[CharacterSpan]:
-    """The spans under whichever of the keys has some."""
-    present = [key for key in KEYS if record.get(key)]
-    if len(present) > 1:
-        raise DataError(f"{place}: `{present[0]}` and `{present[1]}` both hold spans. Leave out one of them.")
-    if not present:
-        return
-    found = record[present[0]]
-    if not isinstance(found, list):
-        raise DataError(f"{place}: `{present[0]}` must be a list of spans, and is {found!r:.40}.")
-    for value in found:
+def parse_spans(record: dict[str, Any], place: str) -> Iterator[CharacterSpan]:
+    keys = [key for key in KEYS if record.get(key)]
+    if len(keys) > 1:
+        raise DataError(f"{place}: `{keys[0]}` and `{keys[1]}` both hold spans. Leave out one of them.")
+    values = record[keys[0]] if keys else []
+    if not isinstance(values, list):
+        raise DataError(f"{place}: `{keys[0]}` must be a list of spans, and is {values!r:.40}.")
+    for value in values:
+        start = end = label = None
         if isinstance(value, dict):
             start, end, label = (value.get(key) for key in ("start_offset", "end_offset", "label"))
         elif isinstance(value, list) and len(value) == 3:
             start, end, label = value
-        else:
-            start = end = label = None
         if type(start) is not int or type(end) is not int or not isinstance(label, str) or not label:
             raise DataError(
                 f"{place}: a span is [start, end, label] or an object with start_offset, end_offset and label, "
-                f"and this is {value!r:.60}. Labels are names: texts that were classified have no spans."
+                f"and this is {value!r:.60}. Labels are strings: texts that were classified have no spans."
             )
         extra = {"id": value["id"]} if isinstance(value, dict) and "id" in value else {}
         yield CharacterSpan(start, end, label, extra=extra)
@@ -105,26 +89,19 @@ def read_spans(record: dict[str, Any], place: str) -> Iterator[CharacterSpan]:
 
 def write(documents: Iterable[Document], path: Path, tally: ConversionReport, *, key: str = "label") -> None:
     """One document a line. key: where its spans stand, "label", "labels" or "entities"."""
-    if key not in KEYS:
-        raise InputError(f"doccano has no key {key!r}. Choose one of {', '.join(KEYS)}.")
+    check_choice("key", key, KEYS)
     with atomic_writer(path) as file:
-        for number, document in enumerate(documents, 1):
-            place = document.id or f"document {number}"
-            report_losses(document, "doccano", NOT_WRITTEN, tally, place)
+        for place, document in report_losses(documents, "doccano", tally):
             document = document.with_text()
-            spans: list[Any] = [
-                [*sentence.characters(entity), entity.label]
-                for sentence in document.sentences
-                for entity in sentence.entities
-            ]
+            spans = [(start, end, entity.label) for entity, start, end in entity_offsets(document)]
             record: dict[str, Any] = {"text": document.text, key: spans}
             if key == "entities":
                 record[key] = [
-                    {"id": n, "label": label, "start_offset": start, "end_offset": end}
-                    for n, (start, end, label) in enumerate(spans, 1)
+                    {"id": number, "label": label, "start_offset": start, "end_offset": end}
+                    for number, (start, end, label) in enumerate(spans, 1)
                 ]
                 record["relations"] = []
             if document.id is not None:
                 record["doc_id"] = document.id
             record.update((k, v) for k, v in document.extra.items() if k not in (*KEYS, *record))
-            file.write(dumped(record, f"{path}, {place}") + "\n")
+            file.write(dump_json(record, f"{path}, {place}") + "\n")

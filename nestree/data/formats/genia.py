@@ -13,32 +13,30 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nestree.data.alignment import CharacterSpan, align_spans
+from nestree.data.formats.common import check_choice, skip_bad
 from nestree.data.io import STDIO, ConversionReport
 from nestree.data.xml import events
 from nestree.errors import DataError, InputError
 from nestree.types import Document
 
-FIVE = ("DNA", "RNA", "protein", "cell_line", "cell_type")
-TYPES = ("five", "all")
-PARTS = ("all", "train", "dev", "test")
+FIVE_TYPES = ("DNA", "RNA", "protein", "cell_line", "cell_type")
 BLANKS = str.maketrans("\t\r\n", "   ")
 
 
-Mark = tuple[int, int, str, int]  # start, end, sem, line
+class Constituent(NamedTuple):
+    """A `cons` element, in characters of its sentence."""
 
-
-class Marked(NamedTuple):
-    """A sentence, and what is marked in it."""
-
-    text: str
-    marks: list[Mark]
+    start: int
+    end: int
+    sem: str
+    line: int
 
 
 class Article(NamedTuple):
     id: str | None
     path: Path
     line: int
-    sentences: list[Marked]
+    sentences: list[tuple[str, list[Constituent]]]
 
 
 def read(
@@ -57,106 +55,101 @@ def read(
     part: "train", "dev" or "test" of the usual split of all sentences in their order, 81 / 9 / 10 hundredths;
     "all" for everything. words: how sentences are split into words (see nestree.text).
     """
-    check_choice("types", types, TYPES)
-    check_choice("part", part, PARTS)
-    first, last = borders(path, part)
-    seen = 0
-    for id, file, line, sentences in articles(path, tally):
-        chosen = [s for k, s in enumerate(sentences, seen) if first <= k and (last is None or k < last)]
-        seen += len(sentences)
-        if chosen:
-            place = f"{file}:{line}"
-            spans: list[CharacterSpan] = []
-            text = ""
-            for sentence in chosen:
-                spans.extend(entities(sentence, len(text), types, coordinations, file, tally))
-                text += sentence.text + "\n"
+    check_choice("types", types, ("five", "all"))
+    check_choice("part", part, ("all", "train", "dev", "test"))
+    chosen = sentence_range(path, part) if part != "all" else None
+    count = 0
+    for id, file, line, sentences in parse_articles(path, tally):
+        text = ""
+        spans: list[CharacterSpan] = []
+        for sentence, constituents in sentences:
+            if chosen is None or count in chosen:
+                spans += to_spans(constituents, len(text), types, coordinations, file, tally)
+                text += sentence + "\n"
+            count += 1
+        if text:
             yield align_spans(
-                text[:-1], spans, id=id, words=words, sentences="lines", tally=tally, place=place
+                text[:-1], spans, id=id, words=words, sentences="lines", tally=tally, place=f"{file}:{line}"
             )
 
 
-def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise InputError(f"{name} is one of {', '.join(choices)}, not {value!r}.")
-
-
-def borders(path: Path, part: str) -> tuple[int, int | None]:
-    """The first sentence of a part, and the first after it."""
-    if part == "all":
-        return 0, None
+def sentence_range(path: Path, part: str) -> range:
+    """The numbers of the sentences of a part."""
     if path == STDIO:
         raise InputError(
             "a part of GENIA is found by reading it twice, and standard input is read once. Name a file."
         )
-    count = sum(len(article.sentences) for article in articles(path, ConversionReport()))
+    count = sum(len(article.sentences) for article in parse_articles(path, ConversionReport()))
     train, dev = count * 81 // 100, count * 90 // 100
-    return {"train": (0, train), "dev": (train, dev), "test": (dev, count)}[part]
+    return {"train": range(train), "dev": range(train, dev), "test": range(dev, count)}[part]
 
 
-def articles(path: Path, tally: ConversionReport) -> Iterator[Article]:
+def parse_articles(path: Path, tally: ConversionReport) -> Iterator[Article]:
     """The articles of a file, or of all files of a folder."""
     files = sorted(path.glob("*.xml")) if path.is_dir() else [path]
     if not files:
         raise DataError(f"{path} holds no .xml file. GENIA is one XML file, or a folder of them.")
     for file in files:
-        try:
-            yield from articles_of(file, tally)
-        except DataError as error:
-            tally.bad(error)
+        with skip_bad(tally):
+            yield from parse_file(file, tally)
 
 
-def articles_of(path: Path, tally: ConversionReport) -> Iterator[Article]:
-    id, text, begin, sentence_depth = "", "", 0, 0
-    within: list[str] = []
-    sentences: list[Marked] = []
-    marks: list[Mark] = []
-    running: list[tuple[int, str, int]] = []
+def parse_file(path: Path, tally: ConversionReport) -> Iterator[Article]:
+    id, text, first_line, sentence_depth = "", "", 0, 0
+    open_elements: list[str] = []
+    open_constituents: list[tuple[int, str, int]] = []  # start, sem, line
+    sentences: list[tuple[str, list[Constituent]]] = []
+    constituents: list[Constituent] = []
     for kind, name, attributes, line in events(path):
         if kind == "text":
             if sentence_depth:
                 text += name.translate(BLANKS)
-            elif within[-1:] == ["bibliomisc"]:
+            elif open_elements[-1:] == ["bibliomisc"]:
                 id += name
-            elif name.strip() and within[-1:] != ["articleinfo"]:
+            elif name.strip() and open_elements[-1:] != ["articleinfo"]:
                 tally.note("text outside of sentences not read", f"{path}:{line}")
         elif kind == "start":
-            if not within and name not in ("set", "article"):
+            if not open_elements and name not in ("set", "article"):
                 raise DataError(f"{path}:{line}: GENIA begins with <set>, and this with <{name}>.")
-            within.append(name)
+            open_elements.append(name)
             if name == "article":
-                id, begin, sentences = "", line, []
+                id, first_line, sentences = "", line, []
             elif name == "sentence":
                 sentence_depth += 1
-                text, marks, running = "", [], []
+                text, constituents, open_constituents = "", [], []
             elif name == "cons":
-                running.append((len(text), attributes.get("sem", ""), line))
+                open_constituents.append((len(text), attributes.get("sem", ""), line))
         else:
-            within.pop()
+            open_elements.pop()
             sentence_depth -= name == "sentence"
-            if name == "cons" and running:
-                start, sem, first = running.pop()
-                marks.append((start, len(text), sem, first))
+            if name == "cons" and open_constituents:
+                start, sem, cons_line = open_constituents.pop()
+                constituents.append(Constituent(start, len(text), sem, cons_line))
             elif name == "sentence" and text.strip():
-                sentences.append(Marked(text, sorted(marks, key=lambda mark: (mark[0], -mark[1]))))
+                sentences.append((text, sorted(constituents, key=lambda cons: (cons.start, -cons.end))))
             elif name == "article":
-                yield Article(id.strip() or None, path, begin, sentences)
+                yield Article(id.strip() or None, path, first_line, sentences)
 
 
-def entities(
-    sentence: Marked, offset: int, types: str, coordinations: bool, path: Path, tally: ConversionReport
+def to_spans(
+    constituents: list[Constituent],
+    offset: int,
+    types: str,
+    coordinations: bool,
+    path: Path,
+    tally: ConversionReport,
 ) -> Iterator[CharacterSpan]:
-    """The entities of a sentence, in characters of its document."""
+    """The entities of a sentence that begins at this offset of its document."""
     seen = set()
-    for start, end, sem, line in sentence.marks:
+    for start, end, sem, line in constituents:
         place = f"{path}:{line}"
-        sems = re.sub(r"\(\S*|\)", " ", sem).split()  # without (AND, (OR and ), which may nest
         if sem.startswith("(") and not coordinations:
             tally.note("coordinations left out", place)
             continue
+        sems = re.sub(r"\(\S*|\)", " ", sem).split()  # without (AND, (OR and ), which may nest
         if not sems:
             tally.note("cons without a type (parts of coordinations) left out", place)
-        for label in dict.fromkeys(labelled(sem, types) for sem in sems):
+        for label in dict.fromkeys(choose_label(sem, types) for sem in sems):
             if label is None:
                 tally.note("entities of other types left out", place)
             elif (start, end, label) in seen:
@@ -166,8 +159,9 @@ def entities(
                 yield CharacterSpan(offset + start, offset + end, label, place=place)
 
 
-def labelled(sem: str, types: str) -> str | None:
+def choose_label(sem: str, types: str) -> str | None:
+    """The label of a type such as G#DNA_domain; None if it is none of the five."""
     name = sem.removeprefix("G#")
     if types == "all":
         return name
-    return next((label for label in FIVE if name == label or name.startswith(label + "_")), None)
+    return next((label for label in FIVE_TYPES if name == label or name.startswith(label + "_")), None)

@@ -4,20 +4,27 @@
       "annotations": [{"result": [{"type": "labels", "from_name": "label", "to_name": "text",
                                    "value": {"start": 3, "end": 7, "text": "Rome", "labels": ["GPE"]}}]}]}]
 
-`predictions` have the form of `annotations`, with scores: written, they are what an annotator finds already there.
+`predictions` have the form of `annotations`, with scores: an annotator sees them as pre-labelled entities.
 The short form of an export (JSON-MIN) and the `completions` of old versions are read, too.
 
 Offsets count characters. Old versions counted UTF-16 units, of which an emoji has two, or CRLF as one character.
-Regions repeat their text, so this is noticed, put right and counted.
+Regions repeat their text, so such offsets are noticed, corrected and counted.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from nestree.data.alignment import UNSURE, CharacterSpan, align_spans, has_surrogate_pairs, to_code_points
-from nestree.data.formats.jsonl import dumped
+from nestree.data.formats.common import (
+    check_choice,
+    dump_json,
+    entity_offsets,
+    mark_incomplete,
+    optional_str,
+    require_offsets,
+    skip_bad,
+)
 from nestree.data.io import (
     ConversionReport,
     atomic_writer,
@@ -27,35 +34,29 @@ from nestree.data.io import (
     short_regions,
 )
 from nestree.data.lossiness import report_losses
-from nestree.errors import DataError, InputError
-from nestree.types import Document, Entity, Sentence
+from nestree.errors import DataError
+from nestree.types import Document
 
-OF_SHORT_TASKS = (
-    "id",
-    "annotator",
-    "annotation_id",
-    "created_at",
-    "updated_at",
-    "lead_time",
-)  # not of their data
+TASK_KEYS = ("id", "annotator", "annotation_id", "created_at", "updated_at", "lead_time")  # of a short task
 PARTS = ("annotations", "predictions")
-NOT_WRITTEN = (
-    "heads",
-    "further keys of entities",
-    "further keys of sentences",
-    "ids of sentences",
-    "marks of incomplete sentences",
-    "borders of words",
-    "borders of sentences",
-)
 
 
 class Region(NamedTuple):
     start: int
     end: int
     labels: list[str]
-    phrase: str | None  # as the region repeats it
+    phrase: str | None  # the text that the region repeats
     score: float | None
+
+    def matches(self, text: str) -> bool:
+        """Is the phrase at these offsets? Blanks and line breaks, which may be written as \\n, do not matter."""
+        if self.phrase is None:
+            return True
+        actual, phrase = (
+            "".join(part.replace("\\n", "").split())
+            for part in (text[max(0, self.start) : max(0, self.end)], self.phrase)
+        )
+        return self.end <= len(text) and actual == phrase
 
 
 def read(
@@ -76,22 +77,42 @@ def read(
     number or address of a person, the version of a model. field: which field of the data holds the text.
     from_name: only the regions of this control of the labeling config.
     """
-    if part and part not in PARTS:
-        raise InputError(f"a task has no part {part!r}. Choose one of {', '.join(PARTS)}.")
+    check_choice("part", part, (*PARTS, ""))
     for place, task in json_records(path, tally):
-        try:
-            task = whole(task, field, from_name, place)
-            result = chosen(task, part, annotator, tally, place)
+        with skip_bad(tally):
+            task = to_long_form(task, field, from_name, place)
+            result = select_result(task, part, annotator, tally, place)
             if result is None and annotator:
                 tally.note("tasks without annotations of this annotator left out", place)
                 continue
-            yield document(task, result, words, sentences, field, from_name, tally, place)
-        except DataError as error:
-            tally.bad(error)
+            data = task["data"]
+            text = data.get(field)
+            if not isinstance(text, str):
+                raise DataError(
+                    f"{place}: the data has no text called {field!r}, only {', '.join(data)[:60] or 'nothing'}. "
+                    "Choose the option `field`."
+                )
+            text, regions = correct_offsets(
+                text, list(parse_regions(result or [], from_name, tally, place)), tally, place
+            )
+            document = align_spans(
+                text,
+                [CharacterSpan(r.start, r.end, label, None, r.score) for r in regions for label in r.labels],
+                id=optional_str(data.get("doc_id", task.get("id"))),
+                words=words,
+                sentences=sentences,
+                tally=tally,
+                place=place,
+                extra={key: value for key, value in data.items() if key not in (field, "doc_id")},
+            )
+            if result is None:
+                tally.note("tasks without annotations: read as incomplete", place)
+                document = mark_incomplete(document)
+            yield document
 
 
-def whole(task: dict[str, Any], field: str, from_name: str, place: str) -> dict[str, Any]:
-    """The task in its long form."""
+def to_long_form(task: dict[str, Any], field: str, from_name: str, place: str) -> dict[str, Any]:
+    """The task with `data` and `annotations`; a short task has its regions beside its text."""
     if "data" in task:
         if not isinstance(task["data"], dict):
             raise DataError(f"{place}: `data` must be an object, and is {task['data']!r:.40}.")
@@ -107,80 +128,40 @@ def whole(task: dict[str, Any], field: str, from_name: str, place: str) -> dict[
         if not isinstance(values, list):
             raise DataError(f"{place}: `{name}` must be a list of regions, and is {values!r:.40}.")
         result += [{"type": "labels", "from_name": name, "value": value} for value in values]
-    by = {"completed_by": task.get("annotator"), "result": result}
-    data = {key: value for key, value in task.items() if key not in {*names, *OF_SHORT_TASKS}}
-    return {"id": task.get("id"), "data": data, "annotations": [by] if result else []}
+    annotation = {"completed_by": task.get("annotator"), "result": result}
+    data = {key: value for key, value in task.items() if key not in (*names, *TASK_KEYS)}
+    return {"id": task.get("id"), "data": data, "annotations": [annotation] if result else []}
 
 
-def chosen(
+def select_result(
     task: dict[str, Any], part: str, annotator: str, tally: ConversionReport, place: str
 ) -> list[dict[str, Any]] | None:
-    """The regions of the annotation or prediction to be read; None: there is none."""
+    """The regions of the annotation or prediction to be read; None if there is none."""
+
+    def is_by_annotator(annotation: dict[str, Any]) -> bool:
+        author = annotation.get("completed_by", annotation.get("model_version"))
+        names = [author.get("id"), author.get("email")] if isinstance(author, dict) else [author]
+        return not annotator or annotator in [str(name) for name in names]
+
     annotations = json_objects(task, "annotations", place) or json_objects(task, "completions", place)
-    cancelled = [a for a in annotations if a.get("was_cancelled")]
-    if cancelled:
-        tally.note("cancelled annotations not read", place, len(cancelled))
-    annotations = [a for a in annotations if not a.get("was_cancelled") and made_by(a, annotator)]
-    predictions = [p for p in json_objects(task, "predictions", place) if made_by(p, annotator)]
-    found = {"annotations": annotations, "predictions": predictions, "": annotations or predictions}[part]
-    if not found:
+    if cancelled := sum(bool(a.get("was_cancelled")) for a in annotations):
+        tally.note("cancelled annotations not read", place, cancelled)
+    annotations = [a for a in annotations if not a.get("was_cancelled") and is_by_annotator(a)]
+    predictions = [p for p in json_objects(task, "predictions", place) if is_by_annotator(p)]
+    candidates = {"annotations": annotations, "predictions": predictions, "": annotations or predictions}[
+        part
+    ]
+    if not candidates:
         return None
-    if not part and found is predictions:
+    if not part and candidates is predictions:
         tally.note("predictions read: the task has no annotations", place)
-    if len(found) > 1:
-        tally.note("further annotations of the same task not read", place, len(found) - 1)
-    best = next((a for a in found if a.get("ground_truth")), found[0])
+    if len(candidates) > 1:
+        tally.note("further annotations of the same task not read", place, len(candidates) - 1)
+    best = next((a for a in candidates if a.get("ground_truth")), candidates[0])
     return json_objects(best, "result", place)
 
 
-def made_by(annotation: dict[str, Any], annotator: str) -> bool:
-    by = annotation.get("completed_by", annotation.get("model_version"))
-    names = [by.get("id"), by.get("email")] if isinstance(by, dict) else [by]
-    return not annotator or annotator in [str(name) for name in names]
-
-
-def document(
-    task: dict[str, Any],
-    result: list[dict[str, Any]] | None,
-    words: str,
-    sentences: str,
-    field: str,
-    from_name: str,
-    tally: ConversionReport,
-    place: str,
-) -> Document:
-    data = task["data"]
-    text = data.get(field)
-    if not isinstance(text, str):
-        raise DataError(
-            f"{place}: the data has no text called {field!r}, only {', '.join(data)[:60] or 'nothing'}. "
-            "Choose the option `field`."
-        )
-    regions = list(read_regions(result or [], from_name, tally, place))
-    text, regions = put_right(text, regions, tally, place)
-    spans = [
-        CharacterSpan(region.start, region.end, label, None, region.score)
-        for region in regions
-        for label in region.labels
-    ]
-    id = data.get("doc_id", task.get("id"))
-    found = align_spans(
-        text,
-        spans,
-        id=None if id is None else str(id),
-        words=words,
-        sentences=sentences,
-        tally=tally,
-        place=place,
-        extra={key: value for key, value in data.items() if key not in (field, "doc_id")},
-    )
-    if result is not None:
-        return found
-    tally.note("tasks without annotations: read as incomplete", place)
-    return replace(found, sentences=tuple(replace(s, complete=False) for s in found.sentences))
-
-
-def read_regions(
+def parse_regions(
     result: list[dict[str, Any]], from_name: str, tally: ConversionReport, place: str
 ) -> Iterator[Region]:
     """The labelled spans of text; all else is counted."""
@@ -193,9 +174,8 @@ def read_regions(
         elif from_name and item.get("from_name") != from_name:
             tally.note("regions of other controls not read", place)
         else:
-            start, end, labels, phrase = (value.get(key) for key in ("start", "end", "labels", "text"))
-            if type(start) is not int or type(end) is not int:
-                raise DataError(f"{place}: a region needs `start` and `end` in characters: {value!r:.80}.")
+            start, end = require_offsets(value, place)
+            labels, phrase = value.get("labels"), value.get("text")
             if not isinstance(labels, list) or not all(isinstance(name, str) and name for name in labels):
                 raise DataError(f"{place}: `labels` of region {start}-{end} must be names: {labels!r:.40}.")
             if not labels:
@@ -204,37 +184,29 @@ def read_regions(
             yield Region(start, end, labels, phrase if isinstance(phrase, str) else None, score)
 
 
-def put_right(
+def correct_offsets(
     text: str, regions: list[Region], tally: ConversionReport, place: str
 ) -> tuple[str, list[Region]]:
-    """The text and its regions, their offsets in characters, whatever they count."""
-    if all(fits(region, text) for region in regions):
+    """The text and its regions with offsets in characters, whatever the file counts."""
+    if all(region.matches(text) for region in regions):
         if has_surrogate_pairs(text) and any(region.phrase is None for region in regions):
             tally.note(UNSURE, place)
         return text, regions
     with_lf = text.replace("\r\n", "\n")
-    for other, unit, what in (
+    for candidate, unit, correction in (
         (text, "utf-16", "offsets counted UTF-16 units: made to count characters"),
         (with_lf, "characters", "offsets count CRLF as one character: text read with LF"),
         (with_lf, "utf-16", "offsets count CRLF as one character: text read with LF"),
     ):
-        count = to_code_points(other, unit)
-        changed = [region._replace(start=count(region.start), end=count(region.end)) for region in regions]
-        if all(fits(region, other) for region in changed):
-            tally.note(what, place)
-            return other, changed
+        convert = to_code_points(candidate, unit)
+        converted = [
+            region._replace(start=convert(region.start), end=convert(region.end)) for region in regions
+        ]
+        if all(region.matches(candidate) for region in converted):
+            tally.note(correction, place)
+            return candidate, converted
     tally.note("offsets trusted: the region repeats another text", place)
     return text, regions
-
-
-def fits(region: Region, text: str) -> bool:
-    """Is the phrase that the region repeats the one at its offsets? Blanks do not matter, nor how breaks are told."""
-    if region.phrase is None:
-        return True
-    if region.end > len(text):
-        return False
-    there, repeated = text[max(0, region.start) : max(0, region.end)], region.phrase.replace("\\n", "")
-    return "".join(there.replace("\\n", "").split()) == "".join(repeated.split())
 
 
 def write(
@@ -254,45 +226,42 @@ def write(
     the names of the Labels and of the Text in the labeling config. field: the field of the data that this Text
     shows. model: the version that predictions give as their origin.
     """
-    if part not in PARTS:
-        raise InputError(f"a task has no part {part!r}. Choose one of {', '.join(PARTS)}.")
-    listed = ".jsonl" not in path.suffixes
-    lost = NOT_WRITTEN if part == "predictions" else (*NOT_WRITTEN, "scores")
+    check_choice("part", part, PARTS)
+    is_list = ".jsonl" not in path.suffixes
+    lost_parts = ("scores",) if part == "annotations" else ()
     with atomic_writer(path) as file:
-        file.write("[\n" if listed else "")
-        for number, document in enumerate(documents, 1):
-            place = document.id or f"document {number}"
-            report_losses(document, "label-studio", lost, tally, place)
-            if number > 1:
-                file.write(",\n" if listed else "\n")
-            task = to_task(document.with_text(), part, from_name, to_name, field, model)
-            file.write(dumped(task, f"{path}, {place}"))
-        file.write("\n]\n" if listed else "\n")
+        file.write("[\n" if is_list else "")
+        for number, (place, document) in enumerate(
+            report_losses(documents, "label-studio", tally, *lost_parts)
+        ):
+            document = document.with_text()
+            data: dict[str, Any] = {field: document.text}
+            if document.id is not None:
+                data["doc_id"] = document.id
+            data.update((key, value) for key, value in document.extra.items() if key not in data)
+            task = {"data": data, part: [to_annotation(document, part, from_name, to_name, model)]}
+            separator = "" if not number else ",\n" if is_list else "\n"
+            file.write(separator + dump_json(task, f"{path}, {place}"))
+        file.write("\n]\n" if is_list else "\n")
 
 
-def to_task(
-    document: Document, part: str, from_name: str, to_name: str, field: str, model: str
-) -> dict[str, Any]:
-    data: dict[str, Any] = {field: document.text}
-    if document.id is not None:
-        data["doc_id"] = document.id
-    data.update((key, value) for key, value in document.extra.items() if key not in data)
-    entities = [(sentence, entity) for sentence in document.sentences for entity in sentence.entities]
-    result = [
-        region(sentence, entity, number, from_name, to_name)
-        for number, (sentence, entity) in enumerate(entities, 1)
-    ]
-    if part == "annotations":
-        return {"data": data, part: [{"result": result}]}
-    scores = [entity.score for _, entity in entities if entity.score is not None]
-    for item, (_, entity) in zip(result, entities, strict=True):
-        item.update({} if entity.score is None else {"score": entity.score})
-    sure = {"score": sum(scores) / len(scores)} if scores else {}  # as its entities are on average
-    return {"data": data, part: [{"model_version": model, **sure, "result": result}]}
-
-
-def region(sentence: Sentence, entity: Entity, number: int, from_name: str, to_name: str) -> dict[str, Any]:
-    start, end = sentence.characters(entity)
-    value = {"start": start, "end": end, "text": sentence.phrase(entity), "labels": [entity.label]}
-    names = {"from_name": from_name, "to_name": to_name, "type": "labels"}
-    return {"id": f"e{number}", **names, "value": value}
+def to_annotation(document: Document, part: str, from_name: str, to_name: str, model: str) -> dict[str, Any]:
+    """The entities as an annotation or, with their scores and the mean of these, as a prediction."""
+    annotation: dict[str, Any] = {"model_version": model} if part == "predictions" else {}
+    result, scores = [], []
+    for number, (entity, start, end) in enumerate(entity_offsets(document), 1):
+        phrase = (document.text or "")[start:end]
+        region: dict[str, Any] = {
+            "id": f"e{number}",
+            "from_name": from_name,
+            "to_name": to_name,
+            "type": "labels",
+        }
+        region["value"] = {"start": start, "end": end, "text": phrase, "labels": [entity.label]}
+        if part == "predictions" and entity.score is not None:
+            region["score"] = entity.score
+            scores.append(entity.score)
+        result.append(region)
+    if scores:
+        annotation["score"] = sum(scores) / len(scores)
+    return {**annotation, "result": result}

@@ -14,24 +14,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nestree.data.alignment import CharacterSpan, Passage, align_to_passages, whole_text
+from nestree.data.formats.common import check_phrase, entity_offsets, replace_forbidden, skip_bad
 from nestree.data.io import ConversionReport, atomic_writer, lines_or_errors
 from nestree.data.lossiness import report_losses
 from nestree.errors import DataError
-from nestree.types import Document, Entity
+from nestree.types import Document
 
 TEXT = re.compile(r"([^|\t]+)\|([ta])\|(.*)", re.DOTALL)
 NUMBER = re.compile(r"-?[0-9]{1,18}")
-KEPT = {"id", "mentions"}  # further keys of entities that have a column
-NOT_WRITTEN = (
-    "heads",
-    "scores",
-    "further keys of sentences",
-    "further keys of documents",
-    "ids of sentences",
-    "marks of incomplete sentences",
-    "borders of words",
-    "borders of sentences",
-)
 
 
 class Article(NamedTuple):
@@ -46,45 +36,36 @@ def read(
     path: Path, tally: ConversionReport, *, words: str = "treebank", sentences: str = "rules"
 ) -> Iterator[Document]:
     """The articles of a file, each a document. words, sentences: how the text is split (see nestree.text)."""
-    for article in articles(path, tally):
-        passages = [Passage(0, article.title)]
-        if article.abstract:
-            passages.append(Passage(len(article.title) + 1, article.abstract))
-        text = whole_text(passages, article.place)
+    for id, place, title, abstract, annotations in parse_articles(path, tally):
+        passages = [Passage(0, title)]
+        if abstract:
+            passages.append(Passage(len(title) + 1, abstract))
+        text = whole_text(passages, place)
         spans = []
-        for place, columns in article.annotations:
-            try:
-                spans.append(span(columns, article.id, text, place))
-            except DataError as error:
-                tally.bad(error)
+        for line_place, columns in annotations:
+            with skip_bad(tally):
+                spans.append(parse_span(columns, id, text, line_place))
         yield align_to_passages(
-            text,
-            passages,
-            spans,
-            words=words,
-            sentences=sentences,
-            id=article.id,
-            tally=tally,
-            place=article.place,
+            text, passages, spans, words=words, sentences=sentences, id=id, tally=tally, place=place
         )
 
 
-def articles(path: Path, tally: ConversionReport) -> Iterator[Article]:
-    """The lines of each article, together; a title begins one."""
+def parse_articles(path: Path, tally: ConversionReport) -> Iterator[Article]:
+    """The lines of each article; a title begins one."""
     article: Article | None = None
     for number, line in lines_or_errors(path):
         if isinstance(line, DataError):
             tally.bad(line)
             continue
         place = f"{path}:{number}"
-        found = TEXT.fullmatch(line)
+        match = TEXT.fullmatch(line)
         columns = line.split("\t")
-        if found and found[2] == "t":
+        if match and match[2] == "t":
             if article:
                 yield article
-            article = Article(found[1], place, found[3], None, [])
-        elif found and article and article.abstract is None and article.id == found[1]:
-            article = article._replace(abstract=found[3])
+            article = Article(match[1], place, match[3], None, [])
+        elif match and article and article.abstract is None and article.id == match[1]:
+            article = article._replace(abstract=match[3])
         elif not line.strip():
             continue
         elif article and len(columns) > 3 and not NUMBER.fullmatch(columns[1]):
@@ -102,71 +83,46 @@ def articles(path: Path, tally: ConversionReport) -> Iterator[Article]:
         yield article
 
 
-def span(columns: list[str], id: str, text: str, place: str) -> CharacterSpan:
-    """The entity that a line annotates."""
-    its_id, first, last, phrase, label, *rest = columns
-    if its_id != id:
-        raise DataError(f"{place}: this annotation of {its_id} stands in the article {id}. Move it there.")
-    if not NUMBER.fullmatch(last):
-        raise DataError(f"{place}: the end must be a number, and is {last!r:.40}.")
+def parse_span(columns: list[str], article_id: str, text: str, place: str) -> CharacterSpan:
+    id, start, end, phrase, label, *identifiers = columns
+    if id != article_id:
+        raise DataError(
+            f"{place}: this annotation of {id} stands in the article {article_id}. Move it there."
+        )
+    if not NUMBER.fullmatch(end):
+        raise DataError(f"{place}: the end must be a number, and is {end!r:.40}.")
     if not label:
         raise DataError(f"{place}: the annotation has no type. It stands in the fifth column.")
-    start, end = int(first), int(last)
-    there = text[max(0, start) : max(0, end)]
-    if start >= 0 and end <= len(text) and there.split() != phrase.split():
-        raise DataError(
-            f"{place}: the annotation says {phrase!r:.60}, but at its offsets the text says {there!r:.60}. "
-            "Offsets must count characters (not bytes) of title and abstract."
-        )
-    extra = {key: value for key, value in zip(("id", "mentions"), rest, strict=False) if value}
-    return CharacterSpan(start, end, label, extra=extra, place=place)
+    check_phrase(phrase, [(int(start), int(end))], text, place)
+    extra = {key: value for key, value in zip(("id", "mentions"), identifiers, strict=False) if value}
+    return CharacterSpan(int(start), int(end), label, extra=extra, place=place)
 
 
 def write(documents: Iterable[Document], path: Path, tally: ConversionReport) -> None:
     """The first line of a text is the title, all that follows the abstract."""
     with atomic_writer(path) as file:
-        for number, document in enumerate(documents, 1):
-            place = document.id or f"document {number}"
-            report_losses(document, "pubtator", NOT_WRITTEN, tally, place)
-            more = sum(bool(entity.extra.keys() - KEPT) for s in document.sentences for entity in s.entities)
-            if more:
-                what = "further keys of entities not written: pubtator has no place for them"
-                tally.note(what, place, more)
+        for number, (place, document) in enumerate(report_losses(documents, "pubtator", tally), 1):
             id = re.sub(r"[|\s]", "_", document.id or str(number))
             if document.id is None:
                 tally.note("ids made up: pubtator needs one", place)
             elif id != document.id:
                 tally.note("ids changed: pubtator has no place for blanks and | in them", place)
-            file.write(article(document.with_text(), id, tally, place) + "\n")
+            file.write(format_article(document.with_text(), id, tally, place) + "\n")
 
 
-def article(document: Document, id: str, tally: ConversionReport, place: str) -> str:
-    """The lines of a document. What would break them is a blank; so every offset stays what it was."""
-    text = re.sub(r"[\r\n]", " ", document.text or "")
-    found = re.search(r"[\r\n]", document.text or "")
-    title = found.start() if found else len(text)
-    if re.search(r"[\r\n]", (document.text or "")[title + 1 :]):
-        tally.note("line ends written as blanks: pubtator has no place for them", place)
-    written = [f"{id}|t|{text[:title]}", f"{id}|a|{text[title + 1 :]}"]
-    for sentence in document.sentences:
-        for entity in sentence.entities:
-            start, end = sentence.characters(entity)
-            label = re.sub(r"[\t\r\n]", " ", entity.label)
-            if label != entity.label:
-                tally.note("labels changed: pubtator has no place for tabs and line ends in them", place)
-            columns = [
-                id,
-                str(start),
-                str(end),
-                text[start:end].replace("\t", " "),
-                label,
-                *identifiers(entity),
-            ]
-            written.append("\t".join(columns))
-    return "\n".join(written) + "\n"
-
-
-def identifiers(entity: Entity) -> list[str]:
-    """The identifier and, if there are, the single mentions of a composite one."""
-    found = [re.sub(r"[\t\r\n]", " ", str(entity.extra.get(key, ""))) for key in ("id", "mentions")]
-    return found if found[1] else found[:1]
+def format_article(document: Document, id: str, tally: ConversionReport, place: str) -> str:
+    """The lines of a document. Each line break in its text becomes one blank, so that offsets stay the same."""
+    original = document.text or ""
+    title, line_break, abstract = re.fullmatch(r"([^\r\n]*)([\r\n]?)(.*)", original, re.DOTALL).groups()  # type: ignore[union-attr]
+    change = "line ends written as blanks: pubtator has no place for them"
+    abstract = replace_forbidden(abstract, r"[\r\n]", change, tally, place, by=" ")
+    text = title + line_break + abstract
+    lines = [f"{id}|t|{title}", f"{id}|a|{abstract}"]
+    for entity, start, end in entity_offsets(document):
+        change = "labels changed: pubtator has no place for tabs and line ends in them"
+        label = replace_forbidden(entity.label, r"[\t\r\n]", change, tally, place, by=" ")
+        columns = [id, str(start), str(end), text[start:end], label, str(entity.extra.get("id", ""))]
+        if entity.extra.get("mentions"):
+            columns.append(str(entity.extra["mentions"]))
+        lines.append("\t".join(re.sub(r"[\t\r\n]", " ", column) for column in columns))
+    return "\n".join(lines) + "\n"

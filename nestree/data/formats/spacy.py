@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from nestree.data.alignment import BLANK, Token, arranged, note_strays, tokens
+from nestree.data.formats.common import check_choice, locate_errors, skip_bad, word_offsets
 from nestree.data.io import (
     STDIO,
     ConversionReport,
@@ -31,12 +32,9 @@ from nestree.data.lossiness import report_losses
 from nestree.errors import DataError, InputError
 from nestree.types import Document, Entity
 
-ENTS = "ents"
 # Bytes of memory that a document or a word of the longest document takes, and one item of the lists in a DocBin.
 OBJECT_BYTES = 512
-LISTS = {"strings": 512, "cats": 64, "flags": 64, "span_groups": 64, "user_data": 64}
-HEADS = ("parse", "none")
-NOT_WRITTEN = ("further keys of sentences", "further keys of documents", "marks of incomplete sentences")
+LIST_ITEM_BYTES = {"strings": 512, "cats": 64, "flags": 64, "span_groups": 64, "user_data": 64}
 
 
 def read(
@@ -49,8 +47,7 @@ def read(
     there is one: the word, punctuation aside, whose own head lies outside; "none": not from there. sentences: the
     rule for documents without sentences (see nestree.text).
     """
-    if heads not in HEADS:
-        raise InputError(f"heads is one of {', '.join(HEADS)}, not {heads!r}.")
+    check_choice("heads", heads, ("parse", "none"))
     spacy = optional_import("spacy", "a DocBin", "spacy")
     data, number = bytes(whole(path)), 0
     try:
@@ -58,10 +55,8 @@ def read(
         docs = spacy.tokens.DocBin().from_bytes(data).get_docs(spacy.blank("xx").vocab)
         while (doc := next(docs, None)) is not None:
             number += 1
-            try:
+            with skip_bad(tally):
                 yield to_document(doc, key, heads, sentences, tally, f"{path}, document {number}")
-            except DataError as error:
-                tally.bad(error)
     except DataError as error:
         tally.bad(error)
     except InputError:
@@ -77,40 +72,39 @@ def read(
 
 def check_size(data: bytes, path: Path) -> None:
     """Raise if a DocBin expands to too much: its bytes, and the objects that its documents and strings become."""
-    most = current.get().max_docbin_bytes
-    size = unpacked_size(data, most)
-    if size <= most:
-        raw = zlib.decompress(data)
+    limit = current.get().max_docbin_bytes
+    size = unpacked_size(data, limit)
+    if size <= limit:
         msgpack = optional_import("srsly.msgpack", "a DocBin", "spacy")
         unpacker = msgpack.Unpacker(raw=False, max_buffer_size=max(size, 1))
-        unpacker.feed(raw)
+        unpacker.feed(zlib.decompress(data))
         for _ in range(unpacker.read_map_header()):
             name = unpacker.unpack()
             if name == "lengths":
                 lengths = memoryview(unpacker.unpack()).cast("i")
                 size += len(lengths) * OBJECT_BYTES
-                size += max(lengths, default=0) * OBJECT_BYTES if size <= most else 0
-            elif name in LISTS:
+                size += max(lengths, default=0) * OBJECT_BYTES if size <= limit else 0
+            elif name in LIST_ITEM_BYTES:
                 count = unpacker.read_array_header()
-                size += count * LISTS[name]
-                for _ in range(count if size <= most else 0):
+                size += count * LIST_ITEM_BYTES[name]
+                for _ in range(count if size <= limit else 0):
                     unpacker.skip()
             else:
                 unpacker.skip()
-            if size > most:
+            if size > limit:
                 break
-    if size > most:
+    if size > limit:
         raise DataError(
-            f"{path}: this DocBin expands to more than {most:,} bytes. {remedy('max_docbin_bytes')}"
+            f"{path}: this DocBin expands to more than {limit:,} bytes. {remedy('max_docbin_bytes')}"
         )
 
 
-def unpacked_size(data: bytes, most: int) -> int:
-    """How many bytes are packed in these; counted until they are more than `most`, and not kept."""
+def unpacked_size(data: bytes, limit: int) -> int:
+    """The number of bytes that these expand to, without keeping them; counted until they are more than `limit`."""
     unpacker, size = zlib.decompressobj(), 0
     for at in range(0, len(data), 2**16):
         part = data[at : at + 2**16]
-        while part and size <= most:
+        while part and size <= limit:
             size += len(unpacker.decompress(part, 2**20))
             part = unpacker.unconsumed_tail
     return size
@@ -119,7 +113,7 @@ def unpacked_size(data: bytes, most: int) -> int:
 def to_document(
     doc: Any, key: str, heads: str, sentences: str, tally: ConversionReport, place: str
 ) -> Document:
-    """A document of the tokens that are no blanks."""
+    """A document of the tokens that are not blank."""
     word_of = list(
         accumulate((not token.is_space for token in doc), initial=0)
     )  # the first from this token on
@@ -128,39 +122,39 @@ def to_document(
     if doc.has_annotation("SENT_START"):
         starts = [word_of[token.i] for token in doc if token.is_sent_start]
     entities = []
-    spans = list(found_spans(doc, key, tally, place))
+    spans = list(select_spans(doc, key, tally, place))
     check_nesting([(span.start, span.end) for span, *_ in spans], place)
-    for span, score, head, several in spans:
+    for span, score, head, all_heads in spans:
         if word_of[span.start] == word_of[span.end]:
             tally.note(BLANK, place)
             continue
-        if head is None and not several and heads == "parse" and doc.has_annotation("DEP"):
-            head, several = roots(span)
+        if head is None and not all_heads and heads == "parse" and doc.has_annotation("DEP"):
+            head, all_heads = find_roots(span)
             tally.note("heads taken from the dependency parse", place)
-        entities.append(entity(span, score, head, several, word_of, tally, place))
-    kept = doc.user_data.get("doc_id"), doc.user_data.get("sent_ids")
+        entities.append(to_entity(span, score, head, all_heads, word_of, tally, place))
     layers = len(doc) > 0 and any(doc.has_annotation(name) for name in ("TAG", "POS", "LEMMA", "MORPH"))
     if layers or doc.cats or doc.user_data.keys() - {"doc_id", "sent_ids"}:
         tally.note("tags, lemmas, categories and custom attributes not read", place)
-    id = kept[0] if isinstance(kept[0], str) else None
-    found = arranged(
+    id, sentence_ids = doc.user_data.get("doc_id"), doc.user_data.get("sent_ids")
+    id = id if isinstance(id, str) else None
+    document = arranged(
         doc.text, words, entities, starts=starts, sentences=sentences, id=id, tally=tally, place=place
     )
-    ids = kept[1] if isinstance(kept[1], list | tuple) and len(kept[1]) == len(found.sentences) else None
-    if ids:
-        named = zip(found.sentences, ids, strict=True)
-        found = replace(found, sentences=tuple(replace(s, id=str(id) if id else None) for s, id in named))
+    if isinstance(sentence_ids, list | tuple) and len(sentence_ids) == len(document.sentences):
+        pairs = zip(document.sentences, sentence_ids, strict=True)
+        with_ids = tuple(replace(sentence, id=str(id) if id else None) for sentence, id in pairs)
+        document = replace(document, sentences=with_ids)
     if doc.has_unknown_spaces:
-        bare = (replace(s, text=None, offsets=None, start=0) for s in found.sentences)
-        return replace(found, sentences=tuple(bare), text=None)
-    return found
+        bare = tuple(replace(s, text=None, offsets=None, start=0) for s in document.sentences)
+        document = replace(document, sentences=bare, text=None)
+    return document
 
 
-def found_spans(
+def select_spans(
     doc: Any, key: str, tally: ConversionReport, place: str
 ) -> Iterator[tuple[Any, Any, Any, Any]]:
-    """Each span with its score, its head and all that may be its head, as tokens, where these are written."""
-    if key == ENTS or (not key and not doc.spans):
+    """Each span with its score, its head and all possible heads, as tokens, where these are written."""
+    if key == "ents" or (not key and not doc.spans):
         yield from ((span, None, None, None) for span in doc.ents)
         return
     if key and key not in doc.spans:
@@ -174,54 +168,46 @@ def found_spans(
     if doc.ents and not key:
         tally.note("doc.ents not read: the document has spans", place, len(doc.ents))
     for group in groups:
-        told = [[*group.attrs.get(name, ())] for name in ("scores", "heads", "all_heads")]
-        nothing = [None] * len(group)
-        columns = [values if len(values) == len(group) else nothing for values in told]
+        attributes = [[*group.attrs.get(name, ())] for name in ("scores", "heads", "all_heads")]
+        columns = [values if len(values) == len(group) else [None] * len(group) for values in attributes]
         yield from zip(group, *columns, strict=True)
 
 
-def roots(span: Any) -> tuple[int | None, list[int]]:
+def find_roots(span: Any) -> tuple[int | None, list[int]]:
     """The token, blanks and punctuation aside, whose own head lies outside; if several do, none and all of them."""
-    own = [token for token in span if not token.is_space]
-    own = [token for token in own if not token.is_punct] or own
-    found = [t.i for t in own if t.head.i == t.i or not span.start <= t.head.i < span.end]
-    return (found[0], []) if len(found) == 1 else (None, found)
+    candidates = [token for token in span if not token.is_space]
+    candidates = [token for token in candidates if not token.is_punct] or candidates
+    roots = [t.i for t in candidates if t.head.i == t.i or not span.start <= t.head.i < span.end]
+    return (roots[0], []) if len(roots) == 1 else (None, roots)
 
 
-def entity(
-    span: Any, score: Any, head: Any, several: Any, word_of: list[int], tally: ConversionReport, place: str
+def to_entity(
+    span: Any, score: Any, head: Any, all_heads: Any, word_of: list[int], tally: ConversionReport, place: str
 ) -> Entity:
     def words(tokens: Any) -> tuple[int, ...]:
-        listed = tokens if isinstance(tokens, list | tuple) else ()
-        return tuple(word_of[k] for k in listed if isinstance(k, int) and span.start <= k < span.end)
+        numbers = tokens if isinstance(tokens, list | tuple) else ()
+        return tuple(word_of[k] for k in numbers if isinstance(k, int) and span.start <= k < span.end)
 
     extra = {"kb_id": span.kb_id_, "id": span.id_}
-    try:
+    with locate_errors(place):
         return Entity(
             word_of[span.start],
             word_of[span.end],
             span.label_,
             next(iter(words([head])), None),
             probability(None if score is None else float(score), tally, place),
-            words(several),
+            words(all_heads),
             {key: value for key, value in extra.items() if value},
         )
-    except DataError as error:
-        raise DataError(f"{place}: {error}") from None
 
 
 def write(documents: Iterable[Document], path: Path, tally: ConversionReport, *, key: str = "sc") -> None:
     """A DocBin with the entities in `doc.spans[key]`."""
     spacy = optional_import("spacy", "a DocBin", "spacy")
-    vocab, packed = spacy.blank("xx").vocab, spacy.tokens.DocBin(store_user_data=True)
-    for number, document in enumerate(documents, 1):
-        place = document.id or f"document {number}"
-        report_losses(document, "spacy", NOT_WRITTEN, tally, place)
-        more = sum(bool(e.extra.keys() - {"kb_id", "id"}) for s in document.sentences for e in s.entities)
-        if more:
-            tally.note("further keys of entities not written: spacy has no place for them", place, more)
-        packed.add(to_doc(document, vocab, key, tally, place))
-    data = packed.to_bytes()
+    vocab, docbin = spacy.blank("xx").vocab, spacy.tokens.DocBin(store_user_data=True)
+    for place, document in report_losses(documents, "spacy", tally):
+        docbin.add(to_doc(document, vocab, key, tally, place))
+    data = docbin.to_bytes()
     if path == STDIO:
         sys.stdout.buffer.write(data)
         sys.stdout.flush()
@@ -234,21 +220,19 @@ def to_doc(document: Document, vocab: Any, key: str, tally: ConversionReport, pl
     spacy = optional_import("spacy", "a DocBin", "spacy")
     only_words = document.text is None and all(s.text is None for s in document.sentences)
     document = document.with_text()
-    text = document.text or ""
-    words = [(s.start + i, s.start + j) for s in document.sentences for i, j in s.offsets or ()]
-    pieces = [Token(i, j, True, k) for k, (i, j) in enumerate(words)]
-    pieces = pieces if only_words else tokens(text, words)
+    text, words = document.text or "", word_offsets(document)
+    pieces = [Token(i, j, True, k) for k, (i, j) in enumerate(words)] if only_words else tokens(text, words)
     note_strays(pieces, text, tally, place)
-    number = [k for k, piece in enumerate(pieces) if piece.word is not None]  # of the token of each word
-    before = accumulate((len(s.words) for s in document.sentences), initial=0)
-    firsts = {number[k] for k in before if k < len(number)}
+    token_of = [k for k, piece in enumerate(pieces) if piece.word is not None]  # of each word
+    first_words = accumulate((len(s.words) for s in document.sentences), initial=0)
+    first_tokens = {token_of[k] for k in first_words if k < len(token_of)}
     doc = spacy.tokens.Doc(
         vocab,
         words=[text[piece.start : piece.end] for piece in pieces],
         spaces=None if only_words else [piece.blank for piece in pieces],
-        sent_starts=[k in firsts for k in range(len(pieces))],
+        sent_starts=[k in first_tokens for k in range(len(pieces))],
     )
-    doc.spans[key] = group(document, doc, key, number)
+    doc.spans[key] = group(document, doc, key, token_of)
     doc.user_data = {}
     if document.id is not None:
         doc.user_data["doc_id"] = document.id
@@ -257,19 +241,21 @@ def to_doc(document: Document, vocab: Any, key: str, tally: ConversionReport, pl
     return doc
 
 
-def group(document: Document, doc: Any, key: str, number: list[int]) -> Any:
-    """All entities as spans; `number` is the token of each word."""
-    kinds = optional_import("spacy.tokens", "a DocBin", "spacy")
+def group(document: Document, doc: Any, key: str, token_of: list[int]) -> Any:
+    """The entities of a document as a SpanGroup of `doc`; `token_of` is the token of each word."""
+    spacy_tokens = optional_import("spacy.tokens", "a DocBin", "spacy")
     spans, before = [], 0
-    told: dict[str, list[Any]] = {"scores": [], "heads": [], "all_heads": []}
+    attributes: dict[str, list[Any]] = {"scores": [], "heads": [], "all_heads": []}
     for sentence in document.sentences:
         for e in sentence.entities:
-            first, last = number[before + e.start], number[before + e.end - 1]
+            first, last = token_of[before + e.start], token_of[before + e.end - 1]
             kb_id, span_id = (str(e.extra.get(name, "")) for name in ("kb_id", "id"))
-            spans.append(kinds.Span(doc, first, last + 1, label=e.label, kb_id=kb_id, span_id=span_id))
-            told["scores"].append(e.score)
-            told["heads"].append(None if e.head is None else number[before + e.head])
-            told["all_heads"].append([number[before + head] for head in e.heads] or None)
+            spans.append(spacy_tokens.Span(doc, first, last + 1, label=e.label, kb_id=kb_id, span_id=span_id))
+            attributes["scores"].append(e.score)
+            attributes["heads"].append(None if e.head is None else token_of[before + e.head])
+            attributes["all_heads"].append([token_of[before + head] for head in e.heads] or None)
         before += len(sentence.words)
-    attrs = {name: values for name, values in told.items() if any(value is not None for value in values)}
-    return kinds.SpanGroup(doc, name=key, spans=spans, attrs=attrs)
+    attrs = {
+        name: values for name, values in attributes.items() if any(value is not None for value in values)
+    }
+    return spacy_tokens.SpanGroup(doc, name=key, spans=spans, attrs=attrs)

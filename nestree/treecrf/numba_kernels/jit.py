@@ -1,4 +1,4 @@
-"""How kernels are compiled: at the first call, without the GIL, and cached on disk."""
+"""Compilation of kernels: at the first call, without the GIL, and cached on disk."""
 
 import logging
 from collections.abc import Callable
@@ -9,17 +9,17 @@ from types import CellType, FunctionType
 
 import numba
 
-# Kernels own no memory: without numba's reference counts calls cost little, and threads do not meet at the counters.
+# Kernels allocate nothing. Without numba's reference counts calls are cheap and threads do not contend for counters.
 OPTIONS = {"nogil": True, "_nrt": False}
 
 logger = logging.getLogger(__name__)
 
 
 def kernel(function: Callable) -> Callable:
-    """Compiled code that Python calls; kept on disk where there is a place to write."""
+    """A compiled function that Python calls; cached on disk if there is a writable place."""
     try:
         return numba.njit(with_source_hash(function), cache=True, **OPTIONS)
-    except RuntimeError as why:  # so numba says that neither the package nor the home can be written
+    except RuntimeError as why:  # numba can write neither to the package nor to the home directory
         logger.info("compiled code is not kept between runs: %s", why)
         return numba.njit(function, **OPTIONS)
 
@@ -27,13 +27,13 @@ def kernel(function: Callable) -> Callable:
 def with_source_hash(function: Callable) -> Callable:
     """The same function with a closure over a hash of the sources of its folder and of this one.
 
-    For numba, code on disk is out of date when the file of the function has changed, or its closure. This one has
-    the files in it from which the function calls others.
+    Numba recompiles when the function's own file or its closure has changed. The hash makes it notice changes in the
+    files of the functions that it calls.
     """
     folders = sorted({Path(__file__).parent, Path(function.__code__.co_filename).parent})
     code = function.__code__.replace(co_freevars=("SOURCES",))
-    known = CellType("".join(map(source_hash, folders)))
-    return FunctionType(code, function.__globals__, function.__name__, closure=(known,))
+    hashes = CellType("".join(map(source_hash, folders)))
+    return FunctionType(code, function.__globals__, function.__name__, closure=(hashes,))
 
 
 @cache
@@ -43,10 +43,10 @@ def source_hash(folder: Path) -> str:
 
 
 def called(function: Callable) -> Callable:
-    """Compiled code that kernels call."""
+    """A compiled function that kernels call."""
     return numba.njit(function, **OPTIONS)
 
 
-def inlined(function: Callable) -> Callable:
-    """Compiled code that becomes part of the kernels that call it."""
+def compiled_inline(function: Callable) -> Callable:
+    """A compiled function that is inlined into its callers."""
     return numba.njit(function, forceinline=True, **OPTIONS)

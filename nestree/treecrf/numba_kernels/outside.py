@@ -1,7 +1,7 @@
-"""The outside pass: with each item, what surrounds it in all trees over Z, so that the product is its probability.
+"""The outside pass: the outside score of every item over Z, so that inside times outside is a probability.
 
-A cell collects from the larger spans that contain it. Probabilities may vanish, but those of a sentence must add
-up: a tree has 2n - 1 spans, of which n - 1 lend their head, and n - 1 arcs. Where they do not, the pass says so.
+A cell gathers from the larger spans that contain it. Probabilities may underflow, but their sums are known: a tree has
+2n - 1 spans, of which n - 1 lend their head, and n - 1 arcs. If the sums differ, the sentence needs more precision.
 """
 
 import math
@@ -14,81 +14,85 @@ from nestree.treecrf.numba_kernels.inside import (
     goal,
     inside_steps,
     own_scores,
-    sentence_of,
-    steps_of,
+    sentence_view,
+    steps_per_pass,
 )
-from nestree.treecrf.numba_kernels.jit import called, inlined, kernel
+from nestree.treecrf.numba_kernels.jit import called, compiled_inline, kernel
 from nestree.treecrf.numba_kernels.logspace import log_outside
 from nestree.treecrf.numba_kernels.simd import (
     LN2,
     ZERO_EXPONENT,
-    chunk,
-    chunk_onto,
+    add_block,
+    add_rows,
     dot,
     multiply,
     next_item,
     scale,
-    sweep_onto,
+    sum_block,
     write_powers,
 )
 from nestree.treecrf.potentials import NO_TREE
 
-inside_steps_of = inlined(steps_of)
+compiled_steps = compiled_inline(steps_per_pass)
 
 
-class Around(NamedTuple):
-    """What the outside pass of a sentence works with; before all, the place."""
+class OutsideChart(NamedTuple):
+    """Buffers for the outside pass of one sentence."""
 
-    above: Any  # [(n + 1) * (n + 1) * pitch] around headed items, times their own scores; 0 for PAD words either side
-    hooks: Any  # [(n + 1) * (n + 1) * pitch] around hooked items; 0 for words in the span
+    above: Any  # [(n + 1) * (n + 1) * pitch] outside of headed items times their own scores; 0 for PAD words beyond
+    hooks: Any  # [(n + 1) * (n + 1) * pitch] outside of hooked items; 0 for words in the span
     headed: Any  # [n * n * (n + 1) + PAD] (i, h, j) headed items, without inherit
     span: Any  # [n + 1, n + 1] marginals
     inherit: Any  # [n + 1, n + 1]
     arc: Any  # [n * pitch + PAD] (m, h)
 
 
-@inlined
-def gather(s, i, j, at, around, scratch):
-    """COMPLETE, backwards: what surrounds the row of (i, j) as one half of larger spans, in around.hooks."""
+@compiled_inline
+def gather_parents(s, i, j, at, outside, scratch):
+    """COMPLETE, backwards: the outside scores of the row of (i, j) from the larger spans it is a half of, into hooks.
+
+    outside(i, j, x) = sum over end of above(i, end, x) cells(j, end, x) + sum over start of above(start, j, x)
+    cells(start, i, x)
+    """
     n, pitch, posts, wide = s.n, s.pitch, s.n + 1, 64 // s.cells.itemsize
     here = s.exponents[i * posts + j]
-    around.hooks[at : at + (i if j < n else n)] = 0
-    # the left half of (i, end)
+    outside.hooks[at : at + (i if j < n else n)] = 0
+    # as the left half of (i, end), j < end <= n
     write_powers(
         scratch.bits, here, s.exponents, j * posts + j + 1, s.under, i * posts + j + 1, n - j, ZERO_EXPONENT
     )
     x = i if j < n else n
     while x < n:
         end = max(j, x) + 1  # above(i, end, x) is 0 for smaller ones
-        x += chunk(
-            n - x, around.hooks, at + x, posts - end, scratch.weights, end - j - 1,
-            around.above, (i * posts + end) * pitch + x, pitch, s.cells, (j * posts + end) * pitch + x, pitch,
+        x += sum_block(
+            n - x, outside.hooks, at + x, posts - end, scratch.weights, end - j - 1,
+            outside.above, (i * posts + end) * pitch + x, pitch, s.cells, (j * posts + end) * pitch + x, pitch,
         )  # fmt: skip
-    # the right half of (start, j)
+    # as the right half of (start, j), 0 <= start < i
     write_powers(scratch.bits, here, s.exponents, i * posts, s.under, j * posts, i, ZERO_EXPONENT)
     x = 0 if i > 0 else j
     while x < j:
-        x += chunk_onto(
-            j - x, around.hooks, at + x, min(i, x + wide), scratch.weights, 0,
-            around.above, j * pitch + x, posts * pitch, s.cells, i * pitch + x, posts * pitch,
+        x += add_block(
+            j - x, outside.hooks, at + x, min(i, x + wide), scratch.weights, 0,
+            outside.above, j * pitch + x, posts * pitch, s.cells, i * pitch + x, posts * pitch,
         )  # fmt: skip
 
 
 @called
-def clear(row, at, width, cells, cells_at):
-    """Nothing surrounds what is in no tree."""
+def zero_impossible(row, at, width, cells, cells_at):
+    """Set the outside score of items that are in no tree to 0."""
     for x in range(width):
         if cells[cells_at + x] == 0:
             row[at + x] = 0
 
 
-@inlined
-def outside_span(s, i, j, total, around, head_part, scratch):
-    """What surrounds the items of (i, j), and their marginals."""
+@compiled_inline
+def outside_span(s, i, j, total, outside, head_marginals, scratch):
+    """The outside scores of the items of (i, j), and their marginals."""
     n, width, at, row = s.n, j - i, (i * (s.n + 1) + j) * s.pitch, scratch.row
-    hooks, exponent, lend = around.hooks, s.exponents[i * (n + 1) + j], s.lend[i, j]
+    hooks, exponent, lend = outside.hooks, s.exponents[i * (n + 1) + j], s.lend[i, j]
     headed, headed_at, inverse = s.cells, at + i, 1.0
-    around.span[i, j] = around.inherit[i, j] = 0
+    outside.span[i, j] = outside.inherit[i, j] = 0
     if width == n or exponent == ZERO_EXPONENT:
         hooks[at : at + n] = 0
         row[PAD : PAD + width] = 0
@@ -96,15 +100,15 @@ def outside_span(s, i, j, total, around, head_part, scratch):
         for x in range(n):
             row[PAD + x] = s.root[x] / total  # GOAL, backwards
     elif exponent > ZERO_EXPONENT:
-        gather(s, i, j, at, around, scratch)
+        gather_parents(s, i, j, at, outside, scratch)
         if s.has_zero[i, j]:
-            clear(hooks, at, n, s.cells, at)
-        around.inherit[i, j] = dot(hooks, at + i, s.cells, at + i, width)
+            zero_impossible(hooks, at, n, s.cells, at)
+        outside.inherit[i, j] = dot(hooks, at + i, s.cells, at + i, width)
         scale(hooks, at + i, width, lend, row, PAD)
         hooks[at + i : at + j] = 0
-        # ATTACH, backwards
-        sweep_onto(width, row, PAD, i, hooks, at, s.by_head, i, n, None, 0, 0)
-        sweep_onto(width, row, PAD, n - j, hooks, at + j, s.by_head, j * n + i, n, None, 0, 0)
+        # ATTACH, backwards: headed(i, j, h) gets the sum over p outside (i, j) of hooks(i, j, p) arc(p, h)
+        add_rows(width, row, PAD, i, hooks, at, s.by_head, i, n, None, 0, 0)
+        add_rows(width, row, PAD, n - j, hooks, at + j, s.by_head, j * n + i, n, None, 0, 0)
     if exponent > ZERO_EXPONENT:
         under = s.under[i * (n + 1) + j]
         if s.head.size:
@@ -113,97 +117,87 @@ def outside_span(s, i, j, total, around, head_part, scratch):
             inverse = 1.0 / lend
         else:  # the headed items are not in the chart
             headed, headed_at = scratch.other, 0
-            again, _ = complete(s, i, j, scratch, headed)
-            inverse = math.ldexp(s.own[i, j], again + under)
+            headed_exponent, _ = complete(s, i, j, scratch, headed)
+            inverse = math.ldexp(s.own[i, j], headed_exponent + under)
             if s.head.size:
                 multiply(headed, 0, width, scratch.own)
-        around.span[i, j] = inverse * dot(headed, headed_at, row, PAD, width)
-        if head_part.size:
+        outside.span[i, j] = inverse * dot(headed, headed_at, row, PAD, width)
+        if head_marginals.size:
             for x in range(width):
-                head_part[i, j, i + x] = inverse * headed[headed_at + x] * row[PAD + x]
+                head_marginals[i, j, i + x] = inverse * headed[headed_at + x] * row[PAD + x]
         if s.has_zero[i, j]:
-            clear(row, PAD, width, headed, headed_at)
+            zero_impossible(row, PAD, width, headed, headed_at)
         if s.head.size:
             multiply(row, PAD, width, scratch.own)
         else:
             scale(row, PAD, width, s.own[i, j], row, PAD)
     for x in range(width):
-        around.headed[(i * n + i + x) * (n + 1) + j] = headed[headed_at + x] * inverse
+        outside.headed[(i * n + i + x) * (n + 1) + j] = headed[headed_at + x] * inverse
     row[PAD + width : PAD + width + PAD] = 0
     first, last = max(0, i - PAD), min(n, j + PAD)
-    scale(row, PAD - i + first, last - first, 1.0, around.above, at + first)
+    scale(row, PAD - i + first, last - first, 1.0, outside.above, at + first)
 
 
 @called
-def arcs_into(s, h, around):
-    """ATTACH: the marginals of all arcs into h."""
+def arc_marginals(s, h, outside):
+    """ATTACH: P(p -> h) = arc(p, h) times the sum over (i, j) with h inside of headed(i, j, h) hooks(i, j, p)."""
     n, posts, wide, at = s.n, s.n + 1, 64 // s.cells.itemsize, h * s.pitch
-    around.arc[at : at + s.pitch] = 0
+    outside.arc[at : at + s.pitch] = 0
     p = 0
     while p < n:
         done = wide
         for i in range(h + 1):
             last = n if i > p else min(n, p + wide - 1)  # the hooks of (i, j > last) are 0 for these p
             if last > h:
-                done = chunk_onto(
-                    n - p, around.arc, at + p, last - h, around.headed, (i * n + h) * posts + h + 1,
-                    around.hooks, (i * posts + h + 1) * s.pitch + p, s.pitch, None, 0, 0,
+                done = add_block(
+                    n - p, outside.arc, at + p, last - h, outside.headed, (i * n + h) * posts + h + 1,
+                    outside.hooks, (i * posts + h + 1) * s.pitch + p, s.pitch, None, 0, 0,
                 )  # fmt: skip
         p += done
     for p in range(n):
-        around.arc[at + p] *= s.by_modifier[PAD + h * n + p]
+        outside.arc[at + p] *= s.by_modifier[PAD + h * n + p]
 
 
 @called
-def adds_up(s, around):
-    """Do the marginals add up to what each tree has of them?"""
+def counts_match(s, outside):
+    """Whether the marginals sum to the numbers of spans, inherits and arcs of a tree."""
     spans, inherits, arcs = 0.0, 0.0, 0.0
     for i in range(s.n):
         for j in range(i + 1, s.n + 1):
-            spans += around.span[i, j]
-            inherits += around.inherit[i, j]
+            spans += outside.span[i, j]
+            inherits += outside.inherit[i, j]
         for h in range(s.n):
-            arcs += around.arc[i * s.pitch + h]
-    off = max(abs(spans - 2 * s.n + 1), abs(inherits - s.n + 1), abs(arcs - s.n + 1))
-    return off <= s.n * (2e-5 if s.cells.itemsize == 4 else 1e-9)
+            arcs += outside.arc[i * s.pitch + h]
+    error = max(abs(spans - 2 * s.n + 1), abs(inherits - s.n + 1), abs(arcs - s.n + 1))
+    return error <= s.n * (2e-5 if s.cells.itemsize == 4 else 1e-9)
 
 
 @called
-def around_of(around, place):
-    return Around(
-        around.above[place],
-        around.hooks[place],
-        around.headed[place],
-        around.span[place],
-        around.inherit[place],
-        around.arc[place],
-    )
-
-
-@called
-def write_marginals(s, total, around, b, marginals):
+def write_marginals(s, total, outside, b, marginals):
     for i in range(s.n):
         marginals.root[b, i] = s.cells[s.n * s.pitch + i] * s.root[i] / total
         for h in range(s.n):
-            marginals.arc[b, h, i] = around.arc[i * s.pitch + h]
+            marginals.arc[b, h, i] = outside.arc[i * s.pitch + h]
         for j in range(i + 1, s.n + 1):
-            marginals.span[b, i, j] = around.span[i, j]
-            marginals.inherit[b, i, j] = around.inherit[i, j]
+            marginals.span[b, i, j] = outside.span[i, j]
+            marginals.inherit[b, i, j] = outside.inherit[i, j]
 
 
 @called
-def outside_steps(r, place, first, last, share, shares, chart, scores, scratch, around, marginals):
-    """Steps of the outside pass for one sentence; of each step, one share. The last one writes the marginals."""
+def outside_steps(r, slot, first, last, share, shares, chart, scores, scratch, outside, marginals):
+    """The steps from `first` to `last` of one sentence: tile diagonals, arcs, write marginals. One share of each."""
     n, b = chart.lengths[r], chart.sentences[r]
-    head_part = marginals.head[b if marginals.head.size else 0]
+    head_marginals = marginals.head[b if marginals.head.size else 0]
     if not chart.fits[r] or chart.log_z[r] < NO_TREE:
         return
     if chart.exponents.size == 0:
         if first <= 0 < last and share == 0:
-            outer, row = around.above[place], scratch.row
-            log_outside(chart.cells[place], scores, b, n, chart.log_z[r], marginals, head_part, outer, row)
+            outer, row = outside.above, scratch.row
+            log_outside(
+                chart.cells[slot], scores, b, n, chart.log_z[r], marginals, head_marginals, outer, row
+            )
         return
-    s, here = sentence_of(chart, scores, r, place), around_of(around, place)
+    s = sentence_view(chart, scores, r, slot)
     total, tiles = goal(s), n // TILE + 1
     scratch.row[:PAD] = 0
     for step in range(max(first, 0), min(last, tiles + 2)):
@@ -212,26 +206,26 @@ def outside_steps(r, place, first, last, share, shares, chart, scores, scratch, 
                 high = low + tiles - step - 1
                 for i in range(low * TILE, min(n, low * TILE + TILE)):
                     for j in range(min(n, high * TILE + TILE - 1), max(i, high * TILE - 1), -1):
-                        outside_span(s, i, j, total, here, head_part, scratch)
+                        outside_span(s, i, j, total, outside, head_marginals, scratch)
         elif step == tiles:
             for h in range(share, n, shares):
-                arcs_into(s, h, here)
+                arc_marginals(s, h, outside)
         elif share == 0:
-            chart.fits[r] = adds_up(s, here)
+            chart.fits[r] = counts_match(s, outside)
             if chart.fits[r]:
-                write_marginals(s, total, here, b, marginals)
+                write_marginals(s, total, outside, b, marginals)
 
 
 @kernel
-def both_part(queue, place, chart, scores, scratch, around, marginals):
-    """The inside pass and then the outside pass, sentence by sentence, each in the same place as the one before."""
+def inside_outside_kernel(queue, slot, chart, scores, scratch, outside, marginals):
+    """The inside and the outside pass, sentence by sentence, in the same buffers."""
     first, last, share, shares = queue.first, queue.last, queue.share, queue.shares
     item = next_item(queue.next)
     while item < queue.order.size:
         r = queue.order[item]
-        done = inside_steps_of(chart.lengths[r])
-        inside_steps(r, place, first, last, share, shares, chart, scores, scratch)
+        done = compiled_steps(chart.lengths[r])
+        inside_steps(r, slot, first, last, share, shares, chart, scores, scratch)
         outside_steps(
-            r, place, first - done, last - done, share, shares, chart, scores, scratch, around, marginals
+            r, slot, first - done, last - done, share, shares, chart, scores, scratch, outside, marginals
         )
         item = next_item(queue.next)

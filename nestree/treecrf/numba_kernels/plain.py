@@ -1,6 +1,6 @@
-"""Sums over plain trees: a power of two for each cell, so that nothing of weight can vanish.
+"""Sums over plain trees, with a power of two for each cell, so that nothing underflows.
 
-Exponents are floating-point numbers, and -inf for a span that is in no tree: scores may be of any size.
+Exponents are floating-point numbers, -inf for a span that is in no tree: scores may be of any size.
 """
 
 import math
@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nestree.treecrf.numba_kernels.jit import called, inlined, kernel
-from nestree.treecrf.numba_kernels.logspace import minus_inf_if_impossible
+from nestree.treecrf.numba_kernels.jit import called, compiled_inline, kernel
+from nestree.treecrf.numba_kernels.logspace import log_score
 from nestree.treecrf.numba_kernels.simd import LN2, dot, next_item
 from nestree.treecrf.potentials import IMPOSSIBLE
 
@@ -20,11 +20,11 @@ class PlainChart(NamedTuple):
     lengths: Any  # [batch]
     cells: Any  # from 1/2 to 1, or 0
     exponents: Any
-    under: Any  # minus the exponent, without what the span's own score has in it; -inf: in no tree
+    under: Any  # minus the exponent, but without the span's own score; -inf: in no tree
     own: Any  # exp(span) without its power of two
 
 
-@inlined
+@compiled_inline
 def weighted_sum(a, b, base, one, other, scratch):
     """The sum over t of a[t] * b[t] * 2 ** (base + one[t] + other[t])"""
     for t in range(a.size):
@@ -40,7 +40,7 @@ def plain_inside(b, chart, span, log_z, scratch):
         for i in range(n - width + 1):
             j = i + width
             total, top = 1.0, 0.0
-            if width > 1:  # COMPLETE
+            if width > 1:  # COMPLETE: total = sum over k in i < k < j of cells(i, k) cells(k, j)
                 left, right = exponents[i, i + 1 : j], exponents[j, i + 1 : j]
                 total, top = 0.0, -math.inf
                 for k in range(left.size):
@@ -48,7 +48,7 @@ def plain_inside(b, chart, span, log_z, scratch):
                 if top > -math.inf:
                     one, other = cells[i, i + 1 : j], cells[j, i + 1 : j]
                     total = weighted_sum(one, other, -top, left, right, scratch)
-            score = minus_inf_if_impossible(span[b, i, j])
+            score = log_score(span[b, i, j])
             if total > 0.0 and score > -math.inf:
                 own_exponent = math.floor(score / LN2)
                 chart.own[b, i, j] = math.exp(score - own_exponent * LN2)
@@ -63,7 +63,7 @@ def plain_inside(b, chart, span, log_z, scratch):
 
 @called
 def plain_outside(b, chart, above, marginals, scratch):
-    """Write the marginals; in `above`, what surrounds a span over Z, times its own score."""
+    """Write the marginals; `above` holds the outside score of a span over Z, times its own score."""
     n, cells, exponents, under = chart.lengths[b], chart.cells[b], chart.exponents[b], chart.under[b]
     for width in range(n, 0, -1):
         for i in range(n - width + 1):
@@ -82,8 +82,8 @@ def plain_outside(b, chart, above, marginals, scratch):
 
 
 @kernel
-def plain_part(queue, chart, span, log_z, above, marginals, scratch):
-    """The inside pass and, with room for marginals, the outside pass."""
+def plain_kernel(queue, chart, span, log_z, above, marginals, scratch):
+    """The inside pass and, unless `marginals` is empty, the outside pass."""
     item = next_item(queue.next)
     while item < queue.order.size:
         b = queue.order[item]

@@ -1,8 +1,8 @@
-"""Sharing work between threads: by sentences, and where there are fewer of them than threads, within each.
+"""Work shared between threads: by sentences, and within a sentence if there are fewer sentences than threads.
 
-Numba's own threads would stop the process when two threads of Python use them at a time. Kernels run without the
-GIL, so threads of Python do. Every cell is computed by one thread, in an order that depends on nothing but the
-length of the sentence: the bits of a result depend neither on the number of threads nor on the rest of the batch.
+Kernels release the GIL and run in Python threads: numba's own threads abort the process if two Python threads use them
+at the same time. Every cell is computed by one thread, in an order that depends only on the length of the sentence: the
+bits of a result depend neither on the number of threads nor on the rest of the batch.
 """
 
 import os
@@ -14,41 +14,41 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from nestree.treecrf.numba_kernels.inside import steps_of
+from nestree.treecrf.numba_kernels.inside import steps_per_pass
 
-MIN_SPLIT_WORDS = 64  # words of a sentence that is worth several threads
-MIN_THREAD_NANOSECONDS = 3e5  # nanoseconds of work: waking a thread takes a tenth of that or more
+MIN_SPLIT_WORDS = 64  # shorter sentences are not worth several threads
+MIN_THREAD_NANOSECONDS = 3e5  # of work per thread; waking one takes a tenth of that or more
 ALL_STEPS = 1 << 30
 
 
 class WorkQueue(NamedTuple):
     """The sentences that a kernel works on, and which of their steps."""
 
-    next: np.ndarray  # [1] how many of the sentences have been taken, by all threads
+    next: np.ndarray  # [1] the next index into `order`, shared by all threads
     order: np.ndarray  # [m] sentences
     first: int  # step
     last: int  # step, exclusive
-    share: int  # of each step
+    share: int  # this thread's share of each step
     shares: int
 
 
 @cache
 def pool(process: int) -> ThreadPoolExecutor:
-    """The threads of this process: a fork has none of them."""
+    """The thread pool of this process: a forked child has none of its threads."""
     return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="nestree")
 
 
 def run_in_threads(work: Callable[[int], None], threads: int) -> None:
-    """work(0), work(1) and so on, each on a thread of its own, the first on this one."""
-    helping = [(k, pool(os.getpid()).submit(work, k)) for k in range(1, threads)]
+    """Call work(0), work(1), ..., each on its own thread, the first on this one."""
+    futures = [(k, pool(os.getpid()).submit(work, k)) for k in range(1, threads)]
     try:
         work(0)
     finally:
-        for k, helper in helping:
-            if helper.cancel():  # it has not begun
+        for k, future in futures:
+            if future.cancel():  # it has not begun
                 work(k)
             else:
-                helper.result()
+                future.result()
 
 
 class ThreadPlan(NamedTuple):
@@ -58,13 +58,13 @@ class ThreadPlan(NamedTuple):
     split_sentences: bool
 
     @property
-    def places(self) -> int:
-        """How many sentences are being worked on at a time."""
+    def slots(self) -> int:
+        """How many sentences are in work at the same time."""
         return 1 if self.split_sentences else self.threads
 
 
 def plan_threads(lengths: np.ndarray, power: int) -> ThreadPlan:
-    """How many threads pay off. Work grows with this power of the length; with the fourth, sentences can be split."""
+    """How many threads pay off if work grows with this power of the length; with the fourth, sentences can be split."""
     threads, sentences, longest = torch.get_num_threads(), len(lengths), int(max(lengths.max(initial=0), 1))
     if power == 4 and sentences < threads and longest >= MIN_SPLIT_WORDS:
         return ThreadPlan(threads, True)
@@ -73,20 +73,18 @@ def plan_threads(lengths: np.ndarray, power: int) -> ThreadPlan:
 
 
 def run(plan: ThreadPlan, lengths: np.ndarray, passes: int, work: Callable[[WorkQueue, int], None]) -> None:
-    """Call work(queue, place) on every thread of the plan, until all steps of all sentences are done."""
+    """Call work(queue, slot) on every thread of the plan, until all steps of all sentences are done."""
     if plan.split_sentences:
         for r, n in enumerate(lengths.tolist()):
-            for step in range(passes * steps_of(n)):
+            for step in range(passes * steps_per_pass(n)):
 
-                def one_share(thread: int, r: int = r, step: int = step) -> None:
-                    work(
-                        WorkQueue(np.zeros(1, np.int64), np.array([r]), step, step + 1, thread, plan.threads),
-                        0,
-                    )
+                def run_share(thread: int, r: int = r, step: int = step) -> None:
+                    counter, order = np.zeros(1, np.int64), np.array([r])
+                    work(WorkQueue(counter, order, step, step + 1, thread, plan.threads), 0)
 
-                run_in_threads(one_share, plan.threads)
+                run_in_threads(run_share, plan.threads)
         return
-    # the next sentence goes to the first thread that is free, the longest first
+    # A free thread takes the next sentence, the longest first.
     queue = WorkQueue(np.zeros(1, np.int64), np.argsort(-lengths, kind="stable"), 0, ALL_STEPS, 0, 1)
 
     def take_items(thread: int) -> None:

@@ -1,8 +1,8 @@
-"""Vector code, written in LLVM operations: sums and maxima over rows (`sweep`), and what else is done to a row at once.
+"""SIMD code written in LLVM operations: sums and maxima over rows, and operations on one row.
 
-A row is a stretch of an array, given as the array and the index at which it begins. LLVM's own vectoriser would
-work along the wrong axis in a sweep, and on rows this short do most of the work one number at a time. Here a row
-is always done in whole registers of 16 bytes, so reading and writing may go up to SIMD_SLACK numbers beyond its end.
+A row is a slice of an array, given as the array and the index at which it begins. LLVM's own vectorizer would choose
+the wrong axis in `sum_rows`, and leave most of such short rows to scalar code. Here a row is always processed in whole
+registers of 16 bytes, so reads and writes may go up to SIMD_SLACK numbers beyond its end.
 """
 
 import math
@@ -14,21 +14,24 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from nestree.treecrf.numba_kernels.jit import inlined
+from nestree.treecrf.numba_kernels.jit import compiled_inline
 from nestree.treecrf.potentials import NO_TREE
 
 LN2 = math.log(2)
 SIMD_SLACK = 3  # numbers at the end of a row that a register may touch
-ZERO_EXPONENT = -(1 << 28)  # the power of two of what is 0
-FUSED = ("contract",)  # a product and a sum may be rounded once
+ZERO_EXPONENT = -(1 << 28)  # the exponent of 0
+FUSED = ("contract",)  # allows fused multiply-add
 NO_NAN = ("nnan", "nsz")
-LN2_IN_PARTS = (0.6931471803691238, 1.9082149292705877e-10)  # the first times a whole number is exact
+LN2_IN_PARTS = (
+    0.6931471803691238,
+    1.9082149292705877e-10,
+)  # the product of the first and an integer is exact
 
-Value = Any  # of LLVM
+Value = Any  # an LLVM value
 
 
 class Code:
-    """Writes the code of one intrinsic. Arguments that are arrays become pointers to their data, None stays None."""
+    """Emits the code of one intrinsic. Array arguments become pointers to their data, None stays None."""
 
     def __init__(
         self, context: Any, builder: Any, signature: Any, arguments: Any, registers: int = 1
@@ -55,7 +58,7 @@ class Code:
         self.builder.store(value, pointer, align=self.size)
 
     def everywhere(self, number: Value) -> Value:
-        """A vector of the same number."""
+        """A vector with this number in every lane."""
         kind = ir.VectorType(number.type, self.lanes)
         first = self.builder.insert_element(ir.Constant(kind, ir.Undefined), number, ir.IntType(32)(0))
         return self.builder.shuffle_vector(
@@ -70,7 +73,7 @@ class Code:
 
     @contextmanager
     def registers(self, width: Value) -> Iterator[tuple[Value, Value]]:
-        """For each register of a row: the index of its first number, and which of its numbers are in the row."""
+        """Loop over the registers of a row: the index of the first lane, and a mask of the lanes in the row."""
         step = ir.Constant(width.type, self.lanes)
         order = ir.Constant(self.whole, list(range(self.lanes)))
         with cgutils.for_range_slice(self.builder, width.type(0), width, step, width.type) as (x, _):
@@ -80,22 +83,23 @@ class Code:
             yield x, self.builder.icmp_signed("<", order, self.everywhere(left))
 
     def fold(self, vector: Value, combine: Callable[[Value, Value], Value]) -> Value:
-        """One number of all in the vector."""
+        """Reduce the lanes to one number."""
         parts = [self.builder.extract_element(vector, ir.IntType(32)(lane)) for lane in range(self.lanes)]
         while len(parts) > 1:
-            parts = [combine(one, other) for one, other in zip(parts[::2], parts[1::2], strict=True)]
+            parts = [combine(a, b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
         return parts[0]
 
-    def larger(self, one: Value, other: Value) -> Value:
-        return self.builder.select(self.builder.fcmp_ordered(">", one, other, flags=NO_NAN), one, other)
+    def larger(self, a: Value, b: Value) -> Value:
+        return self.builder.select(self.builder.fcmp_ordered(">", a, b, flags=NO_NAN), a, b)
 
-    def higher(self, one: Value, other: Value) -> Value:
-        return self.builder.select(self.builder.icmp_signed(">", one, other), one, other)
+    def higher(self, a: Value, b: Value) -> Value:
+        """The same for integers."""
+        return self.builder.select(self.builder.icmp_signed(">", a, b), a, b)
 
 
 @intrinsic
 def next_item(_typing, counter):
-    """What the counter was, before it is one more; no two threads get the same."""
+    """Atomically increment the counter and return its old value."""
 
     def generate(context, builder, signature, arguments):
         counter = Code(context, builder, signature, arguments).arguments[0]
@@ -104,14 +108,14 @@ def next_item(_typing, counter):
     return types.int64(counter), generate
 
 
-# Over many rows
+# Reductions over many rows
 
 
-def sweeps(kind: str) -> tuple[Callable, Callable]:
-    """For the first words of a row, and for all: out[x] = sum over t < count of w[t] * a[t, x] * b[t, x].
+def row_reductions(kind: str) -> tuple[Callable, Callable]:
+    """Functions for the first block of a row and for a whole row.
 
-    Kind "onto" adds to what stands in out; "best" takes the maximum of w[t] + a[t, x] + b[t, x]. Either of w and b
-    may be None. Rows a[t] begin at a_at + t * a_step, those of b likewise.
+    "sum": out[x] = sum over t < count of w[t] * a[t, x] * b[t, x]; "add" adds that to out[x]; "max": out[x] = max over
+    t of w[t] + a[t, x] + b[t, x]. Either of w and b may be None. Rows a[t] begin at a_at + t * a_step, b likewise.
     """
 
     def loop(registers: int) -> Callable:
@@ -120,32 +124,30 @@ def sweeps(kind: str) -> tuple[Callable, Callable]:
             def generate(context, builder, signature, arguments):
                 code = Code(context, builder, signature, arguments, registers)
                 out, at, count, w, w_at, a, a_at, a_step, b, b_at, b_step = code.arguments
-                if kind == "onto":
+                if kind == "add":
                     start = code.load(out, at)
                 else:
-                    start = code.constant(-math.inf if kind == "best" else 0.0)
+                    start = code.constant(-math.inf if kind == "max" else 0.0)
                 result = code.variable(start)
-                with cgutils.for_range(builder, count) as each:
-                    t = each.index
+                with cgutils.for_range(builder, count) as loop_state:
+                    t = loop_state.index
                     term = code.load(a, builder.add(a_at, builder.mul(a_step, t)))
-                    others = []
+                    factors = []
                     if b is not None:
-                        others.append(code.load(b, builder.add(b_at, builder.mul(b_step, t))))
+                        factors.append(code.load(b, builder.add(b_at, builder.mul(b_step, t))))
                     if w is not None:
-                        others.append(code.everywhere(builder.load(builder.gep(w, [builder.add(w_at, t)]))))
-                    for other in others:
-                        term = (
-                            builder.fadd(term, other)
-                            if kind == "best"
-                            else builder.fmul(term, other, flags=FUSED)
-                        )
-                    before = builder.load(result)
-                    after = (
-                        code.larger(term, before)
-                        if kind == "best"
-                        else builder.fadd(before, term, flags=FUSED)
-                    )
-                    builder.store(after, result)
+                        factors.append(code.everywhere(builder.load(builder.gep(w, [builder.add(w_at, t)]))))
+                    for factor in factors:
+                        if kind == "max":
+                            term = builder.fadd(term, factor)
+                        else:
+                            term = builder.fmul(term, factor, flags=FUSED)
+                    total = builder.load(result)
+                    if kind == "max":
+                        total = code.larger(term, total)
+                    else:
+                        total = builder.fadd(total, term, flags=FUSED)
+                    builder.store(total, result)
                 code.store(builder.load(result), out, at)
                 return context.get_dummy_value()
 
@@ -155,9 +157,9 @@ def sweeps(kind: str) -> tuple[Callable, Callable]:
 
     four, two, one = loop(4), loop(2), loop(1)
 
-    @inlined
-    def chunk(width, out, at, count, w, w_at, a, a_at, a_step, b, b_at, b_step):
-        """For the first of `width` words. Returns for how many: at most SIMD_SLACK more than there are."""
+    @compiled_inline
+    def sum_block(width, out, at, count, w, w_at, a, a_at, a_step, b, b_at, b_step):
+        """Reduce the first block of `width` words. Returns its size, at most SIMD_SLACK more than `width`."""
         lanes = 16 // out.itemsize
         if width > 3 * lanes:
             four(out, at, count, w, w_at, a, a_at, a_step, b, b_at, b_step)
@@ -168,26 +170,26 @@ def sweeps(kind: str) -> tuple[Callable, Callable]:
         one(out, at, count, w, w_at, a, a_at, a_step, b, b_at, b_step)
         return lanes
 
-    @inlined
-    def sweep(width, out, at, count, w, w_at, a, a_at, a_step, b, b_at, b_step):
+    @compiled_inline
+    def sum_rows(width, out, at, count, w, w_at, a, a_at, a_step, b, b_at, b_step):
         x = 0
         while x < width:
-            x += chunk(width - x, out, at + x, count, w, w_at, a, a_at + x, a_step, b, b_at + x, b_step)
+            x += sum_block(width - x, out, at + x, count, w, w_at, a, a_at + x, a_step, b, b_at + x, b_step)
 
-    return chunk, sweep
-
-
-chunk, sweep = sweeps("sum")
-chunk_onto, sweep_onto = sweeps("onto")
-_, sweep_best = sweeps("best")
+    return sum_block, sum_rows
 
 
-# Over one row
+sum_block, sum_rows = row_reductions("sum")
+add_block, add_rows = row_reductions("add")
+_, max_rows = row_reductions("max")
+
+
+# Operations on one row
 
 
 @intrinsic
-def largest(_typing, row, at, width):
-    """The largest number of a row in which none is negative."""
+def row_max(_typing, row, at, width):
+    """The largest number of a row without negative numbers."""
 
     def generate(context, builder, signature, arguments):
         code = Code(context, builder, signature, arguments)
@@ -202,22 +204,22 @@ def largest(_typing, row, at, width):
 
 
 @intrinsic
-def too_small(_typing, row, at, width, least):
-    """1 if a number of the row is between 0 and the least, 2 if one is 0, 3 if both."""
+def small_flags(_typing, row, at, width, least):
+    """Bit 1: a number of the row lies between 0 and `least`; bit 2: one is 0."""
 
     def generate(context, builder, signature, arguments):
         code = Code(context, builder, signature, arguments)
         row, at, width, least = code.arguments
         least = code.everywhere(builder.fptrunc(least, code.number) if code.size < 8 else least)
         none = code.constant(0, code.whole)
-        found = code.variable(none)
+        flags = code.variable(none)
         with code.registers(width) as (x, valid):
             numbers = code.load(row, builder.add(at, x))
             zero = builder.fcmp_ordered("==", numbers, code.constant(0.0))
             kind = builder.select(zero, code.constant(2, code.whole), code.constant(1, code.whole))
             kind = builder.select(builder.fcmp_ordered("<", numbers, least), kind, none)
-            builder.store(builder.or_(builder.load(found), builder.select(valid, kind, none)), found)
-        result = code.fold(builder.load(found), builder.or_)
+            builder.store(builder.or_(builder.load(flags), builder.select(valid, kind, none)), flags)
+        result = code.fold(builder.load(flags), builder.or_)
         return result if code.size == 8 else builder.sext(result, ir.IntType(64))
 
     return types.int64(row, at, width, types.float64), generate
@@ -230,10 +232,10 @@ def dot(_typing, a, a_at, b, b_at, width):
         a, a_at, b, b_at, width = code.arguments
         total = code.variable(code.constant(0.0))
         with code.registers(width) as (x, valid):
-            one, other = code.load(a, builder.add(a_at, x)), code.load(b, builder.add(b_at, x))
-            one = builder.select(valid, one, code.constant(0.0))
-            other = builder.select(valid, other, code.constant(0.0))
-            product = builder.fmul(one, other, flags=FUSED)
+            left, right = code.load(a, builder.add(a_at, x)), code.load(b, builder.add(b_at, x))
+            left = builder.select(valid, left, code.constant(0.0))
+            right = builder.select(valid, right, code.constant(0.0))
+            product = builder.fmul(left, right, flags=FUSED)
             builder.store(builder.fadd(builder.load(total), product, flags=FUSED), total)
         return code.fold(builder.load(total), builder.fadd)
 
@@ -272,8 +274,8 @@ def multiply(_typing, row, at, width, factors):
 
 
 @intrinsic
-def highest(_typing, a, a_at, b, b_at, count):
-    """The largest a[t] + b[t], of whole numbers."""
+def max_of_sums(_typing, a, a_at, b, b_at, count):
+    """The largest a[t] + b[t], of integers."""
 
     def generate(context, builder, signature, arguments):
         code = Code(context, builder, signature, arguments)
@@ -291,9 +293,9 @@ def highest(_typing, a, a_at, b, b_at, count):
 
 @intrinsic
 def write_powers(_typing, bits, base, a, a_at, b, b_at, count, least):
-    """Write 2 ** (base + a[t] + b[t]) as the bits of numbers; 0 for those below 2 ** least.
+    """Write the bits of 2 ** (base + a[t] + b[t]), or 0 where that is below 2 ** least.
 
-    Returns the largest power of those, or less than ZERO_EXPONENT if there is none that is above it.
+    Returns the largest exponent that was dropped, or less than ZERO_EXPONENT if none above it was.
     """
 
     def generate(context, builder, signature, arguments):
@@ -329,10 +331,10 @@ def write_powers(_typing, bits, base, a, a_at, b, b_at, count, least):
 def exponentials(
     _typing, scores, at, width, base, base_at, least, most, numbers, numbers_at, powers, powers_at
 ):
-    """numbers = exp(scores - base), and 0 where a score is that of an impossible part.
+    """numbers = exp(scores - base), and 0 for impossible parts.
 
-    With powers, exp(scores - base) = numbers * 2 ** powers, and the numbers are about 1. Either of base and powers
-    may be None. Returns 1 if what is possible is not from `least` to `most`; then the numbers are of no use.
+    With powers, exp(scores - base) = numbers * 2 ** powers, and the numbers are about 1. Either of base and powers may
+    be None. Returns 1 if a possible score - base is not from `least` to `most`; then the numbers are invalid.
     """
 
     def generate(context, builder, signature, arguments):
@@ -347,7 +349,7 @@ def exponentials(
         def narrow(vector, kind, convert):
             return vector if kind == vector.type.element else convert(vector, ir.VectorType(kind, 4))
 
-        off = code.variable(ir.IntType(1)(0))
+        out_of_range = code.variable(ir.IntType(1)(0))
         with code.registers(width) as (x, valid):
             score = code.load(scores, builder.add(at, x))
             score = builder.fpext(score, double) if size == 4 else score
@@ -358,10 +360,10 @@ def exponentials(
             fits = builder.fcmp_ordered(">=", score, code.everywhere(least))
             fits = builder.and_(fits, builder.fcmp_ordered("<=", score, code.everywhere(most)))
             for lane in range(4):
-                wrong = builder.not_(builder.extract_element(fits, ir.IntType(32)(lane)))
-                builder.store(builder.or_(builder.load(off), wrong), off)
+                outside = builder.not_(builder.extract_element(fits, ir.IntType(32)(lane)))
+                builder.store(builder.or_(builder.load(out_of_range), outside), out_of_range)
             score = builder.select(fits, score, constant(0.0))
-            # score = whole * ln 2 + rest; adding and subtracting 1.5 * 2 ** 52 rounds to the nearest whole number
+            # score = whole * ln 2 + rest; adding and subtracting 1.5 * 2 ** 52 rounds to the nearest integer
             shifted = builder.fadd(builder.fmul(score, constant(1 / LN2)), constant(1.5 * 2.0**52))
             whole = builder.fsub(shifted, constant(1.5 * 2.0**52))
             rest = score
@@ -369,7 +371,7 @@ def exponentials(
                 rest = builder.fsub(rest, builder.fmul(whole, constant(part), flags=FUSED), flags=FUSED)
             degree = (
                 9 if size == 4 else 13
-            )  # |rest| < 0.35: errors of 7e-12 and 3e-18, the scores' own are larger
+            )  # |rest| < 0.35: errors of 7e-12 and 3e-18, below those of the scores
             result = constant(1 / math.factorial(degree))
             for power in range(degree - 1, -1, -1):
                 product = builder.fmul(result, rest, flags=FUSED)
@@ -387,7 +389,7 @@ def exponentials(
             code.store(
                 narrow(result, numbers.type.pointee, builder.fptrunc), numbers, builder.add(numbers_at, x)
             )
-        return builder.zext(builder.load(off), ir.IntType(64))
+        return builder.zext(builder.load(out_of_range), ir.IntType(64))
 
     f64 = types.float64
     return types.int64(

@@ -35,10 +35,8 @@ from nestree.treecrf.async_errors import send_report
 from nestree.treecrf.potentials import AnyPotentials, LexicalPotentials, Potentials
 from nestree.treecrf.trees import Trees
 from nestree.treecrf.triton_kernels import common
-from nestree.treecrf.triton_kernels.inside import inside_kernel
-from nestree.treecrf.triton_kernels.marginals import arcs_kernel, spans_kernel
-from nestree.treecrf.triton_kernels.outside import outside_kernel
-from nestree.treecrf.triton_kernels.prepare import prepare_kernel
+from nestree.treecrf.triton_kernels.inside import inside_kernel, prepare_kernel
+from nestree.treecrf.triton_kernels.outside import arcs_kernel, outside_kernel, spans_kernel
 from nestree.treecrf.triton_kernels.viterbi import viterbi_kernel
 
 ASYNC_CHECKS = True
@@ -49,52 +47,51 @@ SCALED, LOGSPACE, VITERBI = common.SCALED.value, common.LOGSPACE.value, common.V
 class Chart(NamedTuple):
     """The inputs of the inside pass, and its results for the outside pass."""
 
-    # span, arc, root, inherit, head, contiguous; span in place of those that are absent
-    given: tuple[Tensor, ...]
+    inputs: tuple[Tensor, ...]  # span, arc, root, inherit, head, contiguous; `span` stands in for absent ones
     lexical: bool
     log_z: Tensor  # [batch]
     # [batch, n, n, pitch] row (i, j - 1): headed or hooked; SCALED: over 2^exponent; LOGSPACE: log2; VITERBI: ln
     cells: Tensor
-    exponent: Tensor  # [batch, n, n] whole number: cells of the row are relative to 2^exponent; for sums
-    base: Tensor  # [batch, n, n] whole number: the sum of COMPLETE is relative to 2^base; for SCALED sums
-    bound: Tensor  # [batch, n, n] whole number: no headed item of the row exceeds 2^bound by much; for SCALED sums
+    exponent: Tensor  # [batch, n, n] integer: the cells of the row are relative to 2^exponent; for sums
+    base: Tensor  # [batch, n, n] integer: the sum of COMPLETE is relative to 2^base; for SCALED sums
+    bound: Tensor  # [batch, n, n] integer: no headed item of the row exceeds 2^bound by much; for SCALED sums
     arc: Tensor  # [batch, n, pitch] by governor; for sums in base 2, none above 0
-    arc_by_modifier: Tensor  # [batch, n, pitch] the other way round
+    arc_by_modifier: Tensor  # [batch, n, pitch] transposed
     power: Tensor  # [batch, n, pitch] exp2(arc); for sums
-    power_by_modifier: Tensor  # [batch, n, pitch] the other way round
-    root: Tensor  # [batch, pitch] likewise
+    power_by_modifier: Tensor  # [batch, n, pitch]
+    root: Tensor  # [batch, pitch]
     offset: (
-        Tensor  # [batch, pitch] the constant subtracted from the arcs into each word and from its root score
+        Tensor  # [batch, pitch] subtracted from the scores of the arcs into each word and from its root score
     )
     log2_rest: Tensor  # [batch] log2 Z less the exponent of the whole sentence and all offsets
-    # [6, batch] status, length as given, length, barrier, whether LOGSPACE is needed, barrier of LOGSPACE
+    # [6, batch] status, unchecked length, length, barrier, whether LOGSPACE is needed, barrier of LOGSPACE
     report: Tensor
 
     @property
     def heads(self) -> int:
-        """How many sentences, the first ones, have `head`."""
-        span, *_, head = self.given
+        """How many sentences have `head`; they come first."""
+        span, *_, head = self.inputs
         return 0 if head is span else len(head)
 
 
 class Shape(NamedTuple):
-    """How a pass is laid out: tiles of BT terms by BI blocks of V cells."""
+    """The launch shape of a pass: tiles of BT terms by BI blocks of V cells."""
 
     BT: int
     BI: int
     V: int
-    UNROLL: int  # tiles of COMPLETE under way from memory
-    HOOKS: int  # and of ATTACH
+    UNROLL: int  # loop unrolling of COMPLETE
+    HOOKS: int  # loop unrolling of ATTACH
     num_warps: int
-    programs: int  # in all; one for each sentence, or more
-    FAR: bool = False  # whether the far terms of several widths are summed together; for SCALED sums,
+    programs: int  # the grid: one for each sentence, or more
+    FAR: bool = False  # whether the far terms of several widths are summed together (SCALED),
     FT: int = 4  # in tiles of FT terms
     FI: int = 64  # by FI blocks
-    maxnreg: int | None = None  # registers of a thread: fewer, so that more programs fit
+    maxnreg: int | None = None  # registers per thread
 
 
 def shape_for(task: str, n: int, batch: int, lexical: bool, device: torch.device) -> Shape:
-    """The fastest measured layout of `inside`, `outside` or `best` (benchmarks/shapes.py, docs/design-notes.md)."""
+    """The fastest measured shape for `inside`, `outside` or `best` (benchmarks/shapes.py, docs/design-notes.md)."""
     best = task == "best"
     if not lexical:
         return Shape(16, 32, 1, 1, 1, 4, batch)
@@ -104,8 +101,8 @@ def shape_for(task: str, n: int, batch: int, lexical: bool, device: torch.device
         return Shape(2, 128, 4, 4, 4, 8, batch) if best else Shape(2, 128, 4, 1, 2, 8, batch, True, 2, 128)
     programs = processors(device)
     if programs < 2 * batch < 4 * programs and n > 48 and not best and device.type == "cuda":
-        # Two on each processor, one of which works while the other waits: with 8 warps of 128 registers for each of
-        # 32 threads they take its 65,536 registers, and little else.
+        # Two programs on each processor: one works while the other waits. With 8 warps of 32 threads and 128 registers
+        # each they fill its 65,536 registers.
         return Shape(2, 128, 4, 2, 4, 8, 2 * programs, True, 4, 64, 128)
     programs = batch if programs < 2 * batch else min(programs, batch * max(16, n // 2))
     if n <= 64:
@@ -118,7 +115,7 @@ def shape_for(task: str, n: int, batch: int, lexical: bool, device: torch.device
 
 
 def processors(device: torch.device) -> int:
-    """The number of multiprocessors: so many programs run at once, whatever resources each one needs."""
+    """The number of multiprocessors: as many programs can always run at the same time."""
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
@@ -127,7 +124,7 @@ def power_of_two(n: int) -> int:
 
 
 def table(batch: int, n: int, like: Tensor) -> Tensor:
-    """An uninitialized number for each span. A tile may read a few beyond the end."""
+    """Uninitialized numbers, one for each span. A tile may read a few beyond the end."""
     return fresh(batch * n * n + 64, like=like)[:-64].view(batch, n, n)
 
 
@@ -153,65 +150,67 @@ def inside(potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Chart]:
 
 
 def inside_outside(potentials: AnyPotentials, lengths: Tensor, heads: bool) -> tuple[Tensor, AnyPotentials]:
-    """log Z [batch] and the marginals; `heads`: those of `head`, too."""
-    chart, part = run_inside_outside(potentials, lengths, len(potentials.span) if heads else None)
-    return chart.log_z, part
+    """log Z [batch] and the marginals; `heads`: with those of `head`."""
+    chart, probabilities = run_inside_outside(potentials, lengths, len(potentials.span) if heads else None)
+    return chart.log_z, probabilities
 
 
 def inside_outside_each(
     several: Sequence[Potentials], lengths: Tensor, heads: Sequence[bool]
 ) -> list[tuple[Tensor, Potentials]]:
-    """The same for several potentials of the same sentences: in one launch if they are small enough and alike."""
-    lexical = [one for one in several if isinstance(one, LexicalPotentials)]
-    needed = sum(chart_bytes(one, True) for one in several)
+    """inside_outside for several potentials of the same sentences: in one launch if they are small and of one kind."""
+    lexical = [potentials for potentials in several if isinstance(potentials, LexicalPotentials)]
+    needed = sum(chart_bytes(potentials, True) for potentials in several)
     if (
         len(lexical) == len(several) > 1
-        and len({one.span.shape for one in several}) == 1
+        and len({potentials.span.shape for potentials in several}) == 1
         and several[0].span.shape[1] - 1 <= MAX_FUSED_WORDS
         and memory.fits(needed, several[0].span.device)
     ):
-        return fused(lexical, lengths, heads)
-    return [inside_outside(one, lengths, asked) for one, asked in zip(several, heads, strict=True)]
+        return fused_inside_outside(lexical, lengths, heads)
+    return [
+        inside_outside(potentials, lengths, flag) for potentials, flag in zip(several, heads, strict=True)
+    ]
 
 
-def fused(
+def fused_inside_outside(
     several: Sequence[LexicalPotentials], lengths: Tensor, heads: Sequence[bool]
 ) -> list[tuple[Tensor, Potentials]]:
-    """Several sums as one batch that holds the sentences several times: one sum alone leaves most of a GPU idle."""
+    """All sums as one batch that holds the sentences several times: one sum alone leaves most of a GPU idle."""
     batch = len(several[0].span)
-    # First those that have `head`, then those whose head marginals are requested: kernels know how many of each.
+    # First those with `head`, then those whose head marginals are requested: kernels get the number of each.
     order = sorted(range(len(several)), key=lambda k: (several[k].head is None, not heads[k]))
     ordered = [several[k] for k in order]
     span, arc, root, inherit = (torch.cat(part) for part in list(zip(*ordered, strict=True))[:4])
-    of_heads = [one.head for one in ordered if one.head is not None]
-    given = LexicalPotentials(span, arc, root, inherit, torch.cat(of_heads) if of_heads else None)
-    asked = sum(wanted or one.head is not None for one, wanted in zip(several, heads, strict=True))
-    chart, part = run_inside_outside(
-        given, lengths.repeat(len(several)), batch * asked if asked else None, batch
+    head = [potentials.head for potentials in ordered if potentials.head is not None]
+    together = LexicalPotentials(span, arc, root, inherit, torch.cat(head) if head else None)
+    with_heads = sum(flag or p.head is not None for p, flag in zip(several, heads, strict=True))
+    chart, marginals = run_inside_outside(
+        together, lengths.repeat(len(several)), batch * with_heads if with_heads else None, batch
     )
-    found: dict[int, tuple[Tensor, Potentials]] = {}
-    for place, k in enumerate(order):
-        rows = slice(place * batch, (place + 1) * batch)
-        d_head = part.head[rows] if heads[k] and part.head is not None else None
-        mine = LexicalPotentials(part.span[rows], part.arc[rows], part.root[rows], part.inherit[rows], d_head)
-        found[k] = chart.log_z[rows], mine
-    return [found[k] for k in range(len(several))]
+    results: dict[int, tuple[Tensor, Potentials]] = {}
+    for position, k in enumerate(order):
+        rows = slice(position * batch, (position + 1) * batch)
+        d_span, d_arc, d_root, d_inherit = (part[rows] for part in marginals[:4])
+        d_head = marginals.head[rows] if heads[k] and marginals.head is not None else None
+        results[k] = chart.log_z[rows], LexicalPotentials(d_span, d_arc, d_root, d_inherit, d_head)
+    return [results[k] for k in range(len(several))]
 
 
 def run_inside_outside(
     potentials: AnyPotentials, lengths: Tensor, heads: int | None, sentences: int | None = None
 ) -> tuple[Chart, AnyPotentials]:
-    """The chart and the marginals; `heads`: for so many, the first of the batch, those of `head`, too.
+    """The chart and the marginals; for the first `heads` sentences of the batch, also those of `head`.
 
-    `sentences`: so many there are, if the batch holds them several times. Where it holds `head` for some, these come
-    first.
+    `sentences`: the number of different sentences, if the batch holds them several times. If only some have `head`,
+    they come first.
     """
     chart = make_chart(potentials, lengths, SCALED)
     batch, n, like = chart.exponent.shape[0], chart.exponent.shape[1], potentials.span
     posts = n + 1
     sizes = [batch * size for size in (posts * posts, posts * posts, n * n, n, 1, 1)]
-    whole = [-(-size // 4) * 4 for size in sizes]  # kernels are compiled anew for arrays that begin elsewhere
-    zeros = torch.zeros(sum(whole), device=like.device).split(whole)
+    aligned = [-(-size // 4) * 4 for size in sizes]  # kernels are recompiled for other alignments
+    zeros = torch.zeros(sum(aligned), device=like.device).split(aligned)
     d_span, d_inherit, d_arc, d_root, *barriers = (
         part[:size] for part, size in zip(zeros, sizes, strict=True)
     )
@@ -223,7 +222,7 @@ def run_inside_outside(
     d_head = None
     if heads is not None and chart.lexical:
         d_head = torch.zeros(heads, posts, posts, n, device=like.device)
-    d_arc = marginals(chart, outer, d_span, d_inherit, d_arc, d_head)
+    d_arc = write_marginals(chart, outer, d_span, d_inherit, d_arc, d_head)
     if not isinstance(potentials, LexicalPotentials):
         return chart, type(potentials)(d_span.view(batch, posts, posts))
     return chart, LexicalPotentials(  # type: ignore[return-value]
@@ -242,7 +241,7 @@ def make_chart(potentials: Potentials, lengths: Tensor, mode: int) -> Chart:
     pitch = -(-n // 16) * 16 if lexical else 1
     arc, arc_by_modifier, power, power_by_modifier = fresh(4, batch, n, pitch, like=like)
     chart = Chart(
-        given=contiguous(potentials),
+        inputs=contiguous(potentials),
         lexical=lexical,
         log_z=fresh(batch, like=like),
         cells=rows(batch, n, pitch, like=like),
@@ -258,7 +257,7 @@ def make_chart(potentials: Potentials, lengths: Tensor, mode: int) -> Chart:
         log2_rest=fresh(batch, like=like),
         report=torch.zeros(6, batch, device=like.device, dtype=torch.int32),
     )
-    span, arc, root, inherit, _ = chart.given
+    span, arc, root, inherit, _ = chart.inputs
     at_once = min(32, max(16, power_of_two(n)))
     if batch > 0:
         prepare_kernel[(batch, -(-n // at_once))](
@@ -275,7 +274,7 @@ def inside_pass(chart: Chart, mode: int, outside_follows: bool = False) -> None:
     `outside_follows`: an outside pass will check heads that underflow.
     """
     batch, n, pitch = *chart.exponent.shape[:2], chart.cells.shape[-1]
-    span, _, _, inherit, head = chart.given
+    span, _, _, inherit, head = chart.inputs
     shape = shape_for("best" if mode == VITERBI else "inside", n, batch, chart.lexical, span.device)
     if batch > 0:
         inside_kernel[(shape.programs,)](
@@ -289,7 +288,7 @@ def inside_pass(chart: Chart, mode: int, outside_follows: bool = False) -> None:
 def outside_pass(chart: Chart, mode: int, barrier: Tensor, outer: Tensor, d_root: Tensor) -> None:
     """Fill `outer` for the sentences that need this mode."""
     batch, n, pitch = *chart.exponent.shape[:2], chart.cells.shape[-1]
-    span, _, _, inherit, head = chart.given
+    span, _, _, inherit, head = chart.inputs
     shape = shape_for("outside", n, batch, chart.lexical, span.device)
     if batch > 0:
         outside_kernel[(shape.programs,)](
@@ -299,12 +298,12 @@ def outside_pass(chart: Chart, mode: int, barrier: Tensor, outer: Tensor, d_root
         )  # fmt: skip
 
 
-def marginals(
+def write_marginals(
     chart: Chart, outer: Tensor, d_span: Tensor, d_inherit: Tensor, d_arc: Tensor, d_head: Tensor | None
 ) -> Tensor:
     """Write the marginals of spans, `inherit` and heads into the given tensors; return those of arcs."""
     batch, n, pitch = *chart.exponent.shape[:2], chart.cells.shape[-1]
-    span, _, _, inherit, head = chart.given
+    span, _, _, inherit, head = chart.inputs
     if batch == 0:
         return d_arc
     words = max(16, power_of_two(n)) if chart.lexical else 1
@@ -320,12 +319,12 @@ def marginals(
     tile = min(64, words)
     tiles = -(-n // tile)
     parts = 1 if n <= 16 else 4
-    of_parts = d_arc if parts == 1 else torch.zeros(parts, batch, n, n, device=span.device)
+    partial_sums = d_arc if parts == 1 else torch.zeros(parts, batch, n, n, device=span.device)
     arcs_kernel[(batch, tiles * tiles, parts)](
-        chart.arc, outer, in_logs, chart.report, of_parts, n, pitch,
+        chart.arc, outer, in_logs, chart.report, partial_sums, n, pitch,
         BI=8 if n <= 16 else 4, BJ=16, BP=tile, BH=tile, num_warps=4,
     )  # fmt: skip
-    return (d_arc if parts == 1 else of_parts.sum(0)).clamp_(max=1.0)  # rounding may lead beyond 1
+    return (d_arc if parts == 1 else partial_sums.sum(0)).clamp_(max=1.0)  # rounding may lead beyond 1
 
 
 def contiguous(potentials: Potentials) -> tuple[Tensor, ...]:
@@ -335,16 +334,16 @@ def contiguous(potentials: Potentials) -> tuple[Tensor, ...]:
 
 
 def launch(shape: Shape, mode: int, batch: int, device: torch.device) -> dict[str, int | bool]:
-    """The layout as kernel arguments. Programs that wait for each other must run at the same time."""
+    """The shape as kernel arguments. Programs that wait for each other must run at the same time."""
     if mode == LOGSPACE:
         shape = shape._replace(UNROLL=1, HOOKS=1, FAR=False)
     grouped = shape.programs > batch
-    most = power_of_two(max(shape.programs, processors(device))) if grouped else 1  # sentences, at least
-    together = {"launch_cooperative_grid": True} if grouped else {}
-    given = {
+    max_batch = power_of_two(max(shape.programs, processors(device))) if grouped else 1
+    cooperative = {"launch_cooperative_grid": True} if grouped else {}
+    options = {
         name: value for name, value in shape._asdict().items() if value is not None and name != "programs"
     }
-    return given | {"batch": batch, "BATCH": most, "GROUPED": grouped} | together
+    return options | {"batch": batch, "BATCH": max_batch, "GROUPED": grouped} | cooperative
 
 
 def viterbi(potentials: Potentials, lengths: Tensor) -> Trees:
@@ -357,7 +356,7 @@ def viterbi(potentials: Potentials, lengths: Tensor) -> Trees:
     arcs = torch.full((batch, n - 1, 2), -1, device=device)
     roots = torch.zeros(batch, dtype=torch.int64, device=device)
     if batch > 0:
-        inherit = chart.given[3]
+        inherit = chart.inputs[3]
         stack = fresh(batch, n, 4, like=chart.log_z, dtype=torch.int32)
         viterbi_kernel[(batch,)](
             inherit, chart.arc, chart.root, chart.cells, chart.report, stack, spans, arcs, roots, n,
@@ -369,21 +368,19 @@ def viterbi(potentials: Potentials, lengths: Tensor) -> Trees:
 def log_chart(chart: Chart) -> Tensor:
     """[batch, n + 1, n + 1, x] headed and hooked in natural logarithms."""
     _, n, _, pitch = chart.cells.shape
-    fast = (chart.report[4] == 0)[:, None, None, None]
-    cells = torch.where(fast, chart.cells.log2(), chart.cells) + chart.exponent[..., None]
+    scaled = (chart.report[4] == 0)[:, None, None, None]
+    cells = torch.where(scaled, chart.cells.log2(), chart.cells) + chart.exponent[..., None]
     cells = cells[..., : n if pitch > 1 else 1]  # [batch, i, j - 1, x]
     if pitch > 1:
-        # Every word of a span has had its arc, but for the head.
+        # The offsets of all words of the span were subtracted, but for that of the head.
         word = torch.arange(n, device=cells.device)
         within = (word[:, None, None] <= word) & (word <= word[:, None])  # [i, j - 1, x]
-        so_far = torch.nn.functional.pad(chart.offset[:, :n].cumsum(-1), (1, 0))  # [batch, fencepost]
-        of_span = so_far[:, None, 1:] - so_far[:, :-1, None]  # [batch, i, j - 1]
-        lent = torch.where(chart.report[4, :, None, None] == 0, chart.given[3][:, :-1, 1:], 0.0) * math.log2(
-            math.e
-        )
+        cumulative = torch.nn.functional.pad(chart.offset[:, :n].cumsum(-1), (1, 0))  # [batch, fencepost]
+        of_span = cumulative[:, None, 1:] - cumulative[:, :-1, None]  # [batch, i, j - 1]
         whole = (word[:, None] == 0) & (word + 1 == chart.report[2, :, None, None])  # [batch, i, j - 1]
-        lent = lent.masked_fill(whole, 0.0)  # SCALED cells have `inherit` in them
-        own = chart.offset[:, None, None, :n] + lent[..., None]
+        inherit = chart.inputs[3][:, :-1, 1:] * math.log2(math.e)
+        inherit = torch.where(scaled[..., 0] & ~whole, inherit, 0.0)  # SCALED cells include it
+        own = chart.offset[:, None, None, :n] + inherit[..., None]
         cells = cells + of_span[..., None] - torch.where(within, own, 0.0)
     return torch.nn.functional.pad(cells / math.log2(math.e), (0, 0, 1, 0, 0, 1))
 

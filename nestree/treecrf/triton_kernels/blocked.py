@@ -1,12 +1,11 @@
-"""Far splits and far parents: the terms of several widths that need none of them, summed together.
+"""Far splits and far parents: terms of a block of widths that depend on no span of the block, summed together.
 
 A block is WIDTHS widths, a tile STARTS neighbouring spans of each. When the block begins, all narrower spans are done
-(inside) or all wider ones (outside). The terms that only need those are the same rows for the whole tile: each is
-loaded once and used for several spans. What is left to do width by width is a handful of near terms. For SCALED sums
-alone.
+(inside) or all wider ones (outside). Terms that only need those read the same rows for the whole tile: each row is
+loaded once and used for several spans. A handful of near terms remains for each width. Used for SCALED sums only.
 
 The spans of a tile are (i + u, j + u + w), u < STARTS, w < WIDTHS. Tuples hold something for each start u, for each of
-the ENDS words j + v where a span of the tile can end, or for each span, at place u * WIDTHS + w; v = u + w.
+the ENDS words j + v where a span of the tile can end, or for each span, at index u * WIDTHS + w; v = u + w.
 """
 
 import triton
@@ -19,7 +18,7 @@ ENDS = tl.constexpr(STARTS.value + WIDTHS.value - 1)
 
 @triton.jit
 def share_of(many, member, group):
-    """The range of `many` things that one program of a group works on: first, last."""
+    """The range (first, last) of `many` things that one program of a group works on."""
     share = tl.cdiv(many, group)
     first = tl.minimum(member * share, many)
     return first, tl.minimum(first + share, many)
@@ -27,7 +26,7 @@ def share_of(many, member, group):
 
 @triton.jit
 def far_bases(exponent, bound, first, last, narrow, length, n, FT: tl.constexpr, FI: tl.constexpr):
-    """Write into `exponent` the greatest bound of the far splits of each span of the block, for starts first:last."""
+    """Write into `exponent` the largest bound of the far splits of each span of the block, for starts first:last."""
     slot = tl.arange(0, FT)[:, None]
     splits = narrow - ENDS + 1
     for e0 in range(0, (last - first) * WIDTHS, FI):
@@ -56,7 +55,7 @@ def no_sums(FT: tl.constexpr, FI: tl.constexpr, V: tl.constexpr):
 
 @triton.jit
 def cells_at(rows, row, step, x, ok, pitch, MANY: tl.constexpr):
-    """The cells x of `many` rows, `step` apart [FT, FI, V]."""
+    """The cells x of MANY rows, `step` apart: a tuple of [FT, FI, V]."""
     cells = ()
     for v in tl.static_range(MANY):
         cells = cells + (tl.load(rows + (row + v * step)[:, :, None] * pitch + x[None, :, :], ok, other=0.0),)
@@ -65,11 +64,11 @@ def cells_at(rows, row, step, x, ok, pitch, MANY: tl.constexpr):
 
 @triton.jit
 def values_at(values, row, step, ok, other: tl.constexpr, MANY: tl.constexpr):
-    """One number of each of `many` rows [FT, FI]."""
-    found = ()
+    """The values of MANY rows, `step` apart: a tuple of [FT, FI]."""
+    loaded = ()
     for v in tl.static_range(MANY):
-        found = found + (tl.load(values + row + v * step, ok, other=other),)
-    return found
+        loaded = loaded + (tl.load(values + row + v * step, ok, other=other),)
+    return loaded
 
 
 @triton.jit
@@ -91,7 +90,8 @@ def far_splits(
 ):  # fmt: skip
     """COMPLETE over the far splits, for this program's share of all cells of the block.
 
-    The far sums are left in the places of the headed cells, and what they are relative to in `exponent`."""
+    The far sums are stored in the headed cells, and their exponents in `exponent`.
+    """
     tiles = tl.cdiv(length - narrow, STARTS)
     per_tile = (narrow + ENDS + 2 * V - 2) // V
     splits = narrow - ENDS + 1
@@ -121,12 +121,14 @@ def far_splits(
             rights = cells_at(chart, right, 1, x, ok[:, :, None], pitch, ENDS)
             of_lefts = values_at(exponent, left, n, ok, LOG_ZERO, STARTS)
             of_rights = values_at(exponent, right, 1, ok, LOG_ZERO, ENDS)
-            more = ()
+            updated = ()
             for u in tl.static_range(STARTS):
                 for w in tl.static_range(WIDTHS):
                     scale = tl.exp2(of_lefts[u] + of_rights[u + w] - bases[u * WIDTHS + w])
-                    more = more + (totals[u * WIDTHS + w] + lefts[u] * scale[:, :, None] * rights[u + w],)
-            totals = more
+                    updated = updated + (
+                        totals[u * WIDTHS + w] + lefts[u] * scale[:, :, None] * rights[u + w],
+                    )
+            totals = updated
         for u in tl.static_range(STARTS):
             for w in tl.static_range(WIDTHS):
                 end = j + u + w
@@ -142,7 +144,8 @@ def far_parents(
 ):  # fmt: skip
     """COMPLETE, backwards, over the far parents, for this program's share of all cells of the block.
 
-    What they say of each item is left in `outer`, where all that is said of it will be."""
+    The sum for each item is stored in `outer`, to which the near parents add theirs.
+    """
     tiles = tl.cdiv(length - wide + WIDTHS, STARTS)
     per_tile = (length + V - 1) // V
     slot = tl.arange(0, FT)[:, None]
@@ -178,13 +181,13 @@ def far_parents(
             parents = cells_at(outer, parent, 1, x, ok[:, :, None], pitch, ENDS)
             of_others = values_at(exponent, other, 1, ok, LOG_ZERO, STARTS)
             of_parents = values_at(base, parent, 1, ok, -LOG_ZERO, ENDS)
-            more = ()
+            updated = ()
             for u in tl.static_range(STARTS):
                 half = tl.where(begun, others[u], 0.0)
                 for w in tl.static_range(WIDTHS):
                     scale = tl.exp2(owns[u * WIDTHS + w] + of_others[u] - of_parents[u + w])
-                    more = more + (totals[u * WIDTHS + w] + half * scale[:, :, None] * parents[u + w],)
-            totals = more
+                    updated = updated + (totals[u * WIDTHS + w] + half * scale[:, :, None] * parents[u + w],)
+            totals = updated
         ended = ()
         for u in tl.static_range(STARTS):
             for w in tl.static_range(WIDTHS):
@@ -207,13 +210,13 @@ def far_parents(
             others = cells_at(chart, other, n, x, ok[:, :, None], pitch, ENDS)
             of_parents = values_at(base, parent, n, ok, -LOG_ZERO, STARTS)
             of_others = values_at(exponent, other, n, ok, LOG_ZERO, ENDS)
-            more = ()
+            updated = ()
             for u in tl.static_range(STARTS):
                 whole = tl.where(not_ended & (x >= (a + u)[:, None])[None, :, :], parents[u], 0.0)
                 for w in tl.static_range(WIDTHS):
                     scale = tl.exp2(owns[u * WIDTHS + w] + of_others[u + w] - of_parents[u])
-                    more = more + (totals[u * WIDTHS + w] + others[u + w] * scale[:, :, None] * whole,)
-            totals = more
+                    updated = updated + (totals[u * WIDTHS + w] + others[u + w] * scale[:, :, None] * whole,)
+            totals = updated
         for u in tl.static_range(STARTS):
             for w in tl.static_range(WIDTHS):
                 word = (live & (z + w > a) & (z + u + w <= length))[:, None] & (x < length)

@@ -1,4 +1,4 @@
-"""Constants, modes and small functions that the kernels share."""
+"""Constants, modes and device functions that the kernels share."""
 
 import os
 
@@ -56,7 +56,7 @@ def own_score(span, inherit, cell, live, lends, MODE: tl.constexpr, LEXICAL: tl.
 
 @triton.jit
 def not_a_score(value):
-    """Which values are neither from -MAX_SCORE to MAX_SCORE nor those of impossible parts; NaN is one of them."""
+    """Which values are neither between -MAX_SCORE and MAX_SCORE nor IMPOSSIBLE; NaN counts."""
     return ((tl.abs(value) <= HIGHEST) | (value < NO_TREE_AT)) == 0
 
 
@@ -69,7 +69,7 @@ def any_invalid(pointer, mask):
 
 @triton.jit
 def at_most_one(probability):
-    """The same probability; rounding may lead beyond 1. NaN stays NaN."""
+    """Clamp to 1 what rounding led beyond it. NaN stays NaN."""
     return tl.where(probability > 1.0, 1.0, probability)
 
 
@@ -85,14 +85,14 @@ def assign(lengths, batch, GROUPED: tl.constexpr, BATCH: tl.constexpr):
     end = program + 1
     sentence = program
     if GROUPED:
-        each = tl.arange(0, BATCH)
-        words = tl.load(lengths + each, each < batch, other=0).to(tl.int64)
+        b = tl.arange(0, BATCH)
+        words = tl.load(lengths + b, b < batch, other=0).to(tl.int64)
         work = tl.cumsum(words * words * words * words, 0)
-        more = (tl.num_programs(0) - batch) * work // tl.max(work, 0)
-        ends = each + 1 + more.to(tl.int32)  # of the programs of each sentence
+        extra = (tl.num_programs(0) - batch) * work // tl.max(work, 0)
+        ends = b + 1 + extra.to(tl.int32)  # of the programs of each sentence
         sentence = tl.sum((ends <= program).to(tl.int32), 0)
-        begin = tl.max(tl.where(each < sentence, ends, 0), 0)
-        end = tl.max(tl.where(each == sentence, ends, 0), 0)
+        begin = tl.max(tl.where(b < sentence, ends, 0), 0)
+        end = tl.max(tl.where(b == sentence, ends, 0), 0)
     return sentence.to(tl.int64), program - begin, end - begin
 
 

@@ -1,4 +1,4 @@
-"""The inside pass: COMPLETE and ATTACH width by width, then GOAL."""
+"""The inside pass: check the values, then COMPLETE and ATTACH width by width, then GOAL."""
 
 import triton
 import triton.language as tl
@@ -14,6 +14,7 @@ from nestree.treecrf.triton_kernels.common import (
     LOWEST,
     MAX_EXACT_EXPONENT,
     MAX_PRECISE_LOG,
+    MAX_SCALED_INHERIT,
     MAX_TRUSTED,
     MIN_EXPONENT,
     MIN_ROW_MAXIMUM,
@@ -25,6 +26,8 @@ from nestree.treecrf.triton_kernels.common import (
     TOO_LARGE_FLAG,
     VITERBI,
     WIDTHS,
+    WRONG_LENGTH_FLAG,
+    any_invalid,
     assign,
     grid_barrier,
     log2,
@@ -34,10 +37,74 @@ from nestree.treecrf.triton_kernels.common import (
 )
 
 
+@triton.jit(do_not_specialize=["n"])
+def prepare_kernel(
+    span, arc, root, inherit, lengths, report, arc_out, arc_by_modifier, power, power_by_modifier, root_out, offset,
+    n, pitch, MODE: tl.constexpr, LEXICAL: tl.constexpr, BR: tl.constexpr, BX: tl.constexpr,
+):  # fmt: skip
+    """Check the values, and arrange the arcs. A program has BX words of a sentence, as modifiers and as ends of spans.
+
+    Every word but the root has one governor, so a constant (`offset`) can be subtracted from the scores of all arcs
+    into a word and from its root score: every tree loses the same. For sums it is their maximum: none exceeds 0.
+    """
+    b = tl.program_id(0).to(tl.int64)
+    batch = tl.num_programs(0)
+    unchecked = tl.load(lengths + b)
+    length = tl.minimum(tl.maximum(unchecked, 1), n).to(tl.int32)
+    status = tl.where(unchecked == length, 0, WRONG_LENGTH_FLAG)
+    needs_logspace = 0
+    posts = n + 1
+    x = tl.program_id(1) * BX + tl.arange(0, BX)
+    r = tl.arange(0, BR)
+    for i0 in range(0, length, BR):
+        i = i0 + r[:, None]
+        j = x[None, :] + 1
+        cell = b * posts * posts + i * posts + j
+        ok = (i < j) & (j <= length)
+        status |= any_invalid(span + cell, ok)
+        if LEXICAL:
+            lends = ok & ((i > 0) | (j < length))
+            status |= any_invalid(inherit + cell, lends) * 8
+            too_large_to_scale = (tl.abs(score(inherit + cell, lends, MODE)) < MAX_SCALED_INHERIT) == 0
+            needs_logspace |= tl.max(tl.max(too_large_to_scale.to(tl.int32), 1), 0)
+    if LEXICAL:
+        top = tl.full([BX], LOG_ZERO, tl.float32)
+        for h0 in range(0, length, BR):
+            h = h0 + r[:, None]
+            ok = (h < length) & (x[None, :] < length) & (h != x[None, :])
+            status |= any_invalid(arc + b * n * n + h * n + x[None, :], ok) * 2
+            a = score(arc + b * n * n + h * n + x[None, :], ok, MODE)
+            top = tl.maximum(top, tl.max(tl.where(ok, a, LOG_ZERO), 0))
+        word = x < length
+        status |= any_invalid((root + b * n + x)[None, :], word[None, :]) * 4
+        at_root = score(root + b * n + x, word, MODE)
+        top = tl.zeros([BX], tl.float32) if MODE == VITERBI else tl.maximum(top, at_root)
+        tl.store(root_out + b * pitch + x, at_root - top, word)
+        tl.store(offset + b * pitch + x, top, word)
+        for h0 in range(0, length, BR):
+            h = h0 + r[:, None]
+            ok = (h < length) & word[None, :] & (h != x[None, :])
+            a = score(arc + b * n * n + h * n + x[None, :], ok, MODE) - top[None, :]
+            a = tl.where(ok, a, LOG_ZERO)
+            cell = (h < length) & word[None, :]
+            tl.store(arc_out + (b * n + h) * pitch + x[None, :], a, cell)
+            tl.store(arc_by_modifier + (b * n + x[None, :]) * pitch + h, a, cell)
+            if MODE != VITERBI:
+                tl.store(power + (b * n + h) * pitch + x[None, :], tl.exp2(a), cell)
+                tl.store(power_by_modifier + (b * n + x[None, :]) * pitch + h, tl.exp2(a), cell)
+    tl.atomic_or(report + b, status)
+    tl.atomic_or(report + 4 * batch + b, needs_logspace)
+    if tl.program_id(1) == 0:
+        tl.store(report + batch + b, unchecked.to(tl.int32))
+        tl.store(report + 2 * batch + b, length)
+
+
 @triton.jit
 def split_at(i, t, width, skipped):
-    """The t-th split of the spans from i on [BT, BI]; those between the near ones are skipped. Beyond the last split:
-    the last one again."""
+    """The t-th split k of the spans that start at i [BT, BI], without the `skipped` far splits in the middle.
+
+    Beyond the last split: the last one again.
+    """
     t = tl.minimum(t, width - 2 - skipped)[:, None]
     far = t + (i % STARTS)[None, :] >= WIDTHS + STARTS - 2
     return i[None, :] + 1 + t + tl.where(far, skipped, 0)
@@ -45,23 +112,10 @@ def split_at(i, t, width, skipped):
 
 @triton.jit
 def fetch_splits(
-    chart,
-    exponent,
-    bound,
-    inherit,
-    i,
-    j,
-    x,
-    t,
-    width,
-    skipped,
-    n,
-    pitch,
-    MODE: tl.constexpr,
-    LEXICAL: tl.constexpr,
-):
-    """Both halves of the spans (i, j) at their t-th splits [BT, BI, V], and what else they are worth [BT, BI]: for
-    SCALED their exponents and bounds, else what each lends."""
+    chart, exponent, bound, inherit, i, j, x, t, width, skipped, n, pitch, MODE: tl.constexpr, LEXICAL: tl.constexpr,
+):  # fmt: skip
+    """Both halves of the spans (i, j) at their t-th splits [BT, BI, V], with their exponents and bounds (SCALED) or
+    `inherit` scores (other modes) [BT, BI]."""
     k = split_at(i, t, width, skipped)
     left_row = i[None, :] * n + k - 1
     right_row = k * n + (j - 1)[None, :]
@@ -85,7 +139,7 @@ def fetch_splits(
 
 @triton.jit
 def add_inherit(left, right, of_left, of_right, i, x, t, width, MODE: tl.constexpr, LEXICAL: tl.constexpr):
-    """Both halves, added, the one that holds x with its `inherit`: it is headed by x, and lends it."""
+    """The sum of both halves; the half that holds x is headed by x and gets its `inherit` score."""
     if LEXICAL:
         k = split_at(i, t, width, 0)
         is_left = x[None, :, :] < k[:, :, None]
@@ -101,9 +155,9 @@ def sum_of_splits(
     LEXICAL: tl.constexpr, FAR: tl.constexpr,
     BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
-    """SCALED: the sum over all splits [BI, V], and the whole number that it is relative to [BI].
+    """SCALED: the sum over k of left(i, k, x) right(k, j, x) [BI, V], relative to 2^top [BI]. Returns sum and top.
 
-    The sum begins with that over the far splits, where there are any: far_splits has left it in the row.
+    If there are far splits, far_splits has left their sum in the row: the sum starts with it.
     """
     slot = tl.arange(0, BT)
     reached = tl.full([BT, BI], LOG_ZERO, tl.float32)  # the exponent of each running sum
@@ -136,14 +190,14 @@ def log_of_splits(
     MODE: tl.constexpr, LEXICAL: tl.constexpr,
     BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
-    """VITERBI: the greatest term over all splits [BI, V]; LOGSPACE: log2 of the sum, that term taken out first."""
+    """VITERBI: the maximum over k of left(i, k, x) + right(k, j, x) [BI, V]; LOGSPACE: log2 of the sum over k."""
     slot = tl.arange(0, BT)
     best = tl.full([BT, BI, V], LOG_ZERO, tl.float32)
     left, right, of_left, of_right, _, _ = fetch_splits(
         chart, exponent, bound, inherit, i, j, x, slot, width, 0, n, pitch, MODE, LEXICAL
     )
     for t0 in tl.range(0, width - 1, BT, loop_unroll_factor=UNROLL):
-        # The next values are under way while the present ones are compared.
+        # Prefetch the next values while the present ones are compared.
         next_left, next_right, next_of_left, next_of_right, _, _ = fetch_splits(
             chart, exponent, bound, inherit, i, j, x, t0 + BT + slot, width, 0, n, pitch, MODE, LEXICAL
         )
@@ -174,10 +228,12 @@ def complete(
     pitch, MODE: tl.constexpr, OUTSIDE_FOLLOWS: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr,
     FAR: tl.constexpr, BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
-    """COMPLETE for the spans of one width from `first` to `last`: headed(i, j, x) = span + head + sum over k.
+    """COMPLETE for the spans (i, i + width), first <= i < last.
 
-    A tile is BI blocks of V neighbouring cells: a span takes as many blocks as it needs. Cells of a block that are not
-    in the span are computed, too, but not stored.
+    headed(i, j, x) = span(i, j) + head(i, j, x) + sum over k in i < k < j of both halves, for x in (i, j)
+
+    A tile is BI blocks of V neighbouring cells: a span takes as many blocks as it needs. Cells of a block outside the
+    span are computed but not stored.
     """
     per_span = (width + 2 * V - 2) // V if LEXICAL else 1
     blocks = (last - first) * per_span
@@ -223,23 +279,8 @@ def complete(
             done = own[:, None] + evidence
             if width > 1:
                 done += log_of_splits(
-                    chart,
-                    exponent,
-                    bound,
-                    inherit,
-                    i,
-                    j,
-                    x,
-                    width,
-                    n,
-                    pitch,
-                    MODE,
-                    LEXICAL,
-                    BT,
-                    BI,
-                    V,
-                    UNROLL,
-                )
+                    chart, exponent, bound, inherit, i, j, x, width, n, pitch, MODE, LEXICAL, BT, BI, V, UNROLL
+                )  # fmt: skip
             tl.store(chart + row[:, None] * pitch + x, done, within)
             if MODE == LOGSPACE:
                 tl.store(exponent + row, 0.0, live & (place == 0))
@@ -248,7 +289,7 @@ def complete(
 
 @triton.jit
 def store_bound(exponent, bound, row, most, live):
-    """Store the bound of rows whose greatest headed cell is `most`."""
+    """Store the bound of rows whose largest headed cell is `most`."""
     height = tl.ceil(log2(tl.maximum(most, MIN_TRUSTED)))
     tl.store(
         bound + row, tl.where(most > 0, tl.load(exponent + row, live, other=0.0) + height, LOG_ZERO), live
@@ -257,17 +298,17 @@ def store_bound(exponent, bound, row, most, live):
 
 @triton.jit
 def fetch_hooks(chart, arcs, row, i, x, t, width, pitch):
-    """headed(i, j, h) [BT, BI] and the arcs from the words x to h [BT, BI, V], for the words h = i + t. Beyond the last
-    word of the span: the last one again."""
+    """headed(i, j, h) [BT, BI] and arc(x, h) [BT, BI, V] for h = i + t. Beyond the last word of the span: the last one
+    again."""
     h = i[None, :] + tl.minimum(t, width - 1)[:, None]
     return tl.load(chart + row[None, :] + h), tl.load(arcs + h[:, :, None] * pitch + x[None, :, :])
 
 
 @triton.jit
 def hooked_words(e, per_span, first, last, width, length, V: tl.constexpr):
-    """The spans (i, j) of some blocks [BI], and the words x of the blocks [BI, V].
+    """The spans (i, j) of the blocks e [BI], and the words x of the blocks [BI, V].
 
-    The blocks of a span are those before it, then those behind it; too many at the end are the last one again.
+    The blocks of a span are those before it, then those behind it; surplus blocks repeat the last one.
     """
     i = tl.minimum(first + e // per_span, last - 1)
     place = e % per_span
@@ -280,9 +321,9 @@ def attach(
     inherit, chart, power_by_modifier, exponent, bound, status, first, last, width, length, n, pitch,
     OUTSIDE_FOLLOWS: tl.constexpr, BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, HOOKS: tl.constexpr,
 ):  # fmt: skip
-    """ATTACH for the spans of one width, SCALED.
+    """ATTACH for the spans (i, i + width), first <= i < last, SCALED.
 
-    hooked(i, j, x) = sum over h in (i, j) of headed(i, j, h) arc(x, h)
+    hooked(i, j, x) = sum over h in (i, j) of headed(i, j, h) arc(x, h), for x outside (i, j)
     """
     per_span = (length - width) // V + 3
     blocks = (last - first) * per_span
@@ -306,12 +347,12 @@ def attach(
         trusted = (done > MIN_TRUSTED) & (done < MAX_TRUSTED)
         status |= tl.where(beyond & (trusted == 0) & (most > 0)[:, None], 1, 0)
         if OUTSIDE_FOLLOWS:
-            faint = (
+            underflowed = (
                 live
                 & (most < MIN_ROW_MAXIMUM)
                 & (tl.load(exponent + row, live, other=LOG_ZERO) > MIN_EXPONENT)
             )
-            status |= tl.where(faint[:, None] & (x >= 0), 1, 0)
+            status |= tl.where(underflowed[:, None] & (x >= 0), 1, 0)
         tl.store(chart + row[:, None] * pitch + x, done, beyond)
         store_bound(exponent, bound, row, most, live & (place == 0))
     return status
@@ -322,7 +363,7 @@ def log_attach(
     chart, arc_by_modifier, first, last, width, length, n, pitch,
     MODE: tl.constexpr, BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, HOOKS: tl.constexpr,
 ):  # fmt: skip
-    """The same for LOGSPACE and VITERBI, whose cells and arcs are logarithms."""
+    """ATTACH for LOGSPACE and VITERBI: cells and arcs are logarithms."""
     per_span = (length - width) // V + 3
     blocks = (last - first) * per_span
     slot = tl.arange(0, BT)
@@ -334,7 +375,7 @@ def log_attach(
         best = tl.full([BT, BI, V], LOG_ZERO, tl.float32)
         headed, arc = fetch_hooks(chart, arc_by_modifier, row, i, x, slot, width, pitch)
         for t0 in tl.range(0, width, BT, loop_unroll_factor=HOOKS):
-            # The next values are under way while the present ones are compared.
+            # Prefetch the next values while the present ones are compared.
             next_headed, next_arc = fetch_hooks(
                 chart, arc_by_modifier, row, i, x, t0 + BT + slot, width, pitch
             )
@@ -472,9 +513,7 @@ def inside_kernel(
             none = best < NO_TREE_AT
             result = best
         else:
-            over = best + tl.log2(
-                tl.sum(tl.exp2(goal - best), 0)
-            )  # relative to the exponent of the whole sentence
+            over = best + tl.log2(tl.sum(tl.exp2(goal - best), 0))  # relative to the exponent of (0, n)
             tl.store(log2_rest + b, over)
             whole = tl.load(exponent + length - 1)
             value = (whole.to(tl.float64) + over.to(tl.float64)) * LN_2

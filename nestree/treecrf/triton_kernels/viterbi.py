@@ -3,39 +3,23 @@
 import triton
 import triton.language as tl
 
-from nestree.treecrf.triton_kernels.common import (
-    LOG_ZERO,
-    VITERBI,
-    score,
-)
+from nestree.treecrf.triton_kernels.common import LOG_ZERO, VITERBI, score
 
 
 @triton.jit
 def first_best(values, options, none):
-    """The first option with the highest value; `none` if there is no such value, as among NaN."""
+    """The first option with the highest value; `none` if all are NaN."""
     first = tl.min(tl.where(values == tl.max(values, 0), options, 1 << 30), 0)
     return tl.where(first == 1 << 30, none, first)
 
 
 @triton.jit(do_not_specialize=["n"])
 def viterbi_kernel(
-    inherit,
-    arc,
-    root,
-    chart,
-    report,
-    stack,
-    spans,
-    arcs,
-    roots,
-    n,
-    pitch,
-    LEXICAL: tl.constexpr,
-    BX: tl.constexpr,
-):
+    inherit, arc, root, chart, report, stack, spans, arcs, roots, n, pitch, LEXICAL: tl.constexpr, BX: tl.constexpr,
+):  # fmt: skip
     """Backtrack through a chart of maxima, from the top down.
 
-    A subtree of w words takes 2w - 1 places in preorder, so the place of each span is known when it is found.
+    A subtree of w words has 2w - 1 spans, so the preorder index of each span is known when it is pushed.
     """
     b = tl.program_id(0).to(tl.int64)
     batch = tl.num_programs(0)
@@ -64,12 +48,12 @@ def viterbi_kernel(
         i = tl.load(stack + depth * 4)
         j = tl.load(stack + depth * 4 + 1)
         h = tl.load(stack + depth * 4 + 2)
-        place = tl.load(stack + depth * 4 + 3)
-        tl.store(spans + place * fields, i.to(tl.int64))
-        tl.store(spans + place * fields + 1, j.to(tl.int64))
+        index = tl.load(stack + depth * 4 + 3)
+        tl.store(spans + index * fields, i.to(tl.int64))
+        tl.store(spans + index * fields + 1, j.to(tl.int64))
         if LEXICAL:
-            tl.store(spans + place * fields + 2, h.to(tl.int64))
-        if j - i > 1:
+            tl.store(spans + index * fields + 2, h.to(tl.int64))
+        if j - i > 1:  # COMPLETE, backwards: the best split k in i < k < j
             between = (x > i) & (x < j)
             left = tl.load(chart + (i * n + x - 1) * pitch + h, between, other=LOG_ZERO)
             right = tl.load(chart + (x * n + j - 1) * pitch + h, between, other=LOG_ZERO)
@@ -79,25 +63,25 @@ def viterbi_kernel(
             k = first_best(left + right, x, i + 1)
             left_head = h
             right_head = h
-            if LEXICAL:
+            if LEXICAL:  # ATTACH, backwards: the best head m of the half without h
                 start = tl.where(h < k, k, i)
                 end = tl.where(h < k, j, k)
-                side = (x >= start) & (x < end)
-                modifiers = tl.load(chart + (start * n + end - 1) * pitch + x, side, other=LOG_ZERO)
-                modifiers += tl.load(arc + h * pitch + x, side, other=LOG_ZERO)
+                half = (x >= start) & (x < end)
+                modifiers = tl.load(chart + (start * n + end - 1) * pitch + x, half, other=LOG_ZERO)
+                modifiers += tl.load(arc + h * pitch + x, half, other=LOG_ZERO)
                 m = first_best(modifiers, x, start)
-                seat = (b * (n - 1) + tl.where(m > top, m - 1, m)) * 2
-                tl.store(arcs + seat, h.to(tl.int64))
-                tl.store(arcs + seat + 1, m.to(tl.int64))
+                slot = (b * (n - 1) + tl.where(m > top, m - 1, m)) * 2
+                tl.store(arcs + slot, h.to(tl.int64))
+                tl.store(arcs + slot + 1, m.to(tl.int64))
                 left_head = tl.where(h < k, h, m)
                 right_head = tl.where(h < k, m, h)
             tl.debug_barrier()
             tl.store(stack + depth * 4, k)
             tl.store(stack + depth * 4 + 1, j)
             tl.store(stack + depth * 4 + 2, right_head)
-            tl.store(stack + depth * 4 + 3, place + 2 * (k - i))
+            tl.store(stack + depth * 4 + 3, index + 2 * (k - i))
             tl.store(stack + depth * 4 + 4, i)
             tl.store(stack + depth * 4 + 5, k)
             tl.store(stack + depth * 4 + 6, left_head)
-            tl.store(stack + depth * 4 + 7, place + 1)
+            tl.store(stack + depth * 4 + 7, index + 1)
             depth += 2

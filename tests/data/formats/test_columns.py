@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nestree.data import formats
-from nestree.data.formats.columns import cells_of, spans_of
+from nestree.data.formats.columns import decode_tags, encode_tags
 from nestree.data.io import ConversionReport
 from nestree.errors import DataError, InputError
 from nestree.types import Document, Entity, Sentence
@@ -21,7 +21,7 @@ def test_layers_counted_by_hand():
 
 
 def test_of_two_entities_with_one_label_the_inner_ends_first():
-    assert spans_of(["B-X", "I-X|B-X", "E-X|I-X", "E-X"]) == ([(1, 3, "X"), (0, 4, "X")], [])
+    assert decode_tags(["B-X", "I-X|B-X", "E-X|I-X", "E-X"]) == ([(1, 3, "X"), (0, 4, "X")], [])
 
 
 def test_germeval_has_numbers_first_and_comments():
@@ -78,7 +78,7 @@ def test_joined_tags_blanks_and_documents():
     ],
 )
 def test_what_tags_mean(tags, expected, strays):
-    found, wrong = spans_of(tags.split())
+    found, wrong = decode_tags(tags.split())
     assert sorted(found) == sorted(expected)
     assert wrong == strays
 
@@ -96,8 +96,8 @@ spans_strategy = st.lists(
 def test_what_is_written_is_read_or_counted(found, scheme, joined):
     sentence = Sentence(["w"] * 9, [Entity(*span) for span in found])
     tally = ConversionReport()
-    layers = cells_of(sentence, scheme, joined, tally, "here")
-    back = [spans_of(layer) for layer in layers]
+    layers = encode_tags(sentence, scheme, joined, tally, "here")
+    back = [decode_tags(layer) for layer in layers]
     assert not any(strays for _, strays in back)
     equal = sorted(span for spans, _ in back for span in spans) == sorted(found)
     assert equal == (tally.counts == {})
@@ -152,7 +152,7 @@ def test_options_that_make_no_sense():
     for wrong in ({"word": 0}, {"tags": "0"}, {"tags": "x"}):
         with pytest.raises(InputError, match="columns are counted from 1"):
             documents("layers.iob2", **wrong)
-    with pytest.raises(InputError, match="no scheme 'iob3'"):
+    with pytest.raises(InputError, match="scheme is one of iob2, bioes, not 'iob3'"):
         formats.write([], "a.iob2", scheme="iob3")
 
 

@@ -58,11 +58,11 @@ def test_unsure_offsets_are_counted_where_they_matter(tmp_path):
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        ({"label": []}, "a line needs a `text`, and has label."),
+        ({"label": []}, "a record needs a `text`, and has label."),
         ({"text": "Rome", "label": [[0, 4, "A"]], "entities": [[0, 4, "A"]]}, "`label` and `entities` both"),
         ({"text": "Rome", "label": "A"}, "`label` must be a list of spans"),
         ({"text": "Rome", "label": ["A"]}, "texts that were classified have no spans"),
-        ({"text": "Rome", "label": [[0, 4, 3]]}, "Labels are names"),
+        ({"text": "Rome", "label": [[0, 4, 3]]}, "Labels are strings"),
         (
             {"text": "Rome", "entities": [{"start_offset": 0, "label": "A"}]},
             "start_offset, end_offset and label",
@@ -98,5 +98,5 @@ def test_what_is_written_comes_back(tmp_path, key):
 
 
 def test_an_unknown_key_is_refused(tmp_path):
-    with pytest.raises(InputError, match="Choose one of label, labels, entities"):
+    with pytest.raises(InputError, match="key is one of label, labels, entities"):
         formats.write([], tmp_path / "a", "doccano", key="spans")

@@ -64,7 +64,7 @@ def test_one_annotator_or_the_predictions_can_be_chosen():
     predicted, _ = documents("tools/label_studio.json", part="predictions")
     assert phrases(predicted[0].sentences[0]) == [("Sicily", "LOC")]
     assert predicted[0].sentences[0].entities[0].score == 0.4
-    with pytest.raises(InputError, match="Choose one of annotations, predictions"):
+    with pytest.raises(InputError, match="part is one of annotations, predictions"):
         documents("tools/label_studio.json", part="drafts")
 
 
@@ -141,7 +141,7 @@ def test_only_the_regions_of_one_control(tmp_path):
         ({"data": {"text": "Rome"}, "annotations": [{"result": [5]}]}, "`result` must be a list of objects"),
         (
             {"data": {"text": "Rome"}, "annotations": [{"result": [region("0", 4, "A")]}]},
-            "a region needs `start` and `end` in characters",
+            "a span needs `start` and `end` in characters",
         ),
         (
             {"data": {"text": "Rome"}, "annotations": [{"result": [region(0, 4, 7)]}]},

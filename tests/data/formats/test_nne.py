@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from nestree.data.formats.nne import leaves
+from nestree.data.formats.nne import parse_leaves
 from nestree.errors import DataError, InputError
 
 from .reading import FIXTURES, documents, phrases
@@ -116,7 +116,7 @@ def test_stand_off_that_does_not_fit(tmp_path):
 
 
 def test_leaves_with_their_lines():
-    assert [line for line, _, _ in leaves(TREES / "00" / "wsj_0001.mrg")] == [2, 8, 14]
+    assert [line for line, _, _ in parse_leaves(TREES / "00" / "wsj_0001.mrg")] == [2, 8, 14]
 
 
 def test_the_real_stand_off_files(shared):

@@ -58,7 +58,7 @@ def test_a_span_across_sentences_joins_them(tmp_path):
 @pytest.mark.parametrize(
     ("task", "message"),
     [
-        ({"image": "x"}, "a task needs a `text`, and this one has image."),
+        ({"image": "x"}, "a record needs a `text`, and has image."),
         ({"text": "Rome", "spans": 5}, "`spans` must be a list of objects"),
         ({"text": "Rome", "spans": [{"start": 0, "label": "A"}]}, "needs `start` and `end` in characters"),
         ({"text": "Rome", "spans": [{"start": 0, "end": 4, "label": 3}]}, "label of a span must be a name"),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nestree.data.formats import read
-from nestree.data.formats.text import border
+from nestree.data.formats.text import find_border
 from nestree.data.io import ConversionReport
 from nestree.errors import DataError, InputError
 
@@ -85,13 +85,13 @@ def test_no_character_is_lost(tmp_path_factory, whole, longest):
 
 
 def test_parts_end_where_it_hurts_least():
-    assert border(b"a\r\n \t\r\nb c\nd", 12) == 7
-    assert border(b"a b\nc d", 6) == 4
-    assert border(b"aaaa", 3) == 3
+    assert find_border(b"a\r\n \t\r\nb c\nd", 12) == 7
+    assert find_border(b"a b\nc d", 6) == 4
+    assert find_border(b"aaaa", 3) == 3
 
 
 def test_options_that_make_no_sense(tmp_path):
-    with pytest.raises(InputError, match="documents are files or lines, not 'pages'"):
+    with pytest.raises(InputError, match="documents is one of files, lines, not 'pages'"):
         texts(tmp_path, documents="pages")
     with pytest.raises(InputError, match="longest is 3"):
         texts(tmp_path, longest=3)

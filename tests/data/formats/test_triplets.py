@@ -56,7 +56,7 @@ def test_ends_are_exclusive_or_inclusive(tmp_path):
         DataError, match=r"ends after the sentence, which has 3 words. .* --read ends=exclusive"
     ):
         read(tmp_path, "a b c\n0,3 P\n", ends="inclusive")
-    with pytest.raises(InputError, match="exclusive or inclusive, not 'both'"):
+    with pytest.raises(InputError, match="ends is one of exclusive, inclusive, not 'both'"):
         read(tmp_path, text, ends="both")
 
 

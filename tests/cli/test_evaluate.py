@@ -1,0 +1,178 @@
+"""`nestree evaluate` on files."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from nestree.cli import app
+from nestree.data import formats
+from nestree.types import Document, Entity, Sentence
+from tests import tiny
+
+LINES = [
+    ("Ann met Bob", [(0, 1, "PER"), (2, 3, "PER")], [(0, 1, "PER"), (2, 3, "ORG")], [(0, 1, "PER"), (2, 3, "PER")]),
+    ("the army of Iraq", [(0, 4, "ORG"), (3, 4, "GPE")], [(0, 4, "ORG"), (0, 4, "ORG")], [(3, 4, "GPE")]),
+]  # fmt: skip
+
+
+def nestree(*arguments: str | Path) -> Result:
+    done = CliRunner().invoke(app, ["evaluate", *(str(each) for each in arguments)])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done
+
+
+@pytest.fixture
+def files(tmp_path) -> list[Path]:
+    """Gold, predicted, and another prediction."""
+    paths = [tmp_path / f"{name}.jsonl" for name in ("gold", "predicted", "other")]
+    for k, path in enumerate(paths):
+        sentences = [Sentence(text.split(), [Entity(*e) for e in sides[k]]) for text, *sides in LINES]
+        formats.write([Document((sentence,)) for sentence in sentences], path)
+    return paths
+
+
+def test_one_line_of_scores(files):
+    # predicted, each once: Ann right, Bob as ORG wrong, the army right; gold has four
+    assert nestree(*files[:2], "-q").stdout == "P 66.67  R 50.00  F1 57.14\n"
+    assert (
+        nestree(*files[:2], "-q", "--duplicates").stdout == "P 50.00  R 50.00  F1 50.00 (each copy counted)\n"
+    )
+
+
+def test_formats(files):
+    done = nestree(*files[:2], "--bootstrap", "50")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == "P 66.67  R 50.00  F1 57.14"
+    assert "By label" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80 + len(str(files[0]))
+    done = nestree(*files[:2], "--format", "json", "--bootstrap", "0")
+    values = json.loads(done.stdout)
+    counts = (values["sentences"], values["entities"]["right"], values["duplicates"]["predicted"])
+    assert counts == (2, 2, 4)
+    done = nestree(*files[:2], "--format", "markdown", "--bootstrap", "0")
+    assert done.stdout.startswith("# ")
+    assert "| entities | 66.67 | 50.00 | 57.14 |" in done.stdout
+
+
+def test_the_conversion_report_is_printed(tmp_path):
+    path = tmp_path / "a.jsonl"
+    tasks = [{"text": "Ann left", "spans": [{"start": 0, "end": 2, "label": "PER"}], "answer": "accept"}]
+    path.write_text("".join(json.dumps(task) + "\n" for task in [*tasks, tasks[0] | {"answer": "reject"}]))
+    for done in (nestree(path, path), CliRunner().invoke(app, ["stats", str(path)])):
+        assert done.exit_code == 0
+        assert "tasks that were rejected or ignored left out" in done.stderr
+        assert "widened to word borders" in done.stderr
+    assert nestree(path, path, "-q").stderr == ""
+
+
+def test_a_comparison_is_the_same_for_the_same_seed(files):
+    runs = [nestree(*files[:2], "--compare", files[2], "--seed", seed, "--format", "json") for seed in "112"]
+    assert {done.exit_code for done in runs} == {0}
+    assert runs[0].stdout == runs[1].stdout
+    assert "comparison" in json.loads(runs[0].stdout)
+    done = nestree(*files[:2], "--compare", files[2], "--bootstrap", "0")
+    assert (done.exit_code, "--bootstrap must be 1 or more" in done.stderr) == (2, True)
+
+
+def test_html(files, tmp_path):
+    page = tmp_path / "page.html"
+    done = nestree(*files[:2], "--html", page, "-q")
+    assert done.exit_code == 0
+    assert "</html>" in page.read_text(encoding="utf-8")
+    assert done.stdout == "P 66.67  R 50.00  F1 57.14\n"
+    assert nestree(*files[:2], "--html", tmp_path).exit_code == 2
+
+
+def test_files_that_are_read_are_never_overwritten(files, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = [path.read_text() for path in files]
+    for page in (*files, Path(files[1].name)):
+        done = nestree(*files[:2], "--compare", files[2], "--html", page)
+        assert done.exit_code == 2
+        assert done.stderr == f"Error: {page} is what is read. Write to somewhere else.\n"
+    assert [path.read_text() for path in files] == before
+
+
+def test_output_paths_are_checked_first(files):
+    done = nestree("missing.jsonl", files[1], "--html", files[0] / "below" / "page.html")
+    assert done.exit_code == 2
+    assert "page.html cannot be written: Not a directory. Choose another place: what would" in done.stderr
+
+
+def test_misaligned_files(files, tmp_path):
+    longer = tmp_path / "longer.jsonl"
+    longer.write_text(files[0].read_text() + files[0].read_text())
+    done = nestree(files[0], longer)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "gold ends after 2 sentences" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_disjoint_labels(files, tmp_path):
+    others = tmp_path / "others.jsonl"
+    others.write_text(files[0].read_text().replace('"label": "', '"label": "my-'))
+    done = nestree(files[0], others)
+    assert done.exit_code == 0
+    assert "no label is on both sides: gold has " in done.stderr
+    assert "; predicted are my-" in done.stderr
+    assert "no label" not in nestree(*files[:2]).stderr
+
+
+def test_real_data_against_itself(shared):
+    path = shared / "data" / "gum_open" / "dev.jsonl.gz"
+    assert nestree(path, path, "-q").stdout == "P 100.00  R 100.00  F1 100.00\n"
+
+
+def evaluate_model(model: Path, *arguments: object) -> dict[str, Any]:
+    done = nestree(
+        "--model", model, *map(str, arguments), "--format", "json", "--bootstrap", "0", "--device", "cpu"
+    )
+    assert done.exit_code == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_model_with_its_probabilities(tiny_model, tmp_path):
+    gold = tmp_path / "gold.jsonl"
+    formats.write([Document((sentence,)) for sentence in tiny.SENTENCES], gold)
+    found = evaluate_model(tiny_model, gold, "--html", tmp_path / "page.html")
+    assert found["calibration"]["scored"] == found["entities"]["predicted"] > 8
+    assert found["calibration"]["unscored"] == 0
+    assert "Reliability diagram" in (tmp_path / "page.html").read_text()
+    surer = evaluate_model(tiny_model, gold, "--threshold", "0.9")
+    assert surer["entities"]["predicted"] < found["entities"]["predicted"]
+    assert all(bin["score"] >= 0.9 for bin in surer["calibration"]["bins"])
+
+
+def test_a_model_as_in_predict(small_model, tmp_path):
+    gold, found = tmp_path / "gold.jsonl", tmp_path / "found.jsonl"
+    formats.write([Document((sentence,)) for sentence in tiny.SENTENCES], gold)
+    predicted = ["predict", gold, "--model", small_model, "--out", found, "--device", "cpu"]
+    assert CliRunner().invoke(app, [str(each) for each in predicted]).exit_code == 0
+    plain = json.loads(nestree(gold, found, "--format", "json", "--bootstrap", "0").stdout)
+    error = evaluate_model(small_model, gold)["calibration"]["error"]
+    assert error == pytest.approx(plain["calibration"]["error"], abs=2e-6)  # files have six digits
+
+
+def test_text_is_split_by_the_rules_of_the_model(tiny_model, tmp_path):
+    (tmp_path / "a.txt").write_text("the Lisbon-born mayor")
+    (tmp_path / "a.ann").write_text("T1\tGPE 4 10\tLisbon\n")
+    other = tmp_path / "other"
+    shutil.copytree(tiny_model, other)
+    facts = json.loads((other / "labels.json").read_text())
+    (other / "labels.json").write_text(json.dumps({**facts, "text": {"words": "ud", "sentences": "rules"}}))
+    (other / "manifest.json").unlink()
+    gold = tmp_path / "a.ann"
+    said = nestree("--model", tiny_model, gold, "--device", "cpu").stderr
+    assert "widened to word borders" in said  # Lisbon-born is a word
+    assert "widened" not in nestree("--model", other, gold, "--device", "cpu").stderr
+    assert "widened" in nestree("--model", other, gold, "--device", "cpu", "--words", "treebank").stderr
+
+
+def test_a_threshold_needs_a_model(files):
+    done = nestree(*files[:2], "--threshold", "0.5")
+    assert done.exit_code == 2
+    assert done.stderr == "Error: --threshold is for what a model finds: name --model.\n"

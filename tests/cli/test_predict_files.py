@@ -1,0 +1,281 @@
+"""predict_files through `nestree predict`: killed and resumed, bad files skipped, bounded memory, progress."""
+
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from nestree import checkpoint, predict_files
+from nestree.cli import app
+from nestree.model import Recognizer
+from nestree.pipeline import Pipeline, count_words
+from nestree.predict_files import LOCK, NAME
+from tests import tiny
+from tests.cli.test_predicting import TEXT, folder_of_texts, nestree, predicted, written
+
+
+def many_files(folder: Path, count: int = 24) -> Path:
+    (folder / "many").mkdir()
+    for number in range(count):
+        words = [word for s in tiny.SENTENCES[number % 3 :] for word in s.words]
+        (folder / "many" / f"{number:03}.txt").write_text(f"{' '.join(words[: 5 + number % 17])}.")
+    return folder / "many"
+
+
+def run_slowly(*arguments: object) -> None:
+    """The command, in a process of its own, slow enough to be killed in the middle."""
+    collate = Recognizer.collate_words
+
+    def slow(self, sentences):
+        time.sleep(0.05)
+        return collate(self, sentences)
+
+    Recognizer.collate_words = slow
+    app([str(argument) for argument in arguments])
+
+
+def predicting(model: Path, source: Path, out: Path, predict_files: int) -> multiprocessing.Process:
+    """A process that predicts slowly into this folder, and has written so many files."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.training.runs"])
+    how = ("--model", model, "--device", "cpu", "--batch-words", "10")
+    process = context.Process(target=run_slowly, args=("predict", source, "--out", out, *how))
+    process.start()
+    while process.is_alive() and not (
+        (out / NAME).exists() and len(list(out.glob("0*.jsonl"))) >= predict_files
+    ):
+        time.sleep(0.01)
+    return process
+
+
+def entities_and_scores(folder: Path) -> tuple[dict[str, object], list[float]]:
+    """What was written, by file, without scores; and all scores."""
+    documents = {name: json.loads(text) for name, text in written(folder).items()}
+    scores = [entity.pop("score") for document in documents.values() for entity in document["entities"]]
+    return documents, scores
+
+
+def test_killed_in_the_middle_and_resumed(tiny_model, tmp_path):
+    """What an undisturbed run writes; what was written before is not written again."""
+    source, out = many_files(tmp_path), tmp_path / "out"
+    how = ["--model", tiny_model, "--device", "cpu", "--batch-words", "10"]
+    predicted(tiny_model, source, "--out", tmp_path / "undisturbed", "--batch-words", "10")
+    process = predicting(tiny_model, source, out, 10)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    done = {path: path.stat().st_mtime_ns for path in out.glob("0*.jsonl")}
+    assert 10 <= len(done) < 24
+    with open(out / NAME, "a") as journal:
+        journal.write('{"file": "023", "wri')  # as if it had died while writing
+    (out / ".023.jsonl.abcdefgh").mkdir()
+    refused = nestree("predict", source, "--out", out, *how)
+    assert (refused.exit_code, "begun before. Go on with them by --resume" in refused.stderr) == (2, True)
+    said = predicted(tiny_model, source, "--out", out, "--batch-words", "10", "--resume").stderr
+    found, expected = entities_and_scores(out), entities_and_scores(tmp_path / "undisturbed")
+    assert found[0] == expected[0]
+    assert found[1] == pytest.approx(expected[1], abs=1e-5)  # batches are others, and so are the last bits
+    assert len(written(out)) == 24
+    entries = [json.loads(line) for line in (out / NAME).read_text().splitlines()]
+    assert sorted(entry["file"] for entry in entries[1:]) == [f"{n:03}" for n in range(24)]
+    before = int(said.split(" done before")[0].split("(")[-1])
+    assert sum(path.stat().st_mtime_ns == when for path, when in done.items()) >= before >= len(done) - 1
+    assert list(out.glob(".*.jsonl.*")) == []
+    assert "(24 done before)" in predicted(
+        tiny_model, source, "--out", out, "--batch-words", "10", "--resume"
+    ).stderr  # fmt: skip
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such locks")
+def test_only_one_process_predicts_into_a_folder(tiny_model, tmp_path):
+    source, out = many_files(tmp_path), tmp_path / "out"
+    process = predicting(tiny_model, source, out, 5)
+    how = ["--model", tiny_model, "--device", "cpu", "--batch-words", "10"]
+    for resume in ([], ["--resume"]):
+        refused = nestree("predict", source, "--out", out, *how, *resume)
+        assert refused.exit_code == 2
+        assert f"another process ({process.pid} on " in refused.stderr
+    process.join()
+    assert process.exitcode == 0
+    assert len(written(out)) == 24
+    assert (
+        "(24 done before)"
+        in predicted(tiny_model, source, "--out", out, "--batch-words", "10", "--resume").stderr
+    )
+
+
+@pytest.mark.parametrize("files", [0, 5])
+def test_a_folder_that_is_deleted_meanwhile(tiny_model, tmp_path, files):
+    source, out = many_files(tmp_path), tmp_path / "out"
+    process = predicting(tiny_model, source, out, files)
+    shutil.rmtree(out, ignore_errors=True)
+    process.join()
+    assert process.exitcode == 2
+
+
+def test_files_that_are_deleted_meanwhile_are_missed(tiny_model, tmp_path):
+    source, out = many_files(tmp_path), tmp_path / "out"
+    process = predicting(tiny_model, source, out, 5)
+    for path in out.glob("0*"):
+        path.unlink()
+    process.join()
+    assert process.exitcode == 2
+    predicted(tiny_model, source, "--out", out, "--batch-words", "10", "--resume")
+    assert len(written(out)) == 24
+
+
+@pytest.fixture
+def collated(monkeypatch):
+    """Callbacks on the sentences of each batch before the model sees them."""
+    callbacks, collate = [], Recognizer.collate_words
+
+    def hooked(self, sentences):
+        for callback in callbacks:
+            callback(sentences)
+        return collate(self, sentences)
+
+    monkeypatch.setattr(Recognizer, "collate_words", hooked)
+    return callbacks
+
+
+def test_ctrl_c_says_how_to_go_on(tiny_model, tmp_path, collated):
+    source, out = many_files(tmp_path), tmp_path / "out"
+
+    def interrupt(sentences):
+        if len(list(out.glob("0*.jsonl"))) > 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    collated.append(interrupt)
+    done = nestree(
+        "predict", source, "--out", out, "--model", tiny_model, "--device", "cpu", "--batch-words", "10"
+    )
+    number = len(list(out.glob("0*.jsonl")))
+    assert 0 < number < 24
+    assert (done.exit_code, done.stderr.splitlines()) == (
+        130,
+        [f"Done: {number} of 24 files. Go on with the same command and --resume.", "Interrupted."],
+    )
+    assert {path.name for path in out.iterdir() if path.name.startswith(".")} == {NAME, LOCK}
+
+
+def test_what_changed_is_done_again_and_what_differs_is_refused(tiny_model, tmp_path):
+    source, out = many_files(tmp_path, 3), tmp_path / "out"
+    predicted(tiny_model, source, "--out", out)
+    (source / "001.txt").write_text("Oslo.")
+    (out / "002.jsonl").unlink()
+    said = predicted(tiny_model, source, "--out", out, "--resume").stderr
+    assert "of 2 files (1 done before)" in said
+    assert json.loads(written(out)["001.jsonl"])["text"] == "Oslo."
+    again = ["predict", source, "--out", out, "--resume", "--device", "cpu", "--model"]
+    done = nestree(*again, tiny_model, "--threshold", "0.3")
+    assert done.exit_code == 2
+    assert "was begun with --threshold as usual, and now --threshold is 0.3" in done.stderr
+    other = tmp_path / "other"
+    subprocess.run(["cp", "-r", tiny_model, other], check=True)
+    (other / checkpoint.MANIFEST).unlink()
+    assert nestree(*again, other).exit_code == 0  # a copy is the same model
+    (other / checkpoint.LABELS).write_text((other / checkpoint.LABELS).read_text().replace("LOC", "PLACE"))
+    done = nestree(*again, other)
+    assert (done.exit_code, "was begun with --model" in done.stderr) == (2, True)
+
+
+def test_what_is_bad_is_named_and_skipped_if_wished(tiny_model, tmp_path, collated):
+    read = []
+    source, out = folder_of_texts(tmp_path), tmp_path / "out"
+    (source / "b" / "latin.txt").write_bytes(b"Lisbon.\ncaf\xe9")
+    (source / "c.jsonl").write_text('{"tokens": ["Oslo"]}\n{"tokens": 1}\n{"tokens": ["Lisbon"]}\n')
+    (source / "gone.txt").symlink_to(tmp_path / "nowhere.txt")
+    command = ["predict", source, "--out", out, "--model", tiny_model, "--device", "cpu"]
+    done = nestree(*command)
+    latin = f"{source / 'b' / 'latin.txt'}:2: byte 0xe9 is not UTF-8."
+    assert done.exit_code == 2
+    assert "Done: 0 of 4 files. Go on with the same command and --resume." in done.stderr
+    assert done.stderr.splitlines()[-1].startswith(f"Error: {latin}")
+    done = nestree(*command, "--resume", "--skip-bad", "-q")
+    assert done.exit_code == 1
+    first, *named = done.stderr.splitlines()
+    assert first == "2 skipped:"
+    assert [line.strip().split(": ")[0] for line in named] == [
+        latin.split(": ")[0],
+        f"{source / 'c.jsonl'}:2",
+    ]
+    assert list(written(out)) == ["a.jsonl", "b/a.jsonl", "c.jsonl"]
+    assert written(out)["c.jsonl"].count(b"\n") == 2
+    collated.append(read.extend)
+    again = nestree(*command, "--resume", "--skip-bad", "-q")
+    assert (again.exit_code, again.stderr, read) == (1, done.stderr, [])  # nothing is left to do
+    (source / "b" / "latin.txt").write_text("Lisbon.\ncafé", encoding="utf-8")
+    done = nestree(*command, "--resume", "--skip-bad")
+    assert [sentence.text for sentence in read] == ["Lisbon.\ncafé"]  # and what is done is not done again
+    assert done.exit_code == 1  # there is still a line that was skipped
+    assert list(written(out)) == ["a.jsonl", "b/a.jsonl", "b/latin.jsonl", "c.jsonl"]
+    assert "(3 done before)" in done.stderr
+
+
+def test_a_sentence_that_a_model_fails_on_is_named(tiny_model, tmp_path, collated):
+    path = tmp_path / "a.jsonl"
+    path.write_text(
+        '{"text": "Lisbon."}\n{"text": "She left. Cursed be Oslo.", "doc_id": "x"}\n{"text": "Oslo."}\n'
+    )
+
+    def fail(sentences):
+        if any("Cursed" in sentence.words for sentence in sentences):
+            raise RuntimeError("the device is on fire")
+
+    collated.append(fail)
+    why = (
+        f"{path}, document 2 (x), sentence 2 (Cursed be Oslo .): no entities could be found: RuntimeError: the device "
+        "is on fire"
+    )
+    done = nestree("predict", path, "--model", tiny_model, "--device", "cpu", "--out", tmp_path / "o.jsonl")
+    assert (done.exit_code, done.stderr) == (2, f"Error: {why}\n")
+    assert not (tmp_path / "o.jsonl").exists()
+    done = nestree("predict", path, "--model", tiny_model, "--device", "cpu", "--skip-bad")
+    assert (done.exit_code, why in done.stderr) == (1, True)
+    assert [json.loads(line)["text"] for line in done.stdout.splitlines()] == ["Lisbon.", "Oslo."]
+
+
+def test_memory_is_bounded(tiny_model, tmp_path, monkeypatch):
+    """Not many more words than five batches are in memory."""
+    buffered: list[int] = []
+    predict_documents = Pipeline.recognised
+
+    def record(self, documents, *more):
+        buffered.append(sum(map(count_words, documents)))
+        return predict_documents(self, documents, *more)
+
+    monkeypatch.setattr(Pipeline, "recognised", record)
+    path = tmp_path / "a.txt"
+    path.write_text("Lisbon met the mayor.\n\n" * 60)
+    done = predicted(tiny_model, path, "--batch-words", "20", "--read", "longest=200")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert "".join(line["text"] for line in lines) == path.read_text()
+    assert [line["start"] for line in lines] == [
+        sum(len(one["text"]) for one in lines[:k]) for k in range(len(lines))
+    ]
+    assert (sum(buffered), max(buffered) <= 5 * 20 + 40) == (300, True)
+    done = predicted(tiny_model, path, "--batch-words", "20", "--read", "documents=lines")
+    assert done.stdout.count("\n") == 60
+
+
+def test_progress_reaches_the_end(tiny_model, tmp_path, monkeypatch):
+    from nestree.cli import predict as predicting
+    from nestree.cli import progress as watching
+
+    told = []
+    monkeypatch.setattr(watching.PredictionProgress, "tell", lambda self, progress: told.append(progress))
+    monkeypatch.setattr(predicting, "bar", lambda jobs: watching.PredictionProgress(len(jobs.jobs)))
+    predicted(tiny_model, many_files(tmp_path, 9), "--out", tmp_path / "out", "--batch-words", "10")
+    shares = [progress.share for progress in told]
+    assert shares == sorted(shares)
+    assert shares[0] < 0.5
+    assert told[-1] == predict_files.Progress(files=9, words=told[-1].words, share=1.0)
+    told.clear()
+    predicted(tiny_model, "-", "--batch-words", "10", given=TEXT)
+    assert {progress.share for progress in told} == {None}

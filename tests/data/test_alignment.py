@@ -1,0 +1,336 @@
+"""Character spans become entities of words; each change to them is counted."""
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nestree.data.alignment import (
+    CharacterSpan,
+    Passage,
+    align_spans,
+    align_to_passages,
+    align_to_words,
+    tokens,
+    whole_text,
+)
+from nestree.data.io import ConversionReport
+from nestree.errors import DataError, EmptySpanError, SpanRangeError
+from nestree.text import SENTENCE_RULES, WORD_STYLES, split
+from nestree.types import Document
+
+WIDENED = "widened to word borders"
+JOINED = "sentences joined around an entity"
+TRIMMED = "blanks at the borders of an entity left out"
+BLANK = "dropped: an entity of blanks only"
+
+
+def align(text: str, *spans: tuple, skip_bad: bool = False, **options) -> tuple[Document, ConversionReport]:
+    report = ConversionReport(skip_bad=skip_bad)
+    spans = tuple(CharacterSpan(*span) for span in spans)
+    return align_spans(text, spans, tally=report, place="a.txt", **options), report
+
+
+def phrases(document: Document) -> list[tuple[int, str, str]]:
+    """The sentence, text and label of each entity."""
+    return [
+        (k, sentence.phrase(entity), entity.label)
+        for k, sentence in enumerate(document.sentences)
+        for entity in sentence.entities
+    ]
+
+
+def at(place: str) -> tuple:
+    """The last fields of a CharacterSpan."""
+    return None, None, {}, place
+
+
+def test_spans_on_word_borders():
+    text = "Ann left Duffy Inc. in May.\r\n\r\nThen she flew to New York, U.S."
+    spans = [(0, 3, "PER"), (9, 19, "ORG"), (9, 14, "PER"), (48, 56, "GPE"), (48, 62, "GPE"), (0, 3, "PER")]
+    document, report = align(text, *spans, id="d", extra={"url": "x"})
+    assert (document.text, document.id, document.extra) == (text, "d", {"url": "x"})
+    assert phrases(document) == [
+        (0, "Ann", "PER"),
+        (0, "Duffy Inc.", "ORG"),
+        (0, "Duffy", "PER"),
+        (0, "Ann", "PER"),
+        (1, "New York", "GPE"),
+        (1, "New York, U.S.", "GPE"),
+    ]
+    assert [sentence.start for sentence in document.sentences] == [0, 31]
+    assert all((*s.characters(e), e.label) in spans for s in document.sentences for e in s.entities)
+    assert not report.counts
+    assert not report.skipped
+
+
+def test_scores_and_extra_are_kept_and_styles_passed_on():
+    document, _ = align("Ann left.", (0, 3, "PER", None, 0.5, {"id": "T1"}))
+    (entity,) = document.sentences[0].entities
+    assert (entity.score, entity.extra) == (0.5, {"id": "T1"})
+    document, _ = align("A well-known man\nleft. He", words="ud", sentences="lines")
+    assert [sentence.words for sentence in document.sentences] == [
+        ("A", "well", "-", "known", "man"),
+        ("left", ".", "He"),
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "  \n\t "])
+def test_text_without_words(text):
+    document, report = align(text)
+    assert (document.sentences, document.text) == ((), text)
+    assert not report.counts
+
+
+@pytest.mark.parametrize(
+    ("text", "spans", "expected", "counts", "places"),
+    [
+        (
+            "東京。京都。",
+            [(0, 3, "A"), (3, 5, "B")],
+            [(0, "東京。", "A"), (1, "京都", "B")],
+            {},
+            [],
+        ),
+        (
+            "Hong-Kong and Norwegians",
+            [(5, 9, "GPE"), (14, 20, "GPE"), (2, 16, "X"), (0, 9, "GPE")],
+            [
+                (0, "Hong-Kong", "GPE"),
+                (0, "Norwegians", "GPE"),
+                (0, "Hong-Kong and Norwegians", "X"),
+                (0, "Hong-Kong", "GPE"),
+            ],
+            {WIDENED: 3},
+            ["a.txt"],
+        ),
+        (
+            "Ann \r\n left.",
+            [(0, 7, "PER", *at("a.ann:1")), (3, 11, "X", *at("a.ann:2"))],
+            [(0, "Ann", "PER"), (0, "left", "X")],
+            {TRIMMED: 2},
+            ["a.ann:1", "a.ann:2"],
+        ),
+        (
+            "Ann  left. \n",
+            [(3, 5, "A"), (3, 3, "A"), (1, 1, "A"), (10, 12, "A"), (12, 12, "A")],
+            [],
+            {BLANK: 5},
+            ["a.txt"],
+        ),
+        (
+            "I saw Stop. Go. Then I left. Now I am here. Bye.",
+            [(6, 27, "WORK", *at("a.ann:7")), (6, 14, "WORK"), (44, 47, "X")],
+            [(0, "Stop. Go. Then I left", "WORK"), (0, "Stop. Go", "WORK"), (2, "Bye", "X")],
+            {JOINED: 2},
+            ["a.ann:7"],
+        ),
+        (  # each border is counted once, at the first span around it
+            "One. Two. Three. Four. Five.",
+            [(5, 15, "B", *at("2")), (0, 8, "A", *at("1")), (17, 27, "C", *at("3"))],
+            [(0, "Two. Three", "B"), (0, "One. Two", "A"), (1, "Four. Five", "C")],
+            {JOINED: 3},
+            ["1", "2", "3"],
+        ),
+    ],
+)
+def test_changes_to_spans_are_counted_with_their_places(text, spans, expected, counts, places):
+    document, report = align(text, *spans)
+    assert phrases(document) == expected
+    assert report.counts == counts
+    assert list(report.places.values()) == ([places] if places else [])
+
+
+def test_lines_are_joined_too():
+    document, report = align("New\r\nYork\r\nis big", (0, 9, "GPE"), sentences="lines")
+    assert [sentence.text for sentence in document.sentences] == ["New\r\nYork", "is big"]
+    assert report.counts == {JOINED: 1}
+
+
+def test_heads():
+    document, report = align(
+        "the big Hong-Kong bank of China",
+        (0, 31, "ORG", (18, 22)),
+        (0, 31, "ORG", (8, 22)),  # two words: the head is left open
+        (4, 22, "ORG", (13, 17)),  # a part of a word
+        (0, 31, "ORG", (0, 31)),
+        (26, 31, "GPE"),
+    )
+    assert [(entity.head, entity.heads) for entity in document.sentences[0].entities] == [
+        (3, ()),
+        (None, (2, 3)),
+        (2, ()),
+        (None, (0, 1, 2, 3, 4, 5)),
+        (None, ()),
+    ]
+    assert not report.counts
+    document, _ = align("One. Ann Li left.", (5, 11, "PER", (9, 11)))
+    assert document.sentences[1].entities[0].head == 1
+    document, report = align("Ann  Li left", (0, 7, "PER", (3, 5)), (0, 7, "PER", (2, 2)))
+    assert [(e.head, e.heads) for e in document.sentences[0].entities] == [(None, ()), (None, ())]
+    assert report.counts == {"dropped: a head of blanks only": 2}
+
+
+INVALID = {
+    "ends after the text, which has 9 characters": (5, 10, "X"),
+    "begins before the text": (-1, 3, "X"),
+    "ends before it begins": (5, 4, "X"),
+    "an offset that is not a whole number": ("0", 3, "X"),
+    "entity None-3 X has an offset that is not": (None, 3, "X"),
+    "entity 0-3.0 X has": (0, 3.0, "X"),
+    "entity 0-True X has": (0, True, "X"),
+    "entity 0-3 has no label": (0, 3, ""),
+    "entity 0-3 None has no label": (0, 3, None),
+    "score 2 of entity": (0, 3, "X", None, 2),
+    "head at 0-4, and not inside": (0, 3, "X", (0, 4)),
+    "head at 3-8, and not inside": (4, 8, "X", (3, 8)),
+    "head at 2-1, and not inside": (0, 3, "X", (2, 1)),
+    "entity 0-3 X has an offset": (0, 3, "X", (0, "1")),
+}
+ERRORS = {
+    "ends after the text, which has 9 characters": SpanRangeError,
+    "begins before the text": SpanRangeError,
+    "ends before it begins": EmptySpanError,
+}
+
+
+@pytest.mark.parametrize("message", INVALID)
+def test_invalid_spans_raise_or_are_skipped(message):
+    span = CharacterSpan(*INVALID[message])
+    with pytest.raises(DataError, match=rf"^a\.txt: .*{message}") as caught:
+        align("Ann left.", span)
+    assert type(caught.value) is ERRORS.get(message, DataError)
+    with pytest.raises(DataError, match=r"^a\.ann:4: "):
+        align("Ann left.", span._replace(place="a.ann:4"))
+    document, report = align("Ann left.", (0, 3, "PER"), span, (4, 8, "X"), skip_bad=True)
+    assert phrases(document) == [(0, "Ann", "PER"), (0, "left", "X")]
+    assert len(report.skipped) == 1
+    assert message in report.skipped[0]
+
+
+SPANS = st.lists(st.tuples(st.integers(-2, 32), st.integers(-2, 32), st.sampled_from("AB")), max_size=6)
+TEXTS = st.lists(
+    st.sampled_from(["Ann", "U.S.", "do", "n't", "-", ".", " ", "\n", "\r\n", "é", "字", "?"])
+).map("".join)
+
+
+@settings(max_examples=200, deadline=None)
+@given(TEXTS, SPANS, st.sampled_from(WORD_STYLES), st.sampled_from(SENTENCE_RULES))
+def test_every_span_becomes_an_entity_or_is_counted(text, spans, style, rule):
+    document, report = align(text, *spans, words=style, sentences=rule, skip_bad=True)
+    in_range = [(i, j, label) for i, j, label in spans if 0 <= i <= j <= len(text)]
+    solid = [(i, j, label) for i, j, label in in_range if text[i:j].strip()]
+    assert len(report.skipped) == len(spans) - len(in_range)
+    assert report.counts[BLANK] == len(in_range) - len(solid)
+    entities = [(*s.characters(e), e.label) for s in document.sentences for e in s.entities]
+    assert len(entities) == len(solid)
+    exact = 0
+    for i, j, label in solid:
+        first = i + len(text[i:j]) - len(text[i:j].lstrip())
+        last = j - len(text[i:j]) + len(text[i:j].rstrip())
+        around = [(a, b) for a, b, other in entities if a <= first and last <= b and other == label]
+        assert around
+        exact += (first, last) in around
+    assert exact >= len(entities) - report.counts[WIDENED]
+    borders = len(split(text, style, rule)) - len(document.sentences)
+    assert report.counts[JOINED] == borders
+
+
+@st.composite
+def annotated_texts(draw):
+    text = draw(st.text(st.sampled_from("abcA. \n🙂-"), max_size=40))
+    spans = []
+    for _ in range(draw(st.integers(0, 4))):
+        offsets = sorted(draw(st.lists(st.integers(0, len(text)), min_size=4, max_size=4)))
+        head = draw(st.sampled_from([None, (offsets[1], offsets[2])]))
+        spans.append(CharacterSpan(offsets[0], offsets[3], draw(st.sampled_from("XYZ")), head, 0.5))
+    return text, spans
+
+
+@settings(max_examples=150, deadline=None)
+@given(annotated_texts(), st.sampled_from(["rules", "lines"]))
+def test_words_that_are_given_and_words_that_are_split_agree(annotated, sentences):
+    text, spans = annotated
+    report, expected_report = ConversionReport(), ConversionReport()
+    parts = split(text, "whitespace", sentences)
+    words = [word for part in parts for word in part.words]
+    starts = itertools.accumulate((len(part.words) for part in parts), initial=0)
+    document = align_to_words(text, words, spans, starts=starts, tally=report, place="here")
+    expected = align_spans(
+        text, spans, words="whitespace", sentences=sentences, tally=expected_report, place="here"
+    )
+    assert [(s.words, s.start, set(s.entities)) for s in document.sentences] == [
+        (s.words, s.start, set(s.entities)) for s in expected.sentences
+    ]
+    assert report.counts == expected_report.counts
+
+
+def test_given_words_and_heads_in_a_later_sentence():
+    spans = [
+        CharacterSpan(4, 13, "X", (8, 13)),
+        CharacterSpan(4, 13, "Y", (8, 9)),
+        CharacterSpan(2, 3, "PUNCT"),
+    ]
+    words, report = [(0, 2), (4, 7), (8, 9), (10, 13)], ConversionReport()
+    document = align_to_words("Hi. the A cat", words, spans, starts=[0, 1], tally=report, place="here")
+    assert [(e.head, e.heads) for e in document.sentences[1].entities] == [(None, (1, 2)), (1, ())]
+    assert report.counts == {"dropped: an entity that holds no word": 1}
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(st.sampled_from("ab \n\t🙂"), max_size=30))
+def test_tokens_spell_the_text_and_contain_the_words(text):
+    words = [word for part in split(text, "whitespace") for word in part.words]
+    result = tokens(text, words)
+    assert "".join(text[t.start : t.end] + " " * t.blank for t in result) == text
+    assert [(t.start, t.end) for t in result if t.word is not None] == words
+
+
+def align_passages(passages: list[Passage], *spans: CharacterSpan) -> tuple[Document, ConversionReport]:
+    report, text = ConversionReport(), whole_text(passages, "here")
+    document = align_to_passages(
+        text, passages, spans, words="treebank", sentences="rules", tally=report, place="here", id="d"
+    )
+    return document, report
+
+
+def test_passages_are_joined_only_by_an_entity():
+    document, report = align_passages(
+        [Passage(0, "a title"), Passage(8, "one sentence. Still", True), Passage(30, "He left. She came.")],
+        CharacterSpan(2, 11, "X", (8, 11)),
+        CharacterSpan(27, 29, "BLANK"),
+        CharacterSpan(39, 48, "Y"),
+    )
+    assert document.text == "a title\none sentence. Still\n\n\nHe left. She came."
+    assert [s.text for s in document.sentences] == [
+        "a title\none sentence.",
+        "Still",
+        "He left.",
+        "She came.",
+    ]
+    assert phrases(document) == [(0, "title\none", "X"), (3, "She came.", "Y")]
+    assert document.sentences[0].entities[0].head == 2
+    assert report.counts == {JOINED: 1, BLANK: 1}
+
+
+def test_an_entity_at_the_end_of_a_passage_joins_nothing():
+    document, report = align_passages(
+        [Passage(0, "in Rome"), Passage(7, "she left")], CharacterSpan(3, 7, "X")
+    )
+    assert [sentence.text for sentence in document.sentences] == ["in Rome", "she left"]
+    assert not report.counts
+
+
+def test_every_passage_keeps_its_place():
+    passages = [Passage(k * 7, text) for k, text in enumerate(["one.", "", "two", "3 4 5"])]
+    document, _ = align_passages(passages)
+    assert [(s.start, s.text) for s in document.sentences] == [(0, "one."), (14, "two"), (21, "3 4 5")]
+
+
+@pytest.mark.parametrize(
+    ("starts", "message"), [((0, 2), "begins inside the one before"), ((0, 10**9), "begins far behind")]
+)
+def test_passages_at_impossible_places(starts, message):
+    with pytest.raises(DataError, match=f"here: the passage at offset {starts[1]} {message}"):
+        whole_text([Passage(start, "abc") for start in starts], "here")

@@ -1,0 +1,346 @@
+"""Reading and writing files: every way in which they can be wrong, JSON records, reports, and atomic writes."""
+
+import gzip
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nestree.data.io import (
+    PLACES,
+    STDIO,
+    ConversionReport,
+    atomic_path,
+    atomic_writer,
+    current,
+    json_records,
+    limits,
+    lines,
+    parse_json,
+    read_text,
+    report_progress,
+)
+from nestree.errors import DataError
+from nestree.types import Document, Entity, Sentence
+
+
+def test_report_counts_changes_errors_and_documents():
+    report = ConversionReport()
+    for number in range(8):
+        report.note("widened", f"a:{number}", times=2)
+    assert report.counts == {"widened": 16}
+    assert report.places == {"widened": [f"a:{number}" for number in range(PLACES)]}
+    with pytest.raises(DataError, match="a:1: wrong"):
+        report.bad(DataError("a:1: wrong"))
+    report.skip_bad = True
+    report.bad(DataError("a:1: wrong"))
+    assert report.skipped == ["a:1: wrong"]
+    document = Document([Sentence(["a"], [Entity(0, 1, "X"), Entity(0, 1, "Y")]), Sentence(["b"])])
+    documents = report.counted(iter([document, document]))
+    assert next(documents) is document
+    assert (report.documents, report.sentences, report.entities) == (1, 2, 2)
+    assert list(documents) == [document]
+    assert (report.documents, report.sentences, report.entities) == (2, 4, 4)
+
+
+def test_lines_with_their_numbers(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes("\ufeffone\r\n\ntwo\u2028still two\nthree".encode())
+    assert list(lines(path)) == [(1, "one"), (2, ""), (3, "two\u2028still two"), (4, "three")]
+    assert read_text(path) == "one\r\n\ntwo\u2028still two\nthree"
+
+
+def test_gzip_is_detected_by_its_first_bytes(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(gzip.compress(b"one\ntwo\n", mtime=0))
+    assert [line for _, line in lines(path)] == ["one", "two"]
+
+
+def test_standard_input(monkeypatch):
+    for data in (b"one\ntwo\n", gzip.compress(b"one\ntwo\n", mtime=0)):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(data))))
+        assert [line for _, line in lines(STDIO)] == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"good\nna\xefve\n", r"a.txt:2: byte 0xef is not UTF-8. Convert the file"),
+        ("für".encode("utf-16"), r"a.txt:1: byte 0xff is not UTF-8"),
+        (gzip.compress(b"one\n" * 10000, mtime=0)[:40], "cannot be unpacked: .*cut off"),
+        (gzip.compress(b"one\n", mtime=0)[:-6] + b"wrong!", "cannot be unpacked"),
+        (b"\x1f\x8bnot gzip", "cannot be unpacked"),
+    ],
+)
+def test_bytes_that_cannot_be_read(tmp_path, data, expected):
+    path = tmp_path / "a.txt"
+    path.write_bytes(data)
+    for read in (lambda: list(lines(path)), lambda: read_text(path)):
+        with pytest.raises(DataError, match=expected):
+            read()
+
+
+def test_paths_that_are_no_files(tmp_path):
+    with pytest.raises(DataError, match="is a directory, and a file is meant"):
+        list(lines(tmp_path))
+    with pytest.raises(DataError, match="does not exist"):
+        read_text(tmp_path / "no")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match="cannot be read: Not a directory"):
+        read_text(tmp_path / "file" / "in")
+    with pytest.raises(DataError, match="cannot be read: File name too long"):
+        read_text(tmp_path / ("x" * 5000))
+
+
+def test_lines_longer_than_the_limit(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"short\n" + b"x" * 50 + b"\n")
+    for read in (lambda: list(lines(path)), lambda: read_text(path)):
+        with (
+            limits(longest_line=49),
+            pytest.raises(DataError, match=r"a.txt:2: this line is longer than 49 bytes.*--longest-line"),
+        ):
+            read()
+        with limits(longest_line=51):
+            read()
+    assert current.get().longest_line == 64 * 2**20
+
+
+def test_progress_callback(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"x\n" * 100_000)
+    sizes = []
+    with report_progress(sizes.append):
+        assert sum(1 for _ in lines(path)) == 100_000
+    assert sum(sizes) == 200_000
+    assert len(sizes) > 1
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"a": }', "a:3: this is not JSON: Expecting value at character 7: .*'"),
+        ('{"a": 1}{', "Extra data at character 9"),
+        ('{\n"a" 1}', "at line 2, character 5"),
+        ('{"a": NaN}', "NaN is not a number"),
+        ('{"a": [1.5, -1e400]}', "-1e400 is too large for a number. Write a smaller one, or null"),
+        (f'{{"a": {"9" * 4000}.5}}', r"9999999999... \(4,000 digits\).5 is too large"),
+        ("[" * 100_000, "not JSON that can be read"),
+        ('{"a": "\\ud800"}', "half of a surrogate pair"),
+        ("1" * 5000, "not JSON that can be read"),
+        ("", "this is not JSON"),
+    ],
+)
+def test_invalid_json(text, expected):
+    with pytest.raises(DataError, match=f"a:3: .*{expected}" if not expected.startswith("a:") else expected):
+        parse_json(text, "a:3")
+
+
+def test_json_with_surrogate_pairs():
+    assert parse_json('{"a": "\\ud83d\\ude00"}', "a:1") == {"a": "😀"}
+
+
+def fail(file):
+    file.write("half")
+    raise ZeroDivisionError
+
+
+def test_files_are_written_atomically(tmp_path):
+    path = tmp_path / "new" / "a.txt"
+    with atomic_writer(path) as file:
+        file.write("one\n")
+        assert not path.exists()
+    assert path.read_bytes() == b"one\n"
+    with pytest.raises(ZeroDivisionError), atomic_writer(path) as file:
+        fail(file)
+    assert path.read_bytes() == b"one\n"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_file_does_not_replace_a_folder(tmp_path):
+    (tmp_path / "a").mkdir()
+    with (
+        pytest.raises(DataError, match="a is a directory, and a file"),
+        atomic_path(tmp_path / "a") as temporary,
+    ):
+        temporary.write_text("x")
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["a"]
+
+
+def test_readers_of_a_replaced_file_see_the_old_one(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with open(path) as reading:
+        with atomic_writer(path) as file:
+            file.write("new")
+        assert (reading.read(), path.read_text()) == ("old", "new")
+
+
+def test_gzip_is_deterministic(tmp_path):
+    for name in ("a.gz", "b.gz"):
+        with atomic_writer(tmp_path / name) as file:
+            file.write("é\n")
+    assert (tmp_path / "a.gz").read_bytes() == (tmp_path / "b.gz").read_bytes()
+    assert read_text(tmp_path / "a.gz") == "é\n"
+
+
+def test_folders_are_written_atomically(tmp_path):
+    path = tmp_path / "out"
+    with pytest.raises(ZeroDivisionError), atomic_path(path) as name, open(name, "w") as file:
+        fail(file)
+    assert list(tmp_path.iterdir()) == []
+    with atomic_path(path) as folder:
+        folder.mkdir()
+        (folder / "a").write_text("a")
+        assert not path.exists()
+    assert [file.name for file in path.iterdir()] == ["a"]
+    with pytest.raises(DataError, match="a directory that is not empty"), atomic_path(path):
+        pass
+
+
+def test_several_writers_of_one_path_have_their_own_folders(tmp_path):
+    path = tmp_path / "a.txt"
+    with atomic_path(path) as first, atomic_path(path) as second:
+        assert first != second
+        first.write_text("first")
+        second.write_text("second")
+    assert path.read_text() == "first"  # whose context ends last
+    with atomic_path(path) as again:
+        assert again == first
+        again.write_text("again")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_places_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match="cannot be written"), atomic_writer(tmp_path / "file" / "a"):
+        pass
+    with pytest.raises(DataError, match="is a directory, and a file is meant"), atomic_writer(tmp_path):
+        pass
+    with pytest.raises(DataError, match="standard output"), atomic_path(STDIO):
+        pass
+
+
+def test_lone_surrogates_are_not_written(tmp_path):
+    with (
+        pytest.raises(DataError, match=r"a.txt cannot be written: .*surrogate"),
+        atomic_writer(tmp_path / "a.txt") as file,
+    ):
+        file.write("half a pair: \ud800")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_standard_output_gets_everything_or_nothing(capfdbinary):
+    with pytest.raises(ZeroDivisionError), atomic_writer(STDIO) as file:
+        fail(file)
+    with atomic_writer(STDIO) as file:
+        file.write("whole é\n")
+    assert capfdbinary.readouterr().out == "whole é\n".encode()
+
+
+def test_a_device_is_written_to_as_it_is():
+    with atomic_writer(Path("/dev/null")) as file:
+        file.write("gone")
+    assert not Path("/dev/null").is_file()
+
+
+def parse(folder: Path, text: str, report: ConversionReport | None = None) -> list[tuple[str, dict]]:
+    path = folder / "a.json"
+    path.write_text(text, encoding="utf-8")
+    return [
+        (place.removeprefix(str(path)), value)
+        for place, value in json_records(path, report or ConversionReport())
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ('{"a": 1}\n\n{"a": 2}\n', [":1", ":3"]),
+        ('\ufeff{"a": 1}\r\n{"a": 2}', [":1", ":2"]),
+        ('[{"a": 1}, {"a": 2}]', [":1, record 1", ":1, record 2"]),
+        ('\n[\n {"a":\n 1},\n\n {"a": 2}\n]\n', [":3, record 1", ":6, record 2"]),
+        ('{\n "a": 1\n}\n{\n "a": 2\n}\n', [":1, record 1", ":4, record 2"]),
+        ('{"a":\n1} {"a": 2}', [":1, record 1", ":2, record 2"]),
+    ],
+)
+def test_lists_and_lines_give_the_same_objects(tmp_path, text, places):
+    assert parse(tmp_path, text) == [(places[0], {"a": 1}), (places[1], {"a": 2})]
+
+
+@pytest.mark.parametrize("text", ["", "\n  \n", "[]", "[\n]\n"])
+def test_files_without_objects(tmp_path, text):
+    assert parse(tmp_path, text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[{"a": 1}\n{"a": 2}]', ':2: a comma or ] is missing before \'{"a": 2}]'),
+        ('[{"a": 1},\n{"a": 2}', ":2: a comma or ] is missing. The file may be cut off."),
+        ('[{"a": 1}] {"a": 2}', ':1: the list has ended, and more follows before \'{"a": 2}'),
+        ('[{"a": 1},\n{"a"', ":2: this is not JSON: Expecting ':' delimiter"),
+        ('[{"a": 1},\n\n{"a": tru}]', ":3: this is not JSON: Expecting value"),
+        ('[{"a": 1},]', ":1: this is not JSON: Expecting value"),
+        ('[{"a": NaN}]', ":1: this is not JSON that can be read: NaN is not a number"),
+        ('[{"a": "\\ud800"}]', ":1: one half of a surrogate pair"),
+        ("[1]", ":1, record 1: an object {...} is meant here, and this is 1."),
+        ('{"a": 1}\n[2]', ":2: an object {...} is meant here, and this is [2]."),
+        ('{"a": 1}\n{"a"', ":2: this is not JSON"),
+        ("[" * 100_000, ":1: this is not JSON that can be read: maximum recursion"),
+    ],
+)
+def test_errors_in_json_records_name_their_line(tmp_path, text, message):
+    with pytest.raises(DataError) as error:
+        parse(tmp_path, text)
+    assert str(error.value).startswith(str(tmp_path / "a.json") + message)
+
+
+def test_skipping_bad_records(tmp_path):
+    report = ConversionReport(skip_bad=True)
+    assert parse(tmp_path, '{"a": 1}\n{"a"\n{"a": 3}', report) == [(":1", {"a": 1}), (":3", {"a": 3})]
+    assert len(report.skipped) == 1
+    report = ConversionReport(skip_bad=True)
+    assert parse(tmp_path, '[{"a": 1}, 5, {"a": 3}, {"a" 4}]', report) == [
+        (":1, record 1", {"a": 1}),
+        (":1, record 3", {"a": 3}),
+    ]
+    assert "an object {...} is meant" in report.skipped[0]
+    assert "not JSON" in report.skipped[1]
+    assert len(report.skipped) == 2
+
+
+def test_objects_longer_than_the_limit_are_not_read_into_memory(tmp_path):
+    long = '[{"a":\n' + "\n" * 3000 + "1}]"
+    with limits(longest_line=1000), pytest.raises(DataError, match="longer than 1,000 characters"):
+        parse(tmp_path, long)
+    assert parse(tmp_path, long) == [(":1, record 1", {"a": 1})]
+
+
+objects = st.lists(
+    st.dictionaries(
+        st.text(st.characters(exclude_categories=["Cs"]), max_size=3),
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.text(st.characters(exclude_categories=["Cs"])),
+            lambda inner: st.lists(inner, max_size=3),
+            max_leaves=6,
+        ),
+        max_size=4,
+    ),
+    max_size=6,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(objects, st.sampled_from([None, 0, 2]), st.booleans(), st.booleans())
+def test_round_trip_of_any_objects(tmp_path_factory, values, indent, ascii_only, as_list):
+    folder = tmp_path_factory.mktemp("records")
+    if as_list:
+        text = json.dumps(values, indent=indent, ensure_ascii=ascii_only)
+    else:
+        text = "\n".join(json.dumps(value, ensure_ascii=ascii_only) for value in values)
+    assert [value for _, value in parse(folder, text)] == values

@@ -1,0 +1,171 @@
+"""Splits: every unit in one part, exact shares, the same for the same seed; files all or none."""
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nestree.data.formats import read
+from nestree.data.io import ConversionReport
+from nestree.data.split import (
+    assemble_parts,
+    sizes,
+    split_by_lists,
+    split_in_order,
+    split_shuffled,
+    split_stratified,
+    units,
+    write_parts,
+)
+from nestree.errors import DataError, InputError
+from nestree.types import Document, Entity, Sentence
+
+SHARES = {"train": 80, "dev": 10, "test": 10}
+
+
+def documents(count: int, seed: int = 0) -> list[Document]:
+    rng = random.Random(seed)
+    return [
+        Document(
+            [
+                Sentence(
+                    [f"w{n}", "x"],
+                    [Entity(0, 1, rng.choice("AAAAAAAABBC"))] * (rng.random() < 0.8),
+                    id=f"{n}-{k}",
+                )
+                for k in range(rng.randint(1, 9))
+            ],
+            id=f"d{n}",
+        )
+        for n in range(count)
+    ]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.dictionaries(st.sampled_from("abcde"), st.integers(1, 100), min_size=1, max_size=5),
+    st.integers(500, 9999),
+)
+def test_sizes_add_up_and_are_within_one_of_the_exact_share(shares, total):
+    found = sizes(shares, total)
+    assert sum(found.values()) == total
+    for name, size in found.items():
+        assert abs(size - total * shares[name] / sum(shares.values())) < 1
+
+
+@pytest.mark.parametrize("split", [split_in_order, split_shuffled, split_stratified])
+@pytest.mark.parametrize("by", ["sentence", "document"])
+def test_every_unit_goes_to_one_part(split, by):
+    data = documents(60)
+    data_units = units(data, by)
+    names = split(data_units, SHARES)
+    assert Counter(names) == sizes(SHARES, len(data_units))
+    parts = assemble_parts(data_units, names)
+    ids = Counter(s.id for part in parts.values() for d in part for s in d.sentences)
+    assert ids == {sentence.id: 1 for document in data for sentence in document.sentences}
+    for part in parts.values():  # in the order of the data
+        numbers = [tuple(map(int, (s.id or "").split("-"))) for d in part for s in d.sentences]
+        assert numbers == sorted(numbers)
+        assert len({d.id for d in part}) == len(part)
+    if by == "document":
+        assert sum(len({d.id for d in part}) for part in parts.values()) == 60
+
+
+def test_seeds():
+    data_units = units(documents(50), "document")
+    for split in (split_shuffled, split_stratified):
+        assert split(data_units, SHARES, 1) == split(data_units, SHARES, 1) != split(data_units, SHARES, 2)
+
+
+@pytest.mark.parametrize("by", ["sentence", "document"])
+def test_stratified_parts_have_their_share_of_each_label(by):
+    data_units = units(documents(400), by)
+    totals: Counter[str] = Counter()
+    found = {name: Counter[str]() for name in SHARES}
+    for unit, name in zip(data_units, split_stratified(data_units, SHARES), strict=True):
+        labels = [e.label for d in unit.documents for s in d.sentences for e in s.entities]
+        totals.update(labels)
+        found[name].update(labels)
+    assert len(totals) == 3
+    for label, total in totals.items():
+        for name, share in SHARES.items():
+            assert found[name][label] == pytest.approx(total * share / 100, abs=1.5)
+
+
+def test_documents_with_the_same_id_stay_together():
+    data = documents(20)
+    data.append(Document([Sentence(["again"])], id="d0"))
+    data_units = units(data, "document")
+    assert len(data_units) == 20
+    assert [len(unit.documents) for unit in data_units] == [2] + [1] * 19
+
+
+def test_lists():
+    data_units = units(documents(4), "document")
+    assert split_by_lists(data_units, {"dev": ["d1"], "test": ["d3"]}, "train") == [
+        "train",
+        "dev",
+        "train",
+        "test",
+    ]
+    with pytest.raises(InputError, match="'d1' is in the list of dev and in that of test"):
+        split_by_lists(data_units, {"dev": ["d1"], "test": ["d1"]}, "train")
+    with pytest.raises(InputError, match=r"the list of dev: 'd11' is not in the data. Is 'd1' meant\?"):
+        split_by_lists(data_units, {"dev": ["d11"]}, "train")
+    with pytest.raises(InputError, match="3 units are in no list, 'd0' first"):
+        split_by_lists(data_units, {"dev": ["d1"]})
+
+
+def test_impossible_splits():
+    with pytest.raises(InputError, match="too large to be added"):
+        sizes({"train": 1e308, "dev": 1e308}, 10)
+    data = documents(3)
+    with pytest.raises(InputError, match="by 'paragraph'"):
+        units(data, "paragraph")
+    with pytest.raises(InputError, match="names no documents"):
+        units([Document([Sentence(["a"])])], "document")
+    with pytest.raises(InputError, match="part dev would get nothing: there are only 3 units"):
+        split_in_order(units(data, "document"), SHARES)
+    with pytest.raises(InputError, match="greater than 0"):
+        split_in_order(units(data, "document"), {"train": 1, "dev": float("nan")})
+
+
+def test_split_texts_are_counted():
+    report = ConversionReport()
+    text = Document(
+        [Sentence(["a"], (), "a", [(0, 1)], 2), Sentence(["b"], (), "b", [(0, 1)], 4)], "- a b", "d"
+    )
+    data_units = units([text], "sentence", report)
+    assert report.counts == {"texts of documents taken apart into their sentences": 1}
+    (joined,) = assemble_parts(data_units, ["x", "x"])["x"]
+    assert (joined.id, joined.text, [s.words for s in joined.sentences]) == ("d", None, [("a",), ("b",)])
+
+
+def test_parts_are_written_all_or_none(tmp_path: Path):
+    data_units = units(documents(30), "document")
+    parts = assemble_parts(data_units, split_in_order(data_units, SHARES))
+    write_parts(parts, tmp_path / "new", "jsonl", ConversionReport(), ".jsonl.gz")
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [
+        "dev.jsonl.gz",
+        "test.jsonl.gz",
+        "train.jsonl.gz",
+    ]
+    assert list(read(tmp_path / "new" / "dev.jsonl.gz")) == parts["dev"]
+
+    class Bad(Exception):
+        pass
+
+    def failing():
+        yield parts["dev"][0]
+        raise Bad
+
+    with pytest.raises(Bad):
+        write_parts(
+            {"train": parts["train"], "dev": failing()}, tmp_path / "other", "jsonl", ConversionReport()
+        )
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
+    with pytest.raises(DataError, match="not empty"):
+        write_parts(parts, tmp_path / "new", "jsonl", ConversionReport(), ".jsonl")

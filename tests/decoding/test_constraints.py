@@ -1,0 +1,120 @@
+"""Constraints in characters are aligned with words as a look at every word would do it; contradictions are errors."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nestree.decoding import decode_batch, predictions
+from nestree.decoding.constraints import (
+    Constraints,
+    Forbidden,
+    Known,
+    align_constraints,
+    apply_constraints,
+    parse_char_spans,
+    split_at_borders,
+)
+from nestree.errors import InputError
+from nestree.text import split
+from nestree.types import Document, Sentence
+from tests.decoding.test_probabilities import SENTENCES, random_scores, settings_of
+from tests.test_losses import LABELS
+
+texts = st.text("ab. \nC-", max_size=40).filter(str.strip)
+
+
+def document_of(text: str) -> Document:
+    return Document(
+        tuple(
+            Sentence(
+                tuple(text[i:j] for i, j in words),
+                (),
+                text[start:end],
+                tuple((i - start, j - start) for i, j in words),
+                start,
+            )
+            for start, end, words in split(text)
+        ),
+        text,
+    )
+
+
+@given(texts, st.data())
+def test_words_at_characters(text, data):
+    document = document_of(text)
+    sentence = data.draw(st.sampled_from(document.sentences))
+    start = data.draw(st.integers(0, len(text) - 1))
+    end = data.draw(st.integers(start + 1, len(text)))
+    content = text[start:end]
+    if not content.strip():
+        return
+    forbidden = align_constraints(document, (), parse_char_spans([(start, end)], "forbidden", text, ()))
+    start, end = start + content.index(content.lstrip()), start + len(content.rstrip())
+    exact = [
+        (index, i, j)
+        for index, sentence in enumerate(document.sentences)
+        for i in range(len(sentence.words))
+        for j in range(i + 1, len(sentence.words) + 1)
+        if (sentence.start + sentence.offsets[i][0], sentence.start + sentence.offsets[j - 1][1])
+        == (start, end)
+    ]
+    assert [(n, span.start, span.end) for n, (_, spans) in forbidden.items() for span in spans] == exact
+    low, high = max(start, sentence.start), min(end, sentence.start + len(sentence.text))
+    if low < high and text[low:high].strip():
+        known = align_constraints(document, parse_char_spans([(low, high)], "known", text, ()), ())
+        ((index, ([span], _)),) = known.items()
+        touched = [
+            word
+            for word, (i, j) in enumerate(sentence.offsets)
+            if sentence.start + i < high and low < sentence.start + j
+        ]
+        assert document.sentences[index] is sentence
+        assert (span.start, span.end) == (touched[0], touched[-1] + 1)
+
+
+@given(texts, st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9)), max_size=5))
+def test_words_are_split_at_every_border_and_nowhere_else(text, spans):
+    keep = [(start, start + size) for start, size in spans]
+    words = [word for sentence in split(text) for word in sentence.words]
+    parts = split_at_borders(words, keep)
+    assert all(i < j for i, j in parts)
+    assert "".join(text[i:j] for i, j in parts) == "".join(text[i:j] for i, j in words)
+    new = {border for part in parts for border in part} - {border for word in words for border in word}
+    assert new == {border for span in keep for border in span if any(i < border < j for i, j in words)}
+
+
+@pytest.mark.parametrize(
+    ("known", "forbidden", "message"),
+    [
+        ([Known(0, 3), Known(2, 5)], [], "entity 0-3 and entity 2-5 cross, and no tree holds both"),
+        ([Known(0, 3, "X")], [], "label 'X', which this model does not know. Its labels are A, B, C"),
+        ([Known(0, 3, "A", 4)], [], "cannot have word 4 as its head"),
+        ([Known(0, 3, "A", 1), Known(0, 3, "B", 2)], [], "known with two heads, word 1 and word 2"),
+        ([Known(0, 5, None, 1), Known(0, 3, None, 2)], [], "in a tree both would be the same"),
+        ([Known(0, 3)], [Forbidden(0, 3)], "both known and forbidden"),
+        ([Known(0, 3, "A")], [Forbidden(0, 3, "A")], "both known and forbidden"),
+        ([Known(0, 3)], [Forbidden(0, 3, l) for l in LABELS], "every label of it is forbidden"),
+        ([Known(0, 3)], [Forbidden(0, 3, l) for l in [*LABELS, "A"]], "every label of it is forbidden"),
+        (
+            [Known(0, 2, "A"), Known(0, 2, "B")],
+            [],
+            "labels A and B, and this model gives a span one label",
+        ),
+    ],
+)
+def test_contradictions_are_errors(known, forbidden, message):
+    one_label = "gives a span one label" in message
+    settings = settings_of("ablation/03-tree-one-stage" if one_label else "default")
+    constraints = Constraints([[]] * 4 + [known], [[]] * 4 + [forbidden])
+    with pytest.raises(InputError, match=message):
+        apply_constraints(random_scores(SENTENCES, settings), constraints, settings, LABELS)
+
+
+@pytest.mark.parametrize("threshold", [0, 0.3])
+def test_the_same_label_may_be_forbidden_twice(threshold):
+    settings = settings_of("default")
+    settings = settings.changed(["decoding.method=mbr", f"decoding.threshold={threshold}"])
+    constraints = Constraints([[]] * 4 + [[Known(0, 3)]], [[]] * 4 + [[Forbidden(0, 3, l) for l in "ABB"]])
+    scores = apply_constraints(random_scores(SENTENCES, settings), constraints, settings, LABELS)
+    entities = predictions(decode_batch(scores, settings), LABELS, 5)[4].entities
+    assert [e.label for e in entities if e.span == (0, 3)] == ["C"]

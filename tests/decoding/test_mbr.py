@@ -1,0 +1,175 @@
+"""Decoding by marginals finds the best set of entities that do not cross; its heads are those of the best tree."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+import torch
+
+from nestree.config import Settings
+from nestree.decoding import DecodedBatch, Temperatures, decode_batch, mbr, predictions
+from nestree.errors import DataError
+from nestree.treecrf import crossing_spans
+from nestree.types import Entity, crossing_pairs
+from tests.decoding.test_probabilities import SENTENCES, VARIANTS, everything, random_scores, settings_of
+from tests.test_losses import LABELS, Table
+from tests.treecrf.enumeration import lexical_trees
+
+TEMPERATURES = Temperatures(1.3, 0.8, 1.6, 0.4)
+
+
+def marginal_settings(variant, threshold):
+    return settings_of(variant).changed(["decoding.method=mbr", f"decoding.threshold={threshold}"])
+
+
+def gain(entities, threshold):
+    return sum(entity.score - threshold for entity in entities)
+
+
+def best_gain(chances, b, n, threshold, several):
+    """Through all sets of spans that do not cross."""
+    value = {}
+    for i in range(n):
+        for j in range(i + 1, n + 1):
+            gains = [chances[b, i, j, l] - threshold for l in range(len(LABELS))]
+            gains = [gain for gain in gains if gain > 0]
+            if gains:
+                value[i, j] = sum(gains) if several else max(gains)
+    best = 0.0
+    for size in range(len(value) + 1):
+        for chosen in itertools.combinations(value, size):
+            if not crossing_pairs([Entity(i, j, "x") for i, j in chosen]):
+                best = max(best, sum(value[span] for span in chosen))
+    return best
+
+
+def test_what_forms_say_counts_once_for_a_span_whatever_its_labels():
+    settings = Settings.read("default").changed(["decoding.head_prior_weight=2"])
+    scores = random_scores(SENTENCES[:4], settings, seed=3)
+    plain = settings.changed(["decoding.head_prior_weight=0"])
+    one, two = torch.tensor([[3, 0, 3, 0]]), torch.tensor([[3, 0, 3, 0], [3, 0, 3, 1]])
+    for rows in (one, two):
+        evidence = torch.randn(4).expand(len(rows), -1)
+        by_form = [mbr.entity_potentials(rows, scores, each, evidence).head for each in (settings, plain)]
+        said = (by_form[0] - by_form[1])[3, 0, 3, :3]
+        torch.testing.assert_close(said, 2 * torch.nn.functional.logsigmoid(scores.head_prior)[3, :3])
+
+
+def test_entities_pay_for_sharing_a_head_and_nobody_else_does():
+    settings = Settings.read("default").changed(["decoding.head_sharing_penalty=1.5"])
+    scores = random_scores(SENTENCES[:4], settings, seed=3)
+    rows = torch.tensor([[3, 0, 3, 0], [3, 0, 3, 1], [2, 1, 2, 0]])
+    found = mbr.entity_potentials(rows, scores, settings, None).inherit
+    expected = torch.zeros_like(found)
+    expected[3, 0, 3] = expected[2, 1, 2] = -1.5
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("threshold", [0.15, 0.4])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_no_set_of_entities_gains_more(variant, threshold):
+    settings = marginal_settings(variant, threshold)
+    scores = random_scores(SENTENCES[:4], settings, seed=5, std=1.5)
+    chances = everything(scores, settings, TEMPERATURES)
+    several = scores.labels is not None and settings.loss.label != "softmax"
+    found = predictions(decode_batch(scores, settings, TEMPERATURES, scored=True), LABELS, 4)
+    for b, reading in enumerate(found):
+        for entity in reading.entities:
+            at = (b, entity.start, entity.end, LABELS.index(entity.label))
+            assert entity.score == pytest.approx(chances[at], abs=1e-6)
+        assert crossing_pairs(reading.entities) == []
+        expected = best_gain(chances, b, b + 1, threshold, several)
+        assert gain(reading.entities, threshold) == pytest.approx(expected, abs=1e-5)
+    assert any(reading.entities for reading in found)
+
+
+def test_heads_are_those_of_the_best_tree_with_these_entities_given_their_labels():
+    settings = marginal_settings("default", 0.2)
+    scores = random_scores(SENTENCES, settings, seed=5, std=1.5)
+    found = predictions(decode_batch(scores, settings, TEMPERATURES, trees=True), LABELS, 5)
+    number = 0
+    for b, reading in enumerate(found):
+        labels = {}
+        for entity in reading.entities:
+            labels.setdefault(entity.span, []).append(LABELS.index(entity.label))
+
+        def value(tree, b=b, labels=labels):
+            spans = {span[:2]: span[2] for span in tree.spans}
+            if not all(span in spans for span in labels):
+                return -1e9
+            score = scores.root[b, tree.root] + sum(scores.arc[b, h, m] for h, m in tree.arcs)
+            score = score + sum(scores.mention[b, i, j].max() for i, j in spans)
+            for (i, j), given in labels.items():
+                each = scores.labels.of(b, i, j, spans[i, j]) / TEMPERATURES.label - TEMPERATURES.doubt
+                score = score + sum(each[l].sigmoid().log() for l in given)
+            return float(score)
+
+        best = max(lexical_trees(b + 1), key=value)
+        heads = {(i, j): h for i, j, h in best.spans}
+        assert set(reading.tree.spans) == set(best.spans)
+        for entity in reading.entities:
+            assert entity.head == heads[entity.span]
+            number += 1
+    assert number > 4
+
+
+@pytest.mark.parametrize(("weight", "head"), [(0.0, 0), (0.8, 0), (1.2, 1), (1.8, 1)])
+def test_all_labels_of_an_entity_are_evidence_for_its_head(weight, head):
+    """Without labels word 0 is likelier by 1. Two labels speak for word 1, each by half of this weight."""
+    settings = marginal_settings("default", 0.2)
+    scores = random_scores(SENTENCES[1:2], settings)
+    heads = torch.full_like(scores.labels.heads, -9.0)  # [1, 3, 3, 2, L]
+    heads[0, 0, 2, :, :2] = log_odds(torch.tensor([-weight / 2 - 0.1, -0.1]).double().exp())[:, None]
+    given = replace(
+        scores,
+        mention=torch.tensor([0.0, 9.0]).double().expand_as(scores.mention),
+        arc=torch.zeros_like(scores.arc),
+        root=torch.tensor([[1.0, 0.0]]).double(),
+        labels=Table(scores.labels.spans, heads),
+    )
+    (reading,) = predictions(decode_batch(given, settings), LABELS, 1)
+    assert [(e.span, e.label, e.head) for e in reading.entities] == [((0, 2), "A", head), ((0, 2), "B", head)]
+
+
+def log_odds(chance):
+    return (chance / (1 - chance)).log()
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 8])
+def test_spans_that_cross_are_found_by_products(n):
+    spans = [(i, j) for i in range(n) for j in range(i + 1, n + 1)]
+    for k, (i, j) in enumerate(spans):
+        others = spans[:: k + 1]  # several in the second sentence, this one in the third, none in the first
+        b = torch.tensor([1] * len(others) + [2])
+        left, right = torch.tensor([*others, (i, j)]).unbind(1)
+        found = crossing_spans(torch.stack([b, left, right], 1), 3, n)
+        assert not found[0].any()
+        for a, e in spans:
+            assert found[1, a, e] == any(
+                crossing_pairs([Entity(a, e, "x"), Entity(*one, "x")]) for one in others
+            )
+            assert found[2, a, e] == bool(crossing_pairs([Entity(a, e, "x"), Entity(i, j, "x")]))
+
+
+def test_readings_are_in_order_and_checked():
+    rows = torch.tensor(
+        [[2, 1, 2, 1, 1], [2, 0, 1, 0, -1], [0, 0, 2, 0, 1], [2, 0, 3, 1, 2], [2, 0, 3, 0, 2]]
+    )
+    scores = torch.tensor([0.5, 0.25, 1.5, 0.75, 0.125])  # one rounded up too far
+    found = predictions(DecodedBatch(rows, scores, None, None), LABELS, 4)
+    a, b = LABELS[:2]
+    assert [reading.entities for reading in found] == [
+        (Entity(0, 2, a, 1, 1.0),),
+        (),
+        (
+            Entity(0, 3, b, 2, 0.75),
+            Entity(0, 3, a, 2, 0.125),
+            Entity(0, 1, a, None, 0.25),
+            Entity(1, 2, b, 1, 0.5),
+        ),
+        (),
+    ]
+    with pytest.raises(DataError, match="score nan of entity"):
+        predictions(DecodedBatch(rows, scores * torch.nan, None, None), LABELS, 4)
+    with pytest.raises(DataError, match="head 5 of entity"):
+        predictions(DecodedBatch(rows.index_fill(1, torch.tensor(4), 5), None, None, None), LABELS, 4)

@@ -1,0 +1,158 @@
+"""Decoding equals a search through all trees; from trees, entities never cross."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from nestree.config import Settings, recipes
+from nestree.decoding import decode
+from nestree.nn.scorers import Scores
+from nestree.types import Entity, crossing_pairs
+from tests.test_losses import LABELS, Table, random_scores
+from tests.tiny import sentence
+from tests.treecrf.enumeration import lexical_trees, plain_trees
+
+SENTENCES = [sentence(" ".join("abcde"[:n])) for n in (1, 2, 3, 4, 5, 5)]
+VARIANTS = {
+    **{name: (name, []) for name in recipes() if name != "default"},  # which decodes by marginals
+    "softmax": ("release", ["loss.label=softmax"]),
+    "softmax of all spans": ("ablation/05-tree-two-stage", ["loss.label=softmax"]),
+    "bias": ("ablation/12-joint", ["decoding.non_entity_bias=0.8"]),
+    "one-stage bias": ("ablation/03-tree-one-stage", ["decoding.non_entity_bias=-0.8"]),
+    "sharing": ("ablation/12-joint", ["decoding.head_sharing_penalty=1.5"]),
+    "sharing is sought": ("ablation/12-joint", ["decoding.head_sharing_penalty=-2"]),
+    "without parsing, with heads": ("ablation/12-joint", ["decoding.method=spans"]),
+}
+
+
+def settings_of(variant: str) -> Settings:
+    recipe, changes = VARIANTS[variant]
+    return Settings.read(recipe).changed(changes)
+
+
+def by_hand(b: int, scores: Scores, n: int, settings: Settings) -> set[Entity]:
+    """The entities of one sentence, from all of its trees."""
+    said = scores.mention[b].detach().clone()  # [n + 1, n + 1, C]
+    one_score = settings.model.mention == "score"
+    if not one_score:
+        said[..., 0] += settings.decoding.non_entity_bias
+    yes = {
+        (i, j): one_score or bool(said[i, j, 1:].max() > said[i, j, 0])
+        for i in range(n)
+        for j in range(i + 1, n + 1)
+    }
+    if settings.model.structure == "none":
+        kept = {(i, j, None) for (i, j), is_one in yes.items() if is_one}
+    elif settings.decoding.method != "spans":
+        kept = {span for span in best_tree(b, scores, said, yes, n, settings) if yes[span[:2]]}
+    else:
+        heads = likeliest_heads(b, scores, said, n)
+        kept = {(i, j, heads[i, j]) for (i, j), is_one in yes.items() if is_one}
+    found = set()
+    for i, j, h in kept:
+        if scores.labels is None:
+            labels = [int(said[i, j, 1:].argmax())]
+        else:
+            each = scores.labels.of(b, i, j, h if settings.model.labeling == "head" else None)
+            labels = [l for l in range(len(LABELS)) if each[l] > 0]
+            if settings.loss.label == "softmax" and labels:
+                labels = [int(each.argmax())]
+        found |= {Entity(i, j, LABELS[l], h) for l in labels}
+    return found
+
+
+def best_tree(b, scores, said, yes, n, settings):
+    if settings.model.structure == "plain":
+        trees = [({(*span, None) for span in tree}, 0.0, ()) for tree in plain_trees(n)]
+    else:
+        trees = [(t.spans, arc_score(b, scores, t), t.lends) for t in lexical_trees(n)]
+
+    def value(tree):
+        spans, score, lends = tree
+        cost = 0.0 if settings.model.mention == "score" else settings.decoding.head_sharing_penalty
+        return score + sum(float(said[i, j].max()) for i, j, _ in spans) - cost * sum(yes[s] for s in lends)
+
+    return max(trees, key=value)[0]
+
+
+def arc_score(b, scores, tree) -> float:
+    arcs = scores.arc[b].tolist()
+    return scores.root[b].tolist()[tree.root] + sum(arcs[h][m] for h, m in tree.arcs)
+
+
+def likeliest_heads(b, scores, said, n):
+    weights = {}
+    for tree in lexical_trees(n):
+        score = arc_score(b, scores, tree) + sum(float(said[i, j].logsumexp(0)) for i, j, _ in tree.spans)
+        for i, j, h in tree.spans:
+            by_head = weights.setdefault((i, j), {})
+            by_head[h] = by_head.get(h, 0.0) + float(torch.tensor(score).exp())
+    return {span: max(by_head, key=by_head.get) for span, by_head in weights.items()}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_decoding_equals_a_search_through_all_trees(variant):
+    settings = settings_of(variant)
+    scores = random_scores(SENTENCES, settings, seed=3 + len(variant), std=1.5)
+    for b, entities in enumerate(decode(scores, settings, LABELS)):
+        assert set(entities) == by_hand(b, scores, len(SENTENCES[b].words), settings)
+        assert len(set(entities)) == len(entities)
+        assert sorted(entities, key=lambda e: (e.start, -e.end)) == list(entities)
+        if settings.decoding.method != "spans":
+            assert crossing_pairs(entities) == []
+    mention = scores.mention.detach().clone()
+    mention[..., 0] = 50.0
+    labels = None if scores.labels is None else Table(scores.labels.spans - 99, scores.labels.heads - 99)
+    nothing = replace(scores, mention=mention, labels=labels)
+    assert decode(nothing, settings, LABELS) == [()] * len(SENTENCES)
+
+
+def test_without_parsing_entities_may_cross():
+    settings = settings_of("ablation/08-without-parsing")
+    scores = random_scores(SENTENCES, settings, std=1.5)
+    assert any(crossing_pairs(entities) for entities in decode(scores, settings, LABELS))
+
+
+def test_a_span_without_a_label_is_no_entity_and_two_labels_are_two_entities():
+    settings = settings_of("ablation/12-joint")
+    scores = random_scores([sentence("a")], settings)
+    yes = torch.zeros_like(scores.mention)
+    yes[0, 0, 1, 1] = 1.0
+    for row, expected in (
+        ([-1.0, -1.0, -1.0], ()),
+        ([1.0, -1.0, 2.0], (Entity(0, 1, "A", 0), Entity(0, 1, "C", 0))),
+    ):
+        heads = torch.tensor(row).double().expand_as(scores.labels.heads)
+        given = replace(scores, mention=yes, labels=Table(scores.labels.spans, heads))
+        assert decode(given, settings, LABELS) == [expected]
+
+
+def test_where_forms_tell_heads_they_are_chosen_after_the_entities():
+    """Those of the best tree, which pays nothing for sharing; each head is the word with the best form."""
+    settings = Settings.read("default").changed(["decoding.method=viterbi", "decoding.threshold=0"])
+    scores = random_scores(SENTENCES, settings, seed=3)
+    entities = [
+        [
+            {(e.start, e.end, e.label) for e in found}
+            for found in decode(scores, settings.changed(changes), LABELS)
+        ]
+        for changes in (
+            ["decoding.head_prior_weight=0", "decoding.head_sharing_penalty=0"],
+            ["decoding.head_sharing_penalty=9"],
+        )
+    ]
+    assert entities[0] == entities[1]
+    several = 0
+    for b, found in enumerate(
+        decode(
+            scores,
+            settings.changed(["decoding.head_prior_weight=100", "decoding.head_sharing_penalty=0"]),
+            LABELS,
+        )
+    ):
+        for entity in found:
+            forms = scores.head_prior[b, entity.start : entity.end]
+            assert entity.head == entity.start + int(forms.argmax())
+            several += len(forms) > 1
+    assert several > 3

@@ -1,0 +1,178 @@
+"""Planted temperatures are found again; the loss is what it says; the decoder chosen on dev is the best one."""
+
+import copy
+import math
+from dataclasses import replace
+from fnmatch import fnmatch
+
+import pytest
+import torch
+
+from nestree import temperature
+from nestree.config import recipes
+from nestree.decoding.probabilities import (
+    NO_TEMPERATURES,
+    Temperatures,
+    apply_temperatures,
+    label_probabilities,
+    log_labels,
+    potentials,
+    span_marginals,
+)
+from nestree.evaluation import evaluate
+from nestree.model import Recognizer
+from nestree.pipeline import PredictOptions, predict
+from nestree.temperature import (
+    best_decoder,
+    collect_events,
+    decoder_f1,
+    fit_temperatures,
+    nll,
+    probabilities,
+    spans_at,
+)
+from nestree.treecrf import sample_trees
+from nestree.types import Entity, Sentence
+from tests import tiny
+
+
+def sample_entities(model, sentences, temperatures):
+    """These sentences with entities sampled from the model's distribution at these temperatures."""
+    generator = torch.Generator().manual_seed(5)
+    with torch.inference_mode():
+        scores = model(model.collate_words(sentences))
+        said = sum(apply_temperatures(scores.mention, temperatures))
+        given = potentials(scores, said.logsumexp(-1), temperatures)
+        trees = sample_trees(given, scores.lengths, 1, generator)[0]
+        made = []
+        for b, (sentence, tree) in enumerate(zip(sentences, trees, strict=True)):
+            entities = []
+            for i, j, h in tree.spans:
+                yes = torch.rand(1, generator=generator) < said[b, i, j].softmax(-1)[1]
+                b_, i_, j_, h_ = (torch.tensor(k) for k in (b, i, j, h))
+                chance = log_labels(scores.labels.of(b_, i_, j_, h_), model.settings, temperatures).exp()
+                drawn = torch.rand(len(chance), generator=generator) < chance
+                if model.settings.loss.label == "softmax":  # one of them, or none
+                    none = (1 - chance.sum()).clamp(min=0)
+                    one = torch.multinomial(torch.cat([chance, none[None]]), 1, generator=generator)
+                    drawn = torch.arange(len(chance)) == one
+                entities += [Entity(i, j, model.labels[l]) for l in drawn.nonzero().flatten() if yes]
+            made.append(Sentence(sentence.words, entities))
+    return made
+
+
+@pytest.fixture
+def uncertain(model):
+    """The same model, less certain of labels: its own probabilities are close to 0 or 1 at any temperature."""
+    made = copy.deepcopy(model)
+    with torch.no_grad():
+        for weights in made.scorer.labels.triples.out.parameters():
+            weights /= 15
+    return made
+
+
+PLANTED = [Temperatures(2.0, 0.6, 1.5, 0.5), Temperatures(0.7, 2.0, 0.7, -0.4)]
+
+
+@pytest.mark.parametrize("kind", ["ranking", "softmax"])
+@pytest.mark.parametrize("planted", PLANTED)
+def test_planted_temperatures_are_found(uncertain, planted, kind):
+    """Or others that say the same."""
+    uncertain.settings = uncertain.settings.changed([f"loss.label={kind}"])
+    data = sample_entities(uncertain, [Sentence(s.words) for s in tiny.SENTENCES[:5] * 120], planted)
+    found, truth = fit_temperatures(uncertain, data), probabilities_at(uncertain, planted)
+    assert (probabilities_at(uncertain, found) - truth).abs().mean() < 0.04
+    assert (probabilities_at(uncertain, NO_TEMPERATURES) - truth).abs().mean() > 0.06
+    if kind == "ranking":  # one label of several leaves more of them open
+        assert found.tree == pytest.approx(planted.tree, rel=0.4)
+        assert found.label == pytest.approx(planted.label, rel=0.4)
+
+
+def probabilities_at(model, temperatures):
+    """The probabilities of all events."""
+    with torch.inference_mode():
+        batch = collect_events(model, tiny.SENTENCES[:5])
+        spans = spans_at(batch, model.settings, temperatures.tree)
+        return probabilities(batch, spans, model.settings, temperatures)[batch.events]
+
+
+def test_nothing_known_nothing_changed(model):
+    assert fit_temperatures(model, []) == NO_TEMPERATURES
+    incomplete = [Sentence(s.words, s.entities, complete=False) for s in tiny.SENTENCES]
+    assert fit_temperatures(model, incomplete) == NO_TEMPERATURES
+
+
+@pytest.mark.parametrize(
+    ("number", "chosen"), [(3, [0, 1, 2]), (8, [0, 3, 6]), (9, [0, 3, 6]), (10, [0, 4, 8])]
+)
+def test_of_too_many_sentences_some_are_taken_from_all_over(model, monkeypatch, number, chosen):
+    seen = []
+    monkeypatch.setattr(temperature, "MAX_SENTENCES", 3)
+    monkeypatch.setattr(temperature, "calibration_set", lambda model, sentences: seen.extend(sentences) or [])
+    assert fit_temperatures(model, [Sentence([str(k)]) for k in range(number)]) == NO_TEMPERATURES
+    assert [int(sentence.words[0]) for sentence in seen] == chosen
+
+
+def test_few_sentences_change_little(model):
+    found = fit_temperatures(model, tiny.SENTENCES[:1])
+    assert 0.5 < found.mention < 2
+    assert 0.5 < found.label < 2
+
+
+@pytest.mark.parametrize("recipe", ["01-*", "04-*", "05-*", "12-*"])
+def test_the_loss_is_that_of_probabilities_as_they_are_defined(recipe, model, monkeypatch):
+    """For labels of one stage or two, of spans alone, plain trees and lexicalised ones."""
+    name = next(name for name in recipes() if fnmatch(name, f"ablation/{recipe}"))
+    folder = model.settings.encoder.path
+    torch.manual_seed(4)
+    other = Recognizer(tiny.settings(name, f"encoder.path={folder}"), tiny.LABELS, folder).eval()
+    monkeypatch.setattr(temperature, "MIN_PROBABILITY", 0.05)
+    temperatures, settings = Temperatures(0.7, 1.6, 1.3, 0.2), other.settings
+    with torch.inference_mode():
+        batch = collect_events(other, tiny.SENTENCES)
+        found = float(nll(batch, spans_at(batch, settings, temperatures.tree), settings, temperatures))
+        scores = other(other.collate_words(tiny.SENTENCES))
+        every = (torch.ones_like(scores.mention[..., 0]).triu(1) > 0).nonzero()
+        before, after = (
+            label_probabilities(scores, settings, at, span_marginals(scores, settings, at), every)
+            for at in (NO_TEMPERATURES, temperatures)
+        )
+    expected, number = 0.0, 0
+    for (b, i, j), was, now in zip(every.tolist(), before.tolist(), after.tolist(), strict=True):
+        gold = {e.label for e in tiny.SENTENCES[b].entities if (e.start, e.end) == (i, j)}
+        for label, first, chance in zip(tiny.LABELS, was, now, strict=True):
+            if j <= len(tiny.SENTENCES[b].words) and first >= 0.05:
+                expected -= math.log(chance if label in gold else 1 - chance)
+                number += 1
+    assert found == pytest.approx(expected, rel=1e-4)
+    assert number > 20
+
+
+@pytest.mark.parametrize("recipe", ["default", "01-*", "03-*", "05-*", "12-*"])
+def test_the_f1_of_each_decoder_is_that_of_predicting_with_it(recipe, model):
+    """All of them come from one pass."""
+    name = next(name for name in recipes() if fnmatch(name, recipe) or fnmatch(name, f"ablation/{recipe}"))
+    folder = model.settings.encoder.path
+    torch.manual_seed(4)
+    other = Recognizer(tiny.settings(name, f"encoder.path={folder}"), tiny.LABELS, folder)
+    optimiser = torch.optim.AdamW(other.parameters(), 5e-3)
+    for _ in range(15):
+        optimiser.zero_grad()
+        other.losses(other.collate(tiny.SENTENCES)).total.backward()
+        optimiser.step()
+    other.eval().temperatures = Temperatures(0.7, 1.6, 1.3, 0.2)
+    gold = [*tiny.SENTENCES, tiny.TWO_LABELS, Sentence(["Oslo"], [Entity(0, 1, "unseen")])]
+    scores = decoder_f1(other, gold)
+    assert next(iter(scores)) == other.settings.decoding
+    assert {"mbr", "spans" if recipe == "01-*" else "viterbi"} == {decoder.method for decoder in scores}
+    assert len(set(scores.values())) > 2
+    for decoder, f1 in scores.items():
+        found = predict(other, gold, asked=PredictOptions(settings=replace(other.settings, decoding=decoder)))
+        assert f1 == pytest.approx(evaluate(gold, found, resamples=0).entities.f1), decoder
+    assert scores[best_decoder(other, gold)] == max(scores.values())
+
+
+def test_in_a_tie_the_own_decoder_stays(model):
+    nothing = [Sentence(["it"], complete=False)]
+    assert set(decoder_f1(model, nothing).values()) == {0.0}
+    assert best_decoder(model, nothing) == model.settings.decoding

@@ -1,0 +1,183 @@
+"""The model card: the hub can read it, and its numbers are those of the data and the evaluation."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from huggingface_hub import ModelCard
+from typer.testing import CliRunner
+
+from nestree import model_card
+from nestree.cli import app
+from nestree.config import Settings, recipes
+from nestree.data import formats
+from nestree.errors import ConfigError
+from nestree.evaluation import evaluate
+from nestree.model_card import Card
+from nestree.types import Document, Entity, Sentence
+from tests import tiny
+
+WORDS = ["the", "mayor", "of", "Lisbon", "met", "them"]
+GOLD = [
+    Sentence(WORDS, [Entity(0, 4, "PER", head=1), Entity(3, 4, "GPE"), Entity(5, 6, "a|b")]),
+    *tiny.SENTENCES,
+]
+PREDICTED = [
+    replace(GOLD[0], entities=[Entity(0, 4, "PER", 1, 0.8), Entity(3, 4, "GPE", 3, 0.6), Entity(4, 5, "PER", 4, 0.4)]),
+    *tiny.SENTENCES,
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def card() -> Card:
+    return Card(
+        Settings.read("default").changed(
+            ["model.mlp_size=128", "training.seed=7", "encoder.path=owner/encoder"]
+        ),
+        ["PER", "GPE", "a|b"],
+        {
+            "name": "me/my-model",
+            "license": "cc-by-4.0",
+            "language": "en",
+            "data": 'News, "1999"',
+            "note": "Thanks.",
+        },
+        {"train": model_card.counted(tiny.SENTENCES), "dev": model_card.counted(GOLD)},
+        {"dev": evaluate(GOLD, PREDICTED, resamples=0)},
+        "This is epoch 3 of 5.",
+    )
+
+
+def test_metadata(card):
+    data = ModelCard(str(card)).data
+    assert (data.license, data.language, data.library_name) == ("cc-by-4.0", "en", "nestree")
+    assert data.base_model == "owner/encoder"
+    assert data.metrics == ["precision", "recall", "f1"]
+    assert data.model_name == "me/my-model"
+    scores = {result.metric_type: result.metric_value for result in data.eval_results}
+    expected = evaluate(GOLD, PREDICTED, resamples=0).entities
+    assert scores == {name: round(getattr(expected, name), 4) for name in ("precision", "recall", "f1")}
+    assert {result.dataset_name for result in data.eval_results} == {'News, "1999"'}
+    assert {result.dataset_split for result in data.eval_results} == {"dev"}
+
+
+def test_how_to_load(card):
+    assert 'nestree.load("me/my-model")' in str(card)
+    assert "--model me/my-model gold.jsonl" in str(card)
+
+
+def test_missing_fields():
+    bare = str(Card(Settings.read("default"), ["PER"]))
+    data = ModelCard(bare).data
+    assert (data.license, data.language, data.eval_results) == ("unknown", None, None)
+    assert "Nobody has stated a licence yet. Fill it in" in bare
+    assert "## Scores" not in bare
+    assert 'nestree.load("THIS_DIRECTORY")' in bare
+    titled = str(Card(Settings.read("default"), ["PER"], {"name": "My model"}))
+    assert "# My model\n" in titled
+    assert 'nestree.load("THIS_DIRECTORY")' in titled
+
+
+def test_numbers(card):
+    text = str(card)
+    found = evaluate(GOLD, PREDICTED, resamples=0)
+    assert "- train: 8 sentences, 18 entities, 66.7 % of them nested" in text
+    assert f"| **all** | 21 | 21 | {100 * found.entities.precision:.2f} |" in text
+    assert "| a\\|b | 1 | 0 | 0.00 | 0.00 | 0.00 |" in text  # a label may hold what makes a table
+    assert "This is epoch 3 of 5." in text
+    assert "- heads: 100.0 % right, of 1 spans of several words" in text
+    calibration = found.calibration
+    assert (
+        f"error {100 * calibration.error:.1f} %, Brier score {calibration.brier:.3f}, of 3 entities" in text
+    )
+    assert "Too rare in dev for their scores to mean much (20 entities or fewer): " in text
+    assert text.endswith("Licence: cc-by-4.0.\n\nThanks.\n")
+
+
+def test_a_test_set_has_a_table_of_its_own(card):
+    both = replace(
+        card, evaluations={**card.evaluations, "test": evaluate(PREDICTED, PREDICTED, resamples=0)}
+    )
+    assert "### test, 9 sentences" in str(both)
+    assert {result.dataset_split for result in ModelCard(str(both)).data.eval_results} == {"dev", "test"}
+
+
+def test_changed_settings(card):
+    text = str(card)
+    assert "those of the recipe `default`, but for:" in text
+    assert "| `model.mlp_size` | 128 | 256 |" in text
+    assert "encoder.path" not in text.split("## Settings")[1]  # no recipe without it
+    assert "Encoder: encoder. Seed: 7." in text
+    for recipe in recipes():
+        other = Settings.read(recipe).changed(["encoder.path=/home/me/encoder"])
+        text = str(Card(other, ["PER"]))
+        assert "but for" not in text
+        assert "/home" not in text
+    assert "`paper`" in str(Card(Settings.read("paper"), ["PER"]))
+
+
+def test_models_without_trees_or_heads():
+    plain = str(Card(Settings.read("ablation/03-tree-one-stage"), ["PER"]))
+    none = str(Card(Settings.read("ablation/01-unstructured-one-stage"), ["PER"]))
+    ours = str(Card(Settings.read("default"), ["PER"]))
+    assert ["head word" in text for text in (ours, plain, none)] == [True, False, False]
+    assert ["never cross" in text for text in (ours, plain, none)] == [True, True, False]
+
+
+def test_local_encoders_are_no_base_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "encoders" / "mine").mkdir(parents=True)
+    for path in ("encoders/mine", "./encoders/mine", str(tmp_path / "encoders" / "mine")):
+        made = Card(Settings.read("default").changed([f"encoder.path={path}"]), ["PER"])
+        assert ModelCard(str(made)).data.base_model is None
+        assert "Encoder: mine." in str(made)
+
+
+def test_fields():
+    assert model_card.about(["note= a = b ", "name=x"]) == {"note": "a = b", "name": "x"}
+    with pytest.raises(
+        ConfigError, match=r"--card licence=mit: a card has no place for 'licence'. .*mean license\?"
+    ):
+        model_card.about(["licence=mit"])
+    for nothing in ("license", "license= "):
+        with pytest.raises(ConfigError, match=rf"^--card {nothing}: write KEY=VALUE, such as"):
+            model_card.about([nothing])
+
+
+def nestree(*arguments):
+    done = CliRunner().invoke(app, [str(each) for each in arguments])
+    assert done.exit_code == 0, done.stderr
+    return done
+
+
+def test_training_and_resuming_write_the_card(tmp_path):
+    encoder, data, out = tiny.encoder(tmp_path / "encoder"), tmp_path / "data.jsonl", tmp_path / "model"
+    formats.write([Document((sentence,)) for sentence in tiny.SENTENCES], data, "jsonl")
+    recipe = tmp_path / "tiny.toml"
+    recipe.write_text(
+        tiny.settings(
+            "default", f"encoder.path={encoder}", "training.epochs=12", "training.batch_words=40"
+        ).as_toml()
+    )
+    nestree("train", "--train", data, "--dev", data, "--test", data, "--out", out, "--config", recipe,
+            "--device", "cpu", "--card", "language=en")  # fmt: skip
+    text = (out / "README.md").read_text()
+    first = ModelCard(text).data
+    assert (first.license, first.language) == ("unknown", "en")
+    assert {result.dataset_name for result in first.eval_results} == {"data.jsonl"}
+    assert "### dev, 8 sentences" in text
+    assert "### test, 8 sentences" in text
+    assert text.count("- probabilities: expected calibration error ") == 2  # on dev and on test
+    scores = json.loads((out / "training" / "scores.json").read_text())
+    f1 = {r.dataset_split: r.metric_value for r in first.eval_results if r.metric_type == "f1"}
+    assert f1 == {part: round(scores[part]["entities"]["f1"], 4) for part in ("dev", "test")}
+    assert str(tmp_path) not in text
+
+    weights = (out / "weights.safetensors").read_bytes()
+    nestree(
+        "train", "--resume", out, "--device", "cpu", "--card", "license=mit", "--card", "data=eight sentences"
+    )
+    again = ModelCard((out / "README.md").read_text()).data
+    assert (again.license, again.language) == ("mit", "en")
+    assert {result.dataset_name for result in again.eval_results} == {"eight sentences"}
+    assert (out / "weights.safetensors").read_bytes() == weights

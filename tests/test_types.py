@@ -1,0 +1,388 @@
+"""Entities, sentences and documents: what they refuse, how they count, and their JSON form."""
+
+import dataclasses
+import json
+import pickle
+from importlib import resources
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from nestree.cli import app
+from nestree.data.formats import read, write
+from nestree.errors import DataError, EmptySpanError, SpanRangeError
+from nestree.types import (
+    Document,
+    Entity,
+    Sentence,
+    Tree,
+    check_entity,
+    crossing_pairs,
+    depths,
+    with_entities,
+)
+
+WORDS = ["the", "University", "of", "California"]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ((2, 2, "A"), "entity 2-2 A is empty: its end must be greater than its start"),
+        ((3, 2, "A"), "entity 3-2 A is empty"),
+        ((-1, 2, "A"), "start -1 of entity -1-2 A must be the number of a word"),
+        ((0, 1.5, "A"), "end 1.5 of entity 0-1.5 A must be"),
+        ((0, True, "A"), "end True of entity"),
+        (("0", 1, "A"), "start '0' of entity"),
+        ((0, 1, ""), "has no label"),
+        ((0, 1, None), "has no label"),
+        ((0, 2, "A", 2), "head 2 of entity 0-2 A is not one of its words"),
+        ((0, 2, "A", "x"), "head 'x' of entity"),
+        ((0, 2, "A", None, 1.5), "score 1.5 of entity 0-2 A is not a probability"),
+        ((0, 2, "A", None, float("nan")), "score nan of entity"),
+        ((0, 2, "A", None, "high"), "score 'high' of entity"),
+        ((0, 2, "A", None, None, (0, 5)), "head 5 of entity"),
+        ((0, 2, "A", None, None, 3), "heads 3 of entity"),
+    ],
+)
+def test_invalid_entities(values, expected):
+    with pytest.raises(DataError, match=expected) as caught:
+        Entity(*values)
+    assert isinstance(caught.value, EmptySpanError) == ("is empty" in expected)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (([],), "needs at least one word"),
+        (("words",), "words must be strings"),
+        (([1, 2],), "words must be strings"),
+        ((["a", ""],), "word 1 of this sentence is empty"),
+        ((WORDS, [Entity(3, 5, "GPE")]), "entity 3-5 GPE ends after the sentence, which has 4 words: the"),
+        ((WORDS, [(0, 1, "GPE")]), "entities must be Entity objects"),
+        ((["a"], (), "a"), "a text and the offsets of its words, or neither"),
+        ((["a"], (), "a", [(0, 1), (0, 1)]), "1 words have 2 offsets"),
+        ((["a"], (), "ba", [(0, 1)]), "word 'a' is not at characters 0-1"),
+        ((["a", "b"], (), "ab", [(0, 1), (0, 2)]), "word 'b' is not at characters 0-2"),
+        ((["ab", "b"], (), "ab", [(0, 2), (1, 2)]), "word 'b' is not at characters 1-2"),
+        ((["a"], (), "a", [("x", 1)]), "offsets must be pairs of numbers"),
+        ((["a"], (), 5, [(0, 1)]), "must be a string, and is 5"),
+    ],
+)
+def test_invalid_sentences(values, expected):
+    with pytest.raises(DataError, match=expected) as caught:
+        Sentence(*values)
+    assert isinstance(caught.value, SpanRangeError) == ("ends after" in expected)
+
+
+def test_invalid_documents():
+    sentence = Sentence(("a",), (), "a", [(0, 1)], 1)
+    with pytest.raises(DataError, match="not at character 1 of its document d"):
+        Document((sentence,), "ab", "d")
+    with pytest.raises(DataError, match="not at character 0"):
+        Document((dataclasses.replace(sentence, start=0), dataclasses.replace(sentence, start=0)), "aa")
+    with pytest.raises(DataError, match="made of sentences"):
+        Document(["a text"])
+
+
+def test_integers_of_other_libraries_become_pythons():
+    entity = Entity(np.int64(0), np.int32(2), "A", head=np.int64(1))
+    assert [type(value) for value in (entity.start, entity.end, entity.head)] == [int, int, int]
+    assert entity == Entity(0, 2, "A", head=1)
+
+
+def test_extra_does_not_count_in_comparisons():
+    assert Entity(0, 1, "A", extra={"x": 1}) == Entity(0, 1, "A")
+    assert len({Entity(0, 1, "A"), Entity(0, 1, "A", extra={"x": 1}), Entity(0, 1, "A", head=0)}) == 2
+
+
+@pytest.mark.parametrize("name", ["start", "words", "entities", "unknown"])
+def test_nothing_can_be_assigned(name):
+    document = Document([Sentence(WORDS, [Entity(3, 4, "GPE")])])
+    sentence = document.sentences[0]
+    for frozen in (sentence.entities[0], check_entity(0, 1, "A", None, None), sentence, document, *document):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(frozen, name, 1)
+    with pytest.raises(DataError, match="ends after the sentence"):
+        dataclasses.replace(sentence, words=("a",))
+
+
+entities = st.tuples(st.integers(0, 5), st.integers(1, 4), st.sampled_from("AB")).map(
+    lambda values: Entity(values[0], values[0] + values[1], values[2])
+)
+
+
+@given(st.lists(entities, max_size=6))
+def test_crossing_pairs_and_depths_match_their_definitions(found):
+    def covered(entity):
+        return set(range(entity.start, entity.end))
+
+    pairs = sum(
+        bool(covered(a) & covered(b)) and not covered(a) <= covered(b) and not covered(b) <= covered(a)
+        for k, a in enumerate(found)
+        for b in found[:k]
+    )
+    assert len(crossing_pairs(found)) == pairs
+    spans = {entity.span for entity in found}
+    assert depths(found) == [sum(set(range(*s)) > covered(e) for s in spans) for e in found]
+
+
+@pytest.mark.parametrize("values", [(0, 4, "ORG", 1, 0.5), (3, 4, "GPE", None, None)])
+def test_unchecked_entities_equal_checked_ones(values):
+    unchecked, checked = check_entity(*values), Entity(*values)
+    assert (unchecked, repr(unchecked), hash(unchecked)) == (checked, repr(checked), hash(checked))
+    assert pickle.loads(pickle.dumps(unchecked)) == checked
+    assert unchecked.extra is not check_entity(*values).extra
+
+
+class OwnSentence(Sentence):
+    """A subclass of a user."""
+
+
+@pytest.mark.parametrize("kind", [Sentence, OwnSentence])
+def test_with_entities_is_replace_without_checks(kind):
+    text, offsets = "the University of California", ((0, 3), (4, 14), (15, 17), (18, 28))
+    context = (("at",), (".",))
+    sentence = kind(WORDS, [Entity(0, 1, "X")], text, offsets, 7, "s1", False, {"a": 1}, None, context)
+    entities, tree, extra = (Entity(3, 4, "GPE"),), Tree(((0, 4, 1),)), {"b": 2}
+    result = with_entities(sentence, entities, tree, extra)
+    expected = dataclasses.replace(sentence, entities=entities, complete=True, tree=tree, extra=extra)
+    assert type(result) is kind
+    for field in dataclasses.fields(Sentence):
+        assert getattr(result, field.name) == getattr(expected, field.name)
+
+
+TEXT = "Hello.  The University of California met Iraqi leaders."
+START = 8  # of the second sentence
+
+
+def document(**options):
+    text, offsets, end = TEXT[START:], [], 0
+    words = ["The", "University", "of", "California", "met", "Iraqi", "leaders", "."]
+    for word in words:
+        start = text.index(word, end)
+        end = start + len(word)
+        offsets.append((start, end))
+    entities = [
+        Entity(3, 4, "GPE", head=3, score=0.75),
+        Entity(0, 4, "place", head=1, score=0.25),
+        Entity(0, 4, "ORG", head=1, score=0.5),
+        Entity(5, 7, "PER"),
+    ]
+    first = Sentence(["Hello", "."], (), "Hello.", ((0, 5), (5, 6)))
+    return Document((first, Sentence(words, entities, text, tuple(offsets), START, **options)), TEXT, "d1")
+
+
+def test_phrases_and_characters():
+    sentence = document().sentences[1]
+    assert [sentence.phrase(entity) for entity in sentence.entities[:2]] == [
+        "California",
+        "The University of California",
+    ]
+    assert sentence.characters(sentence.entities[0]) == (26, 36)
+    with pytest.raises(DataError, match="only the words"):
+        Sentence(["a"], [Entity(0, 1, "X")]).characters(Entity(0, 1, "X"))
+
+
+def test_entities_of_a_document():
+    found = document()
+    university, california, leaders = found.entities
+    assert [(e.text, e.labels, e.scores, e.depth) for e in found] == [
+        ("The University of California", ("ORG", "place"), (0.5, 0.25), 0),
+        ("California", ("GPE",), (0.75,), 1),
+        ("Iraqi leaders", ("PER",), (None,), 0),
+    ]
+    assert (university.label, university.score, university.head.text) == ("ORG", 0.5, "University")
+    for entity in found:
+        assert TEXT[entity.start : entity.end] == entity.text
+        if entity.head:
+            assert TEXT[entity.head.start : entity.head.end] == entity.head.text
+    assert california.parent is university
+    assert university.children == (california,)
+    assert university.parent is leaders.parent is None
+    assert found.entities is found.entities
+    assert len(found) == 3
+    assert Document([Sentence(["a"])])  # true without entities, too
+
+
+def test_repr_of_a_document_has_a_line_for_each_entity():
+    assert repr(document()).splitlines() == [
+        "<Document 'd1': 2 sentences, 3 entities>",
+        "  8-36 ORG 0.500, place 0.250: 'The University of California'",
+        "    26-36 GPE 0.750: 'California'",
+        "  41-54 PER: 'Iraqi leaders'",
+    ]
+    long = Document([Sentence(["a" * 100], [Entity(0, 1, "X")])] * 25)
+    assert len(repr(long).splitlines()) == 22
+    assert repr(long).endswith("  and 5 more")
+
+
+def test_text_of_a_document_of_words():
+    before = Sentence(
+        ["a", "b"],
+        [Entity(1, 2, "X")],
+        id="s",
+        complete=False,
+        extra={"x": 1},
+        tree=Tree(((0, 2, 0), (0, 1, 0), (1, 2, 1))),
+        context=(("before",), ("after",)),
+    )
+    found = Document([Sentence(["c"]), before])
+    assert [(e.start, e.end, e.text) for e in found] == [(4, 5, "b")]
+    with_text = found.with_text()
+    assert with_text.text == "c\na b"
+    assert with_text.with_text() is with_text
+    after = with_text.sentences[1]
+    assert (after.text, after.offsets, after.start) == ("a b", ((0, 1), (2, 3)), 2)
+    for field in dataclasses.fields(Sentence):
+        if field.name not in ("text", "offsets", "start"):
+            assert getattr(after, field.name) == getattr(before, field.name)
+
+
+def test_tree_in_characters():
+    spans = ((0, 8, 4), (0, 4, 1), (4, 8, 4))
+    tree = document(tree=Tree(spans, ((4, 1),), 4, (1.0, 0.5, 0.25))).tree
+    assert [(c.text, c.head.text, c.probability) for c in tree.constituents] == [
+        (TEXT[START:], "met", 1.0),
+        ("The University of California", "University", 0.5),
+        ("met Iraqi leaders.", "met", 0.25),
+    ]
+    assert [(a.head.text, a.modifier.text) for a in tree.arcs] == [("met", "University")]
+    assert [root.text for root in tree.roots] == ["met"]
+    assert all(TEXT[c.start : c.end] == c.text for c in tree.constituents)
+    assert document().tree.constituents == ()
+
+
+def test_windowed_sentences():
+    assert document().windowed == ()
+    assert [span.text for span in document(extra={"windows": 3}).windowed] == [TEXT[START:]]
+
+
+SCHEMA = json.loads((resources.files("nestree.data") / "document.schema.json").read_text())
+TYPES = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "null": type(None),
+}
+KEYWORDS = {"$ref", "$defs", "$schema", "title", "description", "type", "required", "properties", "items"} | {
+    "minimum",
+    "maximum",
+    "minLength",
+    "minItems",
+}
+
+
+def validate(value, schema):
+    """A JSON Schema validator for the keywords that the schema of documents uses."""
+    assert schema.keys() <= KEYWORDS
+    if "$ref" in schema:
+        schema = SCHEMA["$defs"][schema["$ref"].removeprefix("#/$defs/")]
+    names = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
+    assert any(isinstance(value, TYPES[name]) for name in names), (value, schema)
+    if value is None:
+        return
+    if isinstance(value, dict):
+        assert value.keys() >= set(schema.get("required", [])), value
+        for key, part in schema["properties"].items():
+            if key in value:
+                validate(value[key], part)
+    elif isinstance(value, list):
+        assert len(value) >= schema.get("minItems", 0)
+        for item in value:
+            validate(item, schema["items"])
+    elif isinstance(value, str):
+        assert len(value) >= schema.get("minLength", 0)
+    elif not isinstance(value, bool):
+        assert schema.get("minimum", value) <= value <= schema.get("maximum", value)
+
+
+def check_document(record):
+    """The schema, and what a schema cannot say."""
+    validate(record, SCHEMA)
+    entities = record["entities"]
+    assert entities == sorted(entities, key=lambda e: (e["start"], -e["end"]))
+    for k, entity in enumerate(entities):
+        assert record["text"][entity["start"] : entity["end"]] == entity["text"]
+        assert entity["labels"][0].items() >= {"label": entity["label"], "score": entity["score"]}.items()
+        around = [
+            other
+            for other, e in enumerate(entities)
+            if other != k and e["start"] <= entity["start"] and entity["end"] <= e["end"]
+        ]
+        assert entity["depth"] == len(around)
+        sizes = {entities[other]["end"] - entities[other]["start"]: other for other in around}
+        assert entity["parent"] == (sizes[min(sizes)] if around else None)
+
+
+def test_json_of_a_document():
+    found = json.loads(document().to_json())
+    check_document(found)
+    assert (found["doc_id"], found["text"]) == ("d1", TEXT)
+    assert found["entities"][0]["labels"] == [
+        {"label": "ORG", "score": 0.5},
+        {"label": "place", "score": 0.25},
+    ]
+    assert found["entities"][1] == {
+        "start": 26,
+        "end": 36,
+        "text": "California",
+        "label": "GPE",
+        "labels": [{"label": "GPE", "score": 0.75}],
+        "score": 0.75,
+        "head": {"start": 26, "end": 36, "text": "California"},
+        "depth": 1,
+        "parent": 0,
+    }
+    scored = Document([Sentence(["Rome"], [Entity(0, 1, "GPE", 0, 0.8349872827529907)])])
+    assert scored.entities[0].score == 0.8349872827529907
+    assert scored.to_dict()["entities"][0]["score"] == 0.834987  # rounded
+
+
+@pytest.mark.parametrize("text", ["\ud800", "é \U0001f600"])
+def test_json_of_any_text_can_be_encoded(text):
+    found = Document((Sentence(["a"], (), "a", ((0, 1),)),), "a " + text)
+    found.to_json().encode()
+    assert json.loads(found.to_json())["text"] == "a " + text
+
+
+def test_jsonl_by_characters_has_the_form_of_to_dict_and_loses_no_annotation(tmp_path):
+    entities = [
+        Entity(0, 4, "ORG", head=1, score=0.123456789, extra={"id": "T1"}),
+        Entity(0, 4, "LOC", heads=(1, 2), score=0.1),
+        Entity(3, 4, "GPE", extra={"text": "own"}),
+        Entity(3, 4, "GPE"),
+    ]
+    written = Document([Sentence(WORDS, entities)], id="d", extra={"url": "x"}).with_text()
+    path = tmp_path / "a.jsonl"
+    write([written], path, by="characters")
+    record = json.loads(path.read_text())
+    check_document(record)
+    assert [label["label"] for e in record["entities"] for label in e["labels"]] == [
+        "ORG",
+        "LOC",
+        "GPE",
+        "GPE",
+    ]
+    (back,) = read(path)
+    assert (back, back.extra) == (written, written.extra)
+    assert [e.extra for e in back.sentences[0].entities] == [e.extra for e in entities]
+
+
+def test_predicted_json_lines_have_the_form_of_to_dict(tiny_model, tmp_path):
+    (tmp_path / "a.txt").write_text(
+        "😀 The Duke of York met Iraqi leaders in Rome. Ann left.", encoding="utf-8"
+    )
+    done = CliRunner().invoke(
+        app, ["predict", str(tmp_path / "a.txt"), "--model", str(tiny_model), "--to", "jsonl"]
+    )
+    assert done.exit_code == 0, done.output
+    record = json.loads(done.stdout)
+    check_document(record)
+    assert record["entities"]

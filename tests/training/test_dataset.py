@@ -1,0 +1,158 @@
+"""The split of the data, labels, crossing entities, small data, batches."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from nestree.errors import TrainingError
+from nestree.training import adapt_to_small_data, corpus
+from nestree.training.dataset import batches, count_mentions, drop_crossing, microbatches
+from nestree.types import Document, Entity, Sentence, crossing_pairs
+
+WORDS = tuple("abcdef")
+CROSSED = Sentence(WORDS, [Entity(0, 3, "A"), Entity(2, 5, "B"), Entity(5, 6, "A")], id="s-7")
+GOOD = Sentence(WORDS, [Entity(0, 3, "A"), Entity(0, 1, "B")])
+
+
+def documents(*sentences: Sentence) -> list[Document]:
+    return [Document((sentence,)) for sentence in sentences]
+
+
+def numbered(count: int, per_document: int = 1) -> list[Document]:
+    sentences = [Sentence((f"w{k}", "x"), [Entity(0, 1, "A")]) for k in range(count)]
+    return [
+        Document(tuple(sentences[k : k + per_document]), id=f"d{k}") for k in range(0, count, per_document)
+    ]
+
+
+def test_dev_split_by_seed_and_by_document():
+    first, again, other = (corpus(numbered(100), None, seed=seed) for seed in (1, 1, 2))
+    assert (len(first.train), len(first.dev)) == (85, 15)
+    assert not set(first.train) & set(first.dev)
+    assert first.dev == again.dev != other.dev
+    assert "15 sentences (15 %" in first.notes[0]
+    split = corpus(numbered(100, per_document=5), None, seed=1)
+    document = {sentence: d.id for d in numbered(100, 5) for sentence in d.sentences}
+    assert not {document[s] for s in split.train} & {document[s] for s in split.dev}
+    with pytest.raises(TrainingError, match=r"3 sentences are too few to set some aside. Name dev data"):
+        corpus(numbered(3), None, seed=1)
+
+
+def test_labels_of_training_data_by_frequency():
+    data = corpus(
+        documents(GOOD, Sentence(WORDS, [Entity(0, 1, "B")])),
+        documents(Sentence(WORDS, [Entity(0, 1, "Z")])),
+        seed=1,
+    )
+    assert data.labels == ("B", "A")
+    assert data.notes == ("labels of dev that training never sees: Z.",)
+
+
+@pytest.mark.parametrize(("train", "dev", "name"), [((), (GOOD,), "training"), ((GOOD,), (), "dev")])
+def test_data_without_entities(train, dev, name):
+    empty = Sentence(WORDS)
+    with pytest.raises(TrainingError, match=f"the {name} data has no entities"):
+        corpus(documents(empty, *train), documents(empty, *dev), seed=1)
+
+
+def test_crossing_entities():
+    data = corpus(documents(GOOD, CROSSED), documents(CROSSED), seed=1)
+    assert data.train == (GOOD, CROSSED)  # the loss leaves it out
+    assert "1 training sentence has entities that cross" in data.notes[0]
+    assert "sentence 2 (s-7): 0-3 A and 2-5 B" in data.notes[0]
+    assert [count_mentions(s, trees=True) for s in data.train] == [2, 0]
+    assert [count_mentions(s, trees=False) for s in data.train] == [2, 3]
+    dropped = corpus(documents(GOOD, CROSSED), documents(CROSSED), seed=1, crossing_gold="drop")
+    assert [entity.span for entity in dropped.train[1].entities] == [(0, 3), (5, 6)]
+    assert "1 of these entities are left out" in dropped.notes[0]
+    assert dropped.dev == (CROSSED,)  # dev data never changes
+    with pytest.raises(TrainingError, match=r"no tree holds both: sentence 2 \(s-7\): 0-3 A and 2-5 B"):
+        corpus(documents(GOOD, CROSSED), documents(GOOD), seed=1, crossing_gold="refuse")
+
+
+def test_drop_crossing_keeps_most_entities():
+    entities = [Entity(0, 3, "A"), Entity(2, 5, "B"), Entity(2, 5, "C"), Entity(4, 7, "A"), Entity(1, 2, "A")]
+    assert [e.span for e in drop_crossing(entities)] == [(0, 3), (4, 7), (1, 2)]
+    assert crossing_pairs(drop_crossing(entities)) == []
+
+
+def test_fingerprint():
+    base = corpus(documents(GOOD, GOOD), documents(GOOD), seed=1)
+    relabelled = Sentence(WORDS, [Entity(0, 3, "A"), Entity(0, 1, "A")])
+    others = [
+        corpus(documents(GOOD, relabelled), documents(GOOD), seed=1),
+        corpus(documents(GOOD), documents(GOOD), seed=1),
+        corpus(documents(GOOD, GOOD), documents(relabelled), seed=1),
+    ]
+    assert len({base.fingerprint, *(other.fingerprint for other in others)}) == 4
+    assert corpus(documents(GOOD, GOOD), documents(GOOD), seed=9).fingerprint == base.fingerprint
+
+
+def test_small_data_gets_smaller_batches_and_more_epochs(settings):
+    small = corpus(numbered(100), numbered(10), seed=1)  # 200 words
+    usual = settings("training.epochs=10", "training.batch_words=800")
+    adapted, data = adapt_to_small_data(usual, small)
+    assert adapted.training.batch_words == 150
+    assert adapted.training.epochs * 200 >= 300 * 150
+    assert data.notes[-1].startswith(
+        "200 words are little to learn from: up to 225 epochs with batches of 150 words instead of 10 with 800, until "
+        "dev F1 has not risen for 56."
+    )
+    accumulating = replace(usual, training=replace(usual.training, gradient_accumulation=4))
+    adapted, _ = adapt_to_small_data(accumulating, small)
+    assert adapted.training.epochs * 200 >= 300 * 4 * adapted.training.batch_words
+    few, data = adapt_to_small_data(usual, small, epochs=10)
+    assert (few.training.epochs, few.training.batch_words) == (10, 150)
+    assert few.training.early_stopping_patience == 10
+    assert "10 epochs with batches of 150 words instead of 10 with 800. To decide" in data.notes[-1]
+    assert adapt_to_small_data(few, small, epochs=10) == (few, small)
+    patient = replace(usual, training=replace(usual.training, early_stopping_patience=3))
+    assert adapt_to_small_data(patient, small)[0].training.early_stopping_patience == 3
+    enough = settings("training.epochs=10", "training.batch_words=6")
+    assert adapt_to_small_data(enough, small) == (enough, small)
+
+
+# Batches
+
+RNG = random.Random(7)
+LENGTHS = [RNG.randint(1, 60) for _ in range(300)]
+
+
+@pytest.mark.parametrize("words", [1, 60, 500, 10**6])
+def test_each_sentence_is_in_one_batch_within_the_budget(words):
+    found = batches(LENGTHS, words, seed=3, epoch=1)
+    assert sorted(k for batch in found for k in batch) == list(range(300))
+    assert all(sum(LENGTHS[k] for k in batch) <= words or len(batch) == 1 for batch in found)
+
+
+def test_batches_are_full_and_hardly_padded():
+    found = batches(LENGTHS, 500, seed=3, epoch=1)
+    assert len(found) <= 1.15 * sum(LENGTHS) / 500 + 1
+    assert sum(len(batch) * max(LENGTHS[k] for k in batch) for batch in found) < 1.2 * sum(LENGTHS)
+    lengths = [20] * 50 + [300]
+    for batch in batches(lengths, 1200, seed=1, epoch=1):
+        assert len(batch) == 1 or len(batch) * max(lengths[k] for k in batch) <= 2 * 1200
+
+
+def test_order_of_batches_follows_from_seed_and_epoch():
+    first = batches(LENGTHS, 500, seed=3, epoch=1)
+    assert batches(LENGTHS, 500, seed=3, epoch=1) == first
+    for other in (batches(LENGTHS, 500, seed=3, epoch=2), batches(LENGTHS, 500, seed=4, epoch=1)):
+        assert sorted(map(sorted, other)) != sorted(map(sorted, first))  # other batches, not another order
+    longest = [max(LENGTHS[k] for k in batch) for batch in first]
+    assert longest != sorted(longest)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_microbatches_divide_a_batch(count):
+    for batch in batches(LENGTHS, 200, seed=1, epoch=1):
+        parts = microbatches(batch, LENGTHS, count)
+        assert [k for part in parts for k in part] == batch
+        assert len(parts) <= count
+        assert all(parts)
+    batch = batches(LENGTHS, 500, seed=3, epoch=1)[0]
+    sizes = [sum(LENGTHS[k] for k in part) for part in microbatches(batch, LENGTHS, 2)]
+    assert len(sizes) == 2
+    assert abs(sizes[0] - sizes[1]) <= 2 * max(LENGTHS[k] for k in batch)
+    assert batches([], 100, 1, 1) == microbatches([], [], 3) == []

@@ -1,0 +1,216 @@
+"""Continued pretraining: what is masked, and the encoder that results."""
+
+from itertools import chain
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from nestree.cli import app
+from nestree.errors import InputError, TrainingError
+from nestree.nn.encoder import load_pretrained, load_tokenizer
+from nestree.nn.tokenizer import SubwordTokenizer
+from nestree.training import pretrain as mlm
+from nestree.training.pretrain import MASK_RATE, MaskedTexts, pretrain
+from nestree.types import Sentence
+from tests import tiny
+
+MANY = tiny.SENTENCES * 12
+
+
+@pytest.fixture(scope="module", params=["bert", "mpnet", "roberta"])
+def folder(request, tmp_path_factory):
+    return tiny.encoder(tmp_path_factory.mktemp("encoder"), request.param)
+
+
+@pytest.fixture
+def tokenizer(folder):
+    return load_tokenizer(str(folder))
+
+
+@pytest.fixture
+def texts(tokenizer):
+    return MaskedTexts(SubwordTokenizer(tokenizer, 32), MANY, tokenizer.mask_token_id, len(tokenizer), seed=1)
+
+
+def unmasked_windows(texts, monkeypatch):
+    """The subwords of all windows of a pass, not masked."""
+    monkeypatch.setattr(mlm, "MASK_RATE", 1e-12)
+    monkeypatch.setattr(mlm, "MASKED", -1.0)
+    monkeypatch.setattr(mlm, "REPLACED", 0.0)
+    return [
+        subwords[attention].tolist()
+        for task in texts.tasks()
+        for subwords, attention in zip(task.subwords, task.attention, strict=True)
+    ]
+
+
+def test_every_word_is_read_once_in_each_pass(texts, monkeypatch):
+    first, last = texts.splitter.first, texts.splitter.last
+    whole = [piece for s in MANY for piece in texts.splitter.pieces_of(s.words).tolist()]
+    passes = [unmasked_windows(texts, monkeypatch) for _ in range(6)]
+    for windows in passes:
+        assert all(window[: len(first)] == first and window[-len(last) :] == last for window in windows)
+        assert all(len(window) <= 32 for window in windows)
+        inner = sorted(window[len(first) : -len(last)] for window in windows)
+        assert sorted(chain(*inner)) == sorted(whole)
+    assert len({str(sorted(windows)) for windows in passes}) > 1  # they begin elsewhere
+    in_order = [texts.ids[texts.posts[a] : texts.posts[b]].tolist() for a, b in texts.windows(5)]
+    assert [*chain(*in_order)] == whole
+    assert len(in_order[0]) <= texts.splitter.room - 5
+
+
+def test_shares_of_masked_words(tokenizer):
+    texts = MaskedTexts(
+        SubwordTokenizer(tokenizer, 512), MANY, tokenizer.mask_token_id, len(tokenizer), seed=1
+    )
+    asked = real = masked = same = 0
+    for _ in range(20):
+        tasks = list(texts.tasks())
+        assert len(tasks) == texts.updates
+        for task in tasks:
+            assert (task.subwords[~task.attention] == tokenizer.pad_token_id).all()
+            assert task.attention.flatten()[task.positions].all()
+            shown = task.subwords.flatten()[task.positions]
+            masked += int((shown == tokenizer.mask_token_id).sum())
+            same += int((shown == task.answers).sum())
+            asked += len(task.positions)
+            real += int(task.attention.sum()) - 2 * len(task.attention)
+            elsewhere = torch.ones(task.subwords.numel(), dtype=torch.bool)
+            elsewhere[task.positions] = False
+            assert not (task.subwords.flatten()[elsewhere] == tokenizer.mask_token_id).any()
+    assert asked / real == pytest.approx(MASK_RATE, abs=0.03)
+    assert masked / asked == pytest.approx(0.8, abs=0.04)
+    assert same / asked == pytest.approx(0.1, abs=0.04)  # the last tenth is another piece
+
+
+def test_whole_words_are_masked_and_at_least_one(texts):
+    start, end = texts.windows(0)[0]
+    sizes = np.diff(texts.posts[start : end + 1])
+    assert sizes.max() > 1
+    for _ in range(30):
+        shown, answers = texts.mask_window(start, end)
+        assert len(shown) == len(answers)
+        inner = answers[len(texts.splitter.first) : -len(texts.splitter.last)] >= 0
+        assert all(len(set(word.tolist())) == 1 for word in np.split(inner, np.cumsum(sizes)[:-1]))
+    assert all((texts.mask_window(k, k + 1)[1] >= 0).any() for k in range(20))  # of one word, that one
+
+
+def test_very_long_words_fit(tokenizer):
+    words = Sentence(("a" * 5000, "b", "c" * 700))
+    texts = MaskedTexts(
+        SubwordTokenizer(tokenizer, 32), [words], tokenizer.mask_token_id, len(tokenizer), seed=1
+    )
+    assert all(task.subwords.shape[1] <= 32 for task in texts.tasks())
+
+
+def test_rates_rise_and_fall_and_are_never_zero():
+    rates = [mlm.lr_factor(done, 200) for done in range(1, 201)]
+    assert rates[0] == pytest.approx(1 / 20)
+    assert max(rates) == rates[19] == pytest.approx(1.0)
+    assert rates[-1] == pytest.approx(1 / 180)
+    assert rates[:20] == sorted(rates[:20])
+    assert rates[20:] == sorted(rates[20:], reverse=True)
+
+
+def test_it_learns_and_is_an_encoder(folder, tmp_path, caplog):
+    losses = {}
+    pretrain(
+        str(folder),
+        MANY,
+        tmp_path / "new",
+        passes=40,
+        seed=1,
+        device="cpu",
+        tell=lambda told: losses.update({told.passes: told.loss}),
+    )
+    assert losses[40] < 0.97 * losses[1]
+    before, after = load_pretrained(str(folder)), load_pretrained(str(tmp_path / "new"))
+    assert not caplog.records  # nothing is missing, nothing unexpected
+    assert load_tokenizer(str(tmp_path / "new")).mask_token_id is not None
+    moved = [
+        not torch.equal(one, two) for one, two in zip(before.parameters(), after.parameters(), strict=True)
+    ]
+    assert sum(moved) > len(moved) / 2
+    assert (
+        len({path.stat().st_mode for path in (tmp_path / "new").iterdir()}) == 1
+    )  # whoever may read one, may all
+
+
+def test_the_same_seed_gives_the_same_encoder(folder, tmp_path):
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        pretrain(str(folder), MANY[:1], tmp_path / name, passes=1, seed=seed, device="cpu")
+    encoders = (folder, tmp_path / "a", tmp_path / "b", tmp_path / "c")
+    before, a, b, c = (load_pretrained(str(path)).get_input_embeddings().weight for path in encoders)
+    assert torch.equal(a, b)
+    assert not torch.equal(a, c)
+    assert not torch.equal(a, before)
+
+
+def test_nothing_to_read(folder, tmp_path):
+    with pytest.raises(InputError, match="no words to read"):
+        pretrain(str(folder), [], tmp_path / "new", device="cpu")
+    assert list(tmp_path.iterdir()) == []
+
+
+def never():
+    raise AssertionError("nothing is read before all else is checked")
+    yield
+
+
+def test_errors_are_found_before_anything_is_read(folder, tmp_path, tiny_model):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(InputError, match="is a file, and a directory is needed"):
+        pretrain(str(folder), never(), tmp_path / "file", device="cpu")
+    assert (tmp_path / "file").read_text() == "mine"
+    with pytest.raises(InputError, match="is a model of nestree"):
+        pretrain(str(tiny_model), never(), tmp_path / "new", device="cpu")
+    odd = tiny.encoder(tmp_path / "electra", "electra")
+    tokenizer = load_tokenizer(str(odd))
+    tokenizer.mask_token = None
+    with pytest.raises(InputError, match="has no mask token"):
+        mlm.check_encoder(tokenizer, load_pretrained(str(odd)), "odd")
+    network = load_pretrained(str(odd))
+    network.config.hidden_size += 1
+    with pytest.raises(InputError, match="have 32 dimensions and its states 33"):
+        mlm.check_encoder(load_tokenizer(str(odd)), network, "odd")
+
+
+def test_nan_loss_and_out_of_memory(folder, tmp_path, monkeypatch):
+    learned = mlm.mlm_loss
+    monkeypatch.setattr(mlm, "mlm_loss", lambda *given: learned(*given) * torch.nan)
+    with pytest.raises(TrainingError, match="the loss became nan by update"):
+        pretrain(str(folder), MANY, tmp_path / "new", device="cpu")
+
+    def too_large(*_):
+        raise RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes.")
+
+    monkeypatch.setattr(mlm, "mlm_loss", too_large)
+    with pytest.raises(TrainingError, match="not enough memory on cpu for 32 windows of 64 subwords"):
+        pretrain(str(folder), MANY, tmp_path / "new", device="cpu")
+    assert not (tmp_path / "new").exists()
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["pretrain", *map(str, arguments)])
+
+
+def test_the_command_reads_texts_and_data(folder, tmp_path):
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "one.txt").write_text("The University of California spoke. It rained in Berlin.\n")
+    (tmp_path / "texts" / "odd.xyz").write_text("nothing")
+    data = tmp_path / "data.jsonl"
+    data.write_text('{"words": ["in", "Rome"], "entities": []}\n')
+    options = ("--out", tmp_path / "new", "--encoder", folder, "--device", "cpu")
+    done = run("--passes", 2, tmp_path / "texts", data, *options)
+    assert done.exit_code == 0, done.stderr
+    assert "13 words in 3 sentences, to be read 2 times" in done.stderr
+    assert "odd.xyz" in done.stderr
+    assert "pass 2:" in done.stderr
+    assert "shards" not in done.stderr
+    assert load_pretrained(str(tmp_path / "new")) is not None
+    again = run(data, *options)
+    assert again.exit_code == 2
+    assert "is a directory that is not empty" in again.stderr
+    assert "words in" not in again.stderr

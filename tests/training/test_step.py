@@ -1,0 +1,260 @@
+"""The gradients of an update: microbatches, SAM and FGM, out-of-memory errors, prefetching."""
+
+import threading
+
+import pytest
+import torch
+from accelerate import Accelerator
+
+from nestree.errors import ChartMemoryError, TrainingError
+from nestree.model import Recognizer
+from nestree.training.run_dir import Progress
+from nestree.training.step import GradientStep, Prefetcher
+
+
+@pytest.fixture(scope="module")
+def updater(without_chance, data) -> GradientStep:
+    quiet = without_chance()
+    torch.manual_seed(1)
+    model = Recognizer(quiet, data.labels, quiet.encoder.path).train()
+    return GradientStep(model, data.train, Accelerator(cpu=True), quiet, Progress(""))
+
+
+@pytest.fixture(autouse=True)
+def whole(updater):
+    updater.progress.microbatches = 1
+    updater.callbacks = []
+
+
+def gradients(updater: GradientStep, update: list[list[int]]) -> dict[str, torch.Tensor]:
+    updater.gradients(update, 1)
+    return {name: p.grad.clone() for name, p in updater.model.named_parameters() if p.grad is not None}
+
+
+def assert_equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor], atol: float = 1e-6) -> None:
+    assert a.keys() == b.keys()
+    for name in a:
+        torch.testing.assert_close(a[name], b[name], rtol=1e-4, atol=atol, msg=name)
+
+
+def test_microbatches_and_accumulated_batches_add_up(updater):
+    whole = gradients(updater, [list(range(8))])
+    assert max(gradient.abs().max() for gradient in whole.values()) > 0.01
+    for cut in (2, 3, 8):
+        updater.progress.microbatches = cut
+        assert_equal(gradients(updater, [list(range(8))]), whole)
+    updater.progress.microbatches = 1
+    assert_equal(gradients(updater, [[0, 1], [2, 3, 4], [5, 6, 7]]), whole)
+
+
+def test_losses_are_divided_by_the_mentions_of_the_whole_update(updater):
+    one = gradients(updater, [[0]])  # three mentions
+    none = gradients(updater, [[4]])  # none: divided by 1, not by 0
+    both = gradients(updater, [[0], [4]])
+    assert_equal(both, {name: one[name] + none[name] / 3 for name in both})
+
+
+class Full:
+    """Stands before `losses` of a model: more than so many sentences at a time do not fit."""
+
+    def __init__(self, model: Recognizer, most: int, error: Exception) -> None:
+        self.losses, self.most, self.error, self.sizes = model.losses, most, error, []
+
+    def __call__(self, batch):
+        self.sizes.append(len(batch))
+        if len(batch) > self.most:
+            raise self.error
+        return self.losses(batch)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        ChartMemoryError("a chart of 9 GB does not fit"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+        pytest.param("real", id="what PyTorch says"),
+        torch.AcceleratorError("CUDA error: out of memory"),
+    ],
+)
+def test_out_of_memory_halves_the_batch_and_changes_nothing(updater, monkeypatch, error):
+    error = no_memory() if error == "real" else error
+    whole = gradients(updater, [list(range(8))])
+    said = []
+    updater.callbacks = [Said(said)]
+    full = Full(updater.model, 3, error)
+    monkeypatch.setattr(updater.model, "losses", full)
+    assert_equal(gradients(updater, [list(range(8))]), whole)
+    assert full.sizes[0] == 8
+    assert max(full.sizes[-updater.progress.microbatches :]) <= 3
+    assert "out of memory: in this epoch each batch is split into" in said[-1]
+    before = len(said)
+    gradients(updater, [list(range(8))])
+    assert len(said) == before  # it remembers
+
+
+def test_out_of_memory_without_a_share_names_the_sentence_that_stands_in(updater, monkeypatch):
+    """A process that has nothing to do makes zeros of one sentence, and even that may not fit."""
+    monkeypatch.setattr(updater, "split", lambda update: [])
+    monkeypatch.setattr(updater.model, "losses", Full(updater.model, 0, torch.OutOfMemoryError("full")))
+    with pytest.raises(TrainingError, match=r"not enough memory for a sentence of \d+ words alone"):
+        updater.gradients([[0, 1]], 1)
+
+
+def no_memory() -> Exception:
+    """What PyTorch raises on this machine's CPU."""
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(1 << 60, dtype=torch.int8)
+    return caught.value
+
+
+class Said:
+    def __init__(self, said: list[str]) -> None:
+        self.said = said
+
+    def note(self, text: str, updates: int) -> None:
+        self.said.append(text)
+
+
+def test_a_sentence_that_never_fits_is_named(updater, monkeypatch):
+    monkeypatch.setattr(updater.model, "losses", Full(updater.model, 0, torch.OutOfMemoryError("full")))
+    with pytest.raises(
+        TrainingError, match=r"not enough memory for a sentence of 10 words alone: fans of the club"
+    ):
+        updater.gradients([list(range(8))], 1)
+
+
+def test_other_errors_pass(updater, monkeypatch):
+    monkeypatch.setattr(updater.model, "losses", Full(updater.model, 0, RuntimeError("shapes differ")))
+    with pytest.raises(RuntimeError, match=r"shapes differ"):
+        updater.gradients([[0]], 1)
+
+
+@pytest.mark.parametrize("moves", ["fgm", "sam"])
+def test_sam_and_fgm_add_the_gradient_at_perturbed_weights(updater, without_chance, monkeypatch, moves):
+    encoder = updater.model.encoder.transformer
+    weights = [encoder.get_input_embeddings().weight] if moves == "fgm" else [*encoder.parameters()]
+    before, plain = [weight.detach().clone() for weight in weights], gradients(updater, [[0, 1, 2]])
+    slopes = [weight.grad.clone() for weight in weights]
+    monkeypatch.setattr(
+        updater, "settings", without_chance("training.rho=0.1", f"training.perturbation={moves}")
+    )
+    hardened = gradients(updater, [[0, 1, 2]])
+    assert all(map(torch.equal, weights, before))  # nothing is left of it
+    monkeypatch.setattr(updater, "settings", without_chance())
+    norm = torch.cat([slope.flatten() for slope in slopes]).norm()
+    with torch.no_grad():
+        for weight, slope in zip(weights, slopes, strict=True):
+            weight.add_(0.1 * slope / norm)
+    try:
+        moved = gradients(updater, [[0, 1, 2]])
+    finally:
+        with torch.no_grad():
+            for weight, old in zip(weights, before, strict=True):
+                weight.copy_(old)
+    assert_equal(hardened, {name: plain[name] + moved[name] for name in plain}, atol=1e-5)
+    assert any((moved[name] - plain[name]).norm() > 1e-3 * plain[name].norm() for name in plain)
+
+
+@pytest.mark.parametrize("number", [2, 8])
+def test_sam_does_not_depend_on_microbatches(updater, without_chance, monkeypatch, number):
+    monkeypatch.setattr(updater, "settings", without_chance("training.rho=0.5"))
+    whole = gradients(updater, [[0, 1, 2, 3], [4, 5, 6, 7]])
+    updater.progress.microbatches = number
+    assert_equal(gradients(updater, [[0, 1, 2, 3], [4, 5, 6, 7]]), whole)
+    assert_equal(gradients(updater, [list(range(8))]), whole)
+
+
+def test_losses_and_metrics_are_reported(updater):
+    found = updater.gradients([[0, 1, 2]], 1)
+    assert {"joint", "head_prior", "head_regularization", "kl"} == set(found)
+    assert float(found["kl"]) >= 0
+
+
+def test_dropout_follows_from_seed_and_update(settings, data):
+    shaky = settings("encoder.dropout=0.5")
+    torch.manual_seed(1)
+    model = Recognizer(shaky, data.labels, shaky.encoder.path)
+    model.train()
+    updater = GradientStep(model, data.train, Accelerator(cpu=True), shaky, Progress(""))
+    first = float(updater.gradients([[0, 1]], 1)["joint"])
+    torch.rand(7)
+    assert float(updater.gradients([[0, 1]], 1)["joint"]) == first
+    assert float(updater.gradients([[0, 1]], 2)["joint"]) != first
+
+
+def test_prefetched_batches_are_the_same(updater, monkeypatch):
+    calls = []
+    collate = updater.model.collate
+
+    def counted(sentences):
+        calls.append((len(sentences), threading.current_thread() is threading.main_thread()))
+        return collate(sentences)
+
+    monkeypatch.setattr(updater.model, "collate", counted)
+    first, second = [[0, 1, 2], [3]], [[4, 5], [6, 7, 0]]
+    expected = [updater.gradients(first, 1), updater.gradients(second, 2)]
+    gradients = [p.grad.clone() for p in updater.parameters]
+    ahead = Prefetcher(updater.model, updater.sentences, torch.device("cpu"), background=True)
+    monkeypatch.setattr(updater, "prefetcher", ahead)
+    calls.clear()
+    found = [updater.gradients(first, 1, second), updater.gradients(second, 2)]
+    assert found == expected
+    assert all(torch.equal(p.grad, before) for p, before in zip(updater.parameters, gradients, strict=True))
+    assert not any(main for _, main in calls)  # never two at once
+    assert [size for size, _ in calls] == [3, 3, 1, 2, 3]  # the first is wanted again, as no one could know
+    assert set(ahead.futures) == {(4, 5), (6, 7, 0)}  # nothing older is kept
+
+
+def test_errors_of_the_background_thread_are_raised(updater, monkeypatch):
+    collate = updater.model.collate
+
+    def failing(sentences):
+        if len(sentences) == 3:
+            raise ValueError("three")
+        return collate(sentences)
+
+    monkeypatch.setattr(updater.model, "collate", failing)
+    ahead = Prefetcher(updater.model, updater.sentences, torch.device("cpu"), background=True)
+    monkeypatch.setattr(updater, "prefetcher", ahead)
+    updater.gradients([[0, 1]], 1, [[2, 3, 4]])
+    with pytest.raises(ValueError, match="three"):
+        updater.gradients([[2, 3, 4]], 2)
+
+
+def test_a_failed_prefetch_is_repeated(updater, monkeypatch):
+    """Memory that was short for a moment is no reason to give up a sentence."""
+    collate, failed = updater.model.collate, []
+
+    def failing_once(sentences):
+        if len(sentences) == 1 and not failed:
+            failed.append(True)
+            raise MemoryError
+        return collate(sentences)
+
+    expected = gradients(updater, [[3], [0, 1]])
+    monkeypatch.setattr(updater.model, "collate", failing_once)
+    monkeypatch.setattr(
+        updater,
+        "prefetcher",
+        Prefetcher(updater.model, updater.sentences, torch.device("cpu"), background=True),
+    )
+    updater.gradients([[4, 5]], 1, [[3], [0, 1]])
+    assert_equal(gradients(updater, [[3], [0, 1]]), expected)
+    assert failed
+    assert updater.progress.microbatches == 2
+
+
+def test_batches_are_prefetched_for_a_gpu(without_chance, data):
+    class Elsewhere:
+        device = torch.device("cuda")
+
+    settings = without_chance()
+    model = Recognizer(settings, data.labels, settings.encoder.path)
+    assert (
+        GradientStep(model, data.train, Elsewhere(), settings, Progress("")).prefetcher.executor is not None
+    )
+    assert (
+        GradientStep(model, data.train, Accelerator(cpu=True), settings, Progress("")).prefetcher.executor
+        is None
+    )
