@@ -1,16 +1,15 @@
-"""A model directory: settings, labels, the encoder's tokenizer and configuration, weights, and a card for people.
+"""Model directories: save, load, check.
 
-    config.toml          the settings it was made with
-    labels.json          the labels in their order, how texts are split, what turns scores into probabilities, and the
-                         version of this layout
+    config.toml          the settings
+    labels.json          the labels in their order, how texts are split, temperatures, and the version of this layout
     encoder/             the tokenizer and the encoder's configuration, as `transformers` writes them
-    weights.safetensors  every weight, the encoder's too; it comes last, so a directory without it is not whole
+    weights.safetensors  all weights, the encoder's too; it is written last, so a directory without it is incomplete
     README.md            the model card
     manifest.json        size and SHA-256 of every file that predictions depend on: all but the card
 
-Weights are float32 or, in a model that was shrunk, 8 bits each. No pickle is written or read. Whatever is wrong with a
-directory becomes a ModelError in a sentence. Whoever replaces a file removes the manifest first and writes it again
-when all files are there; so a directory in training has none, and one that a killed process left never contradicts it.
+Weights are float32 or, in a quantized model, 8 bits each. No pickle is written or read. Whatever is wrong with a
+directory becomes a ModelError. A writer that replaces a file removes the manifest first and writes it again when all
+files are final: a directory in training has none, and one that a killed process left never contradicts it.
 """
 
 import hashlib
@@ -36,28 +35,23 @@ from nestree.decoding import NO_TEMPERATURES, Temperatures
 from nestree.errors import DataError, ModelError, NestreeError
 from nestree.model import Recognizer, TextRules
 from nestree.model_card import Card
-from nestree.nn import light
-from nestree.nn.encoder import load_untrained
+from nestree.nn import bert
 from nestree.quantization import SCALES, dequantize_state, quantize_state
 from nestree.text import SENTENCE_RULES, WORD_STYLES
 
-FORMAT = 2  # 1: there may be weights of an UNUSED part
-CONFIG, LABELS, ENCODER, WEIGHTS, CARD = (
-    "config.toml",
-    "labels.json",
-    "encoder",
-    "weights.safetensors",
-    "README.md",
-)
-MANIFEST, MANIFEST_FORMAT = "manifest.json", 1
-TRAINING = "training"  # the folder of a run, which is no part of the model
-UNUSED = "encoder.transformer.pooler."  # weights of a part that nobody asks
+FORMAT = 2  # 1: there may be weights of an UNUSED layer
+CONFIG, LABELS, ENCODER, WEIGHTS, CARD, MANIFEST = (
+    "config.toml", "labels.json", "encoder", "weights.safetensors", "README.md", "manifest.json",
+)  # fmt: skip
+MANIFEST_FORMAT = 1
+TRAINING = "training"  # the state of a training run, which is not part of the model
+UNUSED = "encoder.transformer.pooler."  # weights of a layer that is not used
 LARGEST_TEMPERATURE = 1e6
 BUNDLED = Path(__file__).resolve().parent / "models" / "gum-minilm"
 
 
 class ModelInfo(NamedTuple):
-    """What labels.json says."""
+    """The content of labels.json."""
 
     labels: Sequence[str]
     text: TextRules = TextRules()
@@ -72,7 +66,7 @@ def bundled_model() -> Path:
 
 
 def save(model: Recognizer, folder: Path, card: str = "") -> None:
-    """A new directory with the whole model, or nothing."""
+    """Write the whole model to a new directory, or nothing."""
     with atomic_path(folder) as temporary:
         temporary.mkdir()
         save_all_but_weights(model, temporary, card)
@@ -81,34 +75,34 @@ def save(model: Recognizer, folder: Path, card: str = "") -> None:
 
 
 def save_all_but_weights(model: Recognizer, folder: Path, card: str = "") -> None:
-    """What does not change while a model learns."""
+    """Write what does not change during training."""
     write_text(folder / CONFIG, model.settings.as_toml())
     save_info(ModelInfo(model.labels, model.text_rules, model.temperatures), folder)
     model.save_encoder(folder / ENCODER)
     write_text(folder / CARD, card or str(Card(model.settings, model.labels)))
 
 
-def save_info(facts: ModelInfo, folder: Path) -> None:
-    """Labels and what goes with them, in place of those that were there; the manifest is removed."""
+def save_info(info: ModelInfo, folder: Path) -> None:
+    """Write or replace labels.json; the manifest is removed."""
     (folder / MANIFEST).unlink(missing_ok=True)
     values = {
         "format": FORMAT,
         "nestree": __version__,
-        "labels": list(facts.labels),
-        "text": facts.text._asdict(),
-        "temperatures": facts.temperatures._asdict(),
+        "labels": list(info.labels),
+        "text": info.text._asdict(),
+        "temperatures": info.temperatures._asdict(),
     }
     write_text(folder / LABELS, json.dumps(values, ensure_ascii=False, allow_nan=False, indent=2) + "\n")
 
 
 def save_weights(weights: Mapping[str, Tensor], folder: Path) -> None:
-    """The weights, in place of those that were there; the manifest is removed."""
+    """Write or replace the weights; the manifest is removed."""
     (folder / MANIFEST).unlink(missing_ok=True)
     write_tensors(folder / WEIGHTS, weights, {"format": str(FORMAT), "nestree": __version__})
 
 
 def save_manifest(folder: Path) -> None:
-    """Describe the files of a directory in which all of them are final."""
+    """Write the manifest of a directory whose files are all final."""
     files = {}
     for path in files_of(folder):
         name = path.relative_to(folder)
@@ -119,14 +113,14 @@ def save_manifest(folder: Path) -> None:
 
 
 def check_manifest(folder: Path) -> None:
-    """Raise if a file is not the one that the manifest describes. Without a manifest there is nothing to compare."""
+    """Raise if a file is not the one that the manifest describes; a directory may have no manifest."""
     path = folder / MANIFEST
     if not path.is_file():
         return
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        version = found["format"]
-        files = {str(name): (entry["size"], entry["sha256"]) for name, entry in found["files"].items()}
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        version = manifest["format"]
+        files = {str(name): (entry["size"], entry["sha256"]) for name, entry in manifest["files"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ModelError(
             f"{path} is not what nestree writes: it is damaged. Fetch the model again."
@@ -150,8 +144,8 @@ def sha256(path: Path) -> str:
     try:
         with open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as why:
-        raise ModelError(f"{path} cannot be read: {why.strerror or why}.") from None
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror or error}.") from None
 
 
 def load(folder: Path | str, device: str | torch.device = "cpu", *, verify: bool = True) -> Recognizer:
@@ -160,69 +154,69 @@ def load(folder: Path | str, device: str | torch.device = "cpu", *, verify: bool
     if not verify:
         return read_model(folder, device)
     with ThreadPoolExecutor(1) as pool:
-        checking = pool.submit(check_manifest, folder)  # meanwhile: hashing releases the GIL
+        check = pool.submit(check_manifest, folder)  # in parallel: hashing releases the GIL
         try:
             return read_model(folder, device)
         finally:
-            checking.result()  # its error names the damaged file, so it comes before any other
+            check.result()  # its error names the damaged file, so it replaces any other
 
 
 def read_model(folder: Path, device: str | torch.device) -> Recognizer:
-    facts, settings = read_info(folder), settings_of(folder)
+    info, settings = read_info(folder), settings_of(folder)
     tensors, _ = tensors_of(folder)
-    on_cpu = torch.device(device).type == "cpu"
-    model = outline(folder, settings, facts.labels, tensors, without_transformers=on_cpu)
+    model = outline(folder, settings, info.labels, tensors)
     check_shapes(model.state_dict(), tensors, folder / WEIGHTS)
     weights = used(in_float32(tensors, folder))
-    if isinstance(model.encoder.transformer, light.Bert):
-        own = model.state_dict()
+    if isinstance(model.encoder.transformer, bert.Bert):
+        dtypes = {name: value.dtype for name, value in model.state_dict().items()}
         model.load_state_dict(
-            {name: value.to(own[name].dtype, copy=value is tensors[name]) for name, value in weights.items()},
+            {name: value.to(dtypes[name], copy=value is tensors[name]) for name, value in weights.items()},
             assign=True,
         )
     else:  # its buffers have values that are not stored
-        parts = light.PretrainedParts(model.tokenizer, load_untrained(str(folder / ENCODER)))
-        model = untrained(folder, settings, facts.labels, parts)
+        model = untrained(folder, settings, info.labels)
         model.load_state_dict(weights)
     model.eight_bits = is_quantized(tensors)
-    model.text_rules, model.temperatures = facts.text, facts.temperatures
+    model.text_rules, model.temperatures = info.text, info.temperatures
     model.card = card_of(folder)
     return model.to(device).eval()
 
 
 def quantize(folder: Path, out: Path) -> None:
-    """A copy of a model in a new directory, its weights in 8 bits."""
+    """Write a copy of a model to a new directory, its weights in 8 bits."""
     check_manifest(folder)
-    facts, settings = read_info(folder), settings_of(folder)
-    tensors, noted = tensors_of(folder)
+    info, settings = read_info(folder), settings_of(folder)
+    tensors, metadata = tensors_of(folder)
     if is_quantized(tensors):
-        raise ModelError(f"{folder} is small already: its weights have 8 bits each. There is nothing to do.")
-    check_shapes(outline(folder, settings, facts.labels, tensors).state_dict(), tensors, folder / WEIGHTS)
+        raise ModelError(
+            f"{folder} is quantized already: its weights have 8 bits each. There is nothing to do."
+        )
+    check_shapes(outline(folder, settings, info.labels, tensors).state_dict(), tensors, folder / WEIGHTS)
     weights = used(in_float32(tensors, folder))
     with atomic_path(out) as temporary:
         copy([path for path in files_of(folder) if path.name != WEIGHTS], folder, temporary)
         path = Path(settings.encoder.path)
-        if path.is_absolute():  # of a machine that others do not have
+        if path.is_absolute():  # a path of this machine
             settings = replace(settings, encoder=replace(settings.encoder, path=path.name))
         write_text(temporary / CONFIG, settings.as_toml())
-        save_info(facts, temporary)
-        add_to_card(temporary, QUANTIZED_FILE)
-        write_tensors(temporary / WEIGHTS, quantize_state(weights), {**noted, "format": str(FORMAT)})
+        save_info(info, temporary)
+        add_to_card(temporary, QUANTIZED_NOTE)
+        write_tensors(temporary / WEIGHTS, quantize_state(weights), {**metadata, "format": str(FORMAT)})
         save_manifest(temporary)
 
 
-QUANTIZED_FILE = """## Weights
+QUANTIZED_NOTE = """## Weights
 
 Stored in 8 bits each, with a scale for every 64 of them (`nestree quantize`); scores above were measured before."""
 
 
 def add_to_card(folder: Path, text: str) -> None:
-    """One more paragraph at the end of the model card."""
+    """Append a paragraph to the model card."""
     write_text(folder / CARD, f"{card_of(folder).rstrip()}\n\n{text}\n".lstrip())
 
 
 def card_of(folder: Path) -> str:
-    """The model card; a model can do without."""
+    """The model card; '': there is none."""
     path = folder / CARD
     return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 
@@ -232,7 +226,7 @@ def is_quantized(tensors: Mapping[str, Tensor]) -> bool:
 
 
 def copy(paths: Iterable[Path], folder: Path, out: Path) -> None:
-    """The same files in a new folder."""
+    """Copy files of a folder to another one, which is created."""
     for path in paths:
         target = out / path.relative_to(folder)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -240,38 +234,36 @@ def copy(paths: Iterable[Path], folder: Path, out: Path) -> None:
 
 
 def files_of(folder: Path) -> Iterator[Path]:
-    """The files of a model, in a fixed order: not those of its training, nor what others hide there."""
+    """The files of a model, in a fixed order: without those of its training run, and without hidden ones."""
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
         if path.is_file() and parts[0] != TRAINING and not any(part.startswith(".") for part in parts):
             yield path
 
 
-def untrained(
-    folder: Path, settings: Settings, labels: Sequence[str], parts: light.PretrainedParts | None = None
-) -> Recognizer:
-    """A model of the form that this directory describes, around these parts; its weights are yet to be given to it."""
-    if not (folder / ENCODER).is_dir():
-        raise ModelError(f"{folder} has no {ENCODER}: it is not whole. Fetch or train it again.")
-    for name in (light.CONFIG, light.TOKENIZER):
-        if not (folder / ENCODER / name).is_file():
-            raise ModelError(f"{folder} has no {ENCODER}/{name}: it is not whole. Fetch or train it again.")
-    return Recognizer(settings, labels, folder / ENCODER, pretrained=False, parts=parts)
+def untrained(folder: Path, settings: Settings, labels: Sequence[str]) -> Recognizer:
+    """A model of the shape that this directory describes; its weights are uninitialized."""
+    for name in (ENCODER, f"{ENCODER}/{bert.CONFIG}", f"{ENCODER}/{bert.TOKENIZER}"):
+        if not (folder / name).exists():
+            raise ModelError(f"{folder} has no {name}: it is not whole. Fetch or train it again.")
+    return Recognizer(settings, labels, folder / ENCODER, pretrained=False)
 
 
 def outline(
-    folder: Path,
-    settings: Settings,
-    labels: Sequence[str],
-    tensors: Mapping[str, Tensor],
-    *,
-    without_transformers: bool = False,
+    folder: Path, settings: Settings, labels: Sequence[str], tensors: Mapping[str, Tensor]
 ) -> Recognizer:
-    """The same on the meta device, where tensors have shapes and no memory, whatever the settings ask for.
+    """The same on the meta device, where tensors have shapes and no memory.
 
-    Layers take memory even there; there must be fewer of them than `tensors` in the file of weights.
+    Modules take memory even there, so a network of more layers than there are stored `tensors` is refused.
     """
-    counts = {f"{CONFIG}: encoder.lstm_layers": settings.encoder.lstm_layers, **layer_counts(folder)}
+    counts = {f"{CONFIG}: encoder.lstm_layers": settings.encoder.lstm_layers}
+    try:
+        config = json.loads((folder / ENCODER / bert.CONFIG).read_text(encoding="utf-8"))
+        for name, value in config.items():
+            if "layer" in name and type(value) is int:
+                counts[f"{ENCODER}/{bert.CONFIG}: {name}"] = value
+    except (OSError, ValueError, AttributeError, RecursionError):
+        pass  # loading the encoder raises a better error
     for name, count in counts.items():
         if count > len(tensors):
             raise ModelError(
@@ -280,19 +272,18 @@ def outline(
             )
     try:
         with torch.device("meta"), NoInitialization():
-            parts = light.parts(folder / ENCODER) if without_transformers else None
-            return untrained(folder, settings, labels, parts)
+            return untrained(folder, settings, labels)
     except NestreeError:
         raise
-    except (ArithmeticError, MemoryError, RuntimeError, TypeError, ValueError) as why:
+    except (ArithmeticError, MemoryError, RuntimeError, TypeError, ValueError) as error:
         raise ModelError(
             f"{folder}: {CONFIG} and {ENCODER} describe a network that cannot be built: "
-            f"{str(why).splitlines()[0]:.100}. Fetch the model again."
+            f"{str(error).splitlines()[0]:.100}. Fetch the model again."
         ) from None
 
 
 class NoInitialization(TorchFunctionMode):
-    """In-place functions do nothing. On the meta device some would import a compiler, which takes seconds."""
+    """Makes in-place functions do nothing: on the meta device some would import a compiler, which takes seconds."""
 
     def __torch_function__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -302,20 +293,6 @@ class NoInitialization(TorchFunctionMode):
         if name.endswith("_") and not name.endswith("__") and name != "requires_grad_":
             return args[0] if args else kwargs["tensor"]
         return function(*args, **kwargs)
-
-
-def layer_counts(folder: Path) -> dict[str, int]:
-    """The numbers of layers in the configuration of the encoder."""
-    try:
-        values = json.loads((folder / ENCODER / light.CONFIG).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}  # whoever builds the encoder says what is wrong
-    found = values.items() if isinstance(values, dict) else ()
-    return {
-        f"{ENCODER}/{light.CONFIG}: {name}": value
-        for name, value in found
-        if "layer" in name and type(value) is int
-    }
 
 
 def settings_of(folder: Path) -> Settings:
@@ -338,15 +315,15 @@ def read_info(folder: Path) -> ModelInfo:
             f"{folder} has no {LABELS}: it is no model of nestree. Name one that `nestree train` made."
         )
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        version, labels = found["format"], found["labels"]
+        values = json.loads(path.read_text(encoding="utf-8"))
+        version, labels = values["format"], values["labels"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise ModelError(
             f"{path} is not what nestree writes: it is damaged, or of another program."
         ) from None
     if not isinstance(version, int) or version > FORMAT:
         raise ModelError(
-            f"{folder} was made by nestree {found.get('nestree', '?')} in layout {version}; this one knows layouts "
+            f"{folder} was made by nestree {values.get('nestree', '?')} in layout {version}; this one knows layouts "
             f"up to {FORMAT}. Update nestree."
         )
     if not (isinstance(labels, list) and labels and all(isinstance(label, str) for label in labels)):
@@ -357,26 +334,26 @@ def read_info(folder: Path) -> ModelInfo:
                 f"{path}: the label {label!r:.60} is empty or holds half a character, which cannot be written. Fetch "
                 "the model again."
             )
-    return ModelInfo(labels, text_rules_of(found, path), temperatures_of(found, path))
+    return ModelInfo(labels, text_rules_of(values, path), temperatures_of(values, path))
 
 
-def text_rules_of(found: Mapping[str, Any], path: Path) -> TextRules:
-    """How texts are split; a model of layout 1 does not say."""
-    given = found.get("text", TextRules()._asdict())
+def text_rules_of(values: Mapping[str, Any], path: Path) -> TextRules:
+    """How texts are split; models of layout 1 have the default."""
+    stored = values.get("text", TextRules()._asdict())
     try:
-        rules = TextRules(**given)
+        rules = TextRules(**stored)
     except TypeError:
-        raise ModelError(f"{path}: text is {given!r:.60}; it must say words and sentences.") from None
+        raise ModelError(f"{path}: text is {stored!r:.60}; it must say words and sentences.") from None
     if rules.words not in WORD_STYLES or rules.sentences not in SENTENCE_RULES:
-        raise ModelError(f"{path}: this nestree cannot split text by {given!r:.60}. Update nestree.")
+        raise ModelError(f"{path}: this nestree cannot split text by {stored!r:.60}. Update nestree.")
     return rules
 
 
-def temperatures_of(found: Mapping[str, Any], path: Path) -> Temperatures:
-    """What turns scores into probabilities; a model of layout 1 does not say."""
-    given = found.get("temperatures", NO_TEMPERATURES._asdict())
+def temperatures_of(values: Mapping[str, Any], path: Path) -> Temperatures:
+    """The temperatures; models of layout 1 have none."""
+    stored = values.get("temperatures", NO_TEMPERATURES._asdict())
     try:
-        temperatures = Temperatures(**{name: float(value) for name, value in given.items()})
+        temperatures = Temperatures(**{name: float(value) for name, value in stored.items()})
     except (TypeError, ValueError, AttributeError, OverflowError):
         temperatures = Temperatures(0.0)
     divisors = temperatures._replace(doubt=1.0)
@@ -385,7 +362,7 @@ def temperatures_of(found: Mapping[str, Any], path: Path) -> Temperatures:
         and all(1 / LARGEST_TEMPERATURE <= value <= LARGEST_TEMPERATURE for value in divisors)
     ):
         raise ModelError(
-            f"{path}: temperatures are {given!r:.60}; they must be numbers above 0, and at most "
+            f"{path}: temperatures are {stored!r:.60}; they must be numbers above 0, and at most "
             f"{LARGEST_TEMPERATURE:,.0f}."
         )
     return temperatures
@@ -399,27 +376,24 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
 def in_float32(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, Tensor]:
     try:
         return dequantize_state(tensors)
-    except ModelError as why:
-        raise ModelError(f"{folder / WEIGHTS} is damaged: {why}. Fetch the model again.") from None
+    except ModelError as error:
+        raise ModelError(f"{folder / WEIGHTS} is damaged: {error}. Fetch the model again.") from None
 
 
 def tensors_of(folder: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    if not (folder / WEIGHTS).is_file():
-        raise ModelError(missing_weights(folder))
-    return read_tensors(folder / WEIGHTS)
-
-
-def missing_weights(folder: Path) -> str:
-    if (folder / TRAINING).is_dir():
-        return (
+    """The tensors of weights.safetensors as they are stored, and its metadata."""
+    if not (folder / WEIGHTS).is_file() and (folder / TRAINING).is_dir():
+        raise ModelError(
             f"{folder} has no {WEIGHTS} yet: its training stopped before the first evaluation. Go on with "
             f"`nestree train --resume {folder}`."
         )
-    return f"{folder} has no {WEIGHTS}: it is not whole. Fetch or train it again."
+    if not (folder / WEIGHTS).is_file():
+        raise ModelError(f"{folder} has no {WEIGHTS}: it is not whole. Fetch or train it again.")
+    return read_tensors(folder / WEIGHTS)
 
 
 def load_weights(model: Recognizer, weights: Mapping[str, Tensor], path: Path) -> None:
-    """Give the model these weights; all of them, and no others."""
+    """Load weights into the model, after a check that they are all its weights, and no others."""
     check_shapes(model.state_dict(), weights, path)
     model.load_state_dict(used(weights))
 
@@ -445,50 +419,46 @@ def check_shapes(own: Mapping[str, Tensor], tensors: Mapping[str, Tensor], path:
 
 
 def used(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """These weights without those of a part that nobody asks."""
+    """The weights without those of a layer that is not used."""
     return {name: value for name, value in weights.items() if not name.startswith(UNUSED)}
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> None:
-    """A safetensors file that takes its name when all of it is on the disk."""
-    seen: set[int] = set()
-    held = {}
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """Write a safetensors file atomically; equal tensors give equal bytes."""
+    addresses: set[int] = set()
+    stored = {}
     for name, value in tensors.items():
         value = value.detach().cpu().contiguous()
-        held[name] = value.clone() if value.data_ptr() in seen else value  # no two share their memory
-        seen.add(value.data_ptr())
+        stored[name] = (
+            value.clone() if value.data_ptr() in addresses else value
+        )  # save_file refuses shared memory
+        addresses.add(value.data_ptr())
     try:
         with atomic_path(path) as temporary:
             temporary.touch()
-            allowed = temporary.stat().st_mode  # save_file would let nobody else read it
-            save_file(held, temporary, metadata=dict(facts))
-            sort_metadata(temporary)
-            temporary.chmod(allowed)
-            with open(temporary, "rb") as file:
+            mode = temporary.stat().st_mode  # save_file would let nobody else read it
+            save_file(stored, temporary, metadata=dict(metadata))
+            with open(temporary, "r+b") as file:  # the order of its metadata is random: sort it
+                size = int.from_bytes(file.read(8), "little")
+                header = json.loads(file.read(size))
+                header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+                file.seek(8)
+                file.write(json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode().ljust(size))
+                file.flush()
                 os.fsync(file.fileno())
-    except (SafetensorError, DataError) as why:
-        room = " The disk is full." if "No space" in str(why) or "os error 28" in str(why) else ""
+            temporary.chmod(mode)
+    except (SafetensorError, DataError) as error:
+        reason = " The disk is full." if "No space" in str(error) or "os error 28" in str(error) else ""
         raise ModelError(
-            f"{path} could not be written: {why}{room} What was there before is untouched."
+            f"{path} could not be written: {error}{reason} What was there before is untouched."
         ) from None
 
 
-def sort_metadata(path: Path) -> None:
-    """Sort the metadata of a safetensors file, whose order is random, so that equal tensors give equal bytes."""
-    with open(path, "r+b") as file:
-        size = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(size))
-        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
-        file.seek(8)
-        file.write(json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode().ljust(size))
-
-
 def read_tensors(path: Path, *, only_facts: bool = False) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors of a file by name, and what else it says.
+    """The tensors of a file by name, none with `only_facts`, and its metadata.
 
-    safetensors opens a file twice, for its header and for its tensors. A file that takes the name in
-    between, from a training that goes on, would give the header of one and the tensors of the other: we
-    begin again.
+    safetensors opens a file twice, for its header and for its tensors. If a running training replaces it in between,
+    header and tensors belong to different files, and we read again.
     """
     while True:
         try:
@@ -496,28 +466,26 @@ def read_tensors(path: Path, *, only_facts: bool = False) -> tuple[dict[str, Ten
             try:
                 with safe_open(path, framework="pt") as file:
                     names = [] if only_facts else list(file.keys())
-                    facts, tensors = (
-                        dict(file.metadata() or {}),
-                        {name: file.get_tensor(name) for name in names},
-                    )
-            except RuntimeError:  # the tensors' file is shorter than the header's
+                    metadata = dict(file.metadata() or {})
+                    tensors = {name: file.get_tensor(name) for name in names}
+            except RuntimeError:  # the new file is shorter
                 if identity(path) == before:
                     raise
                 continue
             if identity(path) == before:
-                return tensors, facts
+                return tensors, metadata
         except FileNotFoundError:
             raise ModelError(f"{path} does not exist.") from None
-        except (SafetensorError, OSError, RuntimeError) as why:
+        except (SafetensorError, OSError, RuntimeError) as error:
             raise ModelError(
-                f"{path} cannot be read: {why}. It may be cut off; fetch or make it again."
+                f"{path} cannot be read: {error}. It may be cut off; fetch or make it again."
             ) from None
 
 
 def identity(path: Path) -> tuple[int, int, int]:
-    """What changes when another file takes this name."""
-    known = path.stat()
-    return known.st_ino, known.st_size, known.st_mtime_ns
+    """What changes when the file is replaced."""
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def write_text(path: Path, text: str) -> None:

@@ -1,7 +1,7 @@
-"""Models by name: a folder, box, or a name on the Hugging Face hub, which becomes a folder on this machine.
+"""Models by name: a directory, the bundled model, or a name on the Hugging Face hub, which is downloaded.
 
-What was fetched once is found again without a network. Only files that a nestree model consists of are fetched, and
-none of them is code.
+Downloaded models are found again without a network. Only files that a nestree model consists of are downloaded; none
+of them is code.
 """
 
 import re
@@ -14,9 +14,9 @@ from nestree.errors import ModelError
 from nestree.model import Recognizer
 from nestree.nn.devices import select_device
 
-BUNDLED_NAME = "gum-minilm"  # the model that came with nestree, unless there is a folder of this name
-NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
-FILES = [  # what a model consists of; neither code nor pickles
+BUNDLED_NAME = "gum-minilm"  # of the bundled model, unless there is a directory of this name
+HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
+MODEL_FILES = [
     checkpoint.CONFIG,
     checkpoint.LABELS,
     checkpoint.WEIGHTS,
@@ -27,21 +27,20 @@ FILES = [  # what a model consists of; neither code nor pickles
 
 
 def resolve(name: str | Path | None, *, revision: str | None = None, token: str | None = None) -> Path:
-    """The folder of a model: this one, the box (None, too), or a model of the hub, fetched if it must be.
+    """The directory of a model: this one, the bundled model (None, too), or one of the hub, downloaded if necessary.
 
-    `revision`: a branch, tag or commit of the hub. `token`: for models that are not for everybody.
+    `revision`: a branch, tag or commit of the hub. `token`: for private models.
     """
     if not isinstance(name, str | Path | None):
         raise ModelError(
             f"a model is named by a folder, {BUNDLED_NAME} or OWNER/NAME on the hub, not by {name!r:.60}."
         )
-    if is_bundled(name):
+    if name is None or is_bundled(name):
         return checkpoint.bundled_model()
-    assert name is not None
     folder = Path(name).expanduser()
     if folder.exists():
         return folder
-    if not NAME.fullmatch(str(name)):
+    if not HUB_NAME.fullmatch(str(name)):
         raise ModelError(
             f"{name} does not exist. Name a directory that `nestree train` made, {BUNDLED_NAME}, or OWNER/NAME on "
             "the hub."
@@ -49,18 +48,21 @@ def resolve(name: str | Path | None, *, revision: str | None = None, token: str 
     from huggingface_hub import snapshot_download
 
     try:
-        found = snapshot_download(str(name), revision=revision, token=token, allow_patterns=FILES)
-    except Exception as why:  # whatever there may be between here and the hub
+        folder = Path(
+            snapshot_download(str(name), revision=revision, token=token, allow_patterns=MODEL_FILES)
+        )
+    except Exception as error:  # any error of the network or the hub
         raise ModelError(
-            f"{name} is no folder here, and cannot be fetched from the hub: {first_line(why)} Check the name and the "
+            f"{name} is no folder here, and cannot be fetched from the hub: {first_line(error)} Check the name and the "
             "network, or fetch it where there is one and name the folder."
-        ) from why
-    if not (Path(found) / checkpoint.LABELS).is_file():
+        ) from error
+    if not (folder / checkpoint.LABELS).is_file():
         raise ModelError(f"{name} on the hub is no model of nestree: it has no {checkpoint.LABELS}.")
-    return Path(found)
+    return folder
 
 
 def is_bundled(name: str | Path | None) -> bool:
+    """Whether this names the bundled model."""
     return name is None or (str(name) == BUNDLED_NAME and not Path(name).exists())
 
 
@@ -73,13 +75,13 @@ def push(
     revision: str | None = None,
     message: str = "A nestree model",
 ) -> str:
-    """Put the model of a folder on the hub as OWNER/NAME; the address of what is there then.
+    """Upload the model of a directory to the hub as OWNER/NAME; returns the address of the commit.
 
-    What stands there is replaced, and its history is kept. `revision`: a branch that exists.
+    A model of this name is replaced; the hub keeps its history. `revision`: a branch that exists.
     """
     folder = Path(folder)
     checkpoint.check_manifest(folder)
-    checkpoint.read_weights(folder)  # half a model is of use to nobody
+    checkpoint.read_weights(folder)  # raises if the model is incomplete
     if not (folder / checkpoint.MANIFEST).is_file():
         checkpoint.save_manifest(folder)
     files = [path.relative_to(folder).as_posix() for path in checkpoint.files_of(folder)]
@@ -87,47 +89,39 @@ def push(
 
     api = HfApi(token=token)
     try:
-        there = api.create_repo(name, private=private, exist_ok=True).repo_id
-        done = api.upload_folder(
-            repo_id=there,
+        repository = api.create_repo(name, private=private, exist_ok=True).repo_id
+        commit = api.upload_folder(
+            repo_id=repository,
             folder_path=folder,
             allow_patterns=files,
             revision=revision,
             commit_message=message,
         )
-    except Exception as why:  # as above
+    except Exception as error:  # any error of the network or the hub
         raise ModelError(
-            f"{folder} could not be put on the hub as {name}: {first_line(why)} Log in with `hf auth login`, or give a "
-            "token that may write."
-        ) from why
-    return str(done.commit_url)
+            f"{folder} could not be put on the hub as {name}: {first_line(error)} Log in with `hf auth login`, or give "
+            "a token that may write."
+        ) from error
+    return str(commit.commit_url)
 
 
-def first_line(why: Exception) -> str:
-    """The first sentence of what the hub's library says, which is often a page."""
-    lines = [line.strip() for line in str(why).splitlines() if line.strip()]
-    said = lines[0] if lines else type(why).__name__
-    return f"{said[:200].rstrip('.')}."
-
-
-# What Recognizer has as methods
+def push_to_hub(model: Recognizer, name: str, **options: Any) -> str:
+    """Upload a model to the hub; `options`: private, token, revision and message, as in `push`."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "model"
+        checkpoint.save(model, folder, model.card)
+        return push(folder, name, **options)
 
 
 def from_pretrained(
-    name: str | Path, *, device: str = "cpu", verify: bool = True, **where: Any
+    name: str | Path, *, device: str = "cpu", verify: bool = True, **options: Any
 ) -> Recognizer:
-    """The model of a folder or of the hub; `where`: revision and token, as in `find`."""
-    return checkpoint.load(resolve(name, **where), select_device(device), verify=verify)
+    """The model of a directory or of the hub; `options`: revision and token, as in `resolve`."""
+    return checkpoint.load(resolve(name, **options), select_device(device), verify=verify)
 
 
-def save_pretrained(model: Recognizer, folder: str | Path) -> None:
-    """A new directory with the whole model, or nothing."""
-    checkpoint.save(model, Path(folder), model.card)
-
-
-def push_to_hub(model: Recognizer, name: str, **how: Any) -> str:
-    """Put a model on the hub; `how`: private, token, revision and message, as in `push`."""
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place) / "model"
-        save_pretrained(model, folder)
-        return push(folder, name, **how)
+def first_line(error: Exception) -> str:
+    """The first line of an error of the hub's library, which may be a page long, as a sentence."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = lines[0] if lines else type(error).__name__
+    return f"{text[:200].rstrip('.')}."

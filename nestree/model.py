@@ -1,4 +1,4 @@
-"""Recognizer: sentences -> batch -> vectors -> scores -> entities, or losses, in this order."""
+"""Recognizer: sentences -> batch -> vectors -> scores -> losses, or entities."""
 
 import dataclasses
 import json
@@ -16,53 +16,43 @@ from nestree.decoding.constraints import Constraints, apply_constraints
 from nestree.errors import ModelError
 from nestree.losses import Losses, compute
 from nestree.nn.batch import Batch, Collator
-from nestree.nn.encoder import Encoder, load_pretrained, load_tokenizer, load_untrained, max_input_length
+from nestree.nn.encoder import Encoder, load_pretrained, load_saved, load_tokenizer, max_input_length
 from nestree.nn.features import read_vectors
-from nestree.nn.light import PretrainedParts
+from nestree.nn.int8 import to_int8
 from nestree.nn.scorers import HeadPrior, Scorer, Scores
 from nestree.nn.tokenizer import SubwordTokenizer
 from nestree.types import Document, Entity, Sentence, with_context
 
+WORDS_FILE = "words.json"  # the words that have static vectors, beside the files of the encoder
+
 
 class TextRules(NamedTuple):
-    """How text becomes words and sentences: see `nestree.text.split`."""
+    """How text is split into words and sentences: see `nestree.text.split`."""
 
     words: str = "treebank"
     sentences: str = "rules"
 
 
-WORDS_FILE = "words.json"  # those that have static vectors, beside the files of the encoder
-
-
 class Recognizer(nn.Module):
-    """Finds nested entities. Everything about it is in its settings, its labels and its weights."""
+    """Finds nested entities. It consists of its settings, its labels and its weights."""
 
     def __init__(
-        self,
-        settings: Settings,
-        labels: Sequence[str],
-        encoder: str | Path,
-        *,
-        pretrained: bool = True,
-        parts: PretrainedParts | None = None,
+        self, settings: Settings, labels: Sequence[str], encoder: str | Path, *, pretrained: bool = True
     ):
-        """`encoder`: a folder or hub name; not `pretrained`: a folder of `save_encoder`, weights to come.
-
-        `parts`: the tokenizer and encoder of that folder, if they are at hand.
-        """
+        """`encoder`: a folder or hub name; not `pretrained`: a folder of `save_encoder`, weights uninitialized."""
         super().__init__()
         if not labels or len(set(labels)) != len(labels):
             raise ModelError(f"labels are {list(labels)}; a model needs at least one, and each only once.")
         self.settings, self.labels = settings, tuple(labels)
         self.temperatures: Temperatures = NO_TEMPERATURES  # fitted on dev data when training ends
         self.text_rules = TextRules()  # how the texts of its training data were split
-        self.eight_bits = False  # were its weights stored in 8 bits each?
-        self.card = ""  # what people should know of it, in Markdown; "": only what can be told from the rest
-        if parts is None:
-            load_encoder = load_pretrained if pretrained else load_untrained
-            parts = PretrainedParts(load_tokenizer(str(encoder)), load_encoder(str(encoder)))
-        self.tokenizer: Any = parts.tokenizer
-        transformer: Any = parts.transformer
+        self.eight_bits = False  # whether its weights were stored in 8 bits
+        self.card = ""  # the model card, in Markdown; "": one that is written from settings and labels
+        transformer: Any
+        if pretrained:
+            self.tokenizer, transformer = load_tokenizer(str(encoder)), load_pretrained(str(encoder))
+        else:
+            self.tokenizer, transformer = load_saved(str(encoder))
 
         vectors, self.words, self.dimensions = None, None, 0
         if settings.encoder.word_vectors and pretrained:
@@ -74,15 +64,11 @@ class Recognizer(nn.Module):
         if vectors is not None:
             self.encoder.place_vectors(vectors)
         self.scorer = Scorer(self.encoder.size, settings.model, len(labels))
-        self.head_prior = (
-            HeadPrior(transformer.get_input_embeddings().embedding_dim) if settings.model.head_prior else None
-        )
-        splitter = SubwordTokenizer(
-            self.tokenizer,
-            max_input_length(self.tokenizer, transformer.config),
-            settings.encoder.context,
-        )
-        splitter.check_fits(transformer.get_input_embeddings().num_embeddings, str(encoder))
+        embeddings = transformer.get_input_embeddings()
+        self.head_prior = HeadPrior(embeddings.embedding_dim) if settings.model.head_prior else None
+        max_length = max_input_length(self.tokenizer, transformer.config)
+        splitter = SubwordTokenizer(self.tokenizer, max_length, settings.encoder.context)
+        splitter.check_fits(embeddings.num_embeddings, str(encoder))
         self.collator = Collator(
             splitter,
             self.labels,
@@ -92,29 +78,26 @@ class Recognizer(nn.Module):
         )
 
     def sentences_of(self, documents: Iterable[Document]) -> list[Sentence]:
-        """The sentences of documents as it reads them: if it wants to, with what stands before and after them."""
-        given = with_context(documents, self.settings.encoder.context)
-        return [sentence for document in given for sentence in document.sentences]
+        """The sentences of documents, with words of their neighbours as context if the settings ask for it."""
+        documents = with_context(documents, self.settings.encoder.context)
+        return [sentence for document in documents for sentence in document.sentences]
 
     def collate(self, sentences: Sequence[Sentence]) -> Batch:
         """A batch with the entities of the sentences as gold."""
         return self.collator.with_gold(sentences)
 
     def collate_words(self, sentences: Sequence[Sentence]) -> Batch:
-        """A batch for decoding alone: what entities the sentences have does not matter."""
+        """A batch for decoding; entities of the sentences are ignored."""
         return self.collator.words(sentences)
 
     def forward(self, batch: Batch) -> Scores:
-        vectors = self.encoder(batch)
-        scores: Scores = self.scorer(vectors, batch.lengths)
-        if self.head_prior is not None:
-            scores = dataclasses.replace(
-                scores, head_prior=self.head_prior(self.encoder.lexical_embeddings(batch))
-            )
-        return scores
+        scores: Scores = self.scorer(self.encoder(batch), batch.lengths)
+        if self.head_prior is None:
+            return scores
+        return dataclasses.replace(scores, head_prior=self.head_prior(self.encoder.lexical_embeddings(batch)))
 
     def losses(self, batch: Batch) -> Losses:
-        """What is minimised in training."""
+        """The losses of a batch with gold."""
         if batch.gold is None:
             raise ModelError("this batch has no gold entities; make it with collate, not collate_words.")
         return compute(self(batch), batch.gold, self.settings, batch.targets)
@@ -122,18 +105,6 @@ class Recognizer(nn.Module):
     def decode(self, batch: Batch) -> list[tuple[Entity, ...]]:
         """The entities of each sentence."""
         return decode(self(batch), self.settings, self.labels)
-
-    def search(
-        self,
-        batch: Batch,
-        known: Constraints | None = None,
-        settings: Settings | None = None,
-        *,
-        scored: bool = False,
-        trees: bool = False,
-    ) -> DecodedBatch:
-        """The same as tensors, with what may be asked for; `settings`: others than its own, for decoding."""
-        return self.found(self(batch), known, settings, scored=scored, trees=trees)
 
     def found(
         self,
@@ -144,11 +115,15 @@ class Recognizer(nn.Module):
         scored: bool = False,
         trees: bool = False,
     ) -> DecodedBatch:
-        """The second half of `search`: what its scores say."""
+        """Decode scores: entities as tensors. `settings`: others than the model's own."""
         settings = settings or self.settings
         if known is not None:
             scores = apply_constraints(scores, known, settings, self.labels, self.temperatures)
         return decode_batch(scores, settings, self.temperatures, scored=scored, trees=trees)
+
+    def to_int8(self) -> "Recognizer":
+        """A copy for CPU inference in 8 bits; it shares the tokenizer, its caches and the settings."""
+        return to_int8(self, shared=(self.tokenizer, self.collator, self.settings))
 
     @classmethod
     def from_pretrained(
@@ -160,37 +135,36 @@ class Recognizer(nn.Module):
         token: str | None = None,
         verify: bool = True,
     ) -> "Recognizer":
-        """The model of a folder, or of a name on the Hugging Face hub; `verify`: compare it with its manifest."""
-        import nestree  # by its public name: files are above the model
+        """The model of a directory, or of a name on the Hugging Face hub; `verify`: compare it with its manifest."""
+        from nestree import hub
 
-        return nestree.hub.from_pretrained(name, device=device, verify=verify, revision=revision, token=token)
+        return hub.from_pretrained(name, device=device, verify=verify, revision=revision, token=token)
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """A new directory with the whole model, or nothing."""
-        import nestree
+        """Write the whole model to a new directory, or nothing."""
+        from nestree import checkpoint
 
-        nestree.hub.save_pretrained(self, folder)
+        checkpoint.save(self, Path(folder), self.card)
 
-    def push_to_hub(self, name: str, **how: Any) -> str:
-        """Put it on the hub as OWNER/NAME, and get its address; `how`: see `nestree.hub.push`."""
-        import nestree
+    def push_to_hub(self, name: str, **options: Any) -> str:
+        """Upload it to the hub as OWNER/NAME; returns its address. `options`: see `nestree.hub.push`."""
+        from nestree import hub
 
-        return nestree.hub.push_to_hub(self, name, **how)
+        return hub.push_to_hub(self, name, **options)
 
     @property
     def device(self) -> torch.device:
         return next(self.parameters()).device
 
     def save_encoder(self, folder: str | Path) -> None:
-        """All but settings, labels and weights: the tokenizer, the encoder's configuration, words with vectors."""
+        """Write the tokenizer, the encoder's configuration and the words with static vectors; no weights."""
         transformer: Any = self.encoder.transformer
         self.tokenizer.save_pretrained(str(folder))
         transformer.config.save_pretrained(str(folder))
         if self.words is not None:
             table = {"dimensions": self.dimensions, "words": self.words}
-            (Path(folder) / WORDS_FILE).write_text(
-                json.dumps(table, ensure_ascii=False, allow_nan=False), encoding="utf-8"
-            )
+            text = json.dumps(table, ensure_ascii=False, allow_nan=False)
+            (Path(folder) / WORDS_FILE).write_text(text, encoding="utf-8")
 
 
 def read_words(path: Path) -> tuple[tuple[str, ...], int]:
@@ -198,10 +172,10 @@ def read_words(path: Path) -> tuple[tuple[str, ...], int]:
     try:
         table = json.loads(path.read_text(encoding="utf-8"))
         return tuple(table["words"]), int(table["dimensions"])
-    except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError) as why:
+    except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise ModelError(
-            f"{path}: the words of the static vectors cannot be read ({why}); the model is not whole."
-        ) from why
+            f"{path}: the words of the static vectors cannot be read ({error}); the model is incomplete."
+        ) from error
 
 
 @contextmanager

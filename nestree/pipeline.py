@@ -6,7 +6,6 @@ not fit into memory is split in half. `Batcher` predicts streams of documents in
 fail; it serves `Pipeline.pipe`, `nestree.predict_files` and the spaCy component.
 """
 
-import copy
 import functools
 import logging
 import os
@@ -39,7 +38,7 @@ from nestree.errors import ChartMemoryError, InputError, NestreeError
 from nestree.model import Recognizer, eval_mode, precision
 from nestree.nn.batch import BATCH_WORDS, MAX_SENTENCE_WORDS, Batch, batches_by_length
 from nestree.nn.devices import select_device
-from nestree.nn.int8 import to_int8, unavailable_reason
+from nestree.nn.int8 import unavailable_reason
 from nestree.nn.scorers import Scores
 from nestree.text import split
 from nestree.treecrf.memory import ignore_out_of_memory
@@ -101,19 +100,12 @@ class Pipeline:
         self, model: Recognizer, longest: int = MAX_SENTENCE_WORDS, precision: Precision = "auto"
     ) -> None:
         self.model, self.longest = model, longest
-        self.quick: dict[str, torch.nn.Module] = {}  # what reads in place of parts of the model
-        if uses_int8(model, precision):
-            parts = {"encoder": model.encoder, "scorer": model.scorer, "head_prior": model.head_prior}
-            self.quick = {name: to_int8(part) for name, part in parts.items() if part is not None}
+        self.int8_model = model.to_int8() if uses_int8(model, precision) else None
 
     @property
     def reader(self) -> Recognizer:
-        """The model, or one that reads in 8 bits, with the weights of the moment when this pipeline was made."""
-        if not self.quick or self.device.type != "cpu":
-            return self.model
-        made = copy.copy(self.model)
-        made._modules = {**self.model._modules, **self.quick}
-        return made
+        """The model that predicts; in 8 bits, it has the weights of the moment when this pipeline was made."""
+        return self.int8_model if self.int8_model is not None and self.device.type == "cpu" else self.model
 
     @property
     def labels(self) -> tuple[str, ...]:

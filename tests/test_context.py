@@ -225,15 +225,15 @@ def test_a_text_a_file_and_its_words_give_the_same(place, tmp_path):
 
 @pytest.fixture
 def seen(monkeypatch) -> list[Context]:
-    """What sentences were read between, if anything."""
-    between, found = SubwordTokenizer.between, []
+    """The contexts of all sentences that were tokenized, if they have any."""
+    tokenize, contexts = SubwordTokenizer.__call__, []
 
-    def noted(self, before, own, after):
-        found.append((tuple(before), tuple(after)))
-        return between(self, before, own, after)
+    def recorded(self, sentences):
+        contexts.extend(s.context for s in sentences if any(s.context or ()))
+        return tokenize(self, sentences)
 
-    monkeypatch.setattr(SubwordTokenizer, "between", noted)
-    return found
+    monkeypatch.setattr(SubwordTokenizer, "__call__", recorded)
+    return contexts
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from nestree import checkpoint
 from nestree import pipeline as sentences
 from nestree.evaluation import evaluate
 from nestree.model import Recognizer
-from nestree.nn import direct, half
+from nestree.nn import bert
 from nestree.nn.encoder import load_pretrained
 from nestree.pipeline import predict
 from nestree.training import corpus, distill, train
@@ -174,19 +174,17 @@ def test_training_learns_and_can_be_resumed(folder, tmp_path):
     assert a.keys() == b.keys()
 
 
-@pytest.mark.parametrize("family", ["bert", "mpnet"])
+@pytest.mark.parametrize("family", ["bert", "mpnet", "roberta"])
 @pytest.mark.parametrize("places", [7, 16, 61])
 def test_attention_is_one_operation(tmp_path, monkeypatch, family, places):
-    monkeypatch.setattr(
-        direct, "WAYS", [SDPBackend.EFFICIENT_ATTENTION]
-    )  # if it cannot be had, PyTorch says why
+    monkeypatch.setattr(bert, "CUDA_ATTENTION", [SDPBackend.EFFICIENT_ATTENTION])  # else PyTorch raises
     network = load_pretrained(str(tiny.encoder(tmp_path, family))).cuda().train()
-    pieces = torch.randint(5, 40, (3, places), device="cuda")
-    real = torch.ones_like(pieces, dtype=torch.bool)
-    real[1, places // 2 :] = False
+    subwords = torch.randint(5, 40, (3, places), device="cuda")
+    mask = torch.ones_like(subwords, dtype=torch.bool)
+    mask[1, places // 2 :] = False
     with in_halves():
-        found = direct.states(network.config, half.bf16_state(network), pieces, real, learns=True)
-    found[-1].sum().backward()
+        states = network(subwords, mask, 1, bert.Bf16WeightCache(bert.stays_float32).weights(network))
+    states[0].sum().backward()
     assert network.get_input_embeddings().weight.grad.isfinite().all()
 
 
@@ -195,7 +193,7 @@ def updater_of(model: Recognizer, data) -> GradientStep:
 
 
 @pytest.mark.parametrize("recipe", ["default", "ablation/03-tree-one-stage", "ablation/07-lexical-yes-no"])
-@pytest.mark.parametrize("family", ["bert", "mpnet"])
+@pytest.mark.parametrize("family", ["bert", "mpnet", "roberta"])
 def test_records_say_what_is_computed(tmp_path, family, recipe, monkeypatch):
     monkeypatch.setattr(records, "USES_BEFORE_CAPTURE", 0)
     documents = [Document((sentence,)) for sentence in tiny.SENTENCES]

@@ -104,7 +104,7 @@ def test_without_parsing_spans_are_wrong_only_where_no_likely_tree_has_them(fold
 @pytest.mark.parametrize(
     ("recipe", "change"),
     [
-        ("ablation/02-unstructured-two-stage", "encoder.characters=8"),
+        ("ablation/02-unstructured-two-stage", "encoder.word_shape_size=4"),
         ("ablation/06-lexical-two-stage", "loss.label=sigmoid"),
         ("default", "loss.label=ranking"),
         ("paper", "encoder.lstm_layers=1"),
@@ -242,7 +242,7 @@ def test_same_seed_same_weights(folder):
 def test_every_parameter_learns(folder):
     """Each has a gradient: nothing is made and then left out, and a process with others never waits."""
     for recipe in ROWS:
-        model = made(folder, recipe, "encoder.lstm_layers=1", "encoder.characters=4")
+        model = made(folder, recipe, "encoder.lstm_layers=1")
         model.losses(model.collate([sentence("it rained")])).total.backward()
         unused = [name for name, p in model.named_parameters() if p.grad is None]
         assert all("pooler" in name for name in unused), recipe

@@ -8,7 +8,7 @@ import torch
 import nestree.losses
 from nestree.config import recipes
 from nestree.model import Recognizer
-from nestree.nn.encoder import MASKED_BY_PAIRS
+from nestree.nn.bert import FAMILIES
 from nestree.treecrf import LogPartition
 from tests import tiny
 
@@ -24,7 +24,7 @@ def no_autocast(monkeypatch):
 @pytest.fixture(scope="module")
 def encoders(tmp_path_factory):
     folder = tmp_path_factory.mktemp("encoders")
-    return {family: tiny.encoder(folder / family, family) for family in MASKED_BY_PAIRS & set(tiny.FAMILIES)}
+    return {family: tiny.encoder(folder / family, family) for family in FAMILIES & set(tiny.FAMILIES)}
 
 
 def on_meta(folder, recipe: str, *changes: str):
@@ -62,7 +62,7 @@ def test_losses_and_gradients(encoders, recipe, monkeypatch):
     assert sum(p.grad is not None for p in model.parameters()) > 20
 
 
-@pytest.mark.parametrize("family", sorted(MASKED_BY_PAIRS & set(tiny.FAMILIES)))
+@pytest.mark.parametrize("family", sorted(FAMILIES & set(tiny.FAMILIES)))
 def test_encoders(encoders, family):
     model, batch = on_meta(encoders[family], "default")
     assert model.encoder(batch).words.device.type == "meta"

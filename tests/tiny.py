@@ -2,7 +2,6 @@
 
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import SimpleNamespace
 
 import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
@@ -11,7 +10,6 @@ from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 
 from nestree.config import Settings
 from nestree.model import Recognizer
-from nestree.nn.encoder import attention_mask
 from nestree.types import Entity, Sentence
 
 FAMILIES = ["bert", "roberta", "mpnet", "deberta", "deberta-v2", "electra", "modernbert"]
@@ -85,19 +83,11 @@ def encoder(folder: Path, family: str = "bert", longest: int = 64, seed: int = 0
     return folder
 
 
-def masks(real: Tensor) -> list[Tensor]:
-    """All that `attention_mask` can make of pieces [W, P] that are real: of pieces, of pairs, to be added."""
-    asked = [
-        SimpleNamespace(model_type="bert", _attn_implementation=how) for how in ("other", "sdpa", "eager")
-    ]
-    return [attention_mask(real.long(), config) for config in asked]
-
-
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
 def letter_tokenizer() -> PreTrainedTokenizerFast:
-    """Lower case; each letter is a piece, as in BERT's vocabulary; anything else is unknown."""
+    """Lower case; each letter is a subword, as in BERT's vocabulary; anything else is unknown."""
     pieces = [*SPECIAL, *LETTERS, *(f"##{letter}" for letter in LETTERS)]
     made = Tokenizer(models.WordPiece({piece: k for k, piece in enumerate(pieces)}, unk_token="[UNK]"))
     made.normalizer = normalizers.BertNormalizer(lowercase=True)
@@ -107,7 +97,7 @@ def letter_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def byte_tokenizer() -> PreTrainedTokenizerFast:
-    """Each byte is a piece, and so is the blank before a word."""
+    """Each byte is a subword, and so is the blank before a word."""
     pieces = [*SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet())]
     made = Tokenizer(models.BPE({piece: k for k, piece in enumerate(pieces)}, [], unk_token="[UNK]"))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -1,4 +1,4 @@
-"""Sentences to scores: what a network computes, before any tree is summed."""
+"""The neural network: sentences -> scores."""
 
 import os
 
@@ -6,13 +6,13 @@ import torch
 
 
 def reset_after_fork() -> None:
-    """Let PyTorch use one thread: OpenMP would wait for ever for threads that only the parent process has.
+    """Make PyTorch use one thread: OpenMP would wait forever for threads that only the parent process has.
 
     oneDNN ignores that number where it is built on Arm's library, so it is switched off.
     """
     torch.set_num_threads(1)
     torch.backends.mkldnn.set_flags(False)
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else it warns, and does the same
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # it would warn, and do the same
 
 
 if hasattr(os, "register_at_fork"):

@@ -6,15 +6,15 @@ from nestree.errors import InputError
 
 
 def select_device(name: str = "auto") -> torch.device:
-    """A device by its name; `auto` is the best there is."""
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    able = [each for each, found in there.items() if found]
+    """A device by its name; `auto` is the fastest that is available."""
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    usable = [device for device, is_available in available.items() if is_available]
     if name == "auto":
-        return torch.device(able[0])
-    if name not in there:
-        raise InputError(f"there is no device {name!r}. Choose one of auto, {', '.join(there)}.")
-    if not there[name]:
+        return torch.device(usable[0])
+    if name not in available:
+        raise InputError(f"there is no device {name!r}. Choose one of auto, {', '.join(available)}.")
+    if name not in usable:
         raise InputError(
-            f"PyTorch finds no {name} device on this machine. Choose one of auto, {', '.join(able)}."
+            f"PyTorch finds no {name} device on this machine. Choose one of auto, {', '.join(usable)}."
         )
     return torch.device(name)

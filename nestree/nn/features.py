@@ -1,4 +1,4 @@
-"""What a word shows besides its pieces: its shape, its characters, its static vector.
+"""Features of a word besides its subwords: its shape and its static vector.
 
 >>> shape_of("Paris") == shape_of("London") != shape_of("paris")
 True
@@ -12,8 +12,7 @@ import numpy as np
 
 from nestree.errors import ModelError
 
-BYTES = 24  # of a word that are looked at: half of them at its beginning, half at its end
-SHAPES = 1 + 6 * 2 * 2 * 2  # 0: no word
+SHAPES = 1 + 6 * 2 * 2 * 2  # 0: padding
 
 
 class WordVectors(NamedTuple):
@@ -24,7 +23,7 @@ class WordVectors(NamedTuple):
 
 
 def shape_of(word: str) -> int:
-    """Upper and lower case, digits, other characters, length 1: one number from 1 on."""
+    """The shape of a word, numbered from 1: its case, digits, other characters, whether it has one character."""
     if word.islower():
         case = 1
     elif word.isupper():
@@ -41,23 +40,15 @@ def shape_of(word: str) -> int:
     return 1 + ((case * 2 + digits) * 2 + other) * 2 + (len(word) == 1)
 
 
-def bytes_of(word: str) -> list[int]:
-    """The UTF-8 bytes of a word, 1 to 256; of a long one those at both ends. No vocabulary is needed."""
-    found = word.encode("utf-8", "replace")
-    if len(found) > BYTES:
-        found = found[: BYTES // 2] + found[-BYTES // 2 :]
-    return [byte + 1 for byte in found]
-
-
 def read_vectors(path: Path) -> WordVectors:
-    """Vectors of a GloVe text file (a word and its numbers a line), or of NAME.npy with its words in NAME.txt."""
+    """Vectors of a GloVe text file (a word and its numbers per line), or of NAME.npy with its words in NAME.txt."""
     try:
         return read_npy(path) if path.suffix == ".npy" else read_glove(path)
-    except OSError as why:
+    except OSError as error:
         raise ModelError(
-            f"{why.filename or path}: word vectors cannot be read: {why.strerror}. "
+            f"{error.filename or path}: word vectors cannot be read: {error.strerror}. "
             'Give their file in encoder.word_vectors, or set it to "" to do without.'
-        ) from why
+        ) from error
 
 
 def read_glove(path: Path) -> WordVectors:
@@ -67,7 +58,7 @@ def read_glove(path: Path) -> WordVectors:
         for number, line in enumerate(lines, 1):
             word, *values = line.rstrip("\r\n").rstrip(" ").split(" ")
             if number == 1 and len(values) == 1 and values[0].isdigit():
-                continue  # word2vec begins with the size of the table
+                continue  # word2vec files begin with the size of the table
             try:
                 row = np.array(values, dtype=np.float32)
             except ValueError:
@@ -86,18 +77,18 @@ def read_glove(path: Path) -> WordVectors:
 def read_npy(path: Path) -> WordVectors:
     try:
         vectors = np.load(path, allow_pickle=False)
-    except ValueError as why:
-        raise ModelError(f"{path}: this is not an array of numbers in NumPy's format: {why}.") from None
-    listed = path.with_suffix(".txt")
-    words = tuple(listed.read_text(encoding="utf-8").splitlines())
+    except ValueError as error:
+        raise ModelError(f"{path}: this is not an array of numbers in NumPy's format: {error}.") from None
+    words_file = path.with_suffix(".txt")
+    words = tuple(words_file.read_text(encoding="utf-8").splitlines())
     if vectors.ndim != 2 or len(vectors) != len(words) or not len(words):
         raise ModelError(
-            f"{path}: an array of shape {vectors.shape} beside {len(words)} words in {listed.name}; "
+            f"{path}: an array of shape {vectors.shape} beside {len(words)} words in {words_file.name}; "
             "each word needs a row, and each row a word."
         )
     return WordVectors(words, vectors.astype(np.float32))
 
 
 def rows_of(words: Sequence[str], table: dict[str, int]) -> list[int]:
-    """The row of each word in a table of vectors, from 1 on; as it is written or in lower case; 0: unknown."""
+    """Each word's row in the table of vectors, from 1 on, looked up as written, then in lower case; 0: unknown."""
     return [table.get(word, table.get(word.lower(), -1)) + 1 for word in words]

@@ -1,10 +1,10 @@
-"""Vectors -> Scores: of spans, of arcs and roots, and of labels for the spans that are asked for.
+"""Vectors -> Scores: of spans, of arcs and roots, and of labels, which are computed for selected spans.
 
-Scores are made in float32 at least, whatever the precision of the encoder.
+Scores have float32 at least, whatever the precision of the encoder.
 """
 
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from typing import Protocol
 
 import torch
@@ -15,100 +15,91 @@ from nestree.errors import ModelError
 from nestree.nn.encoder import LockedDropout, Vectors
 from nestree.treecrf import span_cells
 
-SOFT = 0.1  # beside a standard deviation: else the scores of one word would be ±scale, and have no gradient
+SOFTENING = 0.1  # added to standard deviations: else the scores of one word would be ±1, without gradient
+ROTARY_BASE = 10_000.0  # the last plane rotates so many times more slowly than the first
 
 
 class Labels(Protocol):
-    """The scores of all labels for the spans that are asked for."""
+    """Scores of all labels, computed for selected spans."""
 
     def of(self, b: Tensor, i: Tensor, j: Tensor, h: Tensor | None) -> Tensor:
-        """[..., L] for spans (b, i, j), with head h where labels look at heads."""
+        """[..., L] for spans (b, i, j), with head h if labels depend on heads."""
 
     def chart(self) -> Tensor:
-        """[B, n + 1, n + 1, L] for all spans; only where labels do not look at heads."""
+        """[B, n + 1, n + 1, L] for all spans; only if labels do not depend on heads."""
 
 
 @dataclass(frozen=True)
 class Scores:
-    """What the network says about a batch of sentences of n words at most. Only cells of words mean anything."""
+    """The scores of a batch of sentences of at most n words; those of padding are undefined."""
 
     lengths: Tensor  # [B]
-    mention: Tensor  # [B, n + 1, n + 1, C] score alone; no, yes; or none and each label
+    mention: Tensor  # [B, n + 1, n + 1, C] one score; no and yes; or none and each label
     arc: Tensor | None  # [B, n, n] head, modifier
     root: Tensor | None  # [B, n]
-    labels: Labels | None  # of spans that are asked for; None: one-stage
-    head: Tensor | None = None  # [B, n + 1, n + 1, n] log-scores of heads, where something is known of them
-    must: Tensor | None = None  # [B, n + 1, n + 1] spans that are known to be entities
-    never: Tensor | None = None  # [B, n + 1, n + 1, C] what spans are known not to say
-    head_prior: Tensor | None = None  # [B, n] log-odds that a word heads an entity, by its form alone
+    labels: Labels | None  # None: one-stage
+    head: Tensor | None = None  # [B, n + 1, n + 1, n] log-scores of heads, from constraints
+    must: Tensor | None = None  # [B, n + 1, n + 1] spans that are entities
+    never: Tensor | None = None  # [B, n + 1, n + 1, C] excluded channels of spans
+    head_prior: Tensor | None = None  # [B, n] log-odds that a word heads an entity, out of context
 
 
 class RotaryEmbedding(nn.Module):
-    """Turns vectors by their positions, so that products of two know how far apart they are.
+    """Rotates vectors by their positions, so that products of two depend on their distance.
 
-    Dimension d and the one half a vector further are a point in a plane, turned by position · SLOWEST^(-2d / size).
+    Dimension d and the one half a vector further are a point in a plane, rotated by position · base^(-2d / size).
     """
 
     def forward(self, x: Tensor) -> Tensor:  # [B, positions, size]
         positions, size = x.shape[1:]
-        cos, sin = turns(positions, size, x.dtype, x.device)
-        return torch.addcmul(x * cos, x.roll(size // 2, -1), sin)
+        cos, sin = rotations(1 << (positions - 1).bit_length(), size, x.dtype, x.device)
+        return torch.addcmul(x * cos[:positions], x.roll(size // 2, -1), sin[:positions])
 
 
-SLOWEST = 10_000.0  # the last plane turns so many times more slowly than the first
-
-
-@lru_cache(maxsize=256)
-@torch.inference_mode(False)  # whoever reads first, others may learn
-def turns(positions: int, size: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """[positions, size] what a point is multiplied by, and what its other coordinate is, before both are added."""
-    cos, sin = table(1 << (positions - 1).bit_length(), size, dtype, device)
-    return cos[:positions], sin[:positions]
-
-
-@cache  # for good, as recorded passes read it
-def table(positions: int, size: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """What `turns` shows the beginning of, so that few are made."""
-    speed = SLOWEST ** -(torch.arange(size // 2, dtype=torch.float64) / (size // 2))  # [size / 2]
+@cache  # for good, as CUDA graphs read it
+@torch.inference_mode(False)  # so that training can use it, too
+def rotations(positions: int, size: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """[positions, size] cosines, and sines with the sign that they have for each coordinate."""
+    speed = ROTARY_BASE ** -(torch.arange(size // 2, dtype=torch.float64) / (size // 2))  # [size / 2]
     angle = torch.arange(positions)[:, None] * speed  # [positions, size / 2]
     cos, sin = angle.cos(), angle.sin()
     return torch.cat([cos, cos], -1).to(device, dtype), torch.cat([-sin, sin], -1).to(device, dtype)
 
 
 class MLP(nn.Sequential):
-    """One layer: what a scorer takes from a vector; with `rotary`, its position, too."""
+    """One layer; with `rotary`, its outputs are rotated by their positions."""
 
-    def __init__(self, given: int, size: int, dropout: float, rotary: bool = False):
-        layers = [nn.Linear(given, size), nn.LeakyReLU(0.1), LockedDropout(dropout)]
+    def __init__(self, input_size: int, size: int, dropout: float, rotary: bool = False):
+        layers = [nn.Linear(input_size, size), nn.LeakyReLU(0.1), LockedDropout(dropout)]
         super().__init__(*layers, *([RotaryEmbedding()] if rotary else []))
 
 
 class Biaffine(nn.Module):
-    """The scores of pairs: a product of two vectors with a matrix for each channel. A 1 is appended to both."""
+    """Scores of pairs: a product of two vectors, a 1 appended to both, with a matrix for each channel."""
 
     def __init__(self, size: int, channels: int):
         super().__init__()
-        # Small and random: from zero, normalised scores would have gradients without bound.
+        # Not zeros: the gradients of normalized scores would be unbounded.
         self.weight = nn.Parameter(torch.empty(channels, size + 1, size + 1).normal_().div_(size))
 
     def forward(self, left: Tensor, right: Tensor) -> Tensor:
-        """[B, P, size], [B, Q, size] -> all pairs [B, P, Q, channels]. What meets a 1 is added to the rest."""
-        batch, places, size = left.shape
+        """[B, P, size], [B, Q, size] -> all pairs [B, P, Q, channels]; terms of an appended 1 are added as biases."""
+        batch, rows, size = left.shape
         matrix = self.weight.transpose(0, 1).flatten(1)  # [size + 1, C * (size + 1)]
         weight, bias = matrix.split([size, 1])
         half = torch.addmm(bias, left.flatten(0, 1), weight)  # [B * P, C * (size + 1)]
-        half, alone = half.view(batch, -1, size + 1).split([size, 1], -1)
-        pairs = torch.baddbmm(alone, half, right.mT)  # [B, P * C, Q]
-        return pairs.view(batch, places, -1, right.shape[1]).mT
+        half, row_bias = half.view(batch, -1, size + 1).split([size, 1], -1)
+        pairs = torch.baddbmm(row_bias, half, right.mT)  # [B, P * C, Q]
+        return pairs.view(batch, rows, -1, right.shape[1]).mT
 
     def each(self, left: Tensor, right: Tensor) -> Tensor:
-        """[..., size], [..., size] -> pairs one by one [..., channels]."""
+        """[..., size], [..., size] -> elementwise pairs [..., channels]."""
         half = torch.einsum("...x,cxy->...cy", with_one(left), self.weight)
         return torch.einsum("...cy,...y->...c", half, with_one(right))
 
 
 class LowRankTriaffine(nn.Module):
-    """The scores of triples: three vectors, each brought to `rank` factors that are multiplied."""
+    """Scores of triples: three vectors, each projected to `rank` factors that are multiplied."""
 
     def __init__(self, size: int, rank: int, channels: int):
         super().__init__()
@@ -116,12 +107,12 @@ class LowRankTriaffine(nn.Module):
         self.sides, self.out = nn.ModuleList(sides), nn.Linear(rank, channels)
         for side in sides:
             nn.init.normal_(side.weight, std=size**-0.5)
-            nn.init.ones_(side.bias)  # so that each vector counts alone, in pairs, and with both others
+            nn.init.ones_(side.bias)  # so that there are terms of one, two and three vectors
         nn.init.normal_(self.out.weight, std=1 / rank)
         nn.init.zeros_(self.out.bias)
 
     def prepared(self, left: Tensor, right: Tensor, head: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What can be done before the triples are known."""
+        """The part that does not depend on which triples are scored."""
         return self.sides[0](left), self.sides[1](right), self.sides[2](head)
 
     def forward(self, left: Tensor, right: Tensor, head: Tensor) -> Tensor:
@@ -131,9 +122,9 @@ class LowRankTriaffine(nn.Module):
 
 
 class FullTriaffine(nn.Module):
-    """The scores of triples by a full tensor for each channel. A 1 is appended to each vector."""
+    """Scores of triples by a full tensor for each channel; a 1 is appended to each vector."""
 
-    AT_ONCE = 1 << 26  # numbers
+    MAX_NUMBERS = 1 << 26  # of a temporary tensor
 
     def __init__(self, size: int, channels: int):
         super().__init__()
@@ -146,30 +137,26 @@ class FullTriaffine(nn.Module):
 
     def forward(self, left: Tensor, right: Tensor, head: Tensor) -> Tensor:
         """Vectors of triples [..., size + 1] -> [..., channels]."""
-        size = left.shape[-1]
-        triples = [t.reshape(-1, size) for t in torch.broadcast_tensors(left, right, head)]
-        rows = max(1, self.AT_ONCE // size**2)
-        scores = [
-            self.some(*(t[start : start + rows] for t in triples))
-            for start in range(0, max(1, len(triples[0])), rows)
-        ]
-        shape = torch.broadcast_shapes(left.shape, right.shape, head.shape)[:-1]
-        return torch.cat(scores).view(*shape, self.weight.shape[2])
-
-    def some(self, left: Tensor, right: Tensor, head: Tensor) -> Tensor:
         size, channels = left.shape[-1], self.weight.shape[2]
-        pairs = (left[:, :, None] * right[:, None, :]).flatten(1)  # [rows, size²]
-        half = (pairs @ self.weight.view(size * size, -1)).view(-1, channels, size)
-        return torch.einsum("rcz,rz->rc", half, head)
+        triples = [t.reshape(-1, size) for t in torch.broadcast_tensors(left, right, head)]
+        rows = max(1, self.MAX_NUMBERS // size**2)
+        scores = []
+        for start in range(0, max(1, len(triples[0])), rows):
+            lefts, rights, heads = (t[start : start + rows] for t in triples)
+            pairs = (lefts[:, :, None] * rights[:, None, :]).flatten(1)  # [rows, size²]
+            half = (pairs @ self.weight.view(size * size, -1)).view(-1, channels, size)
+            scores.append(torch.einsum("rcz,rz->rc", half, heads))
+        shape = torch.broadcast_shapes(left.shape, right.shape, head.shape)[:-1]
+        return torch.cat(scores).view(*shape, channels)
 
 
 class SpanLabels(nn.Module):
     """Labels from the two ends of a span."""
 
-    def __init__(self, given: int, settings: ModelSettings, labels: int):
+    def __init__(self, input_size: int, settings: ModelSettings, labels: int):
         super().__init__()
         size, dropout = settings.label_mlp_size, settings.dropout
-        self.left, self.right = (MLP(given, size, dropout, settings.rotary) for _ in range(2))
+        self.left, self.right = (MLP(input_size, size, dropout, settings.rotary) for _ in range(2))
         self.pairs = Biaffine(size, labels)
 
     def forward(self, vectors: Vectors) -> Labels:
@@ -193,10 +180,10 @@ class LabelsOfSpans:
 class HeadLabels(nn.Module):
     """Labels from the two ends of a span and its head."""
 
-    def __init__(self, given: int, settings: ModelSettings, labels: int):
+    def __init__(self, input_size: int, settings: ModelSettings, labels: int):
         super().__init__()
         size = settings.label_mlp_size
-        self.left, self.right, self.head = (MLP(given, size, settings.dropout) for _ in range(3))
+        self.left, self.right, self.head = (MLP(input_size, size, settings.dropout) for _ in range(3))
         self.triples: LowRankTriaffine | FullTriaffine = (
             LowRankTriaffine(size, settings.rank, labels) if settings.rank else FullTriaffine(size, labels)
         )
@@ -215,45 +202,45 @@ class LabelsOfHeads:
     triples: LowRankTriaffine | FullTriaffine
 
     def of(self, b: Tensor, i: Tensor, j: Tensor, h: Tensor | None) -> Tensor:
-        assert h is not None, "these labels look at heads"
+        assert h is not None, "these labels depend on heads"
         scores: Tensor = self.triples(self.left[b, i], self.right[b, j], self.head[b, h])
         return scores
 
     def chart(self) -> Tensor:
-        raise ModelError("labels that look at heads have no chart of spans alone.")
+        raise ModelError("labels that depend on heads have no chart of spans alone.")
 
 
 class HeadPrior(nn.Module):
-    """Whether a word heads an entity, from its form alone: *mayor* often does, and a comma never should."""
+    """Whether a word heads an entity, from its embedding without context: *mayor* often does, a comma never should."""
 
-    def __init__(self, given: int):
+    def __init__(self, input_size: int):
         super().__init__()
-        self.norm, self.out = nn.LayerNorm(given), nn.Linear(given, 1)
+        self.norm, self.out = nn.LayerNorm(input_size), nn.Linear(input_size, 1)
 
-    def forward(self, forms: Tensor) -> Tensor:
+    def forward(self, embeddings: Tensor) -> Tensor:
         """[B, n, D] -> [B, n] log-odds."""
-        with torch.autocast(forms.device.type, enabled=False):
-            scores: Tensor = self.out(self.norm(forms))
+        with torch.autocast(embeddings.device.type, enabled=False):
+            scores: Tensor = self.out(self.norm(embeddings))
             return scores[..., 0]
 
 
 class Scorer(nn.Module):
-    """All scores that the settings ask for."""
+    """Word and fencepost vectors -> Scores."""
 
-    def __init__(self, given: int, settings: ModelSettings, labels: int):
+    def __init__(self, input_size: int, settings: ModelSettings, labels: int):
         super().__init__()
         self.settings = settings
         channels = {"score": 1, "yes-no": 2, "labels": 1 + labels}[settings.mention]
         size, dropout, rotary = settings.mlp_size, settings.dropout, settings.rotary
-        self.left, self.right = (MLP(given, size, dropout, rotary) for _ in range(2))
+        self.left, self.right = (MLP(input_size, size, dropout, rotary) for _ in range(2))
         self.spans = Biaffine(size, channels)
         if settings.structure == "lexical":
-            self.head, self.modifier = (MLP(given, size, dropout, rotary) for _ in range(2))
+            self.head, self.modifier = (MLP(input_size, size, dropout, rotary) for _ in range(2))
             self.arcs = Biaffine(size, 1)
         self.labels: SpanLabels | HeadLabels | None = None
         if settings.labeling != "none":
             kind = HeadLabels if settings.labeling == "head" else SpanLabels
-            self.labels = kind(given, settings, labels)
+            self.labels = kind(input_size, settings, labels)
 
     def forward(self, vectors: Vectors, lengths: Tensor) -> Scores:
         with torch.autocast(vectors.posts.device.type, enabled=False):
@@ -263,14 +250,14 @@ class Scorer(nn.Module):
             arc = root = None
             if self.settings.structure == "lexical":
                 heads, modifiers = self.head(vectors.words), self.modifier(vectors.words)[:, 1:]
-                governed = self.arcs(heads, modifiers)[..., 0]  # [B, n + 1, n] BOS governs the root
+                arcs = self.arcs(heads, modifiers)[..., 0]  # [B, n + 1, n] BOS governs the root
                 if self.settings.normalize:
                     cells = governed_cells(lengths, modifiers.shape[1])
-                    governed = normalize_scores(governed, cells, 1.0)
-                root, arc = governed[:, 0], governed[:, 1:]
+                    arcs = normalize_scores(arcs, cells)
+                root, arc = arcs[:, 0], arcs[:, 1:]
             if self.settings.normalize:
                 cells = span_cells(lengths, mention.shape[1] - 1)
-                mention = normalize_scores(mention, cells[..., None], 1.0)
+                mention = normalize_scores(mention, cells[..., None])
             return Scores(lengths, mention, arc, root, None if self.labels is None else self.labels(vectors))
 
 
@@ -281,17 +268,17 @@ def with_one(x: Tensor) -> Tensor:
 def governed_cells(lengths: Tensor, n: int) -> Tensor:
     """[B, n + 1, n] where BOS, or word h in row h + 1, may govern word m."""
     post = torch.arange(n + 1, device=lengths.device)
-    there = post <= lengths[:, None, None]  # [B, 1, n + 1]
-    return there.mT & there[..., 1:] & (post[:, None] != post[1:])
+    inside = post <= lengths[:, None, None]  # [B, 1, n + 1]
+    return inside.mT & inside[..., 1:] & (post[:, None] != post[1:])
 
 
-def normalize_scores(scores: Tensor, cells: Tensor, scale: float) -> Tensor:
-    """Mean 0 and deviation `scale` over the cells of each sentence; other cells become 0; a single cell, too."""
+def normalize_scores(scores: Tensor, cells: Tensor) -> Tensor:
+    """Mean 0 and standard deviation 1 over the cells of each sentence; all else, and a single cell, becomes 0."""
     axes = tuple(range(1, scores.dim()))
     count = cells.expand_as(scores).sum(axes, keepdim=True).clamp(min=1)
-    beyond = ~cells
-    mean = scores.masked_fill(beyond, 0.0).sum(axes, keepdim=True) / count
-    centred = (scores - mean).masked_fill(beyond, 0.0)
-    variance = centred.square().sum(axes, keepdim=True) / count
-    deviation = variance.clamp(min=1e-12).sqrt()  # the root of 0 would have an infinite gradient
-    return centred / ((deviation + SOFT) / scale)
+    padding = ~cells
+    mean = scores.masked_fill(padding, 0.0).sum(axes, keepdim=True) / count
+    centered = (scores - mean).masked_fill(padding, 0.0)
+    variance = centered.square().sum(axes, keepdim=True) / count
+    deviation = variance.clamp(min=1e-12).sqrt()  # the gradient of the root of 0 would be infinite
+    return centered / (deviation + SOFTENING)

@@ -1,12 +1,11 @@
-"""Words -> pieces of an encoder's vocabulary, in windows that it can read, and which pieces make which word.
+"""Words -> subwords of an encoder's vocabulary, packed into windows that it can read.
 
-A sentence is read in one window if it fits, and else in several that overlap by about half: each word is
-taken from the window in which it is most central, so no word is ever dropped. In one window, what room is left may
-be filled with words of its neighbours, which the encoder reads along; they make no word of the sentence.
+A sentence has one window if it fits, and else several that overlap by about half: each word is taken from the window in
+which it is most central. What room is left in a single window may be filled with words of neighbouring sentences as
+context, which the encoder reads, too, but which have no vectors.
 
-The pieces of a word do not depend on its neighbours, so each word is split once and remembered: most words of a text
-have been seen before, and looking one up takes a hundredth of the time. Sentences of one window are laid out together,
-in arrays that hold them all: nothing is done for one of them alone.
+The subwords of a word do not depend on its neighbours, so each word is split once and cached: looking it up takes a
+hundredth of the time. Sentences of one window are packed together, by array operations over all of them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,105 +18,102 @@ from tokenizers import Tokenizer
 
 from nestree.errors import ModelError
 from nestree.nn.features import shape_of
-from nestree.types import Context, Sentence
+from nestree.types import Sentence
 
-LONGEST_WORD = 1_000  # characters of a word that are looked at
-KNOWN = 100_000  # words whose pieces are remembered: some 20 MB
-CHARACTERS = 20_000_000  # of them: some words are monstrous
-KEPT = 1_000  # sentences of several windows that are remembered: some 20 MB
-AT_ONCE = 64  # words that a thread of the tokenizer splits at once
-NOBODY: Context = ((), ())
+MAX_WORD_CHARACTERS = 1_000  # the rest of a longer word is ignored
+CACHED_WORDS = 100_000  # some 20 MB
+CACHED_CHARACTERS = 20_000_000  # of all cached words together
+CACHED_SENTENCES = 1_000  # of several windows: some 20 MB
+CHUNK_WORDS = 64  # that a thread of the tokenizer splits at once
 
 
 class WordSubwords(NamedTuple):
-    """One sentence as an encoder reads it. The cells say: this piece has this weight in that position."""
+    """The windows of one sentence, and the weight of each subword in each position."""
 
-    windows: tuple[np.ndarray, ...]  # ids of each window, special pieces included
+    windows: tuple[np.ndarray, ...]  # subwords of each window, special ones included
     position: np.ndarray  # [cells] 0: BOS, w + 1: word w, n + 1: EOS
     window: np.ndarray  # [cells]
-    place: np.ndarray  # [cells] of the piece in its window
+    place: np.ndarray  # [cells] of the subword in its window
     weight: np.ndarray  # [cells] the weights of a position sum to 1
-    shapes: np.ndarray  # [words] what each word looks like
+    shapes: np.ndarray  # [words]
 
 
 @dataclass(frozen=True)
 class PackedSubwords:
-    """Sentences as an encoder reads them, one after another in the same arrays; looked through, they are `Pieces`."""
+    """Sentences one after another in the same arrays; iterating gives their `WordSubwords`."""
 
-    windows: np.ndarray  # [B] how many each sentence has
-    sizes: np.ndarray  # [W] pieces of each window
-    ids: np.ndarray  # [all pieces of all windows]
-    words: np.ndarray  # [B] how many each sentence has
+    windows: np.ndarray  # [B] number of windows of each sentence
+    sizes: np.ndarray  # [W] number of subwords of each window
+    ids: np.ndarray  # [all subwords of all windows]
+    words: np.ndarray  # [B] number of words of each sentence
     shapes: np.ndarray  # [all words]
-    cells: np.ndarray  # [B] how many each sentence has
+    cells: np.ndarray  # [B] number of cells of each sentence
     position: np.ndarray  # [all cells]
     window: np.ndarray  # [all cells]
     place: np.ndarray  # [all cells]
     weight: np.ndarray  # [all cells]
 
     def __iter__(self) -> Iterator[WordSubwords]:
-        ids = iter(shared_out(self.ids, self.sizes))
+        ids = iter(split_array(self.ids, self.sizes))
         windows = [tuple(islice(ids, count)) for count in self.windows.tolist()]
-        columns = self.position, self.window, self.place, self.weight
-        of_cells = (shared_out(column, self.cells) for column in columns)
-        return map(WordSubwords, windows, *of_cells, shared_out(self.shapes, self.words))
+        columns = [split_array(c, self.cells) for c in (self.position, self.window, self.place, self.weight)]
+        return map(WordSubwords, windows, *columns, split_array(self.shapes, self.words))
+
+    @classmethod
+    def join(cls, sentences: Sequence[WordSubwords]) -> "PackedSubwords":
+        windows, position, window, place, weight, shapes = zip(*sentences, strict=True)
+        ids = [*chain.from_iterable(windows)]
+        columns = map(np.concatenate, (position, window, place, weight))
+        return cls(
+            lengths(windows), lengths(ids), np.concatenate(ids),
+            lengths(shapes), np.concatenate(shapes), lengths(position), *columns,
+        )  # fmt: skip
 
 
-def joined(sentences: Sequence[WordSubwords]) -> PackedSubwords:
-    """Sentences that were laid out one by one."""
-    windows, position, window, place, weight, shapes = zip(*sentences, strict=True)
-    ids = [*chain.from_iterable(windows)]
-    columns = map(np.concatenate, (position, window, place, weight))
-    return PackedSubwords(
-        counts(windows), counts(ids), np.concatenate(ids),
-        counts(shapes), np.concatenate(shapes), counts(position), *columns,
-    )  # fmt: skip
-
-
-def counts(groups: Sequence[Any]) -> np.ndarray:
+def lengths(groups: Sequence[Any]) -> np.ndarray:
     return np.fromiter(map(len, groups), np.int64, len(groups))
 
 
-def shared_out(values: np.ndarray, sizes: np.ndarray) -> list[np.ndarray]:
-    """So many of them to each."""
+def split_array(values: np.ndarray, sizes: np.ndarray) -> list[np.ndarray]:
+    """Consecutive parts of these sizes."""
     return np.split(values, np.cumsum(sizes)[:-1])
 
 
-class Numbers(dict[str, int]):
-    """The numbers of words; a new one gets the next."""
+class WordNumbers(dict[str, int]):
+    """Numbers words from 0 on: a new word gets the next number when it is looked up."""
 
     def __missing__(self, word: str) -> int:
         self[word] = number = len(self)
         return number
 
 
-class Words:
-    """What is remembered of words, by their numbers: in arrays, so that many are looked up at once."""
+class WordTable:
+    """Subwords and shapes of words by their numbers, in arrays, so that many are looked up at once."""
 
     def __init__(self) -> None:
         self.count = 0
-        self.posts = np.zeros(1, dtype=np.int64)  # the pieces of word k are those from post k to post k + 1
+        self.posts = np.zeros(1, dtype=np.int64)  # the subwords of word k are ids[posts[k]:posts[k + 1]]
         self.ids = np.zeros(0, dtype=np.int64)
         self.shapes = np.zeros(0, dtype=np.int64)
 
-    def add(self, pieces: Sequence[Sequence[int]], shapes: Sequence[int]) -> None:
-        posts = np.cumsum([self.posts[self.count], *map(len, pieces)])
-        self.posts = placed(self.posts, self.count, posts)
-        self.ids = placed(self.ids, posts[0], [*chain.from_iterable(pieces)])
-        self.shapes = placed(self.shapes, self.count, shapes)
-        self.count += len(pieces)
+    def add(self, subwords: Sequence[Sequence[int]], shapes: Sequence[int]) -> None:
+        posts = np.cumsum([self.posts[self.count], *map(len, subwords)])
+        self.posts = write_at(self.posts, self.count, posts)
+        self.ids = write_at(self.ids, posts[0], [*chain.from_iterable(subwords)])
+        self.shapes = write_at(self.shapes, self.count, shapes)
+        self.count += len(subwords)
 
     def pieces(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """All pieces of these words, in a row, and how many each has."""
+        """All subwords of these words, one after another, and how many each word has."""
         starts = self.posts[numbers]
         sizes = self.posts[numbers + 1] - starts
         ends = np.cumsum(sizes)
-        places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + sizes, sizes)
-        return self.ids[places], sizes
+        index = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + sizes, sizes)
+        return self.ids[index], sizes
 
 
-def placed(array: np.ndarray, start: int, values: Sequence[int] | np.ndarray) -> np.ndarray:
-    """The array with these values from `start` on; a new one, with room for more, for too many."""
+def write_at(array: np.ndarray, start: int, values: Sequence[int] | np.ndarray) -> np.ndarray:
+    """The array with these values from `start` on; a larger copy if they do not fit."""
     end = start + len(values)
     if end > len(array):
         array = np.concatenate([array[:start], np.zeros(2 * end - start, dtype=array.dtype)])
@@ -126,29 +122,30 @@ def placed(array: np.ndarray, start: int, values: Sequence[int] | np.ndarray) ->
 
 
 class SubwordTokenizer:
-    """Splits words into pieces. What it has split once, it remembers."""
+    """Splits the words of sentences into subwords, packed into windows; words are cached."""
 
     def __init__(self, tokenizer: Any, longest: int, context: int = 0):
-        """`longest`: pieces of a window. `context`: words on either side of a sentence that stand in it, too."""
+        """`longest`: subwords of a window. `context`: how many words before and after a sentence are read with it."""
         if not getattr(tokenizer, "is_fast", False):
             raise ModelError(
                 f"the tokenizer {type(tokenizer).__name__} of this encoder is slow and does not say which piece "
                 "belongs to which word; choose an encoder with a fast tokenizer (a file tokenizer.json)."
             )
         self.backend: Tokenizer = tokenizer.backend_tokenizer
-        self.pad = first_of(tokenizer.pad_token_id, tokenizer.eos_token_id, 0)
-        self.unknown = first_of(tokenizer.unk_token_id, tokenizer.mask_token_id, self.pad)
-        # Byte-level vocabularies know a word by the blank before it.
-        self.before = " " if "ByteLevel" in str(self.backend.pre_tokenizer) else ""
-        self.first, self.last = special_pieces(self.backend)
+        self.pad: int = next(i for i in (tokenizer.pad_token_id, tokenizer.eos_token_id, 0) if i is not None)
+        unknown = (tokenizer.unk_token_id, tokenizer.mask_token_id, self.pad)
+        self.unknown: int = next(i for i in unknown if i is not None)
+        # byte-level vocabularies know a word by the space before it
+        self.prefix = " " if "ByteLevel" in str(self.backend.pre_tokenizer) else ""
+        self.first, self.last = special_subwords(self.backend)
         self.longest = longest
-        self.room = longest - len(self.first) - len(self.last)  # for the pieces of words, in a window
+        self.room = longest - len(self.first) - len(self.last)  # for the subwords of words, in a window
         if self.room < 1:
             raise ModelError(f"the encoder reads {longest} pieces at most, which leaves no room for words.")
         self.context = context
-        self.known = Numbers()
-        self.words = Words()
-        self.characters = 0  # of all words that are known
+        self.known = WordNumbers()
+        self.words = WordTable()
+        self.characters = 0  # of all cached words
         self.kept: dict[tuple[str, ...], WordSubwords] = {}  # sentences of several windows
 
     def check_fits(self, rows: int, encoder: str) -> None:
@@ -165,54 +162,56 @@ class SubwordTokenizer:
             )
 
     def __call__(self, sentences: Sequence[Sentence]) -> PackedSubwords:
-        """All of these sentences: most have one window, and these are made together."""
-        given = [sentence.words for sentence in sentences]
-        words = counts(given)
-        numbers = self.numbers(given)
+        numbers = self.numbers([sentence.words for sentence in sentences])
         ids, sizes = self.words.pieces(numbers)
-        layout = in_one_window(words, sizes, ids, self.words.shapes[numbers], self.first, self.last)
-        too_long = np.flatnonzero(layout.sizes > self.room + len(self.first) + len(self.last)).tolist()
+        words = lengths([sentence.words for sentence in sentences])
+        packed = pack_single_windows(words, sizes, ids, self.words.shapes[numbers], self.first, self.last)
+        too_long = np.flatnonzero(packed.sizes > self.longest).tolist()
         if not (too_long or self.context):
-            return layout
-        found = list(layout)
+            return packed
+        unpacked = list(packed)
         for s in too_long:
-            found[s] = self.in_several(given[s], found[s].shapes)
-        return joined(self.in_context(sentences, found) if self.context else found)
+            unpacked[s] = self.several_windows(sentences[s].words, unpacked[s].shapes)
+        if self.context:
+            unpacked = self.add_context(sentences, unpacked)
+        return PackedSubwords.join(unpacked)
 
-    def in_context(self, sentences: Sequence[Sentence], found: Sequence[WordSubwords]) -> list[WordSubwords]:
-        """The same, with pieces of words around the sentences; those that need several windows stay alone."""
-        pairs = zip(sentences, found, strict=True)
-        given = [s.context or NOBODY if len(own.windows) == 1 else NOBODY for s, own in pairs]
-        around = [(before[-self.context :], after[: self.context]) for before, after in given]
-        self.numbers([*chain.from_iterable(around)])  # so that new words are split together
-        return [
-            self.between(before, own, after) if before or after else own
-            for (before, after), own in zip(around, found, strict=True)
-        ]
-
-    def between(self, before: Sequence[str], own: WordSubwords, after: Sequence[str]) -> WordSubwords:
-        """The pieces of a sentence, which has one window, and in the room that is left those of words around it."""
+    def add_context(
+        self, sentences: Sequence[Sentence], unpacked: Sequence[WordSubwords]
+    ) -> list[WordSubwords]:
+        """The same, with subwords of the words around each sentence in the room that is left in its only window."""
+        contexts = []
+        for sentence, own in zip(sentences, unpacked, strict=True):
+            before, after = (sentence.context if len(own.windows) == 1 else None) or ((), ())
+            contexts.append((before[-self.context :], after[: self.context]))
+        self.numbers([*chain.from_iterable(contexts)])  # so that new words are split together
         first, last = len(self.first), len(self.last)
-        window, left, right = own.windows[0], self.pieces_of(before), self.pieces_of(after)
-        end = len(window) - last
-        most_left, most_right = shared(len(left), len(right), self.room - (end - first))
-        left, right = left[len(left) - most_left :], right[:most_right]
-        window = np.concatenate([window[:first], left, window[first:end], right, window[end:]])
-        place = own.place + len(left)
-        if first:
-            place[0] = 0
-        if last:
-            place[-1] += len(right)
-        return own._replace(windows=(window,), place=place)
+        result = []
+        for (before, after), own in zip(contexts, unpacked, strict=True):
+            if before or after:
+                (window,) = own.windows
+                left, right = self.pieces_of(before), self.pieces_of(after)
+                end = len(window) - last
+                left_size, right_size = share_room(len(left), len(right), self.room - (end - first))
+                left, right = left[len(left) - left_size :], right[:right_size]
+                window = np.concatenate([window[:first], left, window[first:end], right, window[end:]])
+                place = own.place + len(left)
+                if first:
+                    place[0] = 0
+                if last:
+                    place[-1] += len(right)
+                own = own._replace(windows=(window,), place=place)
+            result.append(own)
+        return result
 
     def pieces_of(self, words: Sequence[str]) -> np.ndarray:
-        """All pieces of these words, in a row."""
+        """All subwords of these words, one after another."""
         return self.words.pieces(self.numbers([words]))[0]
 
     def numbers(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
-        """Of all words of these sentences. Those that are new are split."""
-        if len(self.known) != self.words.count:  # somebody has cleared them, or came between
-            self.forget()
+        """The numbers of all words of these sentences in the cache; new words are split."""
+        if len(self.known) != self.words.count:  # it was cleared, or an error or another thread interfered
+            self.clear_cache()
         words = chain.from_iterable(sentences)
         numbers = np.fromiter(map(self.known.__getitem__, words), np.int64, sum(map(len, sentences)))
         before = self.words.count
@@ -220,63 +219,63 @@ class SubwordTokenizer:
             return numbers
         new = [*islice(reversed(self.known), len(self.known) - before)][::-1]
         self.characters += sum(map(len, new))
-        if before and (len(self.known) > KNOWN or self.characters > CHARACTERS):
-            self.forget()
+        if before and (len(self.known) > CACHED_WORDS or self.characters > CACHED_CHARACTERS):
+            self.clear_cache()
             return self.numbers(sentences)
         self.words.add(self.split(new), [*map(shape_of, new)])
         return numbers
 
-    def forget(self) -> None:
+    def clear_cache(self) -> None:
         self.known.clear()
         self.kept.clear()
-        self.words, self.characters = Words(), 0
+        self.words, self.characters = WordTable(), 0
 
     def split(self, words: Sequence[str]) -> list[list[int]]:
-        """The pieces of each word; of a monstrous word the first must do."""
+        """The subwords of each word: at most a quarter of a window, at least one, which may be the unknown one."""
         self.backend.no_truncation()
         self.backend.no_padding()
         most = max(1, self.room // 4)
-        parts = [words[start : start + AT_ONCE] for start in range(0, len(words), AT_ONCE)]
-        written = [[self.before + readable(word) for word in part] for part in parts]
-        encodings = self.backend.encode_batch(written, is_pretokenized=True, add_special_tokens=False)
-        found = [by_word(encoding, len(part)) for part, encoding in zip(parts, encodings, strict=True)]
-        return [ids[:most] or [self.unknown] for ids in chain.from_iterable(found)]
+        chunks = [words[start : start + CHUNK_WORDS] for start in range(0, len(words), CHUNK_WORDS)]
+        inputs = [[self.prefix + clean_word(word) for word in chunk] for chunk in chunks]
+        encodings = self.backend.encode_batch(inputs, is_pretokenized=True, add_special_tokens=False)
+        subwords = []
+        for chunk, encoding in zip(chunks, encodings, strict=True):
+            for ids in group_by_word(encoding, len(chunk)):
+                subwords.append(ids[:most] or [self.unknown])
+        return subwords
 
-    def in_several(self, words: tuple[str, ...], shapes: np.ndarray) -> WordSubwords:
-        """A sentence that needs several windows; remembered, as this takes long."""
+    def several_windows(self, words: tuple[str, ...], shapes: np.ndarray) -> WordSubwords:
+        """A sentence that needs several windows, cached."""
         if words not in self.kept:
-            if len(self.kept) >= KEPT:
+            if len(self.kept) >= CACHED_SENTENCES:
                 self.kept.clear()
-            self.kept[words] = self.arranged([self.pieces_of([word]).tolist() for word in words], shapes)
+            self.kept[words] = self.arrange([self.pieces_of([word]).tolist() for word in words], shapes)
         return self.kept[words]
 
-    def arranged(self, words: Sequence[Sequence[int]], shapes: np.ndarray) -> WordSubwords:
-        """The pieces of each word, laid out in windows."""
+    def arrange(self, words: Sequence[Sequence[int]], shapes: np.ndarray) -> WordSubwords:
+        """The subwords of each word, in as many windows as they need."""
         sizes = [len(ids) for ids in words]
         spans = windows(sizes, self.room)
         chosen = most_central(sizes, spans)
-        starts = np.concatenate([[0], np.cumsum(sizes)])  # of each word among all pieces
+        starts = np.concatenate([[0], np.cumsum(sizes)])  # of each word among all subwords
 
-        ids = [
-            np.array([*self.first, *(piece for word in words[a:b] for piece in word), *self.last])
-            for a, b in spans
-        ]
+        ids = [np.array([*self.first, *chain.from_iterable(words[a:b]), *self.last]) for a, b in spans]
         cells = [(0, 0, 0, 1.0)]
         for w, (size, k) in enumerate(zip(sizes, chosen, strict=True)):
             at = len(self.first) + int(starts[w] - starts[spans[k][0]])
-            cells += [(w + 1, k, at + piece, 1 / size) for piece in range(size)]
+            cells += [(w + 1, k, at + subword, 1 / size) for subword in range(size)]
         cells.append((len(words) + 1, len(spans) - 1, len(ids[-1]) - 1, 1.0))
         position, window, place, weight = (np.array(column) for column in zip(*cells, strict=True))
         return WordSubwords(tuple(ids), position, window, place, weight.astype(np.float32), shapes)
 
 
-def readable(word: str) -> str:
-    """The word as tokenizers bear it: not too long, and without halves of surrogate pairs."""
-    word = word[:LONGEST_WORD]
+def clean_word(word: str) -> str:
+    """The word as tokenizers accept it: not too long, and without lone surrogates."""
+    word = word[:MAX_WORD_CHARACTERS]
     return word if word.isascii() else word.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def in_one_window(
+def pack_single_windows(
     words: np.ndarray,
     sizes: np.ndarray,
     ids: np.ndarray,
@@ -284,109 +283,102 @@ def in_one_window(
     first: Sequence[int],
     last: Sequence[int],
 ) -> PackedSubwords:
-    """Sentences of one window each: so many words in each, so many pieces in each word; special pieces around them."""
+    """Sentences of one window each, given words per sentence, subwords per word, all subwords, and special ones."""
     special = len(first) + len(last)
     word_ends = np.cumsum(words)  # of each sentence, among all words
-    ends = np.cumsum(sizes)[word_ends - 1]  # and among all pieces
-    pieces = np.diff(ends, prepend=0)  # of each sentence
-    before = ends - pieces
+    ends = np.cumsum(sizes)[word_ends - 1]  # and among all subwords
+    counts = np.diff(ends, prepend=0)  # subwords of each sentence
+    starts = ends - counts
     sentence = np.arange(len(words))
-    of_piece = np.repeat(sentence, pieces)  # [all pieces]
-    piece = np.arange(len(ids))
+    sentence_of = np.repeat(sentence, counts)  # [all subwords]
+    subword = np.arange(len(ids))
 
     windows = np.empty(len(ids) + special * len(words), dtype=np.int64)
-    windows[piece + special * of_piece + len(first)] = ids
-    start, end = before + special * sentence, ends + special * (sentence + 1)
-    for k, each in enumerate(first):
-        windows[start + k] = each
-    for k, each in enumerate(reversed(last), 1):
-        windows[end - k] = each
+    windows[subword + special * sentence_of + len(first)] = ids
+    window_starts, window_ends = starts + special * sentence, ends + special * (sentence + 1)
+    for k, special_id in enumerate(first):
+        windows[window_starts + k] = special_id
+    for k, special_id in enumerate(reversed(last), 1):
+        windows[window_ends - k] = special_id
 
-    count = len(ids) + 2 * len(words)  # the cells of BOS and EOS are two more for each sentence
-    position, place = np.zeros((2, count), dtype=np.int64)
-    weight = np.ones(count, dtype=np.float32)
-    cell = piece + 2 * of_piece + 1
+    cells = len(ids) + 2 * len(words)  # BOS and EOS of each sentence have a cell each
+    position, place = np.zeros((2, cells), dtype=np.int64)
+    weight = np.ones(cells, dtype=np.float32)
+    cell = subword + 2 * sentence_of + 1
     word = np.arange(len(sizes)) - np.repeat(word_ends - words, words)  # [all words] in their sentences
     position[cell] = np.repeat(word + 1, sizes)
-    place[cell] = piece - np.repeat(before, pieces) + len(first)
+    place[cell] = subword - np.repeat(starts, counts) + len(first)
     weight[cell] = np.repeat(1 / sizes, sizes)
     last_cell = ends + 2 * sentence + 1
     position[last_cell] = words + 1
-    place[last_cell] = pieces + special - 1
+    place[last_cell] = counts + special - 1
     return PackedSubwords(
-        np.ones_like(words), pieces + special, windows,
-        words, shapes, pieces + 2, position, np.zeros(count, dtype=np.int64), place, weight,
+        np.ones_like(words), counts + special, windows,
+        words, shapes, counts + 2, position, np.zeros(cells, dtype=np.int64), place, weight,
     )  # fmt: skip
 
 
-def shared(left: int, right: int, room: int) -> tuple[int, int]:
-    """How many pieces on either side of a sentence find room: half of it each, or what the other side leaves.
+def share_room(left: int, right: int, room: int) -> tuple[int, int]:
+    """How many subwords on either side of a sentence fit: half of the room each, or what the other side leaves.
 
-    >>> shared(4, 2, 5), shared(2, 2, 3), shared(9, 9, 0)
+    >>> share_room(4, 2, 5), share_room(2, 2, 3), share_room(9, 9, 0)
     ((3, 2), (1, 2), (0, 0))
     """
-    most = min(left, max(room // 2, room - right))
-    return most, min(right, room - most)
+    left = min(left, max(room // 2, room - right))
+    return left, min(right, room - left)
 
 
-def first_of(*ids: int | None) -> int:
-    return next(number for number in ids if number is not None)
-
-
-def special_pieces(backend: Tokenizer) -> tuple[list[int], list[int]]:
-    """What the encoder wants before and after the pieces of a sentence."""
+def special_subwords(backend: Tokenizer) -> tuple[list[int], list[int]]:
+    """The special subwords before and after those of a sentence."""
     backend.no_truncation()
     backend.no_padding()
     encoding = backend.encode(["a"], is_pretokenized=True, add_special_tokens=True)
     special = [bool(s) for s in encoding.special_tokens_mask]
     if all(special):  # even "a" is unknown
-        bare = backend.encode(["a"], is_pretokenized=True, add_special_tokens=False)
-        middle = len(bare.ids)
+        middle = len(backend.encode(["a"], is_pretokenized=True, add_special_tokens=False).ids)
         before = (len(special) - middle) // 2
     else:
         middle, before = special.count(False), special.index(False)
     return encoding.ids[:before], encoding.ids[before + middle :]
 
 
-def by_word(encoding: Any, words: int) -> list[list[int]]:
-    """The pieces of each word; a word of nothing but blanks or control characters may have none."""
-    found: list[list[int]] = [[] for _ in range(words)]
-    for piece, word in zip(encoding.ids, encoding.word_ids, strict=True):
+def group_by_word(encoding: Any, words: int) -> list[list[int]]:
+    """The subwords of each word; a word of nothing but blanks or control characters may have none."""
+    groups: list[list[int]] = [[] for _ in range(words)]
+    for subword, word in zip(encoding.ids, encoding.word_ids, strict=True):
         if word is not None:
-            found[word].append(piece)
-    return found
+            groups[word].append(subword)
+    return groups
 
 
 def windows(sizes: Sequence[int], room: int) -> list[tuple[int, int]]:
-    """Stretches of words of at most `room` pieces, each beginning in the middle of the one before.
+    """Spans of words of at most `room` subwords, each beginning in the middle of the one before.
 
     >>> windows([1] * 5, 8)
     [(0, 5)]
     >>> windows([1] * 12, 8)
     [(0, 8), (4, 12)]
     """
-    found = []
+    spans = []
     start = 0
     while True:
         end, used = start, 0
         while end < len(sizes) and used + sizes[end] <= room:
             used += sizes[end]
             end += 1
-        found.append((start, end))
+        spans.append((start, end))
         if end == len(sizes):
-            return found
-        left = 0
+            return spans
+        skipped = 0
         first = start
-        while start < end - 1 and (start == first or left + sizes[start] <= room // 2):
-            left += sizes[start]
+        while start < end - 1 and (start == first or skipped + sizes[start] <= room // 2):
+            skipped += sizes[start]
             start += 1
         start = max(start, first + 1)
 
 
 def most_central(sizes: Sequence[int], spans: Sequence[tuple[int, int]]) -> list[int]:
-    """For each word the window in which it has the most pieces on its shorter side."""
-    if len(spans) == 1:
-        return [0] * len(sizes)
+    """For each word the window in which it has the most subwords on its shorter side."""
     starts = np.concatenate([[0], np.cumsum(sizes)])
     best = [(-1, 0)] * len(sizes)
     for k, (a, b) in enumerate(spans):

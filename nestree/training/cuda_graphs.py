@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from nestree.model import Recognizer
-from nestree.nn import direct
 from nestree.nn.batch import Batch, TensorDataclass
+from nestree.nn.bert import Bert
 from nestree.treecrf.memory import is_out_of_memory
 
 MAX_GRAPHS = 96  # batches of further shapes are computed without a graph
@@ -38,7 +38,7 @@ def can_capture(model: Recognizer) -> bool:
     settings = model.settings
     return (
         model.device.type == "cuda"
-        and direct.supports(model.encoder.transformer.config)
+        and isinstance(model.encoder.transformer, Bert)
         and not settings.encoder.lstm_layers  # needs lengths on the host
         and not settings.loss.entropy_weight  # runs on the reference backend
     )

@@ -17,7 +17,6 @@ from nestree.config import Settings
 from nestree.decoding.probabilities import apply_temperatures, log_labels, potentials
 from nestree.errors import TrainingError
 from nestree.model import Recognizer
-from nestree.nn import half
 from nestree.nn.batch import Batch, Targets
 from nestree.nn.scorers import Scores
 from nestree.pipeline import precision, predict
@@ -49,8 +48,7 @@ class Teachers:
         for teacher in self.teachers:
             teacher.eval().requires_grad_(False)
             if teacher.device.type == "cuda":  # cast the weights once, not for each batch
-                network = teacher.encoder.transformer
-                teacher.encoder.keeper.kept = half.bf16_state(network, teacher.encoder.keeper.whole)
+                teacher.encoder.keeper.freeze(teacher.encoder.transformer)
 
     def check_student(self, settings: Settings) -> None:
         """Raise if a student of these settings cannot learn the teachers' distribution."""

@@ -234,10 +234,10 @@ def test_analyses_for_programs(place):
 @pytest.mark.skipif(unavailable_reason() is not None, reason=str(unavailable_reason()))
 def test_what_can_be_read_in_8_bits_is(place, small_model, monkeypatch):
     """As `nestree predict` does it."""
-    from nestree.nn.int8.modules import Int8Encoder
+    from nestree.nn.int8.bert import Int8Bert
 
-    read, states = [], Int8Encoder.states
-    monkeypatch.setattr(Int8Encoder, "states", lambda *given: read.append(1) or states(*given))
+    read, forward = [], Int8Bert.forward
+    monkeypatch.setattr(Int8Bert, "forward", lambda *given: read.append(1) or forward(*given))
     assert nestree("analyze", place / "data.jsonl", "--model", small_model, "--device", "cpu").exit_code == 0
     assert len(read) > 6  # with every cost, too
 

@@ -1,10 +1,13 @@
-"""Batches: what is in them, and that gold is laid out as the trees want it."""
+"""Batches: tensors of words and gold; padding to buckets changes neither losses nor gradients."""
 
+import pytest
 import torch
 
-from nestree.nn.batch import Collator
+from nestree.config import Settings
+from nestree.model import Recognizer
+from nestree.nn.batch import Collator, pad_to_bucket, rounded
 from nestree.nn.tokenizer import SubwordTokenizer
-from nestree.types import Sentence
+from nestree.types import Entity, Sentence
 from tests import tiny
 from tests.tiny import sentence
 
@@ -27,10 +30,10 @@ def test_padding_and_pooling():
         [0, 0, 0, 0, 1],
     ]
     assert batch.pooling[1].tolist() == [[1, 0, 0, 0, 0], [0, 1, 0, 0, 0], [0, 0, 1, 0, 0], [0] * 5]
-    assert batch.gold is batch.shapes is batch.characters is batch.vectors is None
+    assert batch.gold is batch.shapes is batch.vectors is None
 
 
-def test_pooling_serves_who_learns_after_somebody_has_read():
+def test_pooling_made_in_inference_mode_serves_training():
     batch = collator().words([Sentence(["ab", "c"])])
     with torch.inference_mode():
         assert not batch.each(torch.clone).pooling.is_inference()
@@ -84,11 +87,109 @@ def test_no_entities():
 
 
 def test_moving():
-    batch = collator(shapes=True, characters=True, vectors={"a": 0}).with_gold([sentence("a b", "0-1 A")])
+    batch = collator(shapes=True, vectors={"a": 0}).with_gold([sentence("a b", "0-1 A")])
     moved = batch.to("meta")
-    tensors = [moved.lengths, moved.pieces, moved.pooling, moved.shapes, moved.characters, moved.vectors]
+    tensors = [moved.lengths, moved.pieces, moved.pooling, moved.shapes, moved.vectors]
     tensors += [moved.gold.spans, moved.gold.labels]
     assert all(tensor.device.type == "meta" for tensor in tensors)
     assert moved.sentences == batch.sentences
     assert moved.gold.mentions == 1
     assert batch.lengths.device.type == "cpu"
+
+
+# Buckets
+
+
+RECIPES = ["default", "paper", *(f"ablation/{row}" for row in ("01-unstructured-one-stage", "02-unstructured-two-stage",
+    "03-tree-one-stage", "05-tree-two-stage", "07-lexical-yes-no", "11-both", "12-joint"))]  # fmt: skip
+CROSSING = Sentence(["a", "b", "c"], [Entity(0, 2, tiny.LABELS[0]), Entity(1, 3, tiny.LABELS[0])])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tiny.encoder(tmp_path_factory.mktemp("encoder"), "mpnet")
+
+
+def model_of(folder, recipe: str, *changes: str) -> Recognizer:
+    torch.manual_seed(0)
+    quiet = [
+        "encoder.dropout=0",
+        "model.dropout=0",
+        "encoder.lstm_layers=0",
+        "encoder.word_vectors=",
+        *changes,
+    ]
+    model = Recognizer(tiny.settings(recipe, *quiet), tiny.LABELS, folder).double()
+    return model.eval()  # without dropout
+
+
+def slopes(model, batch):
+    model.zero_grad()
+    losses = model.losses(batch)
+    losses.total.backward()
+    values = {name: float(value.detach()) for name, value in {**losses.parts, **losses.metrics}.items()}
+    return values, {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("changes", [[], ["loss.hard_negatives=20"]], ids=["", "negatives"])
+def test_what_is_added_counts_for_nothing(folder, recipe, changes):
+    if changes and Settings.read(recipe).model.mention != "yes-no":
+        pytest.skip("hard negatives are of two stages")
+    model = model_of(folder, recipe, *changes)
+    for some in (tiny.SENTENCES, tiny.SENTENCES[:1], [*tiny.SENTENCES[2:4], CROSSING]):
+        batch = model.collate(some)
+        values, right = slopes(model, batch)
+        right = {name: slope.clone() for name, slope in right.items()}
+        others, found = slopes(model, pad_to_bucket(batch, model.collator.splitter.pad, 64))
+        assert others == pytest.approx(values, rel=1e-6, abs=1e-6)
+        assert right.keys() == found.keys()
+        for name in right:
+            torch.testing.assert_close(found[name], right[name], rtol=1e-5, atol=1e-7, msg=name)
+
+
+def test_few_shapes_serve_many_batches(folder):
+    model = model_of(folder, "default")
+    found = set()
+    longest = max(tiny.SENTENCES, key=lambda sentence: len(sentence.words))
+    for count in range(24, 31):
+        some = [longest, *(tiny.SENTENCES * 4)[: count - 1]]
+        batch = pad_to_bucket(model.collate(some), 1, 64)
+        (rows, places), n = batch.pieces.shape, batch.longest
+        assert rows % 2 == 0
+        assert rows > len(some)
+        assert places % 8 == 0
+        assert batch.pooling.shape == (rows, n + 2, places)
+        assert not batch.gold.used[len(some) :].any()
+        added = batch.gold.spans[batch.gold.spans[:, 0] >= len(some)]
+        assert (added[:, 0] < rows).all()
+        assert (added[:, 1:] <= n).all()
+        assert len(added.unique(dim=0)) >= min(len(added), n * n) / 2
+        found.add((rows, places, len(batch.gold.spans), len(batch.gold.pairs), len(batch.cells)))
+    assert len(found) <= 2
+
+
+def test_little_is_added():
+    assert all(n <= rounded(n, 2, 4) <= max(n + 1, 1.25 * n) for n in range(1, 2000))
+    assert len({rounded(n, 8, 8) for n in range(1, 513)}) < 40
+
+
+def test_what_has_no_such_shape(folder):
+    model = model_of(folder, "default")
+    assert pad_to_bucket(model.collate_words(tiny.SENTENCES), 1, 64) is None  # no gold
+    long = Sentence(["word"] * 600)
+    assert model.collate([long]).windows is not None
+    assert pad_to_bucket(model.collate([long]), 1, 64) is None
+
+
+@pytest.mark.parametrize("family", ["bert", "mpnet"])
+@pytest.mark.parametrize("longest", [60, 64, 100])
+def test_nothing_is_padded_beyond_what_an_encoder_reads(tmp_path, family, longest):
+    model = model_of(tiny.encoder(tmp_path, family, longest=longest), "default")
+    batch = model.collate([Sentence(["a"] * (longest - 2))])
+    assert batch.windows is None
+    splitter = model.collator.splitter
+    found = pad_to_bucket(batch, splitter.pad, splitter.longest)
+    assert found.pieces.shape[1] == longest
+    with torch.no_grad():
+        assert float(model.losses(found).total) == pytest.approx(float(model.losses(batch).total), rel=1e-6)

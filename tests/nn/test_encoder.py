@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 import torch
+from transformers import AutoModel
 from typer.testing import CliRunner
 
 from nestree.checkpoint import load, save
@@ -14,16 +15,7 @@ from nestree.cli import app
 from nestree.data.formats import write
 from nestree.errors import ModelError
 from nestree.model import Recognizer
-from nestree.nn.encoder import (
-    MASKED_BY_PAIRS,
-    BiLSTM,
-    Characters,
-    LockedDropout,
-    ScalarMix,
-    attention_mask,
-    load_pretrained,
-    max_input_length,
-)
+from nestree.nn.encoder import BiLSTM, LockedDropout, ScalarMix, load_pretrained, max_input_length
 from nestree.types import Document, Sentence
 from tests import tiny
 from tests.tiny import sentence
@@ -37,6 +29,15 @@ def made(folder, *changes, recipe="default"):
     return Recognizer(tiny.settings(recipe, *changes), tiny.LABELS, folder)
 
 
+def check_batches(model, sentences):
+    """The vectors of each sentence are the same alone and in a batch."""
+    together = model.encoder(model.collate(sentences))
+    for b, each in enumerate(sentences):
+        alone, n = model.encoder(model.collate([each])), len(each.words)
+        for vectors, others in zip(alone, together, strict=True):
+            torch.testing.assert_close(vectors[0], others[b, : n + 1], rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("family", tiny.FAMILIES)
 def test_families_of_encoders(tmp_path, family):
     model = made(tiny.encoder(tmp_path, family, longest=24)).eval()
@@ -46,31 +47,10 @@ def test_families_of_encoders(tmp_path, family):
     batch = model.collate(given)
     assert batch.windows is not None  # several windows, and the longest is as long as the encoder allows
     assert batch.pieces.shape[1] <= 24
-    vectors = model.encoder(batch)
-    assert vectors.words.shape == vectors.posts.shape == (10, 13, model.encoder.size)
-    for b, each in enumerate(given):
-        alone = model.encoder(model.collate([each]))
-        n = len(each.words)
-        torch.testing.assert_close(alone.words[0], vectors.words[b, : n + 1], rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(alone.posts[0], vectors.posts[b, : n + 1], rtol=1e-4, atol=1e-5)
+    assert model.encoder(batch).words.shape == (10, 13, model.encoder.size)
+    check_batches(model, given)
     model.losses(batch).total.backward()
     assert all(p.grad is None or bool(p.grad.isfinite().all()) for p in model.parameters())
-
-
-@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
-@pytest.mark.parametrize("family", sorted(MASKED_BY_PAIRS & set(tiny.FAMILIES)))
-def test_masks_of_pairs_and_of_pieces_are_the_same(tmp_path, family, implementation):
-    model = made(tiny.encoder(tmp_path, family)).eval().encoder.transformer
-    if implementation == "sdpa" and family == "mpnet":
-        pytest.skip("MPNet knows only one implementation")
-    model.set_attn_implementation(implementation)
-    pieces = torch.tensor([[2, 5, 6, 7, 3], [2, 8, 3, 0, 0]])
-    real = (pieces != 0).long()
-    by_pairs = attention_mask(real, model.config)
-    assert by_pairs.shape == (2, 1, 1, 5)
-    found, expected = (model(pieces, attention_mask=mask).last_hidden_state for mask in (by_pairs, real))
-    torch.testing.assert_close(found[0], expected[0])
-    torch.testing.assert_close(found[1, :3], expected[1, :3])
 
 
 @pytest.mark.parametrize("family", tiny.FAMILIES)
@@ -82,7 +62,7 @@ def test_words_are_means_of_their_pieces(tmp_path, family):
     assert batch.pieces.shape == (1, 2 + 3 + 2 * blank)
     expected = model.tokenizer("ab c" if not blank else " ab c")["input_ids"]
     assert batch.pieces[0].tolist() == expected
-    states = model.encoder.transformer(batch.pieces, output_hidden_states=True).hidden_states
+    states = AutoModel.from_pretrained(tmp_path).eval()(batch.pieces, output_hidden_states=True).hidden_states
     mixed = (states[-1] + states[-2])[0] / 2
     cut = 3 if blank else 2
     rows = [mixed[0], mixed[1 : 1 + cut].mean(0), mixed[1 + cut : -1].mean(0), mixed[-1]]
@@ -115,23 +95,16 @@ def test_features_beside_and_above(tmp_path):
     folder = tiny.encoder(tmp_path / "encoder")
     vectors = tmp_path / "vectors.txt"
     vectors.write_text("lisbon 1 2 3\nthe 4 5 6\n", encoding="utf-8")
-    model = made(folder, "encoder.characters=5", f"encoder.word_vectors={vectors}").eval()
-    assert model.encoder.size == tiny.HIDDEN + 3 + 8 + 5
+    model = made(folder, f"encoder.word_vectors={vectors}").eval()
+    assert model.encoder.size == tiny.HIDDEN + 3 + 8
     batch = model.collate(tiny.SENTENCES)
     assert batch.vectors[0, :5].tolist() == [0, 2, 0, 0, 1]  # "Lisbon" is found in lower case
     assert not model.encoder.vectors.weight.requires_grad
     assert model.encoder.vectors.weight.tolist() == [[0, 0, 0], [1, 2, 3], [4, 5, 6]]
-    together = model.encoder(batch)
-    for b, each in enumerate(tiny.SENTENCES):
-        alone, n = model.encoder(model.collate([each])), len(each.words)
-        torch.testing.assert_close(alone.posts[0], together.posts[b, : n + 1], rtol=1e-4, atol=1e-5)
+    check_batches(model, tiny.SENTENCES)
     tall = made(folder, "encoder.lstm_layers=2", "encoder.lstm_size=7").eval()
     assert tall.encoder.size == 14
-    together = tall.encoder(tall.collate(tiny.SENTENCES))
-    for b, each in enumerate(tiny.SENTENCES):
-        alone, n = tall.encoder(tall.collate([each])), len(each.words)
-        torch.testing.assert_close(alone.posts[0], together.posts[b, : n + 1], rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(alone.words[0], together.words[b, : n + 1], rtol=1e-4, atol=1e-5)
+    check_batches(tall, tiny.SENTENCES)
 
 
 def test_four_lstms_side_by_side(tmp_path):
@@ -140,10 +113,7 @@ def test_four_lstms_side_by_side(tmp_path):
     together = model.encoder(model.collate(tiny.SENTENCES))
     assert {tuple(vectors.shape) for vectors in together} == {(8, 11, 14)}
     assert all(not torch.equal(a, b) for a, b in itertools.combinations(together, 2))
-    for b, each in enumerate(tiny.SENTENCES):
-        alone, n = model.encoder(model.collate([each])), len(each.words)
-        for mine, among in zip(alone, together, strict=True):
-            torch.testing.assert_close(mine[0], among[b, : n + 1], rtol=1e-4, atol=1e-5)
+    check_batches(model, tiny.SENTENCES)
     # Each serves one kind of score: without the others, it is the same.
     for k, name in enumerate(("posts", "words", "label_posts", "label_words")):
         one = copy.deepcopy(model.encoder)
@@ -186,25 +156,13 @@ def test_layers_are_mixed_by_weights():
     assert mix(layers).item() == pytest.approx(6.0)
 
 
-def test_characters_tell_words_apart_and_padding_has_none():
-    torch.manual_seed(0)
-    characters = Characters(6)
-    rows = torch.zeros(1, 4, 24, dtype=torch.long)
-    rows[0, 1, :2], rows[0, 2, :2] = torch.tensor([5, 6]), torch.tensor([6, 5])
-    found = characters(rows)
-    assert torch.equal(found[0, 0], torch.zeros(6))
-    assert not torch.equal(found[0, 1], found[0, 2])
-
-
 def test_the_longest_input(tmp_path):
     for family in tiny.FAMILIES:
         folder = tiny.encoder(tmp_path / family, family, longest=40)
         model = made(folder)
         assert max_input_length(model.tokenizer, model.encoder.transformer.config) == 40, family
         full = torch.full((1, 40), 5)
-        model.encoder.transformer(
-            input_ids=full, attention_mask=torch.ones_like(full)
-        )  # so many, it can read
+        model.encoder.states(full, torch.ones_like(full))  # it can read so many
 
 
 def test_what_is_wrong_is_said(tmp_path):

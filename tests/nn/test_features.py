@@ -1,10 +1,10 @@
-"""Shapes, bytes and static vectors of words."""
+"""Shapes and static vectors of words."""
 
 import numpy as np
 import pytest
 
 from nestree.errors import ModelError
-from nestree.nn.features import BYTES, SHAPES, bytes_of, read_vectors, rows_of, shape_of
+from nestree.nn.features import SHAPES, read_vectors, rows_of, shape_of
 
 
 def test_shapes():
@@ -14,14 +14,6 @@ def test_shapes():
     assert all(len(found) == 1 for found in numbers)
     assert len(set.union(*numbers)) == len(alike)
     assert all(0 < shape_of(word) < SHAPES for words in alike for word in words)
-
-
-def test_bytes_of_long_words_are_those_at_both_ends():
-    assert bytes_of("ab") == [98, 99]
-    assert bytes_of("é") == [0xC3 + 1, 0xA9 + 1]
-    long = bytes_of("a" * 50 + "b" * 50)
-    assert long == [98] * (BYTES // 2) + [99] * (BYTES // 2)
-    assert bytes_of("\ud800") == [ord("?") + 1]  # half of a character, as broken files have it
 
 
 def test_glove(tmp_path):

@@ -46,7 +46,7 @@ def test_full_triaffine_by_hand(monkeypatch):
     assert scores.shape == (7, 2)
     expected = torch.einsum("x,y,xycz,z->c", one(left[4]), one(right[4]), triples.weight, one(head[4]))
     torch.testing.assert_close(scores[4], expected)
-    monkeypatch.setattr(FullTriaffine, "AT_ONCE", 32)  # two rows at a time
+    monkeypatch.setattr(FullTriaffine, "MAX_NUMBERS", 32)  # two rows at a time
     torch.testing.assert_close(triples(*triples.prepared(left, right, head)), scores)
     spread = triples(*triples.prepared(left[:, None], right[:, None], head[None].expand(7, 7, 3)))
     torch.testing.assert_close(spread[torch.arange(7), torch.arange(7)], scores)
@@ -70,40 +70,39 @@ def test_the_cells_of_arcs_and_roots():
     assert torch.equal(governed_cells(lengths, 4), torch.cat([cells.root[:, None], cells.arc], 1))
 
 
-@pytest.mark.parametrize("scale", [1.0, 2.0])
-def test_normalisation_sees_the_cells_of_a_sentence_only(scale):
+def test_normalization_sees_the_cells_of_a_sentence_only():
     torch.manual_seed(0)
     lengths = torch.tensor([4, 2, 1])
     cells = cell_masks(lengths, 4).span[..., None]
     scores = 40 * torch.randn(3, 5, 5, 2) + 7
-    found = normalize_scores(scores, cells, scale)
+    found = normalize_scores(scores, cells)
     for b, n in enumerate(lengths.tolist()):
         inside = found[b][cells[b, ..., 0]]
         assert len(inside) == n * (n + 1) // 2
         assert float(inside.mean()) == pytest.approx(0, abs=1e-5)
-        assert float(inside.std(correction=0)) == pytest.approx(scale, rel=0.02)
+        assert float(inside.std(correction=0)) == pytest.approx(1, rel=0.02)
     assert bool((found.masked_select(~cells) == 0).all())
-    changed = normalize_scores(torch.where(cells, scores, 1e6), cells, scale)
+    changed = normalize_scores(torch.where(cells, scores, 1e6), cells)
     assert torch.equal(changed, found)
 
 
-def test_one_word_gives_plus_and_minus_scale_and_still_learns():
+def test_one_word_gives_plus_and_minus_one_and_still_learns():
     cells = torch.ones(1, 1, 2, dtype=torch.bool)
-    found = normalize_scores(torch.tensor([[[-30.0, 50.0]]]), cells, 1.0)
+    found = normalize_scores(torch.tensor([[[-30.0, 50.0]]]), cells)
     torch.testing.assert_close(found, torch.tensor([[[-1.0, 1.0]]]), rtol=0.01, atol=0)
     scores = torch.tensor([[[0.3, -0.2]]], requires_grad=True)
-    normalize_scores(scores, cells, 1.0)[0, 0, 1].backward()
+    normalize_scores(scores, cells)[0, 0, 1].backward()
     assert float(scores.grad[0, 0, 1]) > 0.1
 
 
 def test_a_single_cell_and_equal_cells_give_zero_and_no_nan():
     for cells in (1, 5):
         scores = torch.full((1, cells), 3.0, requires_grad=True)
-        found = normalize_scores(scores, torch.ones(1, cells, dtype=torch.bool), 1.0)
+        found = normalize_scores(scores, torch.ones(1, cells, dtype=torch.bool))
         assert found.tolist() == [[0.0] * cells]
         found.sum().backward()
         assert bool(scores.grad.isfinite().all())
-    nothing = normalize_scores(torch.ones(1, 3), torch.zeros(1, 3, dtype=torch.bool), 1.0)
+    nothing = normalize_scores(torch.ones(1, 3), torch.zeros(1, 3, dtype=torch.bool))
     assert nothing.tolist() == [[0.0] * 3]
 
 
@@ -176,7 +175,7 @@ def test_rotary_scores_of_equal_words_depend_on_their_places(recipe):
 
 def test_gradients_through_all_of_release_equal_finite_differences():
     torch.manual_seed(0)
-    changes = ["model.mlp_size=4", "model.label_mlp_size=3", "model.dropout=0", "model.scale=2"]
+    changes = ["model.mlp_size=4", "model.label_mlp_size=3", "model.dropout=0"]
     scorer = Scorer(6, Settings.read("release").changed(changes).model, 2).double()
     lengths = torch.tensor([3, 2])
     b, i, j, h = torch.tensor([[0, 1], [0, 1], [2, 2], [1, 1]])

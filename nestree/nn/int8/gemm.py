@@ -1,11 +1,10 @@
-"""Products of rows and weights in 8 bits each, with the processor's instruction for that, which ARM calls SDOT.
+"""Products of rows and weights in 8 bits, with ARM's instruction for them (SDOT).
 
-A number is a whole number from -127 to 127 times a scale: of its row, for what is multiplied; of its output, for a
-weight. Whole numbers are multiplied and summed exactly, in 32 bits; the scales come last. plain.py says the same in a
-few lines.
+A number is an integer from -127 to 127 times a scale: of its row, for inputs; of its output, for weights. Integers are
+multiplied and summed exactly, in 32 bits; the scales come last. gemm_reference.py is the definition.
 
-Weights lie in panels of OUTPUTS outputs, a panel in steps of STEP inputs, so that a tile of TALL rows times OUTPUTS is
-summed in registers while reading memory from front to back.
+Weights lie in panels of OUTPUTS outputs, a panel in steps of STEP inputs, so that a tile of TILE_ROWS rows times
+OUTPUTS is summed in registers while memory is read from front to back.
 """
 
 from typing import NamedTuple
@@ -15,20 +14,20 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from nestree.nn.int8.row_ops import LARGEST, round_row, size_of
+from nestree.nn.int8.row_ops import INT8_MAX, abs_max, quantize_row
 from nestree.treecrf.numba_kernels.jit import called, kernel
 from nestree.treecrf.numba_kernels.simd import FUSED, Code
 
-TALL = 4  # rows of a tile
-ACROSS = 4  # registers of a tile's row, each for four outputs
-OUTPUTS = 4 * ACROSS
+TILE_ROWS = 4
+TILE_REGISTERS = 4  # of a tile's row, each for four outputs
+OUTPUTS = 4 * TILE_REGISTERS
 STEP = 16  # inputs: a register of them
 BLOCK = 64  # rows that stay in the first-level cache while weights pass by
 
-BYTES, FOURS = ir.VectorType(ir.IntType(8), 16), ir.VectorType(ir.IntType(32), 4)
+INT8X16, INT32X4 = ir.VectorType(ir.IntType(8), 16), ir.VectorType(ir.IntType(32), 4)
 
 
-class Weights(NamedTuple):
+class Int8Weights(NamedTuple):
     """A linear map in 8 bits."""
 
     numbers: np.ndarray  # [inputs * outputs] in panels
@@ -39,69 +38,70 @@ class Weights(NamedTuple):
 
 
 def fits(inputs: int, outputs: int) -> bool:
-    """Does a linear map of this shape fill whole registers and panels?"""
+    """Whether a linear map of this shape fills whole registers and panels."""
     return inputs % STEP == 0 and outputs % OUTPUTS == 0
 
 
-def rounded(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Weights [outputs, inputs] as whole numbers, and the scale [outputs] of each output."""
-    scales = np.abs(weight).max(1) / np.float32(LARGEST)
-    numbers = np.rint(weight / np.where(scales > 0, scales, 1)[:, None])
-    return numbers.astype(np.int8), scales.astype(np.float32)
-
-
-def weights_of(weight: np.ndarray, bias: np.ndarray | None) -> Weights:
+def quantize_weights(weight: np.ndarray, bias: np.ndarray | None) -> Int8Weights:
     """The linear map of weights [outputs, inputs] in float32."""
     outputs, inputs = weight.shape
-    numbers, scales = rounded(weight)
+    scales = np.abs(weight).max(1) / np.float32(INT8_MAX)
+    numbers = np.rint(weight / np.where(scales > 0, scales, 1)[:, None]).astype(np.int8)
     panels = numbers.reshape(outputs // OUTPUTS, OUTPUTS, inputs // 4, 4).transpose(0, 2, 1, 3)
-    given = np.zeros(outputs, np.float32) if bias is None else np.array(bias, np.float32)
-    return Weights(np.ascontiguousarray(panels).reshape(-1), scales, given, inputs, outputs)
+    bias = np.zeros(outputs, np.float32) if bias is None else np.array(bias, np.float32)
+    return Int8Weights(
+        np.ascontiguousarray(panels).reshape(-1), scales.astype(np.float32), bias, inputs, outputs
+    )
 
 
 @intrinsic
-def tile(_typing, out, at, step, rows, rows_at, width, scales, first, panel, panel_at, factors, bias, column):
-    """out[TALL, OUTPUTS] = rows[TALL, width] times a panel, times both scales, plus the bias."""
+def multiply_tile(
+    _typing, out, at, step, rows, rows_at, width, scales, first, panel, panel_at, factors, bias, column
+):
+    """out[TILE_ROWS, OUTPUTS] = rows[TILE_ROWS, width] times a panel, times both scales, plus the bias."""
 
     def generate(context, builder, signature, arguments):
         code = Code(context, builder, signature, arguments)
         out, at, step, rows, rows_at, width, scales, first, panel, panel_at, factors, bias, column = (
             code.arguments
         )
-        line = width.type
-        kind = ir.FunctionType(FOURS, [FOURS, BYTES, BYTES])
-        name = "llvm.aarch64.neon.sdot.v4i32.v16i8"
-        dot = cgutils.get_or_insert_function(builder.module, kind, name)
-        sums = [[code.variable(ir.Constant(FOURS, [0] * 4)) for _ in range(ACROSS)] for _ in range(TALL)]
+        index = width.type
+        dot = cgutils.get_or_insert_function(
+            builder.module,
+            ir.FunctionType(INT32X4, [INT32X4, INT8X16, INT8X16]),
+            "llvm.aarch64.neon.sdot.v4i32.v16i8",
+        )
+        zeros = ir.Constant(INT32X4, [0] * 4)
+        sums = [[code.variable(zeros) for _ in range(TILE_REGISTERS)] for _ in range(TILE_ROWS)]
 
-        def sixteen(array, *terms):
-            place = array
-            for term in terms:
-                place = builder.gep(place, [term])
-            return builder.load(builder.bitcast(place, BYTES.as_pointer()), align=1)
+        def load16(array, *offsets):
+            pointer = array
+            for offset in offsets:
+                pointer = builder.gep(pointer, [offset])
+            return builder.load(builder.bitcast(pointer, INT8X16.as_pointer()), align=1)
 
-        with cgutils.for_range_slice(builder, line(0), width, line(STEP), line) as (k, _):
-            taken = [sixteen(rows, rows_at, builder.mul(width, line(r)), k) for r in range(TALL)]
+        with cgutils.for_range_slice(builder, index(0), width, index(STEP), index) as (k, _):
+            row_inputs = [load16(rows, rows_at, builder.mul(width, index(r)), k) for r in range(TILE_ROWS)]
             for four in range(STEP // 4):
-                place = builder.mul(builder.add(k, line(4 * four)), line(OUTPUTS))
-                others = [sixteen(panel, panel_at, place, line(16 * c)) for c in range(ACROSS)]
-                for r in range(TALL):
-                    inputs = builder.bitcast(taken[r], FOURS)
-                    inputs = builder.shuffle_vector(inputs, inputs, ir.Constant(FOURS, [four] * 4))
-                    inputs = builder.bitcast(inputs, BYTES)
-                    for c in range(ACROSS):
+                offset = builder.mul(builder.add(k, index(4 * four)), index(OUTPUTS))
+                weights = [load16(panel, panel_at, offset, index(16 * c)) for c in range(TILE_REGISTERS)]
+                for r in range(TILE_ROWS):
+                    inputs = builder.bitcast(row_inputs[r], INT32X4)
+                    inputs = builder.shuffle_vector(inputs, inputs, ir.Constant(INT32X4, [four] * 4))
+                    inputs = builder.bitcast(inputs, INT8X16)
+                    for c in range(TILE_REGISTERS):
                         before = builder.load(sums[r][c])
-                        builder.store(builder.call(dot, [before, others[c], inputs]), sums[r][c])
-        for c in range(ACROSS):
-            place = builder.add(column, line(4 * c))
-            factor, added = code.load(factors, place), code.load(bias, place)
-            for r in range(TALL):
-                scale = builder.load(builder.gep(scales, [builder.add(first, line(r))]))
+                        builder.store(builder.call(dot, [before, weights[c], inputs]), sums[r][c])
+        for c in range(TILE_REGISTERS):
+            offset = builder.add(column, index(4 * c))
+            factor, added = code.load(factors, offset), code.load(bias, offset)
+            for r in range(TILE_ROWS):
+                scale = builder.load(builder.gep(scales, [builder.add(first, index(r))]))
                 number = builder.sitofp(builder.load(sums[r][c]), code.vector)
                 number = builder.fmul(number, builder.fmul(factor, code.everywhere(scale)), flags=FUSED)
                 number = builder.fadd(number, added, flags=FUSED)
-                row = builder.add(at, builder.mul(step, line(r)))
-                code.store(number, out, builder.add(row, line(4 * c)))
+                row = builder.add(at, builder.mul(step, index(r)))
+                code.store(number, out, builder.add(row, index(4 * c)))
         return context.get_dummy_value()
 
     return types.void(
@@ -111,12 +111,12 @@ def tile(_typing, out, at, step, rows, rows_at, width, scales, first, panel, pan
 
 @called
 def multiply(numbers, scales, count, weights, out, out_at):
-    """out[count, outputs] from `out_at` on = rows times weights. Up to TALL - 1 more rows are written."""
+    """out[count, outputs] from `out_at` on = rows times weights. Up to TILE_ROWS - 1 more rows are written."""
     inputs, outputs = weights.inputs, weights.outputs
     for top in range(0, count, BLOCK):
         for column in range(0, outputs, OUTPUTS):
-            for r in range(top, min(count, top + BLOCK), TALL):
-                tile(
+            for r in range(top, min(count, top + BLOCK), TILE_ROWS):
+                multiply_tile(
                     out,
                     out_at + r * outputs + column,
                     outputs,
@@ -134,29 +134,29 @@ def multiply(numbers, scales, count, weights, out, out_at):
 
 
 @called
-def round_rows(rows, at, count, width, numbers, scales):
+def quantize_rows(rows, at, count, width, numbers, scales):
     """Rows from `at` on in 8 bits."""
     for r in range(count):
-        size = size_of(rows, at + r * width, width)
-        scales[r] = round_row(rows, at + r * width, width, size, numbers, r * width)
+        largest = abs_max(rows, at + r * width, width)
+        scales[r] = quantize_row(rows, at + r * width, width, largest, numbers, r * width)
 
 
 @kernel
-def linear_part(rows, count, numbers, scales, weights, out):
-    round_rows(rows, 0, count, weights.inputs, numbers, scales)
+def linear_kernel(rows, count, numbers, scales, weights, out):
+    quantize_rows(rows, 0, count, weights.inputs, numbers, scales)
     multiply(numbers, scales, count, weights, out, 0)
 
 
-def padded(count: int) -> int:
-    """Rows of a buffer that tiles can read and write."""
-    return -(-count // TALL) * TALL
+def pad_rows(count: int) -> int:
+    """Rows of a buffer that whole tiles read and write."""
+    return -(-count // TILE_ROWS) * TILE_ROWS
 
 
-def linear(rows: np.ndarray, weights: Weights) -> np.ndarray:
+def linear(rows: np.ndarray, weights: Int8Weights) -> np.ndarray:
     """rows [count, inputs] times weights: [count, outputs]."""
     count = len(rows)
-    room = padded(count)
-    out = np.empty(room * weights.outputs, np.float32)
-    numbers, scales = np.empty(room * weights.inputs, np.int8), np.ones(room, np.float32)
-    linear_part(np.ascontiguousarray(rows).reshape(-1), count, numbers, scales, weights, out)
-    return out.reshape(room, weights.outputs)[:count]
+    padded = pad_rows(count)
+    out = np.empty(padded * weights.outputs, np.float32)
+    numbers, scales = np.empty(padded * weights.inputs, np.int8), np.ones(padded, np.float32)
+    linear_kernel(np.ascontiguousarray(rows).reshape(-1), count, numbers, scales, weights, out)
+    return out.reshape(padded, weights.outputs)[:count]

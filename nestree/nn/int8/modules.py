@@ -1,83 +1,90 @@
-"""Networks whose linear maps are products in 8 bits, made of others.
+"""Modules whose matrix products are in 8 bits, made from float32 ones."""
 
-BERT and its kin are read without padding, each layer by one kernel; in any other network, the linear maps are replaced
-and the rest stays.
-"""
-
-from typing import TypeVar
+import copy
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
-from nestree.nn.encoder import Encoder
-from nestree.nn.int8.bert import Int8Bert, MixedStates, array, supports
-from nestree.nn.int8.gemm import STEP, Weights, fits, linear, weights_of
+from nestree.nn.bert import Bert, Weights
+from nestree.nn.int8.bert import Int8Bert, kernel_supports, to_array
+from nestree.nn.int8.gemm import STEP, Int8Weights, fits, linear, quantize_weights
 from nestree.nn.scorers import Biaffine, with_one
 
-Network = TypeVar("Network", bound=nn.Module)
+
+def int8_module(module: nn.Module) -> nn.Module | None:
+    """The 8-bit version of this module; None: it has none, though its children may have."""
+    if isinstance(module, Bert):
+        return Int8Bert(module) if kernel_supports(module.config) else Int8LinearBert(module)
+    if isinstance(module, nn.Linear) and fits(module.in_features, module.out_features):
+        return Int8Linear(module)
+    if isinstance(module, Biaffine) and fits(module.weight.shape[1] - 1, module.weight.shape[1] - 1):
+        return Int8Biaffine(module)
+    return None
 
 
 class Int8Linear(nn.Module):
-    """A linear map whose products are in 8 bits."""
-
-    def __init__(self, linear: nn.Linear):
+    def __init__(self, float_linear: nn.Linear):
         super().__init__()
-        self.weights = weights_of(array(linear.weight), None if linear.bias is None else array(linear.bias))
+        bias = None if float_linear.bias is None else to_array(float_linear.bias)
+        self.weights = quantize_weights(to_array(float_linear.weight), bias)
 
     def forward(self, x: Tensor) -> Tensor:  # [..., inputs]
-        return times(x, self.weights)
+        return multiply(x, self.weights).to(x.dtype)
 
 
 class Int8Biaffine(nn.Module):
-    """The scores of pairs; the larger of two products is in 8 bits."""
+    """A Biaffine whose first, larger product is in 8 bits."""
 
-    def __init__(self, pairs: Biaffine):
+    def __init__(self, biaffine: Biaffine):
         super().__init__()
-        channels, size = pairs.weight.shape[0], pairs.weight.shape[1] - 1
+        channels, size = biaffine.weight.shape[0], biaffine.weight.shape[1] - 1
         self.channels, self.padding = channels, STEP - 1  # beside the 1 that is appended
-        weight = nn.functional.pad(pairs.weight.detach(), (0, self.padding))  # [C, size + 1, size + STEP]
-        both = weight.transpose(1, 2).reshape(channels * (size + STEP), size + 1)
-        self.weights = weights_of(array(both[:, :-1]), array(both[:, -1]))
-        self.each = pairs.each
+        weight = pad(biaffine.weight.detach(), (0, self.padding))  # [C, size + 1, size + STEP]
+        stacked = weight.transpose(1, 2).reshape(channels * (size + STEP), size + 1)
+        self.weights = quantize_weights(to_array(stacked[:, :-1]), to_array(stacked[:, -1]))
+        self.biaffine = copy.deepcopy(biaffine)
+
+    def each(self, left: Tensor, right: Tensor) -> Tensor:
+        return self.biaffine.each(left, right)
 
     def forward(self, left: Tensor, right: Tensor) -> Tensor:
         """[B, P, size], [B, Q, size] -> all pairs [B, P, Q, channels]."""
         (batch, rows, _), columns = left.shape, right.shape[1]
-        half = times(left, self.weights).view(batch, rows * self.channels, -1)  # [B, P * C, size + STEP]
-        right = nn.functional.pad(with_one(right), (0, self.padding))  # [B, Q, size + STEP]
+        half = multiply(left, self.weights).view(batch, rows * self.channels, -1)  # [B, P * C, size + STEP]
+        right = pad(with_one(right), (0, self.padding))  # [B, Q, size + STEP]
         # PyTorch multiplies by a transposed copy many times faster than by a transposed view
         scores = half @ right.transpose(1, 2).contiguous()  # [B, P * C, Q]
         return scores.view(batch, rows, self.channels, columns).transpose(2, 3)
 
 
-class Int8Encoder(Encoder):
-    """One whose states are in 8 bits and in float32, also where others are in bfloat16."""
+class Int8LinearBert(Bert):
+    """A Bert whose linear layers are in 8 bits, for those that the kernels of `Int8Bert` do not support."""
 
-    def states(self, pieces: Tensor, attention: Tensor) -> tuple[Tensor, ...]:
-        with torch.autocast("cpu", enabled=False):
-            return super().states(pieces, attention)
+    def __init__(self, bert: Bert):
+        weights = {name: weight.detach().clone() for name, weight in bert.named_parameters()}
+        int8_weights = {}
+        for name in [name.removesuffix(".weight") for name in weights if name.startswith("encoder.layer.")]:
+            weight = weights.get(f"{name}.weight")
+            if weight is not None and weight.ndim == 2 and fits(weight.shape[1], weight.shape[0]):
+                bias = to_array(weights[f"{name}.bias"])
+                int8_weights[name] = quantize_weights(to_array(weights.pop(f"{name}.weight")), bias)
+        super().__init__(bert.config, weights)
+        self.int8_weights = int8_weights
+        self.train(bert.training)
+
+    def forward(
+        self, subwords: Tensor, mask: Tensor, layers: int, weights: Weights | None = None
+    ) -> list[Tensor]:
+        return super().forward(subwords, mask, layers)  # with its own weights, under autocast, too
+
+    def linear(self, weights: Weights, name: str, x: Tensor) -> Tensor:
+        if name in self.int8_weights:
+            return multiply(x, self.int8_weights[name])
+        return super().linear(weights, name, x)
 
 
-def times(x: Tensor, weights: Weights) -> Tensor:
-    """x [..., inputs] -> [..., outputs]"""
-    rows = x.reshape(-1, weights.inputs).float()
-    found = torch.from_numpy(linear(rows.numpy(), weights))
-    return found.view(*x.shape[:-1], weights.outputs)
-
-
-def replaced(network: Network) -> Network:
-    """This network; its parts have become quick."""
-    if isinstance(network, Encoder):
-        network.__class__ = Int8Encoder  # type: ignore[assignment]  # it is one
-        if supports(network.transformer):
-            fast = Int8Bert(network.transformer, network.mix)
-            network._modules.update(transformer=fast, mix=MixedStates())
-    for name, part in network._modules.items():
-        if isinstance(part, nn.Linear):
-            if fits(part.in_features, part.out_features):
-                network._modules[name] = Int8Linear(part)
-        elif isinstance(part, Biaffine) and fits(part.weight.shape[1] - 1, part.weight.shape[1] - 1):
-            network._modules[name] = Int8Biaffine(part)
-        elif part is not None and not isinstance(part, Int8Bert):
-            replaced(part)
-    return network
+def multiply(x: Tensor, weights: Int8Weights) -> Tensor:
+    """x [..., inputs] -> [..., outputs], in float32"""
+    rows = x.detach().reshape(-1, weights.inputs).float()
+    return torch.from_numpy(linear(rows.numpy(), weights)).view(*x.shape[:-1], weights.outputs)

@@ -8,7 +8,7 @@ import pytest
 from nestree.errors import ModelError
 from nestree.nn import tokenizer as pieces_module
 from nestree.nn.features import shape_of
-from nestree.nn.tokenizer import SubwordTokenizer, by_word, most_central, windows
+from nestree.nn.tokenizer import SubwordTokenizer, group_by_word, most_central, windows
 from nestree.types import Sentence
 from tests import tiny
 
@@ -87,11 +87,11 @@ def test_each_sentence_has_the_pieces_that_the_tokenizer_gives_it(family):
     together = splitter([Sentence(words) for words in given])
     for words, found in zip(given, together, strict=True):
         encoding = splitter.backend.encode(
-            [splitter.before + word for word in words], is_pretokenized=True, add_special_tokens=False
+            [splitter.prefix + word for word in words], is_pretokenized=True, add_special_tokens=False
         )
         most = max(1, splitter.room // 4)
-        ids = [each[:most] or [splitter.unknown] for each in by_word(encoding, len(words))]
-        for one, other in zip(found, splitter.arranged(ids, np.array([*map(shape_of, words)])), strict=True):
+        ids = [each[:most] or [splitter.unknown] for each in group_by_word(encoding, len(words))]
+        for one, other in zip(found, splitter.arrange(ids, np.array([*map(shape_of, words)])), strict=True):
             if isinstance(one, tuple):
                 assert [window.tolist() for window in one] == [window.tolist() for window in other]
             else:
@@ -102,7 +102,7 @@ def test_each_sentence_has_the_pieces_that_the_tokenizer_gives_it(family):
 def test_few_words_are_known_at_a_time(monkeypatch):
     splitter = made()
     splitter([Sentence(["a", "b"])])
-    monkeypatch.setattr(pieces_module, "KNOWN", 3)
+    monkeypatch.setattr(pieces_module, "CACHED_WORDS", 3)
     (found,) = splitter([Sentence(["b", "c", "d"])])
     assert splitter.known.keys() == {"b", "c", "d"}
     assert len(found.windows[0]) == 5
@@ -135,17 +135,17 @@ def test_words_and_sentences_of_several_windows_are_remembered(monkeypatch):
     expected = splitter(given).ids.tolist()
     assert len(splitter.kept) == 3
     monkeypatch.setattr(splitter, "split", None)
-    monkeypatch.setattr(splitter, "arranged", None)
+    monkeypatch.setattr(splitter, "arrange", None)
     assert splitter(given).ids.tolist() == expected
     assert splitter([Sentence(["b", "a"])]).sizes.tolist() == [4]
     monkeypatch.undo()
-    monkeypatch.setattr(pieces_module, "KEPT", 3)
+    monkeypatch.setattr(pieces_module, "CACHED_SENTENCES", 3)
     splitter([Sentence(["a"] * 31)])
     assert len(splitter.kept) == 1
 
 
 def test_monstrous_words_are_not_remembered_for_long(monkeypatch):
-    monkeypatch.setattr(pieces_module, "CHARACTERS", 5_000)
+    monkeypatch.setattr(pieces_module, "CACHED_CHARACTERS", 5_000)
     splitter = made()
     for k in range(20):
         (found,) = splitter([Sentence([f"{k}" + "a" * 2_000])])

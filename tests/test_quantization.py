@@ -125,7 +125,7 @@ def test_all_but_the_training_is_copied(tiny_model, small, tmp_path):
 
 
 def test_only_once(small, tmp_path):
-    with pytest.raises(ModelError, match="is small already: its weights have 8 bits each"):
+    with pytest.raises(ModelError, match="is quantized already: its weights have 8 bits each"):
         checkpoint.quantize(small, tmp_path / "smaller")
     assert not list(tmp_path.iterdir())
 

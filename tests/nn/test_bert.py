@@ -1,0 +1,345 @@
+"""The BERT family: values and gradients are those of `transformers`, in float64 and bfloat16; loading without it."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModel
+
+from nestree import checkpoint
+from nestree.errors import ModelError
+from nestree.model import Recognizer
+from nestree.nn import bert
+from nestree.nn.bert import Bert, Bf16WeightCache, load_bert, stays_float32, supports
+from nestree.nn.encoder import load_pretrained
+from nestree.nn.tokenizer import SubwordTokenizer
+from nestree.pipeline import predict
+from nestree.types import Sentence
+from tests import tiny
+
+FAMILIES = ["bert", "electra", "mpnet", "roberta"]
+pytestmark = pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # a processor without bfloat16
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """The folder of a tiny encoder of each family."""
+    folder = tmp_path_factory.mktemp("encoders")
+    return {family: tiny.encoder(folder / family, family) for family in FAMILIES}
+
+
+def both(folder):
+    """Our encoder, and that of `transformers` with the same weights."""
+    theirs = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+    return load_pretrained(str(folder)).eval(), theirs
+
+
+def inputs(length, padding=1):
+    """Three windows of subwords, two of them padded, and where they are not."""
+    torch.manual_seed(1)
+    subwords = torch.randint(5, 40, (3, length))
+    mask = torch.arange(length) < torch.tensor([length, max(1, length // 2), 2])[:, None]
+    return subwords.masked_fill(~mask, padding), mask
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("length", [3, 8, 61])
+def test_states_and_gradients_are_those_of_transformers(folders, family, length):
+    ours, theirs = (model.double() for model in both(folders[family]))
+    assert isinstance(ours, Bert)
+    subwords, mask = inputs(length, ours.config.pad_token_id if family == "roberta" else 1)
+    states = ours(subwords, mask, 3)
+    expected = theirs(input_ids=subwords, attention_mask=mask.long(), output_hidden_states=True).hidden_states
+    assert len(states) == len(expected) == 3
+    for state, other in zip(states, expected, strict=True):
+        torch.testing.assert_close(state[mask], other[mask], rtol=1e-9, atol=1e-9)
+    direction = torch.randn_like(states[-1]) * mask[..., None]
+    (states[-1] * direction).sum().backward()
+    (expected[-1] * direction).sum().backward()
+    gradients = {name: p.grad for name, p in theirs.named_parameters() if "pooler" not in name}
+    assert [name for name, _ in ours.named_parameters()] == list(gradients)
+    for name, parameter in ours.named_parameters():
+        torch.testing.assert_close(parameter.grad, gradients[name], rtol=1e-8, atol=1e-8, msg=name)
+
+
+def test_embeddings_of_another_size_are_projected(tmp_path):
+    config = AutoConfig.for_model(
+        "electra",
+        vocab_size=50,
+        embedding_size=16,
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+    )
+    theirs = AutoModel.from_config(config).eval()
+    ours = Bert(config, theirs.state_dict()).eval()
+    assert {name: tuple(p.shape) for name, p in ours.named_parameters()} == bert.parameter_shapes(config)
+    subwords, mask = inputs(9, config.pad_token_id)
+    found, expected = (
+        ours(subwords, mask, 1)[0],
+        theirs(subwords, attention_mask=mask.long()).last_hidden_state,
+    )
+    torch.testing.assert_close(found[mask], expected[mask])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_dropout_changes_states_as_much_as_that_of_transformers(folders, family):
+    ours, theirs = both(folders[family])
+    subwords, mask = inputs(9, ours.config.pad_token_id)
+
+    def run(model):
+        if model is ours:
+            return ours(subwords, mask, 1)[0][mask].detach()
+        return theirs(input_ids=subwords, attention_mask=mask.long()).last_hidden_state[mask].detach()
+
+    exact = run(ours)
+    assert torch.equal(exact, run(ours))
+    torch.manual_seed(0)
+    changes = [torch.stack([run(model.train()) - exact for _ in range(300)]) for model in (ours, theirs)]
+    size, expected = (change.norm(dim=(1, 2)).mean() for change in changes)
+    assert abs(size / expected - 1) < 0.03
+    shift, expected = (change.mean(0).norm() for change in changes)
+    assert abs(shift / expected - 1) < 0.1
+    for kind in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+        ours.config.hidden_dropout_prob = ours.config.attention_probs_dropout_prob = 0.0
+        assert torch.equal(run(ours), run(ours))
+        setattr(ours.config, kind, 0.5)
+        assert not torch.equal(run(ours), run(ours))
+
+
+def test_distance_buckets_of_mpnet(folders):
+    position = torch.arange(300)
+    encoder = AutoModel.from_pretrained(folders["mpnet"]).encoder
+    expected = encoder.relative_position_bucket(position[None, :] - position[:, None])
+    assert torch.equal(bert.distance_buckets(300, torch.device("cpu")), expected)
+
+
+@pytest.mark.parametrize(
+    ("family", "name", "value"),
+    [
+        ("bert", "hidden_act", "relu"),
+        ("bert", "position_embedding_type", "relative_key"),
+        ("bert", "is_decoder", True),
+        ("bert", "add_cross_attention", True),
+        ("mpnet", "relative_attention_num_buckets", 64),
+    ],
+)
+def test_other_encoders_are_left_to_transformers(folders, family, name, value):
+    config = load_pretrained(str(folders[family])).config
+    assert supports(config)
+    setattr(config, name, value)
+    assert not supports(config)
+    assert not supports(AutoConfig.for_model("deberta-v2"))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_tables_made_in_inference_mode_serve_training(folders, family):
+    model = load_pretrained(str(folders[family]))
+    subwords, mask = inputs(13)
+    bert.distance_buckets.cache_clear()
+    with torch.inference_mode():
+        model(subwords, mask, 1)
+    model.train()(subwords, mask, 1)[0].sum().backward()
+    assert model.get_input_embeddings().weight.grad.isfinite().all()
+
+
+# Mixed precision
+
+
+def bf16():
+    return torch.autocast("cpu", torch.bfloat16)
+
+
+def recognizer(folder):
+    torch.manual_seed(0)
+    return Recognizer(tiny.settings("default"), tiny.LABELS, folder).eval()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_in_bf16_products_are_in_bf16_and_all_between_layers_in_float32(folders, family, monkeypatch):
+    model = recognizer(folders[family])
+    batch = model.collate(tiny.SENTENCES)
+    mask = batch.attention > 0
+    linear, dtypes = bert.functional.linear, set()
+
+    def recorded(*arguments):
+        output = linear(*arguments)
+        dtypes.add((output.dtype, torch.is_autocast_enabled("cpu")))
+        return output
+
+    monkeypatch.setattr(bert.functional, "linear", recorded)
+    with torch.no_grad(), bf16():
+        states = model.encoder.states(batch.pieces, batch.attention)
+    assert dtypes == {(torch.bfloat16, False)}  # autocast would cast around every operation once more
+    twin = AutoModel.from_pretrained(folders[family], dtype=torch.bfloat16).eval()
+    with torch.no_grad():
+        expected = twin(batch.pieces, attention_mask=batch.attention, output_hidden_states=True).hidden_states
+    for state, other in zip(states, expected[-len(states) :], strict=True):
+        assert state.dtype == torch.float32
+        assert (state - other.float())[mask].norm() < 0.015 * other[mask].float().norm()
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_gradients_of_bf16_are_those_of_float32_but_for_rounding(tmp_path, family):
+    model = recognizer(tiny.encoder(tmp_path, family))
+    batch = model.collate(tiny.SENTENCES)
+    model.losses(batch).total.backward()
+    expected = {name: p.grad for name, p in model.encoder.transformer.named_parameters()}
+    model.zero_grad()
+    with bf16():
+        losses = model.losses(batch)
+    losses.total.backward()
+    for name, weight in model.encoder.transformer.named_parameters():
+        assert (weight.grad is None) == (expected[name] is None)
+        if weight.grad is not None and expected[name].norm() > 1e-3:
+            assert weight.grad.dtype == weight.dtype == torch.float32
+            assert (weight.grad - expected[name]).norm() < 0.2 * expected[name].norm(), name
+
+
+def test_weights_are_cast_once_while_they_are_kept(folders):
+    network = load_pretrained(str(folders["bert"]))
+    cache = Bf16WeightCache(stays_float32)
+    with cache.keeping(network):
+        first = cache.weights(network)
+        with cache.keeping(network):  # as in an evaluation within another
+            assert cache.weights(network) is first
+        assert cache.weights(network) is first
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.fill_(3.0)
+    weights = cache.weights(network)
+    assert all(torch.equal(value.float(), torch.full_like(value, 3.0).float()) for value in weights.values())
+    for name, value in weights.items():
+        assert value.dtype == (torch.float32 if stays_float32(name) else torch.bfloat16)
+    cache.freeze(network)
+    assert cache.weights(network) is cache.weights(network)
+
+
+def test_only_autocast_to_bf16_casts_weights():
+    device = torch.device("cpu")
+    assert not bert.uses_bf16(device)
+    with bf16():
+        assert bert.uses_bf16(device)
+        with torch.autocast("cpu", enabled=False):
+            assert not bert.uses_bf16(device)
+    with torch.autocast("cpu", torch.float16):
+        assert not bert.uses_bf16(device)
+
+
+# Loading without `transformers`
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def saved(request, folders, tmp_path_factory):
+    """The `encoder` folder of a model, and the Recognizer that wrote it."""
+    model = recognizer(folders[request.param])
+    folder = tmp_path_factory.mktemp("saved")
+    model.save_encoder(folder)
+    return folder, model
+
+
+def test_what_is_loaded_without_transformers_is_the_same(saved, tmp_path):
+    folder, model = saved
+    tokenizer, network = load_bert(folder)
+    own = model.encoder.transformer
+    assert {name: p.shape for name, p in network.named_parameters()} == {
+        name: p.shape for name, p in own.named_parameters()
+    }
+    network.load_state_dict(own.state_dict())
+    subwords, mask = inputs(9, own.config.pad_token_id)
+    assert torch.equal(network.eval()(subwords, mask, 1)[0], own(subwords, mask, 1)[0])
+
+    words = [s.words for s in tiny.SENTENCES] + [("ÉTÉ", "日本", "a-b", "x" * 300, "\u200b", "Don't")]
+    sentences = [Sentence(each) for each in words]
+    ours, theirs = (SubwordTokenizer(each, 64)(sentences) for each in (tokenizer, model.tokenizer))
+    for name, values in vars(ours).items():
+        assert values.tolist() == getattr(theirs, name).tolist(), name
+
+    tokenizer.save_pretrained(str(tmp_path))
+    network.config.save_pretrained(str(tmp_path))
+    contents = [{path.name: path.read_bytes() for path in each.iterdir()} for each in (folder, tmp_path)]
+    assert contents[0] == contents[1]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model_type": "deberta-v2"},
+        {"hidden_act": "relu"},
+        {"is_decoder": True},
+        {"position_embedding_type": "relative_key"},
+        {"vocab_size": None},
+        {"hidden_size": "32"},
+        {"num_attention_heads": 5},
+    ],
+)
+def test_what_only_transformers_can_load(folders, tmp_path, change):
+    folder = shutil.copytree(folders["bert"], tmp_path / "encoder")
+    (folder / "model.safetensors").unlink()
+    assert load_bert(folder) is not None
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    assert load_bert(folder) is None
+    path.write_text("{")
+    assert load_bert(folder) is None
+
+
+def changed(model, folder, name, change):
+    """A copy of a model in which a file of the encoder is another."""
+    shutil.copytree(model, folder)
+    path = folder / "encoder" / name
+    path.write_text(change(path.read_text()))
+    (folder / "manifest.json").unlink()
+    return folder
+
+
+def with_values(**values):
+    return lambda text: json.dumps(json.loads(text) | values)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("tokenizer.json", lambda text: text[:300]),
+        ("tokenizer.json", lambda text: "{}"),
+        ("tokenizer_config.json", lambda text: "[]"),
+        ("tokenizer_config.json", with_values(pad_token=5)),
+        ("config.json", lambda text: "[]"),
+        ("config.json", lambda text: "null"),
+        ("config.json", with_values(hidden_size="32")),
+        ("config.json", with_values(num_attention_heads=5)),
+    ],
+)
+def test_damaged_files_are_named(tiny_model, tmp_path, name, change):
+    folder = changed(tiny_model, tmp_path / "model", name, change)
+    with pytest.raises(
+        ModelError, match=r"encoder': no (tokenizer|encoder) found; in this folder: .*\. Give a"
+    ):
+        checkpoint.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("config.json", with_values(text="a text", _attn_implementation="eager", values=1, self=2)),
+        ("tokenizer_config.json", with_values(model_max_length=None)),
+        ("tokenizer_config.json", with_values(model_max_length=1e30)),
+    ],
+)
+def test_values_that_do_not_matter_change_nothing(tiny_model, tmp_path, name, change):
+    found = predict(checkpoint.load(changed(tiny_model, tmp_path / "model", name, change)), tiny.SENTENCES)
+    expected = predict(checkpoint.load(tiny_model), tiny.SENTENCES)
+    assert [s.entities for s in found] == [s.entities for s in expected]
+
+
+def test_predicting_imports_neither_transformers_nor_what_it_imports():
+    code = (
+        "import sys, nestree; nestree.load(device='cpu')('Ann lives in Lisbon.'); "
+        "print([name for name in ('transformers', 'sympy', 'torch._dynamo', 'spacy') if name in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"

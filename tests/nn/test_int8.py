@@ -1,0 +1,235 @@
+"""CPU inference in 8 bits: kernels equal their reference in plain PyTorch, and models find nearly the same entities."""
+
+import copy
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from transformers import BertConfig, BertModel
+
+from nestree.nn.bert import Bert
+from nestree.nn.encoder import load_pretrained
+from nestree.nn.int8 import gemm_reference, to_int8, unavailable_reason
+from nestree.nn.scorers import Biaffine
+from nestree.pipeline import Pipeline, load
+from tests import tiny
+
+needed = pytest.mark.skipif(unavailable_reason() is not None, reason=str(unavailable_reason()))
+WORDS = [sentence.words for sentence in tiny.SENTENCES]
+
+
+def test_the_reason_names_the_processor(monkeypatch):
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    assert "x86_64" in unavailable_reason()
+
+
+@needed
+@pytest.mark.parametrize("rows", [1, 3, 4, 5, 67])
+@pytest.mark.parametrize(("inputs", "outputs"), [(16, 16), (32, 48), (416, 256)])
+def test_products_equal_the_reference(rows, inputs, outputs):
+    from nestree.nn.int8.gemm import linear, quantize_weights
+
+    random = torch.Generator().manual_seed(rows * inputs)
+    x = torch.randn(rows, inputs, generator=random) * 10 ** torch.randn(rows, 1, generator=random)
+    weight = torch.randn(outputs, inputs, generator=random)
+    bias = torch.randn(outputs, generator=random)
+    x[0], weight[0] = 0, 0  # nothing to scale by
+    found = torch.from_numpy(linear(x.numpy(), quantize_weights(weight.numpy(), bias.numpy())))
+    torch.testing.assert_close(found, gemm_reference.linear(x, weight, bias), rtol=1e-5, atol=1e-5)
+
+
+@needed
+def test_row_operations():
+    from nestree.nn.int8 import row_ops
+    from nestree.treecrf.numba_kernels.jit import called
+
+    @called
+    def run(x, y, other, weight, bias, scores, width):
+        row_ops.gelu(x, 0, 32)
+        row_ops.add_and_normalize(y, 0, other, 0, 32, weight, bias, np.float32(1e-5))
+        return row_ops.exp_row(scores, 0, width, row_ops.row_max(scores, 0, width))
+
+    random = np.random.default_rng(1)
+    x = np.concatenate([random.normal(size=24), [-9, -4.5, -1e-6, 0, 1e-6, 4.5, 9, 300]]).astype(np.float32)
+    y, other, weight, bias = random.normal(size=(4, 32)).astype(np.float32)
+    scores = np.array([-200, -3, 0.5, 2, -1, np.nan, np.nan, np.nan], np.float32)  # five, and what is beyond
+    gelu = nn.functional.gelu(torch.from_numpy(x.copy()))
+    sums = torch.from_numpy(y + other)
+    normal = nn.functional.layer_norm(sums, [32], torch.from_numpy(weight), torch.from_numpy(bias), 1e-5)
+    exponentials = np.exp(scores[:5] - 2)
+    total = run(x, y, other, weight, bias, scores, 5)
+    torch.testing.assert_close(torch.from_numpy(x), gelu, rtol=1e-4, atol=4e-4)
+    torch.testing.assert_close(torch.from_numpy(y), normal, rtol=1e-5, atol=1e-5)
+    assert scores[:5] == pytest.approx(exponentials, rel=1e-6, abs=1e-30)
+    assert total == pytest.approx(exponentials.sum(), rel=1e-6)
+
+
+class ReferenceBert(Bert):
+    """Its linear layers are those of gemm_reference.py."""
+
+    def linear(self, weights, name, x):
+        if not name.startswith("encoder.layer."):
+            return super().linear(weights, name, x)
+        return gemm_reference.linear(x, weights[f"{name}.weight"], weights[f"{name}.bias"])
+
+
+def compare(bert, sizes):
+    """Relative errors of each subword, for windows of these sizes: kernels against the reference, and that of 8 bits.
+
+    States of the last two layers are compared.
+    """
+    random = torch.Generator().manual_seed(sum(sizes))
+    mask = torch.arange(max(sizes)) < torch.tensor(sizes)[:, None]  # [W, P]
+    subwords = torch.randint(5, 40, mask.shape, generator=random)
+    subwords[~mask] = bert.config.pad_token_id
+    reference = ReferenceBert(bert.config, bert.state_dict()).eval()
+    with torch.inference_mode():
+        found, expected, exact = (
+            torch.stack(model(subwords, mask, 2)) for model in (to_int8(bert), reference, bert)
+        )
+        with torch.autocast("cpu", torch.bfloat16):
+            assert torch.equal(torch.stack(to_int8(bert)(subwords, mask, 2)), found)
+    error = (found - expected)[:, mask].norm(dim=-1) / expected[:, mask].norm(dim=-1)
+    rounding = (expected - exact)[:, mask].norm(dim=-1) / exact[:, mask].norm(dim=-1)
+    return error, rounding, found[:, ~mask]
+
+
+@needed
+@pytest.mark.parametrize("family", ["bert", "electra", "roberta"])
+@pytest.mark.parametrize("sizes", [[1], [7, 3, 3], [100, 5, 64, 1, 90]])
+def test_layers_equal_the_reference(family, sizes, tmp_path):
+    from nestree.nn.int8.bert import Int8Bert
+
+    bert = load_pretrained(str(tiny.encoder(tmp_path, family, longest=128))).eval()
+    assert isinstance(to_int8(bert), Int8Bert)
+    error, rounding, padding = compare(bert, sizes)
+    assert (
+        error.norm() < rounding.norm() / 3
+    )  # the only difference: queries are divided before they are rounded
+    assert rounding.mean() < 0.02
+    assert not padding.any()
+
+
+def bert_with_heads(size):
+    """A BERT of one layer whose attention is not uniform, its heads of this size."""
+    config = BertConfig(
+        vocab_size=50,
+        hidden_size=96,
+        num_hidden_layers=1,
+        num_attention_heads=96 // size,
+        intermediate_size=64,
+        max_position_embeddings=128,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(size)
+        model = BertModel(config, add_pooling_layer=False)
+        for name, weight in model.named_parameters():
+            if name.endswith("dense.weight") or ".self." in name:
+                nn.init.normal_(weight, std=0.1)
+    return Bert(config, model.state_dict()).eval()
+
+
+@needed
+@pytest.mark.parametrize("size", [8, 16, 32])
+@pytest.mark.parametrize("sizes", [[9], [7, 3, 3], [100, 5, 64, 1, 90]])
+def test_heads_of_every_size_that_the_kernel_supports(size, sizes):
+    error, rounding, _ = compare(bert_with_heads(size), sizes)
+    assert error[1].max() < rounding[1].max()  # of each row: a wrong head could spoil a few alone
+
+
+@needed
+@pytest.mark.parametrize("size", [4, 12, "mpnet"])
+def test_otherwise_only_linear_layers_are_in_8_bits(size, tmp_path):
+    from nestree.nn.int8.modules import Int8LinearBert
+
+    bert = (
+        load_pretrained(str(tiny.encoder(tmp_path, size))).eval()
+        if size == "mpnet"
+        else bert_with_heads(size)
+    )
+    assert isinstance(to_int8(bert), Int8LinearBert)
+    error, rounding, _ = compare(bert, [30, 7])
+    assert error.max() < rounding.max() / 3
+
+
+@needed
+@pytest.mark.parametrize("family", ["bert", "mpnet", "modernbert"])
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # a processor without bfloat16
+def test_a_model_finds_the_same(family, tmp_path):
+    model = tiny.learned(tiny.encoder(tmp_path, family), updates=12)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    float32, int8 = Pipeline(model, precision="float32"), Pipeline(model, precision="int8")
+    expected, found = (
+        {(k, e.span, e.label): e.score for k, s in enumerate(ner.words(WORDS)) for e in s.entities}
+        for ner in (float32, int8)
+    )
+    assert expected
+    certain = [{key for key, score in each.items() if score > 0.5} for each in (expected, found)]
+    assert certain[0] <= found.keys()
+    assert certain[1] <= expected.keys()
+    assert all(abs(expected[key] - found[key]) < 0.1 for key in expected.keys() & found.keys())
+    assert expected != found  # it is not the same network
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    batch = model.collate_words(tiny.SENTENCES)
+    with torch.inference_mode():
+        torch.testing.assert_close(int8.reader(batch).head_prior, model(batch).head_prior)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert any(sentence.entities for sentence in int8.words(WORDS))
+    found = int8.words(WORDS)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(0.5).add_(0.02)
+    assert int8.words(WORDS) == found  # with the weights of the moment when the pipeline was made
+    assert Pipeline(model, precision="int8").words(WORDS) != found
+
+
+@needed
+def test_workspaces_grow_and_each_thread_has_its_own():
+    from nestree.nn.int8.bert import WorkspacePool
+
+    layer, pool = to_int8(bert_with_heads(32)).layers[0], WorkspacePool()
+    few = pool.get(layer, 40, 10)
+    assert pool.get(layer, 30, 10) is few
+    long = pool.get(layer, 20, 15)
+    assert (long.rows, long.longest) == (40, 15)
+    many = pool.get(layer, 50, 5)
+    assert (many.rows, many.longest) == (50, 15)
+    with ThreadPoolExecutor(1) as threads:
+        other = threads.submit(pool.get, layer, 50, 15).result()
+    assert not np.shares_memory(other.states[0], many.states[0])
+    assert pool.get(layer, 50, 15) is many
+
+
+@needed
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda given: pickle.loads(pickle.dumps(given))])
+def test_a_copy_finds_the_same(tiny_model, copied):
+    ner = load(tiny_model, "cpu", precision="int8")
+    assert copied(ner).words(WORDS) == ner.words(WORDS)
+
+
+@needed
+def test_linear_layers_that_do_not_fit_stay_as_they_are():
+    network = nn.Sequential(nn.Linear(32, 10), nn.ReLU(), nn.Sequential(nn.Linear(32, 16, bias=False)))
+    int8 = to_int8(network)
+    assert type(int8[0]) is nn.Linear
+    assert torch.equal(int8[0].weight, network[0].weight)
+    assert type(network[2][0]) is nn.Linear
+    x = torch.randn(2, 3, 32, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(int8[2](x), gemm_reference.linear(x, network[2][0].weight, None))
+
+
+@needed
+@pytest.mark.parametrize("channels", [1, 2, 5])
+def test_a_biaffine_is_nearly_exact(channels):
+    torch.manual_seed(channels)
+    biaffine = Biaffine(32, channels)
+    left, right = torch.randn(2, 3, 7, 32)
+    int8 = to_int8(biaffine)
+    with torch.no_grad():
+        found, exact = int8(left, right), biaffine(left, right)
+        assert torch.equal(int8.each(left, right), biaffine.each(left, right))
+    assert found.shape == exact.shape == (3, 7, 7, channels)
+    assert 0 < (found - exact).norm() / exact.norm() < 0.015
