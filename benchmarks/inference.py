@@ -262,7 +262,7 @@ def measure_texts(options: argparse.Namespace, device: torch.device) -> Row:
     readers = {f"nestree, {threads} threads": make_reader(pipeline, texts, threads)}
     if threads > 1:
         readers["nestree, 1 thread"] = make_reader(pipeline, texts, 1)
-    if pipeline.quick:
+    if pipeline.int8_model:
         exact = Pipeline(pipeline.model, pipeline.longest, "float32")
         readers[f"nestree, float32, {threads} threads"] = make_reader(exact, texts, threads)
     descriptions: dict[str, Row] = {}
