@@ -19,13 +19,14 @@ from nestree import checkpoint
 from nestree.data import formats
 from nestree.errors import NestreeError
 from nestree.evaluation import Evaluation, evaluate
-from nestree.evaluation.heads import Heads, have_heads
+from nestree.evaluation.heads import HeadScores, have_heads
 from nestree.hub import resolve
 from nestree.model import Recognizer
-from nestree.pipeline import Pipeline, PredictOptions, predict, select_device
+from nestree.nn.devices import select_device
+from nestree.pipeline import Pipeline, PredictOptions, predict
 from nestree.temperature import decoder_f1
-from nestree.training.distill import in_case, without_punctuation
-from nestree.training.experiment import parts_of
+from nestree.training.distill import change_case, without_punctuation
+from nestree.training.experiment import data_files
 from nestree.types import Sentence
 
 THRESHOLDS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # of MBR decoding
@@ -60,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         device = select_device(options.device)
         model = checkpoint.load(resolve(options.model), device)
-        for part, path in parts_of(options.data).items():
+        for part, path in data_files(options.data).items():
             if part != "train":
                 sentences = model.sentences_of(list(formats.read(path)))
                 row[part] = score_model(model, sentences, analyze=True, all_decoders=True)[0]
@@ -145,7 +146,7 @@ def analyze_errors(evaluation: Evaluation) -> Row:
     return row
 
 
-def analyze_head_errors(heads: Heads) -> Row:
+def analyze_head_errors(heads: HeadScores) -> Row:
     """The number of wrong heads of each kind, with examples: the entity, its gold head, the predicted head."""
     kinds: Row = {}
     for mistake in heads.mistakes:
@@ -217,8 +218,8 @@ def score_decoders(model: Recognizer, sentences: Sequence[Sentence]) -> Row:
 def score_robustness(model: Recognizer, sentences: Sequence[Sentence]) -> dict[str, float]:
     """F1 on other forms of the sentences, and the share of single names in which the model finds an entity."""
     forms = {
-        "upper": [in_case(sentence, str.upper) for sentence in sentences],
-        "lower": [in_case(sentence, str.lower) for sentence in sentences],
+        "upper": [change_case(sentence, str.upper) for sentence in sentences],
+        "lower": [change_case(sentence, str.lower) for sentence in sentences],
         "no_punctuation": [without_punctuation(sentence) for sentence in sentences],
     }
     row = {

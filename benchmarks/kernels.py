@@ -21,7 +21,7 @@ import torch
 from benchmarks.timing import Row, provenance, store
 from nestree.config import Settings
 from nestree.data import formats
-from nestree.nn.batch import Batch, Collator, pad_to_bucket, room_for, rounded
+from nestree.nn.batch import Batch, Collator, bucket_rows, bucket_size, pad_to_bucket
 from nestree.nn.encoder import load_tokenizer
 from nestree.nn.tokenizer import SubwordTokenizer
 from nestree.training.cuda_graphs import shape_key
@@ -126,8 +126,8 @@ def measure_epoch(path: Path) -> Iterator[str]:
     words = [len(sentence.words) for document in formats.read(path) for sentence in document.sentences]
     times: dict[int, list[tuple[float, float]]] = {}
     for batch in batches(words, training.batch_words, training.seed, 1):
-        rows, longest = room_for(len(batch)), max(words[k] for k in batch)
-        scores, lengths = random_potentials(rows, rounded(longest, 8, 8))
+        rows, longest = bucket_rows(len(batch)), max(words[k] for k in batch)
+        scores, lengths = random_potentials(rows, bucket_size(longest, 8, 8))
         lengths[:] = torch.tensor([words[k] for k in batch] + [1] * (rows - len(batch)))
         n = scores.span.shape[1] - 1
         with_heads = scores._replace(head=torch.zeros(rows, n + 1, n + 1, n, device="cuda"))

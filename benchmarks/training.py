@@ -45,13 +45,13 @@ from nestree import checkpoint, training
 from nestree.config import Settings
 from nestree.data import formats
 from nestree.decoding import NO_TEMPERATURES
-from nestree.pipeline import select_device
+from nestree.nn.devices import select_device
 from nestree.temperature import best_decoder, fit_temperatures
 from nestree.training import Corpus
 from nestree.training.cuda_graphs import USES_BEFORE_CAPTURE
 from nestree.training.dataset import batches
 from nestree.training.distill import AUGMENTATION_RATE, LABELED_COPIES, make_teachers
-from nestree.training.experiment import parts_of, short
+from nestree.training.experiment import data_files, recipe_name
 from nestree.training.loop import train_epoch
 from nestree.types import Document, Sentence
 
@@ -151,7 +151,7 @@ def make_jobs(options: argparse.Namespace, deadline: float | None) -> list[Job]:
         distill = {key: float(value) for key, _, value in pairs}
         teachers = options.teachers[: int(distill.get("teachers", 1))] if distill else []
         for seed in (seeds or "1").split(","):
-            name = f"{data}-{short(recipe)}-{seed}" + (f"-{len(jobs) + 1}" if own else "")
+            name = f"{data}-{recipe_name(recipe)}-{seed}" + (f"-{len(jobs) + 1}" if own else "")
             jobs.append(
                 Job(
                     name=name,
@@ -311,8 +311,8 @@ def load_data(job: Job) -> tuple[Settings, Corpus, list[Document]]:
     """The settings, the corpus and the test documents."""
     torch.set_num_threads(job.threads)
     settings = Settings.read(job.recipe).changed([*job.changes, f"training.seed={job.seed}"])
-    parts = {part: list(formats.read(path)) for part, path in parts_of(Path(job.data)).items()}
-    corpus = training.corpus(
+    parts = {part: list(formats.read(path)) for part, path in data_files(Path(job.data)).items()}
+    corpus = training.make_corpus(
         parts["train"],
         parts.get("dev"),
         seed=job.seed,

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 import nestree
-from nestree.show import LabelColors, draw_svg, levels, modifiers, short
+from nestree.show import LabelColors, draw_svg, format_probability, span_levels, span_modifiers
 from nestree.show.html import render, text_values
 from nestree.treecrf import LexicalPotentials, best_trees, marginals, use_backend
 
@@ -105,7 +105,7 @@ def tree() -> str:
     with use_backend("reference"):
         best, part = best_trees(scores, [n])[0], marginals(scores, [n])
     spans = {(i, j): h for i, j, h in best.spans}
-    height, level = levels(spans), levels(ENTITIES)
+    height, level = span_levels(spans), span_levels(ENTITIES)
     colour = {span: "abc"[at] for span, at in level.items()}
     start = [24 + CELL * sum(max(4, len(word)) + 1 for word in WORDS[:w]) for w in range(n)]
     end = [start[w] + CELL * len(WORDS[w]) for w in range(n)]
@@ -118,15 +118,17 @@ def tree() -> str:
     top = spans[0, n]
     root = row((0, n)) - ROW
     parts = [path("", f"M {middle[top]:.1f} {root + 8:.1f} V {words_at - 18}")]
-    parts += [text(middle[top], root, f"root {short(part.root[0, top].item())}", "middle bold")]
+    parts += [text(middle[top], root, f"root {format_probability(part.root[0, top].item())}", "middle bold")]
     labels = []
-    for span, modifier in modifiers(spans).items():
+    for span, modifier in span_modifiers(spans).items():
         y, kind = row(span), f"entity {colour[span]}" if span in ENTITIES else ""
         a, b = middle[spans[span]], middle[modifier]
         bend = 6 if b > a else -6
         parts.append(path(kind, f"M {a:.1f} {y} H {b - bend:.1f} q {bend} 0 {bend} 6"))
         parts.append(path("", f"M {b:.1f} {y + 6} V {words_at - 18}"))
-        labels += on_line((a + b) / 2, y, short(part.span[0, span[0], span[1]].item()), colour.get(span, ""))
+        labels += on_line(
+            (a + b) / 2, y, format_probability(part.span[0, span[0], span[1]].item()), colour.get(span, "")
+        )
     parts += labels
     for w, word in enumerate(WORDS):
         inner = min((s for s in ENTITIES if s[0] <= w < s[1]), key=lambda s: s[1] - s[0], default=None)

@@ -69,12 +69,12 @@ def save(model: Recognizer, folder: Path, card: str = "") -> None:
     """Write the whole model to a new directory, or nothing."""
     with atomic_path(folder) as temporary:
         temporary.mkdir()
-        save_all_but_weights(model, temporary, card)
+        save_without_weights(model, temporary, card)
         save_weights(model.state_dict(), temporary)
         save_manifest(temporary)
 
 
-def save_all_but_weights(model: Recognizer, folder: Path, card: str = "") -> None:
+def save_without_weights(model: Recognizer, folder: Path, card: str = "") -> None:
     """Write what does not change during training."""
     write_text(folder / CONFIG, model.settings.as_toml())
     save_info(ModelInfo(model.labels, model.text_rules, model.temperatures), folder)
@@ -104,7 +104,7 @@ def save_weights(weights: Mapping[str, Tensor], folder: Path) -> None:
 def save_manifest(folder: Path) -> None:
     """Write the manifest of a directory whose files are all final."""
     files = {}
-    for path in files_of(folder):
+    for path in model_files(folder):
         name = path.relative_to(folder)
         if name.parts[0] in (CONFIG, LABELS, ENCODER, WEIGHTS):
             files[name.as_posix()] = {"size": path.stat().st_size, "sha256": sha256(path)}
@@ -162,11 +162,11 @@ def load(folder: Path | str, device: str | torch.device = "cpu", *, verify: bool
 
 
 def read_model(folder: Path, device: str | torch.device) -> Recognizer:
-    info, settings = read_info(folder), settings_of(folder)
-    tensors, _ = tensors_of(folder)
-    model = outline(folder, settings, info.labels, tensors)
+    info, settings = read_info(folder), read_settings(folder)
+    tensors, _ = read_stored_tensors(folder)
+    model = build_on_meta(folder, settings, info.labels, tensors)
     check_shapes(model.state_dict(), tensors, folder / WEIGHTS)
-    weights = used(in_float32(tensors, folder))
+    weights = drop_unused(dequantized(tensors, folder))
     if isinstance(model.encoder.transformer, bert.Bert):
         dtypes = {name: value.dtype for name, value in model.state_dict().items()}
         model.load_state_dict(
@@ -174,27 +174,29 @@ def read_model(folder: Path, device: str | torch.device) -> Recognizer:
             assign=True,
         )
     else:  # its buffers have values that are not stored
-        model = untrained(folder, settings, info.labels)
+        model = build_uninitialized(folder, settings, info.labels)
         model.load_state_dict(weights)
     model.eight_bits = is_quantized(tensors)
     model.text_rules, model.temperatures = info.text, info.temperatures
-    model.card = card_of(folder)
+    model.card = read_card(folder)
     return model.to(device).eval()
 
 
 def quantize(folder: Path, out: Path) -> None:
     """Write a copy of a model to a new directory, its weights in 8 bits."""
     check_manifest(folder)
-    info, settings = read_info(folder), settings_of(folder)
-    tensors, metadata = tensors_of(folder)
+    info, settings = read_info(folder), read_settings(folder)
+    tensors, metadata = read_stored_tensors(folder)
     if is_quantized(tensors):
         raise ModelError(
             f"{folder} is quantized already: its weights have 8 bits each. There is nothing to do."
         )
-    check_shapes(outline(folder, settings, info.labels, tensors).state_dict(), tensors, folder / WEIGHTS)
-    weights = used(in_float32(tensors, folder))
+    check_shapes(
+        build_on_meta(folder, settings, info.labels, tensors).state_dict(), tensors, folder / WEIGHTS
+    )
+    weights = drop_unused(dequantized(tensors, folder))
     with atomic_path(out) as temporary:
-        copy([path for path in files_of(folder) if path.name != WEIGHTS], folder, temporary)
+        copy_files([path for path in model_files(folder) if path.name != WEIGHTS], folder, temporary)
         path = Path(settings.encoder.path)
         if path.is_absolute():  # a path of this machine
             settings = replace(settings, encoder=replace(settings.encoder, path=path.name))
@@ -212,10 +214,10 @@ Stored in 8 bits each, with a scale for every 64 of them (`nestree quantize`); s
 
 def add_to_card(folder: Path, text: str) -> None:
     """Append a paragraph to the model card."""
-    write_text(folder / CARD, f"{card_of(folder).rstrip()}\n\n{text}\n".lstrip())
+    write_text(folder / CARD, f"{read_card(folder).rstrip()}\n\n{text}\n".lstrip())
 
 
-def card_of(folder: Path) -> str:
+def read_card(folder: Path) -> str:
     """The model card; '': there is none."""
     path = folder / CARD
     return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
@@ -225,7 +227,7 @@ def is_quantized(tensors: Mapping[str, Tensor]) -> bool:
     return any(name.startswith(SCALES) for name in tensors)
 
 
-def copy(paths: Iterable[Path], folder: Path, out: Path) -> None:
+def copy_files(paths: Iterable[Path], folder: Path, out: Path) -> None:
     """Copy files of a folder to another one, which is created."""
     for path in paths:
         target = out / path.relative_to(folder)
@@ -233,7 +235,7 @@ def copy(paths: Iterable[Path], folder: Path, out: Path) -> None:
         shutil.copyfile(path, target)
 
 
-def files_of(folder: Path) -> Iterator[Path]:
+def model_files(folder: Path) -> Iterator[Path]:
     """The files of a model, in a fixed order: without those of its training run, and without hidden ones."""
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
@@ -241,7 +243,7 @@ def files_of(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def untrained(folder: Path, settings: Settings, labels: Sequence[str]) -> Recognizer:
+def build_uninitialized(folder: Path, settings: Settings, labels: Sequence[str]) -> Recognizer:
     """A model of the shape that this directory describes; its weights are uninitialized."""
     for name in (ENCODER, f"{ENCODER}/{bert.CONFIG}", f"{ENCODER}/{bert.TOKENIZER}"):
         if not (folder / name).exists():
@@ -249,7 +251,7 @@ def untrained(folder: Path, settings: Settings, labels: Sequence[str]) -> Recogn
     return Recognizer(settings, labels, folder / ENCODER, pretrained=False)
 
 
-def outline(
+def build_on_meta(
     folder: Path, settings: Settings, labels: Sequence[str], tensors: Mapping[str, Tensor]
 ) -> Recognizer:
     """The same on the meta device, where tensors have shapes and no memory.
@@ -272,7 +274,7 @@ def outline(
             )
     try:
         with torch.device("meta"), NoInitialization():
-            return untrained(folder, settings, labels)
+            return build_uninitialized(folder, settings, labels)
     except NestreeError:
         raise
     except (ArithmeticError, MemoryError, RuntimeError, TypeError, ValueError) as error:
@@ -295,7 +297,7 @@ class NoInitialization(TorchFunctionMode):
         return function(*args, **kwargs)
 
 
-def settings_of(folder: Path) -> Settings:
+def read_settings(folder: Path) -> Settings:
     if not (folder / CONFIG).is_file():
         raise ModelError(f"{folder} has no {CONFIG}: it is not whole. Fetch or train it again.")
     return Settings.saved(folder / CONFIG)
@@ -370,17 +372,17 @@ def temperatures_of(values: Mapping[str, Any], path: Path) -> Temperatures:
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
     """The weights of a directory by name, in float32."""
-    return in_float32(tensors_of(folder)[0], folder)
+    return dequantized(read_stored_tensors(folder)[0], folder)
 
 
-def in_float32(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, Tensor]:
+def dequantized(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, Tensor]:
     try:
         return dequantize_state(tensors)
     except ModelError as error:
         raise ModelError(f"{folder / WEIGHTS} is damaged: {error}. Fetch the model again.") from None
 
 
-def tensors_of(folder: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+def read_stored_tensors(folder: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors of weights.safetensors as they are stored, and its metadata."""
     if not (folder / WEIGHTS).is_file() and (folder / TRAINING).is_dir():
         raise ModelError(
@@ -395,12 +397,12 @@ def tensors_of(folder: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 def load_weights(model: Recognizer, weights: Mapping[str, Tensor], path: Path) -> None:
     """Load weights into the model, after a check that they are all its weights, and no others."""
     check_shapes(model.state_dict(), weights, path)
-    model.load_state_dict(used(weights))
+    model.load_state_dict(drop_unused(weights))
 
 
 def check_shapes(own: Mapping[str, Tensor], tensors: Mapping[str, Tensor], path: Path) -> None:
     """Raise unless the tensors of a file have the names and shapes of the model's own."""
-    stored = {name: value for name, value in used(tensors).items() if not name.startswith(SCALES)}
+    stored = {name: value for name, value in drop_unused(tensors).items() if not name.startswith(SCALES)}
     for name in own:
         if name not in stored:
             raise ModelError(
@@ -418,7 +420,7 @@ def check_shapes(own: Mapping[str, Tensor], tensors: Mapping[str, Tensor], path:
         )
 
 
-def used(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def drop_unused(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The weights without those of a layer that is not used."""
     return {name: value for name, value in weights.items() if not name.startswith(UNUSED)}
 

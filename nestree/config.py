@@ -173,9 +173,9 @@ class Settings:
             section, dot, last = name.strip().partition(".")
             if not (equals and dot):
                 raise ConfigError(f"{override}: write section.key=value, such as training.epochs=20.")
-            known(section, SECTIONS, f"{override}: there is no section {section}.")
+            check_name(section, SECTIONS, f"{override}: there is no section {section}.")
             hints = get_type_hints(SECTIONS[section])
-            known(last, hints, f"{override}: there is no {section}.{last}.", f"{section}.")
+            check_name(last, hints, f"{override}: there is no {section}.{last}.", f"{section}.")
             values[section][last] = parse_override(text.strip(), hints[last])
         return from_values(values, "--set")
 
@@ -203,7 +203,7 @@ SECTIONS: dict[str, type] = {
 }
 
 
-def recipes() -> list[str]:
+def recipe_names() -> list[str]:
     """The names of the recipes that come with nestree."""
     return [path.relative_to(RECIPES).with_suffix("").as_posix() for path in sorted(RECIPES.rglob("*.toml"))]
 
@@ -221,7 +221,7 @@ def read_values(recipe: str | Path, folder: Path, chain: list[Path]) -> dict[str
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as why:
         raise ConfigError(
-            f"{place}: neither a TOML file that can be read nor a recipe. The recipes are {', '.join(recipes())}."
+            f"{place}: neither a TOML file that can be read nor a recipe. The recipes are {', '.join(recipe_names())}."
         ) from why
     chain = [*chain, path.resolve()]
     if chain[-1] in chain[:-1]:
@@ -263,7 +263,7 @@ def parse_override(text: str, hint: Any) -> Any:
 def from_values(values: Mapping[str, Any], place: str) -> Settings:
     """Settings from sections of keys: every key must be there, and no other."""
     for section in values:
-        known(section, SECTIONS, f"{place}: there is no section {section}.")
+        check_name(section, SECTIONS, f"{place}: there is no section {section}.")
     sections = {}
     for section, kind in SECTIONS.items():
         keys = values.get(section)
@@ -273,7 +273,7 @@ def from_values(values: Mapping[str, Any], place: str) -> Settings:
             )
         hints = get_type_hints(kind)
         for name in keys:
-            known(name, hints, f"{place}: there is no {section}.{name}.", f"{section}.")
+            check_name(name, hints, f"{place}: there is no {section}.{name}.", f"{section}.")
         missing = [name for name in hints if name not in keys]
         if missing:
             raise ConfigError(
@@ -310,7 +310,7 @@ def check_type(value: Any, hint: Any, place: str) -> Any:
     return value
 
 
-def known(name: str, names: Iterable[str], complaint: str, prefix: str = "") -> None:
+def check_name(name: str, names: Iterable[str], complaint: str, prefix: str = "") -> None:
     """Raise the complaint, with the nearest name, unless `name` is one of `names`."""
     names = list(names)
     if name in names:

@@ -84,7 +84,7 @@ def push(
     checkpoint.read_weights(folder)  # raises if the model is incomplete
     if not (folder / checkpoint.MANIFEST).is_file():
         checkpoint.save_manifest(folder)
-    files = [path.relative_to(folder).as_posix() for path in checkpoint.files_of(folder)]
+    files = [path.relative_to(folder).as_posix() for path in checkpoint.model_files(folder)]
     from huggingface_hub import HfApi
 
     api = HfApi(token=token)

@@ -45,7 +45,7 @@ class Losses:
         return torch.stack(list(self.parts.values())).sum()
 
 
-def compute(scores: Scores, gold: Gold, settings: Settings, targets: Targets | None = None) -> Losses:
+def compute_losses(scores: Scores, gold: Gold, settings: Settings, targets: Targets | None = None) -> Losses:
     """All losses that the settings ask for (docs/model.md explains them), in float32 or better.
 
     `targets`: the marginals of teachers, for lexicalised trees with head-aware labels.

@@ -14,7 +14,7 @@ from nestree.config import Settings
 from nestree.decoding import NO_TEMPERATURES, DecodedBatch, Temperatures, decode, decode_batch
 from nestree.decoding.constraints import Constraints, apply_constraints
 from nestree.errors import ModelError
-from nestree.losses import Losses, compute
+from nestree.losses import Losses, compute_losses
 from nestree.nn.batch import Batch, Collator
 from nestree.nn.encoder import Encoder, load_pretrained, load_saved, load_tokenizer, max_input_length
 from nestree.nn.features import read_vectors
@@ -100,7 +100,7 @@ class Recognizer(nn.Module):
         """The losses of a batch with gold."""
         if batch.gold is None:
             raise ModelError("this batch has no gold entities; make it with collate, not collate_words.")
-        return compute(self(batch), batch.gold, self.settings, batch.targets)
+        return compute_losses(self(batch), batch.gold, self.settings, batch.targets)
 
     def decode(self, batch: Batch) -> list[tuple[Entity, ...]]:
         """The entities of each sentence."""
@@ -191,6 +191,6 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
-def precision(device: torch.device) -> "torch.autocast | nullcontext[None]":
+def autocast(device: torch.device) -> "torch.autocast | nullcontext[None]":
     """Autocast to bf16 on CUDA; elsewhere nothing."""
     return torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()

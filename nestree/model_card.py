@@ -14,13 +14,13 @@ from importlib.resources import files
 from pathlib import Path
 
 from nestree import __version__
-from nestree.config import Settings, known, recipes
+from nestree.config import Settings, check_name, recipe_names
 from nestree.data.statistics import Statistics, as_markdown
 from nestree.errors import ConfigError
 from nestree.evaluation import Evaluation
 from nestree.types import Sentence
 
-ABOUT = {
+FIELDS = {
     "name": "what the model is called",
     "license": "of the model, as the hub writes licences: apache-2.0, cc-by-4.0, other",
     "language": "of the texts, as the hub writes it: en, de",
@@ -76,7 +76,7 @@ class Card:
         structure = self.settings.model.structure
         location = name if is_hub_name(name) else "THIS_DIRECTORY"
         first = next(iter(self.evaluations.values()), None)
-        changes = {recipe: changed_settings(self.settings, recipe) for recipe in recipes()}
+        changes = {recipe: changed_settings(self.settings, recipe) for recipe in recipe_names()}
         nearest = min(changes, key=lambda recipe: (len(changes[recipe]), "/" in recipe))
         card = ModelCard.from_template(
             data,
@@ -101,7 +101,7 @@ class Card:
         return str(card) + "\n"
 
 
-def about(arguments: Iterable[str]) -> dict[str, str]:
+def parse_fields(arguments: Iterable[str]) -> dict[str, str]:
     """The fields of a card from KEY=VALUE arguments.
 
     >>> about(["license=cc-by-4.0"])
@@ -112,12 +112,12 @@ def about(arguments: Iterable[str]) -> dict[str, str]:
         key, value = (part.strip() for part in argument.partition("=")[::2])
         if not value:
             raise ConfigError(f"--card {argument}: write KEY=VALUE, such as --card license=cc-by-4.0.")
-        known(key, ABOUT, f"--card {argument}: a card has no place for {key!r}.")
+        check_name(key, FIELDS, f"--card {argument}: a card has no place for {key!r}.")
         fields[key] = value
     return fields
 
 
-def counted(sentences: Iterable[Sentence]) -> Statistics:
+def count_statistics(sentences: Iterable[Sentence]) -> Statistics:
     """The statistics of sentences without documents."""
     statistics = Statistics()
     for sentence in sentences:

@@ -35,7 +35,7 @@ from nestree.decoding.constraints import (
     split_at_borders,
 )
 from nestree.errors import ChartMemoryError, InputError, NestreeError
-from nestree.model import Recognizer, eval_mode, precision
+from nestree.model import Recognizer, autocast, eval_mode
 from nestree.nn.batch import BATCH_WORDS, MAX_SENTENCE_WORDS, Batch, batches_by_length
 from nestree.nn.devices import select_device
 from nestree.nn.int8 import unavailable_reason
@@ -44,7 +44,7 @@ from nestree.text import split
 from nestree.treecrf.memory import ignore_out_of_memory
 from nestree.types import Document, Entity, Sentence, Span, crossing_pairs, with_entities
 
-__all__ = ["Pipeline", "batches_by_length", "decoding_with", "load", "predict", "select_device"]
+__all__ = ["Batcher", "Pipeline", "load", "override_decoding", "predict"]
 
 BATCH_WORDS_GPU = 16_000  # replaces BATCH_WORDS on a CUDA device
 MAX_BATCH_WORDS_CPU = 1_000  # larger batches are no faster on a CPU
@@ -359,7 +359,7 @@ def count_words(document: Document) -> int:
 
 
 @contextmanager
-def decoding_with(model: Recognizer, **changes: Any) -> Iterator[None]:
+def override_decoding(model: Recognizer, **changes: Any) -> Iterator[None]:
     """A context in which the model decodes with other settings, such as head_sharing_penalty=0.4."""
     before = model.settings
     model.settings = replace(before, decoding=replace(before.decoding, **changes))
@@ -592,7 +592,7 @@ class BatchJob:
         with ignore_out_of_memory(), self.stream_context():
             batch = (get_batch or self.collate)()
             if batch is not None:
-                with precision(self.model.device):
+                with autocast(self.model.device):
                     self.scores = self.model(batch.to(self.model.device))
 
     def collect(self) -> list[Prediction]:

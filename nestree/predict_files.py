@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nestree import __version__
-from nestree.checkpoint import CARD, MANIFEST, files_of
+from nestree.checkpoint import CARD, MANIFEST, model_files
 from nestree.data import formats
 from nestree.data.formats import FORMATS, detect_format, jsonl
 from nestree.data.formats.detect import SUFFIXES, detect_folder, detect_stdin
-from nestree.data.formats.text import ENDINGS as TEXT_ENDINGS
-from nestree.data.formats.text import stem
+from nestree.data.formats.text import TEXT_SUFFIXES as TEXT_ENDINGS
+from nestree.data.formats.text import strip_suffix
 from nestree.data.io import (
-    PLACES,
+    MAX_PLACES,
     STDIO,
     ConversionReport,
     atomic_path,
@@ -40,9 +40,9 @@ from nestree.data.io import (
 from nestree.errors import DataError, InputError, NestreeError
 from nestree.model import TextRules
 from nestree.pipeline import Batcher, Pipeline, PredictOptions, count_words, default_batch_words, predict
-from nestree.types import Document, rounded
+from nestree.types import Document, round_probability
 
-READ_AS_FOLDERS = ("brat", "ace", "nne", "genia", "gum", "datasets")
+FOLDER_FORMATS = ("brat", "ace", "nne", "genia", "gum", "datasets")
 BUFFERED_BATCHES = 5
 ENDINGS = {
     "jsonl": ".jsonl",
@@ -68,14 +68,16 @@ class Job(NamedTuple):
     target: Path
 
 
-class Jobs(NamedTuple):
+class JobPlan(NamedTuple):
     jobs: tuple[Job, ...]
     folder: Path | None  # each job has a file of its own in this folder; None: all share one target
     format: str  # of the output
     left_out: tuple[Path, ...] = ()  # files of folders whose names do not tell their format
 
 
-def jobs(sources: Sequence[Path], source_format: str | None, out: Path, target_format: str | None) -> Jobs:
+def plan_jobs(
+    sources: Sequence[Path], source_format: str | None, out: Path, target_format: str | None
+) -> JobPlan:
     """One file is written to `out`; several, or those of a folder, to files of the same names in the folder `out`.
 
     With `out` = "-", all are written to standard output, one after the other. Of a folder without a named format,
@@ -103,7 +105,7 @@ def jobs(sources: Sequence[Path], source_format: str | None, out: Path, target_f
     if out == STDIO or not several:
         format = target_format or ("jsonl" if out == STDIO else detect_format(out, to_write=True))
         found = [Job(path, input_format(path, source_format), name, out) for path, name in inputs]
-        return Jobs(tuple(found), None, format, left_out)
+        return JobPlan(tuple(found), None, format, left_out)
     format = target_format or "jsonl"
     check_output_folder(sources, out, format)
     found = []
@@ -112,14 +114,14 @@ def jobs(sources: Sequence[Path], source_format: str | None, out: Path, target_f
         ending = "" if format == "brat" and kind != "text" else ENDINGS[format]
         found.append(Job(path, kind, name, out / (name + ending)))
     check_targets(found)
-    return Jobs(tuple(found), out, format, left_out)
+    return JobPlan(tuple(found), out, format, left_out)
 
 
 def find_inputs(source: Path, format: str | None, out: Path) -> tuple[list[tuple[Path, str]], list[Path]]:
     """The files that a path stands for, each with the name of its output; and those of a folder that are not read."""
     if source == STDIO or not source.is_dir():
-        return [(source, "standard-input" if source == STDIO else stem(source.name))], []
-    if (format or detect_folder(source)) in READ_AS_FOLDERS:
+        return [(source, "standard-input" if source == STDIO else strip_suffix(source.name))], []
+    if (format or detect_folder(source)) in FOLDER_FORMATS:
         return [(source, source.resolve().name)], []
     own_output = None if out == STDIO else out.resolve()
     files = [
@@ -138,7 +140,7 @@ def find_inputs(source: Path, format: str | None, out: Path) -> tuple[list[tuple
         what = "no file" if not files else "no text (.txt), and no other file whose name tells its format"
         raise DataError(f"{source} holds {what}. Name another folder{', or --from FORMAT' * bool(files)}.")
     ignored = [] if format else sorted({*files} - {*chosen})
-    return [(path, stem(path.relative_to(source).as_posix())) for path in chosen], ignored
+    return [(path, strip_suffix(path.relative_to(source).as_posix())) for path in chosen], ignored
 
 
 def has_known_suffix(path: Path) -> bool:
@@ -185,8 +187,8 @@ def check_targets(found: Sequence[Job]) -> None:
             raise InputError(f"{job.target} is one of the files that are read. Write to another folder.")
 
 
-NAME = ".nestree.jsonl"
-LOCK = ".nestree.lock"
+LOG_FILE = ".nestree.jsonl"
+LOCK_FILE = ".nestree.lock"
 Values = Mapping[str, Any]
 
 
@@ -196,7 +198,7 @@ class ResumeLog:
     def __init__(self, folder: Path, lock: int, how: Values, done: Mapping[str, Values]) -> None:
         self.folder, self.lock, self.done = folder, lock, dict(done)
         lines = [{"nestree": __version__, "how": how}, *self.done.values()]
-        with atomic_path(folder / NAME) as temporary:
+        with atomic_path(folder / LOG_FILE) as temporary:
             text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines)
             temporary.write_text(text, encoding="utf-8")
         weakref.finalize(self, os.close, lock)
@@ -212,7 +214,7 @@ class ResumeLog:
     def check_folder(self) -> None:
         """Raise if the folder is not the one that was locked."""
         try:
-            same = os.path.samestat(os.fstat(self.lock), os.stat(self.folder / LOCK))
+            same = os.path.samestat(os.fstat(self.lock), os.stat(self.folder / LOCK_FILE))
         except OSError:
             same = False
         if not same:
@@ -234,29 +236,29 @@ class ResumeLog:
     def add(self, name: str, entry: Values) -> None:
         self.check_folder()
         self.done[name] = {"file": name, **entry}
-        with open(self.folder / NAME, "a", encoding="utf-8") as file:
+        with open(self.folder / LOG_FILE, "a", encoding="utf-8") as file:
             file.write(json.dumps(self.done[name], allow_nan=False) + "\n")
 
 
-def open_resume_log(jobs: Jobs, how: Values, resume: bool) -> ResumeLog:
+def open_resume_log(jobs: JobPlan, how: Values, resume: bool) -> ResumeLog:
     """The log of a new folder or, to resume, of one that was begun with the same model and options.
 
     Until it is closed, no other process predicts into the folder.
     """
     folder = jobs.folder
     assert folder is not None
-    path = folder / NAME
-    if not path.exists() and folder.is_dir() and {file.name for file in folder.iterdir()} - {LOCK}:
+    path = folder / LOG_FILE
+    if not path.exists() and folder.is_dir() and {file.name for file in folder.iterdir()} - {LOCK_FILE}:
         raise InputError(
             f"{folder} is a directory that is not empty, and no predictions were begun in it. Give a new name."
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = lock_file(folder / LOCK)
+        lock = lock_file(folder / LOCK_FILE)
     except BlockingIOError:
         raise InputError(
-            f"another process{lock_owner(folder / LOCK)} is writing predictions to {folder}. Wait until it ends, or "
-            "give a new name."
+            f"another process{lock_owner(folder / LOCK_FILE)} is writing predictions to {folder}. "
+            "Wait until it ends, or give a new name."
         ) from None
     except OSError as why:
         raise write_error(folder, why) from None
@@ -328,7 +330,7 @@ def signature(path: Path) -> list[int]:
 def fingerprint(folder: Path) -> str:
     """A hash of all files of a model directory but the card: equal for models that predict the same."""
     digest = hashlib.sha256()
-    for path in files_of(folder):
+    for path in model_files(folder):
         if path.name not in (CARD, MANIFEST):
             with open(path, "rb") as file:
                 content = hashlib.file_digest(file, "sha256").hexdigest()
@@ -383,7 +385,7 @@ class ReadDocument(NamedTuple):
 
 def predict_files(
     pipeline: Pipeline,
-    jobs: Jobs,
+    jobs: JobPlan,
     how: FilePredictOptions,
     journal: ResumeLog | None = None,
     tell: Callable[[Progress], None] | None = None,
@@ -407,7 +409,7 @@ class FilePredictor:
     def __init__(
         self,
         pipeline: Pipeline,
-        jobs: Jobs,
+        jobs: JobPlan,
         options: FilePredictOptions,
         on_progress: Callable[[Progress], None] | None,
     ) -> None:
@@ -472,7 +474,7 @@ class FilePredictor:
         """The documents of a file."""
         self.signatures[job] = signature(job.source)
         report = self.reports[job] = ConversionReport(self.options.skip_bad)
-        options = with_rules(
+        options = with_text_rules(
             self.options.reading.get(job.format, {}), job.format, self.pipeline.model.text_rules
         )
         texts = 0
@@ -523,7 +525,7 @@ class FilePredictor:
         report, options = self.summary.writing, self.options
         if self.jobs.format == "jsonl" and not options.writing and not options.asked.trees:
             with formats.encoding_errors(target):
-                jsonl.write_each(
+                jsonl.write_mixed(
                     ((document, "characters" if is_text else "words") for document, is_text in documents),
                     target,
                     report,
@@ -545,7 +547,9 @@ class FilePredictor:
             tree = sentence.tree
             if tree is not None:
                 tree = tree._replace(probabilities=tuple(round(p, 6) for p in tree.probabilities))
-            entities = tuple(replace(entity, score=rounded(entity.score)) for entity in sentence.entities)
+            entities = tuple(
+                replace(entity, score=round_probability(entity.score)) for entity in sentence.entities
+            )
             sentences.append(replace(sentence, entities=entities, tree=tree))
         return replace(document, sentences=tuple(sentences))
 
@@ -564,7 +568,7 @@ class FilePredictor:
             self.on_progress(Progress(self.summary.files, words, None if share is None else min(1.0, share)))
 
 
-def with_rules(options: Mapping[str, Any], format: str, rules: TextRules) -> dict[str, Any]:
+def with_text_rules(options: Mapping[str, Any], format: str, rules: TextRules) -> dict[str, Any]:
     """Options for reading; words and sentences are split as the model's training data was, unless they say how."""
     accepted = formats.options(format)
     return {**{name: rule for name, rule in rules._asdict().items() if name in accepted}, **options}
@@ -578,7 +582,7 @@ def add_report(total: ConversionReport, report: ConversionReport) -> None:
     for what, times in report.counts.items():
         total.counts[what] += times
         places = total.places.setdefault(what, [])
-        places += [place for place in report.places[what] if place not in places][: PLACES - len(places)]
+        places += [place for place in report.places[what] if place not in places][: MAX_PLACES - len(places)]
     total.documents += report.documents
     total.texts += report.texts
     total.sentences += report.sentences

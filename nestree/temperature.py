@@ -24,11 +24,11 @@ from nestree.decoding.probabilities import (
     NO_TEMPERATURES,
     Temperatures,
     entity_probabilities,
+    label_log_probabilities,
     label_probabilities,
-    log_labels,
     span_marginals,
 )
-from nestree.model import Recognizer, eval_mode, precision
+from nestree.model import Recognizer, autocast, eval_mode
 from nestree.nn.batch import BATCH_WORDS, MAX_SENTENCE_WORDS, batches_by_length
 from nestree.nn.scorers import Scores
 from nestree.types import Sentence
@@ -56,7 +56,7 @@ class CalibrationSet(NamedTuple):
 
 def fit_temperatures(model: Recognizer, sentences: Sequence[Sentence]) -> Temperatures:
     """The temperatures of this model, from sentences that it was not trained on."""
-    with torch.inference_mode(), eval_mode(model), precision(model.device):
+    with torch.inference_mode(), eval_mode(model), autocast(model.device):
         return minimize_nll(calibration_set(model, sample_sentences(sentences)), model.settings)
 
 
@@ -72,7 +72,7 @@ def decoder_f1(model: Recognizer, sentences: Sequence[Sentence]) -> dict[Decodin
     predicted: Counter[DecodingSettings] = Counter()
     decoders = candidate_decoders(model.settings)
     sample = sample_sentences(sentences)
-    with torch.inference_mode(), eval_mode(model), precision(model.device):
+    with torch.inference_mode(), eval_mode(model), autocast(model.device):
         for indices in batches_by_length([len(sentence.words) for sentence in sample], BATCH_WORDS):
             batch = [sample[k] for k in indices]
             scores = model(model.collate_words(batch).to(model.device))
@@ -170,7 +170,7 @@ def minimize_nll(batches: Sequence[CalibrationSet], settings: Settings) -> Tempe
 
     def fit_others(log_tree: float) -> tuple[float, Temperatures]:
         """The lowest loss at this temperature of trees, and where it is."""
-        marginals = [spans_at(batch, settings, exp(log_tree)) for batch in batches]
+        marginals = [head_span_probabilities(batch, settings, exp(log_tree)) for batch in batches]
         point = [0.0, 0.0, 0.0]  # log mention, log label, label offset
 
         def to_temperatures(mention: float, label: float, offset: float) -> Temperatures:
@@ -191,7 +191,7 @@ def minimize_nll(batches: Sequence[CalibrationSet], settings: Settings) -> Tempe
     return fit_others(minimize(lambda log_tree: fit_others(log_tree)[0]))[1]
 
 
-def spans_at(batch: CalibrationSet, settings: Settings, tree_temperature: float) -> Tensor:
+def head_span_probabilities(batch: CalibrationSet, settings: Settings, tree_temperature: float) -> Tensor:
     """[M] the probability that each span is in the tree with each head, at this temperature of trees."""
     marginals = span_marginals(batch.scores, settings, Temperatures(tree=tree_temperature))
     k, h = batch.words.unbind(1)
@@ -203,13 +203,13 @@ def nll(
     batch: CalibrationSet, span_probability: Tensor, settings: Settings, temperatures: Temperatures
 ) -> Tensor:
     """The negative log-likelihood of the events."""
-    probability = probabilities(batch, span_probability, settings, temperatures)
+    probability = event_probabilities(batch, span_probability, settings, temperatures)
     probability = probability.double().clamp(EPSILON, 1 - EPSILON)
     likelihood = torch.where(batch.right, probability, 1 - probability)
     return -likelihood.log().masked_fill(~batch.events, 0.0).sum()
 
 
-def probabilities(
+def event_probabilities(
     batch: CalibrationSet, span_probability: Tensor, settings: Settings, temperatures: Temperatures
 ) -> Tensor:
     """[K, L] that each span is an entity with each label, given `spans_at` [M]."""
@@ -217,7 +217,9 @@ def probabilities(
     mention = (mention / temperatures.mention).softmax(-1)
     probability = span_probability[:, None]
     if batch.labels is not None:
-        probability = probability * log_labels(batch.labels, settings, temperatures).exp()  # [M, L]
+        probability = (
+            probability * label_log_probabilities(batch.labels, settings, temperatures).exp()
+        )  # [M, L]
     total = probability.new_zeros(len(mention), probability.shape[1])  # [K, L]
     total = total.index_add(0, batch.words[:, 0], probability)
     if settings.model.mention == "score":

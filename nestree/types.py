@@ -28,12 +28,12 @@ __all__ = [
     "TextEntity",
     "TextTree",
     "Tree",
-    "check_entity",
     "crossing_pairs",
     "depths",
     "enclosing_spans",
-    "rounded",
+    "round_probability",
     "shift_sentence",
+    "unchecked_entity",
     "with_context",
     "with_entities",
 ]
@@ -223,7 +223,7 @@ def build(cls: type[Frozen], *values: Any) -> Frozen:
     return instance
 
 
-def check_entity(start: int, end: int, label: str, head: int | None, score: float | None) -> Entity:
+def unchecked_entity(start: int, end: int, label: str, head: int | None, score: float | None) -> Entity:
     """An entity of values that are known to be valid, and of Python's own types."""
     return build(Entity, start, end, label, head, score, (), {})
 
@@ -316,7 +316,7 @@ class TextEntity:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form, without `parent`, which is an index into the entities of a document; scores are rounded."""
-        scores = [rounded(score) for score in self.scores]
+        scores = [round_probability(score) for score in self.scores]
         return {
             "start": self.start,
             "end": self.end,
@@ -341,7 +341,7 @@ for _frozen in (Entity, Sentence, TextEntity):
     _frozen.__setattr__ = _frozen.__delattr__ = raise_frozen  # type: ignore[method-assign]
 
 
-def rounded(probability: float | None) -> float | None:
+def round_probability(probability: float | None) -> float | None:
     """The probability with the six decimals that files get.
 
     >>> rounded(0.8349872827529907)
@@ -516,7 +516,7 @@ class Document:
         """Nested boxes, for notebooks."""
         import nestree  # by its public name, since `show` imports this module
 
-        return str(nestree.show.boxes(self))
+        return str(nestree.show.draw_boxes(self))
 
     def with_text(self, between: str = "\n") -> "Document":
         """The document itself if its text is known; otherwise a copy whose text joins the sentences by `between`."""

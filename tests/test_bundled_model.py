@@ -27,7 +27,7 @@ def test_every_file_of_a_model_in_the_box_is_installed(tiny_model, tmp_path):
     patterns = settings["tool"]["setuptools"]["package-data"]["nestree"]
     model = shutil.copytree(tiny_model, tmp_path / "models" / "gum-minilm")
     copied = {path for pattern in patterns for path in tmp_path.glob(pattern) if path.is_file()}
-    assert copied == set(checkpoint.files_of(model))
+    assert copied == set(checkpoint.model_files(model))
 
 
 def test_a_copy_without_a_model_says_so(monkeypatch, tmp_path):
@@ -37,11 +37,11 @@ def test_a_copy_without_a_model_says_so(monkeypatch, tmp_path):
 
 
 def test_it_is_small_and_whole_and_tells_nothing_of_a_machine(box):
-    files = list(checkpoint.files_of(box))
+    files = list(checkpoint.model_files(box))
     assert sum(path.stat().st_size for path in files) <= ALLOWED
     assert set(files) == {path for path in box.rglob("*") if path.is_file()}
     assert (box / checkpoint.MANIFEST).is_file()
-    assert not Path(checkpoint.settings_of(box).encoder.path).is_absolute()
+    assert not Path(checkpoint.read_settings(box).encoder.path).is_absolute()
     card = (box / "README.md").read_text(encoding="utf-8")
     for heading in ("## Data", "## Scores", "## Licence and attribution", "## Weights"):
         assert heading in card

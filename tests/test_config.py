@@ -7,10 +7,10 @@ import tomllib
 import pytest
 
 from nestree import checkpoint
-from nestree.config import RECIPES, SECTIONS, Settings, recipes
+from nestree.config import RECIPES, SECTIONS, Settings, recipe_names
 from nestree.errors import ConfigError
 
-ROWS = [name for name in recipes() if name.startswith("ablation/")]
+ROWS = [name for name in recipe_names() if name.startswith("ablation/")]
 
 # structure, mention, labeling, joint, head_sharing_penalty, method: the table of docs/model.md
 TABLE = [
@@ -59,7 +59,7 @@ def test_rows_of_the_ablation_differ_only_in_the_table():
 
 
 def test_paper_and_release():
-    assert recipes() == [*ROWS, "default", "paper", "release"]
+    assert recipe_names() == [*ROWS, "default", "paper", "release"]
     paper, release = Settings.read("paper"), Settings.read("release")
     assert (paper.training.beta2, paper.training.epsilon, paper.encoder.lstm_layers) == (0.9, 1e-12, 3)
     assert (paper.loss.joint, paper.model.rotary, paper.encoder.lstms) == (False, False, 1)
@@ -68,7 +68,7 @@ def test_paper_and_release():
     assert (release.loss.regularization_space, release.loss.entropy_weight) == ("gold", 1.0)
 
 
-@pytest.mark.parametrize("name", recipes())
+@pytest.mark.parametrize("name", recipe_names())
 def test_round_trip_of_recipes(name, tmp_path):
     settings = Settings.read(name)
     (tmp_path / "config.toml").write_text(settings.as_toml(), encoding="utf-8")

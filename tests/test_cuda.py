@@ -13,11 +13,11 @@ from nestree.model import Recognizer
 from nestree.nn import bert
 from nestree.nn.encoder import load_pretrained
 from nestree.pipeline import predict
-from nestree.training import corpus, distill, train
 from nestree.training import cuda_graphs as records
+from nestree.training import distill, make_corpus, train
 from nestree.training.run_dir import Progress
 from nestree.training.step import GradientStep
-from nestree.training.train import accelerator_for
+from nestree.training.train import make_accelerator
 from nestree.treecrf import async_errors
 from nestree.types import Document
 from tests import tiny
@@ -101,7 +101,7 @@ def test_a_sentence_alone_and_in_any_batch(folder, how):
     ids=["marginals", "tree"],
 )
 def test_entities_are_those_of_a_cpu_whatever_the_batches(folder, changes, monkeypatch):
-    monkeypatch.setattr(sentences, "precision", lambda device: nullcontext())
+    monkeypatch.setattr(sentences, "autocast", lambda device: nullcontext())
     given = tiny.SENTENCES * 5
     model = made(folder, "default", "decoding.non_entity_bias=-1", *changes).eval()
     expected = predict(model, given)
@@ -150,7 +150,7 @@ def test_training_learns_and_can_be_resumed(folder, tmp_path):
         "training.batch_words=20",
     )
     documents = [Document((sentence,)) for sentence in tiny.SENTENCES]
-    data = corpus(documents, documents, seed=1)
+    data = make_corpus(documents, documents, seed=1)
     whole = train(settings, data, tmp_path / "whole", device="cuda")
     assert whole.evaluation.entities.f1 > 0.8
 
@@ -189,7 +189,7 @@ def test_attention_is_one_operation(tmp_path, monkeypatch, family, places):
 
 
 def updater_of(model: Recognizer, data) -> GradientStep:
-    return GradientStep(model, data.train, accelerator_for("cuda"), model.settings, Progress(""))
+    return GradientStep(model, data.train, make_accelerator("cuda"), model.settings, Progress(""))
 
 
 @pytest.mark.parametrize("recipe", ["default", "ablation/03-tree-one-stage", "ablation/07-lexical-yes-no"])
@@ -197,7 +197,7 @@ def updater_of(model: Recognizer, data) -> GradientStep:
 def test_records_say_what_is_computed(tmp_path, family, recipe, monkeypatch):
     monkeypatch.setattr(records, "USES_BEFORE_CAPTURE", 0)
     documents = [Document((sentence,)) for sentence in tiny.SENTENCES]
-    data = corpus(documents, documents, seed=1)
+    data = make_corpus(documents, documents, seed=1)
 
     def fresh(*changes):
         quiet = ["encoder.dropout=0", "model.dropout=0", "training.rho=0.1", "training.perturbation=sam"]
@@ -226,7 +226,7 @@ def test_dropout_of_records_follows_from_the_seed(patient, monkeypatch):
     monkeypatch.setattr(records, "USES_BEFORE_CAPTURE", 0)
     documents = [Document((sentence,)) for sentence in tiny.SENTENCES]
     model = made(patient, "default", "training.cuda_graphs=true", "training.rho=0").cuda().train()
-    updater = updater_of(model, corpus(documents, documents, seed=1))
+    updater = updater_of(model, make_corpus(documents, documents, seed=1))
 
     def loss(number):
         return float(updater.gradients([[*range(8)]], number)["joint"])
@@ -243,7 +243,7 @@ def test_training_with_records(folder, tmp_path):
     ]
     settings = tiny.settings("default", f"encoder.path={folder}", *changes)
     documents = [Document((sentence,)) for sentence in tiny.SENTENCES]
-    result = train(settings, corpus(documents, documents, seed=1), tmp_path / "model", device="cuda")
+    result = train(settings, make_corpus(documents, documents, seed=1), tmp_path / "model", device="cuda")
     assert result.evaluation.entities.f1 > 0.8
 
 
@@ -255,7 +255,7 @@ def test_distillation_with_records(folder, tmp_path):
         "training.rho=0.1",
     ]
     teacher = tiny.learned(folder, updates=60).cuda()
-    labelled = corpus([Document((tiny.SENTENCES[0],))], [Document((s,)) for s in tiny.SENTENCES], seed=1)
+    labelled = make_corpus([Document((tiny.SENTENCES[0],))], [Document((s,)) for s in tiny.SENTENCES], seed=1)
     data, lessons = distill.make_teachers(labelled, tiny.SENTENCES * 8, [teacher], repeat=1, varied=0)
     settings = tiny.settings("default", f"encoder.path={folder}", *changes)
     result = train(settings, data, tmp_path / "student", device="cuda", lessons=lessons)
@@ -270,7 +270,7 @@ def test_where_memory_is_short_there_are_fewer_records(folder, monkeypatch):
     many = tiny.SENTENCES * 40
     documents = [Document((sentence,)) for sentence in many]
     model = made(folder, "default", "training.cuda_graphs=true", "training.rho=0").cuda().train()
-    updater = updater_of(model, corpus(documents, documents, seed=1))
+    updater = updater_of(model, make_corpus(documents, documents, seed=1))
     updater.gradients([[*range(4)]], 1)
     assert len(updater.recorder.records) == 1
     total = torch.cuda.get_device_properties(0).total_memory

@@ -138,7 +138,7 @@ def test_there_and_back(tiny_model, tmp_path, stub):
     assert stub.tokens == {"Bearer hf_secret"}
     sent = stub.files["me/model"]
     assert sent.keys() == {
-        path.relative_to(tiny_model).as_posix() for path in checkpoint.files_of(tiny_model)
+        path.relative_to(tiny_model).as_posix() for path in checkpoint.model_files(tiny_model)
     }
     assert not [name for name in sent if name.startswith("training")]
 
@@ -179,7 +179,7 @@ def test_other_files_are_not_fetched(tiny_model, stub):
     }
     folder = hub.resolve("me/model")
     names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    whole = {path.relative_to(tiny_model).as_posix() for path in checkpoint.files_of(tiny_model)}
+    whole = {path.relative_to(tiny_model).as_posix() for path in checkpoint.model_files(tiny_model)}
     assert names == whole | {"encoder/spiece.model", "encoder/merges.txt"}
 
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from nestree.config import Settings, recipes
-from nestree.losses import compute, gold_span_scores, label_losses, negatives, potentials
+from nestree.config import Settings, recipe_names
+from nestree.losses import compute_losses, gold_span_scores, label_losses, negatives, potentials
 from nestree.model import Recognizer
 from nestree.nn.batch import Collator, Gold
 from nestree.nn.scorers import Scores
@@ -30,7 +30,7 @@ SENTENCES = [
     sentence("a b c d", "0-2 A", "1-3 B"),  # crossing: no tree can hold them
 ]
 VARIANTS = {
-    **{name: (name, []) for name in recipes()},
+    **{name: (name, []) for name in recipe_names()},
     "sigmoid": ("ablation/11-both", ["loss.label=sigmoid"]),
     "joint sigmoid": ("ablation/12-joint", ["loss.label=sigmoid"]),
     "softmax": ("ablation/11-both", ["loss.label=softmax"]),
@@ -115,7 +115,7 @@ def test_losses_and_gradients_equal_those_by_hand(variant):
     settings = settings_of(variant)
     scores = random_scores(SENTENCES, settings, seed=len(variant))
     gold = gold_of(SENTENCES, settings)
-    found, expected = compute(scores, gold, settings), by_hand(scores, SENTENCES, settings)
+    found, expected = compute_losses(scores, gold, settings), by_hand(scores, SENTENCES, settings)
     assert set(found.parts) | set(found.metrics) == set(expected)
     for name, value in {**found.parts, **found.metrics}.items():
         torch.testing.assert_close(value, expected[name], rtol=1e-9, atol=1e-9, msg=name)
@@ -142,7 +142,7 @@ def test_gradients_equal_finite_differences(variant):
 
     def total(mention, arc, root, *tables):
         labels = Table(*tables) if tables else None
-        return compute(
+        return compute_losses(
             replace(scores, mention=mention, arc=arc, root=root, labels=labels), gold, settings
         ).total
 
@@ -158,7 +158,7 @@ def test_joint_is_never_above_tree_and_label(seed, kind):
     )
     apart = joint.changed(["loss.joint=false"])
     scores, gold = random_scores(SENTENCES, joint, seed, std=3.0), gold_of(SENTENCES, joint)
-    assert compute(scores, gold, joint).total < compute(scores, gold, apart).total
+    assert compute_losses(scores, gold, joint).total < compute_losses(scores, gold, apart).total
 
 
 def test_joint_equals_tree_and_label_where_labels_do_not_look_at_heads():
@@ -167,7 +167,9 @@ def test_joint_equals_tree_and_label_where_labels_do_not_look_at_heads():
     scores, gold = random_scores(SENTENCES, joint), gold_of(SENTENCES, joint)
     blind = Table(scores.labels.spans, scores.labels.spans[..., None, :].expand_as(scores.labels.heads))
     scores = replace(scores, labels=blind)
-    torch.testing.assert_close(compute(scores, gold, joint).total, compute(scores, gold, apart).total)
+    torch.testing.assert_close(
+        compute_losses(scores, gold, joint).total, compute_losses(scores, gold, apart).total
+    )
 
 
 def test_losses_are_not_negative_and_fall_to_zero_for_perfect_scores():
@@ -176,7 +178,7 @@ def test_losses_are_not_negative_and_fall_to_zero_for_perfect_scores():
     )
     gold = gold_of(SENTENCES[:-1], settings)
     scores = random_scores(SENTENCES[:-1], settings)
-    assert compute(scores, gold, settings).total > 0
+    assert compute_losses(scores, gold, settings).total > 0
     b, i, j = gold.spans.unbind(1)
     mention = torch.zeros_like(scores.mention)
     mention[..., 0] = 200
@@ -184,7 +186,7 @@ def test_losses_are_not_negative_and_fall_to_zero_for_perfect_scores():
     right = torch.full_like(scores.labels.heads, -99)
     right[b, i, j] = torch.where(gold.labels, 99.0, -99.0).double()[:, None]
     perfect = replace(scores, mention=mention, labels=Table(scores.labels.spans, right))
-    assert float(compute(perfect, gold, settings).total.detach()) < 1e-9
+    assert float(compute_losses(perfect, gold, settings).total.detach()) < 1e-9
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -192,7 +194,7 @@ def test_a_batch_without_entities_has_losses_and_gradients(variant):
     settings = settings_of(variant)
     sentences = [sentence("a b c"), sentence("a")]
     scores = random_scores(sentences, settings)
-    found = compute(scores, gold_of(sentences, settings), settings)
+    found = compute_losses(scores, gold_of(sentences, settings), settings)
     assert found.mentions == 0
     for gradient in torch.autograd.grad(found.total, leaves(scores), materialize_grads=True):
         assert bool(gradient.isfinite().all())
@@ -208,12 +210,14 @@ def test_trees_do_not_teach_spans_that_they_do_not_contain(variant):
     scores, gold = random_scores(SENTENCES, settings, std=2.0), gold_of(SENTENCES, settings)
     exchanged = torch.where(crossed(scores, gold)[..., None], scores.mention.flip(-1), scores.mention)
     assert not torch.equal(exchanged, scores.mention)
-    before, after = (compute(replace(scores, mention=m), gold, settings) for m in (scores.mention, exchanged))
+    before, after = (
+        compute_losses(replace(scores, mention=m), gold, settings) for m in (scores.mention, exchanged)
+    )
     for name, value in before.parts.items():
         torch.testing.assert_close(value, after.parts[name], rtol=1e-12, atol=1e-12)
 
     plain = settings.changed(["loss.head_sharing_penalty=0", "loss.entropy_weight=0"])
-    (push,) = torch.autograd.grad(compute(scores, gold, plain).total, scores.mention)
+    (push,) = torch.autograd.grad(compute_losses(scores, gold, plain).total, scores.mention)
     free = potentials(scores, scores.mention.logsumexp(-1))
     chance = log_partitions([free], scores.lengths)[0].marginals.span
     other = torch.ones_like(chance, dtype=torch.bool).index_put(tuple(gold.spans.T), torch.tensor(False))
@@ -230,11 +234,13 @@ def test_where_all_spans_are_guessed_an_incomplete_sentence_counts_as_complete(v
     settings = settings_of(variant)
     incomplete = [replace(s, complete=False) for s in SENTENCES]
     scores = random_scores(SENTENCES, settings)
-    everywhere = compute(
+    everywhere = compute_losses(
         scores, gold_of(incomplete, settings), settings.changed(["loss.negative_sampling_rate=100"])
     )
-    expected = compute(scores, gold_of([replace(s, complete=True) for s in SENTENCES], settings), settings)
-    nowhere = compute(scores, gold_of(incomplete, settings), settings)
+    expected = compute_losses(
+        scores, gold_of([replace(s, complete=True) for s in SENTENCES], settings), settings
+    )
+    nowhere = compute_losses(scores, gold_of(incomplete, settings), settings)
     for name, value in expected.parts.items():
         torch.testing.assert_close(everywhere.parts[name], value)
     assert float(nowhere.total.detach()) < float(expected.total.detach())
@@ -291,8 +297,8 @@ def test_losses_are_never_in_half_precision(recipe, tmp_path):
     batch = model.eval().collate(tiny.SENTENCES)
     with torch.autocast("cpu", torch.bfloat16):
         scores = model(batch)
-        inside = compute(scores, batch.gold, settings)
-    outside = compute(scores, batch.gold, settings)
+        inside = compute_losses(scores, batch.gold, settings)
+    outside = compute_losses(scores, batch.gold, settings)
     for name, value in outside.parts.items():
         assert value.dtype == inside.parts[name].dtype == torch.float32
         assert torch.equal(value, inside.parts[name]), name

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nestree.config import recipes
+from nestree.config import recipe_names
 from nestree.errors import ModelError
 from nestree.losses import potentials
 from nestree.model import Recognizer
@@ -15,7 +15,7 @@ from nestree.types import Entity, Sentence, crossing_pairs
 from tests import tiny
 from tests.tiny import sentence
 
-ROWS = recipes()
+ROWS = recipe_names()
 
 
 @pytest.fixture(scope="module")

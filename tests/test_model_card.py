@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from nestree import model_card
 from nestree.cli import app
-from nestree.config import Settings, recipes
+from nestree.config import Settings, recipe_names
 from nestree.data import formats
 from nestree.errors import ConfigError
 from nestree.evaluation import evaluate
@@ -42,7 +42,7 @@ def card() -> Card:
             "data": 'News, "1999"',
             "note": "Thanks.",
         },
-        {"train": model_card.counted(tiny.SENTENCES), "dev": model_card.counted(GOLD)},
+        {"train": model_card.count_statistics(tiny.SENTENCES), "dev": model_card.count_statistics(GOLD)},
         {"dev": evaluate(GOLD, PREDICTED, resamples=0)},
         "This is epoch 3 of 5.",
     )
@@ -108,7 +108,7 @@ def test_changed_settings(card):
     assert "| `model.mlp_size` | 128 | 256 |" in text
     assert "encoder.path" not in text.split("## Settings")[1]  # no recipe without it
     assert "Encoder: encoder. Seed: 7." in text
-    for recipe in recipes():
+    for recipe in recipe_names():
         other = Settings.read(recipe).changed(["encoder.path=/home/me/encoder"])
         text = str(Card(other, ["PER"]))
         assert "but for" not in text
@@ -134,14 +134,14 @@ def test_local_encoders_are_no_base_model(tmp_path, monkeypatch):
 
 
 def test_fields():
-    assert model_card.about(["note= a = b ", "name=x"]) == {"note": "a = b", "name": "x"}
+    assert model_card.parse_fields(["note= a = b ", "name=x"]) == {"note": "a = b", "name": "x"}
     with pytest.raises(
         ConfigError, match=r"--card licence=mit: a card has no place for 'licence'. .*mean license\?"
     ):
-        model_card.about(["licence=mit"])
+        model_card.parse_fields(["licence=mit"])
     for nothing in ("license", "license= "):
         with pytest.raises(ConfigError, match=rf"^--card {nothing}: write KEY=VALUE, such as"):
-            model_card.about([nothing])
+            model_card.parse_fields([nothing])
 
 
 def nestree(*arguments):

@@ -119,9 +119,9 @@ def test_all_but_the_training_is_copied(tiny_model, small, tmp_path):
     checkpoint.quantize(run, tmp_path / "small")
     assert names(tmp_path / "small") == names(small) == names(tiny_model)
     assert "8 bits" in (small / "README.md").read_text()
-    settings = checkpoint.settings_of(small)
+    settings = checkpoint.read_settings(small)
     assert settings.encoder.path == "encoder"  # by its name: where it was is nobody's business
-    assert settings.model == checkpoint.settings_of(tiny_model).model
+    assert settings.model == checkpoint.read_settings(tiny_model).model
 
 
 def test_only_once(small, tmp_path):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from rich.console import Console
 
 from nestree.evaluation import compare, evaluate
-from nestree.report import as_json, html, markdown, terminal
+from nestree.report import to_html, to_json, to_markdown, to_terminal
 from nestree.report.tables import depth_table, errors_table, group_table
 from nestree.types import Entity, Sentence
 from tests.evaluation.cases import GOLD, PREDICTED, predictions
@@ -79,8 +79,8 @@ def test_f1_is_undefined_without_predictions_at_a_depth():
     assert rows["1"] == ("-", "100.00", "-", "-")
     labels = {row[0]: row[1:4] for row in group_table("By label", "label", found.labels).rows}
     assert labels["A"] == ("-", "0.00", "0.00")
-    assert "1: F1 -, P -, R 100.00, 1 gold" in html(found)
-    assert "1 -." in html(found)
+    assert "1: F1 -, P -, R 100.00, 1 gold" in to_html(found)
+    assert "1 -." in to_html(found)
 
 
 EXPECTED = """\
@@ -187,12 +187,12 @@ predicted was 'army'
 
 
 def test_the_terminal_shows_every_number_of_the_example(example):
-    page = printed(*terminal(example, title="a.jsonl"))
+    page = printed(*to_terminal(example, title="a.jsonl"))
     assert "\n".join(row.rstrip() for row in page.splitlines()) + "\n" == EXPECTED
 
 
 def test_a_comparison_is_shown(comparison):
-    page = printed(*terminal(comparison.first, comparison))
+    page = printed(*to_terminal(comparison.first, comparison))
     assert "ours.jsonl against their_model.jsonl" in page
     assert re.search(r"^F1 +100\.00 +50\.00 +\+50\.00 +\+50\.00 to \+50\.00 +1\.0000", page, re.M)
     assert "Expected calibration error 10.00 %, Brier score 0.0100, over 6 entities." in page
@@ -201,18 +201,18 @@ def test_a_comparison_is_shown(comparison):
 
 @pytest.mark.parametrize("width", [80, 60])
 def test_lines_stay_within_the_terminal(hostile, width):
-    page = printed(*terminal(hostile.first, hostile), width=width)
+    page = printed(*to_terminal(hostile.first, hostile), width=width)
     assert max(map(len, page.splitlines())) <= width
     assert "more columns do not fit here" in page
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", page)
 
 
 def test_markdown_has_the_same_tables_and_no_markup_of_the_data(example, hostile):
-    page = markdown(example, title="a_b.jsonl")
+    page = to_markdown(example, title="a_b.jsonl")
     assert page.startswith("# a\\_b.jsonl\n\n1 sentence,")
     assert "| duplicates counted | 50.00 | 42.86 | 46.15 | 3 | 6 | 7 |" in page
     assert "    gold      … [California GPE] met [[[Iraqi GPE] army ORG] leaders PER]" in page
-    page = markdown(hostile.first, hostile)
+    page = to_markdown(hostile.first, hostile)
     assert "a\\|b" in page
     assert "| <script>" not in page
     for block in re.findall(r"(?:^\|.*\n)+", page, re.M):
@@ -222,7 +222,7 @@ def test_markdown_has_the_same_tables_and_no_markup_of_the_data(example, hostile
 
 
 def test_json_holds_the_numbers(example, comparison):
-    values = json.loads(json.dumps(as_json(example)))
+    values = json.loads(json.dumps(to_json(example)))
     assert values["entities"] == {
         "precision": 0.5,
         "recall": 0.5,
@@ -242,7 +242,7 @@ def test_json_holds_the_numbers(example, comparison):
     assert values["heads"]["shared"] == 2
     assert values["heads"]["gold_words"]["GPE"] == [["California", 1], ["Iraqi", 1]]
     assert "comparison" not in values
-    values = json.loads(json.dumps(as_json(comparison.first, comparison)))
+    values = json.loads(json.dumps(to_json(comparison.first, comparison)))
     assert values["comparison"]["f1"] == {"difference": 0.5, "interval": [0.5, 0.5], "p": 1.0}
     assert values["comparison"]["labels"]["ORG"]["difference"] == 1.0
     assert values["calibration"]["bins"][0]["entities"] == 6
@@ -252,9 +252,9 @@ def test_json_holds_the_numbers(example, comparison):
 @pytest.fixture(scope="module")
 def pages(example, comparison, hostile):
     return {
-        "example": html(example),
-        "comparison": html(comparison.first, comparison, "ours against theirs"),
-        "hostile": html(hostile.first, hostile, "</title><script>"),
+        "example": to_html(example),
+        "comparison": to_html(comparison.first, comparison, "ours against theirs"),
+        "hostile": to_html(hostile.first, hostile, "</title><script>"),
     }
 
 
@@ -308,15 +308,15 @@ def test_an_example_has_gold_above_its_words_and_the_prediction_below(pages):
 
 def test_the_report_of_nothing():
     empty = evaluate([Sentence(["a"])], [Sentence(["a"])])
-    assert "0 gold entities" in printed(*terminal(empty))
-    assert "entities | - | - | - |" in markdown(empty)
-    assert re.findall('<section id="(.*?)"', html(empty)) == ["scores"]
-    json.dumps(as_json(empty))
+    assert "0 gold entities" in printed(*to_terminal(empty))
+    assert "entities | - | - | - |" in to_markdown(empty)
+    assert re.findall('<section id="(.*?)"', to_html(empty)) == ["scores"]
+    json.dumps(to_json(empty))
 
 
 def test_incomplete_sentences_are_mentioned():
     result = evaluate([Sentence(["a"], complete=False)], [Sentence(["a"])])
-    assert "1 gold sentence is marked as incomplete" in markdown(result)
+    assert "1 gold sentence is marked as incomplete" in to_markdown(result)
 
 
 @settings(deadline=None, max_examples=20)
@@ -324,10 +324,10 @@ def test_incomplete_sentences_are_mentioned():
 def test_any_evaluation_can_be_reported(corpora):
     found = compare(*corpora, resamples=5, swaps=5)
     f1 = f"{100 * found.first.entities.f1:.2f}"
-    assert f1 in printed(*terminal(found.first, found))
-    assert f1 in markdown(found.first, found)
-    assert json.loads(json.dumps(as_json(found.first, found)))["entities"]["f1"] == found.first.entities.f1
-    assert Page(html(found.first, found)).open == []
+    assert f1 in printed(*to_terminal(found.first, found))
+    assert f1 in to_markdown(found.first, found)
+    assert json.loads(json.dumps(to_json(found.first, found)))["entities"]["f1"] == found.first.entities.f1
+    assert Page(to_html(found.first, found)).open == []
 
 
 def test_colors_have_enough_contrast():

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 import nestree.losses
-from nestree.config import recipes
+from nestree.config import recipe_names
 from nestree.model import Recognizer
 from nestree.nn.bert import FAMILIES
 from nestree.treecrf import LogPartition
 from tests import tiny
 
-WITHOUT_ENTROPY = [name for name in recipes() if name != "release"]  # the reference backend synchronizes
+WITHOUT_ENTROPY = [name for name in recipe_names() if name != "release"]  # the reference backend synchronizes
 
 
 @pytest.fixture(autouse=True)

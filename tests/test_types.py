@@ -19,9 +19,9 @@ from nestree.types import (
     Entity,
     Sentence,
     Tree,
-    check_entity,
     crossing_pairs,
     depths,
+    unchecked_entity,
     with_entities,
 )
 
@@ -103,7 +103,13 @@ def test_extra_does_not_count_in_comparisons():
 def test_nothing_can_be_assigned(name):
     document = Document([Sentence(WORDS, [Entity(3, 4, "GPE")])])
     sentence = document.sentences[0]
-    for frozen in (sentence.entities[0], check_entity(0, 1, "A", None, None), sentence, document, *document):
+    for frozen in (
+        sentence.entities[0],
+        unchecked_entity(0, 1, "A", None, None),
+        sentence,
+        document,
+        *document,
+    ):
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(frozen, name, 1)
     with pytest.raises(DataError, match="ends after the sentence"):
@@ -132,10 +138,10 @@ def test_crossing_pairs_and_depths_match_their_definitions(found):
 
 @pytest.mark.parametrize("values", [(0, 4, "ORG", 1, 0.5), (3, 4, "GPE", None, None)])
 def test_unchecked_entities_equal_checked_ones(values):
-    unchecked, checked = check_entity(*values), Entity(*values)
+    unchecked, checked = unchecked_entity(*values), Entity(*values)
     assert (unchecked, repr(unchecked), hash(unchecked)) == (checked, repr(checked), hash(checked))
     assert pickle.loads(pickle.dumps(unchecked)) == checked
-    assert unchecked.extra is not check_entity(*values).extra
+    assert unchecked.extra is not unchecked_entity(*values).extra
 
 
 class OwnSentence(Sentence):

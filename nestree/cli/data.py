@@ -12,18 +12,18 @@ import typer
 from nestree.cli.runtime import (
     BAD_INPUT,
     FOUND_ERRORS,
+    NORMAL,
     QUIET,
-    USUAL,
     Commands,
     Files,
     From,
+    OutputFormat,
     Quiet,
     Read,
     Sentences,
-    Shape,
     SkipBad,
     Source,
-    TableShape,
+    TableFormat,
     To,
     Verbose,
     Words,
@@ -32,8 +32,8 @@ from nestree.cli.runtime import (
     option_values,
     print_json,
     print_line,
-    progress,
     reading_options,
+    reading_progress,
 )
 from nestree.errors import InputError
 
@@ -42,23 +42,23 @@ if TYPE_CHECKING:
     from nestree.data.split import Unit
     from nestree.data.statistics import Statistics
 
-JsonOrText = Annotated[Shape, typer.Option("--format", help="json: for programs.")]
-Table = Annotated[TableShape, typer.Option("--format", help="How to show the table.")]
+JsonOrText = Annotated[OutputFormat, typer.Option("--format", help="json: for programs.")]
+Table = Annotated[TableFormat, typer.Option("--format", help="How to show the table.")]
 
 
 @contextmanager
-def reading(paths: Sequence[Path]) -> Iterator[None]:
+def read_progress(paths: Sequence[Path]) -> Iterator[None]:
     """Shows the progress of reading these files."""
     if list(paths).count(Path("-")) > 1:
         raise InputError("standard input can be read once: name - once.")
     started = monotonic()
-    with progress(paths):
+    with reading_progress(paths):
         yield
-    if Commands.verbosity > USUAL:
+    if Commands.verbosity > NORMAL:
         print_line(f"done in {monotonic() - started:.2f} s")
 
 
-def options_for(
+def read_options(
     paths: Sequence[Path],
     format: str | None,
     read: Sequence[str] | None,
@@ -73,7 +73,7 @@ def options_for(
     return reading_options(format or detect_format(paths[0]), read, words, sentences)
 
 
-def say_account(*reports: "ConversionReport") -> None:
+def print_report(*reports: "ConversionReport") -> None:
     """Print what was changed, left out or skipped in reading, if anything was."""
     from nestree.data.convert import conversion_summary
 
@@ -81,13 +81,13 @@ def say_account(*reports: "ConversionReport") -> None:
         print_line("\n".join(lines))
 
 
-def print_statistics(parts: "Mapping[str, Statistics]", format: TableShape) -> None:
+def print_statistics(parts: "Mapping[str, Statistics]", format: TableFormat) -> None:
     from nestree.data import statistics
 
-    if format is TableShape.json:
+    if format is TableFormat.json:
         print_json(statistics.as_json(parts))
     else:
-        show = statistics.as_markdown if format is TableShape.markdown else statistics.as_text
+        show = statistics.as_markdown if format is TableFormat.markdown else statistics.as_text
         typer.echo(show(parts))
 
 
@@ -103,7 +103,7 @@ def convert(
     read: Read = None,
     write: Write = None,
     skip_bad: SkipBad = False,
-    format: JsonOrText = Shape.text,
+    format: JsonOrText = OutputFormat.text,
     verbose: Verbose = 0,
     quiet: Quiet = False,
 ) -> None:
@@ -115,7 +115,7 @@ def convert(
     from nestree.data.convert import convert as convert_data
     from nestree.data.formats import detect_format
 
-    with reading([source]):
+    with read_progress([source]):
         source_format = source_format or detect_format(source)
         target_format = target_format or detect_format(target, to_write=True)
         conversion = convert_data(
@@ -127,7 +127,7 @@ def convert(
             read_options=reading_options(source_format, read, words, sentences),
             write_options=option_values(write or (), target_format, "write"),
         )
-    if format is Shape.json:
+    if format is OutputFormat.json:
         print_json(conversion.as_json(), to_stderr=str(target) == "-")
     else:
         print_line(conversion.as_text())
@@ -146,7 +146,7 @@ def check(
         bool, typer.Option("--all", help="Show all places, not only the first five.")
     ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings, too.")] = False,
-    format: JsonOrText = Shape.text,
+    format: JsonOrText = OutputFormat.text,
     verbose: Verbose = 0,
     quiet: Quiet = False,
 ) -> None:
@@ -158,10 +158,10 @@ def check(
     from nestree.data.checks import SHOWN
     from nestree.data.checks import check as check_data
 
-    with reading(files):
-        options = options_for(files, source_format, read, words, sentences)
+    with read_progress(files):
+        options = read_options(files, source_format, read, words, sentences)
         report = check_data(files, source_format, long_sentence=long_sentence, options=options)
-    if format is Shape.json:
+    if format is OutputFormat.json:
         print_json(report.as_json())
     elif Commands.verbosity == QUIET:
         typer.echo(report.verdict)
@@ -180,7 +180,7 @@ def stats(
     sentences: Sentences = None,
     read: Read = None,
     skip_bad: SkipBad = False,
-    format: Table = TableShape.text,
+    format: Table = TableFormat.text,
     verbose: Verbose = 0,
     quiet: Quiet = False,
 ) -> None:
@@ -197,22 +197,22 @@ def stats(
     if duplicates := [name for name in names if names.count(name) > 1]:
         raise InputError(f"{duplicates[0]} is named twice. Name each file once.")
     parts, report = {}, ConversionReport(skip_bad)
-    with reading(files):
+    with read_progress(files):
         for name, path in zip(names, files, strict=True):
-            options = options_for([path], source_format, read, words, sentences)
+            options = read_options([path], source_format, read, words, sentences)
             parts[name] = statistics.count(formats.read(path, source_format, report, **options))
-    say_account(report)
+    print_report(report)
     print_statistics(parts, format)
 
 
 def formats(
     name: Annotated[str | None, typer.Argument(metavar="NAME", autocompletion=format_names)] = None,
-    format: JsonOrText = Shape.text,
+    format: JsonOrText = OutputFormat.text,
 ) -> None:
     """List the formats, or describe one of them."""
-    from nestree.data.formats import FORMATS, function
+    from nestree.data.formats import FORMATS, get_function
 
-    if format is Shape.json:
+    if format is OutputFormat.json:
         print_json(
             {
                 key: {
@@ -228,10 +228,12 @@ def formats(
         for key, about in FORMATS.items():
             typer.echo(f"{key:<13} {'read, write' if about.writable else 'read':<12} {about.what}")
     else:
-        parts = [f"{name}: {inspect.getdoc(inspect.getmodule(function(name, 'read')))}"]
+        parts = [f"{name}: {inspect.getdoc(inspect.getmodule(get_function(name, 'read')))}"]
         for verb in ("read", "write") if FORMATS[name].writable else ("read",):
             options = ", ".join(f"{key}={value}" for key, value in option_defaults(name, verb).items())
-            parts.append(f"--{verb} {options or 'has no options'}\n\n{inspect.getdoc(function(name, verb))}")
+            parts.append(
+                f"--{verb} {options or 'has no options'}\n\n{inspect.getdoc(get_function(name, verb))}"
+            )
         typer.echo("\n\n".join(parts))
 
 
@@ -294,7 +296,7 @@ def split(
     read: Read = None,
     write: Write = None,
     skip_bad: SkipBad = False,
-    format: Table = TableShape.text,
+    format: Table = TableFormat.text,
     verbose: Verbose = 0,
     quiet: Quiet = False,
 ) -> None:
@@ -304,7 +306,7 @@ def split(
     """
     from nestree.data import formats, statistics
     from nestree.data.io import ConversionReport
-    from nestree.data.split import assemble_parts, ending, units, write_parts
+    from nestree.data.split import assemble_parts, ending, make_units, write_parts
 
     if lists and (parts or stratify or in_order):
         raise InputError(
@@ -315,7 +317,7 @@ def split(
     if stratify and in_order:
         raise InputError("--in-order leaves nothing to choose, so --stratify does not go with it.")
     report = ConversionReport(skip_bad)
-    with reading([source]):
+    with read_progress([source]):
         source_format = source_format or formats.detect_format(source)
         writable = formats.FORMATS.get(source_format, formats.FORMATS["jsonl"]).writable
         target_format = target_format or (source_format if writable else "jsonl")
@@ -323,7 +325,7 @@ def split(
         options = reading_options(source_format, read, words, sentences)
         documents = list(formats.read(source, source_format, report, **options))
     by = by or ("sentence" if any(document.id is None for document in documents) else "document")
-    split_units = units(documents, by, report)
+    split_units = make_units(documents, by, report)
     if lists:
         names = split_by_id_files(split_units, lists, rest)
     else:
@@ -332,13 +334,13 @@ def split(
     usual_order = [name for name in ("train", "dev", "test") if name in names]
     documents_of = assemble_parts(split_units, names, first=usual_order)
     write_parts(documents_of, folder, target_format, report, ending(target_format, source), **write_options)
-    say_account(report)
+    print_report(report)
     print_statistics({name: statistics.count(part) for name, part in documents_of.items()}, format)
 
 
 def split_by_id_files(units: "Sequence[Unit]", lists: Sequence[str], rest: str | None) -> list[str]:
     """The part of each unit, by --list arguments NAME=FILE."""
-    from nestree.data.io import lines
+    from nestree.data.io import read_lines
     from nestree.data.split import check_listed, split_by_lists
 
     known = {unit.id for unit in units}
@@ -348,7 +350,7 @@ def split_by_id_files(units: "Sequence[Unit]", lists: Sequence[str], rest: str |
         if not (name and equals and path):
             raise InputError(f"--list {argument}: write --list NAME=FILE, such as dev=dev_ids.txt.")
         ids = ids_of.setdefault(name, [])
-        for number, line in lines(Path(path)):
+        for number, line in read_lines(Path(path)):
             if id := line.strip():
                 check_listed(id, known, f"{path}:{number}")
                 ids.append(id)

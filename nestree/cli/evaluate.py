@@ -6,27 +6,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nestree.cli.data import JsonOrText, Table, options_for, reading, say_account
-from nestree.cli.predict import Threshold, loaded
+from nestree.cli.data import JsonOrText, Table, print_report, read_options, read_progress
+from nestree.cli.predict import Threshold, load_pipeline
 from nestree.cli.runtime import (
     QUIET,
     Commands,
     Device,
     From,
     Model,
+    OutputFormat,
     Quiet,
     Read,
     Sentences,
-    Shape,
-    TableShape,
+    TableFormat,
     Verbose,
     Words,
-    headline,
+    format_scores,
     print_json,
     print_line,
     print_page,
 )
-from nestree.cli.train import predicted_with, read_with
+from nestree.cli.train import load_model, predict_sentences
 from nestree.errors import InputError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def evaluate(
     words: Words = None,
     sentences: Sentences = None,
     read: Read = None,
-    format: Table = TableShape.text,
+    format: Table = TableFormat.text,
     verbose: Verbose = 0,
     quiet: Quiet = False,
 ) -> None:
@@ -96,28 +96,28 @@ def evaluate(
         raise InputError("--compare draws samples, so --bootstrap must be 1 or more.")
     if html:
         check_output_path(html, paths)
-    one_line = Commands.verbosity == QUIET and format is TableShape.text
+    one_line = Commands.verbosity == QUIET and format is TableFormat.text
     if one_line and not (other or html):
         resamples = 0  # intervals would not be shown
     conversion = ConversionReport()
-    pipeline = loaded(model, device, None)[0] if model else None
+    pipeline = load_pipeline(model, device, None)[0] if model else None
     documents = []
-    with reading(paths):
-        options = options_for(paths, source_format, read, words, sentences)
+    with read_progress(paths):
+        options = read_options(paths, source_format, read, words, sentences)
         for path in paths:
             path_format, path_options = source_format, options
             if pipeline:  # text is split as for the model, unless options say otherwise
-                from nestree.predict_files import with_rules
+                from nestree.predict_files import with_text_rules
 
                 path_format = source_format or formats.detect_format(path)
-                path_options = dict(with_rules(options, path_format, pipeline.model.text_rules))
+                path_options = dict(with_text_rules(options, path_format, pipeline.model.text_rules))
             documents.append(list(formats.read(path, path_format, conversion, **path_options)))
-    say_account(conversion)
+    print_report(conversion)
     data = [[sentence for document in part for sentence in document.sentences] for part in documents]
     if pipeline:
         predict_options = pipeline.asked(threshold, trees=False)
         gold_sentences = pipeline.model.sentences_of(documents[0])
-        data.insert(1, predicted_with(pipeline.reader, gold_sentences, predict_options))
+        data.insert(1, predict_sentences(pipeline.reader, gold_sentences, predict_options))
     comparison = None
     if other:
         names = (str(predicted or model), str(other))
@@ -129,18 +129,18 @@ def evaluate(
     title = f"{predicted or model} against {gold}"
     if html:
         with atomic_writer(html) as file:
-            file.write(report.html(evaluation, comparison, title))
+            file.write(report.to_html(evaluation, comparison, title))
         print_line(f"written: {html}")
-    if format is TableShape.json:
-        print_json(report.as_json(evaluation, comparison))
+    if format is TableFormat.json:
+        print_json(report.to_json(evaluation, comparison))
     elif one_line:
         for each in (comparison.first, comparison.second) if comparison else (evaluation,):
-            typer.echo(headline(each, duplicates))
-    elif format is TableShape.markdown:
-        typer.echo(report.markdown(evaluation, comparison, title), nl=False)
+            typer.echo(format_scores(each, duplicates))
+    elif format is TableFormat.markdown:
+        typer.echo(report.to_markdown(evaluation, comparison, title), nl=False)
     else:
-        print_page(*report.terminal(evaluation, comparison, title))
-        typer.echo(f"\n{headline(evaluation, duplicates)}")
+        print_page(*report.to_terminal(evaluation, comparison, title))
+        typer.echo(f"\n{format_scores(evaluation, duplicates)}")
 
 
 def warn_if_labels_differ(evaluation: "Evaluation") -> None:
@@ -169,7 +169,7 @@ def analyze(
     words: Words = None,
     sentences: Sentences = None,
     read: Read = None,
-    format: JsonOrText = Shape.text,
+    format: JsonOrText = OutputFormat.text,
     verbose: Verbose = 0,
     quiet: Quiet = False,
 ) -> None:
@@ -188,20 +188,20 @@ def analyze(
         raise InputError(
             f"--head-sharing-penalties {penalties}: write numbers with commas between them, such as 0,0.4,1."
         ) from None
-    with reading([source]):
-        options = options_for([source], source_format, read, words, sentences)
+    with read_progress([source]):
+        options = read_options([source], source_format, read, words, sentences)
         documents = list(formats.read(source, source_format, **options))
-    recognizer = read_with(model, device)
+    recognizer = load_model(model, device)
     gold = recognizer.sentences_of(documents)
-    evaluation = evaluate(gold, predicted_with(recognizer, gold), resamples=0)
+    evaluation = evaluate(gold, predict_sentences(recognizer, gold), resamples=0)
     rows = vary_penalty(recognizer, gold, values)
-    if format is Shape.json:
-        print_json({**report.as_json(evaluation), "head_sharing": rows})
+    if format is OutputFormat.json:
+        print_json({**report.to_json(evaluation), "head_sharing": rows})
         return
     print_page(*analysis_tables(evaluation, rows))
     if trees and gold and recognizer.settings.decoding.method != "spans":
         width = Console().width
-        parsed = predicted_with(recognizer, gold[:trees], PredictOptions(trees=True))
+        parsed = predict_sentences(recognizer, gold[:trees], PredictOptions(trees=True))
         drawings = [part for sentence in parsed for part in ("", draw_sentence(sentence, width))]
         print_page(*drawings, no_wrap=True, crop=False)
 
@@ -211,17 +211,17 @@ def vary_penalty(
 ) -> list[dict[str, Any]]:
     """F1 and heads of Viterbi decoding with each head-sharing penalty."""
     from nestree.evaluation import evaluate
-    from nestree.pipeline import decoding_with
+    from nestree.pipeline import override_decoding
 
     if model.settings.model.structure != "lexical" or model.settings.decoding.method == "spans":
         print_line("this model has no heads, so there is nothing to share.")
         return []
     rows = []
     for penalty in penalties:
-        with decoding_with(
+        with override_decoding(
             model, method="viterbi", threshold=0.0, head_sharing_penalty=penalty, head_prior_weight=0.0
         ):
-            evaluation = evaluate(gold, predicted_with(model, gold), resamples=0)
+            evaluation = evaluate(gold, predict_sentences(model, gold), resamples=0)
         heads = evaluation.heads
         rows.append(
             {

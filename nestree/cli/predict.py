@@ -27,15 +27,15 @@ from nestree.cli.runtime import (
     Verbose,
     Words,
     Write,
-    counted,
     option_values,
+    pluralize,
     print_line,
     reading_options,
 )
 from nestree.errors import InputError, NestreeError
 
 if TYPE_CHECKING:
-    from nestree.predict_files import FilePredictOptions, Jobs, Summary
+    from nestree.predict_files import FilePredictOptions, JobPlan, Summary
 
 SKIPPED_SHOWN = 20
 
@@ -90,22 +90,22 @@ def predict(
     """
     from nestree.data.io import check_output_path
     from nestree.pipeline import default_batch_words
-    from nestree.predict_files import READ_AS_FOLDERS, FilePredictOptions, open_resume_log, predict_files
-    from nestree.predict_files import jobs as find_jobs
+    from nestree.predict_files import FOLDER_FORMATS, FilePredictOptions, open_resume_log, predict_files
+    from nestree.predict_files import plan_jobs as find_jobs
 
     jobs = find_jobs(files, source_format, out, target_format)
     if resume and jobs.folder is None:
         raise InputError("--resume goes on with a folder: name several files, or a folder, and --out FOLDER.")
     if jobs.left_out:
-        say_left_out(jobs.left_out)
+        warn_left_out(jobs.left_out)
     reading = options_by_format({job.format for job in jobs.jobs}, read, words, sentences)
     writing = option_values(write or (), jobs.format, "write")
     if jobs.format == "label-studio":
         writing = {"part": "predictions", "model": model_version(model), **writing}
     started = monotonic()
-    if jobs.folder is None and jobs.format not in READ_AS_FOLDERS:
+    if jobs.folder is None and jobs.format not in FOLDER_FORMATS:
         check_output_path(out)
-    pipeline, folder = loaded(model, device, longest)
+    pipeline, folder = load_pipeline(model, device, longest)
     options = FilePredictOptions(
         pipeline.asked(threshold, trees),
         batch_words or default_batch_words(pipeline.device),
@@ -136,7 +136,7 @@ def predict(
         raise typer.Exit(FOUND_ERRORS)
 
 
-def say_left_out(paths: Sequence[Path]) -> None:
+def warn_left_out(paths: Sequence[Path]) -> None:
     """Warn about files of a directory that are not read."""
     more = len(paths) - 1
     others = f" and {more:,} other{'s' * (more > 1)}" if more else ""
@@ -146,10 +146,11 @@ def say_left_out(paths: Sequence[Path]) -> None:
     )
 
 
-def loaded(model: str | None, device: str, longest: int | None) -> Any:
+def load_pipeline(model: str | None, device: str, longest: int | None) -> Any:
     """A Pipeline, and the model's directory."""
     from nestree import hub
-    from nestree.pipeline import MAX_SENTENCE_WORDS, load
+    from nestree.nn.batch import MAX_SENTENCE_WORDS
+    from nestree.pipeline import load
 
     folder = hub.resolve(model)
     pipeline = load(folder, device, longest or MAX_SENTENCE_WORDS)
@@ -198,7 +199,7 @@ def choices_to_log(
     }
 
 
-def progress_display(jobs: "Jobs") -> AbstractContextManager[Any]:
+def progress_display(jobs: "JobPlan") -> AbstractContextManager[Any]:
     """A progress bar, unless --quiet, standard error is no terminal, or the results themselves go to the terminal."""
     from nestree.cli.progress import PredictionProgress
 
@@ -208,7 +209,7 @@ def progress_display(jobs: "Jobs") -> AbstractContextManager[Any]:
     return PredictionProgress(len(jobs.jobs))
 
 
-def print_summary(summary: "Summary", jobs: "Jobs", seconds: float) -> None:
+def print_summary(summary: "Summary", jobs: "JobPlan", seconds: float) -> None:
     from nestree.data.convert import conversion_summary
 
     if all(job.format == "text" for job in jobs.jobs):
@@ -219,9 +220,10 @@ def print_summary(summary: "Summary", jobs: "Jobs", seconds: float) -> None:
         print_line(line)
     if summary.windowed:
         print_line(f"{summary.windowed:7,}  sentences too long to be read at once: read through windows")
-    files = f" of {counted(summary.files, 'file', 'files')}" if len(jobs.jobs) > 1 else ""
+    files = f" of {pluralize(summary.files, 'file', 'files')}" if len(jobs.jobs) > 1 else ""
     before = f" ({summary.done_before:,} done before)" if summary.done_before else ""
     print_line(
-        f"{counted(summary.entities, 'entity', 'entities')} in {counted(summary.sentences, 'sentence', 'sentences')}"
-        f"{files}{before}; {counted(summary.words, 'word', 'words')}, {seconds:.1f} s, loading included"
+        f"{pluralize(summary.entities, 'entity', 'entities')} in "
+        f"{pluralize(summary.sentences, 'sentence', 'sentences')}"
+        f"{files}{before}; {pluralize(summary.words, 'word', 'words')}, {seconds:.1f} s, loading included"
     )

@@ -9,7 +9,7 @@ from nestree.cli.runtime import print_line, progress_bar
 if TYPE_CHECKING:
     from nestree.predict_files import Progress
     from nestree.training import EpochEnd, Step
-    from nestree.training.pretrain import MaskedBatch
+    from nestree.training.pretrain import PretrainStep
 
 
 class LogLines:
@@ -81,7 +81,7 @@ class PretrainProgress:
     def __exit__(self, *_: object) -> None:
         self.bar.close()
 
-    def __call__(self, batch: "MaskedBatch") -> None:
+    def __call__(self, batch: "PretrainStep") -> None:
         from nestree.training.train import duration
 
         time_left = f"{duration(batch.seconds_left)} left"

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from nestree.cli.data import options_for, reading
-from nestree.cli.runtime import Device, From, Quiet, Read, Sentences, Verbose, Words, print_line, size
-from nestree.cli.train import predicted_by
+from nestree.cli.data import read_options, read_progress
+from nestree.cli.runtime import Device, From, Quiet, Read, Sentences, Verbose, Words, print_line, total_bytes
+from nestree.cli.train import predict_documents
 from nestree.data.io import atomic_path
 
 
@@ -38,15 +38,15 @@ def quantize(
 
     documents = []
     if gold:
-        with reading([gold]):
-            options = options_for([gold], source_format, read, words, sentences)
+        with read_progress([gold]):
+            options = read_options([gold], source_format, read, words, sentences)
             documents = list(formats.read(gold, source_format, **options))
     folder = hub.resolve(model)
     with atomic_path(out) as temporary:
         checkpoint.quantize(folder, temporary)
         if gold:
             annotated = [sentence for document in documents for sentence in document.sentences]
-            before, after = (predicted_by(path, documents, device) for path in (folder, temporary))
+            before, after = (predict_documents(path, documents, device) for path in (folder, temporary))
             f1_before, f1_after, agreement = (
                 100 * evaluate(reference, predicted, resamples=0).entities.f1
                 for reference, predicted in ((annotated, before), (annotated, after), (before, after))
@@ -57,5 +57,5 @@ def quantize(
             )
             checkpoint.add_to_card(temporary, f"{gold.name}: {cost}")
             print_line(cost)
-    size_before = sum(path.stat().st_size for path in checkpoint.files_of(folder))
-    print_line(f"{size_before / 1e6:.1f} MB -> {size(out) / 1e6:.1f} MB: {out}")
+    size_before = sum(path.stat().st_size for path in checkpoint.model_files(folder))
+    print_line(f"{size_before / 1e6:.1f} MB -> {total_bytes(out) / 1e6:.1f} MB: {out}")

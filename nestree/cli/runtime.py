@@ -46,18 +46,18 @@ if TYPE_CHECKING:
     from nestree.evaluation import Evaluation
 
 FOUND_ERRORS, BAD_INPUT, INTERRUPTED, CLOSED_PIPE = 1, 2, 130, 141
-QUIET, USUAL = -1, 0  # one more for each -v
+QUIET, NORMAL = -1, 0  # one more for each -v
 
 
 class Commands(TyperGroup):
     """The group of all commands. An error in one becomes one sentence and an exit code."""
 
-    verbosity = USUAL
+    verbosity = NORMAL
     log: logging.Handler | None = None  # what -v shows
     arguments: Sequence[str] = ()  # of this call
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        Commands.verbosity, Commands.arguments = USUAL, tuple(args)
+        Commands.verbosity, Commands.arguments = NORMAL, tuple(args)
         if Commands.log is not None:  # from an earlier command in the same process
             Commands.log.close()
             logging.getLogger().removeHandler(Commands.log)
@@ -240,7 +240,7 @@ def print_page(*parts: "RenderableType", **options: Any) -> None:
     from rich.console import Console
     from rich.segment import Segment
 
-    from nestree.show import in_ascii
+    from nestree.show import to_ascii
 
     class EscapedConsole(Console):
         def render(self, *args: Any) -> Iterator[Segment]:
@@ -257,10 +257,10 @@ def print_page(*parts: "RenderableType", **options: Any) -> None:
         return
     with console.capture() as page:
         console.print(*parts, sep="\n", **options)
-    stream.write(in_ascii(page.get()))
+    stream.write(to_ascii(page.get()))
 
 
-def counted(number: int, one: str, many: str) -> str:
+def pluralize(number: int, one: str, many: str) -> str:
     """
     >>> counted(1, "entity", "entities"), counted(2000, "entity", "entities")
     ('1 entity', '2,000 entities')
@@ -268,7 +268,7 @@ def counted(number: int, one: str, many: str) -> str:
     return f"{number:,} {one if number == 1 else many}"
 
 
-def headline(evaluation: "Evaluation", duplicates: bool) -> str:
+def format_scores(evaluation: "Evaluation", duplicates: bool) -> str:
     """Precision, recall and F1 in one line."""
     score = evaluation.duplicates if duplicates else evaluation.entities
     note = " (each copy counted)" if duplicates else ""
@@ -276,14 +276,14 @@ def headline(evaluation: "Evaluation", duplicates: bool) -> str:
 
 
 @contextmanager
-def progress(paths: Iterable[Path]) -> Iterator[None]:
+def reading_progress(paths: Iterable[Path]) -> Iterator[None]:
     """Show on a terminal how much of these files has been read, after one second."""
     if Commands.verbosity == QUIET or not sys.stderr.isatty():
         yield
         return
     from nestree.data.io import report_progress
 
-    total = sum(size(path) for path in paths)
+    total = sum(total_bytes(path) for path in paths)
     bar = progress_bar(total=total, unit="B", unit_scale=True, desc="reading", delay=1)
     with bar, report_progress(lambda n: bar.update(min(n, total - bar.n))):
         yield
@@ -296,7 +296,7 @@ def progress_bar(**options: Any) -> Any:
     return tqdm(file=unescaped(sys.stderr), leave=False, **options)
 
 
-def size(path: Path) -> int:
+def total_bytes(path: Path) -> int:
     """The bytes of a file or of all files in a directory; 0 if they cannot be read."""
     try:
         files = path.rglob("*") if path.is_dir() else [path]
@@ -308,12 +308,12 @@ def size(path: Path) -> int:
 # Options
 
 
-class Shape(StrEnum):
+class OutputFormat(StrEnum):
     text = "text"
     json = "json"
 
 
-class TableShape(StrEnum):
+class TableFormat(StrEnum):
     text = "text"
     markdown = "markdown"
     json = "json"
@@ -448,10 +448,10 @@ def option_values(arguments: Iterable[str], format: str, verb: Literal["read", "
     >>> option_values(["word=2"], "columns", "read")
     {'word': 2}
     """
-    from nestree.data.formats import function, options
+    from nestree.data.formats import get_function, options
 
     known = options(format, verb)
-    hints = get_type_hints(function(format, verb))
+    hints = get_type_hints(get_function(format, verb))
     values = {}
     for argument in arguments:
         name, equals, value = argument.partition("=")
@@ -465,24 +465,26 @@ def option_values(arguments: Iterable[str], format: str, verb: Literal["read", "
                 f"--{verb} {argument}: {format} has no such option. {hint if known else 'It has none.'}"
             )
         try:
-            values[name] = typed(value, hints[name])
+            values[name] = parse_value(value, hints[name])
         except ValueError as why:
             raise InputError(f"--{verb} {argument}: {why}.") from None
     return values
 
 
-def typed(value: str, hint: Any) -> Any:
+def parse_value(value: str, hint: Any) -> Any:
     """The string as a value of the type; raises ValueError with what was expected."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         others = [kind for kind in inner if kind is not type(None)]
-        return None if value == "" and len(others) < len(inner) else typed(value, others[0])
+        return None if value == "" and len(others) < len(inner) else parse_value(value, others[0])
     if origin is Literal:
         if value not in inner:
             raise ValueError(f"choose one of {', '.join(map(str, inner))}")
         return value
     if origin is not None:  # a list, tuple or other collection
-        return (list if origin is list else tuple)(typed(part, inner[0]) for part in value.split(",") if part)
+        return (list if origin is list else tuple)(
+            parse_value(part, inner[0]) for part in value.split(",") if part
+        )
     if hint is bool:
         if value.lower() not in ("true", "false", "yes", "no", "1", "0"):
             raise ValueError("the value must be true or false")

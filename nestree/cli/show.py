@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nestree.cli.data import options_for, reading, say_account
+from nestree.cli.data import print_report, read_options, read_progress
 from nestree.cli.runtime import (
     Device,
     From,
@@ -18,7 +18,7 @@ from nestree.cli.runtime import (
     SkipBad,
     Verbose,
     Words,
-    counted,
+    pluralize,
     print_line,
     print_page,
 )
@@ -69,15 +69,15 @@ def show(
     """
     from nestree.data import formats
     from nestree.data.io import ConversionReport, atomic_writer, check_output_path
-    from nestree.show import page
+    from nestree.show import draw_page
     from nestree.show.filters import first_sentences, select_documents
 
     if out:
         check_output_path(out, [source])
     report = ConversionReport(skip_bad)
     source_format = source_format or detect_text(source)
-    with reading([source]):
-        options = options_for([source], source_format, read, words, sentences)
+    with read_progress([source]):
+        options = read_options([source], source_format, read, words, sentences)
         documents = formats.read(source, source_format, report, **options)
         if only:
             documents = iter(select_documents(documents, only))
@@ -96,23 +96,23 @@ def show(
         if out:
             title = source.name if source.name != "-" else "Nested entities"
             with atomic_writer(out) as file:
-                file.write(page(list(documents), title))
+                file.write(draw_page(list(documents), title))
             print_line(f"written: {out}")
         else:
             print_documents(documents, tree)
-    say_account(report)
+    print_report(report)
 
 
 def detect_text(source: Path) -> str | None:
     """`text` for a .txt file without annotations beside it and for standard input that is not JSON."""
     from nestree.data.formats.detect import detect_stdin
-    from nestree.data.formats.text import ENDINGS
+    from nestree.data.formats.text import TEXT_SUFFIXES
     from nestree.data.io import STDIO
 
     if source == STDIO:
         return detect_stdin()
     annotated = source.with_suffix(".ann").exists()
-    return "text" if source.name.endswith(ENDINGS) and source.is_file() and not annotated else None
+    return "text" if source.name.endswith(TEXT_SUFFIXES) and source.is_file() and not annotated else None
 
 
 def predict_documents(
@@ -154,8 +154,8 @@ def print_documents(documents: "Iterable[Document]", trees: bool) -> None:
         counts.update(label for entity in document.entities for label in entity.labels)
         sentences += len(document.sentences)
     labels = ", ".join(f"{label} {count:,}" for label, count in counts.most_common())
-    entities = counted(counts.total(), "entity", "entities")
-    within = counted(sentences, "sentence", "sentences")
+    entities = pluralize(counts.total(), "entity", "entities")
+    within = pluralize(sentences, "sentence", "sentences")
     print_line(f"{entities} in {within}" + (f": {labels}" if labels else ""))
 
 
@@ -178,12 +178,12 @@ def demo(
 
     from nestree.data.io import atomic_writer
     from nestree.pipeline import load
-    from nestree.show import draw_document, draw_sentence, page
+    from nestree.show import draw_document, draw_page, draw_sentence
 
     document = load()(DEMO_TEXT)
     width = Console().width
     with atomic_writer(out) as file:
-        file.write(page([document], "nestree demo"))
+        file.write(draw_page([document], "nestree demo"))
     print_page(
         draw_document(document, width),
         Text(),

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nestree.cli.data import Table, options_for, reading
-from nestree.cli.predict import options_by_format, say_left_out
+from nestree.cli.data import Table, read_options, read_progress
+from nestree.cli.predict import options_by_format, warn_left_out
 from nestree.cli.progress import PretrainProgress
 from nestree.cli.runtime import (
     BAD_INPUT,
@@ -24,10 +24,10 @@ from nestree.cli.runtime import (
     Quiet,
     Read,
     Sentences,
-    TableShape,
+    TableFormat,
     Verbose,
     Words,
-    counted,
+    pluralize,
     print_json,
     print_line,
     progress_bar,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from nestree.evaluation import Evaluation
     from nestree.model import Recognizer
     from nestree.pipeline import PredictOptions
-    from nestree.predict_files import Jobs
+    from nestree.predict_files import JobPlan
     from nestree.training import Corpus
     from nestree.training.distill import Teachers
     from nestree.types import Document, Sentence
@@ -111,9 +111,9 @@ def train(
     Exit codes: 0 trained; 2 bad input, or training cannot go on; 130 interrupted, and saved.
     """
     from nestree import hub
-    from nestree.model_card import about
+    from nestree.model_card import parse_fields
 
-    entries = about(card or ())
+    entries = parse_fields(card or ())
     files = named_files(train_file, dev_file, test_file)
     if resume:
         fixed = {"--out": out, "--config": config, "--set": overrides, "--init": init}
@@ -186,9 +186,9 @@ def distill(
     The student learns the teachers' probabilities of all trees, heads and labels, of several teachers their mean, and
     the entities of --train. Plain text is split into words as the first teacher does. Exit codes: as of `train`.
     """
-    from nestree.model_card import about
+    from nestree.model_card import parse_fields
 
-    entries = about(card or ())
+    entries = parse_fields(card or ())
     files = named_files(train_file, dev_file, test_file)
     if resume:
         fixed = {
@@ -286,12 +286,12 @@ def run_training(
     from accelerate import PartialState
 
     from nestree import training
-    from nestree.cli.runtime import headline
+    from nestree.cli.runtime import format_scores
     from nestree.evaluation import evaluate
     from nestree.pipeline import PredictOptions
 
     parts = read_parts(origin)
-    corpus = training.corpus(
+    corpus = training.make_corpus(
         parts["train"],
         parts.get("dev"),
         seed=settings.training.seed,
@@ -325,10 +325,10 @@ def run_training(
     test: Evaluation | None = None
     if "test" in parts:
         gold = [sentence for document in parts["test"] for sentence in document.sentences]
-        predicted = predicted_by(folder, parts["test"], device, PredictOptions(scored=True))
+        predicted = predict_documents(folder, parts["test"], device, PredictOptions(scored=True))
         test = evaluate(gold, predicted, resamples=0)
-        print_line(f"test: {headline(test, False)}")
-    training.keep_scores(result, test)
+        print_line(f"test: {format_scores(test, False)}")
+    training.save_scores(result, test)
 
 
 def read_parts(origin: Mapping[str, Any]) -> "dict[str, list[Document]]":
@@ -337,13 +337,11 @@ def read_parts(origin: Mapping[str, Any]) -> "dict[str, list[Document]]":
 
     options = origin["options"]
     paths = {part: Path(origin[part]) for part in PARTS if part in origin}
-    with reading(list(paths.values())):
-        read_options = options_for(
+    with read_progress(list(paths.values())):
+        chosen = read_options(
             list(paths.values()), options["format"], options["read"], options["words"], options["sentences"]
         )
-        return {
-            part: list(formats.read(path, options["format"], **read_options)) for part, path in paths.items()
-        }
+        return {part: list(formats.read(path, options["format"], **chosen)) for part, path in paths.items()}
 
 
 def load_teachers(
@@ -351,7 +349,7 @@ def load_teachers(
 ) -> "tuple[Corpus, Teachers | None]":
     """The corpus with the unlabelled texts, and the teachers of both."""
     from nestree import checkpoint, hub
-    from nestree.pipeline import select_device
+    from nestree.nn.devices import select_device
     from nestree.training.distill import check_teachers, make_teachers
 
     distillation, options = origin["distill"], origin["options"]
@@ -372,22 +370,22 @@ def load_teachers(
     return make_teachers(corpus, texts, teachers, hard=distillation["hard"], seed=seed, **copies)
 
 
-def find_texts(files: Sequence[Path], source_format: str | None) -> "Jobs":
+def find_texts(files: Sequence[Path], source_format: str | None) -> "JobPlan":
     """The files to read, those of folders included; names those that are left out."""
     from nestree.data.io import STDIO
-    from nestree.predict_files import jobs
+    from nestree.predict_files import plan_jobs
 
-    found = jobs(files, source_format, STDIO, "jsonl")
+    found = plan_jobs(files, source_format, STDIO, "jsonl")
     if found.left_out:
-        say_left_out(found.left_out)
+        warn_left_out(found.left_out)
     return found
 
 
-def read_texts(jobs: "Jobs", options: Mapping[str, Mapping[str, Any]]) -> "Iterator[Sentence]":
+def read_texts(jobs: "JobPlan", options: Mapping[str, Mapping[str, Any]]) -> "Iterator[Sentence]":
     """The sentences of files, read with the options of their format."""
     from nestree.data import formats
 
-    with reading([job.source for job in jobs.jobs]):
+    with read_progress([job.source for job in jobs.jobs]):
         for job in jobs.jobs:
             for document in formats.read(job.source, job.format, **options.get(job.format, {})):
                 yield from document.sentences
@@ -402,22 +400,22 @@ def training_progress() -> AbstractContextManager[Any]:
     return TrainingProgress() if sys.stderr and sys.stderr.isatty() else LogLines()
 
 
-def predicted_by(
+def predict_documents(
     folder: Path, documents: "Sequence[Document]", device: str, options: "PredictOptions | None" = None
 ) -> "list[Sentence]":
     """The sentences of documents with the entities that the model of a directory predicts."""
-    model = read_with(folder, device)
-    return predicted_with(model, model.sentences_of(documents), options)
+    model = load_model(folder, device)
+    return predict_sentences(model, model.sentences_of(documents), options)
 
 
-def read_with(folder: Path, device: str) -> "Recognizer":
+def load_model(folder: Path, device: str) -> "Recognizer":
     """The model of a directory as `nestree predict` loads it."""
     from nestree.pipeline import load
 
     return load(folder, device).reader
 
 
-def predicted_with(
+def predict_sentences(
     model: "Recognizer", sentences: "Sequence[Sentence]", options: "PredictOptions | None" = None
 ) -> "list[Sentence]":
     """The sentences with predicted entities; shows a progress bar on a terminal."""
@@ -466,7 +464,7 @@ def pretrain(
         for sentence in read_texts(jobs, options):
             number, size = number + 1, size + len(sentence.words)
             yield sentence
-        sizes = f"{counted(size, 'word', 'words')} in {counted(number, 'sentence', 'sentences')}"
+        sizes = f"{pluralize(size, 'word', 'words')} in {pluralize(number, 'sentence', 'sentences')}"
         print_line(f"{sizes}, to be read {'once' if passes == 1 else f'{passes} times'}.")
 
     name = Settings.read("default").encoder.path if encoder is None else encoder
@@ -493,7 +491,7 @@ def experiment(
     overrides: Overrides = None,
     jobs: Annotated[int, typer.Option("--jobs", metavar="N", min=1, help="Runs at the same time.")] = 1,
     device: Device = "auto",
-    format: Table = TableShape.text,
+    format: Table = TableFormat.text,
     verbose: Verbose = 0,
     quiet: Quiet = False,
 ) -> None:
@@ -501,7 +499,7 @@ def experiment(
 
     What is done is not done again: after an interruption, start it again.
     """
-    from nestree.pipeline import select_device
+    from nestree.nn.devices import select_device
     from nestree.training import experiment
 
     select_device(device)  # an error is better found now
@@ -521,7 +519,7 @@ def experiment(
         out, recipes or ["default"], folders, numbers, overrides or (), ["--device", device]
     )
     for name, folder in folders.items():
-        parts = experiment.parts_of(folder)
+        parts = experiment.data_files(folder)
         if "dev" not in parts:
             print_line(f"{name}: {folder} has no file called dev. A share of train takes its place.")
         if "test" not in parts:
@@ -534,7 +532,7 @@ def experiment(
         print_line("What was running is saved. Start the experiment again to go on.")
         raise
     groups = experiment.group_results(specs)
-    if format is TableShape.json:
+    if format is TableFormat.json:
         print_json([group.as_json() for group in groups])
     else:
         print_table(experiment.table(groups), format)
@@ -561,10 +559,10 @@ def parse_data(data: Sequence[str]) -> dict[str, Path]:
     return folders
 
 
-def print_table(rows: Sequence[Sequence[str]], format: TableShape) -> None:
+def print_table(rows: Sequence[Sequence[str]], format: TableFormat) -> None:
     """Print a table whose first row is the header."""
     header, *body = rows
-    if format is TableShape.markdown:
+    if format is TableFormat.markdown:
         for row in (header, ["---"] * len(header), *body):
             typer.echo(f"| {' | '.join(row)} |")
     else:

@@ -34,7 +34,7 @@ BLANK_HEAD = "dropped: a head of blanks only"
 NO_WORD = "dropped: an entity that holds no word"
 
 
-class CharacterSpan(NamedTuple):
+class LabeledSpan(NamedTuple):
     """An annotated entity in characters of a text; `end` is exclusive."""
 
     start: int
@@ -48,7 +48,7 @@ class CharacterSpan(NamedTuple):
 
 def align_spans(
     text: str,
-    spans: Iterable[CharacterSpan],
+    spans: Iterable[LabeledSpan],
     *,
     id: str | None = None,
     words: str = "treebank",
@@ -76,7 +76,7 @@ def align_spans(
 def align_to_words(
     text: str,
     words: Sequence[Span],
-    spans: Iterable[CharacterSpan],
+    spans: Iterable[LabeledSpan],
     *,
     starts: Iterable[int] | None = None,
     sentences: str = "rules",
@@ -91,7 +91,7 @@ def align_to_words(
     """
     valid = valid_spans(text, spans, tally, place)
     entities = word_entities(text, words, valid, tally, place)
-    return arranged(
+    return align_entities(
         text,
         words,
         entities,
@@ -104,7 +104,7 @@ def align_to_words(
     )
 
 
-def arranged(
+def align_entities(
     text: str,
     words: Sequence[Span],
     entities: Sequence[Entity],
@@ -127,8 +127,8 @@ def arranged(
 
 
 def valid_spans(
-    text: str, spans: Iterable[CharacterSpan], tally: ConversionReport, place: str
-) -> Iterator[CharacterSpan]:
+    text: str, spans: Iterable[LabeledSpan], tally: ConversionReport, place: str
+) -> Iterator[LabeledSpan]:
     """The spans without blanks at their borders; those that are invalid or hold only blanks are counted."""
     for span in spans:
         span_place = span.place or place
@@ -149,7 +149,7 @@ def valid_spans(
         yield span
 
 
-def check_span(span: CharacterSpan, text: str, place: str) -> None:
+def check_span(span: LabeledSpan, text: str, place: str) -> None:
     name = f"{place}: entity {span.start!r:.20}-{span.end!r:.20} {span.label!s:.40}"
     head = span.head or (span.start, span.end)
     if not all(type(offset) is int for offset in (span.start, span.end, *head)):
@@ -171,7 +171,7 @@ def check_span(span: CharacterSpan, text: str, place: str) -> None:
 
 def joined_borders(
     borders: Sequence[int],
-    spans: Iterable[CharacterSpan | Entity],
+    spans: Iterable[LabeledSpan | Entity],
     tally: ConversionReport,
     place: str,
 ) -> set[int]:
@@ -188,7 +188,7 @@ def joined_borders(
 
 
 def word_entities(
-    text: str, words: Sequence[Span], spans: Iterable[CharacterSpan], tally: ConversionReport, place: str
+    text: str, words: Sequence[Span], spans: Iterable[LabeledSpan], tally: ConversionReport, place: str
 ) -> list[Entity]:
     """An entity for each span, of all words that share a character with it."""
     entities = []
@@ -246,7 +246,7 @@ def word_sentences(
 
 
 UNITS = ("characters", "utf-16", "graphemes")
-UNSURE = "offsets in a text with emoji taken as characters: some tools count UTF-16 units"
+AMBIGUOUS_OFFSETS = "offsets in a text with emoji taken as characters: some tools count UTF-16 units"
 
 
 def to_code_points(text: str, unit: str) -> Callable[[int], int]:
@@ -306,7 +306,7 @@ def tokens(text: str, words: Iterable[Span]) -> list[Token]:
     return result
 
 
-def note_strays(pieces: Iterable[Token], text: str, tally: ConversionReport, place: str) -> None:
+def note_stray_tokens(pieces: Iterable[Token], text: str, tally: ConversionReport, place: str) -> None:
     """Count the tokens that are neither words nor blanks: readers of the file take them for words."""
     strays = sum(t.word is None and not text[t.start : t.end].isspace() for t in pieces)
     if strays:
@@ -346,7 +346,7 @@ def whole_text(passages: Iterable[Passage], place: str) -> str:
 def align_to_passages(
     text: str,
     passages: Sequence[Passage],
-    spans: Iterable[CharacterSpan],
+    spans: Iterable[LabeledSpan],
     *,
     words: str,
     sentences: str,
@@ -365,7 +365,7 @@ def align_to_passages(
         else:
             groups.append([passage])
     starts = [group[0].start for group in groups]
-    spans_in: list[list[CharacterSpan]] = [[] for _ in groups]
+    spans_in: list[list[LabeledSpan]] = [[] for _ in groups]
     for span in valid:
         k = max(0, bisect_right(starts, span.start) - 1)
         start = starts[k]

@@ -29,7 +29,7 @@ from nestree.types import Document, Entity, Span
 
 log = logging.getLogger(__name__)
 STDIO = Path("-")
-PLACES = 5  # of each change that a report keeps
+MAX_PLACES = 5  # of each change that a report keeps
 
 
 @dataclass
@@ -55,7 +55,7 @@ class ConversionReport:
         """Count a change: `what` is a short phrase, the same for all changes of a kind."""
         self.counts[what] += times
         places = self.places.setdefault(what, [])
-        if len(places) < PLACES and place not in places:
+        if len(places) < MAX_PLACES and place not in places:
             places.append(place)
 
     def bad(self, error: DataError) -> None:
@@ -104,8 +104,8 @@ class Limits:
                 raise InputError(f"{name} is {value!r:.40}, and must be a whole number from 1 on.")
 
 
-LIMITS = tuple(field.name for field in fields(Limits))
-current: ContextVar[Limits] = ContextVar("limits", default=Limits())  # noqa: B039 (it is frozen)
+LIMIT_NAMES = tuple(field.name for field in fields(Limits))
+current_limits: ContextVar[Limits] = ContextVar("limits", default=Limits())  # noqa: B039 (it is frozen)
 
 
 @contextmanager
@@ -116,21 +116,21 @@ def limits(**changed: int) -> Iterator[None]:
     ...     current.get().max_nesting
     7
     """
-    token = current.set(replace(current.get(), **changed))
+    token = current_limits.set(replace(current_limits.get(), **changed))
     try:
         yield
     finally:
-        current.reset(token)
+        current_limits.reset(token)
 
 
-def remedy(name: str) -> str:
+def limit_remedy(name: str) -> str:
     """How to raise a limit, on the command line and in Python."""
     return f"If that is meant, allow more with --{name.replace('_', '-')} (in Python, {name})."
 
 
 def check_nesting(entities: Iterable[Entity | Span], place: str) -> None:
     """Raise if more entities than `max_nesting` share a word."""
-    limit = current.get().max_nesting
+    limit = current_limits.get().max_nesting
     spans = [entity.span if isinstance(entity, Entity) else entity for entity in entities]
     if len(spans) <= limit:
         return
@@ -138,18 +138,20 @@ def check_nesting(entities: Iterable[Entity | Span], place: str) -> None:
     deepest = max(itertools.accumulate(step for _, step in edges))
     if deepest > limit:
         raise DataError(
-            f"{place}: {deepest:,} entities share a word, and at most {limit:,} may. {remedy('max_nesting')}"
+            f"{place}: {deepest:,} entities share a word, and at most {limit:,} may. {limit_remedy('max_nesting')}"
         )
 
 
 def check_bytes(size: int, path: Path) -> None:
     """Raise if the unpacked size of a file is more than `max_bytes`."""
-    if size > (limit := current.get().max_bytes):
-        raise DataError(f"{path} holds more than {limit:,} bytes, unpacked. {remedy('max_bytes')}")
+    if size > (limit := current_limits.get().max_bytes):
+        raise DataError(f"{path} holds more than {limit:,} bytes, unpacked. {limit_remedy('max_bytes')}")
 
 
-def too_long(path: Path, line: int, longest: int) -> DataError:
-    return DataError(f"{path}:{line}: this line is longer than {longest:,} bytes. {remedy('longest_line')}")
+def line_too_long_error(path: Path, line: int, longest: int) -> DataError:
+    return DataError(
+        f"{path}:{line}: this line is longer than {longest:,} bytes. {limit_remedy('longest_line')}"
+    )
 
 
 # Reading
@@ -183,7 +185,7 @@ class ProgressReader(io.FileIO):
         return data
 
 
-class Unpacked(io.RawIOBase):
+class GzipReader(io.RawIOBase):
     """The bytes that a gzip file expands to; raises if they are more than `max_bytes`."""
 
     def __init__(self, file: BinaryIO, path: Path):
@@ -228,26 +230,26 @@ def decompress(file: BinaryIO, path: Path) -> BinaryIO:
     buffered = file if isinstance(file, io.BufferedReader) else io.BytesIO(file.read())
     start = buffered.peek(2) if isinstance(buffered, io.BufferedReader) else buffered.getvalue()
     is_gzip = start[:2] == b"\x1f\x8b"
-    return io.BufferedReader(Unpacked(buffered, path), 2**17) if is_gzip else buffered
+    return io.BufferedReader(GzipReader(buffered, path), 2**17) if is_gzip else buffered
 
 
-def lines(path: Path) -> Iterator[tuple[int, str]]:
+def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Each line of a UTF-8 file with its number, from 1, without line end (LF or CRLF) and byte order mark."""
-    for number, line in lines_or_errors(path):
+    for number, line in read_lines_or_errors(path):
         if isinstance(line, DataError):
             raise line
         yield number, line
 
 
-def lines_or_errors(path: Path) -> Iterator[tuple[int, str | DataError]]:
+def read_lines_or_errors(path: Path) -> Iterator[tuple[int, str | DataError]]:
     """Like `lines`; the error of a line that cannot be read, or of a file that is cut off, takes its place."""
-    number, longest = 0, current.get().longest_line
+    number, longest = 0, current_limits.get().longest_line
     try:
         with open_file(path) as file:
             while line := file.readline(longest + 1):
                 number += 1
                 if len(line) > longest:
-                    yield number, too_long(path, number, longest)
+                    yield number, line_too_long_error(path, number, longest)
                     while line and not line.endswith(b"\n"):
                         line = file.readline(longest + 1)
                     continue
@@ -265,16 +267,16 @@ def lines_or_errors(path: Path) -> Iterator[tuple[int, str | DataError]]:
 
 def read_text(path: Path) -> str:
     """The whole text of a UTF-8 file, with its line ends, without byte order mark."""
-    data = whole(path)
-    longest = current.get().longest_line
+    data = read_bytes(path)
+    longest = current_limits.get().longest_line
     if len(data) > longest:
         for number, line in enumerate(data.split(b"\n"), 1):
             if len(line) > longest:
-                raise too_long(path, number, longest)
+                raise line_too_long_error(path, number, longest)
     return decode_text(data, path, 1)
 
 
-def whole(path: Path) -> bytearray:
+def read_bytes(path: Path) -> bytearray:
     """All bytes of a file, unpacked if it is gzip."""
     data = bytearray()
     with open_file(path) as file:
@@ -342,7 +344,7 @@ def json_records(path: Path, tally: ConversionReport) -> Iterator[tuple[str, dic
 
     Values that are no objects go through `tally.bad`.
     """
-    numbered = lines_or_errors(path)
+    numbered = read_lines_or_errors(path)
     records: Iterator[tuple[str, Any]] = iter(())
     for number, line in numbered:
         if isinstance(line, DataError):
@@ -454,14 +456,14 @@ class JsonStream:
                 value, end = STRICT.raw_decode(self.buffer, self.position)
                 break
             except json.JSONDecodeError as why:
-                size, longest = len(self.buffer) - self.position, current.get().longest_line
+                size, longest = len(self.buffer) - self.position, current_limits.get().longest_line
                 is_cut = why.pos >= len(self.buffer.rstrip())  # no token of JSON runs across a line end
                 if is_cut and size <= longest and self.fill(size):
                     continue  # with twice as many characters
                 if is_cut and size > longest:
                     raise DataError(
                         f"{self.place()}: this object is longer than {longest:,} characters. "
-                        + remedy("longest_line")
+                        + limit_remedy("longest_line")
                     ) from None
                 self.place()
                 line = min(self.last_line, self.line + self.buffer.count("\n", self.counted, why.pos))
@@ -494,7 +496,7 @@ def json_objects(record: dict[str, Any], key: str, place: str) -> list[dict[str,
     return values
 
 
-def short_regions(record: dict[str, Any]) -> list[str]:
+def label_studio_regions(record: dict[str, Any]) -> list[str]:
     """The keys of a record in Label Studio's short export (JSON-MIN) that hold regions, named after the controls.
 
     >>> short_regions({"text": "Rome", "ner": [{"start": 0, "end": 4, "labels": ["GPE"]}]})
@@ -510,7 +512,7 @@ def short_regions(record: dict[str, Any]) -> list[str]:
     ]
 
 
-def probability(score: Any, tally: ConversionReport, place: str) -> float | None:
+def parse_probability(score: Any, tally: ConversionReport, place: str) -> float | None:
     """The score as a float; None, and counted, if it is no probability."""
     if score is None:
         return None
@@ -523,7 +525,7 @@ def probability(score: Any, tally: ConversionReport, place: str) -> float | None
 # Writing
 
 
-def kept_mark(text: str) -> str:
+def bom_prefix(text: str) -> str:
     """A byte order mark if the text, the first of a file, begins with one: readers take the first one off."""
     return "\ufeff" if text.startswith("\ufeff") else ""
 

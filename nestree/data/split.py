@@ -50,7 +50,7 @@ class Unit(NamedTuple):
     documents: tuple[Document, ...]  # several if an id occurs several times
 
 
-def units(documents: Iterable[Document], by: str, tally: ConversionReport | None = None) -> list[Unit]:
+def make_units(documents: Iterable[Document], by: str, tally: ConversionReport | None = None) -> list[Unit]:
     """The units of these documents, in their order."""
     if by not in BY:
         raise InputError(f"a split is by sentence or by document, not by {by!r}.")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import ParseError, XMLParser
 
-from nestree.data.io import current, open_file, remedy, too_long
+from nestree.data.io import current_limits, limit_remedy, line_too_long_error, open_file
 from nestree.errors import DataError
 
 CHUNK_BYTES = 2**16
@@ -24,7 +24,7 @@ class EventTarget:
     """The target of an XMLParser: collects the events of the bytes that were fed last."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.depth, self.max_depth = path, 0, current.get().max_xml_depth
+        self.path, self.depth, self.max_depth = path, 0, current_limits.get().max_xml_depth
         self.events: list[Event] = []
         self.expat: Any = None
 
@@ -33,7 +33,7 @@ class EventTarget:
         if self.depth > self.max_depth:
             raise DataError(
                 f"{self.path}:{self.expat.CurrentLineNumber}: more than {self.max_depth:,} elements stand inside "
-                f"each other. {remedy('max_xml_depth')}"
+                f"each other. {limit_remedy('max_xml_depth')}"
             )
         self.events.append(Event("start", name, attributes, self.expat.CurrentLineNumber))
 
@@ -45,12 +45,12 @@ class EventTarget:
         self.events.append(Event("text", text, {}, self.expat.CurrentLineNumber))
 
 
-def events(path: Path) -> Iterator[Event]:
+def parse_events(path: Path) -> Iterator[Event]:
     """The events of an XML file, which is read chunk by chunk."""
     target = EventTarget(path)
     parser = XMLParser(target=target, forbid_dtd=False, forbid_entities=True, forbid_external=True)
     target.expat = parser.parser
-    longest, line, length = current.get().longest_line, 1, 0
+    longest, line, length = current_limits.get().longest_line, 1, 0
     try:
         with open_file(path) as file:
             while chunk := file.read(CHUNK_BYTES):
@@ -58,7 +58,7 @@ def events(path: Path) -> Iterator[Event]:
                 last_break = chunk.rfind(b"\n")
                 length = length + len(chunk) if last_break < 0 else len(chunk) - last_break - 1
                 if length > longest:
-                    raise too_long(path, line, longest)
+                    raise line_too_long_error(path, line, longest)
                 parser.feed(chunk)
                 yield from target.events
                 target.events = []

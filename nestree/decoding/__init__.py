@@ -28,7 +28,7 @@ from nestree.decoding.probabilities import (
 from nestree.decoding.viterbi import uses_head_prior, viterbi_search
 from nestree.nn.scorers import Scores
 from nestree.treecrf import Trees
-from nestree.types import Entity, Tree, check_entity
+from nestree.types import Entity, Tree, unchecked_entity
 
 __all__ = [
     "NO_TEMPERATURES",
@@ -106,7 +106,7 @@ def predictions(decoded: DecodedBatch, labels: Sequence[str], sentences: int) ->
     if scores is not None:
         valid &= (scores >= 0) & (scores <= 1)
     entities = map(
-        check_entity
+        unchecked_entity
         if valid.all() and all(labels)
         else Entity,  # Entity raises an error that says what is wrong
         i.tolist(),

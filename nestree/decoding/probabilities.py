@@ -68,7 +68,7 @@ def span_marginals(scores: Scores, settings: Settings, temperatures: Temperature
     if settings.model.structure == "none":
         cells = span_cells(scores.lengths, mention.shape[1] - 1)
         return SpanMarginals(cells.to(mention.dtype), mention, None)
-    trees = potentials(scores, share[..., 0], temperatures)
+    trees = tree_potentials(scores, share[..., 0], temperatures)
     ((_, marginals),) = log_partitions([trees], scores.lengths, [settings.model.labeling == "head"])
     return SpanMarginals(
         marginals.span, mention, marginals.head if isinstance(marginals, LexicalPotentials) else None
@@ -81,7 +81,7 @@ def apply_temperatures(mention: Tensor, temperatures: Temperatures) -> tuple[Ten
     return share, (mention / temperatures.mention).log_softmax(-1)
 
 
-def potentials(scores: Scores, span: Tensor, temperatures: Temperatures) -> Potentials:
+def tree_potentials(scores: Scores, span: Tensor, temperatures: Temperatures) -> Potentials:
     """The potentials of trees with these span scores."""
     if scores.arc is None or scores.root is None:
         return PlainPotentials(span)
@@ -115,7 +115,7 @@ def label_probabilities(
     if scores.labels is None:
         return marginals.span[b, i, j, None] * marginals.mention[b, i, j, 1:]
     if settings.model.labeling == "span":
-        label = log_labels(scores.labels.of(b, i, j, None), settings, temperatures).exp()
+        label = label_log_probabilities(scores.labels.of(b, i, j, None), settings, temperatures).exp()
         return marginals.entity[b, i, j, None] * label
     assert marginals.head is not None
     if by_head is None:
@@ -124,7 +124,7 @@ def label_probabilities(
     return is_entity[:, None] * torch.einsum("kn,knl->kl", marginals.head[b, i, j], by_head.exp())
 
 
-def log_labels(scores: Tensor, settings: Settings, temperatures: Temperatures) -> Tensor:
+def label_log_probabilities(scores: Tensor, settings: Settings, temperatures: Temperatures) -> Tensor:
     """[..., L] log P(label) from label scores."""
     scores = scores / temperatures.label - temperatures.doubt
     if settings.loss.label != "softmax":
@@ -142,8 +142,8 @@ def head_label_scores(
     word = torch.arange(scores.mention.shape[1] - 1, device=spans.device).expand(len(spans), -1)  # [K, n]
     within = (i <= word) & (word < j)  # [K, n]
     if spans.device.type != "cpu":  # nonzero would synchronize
-        label = log_labels(scores.labels.of(b, i, j, word), settings, temperatures)
+        label = label_log_probabilities(scores.labels.of(b, i, j, word), settings, temperatures)
         return label.masked_fill(~within[..., None], IMPOSSIBLE)
     k, h = within.nonzero().unbind(1)  # [pairs]
-    pairs = log_labels(scores.labels.of(b[k, 0], i[k, 0], j[k, 0], h), settings, temperatures)
+    pairs = label_log_probabilities(scores.labels.of(b[k, 0], i[k, 0], j[k, 0], h), settings, temperatures)
     return pairs.new_full((*word.shape, pairs.shape[-1]), IMPOSSIBLE).index_put_((k, h), pairs)

@@ -11,7 +11,7 @@
 
 from nestree.evaluation.calibration import Bin, Calibration
 from nestree.evaluation.error_analysis import KINDS, EntityError
-from nestree.evaluation.heads import Heads
+from nestree.evaluation.heads import HeadScores
 from nestree.evaluation.metrics import Evaluation, Intervals, Score, check_alignment, evaluate
 from nestree.evaluation.significance import Comparison, Difference, compare
 
@@ -23,7 +23,7 @@ __all__ = [
     "Difference",
     "EntityError",
     "Evaluation",
-    "Heads",
+    "HeadScores",
     "Intervals",
     "Score",
     "check_alignment",

@@ -15,7 +15,7 @@ Words = Mapping[str, Sequence[tuple[str, int]]]  # label -> its head words and h
 
 
 @dataclass(frozen=True)
-class Heads:
+class HeadScores:
     """Counts of heads; 0 where gold or the prediction has none."""
 
     right: int = 0  # spans whose predicted head is the gold head
@@ -63,7 +63,7 @@ def evaluate_heads(
     predicted: Sequence[Sentence],
     gold_entities: Sequence[EntitiesByKey],
     predicted_entities: Sequence[EntitiesByKey],
-) -> Heads | None:
+) -> HeadScores | None:
     """None if neither side has heads."""
     in_gold, in_predicted = have_heads(gold), have_heads(predicted)
     if not in_gold and not in_predicted:
@@ -78,7 +78,7 @@ def evaluate_heads(
         counts["headed"], counts["shared"] = count_heads(predicted_entities)
     if in_gold:
         counts["gold_headed"], counts["gold_shared"] = count_heads(gold_entities)
-    return Heads(
+    return HeadScores(
         **counts,
         words=head_words(predicted, predicted_entities) if in_predicted else {},
         gold_words=head_words(gold, gold_entities) if in_gold else {},

@@ -10,7 +10,7 @@ from nestree.data.statistics import nested
 from nestree.errors import DataError
 from nestree.evaluation.calibration import Calibration, calibrate
 from nestree.evaluation.error_analysis import EntitiesByKey, EntityError, classify_errors, entities_by_key
-from nestree.evaluation.heads import Heads, evaluate_heads
+from nestree.evaluation.heads import HeadScores, evaluate_heads
 from nestree.types import Sentence, depths
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ class Evaluation:
     lengths: Mapping[str, Score]  # in words
     mistakes: tuple[EntityError, ...]  # in the order of the sentences
     confusion: Mapping[str, Mapping[str | None, int]]  # gold label -> label of the same span; None: missed
-    heads: Heads | None  # None: neither side has heads
+    heads: HeadScores | None  # None: neither side has heads
     calibration: Calibration | None  # None: no predicted entity has a score
     resamples: int
     seed: int

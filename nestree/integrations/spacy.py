@@ -23,8 +23,8 @@ from spacy.pipeline import Pipe
 from spacy.tokens import Doc, Span, SpanGroup, Token
 
 from nestree import __version__
-from nestree.data.alignment import arranged
-from nestree.data.formats.spacy import group
+from nestree.data.alignment import align_entities
+from nestree.data.formats.spacy import to_span_group
 from nestree.data.io import ConversionReport
 from nestree.errors import ModelError
 
@@ -70,7 +70,7 @@ class NestedEntities(Pipe):
         to_document = partial(as_document, sentence_rule=ner.model.text_rules.sentences)
         batcher = Batcher(ner, to_document, ner.asked(self.threshold, trees=False), **options)
         for doc, document in batcher.stream(docs):
-            spans = group(document, doc, self.spans_key, [token.i for token in doc if is_word(token)])
+            spans = to_span_group(document, doc, self.spans_key, [token.i for token in doc if is_word(token)])
             spans.attrs[KEY] = __version__
             doc.spans[self.spans_key] = spans
             yield doc
@@ -95,7 +95,7 @@ class NestedEntities(Pipe):
             raise ModelError(
                 f"{self.directory}, where the model came from, is gone, so it cannot be saved again."
             )
-        return self.directory, list(checkpoint.files_of(self.directory))
+        return self.directory, list(checkpoint.model_files(self.directory))
 
     def to_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> None:
         """Save the component with the whole model."""
@@ -103,7 +103,7 @@ class NestedEntities(Pipe):
 
         directory, files = self.model_files()
         if Path(path).resolve() != directory.resolve():
-            checkpoint.copy(files, directory, Path(path))
+            checkpoint.copy_files(files, directory, Path(path))
 
     def from_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> "NestedEntities":
         self.load_model(Path(path))
@@ -152,7 +152,7 @@ def as_document(doc: Doc, sentence_rule: str) -> "Document":
     if doc.has_annotation("SENT_START"):
         words_before = list(accumulate((is_word(token) for token in doc), initial=0))
         starts = [words_before[token.i] for token in doc if token.is_sent_start]
-    return arranged(
+    return align_entities(
         doc.text,
         words,
         (),

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from nestree.errors import ModelError
-from nestree.nn.features import rows_of
+from nestree.nn.features import vector_rows
 from nestree.nn.tokenizer import SubwordTokenizer
 from nestree.types import Sentence, Span, crossing_pairs
 
@@ -172,7 +172,7 @@ class Collator:
         if self.vectors is not None:
             vectors = np.zeros((batch, n + 2), dtype=np.int64)
             for b, sentence in enumerate(sentences):
-                vectors[b, 1 : sizes[b] + 1] = rows_of(sentence.words, self.vectors)
+                vectors[b, 1 : sizes[b] + 1] = vector_rows(sentence.words, self.vectors)
         return Batch(
             sentences=tuple(sentences),
             sizes=tuple(sizes),
@@ -269,8 +269,8 @@ def pad_to_bucket(batch: Batch, padding: int, most: int) -> Batch | None:
     gold, (rows, length) = batch.gold, batch.pieces.shape
     if gold is None or batch.windows is not None:
         return None
-    new_rows, new_length = room_for(rows) - rows, min(rounded(length, 8, 8), most)
-    longest = min(new_length - 2, rounded(batch.longest, 8, 8))  # a word has one subword or more
+    new_rows, new_length = bucket_rows(rows) - rows, min(bucket_size(length, 8, 8), most)
+    longest = min(new_length - 2, bucket_size(batch.longest, 8, 8))  # a word has one subword or more
     new_words, new_subwords = longest - batch.longest, new_length - length
     if new_words < 0:
         return None
@@ -318,12 +318,12 @@ def pad_gold(gold: Gold, rows: int, new_rows: int, posts: int) -> Gold:
     )
 
 
-def room_for(sentences: int) -> int:
+def bucket_rows(sentences: int) -> int:
     """Rows of a bucket: one at least is not used."""
-    return rounded(sentences + 1, 2, 4)
+    return bucket_size(sentences + 1, 2, 4)
 
 
-def rounded(number: int, least: int, steps: int) -> int:
+def bucket_size(number: int, least: int, steps: int) -> int:
     """The next multiple of `least`, or of one of so many `steps` between two powers of 2, whichever is larger.
 
     Large numbers fall into few buckets, and small ones grow little: batches of few sentences have long ones.

@@ -22,7 +22,7 @@ class WordVectors(NamedTuple):
     vectors: np.ndarray  # [words, dimensions] float32
 
 
-def shape_of(word: str) -> int:
+def word_shape(word: str) -> int:
     """The shape of a word, numbered from 1: its case, digits, other characters, whether it has one character."""
     if word.islower():
         case = 1
@@ -89,6 +89,6 @@ def read_npy(path: Path) -> WordVectors:
     return WordVectors(words, vectors.astype(np.float32))
 
 
-def rows_of(words: Sequence[str], table: dict[str, int]) -> list[int]:
+def vector_rows(words: Sequence[str], table: dict[str, int]) -> list[int]:
     """Each word's row in the table of vectors, from 1 on, looked up as written, then in lower case; 0: unknown."""
     return [table.get(word, table.get(word.lower(), -1)) + 1 for word in words]

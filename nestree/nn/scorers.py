@@ -252,7 +252,7 @@ class Scorer(nn.Module):
                 heads, modifiers = self.head(vectors.words), self.modifier(vectors.words)[:, 1:]
                 arcs = self.arcs(heads, modifiers)[..., 0]  # [B, n + 1, n] BOS governs the root
                 if self.settings.normalize:
-                    cells = governed_cells(lengths, modifiers.shape[1])
+                    cells = arc_cells(lengths, modifiers.shape[1])
                     arcs = normalize_scores(arcs, cells)
                 root, arc = arcs[:, 0], arcs[:, 1:]
             if self.settings.normalize:
@@ -265,7 +265,7 @@ def with_one(x: Tensor) -> Tensor:
     return torch.cat([x, x.new_ones(*x.shape[:-1], 1)], -1)
 
 
-def governed_cells(lengths: Tensor, n: int) -> Tensor:
+def arc_cells(lengths: Tensor, n: int) -> Tensor:
     """[B, n + 1, n] where BOS, or word h in row h + 1, may govern word m."""
     post = torch.arange(n + 1, device=lengths.device)
     inside = post <= lengths[:, None, None]  # [B, 1, n + 1]

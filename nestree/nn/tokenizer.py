@@ -17,7 +17,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from nestree.errors import ModelError
-from nestree.nn.features import shape_of
+from nestree.nn.features import word_shape
 from nestree.types import Sentence
 
 MAX_WORD_CHARACTERS = 1_000  # the rest of a longer word is ignored
@@ -222,7 +222,7 @@ class SubwordTokenizer:
         if before and (len(self.known) > CACHED_WORDS or self.characters > CACHED_CHARACTERS):
             self.clear_cache()
             return self.numbers(sentences)
-        self.words.add(self.split(new), [*map(shape_of, new)])
+        self.words.add(self.split(new), [*map(word_shape, new)])
         return numbers
 
     def clear_cache(self) -> None:

@@ -1,6 +1,6 @@
 """Numbers of an evaluation -> terminal, Markdown, JSON, and one HTML page that needs nothing else."""
 
-from nestree.report.html import html
-from nestree.report.tables import as_json, markdown, terminal
+from nestree.report.html import to_html
+from nestree.report.tables import to_json, to_markdown, to_terminal
 
-__all__ = ["as_json", "html", "markdown", "terminal"]
+__all__ = ["to_html", "to_json", "to_markdown", "to_terminal"]

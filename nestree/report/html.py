@@ -5,7 +5,7 @@ from typing import Any
 from nestree.evaluation import Comparison, EntityError, Evaluation
 from nestree.evaluation.metrics import sentence_name
 from nestree.report import plots, tables
-from nestree.report.tables import described, interval_text, percent, select_examples, signed, window
+from nestree.report.tables import describe_error, interval_text, percent, select_examples, signed, window
 from nestree.show.html import render
 from nestree.show.layout import stack_spans
 from nestree.types import Entity, Sentence
@@ -15,7 +15,7 @@ EXAMPLES = 8  # of each kind of error
 MAX_COLUMNS = 40  # labels in the table of the error distribution
 
 
-def html(evaluation: Evaluation, comparison: Comparison | None = None, title: str = "Evaluation") -> str:
+def to_html(evaluation: Evaluation, comparison: Comparison | None = None, title: str = "Evaluation") -> str:
     """A complete HTML page that needs no other files."""
     examples = select_examples(evaluation, EXAMPLES)
     sections = {
@@ -102,7 +102,10 @@ def example_values(error: EntityError) -> dict[str, Any]:
         cells.append((middle, 2, 3, "word", "…"))
     if end < len(error.sentence.words):
         cells.append((middle, 3 + len(words), 4 + len(words), "word", "…"))
-    return {"caption": f"{sentence_name(error.number, error.sentence)}: {described(error)}", "cells": cells}
+    return {
+        "caption": f"{sentence_name(error.number, error.sentence)}: {describe_error(error)}",
+        "cells": cells,
+    }
 
 
 def brackets(

@@ -13,7 +13,7 @@ from nestree.evaluation import (
     Difference,
     EntityError,
     Evaluation,
-    Heads,
+    HeadScores,
     Score,
 )
 from nestree.evaluation.metrics import LEVEL, Range
@@ -241,7 +241,7 @@ def distribution_table(evaluation: Evaluation) -> Table:
     )
 
 
-def heads_table(heads: Heads) -> Table:
+def heads_table(heads: HeadScores) -> Table:
     ratios = {
         "head accuracy": (heads.right, heads.judged),
         "left out: no gold head": (heads.left_out, 0),
@@ -259,7 +259,7 @@ def heads_table(heads: Heads) -> Table:
         if whole or (part and name in ("left out: no gold head", "predicted without a head"))
     ]
     return Table(
-        "Heads",
+        "HeadScores",
         ("", "%", "count"),
         rows,
         ("Accuracy: over predicted spans of several words that are gold spans. " if heads.judged else "")
@@ -268,7 +268,7 @@ def heads_table(heads: Heads) -> Table:
     )
 
 
-def head_words_table(heads: Heads, labels: Iterable[str], limit: int) -> Table:
+def head_words_table(heads: HeadScores, labels: Iterable[str], limit: int) -> Table:
     sides = {"predicted": heads.words, "gold": heads.gold_words}
     sides = {name: words for name, words in sides.items() if words}
     rows = [
@@ -368,7 +368,7 @@ def window(error: EntityError) -> Span:
     return max(0, start - CONTEXT), min(len(error.sentence.words), end + CONTEXT)
 
 
-def described(error: EntityError) -> str:
+def describe_error(error: EntityError) -> str:
     """The error in words.
 
     >>> words = "the University of California".split()
@@ -429,7 +429,7 @@ MAX_NAME_WIDTH = 24  # columns that names of rows may take before they are wrapp
 TERMINAL_WIDTH = 78  # columns that a table of many labels may take
 
 
-def terminal(
+def to_terminal(
     evaluation: Evaluation, comparison: Comparison | None = None, title: str = "Evaluation"
 ) -> "list[RenderableType]":
     """The report as rich renderables for a terminal of 80 columns or more."""
@@ -447,7 +447,7 @@ def terminal(
             grid = RichTable.grid(padding=(0, 1))
             for side, line in bracket_lines(error):
                 grid.add_row(styled(f"  {side}", "dim"), styled(line))
-            parts += [place + styled(described(error)), grid]
+            parts += [place + styled(describe_error(error)), grid]
     return parts
 
 
@@ -486,7 +486,9 @@ MARKDOWN_HEAD_WORDS = 10
 MARKDOWN_EXAMPLES = 3
 
 
-def markdown(evaluation: Evaluation, comparison: Comparison | None = None, title: str = "Evaluation") -> str:
+def to_markdown(
+    evaluation: Evaluation, comparison: Comparison | None = None, title: str = "Evaluation"
+) -> str:
     """Tables and examples in GitHub's Markdown."""
     parts = [f"# {escape_markdown(title)}", summary(evaluation)]
     for table in all_tables(evaluation, comparison, MARKDOWN_HEAD_WORDS):
@@ -503,7 +505,7 @@ def markdown(evaluation: Evaluation, comparison: Comparison | None = None, title
         parts.append(f"### {ERROR_NAMES[kind].capitalize()}")
         for error in errors:
             lines = [f"    {side:9} {line}" for side, line in bracket_lines(error)]
-            parts += [f"Sentence {error.number}: {escape_markdown(described(error))}", "\n".join(lines)]
+            parts += [f"Sentence {error.number}: {escape_markdown(describe_error(error))}", "\n".join(lines)]
     return visible("\n\n".join(parts) + "\n")
 
 
@@ -521,7 +523,7 @@ def escape_markdown(text: str) -> str:
 JSON_HEAD_WORDS = 20
 
 
-def as_json(evaluation: Evaluation, comparison: Comparison | None = None) -> dict[str, Any]:
+def to_json(evaluation: Evaluation, comparison: Comparison | None = None) -> dict[str, Any]:
     """The report as values for `json.dumps`; keys are the fields of Evaluation, Score, Heads and Calibration."""
     heads, calibration = evaluation.heads, evaluation.calibration
     values: dict[str, Any] = {
@@ -577,7 +579,7 @@ def score_values(score: Score) -> dict[str, Any]:
     }
 
 
-def head_values(heads: Heads) -> dict[str, Any]:
+def head_values(heads: HeadScores) -> dict[str, Any]:
     values = {"accuracy": heads.accuracy, "accuracy_within": heads.accuracy_within}
     values |= {name: value for name, value in vars(heads).items() if isinstance(value, int)}
     words = {

@@ -1,19 +1,19 @@
 """Nested entities and trees, drawn from documents and sentences: in a terminal, in a notebook, and as a page."""
 
-from nestree.show.html import boxes, page
-from nestree.show.layout import LabelColors, levels, modifiers, short
+from nestree.show.html import draw_boxes, draw_page
+from nestree.show.layout import LabelColors, format_probability, span_levels, span_modifiers
 from nestree.show.svg import draw_svg
-from nestree.show.terminal import draw_document, draw_sentence, in_ascii
+from nestree.show.terminal import draw_document, draw_sentence, to_ascii
 
 __all__ = [
     "LabelColors",
-    "boxes",
+    "draw_boxes",
     "draw_document",
+    "draw_page",
     "draw_sentence",
     "draw_svg",
-    "in_ascii",
-    "levels",
-    "modifiers",
-    "page",
-    "short",
+    "format_probability",
+    "span_levels",
+    "span_modifiers",
+    "to_ascii",
 ]

@@ -15,9 +15,9 @@ from nestree.show.layout import (
     Edge,
     LabelColors,
     escape_invisible,
+    format_probability,
     lay_out,
     lexicalized_spans,
-    short,
     single_line,
     text_direction,
 )
@@ -52,12 +52,12 @@ def environment() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    jinja.filters.update(short=short, single_line=single_line, verbatim=verbatim)
+    jinja.filters.update(short=format_probability, single_line=single_line, verbatim=verbatim)
     jinja.globals.update(label_colors=HTML_COLORS, version=__version__)
     return jinja
 
 
-def boxes(document: Document) -> str:
+def draw_boxes(document: Document) -> str:
     """The text of a document with a box around each entity, as HTML for a notebook.
 
     >>> from nestree.types import Entity, Sentence
@@ -68,7 +68,7 @@ def boxes(document: Document) -> str:
     return render("show/templates/boxes.html.jinja", scored=has_scores(document), **values)
 
 
-def page(documents: Sequence[Document], title: str = "Nested entities") -> str:
+def draw_page(documents: Sequence[Document], title: str = "Nested entities") -> str:
     """A complete HTML page that needs no other files.
 
     >>> page([Document([])], "empty").startswith("<!DOCTYPE html>")

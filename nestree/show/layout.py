@@ -52,7 +52,7 @@ def text_direction(text: str, default: str = "ltr") -> str:
     return default
 
 
-def short(probability: float) -> str:
+def format_probability(probability: float) -> str:
     """Two decimals, without the leading zero.
 
     >>> short(0.973), short(1.0), short(0.004)
@@ -187,7 +187,9 @@ def entity_brackets(sentence: Sentence) -> tuple[dict[Span, str], dict[Span, str
     texts: dict[Span, str] = {}
     labels: dict[Span, str] = {}
     for entity in sorted(sentence.entities, key=lambda entity: -(entity.score or 0)):
-        text = single_line(entity.label) + ("" if entity.score is None else f" {short(entity.score)}")
+        text = single_line(entity.label) + (
+            "" if entity.score is None else f" {format_probability(entity.score)}"
+        )
         texts[entity.span] = f"{texts[entity.span]}, {text}" if entity.span in texts else text
         labels.setdefault(entity.span, entity.label)
     return texts, labels
@@ -219,7 +221,7 @@ def width(span: Span) -> int:
     return span[1] - span[0]
 
 
-def levels(spans: Iterable[Span]) -> dict[Span, int]:
+def span_levels(spans: Iterable[Span]) -> dict[Span, int]:
     """0 for spans that contain no other; otherwise one more than the highest level inside."""
     level: dict[Span, int] = {}
     for i, j in sorted(spans, key=width):
@@ -253,7 +255,7 @@ def parent_spans(tree: Iterable[Span]) -> dict[Span, Span]:
     return parent
 
 
-def modifiers(tree: Mapping[Span, int]) -> dict[Span, int]:
+def span_modifiers(tree: Mapping[Span, int]) -> dict[Span, int]:
     """The modifier that the head of each span of two or more words gains there, in the tree's order."""
     modifier = {
         parent: tree[span] for span, parent in parent_spans(tree).items() if tree[span] != tree[parent]

@@ -9,12 +9,12 @@ from rich.cells import cell_len
 from nestree.show.layout import (
     LabelColors,
     entity_brackets,
-    levels,
+    format_probability,
     lexicalized_spans,
-    modifiers,
     pad_words,
-    short,
     single_line,
+    span_levels,
+    span_modifiers,
     span_probabilities,
     stack_spans,
     text_direction,
@@ -75,7 +75,7 @@ def draw_svg(sentence: Sentence, colors: LabelColors) -> str:
     bracket_spans = list(brackets)
     if heads := lexicalized_spans(tree, len(words)):
         assert tree is not None
-        tree_height = TREE_ROW * (levels(heads)[0, len(words)] + 1) + MARGIN
+        tree_height = TREE_ROW * (span_levels(heads)[0, len(words)] + 1) + MARGIN
         add_tree(svg, sentence.words, heads, span_probabilities(tree), x.center, tree_height, classes)
     elif tree is not None:
         bracket_spans += [(i, j) for i, j, _ in tree.spans if j - i > 1]
@@ -114,17 +114,17 @@ def add_tree(
     classes: Mapping[Span, str],
 ) -> None:
     """Add the spans and arcs above the words, which begin at `bottom`; `x` are the centers of the words."""
-    level = levels(heads)
+    level = span_levels(heads)
     root = (0, len(words))
     top = bottom - TREE_ROW * (level[root] + 0.5)
     add_element(svg, "path", d=f"M{x[heads[root]]:.1f} {top + 4:.1f}V{bottom:.1f}")
     add_text(svg, x[heads[root]], top, "root", "small")
-    for span, modifier in modifiers(heads).items():
+    for span, modifier in span_modifiers(heads).items():
         head = heads[span]
         y = bottom - TREE_ROW * (level[span] - 0.5)
         a, b = x[head], x[modifier]
         sign = 1 if b > a else -1
-        probability = short(probabilities[span]) if probabilities else ""
+        probability = format_probability(probabilities[span]) if probabilities else ""
         labeled = probability and abs(b - a) > 7.6 * len(probability) + 22
         center, room = (a + b) / 2, 3.8 * len(probability) + 3
         start, end = f"M{a:.1f} {y:.1f}", f"H{b - 6 * sign:.1f}q{6 * sign} 0 {6 * sign} 6"

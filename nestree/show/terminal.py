@@ -14,14 +14,14 @@ from nestree.show.layout import (
     entity_brackets,
     escape_bidi,
     escape_invisible,
+    format_probability,
     lay_out,
-    levels,
     lexicalized_spans,
-    modifiers,
     pad_words,
     parent_spans,
-    short,
     single_line,
+    span_levels,
+    span_modifiers,
     span_probabilities,
     stack_spans,
     width,
@@ -32,7 +32,7 @@ from nestree.types import Document, Sentence, Span
 ASCII = str.maketrans("─├┤╭╮━┝┥┍┑│╰╯╵…", "-++,.=++,.|`'|~")
 
 
-def in_ascii(drawing: str) -> str:
+def to_ascii(drawing: str) -> str:
     """The drawing for a terminal that cannot show box-drawing characters.
 
     >>> in_ascii("├─ .93 ─╮")
@@ -104,7 +104,9 @@ def bracket_runs(edge: Edge, colors: LabelColors) -> list[Run]:
     runs: list[Run] = []
     for label, score, style in zip(labels, scores, styles, strict=True):
         runs.append(Run(", " if runs else "…|" if edge.cut else "|", styles[0]))
-        runs.append(Run(single_line(label) + ("" if score is None else f" {short(score)}"), style))
+        runs.append(
+            Run(single_line(label) + ("" if score is None else f" {format_probability(score)}"), style)
+        )
     return [*runs, Run("]", styles[0])]
 
 
@@ -230,7 +232,7 @@ def draw_tree(
     styles: Mapping[Span, str],
 ) -> Canvas:
     """The lines of a tree with the probabilities of its spans; spans with a style, the entities, have heavy lines."""
-    parent, modifier, level = parent_spans(heads), modifiers(heads), levels(heads)
+    parent, modifier, level = parent_spans(heads), span_modifiers(heads), span_levels(heads)
     # The column in which each word's own line comes down.
     column = [
         start + max(0, cell_len(word.rstrip()) - 1) // 2
@@ -249,7 +251,7 @@ def draw_tree(
             dash, right, left, left_corner, right_corner = HEAVY if span in styles else LIGHT
             a, b = sorted((column[head], column[modifier[span]]))
             begin, end = (right, right_corner) if head < modifier[span] else (left_corner, left)
-            probability = short(probabilities[span]) if probabilities else ""
+            probability = format_probability(probabilities[span]) if probabilities else ""
             before, probability, after = center(probability, b - a - 1, dash)
             canvas.write(row, a, begin + before, style or "dim")
             canvas.write(row, a + 1 + len(before), probability, style)

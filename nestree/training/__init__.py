@@ -6,8 +6,8 @@
 """
 
 from nestree.training.callbacks import Callbacks, EpochEnd, Step
-from nestree.training.dataset import Corpus, adapt_to_small_data, corpus
-from nestree.training.train import TrainResult, keep_scores, origin_of, summary, train
+from nestree.training.dataset import Corpus, adapt_to_small_data, make_corpus
+from nestree.training.train import TrainResult, origin_of, save_scores, summary, train
 
 __all__ = [
     "Callbacks",
@@ -16,9 +16,9 @@ __all__ = [
     "Step",
     "TrainResult",
     "adapt_to_small_data",
-    "corpus",
-    "keep_scores",
+    "make_corpus",
     "origin_of",
+    "save_scores",
     "summary",
     "train",
 ]

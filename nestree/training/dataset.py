@@ -45,7 +45,7 @@ class Corpus:
         return digest.hexdigest()[:16]
 
 
-def corpus(
+def make_corpus(
     train: Sequence[Document],
     dev: Sequence[Document] | None,
     *,
@@ -90,7 +90,7 @@ def split_dev(documents: Sequence[Document], seed: int) -> tuple[list[Document],
     """Training and dev data, split by document if enough of them have names."""
     names = {document.id for document in documents}
     unit = "document" if None not in names and len(names) * DEV_SHARE >= 200 else "sentence"
-    units = split.units(documents, unit)
+    units = split.make_units(documents, unit)
     if len(units) < 4:
         raise TrainingError(
             f"{len(units)} sentences are too few to set some aside. Name dev data with --dev."

@@ -14,12 +14,12 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from nestree.config import Settings
-from nestree.decoding.probabilities import apply_temperatures, log_labels, potentials
+from nestree.decoding.probabilities import apply_temperatures, label_log_probabilities, tree_potentials
 from nestree.errors import TrainingError
-from nestree.model import Recognizer
+from nestree.model import Recognizer, autocast
 from nestree.nn.batch import Batch, Targets
 from nestree.nn.scorers import Scores
-from nestree.pipeline import precision, predict
+from nestree.pipeline import predict
 from nestree.training.dataset import Corpus
 from nestree.treecrf import LexicalPotentials, log_partitions
 from nestree.types import Entity, Sentence
@@ -89,7 +89,7 @@ class Teachers:
         """The teachers' marginals, averaged, in the shape of the student's batch."""
         assert batch.taught is not None
         rows, n = len(batch.lengths), batch.longest
-        with precision(batch.pieces.device):
+        with autocast(batch.pieces.device):
             scores = [
                 teacher(reading) for teacher, reading in zip(self.teachers, batch.readings, strict=True)
             ]
@@ -137,7 +137,7 @@ class Teachers:
         """[..., L] P(label | span, head) of entities [..., 4], in the order of the student's labels."""
         assert scores.labels is not None
         order = [teacher.labels.index(label) for label in self.labels]
-        probabilities = log_labels(
+        probabilities = label_log_probabilities(
             scores.labels.of(*entities.unbind(-1)), teacher.settings, teacher.temperatures
         ).exp()
         return probabilities if order == [*range(len(order))] else probabilities[..., order]
@@ -146,7 +146,7 @@ class Teachers:
 def tree_marginals(scores: Scores, teacher: Recognizer, taught: Tensor) -> tuple[Tensor, ...]:
     """P(no), P(yes), P(arc), P(root), P(yes with head): zero where taught [B] is."""
     share, log_mention = apply_temperatures(scores.mention, teacher.temperatures)
-    trees = potentials(scores, share[..., 0], teacher.temperatures)
+    trees = tree_potentials(scores, share[..., 0], teacher.temperatures)
     marginals = log_partitions([trees], scores.lengths, [True])[0].marginals
     assert isinstance(marginals, LexicalPotentials)
     assert marginals.head is not None
@@ -292,11 +292,11 @@ def augment(sentence: Sentence, rng: random.Random, known: bool) -> Form:
         sentence = keep_words(sentence, [True] * (len(sentence.words) - 1) + [len(sentence.words) == 1])
     student = sentence
     if kind.startswith(("upper", "lower")):
-        student = in_case(sentence, str.upper if kind == "upper" else str.lower)
+        student = change_case(sentence, str.upper if kind == "upper" else str.lower)
     return Form(student, sentence, True)
 
 
-def in_case(sentence: Sentence, change: Callable[[str], str]) -> Sentence:
+def change_case(sentence: Sentence, change: Callable[[str], str]) -> Sentence:
     """The sentence in upper or lower case."""
     words = tuple(change(word) for word in sentence.words)
     return replace(sentence, words=words, text=None, offsets=None)

@@ -70,7 +70,7 @@ def run_specs(
     options: Sequence[str] = (),
 ) -> list[RunSpec]:
     """All runs: seed by seed, so that early results cover everything. `options` are those of `nestree train`."""
-    for what, names in (("recipe", [*map(short, recipes)]), ("seed", seeds)):
+    for what, names in (("recipe", [*map(recipe_name, recipes)]), ("seed", seeds)):
         repeated = next((name for name in names if list(names).count(name) > 1), None)
         if repeated is not None:
             raise InputError(
@@ -79,9 +79,9 @@ def run_specs(
     specs = []
     for seed in seeds:
         for name, folder in data.items():
-            files = parts_of(folder)
+            files = data_files(folder)
             for recipe in recipes:
-                run_folder = out / name / short(recipe) / f"seed-{seed}"
+                run_folder = out / name / recipe_name(recipe) / f"seed-{seed}"
                 settings = Settings.read(recipe).changed(overrides)
                 settings = dataclasses.replace(
                     settings, training=dataclasses.replace(settings.training, seed=seed)
@@ -90,7 +90,7 @@ def run_specs(
                 arguments += ["--out", str(run_folder), "--config", recipe]
                 for override in (*overrides, f"training.seed={seed}"):
                     arguments += ["--set", override]
-                spec = RunSpec(name, short(recipe), seed, settings, run_folder, (*arguments, *options))
+                spec = RunSpec(name, recipe_name(recipe), seed, settings, run_folder, (*arguments, *options))
                 check_same_settings(spec)
                 specs.append(spec)
     return specs
@@ -111,7 +111,7 @@ def check_same_settings(spec: RunSpec) -> None:
                 )
 
 
-def short(recipe: str) -> str:
+def recipe_name(recipe: str) -> str:
     """The name of a recipe or a file of settings, without its folder.
 
     >>> short("ablation/12-joint"), short("mine/fast.toml")
@@ -120,7 +120,7 @@ def short(recipe: str) -> str:
     return Path(recipe).name.removesuffix(".toml")
 
 
-def parts_of(folder: Path) -> dict[str, Path]:
+def data_files(folder: Path) -> dict[str, Path]:
     """The files of a data set: those of a folder whose names begin with train, dev and test."""
     if not folder.is_dir():
         raise InputError(f"{folder} is no folder. Name one that holds files called train, dev and test.")
@@ -310,12 +310,12 @@ def table(groups: Sequence[Group]) -> list[list[str]]:
     names = list(dict.fromkeys(name for group in groups for name in group.values))
     rows = [["data", "recipe", "seeds", *names]]
     for group in groups:
-        cells = [spread(group.values.get(name, [])) for name in names]
+        cells = [mean_and_deviation(group.values.get(name, [])) for name in names]
         rows.append([group.data, group.recipe, str(len(group.seeds)), *cells])
     return rows
 
 
-def spread(values: Sequence[float]) -> str:
+def mean_and_deviation(values: Sequence[float]) -> str:
     """
     >>> spread([80.0, 81.0]), spread([80.0]), spread([])
     ('80.50 ± 0.71', '80.00', '')

@@ -108,7 +108,7 @@ def run_epochs(run: Run) -> None:
             save(run)
 
 
-def updates_of(run: Run, epoch: int) -> list[Update]:
+def epoch_updates(run: Run, epoch: int) -> list[Update]:
     """The updates of an epoch."""
     settings = run.settings.training
     epoch_batches = batches(run.updater.lengths, settings.batch_words, settings.seed, epoch)
@@ -129,7 +129,7 @@ class PendingStep:
 def train_epoch(run: Run) -> bool:
     """The remaining updates of this epoch; False: it was stopped before its end."""
     progress = run.progress
-    updates = updates_of(run, progress.epoch)
+    updates = epoch_updates(run, progress.epoch)
     clock = Clock(progress, run.settings.training.epochs, len(updates))
     run.model.train()
     if progress.update == 0:

@@ -22,9 +22,9 @@ from nestree.checkpoint import LABELS, write_tensors
 from nestree.config import Settings
 from nestree.data.io import atomic_path
 from nestree.errors import InputError, ModelError, TrainingError
+from nestree.nn.devices import select_device
 from nestree.nn.encoder import Encoder, load_pretrained, load_tokenizer, max_input_length
 from nestree.nn.tokenizer import SubwordTokenizer
-from nestree.pipeline import select_device
 from nestree.training.optimizer import CLIP_NORM, make_optimizer, set_lr
 from nestree.treecrf.memory import is_out_of_memory
 from nestree.types import Sentence
@@ -38,7 +38,7 @@ SENTENCES_AT_ONCE = 1_000  # that are tokenized together
 PROGRESS_SECONDS = 1.0  # between two reports
 
 
-class MaskedBatch(NamedTuple):
+class PretrainStep(NamedTuple):
     """The progress of pretraining."""
 
     passes: int  # that are done
@@ -54,7 +54,7 @@ def pretrain(
     passes: int = 10,
     seed: int = 1,
     device: str = "auto",
-    tell: Callable[[MaskedBatch], None] | None = None,
+    tell: Callable[[PretrainStep], None] | None = None,
 ) -> None:
     """Continue the pretraining of an encoder on these sentences; `out` becomes the folder of the new encoder.
 
@@ -116,7 +116,7 @@ def check_encoder(tokenizer: Any, transformer: nn.Module, name: str) -> None:
         )
 
 
-def train_mlm(transformer: nn.Module, texts: "MaskedTexts", passes: int) -> Iterator[MaskedBatch]:
+def train_mlm(transformer: nn.Module, texts: "MaskedTexts", passes: int) -> Iterator[PretrainStep]:
     """Train with the learning rates of the default recipe; yields the progress."""
     settings = Settings.read("default")
     network: Any = transformer
@@ -150,7 +150,7 @@ def train_mlm(transformer: nn.Module, texts: "MaskedTexts", passes: int) -> Iter
                     )
                 reported = time.monotonic()
                 seconds_left = (reported - started) / done * (updates - done)
-                yield MaskedBatch(number + pass_done, done / updates, mean, seconds_left)
+                yield PretrainStep(number + pass_done, done / updates, mean, seconds_left)
 
 
 def lr_factor(done: int, updates: int) -> float:

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nestree.checkpoint import read_tensors, used, write_tensors
+from nestree.checkpoint import drop_unused, read_tensors, write_tensors
 from nestree.data.formats import write
 from nestree.data.io import atomic_path, lock_file, lock_owner
 from nestree.errors import DataError, TrainingError
@@ -192,7 +192,7 @@ class RunDir:
             key.removeprefix("model/"): value for key, value in tensors.items() if key.startswith("model/")
         }
         try:
-            model.load_state_dict(used(weights))
+            model.load_state_dict(drop_unused(weights))
         except RuntimeError as why:
             raise TrainingError(
                 f"{self.state} does not fit the model that config.toml describes: {why}"

@@ -17,10 +17,10 @@ from nestree.decoding import Temperatures
 from nestree.errors import TrainingError
 from nestree.evaluation import EntityError, Evaluation
 from nestree.model import Recognizer, TextRules
-from nestree.model_card import Card, counted
-from nestree.pipeline import select_device
-from nestree.report import as_json
-from nestree.report.tables import described
+from nestree.model_card import Card, count_statistics
+from nestree.nn.devices import select_device
+from nestree.report import to_json
+from nestree.report.tables import describe_error
 from nestree.temperature import fit_temperatures
 from nestree.text import detect_word_style
 from nestree.training.callbacks import Callbacks
@@ -70,7 +70,7 @@ def train(
     """
     if lessons is not None:
         lessons.check_student(settings)
-    accelerator = accelerator_for(device)
+    accelerator = make_accelerator(device)
     files = RunDir(folder)
     if resume:
         progress = files.load_progress()
@@ -79,7 +79,7 @@ def train(
                 f"{folder} was trained on other data than this: sentences, entities or their order differ. "
                 "Resume with the same files, or train anew in another directory."
             )
-        model = checkpoint.untrained(folder, settings, checkpoint.read_labels(folder))
+        model = checkpoint.build_uninitialized(folder, settings, checkpoint.read_labels(folder))
     else:
         if accelerator.is_main_process:
             files.check_new()  # before the encoder is fetched, which may take long
@@ -105,7 +105,7 @@ def train(
             files.create()
             size = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
             files.check_space(size, 3 * size)  # a state holds the weights and two moments
-            checkpoint.save_all_but_weights(model, folder)
+            checkpoint.save_without_weights(model, folder)
         callbacks = [TrainingLog(files), *([watcher] if watcher else [])]
         if tensorboard:
             callbacks.append(TensorBoard(files.tensorboard, progress.epoch - 1))
@@ -136,7 +136,7 @@ def train(
         return finish_run(run, about or {})
 
 
-def accelerator_for(device: str) -> Accelerator:
+def make_accelerator(device: str) -> Accelerator:
     """Mixed precision in bf16 on a GPU, float32 elsewhere; `auto` is the best device available."""
     kind = select_device(device).type
     return Accelerator(cpu=kind == "cpu", mixed_precision="bf16" if kind == "cuda" else "no")
@@ -155,8 +155,8 @@ def init_from_model(settings: Settings, labels: Sequence[str], init: Path) -> Re
     added = len(all_labels) - len(old_labels)
     weights = checkpoint.read_weights(init)
     # First on the meta device: a mismatch is found before the encoder is read.
-    copy_weights(weights, checkpoint.outline(init, settings, all_labels, weights), added, init)
-    model = checkpoint.untrained(init, settings, all_labels)
+    copy_weights(weights, checkpoint.build_on_meta(init, settings, all_labels, weights), added, init)
+    model = checkpoint.build_uninitialized(init, settings, all_labels)
     copy_weights(weights, model, added, init)
     return model
 
@@ -247,7 +247,7 @@ def finish_run(run: Run, about: Mapping[str, str]) -> TrainResult:
         run.settings,
         run.model.labels,
         about,
-        {"train": counted(run.corpus.train), "dev": counted(run.corpus.dev)},
+        {"train": count_statistics(run.corpus.train), "dev": count_statistics(run.corpus.dev)},
         {"dev": evaluation},
         f"This is epoch {best} of {done}, the best on dev; training took {progress.seconds:,.0f} seconds.",
     )
@@ -273,7 +273,7 @@ def summary(result: TrainResult) -> str:
         lines += ["", f"typical mistakes on dev, of {len(errors):,}:"]
     for kind, count in Counter(map(error_kind, errors)).most_common(SHOWN_ERRORS):
         same = [error for error in errors if error_kind(error) == kind]
-        lines.append(f"  {count:>4} x {kind}, such as: {described(same[len(same) // 2])}")
+        lines.append(f"  {count:>4} x {kind}, such as: {describe_error(same[len(same) // 2])}")
     advice = (
         f"Try it: nestree show TEXT.txt --model {result.folder}"
         if score.f1
@@ -293,12 +293,12 @@ def error_kind(error: EntityError) -> str:
     return f"{kinds[error.kind]} {entity.label}"
 
 
-def keep_scores(result: TrainResult, test: Evaluation | None) -> None:
+def save_scores(result: TrainResult, test: Evaluation | None) -> None:
     """Write the scores of the model as JSON and, if it was tested, into its card."""
     values: dict[str, Any] = {"seconds_per_epoch": result.seconds / max(1, result.epochs)}
     for name, evaluation in (("dev", result.evaluation), ("test", test)):
         if evaluation is not None:
-            values[name] = as_json(evaluation)
+            values[name] = to_json(evaluation)
     if result.card is not None and test is not None:
         card = replace(result.card, evaluations={**result.card.evaluations, "test": test})
         checkpoint.write_text(result.folder / checkpoint.CARD, str(card))

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from nestree.cli import app
-from nestree.cli.runtime import option_values, typed
+from nestree.cli.runtime import option_values, parse_value
 from nestree.data.formats import FORMATS, read
 from nestree.errors import InputError
 
@@ -106,15 +106,20 @@ def test_option_values_have_the_type_of_the_option():
     assert option_values(["word=2", "tags=3,4"], "columns", "read") == {"word": 2, "tags": "3,4"}
     with pytest.raises(InputError, match="--read word=two: the value must be a whole number"):
         option_values(["word=two"], "columns", "read")
-    assert [typed("yes", bool), typed("0", bool), typed("", str | None), typed("a", Path | None)] == [
+    assert [
+        parse_value("yes", bool),
+        parse_value("0", bool),
+        parse_value("", str | None),
+        parse_value("a", Path | None),
+    ] == [
         True,
         False,
         None,
         Path("a"),
     ]
-    assert (typed("a,b", list[str]), typed("1,2", tuple[int, ...])) == (["a", "b"], (1, 2))
+    assert (parse_value("a,b", list[str]), parse_value("1,2", tuple[int, ...])) == (["a", "b"], (1, 2))
     with pytest.raises(ValueError, match="true or false"):
-        typed("maybe", bool)
+        parse_value("maybe", bool)
 
 
 def test_every_option_of_every_format_can_be_set():
@@ -228,10 +233,10 @@ def test_progress_bar_only_on_a_terminal(tmp_path, monkeypatch):
             return None
 
     monkeypatch.setattr("tqdm.tqdm", Bar)
-    with runtime.progress([COUNTED]):
+    with runtime.reading_progress([COUNTED]):
         assert shown == []
     monkeypatch.setattr(sys, "stderr", type("Terminal", (), {"isatty": lambda self: True})())
-    with runtime.progress([COUNTED]):
+    with runtime.reading_progress([COUNTED]):
         list(read(COUNTED))
     assert shown[0].n == shown[0].total == COUNTED.stat().st_size
 

@@ -10,7 +10,7 @@ import pytest
 
 from nestree.cli.show import TEXT
 from nestree.pipeline import load
-from nestree.show import short
+from nestree.show import format_probability
 
 
 def run_demo(out: Path, **environment: str) -> str:
@@ -45,7 +45,7 @@ def test_the_demo_shows_entities_and_a_tree_in_80_columns_and_writes_a_page(outp
     page = (folder / "demo.html").read_text(encoding="utf-8")
     assert page.startswith("<!DOCTYPE html>")
     for entity in document.entities:
-        assert f"|{entity.label} {short(entity.score)}]" in brackets
+        assert f"|{entity.label} {format_probability(entity.score)}]" in brackets
         assert entity.label in page
     assert re.sub(r"\|[a-z]+ \d?\.\d\d|[\[\]]", "", brackets) == " ".join(TEXT.split())
     assert list(document.sentences[-1].words) in [line.split() for line in output.splitlines()]

@@ -16,7 +16,7 @@ from nestree import __version__, checkpoint
 from nestree.cli import app
 from nestree.data import formats
 from nestree.data.formats import FORMATS
-from nestree.predict_files import ENDINGS, LOCK, NAME
+from nestree.predict_files import ENDINGS, LOCK_FILE, LOG_FILE
 from tests import tiny
 
 TEXT = (
@@ -171,7 +171,9 @@ def folder_of_texts(folder: Path) -> Path:
 def written(folder: Path) -> dict[str, bytes]:
     """All files of a folder but the journal and its lock."""
     found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
-    return {name: path.read_bytes() for name, path in sorted(found.items()) if name not in (NAME, LOCK)}
+    return {
+        name: path.read_bytes() for name, path in sorted(found.items()) if name not in (LOG_FILE, LOCK_FILE)
+    }
 
 
 def test_a_folder_becomes_a_folder_of_files_of_the_same_names(tiny_model, tmp_path):
@@ -288,7 +290,7 @@ def test_what_cannot_be_done_is_said_in_a_sentence(tiny_model, tmp_path, monkeyp
     assert done.exit_code == 2
     assert message in done.stderr
     assert done.stderr.splitlines()[-1].startswith("Error: ")
-    assert sorted(path for path in tmp_path.rglob("*") if path.name != NAME) == before
+    assert sorted(path for path in tmp_path.rglob("*") if path.name != LOG_FILE) == before
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no such pipes")

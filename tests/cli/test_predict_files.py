@@ -16,7 +16,7 @@ from nestree import checkpoint, predict_files
 from nestree.cli import app
 from nestree.model import Recognizer
 from nestree.pipeline import Pipeline, count_words
-from nestree.predict_files import LOCK, NAME
+from nestree.predict_files import LOCK_FILE, LOG_FILE
 from tests import tiny
 from tests.cli.test_predicting import TEXT, folder_of_texts, nestree, predicted, written
 
@@ -49,7 +49,7 @@ def predicting(model: Path, source: Path, out: Path, predict_files: int) -> mult
     process = context.Process(target=run_slowly, args=("predict", source, "--out", out, *how))
     process.start()
     while process.is_alive() and not (
-        (out / NAME).exists() and len(list(out.glob("0*.jsonl"))) >= predict_files
+        (out / LOG_FILE).exists() and len(list(out.glob("0*.jsonl"))) >= predict_files
     ):
         time.sleep(0.01)
     return process
@@ -72,7 +72,7 @@ def test_killed_in_the_middle_and_resumed(tiny_model, tmp_path):
     process.join()
     done = {path: path.stat().st_mtime_ns for path in out.glob("0*.jsonl")}
     assert 10 <= len(done) < 24
-    with open(out / NAME, "a") as journal:
+    with open(out / LOG_FILE, "a") as journal:
         journal.write('{"file": "023", "wri')  # as if it had died while writing
     (out / ".023.jsonl.abcdefgh").mkdir()
     refused = nestree("predict", source, "--out", out, *how)
@@ -82,7 +82,7 @@ def test_killed_in_the_middle_and_resumed(tiny_model, tmp_path):
     assert found[0] == expected[0]
     assert found[1] == pytest.approx(expected[1], abs=1e-5)  # batches are others, and so are the last bits
     assert len(written(out)) == 24
-    entries = [json.loads(line) for line in (out / NAME).read_text().splitlines()]
+    entries = [json.loads(line) for line in (out / LOG_FILE).read_text().splitlines()]
     assert sorted(entry["file"] for entry in entries[1:]) == [f"{n:03}" for n in range(24)]
     before = int(said.split(" done before")[0].split("(")[-1])
     assert sum(path.stat().st_mtime_ns == when for path, when in done.items()) >= before >= len(done) - 1
@@ -161,7 +161,7 @@ def test_ctrl_c_says_how_to_go_on(tiny_model, tmp_path, collated):
         130,
         [f"Done: {number} of 24 files. Go on with the same command and --resume.", "Interrupted."],
     )
-    assert {path.name for path in out.iterdir() if path.name.startswith(".")} == {NAME, LOCK}
+    assert {path.name for path in out.iterdir() if path.name.startswith(".")} == {LOG_FILE, LOCK_FILE}
 
 
 def test_what_changed_is_done_again_and_what_differs_is_refused(tiny_model, tmp_path):

@@ -17,7 +17,7 @@ from nestree.config import Settings
 from nestree.data import formats
 from nestree.evaluation import evaluate
 from nestree.nn.int8 import unavailable_reason
-from nestree.pipeline import decoding_with, predict
+from nestree.pipeline import override_decoding, predict
 from nestree.types import Document
 from tests import tiny
 
@@ -226,7 +226,7 @@ def test_analyses_for_programs(place):
     assert few["shared"] <= usual["shared"] <= many["shared"]
     assert few["shared"] < many["shared"]
     model = checkpoint.load(place / "model")
-    with decoding_with(model, method="viterbi", threshold=0.0, head_sharing_penalty=0.0):
+    with override_decoding(model, method="viterbi", threshold=0.0, head_sharing_penalty=0.0):
         trees = evaluate(tiny.SENTENCES, predict(model, tiny.SENTENCES), resamples=0)
     assert usual["f1"] == trees.entities.f1 != found["entities"]["f1"]
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nestree.data.alignment import (
-    CharacterSpan,
+    LabeledSpan,
     Passage,
     align_spans,
     align_to_passages,
@@ -28,7 +28,7 @@ BLANK = "dropped: an entity of blanks only"
 
 def align(text: str, *spans: tuple, skip_bad: bool = False, **options) -> tuple[Document, ConversionReport]:
     report = ConversionReport(skip_bad=skip_bad)
-    spans = tuple(CharacterSpan(*span) for span in spans)
+    spans = tuple(LabeledSpan(*span) for span in spans)
     return align_spans(text, spans, tally=report, place="a.txt", **options), report
 
 
@@ -197,7 +197,7 @@ ERRORS = {
 
 @pytest.mark.parametrize("message", INVALID)
 def test_invalid_spans_raise_or_are_skipped(message):
-    span = CharacterSpan(*INVALID[message])
+    span = LabeledSpan(*INVALID[message])
     with pytest.raises(DataError, match=rf"^a\.txt: .*{message}") as caught:
         align("Ann left.", span)
     assert type(caught.value) is ERRORS.get(message, DataError)
@@ -244,7 +244,7 @@ def annotated_texts(draw):
     for _ in range(draw(st.integers(0, 4))):
         offsets = sorted(draw(st.lists(st.integers(0, len(text)), min_size=4, max_size=4)))
         head = draw(st.sampled_from([None, (offsets[1], offsets[2])]))
-        spans.append(CharacterSpan(offsets[0], offsets[3], draw(st.sampled_from("XYZ")), head, 0.5))
+        spans.append(LabeledSpan(offsets[0], offsets[3], draw(st.sampled_from("XYZ")), head, 0.5))
     return text, spans
 
 
@@ -268,9 +268,9 @@ def test_words_that_are_given_and_words_that_are_split_agree(annotated, sentence
 
 def test_given_words_and_heads_in_a_later_sentence():
     spans = [
-        CharacterSpan(4, 13, "X", (8, 13)),
-        CharacterSpan(4, 13, "Y", (8, 9)),
-        CharacterSpan(2, 3, "PUNCT"),
+        LabeledSpan(4, 13, "X", (8, 13)),
+        LabeledSpan(4, 13, "Y", (8, 9)),
+        LabeledSpan(2, 3, "PUNCT"),
     ]
     words, report = [(0, 2), (4, 7), (8, 9), (10, 13)], ConversionReport()
     document = align_to_words("Hi. the A cat", words, spans, starts=[0, 1], tally=report, place="here")
@@ -287,7 +287,7 @@ def test_tokens_spell_the_text_and_contain_the_words(text):
     assert [(t.start, t.end) for t in result if t.word is not None] == words
 
 
-def align_passages(passages: list[Passage], *spans: CharacterSpan) -> tuple[Document, ConversionReport]:
+def align_passages(passages: list[Passage], *spans: LabeledSpan) -> tuple[Document, ConversionReport]:
     report, text = ConversionReport(), whole_text(passages, "here")
     document = align_to_passages(
         text, passages, spans, words="treebank", sentences="rules", tally=report, place="here", id="d"
@@ -298,9 +298,9 @@ def align_passages(passages: list[Passage], *spans: CharacterSpan) -> tuple[Docu
 def test_passages_are_joined_only_by_an_entity():
     document, report = align_passages(
         [Passage(0, "a title"), Passage(8, "one sentence. Still", True), Passage(30, "He left. She came.")],
-        CharacterSpan(2, 11, "X", (8, 11)),
-        CharacterSpan(27, 29, "BLANK"),
-        CharacterSpan(39, 48, "Y"),
+        LabeledSpan(2, 11, "X", (8, 11)),
+        LabeledSpan(27, 29, "BLANK"),
+        LabeledSpan(39, 48, "Y"),
     )
     assert document.text == "a title\none sentence. Still\n\n\nHe left. She came."
     assert [s.text for s in document.sentences] == [
@@ -315,9 +315,7 @@ def test_passages_are_joined_only_by_an_entity():
 
 
 def test_an_entity_at_the_end_of_a_passage_joins_nothing():
-    document, report = align_passages(
-        [Passage(0, "in Rome"), Passage(7, "she left")], CharacterSpan(3, 7, "X")
-    )
+    document, report = align_passages([Passage(0, "in Rome"), Passage(7, "she left")], LabeledSpan(3, 7, "X"))
     assert [sentence.text for sentence in document.sentences] == ["in Rome", "she left"]
     assert not report.counts
 

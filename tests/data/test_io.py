@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nestree.data.io import (
-    PLACES,
+    MAX_PLACES,
     STDIO,
     ConversionReport,
     atomic_path,
     atomic_writer,
-    current,
+    current_limits,
     json_records,
     limits,
-    lines,
     parse_json,
+    read_lines,
     read_text,
     report_progress,
 )
@@ -33,7 +33,7 @@ def test_report_counts_changes_errors_and_documents():
     for number in range(8):
         report.note("widened", f"a:{number}", times=2)
     assert report.counts == {"widened": 16}
-    assert report.places == {"widened": [f"a:{number}" for number in range(PLACES)]}
+    assert report.places == {"widened": [f"a:{number}" for number in range(MAX_PLACES)]}
     with pytest.raises(DataError, match="a:1: wrong"):
         report.bad(DataError("a:1: wrong"))
     report.skip_bad = True
@@ -50,20 +50,20 @@ def test_report_counts_changes_errors_and_documents():
 def test_lines_with_their_numbers(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes("\ufeffone\r\n\ntwo\u2028still two\nthree".encode())
-    assert list(lines(path)) == [(1, "one"), (2, ""), (3, "two\u2028still two"), (4, "three")]
+    assert list(read_lines(path)) == [(1, "one"), (2, ""), (3, "two\u2028still two"), (4, "three")]
     assert read_text(path) == "one\r\n\ntwo\u2028still two\nthree"
 
 
 def test_gzip_is_detected_by_its_first_bytes(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(gzip.compress(b"one\ntwo\n", mtime=0))
-    assert [line for _, line in lines(path)] == ["one", "two"]
+    assert [line for _, line in read_lines(path)] == ["one", "two"]
 
 
 def test_standard_input(monkeypatch):
     for data in (b"one\ntwo\n", gzip.compress(b"one\ntwo\n", mtime=0)):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(data))))
-        assert [line for _, line in lines(STDIO)] == ["one", "two"]
+        assert [line for _, line in read_lines(STDIO)] == ["one", "two"]
 
 
 @pytest.mark.parametrize(
@@ -79,14 +79,14 @@ def test_standard_input(monkeypatch):
 def test_bytes_that_cannot_be_read(tmp_path, data, expected):
     path = tmp_path / "a.txt"
     path.write_bytes(data)
-    for read in (lambda: list(lines(path)), lambda: read_text(path)):
+    for read in (lambda: list(read_lines(path)), lambda: read_text(path)):
         with pytest.raises(DataError, match=expected):
             read()
 
 
 def test_paths_that_are_no_files(tmp_path):
     with pytest.raises(DataError, match="is a directory, and a file is meant"):
-        list(lines(tmp_path))
+        list(read_lines(tmp_path))
     with pytest.raises(DataError, match="does not exist"):
         read_text(tmp_path / "no")
     (tmp_path / "file").write_text("")
@@ -99,7 +99,7 @@ def test_paths_that_are_no_files(tmp_path):
 def test_lines_longer_than_the_limit(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"short\n" + b"x" * 50 + b"\n")
-    for read in (lambda: list(lines(path)), lambda: read_text(path)):
+    for read in (lambda: list(read_lines(path)), lambda: read_text(path)):
         with (
             limits(longest_line=49),
             pytest.raises(DataError, match=r"a.txt:2: this line is longer than 49 bytes.*--longest-line"),
@@ -107,7 +107,7 @@ def test_lines_longer_than_the_limit(tmp_path):
             read()
         with limits(longest_line=51):
             read()
-    assert current.get().longest_line == 64 * 2**20
+    assert current_limits.get().longest_line == 64 * 2**20
 
 
 def test_progress_callback(tmp_path):
@@ -115,7 +115,7 @@ def test_progress_callback(tmp_path):
     path.write_bytes(b"x\n" * 100_000)
     sizes = []
     with report_progress(sizes.append):
-        assert sum(1 for _ in lines(path)) == 100_000
+        assert sum(1 for _ in read_lines(path)) == 100_000
     assert sum(sizes) == 200_000
     assert len(sizes) > 1
 

@@ -12,12 +12,12 @@ from nestree.data.formats import read
 from nestree.data.io import ConversionReport
 from nestree.data.split import (
     assemble_parts,
+    make_units,
     sizes,
     split_by_lists,
     split_in_order,
     split_shuffled,
     split_stratified,
-    units,
     write_parts,
 )
 from nestree.errors import DataError, InputError
@@ -60,7 +60,7 @@ def test_sizes_add_up_and_are_within_one_of_the_exact_share(shares, total):
 @pytest.mark.parametrize("by", ["sentence", "document"])
 def test_every_unit_goes_to_one_part(split, by):
     data = documents(60)
-    data_units = units(data, by)
+    data_units = make_units(data, by)
     names = split(data_units, SHARES)
     assert Counter(names) == sizes(SHARES, len(data_units))
     parts = assemble_parts(data_units, names)
@@ -75,14 +75,14 @@ def test_every_unit_goes_to_one_part(split, by):
 
 
 def test_seeds():
-    data_units = units(documents(50), "document")
+    data_units = make_units(documents(50), "document")
     for split in (split_shuffled, split_stratified):
         assert split(data_units, SHARES, 1) == split(data_units, SHARES, 1) != split(data_units, SHARES, 2)
 
 
 @pytest.mark.parametrize("by", ["sentence", "document"])
 def test_stratified_parts_have_their_share_of_each_label(by):
-    data_units = units(documents(400), by)
+    data_units = make_units(documents(400), by)
     totals: Counter[str] = Counter()
     found = {name: Counter[str]() for name in SHARES}
     for unit, name in zip(data_units, split_stratified(data_units, SHARES), strict=True):
@@ -98,13 +98,13 @@ def test_stratified_parts_have_their_share_of_each_label(by):
 def test_documents_with_the_same_id_stay_together():
     data = documents(20)
     data.append(Document([Sentence(["again"])], id="d0"))
-    data_units = units(data, "document")
+    data_units = make_units(data, "document")
     assert len(data_units) == 20
     assert [len(unit.documents) for unit in data_units] == [2] + [1] * 19
 
 
 def test_lists():
-    data_units = units(documents(4), "document")
+    data_units = make_units(documents(4), "document")
     assert split_by_lists(data_units, {"dev": ["d1"], "test": ["d3"]}, "train") == [
         "train",
         "dev",
@@ -124,13 +124,13 @@ def test_impossible_splits():
         sizes({"train": 1e308, "dev": 1e308}, 10)
     data = documents(3)
     with pytest.raises(InputError, match="by 'paragraph'"):
-        units(data, "paragraph")
+        make_units(data, "paragraph")
     with pytest.raises(InputError, match="names no documents"):
-        units([Document([Sentence(["a"])])], "document")
+        make_units([Document([Sentence(["a"])])], "document")
     with pytest.raises(InputError, match="part dev would get nothing: there are only 3 units"):
-        split_in_order(units(data, "document"), SHARES)
+        split_in_order(make_units(data, "document"), SHARES)
     with pytest.raises(InputError, match="greater than 0"):
-        split_in_order(units(data, "document"), {"train": 1, "dev": float("nan")})
+        split_in_order(make_units(data, "document"), {"train": 1, "dev": float("nan")})
 
 
 def test_split_texts_are_counted():
@@ -138,14 +138,14 @@ def test_split_texts_are_counted():
     text = Document(
         [Sentence(["a"], (), "a", [(0, 1)], 2), Sentence(["b"], (), "b", [(0, 1)], 4)], "- a b", "d"
     )
-    data_units = units([text], "sentence", report)
+    data_units = make_units([text], "sentence", report)
     assert report.counts == {"texts of documents taken apart into their sentences": 1}
     (joined,) = assemble_parts(data_units, ["x", "x"])["x"]
     assert (joined.id, joined.text, [s.words for s in joined.sentences]) == ("d", None, [("a",), ("b",)])
 
 
 def test_parts_are_written_all_or_none(tmp_path: Path):
-    data_units = units(documents(30), "document")
+    data_units = make_units(documents(30), "document")
     parts = assemble_parts(data_units, split_in_order(data_units, SHARES))
     write_parts(parts, tmp_path / "new", "jsonl", ConversionReport(), ".jsonl.gz")
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [

@@ -5,18 +5,18 @@ import gzip
 import pytest
 
 from nestree.data.io import limits
-from nestree.data.xml import events
+from nestree.data.xml import parse_events
 from nestree.errors import DataError
 
 
 def told(path):
-    return [(event.kind, event.name, event.line) for event in events(path)]
+    return [(event.kind, event.name, event.line) for event in parse_events(path)]
 
 
 def test_events_with_their_lines(tmp_path):
     path = tmp_path / "a.xml"
     path.write_text('<a x="1">\n<b>é&amp;</b></a>\n')
-    found = list(events(path))
+    found = list(parse_events(path))
     assert [(e.kind, e.name) for e in found if e.kind != "text"] == [
         ("start", "a"),
         ("start", "b"),
@@ -39,7 +39,7 @@ def test_encodings_and_packed_files(tmp_path, encoding):
 def test_long_files_come_piece_by_piece(tmp_path):
     path = tmp_path / "a.xml"
     path.write_text("<a>" + "<b>x</b>\n" * 20_000 + "</oops>")
-    found = events(path)
+    found = parse_events(path)
     assert [next(found).name for _ in range(4)] == ["a", "b", "x", "b"]
     with pytest.raises(DataError, match=r"a.xml:20001: this is not well-formed XML"):
         list(found)

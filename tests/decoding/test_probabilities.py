@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from nestree.config import Settings, recipes
+from nestree.config import Settings, recipe_names
 from nestree.decoding import Temperatures, decode_batch, predictions
 from nestree.decoding.constraints import Constraints, Forbidden, Known, apply_constraints
 from nestree.decoding.probabilities import label_probabilities, span_marginals
@@ -18,7 +18,7 @@ from tests.treecrf.enumeration import lexical_trees, plain_trees
 
 SENTENCES = [sentence(" ".join("abcde"[:n])) for n in (1, 2, 3, 4, 5)]
 VARIANTS = {
-    **{name: (name, []) for name in recipes()[:8]},
+    **{name: (name, []) for name in recipe_names()[:8]},
     "default": ("ablation/12-joint", []),
     "bias": ("ablation/12-joint", ["decoding.non_entity_bias=0.8"]),
     "softmax": ("ablation/12-joint", ["loss.label=softmax"]),

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from nestree.config import Settings, recipes
+from nestree.config import Settings, recipe_names
 from nestree.decoding import decode
 from nestree.nn.scorers import Scores
 from nestree.types import Entity, crossing_pairs
@@ -15,7 +15,7 @@ from tests.treecrf.enumeration import lexical_trees, plain_trees
 
 SENTENCES = [sentence(" ".join("abcde"[:n])) for n in (1, 2, 3, 4, 5, 5)]
 VARIANTS = {
-    **{name: (name, []) for name in recipes() if name != "default"},  # which decodes by marginals
+    **{name: (name, []) for name in recipe_names() if name != "default"},  # which decodes by marginals
     "softmax": ("release", ["loss.label=softmax"]),
     "softmax of all spans": ("ablation/05-tree-two-stage", ["loss.label=softmax"]),
     "bias": ("ablation/12-joint", ["decoding.non_entity_bias=0.8"]),

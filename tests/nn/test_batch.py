@@ -5,7 +5,7 @@ import torch
 
 from nestree.config import Settings
 from nestree.model import Recognizer
-from nestree.nn.batch import Collator, pad_to_bucket, rounded
+from nestree.nn.batch import Collator, bucket_size, pad_to_bucket
 from nestree.nn.tokenizer import SubwordTokenizer
 from nestree.types import Entity, Sentence
 from tests import tiny
@@ -170,8 +170,8 @@ def test_few_shapes_serve_many_batches(folder):
 
 
 def test_little_is_added():
-    assert all(n <= rounded(n, 2, 4) <= max(n + 1, 1.25 * n) for n in range(1, 2000))
-    assert len({rounded(n, 8, 8) for n in range(1, 513)}) < 40
+    assert all(n <= bucket_size(n, 2, 4) <= max(n + 1, 1.25 * n) for n in range(1, 2000))
+    assert len({bucket_size(n, 8, 8) for n in range(1, 513)}) < 40
 
 
 def test_what_has_no_such_shape(folder):

@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 
 from nestree.errors import ModelError
-from nestree.nn.features import SHAPES, read_vectors, rows_of, shape_of
+from nestree.nn.features import SHAPES, read_vectors, vector_rows, word_shape
 
 
 def test_shapes():
     alike = [["the", "of"], ["Paris", "Rome"], ["NATO", "UN"], ["McKay", "iPod"], ["3", "7"], ["1984", "20"]]
     alike += [["p53", "il2"], ["IL-2", "UN-3"], ["-", "%"], ["--", "..."], ["I", "A"], ["東京", "大阪"]]
-    numbers = [{shape_of(word) for word in words} for words in alike]
+    numbers = [{word_shape(word) for word in words} for words in alike]
     assert all(len(found) == 1 for found in numbers)
     assert len(set.union(*numbers)) == len(alike)
-    assert all(0 < shape_of(word) < SHAPES for words in alike for word in words)
+    assert all(0 < word_shape(word) < SHAPES for words in alike for word in words)
 
 
 def test_glove(tmp_path):
@@ -65,4 +65,4 @@ def test_a_missing_file(tmp_path):
 
 
 def test_rows_are_found_as_written_or_in_lower_case():
-    assert rows_of(["The", "US", "us", "x"], {"the": 0, "US": 1, "us": 2}) == [1, 2, 3, 0]
+    assert vector_rows(["The", "US", "us", "x"], {"the": 0, "US": 1, "us": 2}) == [1, 2, 3, 0]

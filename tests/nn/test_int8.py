@@ -44,9 +44,9 @@ def test_products_equal_the_reference(rows, inputs, outputs):
 @needed
 def test_row_operations():
     from nestree.nn.int8 import row_ops
-    from nestree.treecrf.numba_kernels.jit import called
+    from nestree.treecrf.numba_kernels.jit import compiled
 
-    @called
+    @compiled
     def run(x, y, other, weight, bias, scores, width):
         row_ops.gelu(x, 0, 32)
         row_ops.add_and_normalize(y, 0, other, 0, 32, weight, bias, np.float32(1e-5))

@@ -12,7 +12,7 @@ from nestree.nn.scorers import (
     LowRankTriaffine,
     RotaryEmbedding,
     Scorer,
-    governed_cells,
+    arc_cells,
     normalize_scores,
 )
 from nestree.treecrf.potentials import cell_masks
@@ -67,7 +67,7 @@ def test_low_rank_triaffine_by_hand():
 def test_the_cells_of_arcs_and_roots():
     lengths = torch.tensor([1, 4, 3])
     cells = cell_masks(lengths, 4)
-    assert torch.equal(governed_cells(lengths, 4), torch.cat([cells.root[:, None], cells.arc], 1))
+    assert torch.equal(arc_cells(lengths, 4), torch.cat([cells.root[:, None], cells.arc], 1))
 
 
 def test_normalization_sees_the_cells_of_a_sentence_only():

@@ -7,7 +7,7 @@ import pytest
 
 from nestree.errors import ModelError
 from nestree.nn import tokenizer as pieces_module
-from nestree.nn.features import shape_of
+from nestree.nn.features import word_shape
 from nestree.nn.tokenizer import SubwordTokenizer, group_by_word, most_central, windows
 from nestree.types import Sentence
 from tests import tiny
@@ -91,7 +91,7 @@ def test_each_sentence_has_the_pieces_that_the_tokenizer_gives_it(family):
         )
         most = max(1, splitter.room // 4)
         ids = [each[:most] or [splitter.unknown] for each in group_by_word(encoding, len(words))]
-        for one, other in zip(found, splitter.arrange(ids, np.array([*map(shape_of, words)])), strict=True):
+        for one, other in zip(found, splitter.arrange(ids, np.array([*map(word_shape, words)])), strict=True):
             if isinstance(one, tuple):
                 assert [window.tolist() for window in one] == [window.tolist() for window in other]
             else:

@@ -9,15 +9,15 @@ import pytest
 import torch
 
 from nestree import temperature
-from nestree.config import recipes
+from nestree.config import recipe_names
 from nestree.decoding.probabilities import (
     NO_TEMPERATURES,
     Temperatures,
     apply_temperatures,
+    label_log_probabilities,
     label_probabilities,
-    log_labels,
-    potentials,
     span_marginals,
+    tree_potentials,
 )
 from nestree.evaluation import evaluate
 from nestree.model import Recognizer
@@ -26,10 +26,10 @@ from nestree.temperature import (
     best_decoder,
     collect_events,
     decoder_f1,
+    event_probabilities,
     fit_temperatures,
+    head_span_probabilities,
     nll,
-    probabilities,
-    spans_at,
 )
 from nestree.treecrf import sample_trees
 from nestree.types import Entity, Sentence
@@ -42,7 +42,7 @@ def sample_entities(model, sentences, temperatures):
     with torch.inference_mode():
         scores = model(model.collate_words(sentences))
         said = sum(apply_temperatures(scores.mention, temperatures))
-        given = potentials(scores, said.logsumexp(-1), temperatures)
+        given = tree_potentials(scores, said.logsumexp(-1), temperatures)
         trees = sample_trees(given, scores.lengths, 1, generator)[0]
         made = []
         for b, (sentence, tree) in enumerate(zip(sentences, trees, strict=True)):
@@ -50,7 +50,9 @@ def sample_entities(model, sentences, temperatures):
             for i, j, h in tree.spans:
                 yes = torch.rand(1, generator=generator) < said[b, i, j].softmax(-1)[1]
                 b_, i_, j_, h_ = (torch.tensor(k) for k in (b, i, j, h))
-                chance = log_labels(scores.labels.of(b_, i_, j_, h_), model.settings, temperatures).exp()
+                chance = label_log_probabilities(
+                    scores.labels.of(b_, i_, j_, h_), model.settings, temperatures
+                ).exp()
                 drawn = torch.rand(len(chance), generator=generator) < chance
                 if model.settings.loss.label == "softmax":  # one of them, or none
                     none = (1 - chance.sum()).clamp(min=0)
@@ -92,8 +94,8 @@ def probabilities_at(model, temperatures):
     """The probabilities of all events."""
     with torch.inference_mode():
         batch = collect_events(model, tiny.SENTENCES[:5])
-        spans = spans_at(batch, model.settings, temperatures.tree)
-        return probabilities(batch, spans, model.settings, temperatures)[batch.events]
+        spans = head_span_probabilities(batch, model.settings, temperatures.tree)
+        return event_probabilities(batch, spans, model.settings, temperatures)[batch.events]
 
 
 def test_nothing_known_nothing_changed(model):
@@ -122,7 +124,7 @@ def test_few_sentences_change_little(model):
 @pytest.mark.parametrize("recipe", ["01-*", "04-*", "05-*", "12-*"])
 def test_the_loss_is_that_of_probabilities_as_they_are_defined(recipe, model, monkeypatch):
     """For labels of one stage or two, of spans alone, plain trees and lexicalised ones."""
-    name = next(name for name in recipes() if fnmatch(name, f"ablation/{recipe}"))
+    name = next(name for name in recipe_names() if fnmatch(name, f"ablation/{recipe}"))
     folder = model.settings.encoder.path
     torch.manual_seed(4)
     other = Recognizer(tiny.settings(name, f"encoder.path={folder}"), tiny.LABELS, folder).eval()
@@ -130,7 +132,9 @@ def test_the_loss_is_that_of_probabilities_as_they_are_defined(recipe, model, mo
     temperatures, settings = Temperatures(0.7, 1.6, 1.3, 0.2), other.settings
     with torch.inference_mode():
         batch = collect_events(other, tiny.SENTENCES)
-        found = float(nll(batch, spans_at(batch, settings, temperatures.tree), settings, temperatures))
+        found = float(
+            nll(batch, head_span_probabilities(batch, settings, temperatures.tree), settings, temperatures)
+        )
         scores = other(other.collate_words(tiny.SENTENCES))
         every = (torch.ones_like(scores.mention[..., 0]).triu(1) > 0).nonzero()
         before, after = (
@@ -151,7 +155,9 @@ def test_the_loss_is_that_of_probabilities_as_they_are_defined(recipe, model, mo
 @pytest.mark.parametrize("recipe", ["default", "01-*", "03-*", "05-*", "12-*"])
 def test_the_f1_of_each_decoder_is_that_of_predicting_with_it(recipe, model):
     """All of them come from one pass."""
-    name = next(name for name in recipes() if fnmatch(name, recipe) or fnmatch(name, f"ablation/{recipe}"))
+    name = next(
+        name for name in recipe_names() if fnmatch(name, recipe) or fnmatch(name, f"ablation/{recipe}")
+    )
     folder = model.settings.encoder.path
     torch.manual_seed(4)
     other = Recognizer(tiny.settings(name, f"encoder.path={folder}"), tiny.LABELS, folder)

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from nestree.show import boxes, page
+from nestree.show import draw_boxes, draw_page
 from nestree.show.layout import escape_invisible
 from nestree.types import Document, Entity, Sentence
 
@@ -64,7 +64,7 @@ def test_errors_on_the_console_would_be_seen(tmp_path):
 def test_a_page_in_a_browser(tmp_path):
     crossing = Document([Sentence(list("abc"), [Entity(0, 2, "X"), Entity(1, 3, "Y", score=0.5)])])
     shown = [PRESIDENT, EVIL, PARSED, crossing]
-    console, results = open_page(tmp_path, page(shown, "four") + PROBE)
+    console, results = open_page(tmp_path, draw_page(shown, "four") + PROBE)
     assert console == []
     assert results["texts"] == [escape_invisible(document.with_text().text) for document in shown]
     assert results["boxes"] == 3 + 2 + 3 + 3
@@ -81,7 +81,7 @@ def test_boxes_in_a_browser(tmp_path):
         for at in [[(0, 3), (5, 8), (9, 14), (16, 20)]]
     ]
     console, results = open_page(
-        tmp_path, f"<!DOCTYPE html><meta charset=utf-8>{boxes(Document(words, text))}{PROBE}"
+        tmp_path, f"<!DOCTYPE html><meta charset=utf-8>{draw_boxes(Document(words, text))}{PROBE}"
     )
     assert console == []
     assert results["texts"] == [text]

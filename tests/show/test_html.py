@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from nestree.data import formats
-from nestree.show import boxes, page
+from nestree.show import draw_boxes, draw_page
 from nestree.show.html import render
 from nestree.show.layout import HTML_COLORS, escape_invisible
 from nestree.types import Document, Entity, Sentence, Tree, crossing_pairs
@@ -20,7 +20,7 @@ from .cases import CROSSING, EVIL, PARSED, PRESIDENT, WORDS, Page, contrast, css
 
 
 def test_boxes_have_labels_heads_and_probabilities():
-    read = Page(boxes(PRESIDENT))
+    read = Page(draw_boxes(PRESIDENT))
     text = " ".join(WORDS)
     assert read.texts == [text]
     assert [(text[i:j], label) for i, j, label, _ in read.boxes] == [
@@ -36,24 +36,24 @@ def test_boxes_have_labels_heads_and_probabilities():
     assert [values["style"] for *_, values in read.boxes] == ["--h:0", "--h:1", "--h:2"]
     assert [text[i:j] for i, j in read.heads] == ["president", "University", "California"]
     assert [values["type"] for tag, values in read.elements if tag == "input"] == ["checkbox"]
-    assert PRESIDENT._repr_html_() == boxes(PRESIDENT)
+    assert PRESIDENT._repr_html_() == draw_boxes(PRESIDENT)
 
 
 def test_annotated_entities_have_no_probabilities():
     document = Document([Sentence(["Rome"], [Entity(0, 1, "GPE")])])
-    assert Page(boxes(document)).boxes[0][2] == "GPE"
-    assert "checkbox" not in boxes(document)
-    assert "probability</th>" not in page([document])
+    assert Page(draw_boxes(document)).boxes[0][2] == "GPE"
+    assert "checkbox" not in draw_boxes(document)
+    assert "probability</th>" not in draw_page([document])
 
 
 def test_shared_heads_are_underlined_twice():
     entities = [Entity(0, 2, "A", head=1), Entity(1, 2, "B", head=1)]
-    source = boxes(Document([Sentence(["old", "Rome"], entities)]))
+    source = draw_boxes(Document([Sentence(["old", "Rome"], entities)]))
     assert source.count('<u class="head twice">Rome</u>') == source.count("<u") == 1
 
 
 def test_crossing_entities_are_drawn_in_parts():
-    read = Page(boxes(CROSSING))
+    read = Page(draw_boxes(CROSSING))
     assert read.texts == ["a b c"]
     parts = [(read.texts[0][i:j], label, values["class"].split()[2:]) for i, j, label, values in read.boxes]
     assert parts == [("b", "…Y", ["on"]), ("a b", "X", []), (" c", "Y", ["from"])]
@@ -63,18 +63,18 @@ def test_text_directions():
     hebrew = Sentence(
         ["שלום", "עולם", "U.S.A.", "5"], [Entity(0, 2, "A"), Entity(2, 3, "B"), Entity(3, 4, "C")]
     )
-    source = boxes(Document([hebrew]))
+    source = draw_boxes(Document([hebrew]))
     assert '<div class="text" dir="rtl">' in source
     directions = {label: values.get("dir") for *_, label, values in Page(source).boxes}
     assert directions == {"A": None, "B": "ltr", "C": None}
-    mixed = boxes(Document([Sentence(["hello"]), hebrew]))
+    mixed = draw_boxes(Document([Sentence(["hello"]), hebrew]))
     assert '<div class="text" dir="ltr">hello\n<span class="s" dir="rtl">' in mixed
 
 
 def test_labels_keep_their_colors():
     sentences = [Sentence(["a", "b"], [Entity(0, 1, f"L{k}"), Entity(1, 2, f"L{k + 1}")]) for k in range(40)]
     colors = {}
-    for *_, label, values in Page(boxes(Document(sentences))).boxes:
+    for *_, label, values in Page(draw_boxes(Document(sentences))).boxes:
         assert colors.setdefault(label, values["class"]) == values["class"]
     assert len(set(colors.values())) == len(HTML_COLORS)
 
@@ -82,7 +82,7 @@ def test_labels_keep_their_colors():
 @settings(deadline=None, max_examples=40)
 @given(documents())
 def test_any_document(document):
-    source = boxes(document)
+    source = draw_boxes(document)
     source.encode("utf-8")
     read = Page(source)
     text = document.with_text().text
@@ -96,7 +96,7 @@ def test_any_document(document):
         assert drawn == sorted((entity.start, entity.end) for entity in document.entities)
     assert set(read.heads) == {entity.head[:2] for entity in document.entities if entity.head}
 
-    source = page([document, document])
+    source = draw_page([document, document])
     source.encode("utf-8")
     assert Page(source).texts == 2 * read.texts
     drawings = re.findall(r"<svg.*?</svg>", source, re.S)
@@ -112,7 +112,7 @@ def test_any_document(document):
     ids=["none", "empty", "one", "many", "evil"],
 )
 def test_pages_are_well_formed_and_need_no_other_files(shown):
-    source = page(shown, "</title><script>")
+    source = draw_page(shown, "</title><script>")
     source.encode("utf-8")
     read = Page(source)
     ids = [values["id"] for _, values in read.elements if "id" in values]
@@ -131,7 +131,7 @@ def test_pages_are_well_formed_and_need_no_other_files(shown):
 
 
 def test_the_legend_counts_labels():
-    source = page([PRESIDENT, Document([Sentence(["Rome"], [Entity(0, 1, "GPE")])])])
+    source = draw_page([PRESIDENT, Document([Sentence(["Rome"], [Entity(0, 1, "GPE")])])])
     legend = re.search(r'<ul class="legend".*?</ul>', source, re.S)[0]
     counts = re.findall(r"<bdi>(\w+)</bdi></b> <span>(\d+)</span>", legend)
     assert counts == [("GPE", "2"), ("PER", "1"), ("ORG", "1"), ("LOC", "1")]
@@ -142,7 +142,7 @@ def test_the_legend_counts_labels():
 
 
 def test_the_table_of_entities():
-    rows = re.findall(r"<tr>(<td.*?)</tr>", page([PRESIDENT]), re.S)
+    rows = re.findall(r"<tr>(<td.*?)</tr>", draw_page([PRESIDENT]), re.S)
     cells = [[re.sub("<.*?>", "", cell) for cell in re.findall("<td.*?</td>", row)] for row in rows]
     assert cells == [
         [" ".join(WORDS), "PER", "0.900", "president", "0", "0–45"],
@@ -152,7 +152,7 @@ def test_the_table_of_entities():
 
 
 def test_many_trees_are_folded_and_each_kind_is_explained():
-    few, many = page([PARSED]), page([PARSED] * 5)
+    few, many = draw_page([PARSED]), draw_page([PARSED] * 5)
     assert few.count("<details open") == few.count("<svg") == 1
     assert (many.count("<details open"), many.count("<svg")) == (0, 5)
     assert many.count("1 sentence as a tree") == 5
@@ -162,24 +162,24 @@ def test_many_trees_are_folded_and_each_kind_is_explained():
     plain = replace(PARSED.sentences[0], tree=Tree(tuple((i, j, None) for i, j, _ in tree.spans)))
     notes = [
         [text in source for text in ("one arc", "A bracket is a span")]
-        for source in (few, page([Document([plain])]))
+        for source in (few, draw_page([Document([plain])]))
     ]
     assert notes == [[True, False], [False, True]]
 
 
 def test_notes():
-    crossing, president = page([CROSSING]), page([PRESIDENT])
+    crossing, president = draw_page([CROSSING]), draw_page([PRESIDENT])
     assert "1 sentence is marked as incomplete" in crossing
     assert ["drawn in parts" in source for source in (crossing, president)] == [True, False]
     assert ["Heads are underlined" in source for source in (crossing, president)] == [False, True]
     windows = Document([Sentence(["a"], extra={"windows": 2})])
-    assert "1 sentence was too long to be read at once" in page([windows])
+    assert "1 sentence was too long to be read at once" in draw_page([windows])
 
 
 @pytest.mark.parametrize("name", ["gum_open", "genia", "litbank"])
 def test_real_documents(shared, name):
     shown = list(islice(formats.read(shared / "data" / name / "dev.jsonl.gz"), 3))
-    read = Page(page(shown))
+    read = Page(draw_page(shown))
     assert read.texts == [document.with_text().text for document in shown]
     entities = [entity for document in shown for entity in document.entities]
     whole = [values for *_, values in read.boxes if not {"from", "on"} & set(values["class"].split())]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from nestree.show import LabelColors, draw_document, draw_sentence, in_ascii
+from nestree.show import LabelColors, draw_document, draw_sentence, to_ascii
 from nestree.types import Document, Entity, Sentence, Tree
 
 from .cases import ARMY, CROSSING, PRESIDENT, documents, lexical_tree
@@ -78,8 +78,8 @@ def test_line_ends_of_the_text_are_kept():
 
 def test_ascii_has_a_character_for_everything_drawn():
     document = Document([replace(ARMY, entities=[*ARMY.entities, Entity(1, 3, "X")])])
-    assert in_ascii(draw_document(document, 80).plain).isascii()
-    assert in_ascii(draw_sentence(document.sentences[0], 80).plain).isascii()
+    assert to_ascii(draw_document(document, 80).plain).isascii()
+    assert to_ascii(draw_sentence(document.sentences[0], 80).plain).isascii()
 
 
 @settings(deadline=None, max_examples=40)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nestree.config import Settings
-from nestree.training import Corpus, corpus
+from nestree.training import Corpus, make_corpus
 from nestree.types import Document
 from tests import tiny
 
@@ -54,4 +54,4 @@ def documents() -> list[Document]:
 
 @pytest.fixture(scope="session")
 def data(documents) -> Corpus:
-    return corpus(documents, documents[:4], seed=1)
+    return make_corpus(documents, documents[:4], seed=1)

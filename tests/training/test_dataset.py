@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from nestree.errors import TrainingError
-from nestree.training import adapt_to_small_data, corpus
+from nestree.training import adapt_to_small_data, make_corpus
 from nestree.training.dataset import batches, count_mentions, drop_crossing, microbatches
 from nestree.types import Document, Entity, Sentence, crossing_pairs
 
@@ -27,20 +27,20 @@ def numbered(count: int, per_document: int = 1) -> list[Document]:
 
 
 def test_dev_split_by_seed_and_by_document():
-    first, again, other = (corpus(numbered(100), None, seed=seed) for seed in (1, 1, 2))
+    first, again, other = (make_corpus(numbered(100), None, seed=seed) for seed in (1, 1, 2))
     assert (len(first.train), len(first.dev)) == (85, 15)
     assert not set(first.train) & set(first.dev)
     assert first.dev == again.dev != other.dev
     assert "15 sentences (15 %" in first.notes[0]
-    split = corpus(numbered(100, per_document=5), None, seed=1)
+    split = make_corpus(numbered(100, per_document=5), None, seed=1)
     document = {sentence: d.id for d in numbered(100, 5) for sentence in d.sentences}
     assert not {document[s] for s in split.train} & {document[s] for s in split.dev}
     with pytest.raises(TrainingError, match=r"3 sentences are too few to set some aside. Name dev data"):
-        corpus(numbered(3), None, seed=1)
+        make_corpus(numbered(3), None, seed=1)
 
 
 def test_labels_of_training_data_by_frequency():
-    data = corpus(
+    data = make_corpus(
         documents(GOOD, Sentence(WORDS, [Entity(0, 1, "B")])),
         documents(Sentence(WORDS, [Entity(0, 1, "Z")])),
         seed=1,
@@ -53,22 +53,22 @@ def test_labels_of_training_data_by_frequency():
 def test_data_without_entities(train, dev, name):
     empty = Sentence(WORDS)
     with pytest.raises(TrainingError, match=f"the {name} data has no entities"):
-        corpus(documents(empty, *train), documents(empty, *dev), seed=1)
+        make_corpus(documents(empty, *train), documents(empty, *dev), seed=1)
 
 
 def test_crossing_entities():
-    data = corpus(documents(GOOD, CROSSED), documents(CROSSED), seed=1)
+    data = make_corpus(documents(GOOD, CROSSED), documents(CROSSED), seed=1)
     assert data.train == (GOOD, CROSSED)  # the loss leaves it out
     assert "1 training sentence has entities that cross" in data.notes[0]
     assert "sentence 2 (s-7): 0-3 A and 2-5 B" in data.notes[0]
     assert [count_mentions(s, trees=True) for s in data.train] == [2, 0]
     assert [count_mentions(s, trees=False) for s in data.train] == [2, 3]
-    dropped = corpus(documents(GOOD, CROSSED), documents(CROSSED), seed=1, crossing_gold="drop")
+    dropped = make_corpus(documents(GOOD, CROSSED), documents(CROSSED), seed=1, crossing_gold="drop")
     assert [entity.span for entity in dropped.train[1].entities] == [(0, 3), (5, 6)]
     assert "1 of these entities are left out" in dropped.notes[0]
     assert dropped.dev == (CROSSED,)  # dev data never changes
     with pytest.raises(TrainingError, match=r"no tree holds both: sentence 2 \(s-7\): 0-3 A and 2-5 B"):
-        corpus(documents(GOOD, CROSSED), documents(GOOD), seed=1, crossing_gold="refuse")
+        make_corpus(documents(GOOD, CROSSED), documents(GOOD), seed=1, crossing_gold="refuse")
 
 
 def test_drop_crossing_keeps_most_entities():
@@ -78,19 +78,19 @@ def test_drop_crossing_keeps_most_entities():
 
 
 def test_fingerprint():
-    base = corpus(documents(GOOD, GOOD), documents(GOOD), seed=1)
+    base = make_corpus(documents(GOOD, GOOD), documents(GOOD), seed=1)
     relabelled = Sentence(WORDS, [Entity(0, 3, "A"), Entity(0, 1, "A")])
     others = [
-        corpus(documents(GOOD, relabelled), documents(GOOD), seed=1),
-        corpus(documents(GOOD), documents(GOOD), seed=1),
-        corpus(documents(GOOD, GOOD), documents(relabelled), seed=1),
+        make_corpus(documents(GOOD, relabelled), documents(GOOD), seed=1),
+        make_corpus(documents(GOOD), documents(GOOD), seed=1),
+        make_corpus(documents(GOOD, GOOD), documents(relabelled), seed=1),
     ]
     assert len({base.fingerprint, *(other.fingerprint for other in others)}) == 4
-    assert corpus(documents(GOOD, GOOD), documents(GOOD), seed=9).fingerprint == base.fingerprint
+    assert make_corpus(documents(GOOD, GOOD), documents(GOOD), seed=9).fingerprint == base.fingerprint
 
 
 def test_small_data_gets_smaller_batches_and_more_epochs(settings):
-    small = corpus(numbered(100), numbered(10), seed=1)  # 200 words
+    small = make_corpus(numbered(100), numbered(10), seed=1)  # 200 words
     usual = settings("training.epochs=10", "training.batch_words=800")
     adapted, data = adapt_to_small_data(usual, small)
     assert adapted.training.batch_words == 150

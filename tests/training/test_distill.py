@@ -11,7 +11,7 @@ from nestree import checkpoint, training
 from nestree.decoding import Temperatures
 from nestree.errors import TrainingError
 from nestree.evaluation import evaluate
-from nestree.losses import compute
+from nestree.losses import compute_losses
 from nestree.model import Recognizer
 from nestree.nn.scorers import Scores
 from nestree.pipeline import predict
@@ -107,7 +107,7 @@ def test_cross_entropy_and_gradient_equal_those_over_all_labelled_trees(folder, 
     scores = student_scores(TEXTS)
     given = lessons(made)
     batch = given.attach(made[0].collate(TEXTS), range(len(TEXTS)))
-    losses = compute(scores, batch.gold, settings, given.targets(batch))
+    losses = compute_losses(scores, batch.gold, settings, given.targets(batch))
     expected = torch.zeros((), dtype=torch.float64)
     for b in range(len(TEXTS)):
         softmax, n = kind == "softmax", len(TEXTS[b].words)
@@ -141,7 +141,7 @@ def test_trees_alone_diverge_by_what_treecrf_says(folder):
     with torch.no_grad():
         said = model(model.collate_words(texts))
     both = [trees_of(said, said.mention.double()), trees_of(scores, scores.mention)]
-    found = compute(scores, batch.gold, tiny.settings("default", "model.head_prior=false"), targets)
+    found = compute_losses(scores, batch.gold, tiny.settings("default", "model.head_prior=false"), targets)
     mentions = (said.mention.double().log_softmax(-1), scores.mention.log_softmax(-1))
     yes_no = (torch.stack([targets.no, targets.yes], -1) * mentions[1]).sum()
     expected = (kl_divergence(*both, said.lengths) + entropy(both[0], said.lengths)).sum() - yes_no

@@ -13,7 +13,15 @@ from typer.testing import CliRunner
 from nestree.cli import app
 from nestree.errors import InputError
 from nestree.training import experiment
-from nestree.training.experiment import RunSpec, group_results, is_locked, parts_of, run_all, run_specs, table
+from nestree.training.experiment import (
+    RunSpec,
+    data_files,
+    group_results,
+    is_locked,
+    run_all,
+    run_specs,
+    table,
+)
 from nestree.training.run_dir import RunDir
 
 RUN = """
@@ -253,13 +261,13 @@ def test_data_without_test_or_dev_is_told(data, stubs, tmp_path):
 
 
 def test_parts_of_a_data_set(data, tmp_path):
-    assert [path.name for path in parts_of(data).values()] == [
+    assert [path.name for path in data_files(data).values()] == [
         "train.jsonl.gz",
         "dev.jsonl.gz",
         "test.jsonl.gz",
     ]
     (data / "dev.json").touch()
     with pytest.raises(InputError, match=r"several files for dev: dev.json, dev.jsonl.gz"):
-        parts_of(data)
+        data_files(data)
     with pytest.raises(InputError, match="has no file called train"):
-        parts_of(tmp_path)
+        data_files(tmp_path)

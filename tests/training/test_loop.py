@@ -21,7 +21,7 @@ from nestree.evaluation import evaluate
 from nestree.model import Recognizer
 from nestree.pipeline import predict
 from nestree.temperature import best_decoder, decoder_f1
-from nestree.training import EpochEnd, Step, corpus
+from nestree.training import EpochEnd, Step, make_corpus
 from nestree.training.run_dir import RunDir
 from nestree.training.step import GradientStep
 from nestree.training.train import summary
@@ -239,7 +239,7 @@ def test_a_loss_that_is_no_number_stops_with_its_sentences(settings, data, tmp_p
 
 def test_crossing_gold_trains_and_counts_in_the_evaluation(settings, tmp_path, documents):
     crossed = Sentence(["a", "b", "c", "d"], [Entity(0, 3, "GPE"), Entity(1, 4, "ORG")])
-    both = corpus([*documents, Document((crossed,))], [Document((crossed,))], seed=1)
+    both = make_corpus([*documents, Document((crossed,))], [Document((crossed,))], seed=1)
     heard = Heard()
     result = run(settings("training.epochs=1"), both, tmp_path / "m", watcher=heard)
     assert "1 training sentence has entities that cross" in heard.notes[0]
@@ -249,7 +249,7 @@ def test_crossing_gold_trains_and_counts_in_the_evaluation(settings, tmp_path, d
 
 def test_going_on_from_a_model(done, settings, tmp_path, documents):
     more = [Document((Sentence(["Kim", "sang"], [Entity(0, 1, "ARTIST")]),))]
-    wider = corpus([*documents, *more], [*documents, *more], seed=1)
+    wider = make_corpus([*documents, *more], [*documents, *more], seed=1)
     frozen = settings(
         "training.epochs=1", "training.lr=0", "training.encoder_lr=0", "training.weight_decay=0"
     )
@@ -306,7 +306,7 @@ def test_a_finished_run_is_neither_overwritten_nor_repeated(done, settings, data
 
 def test_other_data_is_not_gone_on_with(done, settings, documents):
     with pytest.raises(TrainingError, match=r"was trained on other data than this"):
-        run(settings(), corpus(documents[:6], documents[:4], seed=1), done[0], resume=True)
+        run(settings(), make_corpus(documents[:6], documents[:4], seed=1), done[0], resume=True)
 
 
 def test_an_unknown_device(settings, data, tmp_path):

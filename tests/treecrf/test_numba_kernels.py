@@ -145,7 +145,7 @@ def test_no_tree_at_all():
 @pytest.mark.parametrize("number", [np.float32, np.float64])
 @pytest.mark.parametrize("width", range(10))
 def test_exponentials(number, width):
-    @jit.called
+    @jit.compiled
     def split(scores, least, numbers, powers):
         return simd.exponentials(scores, 1, width, None, 0, least, 300.0, numbers, 2, powers, 0)
 
@@ -169,7 +169,7 @@ def test_exponentials(number, width):
 
 @pytest.mark.parametrize("number", [np.float32, np.float64])
 def test_what_is_done_to_a_row_stops_at_its_end(number):
-    @jit.called
+    @jit.compiled
     def look(row, width):
         return (
             simd.row_max(row, 2, width),

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from nestree.data.formats.common import skip_bad
 from nestree.data.formats.detect import detect_format
-from nestree.data.io import LIMITS, STDIO, ConversionReport, check_nesting, current
+from nestree.data.io import LIMIT_NAMES, STDIO, ConversionReport, check_nesting, current_limits
 from nestree.errors import DataError, InputError
 from nestree.types import Document
 
@@ -60,8 +60,8 @@ def read(
     """
     path, tally = Path(path), tally if tally is not None else ConversionReport()
     name = detect_format(path) if format is None else format
-    limits = replace(current.get(), **{key: chosen.pop(key) for key in LIMITS if key in chosen})
-    reader = function(name, "read")
+    limits = replace(current_limits.get(), **{key: chosen.pop(key) for key in LIMIT_NAMES if key in chosen})
+    reader = get_function(name, "read")
     check_options(name, "read", chosen)
     documents = reader(path, tally, **chosen)
     if name != "text":  # the only format in which an empty file is valid
@@ -72,7 +72,7 @@ def read(
 def read_with_limits(documents: Iterator[Document], limits: Any) -> Iterator[Document]:
     """The documents; the limits hold while the reader runs, and not in the code that consumes its documents."""
     context = copy_context()
-    context.run(current.set, limits)
+    context.run(current_limits.set, limits)
     while (document := context.run(next, documents, None)) is not None:
         yield document
 
@@ -115,7 +115,7 @@ def write(
     """
     path, tally = Path(path), tally if tally is not None else ConversionReport()
     name = detect_format(path, to_write=True) if format is None else format
-    writer = function(name, "write")
+    writer = get_function(name, "write")
     check_options(name, "write", chosen)
     with encoding_errors(path):
         writer(documents, path, tally, **chosen)
@@ -136,11 +136,11 @@ def options(name: str, verb: str = "read") -> dict[str, inspect.Parameter]:
     >>> {name: option.default for name, option in options("jsonl").items()}
     {'words': 'treebank', 'sentences': 'rules'}
     """
-    parameters = inspect.signature(function(name, verb)).parameters
+    parameters = inspect.signature(get_function(name, verb)).parameters
     return {key: value for key, value in parameters.items() if value.kind is value.KEYWORD_ONLY}
 
 
-def function(name: str, verb: str) -> Callable[..., Any]:
+def get_function(name: str, verb: str) -> Callable[..., Any]:
     """`read` or `write` of a format."""
     if name not in FORMATS:
         raise InputError(f"there is no format {name!r}. Choose one of {', '.join(FORMATS)}.")

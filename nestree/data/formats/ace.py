@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nestree.data.alignment import CharacterSpan, Passage, align_to_passages
+from nestree.data.alignment import LabeledSpan, Passage, align_to_passages
 from nestree.data.formats.common import find_files, skip_bad
-from nestree.data.io import ConversionReport, lines, read_text
-from nestree.data.xml import events
+from nestree.data.io import ConversionReport, read_lines, read_text
+from nestree.data.xml import parse_events
 from nestree.errors import DataError, EmptySpanError, SpanRangeError
 from nestree.types import Document, Span
 
@@ -86,7 +86,7 @@ def read(
 def read_ids(path: Path) -> dict[str, str]:
     """The ids in a list, each with its place; folders before an id and a suffix after it are removed."""
     ids = {}
-    for number, line in lines(path):
+    for number, line in read_lines(path):
         if name := re.split(r"[/\\]", line.strip())[-1]:
             ids[re.sub(r"(\.apf)?(\.xml|\.sgm)$", "", name)] = f"{path}:{number}"
     if not ids:
@@ -130,7 +130,7 @@ def read_document(
             check_mention(mention, raw_text, source)
             start, end = convert(mention.extent.start), convert(mention.extent.last + 1)
             head = mention.head and (convert(mention.head.start), convert(mention.head.last + 1))
-            spans.append(CharacterSpan(start, end, mention.label, head, None, mention.extra, mention.place))
+            spans.append(LabeledSpan(start, end, mention.label, head, None, mention.extra, mention.place))
     # No sentence crosses a tag, unless an entity does.
     borders = sorted({0, len(text), *(convert(offset) for offset in tag_offsets)})
     document = align_to_passages(
@@ -197,7 +197,7 @@ def parse_annotation(path: Path, subtypes: bool, tally: ConversionReport) -> tup
     charseqs: dict[str, CharSeq] = {}
     mention_place = role = phrase = ""
     start = last = 0
-    for kind, name, attributes, line in events(path):
+    for kind, name, attributes, line in parse_events(path):
         place = f"{path}:{line}"
         if kind == "text":
             phrase += name

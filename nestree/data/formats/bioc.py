@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from nestree.data.alignment import CharacterSpan, Passage, align_to_passages, whole_text
+from nestree.data.alignment import LabeledSpan, Passage, align_to_passages, whole_text
 from nestree.data.formats.common import (
     NOT_COMPARED,
     check_choice,
@@ -31,15 +31,15 @@ from nestree.data.formats.common import (
 from nestree.data.io import (
     STDIO,
     ConversionReport,
-    Unpacked,
+    GzipReader,
     atomic_writer,
     json_records,
     open_file,
     optional_import,
-    probability,
+    parse_probability,
 )
 from nestree.data.lossiness import report_losses
-from nestree.data.xml import events
+from nestree.data.xml import parse_events
 from nestree.errors import DataError
 from nestree.types import Document
 
@@ -84,7 +84,7 @@ def read(
 def first_character(path: Path) -> bytes:
     """The first character of a file that is not blank; standard input stays where it is."""
     with open_file(path) as file:
-        if path == STDIO and isinstance(file, io.BufferedReader) and isinstance(file.raw, Unpacked):
+        if path == STDIO and isinstance(file, io.BufferedReader) and isinstance(file.raw, GzipReader):
             raise DataError("BioC from standard input must not be packed. Unpack it, such as with gunzip -c.")
         start = file.peek(1024) if isinstance(file, io.BufferedReader) else b"<"
     return start.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
@@ -94,7 +94,7 @@ def load_xml(path: Path, tally: ConversionReport) -> Iterator[tuple[str, Any]]:
     """Each `<document>` as an object of the library, with its place."""
     etree, biocxml = import_bioc("lxml.etree"), import_bioc("bioc.biocxml")
     builder, depth, first_line, noted = None, 0, 0, False
-    for kind, name, attributes, line in events(path):
+    for kind, name, attributes, line in parse_events(path):
         if kind == "start":
             depth += 1
             if depth == 1 and name != "collection":
@@ -205,7 +205,7 @@ def check_number(value: Any, place: str) -> int:
 
 def to_span(
     annotation: Any, text: str, first: int, label_infon: str, tally: ConversionReport, place: str
-) -> CharacterSpan:
+) -> LabeledSpan:
     """The entity of an annotation; `first` is the offset at which the text begins."""
     place = f"{place}, annotation {annotation.id}" if annotation.id else place
     infons = dict(annotation.infons)
@@ -231,7 +231,7 @@ def to_span(
         with suppress(ValueError):  # `probability` counts what is no number
             score = float(score)
     extra = {**({"id": annotation.id} if annotation.id else {}), **infons}
-    return CharacterSpan(start, end, label, None, probability(score, tally, place), extra, place)
+    return LabeledSpan(start, end, label, None, parse_probability(score, tally, place), extra, place)
 
 
 def write(

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from nestree.data.alignment import BLANK, CharacterSpan, align_spans
+from nestree.data.alignment import BLANK, LabeledSpan, align_spans
 from nestree.data.formats.common import (
     NOT_COMPARED,
     check_phrase,
@@ -22,7 +22,7 @@ from nestree.data.formats.common import (
     replace_forbidden,
     skip_bad,
 )
-from nestree.data.io import ConversionReport, atomic_path, lines, open_file, read_text
+from nestree.data.io import ConversionReport, atomic_path, open_file, read_lines, read_text
 from nestree.data.lossiness import report_losses
 from nestree.errors import DataError, EmptySpanError, SpanRangeError
 from nestree.types import Document, Span
@@ -107,7 +107,7 @@ def find_pairs(path: Path, tally: ConversionReport) -> Iterator[tuple[Path, Path
 
 def parse_mentions(path: Path, tally: ConversionReport) -> Iterator[Mention]:
     """The lines `T...` of an `.ann` file; the others are counted."""
-    for number, line in lines(path):
+    for number, line in read_lines(path):
         place = f"{path}:{number}"
         if not line.strip():
             continue
@@ -154,7 +154,7 @@ def correct_offsets(
     return text, mentions
 
 
-def to_span(mention: Mention, text: str, text_path: Path, tally: ConversionReport) -> CharacterSpan:
+def to_span(mention: Mention, text: str, text_path: Path, tally: ConversionReport) -> LabeledSpan:
     label, fragments, phrase, place = mention
     for start, end in fragments:
         if end <= start:
@@ -167,7 +167,7 @@ def to_span(mention: Mention, text: str, text_path: Path, tally: ConversionRepor
         tally.note(NOT_COMPARED, place)
     else:
         check_phrase(phrase, fragments, text, place, text_path)
-    return CharacterSpan(*join_fragments(fragments, text, tally, place), label, place=place)
+    return LabeledSpan(*join_fragments(fragments, text, tally, place), label, place=place)
 
 
 def write(documents: Iterable[Document], path: Path, tally: ConversionReport) -> None:

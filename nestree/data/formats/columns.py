@@ -18,7 +18,7 @@ from heapq import heappop, heappush
 from pathlib import Path
 
 from nestree.data.formats.common import STRAY_TAGS, check_choice, line_blocks, replace_forbidden, skip_bad
-from nestree.data.io import ConversionReport, atomic_writer, kept_mark
+from nestree.data.io import ConversionReport, atomic_writer, bom_prefix
 from nestree.data.lossiness import report_losses
 from nestree.errors import DataError, InputError
 from nestree.types import Document, Entity, Sentence
@@ -193,7 +193,7 @@ def write(
         with atomic_writer(path) as file:
             for number, line in enumerate(rows):
                 row = line.rstrip("\n")
-                file.write("" if number else kept_mark(row))
+                file.write("" if number else bom_prefix(row))
                 file.write(row + "\tO" * (widest - row.count("\t")) + "\n" if row else "\n")
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nestree.data.io import ConversionReport, lines_or_errors
+from nestree.data.io import ConversionReport, read_lines_or_errors
 from nestree.errors import DataError, InputError
 from nestree.types import Document, Entity, Sentence, Span, shift_sentence
 
@@ -56,7 +56,7 @@ def find_files(path: Path, pattern: str, layout: str) -> list[Path]:
 def line_blocks(path: Path) -> Iterator[list[tuple[int, str | DataError]]]:
     """The numbered lines between blank lines; the error of each line that cannot be decoded."""
     block: list[tuple[int, str | DataError]] = []
-    for number, line in lines_or_errors(path):
+    for number, line in read_lines_or_errors(path):
         if isinstance(line, DataError) or line.strip():
             block.append((number, line))
         elif block:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nestree.data.io import STDIO, ConversionReport, json_records, open_file, short_regions
+from nestree.data.io import STDIO, ConversionReport, json_records, label_studio_regions, open_file
 from nestree.errors import DataError
 
 SAMPLE_BYTES = 2**16
@@ -139,7 +139,9 @@ def detect_json(path: Path, text: str) -> str | None:
 def detect_record(record: dict[str, Any], in_list: bool) -> str | None:
     """The format of one JSON object, by its keys. Objects in a list are not jsonl."""
     keys = record.keys()
-    if ("data" in keys and keys & {"annotations", "predictions", "completions"}) or short_regions(record):
+    if ("data" in keys and keys & {"annotations", "predictions", "completions"}) or label_studio_regions(
+        record
+    ):
         return "label-studio"
     if keys & {"ner", "ners", "entity_mentions"}:
         return "research-json"

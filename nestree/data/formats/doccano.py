@@ -13,7 +13,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from nestree.data.alignment import UNSURE, CharacterSpan, align_spans, has_surrogate_pairs, to_code_points
+from nestree.data.alignment import (
+    AMBIGUOUS_OFFSETS,
+    LabeledSpan,
+    align_spans,
+    has_surrogate_pairs,
+    to_code_points,
+)
 from nestree.data.formats.common import (
     check_choice,
     dump_json,
@@ -51,7 +57,7 @@ def read(
                 tally.note("relations not read", place, len(relations))
             spans = list(parse_spans(record, place))
             if offsets == "characters" and spans and has_surrogate_pairs(text):
-                tally.note(UNSURE, place)
+                tally.note(AMBIGUOUS_OFFSETS, place)
             convert = to_code_points(text, offsets)
             yield align_spans(
                 text,
@@ -65,7 +71,7 @@ def read(
             )
 
 
-def parse_spans(record: dict[str, Any], place: str) -> Iterator[CharacterSpan]:
+def parse_spans(record: dict[str, Any], place: str) -> Iterator[LabeledSpan]:
     keys = [key for key in KEYS if record.get(key)]
     if len(keys) > 1:
         raise DataError(f"{place}: `{keys[0]}` and `{keys[1]}` both hold spans. Leave out one of them.")
@@ -84,7 +90,7 @@ def parse_spans(record: dict[str, Any], place: str) -> Iterator[CharacterSpan]:
                 f"and this is {value!r:.60}. Labels are strings: texts that were classified have no spans."
             )
         extra = {"id": value["id"]} if isinstance(value, dict) and "id" in value else {}
-        yield CharacterSpan(start, end, label, extra=extra)
+        yield LabeledSpan(start, end, label, extra=extra)
 
 
 def write(documents: Iterable[Document], path: Path, tally: ConversionReport, *, key: str = "label") -> None:

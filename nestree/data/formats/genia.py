@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from nestree.data.alignment import CharacterSpan, align_spans
+from nestree.data.alignment import LabeledSpan, align_spans
 from nestree.data.formats.common import check_choice, skip_bad
 from nestree.data.io import STDIO, ConversionReport
-from nestree.data.xml import events
+from nestree.data.xml import parse_events
 from nestree.errors import DataError, InputError
 from nestree.types import Document
 
@@ -61,7 +61,7 @@ def read(
     count = 0
     for id, file, line, sentences in parse_articles(path, tally):
         text = ""
-        spans: list[CharacterSpan] = []
+        spans: list[LabeledSpan] = []
         for sentence, constituents in sentences:
             if chosen is None or count in chosen:
                 spans += to_spans(constituents, len(text), types, coordinations, file, tally)
@@ -100,7 +100,7 @@ def parse_file(path: Path, tally: ConversionReport) -> Iterator[Article]:
     open_constituents: list[tuple[int, str, int]] = []  # start, sem, line
     sentences: list[tuple[str, list[Constituent]]] = []
     constituents: list[Constituent] = []
-    for kind, name, attributes, line in events(path):
+    for kind, name, attributes, line in parse_events(path):
         if kind == "text":
             if sentence_depth:
                 text += name.translate(BLANKS)
@@ -138,7 +138,7 @@ def to_spans(
     coordinations: bool,
     path: Path,
     tally: ConversionReport,
-) -> Iterator[CharacterSpan]:
+) -> Iterator[LabeledSpan]:
     """The entities of a sentence that begins at this offset of its document."""
     seen = set()
     for start, end, sem, line in constituents:
@@ -156,7 +156,7 @@ def to_spans(
                 tally.note("the same span twice with one label: one left out", place)
             else:
                 seen.add((start, end, label))
-                yield CharacterSpan(offset + start, offset + end, label, place=place)
+                yield LabeledSpan(offset + start, offset + end, label, place=place)
 
 
 def choose_label(sem: str, types: str) -> str | None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from nestree.data.alignment import CharacterSpan, align_spans
+from nestree.data.alignment import LabeledSpan, align_spans
 from nestree.data.formats.common import (
     check_choice,
     dump_json,
@@ -24,7 +24,7 @@ from nestree.data.formats.common import (
     optional_str,
     skip_bad,
 )
-from nestree.data.io import ConversionReport, atomic_writer, lines_or_errors, parse_json
+from nestree.data.io import ConversionReport, atomic_writer, parse_json, read_lines_or_errors
 from nestree.data.lossiness import report_losses
 from nestree.errors import DataError
 from nestree.types import Document, Entity, Sentence, Span, Tree, char_span
@@ -61,7 +61,7 @@ def parse_lines(
     path: Path, tally: ConversionReport, words: str, sentences: str
 ) -> Iterator[tuple[Sentence, Record] | Document]:
     """The sentence of each line, with its record; of a line without words, the document."""
-    for number, line in lines_or_errors(path):
+    for number, line in read_lines_or_errors(path):
         place = f"{path}:{number}"
         if isinstance(line, DataError):
             tally.bad(line)
@@ -274,7 +274,7 @@ def parse_text(record: Record, place: str, words: str, sentences: str, tally: Co
     return document if complete else mark_incomplete(document)
 
 
-def parse_char_spans(entity: Record) -> list[CharacterSpan]:
+def parse_char_spans(entity: Record) -> list[LabeledSpan]:
     """One span for each label of an entity."""
     labels = entity.get("labels")
     if isinstance(labels, list) and labels and all(isinstance(x, dict) and "label" in x for x in labels):
@@ -283,7 +283,7 @@ def parse_char_spans(entity: Record) -> list[CharacterSpan]:
     return [parse_char_span(entity)]
 
 
-def parse_char_span(entity: Record) -> CharacterSpan:
+def parse_char_span(entity: Record) -> LabeledSpan:
     start, end, label, head = entity["start"], entity["end"], entity["label"], entity.get("head")
     if isinstance(head, dict):
         head = [head.get("start"), head.get("end")]
@@ -298,7 +298,7 @@ def parse_char_span(entity: Record) -> CharacterSpan:
         )
     Entity(0, 1, label, None, entity.get("score"))  # raises if the label or the score is wrong
     head_span = (head[0], head[1]) if head else None
-    return CharacterSpan(start, end, label, head_span, entity.get("score"), further_keys(entity))
+    return LabeledSpan(start, end, label, head_span, entity.get("score"), further_keys(entity))
 
 
 def write(documents: Iterable[Document], path: Path, tally: ConversionReport, *, by: str = "words") -> None:
@@ -309,10 +309,10 @@ def write(documents: Iterable[Document], path: Path, tally: ConversionReport, *,
     check_choice("by", by, ("words", "characters"))
     if by == "characters":
         documents = (document for _, document in report_losses(documents, "jsonl by characters", tally))
-    write_each(((document, by) for document in documents), path, tally)
+    write_mixed(((document, by) for document in documents), path, tally)
 
 
-def write_each(documents: Iterable[tuple[Document, str]], path: Path, tally: ConversionReport) -> None:
+def write_mixed(documents: Iterable[tuple[Document, str]], path: Path, tally: ConversionReport) -> None:
     """Each document comes with how it is written: by "words" or by "characters"."""
     last: Record = {}
     with atomic_writer(path) as file:

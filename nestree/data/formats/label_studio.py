@@ -15,7 +15,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nestree.data.alignment import UNSURE, CharacterSpan, align_spans, has_surrogate_pairs, to_code_points
+from nestree.data.alignment import (
+    AMBIGUOUS_OFFSETS,
+    LabeledSpan,
+    align_spans,
+    has_surrogate_pairs,
+    to_code_points,
+)
 from nestree.data.formats.common import (
     check_choice,
     dump_json,
@@ -30,8 +36,8 @@ from nestree.data.io import (
     atomic_writer,
     json_objects,
     json_records,
-    probability,
-    short_regions,
+    label_studio_regions,
+    parse_probability,
 )
 from nestree.data.lossiness import report_losses
 from nestree.errors import DataError
@@ -97,7 +103,7 @@ def read(
             )
             document = align_spans(
                 text,
-                [CharacterSpan(r.start, r.end, label, None, r.score) for r in regions for label in r.labels],
+                [LabeledSpan(r.start, r.end, label, None, r.score) for r in regions for label in r.labels],
                 id=optional_str(data.get("doc_id", task.get("id"))),
                 words=words,
                 sentences=sentences,
@@ -122,7 +128,7 @@ def to_long_form(task: dict[str, Any], field: str, from_name: str, place: str) -
             f"{place}: a task needs `data` with a text, and this one has {', '.join(task)[:60] or 'nothing'}."
         )
     result = []
-    names = [from_name] if from_name else short_regions(task) or ["label"]
+    names = [from_name] if from_name else label_studio_regions(task) or ["label"]
     for name in names:
         values = task.get(name, [])
         if not isinstance(values, list):
@@ -180,7 +186,7 @@ def parse_regions(
                 raise DataError(f"{place}: `labels` of region {start}-{end} must be names: {labels!r:.40}.")
             if not labels:
                 tally.note("dropped: an entity without a label", place)
-            score = probability(item.get("score", value.get("score")), tally, place)
+            score = parse_probability(item.get("score", value.get("score")), tally, place)
             yield Region(start, end, labels, phrase if isinstance(phrase, str) else None, score)
 
 
@@ -190,7 +196,7 @@ def correct_offsets(
     """The text and its regions with offsets in characters, whatever the file counts."""
     if all(region.matches(text) for region in regions):
         if has_surrogate_pairs(text) and any(region.phrase is None for region in regions):
-            tally.note(UNSURE, place)
+            tally.note(AMBIGUOUS_OFFSETS, place)
         return text, regions
     with_lf = text.replace("\r\n", "\n")
     for candidate, unit, correction in (

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from nestree.data.alignment import CharacterSpan, align_spans, align_to_words, note_strays, tokens
+from nestree.data.alignment import LabeledSpan, align_spans, align_to_words, note_stray_tokens, tokens
 from nestree.data.formats.common import (
     dump_json,
     mark_incomplete,
@@ -20,7 +20,7 @@ from nestree.data.formats.common import (
     skip_bad,
     word_offsets,
 )
-from nestree.data.io import ConversionReport, atomic_writer, json_objects, json_records, probability
+from nestree.data.io import ConversionReport, atomic_writer, json_objects, json_records, parse_probability
 from nestree.data.lossiness import report_losses
 from nestree.errors import DataError
 from nestree.types import Document, Span
@@ -88,7 +88,7 @@ def parse_tokens(value: Any, text: str, place: str) -> list[Span]:
     return words
 
 
-def parse_spans(task: dict[str, Any], tally: ConversionReport, place: str) -> Iterator[CharacterSpan]:
+def parse_spans(task: dict[str, Any], tally: ConversionReport, place: str) -> Iterator[LabeledSpan]:
     for span in json_objects(task, "spans", place):
         start, end = require_offsets(span, place)
         label = span.get("label")
@@ -97,9 +97,9 @@ def parse_spans(task: dict[str, Any], tally: ConversionReport, place: str) -> It
             continue
         if not isinstance(label, str) or not label:
             raise DataError(f"{place}: the label of a span must be a name, and is {label!r:.40}.")
-        score = probability(span.get("score"), tally, place)
+        score = parse_probability(span.get("score"), tally, place)
         extra = {key: value for key, value in span.items() if key not in SPAN_KEYS}
-        yield CharacterSpan(start, end, label, None, score, extra)
+        yield LabeledSpan(start, end, label, None, score, extra)
 
 
 def write(documents: Iterable[Document], path: Path, tally: ConversionReport) -> None:
@@ -113,7 +113,7 @@ def write(documents: Iterable[Document], path: Path, tally: ConversionReport) ->
 def to_task(document: Document, tally: ConversionReport, place: str) -> dict[str, Any]:
     text = document.text or ""
     pieces = tokens(text, word_offsets(document))
-    note_strays(pieces, text, tally, place)
+    note_stray_tokens(pieces, text, tally, place)
     token_ids = [k for k, token in enumerate(pieces) if token.word is not None]  # of each word
     spans: list[dict[str, Any]] = []
     first_word = 0

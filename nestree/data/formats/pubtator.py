@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from nestree.data.alignment import CharacterSpan, Passage, align_to_passages, whole_text
+from nestree.data.alignment import LabeledSpan, Passage, align_to_passages, whole_text
 from nestree.data.formats.common import check_phrase, entity_offsets, replace_forbidden, skip_bad
-from nestree.data.io import ConversionReport, atomic_writer, lines_or_errors
+from nestree.data.io import ConversionReport, atomic_writer, read_lines_or_errors
 from nestree.data.lossiness import report_losses
 from nestree.errors import DataError
 from nestree.types import Document
@@ -53,7 +53,7 @@ def read(
 def parse_articles(path: Path, tally: ConversionReport) -> Iterator[Article]:
     """The lines of each article; a title begins one."""
     article: Article | None = None
-    for number, line in lines_or_errors(path):
+    for number, line in read_lines_or_errors(path):
         if isinstance(line, DataError):
             tally.bad(line)
             continue
@@ -83,7 +83,7 @@ def parse_articles(path: Path, tally: ConversionReport) -> Iterator[Article]:
         yield article
 
 
-def parse_span(columns: list[str], article_id: str, text: str, place: str) -> CharacterSpan:
+def parse_span(columns: list[str], article_id: str, text: str, place: str) -> LabeledSpan:
     id, start, end, phrase, label, *identifiers = columns
     if id != article_id:
         raise DataError(
@@ -95,7 +95,7 @@ def parse_span(columns: list[str], article_id: str, text: str, place: str) -> Ch
         raise DataError(f"{place}: the annotation has no type. It stands in the fifth column.")
     check_phrase(phrase, [(int(start), int(end))], text, place)
     extra = {key: value for key, value in zip(("id", "mentions"), identifiers, strict=False) if value}
-    return CharacterSpan(int(start), int(end), label, extra=extra, place=place)
+    return LabeledSpan(int(start), int(end), label, extra=extra, place=place)
 
 
 def write(documents: Iterable[Document], path: Path, tally: ConversionReport) -> None:

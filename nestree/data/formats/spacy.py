@@ -15,18 +15,18 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from nestree.data.alignment import BLANK, Token, arranged, note_strays, tokens
+from nestree.data.alignment import BLANK, Token, align_entities, note_stray_tokens, tokens
 from nestree.data.formats.common import check_choice, locate_errors, skip_bad, word_offsets
 from nestree.data.io import (
     STDIO,
     ConversionReport,
     atomic_path,
     check_nesting,
-    current,
+    current_limits,
+    limit_remedy,
     optional_import,
-    probability,
-    remedy,
-    whole,
+    parse_probability,
+    read_bytes,
 )
 from nestree.data.lossiness import report_losses
 from nestree.errors import DataError, InputError
@@ -49,7 +49,7 @@ def read(
     """
     check_choice("heads", heads, ("parse", "none"))
     spacy = optional_import("spacy", "a DocBin", "spacy")
-    data, number = bytes(whole(path)), 0
+    data, number = bytes(read_bytes(path)), 0
     try:
         check_size(data, path)
         docs = spacy.tokens.DocBin().from_bytes(data).get_docs(spacy.blank("xx").vocab)
@@ -72,7 +72,7 @@ def read(
 
 def check_size(data: bytes, path: Path) -> None:
     """Raise if a DocBin expands to too much: its bytes, and the objects that its documents and strings become."""
-    limit = current.get().max_docbin_bytes
+    limit = current_limits.get().max_docbin_bytes
     size = unpacked_size(data, limit)
     if size <= limit:
         msgpack = optional_import("srsly.msgpack", "a DocBin", "spacy")
@@ -95,7 +95,7 @@ def check_size(data: bytes, path: Path) -> None:
                 break
     if size > limit:
         raise DataError(
-            f"{path}: this DocBin expands to more than {limit:,} bytes. {remedy('max_docbin_bytes')}"
+            f"{path}: this DocBin expands to more than {limit:,} bytes. {limit_remedy('max_docbin_bytes')}"
         )
 
 
@@ -137,7 +137,7 @@ def to_document(
         tally.note("tags, lemmas, categories and custom attributes not read", place)
     id, sentence_ids = doc.user_data.get("doc_id"), doc.user_data.get("sent_ids")
     id = id if isinstance(id, str) else None
-    document = arranged(
+    document = align_entities(
         doc.text, words, entities, starts=starts, sentences=sentences, id=id, tally=tally, place=place
     )
     if isinstance(sentence_ids, list | tuple) and len(sentence_ids) == len(document.sentences):
@@ -195,7 +195,7 @@ def to_entity(
             word_of[span.end],
             span.label_,
             next(iter(words([head])), None),
-            probability(None if score is None else float(score), tally, place),
+            parse_probability(None if score is None else float(score), tally, place),
             words(all_heads),
             {key: value for key, value in extra.items() if value},
         )
@@ -222,7 +222,7 @@ def to_doc(document: Document, vocab: Any, key: str, tally: ConversionReport, pl
     document = document.with_text()
     text, words = document.text or "", word_offsets(document)
     pieces = [Token(i, j, True, k) for k, (i, j) in enumerate(words)] if only_words else tokens(text, words)
-    note_strays(pieces, text, tally, place)
+    note_stray_tokens(pieces, text, tally, place)
     token_of = [k for k, piece in enumerate(pieces) if piece.word is not None]  # of each word
     first_words = accumulate((len(s.words) for s in document.sentences), initial=0)
     first_tokens = {token_of[k] for k in first_words if k < len(token_of)}
@@ -232,7 +232,7 @@ def to_doc(document: Document, vocab: Any, key: str, tally: ConversionReport, pl
         spaces=None if only_words else [piece.blank for piece in pieces],
         sent_starts=[k in first_tokens for k in range(len(pieces))],
     )
-    doc.spans[key] = group(document, doc, key, token_of)
+    doc.spans[key] = to_span_group(document, doc, key, token_of)
     doc.user_data = {}
     if document.id is not None:
         doc.user_data["doc_id"] = document.id
@@ -241,7 +241,7 @@ def to_doc(document: Document, vocab: Any, key: str, tally: ConversionReport, pl
     return doc
 
 
-def group(document: Document, doc: Any, key: str, token_of: list[int]) -> Any:
+def to_span_group(document: Document, doc: Any, key: str, token_of: list[int]) -> Any:
     """The entities of a document as a SpanGroup of `doc`; `token_of` is the token of each word."""
     spacy_tokens = optional_import("spacy.tokens", "a DocBin", "spacy")
     spans, before = [], 0

@@ -14,13 +14,13 @@ from typing import BinaryIO
 
 from nestree.data.alignment import align_spans
 from nestree.data.formats.common import check_choice, skip_bad
-from nestree.data.io import STDIO, ConversionReport, decode_text, lines_or_errors, open_file
+from nestree.data.io import STDIO, ConversionReport, decode_text, open_file, read_lines_or_errors
 from nestree.errors import DataError, InputError
 from nestree.types import Document
 
 LONGEST = 10_000_000  # bytes of a text that is one document; its words take some 70 times as much memory
 PART_BYTES = 1_000_000  # of a longer one, about
-ENDINGS = (".txt", ".txt.gz")
+TEXT_SUFFIXES = (".txt", ".txt.gz")
 PARAGRAPH_BREAK = re.compile(rb"\n[ \t\r]*\n")
 
 
@@ -58,7 +58,7 @@ def read(
                         yield align(text, id=name, place=place, extra={"start": start})
                     line, start = line + data.count(b"\n"), start + len(text)
             continue
-        for number, content in lines_or_errors(file):
+        for number, content in read_lines_or_errors(file):
             if isinstance(content, DataError):
                 tally.bad(content)
             elif content.strip():
@@ -73,14 +73,14 @@ def find_texts(path: Path) -> list[tuple[Path, str | None]]:
     if not path.exists():
         raise DataError(f"{path} does not exist. Check the name and the directory.")
     if not path.is_dir():
-        return [(path, stem(path.name))]
-    files = sorted(file for file in path.rglob("*") if file.name.endswith(ENDINGS) and file.is_file())
+        return [(path, strip_suffix(path.name))]
+    files = sorted(file for file in path.rglob("*") if file.name.endswith(TEXT_SUFFIXES) and file.is_file())
     if not files:
         raise DataError(f"{path} holds no .txt file. Name a folder of texts, or a file of any name.")
-    return [(file, stem(file.relative_to(path).as_posix())) for file in files]
+    return [(file, strip_suffix(file.relative_to(path).as_posix())) for file in files]
 
 
-def stem(name: str) -> str:
+def strip_suffix(name: str) -> str:
     """The name of a file without its ending.
 
     >>> stem("news/a.b.txt.gz"), stem("README"), stem(".txt")

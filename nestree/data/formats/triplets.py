@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nestree.data.formats.common import check_choice, replace_forbidden, skip_bad
-from nestree.data.io import ConversionReport, atomic_writer, kept_mark, lines_or_errors
+from nestree.data.io import ConversionReport, atomic_writer, bom_prefix, read_lines_or_errors
 from nestree.data.lossiness import report_losses
 from nestree.errors import DataError, EmptySpanError, SpanRangeError
 from nestree.types import Document, Entity, Sentence
@@ -82,7 +82,7 @@ def split_blocks(path: Path, tally: ConversionReport) -> Iterator[tuple[int, lis
     """
     block: list[str] = []
     first, after_blank, skipping = 0, False, False
-    for number, line in lines_or_errors(path):
+    for number, line in read_lines_or_errors(path):
         if isinstance(line, DataError):
             if after_blank:
                 yield first, block
@@ -145,7 +145,7 @@ def write(
         for place, document in report_losses(documents, "triplets", tally):
             for sentence in document.sentences:
                 for line in format_sentence(sentence, ends, tally, place):
-                    file.write(kept_mark(line) * is_first + line + "\n")
+                    file.write(bom_prefix(line) * is_first + line + "\n")
                     is_first = False
                 file.write("\n")
 

@@ -31,7 +31,7 @@ from nestree.nn.int8.row_ops import (
     quantize_row,
     row_max,
 )
-from nestree.treecrf.numba_kernels.jit import called, kernel
+from nestree.treecrf.numba_kernels.jit import compiled, kernel
 from nestree.treecrf.numba_kernels.simd import scale
 
 ROWS = 64  # that go through a layer together, or more, as windows are whole
@@ -84,7 +84,7 @@ def allocate_workspace(layer: Layer, longest: int) -> LayerWorkspace:
     )
 
 
-@called
+@compiled
 def attend(qkv, first, count, size, heads, keys, attention, context):
     """context = attention within one window of `count` rows from `first` on. Up to three more rows are written."""
     head_size, step, width = size // heads, 3 * size, count + OVERHANG
@@ -105,7 +105,7 @@ def attend(qkv, first, count, size, heads, keys, attention, context):
             )
 
 
-@called
+@compiled
 def run_windows(states, out, ends, first, last, start, layer, work):
     """The layer for windows first to last, whose rows begin at `start`."""
     size, hidden = layer.qkv.inputs, layer.up.outputs

@@ -15,7 +15,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from nestree.nn.int8.row_ops import INT8_MAX, abs_max, quantize_row
-from nestree.treecrf.numba_kernels.jit import called, kernel
+from nestree.treecrf.numba_kernels.jit import compiled, kernel
 from nestree.treecrf.numba_kernels.simd import FUSED, Code
 
 TILE_ROWS = 4
@@ -109,7 +109,7 @@ def multiply_tile(
     ), generate
 
 
-@called
+@compiled
 def multiply(numbers, scales, count, weights, out, out_at):
     """out[count, outputs] from `out_at` on = rows times weights. Up to TILE_ROWS - 1 more rows are written."""
     inputs, outputs = weights.inputs, weights.outputs
@@ -133,7 +133,7 @@ def multiply(numbers, scales, count, weights, out, out_at):
                 )
 
 
-@called
+@compiled
 def quantize_rows(rows, at, count, width, numbers, scales):
     """Rows from `at` on in 8 bits."""
     for r in range(count):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nestree.treecrf.numba_kernels.jit import called, compiled_inline, kernel
+from nestree.treecrf.numba_kernels.jit import compiled, compiled_inline, kernel
 from nestree.treecrf.numba_kernels.logspace import log_inside, log_score, own_log_score
 from nestree.treecrf.numba_kernels.simd import (
     LN2,
@@ -93,7 +93,7 @@ def limits(cells):
     return (56, 32, 62, 26) if cells.itemsize == 4 else (500, 256, 510, 56)
 
 
-@called
+@compiled
 def sentence_view(chart, scores, r, slot):
     n, b = chart.lengths[r], chart.sentences[r]
     return Sentence(
@@ -131,7 +131,7 @@ def exponent_above(number, scratch):
     return (scratch.bits[0] >> 23) - 126 if scratch.bits.itemsize == 4 else (scratch.bits[0] >> 52) - 1022
 
 
-@called
+@compiled
 def exponentiate_scores(s, arc, root, inherit):
     """Write exp(score) of all parts of a sentence. False if the scores are too far apart.
 
@@ -195,7 +195,7 @@ def complete(s, i, j, scratch, row):
     return top, small_flags(row, 0, j - i, least) == 0
 
 
-@called
+@compiled
 def own_scores(score, head, i, j, own):
     """own[x - i] = exp(score + head(i, j, x)) for x in (i, j). Returns the least of these scores that is possible."""
     last, here, number, least = 0.0, score, math.exp(score), math.inf
@@ -271,7 +271,7 @@ def fill_span(s, i, j, t, least, scratch):
     return fits and flags & 1 == 0
 
 
-@called
+@compiled
 def goal(s):
     """GOAL: the sum over h of headed(0, n, h) root(h), over 2 ** exponents[0, n]."""
     at, total = s.n * s.pitch, 0.0
@@ -285,7 +285,7 @@ def steps_per_pass(n):
     return n // TILE + 3
 
 
-@called
+@compiled
 def inside_steps(r, slot, first, last, share, shares, chart, scores, scratch):
     """The steps from `first` to `last` of one sentence: exponentials, tile diagonals, GOAL. One share of each."""
     n, b = chart.lengths[r], chart.sentences[r]

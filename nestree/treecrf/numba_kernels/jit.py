@@ -42,7 +42,7 @@ def source_hash(folder: Path) -> str:
     return sha256(b"".join(file.read_bytes() for file in sorted(folder.glob("*.py")))).hexdigest()
 
 
-def called(function: Callable) -> Callable:
+def compiled(function: Callable) -> Callable:
     """A compiled function that kernels call."""
     return numba.njit(function, **OPTIONS)
 

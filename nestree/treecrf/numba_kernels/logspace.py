@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from nestree.treecrf.numba_kernels.jit import called, compiled_inline
+from nestree.treecrf.numba_kernels.jit import compiled, compiled_inline
 from nestree.treecrf.potentials import NO_TREE
 
 
@@ -35,7 +35,7 @@ def child_item(cells, scores, b, n, i, j, x):
     return cells[(i * (n + 1) + j) * n + x] + (log_score(scores.inherit[b, i, j]) if i <= x < j else 0.0)
 
 
-@called
+@compiled
 def log_inside(cells, scores, b, n):
     """Fill the cells of one sentence and return log Z."""
     for width in range(1, n + 1):
@@ -64,7 +64,7 @@ def log_inside(cells, scores, b, n):
     return log_z
 
 
-@called
+@compiled
 def log_outside(cells, scores, b, n, log_z, marginals, head_marginals, outer, around):
     """Write the marginals of one sentence.
 

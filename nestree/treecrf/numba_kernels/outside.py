@@ -17,7 +17,7 @@ from nestree.treecrf.numba_kernels.inside import (
     sentence_view,
     steps_per_pass,
 )
-from nestree.treecrf.numba_kernels.jit import called, compiled_inline, kernel
+from nestree.treecrf.numba_kernels.jit import compiled, compiled_inline, kernel
 from nestree.treecrf.numba_kernels.logspace import log_outside
 from nestree.treecrf.numba_kernels.simd import (
     LN2,
@@ -78,7 +78,7 @@ def gather_parents(s, i, j, at, outside, scratch):
         )  # fmt: skip
 
 
-@called
+@compiled
 def zero_impossible(row, at, width, cells, cells_at):
     """Set the outside score of items that are in no tree to 0."""
     for x in range(width):
@@ -138,7 +138,7 @@ def outside_span(s, i, j, total, outside, head_marginals, scratch):
     scale(row, PAD - i + first, last - first, 1.0, outside.above, at + first)
 
 
-@called
+@compiled
 def arc_marginals(s, h, outside):
     """ATTACH: P(p -> h) = arc(p, h) times the sum over (i, j) with h inside of headed(i, j, h) hooks(i, j, p)."""
     n, posts, wide, at = s.n, s.n + 1, 64 // s.cells.itemsize, h * s.pitch
@@ -158,7 +158,7 @@ def arc_marginals(s, h, outside):
         outside.arc[at + p] *= s.by_modifier[PAD + h * n + p]
 
 
-@called
+@compiled
 def counts_match(s, outside):
     """Whether the marginals sum to the numbers of spans, inherits and arcs of a tree."""
     spans, inherits, arcs = 0.0, 0.0, 0.0
@@ -172,7 +172,7 @@ def counts_match(s, outside):
     return error <= s.n * (2e-5 if s.cells.itemsize == 4 else 1e-9)
 
 
-@called
+@compiled
 def write_marginals(s, total, outside, b, marginals):
     for i in range(s.n):
         marginals.root[b, i] = s.cells[s.n * s.pitch + i] * s.root[i] / total
@@ -183,7 +183,7 @@ def write_marginals(s, total, outside, b, marginals):
             marginals.inherit[b, i, j] = outside.inherit[i, j]
 
 
-@called
+@compiled
 def outside_steps(r, slot, first, last, share, shares, chart, scores, scratch, outside, marginals):
     """The steps from `first` to `last` of one sentence: tile diagonals, arcs, write marginals. One share of each."""
     n, b = chart.lengths[r], chart.sentences[r]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nestree.treecrf.numba_kernels.jit import called, compiled_inline, kernel
+from nestree.treecrf.numba_kernels.jit import compiled, compiled_inline, kernel
 from nestree.treecrf.numba_kernels.logspace import log_score
 from nestree.treecrf.numba_kernels.simd import LN2, dot, next_item
 from nestree.treecrf.potentials import IMPOSSIBLE
@@ -33,7 +33,7 @@ def weighted_sum(a, b, base, one, other, scratch):
     return dot(scratch.weights, 0, scratch.row, 0, a.size)
 
 
-@called
+@compiled
 def plain_inside(b, chart, span, log_z, scratch):
     n, cells, exponents, under = chart.lengths[b], chart.cells[b], chart.exponents[b], chart.under[b]
     for width in range(1, n + 1):
@@ -61,7 +61,7 @@ def plain_inside(b, chart, span, log_z, scratch):
     log_z[b] = math.log(cells[0, n]) + exponents[0, n] * LN2 if cells[0, n] > 0.0 else IMPOSSIBLE
 
 
-@called
+@compiled
 def plain_outside(b, chart, above, marginals, scratch):
     """Write the marginals; `above` holds the outside score of a span over Z, times its own score."""
     n, cells, exponents, under = chart.lengths[b], chart.cells[b], chart.exponents[b], chart.under[b]

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from nestree.treecrf.numba_kernels.inside import PAD, TILE
-from nestree.treecrf.numba_kernels.jit import called, compiled_inline, kernel
+from nestree.treecrf.numba_kernels.jit import compiled, compiled_inline, kernel
 from nestree.treecrf.numba_kernels.simd import SIMD_SLACK, max_rows, next_item
 from nestree.treecrf.potentials import IMPOSSIBLE
 
@@ -55,7 +55,7 @@ def fill_best_span(n, i, j, scores, b, workspace, row):
     max_rows(n - j, cells, at + j, width, row, 0, workspace.by_modifier, arcs + j, n, None, 0, 0)
 
 
-@called
+@compiled
 def walk(n, pitch, arc, head, b, workspace, best):
     """Backtrack from the top down; of equal choices, take the first."""
     cells, stack, down, depth = workspace.cells, workspace.stack, (n + 1) * pitch, 1
@@ -90,7 +90,7 @@ def walk(n, pitch, arc, head, b, workspace, best):
         depth += 2
 
 
-@called
+@compiled
 def viterbi_steps(b, n, workspace, first, last, share, shares, scores, row, best):
     """The steps from `first` to `last` of one sentence: prepare arcs, tile diagonals, backtrack. One share of each."""
     tiles = n // TILE + 1

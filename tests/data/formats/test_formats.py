@@ -22,10 +22,10 @@ DOCS = Path(__file__).resolve().parents[3] / "docs" / "data.md"
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_format_can_be_read_and_has_simple_options(name):
     for verb in ("read", "write") if FORMATS[name].writable else ("read",):
-        assert callable(formats.function(name, verb))
+        assert callable(formats.get_function(name, verb))
         for option in options(name, verb).values():
             assert type(option.default) in (str, bool, int)
-            assert option.name in (formats.function(name, verb).__doc__ or "")
+            assert option.name in (formats.get_function(name, verb).__doc__ or "")
 
 
 @pytest.mark.parametrize("name", [name for name, format in FORMATS.items() if format.writable])

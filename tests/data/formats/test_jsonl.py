@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nestree.data import formats
-from nestree.data.alignment import CharacterSpan, align_spans
+from nestree.data.alignment import LabeledSpan, align_spans
 from nestree.data.io import ConversionReport
 from nestree.errors import DataError, InputError
 from nestree.types import Document, Entity, Sentence, Tree
@@ -278,9 +278,9 @@ def test_by_characters_a_line_is_a_document(tmp_path):
     document = align_spans(
         text,
         [
-            CharacterSpan(0, 6, "PER", (4, 6), 0.5),
-            CharacterSpan(13, 29, "ORG", (17, 24)),
-            CharacterSpan(25, 29, "GPE"),
+            LabeledSpan(0, 6, "PER", (4, 6), 0.5),
+            LabeledSpan(13, 29, "ORG", (17, 24)),
+            LabeledSpan(25, 29, "GPE"),
         ],
         id="d",
         tally=ConversionReport(),
