@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         model = checkpoint.load(resolve(options.model), device)
         for part, path in data_files(options.data).items():
             if part != "train":
-                sentences = model.sentences_of(list(formats.read(path)))
+                sentences = model.sentences_with_context(list(formats.read(path)))
                 row[part] = score_model(model, sentences, analyze=True, all_decoders=True)[0]
                 if have_heads(sentences):
                     row[part]["last_word"] = last_word_heads(sentences)
@@ -87,7 +87,7 @@ def score_model(
     of other decoders.
     """
     started = time.perf_counter()
-    predicted = predict(model, sentences, asked=PredictOptions(scored=True))
+    predicted = predict(model, sentences, options=PredictOptions(scored=True))
     seconds = time.perf_counter() - started
     evaluation = evaluate(sentences, predicted, resamples=0)
     row = {**summarize(evaluation), "sentences_per_second": len(sentences) / seconds}
@@ -149,7 +149,7 @@ def analyze_errors(evaluation: Evaluation) -> Row:
 def analyze_head_errors(heads: HeadScores) -> Row:
     """The number of wrong heads of each kind, with examples: the entity, its gold head, the predicted head."""
     kinds: Row = {}
-    for mistake in heads.mistakes:
+    for mistake in heads.errors:
         gold, predicted, words = mistake.gold, mistake.predicted, mistake.sentence.words
         if gold is None or predicted is None or gold.head is None or predicted.head is None:
             continue
@@ -210,7 +210,7 @@ def score_decoders(model: Recognizer, sentences: Sequence[Sentence]) -> Row:
     rows = {}
     for name, changes in decoders.items():
         changed = replace(settings, decoding=replace(settings.decoding, **changes))
-        predicted = predict(model, sentences, asked=PredictOptions(settings=changed))
+        predicted = predict(model, sentences, options=PredictOptions(settings=changed))
         rows[name] = summarize(evaluate(sentences, predicted, resamples=0))
     return rows
 

@@ -161,8 +161,8 @@ def model_name(options: argparse.Namespace) -> str:
 
 def measure_sentences(options: argparse.Namespace, device: torch.device) -> Row:
     model = checkpoint.load(options.model or checkpoint.bundled_model(), device)
-    model.settings = model.settings.changed(options.set)
-    sentences = model.sentences_of(formats.read(options.data))[: options.limit]
+    model.settings = model.settings.with_overrides(options.set)
+    sentences = model.sentences_with_context(formats.read(options.data))[: options.limit]
     gc.freeze()  # as `nestree predict` does
     words = sum(len(sentence.words) for sentence in sentences)
     result: Row = {
@@ -217,7 +217,7 @@ def predict_uncached(model: Recognizer, sentences: Sequence[Sentence], batch_wor
 
 def clear_caches(model: Recognizer) -> None:
     """Of the subwords of sentences and words."""
-    tokenizer = model.collator.splitter
+    tokenizer = model.collator.tokenizer
     tokenizer.kept.clear()
     tokenizer.known.clear()
 
@@ -242,7 +242,7 @@ def encode(model: Recognizer, batches: Sequence[Batch]) -> None:
     """The pretrained encoder alone."""
     with torch.inference_mode(), precision(model.device), bf16_weights(model):
         for batch in batches:
-            model.encoder.states(batch.pieces, batch.attention)
+            model.encoder.hidden_states(batch.subwords, batch.attention_mask)
     synchronize(model.device.type)
 
 
@@ -263,7 +263,7 @@ def measure_texts(options: argparse.Namespace, device: torch.device) -> Row:
     if threads > 1:
         readers["nestree, 1 thread"] = make_reader(pipeline, texts, 1)
     if pipeline.int8_model:
-        exact = Pipeline(pipeline.model, pipeline.longest, "float32")
+        exact = Pipeline(pipeline.model, pipeline.max_sentence_words, "float32")
         readers[f"nestree, float32, {threads} threads"] = make_reader(exact, texts, threads)
     descriptions: dict[str, Row] = {}
     with ExitStack() as stack:
@@ -427,9 +427,9 @@ def compute_gradients(model: Recognizer, batches: Sequence[Batch]) -> None:
 
 def measure_calibration(options: argparse.Namespace, device: torch.device) -> Row:
     model = nestree.load(options.model, device.type).model
-    fit = model.sentences_of(formats.read(options.data))
+    fit = model.sentences_with_context(formats.read(options.data))
     if options.eval:
-        gold = model.sentences_of(formats.read(options.eval))
+        gold = model.sentences_with_context(formats.read(options.eval))
     else:
         fit, gold = fit[: len(fit) // 2], fit[len(fit) // 2 :]
     return {
@@ -476,7 +476,7 @@ def score_temperatures(model: Recognizer, gold: Sequence[Sentence], temperatures
 def decode(model: Recognizer, gold: Sequence[Sentence], method: str, threshold: float) -> list[Sentence]:
     decoding = replace(model.settings.decoding, method=method, threshold=threshold)
     settings = replace(model.settings, decoding=decoding)
-    return predict(model, gold, asked=PredictOptions(True, False, settings))
+    return predict(model, gold, options=PredictOptions(True, False, settings))
 
 
 # raw-text
@@ -493,7 +493,9 @@ def measure_raw_text(options: argparse.Namespace, device: torch.device) -> Row:
         source, part = name.split()
         golds = list({"gum": read_gum, "litbank": read_litbank}[source](options.shared, part))
         from_text = score_characters(golds, ner.pipe([gold.text or "" for gold in golds], trees=False))
-        with_words = (Document(tuple(ner.words(ner.model.sentences_of([gold]))), gold.text) for gold in golds)
+        with_words = (
+            Document(tuple(ner.words(ner.model.sentences_with_context([gold]))), gold.text) for gold in golds
+        )
         from_words = score_characters(golds, with_words)
         rows[name] = {
             "documents": len(golds),

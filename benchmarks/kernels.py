@@ -180,7 +180,7 @@ def count_buckets(sentences: Sequence[Sentence], tokenizer: Any, epochs: int) ->
 def batch_sizes(batch: Batch) -> tuple[int, int]:
     """Subwords, and cells of a chart over spans and heads."""
     n = batch.longest
-    return batch.pieces.numel(), len(batch.lengths) * (n + 1) ** 2 * n
+    return batch.subwords.numel(), len(batch.lengths) * (n + 1) ** 2 * n
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -310,7 +310,7 @@ def execute(job: Job, reports: Connection) -> None:
 def load_data(job: Job) -> tuple[Settings, Corpus, list[Document]]:
     """The settings, the corpus and the test documents."""
     torch.set_num_threads(job.threads)
-    settings = Settings.read(job.recipe).changed([*job.changes, f"training.seed={job.seed}"])
+    settings = Settings.read(job.recipe).with_overrides([*job.changes, f"training.seed={job.seed}"])
     parts = {part: list(formats.read(path)) for part, path in data_files(Path(job.data)).items()}
     corpus = training.make_corpus(
         parts["train"],
@@ -339,14 +339,14 @@ def train_and_score(job: Job, reports: Connection) -> Row:
         folder,
         device=job.device,
         save_every=math.inf,
-        watcher=reporter,
-        lessons=lessons,
+        callbacks=reporter,
+        teachers=lessons,
     )
     del lessons
     row: Row = {
         "status": "finished" if result.evaluation else "stopped at the budget",
         "why_ended": result.why,
-        "settings": settings.as_toml().replace(settings.encoder.path, Path(settings.encoder.path).name),
+        "settings": settings.to_toml().replace(settings.encoder.path, Path(settings.encoder.path).name),
         "epochs_planned": settings.training.epochs,
         "epochs_done": result.epochs,
         "best_epoch": result.best_epoch,
@@ -368,11 +368,11 @@ def train_and_score(job: Job, reports: Connection) -> Row:
     row["decoding"] = asdict(model.settings.decoding)
     row["dev"] = score_model(model, corpus.dev, job.analyze)[0]
     if test:
-        row["test"], predicted = score_model(model, model.sentences_of(test), job.analyze)
+        row["test"], predicted = score_model(model, model.sentences_with_context(test), job.analyze)
         left = iter(predicted)
         documents = [replace(d, sentences=tuple(next(left) for _ in d.sentences)) for d in test]
         formats.write(documents, Path(f"{job.folder}.predictions.jsonl.gz"), "jsonl")
-        row["robustness"] = score_robustness(model, model.sentences_of(test))
+        row["robustness"] = score_robustness(model, model.sentences_with_context(test))
     if not job.keep_model:
         shutil.rmtree(folder)
     if job.steps and result.evaluation:
@@ -401,8 +401,8 @@ def load_teachers(job: Job, corpus: Corpus) -> tuple[Corpus, Any]:
         unlabelled,
         teachers,
         hard=bool(job.distill.get("hard")),
-        repeat=int(job.distill.get("repeat", LABELED_COPIES)),
-        varied=job.distill.get("varied", AUGMENTATION_RATE),
+        labeled_copies=int(job.distill.get("repeat", LABELED_COPIES)),
+        augmentation_rate=job.distill.get("varied", AUGMENTATION_RATE),
         seed=job.seed,
     )
 
@@ -511,7 +511,7 @@ def measure_steps(settings: Settings, corpus: Corpus, device: str, steps: int) -
     module = importlib.import_module("nestree.training.train")
     with tempfile.TemporaryDirectory() as folder, mock.patch.object(module, "run_epochs", measure):
         try:
-            training.train(settings, corpus, Path(folder) / "model", device=device, watcher=profiler)
+            training.train(settings, corpus, Path(folder) / "model", device=device, callbacks=profiler)
         except MeasuredError:
             return row
     raise AssertionError("training did not call run_epochs")

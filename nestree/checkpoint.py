@@ -76,7 +76,7 @@ def save(model: Recognizer, folder: Path, card: str = "") -> None:
 
 def save_without_weights(model: Recognizer, folder: Path, card: str = "") -> None:
     """Write what does not change during training."""
-    write_text(folder / CONFIG, model.settings.as_toml())
+    write_text(folder / CONFIG, model.settings.to_toml())
     save_info(ModelInfo(model.labels, model.text_rules, model.temperatures), folder)
     model.save_encoder(folder / ENCODER)
     write_text(folder / CARD, card or str(Card(model.settings, model.labels)))
@@ -176,7 +176,7 @@ def read_model(folder: Path, device: str | torch.device) -> Recognizer:
     else:  # its buffers have values that are not stored
         model = build_uninitialized(folder, settings, info.labels)
         model.load_state_dict(weights)
-    model.eight_bits = is_quantized(tensors)
+    model.is_quantized = is_quantized(tensors)
     model.text_rules, model.temperatures = info.text, info.temperatures
     model.card = read_card(folder)
     return model.to(device).eval()
@@ -200,7 +200,7 @@ def quantize(folder: Path, out: Path) -> None:
         path = Path(settings.encoder.path)
         if path.is_absolute():  # a path of this machine
             settings = replace(settings, encoder=replace(settings.encoder, path=path.name))
-        write_text(temporary / CONFIG, settings.as_toml())
+        write_text(temporary / CONFIG, settings.to_toml())
         save_info(info, temporary)
         add_to_card(temporary, QUANTIZED_NOTE)
         write_tensors(temporary / WEIGHTS, quantize_state(weights), {**metadata, "format": str(FORMAT)})
@@ -300,7 +300,7 @@ class NoInitialization(TorchFunctionMode):
 def read_settings(folder: Path) -> Settings:
     if not (folder / CONFIG).is_file():
         raise ModelError(f"{folder} has no {CONFIG}: it is not whole. Fetch or train it again.")
-    return Settings.saved(folder / CONFIG)
+    return Settings.load(folder / CONFIG)
 
 
 def read_labels(folder: Path) -> list[str]:
@@ -358,9 +358,9 @@ def temperatures_of(values: Mapping[str, Any], path: Path) -> Temperatures:
         temperatures = Temperatures(**{name: float(value) for name, value in stored.items()})
     except (TypeError, ValueError, AttributeError, OverflowError):
         temperatures = Temperatures(0.0)
-    divisors = temperatures._replace(doubt=1.0)
+    divisors = temperatures._replace(label_logit_offset=1.0)
     if not (
-        abs(temperatures.doubt) <= LARGEST_TEMPERATURE
+        abs(temperatures.label_logit_offset) <= LARGEST_TEMPERATURE
         and all(1 / LARGEST_TEMPERATURE <= value <= LARGEST_TEMPERATURE for value in divisors)
     ):
         raise ModelError(
@@ -456,7 +456,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
         ) from None
 
 
-def read_tensors(path: Path, *, only_facts: bool = False) -> tuple[dict[str, Tensor], dict[str, str]]:
+def read_tensors(path: Path, *, metadata_only: bool = False) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors of a file by name, none with `only_facts`, and its metadata.
 
     safetensors opens a file twice, for its header and for its tensors. If a running training replaces it in between,
@@ -467,7 +467,7 @@ def read_tensors(path: Path, *, only_facts: bool = False) -> tuple[dict[str, Ten
             before = identity(path)
             try:
                 with safe_open(path, framework="pt") as file:
-                    names = [] if only_facts else list(file.keys())
+                    names = [] if metadata_only else list(file.keys())
                     metadata = dict(file.metadata() or {})
                     tensors = {name: file.get_tensor(name) for name in names}
             except RuntimeError:  # the new file is shorter

@@ -154,7 +154,7 @@ class Settings:
         return from_values(read_values(recipe, Path(), []), str(recipe))
 
     @classmethod
-    def saved(cls, path: Path) -> "Settings":
+    def load(cls, path: Path) -> "Settings":
         """The settings of a model, which are complete: no `base`."""
         try:
             text = path.read_text(encoding="utf-8")
@@ -162,7 +162,7 @@ class Settings:
             raise ConfigError(f"{path} cannot be read: {why}. Fetch or train the model again.") from why
         return from_values(parse_toml(text, str(path)), str(path))
 
-    def changed(self, overrides: Iterable[str]) -> "Settings":
+    def with_overrides(self, overrides: Iterable[str]) -> "Settings":
         """These settings with overrides of the form section.key=value, as the command line takes them.
 
         The values are checked when all are set.
@@ -179,7 +179,7 @@ class Settings:
             values[section][last] = parse_override(text.strip(), hints[last])
         return from_values(values, "--set")
 
-    def as_toml(self) -> str:
+    def to_toml(self) -> str:
         """The complete file."""
         parts = []
         for section, kind in SECTIONS.items():

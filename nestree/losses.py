@@ -250,14 +250,14 @@ def head_label_losses(scores: Scores, gold: Gold, settings: Settings) -> Tensor:
     assert scores.labels is not None
     g, h = gold.pairs.unbind(1)
     b, i, j = gold.spans[g].unbind(1)
-    return label_losses(scores.labels.of(b, i, j, h), gold.labels[g], settings.loss.label)
+    return label_losses(scores.labels.score_spans(b, i, j, h), gold.labels[g], settings.loss.label)
 
 
 def span_label_losses(scores: Scores, gold: Gold, settings: Settings) -> Tensor:
     """[G] the label loss of each gold span."""
     assert scores.labels is not None
     b, i, j = gold.spans.unbind(1)
-    return label_losses(scores.labels.of(b, i, j, None), gold.labels, settings.loss.label)
+    return label_losses(scores.labels.score_spans(b, i, j, None), gold.labels, settings.loss.label)
 
 
 def chart_label_losses(scores: Scores, gold: Gold, settings: Settings) -> Tensor:
@@ -292,12 +292,12 @@ def hard_negative_loss(scores: Scores, gold: Gold, settings: Settings, trees: Lo
     start, end = top // posts, top % posts
     heads = None if trees is None else head_marginals(trees)
     if heads is None:
-        labels = scores.labels.of(row, start, end, None)  # [B, number, L]
+        labels = scores.labels.score_spans(row, start, end, None)  # [B, number, L]
     else:
         word = torch.arange(posts - 1, device=b.device).expand(*top.shape, -1)  # [B, number, n]
         joint = heads[row, start, end] * yes[row, start, end, None]
         weights = joint * (weights > 0)[..., None]  # P(span) P(yes | span) P(h | span)
-        labels = scores.labels.of(row[..., None], start[..., None], end[..., None], word)
+        labels = scores.labels.score_spans(row[..., None], start[..., None], end[..., None], word)
     no_labels = torch.zeros_like(labels, dtype=torch.bool)
     return (label_losses(labels, no_labels, settings.loss.label) * weights).sum()
 
@@ -319,7 +319,7 @@ def cross_entropy(scores: Scores, log_z: Tensor, targets: Targets, settings: Set
     no, yes = scores.mention.unbind(-1)
     expected = (no * targets.no).sum() + (yes * targets.yes).sum()
     expected = expected + (scores.arc * targets.arc).sum() + (scores.root * targets.root).sum()
-    labels = scores.labels.of(*targets.entities.unbind(1))  # [K, L]
+    labels = scores.labels.score_spans(*targets.entities.unbind(1))  # [K, L]
     if settings.loss.label == "softmax":
         zero = torch.zeros_like(labels[:, :1])
         normalizer = torch.cat([zero, labels], -1).logsumexp(-1)  # [K]

@@ -46,7 +46,7 @@ class Recognizer(nn.Module):
         self.settings, self.labels = settings, tuple(labels)
         self.temperatures: Temperatures = NO_TEMPERATURES  # fitted on dev data when training ends
         self.text_rules = TextRules()  # how the texts of its training data were split
-        self.eight_bits = False  # whether its weights were stored in 8 bits
+        self.is_quantized = False  # whether its weights were stored in 8 bits
         self.card = ""  # the model card, in Markdown; "": one that is written from settings and labels
         transformer: Any
         if pretrained:
@@ -62,7 +62,7 @@ class Recognizer(nn.Module):
             self.words, self.dimensions = read_words(Path(encoder) / WORDS_FILE)
         self.encoder = Encoder(settings.encoder, transformer, len(self.words or ()), self.dimensions)
         if vectors is not None:
-            self.encoder.place_vectors(vectors)
+            self.encoder.load_word_vectors(vectors)
         self.scorer = Scorer(self.encoder.size, settings.model, len(labels))
         embeddings = transformer.get_input_embeddings()
         self.head_prior = HeadPrior(embeddings.embedding_dim) if settings.model.head_prior else None
@@ -77,14 +77,14 @@ class Recognizer(nn.Module):
             vectors=None if self.words is None else {word: row for row, word in enumerate(self.words)},
         )
 
-    def sentences_of(self, documents: Iterable[Document]) -> list[Sentence]:
+    def sentences_with_context(self, documents: Iterable[Document]) -> list[Sentence]:
         """The sentences of documents, with words of their neighbours as context if the settings ask for it."""
         documents = with_context(documents, self.settings.encoder.context)
         return [sentence for document in documents for sentence in document.sentences]
 
     def collate(self, sentences: Sequence[Sentence]) -> Batch:
         """A batch with the entities of the sentences as gold."""
-        return self.collator.with_gold(sentences)
+        return self.collator.collate(sentences)
 
     def collate_words(self, sentences: Sequence[Sentence]) -> Batch:
         """A batch for decoding; entities of the sentences are ignored."""
@@ -106,7 +106,7 @@ class Recognizer(nn.Module):
         """The entities of each sentence."""
         return decode(self(batch), self.settings, self.labels)
 
-    def found(
+    def decode_scores(
         self,
         scores: Scores,
         known: Constraints | None = None,

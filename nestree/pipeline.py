@@ -67,13 +67,13 @@ class PredictOptions(NamedTuple):
     scored: bool = False  # with probabilities
     trees: bool = False  # with trees
     settings: Settings | None = None  # decoding settings; None: the model's
-    longest: int = MAX_SENTENCE_WORDS
+    max_sentence_words: int = MAX_SENTENCE_WORDS
 
 
 def load(
     model: str | Path | None = None,
     device: str = "auto",
-    longest: int = MAX_SENTENCE_WORDS,
+    max_sentence_words: int = MAX_SENTENCE_WORDS,
     precision: Precision = "auto",
     verify: bool = True,
 ) -> "Pipeline":
@@ -84,10 +84,10 @@ def load(
     model are stored in 8 bits, as those of the bundled model are. Without `verify`, the files of the model are not
     compared with manifest.json.
     """
-    max_words = as_int(longest)
+    max_words = as_int(max_sentence_words)
     if max_words is None or max_words < 4:
         raise InputError(
-            f"longest is {longest!r}; windows of sentences need a whole number of words, 4 at least."
+            f"longest is {max_sentence_words!r}; windows of sentences need a whole number of words, 4 at least."
         )
     loaded = checkpoint.load(hub.resolve(model), select_device(device), verify=verify)
     return Pipeline(loaded, max_words, precision)
@@ -97,13 +97,13 @@ class Pipeline:
     """Finds nested entities in text."""
 
     def __init__(
-        self, model: Recognizer, longest: int = MAX_SENTENCE_WORDS, precision: Precision = "auto"
+        self, model: Recognizer, max_sentence_words: int = MAX_SENTENCE_WORDS, precision: Precision = "auto"
     ) -> None:
-        self.model, self.longest = model, longest
+        self.model, self.max_sentence_words = model, max_sentence_words
         self.int8_model = model.to_int8() if uses_int8(model, precision) else None
 
     @property
-    def reader(self) -> Recognizer:
+    def inference_model(self) -> Recognizer:
         """The model that predicts; in 8 bits, it has the weights of the moment when this pipeline was made."""
         return self.int8_model if self.int8_model is not None and self.device.type == "cpu" else self.model
 
@@ -158,7 +158,7 @@ class Pipeline:
             forbidden_spans = parse_char_spans(forbidden, "forbidden", texts, self.labels)
             document = self.split(texts, [(span.start, span.end) for span in known_spans])
             constraints = align_constraints(document, known_spans, forbidden_spans)
-            return self.recognised([document], self.asked(threshold, trees), constraints)[0]
+            return self.predict_documents([document], self.predict_options(threshold, trees), constraints)[0]
         if isinstance(texts, bytes) or not isinstance(texts, Iterable):
             raise InputError(f"a text must be a string, or several of them, and this is {texts!r:.60}.")
         if tuple(known) or tuple(forbidden):
@@ -171,8 +171,8 @@ class Pipeline:
             raise InputError(
                 f"sentences must be lists of words, and this is {sentences!r:.60}. Give a list of such lists."
             )
-        options = self.asked(threshold, trees=True)
-        return predict(self.reader, list(map(as_sentence, sentences)), asked=options)
+        options = self.predict_options(threshold, trees=True)
+        return predict(self.inference_model, list(map(as_sentence, sentences)), options=options)
 
     def pipe(
         self,
@@ -204,7 +204,11 @@ class Pipeline:
             return Document((), text if isinstance(text, str) else None, extra={"error": message})
 
         batcher = Batcher(
-            self, lambda item: self.split(item[1]), self.asked(threshold, trees), handle_error, batch_size
+            self,
+            lambda item: self.split(item[1]),
+            self.predict_options(threshold, trees),
+            handle_error,
+            batch_size,
         )
         return (document for _, document in batcher.stream(enumerate(texts)))
 
@@ -231,7 +235,7 @@ class Pipeline:
             )
         return Document(tuple(sentences), text)
 
-    def recognised(
+    def predict_documents(
         self,
         documents: Sequence[Document],
         options: PredictOptions,
@@ -240,11 +244,13 @@ class Pipeline:
         on_progress: Callable[[int], None] | None = None,
     ) -> list[Document]:
         """These documents with entities; `constraints` by the index of the sentence in all documents together."""
-        sentences = self.model.sentences_of(documents)
-        predicted = iter(predict(self.reader, sentences, batch_words, on_progress, options, constraints))
+        sentences = self.model.sentences_with_context(documents)
+        predicted = iter(
+            predict(self.inference_model, sentences, batch_words, on_progress, options, constraints)
+        )
         return [replace(d, sentences=tuple(islice(predicted, len(d.sentences)))) for d in documents]
 
-    def asked(self, threshold: float | None, trees: bool) -> PredictOptions:
+    def predict_options(self, threshold: float | None, trees: bool) -> PredictOptions:
         """Options for `predict`; a threshold of None is the model's own."""
         settings: Settings | None = None
         if threshold is not None:
@@ -255,7 +261,9 @@ class Pipeline:
                 )
             decoding = replace(self.model.settings.decoding, threshold=float(threshold))
             settings = replace(self.model.settings, decoding=decoding)
-        return PredictOptions(scored=True, trees=trees, settings=settings, longest=self.longest)
+        return PredictOptions(
+            scored=True, trees=trees, settings=settings, max_sentence_words=self.max_sentence_words
+        )
 
 
 def uses_int8(model: Recognizer, precision: Precision) -> bool:
@@ -265,7 +273,7 @@ def uses_int8(model: Recognizer, precision: Precision) -> bool:
     why = unavailable_reason() if model.device.type == "cpu" else "it is for a CPU"
     if precision == "int8" and why:
         raise InputError(f'precision="int8" is not to be had: {why}. Leave it at "auto".')
-    return precision == "int8" or (precision == "auto" and model.eight_bits and why is None)
+    return precision == "int8" or (precision == "auto" and model.is_quantized and why is None)
 
 
 def as_sentence(words: Any) -> Sentence:
@@ -349,7 +357,7 @@ class Batcher(Generic[Item]):
             if self.on_progress:
                 self.on_progress(self.done_words + words * done_sentences // sentences)
 
-        predicted = self.pipeline.recognised(documents, self.options, None, self.batch_words, report)
+        predicted = self.pipeline.predict_documents(documents, self.options, None, self.batch_words, report)
         self.done_words += words
         return predicted
 
@@ -373,25 +381,25 @@ def predict(
     model: Recognizer,
     sentences: Sequence[Sentence],
     batch_words: int | None = None,
-    tell: Callable[[int], None] | None = None,
-    asked: PredictOptions = PredictOptions(),  # noqa: B008 (immutable)
-    known: Mapping[int, SentenceConstraints] | None = None,
+    on_progress: Callable[[int], None] | None = None,
+    options: PredictOptions = PredictOptions(),  # noqa: B008 (immutable)
+    constraints: Mapping[int, SentenceConstraints] | None = None,
 ) -> list[Sentence]:
     """These sentences with the entities that the model predicts instead of their own.
 
-    `batch_words`: the size of a batch; None: the default of the device. `tell` is called with the number of sentences
-    that each batch completes. `known`: constraints by the index of the sentence.
+    `batch_words`: the size of a batch; None: the default of the device. `on_progress` is called with the number of
+    sentences that each batch completes. `constraints`: by the index of the sentence.
     """
-    settings, known = asked.settings or model.settings, known or {}
-    for known_spans, forbidden_spans in known.values():  # before windows divide them
+    settings, constraints = options.settings or model.settings, constraints or {}
+    for known_spans, forbidden_spans in constraints.values():  # before windows divide them
         check_constraints(known_spans, forbidden_spans, model.labels, settings.model.structure != "none")
-    parts, windows = cut_long_sentences(sentences, asked.longest)
-    constraints = cut_constraints(known, sentences, windows)
+    parts, windows = cut_long_sentences(sentences, options.max_sentence_words)
+    part_constraints = cut_constraints(constraints, sentences, windows)
     results: dict[int, Sentence] = {}
     cut: dict[int, list[tuple[Window, Prediction]]] = {}  # by sentence
     with torch.inference_mode(), eval_mode(model), bf16_weights(model):
         batch_words = batch_words or default_batch_words(model.device)
-        for batch, batch_predictions in run_batches(model, parts, batch_words, asked, constraints):
+        for batch, batch_predictions in run_batches(model, parts, batch_words, options, part_constraints):
             completed = 0
             for window, prediction in zip([windows[k] for k in batch], batch_predictions, strict=True):
                 sentence = sentences[window.sentence]
@@ -402,15 +410,15 @@ def predict(
                     )
                 else:
                     cut.setdefault(window.sentence, []).append((window, prediction))
-            if tell:
-                tell(completed)
+            if on_progress:
+                on_progress(completed)
     for index, window_predictions in cut.items():
         window_predictions.sort(key=lambda pair: pair[0])
         entities = merge_windows(
             [prediction.entities for _, prediction in window_predictions],
             [(window.start, window.end) for window, _ in window_predictions],
             settings.decoding.method == "spans",
-            {(span.start, span.end) for span in known.get(index, NO_CONSTRAINTS)[0]},
+            {(span.start, span.end) for span in constraints.get(index, NO_CONSTRAINTS)[0]},
         )
         extra = {**sentences[index].extra, "windows": len(window_predictions)}
         results[index] = with_entities(sentences[index], entities, None, extra)
@@ -527,7 +535,7 @@ def remove_crossing(entities: Sequence[Entity], known: Collection[Span]) -> list
 def bf16_weights(model: Recognizer) -> AbstractContextManager[None]:
     """On CUDA, a context in which the encoder's weights are cast to bf16 once rather than for each batch."""
     encoder = model.encoder
-    return encoder.keeper.keeping(encoder.transformer) if model.device.type == "cuda" else nullcontext()
+    return encoder.bf16_cache.hold(encoder.transformer) if model.device.type == "cuda" else nullcontext()
 
 
 def default_batch_words(device: torch.device) -> int:
@@ -583,7 +591,7 @@ class BatchJob:
         """The batch on the host, in pinned memory for a GPU; None if it has too many subwords."""
         with collate_lock:
             batch = self.model.collate_words(self.sentences)
-        if batch.pieces.numel() > self.max_subwords and len(self.sentences) > 1:
+        if batch.subwords.numel() > self.max_subwords and len(self.sentences) > 1:
             return None
         return batch if self.stream is None else batch.pin_memory()
 
@@ -600,7 +608,7 @@ class BatchJob:
         scores, self.scores = self.scores, None
         if scores is not None:
             with ignore_out_of_memory(), self.stream_context():
-                decoded = self.model.found(
+                decoded = self.model.decode_scores(
                     scores,
                     self.constraints if self.constraints else None,
                     self.options.settings,

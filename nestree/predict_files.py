@@ -342,10 +342,10 @@ def fingerprint(folder: Path) -> str:
 class FilePredictOptions:
     """How files are read, predicted and written."""
 
-    asked: PredictOptions = PredictOptions(scored=True)  # noqa: RUF009 (immutable)
+    predict_options: PredictOptions = PredictOptions(scored=True)  # noqa: RUF009 (immutable)
     batch_words: int | None = None  # None: the default of the device
-    reading: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # options, by format
-    writing: Mapping[str, Any] = field(default_factory=dict)
+    read_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # options, by format
+    write_options: Mapping[str, Any] = field(default_factory=dict)
     skip_bad: bool = False
 
 
@@ -365,13 +365,13 @@ class Summary:
     sentences: int = 0
     words: int = 0
     entities: int = 0
-    windowed: int = 0  # sentences that were cut into windows
-    reading: ConversionReport = field(default_factory=ConversionReport)
-    writing: ConversionReport = field(default_factory=ConversionReport)
+    windowed_sentences: int = 0  # sentences that were cut into windows
+    read_report: ConversionReport = field(default_factory=ConversionReport)
+    write_report: ConversionReport = field(default_factory=ConversionReport)
 
     @property
     def skipped(self) -> list[str]:
-        return self.reading.skipped
+        return self.read_report.skipped
 
 
 class ReadDocument(NamedTuple):
@@ -386,20 +386,20 @@ class ReadDocument(NamedTuple):
 def predict_files(
     pipeline: Pipeline,
     jobs: JobPlan,
-    how: FilePredictOptions,
-    journal: ResumeLog | None = None,
-    tell: Callable[[Progress], None] | None = None,
+    options: FilePredictOptions,
+    log: ResumeLog | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
 ) -> Summary:
     """Predict the entities of all documents of these files; `journal`: the log of the folder of their outputs.
 
     An error names its document; with `how.skip_bad`, the document is skipped and the error is in the summary.
     """
-    predictor = FilePredictor(pipeline, jobs, how, tell)
+    predictor = FilePredictor(pipeline, jobs, options, on_progress)
     with report_progress(predictor.count_bytes), stream_stdout():
-        if journal is None:
+        if log is None:
             predictor.predict_to_one_file()
         else:
-            predictor.predict_to_folder(journal)
+            predictor.predict_to_folder(log)
     return predictor.summary
 
 
@@ -422,7 +422,7 @@ class FilePredictor:
         self.batcher = Batcher(
             pipeline,
             attrgetter("document"),
-            options.asked,
+            options.predict_options,
             self.handle_error,
             max_words=BUFFERED_BATCHES * (options.batch_words or default_batch_words(pipeline.device)),
             batch_words=options.batch_words,
@@ -475,7 +475,7 @@ class FilePredictor:
         self.signatures[job] = signature(job.source)
         report = self.reports[job] = ConversionReport(self.options.skip_bad)
         options = with_text_rules(
-            self.options.reading.get(job.format, {}), job.format, self.pipeline.model.text_rules
+            self.options.read_options.get(job.format, {}), job.format, self.pipeline.model.text_rules
         )
         texts = 0
         try:
@@ -493,7 +493,13 @@ class FilePredictor:
             place += f" ({item.document.id})"
         for number, sentence in enumerate(item.document.sentences, 1):
             try:
-                predict(self.pipeline.reader, [sentence], self.options.batch_words, None, self.options.asked)
+                predict(
+                    self.pipeline.inference_model,
+                    [sentence],
+                    self.options.batch_words,
+                    None,
+                    self.options.predict_options,
+                )
             except Exception as cause:
                 place, error = f"{place}, sentence {number} ({str(sentence)[:60]})", cause
                 break
@@ -511,7 +517,7 @@ class FilePredictor:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{target.name[:40]}.", dir=target.parent) as temporary:
             documents = (self.count_and_round(document) for _, document in results)
-            formats.write(documents, Path(temporary) / "pairs", "brat", self.summary.writing)
+            formats.write(documents, Path(temporary) / "pairs", "brat", self.summary.write_report)
             files = sorted(
                 Path(temporary, "pairs").iterdir(), key=lambda path: (path.suffix == ".ann", path.name)
             )
@@ -522,8 +528,8 @@ class FilePredictor:
     def write(self, results: Iterable[tuple[ReadDocument, Document]], target: Path) -> None:
         """In JSON lines, texts get character offsets, unless trees are kept, which count words."""
         documents = ((self.count_and_round(document), item.is_text) for item, document in results)
-        report, options = self.summary.writing, self.options
-        if self.jobs.format == "jsonl" and not options.writing and not options.asked.trees:
+        report, options = self.summary.write_report, self.options
+        if self.jobs.format == "jsonl" and not options.write_options and not options.predict_options.trees:
             with formats.encoding_errors(target):
                 jsonl.write_mixed(
                     ((document, "characters" if is_text else "words") for document, is_text in documents),
@@ -532,7 +538,11 @@ class FilePredictor:
                 )
         else:
             formats.write(
-                (document for document, _ in documents), target, self.jobs.format, report, **options.writing
+                (document for document, _ in documents),
+                target,
+                self.jobs.format,
+                report,
+                **options.write_options,
             )
 
     def count_and_round(self, document: Document) -> Document:
@@ -541,7 +551,7 @@ class FilePredictor:
         self.summary.sentences += len(document.sentences)
         self.summary.words += count_words(document)
         self.summary.entities += sum(len(sentence.entities) for sentence in document.sentences)
-        self.summary.windowed += sum("windows" in sentence.extra for sentence in document.sentences)
+        self.summary.windowed_sentences += sum("windows" in sentence.extra for sentence in document.sentences)
         sentences = []
         for sentence in document.sentences:
             tree = sentence.tree
@@ -554,7 +564,7 @@ class FilePredictor:
         return replace(document, sentences=tuple(sentences))
 
     def finish(self, job: Job) -> None:
-        add_report(self.summary.reading, self.reports.pop(job))
+        add_report(self.summary.read_report, self.reports.pop(job))
         self.summary.files += 1
         self.report(self.batcher.done_words)
 

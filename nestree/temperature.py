@@ -51,7 +51,7 @@ class CalibrationSet(NamedTuple):
     words: Tensor  # [M, 2] each word that may head each of these spans: (index of the span, word)
     labels: Tensor | None  # [M, L] label scores
     events: Tensor  # [K, L] whether the span with the label is an event
-    right: Tensor  # [K, L] whether it is true
+    is_gold: Tensor  # [K, L] whether it is true
 
 
 def fit_temperatures(model: Recognizer, sentences: Sequence[Sentence]) -> Temperatures:
@@ -154,7 +154,9 @@ def collect_events(model: Recognizer, sentences: Sequence[Sentence]) -> Calibrat
     by_head = settings.model.labeling == "head"
     within = (i[:, None] <= word) & (word < j[:, None]) if by_head else torch.ones_like(i[:, None])
     k, h = within.nonzero().unbind(1)  # [M]
-    labels = None if scores.labels is None else scores.labels.of(b[k], i[k], j[k], h if by_head else None)
+    labels = (
+        None if scores.labels is None else scores.labels.score_spans(b[k], i[k], j[k], h if by_head else None)
+    )
     tree_scores = Scores(scores.lengths, scores.mention, scores.arc, scores.root, None)
     return CalibrationSet(tree_scores, spans, torch.stack([k, h], 1), labels, events, gold)
 
@@ -205,7 +207,7 @@ def nll(
     """The negative log-likelihood of the events."""
     probability = event_probabilities(batch, span_probability, settings, temperatures)
     probability = probability.double().clamp(EPSILON, 1 - EPSILON)
-    likelihood = torch.where(batch.right, probability, 1 - probability)
+    likelihood = torch.where(batch.is_gold, probability, 1 - probability)
     return -likelihood.log().masked_fill(~batch.events, 0.0).sum()
 
 

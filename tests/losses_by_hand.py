@@ -81,7 +81,7 @@ class ByHand:
     def wrong(self, i: int, j: int, h: int | None) -> Tensor:
         if self.settings.model.labeling == "span":
             h = None
-        s = self.scores.labels.of(self.b, i, j, h)
+        s = self.scores.labels.score_spans(self.b, i, j, h)
         return label_loss(s, self.gold.get((i, j), set()), self.settings.loss.label)
 
     def wrong_forms(self, probabilities: Tensor) -> Tensor:

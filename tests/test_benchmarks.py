@@ -146,7 +146,7 @@ def recipe(tmp_path_factory):
     folder = tmp_path_factory.mktemp("recipe")
     encoder = f"encoder.path={tiny.encoder(folder / 'encoder')}"
     settings = tiny.settings("default", encoder, "training.batch_words=15", "training.epochs=2")
-    (folder / "recipe.toml").write_text(settings.as_toml())
+    (folder / "recipe.toml").write_text(settings.to_toml())
     return folder / "recipe.toml"
 
 
@@ -243,7 +243,7 @@ def test_analysis_agrees_with_the_evaluation(tiny_model, data, tmp_path):
     assert analysis.main(["--data", str(data), "--out", str(out), "--model", str(tiny_model)]) == 0
     (row,) = json.loads(out.read_text())["rows"]
     model = checkpoint.load(tiny_model)
-    predicted = predict(model, tiny.SENTENCES, asked=PredictOptions(scored=True))
+    predicted = predict(model, tiny.SENTENCES, options=PredictOptions(scored=True))
     score = evaluate(tiny.SENTENCES, predicted, resamples=0).entities
     for groups in ("depths", "lengths", "nesting", "labels"):
         right, of, _, gold = map(sum, zip(*row["test"]["analysis"][groups].values(), strict=True))

@@ -117,7 +117,7 @@ def test_a_model_of_layout_1(copy):
     facts = json.loads((copy / "labels.json").read_text())
     (copy / "labels.json").write_text(json.dumps({**facts, "temperatures": {"mention": 0.9, "label": 1.9}}))
     assert checkpoint.load(copy).temperatures == Temperatures(
-        0.9, 1.9, tree=1.0, doubt=0.0
+        0.9, 1.9, tree=1.0, label_logit_offset=0.0
     )  # of before these
 
 
@@ -254,7 +254,11 @@ NEWER = json.dumps({"format": 99, "nestree": "7.0", "labels": ["A"]})
         ),
         (with_values(text=["ud"]), ModelError, r"it must say words and sentences"),
         (with_values(temperatures={"mention": 0}), ModelError, r"temperatures are .*must be numbers above 0"),
-        (with_values(temperatures={"doubt": "nan"}), ModelError, r"temperatures are .*must be numbers"),
+        (
+            with_values(temperatures={"label_logit_offset": "nan"}),
+            ModelError,
+            r"temperatures are .*must be numbers",
+        ),
         (
             with_values(temperatures={"mention": "x"}),
             ModelError,

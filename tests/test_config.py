@@ -55,7 +55,7 @@ def test_rows_of_the_ablation_differ_only_in_the_table():
     ]
     training = ["rho=0.5", "perturbation=sam", "epochs=10", "cuda_graphs=true"]
     overrides = [*model, *(f"decoding.{x}" for x in decoding), *(f"training.{x}" for x in training)]
-    assert last.changed(overrides) == Settings.read("default")
+    assert last.with_overrides(overrides) == Settings.read("default")
 
 
 def test_paper_and_release():
@@ -71,19 +71,19 @@ def test_paper_and_release():
 @pytest.mark.parametrize("name", recipe_names())
 def test_round_trip_of_recipes(name, tmp_path):
     settings = Settings.read(name)
-    (tmp_path / "config.toml").write_text(settings.as_toml(), encoding="utf-8")
-    assert Settings.saved(tmp_path / "config.toml") == Settings.read(tmp_path / "config.toml") == settings
+    (tmp_path / "config.toml").write_text(settings.to_toml(), encoding="utf-8")
+    assert Settings.load(tmp_path / "config.toml") == Settings.read(tmp_path / "config.toml") == settings
     text = (RECIPES / f"{name}.toml").read_text(encoding="utf-8")
     assert text.startswith("# ")
     if "base" not in tomllib.loads(text):
-        assert text.endswith("\n\n" + settings.as_toml()), "notes and order as `as_toml` writes them"
+        assert text.endswith("\n\n" + settings.to_toml()), "notes and order as `as_toml` writes them"
 
 
 def test_round_trip_of_odd_strings(tmp_path):
-    settings = Settings.read("default").changed(['encoder.path="a\\\\b \\"c\\" ünï\\u0007 #"'])
+    settings = Settings.read("default").with_overrides(['encoder.path="a\\\\b \\"c\\" ünï\\u0007 #"'])
     assert settings.encoder.path == 'a\\b "c" ünï\x07 #'
-    (tmp_path / "config.toml").write_text(settings.as_toml(), encoding="utf-8")
-    assert Settings.saved(tmp_path / "config.toml") == settings
+    (tmp_path / "config.toml").write_text(settings.to_toml(), encoding="utf-8")
+    assert Settings.load(tmp_path / "config.toml") == settings
 
 
 def test_every_key_has_a_note():
@@ -91,7 +91,7 @@ def test_every_key_has_a_note():
 
 
 def test_overrides():
-    settings = Settings.read("default").changed(
+    settings = Settings.read("default").with_overrides(
         [
             "training.epochs=3",
             "training.lr = 1",
@@ -103,21 +103,21 @@ def test_overrides():
     assert (settings.training.epochs, settings.training.lr, settings.loss.joint) == (3, 1.0, False)
     assert type(settings.training.lr) is float
     assert (settings.encoder.path, settings.decoding.head_sharing_penalty) == ("some/folder", -2.0)
-    assert Settings.read("default").changed([]) == Settings.read("default")
+    assert Settings.read("default").with_overrides([]) == Settings.read("default")
 
 
 @pytest.mark.parametrize("path", ["2024", "1e5", "true", "nan", "[a]", "2024-01-01", "my encoder"])
 def test_strings_that_look_like_other_values(path):
-    assert Settings.read("default").changed([f"encoder.path={path}"]).encoder.path == path
-    assert Settings.read("default").changed([f'encoder.path="{path}"']).encoder.path == path
+    assert Settings.read("default").with_overrides([f"encoder.path={path}"]).encoder.path == path
+    assert Settings.read("default").with_overrides([f'encoder.path="{path}"']).encoder.path == path
 
 
 def test_overrides_are_checked_together():
     plain = ["model.structure=plain", "model.labeling=span", "model.head_prior=false", "loss.joint=false"]
     penalties = ["loss.head_sharing_penalty=0", "decoding.head_sharing_penalty=0"]
-    Settings.read("default").changed([*plain, *penalties])
+    Settings.read("default").with_overrides([*plain, *penalties])
     with pytest.raises(ConfigError, match=r'model\.labeling = "head" needs'):
-        Settings.read("default").changed(["model.structure=plain"])
+        Settings.read("default").with_overrides(["model.structure=plain"])
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_overrides_are_checked_together():
 )
 def test_wrong_values(override, message):
     with pytest.raises(ConfigError, match=message):
-        Settings.read("default").changed([override])
+        Settings.read("default").with_overrides([override])
 
 
 @pytest.mark.parametrize(
@@ -176,10 +176,10 @@ def test_wrong_values(override, message):
 )
 def test_contradictory_settings(recipe, override, message):
     with pytest.raises(ConfigError, match=message):
-        Settings.read(recipe).changed([override])
+        Settings.read(recipe).with_overrides([override])
 
 
-COMPLETE = Settings.read("default").as_toml()
+COMPLETE = Settings.read("default").to_toml()
 
 
 def without(name: str) -> str:
@@ -230,7 +230,7 @@ def test_bases_of_files(tmp_path):
     (tmp_path / "first.toml").write_text('base = "default"\n[training]\nepochs = 3\nlr = 1.0\n')
     (tmp_path / "sub" / "second.toml").write_text('base = "../first.toml"\n[training]\nlr = 2.0\n')
     settings = Settings.read(tmp_path / "sub" / "second.toml")
-    assert settings == Settings.read("default").changed(["training.epochs=3", "training.lr=2"])
+    assert settings == Settings.read("default").with_overrides(["training.epochs=3", "training.lr=2"])
     (tmp_path / "first.toml").write_text('base = "sub/second.toml"\n')
     with pytest.raises(ConfigError, match=r"base of itself, by way of .*first.toml, .*second.toml"):
         Settings.read(tmp_path / "sub" / "second.toml")
@@ -239,12 +239,12 @@ def test_bases_of_files(tmp_path):
 def test_settings_of_a_model_are_complete(tmp_path):
     (tmp_path / "config.toml").write_text('base = "default"\n')
     with pytest.raises(ConfigError, match="there is no section base"):
-        Settings.saved(tmp_path / "config.toml")
+        Settings.load(tmp_path / "config.toml")
     with pytest.raises(ConfigError, match=r"cannot be read: .* Fetch or train the model again"):
-        Settings.saved(tmp_path / "absent.toml")
+        Settings.load(tmp_path / "absent.toml")
     bundled = checkpoint.bundled_model()
     checkpoint.check_manifest(bundled)
-    assert (bundled / "config.toml").read_text() == Settings.saved(bundled / "config.toml").as_toml()
+    assert (bundled / "config.toml").read_text() == Settings.load(bundled / "config.toml").to_toml()
 
 
 def test_recipes_are_installed_with_the_package():

@@ -150,8 +150,8 @@ def made(encoder, context):
 def test_words_see_their_neighbours_if_they_should(encoder):
     with_context, without = made(encoder, 3), made(encoder, 0)
     alone = DOCUMENTS[0].sentences
-    given = with_context.sentences_of(DOCUMENTS[:1])
-    assert given == without.sentences_of(DOCUMENTS[:1]) == list(alone)
+    given = with_context.sentences_with_context(DOCUMENTS[:1])
+    assert given == without.sentences_with_context(DOCUMENTS[:1]) == list(alone)
     bare = without(without.collate(alone))
     for model, sentences in ((with_context, alone), (without, given)):  # none is given; none is wanted
         same = model(model.collate(sentences))
@@ -167,7 +167,7 @@ def test_words_see_their_neighbours_if_they_should(encoder):
 @torch.inference_mode()
 def test_a_batch_equals_its_sentences_one_by_one(encoder):
     model = made(encoder, 5)
-    given = model.sentences_of(DOCUMENTS)
+    given = model.sentences_with_context(DOCUMENTS)
     together = model.encoder(model.collate(given)).words
     for b, sentence in enumerate(given):
         alone = model.encoder(model.collate([sentence])).words[0]

@@ -165,7 +165,7 @@ def test_training_learns_and_can_be_resumed(folder, tmp_path):
 
                 signal.raise_signal(signal.SIGTERM)
 
-    parted = train(settings, data, tmp_path / "parted", device="cuda", watcher=Interrupting())
+    parted = train(settings, data, tmp_path / "parted", device="cuda", callbacks=Interrupting())
     assert parted.why == "interrupted"
     again = train(settings, data, tmp_path / "parted", device="cuda", resume=True)
     assert again.epochs == whole.epochs
@@ -207,7 +207,7 @@ def test_records_say_what_is_computed(tmp_path, family, recipe, monkeypatch):
         return updater_of(model, data)
 
     plain, recorded = fresh("training.cuda_graphs=false"), fresh("training.cuda_graphs=true")
-    assert plain.recorder is None
+    assert plain.graphs is None
     for number, update in enumerate([[[*range(8)]], [[0, 1, 2]], [[*range(8)]], [[2, 3], [4, 5, 6, 7]]], 1):
         values, others = (updater.gradients(update, number) for updater in (plain, recorded))
         for name in values:
@@ -219,7 +219,7 @@ def test_records_say_what_is_computed(tmp_path, family, recipe, monkeypatch):
                 one -= 0.1 * one.grad
                 two.copy_(one)
     async_errors.raise_pending()
-    assert 1 <= len(recorded.recorder.records) <= 4
+    assert 1 <= len(recorded.graphs.graphs) <= 4
 
 
 def test_dropout_of_records_follows_from_the_seed(patient, monkeypatch):
@@ -256,9 +256,11 @@ def test_distillation_with_records(folder, tmp_path):
     ]
     teacher = tiny.learned(folder, updates=60).cuda()
     labelled = make_corpus([Document((tiny.SENTENCES[0],))], [Document((s,)) for s in tiny.SENTENCES], seed=1)
-    data, lessons = distill.make_teachers(labelled, tiny.SENTENCES * 8, [teacher], repeat=1, varied=0)
+    data, lessons = distill.make_teachers(
+        labelled, tiny.SENTENCES * 8, [teacher], labeled_copies=1, augmentation_rate=0
+    )
     settings = tiny.settings("default", f"encoder.path={folder}", *changes)
-    result = train(settings, data, tmp_path / "student", device="cuda", lessons=lessons)
+    result = train(settings, data, tmp_path / "student", device="cuda", teachers=lessons)
     expected = predict(teacher, tiny.SENTENCES)
     found = predict(checkpoint.load(result.folder, "cuda"), tiny.SENTENCES)
     assert evaluate(expected, found, resamples=0).entities.f1 > 0.8
@@ -272,7 +274,7 @@ def test_where_memory_is_short_there_are_fewer_records(folder, monkeypatch):
     model = made(folder, "default", "training.cuda_graphs=true", "training.rho=0").cuda().train()
     updater = updater_of(model, make_corpus(documents, documents, seed=1))
     updater.gradients([[*range(4)]], 1)
-    assert len(updater.recorder.records) == 1
+    assert len(updater.graphs.graphs) == 1
     total = torch.cuda.get_device_properties(0).total_memory
     torch.cuda.empty_cache()
     try:
@@ -281,6 +283,6 @@ def test_where_memory_is_short_there_are_fewer_records(folder, monkeypatch):
         updater.gradients([[*range(4)]], 3)
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
-    assert updater.recorder is None or updater.recorder.most <= 1  # no more of them, or none at all
+    assert updater.graphs is None or updater.graphs.max_graphs <= 1  # no more of them, or none at all
     assert all(bool(p.grad.isfinite().all()) for p in updater.parameters)
     async_errors.raise_pending()

@@ -66,7 +66,7 @@ class Table:
 
 def settings_of(variant: str) -> Settings:
     recipe, changes = VARIANTS[variant]
-    return Settings.read(recipe).changed(
+    return Settings.read(recipe).with_overrides(
         ["loss.negative_sampling_rate=0", *changes]
     )  # so that nothing is drawn
 
@@ -153,17 +153,17 @@ def test_gradients_equal_finite_differences(variant):
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("kind", ["ranking", "sigmoid", "softmax"])
 def test_joint_is_never_above_tree_and_label(seed, kind):
-    joint = Settings.read("default").changed(
+    joint = Settings.read("default").with_overrides(
         ["loss.head_sharing_penalty=0", "loss.negative_sampling_rate=0", f"loss.label={kind}"]
     )
-    apart = joint.changed(["loss.joint=false"])
+    apart = joint.with_overrides(["loss.joint=false"])
     scores, gold = random_scores(SENTENCES, joint, seed, std=3.0), gold_of(SENTENCES, joint)
     assert compute_losses(scores, gold, joint).total < compute_losses(scores, gold, apart).total
 
 
 def test_joint_equals_tree_and_label_where_labels_do_not_look_at_heads():
-    joint = Settings.read("default").changed(["loss.negative_sampling_rate=0"])
-    apart = joint.changed(["loss.joint=false"])
+    joint = Settings.read("default").with_overrides(["loss.negative_sampling_rate=0"])
+    apart = joint.with_overrides(["loss.joint=false"])
     scores, gold = random_scores(SENTENCES, joint), gold_of(SENTENCES, joint)
     blind = Table(scores.labels.spans, scores.labels.spans[..., None, :].expand_as(scores.labels.heads))
     scores = replace(scores, labels=blind)
@@ -173,7 +173,7 @@ def test_joint_equals_tree_and_label_where_labels_do_not_look_at_heads():
 
 
 def test_losses_are_not_negative_and_fall_to_zero_for_perfect_scores():
-    settings = Settings.read("default").changed(
+    settings = Settings.read("default").with_overrides(
         ["loss.head_sharing_penalty=0", "loss.negative_sampling_rate=0", "model.head_prior=false"]
     )
     gold = gold_of(SENTENCES[:-1], settings)
@@ -206,7 +206,7 @@ def test_trees_do_not_teach_spans_that_they_do_not_contain(variant):
 
     Any other span that is not gold is pushed from yes by its probability to be in the tree, times that of yes.
     """
-    settings = settings_of(variant).changed(["loss.hard_negatives=0"])
+    settings = settings_of(variant).with_overrides(["loss.hard_negatives=0"])
     scores, gold = random_scores(SENTENCES, settings, std=2.0), gold_of(SENTENCES, settings)
     exchanged = torch.where(crossed(scores, gold)[..., None], scores.mention.flip(-1), scores.mention)
     assert not torch.equal(exchanged, scores.mention)
@@ -216,7 +216,7 @@ def test_trees_do_not_teach_spans_that_they_do_not_contain(variant):
     for name, value in before.parts.items():
         torch.testing.assert_close(value, after.parts[name], rtol=1e-12, atol=1e-12)
 
-    plain = settings.changed(["loss.head_sharing_penalty=0", "loss.entropy_weight=0"])
+    plain = settings.with_overrides(["loss.head_sharing_penalty=0", "loss.entropy_weight=0"])
     (push,) = torch.autograd.grad(compute_losses(scores, gold, plain).total, scores.mention)
     free = potentials(scores, scores.mention.logsumexp(-1))
     chance = log_partitions([free], scores.lengths)[0].marginals.span
@@ -235,7 +235,7 @@ def test_where_all_spans_are_guessed_an_incomplete_sentence_counts_as_complete(v
     incomplete = [replace(s, complete=False) for s in SENTENCES]
     scores = random_scores(SENTENCES, settings)
     everywhere = compute_losses(
-        scores, gold_of(incomplete, settings), settings.changed(["loss.negative_sampling_rate=100"])
+        scores, gold_of(incomplete, settings), settings.with_overrides(["loss.negative_sampling_rate=100"])
     )
     expected = compute_losses(
         scores, gold_of([replace(s, complete=True) for s in SENTENCES], settings), settings
@@ -247,7 +247,7 @@ def test_where_all_spans_are_guessed_an_incomplete_sentence_counts_as_complete(v
 
 
 def test_as_many_spans_are_guessed_as_asked_for():
-    settings = settings_of("default").changed(["loss.negative_sampling_rate=0.5"])
+    settings = settings_of("default").with_overrides(["loss.negative_sampling_rate=0.5"])
     sentences = [replace(sentence("a b c d e"), complete=False), replace(sentence("a b"), complete=False)]
     scores, gold = random_scores(sentences, settings), gold_of(sentences, settings)
     cells = cell_masks(scores.lengths, 5).span
@@ -259,7 +259,7 @@ def test_as_many_spans_are_guessed_as_asked_for():
 
 
 def test_complete_sentences_draw_nothing():
-    settings = settings_of("default").changed(["loss.negative_sampling_rate=0.5"])
+    settings = settings_of("default").with_overrides(["loss.negative_sampling_rate=0.5"])
     sentences = [s for s in SENTENCES if s.complete]
     scores, gold = random_scores(sentences, settings), gold_of(sentences, settings)
     before = torch.get_rng_state()

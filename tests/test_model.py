@@ -85,7 +85,7 @@ def test_without_parsing_spans_are_wrong_only_where_no_likely_tree_has_them(fold
     batch = model.collate(tiny.SENTENCES)
     gold = [keys(s.entities) for s in tiny.SENTENCES]
     spans = [*map(keys, model.decode(batch))]
-    model.settings = model.settings.changed(["decoding.method=viterbi"])
+    model.settings = model.settings.with_overrides(["decoding.method=viterbi"])
     assert [*map(keys, model.decode(batch))] == gold
     assert all(found > right for found, right in zip(spans, gold, strict=True) if found != right)
     with torch.no_grad():
@@ -145,7 +145,7 @@ def test_a_sentence_alone_and_in_any_batch(folder, recipe):
 
 def in_double(model: Recognizer, sentences: list[Sentence]):
     batch = model.collate_words(sentences)
-    return replace(batch, weights=batch.weights.double())
+    return replace(batch, pooling_weights=batch.pooling_weights.double())
 
 
 @pytest.mark.parametrize("recipe", ["default", "ablation/03-tree-one-stage", "ablation/06-lexical-two-stage"])
@@ -154,7 +154,7 @@ def test_losses_of_a_batch_are_the_sum_of_those_of_its_sentences(folder, recipe)
 
     def losses(sentences):
         batch = model.collate(sentences)
-        return model.losses(replace(batch, weights=batch.weights.double()))
+        return model.losses(replace(batch, pooling_weights=batch.pooling_weights.double()))
 
     together = losses(tiny.SENTENCES)
     alone = [losses([each]) for each in tiny.SENTENCES]
@@ -215,8 +215,8 @@ def test_long_sentences_go_through_windows(folder, recipe, n):
     words = " ".join(f"w{k}" for k in range(n))
     model = made(folder, recipe)
     batch = model.collate([sentence(words, "0-1 GPE", f"0-{n} ORG", f"{n - 1}-{n} GPE"), WHOLE])
-    assert batch.pieces.shape[1] <= 64
-    assert batch.pieces.shape[0] > n // 25
+    assert batch.subwords.shape[1] <= 64
+    assert batch.subwords.shape[0] > n // 25
     losses = model.losses(batch)
     losses.total.backward()
     assert bool(losses.total.isfinite())
@@ -321,12 +321,14 @@ def test_forms_find_heads(tmp_path, seed):
         optimiser.step()
     batch = model.eval().collate_words(data[:16])
     scores = model(batch)
-    much, none = (model.settings.changed([f"decoding.head_prior_weight={weight}"]) for weight in (50.0, 0.0))
-    found = model.found(scores, settings=much).entities
+    much, none = (
+        model.settings.with_overrides([f"decoding.head_prior_weight={weight}"]) for weight in (50.0, 0.0)
+    )
+    found = model.decode_scores(scores, settings=much).entities
     assert set(found[found[:, 2] == 2, 4].tolist()) == {1}
     assert int((found[:, 2] == 2).sum()) == 16
-    without = model.found(replace(scores, head_prior=None), settings=much).entities
-    assert torch.equal(model.found(scores, settings=none).entities, without)
+    without = model.decode_scores(replace(scores, head_prior=None), settings=much).entities
+    assert torch.equal(model.decode_scores(scores, settings=none).entities, without)
 
 
 @pytest.mark.filterwarnings("ignore:mkldnn")  # of processors without bfloat16

@@ -31,7 +31,7 @@ PREDICTED = [
 @pytest.fixture(scope="module")
 def card() -> Card:
     return Card(
-        Settings.read("default").changed(
+        Settings.read("default").with_overrides(
             ["model.mlp_size=128", "training.seed=7", "encoder.path=owner/encoder"]
         ),
         ["PER", "GPE", "a|b"],
@@ -109,7 +109,7 @@ def test_changed_settings(card):
     assert "encoder.path" not in text.split("## Settings")[1]  # no recipe without it
     assert "Encoder: encoder. Seed: 7." in text
     for recipe in recipe_names():
-        other = Settings.read(recipe).changed(["encoder.path=/home/me/encoder"])
+        other = Settings.read(recipe).with_overrides(["encoder.path=/home/me/encoder"])
         text = str(Card(other, ["PER"]))
         assert "but for" not in text
         assert "/home" not in text
@@ -128,7 +128,7 @@ def test_local_encoders_are_no_base_model(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "encoders" / "mine").mkdir(parents=True)
     for path in ("encoders/mine", "./encoders/mine", str(tmp_path / "encoders" / "mine")):
-        made = Card(Settings.read("default").changed([f"encoder.path={path}"]), ["PER"])
+        made = Card(Settings.read("default").with_overrides([f"encoder.path={path}"]), ["PER"])
         assert ModelCard(str(made)).data.base_model is None
         assert "Encoder: mine." in str(made)
 
@@ -157,7 +157,7 @@ def test_training_and_resuming_write_the_card(tmp_path):
     recipe.write_text(
         tiny.settings(
             "default", f"encoder.path={encoder}", "training.epochs=12", "training.batch_words=40"
-        ).as_toml()
+        ).to_toml()
     )
     nestree("train", "--train", data, "--dev", data, "--test", data, "--out", out, "--config", recipe,
             "--device", "cpu", "--card", "language=en")  # fmt: skip

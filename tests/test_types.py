@@ -263,8 +263,8 @@ def test_tree_in_characters():
 
 
 def test_windowed_sentences():
-    assert document().windowed == ()
-    assert [span.text for span in document(extra={"windows": 3}).windowed] == [TEXT[START:]]
+    assert document().windowed_sentences == ()
+    assert [span.text for span in document(extra={"windows": 3}).windowed_sentences] == [TEXT[START:]]
 
 
 SCHEMA = json.loads((resources.files("nestree.data") / "document.schema.json").read_text())

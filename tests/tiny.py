@@ -137,7 +137,7 @@ def settings(recipe: str = "default", *changes: str) -> Settings:
     ]
     if Settings.read(recipe).model.rank:
         small.append("model.rank=32")
-    return Settings.read(recipe).changed([*small, *changes])
+    return Settings.read(recipe).with_overrides([*small, *changes])
 
 
 def learned(folder: Path, updates: int = 20) -> Recognizer:

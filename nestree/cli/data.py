@@ -219,14 +219,14 @@ def formats(
                     "read": option_defaults(key, "read"),
                     "write": option_defaults(key, "write") if FORMATS[key].writable else None,
                     "folder": FORMATS[key].folder,
-                    "what": FORMATS[key].what,
+                    "what": FORMATS[key].description,
                 }
                 for key in ([name] if name else FORMATS)
             }
         )
     elif name is None:
         for key, about in FORMATS.items():
-            typer.echo(f"{key:<13} {'read, write' if about.writable else 'read':<12} {about.what}")
+            typer.echo(f"{key:<13} {'read, write' if about.writable else 'read':<12} {about.description}")
     else:
         parts = [f"{name}: {inspect.getdoc(inspect.getmodule(get_function(name, 'read')))}"]
         for verb in ("read", "write") if FORMATS[name].writable else ("read",):

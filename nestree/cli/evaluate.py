@@ -116,7 +116,7 @@ def evaluate(
     data = [[sentence for document in part for sentence in document.sentences] for part in documents]
     if pipeline:
         predict_options = pipeline.asked(threshold, trees=False)
-        gold_sentences = pipeline.model.sentences_of(documents[0])
+        gold_sentences = pipeline.model.sentences_with_context(documents[0])
         data.insert(1, predict_sentences(pipeline.reader, gold_sentences, predict_options))
     comparison = None
     if other:
@@ -192,7 +192,7 @@ def analyze(
         options = read_options([source], source_format, read, words, sentences)
         documents = list(formats.read(source, source_format, **options))
     recognizer = load_model(model, device)
-    gold = recognizer.sentences_of(documents)
+    gold = recognizer.sentences_with_context(documents)
     evaluation = evaluate(gold, predict_sentences(recognizer, gold), resamples=0)
     rows = vary_penalty(recognizer, gold, values)
     if format is OutputFormat.json:

@@ -184,18 +184,18 @@ def choices_to_log(
     """Everything that determines the output, under the names of the command line: --resume compares it."""
     from nestree.predict_files import fingerprint
 
-    asked = options.asked
+    asked = options.predict_options
     return {
         "--model": fingerprint(folder),
         "--from": source_format,
         "--to": format,
         "--threshold": asked.settings.decoding.threshold if asked.settings else None,
         "--trees": asked.trees,
-        "--longest": asked.longest,
+        "--longest": asked.max_sentence_words,
         "--batch-words": options.batch_words,
         "--device": device,
-        "options to read": {key: dict(value) for key, value in options.reading.items()},
-        "options to write": dict(options.writing),
+        "options to read": {key: dict(value) for key, value in options.read_options.items()},
+        "options to write": dict(options.write_options),
     }
 
 
@@ -214,12 +214,14 @@ def print_summary(summary: "Summary", jobs: "JobPlan", seconds: float) -> None:
 
     if all(job.format == "text" for job in jobs.jobs):
         # Words and sentences come from us, not from the data: nothing is lost if they are not written.
-        for loss in [loss for loss in summary.writing.counts if loss.startswith("borders of ")]:
-            del summary.writing.counts[loss]
-    for line in conversion_summary(replace(summary.reading, skipped=[]), summary.writing):
+        for loss in [loss for loss in summary.write_report.counts if loss.startswith("borders of ")]:
+            del summary.write_report.counts[loss]
+    for line in conversion_summary(replace(summary.read_report, skipped=[]), summary.write_report):
         print_line(line)
-    if summary.windowed:
-        print_line(f"{summary.windowed:7,}  sentences too long to be read at once: read through windows")
+    if summary.windowed_sentences:
+        print_line(
+            f"{summary.windowed_sentences:7,}  sentences too long to be read at once: read through windows"
+        )
     files = f" of {pluralize(summary.files, 'file', 'files')}" if len(jobs.jobs) > 1 else ""
     before = f" ({summary.done_before:,} done before)" if summary.done_before else ""
     print_line(

@@ -122,11 +122,11 @@ def predict_documents(
     from nestree.pipeline import load
 
     pipeline = load(model, device)
-    options = pipeline.asked(threshold=None, trees=True)
+    options = pipeline.predict_options(threshold=None, trees=True)
     for document in documents:
         if split:
             document = replace(pipeline.split(document.text or ""), id=document.id, extra=document.extra)
-        yield pipeline.recognised([document], options)[0]
+        yield pipeline.predict_documents([document], options)[0]
 
 
 def print_documents(documents: "Iterable[Document]", trees: bool) -> None:

@@ -125,7 +125,7 @@ def train(
         options = {"format": source_format, "words": words, "sentences": sentences, "read": read or []}
         origin = {"options": options, **files}
     if show_config:
-        typer.echo(settings.as_toml(), nl=False)
+        typer.echo(settings.to_toml(), nl=False)
         return
     folder = resume or out
     if folder is None or "train" not in origin:
@@ -262,8 +262,8 @@ def read_settings(recipe: str | None, model: Path | None, overrides: Sequence[st
     """The settings of a recipe or file or, if none is named, of a model directory, with overrides."""
     from nestree.config import Settings
 
-    own = Settings.saved(model / "config.toml") if model and recipe is None else None
-    return (own or Settings.read(recipe or "default")).changed(overrides)
+    own = Settings.load(model / "config.toml") if model and recipe is None else None
+    return (own or Settings.read(recipe or "default")).with_overrides(overrides)
 
 
 def is_set(overrides: Sequence[str], key: str) -> bool:
@@ -310,10 +310,10 @@ def run_training(
             corpus,
             folder,
             device=device,
-            watcher=callbacks,
+            callbacks=callbacks,
             origin=origin,
             about=origin["card"],
-            lessons=teachers,
+            teachers=teachers,
             **options,
         )
     if not PartialState().is_main_process:
@@ -405,14 +405,14 @@ def predict_documents(
 ) -> "list[Sentence]":
     """The sentences of documents with the entities that the model of a directory predicts."""
     model = load_model(folder, device)
-    return predict_sentences(model, model.sentences_of(documents), options)
+    return predict_sentences(model, model.sentences_with_context(documents), options)
 
 
 def load_model(folder: Path, device: str) -> "Recognizer":
     """The model of a directory as `nestree predict` loads it."""
     from nestree.pipeline import load
 
-    return load(folder, device).reader
+    return load(folder, device).inference_model
 
 
 def predict_sentences(
@@ -423,9 +423,9 @@ def predict_sentences(
 
     options = options or PredictOptions()
     if Commands.verbosity == QUIET or not (sys.stderr and sys.stderr.isatty()):
-        return predict(model, sentences, asked=options)
+        return predict(model, sentences, options=options)
     with progress_bar(total=len(sentences), unit="sentence", desc="predicting", delay=1) as bar:
-        return predict(model, sentences, tell=bar.update, asked=options)
+        return predict(model, sentences, on_progress=bar.update, options=options)
 
 
 def pretrain(
@@ -469,7 +469,7 @@ def pretrain(
 
     name = Settings.read("default").encoder.path if encoder is None else encoder
     with PretrainProgress() if Commands.verbosity != QUIET else nullcontext() as callback:
-        library.pretrain(name, counted_texts(), out, passes, seed, device, tell=callback)
+        library.pretrain(name, counted_texts(), out, passes, seed, device, on_progress=callback)
     print_line(f"nestree train --set encoder.path={shlex.quote(str(out))} starts from it.")
 
 

@@ -101,7 +101,7 @@ def convert(
     log.info("%s is written as %s, options %s", target, conversion.target_format, write_options or "as usual")
     documents = read(source, conversion.source_format, conversion.reading, **(read_options or {}))
     write(
-        conversion.writing.counted(documents),
+        conversion.writing.count(documents),
         target,
         conversion.target_format,
         conversion.writing,

@@ -64,7 +64,7 @@ class ConversionReport:
             raise error
         self.skipped.append(str(error))
 
-    def counted(self, documents: Iterator[Document]) -> Iterator[Document]:
+    def count(self, documents: Iterator[Document]) -> Iterator[Document]:
         """The same documents, counted as they pass."""
         for document in documents:
             self.documents += 1

@@ -86,10 +86,10 @@ def decode_batch(
             marginals = span_marginals(scores, settings, temperatures)
             score = entity_probabilities(scores, settings, temperatures, marginals, rows)
             kept = score >= threshold
-            if scores.must is not None and len(rows):  # of a known span, at least the most probable label
+            if scores.known is not None and len(rows):  # of a known span, at least the most probable label
                 _, k = rows[:, :3].unique(dim=0, return_inverse=True)
                 best = torch.zeros_like(score).scatter_reduce(0, k, score, "amax")
-                kept = kept | (scores.must[rows[:, :3].unbind(1)] & (score == best[k]))
+                kept = kept | (scores.known[rows[:, :3].unbind(1)] & (score == best[k]))
             rows, entity_scores = rows[kept], score[kept]
         if not trees or tree is None:
             return DecodedBatch(rows, entity_scores, None, None)

@@ -297,8 +297,8 @@ def apply_constraints(
         scores,
         labels=None if scores.labels is None else ShiftedLabels(scores.labels, shift),
         head=head_scores.clamp(min=IMPOSSIBLE) if any_known and scores.arc is not None else None,
-        must=known if any_known else None,
-        never=forbidden,
+        known=known if any_known else None,
+        forbidden=forbidden,
     )
 
 
@@ -320,8 +320,8 @@ class ShiftedLabels:
     inner: Labels
     shift: Tensor  # [B, n + 1, n + 1, L]
 
-    def of(self, b: Tensor, i: Tensor, j: Tensor, h: Tensor | None) -> Tensor:
-        return self.inner.of(b, i, j, h) + self.shift[b, i, j]
+    def score_spans(self, b: Tensor, i: Tensor, j: Tensor, h: Tensor | None) -> Tensor:
+        return self.inner.score_spans(b, i, j, h) + self.shift[b, i, j]
 
     def chart(self) -> Tensor:
         return self.inner.chart() + self.shift

@@ -66,7 +66,7 @@ def candidate_spans(marginals: SpanMarginals, scores: Scores, threshold: float) 
     """[K, 3] the spans that may reach the threshold (an entity is at most as probable as its span) or are known."""
     probability = marginals.entity  # 0 beyond a sentence
     candidate = (probability >= threshold) & (probability > 0)
-    return (candidate if scores.must is None else candidate | scores.must).nonzero()
+    return (candidate if scores.known is None else candidate | scores.known).nonzero()
 
 
 def choose_labels(
@@ -77,8 +77,8 @@ def choose_labels(
     if settings.loss.label == "softmax" or scores.labels is None:  # at most one label
         chosen = chosen & (probability == probability.amax(-1, keepdim=True))
     gain = torch.where(chosen, probability - threshold, 0.0).sum(-1)  # [K]
-    if scores.must is not None:
-        known = scores.must[spans.unbind(1)]
+    if scores.known is not None:
+        known = scores.known[spans.unbind(1)]
         best = torch.nn.functional.one_hot(probability.argmax(-1), probability.shape[1]).bool()
         chosen = chosen | (best & known[:, None] & ~chosen.any(-1, keepdim=True))
         gain = gain + known * (1.0 + scores.mention.shape[1])  # more than all other spans together

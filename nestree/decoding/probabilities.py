@@ -33,7 +33,7 @@ class Temperatures(NamedTuple):
     mention: float = 1.0
     label: float = 1.0
     tree: float = 1.0  # divides the score of a tree: its spans, arcs and root
-    doubt: float = 0.0  # subtracted from a label score after its temperature
+    label_logit_offset: float = 0.0  # subtracted from a label score after its temperature
 
 
 NO_TEMPERATURES = Temperatures()
@@ -61,7 +61,7 @@ def tree_cells(trees: Trees) -> tuple[Tensor, Tensor, Tensor]:
 def span_marginals(scores: Scores, settings: Settings, temperatures: Temperatures) -> SpanMarginals:
     """The probabilities of spans; those of heads too, if labels depend on them."""
     share, log_mention = apply_temperatures(biased_mention_scores(scores, settings), temperatures)
-    if scores.never is not None:
+    if scores.forbidden is not None:
         joint = mask_forbidden(share + log_mention, scores)  # [B, n + 1, n + 1, C]
         share, log_mention = joint.logsumexp(-1, keepdim=True), joint.log_softmax(-1)
     mention = log_mention.exp()
@@ -115,7 +115,9 @@ def label_probabilities(
     if scores.labels is None:
         return marginals.span[b, i, j, None] * marginals.mention[b, i, j, 1:]
     if settings.model.labeling == "span":
-        label = label_log_probabilities(scores.labels.of(b, i, j, None), settings, temperatures).exp()
+        label = label_log_probabilities(
+            scores.labels.score_spans(b, i, j, None), settings, temperatures
+        ).exp()
         return marginals.entity[b, i, j, None] * label
     assert marginals.head is not None
     if by_head is None:
@@ -126,7 +128,7 @@ def label_probabilities(
 
 def label_log_probabilities(scores: Tensor, settings: Settings, temperatures: Temperatures) -> Tensor:
     """[..., L] log P(label) from label scores."""
-    scores = scores / temperatures.label - temperatures.doubt
+    scores = scores / temperatures.label - temperatures.label_logit_offset
     if settings.loss.label != "softmax":
         return torch.nn.functional.logsigmoid(scores)
     none = torch.zeros_like(scores[..., :1])
@@ -142,8 +144,10 @@ def head_label_scores(
     word = torch.arange(scores.mention.shape[1] - 1, device=spans.device).expand(len(spans), -1)  # [K, n]
     within = (i <= word) & (word < j)  # [K, n]
     if spans.device.type != "cpu":  # nonzero would synchronize
-        label = label_log_probabilities(scores.labels.of(b, i, j, word), settings, temperatures)
+        label = label_log_probabilities(scores.labels.score_spans(b, i, j, word), settings, temperatures)
         return label.masked_fill(~within[..., None], IMPOSSIBLE)
     k, h = within.nonzero().unbind(1)  # [pairs]
-    pairs = label_log_probabilities(scores.labels.of(b[k, 0], i[k, 0], j[k, 0], h), settings, temperatures)
+    pairs = label_log_probabilities(
+        scores.labels.score_spans(b[k, 0], i[k, 0], j[k, 0], h), settings, temperatures
+    )
     return pairs.new_full((*word.shape, pairs.shape[-1]), IMPOSSIBLE).index_put_((k, h), pairs)

@@ -60,7 +60,7 @@ def biased_mention_scores(scores: Scores, settings: Settings) -> Tensor:
 
 
 def mask_forbidden(mention: Tensor, scores: Scores) -> Tensor:
-    return mention if scores.never is None else mention.masked_fill(scores.never, IMPOSSIBLE)
+    return mention if scores.forbidden is None else mention.masked_fill(scores.forbidden, IMPOSSIBLE)
 
 
 def is_entity(scores: Scores, settings: Settings) -> Tensor:
@@ -102,15 +102,15 @@ def label_spans(spans: Tensor, heads: Tensor | None, scores: Scores, settings: S
         label = mention_scores(scores, settings)[b, i, j, 1:].argmax(-1)
         k = torch.arange(len(b), device=b.device)
     else:
-        label_scores = scores.labels.of(
+        label_scores = scores.labels.score_spans(
             b, i, j, heads if settings.model.labeling == "head" else None
         )  # [K, L]
         chosen = label_scores > 0
         best = torch.nn.functional.one_hot(label_scores.argmax(-1), label_scores.shape[-1]).bool()
         if settings.loss.label == "softmax":  # at most one label
             chosen = chosen & best
-        if scores.must is not None:  # a known span has at least one label
-            chosen = chosen | (best & (scores.must[b, i, j] & ~chosen.any(-1))[:, None])
+        if scores.known is not None:  # a known span has at least one label
+            chosen = chosen | (best & (scores.known[b, i, j] & ~chosen.any(-1))[:, None])
         k, label = chosen.nonzero().unbind(1)
     head = torch.full_like(b, -1) if heads is None else heads
     return torch.cat([spans[k], label[:, None], head[k][:, None]], 1)

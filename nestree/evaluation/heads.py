@@ -30,7 +30,7 @@ class HeadScores:
     gold_headed: int = 0
     words: Words = field(default_factory=dict)  # most frequent first
     gold_words: Words = field(default_factory=dict)
-    mistakes: tuple[EntityError, ...] = ()
+    errors: tuple[EntityError, ...] = ()
 
     @property
     def accuracy(self) -> float | None:
@@ -82,7 +82,7 @@ def evaluate_heads(
         **counts,
         words=head_words(predicted, predicted_entities) if in_predicted else {},
         gold_words=head_words(gold, gold_entities) if in_gold else {},
-        mistakes=tuple(errors),
+        errors=tuple(errors),
     )
 
 

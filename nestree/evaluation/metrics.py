@@ -232,7 +232,7 @@ class Evaluation:
     depths: Mapping[int, Score]  # recall by depth in gold, precision by depth in the prediction
     nesting: Mapping[str, Score]  # "nested": inside or around another entity, or on its span; or "alone"
     lengths: Mapping[str, Score]  # in words
-    mistakes: tuple[EntityError, ...]  # in the order of the sentences
+    errors: tuple[EntityError, ...]  # in the order of the sentences
     confusion: Mapping[str, Mapping[str | None, int]]  # gold label -> label of the same span; None: missed
     heads: HeadScores | None  # None: neither side has heads
     calibration: Calibration | None  # None: no predicted entity has a score
@@ -252,7 +252,7 @@ class Evaluation:
     def error_counts(self) -> Mapping[str, Counter[str | None]]:
         """kind -> label -> number of errors; the label None stands for all."""
         counts: defaultdict[str, Counter[str | None]] = defaultdict(Counter)
-        for error in self.mistakes:
+        for error in self.errors:
             entity = error.gold or error.predicted
             assert entity is not None
             counts[error.kind].update((None, entity.label))
@@ -309,7 +309,7 @@ def evaluate(
         depths=dict(sorted(score(group_by_depth).items())),
         nesting=dict(sorted(score(group_by_nesting).items())),
         lengths={name: lengths[name] for name in (*LENGTHS, LONGER) if name in lengths},
-        mistakes=errors,
+        errors=errors,
         confusion=count_confusion(gold_entities, predicted_entities, errors),
         heads=evaluate_heads(gold, predicted, gold_entities, predicted_entities),
         calibration=calibrate(

@@ -68,7 +68,7 @@ class NestedEntities(Pipe):
 
         ner = self.load_model()
         to_document = partial(as_document, sentence_rule=ner.model.text_rules.sentences)
-        batcher = Batcher(ner, to_document, ner.asked(self.threshold, trees=False), **options)
+        batcher = Batcher(ner, to_document, ner.predict_options(self.threshold, trees=False), **options)
         for doc, document in batcher.stream(docs):
             spans = to_span_group(document, doc, self.spans_key, [token.i for token in doc if is_word(token)])
             spans.attrs[KEY] = __version__

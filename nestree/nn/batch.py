@@ -31,12 +31,12 @@ class TensorDataclass:
     """A dataclass whose tensors move to a device together."""
 
     def to(self, device: torch.device | str, non_blocking: bool = True) -> Self:
-        return self.each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+        return self.map_tensors(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> Self:
-        return self.each(lambda tensor: tensor.pin_memory())
+        return self.map_tensors(lambda tensor: tensor.pin_memory())
 
-    def each(self, change: Callable[[Tensor], Tensor]) -> Self:
+    def map_tensors(self, change: Callable[[Tensor], Tensor]) -> Self:
         """A copy with `change` applied to each tensor, in a fixed order."""
         changed: dict[str, Any] = {}
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
@@ -44,9 +44,9 @@ class TensorDataclass:
             if isinstance(value, Tensor):
                 changed[field.name] = change(value)
             elif isinstance(value, TensorDataclass):
-                changed[field.name] = value.each(change)
+                changed[field.name] = value.map_tensors(change)
             elif field.name == "readings":
-                changed[field.name] = tuple(reading.each(change) for reading in value)
+                changed[field.name] = tuple(reading.map_tensors(change) for reading in value)
         return dataclasses.replace(self, **changed)  # type: ignore[type-var]
 
 
@@ -89,16 +89,16 @@ class Batch(TensorDataclass):
     sizes: tuple[int, ...]  # words of each
     longest: int  # n
     lengths: Tensor  # [B]
-    pieces: Tensor  # [W, P] windows of subwords
-    attention: Tensor  # [W, P] 1: a subword, 0: padding
+    subwords: Tensor  # [W, P] windows of subwords
+    attention_mask: Tensor  # [W, P] 1: a subword, 0: padding
     windows: Tensor | None  # [B, K] the windows of each sentence; None: window b is all of sentence b
-    cells: Tensor  # [cells] flat indices of the non-zero entries of `pooling`
-    weights: Tensor  # [cells] the values of these entries
+    pooling_index: Tensor  # [cells] flat indices of the non-zero entries of `pooling`
+    pooling_weights: Tensor  # [cells] the values of these entries
     shapes: Tensor | None  # [B, n + 2]
     vectors: Tensor | None  # [B, n + 2] rows of the table of static vectors
     gold: Gold | None
-    readings: "tuple[Batch, ...]" = ()  # the same sentences, tokenized for each teacher
-    taught: Tensor | None = None  # [B] bool: the sentence has distillation targets
+    teacher_batches: "tuple[Batch, ...]" = ()  # the same sentences, tokenized for each teacher
+    has_targets: Tensor | None = None  # [B] bool: the sentence has distillation targets
     targets: Targets | None = None
 
     def __len__(self) -> int:
@@ -112,9 +112,13 @@ class Batch(TensorDataclass):
     @torch.inference_mode(False)  # so that training can use it, too
     def pooling(self) -> Tensor:
         """[B, n + 2, K * P] weights of subwords in positions; made on the device, as it is large and sparse."""
-        subwords = self.pieces.shape[1] * (1 if self.windows is None else self.windows.shape[1])
+        subwords = self.subwords.shape[1] * (1 if self.windows is None else self.windows.shape[1])
         shape = len(self.lengths), self.longest + 2, subwords
-        return self.weights.new_zeros(math.prod(shape)).index_put_((self.cells,), self.weights).view(shape)
+        return (
+            self.pooling_weights.new_zeros(math.prod(shape))
+            .index_put_((self.pooling_index,), self.pooling_weights)
+            .view(shape)
+        )
 
 
 class SentenceGold(NamedTuple):
@@ -131,7 +135,7 @@ class Collator:
 
     def __init__(
         self,
-        splitter: SubwordTokenizer,
+        tokenizer: SubwordTokenizer,
         labels: Sequence[str],
         *,
         trees: bool,
@@ -139,7 +143,7 @@ class Collator:
         vectors: Mapping[str, int] | None = None,
     ):
         """`trees`: leave out the gold of sentences with crossing entities. `vectors`: the row of each static vector."""
-        self.splitter = splitter
+        self.tokenizer = tokenizer
         self.labels = {label: number for number, label in enumerate(labels)}
         self.trees, self.shapes = trees, shapes
         self.vectors = None if vectors is None else dict(vectors)
@@ -151,10 +155,10 @@ class Collator:
             raise ModelError("a batch needs at least one sentence, and this one has none.")
         sizes = [len(sentence.words) for sentence in sentences]
         batch, n = len(sizes), max(sizes)
-        packed = self.splitter(sentences)
+        packed = self.tokenizer(sentences)
 
         mask = np.arange(packed.sizes.max()) < packed.sizes[:, None]  # [W, P]
-        subwords = np.full(mask.shape, self.splitter.pad, dtype=np.int64)
+        subwords = np.full(mask.shape, self.tokenizer.pad, dtype=np.int64)
         subwords[mask] = packed.ids
         windows, most_windows = None, int(packed.windows.max())
         if most_windows > 1:
@@ -178,17 +182,17 @@ class Collator:
             sizes=tuple(sizes),
             longest=n,
             lengths=torch.tensor(sizes),
-            pieces=torch.from_numpy(subwords),
-            attention=torch.from_numpy(mask.astype(np.int64)),
+            subwords=torch.from_numpy(subwords),
+            attention_mask=torch.from_numpy(mask.astype(np.int64)),
             windows=None if windows is None else torch.from_numpy(windows),
-            cells=torch.from_numpy(cells),
-            weights=torch.from_numpy(packed.weight),
+            pooling_index=torch.from_numpy(cells),
+            pooling_weights=torch.from_numpy(packed.weight),
             shapes=None if shapes is None else torch.from_numpy(shapes),
             vectors=None if vectors is None else torch.from_numpy(vectors),
             gold=None,
         )
 
-    def with_gold(self, sentences: Sequence[Sentence]) -> Batch:
+    def collate(self, sentences: Sequence[Sentence]) -> Batch:
         """A batch with its gold entities: for training."""
         return replace(self.words(sentences), gold=self.gold(sentences))
 
@@ -266,7 +270,7 @@ def pad_to_bucket(batch: Batch, padding: int, most: int) -> Batch | None:
     `padding`: the id of the padding subword. `most`: how many subwords the encoder reads at once. The batch gets at
     least one sentence more, which is not used: all padding of gold goes there.
     """
-    gold, (rows, length) = batch.gold, batch.pieces.shape
+    gold, (rows, length) = batch.gold, batch.subwords.shape
     if gold is None or batch.windows is not None:
         return None
     new_rows, new_length = bucket_rows(rows) - rows, min(bucket_size(length, 8, 8), most)
@@ -274,9 +278,9 @@ def pad_to_bucket(batch: Batch, padding: int, most: int) -> Batch | None:
     new_words, new_subwords = longest - batch.longest, new_length - length
     if new_words < 0:
         return None
-    attention = pad(batch.attention, (0, new_subwords, 0, new_rows))
+    attention = pad(batch.attention_mask, (0, new_subwords, 0, new_rows))
     attention[rows:, 0] = 1  # attention over no subword at all would be NaN
-    position, subword = batch.cells // length, batch.cells % length
+    position, subword = batch.pooling_index // length, batch.pooling_index % length
     row, position = position // (batch.longest + 2), position % (batch.longest + 2)
     cells = (row * (longest + 2) + position) * new_length + subword
     new_cells = -len(cells) % POOLING_BUCKET
@@ -285,14 +289,14 @@ def pad_to_bucket(batch: Batch, padding: int, most: int) -> Batch | None:
         batch,
         longest=longest,
         lengths=pad(batch.lengths, (0, new_rows), value=1),
-        pieces=pad(batch.pieces, (0, new_subwords, 0, new_rows), value=padding),
-        attention=attention,
-        cells=pad(cells, (0, new_cells), value=unused_cell),
-        weights=pad(batch.weights, (0, new_cells)),
+        subwords=pad(batch.subwords, (0, new_subwords, 0, new_rows), value=padding),
+        attention_mask=attention,
+        pooling_index=pad(cells, (0, new_cells), value=unused_cell),
+        pooling_weights=pad(batch.pooling_weights, (0, new_cells)),
         shapes=None if batch.shapes is None else pad(batch.shapes, (0, new_words, 0, new_rows)),
         vectors=None if batch.vectors is None else pad(batch.vectors, (0, new_words, 0, new_rows)),
         gold=pad_gold(gold, rows, new_rows, longest + 1),
-        taught=None if batch.taught is None else pad(batch.taught, (0, new_rows)),
+        has_targets=None if batch.has_targets is None else pad(batch.has_targets, (0, new_rows)),
     )
 
 

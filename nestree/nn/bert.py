@@ -274,7 +274,7 @@ class Bf16WeightCache:
         self.cached = self.weights(network)
 
     @contextmanager
-    def keeping(self, network: nn.Module) -> Iterator[None]:
+    def hold(self, network: nn.Module) -> Iterator[None]:
         """Within this context the weights do not change, and are cast once."""
         if self.cached is not None:
             yield

@@ -100,7 +100,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.transformer = transformer  # a Bert, or a model of `transformers`
         is_bert = isinstance(transformer, bert.Bert)
-        self.keeper = bert.Bf16WeightCache(bert.stays_float32) if is_bert else bert.Bf16WeightCache()
+        self.bf16_cache = bert.Bf16WeightCache(bert.stays_float32) if is_bert else bert.Bf16WeightCache()
         config: Any = transformer.config
         layers = config.num_hidden_layers + 1  # the embeddings count as one
         if settings.mix_layers > layers:
@@ -126,7 +126,7 @@ class Encoder(nn.Module):
             self.size = 2 * settings.lstm_size
 
     def forward(self, batch: Batch) -> Vectors:
-        subwords = self.mix(self.states(batch.pieces, batch.attention))  # [W, P, D]
+        subwords = self.mix(self.hidden_states(batch.subwords, batch.attention_mask))  # [W, P, D]
         parts = [pool_subwords(subwords, batch)]  # [B, n + 2, ...] each
         if batch.vectors is not None:
             parts.append(self.vectors(batch.vectors))
@@ -146,9 +146,9 @@ class Encoder(nn.Module):
             return Vectors(words, posts, words, posts)
         return Vectors(words, posts, word_vectors(lstm_halves[3]), fencepost_vectors(lstm_halves[2]))
 
-    def states(self, subwords: Tensor, attention: Tensor) -> list[Tensor]:
+    def hidden_states(self, subwords: Tensor, attention: Tensor) -> list[Tensor]:
         """Hidden states of the last layers, as many as are mixed, [W, P, D] each, in float32 or better."""
-        weights = self.keeper.weights(self.transformer) if bert.uses_bf16(subwords.device) else None
+        weights = self.bf16_cache.weights(self.transformer) if bert.uses_bf16(subwords.device) else None
         layers = len(self.mix.weights)
         if isinstance(self.transformer, bert.Bert):
             states: list[Tensor] = self.transformer(subwords, attention > 0, layers, weights)
@@ -163,10 +163,10 @@ class Encoder(nn.Module):
     def lexical_embeddings(self, batch: Batch) -> Tensor:
         """[B, n, D] words before the first layer, where none has seen its context; without gradient."""
         transformer: Any = self.transformer
-        with torch.no_grad(), torch.autocast(batch.pieces.device.type, enabled=False):
-            return pool_subwords(transformer.get_input_embeddings()(batch.pieces), batch)[:, 1:-1]
+        with torch.no_grad(), torch.autocast(batch.subwords.device.type, enabled=False):
+            return pool_subwords(transformer.get_input_embeddings()(batch.subwords), batch)[:, 1:-1]
 
-    def place_vectors(self, vectors: WordVectors) -> None:
+    def load_word_vectors(self, vectors: WordVectors) -> None:
         """Fill the table of static vectors; row 0 stays zero, for words without one."""
         with torch.no_grad():
             self.vectors.weight[1:] = torch.from_numpy(vectors.vectors)
@@ -201,14 +201,14 @@ def load_tokenizer(source: str) -> Any:
     return call_loader(AutoTokenizer.from_pretrained, source, "tokenizer")
 
 
-def load_pretrained(source: str, whole: bool = False) -> nn.Module:
+def load_pretrained(source: str, keep_pooler: bool = False) -> nn.Module:
     """The encoder of a folder or hub name, with its weights, in float32; `whole`: with a pooler, which is not used."""
     from transformers import AutoModel
 
     config = load_config(source, "encoder")
     check_layers(config, Path(source) / "model.safetensors")
     model = call_loader(AutoModel.from_pretrained, source, "encoder", config=config, dtype=torch.float32)
-    if not whole:
+    if not keep_pooler:
         remove_pooler(model)
     return bert.Bert(config, model.state_dict()) if bert.supports(config) else model
 

@@ -22,7 +22,7 @@ ROTARY_BASE = 10_000.0  # the last plane rotates so many times more slowly than 
 class Labels(Protocol):
     """Scores of all labels, computed for selected spans."""
 
-    def of(self, b: Tensor, i: Tensor, j: Tensor, h: Tensor | None) -> Tensor:
+    def score_spans(self, b: Tensor, i: Tensor, j: Tensor, h: Tensor | None) -> Tensor:
         """[..., L] for spans (b, i, j), with head h if labels depend on heads."""
 
     def chart(self) -> Tensor:
@@ -39,8 +39,8 @@ class Scores:
     root: Tensor | None  # [B, n]
     labels: Labels | None  # None: one-stage
     head: Tensor | None = None  # [B, n + 1, n + 1, n] log-scores of heads, from constraints
-    must: Tensor | None = None  # [B, n + 1, n + 1] spans that are entities
-    never: Tensor | None = None  # [B, n + 1, n + 1, C] excluded channels of spans
+    known: Tensor | None = None  # [B, n + 1, n + 1] spans that are entities
+    forbidden: Tensor | None = None  # [B, n + 1, n + 1, C] excluded channels of spans
     head_prior: Tensor | None = None  # [B, n] log-odds that a word heads an entity, out of context
 
 
@@ -92,7 +92,7 @@ class Biaffine(nn.Module):
         pairs = torch.baddbmm(row_bias, half, right.mT)  # [B, P * C, Q]
         return pairs.view(batch, rows, -1, right.shape[1]).mT
 
-    def each(self, left: Tensor, right: Tensor) -> Tensor:
+    def score_pairs(self, left: Tensor, right: Tensor) -> Tensor:
         """[..., size], [..., size] -> elementwise pairs [..., channels]."""
         half = torch.einsum("...x,cxy->...cy", with_one(left), self.weight)
         return torch.einsum("...cy,...y->...c", half, with_one(right))
@@ -111,7 +111,7 @@ class LowRankTriaffine(nn.Module):
         nn.init.normal_(self.out.weight, std=1 / rank)
         nn.init.zeros_(self.out.bias)
 
-    def prepared(self, left: Tensor, right: Tensor, head: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def prepare(self, left: Tensor, right: Tensor, head: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The part that does not depend on which triples are scored."""
         return self.sides[0](left), self.sides[1](right), self.sides[2](head)
 
@@ -132,7 +132,7 @@ class FullTriaffine(nn.Module):
             torch.empty(size + 1, size + 1, channels, size + 1).normal_().div_(size**1.5)
         )
 
-    def prepared(self, left: Tensor, right: Tensor, head: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def prepare(self, left: Tensor, right: Tensor, head: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return with_one(left), with_one(right), with_one(head)
 
     def forward(self, left: Tensor, right: Tensor, head: Tensor) -> Tensor:
@@ -169,8 +169,8 @@ class LabelsOfSpans:
     right: Tensor  # [B, n + 1, label_size]
     pairs: Biaffine
 
-    def of(self, b: Tensor, i: Tensor, j: Tensor, h: Tensor | None) -> Tensor:
-        return self.pairs.each(self.left[b, i], self.right[b, j])
+    def score_spans(self, b: Tensor, i: Tensor, j: Tensor, h: Tensor | None) -> Tensor:
+        return self.pairs.score_pairs(self.left[b, i], self.right[b, j])
 
     def chart(self) -> Tensor:
         scores: Tensor = self.pairs(self.left, self.right)
@@ -191,7 +191,7 @@ class HeadLabels(nn.Module):
     def forward(self, vectors: Vectors) -> Labels:
         left, right = self.left(vectors.label_posts), self.right(vectors.label_posts)
         head = self.head(vectors.label_words[:, 1:])
-        return LabelsOfHeads(*self.triples.prepared(left, right, head), self.triples)
+        return LabelsOfHeads(*self.triples.prepare(left, right, head), self.triples)
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ class LabelsOfHeads:
     head: Tensor  # [B, n, the same]
     triples: LowRankTriaffine | FullTriaffine
 
-    def of(self, b: Tensor, i: Tensor, j: Tensor, h: Tensor | None) -> Tensor:
+    def score_spans(self, b: Tensor, i: Tensor, j: Tensor, h: Tensor | None) -> Tensor:
         assert h is not None, "these labels depend on heads"
         scores: Tensor = self.triples(self.left[b, i], self.right[b, j], self.head[b, h])
         return scores

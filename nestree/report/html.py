@@ -23,7 +23,7 @@ def to_html(evaluation: Evaluation, comparison: Comparison | None = None, title:
         "Comparison": comparison,
         "Labels": evaluation.labels,
         "Depth and length": evaluation.labels,
-        "Errors": evaluation.mistakes,
+        "Errors": evaluation.errors,
         "Error distribution": evaluation.confusion,
         "Heads": evaluation.heads,
         "Calibration": evaluation.calibration,

@@ -350,7 +350,7 @@ CONTEXT = 4  # words on either side
 def select_examples(evaluation: Evaluation, limit: int) -> dict[str, list[EntityError]]:
     """Up to `limit` errors of each kind that occurs, evenly spaced over the sentences."""
     by_kind: defaultdict[str, list[EntityError]] = defaultdict(list)
-    for error in (*evaluation.mistakes, *(evaluation.heads.mistakes if evaluation.heads else ())):
+    for error in (*evaluation.errors, *(evaluation.heads.errors if evaluation.heads else ())):
         by_kind[error.kind].append(error)
     examples = {}
     for kind in (*KINDS, "head"):

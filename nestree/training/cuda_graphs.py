@@ -55,9 +55,9 @@ class GraphCache:
         notify: Callable[[str], None],
     ) -> None:
         self.model, self.parameters, self.autocast, self.notify = model, parameters, autocast, notify
-        self.records: dict[Shape, CapturedGraph] = {}
+        self.graphs: dict[Shape, CapturedGraph] = {}
         self.uses: Counter[Shape] = Counter()
-        self.most = MAX_GRAPHS
+        self.max_graphs = MAX_GRAPHS
         self.pool: Any = None  # of memory, shared by all graphs: never do two of them run at once
         self.warmup_stream: torch.cuda.Stream | None = None  # one for all graphs, as each stream keeps memory
         for parameter in parameters:
@@ -74,21 +74,21 @@ class GraphCache:
         shape = shape_key(batch)
         self.uses[shape] += 1
         if (
-            shape not in self.records
-            and len(self.records) < self.most
+            shape not in self.graphs
+            and len(self.graphs) < self.max_graphs
             and self.uses[shape] > USES_BEFORE_CAPTURE
         ):
             self.capture_shape(shape, batch)
-        graph = self.records.get(shape)
+        graph = self.graphs.get(shape)
         return None if graph is None else graph.replay(batch, scale)
 
     def capture_shape(self, shape: Shape, batch: Batch) -> None:
         """Capture a graph; if that fails, capture no more."""
         try:
             with self.unchanged_state():
-                self.records[shape] = CapturedGraph(self, batch)
+                self.graphs[shape] = CapturedGraph(self, batch)
         except (MemoryError, RuntimeError) as why:
-            self.most = len(self.records)
+            self.max_graphs = len(self.graphs)
             log.info("%s", why)
             if not is_out_of_memory(
                 why
@@ -127,8 +127,8 @@ class CapturedGraph:
     """The graph of one shape, with its inputs and outputs."""
 
     def __init__(self, cache: GraphCache, batch: Batch) -> None:
-        self.batch = batch.each(Tensor.clone)
-        self.scale = torch.zeros((), device=batch.pieces.device)
+        self.batch = batch.map_tensors(Tensor.clone)
+        self.scale = torch.zeros((), device=batch.subwords.device)
         self.names: list[str] = []
 
         def run() -> Tensor:
@@ -183,5 +183,5 @@ def tensors_of(part: TensorDataclass) -> list[Tensor]:
         tensors.append(tensor)
         return tensor
 
-    part.each(collect)
+    part.map_tensors(collect)
     return tensors

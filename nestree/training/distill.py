@@ -48,7 +48,7 @@ class Teachers:
         for teacher in self.teachers:
             teacher.eval().requires_grad_(False)
             if teacher.device.type == "cuda":  # cast the weights once, not for each batch
-                teacher.encoder.keeper.freeze(teacher.encoder.transformer)
+                teacher.encoder.bf16_cache.freeze(teacher.encoder.transformer)
 
     def check_student(self, settings: Settings) -> None:
         """Raise if a student of these settings cannot learn the teachers' distribution."""
@@ -80,20 +80,21 @@ class Teachers:
         return replace(
             batch,
             gold=replace(batch.gold, used=batch.gold.used & labelled),
-            readings=tuple(teacher.collate_words(originals) for teacher in self.teachers),
-            taught=torch.tensor([self.taught[k] for k in numbers]),
+            teacher_batches=tuple(teacher.collate_words(originals) for teacher in self.teachers),
+            has_targets=torch.tensor([self.taught[k] for k in numbers]),
         )
 
     @torch.no_grad()
     def targets(self, batch: Batch) -> Targets:
         """The teachers' marginals, averaged, in the shape of the student's batch."""
-        assert batch.taught is not None
+        assert batch.has_targets is not None
         rows, n = len(batch.lengths), batch.longest
-        with autocast(batch.pieces.device):
+        with autocast(batch.subwords.device):
             scores = [
-                teacher(reading) for teacher, reading in zip(self.teachers, batch.readings, strict=True)
+                teacher(reading)
+                for teacher, reading in zip(self.teachers, batch.teacher_batches, strict=True)
             ]
-        taught = batch.taught.to(scores[0].mention.dtype)  # [B]
+        taught = batch.has_targets.to(scores[0].mention.dtype)  # [B]
         marginals = [
             tree_marginals(each, teacher, taught[: len(each.lengths)])
             for each, teacher in zip(scores, self.teachers, strict=True)
@@ -138,7 +139,7 @@ class Teachers:
         assert scores.labels is not None
         order = [teacher.labels.index(label) for label in self.labels]
         probabilities = label_log_probabilities(
-            scores.labels.of(*entities.unbind(-1)), teacher.settings, teacher.temperatures
+            scores.labels.score_spans(*entities.unbind(-1)), teacher.settings, teacher.temperatures
         ).exp()
         return probabilities if order == [*range(len(order))] else probabilities[..., order]
 
@@ -173,10 +174,10 @@ def make_teachers(
     teachers: Sequence[Recognizer],
     *,
     hard: bool = False,
-    repeat: int = LABELED_COPIES,
-    varied: float = AUGMENTATION_RATE,
+    labeled_copies: int = LABELED_COPIES,
+    augmentation_rate: float = AUGMENTATION_RATE,
     seed: int = 1,
-    tell: Callable[[int], None] | None = None,
+    on_progress: Callable[[int], None] | None = None,
 ) -> tuple[Corpus, Teachers | None]:
     """`repeat` copies of the labelled sentences of a corpus plus unlabelled ones, and the teachers of all of them.
 
@@ -193,7 +194,7 @@ def make_teachers(
             "left out."
         )
     texts = (
-        predict(teachers[0], texts, tell=tell)
+        predict(teachers[0], texts, on_progress=on_progress)
         if hard
         else [replace(text, entities=(), complete=True) for text in texts]
     )
@@ -204,14 +205,14 @@ def make_teachers(
     def add(sentence: Sentence, known: bool, may_vary: bool) -> None:
         forms.append(
             augment(sentence, rng, known)
-            if may_vary and rng.random() < varied
+            if may_vary and rng.random() < augmentation_rate
             else Form(sentence, sentence, True)
         )
         labelled.append(known)
 
-    for copy in range(repeat):
+    for copy in range(labeled_copies):
         for sentence in corpus.train:
-            add(sentence, True, copy > 0 or repeat == 1)
+            add(sentence, True, copy > 0 or labeled_copies == 1)
     for sentence in texts:
         add(sentence, hard, True)
     mentions = sum(len({e.span for e in s.entities}) for s in corpus.train)

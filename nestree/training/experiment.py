@@ -82,7 +82,7 @@ def run_specs(
             files = data_files(folder)
             for recipe in recipes:
                 run_folder = out / name / recipe_name(recipe) / f"seed-{seed}"
-                settings = Settings.read(recipe).changed(overrides)
+                settings = Settings.read(recipe).with_overrides(overrides)
                 settings = dataclasses.replace(
                     settings, training=dataclasses.replace(settings.training, seed=seed)
                 )
@@ -101,7 +101,7 @@ def check_same_settings(spec: RunSpec) -> None:
     path = spec.folder / CONFIG
     if not path.is_file():
         return
-    now, before = (dataclasses.asdict(settings) for settings in (spec.settings, Settings.saved(path)))
+    now, before = (dataclasses.asdict(settings) for settings in (spec.settings, Settings.load(path)))
     for section, keys in now.items():
         for key, value in keys.items():
             if before[section][key] != value:

@@ -69,8 +69,8 @@ class Run:
     folder: RunDir
     accelerator: Accelerator
     model: Recognizer
-    optimiser: torch.optim.AdamW
-    updater: GradientStep
+    optimizer: torch.optim.AdamW
+    step: GradientStep
     progress: Progress
     callbacks: list[Callbacks]
     stop: StopSignal
@@ -111,7 +111,7 @@ def run_epochs(run: Run) -> None:
 def epoch_updates(run: Run, epoch: int) -> list[Update]:
     """The updates of an epoch."""
     settings = run.settings.training
-    epoch_batches = batches(run.updater.lengths, settings.batch_words, settings.seed, epoch)
+    epoch_batches = batches(run.step.lengths, settings.batch_words, settings.seed, epoch)
     size = settings.gradient_accumulation
     return [epoch_batches[k : k + size] for k in range(0, len(epoch_batches), size)]
 
@@ -138,7 +138,7 @@ def train_epoch(run: Run) -> bool:
     following = [*updates[progress.update + 1 :], []]
     for update, next_update in zip(updates[progress.update :], following, strict=False):
         epochs = progress.epoch - 1 + (progress.update + 1) / len(updates)
-        set_lr(run.optimiser, lr_schedule(epochs, run.settings.training))
+        set_lr(run.optimizer, lr_schedule(epochs, run.settings.training))
         previous, pending = pending, optimizer_step(run, update, next_update, pending)
         if previous:
             finish_step(run, previous, clock)
@@ -160,12 +160,12 @@ def optimizer_step(
     """One update of the weights."""
     progress = run.progress
     try:
-        losses = run.updater.gradients(update, progress.updates + 1, next_update)
+        losses = run.step.gradients(update, progress.updates + 1, next_update)
     except PotentialsError as why:  # a GPU may report that of the previous update
         suspects = [*(previous.update if previous else []), *update]
         raise bad_update(run, suspects, progress.updates + 1, str(why)) from None
-    norm = torch.nn.utils.clip_grad_norm_(run.updater.parameters, CLIP_NORM)
-    run.optimiser.step()
+    norm = torch.nn.utils.clip_grad_norm_(run.step.parameters, CLIP_NORM)
+    run.optimizer.step()
     progress.update += 1
     progress.updates += 1
     values = torch.stack([*losses.values(), torch.full_like(norm, float(run.stop.requested))])
@@ -185,7 +185,7 @@ def finish_step(run: Run, pending: PendingStep, clock: "Clock") -> None:
         run.stop.synchronized = True
     progress = run.progress
     sentences = [k for batch in pending.update for k in batch]
-    progress.mentions += sum(run.updater.mentions[k] for k in sentences)
+    progress.mentions += sum(run.step.mentions[k] for k in sentences)
     for name, value in losses.items():
         progress.losses[name] = progress.losses.get(name, 0.0) + value
     step = clock.step(len(sentences), losses_per_mention(progress))
@@ -254,7 +254,7 @@ def evaluate_on_dev(run: Run, settings: Settings | None = None, scored: bool = F
     order = sorted(range(len(dev)), key=lambda k: len(dev[k].words))
     share = order[accelerator.process_index :: accelerator.num_processes]
     sentences = [dev[k] for k in share]
-    predicted = retry_without_graphs(run, lambda: predict(run.model, sentences, asked=options))
+    predicted = retry_without_graphs(run, lambda: predict(run.model, sentences, options=options))
     pairs = list(zip(share, predicted, strict=True))
     by_index = dict(pairs if accelerator.num_processes == 1 else gather_object(pairs))
     return evaluate(dev, [by_index[k] for k in range(len(dev))], resamples=0)
@@ -265,7 +265,7 @@ def retry_without_graphs(run: Run, function: Callable[[], Result]) -> Result:
     try:
         return function()
     except (MemoryError, RuntimeError) as error:
-        if not (is_out_of_memory(error) and run.updater.drop_graphs()):
+        if not (is_out_of_memory(error) and run.step.drop_graphs()):
             raise
     return function()
 
@@ -275,7 +275,7 @@ def save(run: Run) -> None:
     run.saved_at = time.monotonic()
     if run.is_main:
         flush_best(run)
-        run.folder.save_state(run.progress, run.model, run.optimiser)
+        run.folder.save_state(run.progress, run.model, run.optimizer)
     run.best = {}
 
 

@@ -54,7 +54,7 @@ def pretrain(
     passes: int = 10,
     seed: int = 1,
     device: str = "auto",
-    tell: Callable[[PretrainStep], None] | None = None,
+    on_progress: Callable[[PretrainStep], None] | None = None,
 ) -> None:
     """Continue the pretraining of an encoder on these sentences; `out` becomes the folder of the new encoder.
 
@@ -70,7 +70,7 @@ def pretrain(
     torch_device = select_device(device)
     with atomic_path(out) as folder:
         torch.manual_seed(seed)
-        tokenizer, transformer = load_tokenizer(encoder), load_pretrained(encoder, whole=True)
+        tokenizer, transformer = load_tokenizer(encoder), load_pretrained(encoder, keep_pooler=True)
         check_encoder(tokenizer, transformer, encoder)
         network: Any = transformer
         splitter = SubwordTokenizer(
@@ -80,8 +80,8 @@ def pretrain(
         texts = MaskedTexts(splitter, sentences, tokenizer.mask_token_id, vocabulary, seed)
         try:
             for progress in train_mlm(transformer.to(torch_device), texts, passes):
-                if tell:
-                    tell(progress)
+                if on_progress:
+                    on_progress(progress)
         except (MemoryError, RuntimeError) as why:
             if not is_out_of_memory(why):
                 raise
@@ -166,7 +166,7 @@ def mlm_loss(encoder: Encoder, head: "MLMHead", task: "MLMTask") -> Tensor:
     """The mean cross-entropy of the predicted subwords."""
     device = task.subwords.device
     with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-        states = encoder.states(task.subwords, task.attention.long())[-1].flatten(0, 1)  # [W * P, D]
+        states = encoder.hidden_states(task.subwords, task.attention.long())[-1].flatten(0, 1)  # [W * P, D]
         network: Any = encoder.transformer
         logits = head(states[task.positions], network.get_input_embeddings().weight)
     return cross_entropy(logits.float(), task.answers)

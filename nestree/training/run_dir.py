@@ -162,7 +162,7 @@ class RunDir:
                 f"{self.path} has no {self.training.name}/{self.state.name}: there is nothing to resume. Name the "
                 "directory of a run that was interrupted."
             )
-        _, metadata = read_tensors(self.state, only_facts=True)
+        _, metadata = read_tensors(self.state, metadata_only=True)
         if metadata.get("format") != str(STATE_FORMAT):
             raise TrainingError(
                 f"{self.state} is a training state of another version of nestree; it cannot be continued."

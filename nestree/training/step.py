@@ -62,9 +62,9 @@ class GradientStep:
         }
         self.unperturbed: list[Tensor] = []  # copies of these weights
         self.next_update: Update = ()
-        self.recorder: GraphCache | None = None
+        self.graphs: GraphCache | None = None
         if self.settings.training.cuda_graphs and can_capture(self.model):
-            self.recorder = GraphCache(self.model, self.parameters, self.accelerator.autocast, self.notify)
+            self.graphs = GraphCache(self.model, self.parameters, self.accelerator.autocast, self.notify)
         self.first_gradients: list[
             Tensor
         ] = []  # buffers for a copy, where the second pass overwrites the gradients
@@ -74,7 +74,7 @@ class GradientStep:
             self.sentences,
             device,
             background=device.type == "cuda",
-            bucketed=self.recorder is not None,
+            bucketed=self.graphs is not None,
             teachers=self.teachers,
         )
 
@@ -89,7 +89,7 @@ class GradientStep:
         losses = self.run_pass(update, number, mentions)
         if self.settings.training.rho:
             first = gradients_of(self.parameters)
-            if self.recorder is not None:  # graphs write to the same tensors in each pass
+            if self.graphs is not None:  # graphs write to the same tensors in each pass
                 if not self.first_gradients:
                     self.first_gradients = [torch.empty_like(gradient) for gradient in first]
                 torch._foreach_copy_(self.first_gradients, first)
@@ -152,9 +152,9 @@ class GradientStep:
         if self.teachers is not None:
             targets = self.targets.get(tuple(part)) or self.teachers.targets(batch)
             self.targets[tuple(part)] = targets  # for the second pass of this update
-            batch = dataclasses.replace(batch, readings=(), targets=targets)
-        if self.recorder is not None:
-            values = self.recorder.add_gradients(batch, scale)
+            batch = dataclasses.replace(batch, teacher_batches=(), targets=targets)
+        if self.graphs is not None:
+            values = self.graphs.add_gradients(batch, scale)
             if values is not None:
                 self.prefetcher.prefetch()
                 return values
@@ -175,7 +175,7 @@ class GradientStep:
             gradients = gradients_of(weights)
             norm = torch.stack(torch._foreach_norm(gradients)).norm().clamp(min=1e-12)
             factor = self.settings.training.rho / norm
-            if self.recorder is None:
+            if self.graphs is None:
                 gradients = [*torch._foreach_mul(gradients, factor)]
             else:  # these were copied, and the next pass sets them to zero first
                 torch._foreach_mul_(gradients, factor)
@@ -187,17 +187,17 @@ class GradientStep:
                 torch._foreach_copy_(weights, self.unperturbed)
 
     def clear_gradients(self) -> None:
-        if self.recorder is not None:  # graphs add to these tensors
-            torch._foreach_zero_(self.recorder.gradients)
+        if self.graphs is not None:  # graphs add to these tensors
+            torch._foreach_zero_(self.graphs.gradients)
             return
         for parameter in self.parameters:
             parameter.grad = None
 
     def drop_graphs(self) -> bool:
         """Free the memory of all CUDA graphs and capture no more; False: there are none."""
-        if self.recorder is None:
+        if self.graphs is None:
             return False
-        self.recorder, self.prefetcher.bucketed, self.first_gradients = None, False, []
+        self.graphs, self.prefetcher.bucketed, self.first_gradients = None, False, []
         self.clear_caches()
         self.notify(
             "out of memory: CUDA graphs are not used any more, which is slower; results stay the same."
@@ -277,7 +277,7 @@ class Prefetcher:
         if self.teachers is not None:
             batch = self.teachers.attach(batch, part)
         if self.bucketed:
-            tokenizer = self.model.collator.splitter
+            tokenizer = self.model.collator.tokenizer
             batch = pad_to_bucket(batch, tokenizer.pad, tokenizer.longest) or batch
         return batch.pin_memory() if self.device.type == "cuda" else batch  # pinned: copied asynchronously
 

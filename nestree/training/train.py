@@ -57,10 +57,10 @@ def train(
     device: str = "auto",
     tensorboard: bool = False,
     save_every: float = SAVE_EVERY,
-    watcher: Callbacks | None = None,
+    callbacks: Callbacks | None = None,
     origin: Mapping[str, Any] | None = None,
     about: Mapping[str, str] | None = None,
-    lessons: Teachers | None = None,
+    teachers: Teachers | None = None,
 ) -> TrainResult:
     """Train a model and leave the best epoch in `folder`; with `resume`, continue an interrupted run there.
 
@@ -68,8 +68,8 @@ def train(
     entries of the model card (see model_card.about). `lessons`: teachers to distil from, see `distill`.
     Under `torchrun` or `accelerate launch`, all processes call this alike.
     """
-    if lessons is not None:
-        lessons.check_student(settings)
+    if teachers is not None:
+        teachers.check_student(settings)
     accelerator = make_accelerator(device)
     files = RunDir(folder)
     if resume:
@@ -97,7 +97,7 @@ def train(
     )
     model.to(accelerator.device)
     optimizer = make_optimizer(model, model.encoder.transformer, settings.training)
-    callbacks: list[Callbacks] = []
+    all_callbacks: list[Callbacks] = []
     if accelerator.is_main_process:
         if resume:
             files.reopen(progress.epoch, progress.updates)
@@ -106,13 +106,13 @@ def train(
             size = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
             files.check_space(size, 3 * size)  # a state holds the weights and two moments
             checkpoint.save_without_weights(model, folder)
-        callbacks = [TrainingLog(files), *([watcher] if watcher else [])]
+        all_callbacks = [TrainingLog(files), *([callbacks] if callbacks else [])]
         if tensorboard:
-            callbacks.append(TensorBoard(files.tensorboard, progress.epoch - 1))
+            all_callbacks.append(TensorBoard(files.tensorboard, progress.epoch - 1))
     accelerator.wait_for_everyone()
     if resume and not progress.finished:
         files.restore_state(model, optimizer)
-    updater = GradientStep(model, corpus.train, accelerator, settings, progress, callbacks, lessons)
+    updater = GradientStep(model, corpus.train, accelerator, settings, progress, all_callbacks, teachers)
     with stop_on_interrupt() as stop:
         run = Run(
             settings,
@@ -123,7 +123,7 @@ def train(
             optimizer,
             updater,
             progress,
-            callbacks,
+            all_callbacks,
             stop,
             save_every,
         )
@@ -132,7 +132,7 @@ def train(
         try:
             run_epochs(run)
         finally:
-            updater.recorder = None  # a traceback would keep its memory
+            updater.graphs = None  # a traceback would keep its memory
         return finish_run(run, about or {})
 
 
@@ -230,7 +230,7 @@ def calibrate(run: Run) -> None:
         f'chosen on dev: decoding.method = "{decoding.method}", decoding.threshold = {decoding.threshold:g}.'
     )
     if run.is_main:
-        checkpoint.write_text(folder / checkpoint.CONFIG, run.settings.as_toml())
+        checkpoint.write_text(folder / checkpoint.CONFIG, run.settings.to_toml())
 
 
 def finish_run(run: Run, about: Mapping[str, str]) -> TrainResult:
@@ -263,7 +263,7 @@ def summary(result: TrainResult) -> str:
     lines = [f"{epochs} in {duration(result.seconds)}; {result.why}."]
     if result.evaluation is None:
         return lines[0]
-    score, errors = result.evaluation.entities, result.evaluation.mistakes
+    score, errors = result.evaluation.entities, result.evaluation.errors
     lines += [
         f"best epoch {result.best_epoch}: dev P {100 * score.precision:.2f}  R {100 * score.recall:.2f}  "
         f"F1 {100 * score.f1:.2f} (calibrated)",

@@ -244,7 +244,7 @@ def test_a_sentence_that_a_model_fails_on_is_named(tiny_model, tmp_path, collate
 def test_memory_is_bounded(tiny_model, tmp_path, monkeypatch):
     """Not many more words than five batches are in memory."""
     buffered: list[int] = []
-    predict_documents = Pipeline.recognised
+    predict_documents = Pipeline.predict_documents
 
     def record(self, documents, *more):
         buffered.append(sum(map(count_words, documents)))

@@ -36,7 +36,7 @@ def place(tmp_path_factory) -> Path:
     (folder / "tiny.toml").write_text(
         tiny.settings(
             "default", f"encoder.path={encoder}", "training.epochs=25", "training.batch_words=40"
-        ).as_toml()
+        ).to_toml()
     )
     formats.write([Document((sentence,)) for sentence in tiny.SENTENCES], folder / "data.jsonl", "jsonl")
     formats.write([Document(tuple(tiny.SENTENCES), id="d")], folder / "data.data", "triplets")
@@ -130,8 +130,8 @@ def test_show_config_prints_complete_settings(place, tmp_path):
     mine.write_text('base = "ablation/12-joint"\n[training]\nlr = 0.5\n')
     done = nestree("train", "--config", mine, "--set", "encoder.path=2024", "--show-config")
     assert done.exit_code == 0, done.stderr
-    assert done.stdout == Settings.read(mine).changed(["encoder.path=2024"]).as_toml()
-    assert nestree("train", "--show-config").stdout == Settings.read("default").as_toml()
+    assert done.stdout == Settings.read(mine).with_overrides(["encoder.path=2024"]).to_toml()
+    assert nestree("train", "--show-config").stdout == Settings.read("default").to_toml()
     resumed = nestree("train", "--resume", place / "model", "--show-config").stdout
     assert resumed == (place / "model" / "config.toml").read_text()
 

@@ -40,7 +40,7 @@ def test_report_counts_changes_errors_and_documents():
     report.bad(DataError("a:1: wrong"))
     assert report.skipped == ["a:1: wrong"]
     document = Document([Sentence(["a"], [Entity(0, 1, "X"), Entity(0, 1, "Y")]), Sentence(["b"])])
-    documents = report.counted(iter([document, document]))
+    documents = report.count(iter([document, document]))
     assert next(documents) is document
     assert (report.documents, report.sentences, report.entities) == (1, 2, 2)
     assert list(documents) == [document]

@@ -113,7 +113,7 @@ def test_contradictions_are_errors(known, forbidden, message):
 @pytest.mark.parametrize("threshold", [0, 0.3])
 def test_the_same_label_may_be_forbidden_twice(threshold):
     settings = settings_of("default")
-    settings = settings.changed(["decoding.method=mbr", f"decoding.threshold={threshold}"])
+    settings = settings.with_overrides(["decoding.method=mbr", f"decoding.threshold={threshold}"])
     constraints = Constraints([[]] * 4 + [[Known(0, 3)]], [[]] * 4 + [[Forbidden(0, 3, l) for l in "ABB"]])
     scores = apply_constraints(random_scores(SENTENCES, settings), constraints, settings, LABELS)
     entities = predictions(decode_batch(scores, settings), LABELS, 5)[4].entities

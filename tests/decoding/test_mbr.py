@@ -19,7 +19,7 @@ TEMPERATURES = Temperatures(1.3, 0.8, 1.6, 0.4)
 
 
 def marginal_settings(variant, threshold):
-    return settings_of(variant).changed(["decoding.method=mbr", f"decoding.threshold={threshold}"])
+    return settings_of(variant).with_overrides(["decoding.method=mbr", f"decoding.threshold={threshold}"])
 
 
 def gain(entities, threshold):
@@ -44,9 +44,9 @@ def best_gain(chances, b, n, threshold, several):
 
 
 def test_what_forms_say_counts_once_for_a_span_whatever_its_labels():
-    settings = Settings.read("default").changed(["decoding.head_prior_weight=2"])
+    settings = Settings.read("default").with_overrides(["decoding.head_prior_weight=2"])
     scores = random_scores(SENTENCES[:4], settings, seed=3)
-    plain = settings.changed(["decoding.head_prior_weight=0"])
+    plain = settings.with_overrides(["decoding.head_prior_weight=0"])
     one, two = torch.tensor([[3, 0, 3, 0]]), torch.tensor([[3, 0, 3, 0], [3, 0, 3, 1]])
     for rows in (one, two):
         evidence = torch.randn(4).expand(len(rows), -1)
@@ -56,7 +56,7 @@ def test_what_forms_say_counts_once_for_a_span_whatever_its_labels():
 
 
 def test_entities_pay_for_sharing_a_head_and_nobody_else_does():
-    settings = Settings.read("default").changed(["decoding.head_sharing_penalty=1.5"])
+    settings = Settings.read("default").with_overrides(["decoding.head_sharing_penalty=1.5"])
     scores = random_scores(SENTENCES[:4], settings, seed=3)
     rows = torch.tensor([[3, 0, 3, 0], [3, 0, 3, 1], [2, 1, 2, 0]])
     found = mbr.entity_potentials(rows, scores, settings, None).inherit
@@ -100,7 +100,10 @@ def test_heads_are_those_of_the_best_tree_with_these_entities_given_their_labels
             score = scores.root[b, tree.root] + sum(scores.arc[b, h, m] for h, m in tree.arcs)
             score = score + sum(scores.mention[b, i, j].max() for i, j in spans)
             for (i, j), given in labels.items():
-                each = scores.labels.of(b, i, j, spans[i, j]) / TEMPERATURES.label - TEMPERATURES.doubt
+                each = (
+                    scores.labels.score_spans(b, i, j, spans[i, j]) / TEMPERATURES.label
+                    - TEMPERATURES.label_logit_offset
+                )
                 score = score + sum(each[l].sigmoid().log() for l in given)
             return float(score)
 

@@ -36,7 +36,7 @@ def random_scores(*given, **more):
 
 def settings_of(variant: str) -> Settings:
     recipe, changes = VARIANTS[variant]
-    return Settings.read(recipe).changed(changes)
+    return Settings.read(recipe).with_overrides(changes)
 
 
 def trees_of(n, structure):
@@ -49,8 +49,8 @@ def trees_of(n, structure):
 
 
 def label_chance(scores, settings, temperatures, b, i, j, h, label):
-    each = scores.labels.of(b, i, j, h if settings.model.labeling == "head" else None)
-    each = each / temperatures.label - temperatures.doubt
+    each = scores.labels.score_spans(b, i, j, h if settings.model.labeling == "head" else None)
+    each = each / temperatures.label - temperatures.label_logit_offset
     if settings.loss.label == "softmax":
         return float(torch.cat([torch.zeros(1), each.detach()]).softmax(0)[1 + label])
     return float(each[label].sigmoid())
@@ -158,7 +158,7 @@ def test_a_threshold_leaves_out_what_is_less_likely():
 
     before = entities(settings)
     middle = sorted(e.score for e in before)[len(before) // 2]
-    after = entities(settings.changed([f"decoding.threshold={middle - 1e-9}"]))
+    after = entities(settings.with_overrides([f"decoding.threshold={middle - 1e-9}"]))
     assert after == [e for e in before if e.score >= middle]
     assert 0 < len(after) < len(before)
 
@@ -193,7 +193,7 @@ def test_known_spans_are_predicted_and_forbidden_ones_are_not(variant, threshold
     model = settings_of(variant).model
     usable = {"viterbi": model.structure != "none", "mbr": True, "spans": model.mention != "score"}
     for method in [method for method in usable if usable[method]]:
-        settings = settings_of(variant).changed(
+        settings = settings_of(variant).with_overrides(
             [f"decoding.method={method}", f"decoding.threshold={threshold}"]
         )
         scores = random_scores(CONSTRAINED, settings, seed=2, std=1.5)

@@ -28,7 +28,7 @@ VARIANTS = {
 
 def settings_of(variant: str) -> Settings:
     recipe, changes = VARIANTS[variant]
-    return Settings.read(recipe).changed(changes)
+    return Settings.read(recipe).with_overrides(changes)
 
 
 def by_hand(b: int, scores: Scores, n: int, settings: Settings) -> set[Entity]:
@@ -54,7 +54,7 @@ def by_hand(b: int, scores: Scores, n: int, settings: Settings) -> set[Entity]:
         if scores.labels is None:
             labels = [int(said[i, j, 1:].argmax())]
         else:
-            each = scores.labels.of(b, i, j, h if settings.model.labeling == "head" else None)
+            each = scores.labels.score_spans(b, i, j, h if settings.model.labeling == "head" else None)
             labels = [l for l in range(len(LABELS)) if each[l] > 0]
             if settings.loss.label == "softmax" and labels:
                 labels = [int(each.argmax())]
@@ -130,12 +130,12 @@ def test_a_span_without_a_label_is_no_entity_and_two_labels_are_two_entities():
 
 def test_where_forms_tell_heads_they_are_chosen_after_the_entities():
     """Those of the best tree, which pays nothing for sharing; each head is the word with the best form."""
-    settings = Settings.read("default").changed(["decoding.method=viterbi", "decoding.threshold=0"])
+    settings = Settings.read("default").with_overrides(["decoding.method=viterbi", "decoding.threshold=0"])
     scores = random_scores(SENTENCES, settings, seed=3)
     entities = [
         [
             {(e.start, e.end, e.label) for e in found}
-            for found in decode(scores, settings.changed(changes), LABELS)
+            for found in decode(scores, settings.with_overrides(changes), LABELS)
         ]
         for changes in (
             ["decoding.head_prior_weight=0", "decoding.head_sharing_penalty=0"],
@@ -147,7 +147,7 @@ def test_where_forms_tell_heads_they_are_chosen_after_the_entities():
     for b, found in enumerate(
         decode(
             scores,
-            settings.changed(["decoding.head_prior_weight=100", "decoding.head_sharing_penalty=0"]),
+            settings.with_overrides(["decoding.head_prior_weight=100", "decoding.head_sharing_penalty=0"]),
             LABELS,
         )
     ):

@@ -54,13 +54,13 @@ def test_the_example_by_label_depth_length_and_nesting(example):
 
 
 def test_the_errors_of_the_example(example):
-    assert [(m.kind, str(m.gold), str(m.predicted)) for m in example.mistakes] == [
+    assert [(m.kind, str(m.gold), str(m.predicted)) for m in example.errors] == [
         ("type", "8-10 ORG", "8-10 GPE"),
         ("boundary", "3-7 ORG", "4-7 ORG"),
         ("missed", "8-9 GPE", "None"),
         ("spurious", "None", "10-11 PER"),
     ]
-    assert example.mistakes[0].number == 1
+    assert example.errors[0].number == 1
     assert [example.count(kind) for kind in KINDS] == [1, 1, 1, 1]
     assert example.count("type", "ORG") == 1
     assert example.count("type", "GPE") == 0
@@ -83,7 +83,7 @@ def test_the_heads_of_the_example(example):
         "ORG": (("University", 1),),
         "PER": (("army", 1), ("leaders", 1), ("president", 1)),
     }
-    assert [(m.gold.head, m.predicted.head) for m in heads.mistakes] == [(10, 9)]
+    assert [(m.gold.head, m.predicted.head) for m in heads.errors] == [(10, 9)]
 
 
 def test_depth_in_gold_and_in_the_prediction_may_differ():
@@ -123,7 +123,7 @@ def test_kinds_of_errors(gold, predicted, kinds):
     result = evaluate(
         [Sentence(words, [Entity(*e) for e in gold])], [Sentence(words, [Entity(*e) for e in predicted])]
     )
-    assert [mistake.kind for mistake in result.mistakes] == kinds
+    assert [mistake.kind for mistake in result.errors] == kinds
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_kinds_of_errors(gold, predicted, kinds):
 def test_boundary_errors_pair_the_largest_overlap(gold, predicted, order):
     words = list("abcdef")
     result = evaluate([Sentence(words, [gold])], [Sentence(words, predicted)])
-    assert [str(error.predicted) for error in result.mistakes] == order
+    assert [str(error.predicted) for error in result.errors] == order
 
 
 def test_heads_that_gold_leaves_open_are_left_out_and_counted():
@@ -253,7 +253,7 @@ def test_every_entity_is_right_or_one_kind_of_error(corpora):
             list(counts(result.entities)),
         )
     for number, _ in enumerate(corpora[0], 1):
-        left = [m for m in result.mistakes if m.number == number]
+        left = [m for m in result.errors if m.number == number]
         for m, s in itertools.product(left, left):
             if m.kind == "missed" and s.kind == "spurious":
                 assert m.gold.span != s.predicted.span
@@ -289,7 +289,7 @@ def test_swapping_gold_and_predicted_swaps_precision_and_recall(corpora):
 @given(predictions(sides=1))
 def test_gold_itself_is_perfect(corpora):
     result = evaluate(corpora[0], corpora[0], resamples=50)
-    assert result.mistakes == ()
+    assert result.errors == ()
     if result.entities.gold:
         assert result.entities.f1 == result.duplicates.f1 == result.spans.f1 == 1
         assert result.entities.intervals.f1[1] == 1

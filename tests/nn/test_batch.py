@@ -20,8 +20,8 @@ def test_padding_and_pooling():
     batch = collator().words([Sentence(["ab", "c"]), Sentence(["d"])])
     assert batch.sizes == (2, 1)
     assert batch.words == 3
-    assert batch.pieces.shape == (2, 5)
-    assert batch.attention.tolist() == [[1] * 5, [1] * 3 + [0] * 2]
+    assert batch.subwords.shape == (2, 5)
+    assert batch.attention_mask.tolist() == [[1] * 5, [1] * 3 + [0] * 2]
     assert batch.windows is None
     assert batch.pooling[0].tolist() == [
         [1, 0, 0, 0, 0],
@@ -44,7 +44,7 @@ def test_windows_of_a_long_sentence_beside_short_ones():
     rows = batch.windows.shape[1]
     assert batch.windows[:, 0].tolist() == [0, 1, 1 + rows]
     assert batch.windows[1].tolist() == list(range(1, 1 + rows))
-    assert len(batch.pieces) == 2 + rows
+    assert len(batch.subwords) == 2 + rows
     sums = batch.pooling.sum(-1)
     assert sums[1].allclose(torch.ones(32))
     assert sums[0].tolist() == [1.0] * 3 + [0.0] * 29
@@ -56,14 +56,14 @@ def test_gold():
         sentence("a b c", "0-2 A", "1-3 B"),
         Sentence(["a"], complete=False),
     ]
-    gold = collator().with_gold(given).gold
+    gold = collator().collate(given).gold
     assert gold.spans.tolist() == [[0, 0, 2], [0, 2, 3]]
     assert gold.labels.tolist() == [[True, True], [False, True]]
     assert gold.pairs.tolist() == [[0, 0], [0, 1], [1, 2]]
     assert gold.used.tolist() == [True, False, True]
     assert gold.complete.tolist() == [True, True, False]
     assert gold.mentions == 2
-    without_trees = collator(trees=False).with_gold(given).gold
+    without_trees = collator(trees=False).collate(given).gold
     assert without_trees.used.tolist() == [True, True, True]
     assert without_trees.mentions == 4
 
@@ -73,13 +73,13 @@ def test_gold_of_a_sentence_is_that_of_this_sentence():
     made = collator()
     for k in range(200):
         given = sentence("a b c", f"{k % 3}-3 {'AB'[k % 2]}")
-        gold = made.with_gold([given]).gold
+        gold = made.collate([given]).gold
         assert gold.spans.tolist() == [[0, k % 3, 3]]
         assert gold.labels.tolist() == [[k % 2 == 0, k % 2 == 1]]
 
 
 def test_no_entities():
-    gold = collator().with_gold([Sentence(["a", "b"])]).gold
+    gold = collator().collate([Sentence(["a", "b"])]).gold
     assert gold.spans.shape == (0, 3)
     assert gold.labels.shape == (0, 2)
     assert gold.pairs.shape == (0, 2)
@@ -87,9 +87,9 @@ def test_no_entities():
 
 
 def test_moving():
-    batch = collator(shapes=True, vectors={"a": 0}).with_gold([sentence("a b", "0-1 A")])
+    batch = collator(shapes=True, vectors={"a": 0}).collate([sentence("a b", "0-1 A")])
     moved = batch.to("meta")
-    tensors = [moved.lengths, moved.pieces, moved.pooling, moved.shapes, moved.vectors]
+    tensors = [moved.lengths, moved.subwords, moved.pooling, moved.shapes, moved.vectors]
     tensors += [moved.gold.spans, moved.gold.labels]
     assert all(tensor.device.type == "meta" for tensor in tensors)
     assert moved.sentences == batch.sentences
@@ -141,7 +141,7 @@ def test_what_is_added_counts_for_nothing(folder, recipe, changes):
         batch = model.collate(some)
         values, right = slopes(model, batch)
         right = {name: slope.clone() for name, slope in right.items()}
-        others, found = slopes(model, pad_to_bucket(batch, model.collator.splitter.pad, 64))
+        others, found = slopes(model, pad_to_bucket(batch, model.collator.tokenizer.pad, 64))
         assert others == pytest.approx(values, rel=1e-6, abs=1e-6)
         assert right.keys() == found.keys()
         for name in right:
@@ -155,7 +155,7 @@ def test_few_shapes_serve_many_batches(folder):
     for count in range(24, 31):
         some = [longest, *(tiny.SENTENCES * 4)[: count - 1]]
         batch = pad_to_bucket(model.collate(some), 1, 64)
-        (rows, places), n = batch.pieces.shape, batch.longest
+        (rows, places), n = batch.subwords.shape, batch.longest
         assert rows % 2 == 0
         assert rows > len(some)
         assert places % 8 == 0
@@ -165,7 +165,7 @@ def test_few_shapes_serve_many_batches(folder):
         assert (added[:, 0] < rows).all()
         assert (added[:, 1:] <= n).all()
         assert len(added.unique(dim=0)) >= min(len(added), n * n) / 2
-        found.add((rows, places, len(batch.gold.spans), len(batch.gold.pairs), len(batch.cells)))
+        found.add((rows, places, len(batch.gold.spans), len(batch.gold.pairs), len(batch.pooling_index)))
     assert len(found) <= 2
 
 
@@ -188,8 +188,8 @@ def test_nothing_is_padded_beyond_what_an_encoder_reads(tmp_path, family, longes
     model = model_of(tiny.encoder(tmp_path, family, longest=longest), "default")
     batch = model.collate([Sentence(["a"] * (longest - 2))])
     assert batch.windows is None
-    splitter = model.collator.splitter
+    splitter = model.collator.tokenizer
     found = pad_to_bucket(batch, splitter.pad, splitter.longest)
-    assert found.pieces.shape[1] == longest
+    assert found.subwords.shape[1] == longest
     with torch.no_grad():
         assert float(model.losses(found).total) == pytest.approx(float(model.losses(batch).total), rel=1e-6)

@@ -162,7 +162,7 @@ def recognizer(folder):
 def test_in_bf16_products_are_in_bf16_and_all_between_layers_in_float32(folders, family, monkeypatch):
     model = recognizer(folders[family])
     batch = model.collate(tiny.SENTENCES)
-    mask = batch.attention > 0
+    mask = batch.attention_mask > 0
     linear, dtypes = bert.functional.linear, set()
 
     def recorded(*arguments):
@@ -172,11 +172,13 @@ def test_in_bf16_products_are_in_bf16_and_all_between_layers_in_float32(folders,
 
     monkeypatch.setattr(bert.functional, "linear", recorded)
     with torch.no_grad(), bf16():
-        states = model.encoder.states(batch.pieces, batch.attention)
+        states = model.encoder.hidden_states(batch.subwords, batch.attention_mask)
     assert dtypes == {(torch.bfloat16, False)}  # autocast would cast around every operation once more
     twin = AutoModel.from_pretrained(folders[family], dtype=torch.bfloat16).eval()
     with torch.no_grad():
-        expected = twin(batch.pieces, attention_mask=batch.attention, output_hidden_states=True).hidden_states
+        expected = twin(
+            batch.subwords, attention_mask=batch.attention_mask, output_hidden_states=True
+        ).hidden_states
     for state, other in zip(states, expected[-len(states) :], strict=True):
         assert state.dtype == torch.float32
         assert (state - other.float())[mask].norm() < 0.015 * other[mask].float().norm()
@@ -203,9 +205,9 @@ def test_gradients_of_bf16_are_those_of_float32_but_for_rounding(tmp_path, famil
 def test_weights_are_cast_once_while_they_are_kept(folders):
     network = load_pretrained(str(folders["bert"]))
     cache = Bf16WeightCache(stays_float32)
-    with cache.keeping(network):
+    with cache.hold(network):
         first = cache.weights(network)
-        with cache.keeping(network):  # as in an evaluation within another
+        with cache.hold(network):  # as in an evaluation within another
             assert cache.weights(network) is first
         assert cache.weights(network) is first
     with torch.no_grad():

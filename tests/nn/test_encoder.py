@@ -46,7 +46,7 @@ def test_families_of_encoders(tmp_path, family):
     given = [*tiny.SENTENCES, long, odd]
     batch = model.collate(given)
     assert batch.windows is not None  # several windows, and the longest is as long as the encoder allows
-    assert batch.pieces.shape[1] <= 24
+    assert batch.subwords.shape[1] <= 24
     assert model.encoder(batch).words.shape == (10, 13, model.encoder.size)
     check_batches(model, given)
     model.losses(batch).total.backward()
@@ -59,10 +59,12 @@ def test_words_are_means_of_their_pieces(tmp_path, family):
     words = ["ab", "c"]
     batch = model.collate([Sentence(words)])
     blank = family in tiny.BYTE_LEVEL  # a blank is a piece there
-    assert batch.pieces.shape == (1, 2 + 3 + 2 * blank)
+    assert batch.subwords.shape == (1, 2 + 3 + 2 * blank)
     expected = model.tokenizer("ab c" if not blank else " ab c")["input_ids"]
-    assert batch.pieces[0].tolist() == expected
-    states = AutoModel.from_pretrained(tmp_path).eval()(batch.pieces, output_hidden_states=True).hidden_states
+    assert batch.subwords[0].tolist() == expected
+    states = (
+        AutoModel.from_pretrained(tmp_path).eval()(batch.subwords, output_hidden_states=True).hidden_states
+    )
     mixed = (states[-1] + states[-2])[0] / 2
     cut = 3 if blank else 2
     rows = [mixed[0], mixed[1 : 1 + cut].mean(0), mixed[1 + cut : -1].mean(0), mixed[-1]]
@@ -86,7 +88,7 @@ def test_long_sentences_see_the_words_around(tmp_path):
     assert batch.pooling.sum(-1).allclose(torch.ones(()))  # each position is a mean of pieces
     # pieces without positions or neighbours: every word finds its own piece
     for model, given in ((one, one.collate([words])), (several, batch)):
-        pieces = given.pieces if given.windows is None else given.pieces[given.windows].flatten(1, 2)
+        pieces = given.subwords if given.windows is None else given.subwords[given.windows].flatten(1, 2)
         found = (given.pooling[0] * pieces[0]).sum(-1).round().int().tolist()
         assert found == model.tokenizer(" ".join(words.words))["input_ids"]
 
@@ -162,7 +164,7 @@ def test_the_longest_input(tmp_path):
         model = made(folder)
         assert max_input_length(model.tokenizer, model.encoder.transformer.config) == 40, family
         full = torch.full((1, 40), 5)
-        model.encoder.states(full, torch.ones_like(full))  # it can read so many
+        model.encoder.hidden_states(full, torch.ones_like(full))  # it can read so many
 
 
 def test_what_is_wrong_is_said(tmp_path):

@@ -175,7 +175,7 @@ def test_a_model_finds_the_same(family, tmp_path):
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     batch = model.collate_words(tiny.SENTENCES)
     with torch.inference_mode():
-        torch.testing.assert_close(int8.reader(batch).head_prior, model(batch).head_prior)
+        torch.testing.assert_close(int8.inference_model(batch).head_prior, model(batch).head_prior)
     with torch.autocast("cpu", torch.bfloat16):
         assert any(sentence.entities for sentence in int8.words(WORDS))
     found = int8.words(WORDS)

@@ -42,15 +42,15 @@ def test_full_triaffine_by_hand(monkeypatch):
     torch.manual_seed(0)
     triples = FullTriaffine(3, 2)
     left, right, head = (torch.randn(7, 3) for _ in range(3))
-    scores = triples(*triples.prepared(left, right, head))
+    scores = triples(*triples.prepare(left, right, head))
     assert scores.shape == (7, 2)
     expected = torch.einsum("x,y,xycz,z->c", one(left[4]), one(right[4]), triples.weight, one(head[4]))
     torch.testing.assert_close(scores[4], expected)
     monkeypatch.setattr(FullTriaffine, "MAX_NUMBERS", 32)  # two rows at a time
-    torch.testing.assert_close(triples(*triples.prepared(left, right, head)), scores)
-    spread = triples(*triples.prepared(left[:, None], right[:, None], head[None].expand(7, 7, 3)))
+    torch.testing.assert_close(triples(*triples.prepare(left, right, head)), scores)
+    spread = triples(*triples.prepare(left[:, None], right[:, None], head[None].expand(7, 7, 3)))
     torch.testing.assert_close(spread[torch.arange(7), torch.arange(7)], scores)
-    assert triples(*triples.prepared(left[:0], right[:0], head[:0])).shape == (0, 2)
+    assert triples(*triples.prepare(left[:0], right[:0], head[:0])).shape == (0, 2)
 
 
 def test_low_rank_triaffine_by_hand():
@@ -61,7 +61,7 @@ def test_low_rank_triaffine_by_hand():
         side.weight @ x + side.bias for side, x in zip(triples.sides, (left, right, head), strict=True)
     ]
     expected = triples.out.weight @ (factors[0] * factors[1] * factors[2]) + triples.out.bias
-    torch.testing.assert_close(triples(*triples.prepared(left, right, head)), expected)
+    torch.testing.assert_close(triples(*triples.prepare(left, right, head)), expected)
 
 
 def test_the_cells_of_arcs_and_roots():
@@ -109,7 +109,7 @@ def test_a_single_cell_and_equal_cells_give_zero_and_no_nan():
 def test_bos_governs_the_root():
     torch.manual_seed(0)
     changes = ["model.mlp_size=5", "model.normalize=false", "model.dropout=0", "model.rotary=false"]
-    settings = Settings.read("default").changed(changes)
+    settings = Settings.read("default").with_overrides(changes)
     scorer = Scorer(6, settings.model, 3)
     vectors = vectors_of(2, 4, 6)
     scores = scorer(vectors, torch.tensor([3, 2]))
@@ -129,8 +129,8 @@ def test_labels_of_spans_and_of_heads():
     assert chart.shape == (2, 4, 4, 3)
     torch.testing.assert_close(spans.of(b, i, j, None), chart[b, i, j], rtol=1e-4, atol=1e-5)
     heads = Scorer(6, Settings.read("default").model, 3)(vectors, lengths).labels
-    assert heads.of(b, i, j, h).shape == (2, 3)
-    assert not torch.equal(heads.of(b, i, j, h), heads.of(b, i, j, i))
+    assert heads.score_spans(b, i, j, h).shape == (2, 3)
+    assert not torch.equal(heads.score_spans(b, i, j, h), heads.score_spans(b, i, j, i))
     with pytest.raises(ModelError, match="no chart of spans alone"):
         heads.chart()
 
@@ -166,7 +166,7 @@ def test_rotary_scores_of_equal_words_depend_on_their_places(recipe):
     same = torch.randn(6).expand(1, 5, 6)
     for rotary in (True, False):
         changes = [f"model.rotary={str(rotary).lower()}", "model.normalize=false", "encoder.lstms=1"]
-        settings = Settings.read(recipe).changed(changes).model
+        settings = Settings.read(recipe).with_overrides(changes).model
         scores = Scorer(6, settings, 3).eval()(Vectors(same, same, same, same), lengths)
         kinds = [scores.mention[..., 0], scores.arc, scores.root]
         kinds.append(scores.labels.chart()[..., 0] if settings.labeling == "span" else None)
@@ -176,14 +176,14 @@ def test_rotary_scores_of_equal_words_depend_on_their_places(recipe):
 def test_gradients_through_all_of_release_equal_finite_differences():
     torch.manual_seed(0)
     changes = ["model.mlp_size=4", "model.label_mlp_size=3", "model.dropout=0"]
-    scorer = Scorer(6, Settings.read("release").changed(changes).model, 2).double()
+    scorer = Scorer(6, Settings.read("release").with_overrides(changes).model, 2).double()
     lengths = torch.tensor([3, 2])
     b, i, j, h = torch.tensor([[0, 1], [0, 1], [2, 2], [1, 1]])
     given = [torch.randn(2, 4, 6, dtype=torch.float64, requires_grad=True) for _ in range(4)]
 
     def scored(*vectors):
         scores = scorer(Vectors(*vectors), lengths)
-        return scores.mention, scores.arc, scores.root, scores.labels.of(b, i, j, h)
+        return scores.mention, scores.arc, scores.root, scores.labels.score_spans(b, i, j, h)
 
     assert torch.autograd.gradcheck(scored, given)
 
@@ -191,14 +191,14 @@ def test_gradients_through_all_of_release_equal_finite_differences():
 def test_each_score_sees_its_own_vectors():
     torch.manual_seed(0)
     scorer = Scorer(
-        6, Settings.read("release").changed(["model.mlp_size=4", "model.label_mlp_size=3"]).model, 2
+        6, Settings.read("release").with_overrides(["model.mlp_size=4", "model.label_mlp_size=3"]).model, 2
     ).eval()
     lengths, place = torch.tensor([3]), [torch.tensor([k]) for k in (0, 0, 2, 1)]
     base = [torch.randn(1, 4, 6) for _ in range(4)]
 
     def seen(vectors):
         scores = scorer(Vectors(*vectors), lengths)
-        return scores.arc, scores.mention, scores.labels.of(*place)
+        return scores.arc, scores.mention, scores.labels.score_spans(*place)
 
     before = seen(base)
     changed = [

@@ -120,9 +120,9 @@ def test_long_sentences_are_windowed_and_listed(model):
     text = "the mayor of Lisbon met the president and " * 30
     document = Pipeline(model, longest=24)(text)
     check(document, text)
-    assert [span.text for span in document.windowed] == [text.strip()]
+    assert [span.text for span in document.windowed_sentences] == [text.strip()]
     assert document.entities[-1].end > len(text) - 60
-    assert Pipeline(model).split(text).windowed == ()
+    assert Pipeline(model).split(text).windowed_sentences == ()
 
 
 def test_streams_are_lazy_and_keep_their_order(ner):
@@ -182,7 +182,7 @@ def test_a_stream_takes_no_more_memory_the_longer_it_is(ner):
         return (" ".join(chance.choices(words, k=4)) + f" {k}" for k in range(n))
 
     def peak(n):
-        ner.model.collator.splitter.kept.clear()
+        ner.model.collator.tokenizer.kept.clear()
         tracemalloc.start()
         for _ in ner.pipe(texts(n), batch_size=50, trees=False):
             pass

@@ -47,7 +47,7 @@ def test_words_of_many_subwords_make_smaller_batches(model, monkeypatch):
     monkeypatch.setattr(
         Recognizer,
         "forward",
-        lambda self, batch: (sizes.append(batch.pieces.numel()), forward(self, batch))[1],
+        lambda self, batch: (sizes.append(batch.subwords.numel()), forward(self, batch))[1],
     )
     predicted = predict(model, odd, 80)
     assert [sentence.words for sentence in predicted] == [sentence.words for sentence in odd]
@@ -67,7 +67,7 @@ def test_a_batch_that_does_not_fit_is_split_in_half(model, monkeypatch, step):
 
     monkeypatch.setattr(Recognizer, step, limited)
     progress = []
-    assert predict(model, tiny.SENTENCES, tell=progress.append) == expected
+    assert predict(model, tiny.SENTENCES, on_progress=progress.append) == expected
     assert sum(progress) == 8
     assert sizes[0] == 8
 
@@ -122,7 +122,7 @@ def test_nothing_runs_in_training_mode_and_every_module_returns_to_its_mode(mode
 
 
 def test_scores_are_probabilities_and_trees_hold_the_entities(model):
-    for sentence in predict(model, tiny.SENTENCES, asked=PredictOptions(scored=True, trees=True)):
+    for sentence in predict(model, tiny.SENTENCES, options=PredictOptions(scored=True, trees=True)):
         assert len(sentence.tree.spans) == len(sentence.tree.probabilities) == 2 * len(sentence.words) - 1
         spans = {span[:2] for span in sentence.tree.spans}
         for entity in sentence.entities:
@@ -151,7 +151,7 @@ def test_a_long_sentence_is_cut_into_windows_and_nothing_crosses(model):
     assert crossing_pairs(long.entities) == []
     assert max(entity.end for entity in long.entities) > len(words) - 8
     assert short.extra == {}
-    (alone,) = predict(model, [tiny.SENTENCES[0]], asked=PredictOptions(scored=True))
+    (alone,) = predict(model, [tiny.SENTENCES[0]], options=PredictOptions(scored=True))
     assert [(e.span, e.label) for e in short.entities] == [(e.span, e.label) for e in alone.entities]
 
 
@@ -165,7 +165,9 @@ def test_constraints_are_counted_in_words_of_each_window(model):
     ]
     crossing = {0: ([Known(1, 5), Known(4, 9)], [])}  # in no window together
     with pytest.raises(InputError, match="known entity 1-5 and entity 4-9 cross"):
-        predict(model, [Sentence(["w"] * 12)], asked=PredictOptions(longest=8), known=crossing)
+        predict(
+            model, [Sentence(["w"] * 12)], options=PredictOptions(max_sentence_words=8), constraints=crossing
+        )
 
 
 # Threads
@@ -229,7 +231,7 @@ def test_one_pool_is_enough_and_new_threads_keep_their_number(two_threads):
     ],
 )
 def test_threads_do_not_change_the_result(two_threads, model, precision):
-    reader, sentences = Pipeline(model, precision=precision).reader, tiny.SENTENCES * 5
+    reader, sentences = Pipeline(model, precision=precision).inference_model, tiny.SENTENCES * 5
     predicted = predict(reader, sentences, batch_words=20)
     torch.set_num_threads(1)
     assert predicted == predict(reader, sentences, batch_words=20)

@@ -51,7 +51,7 @@ def sample_entities(model, sentences, temperatures):
                 yes = torch.rand(1, generator=generator) < said[b, i, j].softmax(-1)[1]
                 b_, i_, j_, h_ = (torch.tensor(k) for k in (b, i, j, h))
                 chance = label_log_probabilities(
-                    scores.labels.of(b_, i_, j_, h_), model.settings, temperatures
+                    scores.labels.score_spans(b_, i_, j_, h_), model.settings, temperatures
                 ).exp()
                 drawn = torch.rand(len(chance), generator=generator) < chance
                 if model.settings.loss.label == "softmax":  # one of them, or none
@@ -80,7 +80,7 @@ PLANTED = [Temperatures(2.0, 0.6, 1.5, 0.5), Temperatures(0.7, 2.0, 0.7, -0.4)]
 @pytest.mark.parametrize("planted", PLANTED)
 def test_planted_temperatures_are_found(uncertain, planted, kind):
     """Or others that say the same."""
-    uncertain.settings = uncertain.settings.changed([f"loss.label={kind}"])
+    uncertain.settings = uncertain.settings.with_overrides([f"loss.label={kind}"])
     data = sample_entities(uncertain, [Sentence(s.words) for s in tiny.SENTENCES[:5] * 120], planted)
     found, truth = fit_temperatures(uncertain, data), probabilities_at(uncertain, planted)
     assert (probabilities_at(uncertain, found) - truth).abs().mean() < 0.04
@@ -173,7 +173,9 @@ def test_the_f1_of_each_decoder_is_that_of_predicting_with_it(recipe, model):
     assert {"mbr", "spans" if recipe == "01-*" else "viterbi"} == {decoder.method for decoder in scores}
     assert len(set(scores.values())) > 2
     for decoder, f1 in scores.items():
-        found = predict(other, gold, asked=PredictOptions(settings=replace(other.settings, decoding=decoder)))
+        found = predict(
+            other, gold, options=PredictOptions(settings=replace(other.settings, decoding=decoder))
+        )
         assert f1 == pytest.approx(evaluate(gold, found, resamples=0).entities.f1), decoder
     assert scores[best_decoder(other, gold)] == max(scores.values())
 

@@ -56,7 +56,7 @@ def both(request, without_chance, data, monkeypatch):
         return GradientStep(some, data.train, Accelerator(cpu=True), quiet, Progress(""), teachers=lessons)
 
     plain = updater(model)
-    assert plain.recorder is None  # without a GPU nothing is recorded
+    assert plain.graphs is None  # without a GPU nothing is recorded
     monkeypatch.setattr("nestree.training.step.can_capture", lambda model: True)
     return plain, updater(copy.deepcopy(model))
 
@@ -85,7 +85,7 @@ def test_graphs_give_the_same_gradients(both, pieces):
             for one, two in zip(plain.parameters, recorded.parameters, strict=True):
                 one -= 0.05 * one.grad
                 two -= 0.05 * two.grad
-    assert 1 <= len(recorded.recorder.records) <= 7
+    assert 1 <= len(recorded.graphs.graphs) <= 7
 
 
 def test_gradients_stay_where_they_are(both):
@@ -98,9 +98,9 @@ def test_gradients_stay_where_they_are(both):
 
 def test_without_a_graph_the_batch_is_computed(both, monkeypatch):
     _, recorded = both
-    monkeypatch.setattr(recorded.recorder, "most", 0)
+    monkeypatch.setattr(recorded.graphs, "most", 0)
     (sums, right), (others, found) = (gradients(updater, [[0, 1, 2]]) for updater in both)
-    assert not recorded.recorder.records
+    assert not recorded.graphs.graphs
     assert others == pytest.approx(sums, rel=1e-4, abs=1e-4)
     for name in right:
         torch.testing.assert_close(found[name], right[name], rtol=1e-3, atol=1e-5, msg=name)
@@ -115,9 +115,9 @@ def test_out_of_memory_in_a_capture(both, monkeypatch):
 
     _, right = gradients(recorded, [[0, 1, 2]])
     monkeypatch.setattr(cuda_graphs, "capture", full)
-    recorded.recorder.records.clear()
+    recorded.graphs.graphs.clear()
     _, found = gradients(recorded, [[0, 1, 2]])
-    assert recorded.recorder.most == 0
+    assert recorded.graphs.max_graphs == 0
     for name in right:
         torch.testing.assert_close(found[name], right[name], rtol=1e-3, atol=1e-5, msg=name)
 
@@ -131,7 +131,7 @@ def test_a_failed_capture_is_reported_once(both, monkeypatch):
     told = []
     recorded.callbacks = [SimpleNamespace(note=lambda text, updates: told.append(text))]
     monkeypatch.setattr(cuda_graphs, "capture", cannot)
-    recorded.recorder.records.clear()
+    recorded.graphs.graphs.clear()
     _, found = gradients(recorded, [[0, 1, 2]])
     for name in right:
         torch.testing.assert_close(found[name], right[name], rtol=1e-3, atol=1e-5, msg=name)
@@ -155,24 +155,24 @@ def test_incomplete_sentences_have_graphs_of_their_own(both, data):
     partial = model.collate([data.train[0], replace(data.train[1], complete=False)])
     assert cuda_graphs.shape_key(complete) != cuda_graphs.shape_key(partial)
     assert cuda_graphs.shape_key(complete) == cuda_graphs.shape_key(model.collate(data.train[:2]))
-    assert isinstance(both[1].recorder, GraphCache)
+    assert isinstance(both[1].graphs, GraphCache)
 
 
 def test_graphs_are_dropped_before_batches_are_split(both, monkeypatch):
     _, recorded = both
     _, right = gradients(recorded, [[0, 1, 2]])
-    assert recorded.recorder.records
-    add, full = recorded.recorder.add_gradients, [True]
+    assert recorded.graphs.graphs
+    add, full = recorded.graphs.add_gradients, [True]
 
     def first_full(batch, scale):
         if full.pop() if full else False:
             raise torch.OutOfMemoryError("full")
         return add(batch, scale)
 
-    monkeypatch.setattr(recorded.recorder, "add_gradients", first_full)
+    monkeypatch.setattr(recorded.graphs, "add_gradients", first_full)
     _, found = gradients(recorded, [[0, 1, 2]])
     assert not full
-    assert recorded.recorder is None
+    assert recorded.graphs is None
     assert recorded.progress.microbatches == 1
     for name in right:
         torch.testing.assert_close(found[name], right[name], rtol=1e-3, atol=1e-5, msg=name)
@@ -184,7 +184,7 @@ def test_rare_shapes_are_not_captured(both, monkeypatch):
     counts = []
     for number, update in enumerate([[[0, 1, 2]], [[5]], [[0, 1, 2]]], 1):
         recorded.gradients(update, number)  # two passes, as there is an adversary
-        counts.append(len(recorded.recorder.records))
+        counts.append(len(recorded.graphs.graphs))
     assert counts == [0, 0, 1]
 
 
@@ -224,7 +224,7 @@ def test_a_capture_leaves_the_random_state(data, settings, monkeypatch):
     monkeypatch.setattr(updater, "add_gradients", watched)
     for _ in range(4):
         updater.gradients([[0, 1, 2], [3, 4]], 7)
-    assert len(updater.recorder.records) == 2
+    assert len(updater.graphs.graphs) == 2
     assert len(seen) == 16
     assert seen == pytest.approx(seen[:2] * 8, rel=1e-5)  # both pieces, in both passes, each time
     updater.gradients([[0, 1, 2], [3, 4]], 8)
@@ -234,10 +234,10 @@ def test_a_capture_leaves_the_random_state(data, settings, monkeypatch):
 def test_graphs_are_dropped_for_an_evaluation(both, data, monkeypatch):
     _, recorded = both
     gradients(recorded, [[0, 1, 2]])
-    run, calls = SimpleNamespace(model=recorded.model, updater=recorded), []
+    run, calls = SimpleNamespace(model=recorded.model, step=recorded), []
 
     def predict(model, sentences, asked):
-        calls.append(recorded.recorder)
+        calls.append(recorded.graphs)
         if len(calls) == 1:
             raise ChartMemoryError("full")
         return ["found"]

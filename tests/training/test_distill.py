@@ -25,7 +25,7 @@ from tests.treecrf.enumeration import lexical_trees
 
 LABELS = ["GPE", "PER"]
 TEXTS = [Sentence(text.split()) for text in ("Lisbon", "she left", "the Lisbon mayor", "Oslo met Lisbon")]
-TEMPERATURES = Temperatures(mention=0.7, label=1.3, tree=0.8, doubt=0.2)
+TEMPERATURES = Temperatures(mention=0.7, label=1.3, tree=0.8, label_logit_offset=0.2)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def log_probabilities(
         outcomes = []  # of each span: no, then yes with each set of labels
         for i, j, h in spans:
             no, yes = (scores.mention[b, i, j] / temperatures.mention).log_softmax(-1)
-            each = labels[i, j, h] / temperatures.label - temperatures.doubt
+            each = labels[i, j, h] / temperatures.label - temperatures.label_logit_offset
             if softmax:
                 sets = torch.cat([torch.zeros(1), each]).log_softmax(-1)
             else:
@@ -92,7 +92,7 @@ def log_probabilities(
 
 def table_of(model: Recognizer, scores: Scores, b: int, n: int) -> Tensor:
     cells = torch.cartesian_prod(torch.arange(n + 1), torch.arange(n + 1), torch.arange(n))
-    found = scores.labels.of(torch.full((len(cells),), b), *cells.unbind(1))
+    found = scores.labels.score_spans(torch.full((len(cells),), b), *cells.unbind(1))
     return found[:, [model.labels.index(label) for label in LABELS]].view(n + 1, n + 1, n, -1).double()
 
 
@@ -165,12 +165,14 @@ def master(folder):
 def test_a_student_finds_in_texts_what_its_teacher_finds_there(folder, master, tmp_path, hard):
     labelled = Corpus(tuple(tiny.SENTENCES[:1]), tuple(tiny.SENTENCES), ("PER", "GPE"))
     texts = [replace(sentence, entities=()) for sentence in tiny.SENTENCES]
-    corpus, given = distill.make_teachers(labelled, texts * 4, [master], hard=hard, repeat=1, varied=0)
+    corpus, given = distill.make_teachers(
+        labelled, texts * 4, [master], hard=hard, labeled_copies=1, augmentation_rate=0
+    )
     assert (given is None) == hard
     settings = tiny.settings(
         "default", f"encoder.path={folder}", "training.epochs=20", "training.batch_words=60"
     )
-    result = training.train(settings, corpus, tmp_path / "student", device="cpu", lessons=given)
+    result = training.train(settings, corpus, tmp_path / "student", device="cpu", teachers=given)
     student = checkpoint.load(result.folder)
     expected = predict(master, tiny.SENTENCES)
     assert sum(len(sentence.entities) for sentence in expected) > 15
@@ -179,7 +181,9 @@ def test_a_student_finds_in_texts_what_its_teacher_finds_there(folder, master, t
 
 def test_copies_of_labelled_sentences_keep_their_entities_and_texts_lose_theirs(master):
     labelled = Corpus(tuple(tiny.SENTENCES), tuple(tiny.SENTENCES), tuple(tiny.LABELS))
-    corpus, given = distill.make_teachers(labelled, tiny.SENTENCES, [master], repeat=2, varied=0)
+    corpus, given = distill.make_teachers(
+        labelled, tiny.SENTENCES, [master], labeled_copies=2, augmentation_rate=0
+    )
     assert corpus.train[:16] == (*tiny.SENTENCES, *tiny.SENTENCES)
     assert [sentence.words for sentence in corpus.train[16:]] == [s.words for s in tiny.SENTENCES]
     assert not any(sentence.entities for sentence in corpus.train[16:])
@@ -188,10 +192,12 @@ def test_copies_of_labelled_sentences_keep_their_entities_and_texts_lose_theirs(
 
 def test_teachers_read_other_forms_of_a_sentence_word_for_word_as_it_was_written(master):
     labelled = Corpus(tuple(tiny.SENTENCES * 9), tuple(tiny.SENTENCES), tuple(tiny.LABELS))
-    corpus, given = distill.make_teachers(labelled, tiny.SENTENCES, [master], repeat=2, varied=1)
+    corpus, given = distill.make_teachers(
+        labelled, tiny.SENTENCES, [master], labeled_copies=2, augmentation_rate=1
+    )
     written = {word for sentence in tiny.SENTENCES for word in sentence.words} | {"."}
     seen = set()
-    for student, original, taught in zip(corpus.train, given.originals, given.taught, strict=True):
+    for student, original, taught in zip(corpus.train, given.originals, given.has_targets, strict=True):
         assert len(student.words) == len(original.words)
         assert [word.lower() for word in student.words] == [word.lower() for word in original.words]
         assert set(original.words) <= written
@@ -199,7 +205,7 @@ def test_teachers_read_other_forms_of_a_sentence_word_for_word_as_it_was_written
         if not taught:  # a name alone
             assert any(entity.start == 0 for entity in student.entities)
     assert {"LISBON", "Lisbon", "lisbon"} <= seen
-    assert not all(given.taught)
+    assert not all(given.has_targets)
 
 
 def test_without_punctuation_entities_and_heads_move_along():
@@ -231,4 +237,4 @@ def test_a_student_of_one_label_per_span_learns_only_from_such_teachers(folder, 
     corpus, given = distill.make_teachers(labelled, [], [master])
     settings = tiny.settings("default", f"encoder.path={folder}", "loss.label=softmax")
     with pytest.raises(TrainingError, match="a teacher gives several"):
-        training.train(settings, corpus, tmp_path / "student", lessons=given)
+        training.train(settings, corpus, tmp_path / "student", teachers=given)

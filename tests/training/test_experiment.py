@@ -177,7 +177,7 @@ def test_runs_of_an_experiment_that_was_killed_are_waited_for(runs, stubs):
 
 def test_results_of_other_settings_do_not_count(runs, data, tmp_path):
     runs[2].folder.mkdir(parents=True)
-    (runs[2].folder / "config.toml").write_text(runs[2].settings.as_toml(), encoding="utf-8")
+    (runs[2].folder / "config.toml").write_text(runs[2].settings.to_toml(), encoding="utf-8")
     again = run_specs(tmp_path / "out", ["default"], {"toy": data}, [2], ["training.epochs=3"])
     assert again[0] == runs[2]
     with pytest.raises(

@@ -49,7 +49,7 @@ class Heard:
 def done(settings, data, tmp_path_factory):
     """A finished run: its folder, its result, and what was heard of it."""
     folder, heard = tmp_path_factory.mktemp("run") / "model", Heard()
-    return folder, run(settings(), data, folder, watcher=heard), heard
+    return folder, run(settings(), data, folder, callbacks=heard), heard
 
 
 def test_a_run_leaves_a_model_that_predicts(done, data):
@@ -83,7 +83,7 @@ def test_fewer_microbatches_are_tried_in_the_next_epoch(settings, data, tmp_path
     monkeypatch.setattr(Recognizer, "losses", failing_twice)
     monkeypatch.setattr(GradientStep, "split", watched)
     heard = Heard()
-    run(settings("training.epochs=3", "training.batch_words=60"), data, tmp_path / "m", watcher=heard)
+    run(settings("training.epochs=3", "training.batch_words=60"), data, tmp_path / "m", callbacks=heard)
     assert [note for note in heard.notes if "in this epoch each batch is split into 4 microbatches" in note]
     assert list(dict.fromkeys(pieces)) == [(1, 1), (1, 2), (1, 4), (2, 2), (3, 1)]
 
@@ -92,7 +92,7 @@ def test_fewer_microbatches_are_tried_in_the_next_epoch(settings, data, tmp_path
 def test_an_unused_head_prior_is_noted(settings, data, tmp_path, change):
     heard = Heard()
     changes = ["decoding.threshold=0", change, "training.epochs=1"]
-    run(settings(*changes), data, tmp_path / "m", watcher=heard)
+    run(settings(*changes), data, tmp_path / "m", callbacks=heard)
     assert [note for note in heard.notes if "model.head_prior will be trained but not used" in note]
 
 
@@ -100,7 +100,7 @@ def test_an_unused_head_prior_is_noted(settings, data, tmp_path, change):
 def test_the_decoder_is_chosen_on_dev_and_saved(settings, data, tmp_path, tune):
     """A threshold that keeps nothing cannot be the best."""
     heard, own = Heard(), ["decoding.threshold=0.999", f"decoding.tune={str(tune).lower()}"]
-    result = run(settings(*own, "training.epochs=20"), data, tmp_path / "m", watcher=heard)
+    result = run(settings(*own, "training.epochs=20"), data, tmp_path / "m", callbacks=heard)
     model = checkpoint.load(tmp_path / "m")
     decoding = model.settings.decoding
     assert (decoding.threshold == 0.999) == (not tune)
@@ -122,7 +122,7 @@ def test_softmax_with_several_labels_is_noted(settings, data, tmp_path, kind):
         train=(replace(first, entities=both), replace(again, entities=same), *data.train[2:]),
     )
     heard = Heard()
-    run(settings("training.epochs=1", f"loss.label={kind}"), twice, tmp_path / "run", watcher=heard)
+    run(settings("training.epochs=1", f"loss.label={kind}"), twice, tmp_path / "run", callbacks=heard)
     assert ["1 training entity has the words of another" in note for note in heard.notes].count(True) == (
         kind == "softmax"
     )
@@ -161,7 +161,7 @@ def test_memory_for_half_a_batch_gives_the_same_weights_without_dropout(
 
     monkeypatch.setattr(Recognizer, "losses", full)
     heard = Heard()
-    run(quiet, data, tmp_path / "halved", watcher=heard)
+    run(quiet, data, tmp_path / "halved", callbacks=heard)
     assert any("out of memory" in note for note in heard.notes)
     whole, halved = weights(tmp_path / "whole"), weights(tmp_path / "halved")
     for name in whole:
@@ -207,7 +207,7 @@ class Scored:
 
     def __init__(self, evaluation, f1: float) -> None:
         self.entities = type("Score", (), {"f1": f1, "precision": f1, "recall": f1})
-        self.mistakes = evaluation.mistakes
+        self.errors = evaluation.errors
 
 
 @pytest.mark.parametrize("broken", ["loss", "potentials"])
@@ -241,7 +241,7 @@ def test_crossing_gold_trains_and_counts_in_the_evaluation(settings, tmp_path, d
     crossed = Sentence(["a", "b", "c", "d"], [Entity(0, 3, "GPE"), Entity(1, 4, "ORG")])
     both = make_corpus([*documents, Document((crossed,))], [Document((crossed,))], seed=1)
     heard = Heard()
-    result = run(settings("training.epochs=1"), both, tmp_path / "m", watcher=heard)
+    result = run(settings("training.epochs=1"), both, tmp_path / "m", callbacks=heard)
     assert "1 training sentence has entities that cross" in heard.notes[0]
     assert result.evaluation.entities.gold == 2
     assert math.isfinite(heard.ends[0].losses["joint"])
@@ -338,7 +338,7 @@ def test_tensorboard_on_request(settings, data, tmp_path):
                 self.steps.append(step)
 
     folder = tmp_path / "m"
-    stopped = run(settings(), data, folder, tensorboard=True, watcher=Interrupting())
+    stopped = run(settings(), data, folder, tensorboard=True, callbacks=Interrupting())
     assert stopped.evaluation is None
     run(settings(), data, folder, tensorboard=True, resume=True)
     curves = EventAccumulator(str(RunDir(folder).tensorboard)).Reload()
@@ -388,7 +388,7 @@ def single_process(multi_settings, data, tmp_path_factory):
     ("multi_settings", "launcher"), [(0, "torchrun"), (0, "accelerate"), (0.5, "torchrun")], indirect=["multi_settings"]
 )  # fmt: skip
 def test_two_processes_take_the_steps_of_one(launcher, single_process, multi_settings, documents, tmp_path):
-    (tmp_path / "settings.toml").write_text(multi_settings.as_toml())
+    (tmp_path / "settings.toml").write_text(multi_settings.to_toml())
     formats.write(documents, tmp_path / "train.jsonl", "jsonl")
     formats.write(documents[:4], tmp_path / "dev.jsonl", "jsonl")
     # fmt: off

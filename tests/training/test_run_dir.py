@@ -146,7 +146,7 @@ def test_ctrl_c_saves_at_the_next_update(settings, changes, data, tmp_path, undi
 
         def epoch(self, end): ...
 
-    result = run(settings(*changes), data, folder, watcher=Interrupting(), save_every=1000.0)
+    result = run(settings(*changes), data, folder, callbacks=Interrupting(), save_every=1000.0)
     assert (result.why, result.evaluation) == ("interrupted", None)
     assert 2 <= updates(folder) <= 4
     assert run(settings(*changes), data, folder, resume=True).evaluation is not None

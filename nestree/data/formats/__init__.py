@@ -25,7 +25,7 @@ __all__ = ["FORMATS", "Format", "detect_format", "options", "read", "write"]
 class Format(NamedTuple):
     writable: bool
     folder: bool  # a folder is written; where False, a file
-    what: str
+    description: str
 
 
 FORMATS = {
@@ -66,7 +66,7 @@ def read(
     documents = reader(path, tally, **chosen)
     if name != "text":  # the only format in which an empty file is valid
         documents = check_documents(documents, path, name, tally)
-    return tally.counted(read_with_limits(documents, limits))
+    return tally.count(read_with_limits(documents, limits))
 
 
 def read_with_limits(documents: Iterator[Document], limits: Any) -> Iterator[Document]:

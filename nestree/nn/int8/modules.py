@@ -45,8 +45,8 @@ class Int8Biaffine(nn.Module):
         self.weights = quantize_weights(to_array(stacked[:, :-1]), to_array(stacked[:, -1]))
         self.biaffine = copy.deepcopy(biaffine)
 
-    def each(self, left: Tensor, right: Tensor) -> Tensor:
-        return self.biaffine.each(left, right)
+    def score_pairs(self, left: Tensor, right: Tensor) -> Tensor:
+        return self.biaffine.score_pairs(left, right)
 
     def forward(self, left: Tensor, right: Tensor) -> Tensor:
         """[B, P, size], [B, Q, size] -> all pairs [B, P, Q, channels]."""
