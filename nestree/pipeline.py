@@ -79,15 +79,15 @@ def load(
 ) -> "Pipeline":
     """The bundled model, or that of a directory or of a name on the Hugging Face hub, as a Pipeline.
 
-    `longest`: sentences of more words are cut into overlapping windows. `precision` on a CPU: "int8" is several times
-    as fast as "float32" on processors with the instructions for it; "auto" is "int8" there if the weights of the
+    `max_sentence_words`: longer sentences are cut into overlapping windows. `precision` on a CPU: "int8" is several
+    times as fast as "float32" on processors with the instructions for it; "auto" is "int8" there if the weights of the
     model are stored in 8 bits, as those of the bundled model are. Without `verify`, the files of the model are not
     compared with manifest.json.
     """
     max_words = as_int(max_sentence_words)
     if max_words is None or max_words < 4:
         raise InputError(
-            f"longest is {max_sentence_words!r}; windows of sentences need a whole number of words, 4 at least."
+            f"max_sentence_words is {max_sentence_words!r}; it must be a whole number, 4 or more."
         )
     loaded = checkpoint.load(hub.resolve(model), select_device(device), verify=verify)
     return Pipeline(loaded, max_words, precision)
@@ -487,7 +487,7 @@ def cut_constraints(
                 raise InputError(
                     f"known {describe(span)} ({' '.join(words[span.start : span.end])!r:.40}) has "
                     f"{span.end - span.start} words, and no window of its sentence of {len(words)} words holds all of "
-                    f"them. Set `longest` to {len(words)}, so that the sentence is read at once, or leave the entity "
+                    f"them. Set max_sentence_words to {len(words)}, so that the sentence is not cut, or leave the entity "
                     "out."
                 )
     return cut

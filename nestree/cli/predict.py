@@ -47,8 +47,8 @@ Threshold = Annotated[
     float | None, Option("--threshold", metavar="P",
                          help="The lowest probability of an entity, from 0 to less than 1: higher means more precise."),
 ]  # fmt: skip
-LongestSentence = Annotated[
-    int | None, Option("--longest", metavar="WORDS", min=4,
+MaxSentenceWords = Annotated[
+    int | None, Option("--max-sentence-words", metavar="WORDS", min=4,
                        help="Longer sentences are read in overlapping windows. [default: 200]"),
 ]  # fmt: skip
 BatchWords = Annotated[
@@ -74,7 +74,7 @@ def predict(
     skip_bad: SkipBad = False,
     device: Device = "auto",
     batch_words: BatchWords = None,
-    longest: LongestSentence = None,
+    max_sentence_words: MaxSentenceWords = None,
     source_format: From = None,
     words: Words = None,
     sentences: Sentences = None,
@@ -105,7 +105,7 @@ def predict(
     started = monotonic()
     if jobs.folder is None and jobs.format not in FOLDER_FORMATS:
         check_output_path(out)
-    pipeline, folder = load_pipeline(model, device, longest)
+    pipeline, folder = load_pipeline(model, device, max_sentence_words)
     options = FilePredictOptions(
         pipeline.asked(threshold, trees),
         batch_words or default_batch_words(pipeline.device),
@@ -146,14 +146,14 @@ def warn_left_out(paths: Sequence[Path]) -> None:
     )
 
 
-def load_pipeline(model: str | None, device: str, longest: int | None) -> Any:
+def load_pipeline(model: str | None, device: str, max_sentence_words: int | None) -> Any:
     """A Pipeline, and the model's directory."""
     from nestree import hub
     from nestree.nn.batch import MAX_SENTENCE_WORDS
     from nestree.pipeline import load
 
     folder = hub.resolve(model)
-    pipeline = load(folder, device, longest or MAX_SENTENCE_WORDS)
+    pipeline = load(folder, device, max_sentence_words or MAX_SENTENCE_WORDS)
     gc.freeze()  # exempt the model from garbage collection, which would visit all of it repeatedly
     return pipeline, folder
 
@@ -191,7 +191,7 @@ def choices_to_log(
         "--to": format,
         "--threshold": asked.settings.decoding.threshold if asked.settings else None,
         "--trees": asked.trees,
-        "--longest": asked.max_sentence_words,
+        "--max-sentence-words": asked.max_sentence_words,
         "--batch-words": options.batch_words,
         "--device": device,
         "options to read": {key: dict(value) for key, value in options.read_options.items()},

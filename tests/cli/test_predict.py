@@ -153,7 +153,7 @@ def test_thresholds_trees_and_windows(tiny_model, text):
     lines = [json.loads(line) for line in predicted(tiny_model, text, "--trees").stdout.splitlines()]
     assert [len(line["tree"]["spans"]) for line in lines] == [2 * len(line["tokens"]) - 1 for line in lines]
     assert all(chance == round(chance, 6) for line in lines for chance in line["tree"]["probabilities"])
-    done = predicted(tiny_model, text, "--longest", "4")
+    done = predicted(tiny_model, text, "--max-sentence-words", "4")
     assert "2  sentences too long to be read at once: read through windows" in done.stderr
     assert "not written" not in done.stderr
 

@@ -118,7 +118,7 @@ def test_any_text(ner):
 
 def test_long_sentences_are_windowed_and_listed(model):
     text = "the mayor of Lisbon met the president and " * 30
-    document = Pipeline(model, longest=24)(text)
+    document = Pipeline(model, max_sentence_words=24)(text)
     check(document, text)
     assert [span.text for span in document.windowed_sentences] == [text.strip()]
     assert document.entities[-1].end > len(text) - 60
@@ -378,7 +378,7 @@ def test_what_is_known_belongs_to_one_text(ner):
 
 def test_what_is_known_in_a_long_sentence(model):
     text = "the mayor of Lisbon met the president and " * 30
-    ner = Pipeline(model, longest=24)
+    ner = Pipeline(model, max_sentence_words=24)
     at = text.index("met", 600)
     found = ner(text, known=[(at, at + 3, "LOC")])
     assert ("LOC", at) in {(e.label, e.start) for e in found.entities}
@@ -392,7 +392,7 @@ def test_what_is_known_in_a_long_sentence(model):
 
 
 def test_whatever_a_window_holds_can_be_known(model):
-    ner, text = Pipeline(model, longest=8), " ".join(f"w{k}" for k in range(20))
+    ner, text = Pipeline(model, max_sentence_words=8), " ".join(f"w{k}" for k in range(20))
     words = ner.split(text).sentences[0].offsets
     refused = []
     for i in range(20):

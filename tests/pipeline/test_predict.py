@@ -143,7 +143,7 @@ def test_a_long_sentence_is_cut_into_windows_and_nothing_crosses(model):
         [Sentence(words), tiny.SENTENCES[0]],
         20,
         progress.append,
-        PredictOptions(scored=True, longest=16),
+        PredictOptions(scored=True, max_sentence_words=16),
     )
     assert sum(progress) == 2
     assert long.extra["windows"] > 3
