@@ -4,10 +4,10 @@ A recipe names every key, or names a `base`, another recipe or file, and the key
 is an error that names the nearest one. The command line changes single keys (`--set section.key=value`); code changes
 them with `dataclasses.replace`. The complete settings are saved with every model.
 
->>> settings = Settings.read("default").changed(["model.mlp_size=128", "encoder.path=./my-encoder"])
+>>> settings = Settings.read("default").with_overrides(["model.mlp_size=128", "encoder.path=./my-encoder"])
 >>> settings.model.mlp_size, settings.encoder.path
 (128, './my-encoder')
->>> settings.changed(["model.sise=128"])
+>>> settings.with_overrides(["model.sise=128"])
 Traceback (most recent call last):
     ...
 nestree.errors.ConfigError: model.sise=128: there is no model.sise. Did you mean model.mlp_size?

@@ -487,8 +487,8 @@ def cut_constraints(
                 raise InputError(
                     f"known {describe(span)} ({' '.join(words[span.start : span.end])!r:.40}) has "
                     f"{span.end - span.start} words, and no window of its sentence of {len(words)} words holds all of "
-                    f"them. Set max_sentence_words to {len(words)}, so that the sentence is not cut, or leave the entity "
-                    "out."
+                    f"them. Set max_sentence_words to {len(words)}, so that the sentence is not cut, or leave out the "
+                    "entity."
                 )
     return cut
 

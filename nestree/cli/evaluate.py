@@ -115,9 +115,9 @@ def evaluate(
     print_report(conversion)
     data = [[sentence for document in part for sentence in document.sentences] for part in documents]
     if pipeline:
-        predict_options = pipeline.asked(threshold, trees=False)
+        predict_options = pipeline.predict_options(threshold, trees=False)
         gold_sentences = pipeline.model.sentences_with_context(documents[0])
-        data.insert(1, predict_sentences(pipeline.reader, gold_sentences, predict_options))
+        data.insert(1, predict_sentences(pipeline.inference_model, gold_sentences, predict_options))
     comparison = None
     if other:
         names = (str(predicted or model), str(other))

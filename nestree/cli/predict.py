@@ -107,7 +107,7 @@ def predict(
         check_output_path(out)
     pipeline, folder = load_pipeline(model, device, max_sentence_words)
     options = FilePredictOptions(
-        pipeline.asked(threshold, trees),
+        pipeline.predict_options(threshold, trees),
         batch_words or default_batch_words(pipeline.device),
         reading,
         writing,
