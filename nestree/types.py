@@ -485,7 +485,7 @@ class Document:
         return TextTree(tuple(constituents), tuple(arcs), tuple(roots))
 
     @property
-    def windowed(self) -> tuple[CharSpan, ...]:
+    def windowed_sentences(self) -> tuple[CharSpan, ...]:
         """The sentences that were too long for one pass, and were predicted in overlapping windows."""
         return tuple(
             CharSpan(sentence.start, sentence.start + len(sentence.text or ""), sentence.text or "")

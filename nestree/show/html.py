@@ -130,7 +130,7 @@ def document_values(document: Document, number: int, colors: LabelColors) -> dic
         "entities": document.entities,
         "scored": has_scores(document),
         "incomplete": sum(not sentence.complete for sentence in document.sentences),
-        "windowed": len(document.windowed),
+        "windowed": len(document.windowed_sentences),
         "trees": trees,
         **text_values(document, colors, {tree["number"]: tree["id"] for tree in trees}),
     }
