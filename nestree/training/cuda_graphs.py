@@ -5,6 +5,7 @@ and inputs at fixed addresses and adds to gradients at fixed addresses. Batches 
 (nn.batch.pad_to_bucket); a shape is captured once it has been seen a few times.
 """
 
+import gc
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -162,11 +163,24 @@ def capture(run: Callable[[], Tensor], cache: GraphCache) -> tuple[Graph, Tensor
     # "thread_local": other threads may use the device meanwhile. The outer context restores the current stream even if
     # the capture fails.
     with (
+        garbage_collection_paused(),
         torch.cuda.stream(current),
         torch.cuda.graph(graph, pool=cache.pool, capture_error_mode="thread_local"),
     ):
         values = run()
     return graph, values
+
+
+@contextmanager
+def garbage_collection_paused() -> Iterator[None]:
+    """A collection that frees the graphs of an earlier training would break the capture."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def shape_key(batch: Batch) -> Shape:

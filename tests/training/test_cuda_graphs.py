@@ -98,7 +98,7 @@ def test_gradients_stay_where_they_are(both):
 
 def test_without_a_graph_the_batch_is_computed(both, monkeypatch):
     _, recorded = both
-    monkeypatch.setattr(recorded.graphs, "most", 0)
+    monkeypatch.setattr(recorded.graphs, "max_graphs", 0)
     (sums, right), (others, found) = (gradients(updater, [[0, 1, 2]]) for updater in both)
     assert not recorded.graphs.graphs
     assert others == pytest.approx(sums, rel=1e-4, abs=1e-4)
@@ -231,24 +231,23 @@ def test_a_capture_leaves_the_random_state(data, settings, monkeypatch):
     assert seen[-1] != pytest.approx(seen[1], rel=1e-5), "there is something to draw"
 
 
-def test_graphs_are_dropped_for_an_evaluation(both, data, monkeypatch):
+def test_graphs_are_dropped_for_an_evaluation(both):
     _, recorded = both
     gradients(recorded, [[0, 1, 2]])
     run, calls = SimpleNamespace(model=recorded.model, step=recorded), []
 
-    def predict(model, sentences, asked):
+    def predict():
         calls.append(recorded.graphs)
         if len(calls) == 1:
             raise ChartMemoryError("full")
         return ["found"]
 
-    monkeypatch.setattr(loop, "predict", predict)
-    assert loop.predict_dev(run, data.dev, loop.PredictOptions()) == ["found"]
+    assert loop.retry_without_graphs(run, predict) == ["found"]
     assert calls[0] is not None
     assert calls[1] is None
     calls.clear()
     with pytest.raises(ChartMemoryError):
-        loop.predict_dev(run, data.dev, loop.PredictOptions())  # there is nothing left to give up
+        loop.retry_without_graphs(run, predict)  # there is nothing left to give up
 
 
 def test_out_of_memory_as_the_context_of_another_error():
