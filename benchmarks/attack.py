@@ -229,7 +229,7 @@ class TagCollector(HTMLParser):
 def check_rendering(document: Document) -> None:
     """Nothing in a text becomes a tag of a page or a control character of a terminal."""
     show = nestree.show
-    for html in (show.boxes(document), show.page([document])):
+    for html in (show.draw_boxes(document), show.draw_page([document])):
         html.encode()
         require(not {"script", "mayor", "onclick"} & TagCollector(html).seen, "a text becomes a tag")
     trees = [show.draw_sentence(sentence, 80) for sentence in document.sentences[:20]]

@@ -35,18 +35,10 @@ from nestree.decoding import NO_TEMPERATURES, Temperatures
 from nestree.errors import InputError, NestreeError
 from nestree.evaluation import evaluate
 from nestree.evaluation.metrics import Score
-from nestree.model import Recognizer
-from nestree.nn.batch import Batch
-from nestree.pipeline import (
-    BATCH_WORDS,
-    Pipeline,
-    PredictOptions,
-    batches_by_length,
-    bf16_weights,
-    precision,
-    predict,
-    select_device,
-)
+from nestree.model import Recognizer, autocast
+from nestree.nn.batch import BATCH_WORDS, Batch, batches_by_length
+from nestree.nn.devices import select_device
+from nestree.pipeline import Pipeline, PredictOptions, bf16_weights, predict
 from nestree.temperature import fit_temperatures
 from nestree.types import Document, Sentence
 
@@ -240,7 +232,7 @@ def make_batches(
 
 def encode(model: Recognizer, batches: Sequence[Batch]) -> None:
     """The pretrained encoder alone."""
-    with torch.inference_mode(), precision(model.device), bf16_weights(model):
+    with torch.inference_mode(), autocast(model.device), bf16_weights(model):
         for batch in batches:
             model.encoder.hidden_states(batch.subwords, batch.attention_mask)
     synchronize(model.device.type)
@@ -414,7 +406,7 @@ def compute_gradients(model: Recognizer, batches: Sequence[Batch]) -> None:
     model.train()
     for batch in batches:
         model.zero_grad(set_to_none=True)
-        with precision(model.device):
+        with autocast(model.device):
             losses = model.losses(batch)
         (losses.total / max(1, losses.mentions)).backward()
     synchronize(model.device.type)

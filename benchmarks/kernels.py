@@ -152,7 +152,7 @@ def count_buckets(sentences: Sequence[Sentence], tokenizer: Any, epochs: int) ->
     training = Settings.read("default").training
     labels = sorted({entity.label for sentence in sentences for entity in sentence.entities})
     splitter = SubwordTokenizer(tokenizer, min(POSITIONS, tokenizer.model_max_length))
-    collate = Collator(splitter, labels, trees=True, shapes=True).with_gold
+    collate = Collator(splitter, labels, trees=True, shapes=True).collate
     lengths = [len(sentence.words) for sentence in sentences]
     shapes: Counter[Any] = Counter()
     new_shapes, before, after = [], [0, 0], [0, 0]

@@ -104,7 +104,7 @@ class Card:
 def parse_fields(arguments: Iterable[str]) -> dict[str, str]:
     """The fields of a card from KEY=VALUE arguments.
 
-    >>> about(["license=cc-by-4.0"])
+    >>> parse_fields(["license=cc-by-4.0"])
     {'license': 'cc-by-4.0'}
     """
     fields = {}

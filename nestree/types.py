@@ -344,7 +344,7 @@ for _frozen in (Entity, Sentence, TextEntity):
 def round_probability(probability: float | None) -> float | None:
     """The probability with the six decimals that files get.
 
-    >>> rounded(0.8349872827529907)
+    >>> round_probability(0.8349872827529907)
     0.834987
     """
     return None if probability is None else round(probability, 6)

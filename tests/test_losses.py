@@ -57,7 +57,7 @@ class Table:
     spans: Tensor  # [B, n + 1, n + 1, L]
     heads: Tensor  # [B, n + 1, n + 1, n, L]
 
-    def of(self, b, i, j, h):
+    def score_spans(self, b, i, j, h):
         return self.spans[b, i, j] if h is None else self.heads[b, i, j, h]
 
     def chart(self):

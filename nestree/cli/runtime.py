@@ -262,7 +262,7 @@ def print_page(*parts: "RenderableType", **options: Any) -> None:
 
 def pluralize(number: int, one: str, many: str) -> str:
     """
-    >>> counted(1, "entity", "entities"), counted(2000, "entity", "entities")
+    >>> pluralize(1, "entity", "entities"), pluralize(2000, "entity", "entities")
     ('1 entity', '2,000 entities')
     """
     return f"{number:,} {one if number == 1 else many}"

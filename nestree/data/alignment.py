@@ -2,7 +2,7 @@
 
 >>> tally = ConversionReport()
 >>> text = "She left Duffy Inc. They stayed."
->>> document = align_spans(text, [CharacterSpan(9, 18, "ORG", head=(9, 14))], tally=tally, place="a.ann:1")
+>>> document = align_spans(text, [LabeledSpan(9, 18, "ORG", head=(9, 14))], tally=tally, place="a.ann:1")
 >>> [(sentence.words, sentence.entities[0]) for sentence in document.sentences if sentence.entities]
 [(('She', 'left', 'Duffy', 'Inc.'), Entity(start=2, end=4, label='ORG', head=2, ...))]
 >>> tally.counts  # the period belongs to the word, and was not marked

@@ -113,7 +113,7 @@ def limits(**changed: int) -> Iterator[None]:
     """Changes limits for all files that are read within the context.
 
     >>> with limits(max_nesting=7):
-    ...     current.get().max_nesting
+    ...     current_limits.get().max_nesting
     7
     """
     token = current_limits.set(replace(current_limits.get(), **changed))
@@ -499,7 +499,7 @@ def json_objects(record: dict[str, Any], key: str, place: str) -> list[dict[str,
 def label_studio_regions(record: dict[str, Any]) -> list[str]:
     """The keys of a record in Label Studio's short export (JSON-MIN) that hold regions, named after the controls.
 
-    >>> short_regions({"text": "Rome", "ner": [{"start": 0, "end": 4, "labels": ["GPE"]}]})
+    >>> label_studio_regions({"text": "Rome", "ner": [{"start": 0, "end": 4, "labels": ["GPE"]}]})
     ['ner']
     """
     return [

@@ -7,7 +7,7 @@
 >>> documents = [Document((Sentence(("Yes",)), Sentence(("No",))), id=name) for name in "abcde"]
 >>> sizes({"train": 81, "dev": 9, "test": 10}, 18546)
 {'train': 15022, 'dev': 1669, 'test': 1855}
->>> documents_by_id = units(documents, by="document")
+>>> documents_by_id = make_units(documents, by="document")
 >>> parts = assemble_parts(documents_by_id, split_in_order(documents_by_id, {"train": 4, "dev": 1}))
 >>> [document.id for document in parts["dev"]]
 ['e']

@@ -332,7 +332,7 @@ def bucket_size(number: int, least: int, steps: int) -> int:
 
     Large numbers fall into few buckets, and small ones grow little: batches of few sentences have long ones.
 
-    >>> [rounded(number, 2, 4) for number in (2, 5, 17, 33, 65)], [rounded(number, 8, 8) for number in (5, 60, 130)]
+    >>> [bucket_size(n, 2, 4) for n in (2, 5, 17, 33, 65)], [bucket_size(n, 8, 8) for n in (5, 60, 130)]
     ([2, 6, 20, 40, 80], [8, 64, 144])
     """
     step = max(least, (1 << number.bit_length() - 1) // steps)

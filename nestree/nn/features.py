@@ -1,6 +1,6 @@
 """Features of a word besides its subwords: its shape and its static vector.
 
->>> shape_of("Paris") == shape_of("London") != shape_of("paris")
+>>> word_shape("Paris") == word_shape("London") != word_shape("paris")
 True
 """
 

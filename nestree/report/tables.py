@@ -259,7 +259,7 @@ def heads_table(heads: HeadScores) -> Table:
         if whole or (part and name in ("left out: no gold head", "predicted without a head"))
     ]
     return Table(
-        "HeadScores",
+        "Heads",
         ("", "%", "count"),
         rows,
         ("Accuracy: over predicted spans of several words that are gold spans. " if heads.judged else "")
@@ -374,7 +374,7 @@ def describe_error(error: EntityError) -> str:
     >>> words = "the University of California".split()
     >>> gold, predicted = Entity(0, 4, "ORG"), Entity(1, 4, "ORG")
     >>> sentences = [Sentence(words, [entity]) for entity in (gold, predicted)]
-    >>> described(EntityError("boundary", gold, predicted, 1, *sentences))
+    >>> describe_error(EntityError("boundary", gold, predicted, 1, *sentences))
     "ORG 'the University of California' was predicted as 'University of California'"
     """
     gold, predicted, sentence = error.gold, error.predicted, error.sentence

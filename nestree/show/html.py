@@ -61,7 +61,7 @@ def draw_boxes(document: Document) -> str:
     """The text of a document with a box around each entity, as HTML for a notebook.
 
     >>> from nestree.types import Entity, Sentence
-    >>> "California" in boxes(Document([Sentence(["California"], [Entity(0, 1, "GPE")])]))
+    >>> "California" in draw_boxes(Document([Sentence(["California"], [Entity(0, 1, "GPE")])]))
     True
     """
     values = text_values(document, LabelColors())
@@ -71,7 +71,7 @@ def draw_boxes(document: Document) -> str:
 def draw_page(documents: Sequence[Document], title: str = "Nested entities") -> str:
     """A complete HTML page that needs no other files.
 
-    >>> page([Document([])], "empty").startswith("<!DOCTYPE html>")
+    >>> draw_page([Document([])], "empty").startswith("<!DOCTYPE html>")
     True
     """
     documents = [document.with_text() for document in documents]

@@ -55,7 +55,7 @@ def text_direction(text: str, default: str = "ltr") -> str:
 def format_probability(probability: float) -> str:
     """Two decimals, without the leading zero.
 
-    >>> short(0.973), short(1.0), short(0.004)
+    >>> format_probability(0.973), format_probability(1.0), format_probability(0.004)
     ('.97', '1.00', '.00')
     """
     return f"{probability:.2f}".removeprefix("0")

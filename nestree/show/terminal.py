@@ -35,7 +35,7 @@ ASCII = str.maketrans("─├┤╭╮━┝┥┍┑│╰╯╵…", "-++,.=++
 def to_ascii(drawing: str) -> str:
     """The drawing for a terminal that cannot show box-drawing characters.
 
-    >>> in_ascii("├─ .93 ─╮")
+    >>> to_ascii("├─ .93 ─╮")
     '+- .93 -.'
     """
     return drawing.translate(ASCII)

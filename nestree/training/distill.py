@@ -41,7 +41,7 @@ class Teachers:
     labels: tuple[str, ...]  # the student's
     originals: Sequence[Sentence]  # what the teachers read; as many words as the student's sentences
     labelled: Sequence[bool]  # whether the entities of the sentence are known
-    taught: Sequence[bool]  # whether the teachers' distribution counts
+    has_targets: Sequence[bool]  # whether the teachers' distribution counts
     mentions_per_word: float  # of labelled sentences; assumed for unlabelled ones
 
     def __post_init__(self) -> None:
@@ -81,7 +81,7 @@ class Teachers:
             batch,
             gold=replace(batch.gold, used=batch.gold.used & labelled),
             teacher_batches=tuple(teacher.collate_words(originals) for teacher in self.teachers),
-            has_targets=torch.tensor([self.taught[k] for k in numbers]),
+            has_targets=torch.tensor([self.has_targets[k] for k in numbers]),
         )
 
     @torch.no_grad()
@@ -94,9 +94,9 @@ class Teachers:
                 teacher(reading)
                 for teacher, reading in zip(self.teachers, batch.teacher_batches, strict=True)
             ]
-        taught = batch.has_targets.to(scores[0].mention.dtype)  # [B]
+        has_targets = batch.has_targets.to(scores[0].mention.dtype)  # [B]
         marginals = [
-            tree_marginals(each, teacher, taught[: len(each.lengths)])
+            tree_marginals(each, teacher, has_targets[: len(each.lengths)])
             for each, teacher in zip(scores, self.teachers, strict=True)
         ]
         no, yes, arc, root, headed = (mean(tensors) for tensors in zip(*marginals, strict=True))
@@ -123,7 +123,7 @@ class Teachers:
         entities = torch.stack([row, word, word + 1, word], -1)  # [rows, PAIRS_PER_WORD * n, 4]
         entities[: len(no), :size] = cells
         return Targets(
-            taught,
+            has_targets,
             pad(no, (0, more_words, 0, more_words, 0, more_rows)),
             pad(yes, (0, more_words, 0, more_words, 0, more_rows)),
             pad(arc, (0, more_words, 0, more_words, 0, more_rows)),
@@ -144,19 +144,19 @@ class Teachers:
         return probabilities if order == [*range(len(order))] else probabilities[..., order]
 
 
-def tree_marginals(scores: Scores, teacher: Recognizer, taught: Tensor) -> tuple[Tensor, ...]:
-    """P(no), P(yes), P(arc), P(root), P(yes with head): zero where taught [B] is."""
+def tree_marginals(scores: Scores, teacher: Recognizer, has_targets: Tensor) -> tuple[Tensor, ...]:
+    """P(no), P(yes), P(arc), P(root), P(yes with head): zero where has_targets [B] is."""
     share, log_mention = apply_temperatures(scores.mention, teacher.temperatures)
     trees = tree_potentials(scores, share[..., 0], teacher.temperatures)
     marginals = log_partitions([trees], scores.lengths, [True])[0].marginals
     assert isinstance(marginals, LexicalPotentials)
     assert marginals.head is not None
-    no, yes = (log_mention.exp() * taught[:, None, None, None]).unbind(-1)
+    no, yes = (log_mention.exp() * has_targets[:, None, None, None]).unbind(-1)
     return (
         marginals.span * no,
         marginals.span * yes,
-        marginals.arc * taught[:, None, None],
-        marginals.root * taught[:, None],
+        marginals.arc * has_targets[:, None, None],
+        marginals.root * has_targets[:, None],
         marginals.head * yes[..., None],
     )
 
@@ -221,8 +221,8 @@ def make_teachers(
     combined = replace(corpus, train=train, labels=labels, notes=tuple(notes))
     if hard:
         return combined, None
-    originals, taught = [form.teacher for form in forms], [form.taught for form in forms]
-    return combined, Teachers(tuple(teachers), labels, originals, labelled, taught, mentions_per_word)
+    originals, has_targets = [form.teacher for form in forms], [form.has_targets for form in forms]
+    return combined, Teachers(tuple(teachers), labels, originals, labelled, has_targets, mentions_per_word)
 
 
 def check_teachers(corpus: Corpus, teachers: Sequence[Recognizer], hard: bool) -> list[str]:
@@ -268,7 +268,7 @@ class Form:
 
     student: Sentence
     teacher: Sentence
-    taught: bool  # False: only its gold entities are learned
+    has_targets: bool  # False: only its gold entities are learned
 
 
 def augment(sentence: Sentence, rng: random.Random, known: bool) -> Form:

@@ -114,7 +114,7 @@ def check_same_settings(spec: RunSpec) -> None:
 def recipe_name(recipe: str) -> str:
     """The name of a recipe or a file of settings, without its folder.
 
-    >>> short("ablation/12-joint"), short("mine/fast.toml")
+    >>> recipe_name("ablation/12-joint"), recipe_name("mine/fast.toml")
     ('12-joint', 'fast')
     """
     return Path(recipe).name.removesuffix(".toml")
@@ -317,7 +317,7 @@ def table(groups: Sequence[Group]) -> list[list[str]]:
 
 def mean_and_deviation(values: Sequence[float]) -> str:
     """
-    >>> spread([80.0, 81.0]), spread([80.0]), spread([])
+    >>> mean_and_deviation([80.0, 81.0]), mean_and_deviation([80.0]), mean_and_deviation([])
     ('80.50 ± 0.71', '80.00', '')
     """
     if not values:

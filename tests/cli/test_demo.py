@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nestree.cli.show import TEXT
+from nestree.cli.show import DEMO_TEXT
 from nestree.pipeline import load
 from nestree.show import format_probability
 
@@ -36,7 +36,7 @@ def output(folder) -> str:
 
 
 def test_the_demo_shows_entities_and_a_tree_in_80_columns_and_writes_a_page(output, folder):
-    document = load(device="cpu")(TEXT)
+    document = load(device="cpu")(DEMO_TEXT)
     assert len(document.entities) > 12
     assert {"person", "place", "organization"} <= {e.label for e in document.entities}
     assert "\x1b" not in output
@@ -47,7 +47,7 @@ def test_the_demo_shows_entities_and_a_tree_in_80_columns_and_writes_a_page(outp
     for entity in document.entities:
         assert f"|{entity.label} {format_probability(entity.score)}]" in brackets
         assert entity.label in page
-    assert re.sub(r"\|[a-z]+ \d?\.\d\d|[\[\]]", "", brackets) == " ".join(TEXT.split())
+    assert re.sub(r"\|[a-z]+ \d?\.\d\d|[\[\]]", "", brackets) == " ".join(DEMO_TEXT.split())
     assert list(document.sentences[-1].words) in [line.split() for line in output.splitlines()]
     assert "root" in output
 

@@ -18,7 +18,7 @@ from nestree.model import Recognizer
 from nestree.pipeline import Pipeline, count_words
 from nestree.predict_files import LOCK_FILE, LOG_FILE
 from tests import tiny
-from tests.cli.test_predicting import TEXT, folder_of_texts, nestree, predicted, written
+from tests.cli.test_predict import TEXT, folder_of_texts, nestree, predicted, written
 
 
 def many_files(folder: Path, count: int = 24) -> Path:
@@ -58,7 +58,8 @@ def predicting(model: Path, source: Path, out: Path, predict_files: int) -> mult
 def entities_and_scores(folder: Path) -> tuple[dict[str, object], list[float]]:
     """What was written, by file, without scores; and all scores."""
     documents = {name: json.loads(text) for name, text in written(folder).items()}
-    scores = [entity.pop("score") for document in documents.values() for entity in document["entities"]]
+    entities = [entity for document in documents.values() for entity in document["entities"]]
+    scores = [part.pop("score") for entity in entities for part in (entity, *entity["labels"])]
     return documents, scores
 
 
@@ -250,7 +251,7 @@ def test_memory_is_bounded(tiny_model, tmp_path, monkeypatch):
         buffered.append(sum(map(count_words, documents)))
         return predict_documents(self, documents, *more)
 
-    monkeypatch.setattr(Pipeline, "recognised", record)
+    monkeypatch.setattr(Pipeline, "predict_documents", record)
     path = tmp_path / "a.txt"
     path.write_text("Lisbon met the mayor.\n\n" * 60)
     done = predicted(tiny_model, path, "--batch-words", "20", "--read", "longest=200")
@@ -269,7 +270,7 @@ def test_progress_reaches_the_end(tiny_model, tmp_path, monkeypatch):
     from nestree.cli import progress as watching
 
     told = []
-    monkeypatch.setattr(watching.PredictionProgress, "tell", lambda self, progress: told.append(progress))
+    monkeypatch.setattr(watching.PredictionProgress, "update", lambda self, progress: told.append(progress))
     monkeypatch.setattr(predicting, "bar", lambda jobs: watching.PredictionProgress(len(jobs.jobs)))
     predicted(tiny_model, many_files(tmp_path, 9), "--out", tmp_path / "out", "--batch-words", "10")
     shares = [progress.share for progress in told]

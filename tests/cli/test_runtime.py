@@ -112,7 +112,7 @@ def test_completion_can_be_installed(tmp_path):
         (["predict", "a.txt", "--threshold=abc"], "Error: --threshold is abc; it should be a valid number.\n"),
         (["convert", COUNTED, COUNTED / "below" / "a.jsonl"], "below/a.jsonl cannot be written: Not a directory"),
         (["stats", "missing.jsonl"], "Error: missing.jsonl does not exist."),
-        (["stats", "-", "-", "--from", "jsonl"], "standard input can be read once"),
+        (["stats", "-", "-", "--from", "jsonl"], "- is named twice"),
         (["stats", COUNTED, COUNTED], "is named twice"),
     ],
 )  # fmt: skip

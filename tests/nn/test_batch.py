@@ -36,7 +36,7 @@ def test_padding_and_pooling():
 def test_pooling_made_in_inference_mode_serves_training():
     batch = collator().words([Sentence(["ab", "c"])])
     with torch.inference_mode():
-        assert not batch.each(torch.clone).pooling.is_inference()
+        assert not batch.map_tensors(torch.clone).pooling.is_inference()
 
 
 def test_windows_of_a_long_sentence_beside_short_ones():

@@ -230,6 +230,6 @@ def test_a_biaffine_is_nearly_exact(channels):
     int8 = to_int8(biaffine)
     with torch.no_grad():
         found, exact = int8(left, right), biaffine(left, right)
-        assert torch.equal(int8.each(left, right), biaffine.each(left, right))
+        assert torch.equal(int8.score_pairs(left, right), biaffine.score_pairs(left, right))
     assert found.shape == exact.shape == (3, 7, 7, channels)
     assert 0 < (found - exact).norm() / exact.norm() < 0.015

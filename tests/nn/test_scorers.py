@@ -35,7 +35,7 @@ def test_biaffine_by_hand():
     assert scores.shape == (2, 5, 6, 3)
     expected = one(left[1, 2]) @ pairs.weight[2] @ one(right[1, 3])
     torch.testing.assert_close(scores[1, 2, 3, 2], expected)
-    torch.testing.assert_close(pairs.each(left[:, 2], right[:, 3]), scores[:, 2, 3])
+    torch.testing.assert_close(pairs.score_pairs(left[:, 2], right[:, 3]), scores[:, 2, 3])
 
 
 def test_full_triaffine_by_hand(monkeypatch):
@@ -115,8 +115,8 @@ def test_bos_governs_the_root():
     scores = scorer(vectors, torch.tensor([3, 2]))
     assert scores.arc.shape == (2, 3, 3)
     heads, modifiers = scorer.head(vectors.words), scorer.modifier(vectors.words)
-    torch.testing.assert_close(scores.root[1, 0], scorer.arcs.each(heads[1, 0], modifiers[1, 1])[0])
-    torch.testing.assert_close(scores.arc[1, 0, 2], scorer.arcs.each(heads[1, 1], modifiers[1, 3])[0])
+    torch.testing.assert_close(scores.root[1, 0], scorer.arcs.score_pairs(heads[1, 0], modifiers[1, 1])[0])
+    torch.testing.assert_close(scores.arc[1, 0, 2], scorer.arcs.score_pairs(heads[1, 1], modifiers[1, 3])[0])
 
 
 def test_labels_of_spans_and_of_heads():
@@ -127,7 +127,7 @@ def test_labels_of_spans_and_of_heads():
     b, i, j, h = torch.tensor([[0, 1], [0, 1], [2, 3], [1, 2]])
     chart = spans.chart()
     assert chart.shape == (2, 4, 4, 3)
-    torch.testing.assert_close(spans.of(b, i, j, None), chart[b, i, j], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(spans.score_spans(b, i, j, None), chart[b, i, j], rtol=1e-4, atol=1e-5)
     heads = Scorer(6, Settings.read("default").model, 3)(vectors, lengths).labels
     assert heads.score_spans(b, i, j, h).shape == (2, 3)
     assert not torch.equal(heads.score_spans(b, i, j, h), heads.score_spans(b, i, j, i))

@@ -386,7 +386,7 @@ def test_what_is_known_in_a_long_sentence(model):
     with pytest.raises(
         InputError,
         match=r"known entity \(0, 400\) \('the mayor of .*\) has 77 words, and no window .* sentence of 241 words "
-        r".* Set `longest` to 241,",
+        r".* Set max_sentence_words to 241,",
     ):
         ner(text, known=[(0, 400)])
 

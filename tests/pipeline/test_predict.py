@@ -55,7 +55,7 @@ def test_words_of_many_subwords_make_smaller_batches(model, monkeypatch):
     assert max(sizes) <= 8 * 80
 
 
-@pytest.mark.parametrize("step", ["forward", "found"])
+@pytest.mark.parametrize("step", ["forward", "decode_scores"])
 def test_a_batch_that_does_not_fit_is_split_in_half(model, monkeypatch, step):
     expected, method, sizes = predict(model, tiny.SENTENCES), getattr(Recognizer, step), []
 
@@ -90,7 +90,7 @@ def test_a_sentence_that_does_not_fit_is_named_and_other_errors_pass(model, monk
 
 def test_on_a_gpu_a_batch_is_launched_before_the_previous_one_is_collected(model, monkeypatch):
     order = []
-    for step in ("forward", "found"):
+    for step in ("forward", "decode_scores"):
         method = getattr(Recognizer, step)
 
         def record(self, batch, *more, step=step, method=method, **options):
@@ -101,7 +101,7 @@ def test_on_a_gpu_a_batch_is_launched_before_the_previous_one_is_collected(model
     run_on_streams = nestree.pipeline.run_on_streams
     monkeypatch.setattr(nestree.pipeline, "map_threaded", lambda _, jobs: run_on_streams(jobs))
     predict(model, tiny.SENTENCES[:3], batch_words=1)
-    assert order == ["forward", "forward", "found", "forward", "found", "found"]
+    assert order == ["forward", "forward", "decode_scores", "forward", "decode_scores", "decode_scores"]
 
 
 @pytest.mark.parametrize("function", [predict, fit_temperatures])

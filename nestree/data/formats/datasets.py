@@ -68,7 +68,7 @@ def read(
                 else:
                     yield jsonl.parse_text(record, place, words, sentences, tally)
 
-    yield from jsonl.group_sentences(parse_rows())
+    yield from jsonl.group_sentences(parse_rows(), tally)
 
 
 def read_rows(path: Path, split: str, tally: ConversionReport) -> Iterator[tuple[str, dict[str, Any], Any]]:

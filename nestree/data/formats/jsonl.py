@@ -54,7 +54,7 @@ def read(
 
     words, sentences: how lines that have a text and no words are split (see nestree.text).
     """
-    yield from group_sentences(parse_lines(path, tally, words, sentences))
+    yield from group_sentences(parse_lines(path, tally, words, sentences), tally)
 
 
 def parse_lines(
@@ -77,9 +77,7 @@ def parse_lines(
                         tally.note("offsets not kept: the line has no text", place)
                     yield sentence, record
                 else:
-                    document = parse_text(record, place, words, sentences, tally)
-                    tally.texts += 1
-                    yield document
+                    yield parse_text(record, place, words, sentences, tally)
 
 
 def check_keys(record: Record, place: str) -> None:
@@ -99,7 +97,9 @@ def check_keys(record: Record, place: str) -> None:
             )
 
 
-def group_sentences(items: Iterable[tuple[Sentence, Record] | Document]) -> Iterator[Document]:
+def group_sentences(
+    items: Iterable[tuple[Sentence, Record] | Document], tally: ConversionReport
+) -> Iterator[Document]:
     """The documents that consecutive sentences make; documents among them are passed on."""
     group: list[tuple[Sentence, Record]] = []
     for item in items:
@@ -107,6 +107,7 @@ def group_sentences(items: Iterable[tuple[Sentence, Record] | Document]) -> Iter
             yield to_document(group)
             group = []
         if isinstance(item, Document):
+            tally.texts += 1  # not earlier: predict_files compares it from document to document
             yield item
         else:
             group.append(item)

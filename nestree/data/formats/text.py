@@ -83,7 +83,7 @@ def find_texts(path: Path) -> list[tuple[Path, str | None]]:
 def strip_suffix(name: str) -> str:
     """The name of a file without its ending.
 
-    >>> stem("news/a.b.txt.gz"), stem("README"), stem(".txt")
+    >>> strip_suffix("news/a.b.txt.gz"), strip_suffix("README"), strip_suffix(".txt")
     ('news/a.b', 'README', '.txt')
     """
     for _ in range(2 if name.endswith(".gz") else 1):

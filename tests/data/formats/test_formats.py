@@ -32,7 +32,7 @@ def test_every_format_can_be_read_and_has_simple_options(name):
 def test_half_a_surrogate_pair_cannot_be_written(name, tmp_path):
     pytest.importorskip({"datasets": "datasets", "spacy": "spacy", "bioc": "bioc"}.get(name, "nestree"))
     bad = Document([Sentence(["a", "\ud800"])]).with_text()
-    with pytest.raises(DataError, match=r"surrogates not allowed\. (Mend this text|Write BioC as JSON)"):
+    with pytest.raises(DataError, match=r"surrogates not allowed\. (Correct this text|Write BioC as JSON)"):
         write([bad], tmp_path / "out", name)
     assert list(tmp_path.iterdir()) == []
 
