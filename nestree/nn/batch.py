@@ -45,8 +45,8 @@ class TensorDataclass:
                 changed[field.name] = change(value)
             elif isinstance(value, TensorDataclass):
                 changed[field.name] = value.map_tensors(change)
-            elif field.name == "readings":
-                changed[field.name] = tuple(reading.map_tensors(change) for reading in value)
+            elif isinstance(value, tuple) and all(isinstance(item, TensorDataclass) for item in value):
+                changed[field.name] = tuple(item.map_tensors(change) for item in value)
         return dataclasses.replace(self, **changed)  # type: ignore[type-var]
 
 

@@ -238,3 +238,10 @@ def test_a_student_of_one_label_per_span_learns_only_from_such_teachers(folder, 
     settings = tiny.settings("default", f"encoder.path={folder}", "loss.label=softmax")
     with pytest.raises(TrainingError, match="a teacher gives several"):
         training.train(settings, corpus, tmp_path / "student", teachers=given)
+
+
+def test_batches_of_the_teachers_move_with_the_batch(master):
+    labelled = Corpus(tuple(tiny.SENTENCES), tuple(tiny.SENTENCES), ("PER", "GPE"))
+    _, teachers = distill.make_teachers(labelled, (), [master], labeled_copies=1, augmentation_rate=0)
+    batch = teachers.attach(master.collate(tiny.SENTENCES[:2]), [0, 1]).to("meta")
+    assert [reading.subwords.is_meta for reading in batch.teacher_batches] == [True]
