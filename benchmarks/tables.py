@@ -370,12 +370,17 @@ def distillation() -> str:
             title += ", hard labels" * ("hard" in options)
             words = f"{options['words']:,.0f}"
         others = [c for c in changes_of(row) if not c.startswith(("training.e", "training.warmup"))]
-        lr = next((c.partition("=")[2] for c in row["changes"] if c.startswith("training.encoder_lr")), "5e-5")
+        lr = next(
+            (c.partition("=")[2] for c in row["changes"] if c.startswith("training.encoder_lr")), "5e-5"
+        )
         paths = ["dev.f1", "test.f1", "test.heads.accuracy"]
         paths += [f"robustness.{kind}" for kind in ("upper", "lower", "no_punctuation")]
         scores = [f"{get(row, path):.2f}" for path in paths]
-        rows.append([", ".join([title, *others]), str(row["seed"]), words, lr, str(row["epochs_done"]), *scores])
-    header = "model|seed|unlabelled words|encoder lr|epochs|dev F1|test F1|heads, %|upper case|lower case|no punctuation"
+        rows.append(
+            [", ".join([title, *others]), str(row["seed"]), words, lr, str(row["epochs_done"]), *scores]
+        )
+    header = "model|seed|unlabelled words|encoder lr|epochs|dev F1|test F1|heads, %"
+    header += "|upper case|lower case|no punctuation"
     return markdown_table(header, rows, runs)
 
 

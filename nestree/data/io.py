@@ -324,7 +324,7 @@ def parse_json(text: str, place: str) -> Any:
         if "\\u" in text:
             json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError:
-        raise DataError(f"{place}: one half of a surrogate pair stands alone. Mend this character.") from None
+        raise DataError(f"{place}: one half of a surrogate pair stands alone. Correct this character.") from None
     except json.JSONDecodeError as why:
         line = f"line {why.lineno}, " if "\n" in text.strip() else ""
         raise DataError(
@@ -651,7 +651,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
     except OSError as why:
         raise write_error(path, why) from None
     except UnicodeEncodeError as why:
-        raise DataError(f"{path} cannot be written: {why}. Mend this text where it comes from.") from None
+        raise DataError(f"{path} cannot be written: {why}. Correct this text in its source.") from None
     finally:
         remove_locked_folder(folder, lock)
 
