@@ -18,6 +18,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -336,7 +337,7 @@ def read_info(folder: Path) -> ModelInfo:
                 f"{path}: the label {label!r:.60} is empty or holds half a character, which cannot be written. Fetch "
                 "the model again."
             )
-    return ModelInfo(labels, text_rules_of(values, path), temperatures_of(values, path))
+    return ModelInfo(labels, text_rules_of(values, path), read_temperatures(values, path))
 
 
 def text_rules_of(values: Mapping[str, Any], path: Path) -> TextRules:
@@ -351,23 +352,19 @@ def text_rules_of(values: Mapping[str, Any], path: Path) -> TextRules:
     return rules
 
 
-def temperatures_of(values: Mapping[str, Any], path: Path) -> Temperatures:
+def read_temperatures(values: Mapping[str, Any], path: Path) -> Temperatures:
     """The temperatures; models of layout 1 have none."""
     stored = values.get("temperatures", NO_TEMPERATURES._asdict())
-    try:
+    with suppress(TypeError, ValueError, AttributeError, OverflowError):
         temperatures = Temperatures(**{name: float(value) for name, value in stored.items()})
-    except (TypeError, ValueError, AttributeError, OverflowError):
-        temperatures = Temperatures(0.0)
-    divisors = temperatures._replace(label_logit_offset=1.0)
-    if not (
-        abs(temperatures.label_logit_offset) <= LARGEST_TEMPERATURE
-        and all(1 / LARGEST_TEMPERATURE <= value <= LARGEST_TEMPERATURE for value in divisors)
-    ):
-        raise ModelError(
-            f"{path}: temperatures are {stored!r:.60}; they must be numbers above 0, and at most "
-            f"{LARGEST_TEMPERATURE:,.0f}."
-        )
-    return temperatures
+        *divisors, offset = temperatures
+        in_range = all(1 / LARGEST_TEMPERATURE <= divisor <= LARGEST_TEMPERATURE for divisor in divisors)
+        if in_range and abs(offset) <= LARGEST_TEMPERATURE:
+            return temperatures
+    raise ModelError(
+        f"{path}: temperatures are {stored!r:.60}; they must be numbers above 0, and at most "
+        f"{LARGEST_TEMPERATURE:,.0f}."
+    )
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:

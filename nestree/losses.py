@@ -265,9 +265,9 @@ def chart_label_losses(scores: Scores, gold: Gold, settings: Settings) -> Tensor
     assert scores.labels is not None
     b, i, j = gold.spans.unbind(1)
     chart = scores.labels.chart()
-    right = torch.zeros_like(chart, dtype=torch.bool).index_put((b, i, j), gold.labels)
-    known = (negatives(scores, gold, settings) | right.any(-1)) & gold.used[:, None, None]
-    return label_losses(chart, right, settings.loss.label) * known
+    gold_labels = torch.zeros_like(chart, dtype=torch.bool).index_put((b, i, j), gold.labels)
+    in_loss = (negatives(scores, gold, settings) | gold_labels.any(-1)) & gold.used[:, None, None]
+    return label_losses(chart, gold_labels, settings.loss.label) * in_loss
 
 
 def hard_negative_loss(scores: Scores, gold: Gold, settings: Settings, trees: LogPartition | None) -> Tensor:

@@ -174,10 +174,11 @@ def check_output_folder(sources: Sequence[Path], out: Path, format: str) -> None
         raise DataError(f"{out} is a file, and several files become a folder of files. Give another name.")
 
 
-def check_targets(found: Sequence[Job]) -> None:
-    sources = {job.source.resolve() for job in found if job.source != STDIO}
+def check_targets(jobs: Sequence[Job]) -> None:
+    """Raise if two jobs write the same file, or one writes to a file that is read."""
+    sources = {job.source.resolve() for job in jobs if job.source != STDIO}
     by_target: dict[Path, Job] = {}
-    for job in found:
+    for job in jobs:
         if (other := by_target.setdefault(job.target, job)) is not job:
             raise InputError(
                 f"{other.source} and {job.source} would both become {job.target}. Rename one, or predict them into two "

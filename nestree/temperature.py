@@ -12,7 +12,7 @@ scored in one pass: the encoder and the sums over trees run once for each batch.
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import exp
+from math import ceil, exp
 from typing import NamedTuple
 
 import torch
@@ -120,7 +120,8 @@ def decode_with_each(
 def sample_sentences(sentences: Sequence[Sentence]) -> list[Sentence]:
     """Completely annotated sentences that need no windows, every k-th if there are many."""
     usable = [s for s in sentences if s.complete and len(s.words) <= MAX_SENTENCE_WORDS]
-    return usable[:: -(-len(usable) // MAX_SENTENCES)] if usable else []
+    step = ceil(len(usable) / MAX_SENTENCES)
+    return usable[::step] if usable else []
 
 
 def gold_chart(sentences: Sequence[Sentence], scores: Scores, labels: Sequence[str]) -> Tensor:

@@ -324,7 +324,9 @@ def parse_json(text: str, place: str) -> Any:
         if "\\u" in text:
             json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError:
-        raise DataError(f"{place}: one half of a surrogate pair stands alone. Correct this character.") from None
+        raise DataError(
+            f"{place}: one half of a surrogate pair stands alone. Correct this character."
+        ) from None
     except json.JSONDecodeError as why:
         line = f"line {why.lineno}, " if "\n" in text.strip() else ""
         raise DataError(

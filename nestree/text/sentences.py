@@ -150,30 +150,30 @@ MIN_WRAP_WIDTH = 40  # characters: shorter lines do not tell where others would 
 ITEM = re.compile(rf"[-*+{SYMBOL}]\s|\(?\d{{1,3}}[.)]\s")
 
 
-def line_starts(classes: str) -> dict[int, bool]:
+def line_starts(char_classes: str) -> dict[int, bool]:
     """Where sentences begin because of lines: True after a blank line, False if wrapping does not explain the line."""
     starts: dict[int, bool] = {}
     lines: list[Span] = []
     start = 0
-    for gap in LINE_END.finditer(classes):
-        lines.append((start, gap.start()))
-        start = gap.end()
-        if PARAGRAPH_END.match(gap[0]):
-            starts.update(dict.fromkeys(unwrap_lines(classes, lines), False))
+    for line_end in LINE_END.finditer(char_classes):
+        lines.append((start, line_end.start()))
+        start = line_end.end()
+        if PARAGRAPH_END.match(line_end[0]):
+            starts.update(dict.fromkeys(unwrap_lines(char_classes, lines), False))
             starts[start] = True
             lines = []
-    starts.update(dict.fromkeys(unwrap_lines(classes, [*lines, (start, len(classes))]), False))
+    starts.update(dict.fromkeys(unwrap_lines(char_classes, [*lines, (start, len(char_classes))]), False))
     return starts
 
 
-def unwrap_lines(classes: str, lines: list[Span]) -> Iterator[int]:
+def unwrap_lines(char_classes: str, lines: list[Span]) -> Iterator[int]:
     """Yield the starts of lines that wrapping does not explain: list items, words that fit on the line before."""
     width = max(end - start for start, end in lines)
     for (before, end), (start, _) in pairwise(lines):
-        continues = classes[before:end].rstrip().endswith((",", ";"))  # however it was wrapped
+        continues = char_classes[before:end].rstrip().endswith((",", ";"))  # however it was wrapped
         room = width - (end - before) - 1 if width >= MIN_WRAP_WIDTH and not continues else 0
-        word = CHUNK.match(classes, start) if room > 0 else None
-        if ITEM.match(classes, start) or (
+        word = CHUNK.match(char_classes, start) if room > 0 else None
+        if ITEM.match(char_classes, start) or (
             word and len(word[0]) <= room and classify_beginning(word[0]) != LOWER
         ):
             yield start

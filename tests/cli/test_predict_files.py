@@ -271,7 +271,9 @@ def test_progress_reaches_the_end(tiny_model, tmp_path, monkeypatch):
 
     told = []
     monkeypatch.setattr(watching.PredictionProgress, "update", lambda self, progress: told.append(progress))
-    monkeypatch.setattr(predicting, "progress_display", lambda jobs: watching.PredictionProgress(len(jobs.jobs)))
+    monkeypatch.setattr(
+        predicting, "progress_display", lambda jobs: watching.PredictionProgress(len(jobs.jobs))
+    )
     predicted(tiny_model, many_files(tmp_path, 9), "--out", tmp_path / "out", "--batch-words", "10")
     shares = [progress.share for progress in told]
     assert shares == sorted(shares)
