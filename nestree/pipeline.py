@@ -330,9 +330,13 @@ class Batcher(Generic[Item]):
         items = [item for item, _ in buffer]
         try:
             predicted = self.predict([document for _, document in buffer])
-        except Exception:
-            if len(buffer) > 1:
-                log.info("these documents failed together; they are predicted one by one", exc_info=True)
+        except Exception as error:
+            if len(buffer) == 1:
+                replacement = self.on_error(items[0], error)
+                if replacement is not None:
+                    yield items[0], replacement
+                return
+            log.info("these documents failed together; they are predicted one by one", exc_info=True)
         else:
             yield from zip(items, predicted, strict=True)
             return

@@ -458,7 +458,7 @@ class Document:
     def __repr__(self) -> str:
         """One line for the document and one for each of the first entities, indented by depth."""
         name = "Document" if self.id is None else f"Document {self.id!r}"
-        lines = [f"<{name}: {len(self.sentences)} sentences, {len(self)} entities>"]
+        lines = [f"<{name}: sentences: {len(self.sentences)}, entities: {len(self)}>"]
         for entity in self.entities[:20]:
             labels = ", ".join(
                 label if score is None else f"{label} {score:.3f}"

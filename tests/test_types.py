@@ -216,7 +216,7 @@ def test_entities_of_a_document():
 
 def test_repr_of_a_document_has_a_line_for_each_entity():
     assert repr(document()).splitlines() == [
-        "<Document 'd1': 2 sentences, 3 entities>",
+        "<Document 'd1': sentences: 2, entities: 3>",
         "  8-36 ORG 0.500, place 0.250: 'The University of California'",
         "    26-36 GPE 0.750: 'California'",
         "  41-54 PER: 'Iraqi leaders'",
