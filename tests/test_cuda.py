@@ -14,7 +14,7 @@ from nestree.nn import bert
 from nestree.nn.encoder import load_pretrained
 from nestree.pipeline import predict
 from nestree.training import cuda_graphs as records
-from nestree.training import distill, make_corpus, train
+from nestree.training import distill, fit, make_corpus
 from nestree.training.run_dir import Progress
 from nestree.training.step import GradientStep
 from nestree.training.train import make_accelerator
@@ -151,7 +151,7 @@ def test_training_learns_and_can_be_resumed(folder, tmp_path):
     )
     documents = [Document((sentence,)) for sentence in tiny.SENTENCES]
     data = make_corpus(documents, documents, seed=1)
-    whole = train(settings, data, tmp_path / "whole", device="cuda")
+    whole = fit(settings, data, tmp_path / "whole", device="cuda")
     assert whole.evaluation.entities.f1 > 0.8
 
     class Interrupting:
@@ -165,9 +165,9 @@ def test_training_learns_and_can_be_resumed(folder, tmp_path):
 
                 signal.raise_signal(signal.SIGTERM)
 
-    parted = train(settings, data, tmp_path / "parted", device="cuda", callbacks=Interrupting())
+    parted = fit(settings, data, tmp_path / "parted", device="cuda", callbacks=Interrupting())
     assert parted.why == "interrupted"
-    again = train(settings, data, tmp_path / "parted", device="cuda", resume=True)
+    again = fit(settings, data, tmp_path / "parted", device="cuda", resume=True)
     assert again.epochs == whole.epochs
     assert again.evaluation.entities.f1 > 0.8
     a, b = weights(tmp_path / "whole"), weights(tmp_path / "parted")
@@ -243,7 +243,7 @@ def test_training_with_records(folder, tmp_path):
     ]
     settings = tiny.settings("default", f"encoder.path={folder}", *changes)
     documents = [Document((sentence,)) for sentence in tiny.SENTENCES]
-    result = train(settings, make_corpus(documents, documents, seed=1), tmp_path / "model", device="cuda")
+    result = fit(settings, make_corpus(documents, documents, seed=1), tmp_path / "model", device="cuda")
     assert result.evaluation.entities.f1 > 0.8
 
 
@@ -260,7 +260,7 @@ def test_distillation_with_records(folder, tmp_path):
         labelled, tiny.SENTENCES * 8, [teacher], labeled_copies=1, augmentation_rate=0
     )
     settings = tiny.settings("default", f"encoder.path={folder}", *changes)
-    result = train(settings, data, tmp_path / "student", device="cuda", teachers=lessons)
+    result = fit(settings, data, tmp_path / "student", device="cuda", teachers=lessons)
     expected = predict(teacher, tiny.SENTENCES)
     found = predict(checkpoint.load(result.folder, "cuda"), tiny.SENTENCES)
     assert evaluate(expected, found, resamples=0).entities.f1 > 0.8

@@ -305,7 +305,7 @@ def run_training(
         epochs = settings.training.epochs if is_set(overrides, "training.epochs") else None
         settings, corpus = training.adapt_to_small_data(settings, corpus, epochs)
     with training_progress() as callbacks:
-        result = training.train(
+        result = training.fit(
             settings,
             corpus,
             folder,
@@ -366,7 +366,7 @@ def load_teachers(
         texts = list(read_texts(jobs, options_by_format(plain, None, words, sentences)))
     size = sum(len(text.words) for text in texts)
     print_line(f"{len(texts):,} sentences of {size:,} words without annotation.")
-    copies = {"repeat": distillation["repeat"]} if distillation["repeat"] else {}
+    copies = {"labeled_copies": distillation["repeat"]} if distillation["repeat"] else {}
     return make_teachers(corpus, texts, teachers, hard=distillation["hard"], seed=seed, **copies)
 
 
