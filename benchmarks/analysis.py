@@ -30,10 +30,6 @@ from nestree.types import Sentence
 
 THRESHOLDS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # of MBR decoding
 PENALTIES = (-2.0, 0.0, 0.2, 0.4, 0.6, 1.0)  # head sharing penalties in Viterbi decoding
-HEAD_DECODERS = (  # (head prior weight, head sharing penalty) in MBR decoding
-    *((0.0, 0.0), (1.0, 0.0), (2.0, 0.0), (3.0, 0.0), (0.0, 2.0), (1.0, 2.0), (2.0, 1.0)),
-    *((2.0, 2.0), (2.0, 3.0), (3.0, 2.0), (5.0, 0.0), (5.0, 2.0), (8.0, 2.0)),
-)
 HEAD_WORDS = 5  # of each label
 NAMES = (
     *("Paris", "Apple", "Google", "London", "Microsoft", "Obama", "Germany"),
@@ -150,7 +146,7 @@ def count_by_sentence(gold: Sequence[Sentence], predicted: Sequence[Sentence]) -
 
 
 def score_decoders(model: Recognizer, sentences: Sequence[Sentence]) -> Row:
-    """The same scores under MBR decoding by threshold, Viterbi decoding by penalty, and other heads."""
+    """The same scores under MBR decoding by threshold, and Viterbi decoding by penalty."""
     settings = model.settings
     if settings.model.structure == "none" or settings.decoding.method == "spans":
         return {}
@@ -162,9 +158,6 @@ def score_decoders(model: Recognizer, sentences: Sequence[Sentence]) -> Row:
             "head_sharing_penalty": penalty,
             "head_prior_weight": 0.0,
         }
-    for weight, penalty in HEAD_DECODERS if settings.model.head_prior else ():
-        name = f"head_prior {weight} head_sharing_penalty {penalty}"
-        decoders[name] = {"method": "mbr", "head_prior_weight": weight, "head_sharing_penalty": penalty}
     rows = {}
     for name, changes in decoders.items():
         changed = replace(settings, decoding=replace(settings.decoding, **changes))

@@ -172,31 +172,6 @@ def calibration() -> Figure:
     return figure
 
 
-# The head sharing penalty c
-
-
-def penalty_decoding() -> Figure:
-    """F1, shared heads and right heads of Viterbi decoding of the default recipe's scores against the penalty."""
-    titles = {
-        "f1": "F1, %",
-        "heads.shared": "entities that share a head, %",
-        "heads.accuracy": "right heads, %",
-    }
-    figure, panels = make_figure("Head sharing penalty in decoding, test", len(titles), size=(9.9, 3.4))
-    for axes, (path, title) in zip(panels[0], titles.items(), strict=True):
-        for style, (data, runs) in enumerate(default_runs("test.decoders").items()):
-            values: dict[float, list[float]] = {}
-            for name, score in chain(*(run["test"]["decoders"].items() for run in runs)):
-                value = get(score, path)
-                if name.startswith("viterbi ") and value is not None:
-                    values.setdefault(float(name.removeprefix("viterbi ")), []).append(value)
-            if values:
-                draw_line(axes, data_label(data, runs), style, values)
-        axes.set(xlabel="c in decoding", title=title)
-    add_legend(figure)
-    return figure
-
-
 # Time of the engine
 
 
@@ -242,7 +217,6 @@ def milliseconds(row: Row, clock: str) -> dict[str, float]:
 PLOTS: dict[str, Callable[[], Figure]] = {
     "nesting": nesting,
     "calibration": calibration,
-    "penalty-decoding": penalty_decoding,
     "engine": engine,
 }
 

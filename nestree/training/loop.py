@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from accelerate import Accelerator
@@ -28,7 +28,7 @@ from nestree.training.callbacks import Callbacks, EpochEnd, Step, duration
 from nestree.training.dataset import Corpus, batches
 from nestree.training.optimizer import CLIP_NORM, lr_schedule, set_lr
 from nestree.training.run_dir import Progress, RunDir
-from nestree.training.step import AsyncScalars, GradientStep, Update
+from nestree.training.step import GradientStep, Update
 from nestree.treecrf.memory import is_out_of_memory
 
 ESTIMATE_AFTER = 10.0  # seconds of training until the duration of the run is estimated, or one epoch
@@ -112,13 +112,22 @@ def run_epochs(run: Run) -> None:
             save(run)
 
 
-class PendingStep(NamedTuple):
-    """An update whose losses are still on the device."""
+class PendingStep:
+    """An update whose losses are copied to the host in the background; `read` waits for them."""
 
-    update: Update
-    number: int
-    names: list[str]
-    values: AsyncScalars
+    def __init__(self, update: Update, number: int, names: list[str], values: Tensor) -> None:
+        self.update, self.number, self.names, self.values = update, number, names, values
+        self.event: torch.cuda.Event | None = None
+        if values.is_cuda:
+            self.values = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+            self.values.copy_(values, non_blocking=True)
+            self.event = torch.cuda.Event()
+            self.event.record()
+
+    def read(self) -> list[float]:
+        if self.event is not None:
+            self.event.synchronize()
+        return [float(value) for value in self.values.tolist()]
 
 
 def train_epoch(run: Run) -> bool:
@@ -177,12 +186,12 @@ def optimizer_step(
     values = torch.stack([*losses.values(), torch.full_like(norm, float(run.stop.requested))])
     if run.accelerator.num_processes > 1:
         values = run.accelerator.reduce(values, "sum")
-    return PendingStep(update, progress.updates, list(losses), AsyncScalars(torch.cat([values, norm[None]])))
+    return PendingStep(update, progress.updates, list(losses), torch.cat([values, norm[None]]))
 
 
 def read_losses(run: Run, pending: PendingStep) -> None:
     """Add up the losses of an update after a check that they are finite; see whether any process wants to stop."""
-    *sums, stop, norm = pending.values.read()
+    *sums, stop, norm = pending.read()
     losses, progress = dict(zip(pending.names, sums, strict=True)), run.progress
     if not all(map(math.isfinite, (*sums, norm))):
         values = ", ".join(f"{name} {value}" for name, value in {**losses, "gradient": norm}.items())
@@ -194,10 +203,6 @@ def read_losses(run: Run, pending: PendingStep) -> None:
         progress.losses[name] = progress.losses.get(name, 0.0) + value
 
 
-def losses_per_mention(progress: Progress) -> dict[str, float]:
-    return {name: value / max(1, progress.mentions) for name, value in progress.losses.items()}
-
-
 def report_step(run: Run, share: float) -> None:
     """Report the progress when `share` of the epoch is done."""
     progress, epochs = run.progress, run.settings.training.epochs
@@ -206,7 +211,7 @@ def report_step(run: Run, share: float) -> None:
         epoch=progress.epoch,
         epochs=epochs,
         share=share,
-        losses=losses_per_mention(progress),
+        losses=progress.losses_per_mention,
         best_f1=max(0.0, progress.best_f1),
         sentences_per_second=share * len(run.corpus.train) / max(progress.epoch_seconds, 1e-9),
         seconds_left=progress.epoch_seconds / share * (epochs_left - share) + run.dev_seconds * epochs_left,
@@ -251,7 +256,7 @@ def end_epoch(run: Run) -> None:
         epoch=progress.epoch,
         epochs=epochs,
         updates=progress.updates,
-        losses=losses_per_mention(progress),
+        losses=progress.losses_per_mention,
         precision=scores.precision,
         recall=scores.recall,
         f1=scores.f1,

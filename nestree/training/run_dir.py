@@ -53,9 +53,13 @@ class Progress:
     seconds: float = 0.0  # spent on training in all
     finished: str = ""  # the reason why training ended
 
+    @property
+    def losses_per_mention(self) -> dict[str, float]:
+        return {name: value / max(1, self.mentions) for name, value in self.losses.items()}
+
 
 class RunDir(Callbacks):
-    """The files of a run; as a callback it writes the log."""
+    """The files of a run; as callbacks it writes notes and epochs to the log."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -73,7 +77,7 @@ class RunDir(Callbacks):
             raise TrainingError(f"{self.path} is a file, and a directory is needed. Give another name.")
         if self.state.is_file():
             raise TrainingError(
-                f"{self.path} holds a run already. Continue it with `nestree train --resume {self.path}`, or give "
+                f"{self.path} holds a run already. Go on with `nestree train --resume {self.path}`, or give "
                 "another name."
             )
         if self.path.is_dir() and any(self.path.iterdir()) and not self.training.is_dir():
@@ -130,9 +134,13 @@ class RunDir(Callbacks):
             raise TrainingError(f"{self.log} cannot be written: {why.strerror or why}.") from None
 
     def note(self, text: str, updates: int) -> None:
+        log.info(text)
         self.log_event("note", updates=updates, text=text)
 
     def epoch(self, end: EpochEnd) -> None:
+        log.info(
+            "epoch %d/%d: loss %.3f, dev F1 %.2f", end.epoch, end.epochs, end.losses["loss"], 100 * end.f1
+        )
         self.log_event("epoch", **asdict(end))
 
     def write_bad_batch(self, sentences: Iterable[Sentence]) -> None:

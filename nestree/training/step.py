@@ -214,7 +214,6 @@ class GradientStep:
             torch.cuda.empty_cache()
 
     def notify(self, text: str) -> None:
-        log.warning(text)
         for callback in self.callbacks:
             callback.note(text, self.progress.updates)
 
@@ -277,20 +276,3 @@ class Prefetcher:
 
 def gradients_of(parameters: Iterable[Tensor]) -> list[Tensor]:
     return [parameter.grad for parameter in parameters if parameter.grad is not None]
-
-
-class AsyncScalars:
-    """A copy of device values to the host that blocks only when it is read."""
-
-    def __init__(self, values: Tensor) -> None:
-        self.values, self.event = values, None
-        if values.is_cuda:
-            self.values = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-            self.values.copy_(values, non_blocking=True)
-            self.event = torch.cuda.Event()
-            self.event.record()
-
-    def read(self) -> list[float]:
-        if self.event is not None:
-            self.event.synchronize()
-        return [float(value) for value in self.values.tolist()]

@@ -245,7 +245,8 @@ def origin_of(folder: Path) -> dict[str, Any]:
 def init_from_model(settings: Settings, labels: Sequence[str], init: Path) -> Recognizer:
     """A model with the weights of another one; new labels come after those that it knows."""
     checkpoint.check_manifest(init)
-    weights, old_labels = checkpoint.read_weights(init), checkpoint.read_labels(init)
+    old_labels = checkpoint.read_labels(init)
+    weights = checkpoint.read_weights(init)
     all_labels = [*old_labels, *(label for label in labels if label not in old_labels)]
     model = checkpoint.build_uninitialized(init, settings, all_labels)
     added = len(all_labels) - len(old_labels)
