@@ -31,7 +31,7 @@ from nestree.training.run_dir import Progress, RunDir
 from nestree.training.step import GradientStep, Update
 from nestree.treecrf.memory import is_out_of_memory
 
-ESTIMATE_AFTER = 10.0  # seconds of an epoch, or two epochs, until the duration of the run is estimated
+ESTIMATE_AFTER = 60.0  # seconds of an epoch, or two epochs, until the duration of the run is estimated
 
 Result = TypeVar("Result")
 
