@@ -7,7 +7,7 @@ import tomllib
 import pytest
 
 from nestree import checkpoint
-from nestree.config import RECIPES, SECTIONS, Settings, recipe_names
+from nestree.config import KINDS, RECIPES, Settings, recipe_names
 from nestree.errors import ConfigError
 
 ROWS = [name for name in recipe_names() if name.startswith("ablation/")]
@@ -87,7 +87,7 @@ def test_round_trip_of_odd_strings(tmp_path):
 
 
 def test_every_key_has_a_note():
-    assert all(field.metadata["note"] for kind in SECTIONS.values() for field in dataclasses.fields(kind))
+    assert all(field.metadata["note"] for kind in KINDS.values() for field in dataclasses.fields(kind))
 
 
 def test_overrides():

@@ -14,7 +14,7 @@ from nestree.errors import ChartMemoryError, InputError
 from nestree.model import Recognizer
 from nestree.nn.batch import batches_by_length
 from nestree.nn.int8 import unavailable_reason
-from nestree.pipeline import Pipeline, PredictOptions, cut_constraints, map_threaded, predict, thread_pool
+from nestree.pipeline import Pipeline, PredictOptions, cut_windows, map_threaded, predict, thread_pool
 from nestree.temperature import fit_temperatures
 from nestree.types import Sentence, crossing_pairs
 from tests import tiny
@@ -158,8 +158,8 @@ def test_a_long_sentence_is_cut_into_windows_and_nothing_crosses(model):
 def test_constraints_are_counted_in_words_of_each_window(model):
     sentences = [Sentence(list("ab")), Sentence(["w"] * 12)]
     constraints = {1: ([Known(5, 7, "PER", 6), Known(9, 12)], [Forbidden(6, 8, "ORG"), Forbidden(0, 2)])}
-    assert cut_constraints(constraints, sentences, [(0, 0, 2), (1, 0, 8), (1, 4, 12)]) == [
-        ([], []),
+    assert [window.constraints for window in cut_windows(sentences, constraints, 8)] == [
+        ((), ()),
         ([Known(5, 7, "PER", 6)], [Forbidden(6, 8, "ORG"), Forbidden(0, 2)]),
         ([Known(1, 3, "PER", 2), Known(5, 8)], [Forbidden(2, 4, "ORG")]),
     ]
