@@ -214,13 +214,7 @@ class Pipeline:
             raise InputError(
                 f"sentences must be lists of words, and this is {sentences!r:.60}. Give a list of such lists."
             )
-        given = []
-        for words in sentences:
-            if isinstance(words, str | bytes) or not isinstance(words, Iterable | Sentence):
-                raise InputError(
-                    f"a sentence must be a list of words, and this is {words!r:.60}. Split it first."
-                )
-            given.append(words if isinstance(words, Sentence) else Sentence(tuple(words)))
+        given = [s if isinstance(s, Sentence) else Sentence(s) for s in sentences]  # type: ignore[arg-type]
         return predict(self.inference_model, given, options=self.predict_options(threshold, labels=labels))
 
     def pipe(

@@ -104,10 +104,14 @@ class Sentence:
     )  # words around it, for the encoder
 
     def __post_init__(self) -> None:
-        all_strings = {*map(type, self.words)} <= {str} or all(isinstance(word, str) for word in self.words)
-        if isinstance(self.words, str) or not all_strings:
-            raise DataError(f"words must be strings, and are {self.words!r:.60}")
-        object.__setattr__(self, "words", tuple(self.words))
+        words = (
+            self.words
+            if isinstance(self.words, str) or not isinstance(self.words, Iterable)
+            else tuple(self.words)
+        )
+        if type(words) is not tuple or not all(isinstance(word, str) for word in words):
+            raise DataError(f"words must be strings in a list, and are {self.words!r:.60}")
+        object.__setattr__(self, "words", words)
         object.__setattr__(self, "entities", tuple(self.entities))
         if not self.words:
             raise DataError("a sentence needs at least one word, and this one has none")
