@@ -190,16 +190,14 @@ def test_attributes_of_spans_that_are_not_ours(nlp):
     assert first._.nestree_score is None
 
 
-def test_a_threshold_and_a_key(tiny_model):
+@pytest.mark.parametrize("threshold", [0.9, {"PER": 0.9}])
+def test_a_threshold_and_a_key(nlp, threshold):
     few = spacy.blank("en")
-    few.add_pipe(
-        "nestree", config={"model": str(tiny_model), "device": "cpu", "spans_key": "found", "threshold": 0.9}
-    )
-    scores = [span._.nestree_score for doc in few.pipe(TEXTS) for span in doc.spans["found"]]
-    assert all(score >= 0.9 for score in scores)
-    all_of_them = spacy.blank("en")
-    all_of_them.add_pipe("nestree", config={"model": str(tiny_model), "device": "cpu"})
-    assert len(scores) < sum(len(doc.spans["nestree"]) for doc in all_of_them.pipe(TEXTS))
+    config = {"model": nlp.get_pipe("nestree").source, "device": "cpu", "threshold": threshold}
+    few.add_pipe("nestree", config={**config, "spans_key": "found"})
+    spans = [span for doc in few.pipe(TEXTS) for span in doc.spans["found"]]
+    assert all(span._.nestree_score >= 0.9 for span in spans if threshold == 0.9 or span.label_ == "PER")
+    assert len(spans) < sum(len(doc.spans["nestree"]) for doc in nlp.pipe(TEXTS))
 
 
 def test_a_model_that_is_not_there(tmp_path):

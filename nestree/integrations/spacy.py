@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from nestree.pipeline import Pipeline
     from nestree.types import Document
 
+Threshold = float | dict[str, float] | None
 KEY = "nestree"  # of the span group, and of the attribute that marks it as ours
 
 
@@ -35,7 +36,7 @@ class NestedEntities(Pipe):
     """Predicts nested entities; loads the model when it is first needed."""
 
     def __init__(
-        self, name: str, model: str | None, device: str, spans_key: str, threshold: float | None
+        self, name: str, model: str | None, device: str, spans_key: str, threshold: Threshold
     ) -> None:
         self.name, self.source, self.device = name, model, device
         self.spans_key, self.threshold = spans_key, threshold
@@ -115,7 +116,7 @@ class NestedEntities(Pipe):
     default_config={"model": None, "device": "auto", "spans_key": KEY, "threshold": None},
 )
 def make_component(
-    nlp: Language, name: str, model: str | None, device: str, spans_key: str, threshold: float | None
+    nlp: Language, name: str, model: str | None, device: str, spans_key: str, threshold: Threshold
 ) -> NestedEntities:
     """What `nlp.add_pipe("nestree")` adds. `model`: a directory or a hub name; None: the bundled model."""
     return NestedEntities(name, model, device, spans_key, threshold)
