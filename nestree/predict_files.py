@@ -120,6 +120,7 @@ def plan_jobs(
         raise InputError("standard input has no name that its output could get. Predict it by itself.")
     if out.exists() and not out.is_dir():
         raise DataError(f"{out} is a file, and several files become a folder of files. Give another name.")
+    sources_read = {path.resolve() for path in names}
     targets: dict[Path, Job] = {}
     for path, name in names.items():
         ending = "" if format == "brat" and inputs[path] != "text" else ENDINGS[format]
@@ -129,7 +130,7 @@ def plan_jobs(
                 f"{targets[job.target].source} and {path} would both become {job.target}. Rename one, or predict them "
                 "into two folders."
             )
-        if job.target.resolve() in {source.resolve() for source in names}:
+        if job.target.resolve() in sources_read:
             raise InputError(f"{job.target} is one of the files that are read. Write to another folder.")
         targets[job.target] = job
     return JobPlan(tuple(targets.values()), out, format, left_out)
@@ -148,15 +149,12 @@ def find_inputs(source: Path, format: str | None, out: Path) -> tuple[dict[Path,
         and not any(part.startswith(".") for part in path.relative_to(source).parts)
         and (out == STDIO or not path.resolve().is_relative_to(out.resolve()))
     ]
-    texts = [path for path in files if path.name.endswith(TEXT_SUFFIXES)]
+    chosen = texts = [path for path in files if path.name.endswith(TEXT_SUFFIXES)]
     if format is None:
-        chosen = [
-            path
-            for path in files
-            if path in texts or path.with_name(path.name.removesuffix(".gz")).suffix.lower() in SUFFIXES
-        ]
-    else:
-        chosen = texts if format == "text" and texts else files
+        known = (*TEXT_SUFFIXES, *SUFFIXES, *(f"{suffix}.gz" for suffix in SUFFIXES))
+        chosen = [path for path in files if path.name.lower().endswith(known)]
+    elif format != "text" or not texts:
+        chosen = files
     if not chosen:
         what = "no file" if not files else "no text (.txt), and no other file whose name tells its format"
         raise DataError(f"{source} holds {what}. Name another folder{', or --from FORMAT' * bool(files)}.")

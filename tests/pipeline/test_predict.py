@@ -2,6 +2,7 @@
 
 import copy
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -177,32 +178,25 @@ def two_threads():
     torch.set_num_threads(before)
 
 
-def test_two_items_at_a_time_in_order(two_threads):
-    barrier = threading.Barrier(2)  # nobody passes alone
+def test_two_items_at_a_time_in_order_and_none_after_an_error(two_threads):
+    barrier, started = threading.Barrier(2), []  # nobody passes alone
 
     def work(number):
         barrier.wait(timeout=30)
         return number, torch.get_num_threads()
 
+    def fail(number):
+        started.append(number)
+        time.sleep(0.01)
+        raise ValueError("zero")
+
     assert list(map_threaded(work, range(6))) == [(number, 1) for number in range(6)]
+    with pytest.raises(ValueError, match="zero"):
+        list(map_threaded(fail, range(50)))
+    assert len(started) < 50
     assert torch.get_num_threads() == 2
     torch.set_num_threads(1)
     assert list(map_threaded(lambda _: threading.get_ident(), [1, 2])) == [threading.get_ident()] * 2
-
-
-def test_an_error_is_raised_and_the_rest_is_not_started(two_threads):
-    started, failed = [], threading.Event()
-
-    def work(number):
-        started.append(number)
-        if number == 0:
-            raise ValueError("zero")
-        failed.wait(timeout=30)
-
-    threading.Timer(0.1, failed.set).start()
-    with pytest.raises(ValueError, match="zero"):
-        list(map_threaded(work, range(50)))
-    assert len(started) < 50
 
 
 @pytest.mark.parametrize("precision", ["float32"] if unavailable_reason() else ["float32", "int8"])
