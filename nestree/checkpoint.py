@@ -70,9 +70,6 @@ def bundled_model() -> Path:
     return BUNDLED
 
 
-# Saving
-
-
 def save(model: Recognizer, folder: Path, card: str = "") -> None:
     """Write the whole model to a new directory, or nothing.
 
@@ -185,9 +182,6 @@ def model_files(folder: Path) -> Iterator[Path]:
             yield path
 
 
-# The manifest
-
-
 def save_manifest(folder: Path) -> None:
     """Write the manifest of a directory whose files are all final."""
     files = {}
@@ -231,9 +225,6 @@ def sha256(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror or error}.") from None
-
-
-# Loading
 
 
 def load(folder: Path | str, device: str | torch.device = "cpu", *, verify: bool = True) -> Recognizer:
@@ -390,9 +381,6 @@ def read_info(folder: Path) -> ModelInfo:
     )
 
 
-# Weights
-
-
 def read_weights(folder: Path) -> dict[str, Tensor]:
     """The weights of a directory by name, in float32."""
     return dequantized(read_stored_tensors(folder), folder)
@@ -424,20 +412,19 @@ def load_weights(model: Recognizer, weights: Mapping[str, Tensor], path: Path) -
 def check_shapes(own: Mapping[str, Tensor], tensors: Mapping[str, Tensor], path: Path) -> None:
     """Raise unless the tensors of a file have the names and shapes of the model's own."""
     stored = {name: value for name, value in drop_unused(tensors).items() if not name.startswith(SCALES)}
-    for name in own:
-        if name not in stored:
-            raise ModelError(
-                f"{path} lacks {name}: it belongs to another config.toml. Fetch the model again."
-            )
-        if own[name].shape != stored[name].shape:
+    if missing := own.keys() - stored.keys():
+        raise ModelError(
+            f"{path} lacks {min(missing)}: it belongs to another config.toml. Fetch the model again."
+        )
+    if more := stored.keys() - own.keys():
+        raise ModelError(
+            f"{path} has {min(more)}, which config.toml has no place for: they belong to different models."
+        )
+    for name, value in own.items():
+        if value.shape != stored[name].shape:
             raise ModelError(
                 f"{path}: {name} has the shape {list(stored[name].shape)}, and config.toml and encoder/config.json "
-                f"ask for {list(own[name].shape)}: they belong to different models."
-            )
-    for name in stored:
-        if name not in own:
-            raise ModelError(
-                f"{path} has {name}, which config.toml has no place for: they belong to different models."
+                f"ask for {list(value.shape)}: they belong to different models."
             )
 
 
@@ -482,19 +469,24 @@ def read_tensors(path: Path, *, metadata_only: bool = False) -> tuple[dict[str, 
     safetensors opens a file twice, for its header and for its tensors. If a running training replaces it in between,
     header and tensors belong to different files, and we read again.
     """
+
+    def identity() -> tuple[int, int, int]:
+        status = path.stat()
+        return status.st_ino, status.st_size, status.st_mtime_ns
+
     while True:
         try:
-            before = identity(path)
+            before = identity()
             try:
                 with safe_open(path, framework="pt") as file:
                     names = [] if metadata_only else list(file.keys())
                     tensors = {name: file.get_tensor(name) for name in names}
                     metadata = dict(file.metadata() or {})
             except RuntimeError:  # the new file is shorter
-                if identity(path) == before:
+                if identity() == before:
                     raise
                 continue
-            if identity(path) == before:
+            if identity() == before:
                 return tensors, metadata
         except FileNotFoundError:
             raise ModelError(f"{path} does not exist.") from None
@@ -502,12 +494,6 @@ def read_tensors(path: Path, *, metadata_only: bool = False) -> tuple[dict[str, 
             raise ModelError(
                 f"{path} cannot be read: {error}. It may be cut off; fetch or make it again."
             ) from None
-
-
-def identity(path: Path) -> tuple[int, int, int]:
-    """What changes when the file is replaced."""
-    status = path.stat()
-    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def write_text(path: Path, text: str) -> None:

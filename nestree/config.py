@@ -333,44 +333,34 @@ def check_combinations(settings: Settings) -> None:
     has_trees, has_heads = model.structure != "none", model.structure == "lexical"
     by_head, yes_no = model.labeling == "head", model.mention == "yes-no"
     odd_sizes = model.mlp_size % 2 or (model.labeling == "span" and model.label_mlp_size % 2)
-    complaint = ""
+    wrong = ""
     if model.mention == "labels" and model.labeling != "none":
-        complaint = (
-            'model.mention = "labels" gives the labels in stage one; model.labeling must then be "none".'
-        )
+        wrong = 'model.mention = "labels" gives labels in stage one; model.labeling must then be "none".'
     elif model.mention != "labels" and model.labeling == "none":
-        complaint = f'model.mention = "{model.mention}" finds spans without labels; '
-        complaint += 'model.labeling must be "span" or "head".'
+        wrong = f'model.mention = "{model.mention}" gives no labels; model.labeling must be "span" or "head".'
     elif model.mention == "score" and not has_trees:
-        complaint = (
-            'model.mention = "score" only ranks trees; without a structure it must be "yes-no" or "labels".'
-        )
+        wrong = 'model.mention = "score" only ranks trees; without trees it must be "yes-no" or "labels".'
     elif by_head and not (has_heads and yes_no):
-        complaint = 'model.labeling = "head" needs model.structure = "lexical" and model.mention = "yes-no".'
-    elif encoder.lstms == 4 and not (encoder.lstm_layers and by_head):
-        complaint = "encoder.lstms = 4 needs encoder.lstm_layers of 1 or more, and all four kinds of scores: "
-        complaint += 'model.labeling = "head".'
+        wrong = 'model.labeling = "head" needs model.structure = "lexical" and model.mention = "yes-no".'
+    elif encoder.lstms == 4 and not encoder.lstm_layers:
+        wrong = "encoder.lstms = 4 needs encoder.lstm_layers of 1 or more."
+    elif encoder.lstms == 4 and not by_head:
+        wrong = 'encoder.lstms = 4 needs all four kinds of scores: model.labeling = "head".'
     elif model.head_prior and not has_heads:
-        complaint = 'model.head_prior is about heads, which only model.structure = "lexical" has.'
+        wrong = 'model.head_prior is about heads, which only model.structure = "lexical" has.'
     elif model.rotary and odd_sizes:
-        complaint = (
-            "model.rotary rotates pairs of dimensions; model.mlp_size and model.label_mlp_size must be even."
-        )
+        wrong = "model.rotary needs an even model.mlp_size and, for labels of spans, model.label_mlp_size."
     elif loss.joint and not by_head:
-        complaint = (
-            'loss.joint needs model.labeling = "head"; without heads it would be the same as two losses.'
-        )
+        wrong = 'loss.joint needs model.labeling = "head"; without heads it equals two losses.'
     elif (loss.head_sharing_penalty or decoding.head_sharing_penalty) and not has_heads:
-        complaint = (
-            'head_sharing_penalty, in loss and decoding, needs heads: model.structure must be "lexical".'
-        )
+        wrong = 'head_sharing_penalty, in loss and decoding, needs heads: model.structure = "lexical".'
     elif loss.hard_negatives and not yes_no:
-        complaint = 'loss.hard_negatives needs model.mention = "yes-no".'
+        wrong = 'loss.hard_negatives needs model.mention = "yes-no".'
     elif loss.entropy_weight and not has_trees:
-        complaint = 'loss.entropy_weight is about trees; model.structure must not be "none".'
+        wrong = 'loss.entropy_weight is about trees; model.structure must not be "none".'
     elif decoding.method == "viterbi" and not has_trees:
-        complaint = 'decoding.method must be "spans" or "mbr" where model.structure is "none".'
+        wrong = 'decoding.method must be "spans" or "mbr" where model.structure is "none".'
     elif decoding.method == "spans" and model.mention == "score":
-        complaint = 'decoding.method = "spans" needs model.mention = "yes-no" or "labels".'
-    if complaint:
-        raise ConfigError(complaint)
+        wrong = 'decoding.method = "spans" needs model.mention = "yes-no" or "labels".'
+    if wrong:
+        raise ConfigError(wrong)

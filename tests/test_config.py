@@ -142,7 +142,7 @@ def test_wrong_values(override, message):
         ("ablation/02-unstructured-two-stage", "model.mention=score", "only ranks trees"),
         ("ablation/02-unstructured-two-stage", "loss.head_sharing_penalty=0.4", "needs heads"),
         ("ablation/03-tree-one-stage", "decoding.head_sharing_penalty=0.4", "needs heads"),
-        ("release", "model.mlp_size=301", "model.mlp_size and model.label_mlp_size must be even"),
+        ("release", "model.mlp_size=301", "model.rotary needs an even model.mlp_size"),
         ("release", "model.labeling=span", "all four kinds of scores"),
         ("ablation/02-unstructured-two-stage", "loss.entropy_weight=1", "about trees"),
         ("ablation/02-unstructured-two-stage", "decoding.method=viterbi", 'must be "spans" or "mbr"'),
