@@ -221,6 +221,21 @@ def crossing_pairs(entities: Sequence[Entity]) -> list[tuple[Entity, Entity]]:
     return [(ordered[a], ordered[b]) for a, b in sorted(pairs)]
 
 
+def enclosing_spans(spans: Iterable[Span]) -> dict[Span, list[Span]]:
+    """The other spans that enclose each span, in the order of their starts, the longer first.
+
+    >>> enclosing_spans([(3, 4), (0, 4), (4, 6)])
+    {(0, 4): [], (3, 4): [(0, 4)], (4, 6): []}
+    """
+    enclosing: dict[Span, list[Span]] = {}
+    open_spans: list[Span] = []
+    for start, end in sorted(set(spans), key=lambda span: (span[0], -span[1])):
+        open_spans = [span for span in open_spans if span[1] > start]
+        enclosing[start, end] = [span for span in open_spans if span[1] >= end]
+        open_spans.append((start, end))
+    return enclosing
+
+
 def depths(entities: Iterable[Entity]) -> list[int]:
     """How many other spans enclose each entity; the same span with another label does not count.
 
@@ -337,19 +352,16 @@ def text_entities(sentence: Sentence) -> list[TextEntity]:
     by_span: dict[Span, list[Entity]] = {}
     for entity in sentence.entities:
         by_span.setdefault(entity.span, []).append(entity)
-    result: list[TextEntity] = []
-    open_entities: list[tuple[Span, TextEntity]] = []
-    for start, end in sorted(by_span, key=lambda span: (span[0], -span[1])):
-        entities = sorted(by_span[start, end], key=lambda entity: -(entity.score or 0.0))
+    result: dict[Span, TextEntity] = {}
+    for span, enclosing in enclosing_spans(by_span).items():
+        entities = sorted(by_span[span], key=lambda entity: -(entity.score or 0.0))
         scores: dict[str, float | None] = {}
         for entity in entities:
             scores.setdefault(entity.label, entity.score)
         head = next((entity.head for entity in entities if entity.head is not None), None)
-        open_entities = [item for item in open_entities if item[0][1] > start]
-        enclosing = [item for item in open_entities if item[0][1] >= end]
-        parent = min(enclosing, key=lambda item: item[0][1] - item[0][0])[1] if enclosing else None
-        found = TextEntity(
-            *char_span(sentence, start, end),
+        parent = result[min(enclosing, key=lambda s: s[1] - s[0])] if enclosing else None
+        result[span] = TextEntity(
+            *char_span(sentence, *span),
             labels=tuple(scores),
             scores=tuple(scores.values()),
             head=None if head is None else char_span(sentence, head, head + 1),
@@ -357,10 +369,8 @@ def text_entities(sentence: Sentence) -> list[TextEntity]:
             parent=parent,
         )
         if parent is not None:
-            object.__setattr__(parent, "children", (*parent.children, found))
-        open_entities.append(((start, end), found))
-        result.append(found)
-    return result
+            object.__setattr__(parent, "children", (*parent.children, result[span]))
+    return list(result.values())
 
 
 @dataclass(frozen=True, repr=False)
