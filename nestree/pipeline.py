@@ -679,7 +679,9 @@ def run_on_streams(jobs: Sequence[BatchJob]) -> Iterator[list[Prediction]]:
     """
     for job in jobs[:2]:
         if job.stream is not None:
-            job.stream.wait_stream(torch.cuda.current_stream())  # pending updates of the model
+            job.stream.wait_stream(
+                torch.cuda.current_stream(job.model.device)
+            )  # pending updates of the model
     launched: BatchJob | None = None
     prefetched: Future[Batch | None] | None = None
     with ThreadPoolExecutor(1, thread_name_prefix="nestree-batches") as prefetcher:
