@@ -9,40 +9,33 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nestree import data as data
-    from nestree import errors as errors
-    from nestree import evaluation as evaluation
-    from nestree import hub as hub
-    from nestree import show as show
-    from nestree import treecrf as treecrf
-    from nestree.pipeline import Pipeline as Pipeline
-    from nestree.pipeline import load as load
-    from nestree.types import Document as Document
-    from nestree.types import Entity as Entity
-    from nestree.types import Sentence as Sentence
-    from nestree.types import TextEntity as TextEntity
+    from nestree import data, errors, evaluation, hub, show, treecrf
+    from nestree.api import evaluate, read, write
+    from nestree.model import Recognizer
+    from nestree.pipeline import Pipeline, load
+    from nestree.training.train import train
+    from nestree.types import Document, Entity, Sentence, TextEntity
 
 __version__ = "0.1.0"
+__all__ = [
+    "Document", "Entity", "Pipeline", "Recognizer", "Sentence", "TextEntity", "__version__", "data", "errors",
+    "evaluate", "evaluation", "hub", "load", "read", "show", "train", "treecrf", "write",
+]  # fmt: skip
 
-# Imported on first use, so that importing nestree does not import torch.
-MODULES = ("data", "errors", "evaluation", "hub", "show", "treecrf")
-CLASSES = {
-    "load": "pipeline",
-    "Pipeline": "pipeline",
-    "Document": "types",
-    "Entity": "types",
-    "Sentence": "types",
-    "TextEntity": "types",
-}
-__all__ = ["__version__", *CLASSES, *MODULES]
+# Imported on first use, so that importing nestree does not import torch. An empty string is a module itself.
+ORIGINS = {
+    "load": "pipeline", "train": "training", "evaluate": "api", "read": "api", "write": "api",
+    "Recognizer": "model", "Pipeline": "pipeline",
+    "Document": "types", "Entity": "types", "Sentence": "types", "TextEntity": "types",
+    "data": "", "errors": "", "evaluation": "", "hub": "", "show": "", "treecrf": "",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    if name in MODULES:
-        return import_module(f"nestree.{name}")
-    if name in CLASSES:
-        return getattr(import_module(f"nestree.{CLASSES[name]}"), name)
-    raise AttributeError(f"nestree has no {name}; it has {', '.join([*CLASSES, *MODULES])}.")
+    if name not in ORIGINS:
+        raise AttributeError(f"nestree has no {name}; it has {', '.join(ORIGINS)}.")
+    origin = ORIGINS[name]
+    return getattr(import_module(f"nestree.{origin}"), name) if origin else import_module(f"nestree.{name}")
 
 
 def __dir__() -> list[str]:

@@ -14,8 +14,10 @@ files are final: a directory in training has none, and one that a killed process
 
 import hashlib
 import json
+import logging
 import os
 import shutil
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -48,6 +50,8 @@ MANIFEST_FORMAT = 1
 TRAINING = "training"  # the state of a training run, which is not part of the model
 UNUSED = "encoder.transformer.pooler."  # weights of a layer that is not used
 LARGEST_TEMPERATURE = 1e6
+DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)  # raised by damaged JSON
+log = logging.getLogger(__name__)
 BUNDLED = Path(__file__).resolve().parent / "models" / "gum-minilm"
 
 
@@ -67,11 +71,20 @@ def bundled_model() -> Path:
 
 
 def save(model: Recognizer, folder: Path, card: str = "") -> None:
-    """Write the whole model to a new directory, or nothing."""
+    """Write the whole model to a new directory, or nothing.
+
+    The weights of a quantized model stay in 8 bits, unless they were changed to others that 8 bits cannot express.
+    """
+    weights = model.state_dict()
+    if model.is_quantized:
+        quantized = quantize_state(weights)
+        restored = dequantize_state(quantized)
+        if all(torch.equal(value, restored[name]) for name, value in weights.items()):
+            weights = quantized
     with atomic_path(folder) as temporary:
         temporary.mkdir()
         save_without_weights(model, temporary, card)
-        save_weights(model.state_dict(), temporary)
+        save_weights(weights, temporary)
         save_manifest(temporary)
 
 
@@ -102,6 +115,73 @@ def save_weights(weights: Mapping[str, Tensor], folder: Path) -> None:
     write_tensors(folder / WEIGHTS, weights, {"format": str(FORMAT), "nestree": __version__})
 
 
+def to_bytes(model: Recognizer) -> dict[str, bytes]:
+    """The files of the model, by name."""
+    with tempfile.TemporaryDirectory(prefix="nestree-") as temporary:
+        folder = Path(temporary, "model")
+        save(model, folder, model.card)
+        return {path.relative_to(folder).as_posix(): path.read_bytes() for path in model_files(folder)}
+
+
+def from_bytes(files: Mapping[str, bytes], device: str | torch.device = "cpu") -> Recognizer:
+    """The model of these files."""
+    with tempfile.TemporaryDirectory(prefix="nestree-") as temporary:
+        for name, content in files.items():
+            path = Path(temporary, name)
+            if not path.resolve().is_relative_to(Path(temporary).resolve()):
+                raise ModelError(f"these bytes are no model of nestree: they name the file {name!r:.60}.")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        return load(temporary, device)
+
+
+def quantize(folder: Path, out: Path) -> None:
+    """Write a copy of a model to a new directory, its weights in 8 bits."""
+    model = load(folder)
+    if model.is_quantized:
+        raise ModelError(
+            f"{folder} is quantized already: its weights have 8 bits each. There is nothing to do."
+        )
+    metadata = read_tensors(folder / WEIGHTS, metadata_only=True)[1]
+    settings = model.settings
+    if (path := Path(settings.encoder.path)).is_absolute():  # a path of this machine
+        settings = replace(settings, encoder=replace(settings.encoder, path=path.name))
+    with atomic_path(out) as temporary:
+        copy_files([path for path in model_files(folder) if path.name != WEIGHTS], folder, temporary)
+        write_text(temporary / CONFIG, settings.to_toml())
+        save_info(ModelInfo(model.labels, model.text_rules, model.temperatures), temporary)
+        add_to_card(temporary, QUANTIZED_NOTE)
+        weights = quantize_state(model.state_dict())
+        write_tensors(temporary / WEIGHTS, weights, {**metadata, "format": str(FORMAT)})
+        save_manifest(temporary)
+
+
+QUANTIZED_NOTE = """## Weights
+
+Stored in 8 bits each, with a scale for every 64 of them (`nestree quantize`); scores above were measured before."""
+
+
+def add_to_card(folder: Path, text: str) -> None:
+    """Append a paragraph to the model card."""
+    write_text(folder / CARD, f"{read_card(folder).rstrip()}\n\n{text}\n".lstrip())
+
+
+def copy_files(paths: Iterable[Path], folder: Path, out: Path) -> None:
+    """Copy files of a folder to another one, which is created."""
+    for path in paths:
+        target = out / path.relative_to(folder)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+
+
+def model_files(folder: Path) -> Iterator[Path]:
+    """The files of a model, in a fixed order: without those of its training run, and without hidden ones."""
+    for path in sorted(folder.rglob("*")):
+        parts = path.relative_to(folder).parts
+        if path.is_file() and parts[0] != TRAINING and not any(part.startswith(".") for part in parts):
+            yield path
+
+
 def save_manifest(folder: Path) -> None:
     """Write the manifest of a directory whose files are all final."""
     files = {}
@@ -122,7 +202,7 @@ def check_manifest(folder: Path) -> None:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         version = manifest["format"]
         files = {str(name): (entry["size"], entry["sha256"]) for name, entry in manifest["files"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except DAMAGED:
         raise ModelError(
             f"{path} is not what nestree writes: it is damaged. Fetch the model again."
         ) from None
@@ -131,9 +211,7 @@ def check_manifest(folder: Path) -> None:
             f"{path} has the format {version!r:.20}; this nestree knows {MANIFEST_FORMAT}. Update nestree."
         )
     for name, (size, digest) in files.items():
-        file = folder / name
-        if not file.is_file():
-            raise ModelError(f"{folder} has no {name}: it is not whole. Fetch or train it again.")
+        file = require(folder, name)
         if file.stat().st_size != size or sha256(file) != digest:
             raise ModelError(
                 f"{file} is not the file that {MANIFEST} describes: it was damaged or edited. Fetch the model again "
@@ -152,70 +230,42 @@ def sha256(path: Path) -> str:
 def load(folder: Path | str, device: str | torch.device = "cpu", *, verify: bool = True) -> Recognizer:
     """The model of a directory, ready to predict; not `verify`: without comparing its files with the manifest."""
     folder = Path(folder)
-    if not verify:
-        return read_model(folder, device)
+    log.debug("reading %s", folder)
     with ThreadPoolExecutor(1) as pool:
-        check = pool.submit(check_manifest, folder)  # in parallel: hashing releases the GIL
+        check = pool.submit(check_manifest, folder) if verify else None  # hashing releases the GIL
         try:
             return read_model(folder, device)
         finally:
-            check.result()  # its error names the damaged file, so it replaces any other
+            if check:
+                check.result()  # its error names the damaged file, so it replaces any other
 
 
 def read_model(folder: Path, device: str | torch.device) -> Recognizer:
     info, settings = read_info(folder), read_settings(folder)
-    tensors, _ = read_stored_tensors(folder)
+    tensors = read_stored_tensors(folder)
     model = build_on_meta(folder, settings, info.labels, tensors)
     check_shapes(model.state_dict(), tensors, folder / WEIGHTS)
     weights = drop_unused(dequantized(tensors, folder))
     if isinstance(model.encoder.transformer, bert.Bert):
         dtypes = {name: value.dtype for name, value in model.state_dict().items()}
-        model.load_state_dict(
-            {name: value.to(dtypes[name], copy=value is tensors[name]) for name, value in weights.items()},
-            assign=True,
-        )
+        copies = {
+            name: value.to(dtypes[name], copy=value is tensors[name]) for name, value in weights.items()
+        }
+        model.load_state_dict(copies, assign=True)
     else:  # its buffers have values that are not stored
         model = build_uninitialized(folder, settings, info.labels)
         model.load_state_dict(weights)
-    model.is_quantized = is_quantized(tensors)
+    model.is_quantized = any(name.startswith(SCALES) for name in tensors)
     model.text_rules, model.temperatures = info.text, info.temperatures
     model.card = read_card(folder)
     return model.to(device).eval()
 
 
-def quantize(folder: Path, out: Path) -> None:
-    """Write a copy of a model to a new directory, its weights in 8 bits."""
-    check_manifest(folder)
-    info, settings = read_info(folder), read_settings(folder)
-    tensors, metadata = read_stored_tensors(folder)
-    if is_quantized(tensors):
-        raise ModelError(
-            f"{folder} is quantized already: its weights have 8 bits each. There is nothing to do."
-        )
-    check_shapes(
-        build_on_meta(folder, settings, info.labels, tensors).state_dict(), tensors, folder / WEIGHTS
-    )
-    weights = drop_unused(dequantized(tensors, folder))
-    with atomic_path(out) as temporary:
-        copy_files([path for path in model_files(folder) if path.name != WEIGHTS], folder, temporary)
-        path = Path(settings.encoder.path)
-        if path.is_absolute():  # a path of this machine
-            settings = replace(settings, encoder=replace(settings.encoder, path=path.name))
-        write_text(temporary / CONFIG, settings.to_toml())
-        save_info(info, temporary)
-        add_to_card(temporary, QUANTIZED_NOTE)
-        write_tensors(temporary / WEIGHTS, quantize_state(weights), {**metadata, "format": str(FORMAT)})
-        save_manifest(temporary)
-
-
-QUANTIZED_NOTE = """## Weights
-
-Stored in 8 bits each, with a scale for every 64 of them (`nestree quantize`); scores above were measured before."""
-
-
-def add_to_card(folder: Path, text: str) -> None:
-    """Append a paragraph to the model card."""
-    write_text(folder / CARD, f"{read_card(folder).rstrip()}\n\n{text}\n".lstrip())
+def require(folder: Path, name: str) -> Path:
+    """The path of a file or folder of the model."""
+    if not (folder / name).exists():
+        raise ModelError(f"{folder} has no {name}: it is not whole. Fetch or train it again.")
+    return folder / name
 
 
 def read_card(folder: Path) -> str:
@@ -224,31 +274,10 @@ def read_card(folder: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 
 
-def is_quantized(tensors: Mapping[str, Tensor]) -> bool:
-    return any(name.startswith(SCALES) for name in tensors)
-
-
-def copy_files(paths: Iterable[Path], folder: Path, out: Path) -> None:
-    """Copy files of a folder to another one, which is created."""
-    for path in paths:
-        target = out / path.relative_to(folder)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
-
-
-def model_files(folder: Path) -> Iterator[Path]:
-    """The files of a model, in a fixed order: without those of its training run, and without hidden ones."""
-    for path in sorted(folder.rglob("*")):
-        parts = path.relative_to(folder).parts
-        if path.is_file() and parts[0] != TRAINING and not any(part.startswith(".") for part in parts):
-            yield path
-
-
 def build_uninitialized(folder: Path, settings: Settings, labels: Sequence[str]) -> Recognizer:
     """A model of the shape that this directory describes; its weights are uninitialized."""
     for name in (ENCODER, f"{ENCODER}/{bert.CONFIG}", f"{ENCODER}/{bert.TOKENIZER}"):
-        if not (folder / name).exists():
-            raise ModelError(f"{folder} has no {name}: it is not whole. Fetch or train it again.")
+        require(folder, name)
     return Recognizer(settings, labels, folder / ENCODER, pretrained=False)
 
 
@@ -260,13 +289,11 @@ def build_on_meta(
     Modules take memory even there, so a network of more layers than there are stored `tensors` is refused.
     """
     counts = {f"{CONFIG}: encoder.lstm_layers": settings.encoder.lstm_layers}
-    try:
+    with suppress(*DAMAGED):  # loading the encoder raises a better error
         config = json.loads((folder / ENCODER / bert.CONFIG).read_text(encoding="utf-8"))
         for name, value in config.items():
             if "layer" in name and type(value) is int:
                 counts[f"{ENCODER}/{bert.CONFIG}: {name}"] = value
-    except (OSError, ValueError, AttributeError, RecursionError):
-        pass  # loading the encoder raises a better error
     for name, count in counts.items():
         if count > len(tensors):
             raise ModelError(
@@ -299,9 +326,7 @@ class NoInitialization(TorchFunctionMode):
 
 
 def read_settings(folder: Path) -> Settings:
-    if not (folder / CONFIG).is_file():
-        raise ModelError(f"{folder} has no {CONFIG}: it is not whole. Fetch or train it again.")
-    return Settings.load(folder / CONFIG)
+    return Settings.load(require(folder, CONFIG))
 
 
 def read_labels(folder: Path) -> list[str]:
@@ -309,6 +334,7 @@ def read_labels(folder: Path) -> list[str]:
 
 
 def read_info(folder: Path) -> ModelInfo:
+    """The content of labels.json; models of layout 1 have neither rules for texts nor temperatures."""
     if not folder.is_dir():
         what = "is a file, and a model is a directory" if folder.exists() else "does not exist"
         raise ModelError(f"{folder} {what}. Name a directory that `nestree train` made.")
@@ -320,7 +346,7 @@ def read_info(folder: Path) -> ModelInfo:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         version, labels = values["format"], values["labels"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except DAMAGED:
         raise ModelError(
             f"{path} is not what nestree writes: it is damaged, or of another program."
         ) from None
@@ -337,30 +363,18 @@ def read_info(folder: Path) -> ModelInfo:
                 f"{path}: the label {label!r:.60} is empty or holds half a character, which cannot be written. Fetch "
                 "the model again."
             )
-    return ModelInfo(labels, text_rules_of(values, path), read_temperatures(values, path))
-
-
-def text_rules_of(values: Mapping[str, Any], path: Path) -> TextRules:
-    """How texts are split; models of layout 1 have the default."""
-    stored = values.get("text", TextRules()._asdict())
+    text, stored = values.get("text", {}), values.get("temperatures", {})
     try:
-        rules = TextRules(**stored)
+        rules = TextRules(**text)
     except TypeError:
-        raise ModelError(f"{path}: text is {stored!r:.60}; it must say words and sentences.") from None
+        raise ModelError(f"{path}: text is {text!r:.60}; it must say words and sentences.") from None
     if rules.words not in WORD_STYLES or rules.sentences not in SENTENCE_RULES:
-        raise ModelError(f"{path}: this nestree cannot split text by {stored!r:.60}. Update nestree.")
-    return rules
-
-
-def read_temperatures(values: Mapping[str, Any], path: Path) -> Temperatures:
-    """The temperatures; models of layout 1 have none."""
-    stored = values.get("temperatures", NO_TEMPERATURES._asdict())
+        raise ModelError(f"{path}: this nestree cannot split text by {text!r:.60}. Update nestree.")
     with suppress(TypeError, ValueError, AttributeError, OverflowError):
-        temperatures = Temperatures(**{name: float(value) for name, value in stored.items()})
-        *divisors, offset = temperatures
+        *divisors, offset = temperatures = Temperatures(**{key: float(stored[key]) for key in stored})
         in_range = all(1 / LARGEST_TEMPERATURE <= divisor <= LARGEST_TEMPERATURE for divisor in divisors)
         if in_range and abs(offset) <= LARGEST_TEMPERATURE:
-            return temperatures
+            return ModelInfo(labels, rules, temperatures)
     raise ModelError(
         f"{path}: temperatures are {stored!r:.60}; they must be numbers above 0, and at most "
         f"{LARGEST_TEMPERATURE:,.0f}."
@@ -369,7 +383,7 @@ def read_temperatures(values: Mapping[str, Any], path: Path) -> Temperatures:
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
     """The weights of a directory by name, in float32."""
-    return dequantized(read_stored_tensors(folder)[0], folder)
+    return dequantized(read_stored_tensors(folder), folder)
 
 
 def dequantized(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, Tensor]:
@@ -379,16 +393,14 @@ def dequantized(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, Tensor
         raise ModelError(f"{folder / WEIGHTS} is damaged: {error}. Fetch the model again.") from None
 
 
-def read_stored_tensors(folder: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors of weights.safetensors as they are stored, and its metadata."""
+def read_stored_tensors(folder: Path) -> dict[str, Tensor]:
+    """The tensors of weights.safetensors as they are stored."""
     if not (folder / WEIGHTS).is_file() and (folder / TRAINING).is_dir():
         raise ModelError(
             f"{folder} has no {WEIGHTS} yet: its training stopped before the first evaluation. Go on with "
             f"`nestree train --resume {folder}`."
         )
-    if not (folder / WEIGHTS).is_file():
-        raise ModelError(f"{folder} has no {WEIGHTS}: it is not whole. Fetch or train it again.")
-    return read_tensors(folder / WEIGHTS)
+    return read_tensors(require(folder, WEIGHTS))[0]
 
 
 def load_weights(model: Recognizer, weights: Mapping[str, Tensor], path: Path) -> None:
@@ -400,21 +412,20 @@ def load_weights(model: Recognizer, weights: Mapping[str, Tensor], path: Path) -
 def check_shapes(own: Mapping[str, Tensor], tensors: Mapping[str, Tensor], path: Path) -> None:
     """Raise unless the tensors of a file have the names and shapes of the model's own."""
     stored = {name: value for name, value in drop_unused(tensors).items() if not name.startswith(SCALES)}
-    for name in own:
-        if name not in stored:
-            raise ModelError(
-                f"{path} lacks {name}: it belongs to another config.toml. Fetch the model again."
-            )
-        if own[name].shape != stored[name].shape:
+    if missing := own.keys() - stored.keys():
+        raise ModelError(
+            f"{path} lacks {min(missing)}: it belongs to another config.toml. Fetch the model again."
+        )
+    if more := stored.keys() - own.keys():
+        raise ModelError(
+            f"{path} has {min(more)}, which config.toml has no place for: they belong to different models."
+        )
+    for name, value in own.items():
+        if value.shape != stored[name].shape:
             raise ModelError(
                 f"{path}: {name} has the shape {list(stored[name].shape)}, and config.toml and encoder/config.json "
-                f"ask for {list(own[name].shape)}: they belong to different models."
+                f"ask for {list(value.shape)}: they belong to different models."
             )
-    extra = next((name for name in stored if name not in own), None)
-    if extra:
-        raise ModelError(
-            f"{path} has {extra}, which config.toml has no place for: they belong to different models."
-        )
 
 
 def drop_unused(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -428,9 +439,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
     stored = {}
     for name, value in tensors.items():
         value = value.detach().cpu().contiguous()
-        stored[name] = (
-            value.clone() if value.data_ptr() in addresses else value
-        )  # save_file refuses shared memory
+        shared = value.data_ptr() in addresses  # which save_file refuses
+        stored[name] = value.clone() if shared else value
         addresses.add(value.data_ptr())
     try:
         with atomic_path(path) as temporary:
@@ -454,24 +464,29 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
 
 
 def read_tensors(path: Path, *, metadata_only: bool = False) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors of a file by name, none with `only_facts`, and its metadata.
+    """The tensors of a file by name, none with `metadata_only`, and its metadata.
 
     safetensors opens a file twice, for its header and for its tensors. If a running training replaces it in between,
     header and tensors belong to different files, and we read again.
     """
+
+    def identity() -> tuple[int, int, int]:
+        status = path.stat()
+        return status.st_ino, status.st_size, status.st_mtime_ns
+
     while True:
         try:
-            before = identity(path)
+            before = identity()
             try:
                 with safe_open(path, framework="pt") as file:
                     names = [] if metadata_only else list(file.keys())
-                    metadata = dict(file.metadata() or {})
                     tensors = {name: file.get_tensor(name) for name in names}
+                    metadata = dict(file.metadata() or {})
             except RuntimeError:  # the new file is shorter
-                if identity(path) == before:
+                if identity() == before:
                     raise
                 continue
-            if identity(path) == before:
+            if identity() == before:
                 return tensors, metadata
         except FileNotFoundError:
             raise ModelError(f"{path} does not exist.") from None
@@ -479,12 +494,6 @@ def read_tensors(path: Path, *, metadata_only: bool = False) -> tuple[dict[str, 
             raise ModelError(
                 f"{path} cannot be read: {error}. It may be cut off; fetch or make it again."
             ) from None
-
-
-def identity(path: Path) -> tuple[int, int, int]:
-    """What changes when the file is replaced."""
-    status = path.stat()
-    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def write_text(path: Path, text: str) -> None:

@@ -174,33 +174,30 @@ class Settings:
             if not (equals and dot):
                 raise ConfigError(f"{override}: write section.key=value, such as training.epochs=20.")
             check_name(section, SECTIONS, f"{override}: there is no section {section}.")
-            hints = get_type_hints(SECTIONS[section])
-            check_name(last, hints, f"{override}: there is no {section}.{last}.", f"{section}.")
-            values[section][last] = parse_override(text.strip(), hints[last])
+            check_name(last, SECTIONS[section], f"{override}: there is no {section}.{last}.", f"{section}.")
+            text = text.strip()
+            is_bare = SECTIONS[section][last] is str and not text.startswith(('"', "'"))
+            values[section][last] = text if is_bare else parse_value(text)
         return from_values(values, "--set")
 
     def to_toml(self) -> str:
         """The complete file."""
         parts = []
-        for section, kind in SECTIONS.items():
-            values, fields = getattr(self, section), dataclasses.fields(kind)
+        for section in SECTIONS:
+            values = getattr(self, section)
             # JSON and TOML write strings, numbers and booleans alike.
-            lines = [
-                f"{field.name} = {json.dumps(getattr(values, field.name), ensure_ascii=False, allow_nan=False)}"
-                for field in fields
-            ]
+            lines = {
+                f"{field.name} = {json.dumps(getattr(values, field.name), ensure_ascii=False, allow_nan=False)}": field
+                for field in dataclasses.fields(values)
+            }
             width = min(28, max(map(len, lines)))
-            body = [
-                f"{line:{width}}  # {field.metadata['note']}"
-                for line, field in zip(lines, fields, strict=True)
-            ]
+            body = [f"{line:{width}}  # {field.metadata['note']}" for line, field in lines.items()]
             parts.append("\n".join([f"[{section}]", *body]))
         return "\n\n".join(parts) + "\n"
 
 
-SECTIONS: dict[str, type] = {
-    field.name: get_type_hints(Settings)[field.name] for field in dataclasses.fields(Settings)
-}
+KINDS: dict[str, type] = get_type_hints(Settings)
+SECTIONS: dict[str, dict[str, Any]] = {section: get_type_hints(kind) for section, kind in KINDS.items()}
 
 
 def recipe_names() -> list[str]:
@@ -250,10 +247,8 @@ def parse_toml(text: str, place: str) -> dict[str, Any]:
         raise ConfigError(f"{place}: values are nested too deeply; a recipe has sections of keys.") from None
 
 
-def parse_override(text: str, hint: Any) -> Any:
-    """The value of an override as TOML reads it; strings need no quotes."""
-    if hint is str and not text.startswith(('"', "'")):
-        return text
+def parse_value(text: str) -> Any:
+    """The value of a TOML text; the text itself if it is not TOML."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):
@@ -265,13 +260,12 @@ def from_values(values: Mapping[str, Any], place: str) -> Settings:
     for section in values:
         check_name(section, SECTIONS, f"{place}: there is no section {section}.")
     sections = {}
-    for section, kind in SECTIONS.items():
+    for section, hints in SECTIONS.items():
         keys = values.get(section)
         if not isinstance(keys, Mapping):
             raise ConfigError(
                 f'{place}: the section [{section}] is missing. Add it, or begin the file with base = "default".'
             )
-        hints = get_type_hints(kind)
         for name in keys:
             check_name(name, hints, f"{place}: there is no {section}.{name}.", f"{section}.")
         missing = [name for name in hints if name not in keys]
@@ -280,12 +274,8 @@ def from_values(values: Mapping[str, Any], place: str) -> Settings:
                 f"{place}: [{section}] lacks {', '.join(missing)}. Add what is missing, or begin the file with "
                 'base = "default".'
             )
-        sections[section] = kind(
-            **{
-                name: check_type(keys[name], hint, f"{place}: {section}.{name}")
-                for name, hint in hints.items()
-            }
-        )
+        typed = {name: check_type(keys[name], hints[name], f"{place}: {section}.{name}") for name in hints}
+        sections[section] = KINDS[section](**typed)
     try:
         return Settings(**sections)
     except ConfigError as why:
@@ -322,7 +312,7 @@ def check_name(name: str, names: Iterable[str], complaint: str, prefix: str = ""
 
 def check_ranges(settings: Settings) -> None:
     """Raise if a number is out of the range of its key."""
-    for section, kind in SECTIONS.items():
+    for section, kind in KINDS.items():
         for field in dataclasses.fields(kind):
             value = getattr(getattr(settings, section), field.name)
             least, most, below = (field.metadata[bound] for bound in ("least", "most", "below"))
@@ -340,65 +330,37 @@ def check_ranges(settings: Settings) -> None:
 def check_combinations(settings: Settings) -> None:
     """Raise if two settings contradict each other."""
     encoder, model, loss, decoding = settings.encoder, settings.model, settings.loss, settings.decoding
-    one_stage = model.mention == "labels"
-    rules = [
-        (
-            one_stage and model.labeling != "none",
-            'model.mention = "labels" gives the labels in stage one; model.labeling must then be "none".',
-        ),
-        (
-            not one_stage and model.labeling == "none",
-            f'model.mention = "{model.mention}" finds spans without labels; '
-            'model.labeling must be "span" or "head".',
-        ),
-        (
-            model.mention == "score" and model.structure == "none",
-            'model.mention = "score" only ranks trees; without a structure it must be "yes-no" or "labels".',
-        ),
-        (
-            model.labeling == "head" and (model.structure != "lexical" or model.mention != "yes-no"),
-            'model.labeling = "head" needs model.structure = "lexical" and model.mention = "yes-no".',
-        ),
-        (
-            encoder.lstms == 4 and (encoder.lstm_layers == 0 or model.labeling != "head"),
-            "encoder.lstms = 4 needs encoder.lstm_layers of 1 or more, and all four kinds of scores: "
-            'model.labeling = "head".',
-        ),
-        (
-            model.head_prior and model.structure != "lexical",
-            'model.head_prior is about heads, which only model.structure = "lexical" has.',
-        ),
-        (
-            model.rotary
-            and bool(model.mlp_size % 2 or (model.labeling == "span" and model.label_mlp_size % 2)),
-            "model.rotary rotates pairs of dimensions; model.mlp_size and model.label_mlp_size must be even.",
-        ),
-        (
-            loss.joint and model.labeling != "head",
-            'loss.joint needs model.labeling = "head"; without heads it would be the same as two losses.',
-        ),
-        (
-            (loss.head_sharing_penalty != 0 or decoding.head_sharing_penalty != 0)
-            and model.structure != "lexical",
-            'head_sharing_penalty, in loss and decoding, needs heads: model.structure must be "lexical".',
-        ),
-        (
-            loss.hard_negatives != 0 and model.mention != "yes-no",
-            'loss.hard_negatives needs model.mention = "yes-no".',
-        ),
-        (
-            loss.entropy_weight != 0 and model.structure == "none",
-            'loss.entropy_weight is about trees; model.structure must not be "none".',
-        ),
-        (
-            decoding.method == "viterbi" and model.structure == "none",
-            'decoding.method must be "spans" or "mbr" where model.structure is "none".',
-        ),
-        (
-            decoding.method == "spans" and model.mention == "score",
-            'decoding.method = "spans" needs model.mention = "yes-no" or "labels".',
-        ),
-    ]
-    for violated, message in rules:
-        if violated:
-            raise ConfigError(message)
+    has_trees, has_heads = model.structure != "none", model.structure == "lexical"
+    by_head, yes_no = model.labeling == "head", model.mention == "yes-no"
+    odd_sizes = model.mlp_size % 2 or (model.labeling == "span" and model.label_mlp_size % 2)
+    wrong = ""
+    if model.mention == "labels" and model.labeling != "none":
+        wrong = 'model.mention = "labels" gives labels in stage one; model.labeling must then be "none".'
+    elif model.mention != "labels" and model.labeling == "none":
+        wrong = f'model.mention = "{model.mention}" gives no labels; model.labeling must be "span" or "head".'
+    elif model.mention == "score" and not has_trees:
+        wrong = 'model.mention = "score" only ranks trees; without trees it must be "yes-no" or "labels".'
+    elif by_head and not (has_heads and yes_no):
+        wrong = 'model.labeling = "head" needs model.structure = "lexical" and model.mention = "yes-no".'
+    elif encoder.lstms == 4 and not encoder.lstm_layers:
+        wrong = "encoder.lstms = 4 needs encoder.lstm_layers of 1 or more."
+    elif encoder.lstms == 4 and not by_head:
+        wrong = 'encoder.lstms = 4 needs all four kinds of scores: model.labeling = "head".'
+    elif model.head_prior and not has_heads:
+        wrong = 'model.head_prior is about heads, which only model.structure = "lexical" has.'
+    elif model.rotary and odd_sizes:
+        wrong = "model.rotary needs an even model.mlp_size and, for labels of spans, model.label_mlp_size."
+    elif loss.joint and not by_head:
+        wrong = 'loss.joint needs model.labeling = "head"; without heads it equals two losses.'
+    elif (loss.head_sharing_penalty or decoding.head_sharing_penalty) and not has_heads:
+        wrong = 'head_sharing_penalty, in loss and decoding, needs heads: model.structure = "lexical".'
+    elif loss.hard_negatives and not yes_no:
+        wrong = 'loss.hard_negatives needs model.mention = "yes-no".'
+    elif loss.entropy_weight and not has_trees:
+        wrong = 'loss.entropy_weight is about trees; model.structure must not be "none".'
+    elif decoding.method == "viterbi" and not has_trees:
+        wrong = 'decoding.method must be "spans" or "mbr" where model.structure is "none".'
+    elif decoding.method == "spans" and model.mention == "score":
+        wrong = 'decoding.method = "spans" needs model.mention = "yes-no" or "labels".'
+    if wrong:
+        raise ConfigError(wrong)

@@ -5,14 +5,10 @@ of them is code.
 """
 
 import re
-import tempfile
 from pathlib import Path
-from typing import Any
 
 from nestree import checkpoint
 from nestree.errors import ModelError
-from nestree.model import Recognizer
-from nestree.nn.devices import select_device
 
 BUNDLED_NAME = "gum-minilm"  # of the bundled model, unless there is a directory of this name
 HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
@@ -103,21 +99,6 @@ def push(
             "a token that may write."
         ) from error
     return str(commit.commit_url)
-
-
-def push_to_hub(model: Recognizer, name: str, **options: Any) -> str:
-    """Upload a model to the hub; `options`: private, token, revision and message, as in `push`."""
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary) / "model"
-        checkpoint.save(model, folder, model.card)
-        return push(folder, name, **options)
-
-
-def from_pretrained(
-    name: str | Path, *, device: str = "cpu", verify: bool = True, **options: Any
-) -> Recognizer:
-    """The model of a directory or of the hub; `options`: revision and token, as in `resolve`."""
-    return checkpoint.load(resolve(name, **options), select_device(device), verify=verify)
 
 
 def first_line(error: Exception) -> str:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -16,6 +17,7 @@ from nestree.decoding.constraints import Constraints, apply_constraints
 from nestree.errors import ModelError
 from nestree.losses import Losses, compute_losses
 from nestree.nn.batch import Batch, Collator
+from nestree.nn.devices import select_device
 from nestree.nn.encoder import Encoder, load_pretrained, load_saved, load_tokenizer, max_input_length
 from nestree.nn.features import read_vectors
 from nestree.nn.int8 import to_int8
@@ -137,9 +139,10 @@ class Recognizer(nn.Module):
         verify: bool = True,
     ) -> "Recognizer":
         """The model of a directory, or of a name on the Hugging Face hub; `verify`: compare it with its manifest."""
-        from nestree import hub
+        from nestree import checkpoint, hub
 
-        return hub.from_pretrained(name, device=device, verify=verify, revision=revision, token=token)
+        folder = hub.resolve(name, revision=revision, token=token)
+        return checkpoint.load(folder, select_device(device), verify=verify)
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write the whole model to a new directory, or nothing."""
@@ -151,7 +154,17 @@ class Recognizer(nn.Module):
         """Upload it to the hub as OWNER/NAME; returns its address. `options`: see `nestree.hub.push`."""
         from nestree import hub
 
-        return hub.push_to_hub(self, name, **options)
+        with tempfile.TemporaryDirectory() as temporary:
+            self.save_pretrained(Path(temporary) / "model")
+            return hub.push(Path(temporary) / "model", name, **options)
+
+    def __repr__(self) -> str:
+        labels = ", ".join([*self.labels[:10], *["..."] * (len(self.labels) > 10)])
+        millions = sum(parameter.numel() for parameter in self.parameters()) / 1e6
+        encoder = Path(self.settings.encoder.path).name
+        return (
+            f"Recognizer({encoder}, {millions:.1f} million parameters, {len(self.labels)} labels: {labels})"
+        )
 
     @property
     def device(self) -> torch.device:

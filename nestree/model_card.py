@@ -27,6 +27,7 @@ FIELDS = {
     "data": "what it was trained on",
     "note": "attribution, and whatever else people should know, in Markdown",
 }
+LABEL_FIELD = "label."  # label.person=... describes the label `person`
 TAGS = ["named-entity-recognition", "nested-named-entity-recognition", "entity-heads", "tree-crf"]
 METRICS = ["precision", "recall", "f1"]
 NOT_IN_RECIPES = ("encoder.path", "training.seed")
@@ -39,7 +40,7 @@ class Card:
 
     settings: Settings
     labels: Sequence[str]
-    about: Mapping[str, str] = field(default_factory=dict)  # by the keys of ABOUT
+    about: Mapping[str, str] = field(default_factory=dict)  # by the keys of FIELDS, and label.LABEL
     statistics: Mapping[str, Statistics] = field(default_factory=dict)  # of train and dev
     evaluations: Mapping[str, Evaluation] = field(default_factory=dict)  # on dev, and on test
     course: str = ""  # a sentence about the training
@@ -84,6 +85,11 @@ class Card:
             card=self,
             name=name,
             version=__version__,
+            descriptions=[
+                (escape_markdown(label), self.about[LABEL_FIELD + label])
+                for label in self.labels
+                if LABEL_FIELD + label in self.about
+            ],
             escape=escape_markdown,
             heads=structure == "lexical",
             trees=structure != "none" and self.settings.decoding.method != "spans",
@@ -112,7 +118,8 @@ def parse_fields(arguments: Iterable[str]) -> dict[str, str]:
         key, value = (part.strip() for part in argument.partition("=")[::2])
         if not value:
             raise ConfigError(f"--card {argument}: write KEY=VALUE, such as --card license=cc-by-4.0.")
-        check_name(key, FIELDS, f"--card {argument}: a card has no place for {key!r}.")
+        if not key.startswith(LABEL_FIELD):
+            check_name(key, FIELDS, f"--card {argument}: a card has no place for {key!r}.")
         fields[key] = value
     return fields
 
@@ -123,6 +130,18 @@ def count_statistics(sentences: Iterable[Sentence]) -> Statistics:
     for sentence in sentences:
         statistics.add(sentence)
     return statistics
+
+
+def label_descriptions(card: str, labels: Iterable[str]) -> dict[str, str]:
+    """The labels, each with the description that the card gives it, or an empty string.
+
+    >>> label_descriptions("- **person**: people, also fictional ones", ["person", "place"])
+    {'person': 'people, also fictional ones', 'place': ''}
+    """
+    lines = dict(
+        line[4:].split("**: ", 1) for line in card.splitlines() if line.startswith("- **") and "**: " in line
+    )
+    return {label: lines.get(escape_markdown(label), "") for label in labels}
 
 
 def is_hub_name(name: str) -> bool:

@@ -11,13 +11,13 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from itertools import islice, pairwise
+from itertools import islice, pairwise, zip_longest
 from numbers import Real
 from pathlib import Path
-from typing import Any, Generic, Literal, NamedTuple, NoReturn, TypeVar, overload
+from typing import Any, Generic, Literal, NamedTuple, NoReturn, TypedDict, TypeVar, Unpack, overload
 
 import torch
 
@@ -36,6 +36,7 @@ from nestree.decoding.constraints import (
 )
 from nestree.errors import ChartMemoryError, InputError, NestreeError
 from nestree.model import Recognizer, autocast, eval_mode
+from nestree.model_card import label_descriptions
 from nestree.nn.batch import BATCH_WORDS, MAX_SENTENCE_WORDS, Batch, batches_by_length
 from nestree.nn.devices import select_device
 from nestree.nn.int8 import unavailable_reason
@@ -43,8 +44,6 @@ from nestree.nn.scorers import Scores
 from nestree.text import split
 from nestree.treecrf.memory import ignore_out_of_memory
 from nestree.types import Document, Entity, Sentence, Span, crossing_pairs, with_entities
-
-__all__ = ["Batcher", "Pipeline", "load", "override_decoding", "predict"]
 
 BATCH_WORDS_GPU = 16_000  # replaces BATCH_WORDS on a CUDA device
 MAX_BATCH_WORDS_CPU = 1_000  # larger batches are no faster on a CPU
@@ -56,6 +55,7 @@ BATCH_TEXTS = 64  # buffered by Pipeline.pipe
 MAX_BUFFERED_WORDS = 40_000  # by Batcher
 
 Precision = Literal["auto", "float32", "int8"]
+Threshold = float | Mapping[str, float] | None
 log = logging.getLogger(__name__)
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -68,6 +68,17 @@ class PredictOptions(NamedTuple):
     trees: bool = False  # with trees
     settings: Settings | None = None  # decoding settings; None: the model's
     max_sentence_words: int = MAX_SENTENCE_WORDS
+    label_thresholds: Mapping[str, float] | None = None  # lowest probability; other labels are left out
+
+
+class CallOptions(TypedDict, total=False):
+    """Options of `Pipeline.__call__`, which documents them."""
+
+    known: Iterable[Sequence[Any]]
+    forbidden: Iterable[Sequence[Any]]
+    labels: Collection[str] | None
+    threshold: Threshold
+    trees: bool
 
 
 def load(
@@ -79,18 +90,17 @@ def load(
 ) -> "Pipeline":
     """The bundled model, or that of a directory or of a name on the Hugging Face hub, as a Pipeline.
 
-    `max_sentence_words`: longer sentences are cut into overlapping windows. `precision` on a CPU: "int8" is several
-    times as fast as "float32" on processors with the instructions for it; "auto" is "int8" there if the weights of the
-    model are stored in 8 bits, as those of the bundled model are. Without `verify`, the files of the model are not
-    compared with manifest.json.
+    `device`: auto, cpu, cuda, cuda:1, mps. `max_sentence_words`: longer sentences are cut into overlapping windows.
+    `precision` on a CPU: "int8" is several times as fast as "float32" on processors with the instructions for it;
+    "auto" is "int8" there if the weights of the model are stored in 8 bits, as those of the bundled model are. Without
+    `verify`, the files of the model are not compared with manifest.json.
     """
-    max_words = as_int(max_sentence_words)
-    if max_words is None or max_words < 4:
-        raise InputError(
-            f"max_sentence_words is {max_sentence_words!r}; it must be a whole number, 4 or more."
-        )
-    loaded = checkpoint.load(hub.resolve(model), select_device(device), verify=verify)
-    return Pipeline(loaded, max_words, precision)
+    folder = hub.resolve(model)
+    pipeline = Pipeline(
+        checkpoint.load(folder, select_device(device), verify=verify), max_sentence_words, precision
+    )
+    log.info("loaded %s: %r", folder, pipeline)
+    return pipeline
 
 
 class Pipeline:
@@ -99,8 +109,47 @@ class Pipeline:
     def __init__(
         self, model: Recognizer, max_sentence_words: int = MAX_SENTENCE_WORDS, precision: Precision = "auto"
     ) -> None:
-        self.model, self.max_sentence_words = model, max_sentence_words
-        self.int8_model = model.to_int8() if uses_int8(model, precision) else None
+        max_words = as_int(max_sentence_words)
+        if max_words is None or max_words < 4:
+            raise InputError(
+                f"max_sentence_words is {max_sentence_words!r}; it must be a whole number, 4 or more."
+            )
+        if precision not in ("auto", "float32", "int8"):
+            raise InputError(f'precision is {precision!r}; it must be "auto", "float32" or "int8".')
+        self.model, self.max_sentence_words, self.precision = model, max_words, precision
+        self.int8_model: Recognizer | None = None
+        self.to(model.device)
+
+    @classmethod
+    def from_pretrained(cls, model: str | Path | None = None, **options: Any) -> "Pipeline":
+        """The same as `nestree.load`, with its options."""
+        return load(model, **options)
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write the model to a new directory, which `load` reads."""
+        self.model.save_pretrained(folder)
+
+    def to(self, device: str | torch.device) -> "Pipeline":
+        """This pipeline, moved to another device, such as "cpu" or "cuda:1"."""
+        target = device if isinstance(device, torch.device) else select_device(device)
+        unavailable = unavailable_reason() if target.type == "cpu" else "it is for a CPU"
+        if self.precision == "int8" and unavailable:
+            raise InputError(f'precision="int8" is not available: {unavailable}. Leave it at "auto".')
+        self.model.to(target)
+        wanted = self.precision == "int8" or (self.precision == "auto" and self.model.is_quantized)
+        self.int8_model = self.model.to_int8() if wanted and not unavailable else None
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as the files of its model, which are a quarter of its size in memory if it is stored in 8 bits."""
+        files = checkpoint.to_bytes(self.model)
+        return unpickle, (files, str(self.device), self.max_sentence_words, self.precision)
+
+    def __repr__(self) -> str:
+        precision = "bfloat16" if self.device.type == "cuda" else "float32"
+        if self.inference_model is self.int8_model:
+            precision = "int8"
+        return f"Pipeline({self.model!r}, device={str(self.device)!r}, precision={precision!r})"
 
     @property
     def inference_model(self) -> Recognizer:
@@ -108,33 +157,18 @@ class Pipeline:
         return self.int8_model if self.int8_model is not None and self.device.type == "cpu" else self.model
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        return self.model.labels
+    def labels(self) -> dict[str, str]:
+        """The labels; each with its description in the model card, or an empty string."""
+        return label_descriptions(self.model.card, self.model.labels)
 
     @property
     def device(self) -> torch.device:
         return self.model.device
 
     @overload
-    def __call__(  # type: ignore[overload-overlap]  # a string is an iterable of strings
-        self,
-        texts: str,
-        *,
-        known: Iterable[Sequence[Any]] = ...,
-        forbidden: Iterable[Sequence[Any]] = ...,
-        threshold: float | None = ...,
-        trees: bool = ...,
-    ) -> Document: ...
+    def __call__(self, texts: str, **options: Unpack[CallOptions]) -> Document: ...  # type: ignore[overload-overlap]
     @overload
-    def __call__(
-        self,
-        texts: Iterable[str],
-        *,
-        known: Iterable[Sequence[Any]] = ...,
-        forbidden: Iterable[Sequence[Any]] = ...,
-        threshold: float | None = ...,
-        trees: bool = ...,
-    ) -> list[Document]: ...
+    def __call__(self, texts: Iterable[str], **options: Unpack[CallOptions]) -> list[Document]: ...
 
     def __call__(
         self,
@@ -142,7 +176,8 @@ class Pipeline:
         *,
         known: Iterable[Sequence[Any]] = (),
         forbidden: Iterable[Sequence[Any]] = (),
-        threshold: float | None = None,
+        labels: Collection[str] | None = None,
+        threshold: Threshold = None,
         trees: bool = True,
     ) -> Document | list[Document]:
         """The document of a text, with its entities; a list of documents for several texts.
@@ -150,67 +185,87 @@ class Pipeline:
         `known`: spans that are entities, each (start, end), (start, end, label) or (start, end, label, head), in
         characters; a head is a position in the text or (start, end). White space at either end of a span is ignored.
         `forbidden`: spans that are no entities, (start, end), or not with this label, (start, end, label). All other
-        entities are predicted given these constraints. `threshold`: the minimum probability of an entity; a higher
-        one gives fewer entities with higher precision. `trees`: keep the trees too, as `document.tree`.
+        entities are predicted given these constraints. `labels`: only entities with these labels. `threshold`: the
+        minimum probability of an entity, a number or one for each label, such as {"person": 0.7}; a higher one gives
+        fewer entities with higher precision. `trees`: keep the trees too, as `document.tree`.
         """
         if isinstance(texts, str):
-            known_spans = parse_char_spans(known, "known", texts, self.labels)
-            forbidden_spans = parse_char_spans(forbidden, "forbidden", texts, self.labels)
+            known_spans = parse_char_spans(known, "known", texts, self.model.labels)
+            forbidden_spans = parse_char_spans(forbidden, "forbidden", texts, self.model.labels)
             document = self.split(texts, [(span.start, span.end) for span in known_spans])
             constraints = align_constraints(document, known_spans, forbidden_spans)
-            return self.predict_documents([document], self.predict_options(threshold, trees), constraints)[0]
+            options = self.predict_options(threshold, trees, labels)
+            return self.predict_documents([document], options, constraints)[0]
         if isinstance(texts, bytes) or not isinstance(texts, Iterable):
             raise InputError(f"a text must be a string, or several of them, and this is {texts!r:.60}.")
         if tuple(known) or tuple(forbidden):
             raise InputError("known and forbidden are places in one text; give texts one by one with them.")
-        return list(self.pipe(texts, threshold=threshold, trees=trees))
+        return list(self.pipe(texts, labels=labels, threshold=threshold, trees=trees))
 
-    def words(self, sentences: Iterable[Sequence[str]], *, threshold: float | None = None) -> list[Sentence]:
+    def words(
+        self,
+        sentences: Iterable[Sequence[str]],
+        *,
+        labels: Collection[str] | None = None,
+        threshold: Threshold = None,
+    ) -> list[Sentence]:
         """The same for sentences that are lists of words; entities are counted in words."""
         if isinstance(sentences, str | bytes | Sentence) or not isinstance(sentences, Iterable):
             raise InputError(
                 f"sentences must be lists of words, and this is {sentences!r:.60}. Give a list of such lists."
             )
-        options = self.predict_options(threshold, trees=True)
-        return predict(self.inference_model, list(map(as_sentence, sentences)), options=options)
+        given = [s if isinstance(s, Sentence) else Sentence(s) for s in sentences]  # type: ignore[arg-type]
+        return predict(self.inference_model, given, options=self.predict_options(threshold, labels=labels))
 
     def pipe(
         self,
-        texts: Iterable[str],
+        texts: Iterable[Any],
         *,
+        as_tuples: bool = False,
         batch_size: int = BATCH_TEXTS,
-        threshold: float | None = None,
+        batch_words: int | None = None,
+        labels: Collection[str] | None = None,
+        threshold: Threshold = None,
         trees: bool = True,
         on_error: Literal["raise", "skip"] = "raise",
-    ) -> Iterator[Document]:
+    ) -> Iterator[Any]:
         """Yield the documents of a stream of texts, in order; at most `batch_size` texts are buffered.
 
-        Sentences of similar length share a batch, whichever texts they belong to. With on_error="skip" a text that
-        fails gives a document without sentences whose extra["error"] says why.
+        Sentences of similar length share a batch of about `batch_words` words, whichever texts they belong to. With
+        `as_tuples`, the stream has pairs (text, anything), and yields pairs (document, anything). With on_error="skip"
+        a text that fails gives a document without sentences whose extra["error"] says why.
         """
         if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
             raise InputError(f"a stream has many texts, and this is {texts!r:.60}. Give a list of texts.")
-        if (as_int(batch_size) or 0) < 1:
-            raise InputError(f"batch_size is {batch_size!r}; it must be a whole number, 1 or more.")
+        for name, value in {"batch_size": batch_size, "batch_words": batch_words}.items():
+            if (name == "batch_size" or value is not None) and (as_int(value) or 0) < 1:
+                raise InputError(f"{name} is {value!r}; it must be a whole number, 1 or more.")
         if on_error not in ("raise", "skip"):
             raise InputError(f'on_error is {on_error!r}; it must be "raise" or "skip".')
 
-        def handle_error(item: tuple[int, str], error: Exception) -> Document:
-            number, text = item
+        def number_pairs() -> Iterator[tuple[int, Any, Any]]:
+            for number, item in enumerate(texts):
+                if not as_tuples:
+                    yield number, item, None
+                elif isinstance(item, tuple | list) and len(item) == 2:
+                    yield number, *item
+                else:
+                    raise InputError(f"as_tuples: item {number} must be (text, anything), not {item!r:.60}.")
+
+        def handle_error(item: tuple[int, Any, Any], error: Exception) -> Document:
+            number, text, _ = item
             reason = error if isinstance(error, NestreeError) else f"{type(error).__name__}: {error}"
             message = f"text {number} ({text!r:.40}) failed: {reason}"
             if on_error == "raise":
                 raise InputError(message) from error
             return Document((), text if isinstance(text, str) else None, extra={"error": message})
 
+        options = self.predict_options(threshold, trees, labels)
         batcher = Batcher(
-            self,
-            lambda item: self.split(item[1]),
-            self.predict_options(threshold, trees),
-            handle_error,
-            batch_size,
+            self, lambda item: self.split(item[1]), options, handle_error, batch_size, batch_words=batch_words
         )
-        return (document for _, document in batcher.stream(enumerate(texts)))
+        results = batcher.stream(number_pairs())
+        return ((document, pair[2]) if as_tuples else document for pair, document in results)
 
     def split(self, text: str, keep: Sequence[Span] = ()) -> Document:
         """The document of a text, without entities; the model knows how its training data was split.
@@ -224,14 +279,9 @@ class Pipeline:
         for start, end, words in split(text, rules.words, rules.sentences, keep):
             if keep:
                 words = split_at_borders(words, keep)
+            offsets = tuple((i - start, j - start) for i, j in words)
             sentences.append(
-                Sentence(
-                    tuple(text[i:j] for i, j in words),
-                    (),
-                    text[start:end],
-                    tuple((i - start, j - start) for i, j in words),
-                    start,
-                )
+                Sentence(tuple(text[i:j] for i, j in words), (), text[start:end], offsets, start)
             )
         return Document(tuple(sentences), text)
 
@@ -250,38 +300,34 @@ class Pipeline:
         )
         return [replace(d, sentences=tuple(islice(predicted, len(d.sentences)))) for d in documents]
 
-    def predict_options(self, threshold: float | None, trees: bool) -> PredictOptions:
+    def predict_options(
+        self, threshold: Threshold = None, trees: bool = True, labels: Collection[str] | None = None
+    ) -> PredictOptions:
         """Options for `predict`; a threshold of None is the model's own."""
-        settings: Settings | None = None
-        if threshold is not None:
-            is_number = isinstance(threshold, Real) and not isinstance(threshold, bool)
-            if not (is_number and 0 <= threshold < 1):
-                raise InputError(
-                    f"threshold is {threshold!r}; it must be a number, 0 or more and less than 1."
-                )
-            decoding = replace(self.model.settings.decoding, threshold=float(threshold))
-            settings = replace(self.model.settings, decoding=decoding)
+        own, own_labels = self.model.settings, self.model.labels
+        by_label = threshold if isinstance(threshold, Mapping) else {}
+        default = own.decoding.threshold if threshold is None or isinstance(threshold, Mapping) else threshold
+        wanted = own_labels if labels is None else [labels] if isinstance(labels, str) else labels
+        for label in (*by_label, *wanted):
+            if label not in own_labels:
+                raise InputError(f"there is no label {label!r}. Choose some of {', '.join(own_labels)}.")
+        for value in (default, *by_label.values()):
+            if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) < 1:
+                raise InputError(f"threshold is {value!r}; it must be a number, 0 or more and less than 1.")
+        thresholds = {label: float(by_label.get(label, default)) for label in wanted}
+        lowest = min(thresholds.values(), default=float(default))
         return PredictOptions(
-            scored=True, trees=trees, settings=settings, max_sentence_words=self.max_sentence_words
+            scored=True,
+            trees=trees,
+            settings=None if threshold is None else with_decoding(own, threshold=lowest),
+            max_sentence_words=self.max_sentence_words,
+            label_thresholds=thresholds if by_label or labels is not None else None,
         )
 
 
-def uses_int8(model: Recognizer, precision: Precision) -> bool:
-    """Whether the model runs in 8 bits."""
-    if precision not in ("auto", "float32", "int8"):
-        raise InputError(f'precision is {precision!r}; it must be "auto", "float32" or "int8".')
-    why = unavailable_reason() if model.device.type == "cpu" else "it is for a CPU"
-    if precision == "int8" and why:
-        raise InputError(f'precision="int8" is not to be had: {why}. Leave it at "auto".')
-    return precision == "int8" or (precision == "auto" and model.is_quantized and why is None)
-
-
-def as_sentence(words: Any) -> Sentence:
-    if isinstance(words, Sentence):
-        return words
-    if isinstance(words, str | bytes) or not isinstance(words, Iterable):
-        raise InputError(f"a sentence must be a list of words, and this is {words!r:.60}. Split it first.")
-    return Sentence(tuple(words))
+def unpickle(files: Mapping[str, bytes], device: str, max_sentence_words: int, precision: Any) -> Pipeline:
+    """A pipeline from what `Pipeline.__reduce__` stores."""
+    return Pipeline(checkpoint.from_bytes(files, select_device(device)), max_sentence_words, precision)
 
 
 def raise_error(item: object, error: Exception) -> NoReturn:
@@ -293,8 +339,9 @@ class Batcher(Generic[Item]):
     """Predicts the entities of a stream of items that can be turned into documents.
 
     Items are buffered, up to `batch_size` of them and until they have `max_words` words, and predicted together. If
-    that fails, they are predicted one by one. For an item that fails, `on_error(item, exception)` returns the document
-    in its place, or None to leave it out, or raises. `on_progress` is called with the number of words done so far.
+    that fails, each half is predicted by itself, and so on. For an item that fails, `on_error(item, exception)` returns
+    the document in its place, or None to leave it out, or raises. `on_progress` is called with the number of words done
+    so far.
     """
 
     pipeline: Pipeline
@@ -312,47 +359,23 @@ class Batcher(Generic[Item]):
         buffer: list[tuple[Item, Document]] = []
         words = 0
         for item in items:
+            document: Document | None
             try:
                 document = self.to_document(item)
             except Exception as error:
-                replacement = self.on_error(item, error)
-                if replacement is None:
-                    continue
-                document = replacement
-            buffer.append((item, document))
-            words += count_words(document)
+                document = self.on_error(item, error)
+            if document is not None:
+                buffer.append((item, document))
+                words += count_words(document)
             if len(buffer) == self.batch_size or words >= self.max_words:
-                yield from self.predict_or_isolate(buffer)
+                yield from self.predict(buffer)
                 buffer, words = [], 0
-        yield from self.predict_or_isolate(buffer)
+        yield from self.predict(buffer)
 
-    def predict_or_isolate(self, buffer: Sequence[tuple[Item, Document]]) -> Iterator[tuple[Item, Document]]:
-        items = [item for item, _ in buffer]
-        try:
-            predicted = self.predict([document for _, document in buffer])
-        except Exception as error:
-            if len(buffer) == 1:
-                replacement = self.on_error(items[0], error)
-                if replacement is not None:
-                    yield items[0], replacement
-                return
-            log.info("these documents failed together; they are predicted one by one", exc_info=True)
-        else:
-            yield from zip(items, predicted, strict=True)
-            return
-        for item, document in buffer:
-            try:
-                (result,) = self.predict([document])
-            except Exception as error:
-                replacement = self.on_error(item, error)
-                if replacement is None:
-                    continue
-                result = replacement
-            yield item, result
-
-    def predict(self, documents: Sequence[Document]) -> list[Document]:
-        sentences = sum(len(document.sentences) for document in documents)
-        words = sum(map(count_words, documents))
+    def predict(self, buffer: Sequence[tuple[Item, Document]]) -> Iterator[tuple[Item, Document]]:
+        """Yield the items of the buffer and their documents; those that fail together are divided."""
+        documents = [document for _, document in buffer]
+        sentences, words = sum(len(d.sentences) for d in documents), sum(map(count_words, documents))
         done_sentences = 0
 
         def report(count: int) -> None:
@@ -361,20 +384,39 @@ class Batcher(Generic[Item]):
             if self.on_progress:
                 self.on_progress(self.done_words + words * done_sentences // sentences)
 
-        predicted = self.pipeline.predict_documents(documents, self.options, None, self.batch_words, report)
-        self.done_words += words
-        return predicted
+        try:
+            predicted = self.pipeline.predict_documents(
+                documents, self.options, None, self.batch_words, report
+            )
+        except Exception as error:
+            if len(buffer) == 1:
+                replacement = self.on_error(buffer[0][0], error)
+                if replacement is not None:
+                    yield buffer[0][0], replacement
+                return
+            log.info("%d documents failed together, and are predicted in halves: %r", len(buffer), error)
+        else:
+            self.done_words += words
+            yield from zip([item for item, _ in buffer], predicted, strict=True)
+            return
+        middle = len(buffer) // 2
+        yield from self.predict(buffer[:middle])
+        yield from self.predict(buffer[middle:])
 
 
 def count_words(document: Document) -> int:
     return sum(len(sentence.words) for sentence in document.sentences)
 
 
+def with_decoding(settings: Settings, **changes: Any) -> Settings:
+    return replace(settings, decoding=replace(settings.decoding, **changes))
+
+
 @contextmanager
 def override_decoding(model: Recognizer, **changes: Any) -> Iterator[None]:
     """A context in which the model decodes with other settings, such as head_sharing_penalty=0.4."""
     before = model.settings
-    model.settings = replace(before, decoding=replace(before.decoding, **changes))
+    model.settings = with_decoding(before, **changes)
     try:
         yield
     finally:
@@ -395,46 +437,48 @@ def predict(
     sentences that each batch completes. `constraints`: by the index of the sentence.
     """
     settings, constraints = options.settings or model.settings, constraints or {}
-    for known_spans, forbidden_spans in constraints.values():  # before windows divide them
-        check_constraints(known_spans, forbidden_spans, model.labels, settings.model.structure != "none")
-    parts, windows = cut_long_sentences(sentences, options.max_sentence_words)
-    part_constraints = cut_constraints(constraints, sentences, windows)
+    for known, forbidden in constraints.values():  # before windows divide them
+        check_constraints(known, forbidden, model.labels, settings.model.structure != "none")
+    windows = cut_windows(sentences, constraints, options.max_sentence_words)
     results: dict[int, Sentence] = {}
-    cut: dict[int, list[tuple[Window, Prediction]]] = {}  # by sentence
+    cut: dict[int, list[tuple[Span, Prediction]]] = {}  # by sentence
     with torch.inference_mode(), eval_mode(model), bf16_weights(model):
         batch_words = batch_words or default_batch_words(model.device)
-        for batch, batch_predictions in run_batches(model, parts, batch_words, options, part_constraints):
+        for batch, batch_predictions in run_batches(model, windows, batch_words, options):
             completed = 0
-            for window, prediction in zip([windows[k] for k in batch], batch_predictions, strict=True):
-                sentence = sentences[window.sentence]
+            for window, prediction in zip(batch, batch_predictions, strict=True):
+                sentence = sentences[window.number]
                 completed += window.end == len(sentence.words)
-                if window.end - window.start == len(sentence.words):
-                    results[window.sentence] = with_entities(
-                        sentence, prediction.entities, prediction.tree, sentence.extra
-                    )
+                if window.sentence is sentence:
+                    results[window.number] = with_entities(sentence, *prediction, sentence.extra)
                 else:
-                    cut.setdefault(window.sentence, []).append((window, prediction))
+                    span = window.start, window.end
+                    cut.setdefault(window.number, []).append((span, prediction))
             if on_progress:
                 on_progress(completed)
     for index, window_predictions in cut.items():
         window_predictions.sort(key=lambda pair: pair[0])
         entities = merge_windows(
             [prediction.entities for _, prediction in window_predictions],
-            [(window.start, window.end) for window, _ in window_predictions],
+            [span for span, _ in window_predictions],
             settings.decoding.method == "spans",
             {(span.start, span.end) for span in constraints.get(index, NO_CONSTRAINTS)[0]},
         )
         extra = {**sentences[index].extra, "windows": len(window_predictions)}
         results[index] = with_entities(sentences[index], entities, None, extra)
+    if cut:
+        log.info("%d sentences of more than %d words: windows", len(cut), options.max_sentence_words)
     return [results[index] for index in range(len(sentences))]
 
 
 class Window(NamedTuple):
-    """The words start to end of a sentence."""
+    """The words start to end of a sentence, with the constraints among them in its own word indices."""
 
-    sentence: int  # its index
+    number: int  # of the sentence
     start: int
     end: int
+    sentence: Sentence  # the whole sentence itself if it is short enough
+    constraints: SentenceConstraints
 
 
 NO_CONSTRAINTS: SentenceConstraints = ((), ())
@@ -456,45 +500,34 @@ def window_spans(words: int, max_words: int) -> list[Span]:
     return [(start, start + size) for start in starts]
 
 
-def cut_long_sentences(sentences: Sequence[Sentence], max_words: int) -> tuple[list[Sentence], list[Window]]:
-    """The sentences, with windows in place of those that have more than `max_words` words."""
-    parts: list[Sentence] = []
-    windows: list[Window] = []
+def cut_windows(
+    sentences: Sequence[Sentence], constraints: Mapping[int, SentenceConstraints], max_words: int
+) -> list[Window]:
+    """The sentences, in windows if they have more than `max_words` words; raise if a known span is in no window."""
+    windows = []
     for index, sentence in enumerate(sentences):
+        known, forbidden = constraints.get(index, NO_CONSTRAINTS)
         spans = window_spans(len(sentence.words), max_words)
         if len(spans) == 1:
-            parts.append(sentence)
-        else:
-            parts += [Sentence(sentence.words[i:j], id=sentence.id) for i, j in spans]
-        windows += [Window(index, i, j) for i, j in spans]
-    return parts, windows
-
-
-def cut_constraints(
-    constraints: Mapping[int, SentenceConstraints], sentences: Sequence[Sentence], windows: Sequence[Window]
-) -> list[SentenceConstraints]:
-    """The constraints within each window, in its own word indices; raise if a known span is in no window."""
-    if not constraints:
-        return [NO_CONSTRAINTS] * len(windows)
-    cut: list[SentenceConstraints] = []
-    covered = set()
-    for index, start, end in windows:
-        known, forbidden = constraints.get(index, NO_CONSTRAINTS)
-        known = [span for span in known if start <= span.start and span.end <= end]
-        forbidden = [span for span in forbidden if start <= span.start and span.end <= end]
-        covered |= {(index, span) for span in known}
-        cut.append(([span.shift(-start) for span in known], [span.shift(-start) for span in forbidden]))
-    for index, (known, _) in constraints.items():
-        words = sentences[index].words
+            windows.append(Window(index, 0, len(sentence.words), sentence, (known, forbidden)))
+            continue
         for span in known:
-            if (index, span) not in covered:
+            if not any(start <= span.start and span.end <= end for start, end in spans):
+                words = sentence.words
                 raise InputError(
                     f"known {describe(span)} ({' '.join(words[span.start : span.end])!r:.40}) has "
                     f"{span.end - span.start} words, and no window of its sentence of {len(words)} words holds all of "
                     f"them. Set max_sentence_words to {len(words)}, so that the sentence is not cut, or leave out the "
                     "entity."
                 )
-    return cut
+        for start, end in spans:
+            inside: SentenceConstraints = (
+                [span.shift(-start) for span in known if start <= span.start and span.end <= end],
+                [span.shift(-start) for span in forbidden if start <= span.start and span.end <= end],
+            )
+            part = Sentence(sentence.words[start:end], id=sentence.id)
+            windows.append(Window(index, start, end, part, inside))
+    return windows
 
 
 def merge_windows(
@@ -506,7 +539,8 @@ def merge_windows(
     """The entities of a sentence from those of its windows.
 
     Where two windows overlap, an entity comes from the first if it begins before the middle of the overlap, and from
-    the second otherwise or if only that holds all of it.
+    the second otherwise or if only that holds all of it. Of entities that cross, known ones are kept first, then those
+    with the highest probability.
     """
     middles = [0, *((b[0] + a[1] + 1) // 2 for a, b in pairwise(spans)), spans[-1][1]]
     previous_end = 0
@@ -518,22 +552,16 @@ def merge_windows(
                 head = None if entity.head is None else entity.head + offset
                 merged.append(Entity(start, stop, entity.label, head, entity.score))
         previous_end = end
-    if not may_cross:
-        merged = remove_crossing(merged, known)
-    return tuple(sorted(merged, key=lambda entity: (entity.start, -entity.end)))
-
-
-def remove_crossing(entities: Sequence[Entity], known: Collection[Span]) -> list[Entity]:
-    """Greedily keep known entities, then those with the highest probability, and drop all that cross them."""
     crossing: dict[Entity, list[Entity]] = {}
-    for a, b in crossing_pairs(entities):
+    for a, b in () if may_cross else crossing_pairs(merged):
         crossing.setdefault(a, []).append(b)
         crossing.setdefault(b, []).append(a)
     dropped: set[Entity] = set()
     for entity in sorted(crossing, key=lambda entity: (entity.span not in known, -(entity.score or 0.0))):
         if entity not in dropped:
             dropped.update(crossing[entity])
-    return [entity for entity in entities if entity not in dropped]
+    kept = [entity for entity in merged if entity not in dropped]
+    return tuple(sorted(kept, key=lambda entity: (entity.start, -entity.end)))
 
 
 def bf16_weights(model: Recognizer) -> AbstractContextManager[None]:
@@ -547,33 +575,23 @@ def default_batch_words(device: torch.device) -> int:
 
 
 def run_batches(
-    model: Recognizer,
-    sentences: Sequence[Sentence],
-    batch_words: int,
-    options: PredictOptions,
-    constraints: Sequence[SentenceConstraints],
-) -> Iterator[tuple[list[int], list[Prediction]]]:
-    """Yield batches, as indices of sentences, with their predictions."""
+    model: Recognizer, windows: Sequence[Window], batch_words: int, options: PredictOptions
+) -> Iterator[tuple[list[Window], list[Prediction]]]:
+    """Yield batches of windows with their predictions."""
     # Context words, which only the encoder reads, count a quarter.
-    costs = [len(s.words) + sum(map(len, s.context or ())) // 4 for s in sentences]
-    streams = cuda_streams(model.device)
-    if model.device.type == "cpu":
+    costs = [len(w.sentence.words) + sum(map(len, w.sentence.context or ())) // 4 for w in windows]
+    on_cpu = model.device.type == "cpu"
+    if on_cpu:
         per_batch = sum(costs) // (BATCHES_PER_THREAD * torch.get_num_threads())
         batch_words = min(batch_words, max(MIN_BATCH_WORDS_CPU, min(MAX_BATCH_WORDS_CPU, per_batch)))
-    batches = batches_by_length(costs, batch_words)
+    batches = [[windows[k] for k in batch] for batch in batches_by_length(costs, batch_words)]
+    log.debug("%d words in %d batches on %s", sum(costs), len(batches), model.device)
+    streams, max_subwords = cuda_streams(model.device), MAX_SUBWORDS_PER_WORD * batch_words
     jobs = [
-        BatchJob(
-            model,
-            [sentences[k] for k in batch],
-            options,
-            Constraints([constraints[k][0] for k in batch], [constraints[k][1] for k in batch]),
-            streams[number % 2],
-            MAX_SUBWORDS_PER_WORD * batch_words,
-        )
+        BatchJob(model, batch, options, streams[number % 2], max_subwords)
         for number, batch in enumerate(batches)
     ]
-    results = map_threaded(BatchJob.run, jobs) if model.device.type == "cpu" else run_on_streams(jobs)
-    yield from zip(batches, results, strict=True)
+    yield from zip(batches, map_threaded(BatchJob.run, jobs) if on_cpu else run_on_streams(jobs), strict=True)
 
 
 collate_lock = threading.Lock()  # the collator caches words
@@ -584,9 +602,8 @@ class BatchJob:
     """The prediction of one batch, in two steps: `launch` queues the computation of scores, `collect` decodes them."""
 
     model: Recognizer
-    sentences: Sequence[Sentence]
+    windows: Sequence[Window]
     options: PredictOptions
-    constraints: Constraints
     stream: "torch.cuda.Stream | None"
     max_subwords: int
     scores: Scores | None = None  # None after `launch`: the batch is too large
@@ -594,15 +611,15 @@ class BatchJob:
     def collate(self) -> Batch | None:
         """The batch on the host, in pinned memory for a GPU; None if it has too many subwords."""
         with collate_lock:
-            batch = self.model.collate_words(self.sentences)
-        if batch.subwords.numel() > self.max_subwords and len(self.sentences) > 1:
+            batch = self.model.collate_words([window.sentence for window in self.windows])
+        if batch.subwords.numel() > self.max_subwords and len(self.windows) > 1:
             return None
         return batch if self.stream is None else batch.pin_memory()
 
-    def launch(self, get_batch: Callable[[], Batch | None] | None = None) -> None:
-        """Start to compute scores; `get_batch` waits for the batch if another thread collates it."""
+    def launch(self, get_batch: Callable[[], Batch | None]) -> None:
+        """Start to compute the scores of the batch, which another thread may collate."""
         with ignore_out_of_memory(), self.stream_context():
-            batch = (get_batch or self.collate)()
+            batch = get_batch()
             if batch is not None:
                 with autocast(self.model.device):
                     self.scores = self.model(batch.to(self.model.device))
@@ -612,30 +629,42 @@ class BatchJob:
         scores, self.scores = self.scores, None
         if scores is not None:
             with ignore_out_of_memory(), self.stream_context():
-                decoded = self.model.decode_scores(
-                    scores,
-                    self.constraints if self.constraints else None,
-                    self.options.settings,
-                    scored=self.options.scored,
-                    trees=self.options.trees,
-                )
-                return predictions(decoded, self.model.labels, len(self.sentences))
+                return self.decode(scores)
         del scores
-        if len(self.sentences) == 1:
+        if len(self.windows) == 1:
+            sentence = self.windows[0].sentence
             raise ChartMemoryError(
-                f"there is not enough memory for a sentence of {len(self.sentences[0].words)} words: "
-                f"{self.sentences[0]}"
+                f"there is not enough memory for a sentence of {len(sentence.words)} words: {sentence}"
             )
-        middle = len(self.sentences) // 2
-        results = []
-        for half in (slice(middle), slice(middle, None)):
-            constraints = Constraints(self.constraints.known[half], self.constraints.forbidden[half])
-            results += replace(self, sentences=self.sentences[half], constraints=constraints).run()
-        return results
+        log.info("a batch of %d sentences is too large, and is split in half", len(self.windows))
+        middle = len(self.windows) // 2
+        halves = [replace(self, windows=half) for half in (self.windows[:middle], self.windows[middle:])]
+        return [prediction for half in halves for prediction in half.run()]
+
+    def decode(self, scores: Scores) -> list[Prediction]:
+        known, forbidden = zip(*(window.constraints for window in self.windows), strict=True)
+        constraints, options = Constraints(known, forbidden), self.options
+        decoded = self.model.decode_scores(
+            scores, constraints or None, options.settings, scored=options.scored, trees=options.trees
+        )
+        found = predictions(decoded, self.model.labels, len(self.windows))
+        thresholds = options.label_thresholds
+        if thresholds is None:
+            return found
+        selected = []
+        for prediction, spans in zip(found, known, strict=True):
+            must = {(span.start, span.end) for span in spans}
+            entities = tuple(
+                e
+                for e in prediction.entities
+                if e.span in must or (e.score or 0) >= thresholds.get(e.label, 2)
+            )
+            selected.append(prediction._replace(entities=entities))
+        return selected
 
     def run(self) -> list[Prediction]:
         with torch.inference_mode():  # a setting of the thread
-            self.launch()
+            self.launch(self.collate)
             return self.collect()
 
     def stream_context(self) -> "torch.cuda.StreamContext | nullcontext[None]":
@@ -650,18 +679,16 @@ def run_on_streams(jobs: Sequence[BatchJob]) -> Iterator[list[Prediction]]:
     """
     for job in jobs[:2]:
         if job.stream is not None:
-            job.stream.wait_stream(torch.cuda.current_stream())  # pending updates of the model
-    if len(jobs) == 1:  # nothing to prefetch
-        jobs[0].launch()
-        yield jobs[0].collect()
-        return
+            job.stream.wait_stream(
+                torch.cuda.current_stream(job.model.device)
+            )  # pending updates of the model
     launched: BatchJob | None = None
+    prefetched: Future[Batch | None] | None = None
     with ThreadPoolExecutor(1, thread_name_prefix="nestree-batches") as prefetcher:
-        prefetched = [prefetcher.submit(job.collate) for job in jobs[:1]]
-        for number, job in enumerate(jobs, 1):
-            job.launch(prefetched.pop().result)
+        for job, following in zip_longest(jobs, jobs[1:]):
+            job.launch(prefetched.result if prefetched else job.collate)
             # Not before: collating holds the GIL, which delays the launch of kernels.
-            prefetched += [prefetcher.submit(following.collate) for following in jobs[number : number + 1]]
+            prefetched = prefetcher.submit(following.collate) if following else None
             if launched:
                 yield launched.collect()
             launched = job
@@ -683,17 +710,15 @@ def map_threaded(function: Callable[[Item], Result], items: Sequence[Item]) -> I
     if min(threads, len(items)) < 2:
         yield from map(function, items)
         return
-    futures: list[Future[Result]] = []
+    pool = thread_pool(os.getpid(), threads)
+    futures = [pool.submit(function, item) for item in items]
     try:
-        futures += [thread_pool(os.getpid(), threads).submit(function, item) for item in items]
         for future in futures:
             yield future.result()
     finally:
         for future in futures:
             future.cancel()
-        for future in futures:
-            if not future.cancelled():
-                future.exception()  # waits until it has ended
+        wait(futures)
 
 
 @functools.cache

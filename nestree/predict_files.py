@@ -1,4 +1,4 @@
-"""Predicts many files, resumably: `jobs` decides which files are read, in which format, and where each is written.
+"""Predicts many files, resumably: `plan_jobs` decides which files are read, in which format, and where each is written.
 
 A folder of predictions has a log of the files that are done (`ResumeLog`) and a lock, so that a run that was killed can
 be resumed and two runs never write to the same folder. `predict_files` does the work.
@@ -8,23 +8,20 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from nestree import __version__
-from nestree.checkpoint import CARD, MANIFEST, model_files
+from nestree.checkpoint import CARD, MANIFEST, model_files, sha256
 from nestree.data import formats
 from nestree.data.formats import FORMATS, detect_format, jsonl
 from nestree.data.formats.detect import SUFFIXES, detect_folder, detect_stdin
-from nestree.data.formats.text import TEXT_SUFFIXES as TEXT_ENDINGS
-from nestree.data.formats.text import strip_suffix
+from nestree.data.formats.text import TEXT_SUFFIXES, strip_suffix
 from nestree.data.io import (
     MAX_PLACES,
     STDIO,
@@ -57,6 +54,9 @@ ENDINGS = {
     "bioc": ".xml",
     "datasets": ".parquet",
 }
+LOG_FILE = ".nestree.jsonl"
+LOCK_FILE = ".nestree.lock"
+Values = Mapping[str, Any]
 
 
 class Job(NamedTuple):
@@ -87,80 +87,28 @@ def plan_jobs(
         raise InputError("name files to read, or - for standard input.")
     if list(sources).count(STDIO) > 1:
         raise InputError("standard input can be read once: name - once.")
-    inputs: list[tuple[Path, str]] = []
-    ignored: list[Path] = []
+    if source_format is not None and source_format not in FORMATS:
+        raise InputError(f"there is no format {source_format!r}. Choose one of {', '.join(FORMATS)}.")
+    names: dict[Path, str] = {}
+    files: list[Path] = []
     for source in sources:
         if source != STDIO and not source.exists():
             raise DataError(f"{source} does not exist. Check the name and the directory.")
         check_output_is_not_input(out, [source])
-        more_inputs, more_ignored = find_inputs(source, source_format, out)
-        inputs += more_inputs
-        ignored += more_ignored
-    paths = [path for path, _ in inputs]
-    if len(set(paths)) < len(paths):
-        twice = next(path for path in paths if paths.count(path) > 1)
-        raise InputError(f"{twice} is named twice. Name each file once.")
-    left_out = tuple(path for path in ignored if path not in paths)
-    several = len(inputs) > 1 or any(source.is_dir() and source != paths[0] for source in sources)
+        found, all_files = find_inputs(source, source_format, out)
+        if twice := names.keys() & found.keys():
+            raise InputError(f"{twice.pop()} is named twice. Name each file once.")
+        names |= found
+        files += all_files
+    left_out = () if source_format else tuple(path for path in files if path not in names)
+    inputs = {path: source_format or detect_input_format(path) for path in names}
+    several = len(names) > 1 or any(source.is_dir() and source not in names for source in sources)
     if out == STDIO or not several:
         format = target_format or ("jsonl" if out == STDIO else detect_format(out, to_write=True))
-        found = [Job(path, input_format(path, source_format), name, out) for path, name in inputs]
-        return JobPlan(tuple(found), None, format, left_out)
+        return JobPlan(
+            tuple(Job(path, inputs[path], name, out) for path, name in names.items()), None, format, left_out
+        )
     format = target_format or "jsonl"
-    check_output_folder(sources, out, format)
-    found = []
-    for path, name in inputs:
-        kind = input_format(path, source_format)
-        ending = "" if format == "brat" and kind != "text" else ENDINGS[format]
-        found.append(Job(path, kind, name, out / (name + ending)))
-    check_targets(found)
-    return JobPlan(tuple(found), out, format, left_out)
-
-
-def find_inputs(source: Path, format: str | None, out: Path) -> tuple[list[tuple[Path, str]], list[Path]]:
-    """The files that a path stands for, each with the name of its output; and those of a folder that are not read."""
-    if source == STDIO or not source.is_dir():
-        return [(source, "standard-input" if source == STDIO else strip_suffix(source.name))], []
-    if (format or detect_folder(source)) in FOLDER_FORMATS:
-        return [(source, source.resolve().name)], []
-    own_output = None if out == STDIO else out.resolve()
-    files = [
-        path
-        for path in sorted(source.rglob("*"))
-        if path.is_file()
-        and not any(part.startswith(".") for part in path.relative_to(source).parts)
-        and not (own_output and path.resolve().is_relative_to(own_output))
-    ]
-    if format is None:
-        chosen = [path for path in files if path.name.endswith(TEXT_ENDINGS) or has_known_suffix(path)]
-    else:
-        texts = [path for path in files if path.name.endswith(TEXT_ENDINGS)]
-        chosen = texts if format == "text" and texts else files
-    if not chosen:
-        what = "no file" if not files else "no text (.txt), and no other file whose name tells its format"
-        raise DataError(f"{source} holds {what}. Name another folder{', or --from FORMAT' * bool(files)}.")
-    ignored = [] if format else sorted({*files} - {*chosen})
-    return [(path, strip_suffix(path.relative_to(source).as_posix())) for path in chosen], ignored
-
-
-def has_known_suffix(path: Path) -> bool:
-    return (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower() in SUFFIXES
-
-
-def input_format(path: Path, named: str | None) -> str:
-    """The format of a file. A .txt file is a text, whatever its lines look like."""
-    if named is not None:
-        if named not in FORMATS:
-            raise InputError(f"there is no format {named!r}. Choose one of {', '.join(FORMATS)}.")
-        return named
-    if path == STDIO:
-        return detect_stdin()
-    if path.name.endswith(TEXT_ENDINGS) and not path.is_dir():
-        return "text"
-    return detect_format(path)
-
-
-def check_output_folder(sources: Sequence[Path], out: Path, format: str) -> None:
     if not out.is_dir() and out.name.endswith(tuple(ENDINGS.values())):
         raise InputError(
             f"--out {out} is called like a file, and several files become a folder of files. Give the name of a "
@@ -172,25 +120,52 @@ def check_output_folder(sources: Sequence[Path], out: Path, format: str) -> None
         raise InputError("standard input has no name that its output could get. Predict it by itself.")
     if out.exists() and not out.is_dir():
         raise DataError(f"{out} is a file, and several files become a folder of files. Give another name.")
-
-
-def check_targets(jobs: Sequence[Job]) -> None:
-    """Raise if two jobs write the same file, or one writes to a file that is read."""
-    sources = {job.source.resolve() for job in jobs if job.source != STDIO}
-    by_target: dict[Path, Job] = {}
-    for job in jobs:
-        if (other := by_target.setdefault(job.target, job)) is not job:
+    sources_read = {path.resolve() for path in names}
+    targets: dict[Path, Job] = {}
+    for path, name in names.items():
+        ending = "" if format == "brat" and inputs[path] != "text" else ENDINGS[format]
+        job = Job(path, inputs[path], name, out / (name + ending))
+        if job.target in targets:
             raise InputError(
-                f"{other.source} and {job.source} would both become {job.target}. Rename one, or predict them into two "
-                "folders."
+                f"{targets[job.target].source} and {path} would both become {job.target}. Rename one, or predict them "
+                "into two folders."
             )
-        if job.target.resolve() in sources:
+        if job.target.resolve() in sources_read:
             raise InputError(f"{job.target} is one of the files that are read. Write to another folder.")
+        targets[job.target] = job
+    return JobPlan(tuple(targets.values()), out, format, left_out)
 
 
-LOG_FILE = ".nestree.jsonl"
-LOCK_FILE = ".nestree.lock"
-Values = Mapping[str, Any]
+def find_inputs(source: Path, format: str | None, out: Path) -> tuple[dict[Path, str], list[Path]]:
+    """The files that a path stands for, each with the name of its output; and all files of a folder."""
+    if source == STDIO or not source.is_dir():
+        return {source: "standard-input" if source == STDIO else strip_suffix(source.name)}, []
+    if (format or detect_folder(source)) in FOLDER_FORMATS:
+        return {source: source.resolve().name}, []
+    files = [
+        path
+        for path in sorted(source.rglob("*"))
+        if path.is_file()
+        and not any(part.startswith(".") for part in path.relative_to(source).parts)
+        and (out == STDIO or not path.resolve().is_relative_to(out.resolve()))
+    ]
+    chosen = texts = [path for path in files if path.name.endswith(TEXT_SUFFIXES)]
+    if format is None:
+        known = (*TEXT_SUFFIXES, *SUFFIXES, *(f"{suffix}.gz" for suffix in SUFFIXES))
+        chosen = [path for path in files if path.name.lower().endswith(known)]
+    elif format != "text" or not texts:
+        chosen = files
+    if not chosen:
+        what = "no file" if not files else "no text (.txt), and no other file whose name tells its format"
+        raise DataError(f"{source} holds {what}. Name another folder{', or --from FORMAT' * bool(files)}.")
+    return {path: strip_suffix(path.relative_to(source).as_posix()) for path in chosen}, files
+
+
+def detect_input_format(path: Path) -> str:
+    """The format of a file. A .txt file is a text, whatever its lines look like."""
+    if path == STDIO:
+        return detect_stdin()
+    return "text" if path.name.endswith(TEXT_SUFFIXES) and not path.is_dir() else detect_format(path)
 
 
 class ResumeLog:
@@ -264,30 +239,21 @@ def open_resume_log(jobs: JobPlan, how: Values, resume: bool) -> ResumeLog:
     except OSError as why:
         raise write_error(folder, why) from None
     try:
-        done: dict[str, Values] = {}
-        if path.exists():
-            if not resume:
-                raise InputError(
-                    f"{folder} holds predictions that were begun before. Go on with them by --resume, or give a new "
-                    "name."
-                )
-            done = read_resume_log(path, how)
-            remove_partial_files([job.target for job in jobs.jobs])
+        if path.exists() and not resume:
+            raise InputError(
+                f"{folder} holds predictions that were begun before. Go on with them by --resume, or give a new name."
+            )
+        done = read_resume_log(path, how) if path.exists() else {}
+        unfinished = {
+            f".{job.target.name[:40]}" for job in jobs.jobs
+        }  # temporary folders of a killed process
+        for hidden in folder.rglob(".*"):
+            if hidden.name.rpartition(".")[0] in unfinished:
+                shutil.rmtree(hidden, ignore_errors=True)
         return ResumeLog(folder, lock, how, done)
     except BaseException:
         os.close(lock)
         raise
-
-
-def remove_partial_files(targets: Iterable[Path]) -> None:
-    """Remove the temporary folders that a killed process left beside these files."""
-    prefixes: dict[Path, set[str]] = {}
-    for target in targets:
-        prefixes.setdefault(target.parent, set()).add(f".{target.name[:40]}.")
-    for folder, names in prefixes.items():
-        for path in folder.iterdir() if folder.is_dir() else ():
-            if path.name[:-8] in names:
-                shutil.rmtree(path, ignore_errors=True)
 
 
 def read_resume_log(path: Path, how: Values) -> dict[str, Values]:
@@ -304,7 +270,7 @@ def read_resume_log(path: Path, how: Values) -> dict[str, Values]:
     try:
         before, done = lines[0]["how"], {entry["file"]: entry for entry in lines[1:] if entry}
     except (IndexError, KeyError, TypeError):
-        raise InputError(f"{path} is no journal of predictions. Give a new name for the folder.") from None
+        raise InputError(f"{path} is no log of predictions. Give a new name for the folder.") from None
 
     def show(value: Any) -> str:
         return "as usual" if value is None else json.dumps(value, ensure_ascii=False, allow_nan=False)
@@ -330,13 +296,9 @@ def signature(path: Path) -> list[int]:
 
 def fingerprint(folder: Path) -> str:
     """A hash of all files of a model directory but the card: equal for models that predict the same."""
-    digest = hashlib.sha256()
-    for path in model_files(folder):
-        if path.name not in (CARD, MANIFEST):
-            with open(path, "rb") as file:
-                content = hashlib.file_digest(file, "sha256").hexdigest()
-            digest.update(f"{path.relative_to(folder).as_posix()} {content}\n".encode())
-    return digest.hexdigest()[:16]
+    files = [path for path in model_files(folder) if path.name not in (CARD, MANIFEST)]
+    lines = "".join(f"{path.relative_to(folder).as_posix()} {sha256(path)}\n" for path in files)
+    return hashlib.sha256(lines.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -384,6 +346,9 @@ class ReadDocument(NamedTuple):
     is_text: bool  # without words
 
 
+Results = Iterable[tuple[ReadDocument, Document]]
+
+
 def predict_files(
     pipeline: Pipeline,
     jobs: JobPlan,
@@ -391,9 +356,9 @@ def predict_files(
     log: ResumeLog | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Summary:
-    """Predict the entities of all documents of these files; `journal`: the log of the folder of their outputs.
+    """Predict the entities of all documents of these files; `log`: that of the folder of their outputs.
 
-    An error names its document; with `how.skip_bad`, the document is skipped and the error is in the summary.
+    An error names its document; with `options.skip_bad`, the document is skipped and the error is in the summary.
     """
     predictor = FilePredictor(pipeline, jobs, options, on_progress)
     with report_progress(predictor.count_bytes), stream_stdout():
@@ -410,19 +375,19 @@ class FilePredictor:
     def __init__(
         self,
         pipeline: Pipeline,
-        jobs: JobPlan,
+        plan: JobPlan,
         options: FilePredictOptions,
         on_progress: Callable[[Progress], None] | None,
     ) -> None:
-        self.pipeline, self.jobs, self.options, self.on_progress = pipeline, jobs, options, on_progress
+        self.pipeline, self.plan, self.options, self.on_progress = pipeline, plan, options, on_progress
         self.summary = Summary()
         self.reports: dict[Job, ConversionReport] = {}  # of files that are being read
-        self.signatures: dict[Job, list[int]] = {}
-        self.total_bytes = sum(source_bytes(job) for job in jobs.jobs)
+        self.signatures = {job: signature(job.source) for job in plan.jobs if job.source != STDIO}
+        self.total_bytes = sum(size for size, *_ in self.signatures.values())
         self.read_bytes = self.read_words = 0
         self.batcher = Batcher(
             pipeline,
-            attrgetter("document"),
+            lambda item: item.document,
             options.predict_options,
             self.handle_error,
             max_words=BUFFERED_BATCHES * (options.batch_words or default_batch_words(pipeline.device)),
@@ -435,7 +400,7 @@ class FilePredictor:
 
     def predict_to_one_file(self) -> None:
         """One file, or several one after the other, into one file or standard output."""
-        jobs = self.jobs.jobs
+        jobs = self.plan.jobs
         results = self.predict(jobs)
         first = next(results, None)
         if first is not None or not any(report.skipped for report in self.reports.values()):
@@ -446,21 +411,21 @@ class FilePredictor:
     def predict_to_folder(self, log: ResumeLog) -> None:
         """Each file that is not done yet into a file of its own."""
         todo: deque[Job] = deque()
-        for job in self.jobs.jobs:
+        for job in self.plan.jobs:
             if log.is_done(job.name, job.source):
                 self.summary.done_before += 1
                 self.summary.skipped.extend(log.done[job.name]["skipped"])
-                self.total_bytes -= source_bytes(job)
+                self.total_bytes -= self.signatures[job][0]
             else:
                 todo.append(job)
 
-        def finish_next(results: Iterable[tuple[ReadDocument, Document]]) -> None:
+        def finish_next(results: Results) -> None:
             job = todo.popleft()
             log.check_folder()
             # A file of which everything was skipped has no output, and is done until it changes.
             written = self.write_job(job, results) if results or not self.reports[job].skipped else []
             skipped = self.reports[job].skipped
-            log.add(job.name, {"source": self.signatures.pop(job), "written": written, "skipped": skipped})
+            log.add(job.name, {"source": self.signatures[job], "written": written, "skipped": skipped})
             self.finish(job)
 
         for job, results in groupby(self.predict(tuple(todo)), key=lambda result: result[0].job):
@@ -469,15 +434,14 @@ class FilePredictor:
             finish_next(results)
         while todo:
             finish_next(())
-        log.check_written([job.name for job in self.jobs.jobs])
+        log.check_written([job.name for job in self.plan.jobs])
 
     def read(self, job: Job) -> Iterator[ReadDocument]:
         """The documents of a file."""
         self.signatures[job] = signature(job.source)
         report = self.reports[job] = ConversionReport(self.options.skip_bad)
-        options = with_text_rules(
-            self.options.read_options.get(job.format, {}), job.format, self.pipeline.model.text_rules
-        )
+        options = self.options.read_options.get(job.format, {})
+        options = with_text_rules(options, job.format, self.pipeline.model.text_rules)
         texts = 0
         try:
             for number, document in enumerate(formats.read(job.source, job.format, report, **options), 1):
@@ -490,82 +454,69 @@ class FilePredictor:
     def handle_error(self, item: ReadDocument, error: Exception) -> None:
         """Raise or record an error that names the document and, if one is to blame, its sentence."""
         place = f"{item.job.source}, document {item.number}"
-        if item.document.id:
-            place += f" ({item.document.id})"
+        place += f" ({item.document.id})" if item.document.id else ""
+        model, options = self.pipeline.inference_model, self.options
         for number, sentence in enumerate(item.document.sentences, 1):
             try:
-                predict(
-                    self.pipeline.inference_model,
-                    [sentence],
-                    self.options.batch_words,
-                    None,
-                    self.options.predict_options,
-                )
+                predict(model, [sentence], options.batch_words, None, options.predict_options)
             except Exception as cause:
                 place, error = f"{place}, sentence {number} ({str(sentence)[:60]})", cause
                 break
         reason = str(error) if isinstance(error, NestreeError) else f"{type(error).__name__}: {error}"
         self.reports[item.job].bad(DataError(f"{place}: no entities could be found: {reason}"))
 
-    def write_job(self, job: Job, results: Iterable[tuple[ReadDocument, Document]]) -> list[str]:
+    def write_job(self, job: Job, results: Results) -> list[str]:
         """Write the output of a job in the folder; returns the names of the files that were written."""
-        folder, target = self.jobs.folder, job.target
+        folder, target = self.plan.folder, job.target
         assert folder is not None
-        if not (self.jobs.format == "brat" and job.format == "text"):
+        if not (self.plan.format == "brat" and job.format == "text"):
             self.write(results, target)
             return [target.relative_to(folder).as_posix()]
         # .txt and .ann files side by side, the texts first
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{target.name[:40]}.", dir=target.parent) as temporary:
-            documents = (self.count_and_round(document) for _, document in results)
-            formats.write(documents, Path(temporary) / "pairs", "brat", self.summary.write_report)
-            files = sorted(
-                Path(temporary, "pairs").iterdir(), key=lambda path: (path.suffix == ".ann", path.name)
-            )
-            for path in files:
-                os.replace(path, target.parent / path.name)
+        pairs = target.with_name(f".{target.name[:40]}.pairs")
+        self.write(results, pairs)
+        files = sorted(pairs.iterdir(), key=lambda path: (path.suffix == ".ann", path.name))
+        for path in files:
+            os.replace(path, target.parent / path.name)
+        pairs.rmdir()
         return [(target.parent / path.name).relative_to(folder).as_posix() for path in files]
 
-    def write(self, results: Iterable[tuple[ReadDocument, Document]], target: Path) -> None:
+    def write(self, results: Results, target: Path) -> None:
         """In JSON lines, texts get character offsets, unless trees are kept, which count words."""
+        report, options, format = self.summary.write_report, self.options.write_options, self.plan.format
         documents = ((self.count_and_round(document), item.is_text) for item, document in results)
-        report, options = self.summary.write_report, self.options
-        if self.jobs.format == "jsonl" and not options.write_options and not options.predict_options.trees:
+        if format == "jsonl" and not options and not self.options.predict_options.trees:
+            by_unit = ((document, "characters" if is_text else "words") for document, is_text in documents)
             with formats.encoding_errors(target):
-                jsonl.write_mixed(
-                    ((document, "characters" if is_text else "words") for document, is_text in documents),
-                    target,
-                    report,
-                )
+                jsonl.write_mixed(by_unit, target, report)
         else:
-            formats.write(
-                (document for document, _ in documents),
-                target,
-                self.jobs.format,
-                report,
-                **options.write_options,
-            )
+            formats.write((document for document, _ in documents), target, format, report, **options)
 
     def count_and_round(self, document: Document) -> Document:
         """The document with rounded probabilities, added to the summary."""
         self.summary.documents += 1
-        self.summary.sentences += len(document.sentences)
-        self.summary.words += count_words(document)
-        self.summary.entities += sum(len(sentence.entities) for sentence in document.sentences)
-        self.summary.windowed_sentences += sum("windows" in sentence.extra for sentence in document.sentences)
         sentences = []
         for sentence in document.sentences:
+            self.summary.sentences += 1
+            self.summary.words += len(sentence.words)
+            self.summary.entities += len(sentence.entities)
+            self.summary.windowed_sentences += "windows" in sentence.extra
             tree = sentence.tree
             if tree is not None:
                 tree = tree._replace(probabilities=tuple(round(p, 6) for p in tree.probabilities))
-            entities = tuple(
-                replace(entity, score=round_probability(entity.score)) for entity in sentence.entities
-            )
+            entities = tuple(replace(e, score=round_probability(e.score)) for e in sentence.entities)
             sentences.append(replace(sentence, entities=entities, tree=tree))
         return replace(document, sentences=tuple(sentences))
 
     def finish(self, job: Job) -> None:
-        add_report(self.summary.read_report, self.reports.pop(job))
+        """Add what was read of a file to the summary."""
+        total, report = self.summary.read_report, self.reports.pop(job)
+        for what, more in report.places.items():
+            places = total.places.setdefault(what, [])
+            places += [place for place in more if place not in places][: MAX_PLACES - len(places)]
+        for name, value in vars(report).items():
+            if name not in ("skip_bad", "places"):  # numbers, counters and lists
+                setattr(total, name, getattr(total, name) + value)
         self.summary.files += 1
         self.report(self.batcher.done_words)
 
@@ -583,19 +534,3 @@ def with_text_rules(options: Mapping[str, Any], format: str, rules: TextRules) -
     """Options for reading; words and sentences are split as the model's training data was, unless they say how."""
     accepted = formats.options(format)
     return {**{name: rule for name, rule in rules._asdict().items() if name in accepted}, **options}
-
-
-def source_bytes(job: Job) -> int:
-    return 0 if job.source == STDIO else signature(job.source)[0]
-
-
-def add_report(total: ConversionReport, report: ConversionReport) -> None:
-    for what, times in report.counts.items():
-        total.counts[what] += times
-        places = total.places.setdefault(what, [])
-        places += [place for place in report.places[what] if place not in places][: MAX_PLACES - len(places)]
-    total.documents += report.documents
-    total.texts += report.texts
-    total.sentences += report.sentences
-    total.entities += report.entities
-    total.skipped += report.skipped

@@ -57,7 +57,8 @@ class CalibrationSet(NamedTuple):
 def fit_temperatures(model: Recognizer, sentences: Sequence[Sentence]) -> Temperatures:
     """The temperatures of this model, from sentences that it was not trained on."""
     with torch.inference_mode(), eval_mode(model), autocast(model.device):
-        return minimize_nll(calibration_set(model, sample_sentences(sentences)), model.settings)
+        collected = [collect_events(model, batch) for batch in sample_batches(sentences)]
+        return minimize_nll([batch for batch in collected if len(batch.spans)], model.settings)
 
 
 def best_decoder(model: Recognizer, sentences: Sequence[Sentence]) -> DecodingSettings:
@@ -70,17 +71,16 @@ def decoder_f1(model: Recognizer, sentences: Sequence[Sentence]) -> dict[Decodin
     """The F1 of each decoder at the temperatures of the model, its own decoder first."""
     true_positives: Counter[DecodingSettings] = Counter()
     predicted: Counter[DecodingSettings] = Counter()
+    gold_count = 0
     decoders = candidate_decoders(model.settings)
-    sample = sample_sentences(sentences)
     with torch.inference_mode(), eval_mode(model), autocast(model.device):
-        for indices in batches_by_length([len(sentence.words) for sentence in sample], BATCH_WORDS):
-            batch = [sample[k] for k in indices]
+        for batch in sample_batches(sentences):
             scores = model(model.collate_words(batch).to(model.device))
             gold = gold_chart(batch, scores, model.labels)
+            gold_count += sum(len({(e.span, e.label) for e in sentence.entities}) for sentence in batch)
             for decoder, rows in decode_with_each(decoders, scores, model).items():
                 true_positives[decoder] += int(gold[rows.unbind(1)].sum())
                 predicted[decoder] += len(rows)
-    gold_count = sum(len({(e.span, e.label) for e in sentence.entities}) for sentence in sample)
     return {d: 2 * true_positives[d] / max(1, predicted[d] + gold_count) for d in decoders}
 
 
@@ -117,11 +117,12 @@ def decode_with_each(
     return decoded
 
 
-def sample_sentences(sentences: Sequence[Sentence]) -> list[Sentence]:
-    """Completely annotated sentences that need no windows, every k-th if there are many."""
+def sample_batches(sentences: Sequence[Sentence]) -> list[list[Sentence]]:
+    """Batches of completely annotated sentences that need no windows, every k-th if there are many."""
     usable = [s for s in sentences if s.complete and len(s.words) <= MAX_SENTENCE_WORDS]
-    step = ceil(len(usable) / MAX_SENTENCES)
-    return usable[::step] if usable else []
+    sample = usable[:: max(1, ceil(len(usable) / MAX_SENTENCES))]
+    batches = batches_by_length([len(sentence.words) for sentence in sample], BATCH_WORDS)
+    return [[sample[k] for k in batch] for batch in batches]
 
 
 def gold_chart(sentences: Sequence[Sentence], scores: Scores, labels: Sequence[str]) -> Tensor:
@@ -133,13 +134,6 @@ def gold_chart(sentences: Sequence[Sentence], scores: Scores, labels: Sequence[s
             if entity.label in label_index:
                 chart[b, entity.start, entity.end, label_index[entity.label]] = True
     return chart.to(scores.mention.device)
-
-
-def calibration_set(model: Recognizer, sentences: Sequence[Sentence]) -> list[CalibrationSet]:
-    """In batches; those without events are left out."""
-    batches = batches_by_length([len(sentence.words) for sentence in sentences], BATCH_WORDS)
-    collected = (collect_events(model, [sentences[k] for k in batch]) for batch in batches)
-    return [batch for batch in collected if len(batch.spans)]
 
 
 def collect_events(model: Recognizer, sentences: Sequence[Sentence]) -> CalibrationSet:
@@ -155,9 +149,7 @@ def collect_events(model: Recognizer, sentences: Sequence[Sentence]) -> Calibrat
     by_head = settings.model.labeling == "head"
     within = (i[:, None] <= word) & (word < j[:, None]) if by_head else torch.ones_like(i[:, None])
     k, h = within.nonzero().unbind(1)  # [M]
-    labels = (
-        None if scores.labels is None else scores.labels.score_spans(b[k], i[k], j[k], h if by_head else None)
-    )
+    labels = scores.labels and scores.labels.score_spans(b[k], i[k], j[k], h if by_head else None)
     tree_scores = Scores(scores.lengths, scores.mention, scores.arc, scores.root, None)
     return CalibrationSet(tree_scores, spans, torch.stack([k, h], 1), labels, events, gold)
 

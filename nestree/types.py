@@ -1,7 +1,7 @@
 """Entities, sentences, trees and documents: what readers return, models predict and writers take.
 
-`Entity` and `Sentence` count words. `Document.entities` and `Document.tree` say the same in characters of the text
-(Unicode code points), and `Document.to_dict` is the JSON form that nestree/data/document.schema.json describes.
+`Entity` and `Sentence` count words. `TextEntity`, which `Document.entities` holds, and `Document.tree` count characters
+of the text (Unicode code points). `Document.to_dict` is the JSON form that nestree/data/document.schema.json describes.
 """
 
 import json
@@ -10,33 +10,12 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import FrozenInstanceError, dataclass, field, replace
 from functools import cached_property
+from importlib import import_module
 from itertools import chain
 from numbers import Real
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn
 
-from nestree.errors import DataError, EmptySpanError, SpanRangeError
-
-__all__ = [
-    "Arc",
-    "CharSpan",
-    "Constituent",
-    "Context",
-    "Document",
-    "Entity",
-    "Sentence",
-    "Span",
-    "TextEntity",
-    "TextTree",
-    "Tree",
-    "crossing_pairs",
-    "depths",
-    "enclosing_spans",
-    "round_probability",
-    "shift_sentence",
-    "unchecked_entity",
-    "with_context",
-    "with_entities",
-]
+from nestree.errors import DataError, EmptySpanError, InputError, SpanRangeError
 
 Span = tuple[int, int]
 Context = tuple[tuple[str, ...], tuple[str, ...]]  # words of the document before a sentence, and after it
@@ -44,7 +23,7 @@ Context = tuple[tuple[str, ...], tuple[str, ...]]  # words of the document befor
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """A span of words with a label."""
+    """A span of words of a sentence, with a label. The same in characters of a text is a TextEntity."""
 
     start: int
     end: int
@@ -55,43 +34,31 @@ class Entity:
     extra: Mapping[str, Any] = field(default_factory=dict, compare=False)  # further keys of its file
 
     def __post_init__(self) -> None:
-        start, end, head, score = self.start, self.end, self.head, self.score
-        if not (
-            type(start) is type(end) is int
-            and 0 <= start < end
-            and type(self.label) is str
-            and self.label
-            and (head is None or (type(head) is int and start <= head < end))
-            and (score is None or (type(score) is float and 0 <= score <= 1))
-            and self.heads == ()
-        ):  # rarely: the values are wrong, or numbers of other libraries
-            self._normalize()
-
-    def _normalize(self) -> None:
-        """Turn the integers of other libraries into Python's, and raise for values that are wrong."""
-        for name in ("start", "end"):
-            object.__setattr__(self, name, self._word_index(name, getattr(self, name)))
+        heads, score = self.heads, self.score
+        if isinstance(heads, str) or not isinstance(heads, Iterable):
+            raise DataError(f"heads {heads!r:.40} of entity {self} must be numbers of words")
+        if heads:
+            object.__setattr__(self, "heads", tuple(self._index("head", head) for head in heads))
+        for name in ("start", "end", "head"):
+            value = getattr(self, name)
+            if (type(value) is not int or value < 0) and not (value is None and name == "head"):
+                object.__setattr__(self, name, self._index(name, value))
         if self.end <= self.start:
             raise EmptySpanError(f"entity {self} is empty: its end must be greater than its start")
         if not isinstance(self.label, str) or not self.label:
             raise DataError(f"entity {self} has no label: it must be a string that is not empty")
-        if isinstance(self.heads, str) or not isinstance(self.heads, Iterable):
-            raise DataError(f"heads {self.heads!r:.40} of entity {self} must be numbers of words")
-        object.__setattr__(self, "heads", tuple(self._word_index("head", head) for head in self.heads))
-        if self.head is not None:
-            object.__setattr__(self, "head", self._word_index("head", self.head))
-        for head in (*self.heads, *([] if self.head is None else [self.head])):
+        for head in self.heads if self.head is None else (self.head, *self.heads):
             if not self.start <= head < self.end:
                 raise DataError(f"head {head} of entity {self} is not one of its words")
-        score = self.score
-        if score is not None and (
-            isinstance(score, bool) or not isinstance(score, Real) or not 0 <= score <= 1
-        ):
-            raise DataError(
-                f"score {score!r:.40} of entity {self} is not a probability: a number from 0 to 1"
-            )
+        if score is not None:
+            is_number = type(score) is float or (isinstance(score, Real) and not isinstance(score, bool))
+            if not is_number or not 0 <= score <= 1:
+                raise DataError(
+                    f"score {score!r:.40} of entity {self} is not a probability: a number from 0 to 1"
+                )
 
-    def _word_index(self, name: str, value: Any) -> int:
+    def _index(self, name: str, value: Any) -> int:
+        """The number of a word as Python's integer; other libraries have integers of their own."""
         try:
             index = -1 if isinstance(value, bool) else operator.index(value)
         except TypeError:
@@ -134,13 +101,17 @@ class Sentence:
     tree: Tree | None = field(default=None, compare=False)  # that a model predicted with the entities
     context: Context | None = field(
         default=None, compare=False, repr=False
-    )  # surrounding words for the encoder
+    )  # words around it, for the encoder
 
     def __post_init__(self) -> None:
-        all_strings = {*map(type, self.words)} <= {str} or all(isinstance(word, str) for word in self.words)
-        if isinstance(self.words, str) or not all_strings:
-            raise DataError(f"words must be strings, and are {self.words!r:.60}")
-        object.__setattr__(self, "words", tuple(self.words))
+        words = (
+            self.words
+            if isinstance(self.words, str) or not isinstance(self.words, Iterable)
+            else tuple(self.words)
+        )
+        if type(words) is not tuple or not all(isinstance(word, str) for word in words):
+            raise DataError(f"words must be strings in a list, and are {self.words!r:.60}")
+        object.__setattr__(self, "words", words)
         object.__setattr__(self, "entities", tuple(self.entities))
         if not self.words:
             raise DataError("a sentence needs at least one word, and this one has none")
@@ -161,22 +132,19 @@ class Sentence:
     def _check_offsets(self, offsets: Any) -> None:
         """Raise unless each word stands at its offsets; store the offsets as tuples of Python's integers."""
         words, text = self.words, self.text
-        try:
-            pairs = (
-                type(offsets) is tuple and {*map(type, offsets)} <= {tuple} and {*map(len, offsets)} <= {2}
-            )
-            if not (pairs and {*map(type, chain.from_iterable(offsets))} <= {int}):
-                offsets = tuple((int(i), int(j)) for i, j in offsets)
-                object.__setattr__(self, "offsets", offsets)
-        except (TypeError, ValueError):
-            raise DataError(f"offsets must be pairs of numbers, and are {offsets!r:.60}") from None
         if not isinstance(text, str):
             raise DataError(f"the text of a sentence must be a string, and is {text!r:.60}")
+        try:
+            if {*map(type, offsets), *map(type, chain.from_iterable(offsets))} != {tuple, int}:
+                offsets = [(int(i), int(j)) for i, j in offsets]
+            found = [text[i:j] for i, j in offsets]
+        except (TypeError, ValueError):
+            raise DataError(f"offsets must be pairs of numbers, and are {offsets!r:.60}") from None
+        object.__setattr__(self, "offsets", tuple(offsets))
         if len(offsets) != len(words):
             raise DataError(f"{len(words)} words have {len(offsets)} offsets in this sentence: {self}")
-        fenceposts = [*chain.from_iterable(offsets)]
-        in_order = fenceposts == sorted(fenceposts) and fenceposts[0] >= 0 and fenceposts[-1] <= len(text)
-        if in_order and [text[i:j] for i, j in offsets] == [*words]:
+        fenceposts = [0, *chain.from_iterable(offsets), len(text)]
+        if found == [*words] and fenceposts == sorted(fenceposts):
             return  # nearly always; otherwise find the word that is wrong
         last = 0
         for word, (i, j) in zip(words, offsets, strict=True):
@@ -212,10 +180,9 @@ class Sentence:
 
 
 SLOTS = {cls: [getattr(cls, name).__set__ for name in cls.__slots__] for cls in (Entity, Sentence)}
-Frozen = TypeVar("Frozen", Entity, Sentence)
 
 
-def build(cls: type[Frozen], *values: Any) -> Frozen:
+def build(cls: type[Any], *values: Any) -> Any:
     """An object with these values of all fields, without the checks: four times as fast as calling the class."""
     instance = object.__new__(cls)
     for set_field, value in zip(SLOTS[cls], values, strict=True):
@@ -225,17 +192,17 @@ def build(cls: type[Frozen], *values: Any) -> Frozen:
 
 def unchecked_entity(start: int, end: int, label: str, head: int | None, score: float | None) -> Entity:
     """An entity of values that are known to be valid, and of Python's own types."""
-    return build(Entity, start, end, label, head, score, (), {})
+    entity: Entity = build(Entity, start, end, label, head, score, (), {})
+    return entity
 
 
 def with_entities(
-    sentence: Sentence, entities: tuple[Entity, ...], tree: Tree | None, extra: Mapping[str, Any]
+    s: Sentence, entities: tuple[Entity, ...], tree: Tree | None, extra: Mapping[str, Any]
 ) -> Sentence:
     """A copy of the sentence, marked complete, with predicted entities that are known to lie within it."""
-    if type(sentence) is not Sentence:
-        return replace(sentence, entities=entities, complete=True, tree=tree, extra=extra)
-    s = sentence
-    return build(Sentence, s.words, entities, s.text, s.offsets, s.start, s.id, True, extra, tree, s.context)
+    values = (s.words, entities, s.text, s.offsets, s.start, s.id, True, extra, tree, s.context)
+    sentence: Sentence = build(Sentence, *values)
+    return sentence
 
 
 def crossing_pairs(entities: Sequence[Entity]) -> list[tuple[Entity, Entity]]:
@@ -317,14 +284,13 @@ class TextEntity:
     def to_dict(self) -> dict[str, Any]:
         """The JSON form, without `parent`, which is an index into the entities of a document; scores are rounded."""
         scores = [round_probability(score) for score in self.scores]
+        pairs = zip(self.labels, scores, strict=True)
         return {
             "start": self.start,
             "end": self.end,
             "text": self.text,
             "label": self.label,
-            "labels": [
-                {"label": label, "score": score} for label, score in zip(self.labels, scores, strict=True)
-            ],
+            "labels": [{"label": label, "score": score} for label, score in pairs],
             "score": scores[0],
             "head": self.head._asdict() if self.head else None,
             "depth": self.depth,
@@ -387,26 +353,23 @@ def text_entities(sentence: Sentence) -> list[TextEntity]:
     for entity in sentence.entities:
         by_span.setdefault(entity.span, []).append(entity)
     result: dict[Span, TextEntity] = {}
-    children: dict[Span, list[TextEntity]] = {}
     for span, enclosing in enclosing_spans(by_span).items():
         entities = sorted(by_span[span], key=lambda entity: -(entity.score or 0.0))
-        parent = min(enclosing, key=lambda s: s[1] - s[0], default=None)
-        head = next((entity.head for entity in entities if entity.head is not None), None)
         scores: dict[str, float | None] = {}
         for entity in entities:
             scores.setdefault(entity.label, entity.score)
+        head = next((entity.head for entity in entities if entity.head is not None), None)
+        parent = result[min(enclosing, key=lambda s: s[1] - s[0])] if enclosing else None
         result[span] = TextEntity(
             *char_span(sentence, *span),
             labels=tuple(scores),
             scores=tuple(scores.values()),
             head=None if head is None else char_span(sentence, head, head + 1),
             depth=len(enclosing),
-            parent=None if parent is None else result[parent],
+            parent=parent,
         )
         if parent is not None:
-            children.setdefault(parent, []).append(result[span])
-    for span, inner in children.items():
-        object.__setattr__(result[span], "children", tuple(inner))
+            object.__setattr__(parent, "children", (*parent.children, result[span]))
     return list(result.values())
 
 
@@ -431,15 +394,17 @@ class Document:
         last = 0
         for sentence in self.sentences:
             end = sentence.start + len(sentence.text or "")
-            if (
-                sentence.text is None
-                or not last <= sentence.start
-                or self.text[sentence.start : end] != sentence.text
-            ):
+            found = self.text[sentence.start : end] if sentence.start >= last else None
+            if found is None or found != sentence.text:
                 raise DataError(
                     f"a sentence is not at character {sentence.start} of its document {self.id}: {sentence}"
                 )
             last = end
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words of all sentences."""
+        return tuple(chain.from_iterable(sentence.words for sentence in self.sentences))
 
     @cached_property
     def entities(self) -> tuple[TextEntity, ...]:
@@ -487,11 +452,8 @@ class Document:
     @property
     def windowed_sentences(self) -> tuple[CharSpan, ...]:
         """The sentences that were too long for one pass, and were predicted in overlapping windows."""
-        return tuple(
-            CharSpan(sentence.start, sentence.start + len(sentence.text or ""), sentence.text or "")
-            for sentence in self.with_text().sentences
-            if "windows" in sentence.extra
-        )
+        windowed = [sentence for sentence in self.with_text().sentences if "windows" in sentence.extra]
+        return tuple(CharSpan(s.start, s.start + len(s.text or ""), s.text or "") for s in windowed)
 
     def to_dict(self) -> dict[str, Any]:
         """The text and its entities, as nestree/data/document.schema.json describes them."""
@@ -512,11 +474,53 @@ class Document:
             return json.dumps(self.to_dict(), allow_nan=False)
         return line
 
+    def to_pandas(self) -> Any:
+        """A DataFrame with a row for each entity; its columns are the keys of `to_dict`, `head` is a text."""
+        try:
+            pandas = import_module("pandas")
+        except ImportError:
+            raise InputError("to_pandas needs pandas. Install it with: pip install pandas") from None
+        entities = self.to_dict()["entities"]
+        columns = {name: [entity[name] for entity in entities] for name in ENTITY_KEYS}
+        columns["labels"] = [[label["label"] for label in labels] for labels in columns["labels"]]
+        columns["head"] = [head and head["text"] for head in columns["head"]]
+        columns["parent"] = pandas.array(columns["parent"], dtype="Int64")  # an index, which may be missing
+        return pandas.DataFrame(columns)
+
+    def to_spacy(self, vocab: Any = None, spans_key: str = "nestree") -> Any:
+        """A Doc of spaCy with the entities in `doc.spans[spans_key]`, as the component "nestree" makes it.
+
+        `vocab`: that of your pipeline, `nlp.vocab`; None: a new one.
+        """
+        from nestree.data.formats.spacy import to_doc
+        from nestree.data.io import ConversionReport, optional_import
+
+        spacy = optional_import("spacy", "to_spacy", "spacy")
+        vocab = spacy.blank("xx").vocab if vocab is None else vocab
+        doc = to_doc(self, vocab, spans_key, ConversionReport(), f"document {self.id}")
+        doc.spans[spans_key].attrs["nestree"] = True  # span._.nestree_score and nestree_head read this group
+        return doc
+
+    def show(self) -> None:
+        """Print the text with its entities in brackets, in color on a terminal."""
+        from rich.console import Console
+
+        from nestree.show import draw_document
+
+        console = Console()
+        console.print(draw_document(self, console.width))
+
+    def to_html(self) -> str:
+        """A complete HTML page with nested boxes and, where they were kept, trees."""
+        from nestree.show import draw_page
+
+        return draw_page([self])
+
     def _repr_html_(self) -> str:
         """Nested boxes, for notebooks."""
-        import nestree  # by its public name, since `show` imports this module
+        from nestree.show import draw_boxes
 
-        return str(nestree.show.draw_boxes(self))
+        return draw_boxes(self)
 
     def with_text(self, between: str = "\n") -> "Document":
         """The document itself if its text is known; otherwise a copy whose text joins the sentences by `between`."""
@@ -530,6 +534,9 @@ class Document:
         return Document(tuple(sentences), between.join(s.text or "" for s in sentences), self.id, self.extra)
 
 
+ENTITY_KEYS = ("start", "end", "text", "label", "labels", "score", "head", "depth", "parent")
+
+
 def with_context(documents: Iterable[Document], words: int) -> list[Document]:
     """The documents; each sentence has up to this many words before and after it as `context`.
 
@@ -541,7 +548,7 @@ def with_context(documents: Iterable[Document], words: int) -> list[Document]:
         return list(documents)
     results = []
     for document in documents:
-        all_words = tuple(chain.from_iterable(sentence.words for sentence in document.sentences))
+        all_words = document.words
         sentences, start = [], 0
         for sentence in document.sentences:
             end = start + len(sentence.words)

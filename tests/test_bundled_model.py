@@ -1,7 +1,8 @@
-"""the bundled model: installed with the package, small enough, and it finds entities."""
+"""The bundled model: installed with the package, small enough, and it finds entities."""
 
 import shutil
 import tomllib
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from nestree import checkpoint
 from nestree.data import formats
 from nestree.errors import ModelError
+from nestree.evaluation import evaluate
 from nestree.pipeline import load
 
 ROOT = Path(__file__).parent.parent
@@ -54,14 +56,11 @@ def test_it_finds_nested_entities(box):
     assert {"the University of California", "California", "Iraqi army leaders"} <= {e.text for e in found}
     assert all(e.head is not None and 0 < e.score <= 1 for e in found)
     assert max(e.depth for e in found) >= 1
+    assert all(ner.labels.values())  # its card describes every label
 
 
 def test_it_is_about_as_good_as_its_card_says(box, shared):
     """On fifty sentences only: a model that was damaged on its way would find next to nothing."""
-    from itertools import islice
-
-    from nestree.evaluation import evaluate
-
     documents = formats.read(shared / "data" / "gum_open" / "dev.jsonl.gz")
     gold = list(islice((sentence for document in documents for sentence in document.sentences), 50))
     predicted = load(device="cpu").words(gold)

@@ -74,40 +74,35 @@ def test_pieces_stand_between_those_of_their_neighbours():
 
 
 LETTERS = Sentence(list("abcdefgh"), context=(("u", "v", "yz"), ("i", "j", "k")))
+ROOM = {
+    0: ("", ""),
+    1: ("", "i"),
+    2: ("##z", "i"),
+    3: ("##z", "i j"),
+    4: ("y ##z", "i j"),
+    9: ("v y ##z", "i j"),
+}
 
 
-@pytest.mark.parametrize(
-    ("room", "before", "after"),
-    [
-        (0, "", ""),
-        (1, "", "i"),
-        (2, "##z", "i"),
-        (3, "##z", "i j"),
-        (4, "y ##z", "i j"),
-        (9, "v y ##z", "i j"),
-    ],
-)
-def test_the_room_that_is_left_is_shared(room, before, after):
-    expected = ["[CLS]", *before.split(), *"abcdefgh", *after.split(), "[SEP]"]
-    assert named(pieces(LETTERS, 10 + room).windows[0]) == expected
-
-
-def test_one_side_takes_what_the_other_leaves():
+def test_the_room_that_is_left_is_shared():
+    for room, (before, after) in ROOM.items():
+        expected = ["[CLS]", *before.split(), *"abcdefgh", *after.split(), "[SEP]"]
+        assert named(pieces(LETTERS, 10 + room).windows[0]) == expected
     alone = replace(LETTERS, context=(LETTERS.context[0], ()))
-    assert named(pieces(alone, 13).windows[0])[1:4] == ["v", "y", "##z"]
-
-
-def test_encoders_without_special_pieces_keep_their_own_ends():
+    assert named(pieces(alone, 13).windows[0])[1:4] == [
+        "v",
+        "y",
+        "##z",
+    ]  # one side takes what the other leaves
     tokenizer = tiny.letter_tokenizer()
-    tokenizer.backend_tokenizer.post_processor = None
+    tokenizer.backend_tokenizer.post_processor = None  # an encoder without special subwords
     found = pieces(SENTENCE, tokenizer=tokenizer)
     assert named(found.windows[0]) == ["v", "y", "##z", "a", "##b", "c", "d", "e"]
     assert found.place.tolist() == [3, 3, 4, 5, 5]
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_own_pieces_are_never_lost(seed):
-    chance = random.Random(seed)
+def test_own_pieces_are_never_lost():
+    chance = random.Random(1)
 
     def words(most):
         return tuple("".join(chance.choices("abc", k=chance.randint(1, 4))) for _ in range(most))
@@ -118,9 +113,7 @@ def test_own_pieces_are_never_lost(seed):
     several = 0
     for own, found in zip(splitter(alone), splitter(given), strict=True):
         if len(own.windows) > 1:
-            assert [window.tolist() for window in found.windows] == [
-                window.tolist() for window in own.windows
-            ]
+            assert [*map(list, found.windows)] == [*map(list, own.windows)]
             assert found.place.tolist() == own.place.tolist()
             several += 1
             continue
@@ -158,20 +151,13 @@ def test_words_see_their_neighbours_if_they_should(encoder):
         assert torch.equal(same.mention, bare.mention)
         assert torch.equal(same.arc, bare.arc)
     seen = with_context.encoder(with_context.collate(given)).words
+    for b, sentence in enumerate(given):  # a batch equals its sentences
+        one = with_context.encoder(with_context.collate([sentence])).words[0]
+        torch.testing.assert_close(seen[b, : len(sentence.words) + 1], one, rtol=1e-4, atol=1e-5)
     unseen = without.encoder(without.collate(alone)).words
     assert seen.shape == unseen.shape
     words = slice(1, min(len(sentence.words) for sentence in alone) + 1)
     assert ((seen - unseen)[:, words].abs().amax(-1) > 1e-4).all()
-
-
-@torch.inference_mode()
-def test_a_batch_equals_its_sentences_one_by_one(encoder):
-    model = made(encoder, 5)
-    given = model.sentences_with_context(DOCUMENTS)
-    together = model.encoder(model.collate(given)).words
-    for b, sentence in enumerate(given):
-        alone = model.encoder(model.collate([sentence])).words[0]
-        torch.testing.assert_close(together[b, : len(sentence.words) + 1], alone, rtol=1e-4, atol=1e-5)
 
 
 # Models
@@ -181,13 +167,8 @@ def test_a_batch_equals_its_sentences_one_by_one(encoder):
 def place(encoder, tmp_path_factory) -> Path:
     """A folder with data and a model that reads four words on either side."""
     folder = tmp_path_factory.mktemp("place")
-    settings = tiny.settings(
-        "default",
-        f"encoder.path={encoder}",
-        "encoder.context=4",
-        "training.epochs=8",
-        "training.batch_words=20",
-    )
+    overrides = ["encoder.context=4", "training.epochs=8", "training.batch_words=20"]
+    settings = tiny.settings("default", f"encoder.path={encoder}", *overrides)
     data = make_corpus(DOCUMENTS, DOCUMENTS, seed=1, context=4)
     fit(settings, data, folder / "model", device="cpu")
     formats.write(DOCUMENTS, folder / "data.jsonl", "jsonl")
@@ -210,11 +191,10 @@ def test_a_text_a_file_and_its_words_give_the_same(place, tmp_path):
     document = ner(TEXT)
     assert len(document.sentences) == 3
     assert ner([TEXT, "Lisbon."])[0].entities == document.entities
-    command(
-        "predict", place / "text.txt", "--model", place / "model", "--out", tmp_path / "a.jsonl", "--trees"
-    )
+    how = ["--model", place / "model", "--out"]
+    command("predict", place / "text.txt", *how, tmp_path / "a.jsonl", "--trees")
     formats.write([replace(document, id="t")], tmp_path / "words.jsonl", "jsonl")
-    command("predict", tmp_path / "words.jsonl", "--model", place / "model", "--out", tmp_path / "b.jsonl")
+    command("predict", tmp_path / "words.jsonl", *how, tmp_path / "b.jsonl")
     for name in ("a.jsonl", "b.jsonl"):
         (found,) = formats.read(tmp_path / name)
         assert [s.words for s in found.sentences] == [s.words for s in document.sentences]

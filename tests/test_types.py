@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pickle
+import sys
 from importlib import resources
 
 import numpy as np
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 
 from nestree.cli import app
 from nestree.data.formats import read, write
-from nestree.errors import DataError, EmptySpanError, SpanRangeError
+from nestree.errors import DataError, EmptySpanError, InputError, SpanRangeError
 from nestree.types import (
     Document,
     Entity,
@@ -58,8 +59,8 @@ def test_invalid_entities(values, expected):
     ("values", "expected"),
     [
         (([],), "needs at least one word"),
-        (("words",), "words must be strings"),
-        (([1, 2],), "words must be strings"),
+        (("words",), "words must be strings in a list"),
+        (([1, 2],), "words must be strings in a list"),
         ((["a", ""],), "word 1 of this sentence is empty"),
         ((WORDS, [Entity(3, 5, "GPE")]), "entity 3-5 GPE ends after the sentence, which has 4 words: the"),
         ((WORDS, [(0, 1, "GPE")]), "entities must be Entity objects"),
@@ -103,13 +104,8 @@ def test_extra_does_not_count_in_comparisons():
 def test_nothing_can_be_assigned(name):
     document = Document([Sentence(WORDS, [Entity(3, 4, "GPE")])])
     sentence = document.sentences[0]
-    for frozen in (
-        sentence.entities[0],
-        unchecked_entity(0, 1, "A", None, None),
-        sentence,
-        document,
-        *document,
-    ):
+    unchecked = unchecked_entity(0, 1, "A", None, None)
+    for frozen in (sentence.entities[0], unchecked, sentence, document, *document):
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(frozen, name, 1)
     with pytest.raises(DataError, match="ends after the sentence"):
@@ -144,19 +140,13 @@ def test_unchecked_entities_equal_checked_ones(values):
     assert unchecked.extra is not unchecked_entity(*values).extra
 
 
-class OwnSentence(Sentence):
-    """A subclass of a user."""
-
-
-@pytest.mark.parametrize("kind", [Sentence, OwnSentence])
-def test_with_entities_is_replace_without_checks(kind):
+def test_with_entities_is_replace_without_checks():
     text, offsets = "the University of California", ((0, 3), (4, 14), (15, 17), (18, 28))
     context = (("at",), (".",))
-    sentence = kind(WORDS, [Entity(0, 1, "X")], text, offsets, 7, "s1", False, {"a": 1}, None, context)
+    sentence = Sentence(WORDS, [Entity(0, 1, "X")], text, offsets, 7, "s1", False, {"a": 1}, None, context)
     entities, tree, extra = (Entity(3, 4, "GPE"),), Tree(((0, 4, 1),)), {"b": 2}
     result = with_entities(sentence, entities, tree, extra)
     expected = dataclasses.replace(sentence, entities=entities, complete=True, tree=tree, extra=extra)
-    assert type(result) is kind
     for field in dataclasses.fields(Sentence):
         assert getattr(result, field.name) == getattr(expected, field.name)
 
@@ -184,11 +174,9 @@ def document(**options):
 
 def test_phrases_and_characters():
     sentence = document().sentences[1]
-    assert [sentence.phrase(entity) for entity in sentence.entities[:2]] == [
-        "California",
-        "The University of California",
-    ]
+    assert [*map(sentence.phrase, sentence.entities[:2])] == ["California", "The University of California"]
     assert sentence.characters(sentence.entities[0]) == (26, 36)
+    assert document().words == ("Hello", ".", *sentence.words)
     with pytest.raises(DataError, match="only the words"):
         Sentence(["a"], [Entity(0, 1, "X")]).characters(Entity(0, 1, "X"))
 
@@ -267,22 +255,39 @@ def test_windowed_sentences():
     assert [span.text for span in document(extra={"windows": 3}).windowed_sentences] == [TEXT[START:]]
 
 
+def test_a_document_as_a_table_and_in_html_and_in_a_terminal(capsys, monkeypatch):
+    table = document().to_pandas()
+    assert list(table.columns) == SCHEMA["$defs"]["entity"]["required"]
+    assert table["text"].tolist() == [entity.text for entity in document()]
+    assert table["labels"].tolist() == [["ORG", "place"], ["GPE"], ["PER"]]
+    assert table["head"].dropna().tolist() == ["University", "California"]
+    assert table["parent"].fillna(-1).tolist() == [-1, 0, -1]
+    assert Document([Sentence(["a"])]).to_pandas().shape == (0, 9)
+    assert document().to_html().startswith("<!DOCTYPE html>")
+    assert "California" in document()._repr_html_()
+    document().show()
+    assert "[California|GPE" in " ".join(capsys.readouterr().out.split())
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(InputError, match=r"to_pandas needs pandas. Install it with: pip install pandas"):
+        document().to_pandas()
+
+
+def test_a_document_of_spacy():
+    spacy = pytest.importorskip("spacy")
+    nlp = spacy.blank("en")
+    doc = document().to_spacy(nlp.vocab)
+    assert (doc.text, doc.vocab) == (TEXT, nlp.vocab)
+    spans = [(span.start_char, span.end_char, span.label_) for span in doc.spans["nestree"]]
+    assert sorted(spans) == sorted((e.start, e.end, label) for e in document() for label in e.labels)
+    nlp.add_pipe("nestree")  # knows the attributes of spans
+    assert {(span.label_, span._.nestree_score) for span in doc.spans["nestree"]} >= {("GPE", 0.75)}
+
+
 SCHEMA = json.loads((resources.files("nestree.data") / "document.schema.json").read_text())
-TYPES = {
-    "object": dict,
-    "array": list,
-    "string": str,
-    "integer": int,
-    "number": (int, float),
-    "boolean": bool,
-    "null": type(None),
-}
-KEYWORDS = {"$ref", "$defs", "$schema", "title", "description", "type", "required", "properties", "items"} | {
-    "minimum",
-    "maximum",
-    "minLength",
-    "minItems",
-}
+TYPES = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "boolean": bool,
+         "null": type(None)}  # fmt: skip
+KEYWORDS = {"$ref", "$defs", "$schema", "title", "description", "type", "required", "properties", "items", "minimum",
+            "maximum", "minLength", "minItems"}  # fmt: skip
 
 
 def validate(value, schema):
@@ -331,21 +336,11 @@ def test_json_of_a_document():
     found = json.loads(document().to_json())
     check_document(found)
     assert (found["doc_id"], found["text"]) == ("d1", TEXT)
-    assert found["entities"][0]["labels"] == [
-        {"label": "ORG", "score": 0.5},
-        {"label": "place", "score": 0.25},
-    ]
-    assert found["entities"][1] == {
-        "start": 26,
-        "end": 36,
-        "text": "California",
-        "label": "GPE",
-        "labels": [{"label": "GPE", "score": 0.75}],
-        "score": 0.75,
-        "head": {"start": 26, "end": 36, "text": "California"},
-        "depth": 1,
-        "parent": 0,
-    }
+    labels = [{"label": "ORG", "score": 0.5}, {"label": "place", "score": 0.25}]
+    assert found["entities"][0]["labels"] == labels
+    california = {"start": 26, "end": 36, "text": "California"}
+    labels = {"label": "GPE", "labels": [{"label": "GPE", "score": 0.75}], "score": 0.75}
+    assert found["entities"][1] == {**california, **labels, "head": california, "depth": 1, "parent": 0}
     scored = Document([Sentence(["Rome"], [Entity(0, 1, "GPE", 0, 0.8349872827529907)])])
     assert scored.entities[0].score == 0.8349872827529907
     assert scored.to_dict()["entities"][0]["score"] == 0.834987  # rounded
@@ -370,12 +365,8 @@ def test_jsonl_by_characters_has_the_form_of_to_dict_and_loses_no_annotation(tmp
     write([written], path, by="characters")
     record = json.loads(path.read_text())
     check_document(record)
-    assert [label["label"] for e in record["entities"] for label in e["labels"]] == [
-        "ORG",
-        "LOC",
-        "GPE",
-        "GPE",
-    ]
+    labels = [label["label"] for e in record["entities"] for label in e["labels"]]
+    assert labels == ["ORG", "LOC", "GPE", "GPE"]
     (back,) = read(path)
     assert (back, back.extra) == (written, written.extra)
     assert [e.extra for e in back.sentences[0].entities] == [e.extra for e in entities]

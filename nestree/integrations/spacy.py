@@ -7,13 +7,10 @@ the attributes of the span group, which spaCy serialises with it. spaCy imports 
 the first pipeline is created, so torch and the model are loaded only when they are needed.
 """
 
-import shutil
-import tempfile
-import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, chain, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +23,12 @@ from nestree import __version__
 from nestree.data.alignment import align_entities
 from nestree.data.formats.spacy import to_span_group
 from nestree.data.io import ConversionReport
-from nestree.errors import ModelError
 
 if TYPE_CHECKING:
     from nestree.pipeline import Pipeline
     from nestree.types import Document
 
+Threshold = float | dict[str, float] | None
 KEY = "nestree"  # of the span group, and of the attribute that marks it as ours
 
 
@@ -39,17 +36,25 @@ class NestedEntities(Pipe):
     """Predicts nested entities; loads the model when it is first needed."""
 
     def __init__(
-        self, name: str, model: str | None, device: str, spans_key: str, threshold: float | None
+        self, name: str, model: str | None, device: str, spans_key: str, threshold: Threshold
     ) -> None:
         self.name, self.source, self.device = name, model, device
         self.spans_key, self.threshold = spans_key, threshold
-        self.ner: Pipeline | None = None
-        self.directory: Path | None = None  # of the loaded model
+        self.loaded: Pipeline | None = None
+
+    @property
+    def ner(self) -> "Pipeline":
+        """The pipeline, which is loaded when it is first needed."""
+        if self.loaded is None:
+            from nestree.pipeline import load
+
+            self.loaded = load(self.source, self.device)
+        return self.loaded
 
     @property
     def labels(self) -> tuple[str, ...]:
         """Empty until the model is loaded."""
-        return self.ner.labels if self.ner else ()
+        return self.loaded.model.labels if self.loaded else ()
 
     def __call__(self, doc: Doc) -> Doc:
         (doc,) = self.annotate([doc])
@@ -66,7 +71,7 @@ class NestedEntities(Pipe):
     def annotate(self, docs: Iterable[Doc], **options: Any) -> Iterator[Doc]:
         from nestree.pipeline import Batcher
 
-        ner = self.load_model()
+        ner = self.ner
         to_document = partial(as_document, sentence_rule=ner.model.text_rules.sentences)
         batcher = Batcher(ner, to_document, ner.predict_options(self.threshold, trees=False), **options)
         for doc, document in batcher.stream(docs):
@@ -75,57 +80,33 @@ class NestedEntities(Pipe):
             doc.spans[self.spans_key] = spans
             yield doc
 
-    def load_model(self, directory: Path | None = None) -> "Pipeline":
-        """The pipeline of this directory or, without one, the current pipeline, loaded from `source` if need be."""
-        if self.ner is None or directory is not None:
-            from nestree import hub
-            from nestree.pipeline import load
-
-            self.directory = directory or hub.resolve(self.source)
-            self.ner = load(self.directory, self.device)
-        return self.ner
-
-    def model_files(self) -> tuple[Path, list[Path]]:
-        """The directory of the model, and its files."""
-        from nestree import checkpoint
-
-        self.load_model()
-        assert self.directory is not None
-        if not (self.directory / checkpoint.WEIGHTS).is_file():
-            raise ModelError(
-                f"{self.directory}, where the model came from, is gone, so it cannot be saved again."
-            )
-        return self.directory, list(checkpoint.model_files(self.directory))
-
     def to_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> None:
         """Save the component with the whole model."""
         from nestree import checkpoint
 
-        directory, files = self.model_files()
-        if Path(path).resolve() != directory.resolve():
-            checkpoint.copy_files(files, directory, Path(path))
+        for name, content in checkpoint.to_bytes(self.ner.model).items():
+            (Path(path) / name).parent.mkdir(parents=True, exist_ok=True)
+            (Path(path) / name).write_bytes(content)
 
     def from_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> "NestedEntities":
-        self.load_model(Path(path))
+        from nestree.pipeline import load
+
+        self.loaded = load(path, self.device)
         return self
 
     def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
-        directory, files = self.model_files()
-        packed: bytes = srsly.msgpack_dumps(
-            {path.relative_to(directory).as_posix(): path.read_bytes() for path in files}
-        )
+        from nestree import checkpoint
+
+        packed: bytes = srsly.msgpack_dumps(checkpoint.to_bytes(self.ner.model))
         return packed
 
     def from_bytes(self, data: bytes, *, exclude: Iterable[str] = ()) -> "NestedEntities":
-        directory = Path(tempfile.mkdtemp(prefix="nestree-"))
-        weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
-        for name, content in srsly.msgpack_loads(data).items():
-            path = directory / name
-            if not path.resolve().is_relative_to(directory.resolve()):
-                raise ModelError(f"these bytes are no model of nestree: they name the file {name!r:.60}.")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-        self.load_model(directory)
+        from nestree import checkpoint
+        from nestree.nn.devices import select_device
+        from nestree.pipeline import Pipeline
+
+        model = checkpoint.from_bytes(srsly.msgpack_loads(data), select_device(self.device))
+        self.loaded = Pipeline(model)
         return self
 
 
@@ -135,7 +116,7 @@ class NestedEntities(Pipe):
     default_config={"model": None, "device": "auto", "spans_key": KEY, "threshold": None},
 )
 def make_component(
-    nlp: Language, name: str, model: str | None, device: str, spans_key: str, threshold: float | None
+    nlp: Language, name: str, model: str | None, device: str, spans_key: str, threshold: Threshold
 ) -> NestedEntities:
     """What `nlp.add_pipe("nestree")` adds. `model`: a directory or a hub name; None: the bundled model."""
     return NestedEntities(name, model, device, spans_key, threshold)
@@ -180,20 +161,17 @@ def attribute_getter(name: str) -> Callable[[Span], Any]:
 
 def find_span(span: Span, spans: SpanGroup) -> int | None:
     """The index of the span in the group: by bisection, as our groups are sorted, else by a scan."""
+    key = span.start, -span.end
 
-    def sort_key(k: int) -> tuple[int, int]:
+    def key_at(k: int) -> tuple[int, int]:
         return spans[k].start, -spans[k].end
 
-    def matches(k: int) -> bool:
-        return sort_key(k) == (span.start, -span.end) and spans[k].label == span.label
-
-    first = bisect_left(range(len(spans)), (span.start, -span.end), key=sort_key)
-    for k in range(first, len(spans)):
-        if matches(k):
+    first = bisect_left(range(len(spans)), key, key=key_at)
+    near = takewhile(lambda k: key_at(k) == key, range(first, len(spans)))
+    for k in chain(near, range(len(spans))):
+        if key_at(k) == key and spans[k].label == span.label:
             return k
-        if sort_key(k) != (span.start, -span.end):
-            break
-    return next(filter(matches, range(len(spans))), None)
+    return None
 
 
 def get_head(span: Span) -> Token | None:

@@ -11,9 +11,11 @@ def select_device(name: str = "auto") -> torch.device:
     usable = [device for device, is_available in available.items() if is_available]
     if name == "auto":
         return torch.device(usable[0])
-    if name not in available:
-        raise InputError(f"there is no device {name!r}. Choose one of auto, {', '.join(available)}.")
-    if name not in usable:
+    kind, colon, index = str(name).partition(":")
+    if kind not in available or (colon and not (kind == "cuda" and index.isdecimal())):
+        raise InputError(f"there is no device {name!r}. Choose one of auto, {', '.join(available)}, cuda:N.")
+    count = torch.cuda.device_count() if colon else 1
+    if kind not in usable or int(index or 0) >= count:
         raise InputError(
             f"PyTorch finds no {name} device on this machine. Choose one of auto, {', '.join(usable)}."
         )

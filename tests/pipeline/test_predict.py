@@ -2,6 +2,7 @@
 
 import copy
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -14,7 +15,7 @@ from nestree.errors import ChartMemoryError, InputError
 from nestree.model import Recognizer
 from nestree.nn.batch import batches_by_length
 from nestree.nn.int8 import unavailable_reason
-from nestree.pipeline import Pipeline, PredictOptions, cut_constraints, map_threaded, predict, thread_pool
+from nestree.pipeline import Pipeline, PredictOptions, cut_windows, map_threaded, predict
 from nestree.temperature import fit_temperatures
 from nestree.types import Sentence, crossing_pairs
 from tests import tiny
@@ -44,11 +45,12 @@ def test_batches_have_similar_lengths_and_long_sentences_make_smaller_ones():
 def test_words_of_many_subwords_make_smaller_batches(model, monkeypatch):
     odd = [Sentence(("zqxj" * 20,) * 5) for _ in range(16)]
     sizes, forward = [], Recognizer.forward
-    monkeypatch.setattr(
-        Recognizer,
-        "forward",
-        lambda self, batch: (sizes.append(batch.subwords.numel()), forward(self, batch))[1],
-    )
+
+    def record(self, batch):
+        sizes.append(batch.subwords.numel())
+        return forward(self, batch)
+
+    monkeypatch.setattr(Recognizer, "forward", record)
     predicted = predict(model, odd, 80)
     assert [sentence.words for sentence in predicted] == [sentence.words for sentence in odd]
     assert len(sizes) > 1
@@ -138,13 +140,8 @@ def test_scores_are_probabilities_and_trees_hold_the_entities(model):
 def test_a_long_sentence_is_cut_into_windows_and_nothing_crosses(model):
     words = [word for sentence in tiny.SENTENCES * 4 for word in sentence.words]
     progress: list[int] = []
-    long, short = predict(
-        model,
-        [Sentence(words), tiny.SENTENCES[0]],
-        20,
-        progress.append,
-        PredictOptions(scored=True, max_sentence_words=16),
-    )
+    options = PredictOptions(scored=True, max_sentence_words=16)
+    long, short = predict(model, [Sentence(words), tiny.SENTENCES[0]], 20, progress.append, options)
     assert sum(progress) == 2
     assert long.extra["windows"] > 3
     assert long.words == tuple(words)
@@ -158,8 +155,8 @@ def test_a_long_sentence_is_cut_into_windows_and_nothing_crosses(model):
 def test_constraints_are_counted_in_words_of_each_window(model):
     sentences = [Sentence(list("ab")), Sentence(["w"] * 12)]
     constraints = {1: ([Known(5, 7, "PER", 6), Known(9, 12)], [Forbidden(6, 8, "ORG"), Forbidden(0, 2)])}
-    assert cut_constraints(constraints, sentences, [(0, 0, 2), (1, 0, 8), (1, 4, 12)]) == [
-        ([], []),
+    assert [window.constraints for window in cut_windows(sentences, constraints, 8)] == [
+        ((), ()),
         ([Known(5, 7, "PER", 6)], [Forbidden(6, 8, "ORG"), Forbidden(0, 2)]),
         ([Known(1, 3, "PER", 2), Known(5, 8)], [Forbidden(2, 4, "ORG")]),
     ]
@@ -181,58 +178,33 @@ def two_threads():
     torch.set_num_threads(before)
 
 
-def test_two_items_at_a_time_in_order(two_threads):
-    barrier = threading.Barrier(2)  # nobody passes alone
+def test_two_items_at_a_time_in_order_and_none_after_an_error(two_threads):
+    barrier, started = threading.Barrier(2), []  # nobody passes alone
 
     def work(number):
         barrier.wait(timeout=30)
         return number, torch.get_num_threads()
 
+    def fail(number):
+        started.append(number)
+        time.sleep(0.01)
+        raise ValueError("zero")
+
     assert list(map_threaded(work, range(6))) == [(number, 1) for number in range(6)]
+    with pytest.raises(ValueError, match="zero"):
+        list(map_threaded(fail, range(50)))
+    assert len(started) < 50
     assert torch.get_num_threads() == 2
     torch.set_num_threads(1)
     assert list(map_threaded(lambda _: threading.get_ident(), [1, 2])) == [threading.get_ident()] * 2
 
 
-def test_an_error_is_raised_and_the_rest_is_not_started(two_threads):
-    started, failed = [], threading.Event()
-
-    def work(number):
-        started.append(number)
-        if number == 0:
-            raise ValueError("zero")
-        failed.wait(timeout=30)
-
-    threading.Timer(0.1, failed.set).start()
-    with pytest.raises(ValueError, match="zero"):
-        list(map_threaded(work, range(50)))
-    assert len(started) < 50
-
-
-def test_one_pool_is_enough_and_new_threads_keep_their_number(two_threads):
-    torch.set_num_threads(4)
-    thread_pool.cache_clear()
-    before = set(threading.enumerate())
-    for items in range(1, 10):
-        assert list(map_threaded(abs, range(items))) == list(range(items))
-    ours = [thread for thread in set(threading.enumerate()) - before if "nestree-reader" in thread.name]
-    assert len(ours) == 4
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(torch.get_num_threads).result() == 4
-
-
-@pytest.mark.parametrize(
-    "precision",
-    [
-        "float32",
-        pytest.param(
-            "int8", marks=pytest.mark.skipif(bool(unavailable_reason()), reason=str(unavailable_reason()))
-        ),
-    ],
-)
+@pytest.mark.parametrize("precision", ["float32"] if unavailable_reason() else ["float32", "int8"])
 def test_threads_do_not_change_the_result(two_threads, model, precision):
     reader, sentences = Pipeline(model, precision=precision).inference_model, tiny.SENTENCES * 5
     predicted = predict(reader, sentences, batch_words=20)
+    with ThreadPoolExecutor(1) as pool:  # new threads keep their number
+        assert pool.submit(torch.get_num_threads).result() == 2
     torch.set_num_threads(1)
     assert predicted == predict(reader, sentences, batch_words=20)
 
