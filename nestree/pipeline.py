@@ -1,17 +1,19 @@
 """Pipeline: text or words in, documents with entities out.
 
 `predict` finds the entities of sentences: it cuts long sentences into overlapping windows, groups sentences of similar
-length into batches, runs them on several CPU threads or on two CUDA streams, and merges the windows. A batch that does
-not fit into memory is split in half. `Batcher` predicts streams of documents in bounded memory and isolates those that
-fail; it serves `Pipeline.pipe`, `nestree.predict_files` and the spaCy component.
+length into batches, runs them on several CPU threads or processes or on two CUDA streams, and merges the windows. A
+batch that does not fit into memory is split in half. `Batcher` predicts streams of documents in bounded memory and
+isolates those that fail; it serves `Pipeline.pipe`, `nestree.predict_files` and the spaCy component.
 """
 
 import functools
 import logging
+import multiprocessing
 import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise, zip_longest
@@ -87,18 +89,19 @@ def load(
     max_sentence_words: int = MAX_SENTENCE_WORDS,
     precision: Precision = "auto",
     verify: bool = True,
+    workers: int = 0,
 ) -> "Pipeline":
     """The bundled model, or that of a directory or of a name on the Hugging Face hub, as a Pipeline.
 
     `device`: auto, cpu, cuda, cuda:1, mps. `max_sentence_words`: longer sentences are cut into overlapping windows.
     `precision` on a CPU: "int8" is several times as fast as "float32" on processors with the instructions for it;
     "auto" is "int8" there if the weights of the model are stored in 8 bits, as those of the bundled model are. Without
-    `verify`, the files of the model are not compared with manifest.json.
+    `verify`, the files of the model are not compared with manifest.json. `workers`: processes that predict on a CPU,
+    one thread each; 0: threads of this process, which are as fast on up to four cores.
     """
     folder = hub.resolve(model)
-    pipeline = Pipeline(
-        checkpoint.load(folder, select_device(device), verify=verify), max_sentence_words, precision
-    )
+    recognizer = checkpoint.load(folder, select_device(device), verify=verify)
+    pipeline = Pipeline(recognizer, max_sentence_words, precision, workers)
     log.info("loaded %s: %r", folder, pipeline)
     return pipeline
 
@@ -107,7 +110,11 @@ class Pipeline:
     """Finds nested entities in text."""
 
     def __init__(
-        self, model: Recognizer, max_sentence_words: int = MAX_SENTENCE_WORDS, precision: Precision = "auto"
+        self,
+        model: Recognizer,
+        max_sentence_words: int = MAX_SENTENCE_WORDS,
+        precision: Precision = "auto",
+        workers: int = 0,
     ) -> None:
         max_words = as_int(max_sentence_words)
         if max_words is None or max_words < 4:
@@ -116,8 +123,11 @@ class Pipeline:
             )
         if precision not in ("auto", "float32", "int8"):
             raise InputError(f'precision is {precision!r}; it must be "auto", "float32" or "int8".')
+        if (as_int(workers) or 0) < 0 or as_int(workers) is None:
+            raise InputError(f"workers is {workers!r}; it must be a whole number, 0 or more.")
         self.model, self.max_sentence_words, self.precision = model, max_words, precision
         self.int8_model: Recognizer | None = None
+        self.workers, self.worker_pool = workers, None if workers == 0 else WorkerPool(self, workers)
         self.to(model.device)
 
     @classmethod
@@ -143,7 +153,12 @@ class Pipeline:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as the files of its model, which are a quarter of its size in memory if it is stored in 8 bits."""
         files = checkpoint.to_bytes(self.model)
-        return unpickle, (files, str(self.device), self.max_sentence_words, self.precision)
+        return unpickle, (files, str(self.device), self.max_sentence_words, self.precision, self.workers)
+
+    def close(self) -> None:
+        """End the worker processes; the next call starts new ones."""
+        if self.worker_pool:
+            self.worker_pool.close()
 
     def __repr__(self) -> str:
         precision = "bfloat16" if self.device.type == "cuda" else "float32"
@@ -215,7 +230,8 @@ class Pipeline:
                 f"sentences must be lists of words, and this is {sentences!r:.60}. Give a list of such lists."
             )
         given = [s if isinstance(s, Sentence) else Sentence(s) for s in sentences]  # type: ignore[arg-type]
-        return predict(self.inference_model, given, options=self.predict_options(threshold, labels=labels))
+        options = self.predict_options(threshold, labels=labels)
+        return predict(self.inference_model, given, options=options, workers=self.worker_pool)
 
     def pipe(
         self,
@@ -295,9 +311,8 @@ class Pipeline:
     ) -> list[Document]:
         """These documents with entities; `constraints` by the index of the sentence in all documents together."""
         sentences = self.model.sentences_with_context(documents)
-        predicted = iter(
-            predict(self.inference_model, sentences, batch_words, on_progress, options, constraints)
-        )
+        model, workers = self.inference_model, self.worker_pool
+        predicted = iter(predict(model, sentences, batch_words, on_progress, options, constraints, workers))
         return [replace(d, sentences=tuple(islice(predicted, len(d.sentences)))) for d in documents]
 
     def predict_options(
@@ -325,9 +340,12 @@ class Pipeline:
         )
 
 
-def unpickle(files: Mapping[str, bytes], device: str, max_sentence_words: int, precision: Any) -> Pipeline:
+def unpickle(
+    files: Mapping[str, bytes], device: str, max_sentence_words: int, precision: Any, workers: int
+) -> Pipeline:
     """A pipeline from what `Pipeline.__reduce__` stores."""
-    return Pipeline(checkpoint.from_bytes(files, select_device(device)), max_sentence_words, precision)
+    model = checkpoint.from_bytes(files, select_device(device))
+    return Pipeline(model, max_sentence_words, precision, workers)
 
 
 def raise_error(item: object, error: Exception) -> NoReturn:
@@ -430,11 +448,13 @@ def predict(
     on_progress: Callable[[int], None] | None = None,
     options: PredictOptions = PredictOptions(),  # noqa: B008 (immutable)
     constraints: Mapping[int, SentenceConstraints] | None = None,
+    workers: "WorkerPool | None" = None,
 ) -> list[Sentence]:
     """These sentences with the entities that the model predicts instead of their own.
 
     `batch_words`: the size of a batch; None: the default of the device. `on_progress` is called with the number of
-    sentences that each batch completes. `constraints`: by the index of the sentence.
+    sentences that each batch completes. `constraints`: by the index of the sentence. `workers`: processes with the same
+    model, used if it is on a CPU.
     """
     settings, constraints = options.settings or model.settings, constraints or {}
     for known, forbidden in constraints.values():  # before windows divide them
@@ -444,7 +464,7 @@ def predict(
     cut: dict[int, list[tuple[Span, Prediction]]] = {}  # by sentence
     with torch.inference_mode(), eval_mode(model), bf16_weights(model):
         batch_words = batch_words or default_batch_words(model.device)
-        for batch, batch_predictions in run_batches(model, windows, batch_words, options):
+        for batch, batch_predictions in run_batches(model, windows, batch_words, options, workers):
             completed = 0
             for window, prediction in zip(batch, batch_predictions, strict=True):
                 sentence = sentences[window.number]
@@ -575,18 +595,26 @@ def default_batch_words(device: torch.device) -> int:
 
 
 def run_batches(
-    model: Recognizer, windows: Sequence[Window], batch_words: int, options: PredictOptions
+    model: Recognizer,
+    windows: Sequence[Window],
+    batch_words: int,
+    options: PredictOptions,
+    workers: "WorkerPool | None",
 ) -> Iterator[tuple[list[Window], list[Prediction]]]:
     """Yield batches of windows with their predictions."""
     # Context words, which only the encoder reads, count a quarter.
     costs = [len(w.sentence.words) + sum(map(len, w.sentence.context or ())) // 4 for w in windows]
     on_cpu = model.device.type == "cpu"
     if on_cpu:
-        per_batch = sum(costs) // (BATCHES_PER_THREAD * torch.get_num_threads())
+        threads = workers.processes if workers else torch.get_num_threads()
+        per_batch = sum(costs) // (BATCHES_PER_THREAD * threads)
         batch_words = min(batch_words, max(MIN_BATCH_WORDS_CPU, min(MAX_BATCH_WORDS_CPU, per_batch)))
     batches = [[windows[k] for k in batch] for batch in batches_by_length(costs, batch_words)]
     log.debug("%d words in %d batches on %s", sum(costs), len(batches), model.device)
     streams, max_subwords = cuda_streams(model.device), MAX_SUBWORDS_PER_WORD * batch_words
+    if workers and on_cpu:
+        yield from zip(batches, workers.map([(b, options, max_subwords) for b in batches]), strict=True)
+        return
     jobs = [
         BatchJob(model, batch, options, streams[number % 2], max_subwords)
         for number, batch in enumerate(batches)
@@ -709,8 +737,14 @@ def map_threaded(function: Callable[[Item], Result], items: Sequence[Item]) -> I
     threads = torch.get_num_threads()
     if min(threads, len(items)) < 2:
         yield from map(function, items)
-        return
-    pool = thread_pool(os.getpid(), threads)
+    else:
+        yield from map_in_pool(thread_pool(os.getpid(), threads), function, items)
+
+
+def map_in_pool(
+    pool: Executor, function: Callable[[Item], Result], items: Sequence[Item]
+) -> Iterator[Result]:
+    """Yield function(item) for each item, in order. What has not begun is canceled when the caller stops."""
     futures = [pool.submit(function, item) for item in items]
     try:
         for future in futures:
@@ -738,3 +772,53 @@ def thread_pool(process: int, threads: int) -> ThreadPoolExecutor:
     ready.wait()
     torch.set_num_threads(before)  # set_num_threads in a thread also changes the default of new threads
     return pool
+
+
+class WorkerPool:
+    """Processes that predict batches on a CPU, one thread each; they start with the first batch.
+
+    Python code in threads waits for the GIL, so that more than about four threads gain little.
+    """
+
+    def __init__(self, pipeline: Pipeline, processes: int) -> None:
+        self.pipeline, self.processes = pipeline, processes
+        self.pool: ProcessPoolExecutor | None = None
+
+    def map(self, batches: Sequence[tuple[Any, ...]]) -> Iterator[list[Prediction]]:
+        """Yield the predictions of each batch, in order."""
+        if self.pool is None:
+            files = checkpoint.to_bytes(self.pipeline.model)
+            arguments = files, "cpu", self.pipeline.max_sentence_words, self.pipeline.precision, 0
+            context = multiprocessing.get_context("forkserver" if os.name == "posix" else "spawn")
+            context.set_forkserver_preload([__name__])
+            self.pool = ProcessPoolExecutor(self.processes, context, start_worker, arguments)
+            log.info("%d worker processes", self.processes)
+        try:
+            yield from map_in_pool(self.pool, predict_in_worker, batches)
+        except BrokenProcessPool:
+            self.close()
+            raise NestreeError(
+                "a worker process ended unexpectedly, perhaps for lack of memory. Use fewer workers."
+            ) from None
+
+    def close(self) -> None:
+        if self.pool is not None:
+            self.pool.shutdown(cancel_futures=True)
+            self.pool = None
+
+
+worker_pipeline: Pipeline | None = None  # of a worker process
+
+
+def start_worker(*arguments: Any) -> None:
+    global worker_pipeline
+    torch.set_num_threads(1)
+    worker_pipeline = unpickle(*arguments)
+
+
+def predict_in_worker(batch: tuple[Sequence[Window], PredictOptions, int]) -> list[Prediction]:
+    assert worker_pipeline is not None
+    windows, options, max_subwords = batch
+    model = worker_pipeline.inference_model
+    with eval_mode(model):
+        return BatchJob(model, windows, options, None, max_subwords).run()
