@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nestree.data.alignment import BLANK, NO_WORD, WIDENED
-from nestree.data.formats import read
-from nestree.data.io import ConversionReport
+from nestree.data.formats import AllSkippedError, data_files, read
+from nestree.data.io import ConversionReport, plural
 from nestree.errors import DataError, EmptySpanError, SpanRangeError
 from nestree.types import Document, Sentence, crossing_pairs
 
@@ -129,27 +129,10 @@ class Report:
             "sentences": self.sentences,
             "entities": self.entities,
             "findings": [
-                {
-                    "kind": finding.kind,
-                    "level": KINDS[finding.kind].level,
-                    "place": finding.place,
-                    "message": finding.message,
-                    "remedy": KINDS[finding.kind].remedy,
-                }
-                for finding in self.findings
+                {**f._asdict(), "level": KINDS[f.kind].level, "remedy": KINDS[f.kind].remedy}
+                for f in self.findings
             ],
         }
-
-
-def plural(n: int, noun: str) -> str:
-    """The number with its noun.
-
-    >>> plural(1, "error"), plural(2000, "entity")
-    ('1 error', '2,000 entities')
-    """
-    if n != 1:
-        noun = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
-    return f"{n:,} {noun}"
 
 
 def check(
@@ -163,7 +146,7 @@ def check(
     report, labels, leaks = Report(), LabelChecks(), LeakChecks()
     decomposed: list[Finding] = []  # words that are not in NFC
     has_composed = False
-    for path in paths:
+    for path in (file for folder in paths for file in data_files(folder)):
         report.files += 1
         reading = CheckedReading()
         number = 0
@@ -176,13 +159,13 @@ def check(
                     labels.add(sentence, place)
                     leaks.add(document, sentence, place)
                     for word in sentence.words:
-                        if word.isascii():
-                            continue
                         composed = is_composed(word)
                         has_composed |= composed is True
                         if composed is False:
-                            message = f"{word} ({ascii(word)[1:-1]})"
-                            decomposed.append(Finding("normal-forms", str(place), message))
+                            shown = re.sub(r"[\u0300-\u036f]", lambda mark: ascii(mark[0])[1:-1], word)
+                            decomposed.append(Finding("normal-forms", str(place), f"{word} ({shown})"))
+        except AllSkippedError:
+            pass  # the findings are those of its records
         except DataError as error:
             report.findings.append(error_finding(error, "unreadable", path))
         report.findings += reading.findings(path)
@@ -268,7 +251,9 @@ def encoding_problems(text: str) -> Iterator[tuple[str, str]]:
         return
     for match in WORD.finditer(text):
         word = match[0]
-        shown = ascii(word) if len(word) <= 40 else ascii(word[:37]) + "..."
+        shown = repr(word if len(word) <= 40 else word[:37]).replace("\ufffd", "\\ufffd") + "..." * (
+            len(word) > 40
+        )
         if "\ufffd" in word:
             yield "replacement", f"{shown} has U+FFFD"
         if invisible := INVISIBLE.search(word):

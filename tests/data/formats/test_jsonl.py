@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nestree.data import formats
-from nestree.data.alignment import LabeledSpan, align_spans
+from nestree.data.alignment import AnnotatedText, Mention, align
 from nestree.data.io import ConversionReport
 from nestree.errors import DataError, InputError
 from nestree.types import Document, Entity, Sentence, Tree
@@ -275,18 +275,8 @@ def test_every_sentence_of_the_real_sets_is_read(shared, name, counts):
 def test_by_characters_a_line_is_a_document(tmp_path):
     path = tmp_path / "a.jsonl"
     text = "Dr. Li left. The bank of Rome stayed."
-    document = align_spans(
-        text,
-        [
-            LabeledSpan(0, 6, "PER", (4, 6), 0.5),
-            LabeledSpan(13, 29, "ORG", (17, 24)),
-            LabeledSpan(25, 29, "GPE"),
-        ],
-        id="d",
-        tally=ConversionReport(),
-        place="",
-        extra={"url": "x"},
-    )
+    mentions = [Mention(0, 6, "PER", (4, 6), 0.5), Mention(13, 29, "ORG", (17, 24)), Mention(25, 29, "GPE")]
+    document = align(AnnotatedText(text, mentions, "", "d", {"url": "x"}))
     tally = ConversionReport()
     formats.write([document], path, "jsonl", tally, by="characters")
     expected = {**document.to_dict(), "url": "x"}
