@@ -96,13 +96,7 @@ def test_styles_that_would_fit_are_counted():
 @pytest.mark.parametrize(
     ("text", "spans", "expected", "counts", "places"),
     [
-        (
-            "東京。京都。",
-            [(0, 3, "A"), (3, 5, "B")],
-            [(0, "東京。", "A"), (1, "京都", "B")],
-            {},
-            [],
-        ),
+        ("東京。京都。", [(0, 3, "A"), (3, 5, "B")], [(0, "東京。", "A"), (1, "京都", "B")], {}, []),
         (
             "Hong-Kong and Norwegians",
             [(5, 9, "GPE"), (14, 20, "GPE"), (2, 16, "X"), (0, 9, "GPE")],

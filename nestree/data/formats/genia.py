@@ -22,12 +22,7 @@ BLANKS = str.maketrans("\t\r\n", "   ")
 
 
 def read(
-    path: Path,
-    tally: ConversionReport,
-    *,
-    types: str = "five",
-    coordinations: bool = True,
-    part: str = "all",
+    path: Path, tally: ConversionReport, *, types: str = "five", coordinations: bool = True, part: str = "all"
 ) -> Iterator[AnnotatedText]:
     """The articles of an XML file, or of a folder of them in the order of their names.
 
