@@ -179,57 +179,59 @@ def parse_offsets(value: Any, words: list[str], text: str) -> tuple[Span, ...]:
     """The offsets of the words in the text: as the line has them or, if it has none, one word after the other."""
     if value is None:
         return common.locate_words(words, text)
-    if not isinstance(value, list) or not all(
-        isinstance(pair, list) and [type(offset) for offset in pair] == [int, int] for pair in value
-    ):
+    if not are_lists(value, 2) or not all(type(offset) is int for pair in value for offset in pair):
         raise DataError(f"`offsets` must be a list of [start, end], and is {value!r:.60}.")
     return tuple((start, end) for start, end in value)
 
 
-def parse_tree(value: Any, n: int) -> Tree | None:
+def parse_tree(tree: Any, n: int) -> Tree | None:
     """The tree of a sentence of n words."""
-
-    def is_word(item: Any) -> bool:
-        return type(item) is int and 0 <= item < n
-
-    if value is None:
+    if tree is None:
         return None
-    if not isinstance(value, dict) or "spans" not in value or not value.keys() <= TREE_KEYS:
+    if not isinstance(tree, dict) or "spans" not in tree or not tree.keys() <= TREE_KEYS:
         raise DataError(
-            f"`tree` must be an object with spans, arcs, root and probabilities, and is {value!r:.60}. "
+            f"`tree` must be an object with spans, arcs, root and probabilities, and is {tree!r:.60}. "
             "If it is something else, give it another name."
         )
-    spans, arcs, probabilities = (value.get(key, []) for key in ("spans", "arcs", "probabilities"))
-    root = value.get("root")
-    for name, items, length in (("spans", spans, 3), ("arcs", arcs, 2)):
-        if not isinstance(items, list) or not all(isinstance(x, list) and len(x) == length for x in items):
-            raise DataError(f"`{name}` of `tree` must be lists of {length} words, and are {items!r:.60}.")
-    if not isinstance(probabilities, list) or not all(
-        type(p) in (int, float) and 0 <= p <= 1 for p in probabilities
+    spans, arcs, probabilities = (tree.get(key, []) for key in ("spans", "arcs", "probabilities"))
+    root = tree.get("root")
+
+    def is_word(item: Any, start: int = 0, end: int = n) -> bool:
+        return type(item) is int and start <= item < end
+
+    def is_span(item: Any) -> bool:
+        if not isinstance(item, list) or len(item) != 3 or not is_word(item[0]):
+            return False
+        i, j, head = item
+        return is_word(j, i + 1, n + 1) and (head is None or is_word(head, i, j))
+
+    for key, is_valid, meaning in (
+        ("spans", isinstance(spans, list) and all(map(is_span, spans)), "[start, end, head or null]"),
+        (
+            "arcs",
+            are_lists(arcs, 2) and all(is_word(word) for arc in arcs for word in arc),
+            "[head, modifier]",
+        ),
+        ("root", root is None or is_word(root), "null or a word"),
+    ):
+        if not is_valid:
+            raise DataError(
+                f"`{key}` of `tree` must be {meaning} within words 0 to {n - 1}, and is {tree[key]!r:.60}."
+            )
+    if (
+        not isinstance(probabilities, list)
+        or not all(type(p) in (int, float) and 0 <= p <= 1 for p in probabilities)
+        or len(probabilities) not in (0, len(spans))
     ):
         raise DataError(
-            f"`probabilities` of `tree` must be numbers from 0 to 1, and are {probabilities!r:.60}."
+            f"`probabilities` of `tree` must be numbers from 0 to 1, one for each of its {len(spans)} spans, or none, "
+            f"and is {probabilities!r:.60}."
         )
-    for i, j, head in spans:
-        if not (is_word(i) and type(j) is int and i < j <= n):
-            raise DataError(f"{[i, j, head]} of `tree` is no span of the sentence, which has {n} words.")
-        if head is not None and not (type(head) is int and i <= head < j):
-            raise DataError(f"the head of {[i, j, head]} of `tree` must be one of its words, or null.")
-    for arc in arcs:
-        if not all(is_word(word) for word in arc):
-            raise DataError(f"{arc} of `tree` is no arc between words 0 to {n - 1}.")
-    if root is not None and not is_word(root):
-        raise DataError(f"`root` of `tree` must be a word, 0 to {n - 1}, and is {root!r:.40}.")
-    if probabilities and len(probabilities) != len(spans):
-        raise DataError(
-            f"`tree` has {len(spans)} spans and {len(probabilities)} probabilities. Give one for each span, or none."
-        )
-    return Tree(
-        tuple((i, j, head) for i, j, head in spans),
-        tuple((head, modifier) for head, modifier in arcs),
-        root,
-        tuple(probabilities),
-    )
+    return Tree(tuple(map(tuple, spans)), tuple(map(tuple, arcs)), root, tuple(probabilities))
+
+
+def are_lists(value: Any, length: int) -> bool:
+    return isinstance(value, list) and all(isinstance(item, list) and len(item) == length for item in value)
 
 
 def parse_text(record: Record, place: str, tally: ConversionReport) -> AnnotatedText:
