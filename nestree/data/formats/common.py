@@ -6,13 +6,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from nestree.data.io import ConversionReport, atomic_writer, read_lines_or_errors
 from nestree.errors import DataError, InputError
 from nestree.types import Document, Entity, Sentence, Span
 
 Record = dict[str, Any]
+T = TypeVar("T", str, list[Any], dict[str, Any])
 NOT_COMPARED = "annotations without their text: not compared"
 STRAY_TAGS = "tags that continue no entity: taken as the beginning of one"
 TEXT_NOT_KEPT = "texts not kept: the words do not follow each other in them"
@@ -80,6 +81,15 @@ def require_text(record: Record, place: str) -> str:
     if not isinstance(record.get("text"), str):
         raise DataError(f"{place}: a record needs a `text`, and has {', '.join(record)[:60] or 'nothing'}.")
     return str(record["text"])
+
+
+def require(record: Record, key: str, kind: type[T], default: T, place: str) -> T:
+    """The value under this key, which must have this type; the default if there is none."""
+    value = record.get(key)
+    if value is not None and not isinstance(value, kind):
+        name = {str: "a string", list: "a list", dict: "an object"}[kind]
+        raise DataError(f"{place}: `{key}` must be {name}, and is {value!r:.60}.")
+    return default if value is None else value
 
 
 def json_objects(record: Record, key: str, place: str) -> list[Record]:
