@@ -190,57 +190,6 @@ def write_rows(rows: Iterable[str], path: Path) -> None:
 
 
 # What a format has no place for; docs/data.md shows the same as a table.
-
-WITHOUT_SENTENCES = (
-    "further keys of sentences",
-    "ids of sentences",
-    "marks of incomplete sentences",
-    "borders of sentences",
-)
-WITHOUT_WORDS = (*WITHOUT_SENTENCES, "borders of words")
-WITHOUT_TEXT = (
-    "heads",
-    "scores",
-    "further keys of entities",
-    "further keys of sentences",
-    "further keys of documents",
-    "ids of sentences",
-    "ids of documents",
-    "marks of incomplete sentences",
-    "texts",
-    "borders of documents",
-    "documents without sentences",
-)
-# The parts of documents that each format loses, besides "trees", which only jsonl holds.
-LOST = {
-    "brat": ("heads", "scores", "further keys of entities", "further keys of documents", *WITHOUT_WORDS),
-    "bioc": ("heads", *WITHOUT_WORDS),
-    "columns": WITHOUT_TEXT,
-    "csv": ("further keys of entities", "further keys of documents", "texts", *WITHOUT_WORDS),
-    "triplets": WITHOUT_TEXT,
-    "datasets": (
-        "further keys of entities",
-        "further keys of sentences",
-        "further keys of documents",
-        "documents without sentences",
-    ),
-    "doccano": ("heads", "scores", "further keys of entities", *WITHOUT_WORDS),
-    "jsonl by characters": (
-        "further keys of sentences",
-        "ids of sentences",
-        "borders of words",
-        "borders of sentences",
-    ),
-    "label-studio": ("heads", "further keys of entities", *WITHOUT_WORDS),
-    "prodigy": ("heads", *WITHOUT_SENTENCES),
-    "pubtator": ("heads", "scores", "further keys of entities", "further keys of documents", *WITHOUT_WORDS),
-    "spacy": (
-        "further keys of entities",
-        "further keys of sentences",
-        "further keys of documents",
-        "marks of incomplete sentences",
-    ),
-}
 # The keys of `extra` that a format does hold.
 HELD_KEYS = {
     ("pubtator", "further keys of entities"): {"id", "mentions"},
@@ -264,8 +213,9 @@ def report_losses(
     """
     for number, document in enumerate(documents, 1):
         place = document.id or f"document {number}"
-        for part in (*LOST[format], *more_parts, "trees"):
-            if count := COUNT_PART[part](document, HELD_KEYS.get((format, part), set())):
+        for part, (count_lost, losers) in LOSSES.items():
+            is_lost = format in losers or part in (*more_parts, "trees")
+            if is_lost and (count := count_lost(document, HELD_KEYS.get((format, part), set()))):
                 tally.note(f"{part} not written: {format} has no place for them", place, count)
         yield place, document
 
@@ -278,21 +228,55 @@ def count_sentences(is_lost: Callable[[Sentence, set[str]], Any]) -> Callable[[D
     return lambda document, held: sum(bool(is_lost(sentence, held)) for sentence in document.sentences)
 
 
-COUNT_PART: dict[str, Callable[[Document, set[str]], int]] = {
-    "heads": count_entities(lambda entity, held: entity.head is not None or entity.heads),
-    "scores": count_entities(lambda entity, held: entity.score is not None),
-    "further keys of entities": count_entities(lambda entity, held: entity.extra.keys() - held),
-    "further keys of sentences": count_sentences(lambda s, held: s.extra.keys() - held - NO_DATA),
-    "further keys of documents": lambda document, held: bool(document.extra),
-    "ids of sentences": count_sentences(lambda sentence, held: sentence.id is not None),
-    "ids of documents": lambda document, held: document.id is not None,
-    "marks of incomplete sentences": count_sentences(lambda sentence, held: not sentence.complete),
-    "trees": count_sentences(lambda sentence, held: sentence.tree is not None),
-    "texts": count_sentences(lambda sentence, held: sentence.text is not None),
-    "borders of words": count_sentences(lambda sentence, held: not splits_at_blanks(sentence)),
-    "borders of sentences": lambda document, held: count_sentences_within_lines(document),
-    "borders of documents": lambda document, held: len(document.sentences) > 1,
-    "documents without sentences": lambda document, held: not document.sentences,
+WITHOUT_TEXT = {"columns", "triplets"}
+WITHOUT_WORDS = {"bioc", "brat", "csv", "doccano", "jsonl by characters", "label-studio", "pubtator"}
+WITHOUT_MARKS = {*WITHOUT_TEXT, *WITHOUT_WORDS, "prodigy", "spacy"} - {"jsonl by characters"}
+# The parts of documents: how to count them, and which formats lose them. Only jsonl holds trees.
+LOSSES: dict[str, tuple[Callable[[Document, set[str]], int], Collection[str]]] = {
+    "heads": (
+        count_entities(lambda entity, held: entity.head is not None or entity.heads),
+        WITHOUT_MARKS - {"csv", "spacy"},
+    ),
+    "scores": (
+        count_entities(lambda entity, held: entity.score is not None),
+        {*WITHOUT_TEXT, "brat", "doccano", "pubtator"},
+    ),
+    "further keys of entities": (
+        count_entities(lambda entity, held: entity.extra.keys() - held),
+        {*WITHOUT_MARKS, "datasets"} - {"bioc", "prodigy"},
+    ),
+    "further keys of sentences": (
+        count_sentences(lambda sentence, held: sentence.extra.keys() - held - NO_DATA),
+        {*WITHOUT_MARKS, "datasets", "jsonl by characters"},
+    ),
+    "further keys of documents": (
+        lambda document, held: bool(document.extra),
+        {*WITHOUT_TEXT, "brat", "csv", "datasets", "pubtator", "spacy"},
+    ),
+    "ids of sentences": (
+        count_sentences(lambda sentence, held: sentence.id is not None),
+        {*WITHOUT_TEXT, *WITHOUT_WORDS, "prodigy"},
+    ),
+    "ids of documents": (lambda document, held: document.id is not None, WITHOUT_TEXT),
+    "marks of incomplete sentences": (
+        count_sentences(lambda sentence, held: not sentence.complete),
+        WITHOUT_MARKS,
+    ),
+    "trees": (count_sentences(lambda sentence, held: sentence.tree is not None), ()),
+    "texts": (count_sentences(lambda sentence, held: sentence.text is not None), {*WITHOUT_TEXT, "csv"}),
+    "borders of words": (
+        count_sentences(lambda sentence, held: not splits_at_blanks(sentence)),
+        WITHOUT_WORDS,
+    ),
+    "borders of sentences": (
+        lambda document, held: count_sentences_within_lines(document),
+        {*WITHOUT_WORDS, "prodigy"},
+    ),
+    "borders of documents": (lambda document, held: len(document.sentences) > 1, WITHOUT_TEXT),
+    "documents without sentences": (
+        lambda document, held: not document.sentences,
+        {*WITHOUT_TEXT, "datasets"},
+    ),
 }
 
 
