@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -55,17 +56,21 @@ def find_files(path: Path, pattern: str, layout: str) -> list[Path]:
     return files
 
 
-def line_blocks(path: Path) -> Iterator[list[tuple[int, str | DataError]]]:
-    """The numbered lines between blank lines; the error of each line that cannot be decoded."""
-    block: list[tuple[int, str | DataError]] = []
-    for number, line in read_lines_or_errors(path):
-        if isinstance(line, DataError) or line.strip():
+def line_blocks(path: Path, tally: ConversionReport) -> Iterator[list[tuple[int, str]]]:
+    """The numbered lines between blank lines. A block with a line that cannot be decoded is skipped."""
+    block: list[tuple[int, str]] = []
+    error: DataError | None = None
+    for number, line in chain(read_lines_or_errors(path), [(0, "")]):
+        if isinstance(line, DataError):
+            error = line
+        elif line.strip():
             block.append((number, line))
-        elif block:
-            yield block
-            block = []
-    if block:
-        yield block
+        else:
+            if error:
+                tally.bad(error)
+            elif block:
+                yield block
+            block, error = [], None
 
 
 def optional_str(value: Any) -> str | None:
