@@ -53,6 +53,7 @@ ENDINGS = {
     "pubtator": ".pubtator",
     "bioc": ".xml",
     "datasets": ".parquet",
+    "csv": ".csv",
 }
 LOG_FILE = ".nestree.jsonl"
 LOCK_FILE = ".nestree.lock"

@@ -30,7 +30,6 @@ from typing import (
     Union,
     get_args,
     get_origin,
-    get_type_hints,
 )
 
 import typer
@@ -448,10 +447,9 @@ def option_values(arguments: Iterable[str], format: str, verb: Literal["read", "
     >>> option_values(["word=2"], "columns", "read")
     {'word': 2}
     """
-    from nestree.data.formats import get_function, options
+    from nestree.data.formats import options
 
     known = options(format, verb)
-    hints = get_type_hints(get_function(format, verb))
     values = {}
     for argument in arguments:
         name, equals, value = argument.partition("=")
@@ -465,7 +463,7 @@ def option_values(arguments: Iterable[str], format: str, verb: Literal["read", "
                 f"--{verb} {argument}: {format} has no such option. {hint if known else 'It has none.'}"
             )
         try:
-            values[name] = parse_value(value, hints[name])
+            values[name] = parse_value(value, known[name].annotation)
         except ValueError as why:
             raise InputError(f"--{verb} {argument}: {why}.") from None
     return values

@@ -22,23 +22,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nestree.data.formats import write
+from nestree.data.formats import FORMATS, write
 from nestree.data.io import ConversionReport, atomic_path
 from nestree.errors import InputError
 from nestree.types import Document
 
 BY = ("sentence", "document")
-ENDINGS = {
-    "jsonl": ".jsonl",
-    "columns": ".iob2",
-    "triplets": ".data",
-    "label-studio": ".json",
-    "doccano": ".jsonl",
-    "prodigy": ".jsonl",
-    "spacy": ".spacy",
-    "pubtator": ".pubtator",
-    "bioc": ".xml",
-}  # formats of folders have none
 SWAPS_PER_UNIT = 20  # tried by split_stratified; after that, little is gained
 MIN_SWAPS = 10_000
 
@@ -76,10 +65,10 @@ def make_units(documents: Iterable[Document], by: str, tally: ConversionReport |
 
 def sizes(ratios: Mapping[str, float], total: int) -> dict[str, int]:
     """The number of units of each part: the nearest integers to the shares that add up to `total`."""
+    whole = sum(ratios.values())
     for name, ratio in ratios.items():
         if not (math.isfinite(ratio) and ratio > 0):
             raise InputError(f"part {name} has the share {ratio}: give a number greater than 0.")
-    whole = sum(ratios.values())
     if not math.isfinite(whole):
         raise InputError(
             f"the shares {', '.join(map(str, ratios.values()))} are too large to be added. Give smaller ones."
@@ -216,7 +205,7 @@ def ending(format: str, source: Path) -> str:
     >>> ending("jsonl", Path("a.jsonl.gz")), ending("columns", Path("a.jsonl.gz")), ending("brat", Path("a"))
     ('.jsonl.gz', '.iob2', '')
     """
-    usual = ENDINGS.get(format, "")
+    usual = FORMATS[format].ending
     return usual + ".gz" if usual and source.name.endswith(usual + ".gz") else usual
 
 

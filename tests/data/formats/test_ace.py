@@ -1,11 +1,11 @@
 """ACE: nested mentions, heads, `&amp;`, several lines, inclusive ends, splits; all of it made up."""
 
 import shutil
+from contextlib import suppress
 
 import pytest
 
 from nestree.data import formats
-from nestree.data.formats.ace import remove_tags, unescape
 from nestree.data.io import ConversionReport
 from nestree.errors import DataError
 
@@ -84,22 +84,13 @@ def test_a_split_by_a_list_of_ids(tmp_path):
         documents("ace", ids=str(ids))
 
 
-def test_tags_do_not_count_and_references_count_as_written():
-    text, cuts, body = remove_tags('<DOC>\n<T A=">">a&lt;b</T>\n<TEXT>c</TEXT><!-- d -->e</DOC>')
-    assert text.startswith('\n">a&lt;b\n') or text.startswith("\na&lt;b\n")
-    plain, place = unescape("x&amp;&#65;y&unknown;")
-    assert (plain, [place(at) for at in (0, 1, 6, 11, 12)]) == ("x&Ay&unknown;", [0, 1, 2, 3, 4])
-    assert [text[i:j] for i, j in body] == ["c"]
-    assert len(cuts) == 7
-
-
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
         (
             'START="69" END="76"',
-            'START="69" END="77"',
-            "head 69-77 should be 'chairman', but in .*sgm without its tags",
+            'START="69" END="78"',
+            "the head of this mention should be 'chairman', but in .*sgm without its tags",
         ),
         (
             'START="139" END="140"',
@@ -123,7 +114,8 @@ def test_mistakes_have_a_place(tmp_path, old, new, expected):
     with pytest.raises(DataError, match=r"NEWS_0001.apf.xml:\d+: .*" + expected):
         documents(folder, "ace")
     tally = ConversionReport(skip_bad=True)
-    list(formats.read(folder, "ace", tally))
+    with suppress(DataError):  # if nothing is left
+        list(formats.read(folder, "ace", tally))
     assert tally.skipped
 
 
@@ -135,13 +127,15 @@ def test_a_head_outside_of_its_extent(tmp_path):
             here, here.replace("139", "161").replace("140", "163").replace("He", "his")
         ),
     )
-    with pytest.raises(DataError, match=r"head 161-164 is not inside its extent 139-141"):
+    with pytest.raises(DataError, match=r"entity 131-133 PER has its head at 153-156, and not inside"):
         documents(folder, "ace")
 
 
 def test_offsets_that_count_tags_are_found_out(tmp_path):
     folder = copied(tmp_path, lambda text: text.replace("<BODY>", "<BODY>xx"), "NEWS_0001.sgm")
-    with pytest.raises(DataError, match=r"extent 65-115 should be 'The chairman"):
+    with pytest.raises(
+        DataError, match=r"should be 'chairman', but in .*NEWS_0001.sgm without its tags it is"
+    ):
         documents(folder, "ace")
 
 

@@ -20,10 +20,6 @@ def test_layers_counted_by_hand():
     assert spans(second) == [(2, 3, "PER"), (3, 4, "PER")]
 
 
-def test_of_two_entities_with_one_label_the_inner_ends_first():
-    assert decode_tags(["B-X", "I-X|B-X", "E-X|I-X", "E-X"]) == ([(1, 3, "X"), (0, 4, "X")], [])
-
-
 def test_germeval_has_numbers_first_and_comments():
     with pytest.raises(
         DataError, match=r"germeval.tsv:2: 'Aachen' is no tag such as B-PER.*say which columns"
@@ -127,7 +123,6 @@ def test_a_file_has_the_same_columns_in_every_line(tmp_path):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("a\tO\nb\tO\tO\n", "a.iob2:2: this line has 3 columns, and the first one has 2"),
         ("a\tO\nb\tX-PER\n", "a.iob2:2: 'X-PER' is no tag such as B-PER"),
         ("a\tO\nb\tB-\n", "a.iob2:2: 'B-' is no tag"),
         ("a\n", "a.iob2:1: there is no tag, only 1 columns"),

@@ -60,14 +60,14 @@ def test_unsure_offsets_are_counted_where_they_matter(tmp_path):
     [
         ({"label": []}, "a record needs a `text`, and has label."),
         ({"text": "Rome", "label": [[0, 4, "A"]], "entities": [[0, 4, "A"]]}, "`label` and `entities` both"),
-        ({"text": "Rome", "label": "A"}, "`label` must be a list of spans"),
+        ({"text": "Rome", "label": "A"}, "`label` must be a list, and is 'A'"),
         ({"text": "Rome", "label": ["A"]}, "texts that were classified have no spans"),
         ({"text": "Rome", "label": [[0, 4, 3]]}, "Labels are strings"),
         (
             {"text": "Rome", "entities": [{"start_offset": 0, "label": "A"}]},
             "start_offset, end_offset and label",
         ),
-        ({"text": "Rome", "label": [[0, 9, "A"]]}, "ends after the text, which has 4 characters"),
+        ({"text": "Rome", "label": [[0, 9, "A"]]}, "ends after the text: the text has 4 characters"),
         ({"text": "Rome", "label": [[3, 1, "A"]]}, "ends before it begins"),
     ],
 )

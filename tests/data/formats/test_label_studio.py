@@ -147,10 +147,7 @@ def test_only_the_regions_of_one_control(tmp_path):
             {"data": {"text": "Rome"}, "annotations": [{"result": [region(0, 4, 7)]}]},
             r"`labels` of region 0-4 must be names: \[7\]",
         ),
-        (
-            {"data": {"text": "Rome"}, "annotations": [{"result": [region(0, 5, "A")]}]},
-            "ends after the text",
-        ),
+        ({"data": {"text": "Rome"}, "annotations": [{"result": [region(0, 5, "A")]}]}, "ends after the text"),
         (
             {"data": {"text": "Rome"}, "annotations": [{"result": [region(3, 1, "A")]}]},
             "ends before it begins",
@@ -165,11 +162,7 @@ def test_errors_say_where_and_what(tmp_path, task, message):
 TEXT = "Ada Blum 🙂\r\nof Rome"
 SENTENCE = Sentence(
     ("Ada", "Blum", "🙂", "of", "Rome"),
-    (
-        Entity(0, 5, "PER", head=1, score=0.75),
-        Entity(4, 5, "GPE", score=0.25),
-        Entity(1, 3, "ODD"),
-    ),
+    (Entity(0, 5, "PER", head=1, score=0.75), Entity(4, 5, "GPE", score=0.25), Entity(1, 3, "ODD")),
     TEXT,
     ((0, 3), (4, 8), (9, 10), (12, 14), (15, 19)),
     id="s",
@@ -214,18 +207,6 @@ def test_predictions_carry_scores_and_the_names_of_the_config(tmp_path):
     assert {(e.start, e.end, e.label, e.score) for e in back.sentences[0].entities} == {
         (e.start, e.end, e.label, e.score) for e in SENTENCE.entities
     }
-
-
-@pytest.mark.parametrize("name", ["out.json", "out.jsonl", "out.json.gz"])
-def test_annotations_of_many_documents_come_back(tmp_path, name):
-    some = [Document((Sentence(("in", "Rome"), (Entity(1, 2, "GPE"),)),), None, f"d{k}") for k in range(3)]
-    tally = ConversionReport()
-    formats.write(some, tmp_path / name, "label-studio", tally)
-    back = list(formats.read(tmp_path / name, "label-studio", words="whitespace", sentences="lines"))
-    assert [document.id for document in back] == ["d0", "d1", "d2"]
-    assert [s.words for document in back for s in document.sentences] == [("in", "Rome")] * 3
-    assert [s.entities for document in back for s in document.sentences] == [(Entity(1, 2, "GPE"),)] * 3
-    assert tally.counts == {}
 
 
 def test_no_documents_are_an_empty_list(tmp_path):
