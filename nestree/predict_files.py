@@ -56,6 +56,7 @@ ENDINGS = {
     "pubtator": ".pubtator",
     "bioc": ".xml",
     "datasets": ".parquet",
+    "csv": ".csv",
 }
 
 

@@ -257,8 +257,8 @@ def finish_run(run: Run, about: Mapping[str, str]) -> TrainResult:
     return TrainResult(folder, done, best, progress.seconds, progress.finished, evaluation, card)
 
 
-def summary(result: TrainResult) -> str:
-    """The result as a text for the terminal."""
+def summary(result: TrainResult, test: Evaluation | None = None) -> str:
+    """The result as a text for the terminal, with the scores on the test data if there are any."""
     epochs = "1 epoch" if result.epochs == 1 else f"{result.epochs} epochs"
     lines = [f"{epochs} in {duration(result.seconds)}; {result.why}."]
     if result.evaluation is None:
@@ -269,6 +269,12 @@ def summary(result: TrainResult) -> str:
         f"F1 {100 * score.f1:.2f} (calibrated)",
         f"model: {result.folder}",
     ]
+    if test is not None:
+        of_test = test.entities
+        lines.insert(
+            -1,
+            f"test: P {100 * of_test.precision:.2f}  R {100 * of_test.recall:.2f}  F1 {100 * of_test.f1:.2f}",
+        )
     if errors:
         lines += ["", f"typical mistakes on dev, of {len(errors):,}:"]
     for kind, count in Counter(map(error_kind, errors)).most_common(SHOWN_ERRORS):
@@ -277,8 +283,8 @@ def summary(result: TrainResult) -> str:
     advice = (
         f"Try it: nestree show TEXT.txt --model {result.folder}"
         if score.f1
-        else "It has learned nothing yet. Give it more updates: more epochs (--set training.epochs=40), or smaller "
-        "batches (--set training.batch_words=150)."
+        else "It has learned nothing yet. Give it more updates: more epochs (--epochs 40), or smaller batches "
+        "(--batch-words 150)."
     )
     return "\n".join([*lines, "", advice])
 
