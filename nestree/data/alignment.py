@@ -1,8 +1,8 @@
-"""Alignment of character spans with words, for all formats that annotate characters.
+"""Alignment of annotated characters with words. Format modules parse files into AnnotatedText; `align` does the rest.
 
 >>> tally = ConversionReport()
 >>> text = "She left Duffy Inc. They stayed."
->>> document = align_spans(text, [LabeledSpan(9, 18, "ORG", head=(9, 14))], tally=tally, place="a.ann:1")
+>>> document = align(AnnotatedText(text, [Mention(9, 18, "ORG", head=(9, 14))], "a.ann:1"), tally)
 >>> [(sentence.words, sentence.entities[0]) for sentence in document.sentences if sentence.entities]
 [(('She', 'left', 'Duffy', 'Inc.'), Entity(start=2, end=4, label='ORG', head=2, ...))]
 >>> tally.counts  # the period belongs to the word, and was not marked
@@ -12,7 +12,7 @@ Counter({'widened to word borders': 1})
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -22,19 +22,20 @@ from nestree.errors import DataError, EmptySpanError, InputError, SpanRangeError
 from nestree.text import split
 from nestree.types import Document, Entity, Sentence, Span, build
 
-NO_EXTRA: Mapping[str, Any] = MappingProxyType({})
 MAX_GAP = 1_000_000  # characters that may be missing between the passages of a document
 
 # Changes that a ConversionReport counts.
 WIDENED = "widened to word borders"
 JOINED = "sentences joined around an entity"
+FRAGMENTS_JOINED = "fragments joined: the entity holds what is between them, too"
 TRIMMED = "blanks at the borders of an entity left out"
 BLANK = "dropped: an entity of blanks only"
 BLANK_HEAD = "dropped: a head of blanks only"
+OUTSIDE_BODY = "sentences outside of <TEXT> without entities left out"
 NO_WORD = "dropped: an entity that holds no word"
 
 
-class LabeledSpan(NamedTuple):
+class Mention(NamedTuple):
     """An annotated entity in characters of a text; `end` is exclusive."""
 
     start: int
@@ -42,138 +43,182 @@ class LabeledSpan(NamedTuple):
     label: str
     head: Span | None = None  # in characters, too
     score: float | None = None
-    extra: Mapping[str, Any] = NO_EXTRA
+    extra: Mapping[str, Any] = MappingProxyType({})
     place: str | None = None  # of the annotation, such as file and line; None: that of the text
+    phrase: str | None = None  # the text that the annotation repeats, to be compared
+    fragments: Sequence[Span] = ()  # if there are several, from `start` to `end`
+
+    def matches(self, text: str) -> bool:
+        """Whether the phrase is at these offsets of the text. Blanks count as equal."""
+        fragments = self.fragments or [(self.start, self.end)]
+        actual = " ".join(text[max(0, start) : max(0, end)] for start, end in fragments)
+        return self.phrase is None or (self.end <= len(text) and actual.split() == self.phrase.split())
 
 
-def align_spans(
-    text: str,
-    spans: Iterable[LabeledSpan],
-    *,
-    id: str | None = None,
+class Passage(NamedTuple):
+    """A part of a text; no sentence runs across its border."""
+
+    start: int  # in the text of the document
+    text: str
+    sentence: bool = False  # it is one sentence, and not to be split
+
+
+@dataclass
+class AnnotatedText:
+    """A text with mentions and, if the file says so, its words and sentences: what format modules yield."""
+
+    text: str
+    mentions: Iterable[Mention]
+    place: str
+    id: str | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+    complete: bool = True
+    source: str = "the text"  # its name in messages
+    passages: Sequence[Passage] = ()
+    body: Sequence[Span] = ()  # sentences without entities that begin outside of it are left out; (): none
+    words: Sequence[Span] | None = None
+    starts: Iterable[int] | None = None  # the words that begin sentences, if `words` are given
+    entities: Sequence[Entity] = ()  # that count these words
+    sentence_ids: Sequence[Any] = ()  # used if there is one for each sentence
+    only_words: bool = False  # the text was made up of the words
+
+
+def align(
+    annotated: AnnotatedText,
+    tally: ConversionReport | None = None,
     words: str = "treebank",
     sentences: str = "rules",
-    tally: ConversionReport,
-    place: str,
-    extra: Mapping[str, Any] = NO_EXTRA,
 ) -> Document:
-    """The text split into sentences and words, with the spans as entities of words, in their order.
+    """A document of sentences and words, with the mentions as entities of words, in their order.
 
-    A span that cuts a word is widened to the whole word, and sentences are joined around a span that runs across
-    their border; both are counted, and so is each span that holds no word and is dropped. A head of one word
-    becomes `head`; one of several becomes `heads`. Invalid spans go through `tally.bad`.
+    Text without given words is split by the rules `words` and `sentences` (see nestree.text). A mention that cuts a
+    word is widened to the whole word, and sentences are joined around a mention that runs across their border; both are
+    counted, and so is each mention that holds no word and is dropped. A head of one word becomes `head`; one of
+    several becomes `heads`. Invalid mentions go through `tally.bad`.
     """
-    valid = list(valid_spans(text, spans, tally, place))
-    parts = split(text, words, sentences)
-    if joined_borders([part.start for part in parts], valid, tally, place):
-        parts = split(text, words, sentences, keep=[(span.start, span.end) for span in valid])
-    all_words = [word for part in parts for word in part.words]
-    starts = [*accumulate((len(part.words) for part in parts), initial=0)][:-1]
-    entities = word_entities(text, all_words, valid, tally, place)
-    return Document(word_sentences(text, all_words, starts, entities), text, id, dict(extra))
+    tally = tally if tally is not None else ConversionReport()
+    text, place = annotated.text, annotated.place
+    mentions = list(valid_mentions(annotated, tally))
+    if annotated.passages:
+        mentions.sort(key=lambda mention: mention.start)
+    spans: Sequence[Span]
+    if annotated.words is None:
+        spans, starts = split_passages(annotated, mentions, tally, words, sentences)
+        entities = word_entities(text, spans, mentions, tally, place)
+    else:
+        spans = annotated.words
+        entities = [*annotated.entities, *word_entities(text, spans, mentions, tally, place)]
+        given = annotated.starts
+        if given is None:
+            given = (bisect_left(spans, (part.start, 0)) for part in split(text, "whitespace", sentences))
+        starts = sorted({0, *given} & set(range(len(spans))))
+        joined = joined_borders(starts, entities, tally, place)
+        starts = [start for start in starts if start not in joined]
+    parts = word_sentences(text, spans, starts, entities, annotated.complete)
+    if len(annotated.sentence_ids) == len(parts):
+        ids = (str(id) if id else None for id in annotated.sentence_ids)
+        parts = tuple(replace(part, id=id) for part, id in zip(parts, ids, strict=True))
+    if annotated.only_words:
+        bare = tuple(replace(part, text=None, offsets=None, start=0) for part in parts)
+        return Document(bare, None, annotated.id, annotated.extra)
+    if body := annotated.body:
+        kept = [part for part in parts if part.entities or any(i <= part.start < j for i, j in body)]
+        if len(kept) < len(parts):
+            tally.note(OUTSIDE_BODY, place, len(parts) - len(kept))
+            parts = tuple(kept)
+    return Document(parts, text, annotated.id, annotated.extra)
 
 
-def align_to_words(
-    text: str,
-    words: Sequence[Span],
-    spans: Iterable[LabeledSpan],
-    *,
-    starts: Iterable[int] | None = None,
-    sentences: str = "rules",
-    id: str | None = None,
-    tally: ConversionReport,
-    place: str,
-    extra: Mapping[str, Any] = NO_EXTRA,
-) -> Document:
-    """A document of these words, in order, with the spans as entities; see `align_spans`.
-
-    `starts`: the indices of the words that begin a sentence; None: found by the rule `sentences`.
-    """
-    valid = valid_spans(text, spans, tally, place)
-    entities = word_entities(text, words, valid, tally, place)
-    return align_entities(
-        text,
-        words,
-        entities,
-        starts=starts,
-        sentences=sentences,
-        id=id,
-        tally=tally,
-        place=place,
-        extra=extra,
-    )
-
-
-def align_entities(
-    text: str,
-    words: Sequence[Span],
-    entities: Sequence[Entity],
-    *,
-    starts: Iterable[int] | None = None,
-    sentences: str = "rules",
-    id: str | None = None,
-    tally: ConversionReport,
-    place: str,
-    extra: Mapping[str, Any] = NO_EXTRA,
-) -> Document:
-    """A document of these words, in order, and of entities that count the words of the whole text."""
-    if starts is None:
-        borders = [part.start for part in split(text, "whitespace", sentences)]
-        starts = {bisect_left(words, (border, 0)) for border in borders}
-    valid_starts = sorted({0, *starts} & set(range(len(words))))
-    joined = joined_borders(valid_starts, entities, tally, place)
-    kept = [start for start in valid_starts if start not in joined]
-    return Document(word_sentences(text, words, kept, entities), text, id, dict(extra))
-
-
-def valid_spans(
-    text: str, spans: Iterable[LabeledSpan], tally: ConversionReport, place: str
-) -> Iterator[LabeledSpan]:
-    """The spans without blanks at their borders; those that are invalid or hold only blanks are counted."""
-    for span in spans:
-        span_place = span.place or place
+def valid_mentions(annotated: AnnotatedText, tally: ConversionReport) -> Iterator[Mention]:
+    """The mentions without blanks at their borders; those that are invalid or hold only blanks are counted."""
+    text = annotated.text
+    for mention in annotated.mentions:
+        place = mention.place or annotated.place
         try:
-            check_span(span, text, span_place)
+            check_mention(mention, annotated, place)
         except DataError as error:
             tally.bad(error)
             continue
-        phrase = text[span.start : span.end]
+        fragments = sorted(mention.fragments)
+        if any(text[end:start].strip() for (_, end), (start, _) in pairwise(fragments)):
+            tally.note(FRAGMENTS_JOINED, place)
+        phrase = text[mention.start : mention.end]
         if not phrase or phrase.isspace():
-            tally.note(BLANK, span_place)
+            tally.note(BLANK, place)
             continue
-        start = span.end - len(phrase.lstrip())
-        end = span.start + len(phrase.rstrip())
-        if (start, end) != (span.start, span.end):
-            tally.note(TRIMMED, span_place)
-            span = span._replace(start=start, end=end)
-        yield span
+        start, end = mention.end - len(phrase.lstrip()), mention.start + len(phrase.rstrip())
+        if (start, end) != (mention.start, mention.end):
+            tally.note(TRIMMED, place)
+            mention = mention._replace(start=start, end=end)
+        yield mention
 
 
-def check_span(span: LabeledSpan, text: str, place: str) -> None:
-    name = f"{place}: entity {span.start!r:.20}-{span.end!r:.20} {span.label!s:.40}"
-    head = span.head or (span.start, span.end)
-    if not all(type(offset) is int for offset in (span.start, span.end, *head)):
+def check_mention(mention: Mention, annotated: AnnotatedText, place: str) -> None:
+    text, source = annotated.text, annotated.source
+    name = f"{place}: entity {mention.start!r:.20}-{mention.end!r:.20} {mention.label!s:.40}"
+    head = mention.head or (mention.start, mention.end)
+    if not all(type(offset) is int for offset in (mention.start, mention.end, *head)):
         raise DataError(f"{name} has an offset that is not a whole number. Offsets count characters from 0.")
-    if not isinstance(span.label, str) or not span.label:
+    if not isinstance(mention.label, str) or not mention.label:
         raise DataError(f"{name.rstrip()} has no label. It must be a string that is not empty.")
-    if span.start < 0:
+    if mention.start < 0:
         raise SpanRangeError(f"{name} begins before the text. Offsets count characters from 0.")
-    if span.end < span.start:
+    if any(end < start for start, end in (*mention.fragments, (mention.start, mention.end))):
         raise EmptySpanError(f"{name} ends before it begins. Exchange its start and its end.")
-    if span.end > len(text):
+    if mention.end > len(text):
         raise SpanRangeError(
-            f"{name} ends after the text, which has {len(text)} characters. Offsets count characters, not bytes, "
+            f"{name} ends after the text: {source} has {len(text)} characters. Offsets count characters, not bytes, "
             "of the text as it stands in the file."
         )
-    if not span.start <= head[0] <= head[1] <= span.end:
+    if not mention.matches(text):
+        actual = " ".join(text[i:j] for i, j in mention.fragments or [(mention.start, mention.end)])
+        raise DataError(
+            f"{place}: the annotation says {mention.phrase!r:.60}, but at its offsets {source} says {actual!r:.60}. "
+            "Offsets must count characters (not bytes), and the text must be the one that was annotated."
+        )
+    if not mention.start <= head[0] <= head[1] <= mention.end:
         raise DataError(f"{name} has its head at {head[0]}-{head[1]}, and not inside. Mark a part of it.")
 
 
+def split_passages(
+    annotated: AnnotatedText, mentions: list[Mention], tally: ConversionReport, words: str, sentences: str
+) -> tuple[list[Span], list[int]]:
+    """The words of the text, and the indices of those that begin a sentence; mentions join passages."""
+    text, place = annotated.text, annotated.place
+    passages = annotated.passages or [Passage(0, text)]
+    joined = joined_borders([passage.start for passage in passages[1:]], mentions, tally, place)
+    groups: list[list[Passage]] = []
+    for passage in passages:
+        if groups and passage.start in joined:
+            groups[-1].append(passage)
+        else:
+            groups.append([passage])
+    group_starts = [group[0].start for group in groups]
+    mentions_in: list[list[Mention]] = [[] for _ in groups]
+    for mention in mentions:
+        k = max(0, bisect_right(group_starts, mention.start) - 1)
+        shift = group_starts[k]
+        mentions_in[k].append(mention._replace(start=mention.start - shift, end=mention.end - shift))
+    spans: list[Span] = []
+    starts: list[int] = []
+    for group, start, inside in zip(groups, group_starts, mentions_in, strict=True):
+        part = text[start : group[-1].start + len(group[-1].text)]
+        if group[0].sentence:
+            pieces = split(part, words, keep=[(0, len(part))])
+        else:
+            pieces = split(part, words, sentences)
+            if joined_borders([piece.start for piece in pieces], inside, tally, place):
+                pieces = split(part, words, sentences, keep=[(m.start, m.end) for m in inside])
+        for piece in pieces:
+            starts.append(len(spans))
+            spans += [(start + i, start + j) for i, j in piece.words] if start else piece.words
+    for mention in mentions:
+        count_fitting_styles(text, mention, spans, words, tally)
+    return spans, starts
+
+
 def joined_borders(
-    borders: Sequence[int],
-    spans: Iterable[LabeledSpan | Entity],
-    tally: ConversionReport,
-    place: str,
+    borders: Sequence[int], spans: Iterable[Mention | Entity], tally: ConversionReport, place: str
 ) -> set[int]:
     """The borders that fall inside a span. Each is counted once, at the place of the first span around it."""
     joined: set[int] = set()
@@ -187,29 +232,47 @@ def joined_borders(
     return joined
 
 
+def count_fitting_styles(
+    text: str, mention: Mention, words: Sequence[Span], style: str, tally: ConversionReport
+) -> None:
+    """If words of this style cut the mention, count the finer styles whose words do not."""
+    first, last = overlapping_words(words, mention.start, mention.end)
+    if first == last or (words[first][0], words[last - 1][1]) == (mention.start, mention.end):
+        return
+    start = 1 + max(text.rfind(blank, 0, mention.start) for blank in " \n\t")
+    tail = re.compile(r"\S*").match(text, mention.end)
+    for other in ("ud", "split-hyphens"):
+        pieces = split(text[start : tail.end() if tail else mention.end], other, "lines")
+        spans = [span for piece in pieces for span in piece.words]
+        begins = mention.start - start in {i for i, _ in spans}
+        if other != style and begins and mention.end - start in {j for _, j in spans}:
+            tally.fitting_styles[other] += 1
+
+
 def word_entities(
-    text: str, words: Sequence[Span], spans: Iterable[LabeledSpan], tally: ConversionReport, place: str
+    text: str, words: Sequence[Span], mentions: Iterable[Mention], tally: ConversionReport, place: str
 ) -> list[Entity]:
-    """An entity for each span, of all words that share a character with it."""
+    """An entity for each mention, of all words that share a character with it."""
     entities = []
-    for span in spans:
-        span_place = span.place or place
-        first, last = overlapping_words(words, span.start, span.end)
+    for mention in mentions:
+        mention_place = mention.place or place
+        first, last = overlapping_words(words, mention.start, mention.end)
         if first == last:
-            tally.note(NO_WORD, span_place)
+            tally.note(NO_WORD, mention_place)
             continue
-        if (words[first][0], words[last - 1][1]) != (span.start, span.end):
-            tally.note(WIDENED, span_place)
+        if (words[first][0], words[last - 1][1]) != (mention.start, mention.end):
+            tally.note(WIDENED, mention_place)
         heads = range(0)
-        if span.head is not None and text[slice(*span.head)].strip():
-            heads = range(*overlapping_words(words, *span.head))
-        elif span.head is not None:
-            tally.note(BLANK_HEAD, span_place)
+        if mention.head is not None and text[slice(*mention.head)].strip():
+            heads = range(*overlapping_words(words, *mention.head))
+        elif mention.head is not None:
+            tally.note(BLANK_HEAD, mention_place)
         head, several = (heads[0], ()) if len(heads) == 1 else (None, tuple(heads))
         try:
-            entities.append(Entity(first, last, span.label, head, span.score, several, dict(span.extra)))
+            extra = dict(mention.extra)
+            entities.append(Entity(first, last, mention.label, head, mention.score, several, extra))
         except DataError as error:
-            tally.bad(error.at(span_place))
+            tally.bad(error.at(mention_place))
     return entities
 
 
@@ -219,7 +282,7 @@ def overlapping_words(words: Sequence[Span], start: int, end: int) -> Span:
 
 
 def word_sentences(
-    text: str, words: Sequence[Span], starts: Sequence[int], entities: Iterable[Entity]
+    text: str, words: Sequence[Span], starts: Sequence[int], entities: Iterable[Entity], complete: bool
 ) -> tuple[Sentence, ...]:
     """The sentences that begin at these words; entities count the words of the whole text."""
     by_sentence: list[list[Entity]] = [[] for _ in starts]
@@ -233,16 +296,29 @@ def word_sentences(
     sentences = []
     for (first, last), inside in zip(pairwise([*starts, len(words)]), by_sentence, strict=True):
         start, end = words[first][0], words[last - 1][1]
-        sentences.append(
-            Sentence(
-                tuple(text[i:j] for i, j in words[first:last]),
-                tuple(inside),
-                text[start:end],
-                tuple((i - start, j - start) for i, j in words[first:last]),
-                start,
-            )
-        )
+        offsets = tuple((i - start, j - start) for i, j in words[first:last])
+        in_sentence = tuple(text[i:j] for i, j in words[first:last])
+        sentence = Sentence(in_sentence, tuple(inside), text[start:end], offsets, start, complete=complete)
+        sentences.append(sentence)
     return tuple(sentences)
+
+
+def join_passages(passages: Iterable[Passage], place: str) -> str:
+    """The text of a document; gaps between its passages are filled with line breaks."""
+    parts: list[str] = []
+    end = missing = 0
+    for passage in passages:
+        missing += passage.start - end
+        if passage.start < end or missing > MAX_GAP:
+            problem = f"inside the one before, which ends at {end}"
+            if passage.start >= end:
+                problem = f"far behind the one before: more than {MAX_GAP:,} characters of this document are missing"
+            raise DataError(
+                f"{place}: the passage at offset {passage.start} begins {problem}. Offsets must count characters."
+            )
+        parts += ["\n" * (passage.start - end), passage.text]
+        end = passage.start + len(passage.text)
+    return "".join(parts)
 
 
 UNITS = ("characters", "utf-16", "graphemes")
@@ -283,18 +359,22 @@ class Token(NamedTuple):
     word: int | None  # the index of the word; None: text between words
 
 
-def tokens(text: str, words: Iterable[Span]) -> list[Token]:
+def tokens(text: str, words: Iterable[Span], tally: ConversionReport, place: str) -> list[Token]:
     """The words of a text, and what stands between them except single blanks.
 
-    >>> [(text, token.blank, token.word) for token in tokens("a b\\n\\nc", [(0, 1), (2, 3), (5, 6)])
-    ...  for text in ["a b\\n\\nc"[token.start : token.end]]]
-    [('a', True, 0), ('b', False, 1), ('\\n\\n', False, None), ('c', False, 2)]
+    Tokens that are neither words nor blanks are counted: readers of the file take them for words.
+
+    >>> [(token.start, token.end, token.blank, token.word)
+    ...  for token in tokens("a b\\n\\nc", [(0, 1), (2, 3), (5, 6)], ConversionReport(), "")]
+    [(0, 1, True, 0), (2, 3, False, 1), (3, 5, False, None), (5, 6, False, 2)]
     """
     result: list[Token] = []
     previous_end = 0
     for word, (start, end) in [*enumerate(words), (None, (len(text), len(text)))]:
         for match in re.finditer(r"\s+|\S+", text[previous_end:start]):
             first, last = previous_end + match.start(), previous_end + match.end()
+            if not match[0].isspace():
+                tally.note("characters that belong to no word written as words", place)
             if result and text[first] == " ":
                 result[-1] = result[-1]._replace(blank=True)
                 first += 1
@@ -304,81 +384,3 @@ def tokens(text: str, words: Iterable[Span]) -> list[Token]:
             result.append(Token(start, end, False, word))
         previous_end = end
     return result
-
-
-def note_stray_tokens(pieces: Iterable[Token], text: str, tally: ConversionReport, place: str) -> None:
-    """Count the tokens that are neither words nor blanks: readers of the file take them for words."""
-    strays = sum(t.word is None and not text[t.start : t.end].isspace() for t in pieces)
-    if strays:
-        tally.note("characters that belong to no word written as words", place, strays)
-
-
-class Passage(NamedTuple):
-    """A part of a text; no sentence runs across its border."""
-
-    start: int  # in the text of the document
-    text: str
-    sentence: bool = False  # it is one sentence, and not to be split
-
-
-def whole_text(passages: Iterable[Passage], place: str) -> str:
-    """The text of a document; gaps between its passages are filled with line breaks."""
-    parts: list[str] = []
-    end = missing = 0
-    for passage in passages:
-        if passage.start < end:
-            raise DataError(
-                f"{place}: the passage at offset {passage.start} begins inside the one before, which ends at "
-                f"{end}. Offsets must count characters."
-            )
-        missing += passage.start - end
-        if missing > MAX_GAP:
-            raise DataError(
-                f"{place}: the passage at offset {passage.start} begins far behind the one before, which ends at "
-                f"{end}: more than {MAX_GAP:,} characters of this document are missing. Offsets must count "
-                "characters."
-            )
-        parts += ["\n" * (passage.start - end), passage.text]
-        end = passage.start + len(passage.text)
-    return "".join(parts)
-
-
-def align_to_passages(
-    text: str,
-    passages: Sequence[Passage],
-    spans: Iterable[LabeledSpan],
-    *,
-    words: str,
-    sentences: str,
-    id: str | None = None,
-    tally: ConversionReport,
-    place: str,
-    extra: Mapping[str, Any] = NO_EXTRA,
-) -> Document:
-    """A document of these passages, in order; `text` is their `whole_text`. A span across a border joins passages."""
-    valid = sorted(valid_spans(text, spans, tally, place), key=lambda span: span.start)
-    joined = joined_borders([passage.start for passage in passages[1:]], valid, tally, place)
-    groups: list[list[Passage]] = []
-    for passage in passages:
-        if groups and passage.start in joined:
-            groups[-1].append(passage)
-        else:
-            groups.append([passage])
-    starts = [group[0].start for group in groups]
-    spans_in: list[list[LabeledSpan]] = [[] for _ in groups]
-    for span in valid:
-        k = max(0, bisect_right(starts, span.start) - 1)
-        start = starts[k]
-        head = span.head and (span.head[0] - start, span.head[1] - start)
-        spans_in[k].append(span._replace(start=span.start - start, end=span.end - start, head=head))
-    all_sentences: list[Sentence] = []
-    for group, start, inside in zip(groups, starts, spans_in, strict=True):
-        part = text[start : group[-1].start + len(group[-1].text)]
-        if group[0].sentence:
-            pieces = split(part, words, keep=[(0, len(part))])
-            part_words = [word for piece in pieces for word in piece.words]
-            document = align_to_words(part, part_words, inside, starts=[], tally=tally, place=place)
-        else:
-            document = align_spans(part, inside, words=words, sentences=sentences, tally=tally, place=place)
-        all_sentences += [replace(sentence, start=start + sentence.start) for sentence in document.sentences]
-    return Document(tuple(all_sentences), text, id, dict(extra))

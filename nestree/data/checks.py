@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nestree.data.alignment import BLANK, NO_WORD, WIDENED
-from nestree.data.formats import read
-from nestree.data.io import ConversionReport
+from nestree.data.formats import AllSkippedError, data_files, read
+from nestree.data.io import ConversionReport, plural
 from nestree.errors import DataError, EmptySpanError, SpanRangeError
 from nestree.types import Document, Sentence, crossing_pairs
 
@@ -71,17 +71,6 @@ class Finding(NamedTuple):
     message: str
 
 
-class Place(NamedTuple):
-    """A sentence of a file."""
-
-    path: Path
-    number: int  # from 1
-    id: str | None
-
-    def __str__(self) -> str:
-        return f"{self.path}, sentence {self.number}" + (f" ({self.id})" if self.id is not None else "")
-
-
 @dataclass
 class Report:
     """The findings, and the size of the data."""
@@ -129,27 +118,10 @@ class Report:
             "sentences": self.sentences,
             "entities": self.entities,
             "findings": [
-                {
-                    "kind": finding.kind,
-                    "level": KINDS[finding.kind].level,
-                    "place": finding.place,
-                    "message": finding.message,
-                    "remedy": KINDS[finding.kind].remedy,
-                }
-                for finding in self.findings
+                {**f._asdict(), "level": KINDS[f.kind].level, "remedy": KINDS[f.kind].remedy}
+                for f in self.findings
             ],
         }
-
-
-def plural(n: int, noun: str) -> str:
-    """The number with its noun.
-
-    >>> plural(1, "error"), plural(2000, "entity")
-    ('1 error', '2,000 entities')
-    """
-    if n != 1:
-        noun = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
-    return f"{n:,} {noun}"
 
 
 def check(
@@ -160,35 +132,27 @@ def check(
     options: Mapping[str, Any] | None = None,
 ) -> Report:
     """Check these files, each by itself and all together. A file that cannot be read is a finding, too."""
-    report, labels, leaks = Report(), LabelChecks(), LeakChecks()
-    decomposed: list[Finding] = []  # words that are not in NFC
-    has_composed = False
-    for path in paths:
+    report = Report()
+    checker = Checker(report, long_sentence)
+    for path in (file for folder in paths for file in data_files(folder)):
         report.files += 1
-        reading = CheckedReading()
-        number = 0
+        reading, number = CheckedReading(), 0
         try:
             for document in read(path, format, reading, **(options or {})):
                 for sentence in document.sentences:
                     number += 1
-                    place = Place(path, number, sentence.id or document.id)
-                    report.findings += check_sentence(sentence, place, long_sentence)
-                    labels.add(sentence, place)
-                    leaks.add(document, sentence, place)
-                    for word in sentence.words:
-                        if word.isascii():
-                            continue
-                        composed = is_composed(word)
-                        has_composed |= composed is True
-                        if composed is False:
-                            message = f"{word} ({ascii(word)[1:-1]})"
-                            decomposed.append(Finding("normal-forms", str(place), message))
+                    id = sentence.id or document.id
+                    place = f"{path}, sentence {number}" + (f" ({id})" if id is not None else "")
+                    checker.add(document, sentence, path, place)
+        except AllSkippedError:
+            pass  # the findings are those of its records
         except DataError as error:
             report.findings.append(error_finding(error, "unreadable", path))
         report.findings += reading.findings(path)
         report.sentences += reading.sentences
         report.entities += reading.entities
-    report.findings += [*labels.findings(), *leaks.findings, *(decomposed if has_composed else [])]
+    report.findings += [*checker.label_findings(), *checker.leaks]
+    report.findings += checker.decomposed if checker.has_composed else []
     return report
 
 
@@ -226,22 +190,82 @@ def error_finding(error: DataError, kind: str, path: Path) -> Finding:
     return Finding(kind, place, message)
 
 
-def check_sentence(sentence: Sentence, place: Place, long_sentence: int) -> Iterator[Finding]:
-    """The findings in a sentence by itself."""
-    for a, b in crossing_pairs(sentence.entities):
-        message = f"{a} {quote(sentence.phrase(a))} and {b} {quote(sentence.phrase(b))}"
-        yield Finding("crossing", str(place), message)
-    seen: set[tuple[int, int, str]] = set()
-    for entity in sentence.entities:
-        key = entity.start, entity.end, entity.label
-        if key in seen:
-            yield Finding("duplicate", str(place), f"{entity} {quote(sentence.phrase(entity))}")
-        seen.add(key)
-    if len(sentence.words) > long_sentence:
-        yield Finding("long-sentence", str(place), f"{len(sentence.words):,} words: {sentence}")
-    text = sentence.text if sentence.text is not None else " ".join(sentence.words)
-    for kind, message in encoding_problems(text):
-        yield Finding(kind, str(place), message)
+class Checker:
+    """Checks each sentence by itself, and remembers what is compared between sentences and files."""
+
+    def __init__(self, report: Report, long_sentence: int) -> None:
+        self.report, self.long_sentence = report, long_sentence
+        self.label_counts: Counter[str] = Counter()
+        self.first_places: dict[str, str] = {}  # of each label
+        self.first_in_split: dict[str | None, dict[str, str]] = {"train": {}, "dev": {}, "test": {}, None: {}}
+        self.sentences: dict[int, tuple[Path, str]] = {}  # by the hash of the words
+        self.documents: dict[str, Path] = {}
+        self.leaks: dict[Finding, None] = {}  # in their order, each once
+        self.decomposed: list[Finding] = []  # words that are not in NFC: a problem if others are
+        self.has_composed = False
+
+    def add(self, document: Document, sentence: Sentence, path: Path, place: str) -> None:
+        findings = self.report.findings
+        for a, b in crossing_pairs(sentence.entities):
+            message = f"{a} {quote(sentence.phrase(a))} and {b} {quote(sentence.phrase(b))}"
+            findings.append(Finding("crossing", place, message))
+        seen: set[tuple[int, int, str]] = set()
+        for entity in sentence.entities:
+            key = entity.start, entity.end, entity.label
+            if key in seen:
+                findings.append(Finding("duplicate", place, f"{entity} {quote(sentence.phrase(entity))}"))
+            seen.add(key)
+            self.label_counts[entity.label] += 1
+            self.first_places.setdefault(entity.label, place)
+            self.first_in_split[split_name(path)].setdefault(entity.label, place)
+        if len(sentence.words) > self.long_sentence:
+            findings.append(Finding("long-sentence", place, f"{len(sentence.words):,} words: {sentence}"))
+        text = sentence.text if sentence.text is not None else " ".join(sentence.words)
+        findings += [Finding(kind, place, message) for kind, message in encoding_problems(text)]
+        for word in sentence.words:
+            composed = is_composed(word)
+            self.has_composed |= composed is True
+            if composed is False:
+                shown = re.sub(r"[\u0300-\u036f]", lambda mark: ascii(mark[0])[1:-1], word)
+                self.decomposed.append(Finding("normal-forms", place, f"{word} ({shown})"))
+        self.find_leaks(document, sentence, path, place)
+
+    def find_leaks(self, document: Document, sentence: Sentence, path: Path, place: str) -> None:
+        """Find sentences and documents that are in two files of different splits."""
+        if document.id is not None:
+            first = self.documents.setdefault(document.id, path)
+            if are_disjoint(first, path):
+                self.leaks[Finding("leaked-document", str(path), f"{document.id!r}, in {first} too")] = None
+        if len(sentence.words) >= LEAK_WORDS:
+            other, other_place = self.sentences.setdefault(hash(sentence.words), (path, place))
+            if are_disjoint(other, path):
+                message = f"also {other_place}: {quote(str(sentence))}"
+                self.leaks[Finding("leaked-sentence", place, message)] = None
+
+    def label_findings(self) -> Iterator[Finding]:
+        counts, first = self.label_counts, self.first_places
+        usage = {label: f"{label!r} {plural(times, 'time')}" for label, times in counts.items()}
+        spellings: dict[str, list[str]] = {}
+        for label in counts:
+            spellings.setdefault(normalize(label), []).append(label)
+        reported = set()
+        for label in counts:
+            usual = max(spellings[normalize(label)], key=lambda x: (counts[x], x == x.strip()))
+            if label != usual or label != " ".join(label.split()):
+                reported.add(label)
+                better = f"mostly {usual!r}" if label != usual else "with blanks that do not belong there"
+                yield Finding("label-spelling", first[label], f"{usage[label]}; {better}")
+        for label in [label for label in counts if label not in reported]:
+            frequent = (x for x, times in counts.items() if times >= 20 * counts[label])
+            if similar := next((x for x in frequent if is_typo(label, x)), None):
+                reported.add(label)
+                yield Finding("label-similar", first[label], f"{usage[label]}; {usage[similar]}")
+            elif counts[label] == 1:
+                yield Finding("label-once", first[label], repr(label))
+        if train := self.first_in_split["train"]:
+            for label, place in (self.first_in_split["test"] | self.first_in_split["dev"]).items():
+                if label not in train and label not in reported:
+                    yield Finding("label-unseen", place, usage[label])
 
 
 def quote(phrase: str) -> str:
@@ -256,9 +280,7 @@ CONTINUATION_BYTES = {bytes([k]).decode("cp1252", errors="ignore"): k for k in r
     chr(k): k for k in range(0x80, 0xC0)
 }
 CONTINUATION = f"[{''.join(CONTINUATION_BYTES)}]"
-MOJIBAKE = re.compile(
-    f"[ÂÃ]{CONTINUATION}|â{CONTINUATION}{{2}}"
-)  # UTF-8 of two or three bytes, decoded wrongly
+MOJIBAKE = re.compile(f"[ÂÃ]{CONTINUATION}|â{CONTINUATION}{{2}}")  # UTF-8 of 2 or 3 bytes, decoded wrongly
 CLOSING_QUOTES = "’”…–—›»"
 
 
@@ -268,7 +290,7 @@ def encoding_problems(text: str) -> Iterator[tuple[str, str]]:
         return
     for match in WORD.finditer(text):
         word = match[0]
-        shown = ascii(word) if len(word) <= 40 else ascii(word[:37]) + "..."
+        shown = repr(word[:40]).replace("\ufffd", "\\ufffd") + "..." * (len(word) > 40)
         if "\ufffd" in word:
             yield "replacement", f"{shown} has U+FFFD"
         if invisible := INVISIBLE.search(word):
@@ -314,48 +336,6 @@ def split_name(path: Path) -> str | None:
     return next((name for name, pattern in patterns.items() if directory in pattern.split("|")), None)
 
 
-class LabelChecks:
-    """How often each label is used, and where first."""
-
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self.first: dict[str, Place] = {}
-        self.first_in: dict[str | None, dict[str, Place]] = {"train": {}, "dev": {}, "test": {}, None: {}}
-
-    def add(self, sentence: Sentence, place: Place) -> None:
-        for entity in sentence.entities:
-            self.counts[entity.label] += 1
-            self.first.setdefault(entity.label, place)
-            self.first_in[split_name(place.path)].setdefault(entity.label, place)
-
-    def findings(self) -> Iterator[Finding]:
-        spellings: dict[str, list[str]] = {}
-        for label in self.counts:
-            spellings.setdefault(normalize(label), []).append(label)
-        reported = set()
-        for label in self.counts:
-            usual = max(spellings[normalize(label)], key=lambda x: (self.counts[x], x == x.strip()))
-            if label != usual or label != " ".join(label.split()):
-                reported.add(label)
-                better = f"mostly {usual!r}" if label != usual else "with blanks that do not belong there"
-                yield Finding("label-spelling", str(self.first[label]), f"{self.usage(label)}; {better}")
-        for label in [label for label in self.counts if label not in reported]:
-            frequent = (x for x, times in self.counts.items() if times >= 20 * self.counts[label])
-            if similar := next((x for x in frequent if is_typo(label, x)), None):
-                reported.add(label)
-                message = f"{self.usage(label)}; {self.usage(similar)}"
-                yield Finding("label-similar", str(self.first[label]), message)
-            elif self.counts[label] == 1:
-                yield Finding("label-once", str(self.first[label]), repr(label))
-        if train := self.first_in["train"]:
-            for label, place in (self.first_in["test"] | self.first_in["dev"]).items():
-                if label not in train and label not in reported:
-                    yield Finding("label-unseen", str(place), self.usage(label))
-
-    def usage(self, label: str) -> str:
-        return f"{label!r} {plural(self.counts[label], 'time')}"
-
-
 def normalize(label: str) -> str:
     """The label without case, blanks, hyphens and underscores."""
     return re.sub(r"[\s_-]+", "", label).casefold()
@@ -374,29 +354,6 @@ def is_typo(typed: str, meant: str) -> bool:
         typed[:k] + typed[k + 1 : k + 2] + typed[k : k + 1] + typed[k + 2 :] == meant != typed
         for k in range(len(typed) - 1)
     )
-
-
-class LeakChecks:
-    """Sentences and documents that are in two files of different splits."""
-
-    def __init__(self) -> None:
-        self.findings: list[Finding] = []
-        self.sentences: dict[int, Place] = {}  # by the hash of the words
-        self.documents: dict[str, Path] = {}
-        self.reported: set[tuple[str, Path]] = set()
-
-    def add(self, document: Document, sentence: Sentence, place: Place) -> None:
-        if document.id is not None:
-            first = self.documents.setdefault(document.id, place.path)
-            if are_disjoint(first, place.path) and (document.id, place.path) not in self.reported:
-                self.reported.add((document.id, place.path))
-                message = f"{document.id!r}, in {first} too"
-                self.findings.append(Finding("leaked-document", str(place.path), message))
-        if len(sentence.words) >= LEAK_WORDS:
-            before = self.sentences.setdefault(hash(sentence.words), place)
-            if are_disjoint(before.path, place.path):
-                message = f"also {before}: {quote(str(sentence))}"
-                self.findings.append(Finding("leaked-sentence", str(place), message))
 
 
 def are_disjoint(a: Path, b: Path) -> bool:

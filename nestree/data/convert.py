@@ -2,15 +2,16 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nestree.data.formats import detect_format, read, write
-from nestree.data.io import ConversionReport
+from nestree.data.io import ConversionReport, plural
 
 log = logging.getLogger(__name__)
 SHOWN_PLACES = 2  # of each change
+WITHOUT_DOCUMENTS = ("columns", "triplets")
 
 
 @dataclass
@@ -21,34 +22,21 @@ class Conversion:
     source_format: str
     target: Path
     target_format: str
-    reading: ConversionReport = field(default_factory=ConversionReport)
-    writing: ConversionReport = field(default_factory=ConversionReport)
-
-    def _sides(self) -> list[tuple[str, Path, str, ConversionReport]]:
-        return [
-            ("read", self.source, self.source_format, self.reading),
-            ("written", self.target, self.target_format, self.writing),
-        ]
-
-    def as_text(self) -> str:
-        """The sizes of both sides, then a line for each change, with its first places."""
-        lines = []
-        for verb, path, format, report in self._sides():
-            sizes = [
-                f"{report.documents:,} document{'s' * (report.documents != 1)}",
-                f"{report.sentences:,} sentence{'s' * (report.sentences != 1)}",
-                f"{report.entities:,} entit{'y' if report.entities == 1 else 'ies'}",
-            ]
-            preposition = "from" if verb == "read" else "to"
-            lines.append(f"{verb:<8} {', '.join(sizes)} {preposition} {path} ({format})")
-        return "\n".join([*lines, *conversion_summary(self.reading, self.writing)])
+    reading: ConversionReport
+    writing: ConversionReport
 
     def as_json(self) -> dict[str, Any]:
+        """The sizes and changes of both sides. Documents are counted as the files have them."""
+        has_documents = self.reading.documents - self.reading.bare_sentences
+        sides = {
+            "read": (self.source, self.source_format, self.reading),
+            "written": (self.target, self.target_format, self.writing),
+        }
         return {
             verb: {
                 "path": str(path),
                 "format": format,
-                "documents": report.documents,
+                "documents": 0 if format in WITHOUT_DOCUMENTS and verb == "written" else has_documents,
                 "sentences": report.sentences,
                 "entities": report.entities,
                 "changes": [
@@ -57,8 +45,20 @@ class Conversion:
                 ],
                 "skipped": report.skipped,
             }
-            for verb, path, format, report in self._sides()
+            for verb, (path, format, report) in sides.items()
         }
+
+    def as_text(self) -> str:
+        """The sizes of both sides, then a line for each change, with its first places."""
+        lines = []
+        for verb, side in self.as_json().items():
+            nouns = {"documents": "document", "sentences": "sentence", "entities": "entity"}
+            sizes = [
+                plural(side[key], noun) for key, noun in nouns.items() if side[key] or key != "documents"
+            ]
+            preposition = "from" if verb == "read" else "to"
+            lines.append(f"{verb:<8} {', '.join(sizes)} {preposition} {side['path']} ({side['format']})")
+        return "\n".join([*lines, *conversion_summary(self.reading, self.writing)])
 
 
 def conversion_summary(*reports: ConversionReport) -> list[str]:
@@ -89,22 +89,11 @@ def convert(
 
     Formats are detected unless they are named. `skip_bad`: skip and list invalid records.
     """
-    conversion = Conversion(
-        source,
-        source_format or detect_format(source),
-        target,
-        target_format or detect_format(target, to_write=True),
-        ConversionReport(skip_bad),
-        ConversionReport(skip_bad),
-    )
-    log.info("%s is read as %s, options %s", source, conversion.source_format, read_options or "as usual")
-    log.info("%s is written as %s, options %s", target, conversion.target_format, write_options or "as usual")
-    documents = read(source, conversion.source_format, conversion.reading, **(read_options or {}))
-    write(
-        conversion.writing.count(documents),
-        target,
-        conversion.target_format,
-        conversion.writing,
-        **(write_options or {}),
-    )
-    return conversion
+    source_format = source_format or detect_format(source)
+    target_format = target_format or detect_format(target, to_write=True)
+    reading, writing = ConversionReport(skip_bad), ConversionReport(skip_bad)
+    log.info("%s is read as %s, options %s", source, source_format, read_options or "as usual")
+    log.info("%s is written as %s, options %s", target, target_format, write_options or "as usual")
+    documents = read(source, source_format, reading, **(read_options or {}))
+    write(writing.count(documents), target, target_format, writing, **(write_options or {}))
+    return Conversion(source, source_format, target, target_format, reading, writing)

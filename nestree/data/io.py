@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, TextIO
+from typing import Any, BinaryIO, TextIO
 
 from nestree.errors import DataError, InputError
 from nestree.types import Document, Entity, Span
@@ -50,6 +50,10 @@ class ConversionReport:
     counts: Counter[str] = field(default_factory=Counter)
     places: dict[str, list[str]] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)  # the messages of errors that were skipped
+    bare_sentences: int = 0  # documents of one sentence each, from a file that knows no documents
+    fitting_styles: Counter[str] = field(
+        default_factory=Counter
+    )  # word styles that widened entities would fit
 
     def note(self, what: str, place: str, times: int = 1) -> None:
         """Count a change: `what` is a short phrase, the same for all changes of a kind."""
@@ -71,6 +75,17 @@ class ConversionReport:
             self.sentences += len(document.sentences)
             self.entities += sum(len(sentence.entities) for sentence in document.sentences)
             yield document
+
+
+def plural(n: int, noun: str) -> str:
+    """The number with its noun.
+
+    >>> plural(1, "error"), plural(2000, "entity")
+    ('1 error', '2,000 entities')
+    """
+    if n != 1:
+        noun = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
+    return f"{n:,} {noun}"
 
 
 def optional_import(module: str, what: str, extra: str) -> Any:
@@ -177,12 +192,6 @@ class ProgressReader(io.FileIO):
         if callback := on_progress.get():
             callback(count or 0)
         return count
-
-    def readall(self) -> bytes:
-        data = super().readall()
-        if callback := on_progress.get():
-            callback(len(data))
-        return data
 
 
 class GzipReader(io.RawIOBase):
@@ -302,19 +311,17 @@ def decode_text(data: bytes | bytearray, path: Path, line: int) -> str:
 # JSON
 
 
-def refuse_constant(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not a number. Write null instead")
-
-
-def parse_finite(digits: str) -> float:
-    """A float; numbers beyond the range of floats would become infinite, and raise."""
+def parse_number(digits: str) -> float:
+    """A float; constants such as NaN, and numbers beyond the range of floats, raise."""
     value = float(digits)
+    if digits in ("NaN", "Infinity", "-Infinity"):
+        raise ValueError(f"{digits} is not a number. Write null instead")
     if math.isinf(value):
         raise ValueError(f"{digits} is too large for a number. Write a smaller one, or null")
     return value
 
 
-STRICT = json.JSONDecoder(parse_float=parse_finite, parse_constant=refuse_constant)
+STRICT = json.JSONDecoder(parse_float=parse_number, parse_constant=parse_number)
 
 
 def parse_json(text: str, place: str) -> Any:
@@ -344,192 +351,85 @@ def excerpt(text: str, position: int) -> str:
 def json_records(path: Path, tally: ConversionReport) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each object of a JSON list, of JSON lines, or of concatenated JSON, with its place.
 
-    Values that are no objects go through `tally.bad`.
+    Values that are no objects go through `tally.bad`. Of JSON that is not one object a line, the whole text is held in
+    memory, and after an error its rest is not read.
     """
-    numbered = read_lines_or_errors(path)
-    records: Iterator[tuple[str, Any]] = iter(())
-    for number, line in numbered:
-        if isinstance(line, DataError):
-            tally.bad(line)
-        elif line and not line.isspace():
-            rest = itertools.chain([(number, line)], numbered)
-            one_per_line = line.lstrip()[0] != "[" and line.rstrip()[-1] not in "{[,:"
-            parse = parse_lines if one_per_line else parse_stream
-            records = parse(path, number, rest, tally)
-            break
-    for place, value in records:
-        if isinstance(value, dict):
-            yield place, value
-        else:
-            tally.bad(DataError(f"{place}: an object {{...}} is meant here, and this is {value!r:.40}."))
-
-
-NumberedLines = Iterator[tuple[int, str | DataError]]
-
-
-def parse_lines(
-    path: Path, first: int, numbered: NumberedLines, tally: ConversionReport
-) -> Iterator[tuple[str, Any]]:
-    """The values of JSON lines, each with its place."""
-    for number, line in numbered:
-        if isinstance(line, str) and (not line or line.isspace()):
-            continue
-        place = f"{path}:{number}"
+    lines, is_first = read_lines_or_errors(path), True
+    for number, line in lines:
         try:
             if isinstance(line, DataError):
                 raise line
-            value = parse_json(line, place)
+            if not line or line.isspace():
+                continue
+            values: Iterable[tuple[str, Any]]
+            if is_first and (line.lstrip()[0] == "[" or line.rstrip()[-1] in "{[,:"):
+                values = parse_values(line, lines, path, number)
+            else:
+                values = [(f"{path}:{number}", parse_json(line, f"{path}:{number}"))]
+            is_first = False
+            for place, value in values:
+                if isinstance(value, dict):
+                    yield place, value
+                else:
+                    error = f"{place}: an object {{...}} is meant here, and this is {value!r:.40}."
+                    tally.bad(DataError(error))
         except DataError as error:
             tally.bad(error)
-            continue
-        yield place, value
 
 
-def parse_stream(
-    path: Path, first: int, numbered: NumberedLines, tally: ConversionReport
+def parse_values(
+    first: str, lines: Iterator[tuple[int, str | DataError]], path: Path, line: int
 ) -> Iterator[tuple[str, Any]]:
-    """The values of a JSON list, or of concatenated JSON, each with its place.
+    """The values of a JSON list, or of concatenated JSON, each with its place; `first` is its line number `line`."""
+    parts = [first]
+    for _, text in lines:
+        if isinstance(text, DataError):
+            raise text
+        parts.append(text)
+    text = "\n".join(parts).rstrip()
+    at = counted = 0
 
-    After an error the next value cannot be found: the rest is not read.
-    """
-    stream = JsonStream(path, first, numbered)
-    try:
-        is_list = stream.skip("[")
-        for count in itertools.count(1):
-            if stream.peek() is None or (is_list and count == 1 and stream.peek() == "]"):
-                break
-            place = f"{stream.place()}, record {count}"
-            yield place, stream.value()
-            if is_list and not stream.skip(","):
-                break
-        if is_list and not stream.skip("]"):
-            raise DataError(
-                f"{stream.place()}: a comma or ] is missing{stream.before_next()}. The file may be cut off."
-            )
-        if stream.peek() is not None:
-            raise DataError(f"{stream.place()}: the list has ended, and more follows{stream.before_next()}.")
-    except DataError as error:
-        tally.bad(error)
-
-
-class JsonStream:
-    """Parses JSON values of several lines without holding the whole file."""
-
-    def __init__(self, path: Path, first: int, numbered: NumberedLines):
-        self.path, self.numbered = path, numbered
-        self.buffer, self.position = "", 0  # whole lines; where the next value is looked for
-        self.line, self.counted = first, 0  # the line of the position `counted` in the buffer
-        self.last_line = first  # that was read
-
-    def fill(self, characters: int = 1) -> bool:
-        """Read lines until there are this many more characters, and drop what was parsed; False at the end."""
-        self.place()
-        parts, size = [self.buffer[self.position :]], 0
-        while size < characters and (numbered_line := next(self.numbered, None)):
-            self.last_line, line = numbered_line
-            if isinstance(line, DataError):
-                raise line
-            parts.append(line + "\n")
-            size += len(parts[-1])
-        self.buffer, self.position, self.counted = "".join(parts), 0, 0
-        return size > 0
-
-    def peek(self) -> str | None:
-        """The next character that is not blank."""
-        while True:
-            while self.position < len(self.buffer) and self.buffer[self.position] in " \t\n\r":
-                self.position += 1
-            if self.position < len(self.buffer):
-                return self.buffer[self.position]
-            if not self.fill():
-                return None
-
-    def skip(self, character: str) -> bool:
-        """Whether this character comes next; if so, go past it."""
-        is_next = self.peek() == character
-        self.position += is_next
+    def skip(character: str = "") -> bool:
+        """Go to what is not blank, and past this character, if it comes next."""
+        nonlocal at, line, counted
+        while text[at : at + 1].isspace():
+            at += 1
+        is_next = bool(character) and text.startswith(character, at)
+        at += is_next
+        line, counted = line + text.count("\n", counted, at), at
         return is_next
 
-    def value(self) -> Any:
-        """The JSON value that comes next."""
-        self.peek()
-        while True:
-            try:
-                value, end = STRICT.raw_decode(self.buffer, self.position)
-                break
-            except json.JSONDecodeError as why:
-                size, longest = len(self.buffer) - self.position, current_limits.get().longest_line
-                is_cut = why.pos >= len(self.buffer.rstrip())  # no token of JSON runs across a line end
-                if is_cut and size <= longest and self.fill(size):
-                    continue  # with twice as many characters
-                if is_cut and size > longest:
-                    raise DataError(
-                        f"{self.place()}: this object is longer than {longest:,} characters. "
-                        + limit_remedy("longest_line")
-                    ) from None
-                self.place()
-                line = min(self.last_line, self.line + self.buffer.count("\n", self.counted, why.pos))
-                raise DataError(
-                    f"{self.path}:{line}: this is not JSON: {why.msg}: {excerpt(self.buffer, why.pos)}."
-                ) from None
-            except (ValueError, RecursionError) as why:
-                raise DataError(f"{self.place()}: this is not JSON that can be read: {why}.") from None
-        if self.buffer.find("\\u", self.position, end) >= 0:
-            parse_json(self.buffer[self.position : end], self.place())  # raises for half of a surrogate pair
-        self.position = end
-        return value
-
-    def place(self) -> str:
-        """The file and line of the position."""
-        self.line += self.buffer.count("\n", self.counted, self.position)
-        self.counted = self.position
-        return f"{self.path}:{min(self.last_line, self.line)}"
-
-    def before_next(self) -> str:
-        following = self.buffer[self.position : self.position + 30]
-        return f" before {following!r}" if following else ""
-
-
-def json_objects(record: dict[str, Any], key: str, place: str) -> list[dict[str, Any]]:
-    """The list of objects under this key; empty if the key is missing."""
-    values = record.get(key) or []
-    if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
-        raise DataError(f"{place}: `{key}` must be a list of objects, and is {values!r:.60}.")
-    return values
-
-
-def label_studio_regions(record: dict[str, Any]) -> list[str]:
-    """The keys of a record in Label Studio's short export (JSON-MIN) that hold regions, named after the controls.
-
-    >>> label_studio_regions({"text": "Rome", "ner": [{"start": 0, "end": 4, "labels": ["GPE"]}]})
-    ['ner']
-    """
-    return [
-        key
-        for key, values in record.items()
-        if isinstance(values, list)
-        and values
-        and all(isinstance(value, dict) and value.keys() >= {"start", "end", "labels"} for value in values)
-        and all(isinstance(label, str) for value in values for label in value["labels"] or ())
-    ]
-
-
-def parse_probability(score: Any, tally: ConversionReport, place: str) -> float | None:
-    """The score as a float; None, and counted, if it is no probability."""
-    if score is None:
-        return None
-    if isinstance(score, int | float) and not isinstance(score, bool) and 0 <= score <= 1:
-        return float(score)
-    tally.note("scores left out: no probability", place)
-    return None
+    is_list = skip("[")
+    is_empty = is_list and skip("]")
+    for count in itertools.count(1):
+        skip()
+        if is_empty or at == len(text):
+            break
+        try:
+            value, end = STRICT.raw_decode(text, at)
+        except json.JSONDecodeError as why:
+            line += text.count("\n", at, why.pos)
+            raise DataError(
+                f"{path}:{line}: this is not JSON: {why.msg}: {excerpt(text, why.pos)}."
+            ) from None
+        except (ValueError, RecursionError) as why:
+            raise DataError(f"{path}:{line}: this is not JSON that can be read: {why}.") from None
+        if text.find("\\u", at, end) >= 0:
+            parse_json(text[at:end], f"{path}:{line}")  # raises for half of a surrogate pair
+        yield f"{path}:{line}, record {count}", value
+        at = end
+        if is_list and not skip(","):
+            is_empty = skip("]")
+            break
+    skip()
+    following = f" before {text[at : at + 30]!r}" if at < len(text) else ""
+    if is_list and not is_empty:
+        raise DataError(f"{path}:{line}: a comma or ] is missing{following}. The file may be cut off.")
+    if following:
+        raise DataError(f"{path}:{line}: the list has ended, and more follows{following}.")
 
 
 # Writing
-
-
-def bom_prefix(text: str) -> str:
-    """A byte order mark if the text, the first of a file, begins with one: readers take the first one off."""
-    return "\ufeff" if text.startswith("\ufeff") else ""
 
 
 streams_stdout = ContextVar("streams_stdout", default=False)
@@ -658,60 +558,41 @@ def atomic_path(path: Path) -> Iterator[Path]:
         remove_locked_folder(folder, lock)
 
 
-SLOTS = 8  # processes that may write the same output at once and remove each other's remains
 LOCK = ".lock"
 locked_folders: set[Path] = set()  # by this process, whose threads could lock a file twice
 locking = threading.Lock()
 
 
 def claim_temporary_folder(path: Path) -> tuple[Path, int | None]:
-    """A new folder beside `path`, and the descriptor of its lock file.
+    """A new folder beside `path`, and the descriptor of its lock file, if it has one.
 
-    Folders that killed processes left for the same output are removed: their locks are free.
+    What a killed process left there is removed: its lock is free. A folder of another user, or with files and no lock
+    file, is left alone, as is one that another process or thread has locked.
     """
-    claimed = None
-    for slot in range(SLOTS):
-        folder = path.with_name(f".{path.name[:40]}.{slot}.tmp")
-        if claimed is not None and not folder.exists():
-            continue
-        lock = lock_folder(folder)
-        if lock is not None and claimed is None:
-            claimed = folder, lock
-        elif lock is not None:
-            remove_locked_folder(folder, lock)
-    return claimed or (Path(tempfile.mkdtemp(prefix=f".{path.name[:40]}.", dir=path.parent)), None)
-
-
-def lock_folder(folder: Path) -> int | None:
-    """Make or empty a folder and lock it; None if it is locked, or locks are not supported.
-
-    A folder of another user, or with files and no lock file, is left alone.
-    """
+    folder = path.with_name(f".{path.name[:40]}.tmp")
     lock = None
     with locking:
         try:
             folder.mkdir(0o700, exist_ok=True)
             status = folder.lstat()
             is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
-            if not is_ours or folder.resolve() in locked_folders:
-                return None
-            if not (folder / LOCK).exists() and any(folder.iterdir()):
-                return None
-            lock, is_locked = open_locked(folder / LOCK, 0o600)
-            # Otherwise another process has just removed the folder.
-            if is_locked and os.path.samestat(os.fstat(lock), os.stat(folder / LOCK)):
-                for file in folder.iterdir():
-                    if file.is_dir() and not file.is_symlink():
-                        shutil.rmtree(file)
-                    elif file.name != LOCK:
-                        file.unlink()
-                locked_folders.add(folder.resolve())
-                return lock
+            is_used = folder.resolve() in locked_folders
+            if is_ours and not is_used and ((folder / LOCK).exists() or not any(folder.iterdir())):
+                lock, is_locked = open_locked(folder / LOCK, 0o600)
+                # Otherwise another process has just removed the folder.
+                if is_locked and os.path.samestat(os.fstat(lock), os.stat(folder / LOCK)):
+                    for file in folder.iterdir():
+                        if file.is_dir() and not file.is_symlink():
+                            shutil.rmtree(file)
+                        elif file.name != LOCK:
+                            file.unlink()
+                    locked_folders.add(folder.resolve())
+                    return folder, lock
         except (AttributeError, OSError):  # Windows has no geteuid
             pass
         if lock is not None:
             os.close(lock)
-    return None
+    return Path(tempfile.mkdtemp(prefix=f".{path.name[:40]}.", dir=path.parent)), None
 
 
 def remove_locked_folder(folder: Path, lock: int | None) -> None:
@@ -760,3 +641,22 @@ def lock_owner(path: Path) -> str:
     except OSError:
         return ""
     return f" ({owner})" if owner else ""
+
+
+# Documents
+
+
+def read(path: Path | str, format: str | None = None, **options: Any) -> list[Document]:
+    """All documents of a file or folder; a format that is not named is detected. See `nestree.data.formats.read`."""
+    from nestree.data import formats
+
+    return list(formats.read(path, format, **options))
+
+
+def write(
+    documents: Iterable[Document] | Document, path: Path | str, format: str | None = None, **options: Any
+) -> None:
+    """Write documents; a format that is not named follows from the ending. See `nestree.data.formats.write`."""
+    from nestree.data import formats
+
+    formats.write([documents] if isinstance(documents, Document) else documents, path, format, **options)

@@ -76,10 +76,10 @@ def make_units(documents: Iterable[Document], by: str, tally: ConversionReport |
 
 def sizes(ratios: Mapping[str, float], total: int) -> dict[str, int]:
     """The number of units of each part: the nearest integers to the shares that add up to `total`."""
+    whole = sum(ratios.values())
     for name, ratio in ratios.items():
         if not (math.isfinite(ratio) and ratio > 0):
             raise InputError(f"part {name} has the share {ratio}: give a number greater than 0.")
-    whole = sum(ratios.values())
     if not math.isfinite(whole):
         raise InputError(
             f"the shares {', '.join(map(str, ratios.values()))} are too large to be added. Give smaller ones."

@@ -23,9 +23,8 @@ from spacy.pipeline import Pipe
 from spacy.tokens import Doc, Span, SpanGroup, Token
 
 from nestree import __version__
-from nestree.data.alignment import align_entities
+from nestree.data.alignment import AnnotatedText, align
 from nestree.data.formats.spacy import to_span_group
-from nestree.data.io import ConversionReport
 from nestree.errors import ModelError
 
 if TYPE_CHECKING:
@@ -152,14 +151,8 @@ def as_document(doc: Doc, sentence_rule: str) -> "Document":
     if doc.has_annotation("SENT_START"):
         words_before = list(accumulate((is_word(token) for token in doc), initial=0))
         starts = [words_before[token.i] for token in doc if token.is_sent_start]
-    return align_entities(
-        doc.text,
-        words,
-        (),
-        starts=starts,
-        sentences=sentence_rule,
-        tally=ConversionReport(),
-        place="a Doc of spaCy",
+    return align(
+        AnnotatedText(doc.text, (), "a Doc of spaCy", words=words, starts=starts), sentences=sentence_rule
     )
 
 

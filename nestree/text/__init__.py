@@ -12,8 +12,7 @@ Text is read in chunks, which stand between white space, and by character classe
 replaced by one that behaves the same, so that rules need few characters and offsets stay the same. What a chunk tells
 by itself is cached; what is left is to find where sentences end.
 
-    abbreviations   whether a period belongs to a word, and whether it may end a sentence
-    words           character classes; the words of a chunk
+    words           character classes; the words of a chunk; whether a period belongs to a word or ends a sentence
     sentences       where sentences begin
 
 Time is linear in the length of the text, whatever is in it: patterns are possessive (`++`, `*+`), and a chunk longer

@@ -5,16 +5,21 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from nestree.text.abbreviations import (
+from nestree.text.words import (
+    CLOSERS,
+    MAX_CHUNK,
     NOT,
     PLAINLY,
     RARELY,
+    STOP,
+    SYMBOL,
     UNLESS_NUMBERED,
+    WORD_STYLES,
     closed_class,
     is_item_number,
     period_after,
+    split_words,
 )
-from nestree.text.words import CLOSERS, MAX_CHUNK, STOP, SYMBOL, WORD_STYLES, split_words
 from nestree.types import Span
 
 # How a chunk begins; LOWER: as no sentence does
@@ -115,9 +120,8 @@ def analyze_chunk(text: str, style: str) -> Chunk:
     ending, quotes, item_number = classify_ending(text), text.count('"'), is_item_number(text)
     plain = not (ending or quotes or item_number)
     closes = not text.strip(CLOSERS) and text not in ('"', "“")
-    return Chunk(
-        len(text), words, last_words, classify_beginning(text), plain, ending, quotes, item_number, closes
-    )
+    beginning = classify_beginning(text)
+    return Chunk(len(text), words, last_words, beginning, plain, ending, quotes, item_number, closes)
 
 
 def classify_ending(text: str) -> int:

@@ -1,10 +1,13 @@
-"""The words of a chunk, by rules on character classes: a character beyond ASCII becomes one that behaves alike."""
+"""The words of a chunk, by rules on character classes, and the role of a period after a word.
+
+A character beyond ASCII becomes one that behaves alike.
+"""
 
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 from unicodedata import category
 
-from nestree.text.abbreviations import closed_class, period_after
 from nestree.types import Span
 
 LETTER_WITHOUT_CASE = "ª"
@@ -69,6 +72,69 @@ class CharClasses(dict[int, str]):
 
 
 CHAR_CLASSES = CharClasses({ord(other): to for to, others in EQUIVALENT.items() for other in others})
+
+
+# Whether a sentence may end after a chunk; RARELY: only before a word that often begins sentences
+NOT, PLAINLY, RARELY, NEVER, UNLESS_NUMBERED = range(5)
+
+
+class Period(NamedTuple):
+    """The role of a period after a word."""
+
+    ending: int
+    in_word: bool
+    in_last_word: bool  # the same for the last word of a sentence
+
+
+def closed_class(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+TITLES = closed_class(  # with a capital, before a name
+    """adm amb atty capt cdr cmdr col comdr cpl cpt dr fr ft gen gov hon insp lt maj messrs mlle mme mr mrs ms msgr mt
+    mx pres prof pvt rep rev sen sgt supt"""
+)
+BEFORE_MORE = closed_class("approx ca cf e.g eg esp i.e ie incl resp viz vs")
+BEFORE_NUMBERS = closed_class("art ch eq eqs est fig figs no nos op par pp sec vol vols")
+SHORT_WORDS = closed_class("al dept ed eds etc ext govt hr hrs lb lbs oz tel")
+SHORT_NAMES = closed_class(  # with a capital
+    """acad ala apr ariz ark assn aug ave biol bldg blvd bros cal calif chem co colo conn corp cos dec dept dist esq
+    feb fla ga hwy inc jan jr jul jun kan ky ltd mar mass md mich minn mont mtn natl neb nev nov oct okla penn
+    proc rd sep sept sr st ste tenn tex univ va vt wis wyo"""
+)
+ACRONYM = re.compile(r"\d*[A-Za-z][a-z]?(?:\.[A-Za-z][a-z]?)+")
+ENUMERATION = re.compile(r"[(\[]?(?:\d{1,3}(?:\.\d{1,3})*+|[A-Za-z]|[ivx]{1,5}|[IVX]{1,5})[.)\]]{1,2}")
+LAST_PART = re.compile("[-/—([\"'“‘]")
+
+
+def period_after(text: str) -> Period:
+    """The role of a period after this text, which has no white space.
+
+    >>> period_after("Mrs") == Period(NEVER, in_word=True, in_last_word=True)
+    True
+    """
+    word = LAST_PART.split(text)[-1]
+    low, capital = word.lower(), "A" <= word[:1] <= "Z"
+    if len(word) == 1 and word.isalpha():
+        if capital:  # J. Smith, but: type II-B.
+            joined = text.endswith(("-" + word, "/" + word))
+            return Period(PLAINLY if joined else RARELY, True, False)
+        ending = NEVER if word == "v" else UNLESS_NUMBERED if word in "abcdnp" else PLAINLY  # after 24 h.
+        return Period(ending, True, False)
+    if low in BEFORE_MORE or (capital and low in TITLES):
+        return Period(NEVER, True, True)
+    if low in BEFORE_NUMBERS:
+        return Period(UNLESS_NUMBERED, True, False)
+    if low in SHORT_WORDS:
+        return Period(PLAINLY if low == "etc" else RARELY, True, True)
+    if (capital and low in SHORT_NAMES) or ACRONYM.fullmatch(word):
+        return Period(RARELY, True, True)
+    return Period(PLAINLY, is_item_number(text + "."), False)
+
+
+def is_item_number(text: str) -> bool:
+    """Whether this numbers an item of a list: 1. or (a)."""
+    return len(text) < 20 and ENUMERATION.fullmatch(text) is not None
 
 
 WORD_STYLES = ("treebank", "ud", "split-hyphens", "whitespace")
@@ -143,8 +209,6 @@ UNSPLIT_HYPHENS = re.compile(
     r"\d{3}-\d{4}|\d{3}-\d{3}-\d{4}|\d{4}-\d\d-\d\d|(?i:n?uh-u?h+|uh-oh|m+-?h?m+|hm-m+)"
 )
 MEASURE = re.compile(r"\d[\d.,:]*(?=(?:[ap]\.?m|km|kg|cm|mm|ft|lbs?|mph|GB|MB)\Z)")
-
-
 INNER_HYPHEN = re.compile(rf"(?<=[^-+])-(?=[{LETTERS}])")
 
 
@@ -183,11 +247,8 @@ def split_tokens(chunk: str, start: int, end: int, style: str, last: bool) -> It
             continue
         if chunk.startswith(".", stop) and not chunk.startswith("..", stop):
             period = period_after(chunk[first:stop])
-            final = last and stop + 1 >= before_closers
-            if chunk[stop + 1 : stop + 2] in (",", ";", ":") or (
-                period.in_last_word if final else period.in_word
-            ):
-                start += 1
+            belongs = period.in_last_word if last and stop + 1 >= before_closers else period.in_word
+            start += belongs or chunk[stop + 1 : stop + 2] in (",", ";", ":")
         elif style == "treebank" and chunk.startswith("$", stop) and chunk[first:stop] in DOLLARS:
             start += 1
         parts = [(first, stop)] if style == "treebank" else list(split_hyphens(chunk, first, stop))
@@ -202,15 +263,12 @@ def split_hyphens(chunk: str, start: int, stop: int) -> Iterator[Span]:
     if "-" in word and not UNSPLIT_HYPHENS.fullmatch(word):
         hyphens = [start + match.start() for match in INNER_HYPHEN.finditer(word)]
         for hyphen, end in zip(hyphens, [*hyphens[1:], stop], strict=False):
-            if (
-                chunk[start:hyphen].lower() not in PREFIXES
-                and chunk[hyphen + 1 : end].lower() not in SUFFIXES
-            ):
+            prefix, suffix = chunk[start:hyphen].lower(), chunk[hyphen + 1 : end].lower()
+            if prefix not in PREFIXES and suffix not in SUFFIXES:
                 yield start, hyphen
                 yield hyphen, hyphen + 1
                 start = hyphen + 1
-    measure = MEASURE.match(chunk, start, stop)
-    if measure:
+    if measure := MEASURE.match(chunk, start, stop):
         yield measure.span()
         start = measure.end()
     yield start, stop
@@ -219,8 +277,7 @@ def split_hyphens(chunk: str, start: int, stop: int) -> Iterator[Span]:
 def split_contraction(chunk: str, start: int, stop: int) -> list[Span]:
     """The parts of a word such as don't or cannot."""
     lower = chunk[start:stop].lower()
-    lengths = FUSED.get(lower)
-    if lengths:
+    if lengths := FUSED.get(lower):
         return [(start + sum(lengths[:k]), start + sum(lengths[: k + 1])) for k in range(len(lengths))]
     if "'" not in lower:
         return [(start, stop)]

@@ -3,20 +3,22 @@
 import itertools
 
 import pytest
+import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nestree.data import alignment
 from nestree.data.alignment import (
-    LabeledSpan,
+    UNITS,
+    AnnotatedText,
+    Mention,
     Passage,
-    align_spans,
-    align_to_passages,
-    align_to_words,
+    join_passages,
+    to_code_points,
     tokens,
-    whole_text,
 )
 from nestree.data.io import ConversionReport
-from nestree.errors import DataError, EmptySpanError, SpanRangeError
+from nestree.errors import DataError, EmptySpanError, InputError, SpanRangeError
 from nestree.text import SENTENCE_RULES, WORD_STYLES, split
 from nestree.types import Document
 
@@ -26,10 +28,17 @@ TRIMMED = "blanks at the borders of an entity left out"
 BLANK = "dropped: an entity of blanks only"
 
 
-def align(text: str, *spans: tuple, skip_bad: bool = False, **options) -> tuple[Document, ConversionReport]:
+def align(
+    text: str,
+    *mentions: tuple,
+    skip_bad: bool = False,
+    words: str = "treebank",
+    sentences: str = "rules",
+    **more,
+) -> tuple[Document, ConversionReport]:
     report = ConversionReport(skip_bad=skip_bad)
-    spans = tuple(LabeledSpan(*span) for span in spans)
-    return align_spans(text, spans, tally=report, place="a.txt", **options), report
+    annotated = AnnotatedText(text, [Mention(*mention) for mention in mentions], "a.txt", **more)
+    return alignment.align(annotated, report, words, sentences), report
 
 
 def phrases(document: Document) -> list[tuple[int, str, str]]:
@@ -70,29 +79,24 @@ def test_scores_and_extra_are_kept_and_styles_passed_on():
     (entity,) = document.sentences[0].entities
     assert (entity.score, entity.extra) == (0.5, {"id": "T1"})
     document, _ = align("A well-known man\nleft. He", words="ud", sentences="lines")
-    assert [sentence.words for sentence in document.sentences] == [
-        ("A", "well", "-", "known", "man"),
-        ("left", ".", "He"),
-    ]
+    assert [s.words for s in document.sentences] == [("A", "well", "-", "known", "man"), ("left", ".", "He")]
+    for text in ("", "  \n\t "):
+        document, report = align(text)
+        assert (document.sentences, document.text, report.counts) == ((), text, {})
 
 
-@pytest.mark.parametrize("text", ["", "  \n\t "])
-def test_text_without_words(text):
-    document, report = align(text)
-    assert (document.sentences, document.text) == ((), text)
-    assert not report.counts
+def test_styles_that_would_fit_are_counted():
+    _, report = align(
+        "an IL-2-dependent cell, Hong-Kong", (3, 7, "A"), (24, 28, "B"), (24, 33, "C"), (4, 6, "D")
+    )
+    assert report.counts == {WIDENED: 3}
+    assert report.fitting_styles == {"ud": 2, "split-hyphens": 2}
 
 
 @pytest.mark.parametrize(
     ("text", "spans", "expected", "counts", "places"),
     [
-        (
-            "東京。京都。",
-            [(0, 3, "A"), (3, 5, "B")],
-            [(0, "東京。", "A"), (1, "京都", "B")],
-            {},
-            [],
-        ),
+        ("東京。京都。", [(0, 3, "A"), (3, 5, "B")], [(0, "東京。", "A"), (1, "京都", "B")], {}, []),
         (
             "Hong-Kong and Norwegians",
             [(5, 9, "GPE"), (14, 20, "GPE"), (2, 16, "X"), (0, 9, "GPE")],
@@ -173,7 +177,7 @@ def test_heads():
 
 
 INVALID = {
-    "ends after the text, which has 9 characters": (5, 10, "X"),
+    "ends after the text: the text has 9 characters": (5, 10, "X"),
     "begins before the text": (-1, 3, "X"),
     "ends before it begins": (5, 4, "X"),
     "an offset that is not a whole number": ("0", 3, "X"),
@@ -187,9 +191,10 @@ INVALID = {
     "head at 3-8, and not inside": (4, 8, "X", (3, 8)),
     "head at 2-1, and not inside": (0, 3, "X", (2, 1)),
     "entity 0-3 X has an offset": (0, 3, "X", (0, "1")),
+    "the annotation says 'Ant', but at its offsets the text says 'Ann'": (0, 3, "X", *at(None), "Ant"),
 }
 ERRORS = {
-    "ends after the text, which has 9 characters": SpanRangeError,
+    "ends after the text: the text has 9 characters": SpanRangeError,
     "begins before the text": SpanRangeError,
     "ends before it begins": EmptySpanError,
 }
@@ -197,7 +202,7 @@ ERRORS = {
 
 @pytest.mark.parametrize("message", INVALID)
 def test_invalid_spans_raise_or_are_skipped(message):
-    span = LabeledSpan(*INVALID[message])
+    span = Mention(*INVALID[message])
     with pytest.raises(DataError, match=rf"^a\.txt: .*{message}") as caught:
         align("Ann left.", span)
     assert type(caught.value) is ERRORS.get(message, DataError)
@@ -244,7 +249,7 @@ def annotated_texts(draw):
     for _ in range(draw(st.integers(0, 4))):
         offsets = sorted(draw(st.lists(st.integers(0, len(text)), min_size=4, max_size=4)))
         head = draw(st.sampled_from([None, (offsets[1], offsets[2])]))
-        spans.append(LabeledSpan(offsets[0], offsets[3], draw(st.sampled_from("XYZ")), head, 0.5))
+        spans.append(Mention(offsets[0], offsets[3], draw(st.sampled_from("XYZ")), head, 0.5))
     return text, spans
 
 
@@ -252,14 +257,12 @@ def annotated_texts(draw):
 @given(annotated_texts(), st.sampled_from(["rules", "lines"]))
 def test_words_that_are_given_and_words_that_are_split_agree(annotated, sentences):
     text, spans = annotated
-    report, expected_report = ConversionReport(), ConversionReport()
     parts = split(text, "whitespace", sentences)
     words = [word for part in parts for word in part.words]
     starts = itertools.accumulate((len(part.words) for part in parts), initial=0)
-    document = align_to_words(text, words, spans, starts=starts, tally=report, place="here")
-    expected = align_spans(
-        text, spans, words="whitespace", sentences=sentences, tally=expected_report, place="here"
-    )
+    report, expected_report = ConversionReport(), ConversionReport()
+    document = alignment.align(AnnotatedText(text, spans, "here", words=words, starts=starts), report)
+    expected = alignment.align(AnnotatedText(text, spans, "here"), expected_report, "whitespace", sentences)
     assert [(s.words, s.start, set(s.entities)) for s in document.sentences] == [
         (s.words, s.start, set(s.entities)) for s in expected.sentences
     ]
@@ -267,13 +270,13 @@ def test_words_that_are_given_and_words_that_are_split_agree(annotated, sentence
 
 
 def test_given_words_and_heads_in_a_later_sentence():
-    spans = [
-        LabeledSpan(4, 13, "X", (8, 13)),
-        LabeledSpan(4, 13, "Y", (8, 9)),
-        LabeledSpan(2, 3, "PUNCT"),
-    ]
-    words, report = [(0, 2), (4, 7), (8, 9), (10, 13)], ConversionReport()
-    document = align_to_words("Hi. the A cat", words, spans, starts=[0, 1], tally=report, place="here")
+    spans = [(4, 13, "X", (8, 13)), (4, 13, "Y", (8, 9)), (2, 3, "PUNCT")]
+    words = [(0, 2), (4, 7), (8, 9), (10, 13)]
+    annotated = AnnotatedText(
+        "Hi. the A cat", [Mention(*s) for s in spans], "here", words=words, starts=[0, 1]
+    )
+    report = ConversionReport()
+    document = alignment.align(annotated, report)
     assert [(e.head, e.heads) for e in document.sentences[1].entities] == [(None, (1, 2)), (1, ())]
     assert report.counts == {"dropped: an entity that holds no word": 1}
 
@@ -282,45 +285,31 @@ def test_given_words_and_heads_in_a_later_sentence():
 @given(st.text(st.sampled_from("ab \n\t🙂"), max_size=30))
 def test_tokens_spell_the_text_and_contain_the_words(text):
     words = [word for part in split(text, "whitespace") for word in part.words]
-    result = tokens(text, words)
+    result = tokens(text, words, ConversionReport(), "here")
     assert "".join(text[t.start : t.end] + " " * t.blank for t in result) == text
     assert [(t.start, t.end) for t in result if t.word is not None] == words
 
 
-def align_passages(passages: list[Passage], *spans: LabeledSpan) -> tuple[Document, ConversionReport]:
-    report, text = ConversionReport(), whole_text(passages, "here")
-    document = align_to_passages(
-        text, passages, spans, words="treebank", sentences="rules", tally=report, place="here", id="d"
-    )
-    return document, report
+def align_passages(passages: list[Passage], *spans: tuple) -> tuple[Document, ConversionReport]:
+    return align(join_passages(passages, "here"), *spans, passages=passages)
 
 
 def test_passages_are_joined_only_by_an_entity():
     document, report = align_passages(
         [Passage(0, "a title"), Passage(8, "one sentence. Still", True), Passage(30, "He left. She came.")],
-        LabeledSpan(2, 11, "X", (8, 11)),
-        LabeledSpan(27, 29, "BLANK"),
-        LabeledSpan(39, 48, "Y"),
+        (2, 11, "X", (8, 11)),
+        (27, 29, "BLANK"),
+        (39, 48, "Y"),
     )
     assert document.text == "a title\none sentence. Still\n\n\nHe left. She came."
-    assert [s.text for s in document.sentences] == [
-        "a title\none sentence.",
-        "Still",
-        "He left.",
-        "She came.",
-    ]
+    sentences = ["a title\none sentence.", "Still", "He left.", "She came."]
+    assert [sentence.text for sentence in document.sentences] == sentences
     assert phrases(document) == [(0, "title\none", "X"), (3, "She came.", "Y")]
     assert document.sentences[0].entities[0].head == 2
     assert report.counts == {JOINED: 1, BLANK: 1}
-
-
-def test_an_entity_at_the_end_of_a_passage_joins_nothing():
-    document, report = align_passages([Passage(0, "in Rome"), Passage(7, "she left")], LabeledSpan(3, 7, "X"))
+    document, report = align_passages([Passage(0, "in Rome"), Passage(7, "she left")], (3, 7, "X"))
     assert [sentence.text for sentence in document.sentences] == ["in Rome", "she left"]
-    assert not report.counts
-
-
-def test_every_passage_keeps_its_place():
+    assert not report.counts  # at the end of a passage, an entity joins nothing
     passages = [Passage(k * 7, text) for k, text in enumerate(["one.", "", "two", "3 4 5"])]
     document, _ = align_passages(passages)
     assert [(s.start, s.text) for s in document.sentences] == [(0, "one."), (14, "two"), (21, "3 4 5")]
@@ -331,4 +320,24 @@ def test_every_passage_keeps_its_place():
 )
 def test_passages_at_impossible_places(starts, message):
     with pytest.raises(DataError, match=f"here: the passage at offset {starts[1]} {message}"):
-        whole_text([Passage(start, "abc") for start in starts], "here")
+        join_passages([Passage(start, "abc") for start in starts], "here")
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(st.sampled_from("aé\u0301🙂👨\u200d👩🇮🇹\r\n "), max_size=20))
+def test_offsets_in_other_units_against_an_encoder_and_a_reader_of_graphemes(text):
+    units, graphemes = to_code_points(text, "utf-16"), to_code_points(text, "graphemes")
+    for at in range(len(text) + 1):
+        assert units(len(text[:at].encode("utf-16-le")) // 2) == at
+    starts = [found.start() for found in regex.finditer(r"\X", text)] + [len(text)]
+    assert [graphemes(k) for k in range(len(starts))] == starts
+
+
+def test_offsets_outside_of_a_text_stay_outside():
+    for unit in UNITS:
+        count = to_code_points("a🙂", unit)
+        assert count(-1) < 0
+        assert count(9) > 2
+        assert to_code_points("", unit)(1) == 1
+    with pytest.raises(InputError, match="Choose one of characters, utf-16, graphemes"):
+        to_code_points("a", "bytes")

@@ -314,13 +314,6 @@ def test_skipping_bad_records(tmp_path):
     assert len(report.skipped) == 2
 
 
-def test_objects_longer_than_the_limit_are_not_read_into_memory(tmp_path):
-    long = '[{"a":\n' + "\n" * 3000 + "1}]"
-    with limits(longest_line=1000), pytest.raises(DataError, match="longer than 1,000 characters"):
-        parse(tmp_path, long)
-    assert parse(tmp_path, long) == [(":1, record 1", {"a": 1})]
-
-
 objects = st.lists(
     st.dictionaries(
         st.text(st.characters(exclude_categories=["Cs"]), max_size=3),

@@ -1,7 +1,8 @@
 """The formats by name, and reading and writing any of them.
 
-Each format is a module with `read(path, tally, *, options)`, which yields documents one by one, and, where it can be
-written, `write(documents, path, tally, *, options)`. The module of a format is imported when it is first used.
+Each format is a module with `read(path, tally, *, options)`, which yields documents one by one, as `Document` or, where
+characters are annotated, as `AnnotatedText`, and, where it can be written, `write(documents, path, tally, *, options)`.
+The module of a format is imported when it is first used.
 """
 
 import importlib
@@ -10,42 +11,58 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from nestree.data.alignment import WIDENED, AnnotatedText, align
 from nestree.data.formats.common import skip_bad
-from nestree.data.formats.detect import detect_format
+from nestree.data.formats.detect import FILE_FORMATS, data_files, detect_format
 from nestree.data.io import LIMIT_NAMES, STDIO, ConversionReport, check_nesting, current_limits
 from nestree.errors import DataError, InputError
 from nestree.types import Document
 
-__all__ = ["FORMATS", "Format", "detect_format", "options", "read", "write"]
+__all__ = ["FORMATS", "AllSkippedError", "Format", "data_files", "detect_format", "options", "read", "write"]
+
+COMMONLY_WIDENED = 0.01  # of the entities: other words would fit better
+
+
+class AllSkippedError(DataError):
+    """Every record of a file is invalid, and was skipped."""
 
 
 class Format(NamedTuple):
     writable: bool
     folder: bool  # a folder is written; where False, a file
     description: str
+    splitting: dict[
+        str, str
+    ]  # how text is split into words and sentences by default, where the format leaves it open
 
 
+NOT_SPLIT: dict[str, str] = {}
+SPLIT = {"words": "treebank", "sentences": "rules"}
 FORMATS = {
-    "jsonl": Format(True, False, "one sentence a line, words or text, .gz too: our own"),
-    "brat": Format(True, True, "a folder of .txt and .ann files"),
-    "columns": Format(True, False, "one word a line, IOB2, BIO or BIOES, one column per layer"),
-    "triplets": Format(True, False, "words / part-of-speech tags / start,end LABEL|..."),
-    "genia": Format(False, False, "GENIA 3.02, GPML XML"),
-    "ace": Format(False, True, "ACE 2004 and 2005, .sgm and .apf.xml"),
-    "nne": Format(False, True, "NNE stand-off and the trees of the Penn Treebank"),
-    "gum": Format(False, False, "CoNLL-U with Entity= in its last column"),
-    "label-studio": Format(True, False, "Label Studio, annotations or predictions"),
-    "doccano": Format(True, False, "doccano's JSON lines"),
-    "prodigy": Format(True, False, "Prodigy's JSON lines"),
-    "spacy": Format(True, False, "spaCy's DocBin"),
-    "pubtator": Format(True, False, "PubTator"),
-    "bioc": Format(True, False, "BioC, XML or JSON"),
-    "research-json": Format(False, False, "the files of published systems"),
-    "datasets": Format(True, True, "a data set of Hugging Face: a folder or a parquet file"),
-    "text": Format(False, False, "plain text, without entities: a file, or a folder of .txt files"),
+    "jsonl": Format(True, False, "one sentence a line, words or text, .gz too: our own", SPLIT),
+    "brat": Format(True, True, "a folder of .txt and .ann files", SPLIT),
+    "columns": Format(True, False, "one word a line, IOB2, BIO or BIOES, one column per layer", NOT_SPLIT),
+    "triplets": Format(True, False, "words / part-of-speech tags / start,end LABEL|...", NOT_SPLIT),
+    "genia": Format(False, False, "GENIA 3.02, GPML XML", {"words": "split-hyphens"}),
+    "ace": Format(False, True, "ACE 2004 and 2005, .sgm and .apf.xml", SPLIT),
+    "nne": Format(False, True, "NNE stand-off and the trees of the Penn Treebank", NOT_SPLIT),
+    "gum": Format(False, False, "CoNLL-U with Entity= in its last column", NOT_SPLIT),
+    "label-studio": Format(True, False, "Label Studio, annotations or predictions", SPLIT),
+    "doccano": Format(True, False, "doccano's JSON lines", SPLIT),
+    "prodigy": Format(True, False, "Prodigy's JSON lines", SPLIT),
+    "spacy": Format(True, False, "spaCy's DocBin", {"sentences": "rules"}),
+    "pubtator": Format(True, False, "PubTator", SPLIT),
+    "bioc": Format(True, False, "BioC, XML or JSON", SPLIT),
+    "research-json": Format(False, False, "the files of published systems", NOT_SPLIT),
+    "datasets": Format(True, True, "a data set of Hugging Face: a folder or a parquet file", SPLIT),
+    "csv": Format(
+        True, False, "one entity a row, CSV or TSV (BioNNE); read with .txt files beside it", SPLIT
+    ),
+    "text": Format(False, False, "plain text, without entities: a file, or a folder of .txt files", SPLIT),
 }
 
 
@@ -61,11 +78,13 @@ def read(
     path, tally = Path(path), tally if tally is not None else ConversionReport()
     name = detect_format(path) if format is None else format
     limits = replace(current_limits.get(), **{key: chosen.pop(key) for key in LIMIT_NAMES if key in chosen})
-    reader = get_function(name, "read")
     check_options(name, "read", chosen)
-    documents = reader(path, tally, **chosen)
-    if name != "text":  # the only format in which an empty file is valid
-        documents = check_documents(documents, path, name, tally)
+    splitting = {key: chosen.pop(key, default) for key, default in FORMATS[name].splitting.items()}
+    reader = get_function(name, "read")
+    files = data_files(path) if path.is_dir() and name in FILE_FORMATS else [path]
+    documents = chain.from_iterable(
+        check_documents(reader(file, tally, **chosen), file, name, tally, splitting) for file in files
+    )
     return tally.count(read_with_limits(documents, limits))
 
 
@@ -78,28 +97,43 @@ def read_with_limits(documents: Iterator[Document], limits: Any) -> Iterator[Doc
 
 
 def check_documents(
-    documents: Iterator[Document], path: Path, format: str, tally: ConversionReport
+    documents: Iterator[Document | AnnotatedText],
+    path: Path,
+    format: str,
+    tally: ConversionReport,
+    splitting: dict[str, str],
 ) -> Iterator[Document]:
-    """The documents, without those whose entities nest too deeply. Raises if there is nothing to read."""
-    if path == STDIO and format in ("brat", "ace", "nne"):
+    """The documents, aligned with words, without those that are invalid. Raises if nothing can be read."""
+    if path == STDIO and format in ("brat", "ace", "nne", "csv"):
         raise DataError(
             f"{format} data cannot come from standard input: it is more than one file. Give its name."
         )
     empty = DataError(f"{path} holds no {format} data: it is empty. Check the name and the format.")
-    if format != "brat":  # there, a name may lack its ending, and a file without annotations is empty
+    if format not in ("brat", "text"):  # a name may lack its ending; a file without annotations is valid
         if path != STDIO and not path.exists():
             raise DataError(f"{path} does not exist. Check the name and the directory.")
         if path.is_file() and not path.stat().st_size:
             raise empty
-    skipped, has_sentences = len(tally.skipped), False
-    for number, document in enumerate(documents, 1):
+    skipped, widened, has_sentences = len(tally.skipped), tally.counts[WIDENED], format == "text"
+    for number, item in enumerate(documents, 1):
         with skip_bad(tally):
+            document = align(item, tally, **splitting) if isinstance(item, AnnotatedText) else item
             for sentence in document.sentences:
                 check_nesting(sentence.entities, f"{path}, {document.id or f'document {number}'}")
             has_sentences = has_sentences or bool(document.sentences)
             yield document
-    if not has_sentences and skipped == len(tally.skipped):
+    if not has_sentences and skipped < len(tally.skipped):
+        raise AllSkippedError(
+            f"{path}: nothing is left, {len(tally.skipped) - skipped} records were skipped. The first: "
+            f"{tally.skipped[skipped]:.300}"
+        )
+    if not has_sentences:
         raise empty
+    widened = tally.counts[WIDENED] - widened
+    for style, fitting in tally.fitting_styles.most_common(1):
+        if widened > COMMONLY_WIDENED * tally.entities and 2 * fitting > widened:
+            tally.note(f"of the widened entities fit other words: choose --words {style}", str(path), fitting)
+    tally.fitting_styles.clear()
 
 
 def write(
@@ -115,10 +149,9 @@ def write(
     """
     path, tally = Path(path), tally if tally is not None else ConversionReport()
     name = detect_format(path, to_write=True) if format is None else format
-    writer = get_function(name, "write")
     check_options(name, "write", chosen)
     with encoding_errors(path):
-        writer(documents, path, tally, **chosen)
+        get_function(name, "write")(documents, path, tally, **chosen)
 
 
 @contextmanager
@@ -137,7 +170,12 @@ def options(name: str, verb: str = "read") -> dict[str, inspect.Parameter]:
     {'words': 'treebank', 'sentences': 'rules'}
     """
     parameters = inspect.signature(get_function(name, verb)).parameters
-    return {key: value for key, value in parameters.items() if value.kind is value.KEYWORD_ONLY}
+    own = {key: value for key, value in parameters.items() if value.kind is value.KEYWORD_ONLY}
+    splitting = FORMATS[name].splitting if verb == "read" else NOT_SPLIT
+    return own | {
+        key: inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=str)
+        for key, default in splitting.items()
+    }
 
 
 def get_function(name: str, verb: str) -> Callable[..., Any]:

@@ -10,21 +10,19 @@ characters it is written with, and END is the last character itself: **inclusive
 compared with the text at its offsets. In the document that is read, `&amp;` is `&`, and offsets have moved with it.
 """
 
-import dataclasses
 import html
 import itertools
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
 
-from nestree.data.alignment import LabeledSpan, Passage, align_to_passages
+from nestree.data.alignment import AnnotatedText, Mention, Passage
 from nestree.data.formats.common import find_files, skip_bad
 from nestree.data.io import ConversionReport, read_lines, read_text
 from nestree.data.xml import parse_events
 from nestree.errors import DataError, EmptySpanError, SpanRangeError
-from nestree.types import Document, Span
+from nestree.types import Span
 
 TAG = re.compile(r"<(/?)([A-Za-z][\w.-]*)[^>]*>|<[!?][^>]*>")
 REFERENCE = re.compile(r"&(?:amp|lt|gt|quot|apos|#\d{1,7}|#x[0-9a-f]{1,6});", re.IGNORECASE)
@@ -33,7 +31,7 @@ PASSES = (
     "adj",
     "fp1",
     "fp2",
-)  # folders of the annotation passes in ACE 2005, the final one first
+)  # folders of the annotation passes of ACE 2005, the final one first
 NOT_READ = {
     "relation": "relations not read",
     "event": "events not read",
@@ -41,35 +39,16 @@ NOT_READ = {
     "timex2": "time expressions not read",
 }
 SUFFIX = ".apf.xml"
-
-
-class CharSeq(NamedTuple):
-    start: int
-    last: int  # inclusive
-    phrase: str
-
-
-class Mention(NamedTuple):
-    label: str
-    extent: CharSeq
-    head: CharSeq | None
-    extra: dict[str, str]
-    place: str
+Annotation = tuple[str | None, list[tuple[Mention, str]]]
 
 
 def read(
-    path: Path,
-    tally: ConversionReport,
-    *,
-    ids: str = "",
-    subtypes: bool = False,
-    words: str = "treebank",
-    sentences: str = "rules",
-) -> Iterator[Document]:
+    path: Path, tally: ConversionReport, *, ids: str = "", subtypes: bool = False
+) -> Iterator[AnnotatedText]:
     """The documents of a folder (and the folders in it), or of one `.apf.xml` file, with the mentions of entities.
 
     ids: a file with the ids of the documents to read, one a line: a split. subtypes: labels such as
-    "ORG:Commercial" instead of "ORG". words, sentences: how the text is split (see nestree.text).
+    "ORG:Commercial" instead of "ORG".
     """
     missing = read_ids(Path(ids)) if ids else {}
     for annotation in find_annotations(path, tally):
@@ -78,7 +57,7 @@ def read(
             continue
         missing.pop(name, None)
         with skip_bad(tally):
-            yield read_document(annotation, subtypes, words, sentences, tally)
+            yield read_document(annotation, subtypes, tally)
     for name, place in missing.items():
         tally.bad(DataError(f"{place}: {path} holds no document {name}."))
 
@@ -114,40 +93,41 @@ def find_annotations(path: Path, tally: ConversionReport) -> list[Path]:
     return annotations
 
 
-def read_document(
-    annotation: Path, subtypes: bool, words: str, sentences: str, tally: ConversionReport
-) -> Document:
+def read_document(annotation: Path, subtypes: bool, tally: ConversionReport) -> AnnotatedText:
+    """A document whose passages end at tags, so that no sentence crosses one, unless an entity does."""
     source = annotation.with_name(annotation.name.removesuffix(SUFFIX) + ".sgm")
     for file, other in ((annotation, source), (source, annotation)):
         if not file.exists():
             raise DataError(f"{file} does not exist, and {other} needs it.")
-    id, mentions = parse_annotation(annotation, subtypes, tally)
+    id, raw_mentions = parse_annotation(annotation, subtypes, tally)
     raw_text, tag_offsets, raw_body = remove_tags(read_text(source))
     text, convert = unescape(raw_text)
-    spans = []
-    for mention in mentions:
+    mentions = []
+    for mention, head_phrase in raw_mentions:
         with skip_bad(tally):
-            check_mention(mention, raw_text, source)
-            start, end = convert(mention.extent.start), convert(mention.extent.last + 1)
-            head = mention.head and (convert(mention.head.start), convert(mention.head.last + 1))
-            spans.append(LabeledSpan(start, end, mention.label, head, None, mention.extra, mention.place))
-    # No sentence crosses a tag, unless an entity does.
+            if mention.end > len(raw_text):
+                raise SpanRangeError(
+                    f"{mention.place}: extent {mention.start}-{mention.end - 1} of a mention ends after the text: "
+                    f"{source} has {len(raw_text)} characters without its tags."
+                )
+            head = mention.head and (convert(mention.head[0]), convert(mention.head[1]))
+            if head and text[slice(*head)].split() != head_phrase.split():
+                raise DataError(
+                    f"{mention.place}: the head of this mention should be {head_phrase!r:.60}, but in {source} without "
+                    f"its tags it is {text[slice(*head)]!r:.60}."
+                )
+            start, end = convert(mention.start), convert(mention.end)
+            mentions.append(mention._replace(start=start, end=end, head=head))
     borders = sorted({0, len(text), *(convert(offset) for offset in tag_offsets)})
-    document = align_to_passages(
+    return AnnotatedText(
         text,
-        [Passage(i, text[i:j]) for i, j in itertools.pairwise(borders) if text[i:j].strip()],
-        spans,
-        words=words,
-        sentences=sentences,
-        id=id or annotation.name.removesuffix(SUFFIX),
-        tally=tally,
-        place=str(annotation),
+        mentions,
+        str(annotation),
+        id or annotation.name.removesuffix(SUFFIX),
+        source=f"{source} without its tags",
+        passages=[Passage(i, text[i:j]) for i, j in itertools.pairwise(borders) if text[i:j].strip()],
+        body=[(convert(i), convert(j)) for i, j in raw_body],
     )
-    body = [(convert(i), convert(j)) for i, j in raw_body]
-    kept = [s for s in document.sentences if s.entities or any(i <= s.start < j for i, j in body)]
-    if left_out := len(document.sentences) - len(kept):
-        tally.note("sentences outside of <TEXT> without entities left out", str(source), left_out)
-    return dataclasses.replace(document, sentences=tuple(kept))
 
 
 def remove_tags(source: str) -> tuple[str, list[int], list[Span]]:
@@ -189,14 +169,17 @@ def unescape(text: str) -> tuple[str, Callable[[int], int]]:
     return "".join([*parts, text[last_end:]]), lambda offset: offset - shifts[bisect_right(ends, offset) - 1]
 
 
-def parse_annotation(path: Path, subtypes: bool, tally: ConversionReport) -> tuple[str | None, list[Mention]]:
-    """The id of the document and the mentions of its entities."""
+def parse_annotation(path: Path, subtypes: bool, tally: ConversionReport) -> Annotation:
+    """The id of the document and the mentions of its entities, in characters of the text before `unescape`.
+
+    With each mention comes the phrase of its head.
+    """
     id, mentions = None, []
     entity: dict[str, str] = {}
     mention: dict[str, str] | None = None
-    charseqs: dict[str, CharSeq] = {}
+    charseqs: dict[str, tuple[Span, str]] = {}
     mention_place = role = phrase = ""
-    start = last = 0
+    span = (0, 0)
     for kind, name, attributes, line in parse_events(path):
         place = f"{path}:{line}"
         if kind == "text":
@@ -214,9 +197,13 @@ def parse_annotation(path: Path, subtypes: bool, tally: ConversionReport) -> tup
             elif name in ("extent", "head"):
                 role = name
             elif name == "charseq" and mention is not None:
-                start, last = (parse_offset(attributes, key, place) for key in ("START", "END"))
+                span = parse_offset(attributes, "START", place), parse_offset(attributes, "END", place) + 1
+                if span[1] <= span[0]:
+                    raise EmptySpanError(
+                        f"{place}: {role} {span[0]}-{span[1] - 1} of a mention ends before it begins."
+                    )
         elif name == "charseq" and mention is not None:
-            charseqs[role] = CharSeq(start, last, phrase)
+            charseqs[role] = span, html.unescape(phrase)
         elif name == "entity_mention" and mention is not None:
             if not (label := entity.get("TYPE")):
                 raise DataError(f"{mention_place}: this mention is of an entity without TYPE.")
@@ -226,41 +213,18 @@ def parse_annotation(path: Path, subtypes: bool, tally: ConversionReport) -> tup
                 label += ":" + entity["SUBTYPE"]
             values = {"mention": mention.get("TYPE"), "id": mention.get("ID"), "entity": entity.get("ID")}
             extra = {key: value for key, value in values.items() if value}
-            mentions.append(Mention(label, charseqs["extent"], charseqs.get("head"), extra, mention_place))
+            (start, end), phrase = charseqs["extent"]
+            head, head_phrase = charseqs.get("head", (None, ""))
+            found = Mention(start, end, label, head, None, extra, mention_place, phrase)
+            mentions.append((found, head_phrase))
             mention = None
         elif name == "entity":
             entity = {}
     return id, mentions
 
 
-def parse_offset(attributes: dict[str, Any], name: str, place: str) -> int:
+def parse_offset(attributes: dict[str, str], name: str, place: str) -> int:
     value = attributes.get(name, "")
     if not re.fullmatch(r"[0-9]{1,15}", value):
         raise DataError(f"{place}: {name} of this charseq is {value!r:.40}, and should be a number.")
     return int(value)
-
-
-def check_mention(mention: Mention, text: str, source: Path) -> None:
-    """Raise if extent and head do not fit the text or each other. Blanks count as equal."""
-    for role, charseq in (("extent", mention.extent), ("head", mention.head)):
-        if charseq is None:
-            continue
-        start, last, phrase = charseq
-        name = f"{mention.place}: {role} {start}-{last}"
-        if last < start:
-            raise EmptySpanError(f"{name} of a mention ends before it begins.")
-        if last >= len(text):
-            raise SpanRangeError(
-                f"{name} of a mention ends after the text: {source} has {len(text)} characters without its tags."
-            )
-        actual = text[start : last + 1]
-        if re.sub(r"\s+", " ", html.unescape(actual)) != re.sub(r"\s+", " ", html.unescape(phrase)):
-            raise DataError(
-                f"{name} should be {phrase!r:.60}, but in {source} without its tags it is {actual!r:.60}."
-            )
-    extent, head = mention.extent, mention.head
-    if head and not extent.start <= head.start <= head.last <= extent.last:
-        raise DataError(
-            f"{mention.place}: head {head.start}-{head.last + 1} is not inside its extent "
-            f"{extent.start}-{extent.last + 1}."
-        )

@@ -1,4 +1,4 @@
-"""BioC, XML or JSON, through the library `bioc`: documents of passages, with annotations.
+"""BioC, XML or JSON: documents of passages, with annotations.
 
     <collection><source/><date/><key/><document><id>1</id><passage><offset>0</offset><text>in Rome</text>
     <annotation id="1"><infon key="type">GPE</infon><location offset="3" length="4"/><text>Rome</text></annotation>
@@ -6,39 +6,24 @@
 
 Offsets count characters of the document. The label is the infon `type`; the others are kept. An annotation with
 several locations is one entity, from the first to the last. Its text is compared with the text at its offsets.
-XML is checked before the library sees it: no entity declarations, nothing fetched.
+Both forms become the same objects, those of the JSON, before they are read, and after they are made.
 """
 
 import io
 import itertools
 import json
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from xml.sax.saxutils import escape, quoteattr
 
-from nestree.data.alignment import LabeledSpan, Passage, align_to_passages, whole_text
-from nestree.data.formats.common import (
-    NOT_COMPARED,
-    check_choice,
-    check_phrase,
-    entity_offsets,
-    join_fragments,
-    optional_str,
-    skip_bad,
-)
-from nestree.data.io import (
-    STDIO,
-    ConversionReport,
-    GzipReader,
-    atomic_writer,
-    json_records,
-    open_file,
-    optional_import,
-    parse_probability,
-)
-from nestree.data.lossiness import report_losses
+from nestree.data.alignment import AnnotatedText, Mention, Passage, join_passages
+from nestree.data.formats import common
+from nestree.data.formats.common import Record
+from nestree.data.io import STDIO, ConversionReport, GzipReader, json_records, open_file
 from nestree.data.xml import parse_events
 from nestree.errors import DataError
 from nestree.types import Document
@@ -53,32 +38,21 @@ FRAMES = {  # what a file begins with, has between documents, and ends with
     "json": ('{"source": "", "date": "", "key": "", "infons": {}, "documents": [\n', ",\n", "\n]}\n"),
     "jsonl": ("", "\n", "\n"),
 }
+HOLDERS = {"document", "passage", "sentence", "annotation", "relation"}  # elements that hold others
+NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 COLLECTION_NOT_READ = "source, date, key and infons of a collection not read"
 
 
-def import_bioc(module: str = "bioc") -> Any:
-    return optional_import(module, "BioC", "formats")
-
-
-def read(
-    path: Path,
-    tally: ConversionReport,
-    *,
-    words: str = "treebank",
-    sentences: str = "rules",
-    label: str = "type",
-) -> Iterator[Document]:
+def read(path: Path, tally: ConversionReport, *, label: str = "type") -> Iterator[AnnotatedText]:
     """The documents of a collection, or of a file with one JSON document a line.
 
-    words, sentences: how the text is split (see nestree.text); where a passage is given as sentences, these are
-    kept. label: the infon that holds the labels.
+    Where a passage is given as sentences, these are kept. label: the infon that holds the labels.
     """
-    import_bioc()
     load = load_json if first_character(path) in b"{[" else load_xml
-    with skip_bad(tally):  # after what cannot be parsed, the rest of the file is lost
+    with common.skip_bad(tally):  # after what cannot be parsed, the rest of the file is lost
         for place, document in load(path, tally):
-            with skip_bad(tally):
-                yield to_document(document, words, sentences, label, tally, place)
+            with common.skip_bad(tally):
+                yield to_annotated(document, label, tally, place)
 
 
 def first_character(path: Path) -> bytes:
@@ -90,125 +64,120 @@ def first_character(path: Path) -> bytes:
     return start.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
 
 
-def load_xml(path: Path, tally: ConversionReport) -> Iterator[tuple[str, Any]]:
-    """Each `<document>` as an object of the library, with its place."""
-    etree, biocxml = import_bioc("lxml.etree"), import_bioc("bioc.biocxml")
-    builder, depth, first_line, noted = None, 0, 0, False
+def load_xml(path: Path, tally: ConversionReport) -> Iterator[tuple[str, Record]]:
+    """Each `<document>`, with its place."""
+    holders: list[Record] = []  # that are open
+    text, key, depth, first_line, is_noted = "", "", 0, 0, False
     for kind, name, attributes, line in parse_events(path):
-        if kind == "start":
+        if kind == "text":
+            text += name
+        elif kind == "start":
             depth += 1
+            text, key = "", attributes.get("key", "")
             if depth == 1 and name != "collection":
                 raise DataError(f"{path}:{line}: <{name}> is no BioC. It begins with <collection>.")
-            if depth == 2 and name == "document":
-                builder, first_line = etree.TreeBuilder(), line
-            if builder is not None:
-                builder.start(name, attributes)
-        elif kind == "text":
-            if builder is not None:
-                builder.data(name)
-            elif depth == 2 and name.strip() and not noted:
-                noted = True
-                tally.note(COLLECTION_NOT_READ, f"{path}:{line}")
+            if (name == "document" and depth == 2) or (name in HOLDERS and holders):
+                first_line = first_line if holders else line
+                holder: Record = {"infons": {}, **attributes}
+                if holders:
+                    holders[-1].setdefault(f"{name}s", []).append(holder)
+                holders.append(holder)
+            elif name == "location" and holders:
+                holders[-1].setdefault("locations", []).append(attributes)
         else:
             depth -= 1
-            if builder is not None:
-                builder.end(name)
-            if builder is not None and depth == 1:
-                text = etree.tostring(builder.close(), encoding="unicode")
-                builder, place = None, f"{path}:{first_line}"
-                try:
-                    yield place, biocxml.loads(f"<collection>{text}</collection>").documents[0]
-                except (KeyError, TypeError, ValueError, AttributeError, etree.XMLSyntaxError) as why:
-                    tally.bad(DataError(f"{place}: this document is not as BioC has it: {why!r:.80}."))
+            if not holders and depth == 1 and text.strip() and not is_noted:
+                is_noted = True
+                tally.note(COLLECTION_NOT_READ, f"{path}:{line}")
+            elif name == "infon" and holders:
+                holders[-1]["infons"][key] = text
+            elif name in ("id", "offset", "text") and holders:
+                holders[-1][name] = text
+            elif name in HOLDERS and holders:
+                holder = holders.pop()
+                if not holders:
+                    yield f"{path}:{first_line}", {"passages": [], **holder}
+            text = ""
 
 
-def load_json(path: Path, tally: ConversionReport) -> Iterator[tuple[str, Any]]:
-    """Each document of a collection, or of a line, as an object of the library, with its place."""
-    biocjson = import_bioc("bioc.biocjson")
+def load_json(path: Path, tally: ConversionReport) -> Iterator[tuple[str, Record]]:
+    """Each document of a collection, or of a line, with its place."""
     for place, record in json_records(path, tally):
-        documents = record.get("documents", record.get("PubTator3", [record]))
-        if not isinstance(documents, list) or not all(isinstance(document, dict) for document in documents):
-            tally.bad(DataError(f"{place}: `documents` must be a list of objects, and is {documents!r:.40}."))
-            continue
-        if "documents" in record and any(record.get(key) for key in ("source", "date", "key", "infons")):
-            tally.note(COLLECTION_NOT_READ, place)
-        for number, document in enumerate(documents, 1):
-            where = place if document is record else f"{place}, document {number}"
-            with skip_bad(tally):
-                if not isinstance(document.get("passages"), list):
-                    raise DataError(f"{where}: a BioC document needs a list of `passages`.")
-                try:
-                    loaded = biocjson.fromJSON(fill_in_lists(document), "BioCDocument")
-                except (KeyError, TypeError, ValueError, AttributeError) as why:
-                    raise DataError(f"{where}: this document is not as BioC has it: {why!r:.80}.") from None
-                yield where, loaded
+        with common.skip_bad(tally):
+            key = "documents" if "documents" in record else "PubTator3"
+            if key == "documents" and any(record.get(k) for k in ("source", "date", "key", "infons")):
+                tally.note(COLLECTION_NOT_READ, place)
+            if key not in record:
+                yield place, record
+                continue
+            if not isinstance(record[key], list):
+                raise DataError(f"{place}: `{key}` must be a list of objects, and is {record[key]!r:.40}.")
+            for number, document in enumerate(common.json_objects(record, key, place), 1):
+                yield f"{place}, document {number}", document
 
 
-def fill_in_lists(document: dict[str, Any]) -> dict[str, Any]:
-    """The document with the lists that the library requires and files leave out where they are empty."""
-    empty: dict[str, Any] = {"infons": {}, "annotations": [], "relations": []}
-    passages = []
-    for passage in document["passages"]:
-        sentences = [{**empty, "text": "", **sentence} for sentence in passage.get("sentences") or []]
-        passages.append({**empty, **passage, "sentences": sentences})
-    holders = [document, *passages, *(sentence for passage in passages for sentence in passage["sentences"])]
-    for annotation in itertools.chain(*(holder.get("annotations") or [] for holder in holders)):
-        for key, value in (("id", ""), ("infons", {}), ("text", None)):
-            annotation.setdefault(key, value)
-    return {"id": "", **empty, **document, "passages": passages}
-
-
-def to_document(
-    document: Any, words: str, sentences: str, label: str, tally: ConversionReport, place: str
-) -> Document:
+def to_annotated(document: Record, label: str, tally: ConversionReport, place: str) -> AnnotatedText:
+    if not isinstance(document.get("passages"), list):
+        raise DataError(f"{place}: a BioC document needs a list of `passages`.")
     passages: list[Passage] = []  # sentences do not cross their borders
-    borders = []
-    for bioc_passage in document.passages:
-        parts = [
-            Passage(check_number(s.offset, place), s.text, True) for s in bioc_passage.sentences if s.text
-        ]
-        parts = parts or [Passage(check_number(bioc_passage.offset, place), bioc_passage.text or "")]
+    borders, holders = [], [document]
+    for passage in common.json_objects(document, "passages", place):
+        sentences = common.json_objects(passage, "sentences", place)
+        holders += [passage, *sentences]
+        parts = [to_passage(sentence, place, True) for sentence in sentences if sentence.get("text")]
+        parts = parts or [to_passage(passage, place, False)]
         end = parts[-1].start + len(parts[-1].text)
-        borders.append({"start": parts[0].start, "end": end, "infons": dict(bioc_passage.infons)})
+        borders.append({"start": parts[0].start, "end": end, "infons": infons_of(passage, place)})
         passages += parts
     first = passages[0].start if passages else 0
     passages = [passage._replace(start=passage.start - first) for passage in passages]
-    text = whole_text(passages, place)
-    holders = [document, *document.passages, *(s for p in document.passages for s in p.sentences)]
-    if relations := sum(len(holder.relations) for holder in holders):
-        tally.note("relations not read", place, relations)
-    spans = []
-    for annotation in itertools.chain(*(holder.annotations for holder in holders)):
-        with skip_bad(tally):
-            spans.append(to_span(annotation, text, first, label, tally, place))
-    extra = dict(document.infons)
+    mentions = []
+    for holder in holders:
+        if relations := holder.get("relations"):
+            tally.note("relations not read", place, len(relations))
+        for annotation in common.json_objects(holder, "annotations", place):
+            with common.skip_bad(tally):
+                mentions.append(to_mention(annotation, first, label, tally, place))
+    extra = infons_of(document, place)
     if first or len(borders) > 1 or any(border["infons"] for border in borders):
         extra["passages"] = borders
-    return align_to_passages(
-        text,
-        passages,
-        spans,
-        words=words,
-        sentences=sentences,
-        id=optional_str(document.id or None),
-        tally=tally,
-        place=place,
-        extra=extra,
-    )
+    id = common.optional_str(document.get("id") or None)
+    return AnnotatedText(join_passages(passages, place), mentions, place, id, extra, passages=passages)
 
 
-def check_number(value: Any, place: str) -> int:
+def to_passage(holder: Record, place: str, is_sentence: bool) -> Passage:
+    text = holder.get("text") or ""
+    if not isinstance(text, str):
+        raise DataError(f"{place}: the text of a passage must be a string, and is {text!r:.40}.")
+    return Passage(to_number(holder.get("offset"), place), text, is_sentence)
+
+
+def infons_of(holder: Record, place: str) -> Record:
+    infons = holder.get("infons") or {}
+    if not isinstance(infons, dict):
+        raise DataError(f"{place}: `infons` must be an object, and is {infons!r:.40}.")
+    return dict(infons)
+
+
+def to_number(value: Any, place: str) -> int:
+    """An offset or a length; XML has them as strings."""
+    if isinstance(value, str) and re.fullmatch("[0-9]{1,15}", value.strip()):
+        value = int(value)
     if type(value) is not int or value < 0:
         raise DataError(f"{place}: offsets and lengths are numbers from 0 on, and this is {value!r:.40}.")
     return value
 
 
-def to_span(
-    annotation: Any, text: str, first: int, label_infon: str, tally: ConversionReport, place: str
-) -> LabeledSpan:
+def to_mention(
+    annotation: Record, first: int, label_infon: str, tally: ConversionReport, place: str
+) -> Mention:
     """The entity of an annotation; `first` is the offset at which the text begins."""
-    place = f"{place}, annotation {annotation.id}" if annotation.id else place
-    infons = dict(annotation.infons)
+    id, phrase = (
+        common.optional_str(annotation.get("id") or None),
+        common.optional_str(annotation.get("text")),
+    )
+    place = f"{place}, annotation {id}" if id else place
+    infons = infons_of(annotation, place)
     label = infons.pop(label_infon, None)
     if not isinstance(label, str) or not label:
         raise DataError(
@@ -216,22 +185,22 @@ def to_span(
             f"choose the option `label`; there are {', '.join(map(str, infons))[:60] or 'no others'}."
         )
     fragments = []
-    for location in annotation.locations:
-        start = check_number(location.offset, place) - first
-        fragments.append((start, start + check_number(location.length, place)))
+    for location in common.json_objects(annotation, "locations", place):
+        start = to_number(location.get("offset"), place) - first
+        fragments.append((start, start + to_number(location.get("length"), place)))
     if not fragments:
         raise DataError(f"{place}: the annotation has no location. Give its offset and its length.")
-    if annotation.text is None:
-        tally.note(NOT_COMPARED, place)
-    else:
-        check_phrase(str(annotation.text), sorted(fragments), text, place)
-    start, end = join_fragments(fragments, text, tally, place)
+    if phrase is None:
+        tally.note(common.NOT_COMPARED, place)
     score = infons.pop("score", None)
     if isinstance(score, str):
-        with suppress(ValueError):  # `probability` counts what is no number
+        with suppress(ValueError):  # `parse_probability` counts what is no number
             score = float(score)
-    extra = {**({"id": annotation.id} if annotation.id else {}), **infons}
-    return LabeledSpan(start, end, label, None, parse_probability(score, tally, place), extra, place)
+    score = common.parse_probability(score, tally, place)
+    extra = {**({"id": id} if id else {}), **infons}
+    fragments.sort()
+    start, end = fragments[0][0], max(end for _, end in fragments)
+    return Mention(start, end, label, None, score, extra, place, phrase, fragments)
 
 
 def write(
@@ -241,68 +210,88 @@ def write(
 
     label: the infon that holds the labels.
     """
-    etree, encoder = import_bioc("lxml.etree"), import_bioc("bioc.biocxml.encoder")
-    biocjson = import_bioc("bioc.biocjson")
     kind = kind or next((k for k in reversed(KINDS) if f".{k}" in path.suffixes), "xml")
-    check_choice("kind", kind, KINDS)
-    before, between, after = FRAMES[kind]
-    with atomic_writer(path) as file:
-        file.write(before)
-        for number, (place, document) in enumerate(report_losses(documents, "bioc", tally)):
-            try:
-                bioc_document = from_document(document.with_text(), label)
-                if kind == "xml":
-                    text = etree.tostring(encoder.encode_document(bioc_document), encoding="unicode")
-                else:
-                    text = json.dumps(biocjson.toJSON(bioc_document), ensure_ascii=False, allow_nan=False)
-            except (TypeError, ValueError) as why:  # such as characters that XML cannot hold
-                raise DataError(f"{path}, {place}: {why}. Write BioC as JSON instead.") from None
-            file.write((between if number else "") + text)
-        file.write(after)
+    common.check_choice("kind", kind, KINDS)
+
+    def to_text(place: str, document: Document) -> str:
+        try:
+            record = from_document(document.with_text(), label)
+            text = json.dumps(record, ensure_ascii=False, allow_nan=False)
+        except (TypeError, ValueError) as why:
+            raise DataError(f"{path}, {place}: `extra` holds what JSON cannot: {why}.") from None
+        if kind == "xml":
+            text = to_xml("document", record)
+            if character := NOT_IN_XML.search(text):
+                raise DataError(
+                    f"{path}, {place}: XML cannot hold {character[0]!r}. Write BioC as JSON instead, kind=json."
+                )
+        return text
+
+    common.write_joined(
+        (to_text(*pair) for pair in common.report_losses(documents, "bioc", tally)), path, FRAMES[kind]
+    )
 
 
-def from_document(document: Document, label_infon: str) -> Any:
-    """The document as an object of the library; its passages are those it was read with, or one."""
-    bioc, text = import_bioc(), document.text or ""
-    bioc_document = bioc.BioCDocument()
-    bioc_document.id = document.id or ""
-    bioc_document.infons = {
-        key: to_infon(value) for key, value in document.extra.items() if key != "passages"
-    }
+def to_xml(name: str, record: Record) -> str:
+    """The element of a holder."""
+    parts = [f"<{name} id={quoteattr(record['id'])}>" if name == "annotation" else f"<{name}>"]
+    if name == "document":
+        parts.append(f"<id>{escape(record['id'])}</id>")
+    for key, value in record["infons"].items():
+        parts.append(f"<infon key={quoteattr(key)}>{escape_text(value)}</infon>")
+    for location in record.get("locations", ()):
+        parts.append(f'<location offset="{location["offset"]}" length="{location["length"]}"/>')
+    if "offset" in record:
+        parts.append(f"<offset>{record['offset']}</offset>")
+    if "text" in record:
+        parts.append(f"<text>{escape_text(record['text'])}</text>")
+    parts += [to_xml("passage", passage) for passage in record.get("passages", ())]
+    parts += [to_xml("annotation", annotation) for annotation in record.get("annotations", ())]
+    return "".join([*parts, f"</{name}>"])
+
+
+def escape_text(text: str) -> str:
+    return escape(text, {"\r": "&#13;"})  # parsers make LF of CRLF
+
+
+def from_document(document: Document, label_infon: str) -> Record:
+    """The document as an object; its passages are those it was read with, or one."""
+    text = document.text or ""
     passages = stored_passages(document.extra.get("passages"), len(text))
-    starts = [start for start, _, _ in passages]
-    for start, end, infons in passages:
-        passage = bioc.BioCPassage()
-        passage.offset, passage.text = start, text[start - starts[0] : end - starts[0]]
-        passage.infons = infons
-        bioc_document.add_passage(passage)
+    starts = [passage["offset"] for passage in passages]
+    for passage in passages:
+        start = passage["offset"] - starts[0]
+        passage["text"] = text[start : start + passage.pop("length")]
     new_ids = itertools.count(1)
-    for entity, start, end in entity_offsets(document):
-        annotation = bioc.BioCAnnotation()
-        annotation.id = to_infon(entity.extra.get("id", next(new_ids)))
-        annotation.infons = {key: to_infon(value) for key, value in entity.extra.items() if key != "id"}
+    for entity, start, end in common.entity_offsets(document):
+        infons = {key: to_infon(value) for key, value in entity.extra.items() if key != "id"}
         if entity.score is not None:
-            annotation.infons["score"] = to_infon(entity.score)
-        annotation.infons[label_infon] = entity.label
-        annotation.text = text[start:end]
-        annotation.add_location(bioc.BioCLocation(start + starts[0], end - start))
-        bioc_document.passages[bisect_right(starts, start + starts[0]) - 1].add_annotation(annotation)
-    return bioc_document
+            infons["score"] = to_infon(entity.score)
+        annotation = {
+            "id": to_infon(entity.extra.get("id", next(new_ids))),
+            "infons": infons | {label_infon: entity.label},
+            "text": text[start:end],
+            "locations": [{"offset": start + starts[0], "length": end - start}],
+        }
+        passages[bisect_right(starts, start + starts[0]) - 1]["annotations"].append(annotation)
+    infons = {key: to_infon(value) for key, value in document.extra.items() if key != "passages"}
+    lists: Record = {"annotations": [], "relations": []}
+    return {"id": document.id or "", "infons": infons, "passages": passages, **lists}
 
 
-def stored_passages(value: Any, length: int) -> list[tuple[int, int, dict[str, str]]]:
-    """Start, end and infons of the passages in `extra`, if they fit a text of this length; else one passage."""
-    try:
-        passages = [
-            (passage["start"], passage["end"], {k: to_infon(v) for k, v in passage["infons"].items()})
-            for passage in value
-        ]
-        borders = [offset for start, end, _ in passages for offset in (start, end)]
+def stored_passages(value: Any, length: int) -> list[Record]:
+    """Passages without text, from those in `extra` if they fit a text of this length; else one passage."""
+    triples: list[tuple[int, int, Record]] = [(0, length, {})]
+    with suppress(AttributeError, KeyError, TypeError):
+        stored = [(p["start"], p["end"], {k: to_infon(v) for k, v in p["infons"].items()}) for p in value]
+        borders = [offset for start, end, _ in stored for offset in (start, end)]
         if borders and borders == sorted(borders) and borders[-1] - borders[0] == length and borders[0] >= 0:
-            return passages
-    except (AttributeError, KeyError, TypeError):
-        pass
-    return [(0, length, {})]
+            triples = stored
+    return [
+        {"offset": start, "length": end - start, "infons": infons}
+        | {"sentences": [], "annotations": [], "relations": []}
+        for start, end, infons in triples
+    ]
 
 
 def to_infon(value: Any) -> str:

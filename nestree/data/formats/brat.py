@@ -8,24 +8,16 @@ compared with the text at these offsets. A difference is an error, because all o
 
 import itertools
 import re
+from bisect import bisect_left
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
-from nestree.data.alignment import BLANK, LabeledSpan, align_spans
-from nestree.data.formats.common import (
-    NOT_COMPARED,
-    check_phrase,
-    entity_offsets,
-    join_fragments,
-    replace_forbidden,
-    skip_bad,
-)
+from nestree.data.alignment import BLANK, AnnotatedText, Mention
+from nestree.data.formats import common
 from nestree.data.io import ConversionReport, atomic_path, open_file, read_lines, read_text
-from nestree.data.lossiness import report_losses
-from nestree.errors import DataError, EmptySpanError, SpanRangeError
-from nestree.types import Document, Span
+from nestree.errors import DataError, EmptySpanError
+from nestree.types import Document
 
 NOT_READ = {
     "R": "relations not read",
@@ -36,50 +28,24 @@ NOT_READ = {
     "#": "notes not read",
     "*": "equivalences not read",
 }
+ANNOTATION = re.compile(r"[TREAMN#*]\d* ")  # without the tab that belongs to it
 SPAN = re.compile(r"(\S+) (\d+ \d+(?:;\d+ \d+)*)")
 MAX_NAME_BYTES = 180  # of a file, without its ending
 
 
-class Mention(NamedTuple):
-    label: str
-    fragments: list[Span]
-    phrase: str | None  # the text that the annotation repeats
-    place: str
-
-    def matches(self, text: str) -> bool:
-        """Is the phrase at these offsets? Blanks count as equal."""
-        if self.phrase is None:
-            return True
-        actual = " ".join(text[start:end] for start, end in self.fragments)
-        return max(end for _, end in self.fragments) <= len(text) and actual.split() == self.phrase.split()
-
-
-def read(
-    path: Path, tally: ConversionReport, *, words: str = "treebank", sentences: str = "rules"
-) -> Iterator[Document]:
+def read(path: Path, tally: ConversionReport) -> Iterator[AnnotatedText]:
     """The documents of a folder (and the folders in it), or of one `.txt` or `.ann` file.
 
-    words, sentences: how the text is split (see nestree.text). For text that is already one sentence a line and
-    words between blanks, choose "whitespace" and "lines".
+    For text that is already one sentence a line and words between blanks, choose words="whitespace" and
+    sentences="lines".
     """
     for text_path, ann_path, name in find_pairs(path, tally):
-        with skip_bad(tally):
+        with common.skip_bad(tally):
             text = read_text(text_path)
             mentions = list(parse_mentions(ann_path, tally)) if ann_path else []
             text, mentions = correct_offsets(text, mentions, text_path, tally)
-            spans = []
-            for mention in mentions:
-                with skip_bad(tally):
-                    spans.append(to_span(mention, text, text_path, tally))
-            yield align_spans(
-                text,
-                spans,
-                id=re.sub(r"%([0-7][0-9A-F])", lambda code: chr(int(code[1], 16)), name),
-                words=words,
-                sentences=sentences,
-                tally=tally,
-                place=str(ann_path or text_path),
-            )
+            id = re.sub(r"%([0-7][0-9A-F])", lambda code: chr(int(code[1], 16)), name)
+            yield AnnotatedText(text, mentions, str(ann_path or text_path), id, source=str(text_path))
 
 
 def find_pairs(path: Path, tally: ConversionReport) -> Iterator[tuple[Path, Path | None, str]]:
@@ -106,68 +72,89 @@ def find_pairs(path: Path, tally: ConversionReport) -> Iterator[tuple[Path, Path
 
 
 def parse_mentions(path: Path, tally: ConversionReport) -> Iterator[Mention]:
-    """The lines `T...` of an `.ann` file; the others are counted."""
+    """The lines `T...` of an `.ann` file; the others are counted. A line that is no annotation continues the last."""
+    mention: Mention | None = None
     for number, line in read_lines(path):
         place = f"{path}:{number}"
         if not line.strip():
             continue
+        if mention and mention.phrase is not None and "\t" not in line and not ANNOTATION.match(line):
+            tally.note("lines that continue the text of the annotation before", place)
+            mention = mention._replace(phrase=f"{mention.phrase} {line}")
+            continue
+        if mention:
+            yield mention
+            mention = None
         if line[0] in NOT_READ:
             tally.note(NOT_READ[line[0]], place)
             continue
-        fields = line.split("\t", 2)
-        match = SPAN.fullmatch(fields[1].strip()) if line[0] == "T" and len(fields) > 1 else None
-        with skip_bad(tally):
-            if match is None:
-                raise DataError(
-                    f"{place}: this is no brat annotation: {line[:60]!r}. Expected: T1<tab>LABEL 0 5<tab>text."
-                )
-            try:
-                numbers = [int(digits) for digits in re.split("[ ;]", match[2])]
-            except ValueError:  # more digits than Python reads
-                raise DataError(f"{place}: these are no offsets: {match[2][:40]}.") from None
-            fragments = list(zip(numbers[::2], numbers[1::2], strict=True))
-            yield Mention(match[1], fragments, fields[2] if len(fields) > 2 else None, place)
+        with common.skip_bad(tally):
+            mention = parse_mention(line, tally, place)
+    if mention:
+        yield mention
+
+
+def parse_mention(line: str, tally: ConversionReport, place: str) -> Mention:
+    fields = line.split("\t", 2)
+    match = SPAN.fullmatch(fields[1].strip()) if line[0] == "T" and len(fields) > 1 else None
+    if match is None:
+        raise DataError(
+            f"{place}: this is no brat annotation: {line[:60]!r}. Expected: T1<tab>LABEL 0 5<tab>text."
+        )
+    try:
+        numbers = [int(digits) for digits in re.split("[ ;]", match[2])]
+    except ValueError:  # more digits than Python reads
+        raise DataError(f"{place}: these are no offsets: {match[2][:40]}.") from None
+    fragments = list(zip(numbers[::2], numbers[1::2], strict=True))
+    for start, end in fragments:
+        if end <= start:
+            raise EmptySpanError(f"{place}: entity {start}-{end} {match[1]} ends before it begins.")
+    if len(fields) < 3:
+        tally.note(common.NOT_COMPARED, place)
+    phrase = fields[2] if len(fields) > 2 else None
+    return Mention(min(numbers), max(numbers), match[1], place=place, phrase=phrase, fragments=fragments)
 
 
 def correct_offsets(
     text: str, mentions: list[Mention], path: Path, tally: ConversionReport
 ) -> tuple[str, list[Mention]]:
-    """The text and its mentions, where offsets may count CRLF as one character and a byte order mark as another."""
+    """The text and its mentions, where offsets may count line ends and a byte order mark in other ways than the text.
+
+    The first way in which all mentions fit is taken.
+    """
     with open_file(path) as file:
         has_mark = file.read(len(BOM_UTF8)) == BOM_UTF8
-    without_mark = [
-        mention._replace(
-            fragments=[(max(0, start - 1), end - 1) for start, end in mention.fragments],
-            phrase=mention.phrase and mention.phrase.removeprefix("\ufeff"),
-        )
-        for mention in mentions
-    ]
-    for with_lf, counts_mark in itertools.product((False, True), (False, True) if has_mark else (False,)):
-        candidate = text.replace("\r\n", "\n") if with_lf else text
-        moved = without_mark if counts_mark else mentions
+    with_lf = text.replace("\r\n", "\n")
+    line_ends = [
+        match.start() + k for k, match in enumerate(re.finditer("\n", with_lf))
+    ]  # as CRLF would count
+    line_end_ways: list[tuple[str, str, Callable[[int], int]]] = [("", text, lambda offset: offset)]
+    if with_lf != text:
+        note = "offsets count CRLF as one character: text read with LF"
+        line_end_ways.append((note, with_lf, lambda offset: offset))
+    elif line_ends:
+        note = "offsets count LF as two characters, CRLF: made to count one"
+        line_end_ways.append((note, text, lambda offset: offset - bisect_left(line_ends, offset)))
+    for (note, candidate, convert), counts_mark in itertools.product(line_end_ways, (0, 1)[: 1 + has_mark]):
+        moved = [
+            mention._replace(
+                start=convert(max(0, mention.start - counts_mark)),
+                end=convert(mention.end - counts_mark),
+                fragments=[
+                    (convert(max(0, start - counts_mark)), convert(end - counts_mark))
+                    for start, end in mention.fragments
+                ],
+                phrase=mention.phrase and mention.phrase.removeprefix("\ufeff" * counts_mark),
+            )
+            for mention in mentions
+        ]
         if all(mention.matches(candidate) for mention in moved):
-            if with_lf:
-                tally.note("offsets count CRLF as one character: text read with LF", str(path))
+            if note:
+                tally.note(note, str(path))
             if counts_mark:
                 tally.note("offsets count the byte order mark: left out, and offsets moved by one", str(path))
             return candidate, moved
     return text, mentions
-
-
-def to_span(mention: Mention, text: str, text_path: Path, tally: ConversionReport) -> LabeledSpan:
-    label, fragments, phrase, place = mention
-    for start, end in fragments:
-        if end <= start:
-            raise EmptySpanError(f"{place}: entity {start}-{end} {label} ends before it begins.")
-        if end > len(text):
-            raise SpanRangeError(
-                f"{place}: entity {start}-{end} {label} ends after the text, {text_path} has {len(text)} characters."
-            )
-    if phrase is None:
-        tally.note(NOT_COMPARED, place)
-    else:
-        check_phrase(phrase, fragments, text, place, text_path)
-    return LabeledSpan(*join_fragments(fragments, text, tally, place), label, place=place)
 
 
 def write(documents: Iterable[Document], path: Path, tally: ConversionReport) -> None:
@@ -175,7 +162,7 @@ def write(documents: Iterable[Document], path: Path, tally: ConversionReport) ->
     used_names: set[str] = set()
     with atomic_path(path) as folder:
         folder.mkdir()
-        for number, (place, document) in enumerate(report_losses(documents, "brat", tally), 1):
+        for number, (place, document) in enumerate(common.report_losses(documents, "brat", tally), 1):
             document = document.with_text()
             name = choose_file_name(document.id or f"document-{number:06}", used_names, tally)
             annotations = "".join(
@@ -190,9 +177,9 @@ def write(documents: Iterable[Document], path: Path, tally: ConversionReport) ->
 def format_annotations(document: Document, tally: ConversionReport, place: str) -> Iterator[str]:
     """The entities of a document as lines without their numbers. brat cuts spans at line breaks into fragments."""
     text = document.text or ""
-    for entity, start, end in entity_offsets(document):
+    for entity, start, end in common.entity_offsets(document):
         change = "labels changed: brat allows no blanks in them"
-        label = replace_forbidden(entity.label, r"\s", change, tally, place)
+        label = common.replace_forbidden(entity.label, r"\s", change, tally, place)
         lines = [line for line in re.finditer(r"[^\r\n]+", text[start:end]) if line[0].strip()]
         if not lines:
             tally.note(BLANK, place)

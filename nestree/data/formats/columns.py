@@ -6,7 +6,8 @@ sentence. Nested entities stand in columns of their own, one per layer, or toget
     of      I-ORG  O                of      I-ORG
     Rome    I-ORG  B-GPE            Rome    I-ORG|B-GPE
 
-Columns are separated by a tab or, in a line without any, by blanks.
+Columns are separated by a tab or, in a line without any, by blanks. Where a line has fewer tags than others of its
+sentence, the missing ones are O.
 """
 
 import itertools
@@ -17,9 +18,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from pathlib import Path
 
-from nestree.data.formats.common import STRAY_TAGS, check_choice, line_blocks, replace_forbidden, skip_bad
-from nestree.data.io import ConversionReport, atomic_writer, bom_prefix
-from nestree.data.lossiness import report_losses
+from nestree.data.formats import common
+from nestree.data.io import ConversionReport
 from nestree.errors import DataError, InputError
 from nestree.types import Document, Entity, Sentence
 
@@ -60,10 +60,11 @@ def read(path: Path, tally: ConversionReport, *, word: int = 1, tags: str = "") 
             spans, strays = decode_tags(layer)
             entities += [Entity(*span) for span in spans]
             for k in strays:
-                tally.note(STRAY_TAGS, f"{path}:{numbers[k]}")
+                tally.note(common.STRAY_TAGS, f"{path}:{numbers[k]}")
         entities.sort(key=lambda entity: (entity.start, -entity.end))
         sentence = Sentence(tuple(words), tuple(entities))
         if document is None:
+            tally.bare_sentences += 1
             yield Document((sentence,))
         else:
             document.append(sentence)
@@ -82,10 +83,9 @@ def parse_blocks(
     path: Path, word: int, tag_columns: list[int], tally: ConversionReport
 ) -> Iterator[tuple[list[int], list[str], list[tuple[str, ...]]]]:
     """The line numbers, the words and the columns of tags of each sentence. One with a bad line is skipped."""
-    width = 0  # of the first line
-    for lines in line_blocks(path):
+    for lines in common.line_blocks(path):
         rows = []
-        with skip_bad(tally):
+        with common.skip_bad(tally):
             for number, line in lines:
                 if isinstance(line, DataError):
                     raise line
@@ -96,13 +96,9 @@ def parse_blocks(
                 if line.startswith("#") and (wrong_cell is not None or not cells):
                     tally.note("comments not read", place)
                     continue
-                if width and len(fields) != width:
-                    raise DataError(
-                        f"{place}: this line has {len(fields)} columns, and the first one has {width}."
-                    )
                 if len(fields) < word or not fields[word - 1]:
                     raise DataError(f"{place}: there is no word in column {word}.")
-                if not cells or (tag_columns and len(cells) != len(tag_columns)):
+                if not cells or len(cells) < len(tag_columns):
                     raise DataError(
                         f"{place}: there is no tag, only {len(fields)} columns. Expected: word<tab>B-PER or O."
                     )
@@ -112,10 +108,15 @@ def parse_blocks(
                         "column, say which columns hold the word and the tags."
                     )
                 rows.append((number, fields[word - 1], cells))
-                width = len(fields)
             if rows:
                 numbers, words, cell_rows = zip(*rows, strict=True)
-                yield list(numbers), list(words), list(zip(*cell_rows, strict=True))
+                if min(map(len, cell_rows)) < max(map(len, cell_rows)):
+                    tally.note("sentences with fewer tags in some lines: the missing ones read as O", place)
+                width = max(map(len, cell_rows))
+                layers = list(
+                    zip(*(cells + ["O"] * (width - len(cells)) for cells in cell_rows), strict=True)
+                )
+                yield list(numbers), list(words), layers
 
 
 def is_cell(cell: str) -> bool:
@@ -137,9 +138,7 @@ def decode_tags(cells: Sequence[str]) -> tuple[list[LabelledSpan], list[int]]:
         if cell in OUTSIDE and not open_spans:
             continue
         tags = [] if cell in OUTSIDE else [TAG.fullmatch(tag) for tag in BETWEEN_TAGS.split(cell)]
-        by_label: defaultdict[str, deque[int]] = defaultdict(
-            deque
-        )  # places in `open_spans` without a tag so far
+        by_label: defaultdict[str, deque[int]] = defaultdict(deque)  # open spans without a tag so far
         for place, (_, label) in enumerate(open_spans):
             by_label[label].append(place)
         continued: list[tuple[int, str]] = []
@@ -174,27 +173,29 @@ def write(
 
     scheme: "iob2" or "bioes". joined: one column of tags, such as I-ORG|B-GPE, instead of layers.
     """
-    check_choice("scheme", scheme, ("iob2", "bioes"))
+    common.check_choice("scheme", scheme, ("iob2", "bioes"))
     widest = 1
     word_change = "words changed: columns has no place for tabs and line ends in them"
     with tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n") as rows:
-        for place, document in report_losses(documents, "columns", tally):
+        for place, document in common.report_losses(documents, "columns", tally):
             for sentence in document.sentences:
                 if sentence.words == (NEW_DOCUMENT,):
                     note = f"a sentence of the word {NEW_DOCUMENT} alone: read as the border of a document"
                     tally.note(note, place)
                 layers = encode_tags(sentence, scheme, joined, tally, place)
                 widest = max(widest, len(layers))
-                words = [replace_forbidden(w, r"[\t\r\n]", word_change, tally, place) for w in sentence.words]
+                words = [
+                    common.replace_forbidden(w, r"[\t\r\n]", word_change, tally, place)
+                    for w in sentence.words
+                ]
                 for cells in zip(words, *layers, strict=True):
                     rows.write("\t".join(cells) + "\n")
                 rows.write("\n")
         rows.seek(0)
-        with atomic_writer(path) as file:
-            for number, line in enumerate(rows):
-                row = line.rstrip("\n")
-                file.write("" if number else bom_prefix(row))
-                file.write(row + "\tO" * (widest - row.count("\t")) + "\n" if row else "\n")
+        lines = (line.rstrip("\n") for line in rows)
+        common.write_rows(
+            (line + "\tO" * (widest - line.count("\t")) if line else "" for line in lines), path
+        )
 
 
 def encode_tags(
@@ -207,7 +208,7 @@ def encode_tags(
         if len(parts) > 1:
             tally.note("labels changed: columns has no place for | in them", place)
         change = "labels changed: columns has no place for tabs and line ends in them"
-        label = replace_forbidden("_".join(parts), r"[\t\r\n]", change, tally, place)
+        label = common.replace_forbidden("_".join(parts), r"[\t\r\n]", change, tally, place)
         spans.append((entity.start, entity.end, label))
     layers = [layer_tags(layer, len(sentence.words), scheme) for layer in assign_layers(spans)]
     if not joined:

@@ -1,22 +1,23 @@
-"""What the formats share: skipping bad records, checking options and fields, comparing phrases, JSON output."""
+"""What the formats share: skipping bad records, checking options and fields, JSON output, and counting what is lost."""
 
-import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nestree.data.io import ConversionReport, read_lines_or_errors
+from nestree.data.io import ConversionReport, atomic_writer, read_lines_or_errors
 from nestree.errors import DataError, InputError
-from nestree.types import Document, Entity, Sentence, Span, shift_sentence
+from nestree.types import Document, Entity, Sentence, Span
 
-FRAGMENTS_JOINED = "fragments joined: the entity holds what is between them, too"
+Record = dict[str, Any]
 NOT_COMPARED = "annotations without their text: not compared"
 STRAY_TAGS = "tags that continue no entity: taken as the beginning of one"
 TEXT_NOT_KEPT = "texts not kept: the words do not follow each other in them"
+
+# Reading
 
 
 @contextmanager
@@ -70,44 +71,33 @@ def optional_str(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def require_text(record: dict[str, Any], place: str) -> str:
+def without_keys(record: Mapping[str, Any], keys: Collection[str]) -> Record:
+    return {key: value for key, value in record.items() if key not in keys}
+
+
+def require_text(record: Record, place: str) -> str:
     """The text of a JSON record."""
     if not isinstance(record.get("text"), str):
         raise DataError(f"{place}: a record needs a `text`, and has {', '.join(record)[:60] or 'nothing'}.")
     return str(record["text"])
 
 
-def require_offsets(span: dict[str, Any], place: str) -> Span:
-    """The start and end of a JSON object."""
-    start, end = span.get("start"), span.get("end")
-    if type(start) is not int or type(end) is not int:
-        raise DataError(f"{place}: a span needs `start` and `end` in characters: {span!r:.80}.")
-    return start, end
+def json_objects(record: Record, key: str, place: str) -> list[Record]:
+    """The list of objects under this key; empty if the key is missing."""
+    values = record.get(key) or []
+    if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
+        raise DataError(f"{place}: `{key}` must be a list of objects, and is {values!r:.60}.")
+    return values
 
 
-def check_phrase(
-    phrase: str, fragments: Sequence[Span], text: str, place: str, source: Path | str = "the text"
-) -> None:
-    """Raise if the phrase that an annotation repeats is not at its offsets. Blanks count as equal.
-
-    Offsets outside of the text are left to the alignment, which has a better message for them.
-    """
-    inside = all(start >= 0 and end <= len(text) for start, end in fragments)
-    actual = " ".join(text[start:end] for start, end in fragments)
-    if inside and actual.split() != phrase.split():
-        raise DataError(
-            f"{place}: the annotation says {phrase!r:.60}, but at its offsets {source} says {actual!r:.60}. "
-            "Offsets must count characters (not bytes), and the text must be the one that was annotated."
-        )
-
-
-def join_fragments(fragments: Iterable[Span], text: str, tally: ConversionReport, place: str) -> Span:
-    """The span from the first fragment to the last."""
-    fragments = sorted(fragments)
-    gaps = [text[max(0, end) : max(0, start)] for (_, end), (start, _) in itertools.pairwise(fragments)]
-    if any(gap.strip() for gap in gaps):
-        tally.note(FRAGMENTS_JOINED, place)
-    return fragments[0][0], max(end for _, end in fragments)
+def parse_probability(score: Any, tally: ConversionReport, place: str) -> float | None:
+    """The score as a float; None, and counted, if it is no probability."""
+    if score is None:
+        return None
+    if isinstance(score, int | float) and not isinstance(score, bool) and 0 <= score <= 1:
+        return float(score)
+    tally.note("scores left out: no probability", place)
+    return None
 
 
 def locate_words(words: Iterable[Any], text: str) -> tuple[Span, ...]:
@@ -125,22 +115,21 @@ def locate_words(words: Iterable[Any], text: str) -> tuple[Span, ...]:
     return tuple(offsets)
 
 
-def join_sentences(sentences: Iterable[tuple[str, Sentence]], after: str = "") -> tuple[list[Sentence], str]:
-    """Sentences shifted to their place in the text of the document, and this text.
-
-    Each comes with the characters before it; `after` follows the last one.
-    """
-    text, shifted = "", []
+def join_sentences(
+    sentences: Sequence[tuple[str | None, Sentence]], id: str | None, extra: Record, after: str = ""
+) -> Document:
+    """The document of sentences, each with the characters before it; its text is known if all of these are."""
+    if any(before is None or sentence.text is None for before, sentence in sentences):
+        return Document(tuple(sentence for _, sentence in sentences), None, id, extra)
+    text, moved = "", []
     for before, sentence in sentences:
-        text += before
-        shifted.append(shift_sentence(sentence, len(text)))
+        text += before or ""
+        moved.append(replace(sentence, start=len(text)))
         text += sentence.text or ""
-    return shifted, text + after
+    return Document(tuple(moved), text + after, id, extra)
 
 
-def mark_incomplete(document: Document) -> Document:
-    """The document; entities may be missing in each of its sentences."""
-    return replace(document, sentences=tuple(replace(s, complete=False) for s in document.sentences))
+# Writing
 
 
 def entity_offsets(document: Document) -> Iterator[tuple[Entity, int, int]]:
@@ -170,3 +159,148 @@ def dump_json(record: Mapping[str, Any], place: str) -> str:
         return json.dumps(record, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as why:
         raise DataError(f"{place}: `extra` holds what JSON cannot: {why}.") from None
+
+
+def write_joined(records: Iterable[str], path: Path, frame: Sequence[str] = ("", "\n", "\n")) -> None:
+    """Write records; `frame` is what stands before the first, between two of them, and after the last."""
+    before, between, after = frame
+    with atomic_writer(path) as file:
+        file.write(before)
+        for number, record in enumerate(records):
+            file.write((between if number else "") + record)
+        file.write(after)
+
+
+def write_rows(rows: Iterable[str], path: Path) -> None:
+    """Write lines of words. If the first begins with a byte order mark, another one is put before it for readers."""
+    with atomic_writer(path) as file:
+        for number, row in enumerate(rows):
+            file.write("\ufeff" if number == 0 and row.startswith("\ufeff") else "")
+            file.write(row + "\n")
+
+
+# What a format has no place for; docs/data.md shows the same as a table.
+
+WITHOUT_SENTENCES = (
+    "further keys of sentences",
+    "ids of sentences",
+    "marks of incomplete sentences",
+    "borders of sentences",
+)
+WITHOUT_WORDS = (*WITHOUT_SENTENCES, "borders of words")
+WITHOUT_TEXT = (
+    "heads",
+    "scores",
+    "further keys of entities",
+    "further keys of sentences",
+    "further keys of documents",
+    "ids of sentences",
+    "ids of documents",
+    "marks of incomplete sentences",
+    "texts",
+    "borders of documents",
+    "documents without sentences",
+)
+# The parts of documents that each format loses, besides "trees", which only jsonl holds.
+LOST = {
+    "brat": ("heads", "scores", "further keys of entities", "further keys of documents", *WITHOUT_WORDS),
+    "bioc": ("heads", *WITHOUT_WORDS),
+    "columns": WITHOUT_TEXT,
+    "csv": ("further keys of entities", "further keys of documents", "texts", *WITHOUT_WORDS),
+    "triplets": WITHOUT_TEXT,
+    "datasets": (
+        "further keys of entities",
+        "further keys of sentences",
+        "further keys of documents",
+        "documents without sentences",
+    ),
+    "doccano": ("heads", "scores", "further keys of entities", *WITHOUT_WORDS),
+    "jsonl by characters": (
+        "further keys of sentences",
+        "ids of sentences",
+        "borders of words",
+        "borders of sentences",
+    ),
+    "label-studio": ("heads", "further keys of entities", *WITHOUT_WORDS),
+    "prodigy": ("heads", *WITHOUT_SENTENCES),
+    "pubtator": ("heads", "scores", "further keys of entities", "further keys of documents", *WITHOUT_WORDS),
+    "spacy": (
+        "further keys of entities",
+        "further keys of sentences",
+        "further keys of documents",
+        "marks of incomplete sentences",
+    ),
+}
+# The keys of `extra` that a format does hold.
+HELD_KEYS = {
+    ("pubtator", "further keys of entities"): {"id", "mentions"},
+    ("spacy", "further keys of entities"): {"kb_id", "id"},
+    ("triplets", "further keys of sentences"): {"pos"},
+}
+NO_DATA = {"windows"}  # a key of sentences that says how a model read them
+
+
+def report_losses(
+    documents: Iterable[Document], format: str, tally: ConversionReport, *more_parts: str
+) -> Iterator[tuple[str, Document]]:
+    """The documents, each with a name for messages; what `format` loses of them is counted in `tally`.
+
+    more_parts: parts that are lost in this case only.
+
+    >>> tally = ConversionReport()
+    >>> for place, document in report_losses([Document([Sentence(["Rome"], id="s1")], id="d1")], "brat", tally):
+    ...     print(place, dict(tally.counts))
+    d1 {'ids of sentences not written: brat has no place for them': 1}
+    """
+    for number, document in enumerate(documents, 1):
+        place = document.id or f"document {number}"
+        for part in (*LOST[format], *more_parts, "trees"):
+            if count := COUNT_PART[part](document, HELD_KEYS.get((format, part), set())):
+                tally.note(f"{part} not written: {format} has no place for them", place, count)
+        yield place, document
+
+
+def count_entities(is_lost: Callable[[Entity, set[str]], Any]) -> Callable[[Document, set[str]], int]:
+    return lambda document, held: sum(bool(is_lost(e, held)) for s in document.sentences for e in s.entities)
+
+
+def count_sentences(is_lost: Callable[[Sentence, set[str]], Any]) -> Callable[[Document, set[str]], int]:
+    return lambda document, held: sum(bool(is_lost(sentence, held)) for sentence in document.sentences)
+
+
+COUNT_PART: dict[str, Callable[[Document, set[str]], int]] = {
+    "heads": count_entities(lambda entity, held: entity.head is not None or entity.heads),
+    "scores": count_entities(lambda entity, held: entity.score is not None),
+    "further keys of entities": count_entities(lambda entity, held: entity.extra.keys() - held),
+    "further keys of sentences": count_sentences(lambda s, held: s.extra.keys() - held - NO_DATA),
+    "further keys of documents": lambda document, held: bool(document.extra),
+    "ids of sentences": count_sentences(lambda sentence, held: sentence.id is not None),
+    "ids of documents": lambda document, held: document.id is not None,
+    "marks of incomplete sentences": count_sentences(lambda sentence, held: not sentence.complete),
+    "trees": count_sentences(lambda sentence, held: sentence.tree is not None),
+    "texts": count_sentences(lambda sentence, held: sentence.text is not None),
+    "borders of words": count_sentences(lambda sentence, held: not splits_at_blanks(sentence)),
+    "borders of sentences": lambda document, held: count_sentences_within_lines(document),
+    "borders of documents": lambda document, held: len(document.sentences) > 1,
+    "documents without sentences": lambda document, held: not document.sentences,
+}
+
+
+def splits_at_blanks(sentence: Sentence) -> bool:
+    """Does splitting the sentence at blanks give its words?"""
+    if sentence.text is None:
+        return not any(character.isspace() for word in sentence.words for character in word)
+    return tuple(sentence.text.split()) == sentence.words
+
+
+def count_sentences_within_lines(document: Document) -> int:
+    """The number of sentences that splitting the text into lines would not give."""
+    count, after = 0, "\n"
+    for k, sentence in enumerate(document.sentences):
+        before = after
+        if document.text is not None:
+            end = sentence.start + len(sentence.text or "")
+            is_last = k + 1 == len(document.sentences)
+            after = "\n" if is_last else document.text[end : document.sentences[k + 1].start]
+        count += "\n" in (sentence.text or "") or "\n" not in before or "\n" not in after
+    return count

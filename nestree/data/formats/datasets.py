@@ -18,11 +18,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nestree.data.formats import jsonl
+from nestree.data.alignment import AnnotatedText
+from nestree.data.formats import common, jsonl
 from nestree.data.formats.columns import decode_tags, is_cell
-from nestree.data.formats.common import STRAY_TAGS, TEXT_NOT_KEPT, check_choice, locate_errors, skip_bad
 from nestree.data.io import STDIO, ConversionReport, atomic_path, optional_import
-from nestree.data.lossiness import report_losses
 from nestree.errors import DataError, InputError
 from nestree.types import Document, Sentence
 
@@ -45,28 +44,25 @@ def read(
     tags: str = "",
     names: str = "",
     ends: str = "exclusive",
-    words: str = "treebank",
-    sentences: str = "rules",
-) -> Iterator[Document]:
+) -> Iterator[Document | AnnotatedText]:
     """The documents of a data set; rows with the same `doc_id` that follow each other are one.
 
     split: which one, such as "train"; a folder with several needs it. tags: the columns of tags, such as
     "ner_tags,fine_ner_tags". names: what the numbers in them stand for, such as "O,B-PER,I-PER", if the data set
-    does not say it. ends: "exclusive" or "inclusive", for entities. words, sentences: how the text of rows
-    without words is split (see nestree.text).
+    does not say it. ends: "exclusive" or "inclusive", for entities.
     """
-    check_choice("ends", ends, ("exclusive", "inclusive"))
+    common.check_choice("ends", ends, ("exclusive", "inclusive"))
     optional_import("datasets", "a data set of Hugging Face", "formats")
 
-    def parse_rows() -> Iterator[tuple[Sentence, jsonl.Record] | Document]:
+    def parse_rows() -> Iterator[jsonl.Item]:
         for place, row, features in read_rows(path, split, tally):
-            with skip_bad(tally):
-                with locate_errors(place):
+            with common.skip_bad(tally):
+                with common.locate_errors(place):
                     record = to_record(row, features, tags, names, ends, tally, place)
                 if "tokens" in record:
                     yield parse_sentence(record, tally, place), record
                 else:
-                    yield jsonl.parse_text(record, place, words, sentences, tally)
+                    yield jsonl.parse_text(record, place, tally)
 
     yield from jsonl.group_sentences(parse_rows(), tally)
 
@@ -182,7 +178,7 @@ def to_record(
         spans, strays = decode_tags(cells)
         record["entities"] += [{"start": i, "end": j, "label": label} for i, j, label in spans]
         if strays:
-            tally.note(STRAY_TAGS, place, len(strays))
+            tally.note(common.STRAY_TAGS, place, len(strays))
     record["entities"].sort(key=lambda entity: (entity["start"], -entity["end"]))
     return record
 
@@ -236,7 +232,7 @@ def parse_sentence(record: jsonl.Record, tally: ConversionReport, place: str) ->
             raise
         del record["text"]
         sentence = jsonl.parse_sentence(record, place)
-        tally.note(TEXT_NOT_KEPT, place)
+        tally.note(common.TEXT_NOT_KEPT, place)
         return sentence
 
 
@@ -273,7 +269,7 @@ def build_features(datasets: Any) -> Any:
 
 def batch_rows(documents: Iterable[Document], tally: ConversionReport) -> Iterator[list[dict[str, Any]]]:
     rows: list[dict[str, Any]] = []
-    for _, document in report_losses(documents, "datasets", tally):
+    for _, document in common.report_losses(documents, "datasets", tally):
         for number, (_, record) in enumerate(jsonl.sentence_records(document)):
             rows.append({"complete": True, **record, "continues": number > 0})
         if len(rows) >= BATCH_ROWS:

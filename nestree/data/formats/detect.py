@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nestree.data.io import STDIO, ConversionReport, json_records, label_studio_regions, open_file
+from nestree.data.io import STDIO, ConversionReport, json_records, open_file
 from nestree.errors import DataError
 
 SAMPLE_BYTES = 2**16
@@ -30,6 +30,7 @@ SUFFIXES = {
     ".data": "triplets",
     ".triplets": "triplets",
     ".pubtator": "pubtator",
+    ".csv": "csv",
 }
 READ_ONLY_SUFFIXES = {".conllu", ".arrow", ".ann", ".sgm", ".mrg", ".iob"}
 FOLDER_FORMATS = {  # by the end of the name of a file in it
@@ -41,31 +42,68 @@ FOLDER_FORMATS = {  # by the end of the name of a file in it
     "dataset_dict.json": "datasets",
     ".mrg": "nne",
 }
+# Formats of single files: in a folder, they are read one after the other.
+FILE_FORMATS = {
+    "jsonl", "columns", "triplets", "label-studio", "doccano", "prodigy", "spacy", "pubtator", "bioc",
+    "research-json", "csv",
+}  # fmt: skip
+FILE_SUFFIXES = {suffix for suffix, format in SUFFIXES.items() if format in FILE_FORMATS}
+FILE_SUFFIXES |= {".json", ".xml", ".tsv"}  # whose content is looked at
+PARTS = ("train", "dev", "test")
+
+
+def suffix_of(path: Path) -> str:
+    """The ending of a file name, without .gz."""
+    return (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower()
+
+
+def list_files(folder: Path) -> list[Path]:
+    """The files in a folder and the folders in it, without hidden ones, sorted."""
+    files = (file for file in itertools.islice(folder.rglob("*"), MAX_FILES) if file.is_file())
+    return sorted(f for f in files if not any(part.startswith(".") for part in f.relative_to(folder).parts))
+
+
+def data_files(path: Path) -> list[Path]:
+    """The files of data in a folder, such as `split` writes: train, dev and test, or files of any names, .gz too.
+
+    Parts of formats that are folders are folders. Anything else that can be read is its own only file.
+    """
+    if not path.is_dir():
+        return [path]
+    parts = [entry for part in PARTS for entry in path.iterdir() if entry.name.split(".")[0] == part]
+    if not (path / "dataset_dict.json").exists() and "train" in (part.name.split(".")[0] for part in parts):
+        return parts
+    if detect_folder(path) not in FILE_FORMATS:
+        return [path]
+    return [file for file in list_files(path) if suffix_of(file) in FILE_SUFFIXES]
 
 
 def detect_format(path: Path, to_write: bool = False) -> str:
     """The name of the format of a file or folder, or an error that says to name it."""
     path = Path(path)
-    suffix = (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower()
     if to_write:
+        suffix = suffix_of(path)
         format = SUFFIXES.get(suffix) if suffix not in READ_ONLY_SUFFIXES else None
     elif path == STDIO:
         format = None
-    elif path.is_dir():
-        format = detect_folder(path)
-    elif suffix in (".jsonl", ".json", ".xml", ".txt", ""):
-        format = detect_content(path) or ("jsonl" if suffix == ".jsonl" else None)
     else:
-        format = SUFFIXES.get(suffix) or detect_content(path)
+        format = detect_folder(path) if path.is_dir() else detect_file(path)
     if format is not None:
         return format
     option = "--to" if to_write else "--from"
     if path.is_dir() and not to_write:
         raise DataError(
-            f"{path} is a directory, and its format cannot be told. Name one of the files in it, or the format, "
+            f"{path} is a directory, and its format is unknown. Name one of the files in it, or the format, "
             f"with {option} or as `format`."
         )
-    raise DataError(f"{path}: its format cannot be told. Name it, with {option} or as `format`.")
+    raise DataError(f"{path}: its format is unknown. Name it, with {option} or as `format`.")
+
+
+def detect_file(path: Path) -> str | None:
+    suffix = suffix_of(path)
+    if suffix in (".jsonl", ".json", ".xml", ".txt", ""):
+        return detect_content(path) or SUFFIXES.get(suffix)
+    return SUFFIXES.get(suffix) or detect_content(path)
 
 
 def detect_stdin() -> str:
@@ -82,15 +120,17 @@ def detect_stdin() -> str:
 
 
 def detect_folder(path: Path) -> str | None:
-    files = [file for file in itertools.islice(path.rglob("*"), MAX_FILES) if file.is_file()]
-    if any(file.name.endswith((".jsonl", ".jsonl.gz")) for file in files):
-        return None  # reading only the other files would leave these out
+    """The format of a folder, if all files of data in it have one."""
+    files = list_files(path)
     formats = {
         format for end, format in FOLDER_FORMATS.items() if any(file.name.endswith(end) for file in files)
     }
-    if not formats and (pages := sorted(file for file in files if file.suffix == ".xml")):
-        formats = {detect_content(pages[0]) or ""} & {"genia"}  # the only folder of XML files that is read
-    return formats.pop() if len(formats) == 1 else None
+    if formats and any(suffix_of(file) == ".jsonl" for file in files):
+        return None  # reading only the other files would leave these out
+    if not formats:
+        one_of_each = {suffix_of(f): f for f in reversed(files) if suffix_of(f) in FILE_SUFFIXES}
+        formats = {detect_file(file) or "" for file in one_of_each.values()}
+    return (formats.pop() or None) if len(formats) == 1 else None
 
 
 def detect_content(path: Path) -> str | None:
@@ -112,6 +152,9 @@ def detect_content(path: Path) -> str | None:
         return detect_json(path, text)
     if path.suffix == ".txt" and path.with_suffix(".ann").exists():
         return "brat"
+    header = {name.strip().lower() for name in re.split(r"[\t,;]", text.partition("\n")[0])}
+    if header & {"spans", "start"} and header & {"doc_id", "document_id"}:
+        return "csv"
     fields = text.partition("\n")[0].split("|")
     if len(fields) > 2 and fields[1] in ("t", "a") and fields[0].strip():
         return "pubtator"
@@ -136,12 +179,27 @@ def detect_json(path: Path, text: str) -> str | None:
     return first or ("bioc" if '"passages"' in text else None)
 
 
+def label_studio_regions(record: dict[str, Any]) -> list[str]:
+    """The keys of a record in Label Studio's short export (JSON-MIN) that hold regions, named after the controls.
+
+    >>> label_studio_regions({"text": "Rome", "ner": [{"start": 0, "end": 4, "labels": ["GPE"]}]})
+    ['ner']
+    """
+    return [
+        key
+        for key, values in record.items()
+        if isinstance(values, list)
+        and values
+        and all(isinstance(value, dict) and value.keys() >= {"start", "end", "labels"} for value in values)
+        and all(isinstance(label, str) for value in values for label in value["labels"] or ())
+    ]
+
+
 def detect_record(record: dict[str, Any], in_list: bool) -> str | None:
     """The format of one JSON object, by its keys. Objects in a list are not jsonl."""
     keys = record.keys()
-    if ("data" in keys and keys & {"annotations", "predictions", "completions"}) or label_studio_regions(
-        record
-    ):
+    is_task = "data" in keys and keys & {"annotations", "predictions", "completions"}
+    if is_task or label_studio_regions(record):
         return "label-studio"
     if keys & {"ner", "ners", "entity_mentions"}:
         return "research-json"
@@ -152,7 +210,8 @@ def detect_record(record: dict[str, Any], in_list: bool) -> str | None:
     entities = record.get("entities")
     entity = entities[0] if isinstance(entities, list) and entities else {}
     entity = entity if isinstance(entity, dict) else {"start_offset": entity}
-    if "tokens" in keys and (in_list or ("type" in entity and "label" not in entity)):
+    is_foreign = entity.keys() & {"type", "entity_type", "span"} and "label" not in entity
+    if "tokens" in keys and (in_list or is_foreign):
         return "research-json"
     if keys & {"tokens", "words"}:
         return "jsonl"

@@ -10,67 +10,46 @@ the `cons` in it have no type of their own.
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
-from nestree.data.alignment import LabeledSpan, align_spans
+from nestree.data.alignment import AnnotatedText, Mention, Passage
 from nestree.data.formats.common import check_choice, skip_bad
 from nestree.data.io import STDIO, ConversionReport
 from nestree.data.xml import parse_events
 from nestree.errors import DataError, InputError
-from nestree.types import Document
 
 FIVE_TYPES = ("DNA", "RNA", "protein", "cell_line", "cell_type")
 BLANKS = str.maketrans("\t\r\n", "   ")
 
 
-class Constituent(NamedTuple):
-    """A `cons` element, in characters of its sentence."""
-
-    start: int
-    end: int
-    sem: str
-    line: int
-
-
-class Article(NamedTuple):
-    id: str | None
-    path: Path
-    line: int
-    sentences: list[tuple[str, list[Constituent]]]
-
-
 def read(
-    path: Path,
-    tally: ConversionReport,
-    *,
-    types: str = "five",
-    coordinations: bool = True,
-    part: str = "all",
-    words: str = "split-hyphens",
-) -> Iterator[Document]:
+    path: Path, tally: ConversionReport, *, types: str = "five", coordinations: bool = True, part: str = "all"
+) -> Iterator[AnnotatedText]:
     """The articles of an XML file, or of a folder of them in the order of their names.
 
     types: "five" (DNA, RNA, protein, cell_line, cell_type, by prefix; entities of other types are left out) or
     "all" (each type as it is, without G#). coordinations: keep them as one span, or leave them out.
     part: "train", "dev" or "test" of the usual split of all sentences in their order, 81 / 9 / 10 hundredths;
-    "all" for everything. words: how sentences are split into words (see nestree.text).
+    "all" for everything.
     """
     check_choice("types", types, ("five", "all"))
     check_choice("part", part, ("all", "train", "dev", "test"))
     chosen = sentence_range(path, part) if part != "all" else None
     count = 0
-    for id, file, line, sentences in parse_articles(path, tally):
-        text = ""
-        spans: list[LabeledSpan] = []
-        for sentence, constituents in sentences:
+    for article in parse_articles(path, tally):
+        mentions: list[Mention] = []
+        passages: list[Passage] = []
+        start = 0
+        for sentence, constituents in article.extra.pop("sentences"):
             if chosen is None or count in chosen:
-                spans += to_spans(constituents, len(text), types, coordinations, file, tally)
-                text += sentence + "\n"
+                for mention in choose_mentions(constituents, types, coordinations, tally):
+                    mentions.append(mention._replace(start=start + mention.start, end=start + mention.end))
+                passages.append(Passage(start, sentence, True))
+                start += len(sentence) + 1
             count += 1
-        if text:
-            yield align_spans(
-                text[:-1], spans, id=id, words=words, sentences="lines", tally=tally, place=f"{file}:{line}"
-            )
+        if passages:
+            article.text = "\n".join(passage.text for passage in passages)
+            article.mentions, article.passages = mentions, passages
+            yield article
 
 
 def sentence_range(path: Path, part: str) -> range:
@@ -79,13 +58,13 @@ def sentence_range(path: Path, part: str) -> range:
         raise InputError(
             "a part of GENIA is found by reading it twice, and standard input is read once. Name a file."
         )
-    count = sum(len(article.sentences) for article in parse_articles(path, ConversionReport()))
+    count = sum(len(article.extra["sentences"]) for article in parse_articles(path, ConversionReport()))
     train, dev = count * 81 // 100, count * 90 // 100
     return {"train": range(train), "dev": range(train, dev), "test": range(dev, count)}[part]
 
 
-def parse_articles(path: Path, tally: ConversionReport) -> Iterator[Article]:
-    """The articles of a file, or of all files of a folder."""
+def parse_articles(path: Path, tally: ConversionReport) -> Iterator[AnnotatedText]:
+    """The articles of a file, or of all files of a folder: extra["sentences"] has texts with all their `cons`."""
     files = sorted(path.glob("*.xml")) if path.is_dir() else [path]
     if not files:
         raise DataError(f"{path} holds no .xml file. GENIA is one XML file, or a folder of them.")
@@ -94,12 +73,12 @@ def parse_articles(path: Path, tally: ConversionReport) -> Iterator[Article]:
             yield from parse_file(file, tally)
 
 
-def parse_file(path: Path, tally: ConversionReport) -> Iterator[Article]:
+def parse_file(path: Path, tally: ConversionReport) -> Iterator[AnnotatedText]:
     id, text, first_line, sentence_depth = "", "", 0, 0
     open_elements: list[str] = []
-    open_constituents: list[tuple[int, str, int]] = []  # start, sem, line
-    sentences: list[tuple[str, list[Constituent]]] = []
-    constituents: list[Constituent] = []
+    open_constituents: list[tuple[int, str, str]] = []  # start, sem, place
+    sentences: list[tuple[str, list[Mention]]] = []
+    constituents: list[Mention] = []
     for kind, name, attributes, line in parse_events(path):
         if kind == "text":
             if sentence_depth:
@@ -118,31 +97,27 @@ def parse_file(path: Path, tally: ConversionReport) -> Iterator[Article]:
                 sentence_depth += 1
                 text, constituents, open_constituents = "", [], []
             elif name == "cons":
-                open_constituents.append((len(text), attributes.get("sem", ""), line))
+                open_constituents.append((len(text), attributes.get("sem", ""), f"{path}:{line}"))
         else:
             open_elements.pop()
             sentence_depth -= name == "sentence"
             if name == "cons" and open_constituents:
-                start, sem, cons_line = open_constituents.pop()
-                constituents.append(Constituent(start, len(text), sem, cons_line))
+                start, sem, place = open_constituents.pop()
+                constituents.append(Mention(start, len(text), sem, place=place))
             elif name == "sentence" and text.strip():
                 sentences.append((text, sorted(constituents, key=lambda cons: (cons.start, -cons.end))))
             elif name == "article":
-                yield Article(id.strip() or None, path, first_line, sentences)
+                place, extra = f"{path}:{first_line}", {"sentences": sentences}
+                yield AnnotatedText("", (), place, id.strip() or None, extra)
 
 
-def to_spans(
-    constituents: list[Constituent],
-    offset: int,
-    types: str,
-    coordinations: bool,
-    path: Path,
-    tally: ConversionReport,
-) -> Iterator[LabeledSpan]:
-    """The entities of a sentence that begins at this offset of its document."""
+def choose_mentions(
+    constituents: list[Mention], types: str, coordinations: bool, tally: ConversionReport
+) -> Iterator[Mention]:
+    """The entities of a sentence; the label of each constituent is its `sem`."""
     seen = set()
-    for start, end, sem, line in constituents:
-        place = f"{path}:{line}"
+    for constituent in constituents:
+        sem, place = constituent.label, constituent.place or ""
         if sem.startswith("(") and not coordinations:
             tally.note("coordinations left out", place)
             continue
@@ -150,13 +125,14 @@ def to_spans(
         if not sems:
             tally.note("cons without a type (parts of coordinations) left out", place)
         for label in dict.fromkeys(choose_label(sem, types) for sem in sems):
+            mention = constituent._replace(label=label or "")
             if label is None:
                 tally.note("entities of other types left out", place)
-            elif (start, end, label) in seen:
+            elif mention[:3] in seen:
                 tally.note("the same span twice with one label: one left out", place)
             else:
-                seen.add((start, end, label))
-                yield LabeledSpan(offset + start, offset + end, label, place=place)
+                seen.add(mention[:3])
+                yield mention
 
 
 def choose_label(sem: str, types: str) -> str | None:

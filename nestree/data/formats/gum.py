@@ -15,20 +15,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nestree.data.formats.common import (
-    FRAGMENTS_JOINED,
-    TEXT_NOT_KEPT,
-    find_files,
-    join_sentences,
-    line_blocks,
-    locate_errors,
-    locate_words,
-    skip_bad,
-)
+from nestree.data.alignment import FRAGMENTS_JOINED
+from nestree.data.formats import common
 from nestree.data.io import ConversionReport, check_nesting, optional_import
 from nestree.errors import DataError
 from nestree.types import Document, Entity, Sentence
 
+MASKED = "sentences whose words are underscores: the file withholds the text; restore it with the corpus's own script"
 FIELDS = "GRP-etype-infstat-salience-centering-minspan-link-identity"
 NEW_DOCUMENT = re.compile(r"^#\s*newdoc(?:\s+id\s*=\s*(.*?))?\s*$", re.M)
 BRACKET = re.compile(r"\(([^()]+)(\))?|([^()]+)\)")
@@ -45,8 +38,8 @@ class Word(NamedTuple):
 
 def read(path: Path, tally: ConversionReport) -> Iterator[Document]:
     """The documents of a `.conllu` file, or of a folder (and the folders in it) in the order of their names."""
-    for file in find_files(path, "*.conllu", "GUM is one such file, or a folder of them."):
-        with skip_bad(tally):
+    for file in common.find_files(path, "*.conllu", "GUM is one such file, or a folder of them."):
+        with common.skip_bad(tally):
             yield from parse_file(file, tally)
 
 
@@ -55,8 +48,8 @@ def parse_file(path: Path, tally: ConversionReport) -> Iterator[Document]:
     id: str | None = None
     has_newdoc = False
     fields = FIELDS.split("-")
-    sentences: list[tuple[str, Sentence]] = []  # with the characters before each
-    for lines in line_blocks(path):
+    sentences: list[tuple[str | None, Sentence]] = []  # with the characters before each
+    for lines in common.line_blocks(path):
         errors = [line for _, line in lines if isinstance(line, DataError)]
         for error in errors:
             tally.bad(error)
@@ -66,23 +59,18 @@ def parse_file(path: Path, tally: ConversionReport) -> Iterator[Document]:
         newdoc = NEW_DOCUMENT.search(block)  # also of a sentence that cannot be read
         if newdoc or not has_newdoc:
             if sentences:
-                yield to_document(sentences, id)
+                yield common.join_sentences(sentences, id, {})
             id, sentences, has_newdoc = newdoc and newdoc[1], [], has_newdoc or bool(newdoc)
-        with skip_bad(tally):
+        with common.skip_bad(tally):
             metadata, words = parse_sentence(block, place, tally)
             fields = metadata.get("global.Entity", "-".join(fields)).split("-")
             sentence = to_sentence(metadata, words, fields, place, tally)
+            if not "".join(sentence.words).strip("_"):
+                tally.note(MASKED, place)
             starts_paragraph = "newpar" in metadata or "newpar id" in metadata
             sentences.append(("" if not sentences else "\n\n" if starts_paragraph else " ", sentence))
     if sentences:
-        yield to_document(sentences, id)
-
-
-def to_document(sentences: list[tuple[str, Sentence]], id: str | None) -> Document:
-    if any(sentence.text is None for _, sentence in sentences):
-        return Document(tuple(sentence for _, sentence in sentences), None, id)
-    shifted, text = join_sentences(sentences)
-    return Document(tuple(shifted), text, id)
+        yield common.join_sentences(sentences, id, {})
 
 
 def parse_sentence(block: str, place: str, tally: ConversionReport) -> tuple[dict[str, str], list[Word]]:
@@ -125,9 +113,9 @@ def to_sentence(
     text, offsets = metadata.get("text") or None, None
     if text:
         with suppress(DataError):
-            offsets = locate_words(forms, text)
+            offsets = common.locate_words(forms, text)
         if offsets is None or text[offsets[-1][1] :].strip():
-            tally.note(TEXT_NOT_KEPT, place)
+            tally.note(common.TEXT_NOT_KEPT, place)
             text = offsets = None
     entities = parse_entities(words, fields, place, tally)
     trees = {
@@ -135,7 +123,7 @@ def to_sentence(
         "deprel": [word.deprel for word in words],
         "upos": [word.upos for word in words],
     }
-    with locate_errors(place):
+    with common.locate_errors(place):
         return Sentence(forms, tuple(entities), text, offsets, id=metadata.get("sent_id"), extra=trees)
 
 

@@ -13,23 +13,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from nestree.data.alignment import LabeledSpan, align_spans
-from nestree.data.formats.common import (
-    check_choice,
-    dump_json,
-    join_sentences,
-    locate_errors,
-    locate_words,
-    mark_incomplete,
-    optional_str,
-    skip_bad,
-)
+from nestree.data.alignment import AnnotatedText, Mention
+from nestree.data.formats import common
+from nestree.data.formats.common import Record
 from nestree.data.io import ConversionReport, atomic_writer, parse_json, read_lines_or_errors
-from nestree.data.lossiness import report_losses
 from nestree.errors import DataError
 from nestree.types import Document, Entity, Sentence, Span, Tree, char_span
 
-Record = dict[str, Any]
 TREE_KEYS = {"spans", "arcs", "root", "probabilities"}
 ENTITY_KEYS = {"start", "end", "label", "head", "heads", "score"}
 DERIVED_KEYS = {"text", "label", "labels", "score", "depth", "parent"}  # of Document.to_dict
@@ -47,37 +37,33 @@ KEYS_OF_OTHER_FORMATS = {
 }
 
 
-def read(
-    path: Path, tally: ConversionReport, *, words: str = "treebank", sentences: str = "rules"
-) -> Iterator[Document]:
-    """The documents of a file of JSON lines.
-
-    words, sentences: how lines that have a text and no words are split (see nestree.text).
-    """
-    yield from group_sentences(parse_lines(path, tally, words, sentences), tally)
+def read(path: Path, tally: ConversionReport) -> Iterator[Document | AnnotatedText]:
+    """The documents of a file of JSON lines."""
+    yield from group_sentences(parse_lines(path, tally), tally)
 
 
-def parse_lines(
-    path: Path, tally: ConversionReport, words: str, sentences: str
-) -> Iterator[tuple[Sentence, Record] | Document]:
-    """The sentence of each line, with its record; of a line without words, the document."""
+Item = tuple[Sentence, Record] | AnnotatedText  # of a line with words, with its record; of one without
+
+
+def parse_lines(path: Path, tally: ConversionReport) -> Iterator[Item]:
     for number, line in read_lines_or_errors(path):
         place = f"{path}:{number}"
-        if isinstance(line, DataError):
-            tally.bad(line)
-        elif line and not line.isspace():
-            with skip_bad(tally):
-                record = parse_json(line, place)
-                if not isinstance(record, dict):
-                    raise DataError(f"{place}: a line must be a JSON object {{...}}, and is {line[:40]!r}.")
-                check_keys(record, place)
-                if "tokens" in record or "words" in record:
-                    sentence = parse_sentence(record, place)
-                    if sentence.text is None and "offsets" in record:
-                        tally.note("offsets not kept: the line has no text", place)
-                    yield sentence, record
-                else:
-                    yield parse_text(record, place, words, sentences, tally)
+        with common.skip_bad(tally):
+            if isinstance(line, DataError):
+                raise line
+            if not line or line.isspace():
+                continue
+            record = parse_json(line, place)
+            if not isinstance(record, dict):
+                raise DataError(f"{place}: a line must be a JSON object {{...}}, and is {line[:40]!r}.")
+            check_keys(record, place)
+            if "tokens" in record or "words" in record:
+                sentence = parse_sentence(record, place)
+                if sentence.text is None and "offsets" in record:
+                    tally.note("offsets not kept: the line has no text", place)
+                yield sentence, record
+            else:
+                yield parse_text(record, place, tally)
 
 
 def check_keys(record: Record, place: str) -> None:
@@ -97,16 +83,14 @@ def check_keys(record: Record, place: str) -> None:
             )
 
 
-def group_sentences(
-    items: Iterable[tuple[Sentence, Record] | Document], tally: ConversionReport
-) -> Iterator[Document]:
-    """The documents that consecutive sentences make; documents among them are passed on."""
+def group_sentences(items: Iterable[Item], tally: ConversionReport) -> Iterator[Document | AnnotatedText]:
+    """The documents that consecutive sentences make; texts among them are passed on."""
     group: list[tuple[Sentence, Record]] = []
     for item in items:
-        if group and (isinstance(item, Document) or not continues(item[1], group[-1][1])):
+        if group and (isinstance(item, AnnotatedText) or not continues(item[1], group[-1][1])):
             yield to_document(group)
             group = []
-        if isinstance(item, Document):
+        if isinstance(item, AnnotatedText):
             tally.texts += 1  # not earlier: predict_files compares it from document to document
             yield item
         else:
@@ -125,20 +109,22 @@ def continues(record: Record, last: Record) -> bool:
 def to_document(group: list[tuple[Sentence, Record]]) -> Document:
     """The document of these sentences; its text is known if each line says what comes before it."""
     first, last = group[0][1], group[-1][1]
-    id, extra = optional_str(first.get("doc_id")), first.get("document")
-    extra = extra if isinstance(extra, dict) else {}
-    if any(sentence.text is None or not isinstance(record.get("before"), str) for sentence, record in group):
-        return Document(tuple(sentence for sentence, _ in group), None, id, extra)
-    after = last.get("after")
-    sentences, text = join_sentences(
-        [(record["before"], sentence) for sentence, record in group], after if isinstance(after, str) else ""
+    extra, after = first.get("document"), last.get("after")
+    sentences = [
+        (before if isinstance(before := record.get("before"), str) else None, sentence)
+        for sentence, record in group
+    ]
+    return common.join_sentences(
+        sentences,
+        common.optional_str(first.get("doc_id")),
+        extra if isinstance(extra, dict) else {},
+        after if isinstance(after, str) else "",
     )
-    return Document(tuple(sentences), text, id, extra)
 
 
 def parse_sentence(record: Record, place: str) -> Sentence:
     """The sentence of a line that has words."""
-    with locate_errors(place):
+    with common.locate_errors(place):
         words, text = record.get("tokens", record.get("words")), record.get("text")
         if not isinstance(words, list):
             raise DataError(f"`tokens` must be a list of words, and is {words!r:.40}.")
@@ -152,9 +138,9 @@ def parse_sentence(record: Record, place: str) -> Sentence:
             text,
             None if text is None else parse_offsets(record.get("offsets"), words, text),
             0,
-            optional_str(record.get("sent_id")),
+            common.optional_str(record.get("sent_id")),
             complete,
-            {key: value for key, value in record.items() if key not in SENTENCE_KEYS},
+            common.without_keys(record, SENTENCE_KEYS),
             parse_tree(record.get("tree"), len(words)),
         )
 
@@ -185,121 +171,107 @@ def parse_entity(entity: Record) -> Entity:
     if not isinstance(heads, list | tuple):
         raise DataError(f"`heads` must be a list of words, and is {heads!r:.40}.")
     start, end, label = entity["start"], entity["end"], entity["label"]
-    head, score = entity.get("head"), entity.get("score")
-    return Entity(start, end, label, head, score, tuple(heads), further_keys(entity))
-
-
-def further_keys(entity: Record) -> Record:
-    return {key: value for key, value in entity.items() if key not in ENTITY_KEYS}
+    extra = common.without_keys(entity, ENTITY_KEYS)
+    return Entity(start, end, label, entity.get("head"), entity.get("score"), tuple(heads), extra)
 
 
 def parse_offsets(value: Any, words: list[str], text: str) -> tuple[Span, ...]:
     """The offsets of the words in the text: as the line has them or, if it has none, one word after the other."""
     if value is None:
-        return locate_words(words, text)
-    if not isinstance(value, list) or not all(
-        isinstance(pair, list) and [type(offset) for offset in pair] == [int, int] for pair in value
-    ):
+        return common.locate_words(words, text)
+    if not are_lists(value, 2) or not all(type(offset) is int for pair in value for offset in pair):
         raise DataError(f"`offsets` must be a list of [start, end], and is {value!r:.60}.")
     return tuple((start, end) for start, end in value)
 
 
-def parse_tree(value: Any, n: int) -> Tree | None:
+def parse_tree(tree: Any, n: int) -> Tree | None:
     """The tree of a sentence of n words."""
-
-    def is_word(item: Any) -> bool:
-        return type(item) is int and 0 <= item < n
-
-    if value is None:
+    if tree is None:
         return None
-    if not isinstance(value, dict) or "spans" not in value or not value.keys() <= TREE_KEYS:
+    if not isinstance(tree, dict) or "spans" not in tree or not tree.keys() <= TREE_KEYS:
         raise DataError(
-            f"`tree` must be an object with spans, arcs, root and probabilities, and is {value!r:.60}. "
+            f"`tree` must be an object with spans, arcs, root and probabilities, and is {tree!r:.60}. "
             "If it is something else, give it another name."
         )
-    spans, arcs, probabilities = (value.get(key, []) for key in ("spans", "arcs", "probabilities"))
-    root = value.get("root")
-    for name, items, length in (("spans", spans, 3), ("arcs", arcs, 2)):
-        if not isinstance(items, list) or not all(isinstance(x, list) and len(x) == length for x in items):
-            raise DataError(f"`{name}` of `tree` must be lists of {length} words, and are {items!r:.60}.")
-    if not isinstance(probabilities, list) or not all(
-        type(p) in (int, float) and 0 <= p <= 1 for p in probabilities
+    spans, arcs, probabilities = (tree.get(key, []) for key in ("spans", "arcs", "probabilities"))
+    root = tree.get("root")
+
+    def is_word(item: Any, start: int = 0, end: int = n) -> bool:
+        return type(item) is int and start <= item < end
+
+    def is_span(item: Any) -> bool:
+        if not isinstance(item, list) or len(item) != 3 or not is_word(item[0]):
+            return False
+        i, j, head = item
+        return is_word(j, i + 1, n + 1) and (head is None or is_word(head, i, j))
+
+    for key, is_valid, meaning in (
+        ("spans", isinstance(spans, list) and all(map(is_span, spans)), "[start, end, head or null]"),
+        (
+            "arcs",
+            are_lists(arcs, 2) and all(is_word(word) for arc in arcs for word in arc),
+            "[head, modifier]",
+        ),
+        ("root", root is None or is_word(root), "null or a word"),
+    ):
+        if not is_valid:
+            raise DataError(
+                f"`{key}` of `tree` must be {meaning} within words 0 to {n - 1}, and is {tree[key]!r:.60}."
+            )
+    if (
+        not isinstance(probabilities, list)
+        or not all(type(p) in (int, float) and 0 <= p <= 1 for p in probabilities)
+        or len(probabilities) not in (0, len(spans))
     ):
         raise DataError(
-            f"`probabilities` of `tree` must be numbers from 0 to 1, and are {probabilities!r:.60}."
+            f"`probabilities` of `tree` must be numbers from 0 to 1, one for each of its {len(spans)} spans, or none, "
+            f"and is {probabilities!r:.60}."
         )
-    for i, j, head in spans:
-        if not (is_word(i) and type(j) is int and i < j <= n):
-            raise DataError(f"{[i, j, head]} of `tree` is no span of the sentence, which has {n} words.")
-        if head is not None and not (type(head) is int and i <= head < j):
-            raise DataError(f"the head of {[i, j, head]} of `tree` must be one of its words, or null.")
-    for arc in arcs:
-        if not all(is_word(word) for word in arc):
-            raise DataError(f"{arc} of `tree` is no arc between words 0 to {n - 1}.")
-    if root is not None and not is_word(root):
-        raise DataError(f"`root` of `tree` must be a word, 0 to {n - 1}, and is {root!r:.40}.")
-    if probabilities and len(probabilities) != len(spans):
-        raise DataError(
-            f"`tree` has {len(spans)} spans and {len(probabilities)} probabilities. Give one for each span, or none."
-        )
-    return Tree(
-        tuple((i, j, head) for i, j, head in spans),
-        tuple((head, modifier) for head, modifier in arcs),
-        root,
-        tuple(probabilities),
-    )
+    return Tree(tuple(map(tuple, spans)), tuple(map(tuple, arcs)), root, tuple(probabilities))
 
 
-def parse_text(record: Record, place: str, words: str, sentences: str, tally: ConversionReport) -> Document:
+def are_lists(value: Any, length: int) -> bool:
+    return isinstance(value, list) and all(isinstance(item, list) and len(item) == length for item in value)
+
+
+def parse_text(record: Record, place: str, tally: ConversionReport) -> AnnotatedText:
     """The document of a line that has a text and no words: its entities count characters."""
-    with locate_errors(place):
+    with common.locate_errors(place):
         text = record.get("text")
         if "text" not in record:
             raise DataError(f"a line needs `tokens` or a `text`, and has {', '.join(record) or 'nothing'}.")
         if not isinstance(text, str):
             raise DataError(f"`text` must be a string, and is {text!r:.60}.")
         complete = check_complete(record)
-        spans = [span for entity in check_entities(record) for span in parse_char_spans(entity)]
+        mentions = [mention for entity in check_entities(record) for mention in parse_mentions(entity)]
     if with_heads := sum("heads" in entity for entity in record.get("entities", [])):
         tally.note("lists of heads not read: in a text, `head` is [start, end]", place, with_heads)
-    document = align_spans(
-        text,
-        spans,
-        id=optional_str(record.get("doc_id")),
-        words=words,
-        sentences=sentences,
-        tally=tally,
-        place=place,
-        extra={k: v for k, v in record.items() if k not in ("text", "entities", "doc_id", "complete")},
-    )
-    return document if complete else mark_incomplete(document)
+    extra = common.without_keys(record, ("text", "entities", "doc_id", "complete"))
+    return AnnotatedText(text, mentions, place, common.optional_str(record.get("doc_id")), extra, complete)
 
 
-def parse_char_spans(entity: Record) -> list[LabeledSpan]:
-    """One span for each label of an entity."""
-    labels = entity.get("labels")
+def parse_mentions(entity: Record) -> Iterator[Mention]:
+    """A mention for each label of an entity."""
+    labels, each = entity.get("labels"), [entity]
     if isinstance(labels, list) and labels and all(isinstance(x, dict) and "label" in x for x in labels):
-        shared = {key: value for key, value in entity.items() if key not in DERIVED_KEYS}
-        return [parse_char_span({**shared, **label}) for label in labels]
-    return [parse_char_span(entity)]
-
-
-def parse_char_span(entity: Record) -> LabeledSpan:
-    start, end, label, head = entity["start"], entity["end"], entity["label"], entity.get("head")
-    if isinstance(head, dict):
-        head = [head.get("start"), head.get("end")]
-    if head is not None and not (isinstance(head, list) and [type(at) for at in head] == [int, int]):
-        raise DataError(
-            "`head` of an entity of a text must be an object with start and end or [start, end], and is "
-            f"{entity['head']!r:.40}."
-        )
-    if type(start) is not int or type(end) is not int:
-        raise DataError(
-            f"`start` and `end` must be numbers of characters, and are {start!r:.20}, {end!r:.20}."
-        )
-    Entity(0, 1, label, None, entity.get("score"))  # raises if the label or the score is wrong
-    head_span = (head[0], head[1]) if head else None
-    return LabeledSpan(start, end, label, head_span, entity.get("score"), further_keys(entity))
+        each = [common.without_keys(entity, DERIVED_KEYS) | label for label in labels]
+    for values in each:
+        head = values.get("head")
+        if isinstance(head, dict):
+            head = [head.get("start"), head.get("end")]
+        if head is not None and not (isinstance(head, list) and [type(at) for at in head] == [int, int]):
+            raise DataError(
+                "`head` of an entity of a text must be an object with start and end or [start, end], and is "
+                f"{values['head']!r:.40}."
+            )
+        start, end, label, score = values["start"], values["end"], values["label"], values.get("score")
+        if type(start) is not int or type(end) is not int:
+            raise DataError(
+                f"`start` and `end` must be numbers of characters, and are {start!r:.20}, {end!r:.20}."
+            )
+        Entity(0, 1, label, None, score)  # raises if the label or the score is wrong
+        extra = common.without_keys(values, ENTITY_KEYS)
+        yield Mention(start, end, label, (head[0], head[1]) if head else None, score, extra)
 
 
 def write(documents: Iterable[Document], path: Path, tally: ConversionReport, *, by: str = "words") -> None:
@@ -307,9 +279,11 @@ def write(documents: Iterable[Document], path: Path, tally: ConversionReport, *,
 
     by: what entities count, "words" or "characters". By characters, a line is a whole document with its text.
     """
-    check_choice("by", by, ("words", "characters"))
+    common.check_choice("by", by, ("words", "characters"))
     if by == "characters":
-        documents = (document for _, document in report_losses(documents, "jsonl by characters", tally))
+        documents = (
+            document for _, document in common.report_losses(documents, "jsonl by characters", tally)
+        )
     write_mixed(((document, by) for document in documents), path, tally)
 
 
@@ -320,7 +294,7 @@ def write_mixed(documents: Iterable[tuple[Document, str]], path: Path, tally: Co
         for count, (document, by) in enumerate(documents, 1):
             place = document.id or f"document {count}"
             if by == "characters":
-                file.write(dump_json(to_text_record(document), f"{path}, {place}") + "\n")
+                file.write(common.dump_json(to_text_record(document), f"{path}, {place}") + "\n")
                 last = {}
                 continue
             if not document.sentences:
@@ -328,7 +302,7 @@ def write_mixed(documents: Iterable[tuple[Document, str]], path: Path, tally: Co
             for number, (sentence, record) in enumerate(sentence_records(document)):
                 if continues(record, last) != (number > 0):
                     record["continues"] = number > 0
-                file.write(dump_json(record, f"{path}, sentence {sentence}") + "\n")
+                file.write(common.dump_json(record, f"{path}, sentence {sentence}") + "\n")
                 last = record
 
 
@@ -348,13 +322,11 @@ def to_text_record(document: Document) -> Record:
             label: Record = {"label": entity.label, "score": entity.score}
             if head != item["head"]:
                 label["head"] = head
-            label.update((key, value) for key, value in entity.extra.items() if key not in ENTITY_KEYS)
-            item["labels"].append(label)
+            item["labels"].append(label | common.without_keys(entity.extra, ENTITY_KEYS))
         item["score"] = item["labels"][0]["score"]
     if not all(sentence.complete for sentence in document.sentences):
         record["complete"] = False
-    record.update((key, value) for key, value in document.extra.items() if key not in record)
-    return record
+    return record | common.without_keys(document.extra, record)
 
 
 def head_record(sentence: Sentence, entity: Entity) -> Record | None:
@@ -390,8 +362,7 @@ def sentence_records(document: Document) -> Iterator[tuple[Sentence, Record]]:
             record["tree"] |= {key: value for key, value in items.items() if value not in (None, [])}
         if document.extra and number == 0:
             record["document"] = dict(document.extra)
-        record.update((key, value) for key, value in sentence.extra.items() if key not in SENTENCE_KEYS)
-        yield sentence, record
+        yield sentence, record | common.without_keys(sentence.extra, SENTENCE_KEYS)
 
 
 def entity_record(entity: Entity) -> Record:
@@ -402,5 +373,4 @@ def entity_record(entity: Entity) -> Record:
         record["heads"] = list(entity.heads)
     if entity.score is not None:
         record["score"] = entity.score
-    record.update((key, value) for key, value in entity.extra.items() if key not in ENTITY_KEYS)
-    return record
+    return record | common.without_keys(entity.extra, ENTITY_KEYS)

@@ -13,33 +13,18 @@ Regions repeat their text, so such offsets are noticed, corrected and counted.
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from nestree.data.alignment import (
     AMBIGUOUS_OFFSETS,
-    LabeledSpan,
-    align_spans,
+    AnnotatedText,
+    Mention,
     has_surrogate_pairs,
     to_code_points,
 )
-from nestree.data.formats.common import (
-    check_choice,
-    dump_json,
-    entity_offsets,
-    mark_incomplete,
-    optional_str,
-    require_offsets,
-    skip_bad,
-)
-from nestree.data.io import (
-    ConversionReport,
-    atomic_writer,
-    json_objects,
-    json_records,
-    label_studio_regions,
-    parse_probability,
-)
-from nestree.data.lossiness import report_losses
+from nestree.data.formats import common
+from nestree.data.formats.common import Record
+from nestree.data.formats.detect import label_studio_regions
+from nestree.data.io import ConversionReport, json_records
 from nestree.errors import DataError
 from nestree.types import Document
 
@@ -47,45 +32,24 @@ TASK_KEYS = ("id", "annotator", "annotation_id", "created_at", "updated_at", "le
 PARTS = ("annotations", "predictions")
 
 
-class Region(NamedTuple):
-    start: int
-    end: int
-    labels: list[str]
-    phrase: str | None  # the text that the region repeats
-    score: float | None
-
-    def matches(self, text: str) -> bool:
-        """Is the phrase at these offsets? Blanks and line breaks, which may be written as \\n, do not matter."""
-        if self.phrase is None:
-            return True
-        actual, phrase = (
-            "".join(part.replace("\\n", "").split())
-            for part in (text[max(0, self.start) : max(0, self.end)], self.phrase)
-        )
-        return self.end <= len(text) and actual == phrase
-
-
 def read(
     path: Path,
     tally: ConversionReport,
     *,
-    words: str = "treebank",
-    sentences: str = "rules",
     part: str = "",
     annotator: str = "",
     field: str = "text",
     from_name: str = "",
-) -> Iterator[Document]:
+) -> Iterator[AnnotatedText]:
     """The tasks of an export, each a document.
 
-    words, sentences: how the text is split (see nestree.text). part: "annotations" or "predictions"; if it is not
-    given, the annotations of a task or, if it has none, its predictions. annotator: only what this one made: the
-    number or address of a person, the version of a model. field: which field of the data holds the text.
-    from_name: only the regions of this control of the labeling config.
+    part: "annotations" or "predictions"; if it is not given, the annotations of a task or, if it has none, its
+    predictions. annotator: only what this one made: the number or address of a person, the version of a model.
+    field: which field of the data holds the text. from_name: only the regions of this control of the labeling config.
     """
-    check_choice("part", part, (*PARTS, ""))
+    common.check_choice("part", part, (*PARTS, ""))
     for place, task in json_records(path, tally):
-        with skip_bad(tally):
+        with common.skip_bad(tally):
             task = to_long_form(task, field, from_name, place)
             result = select_result(task, part, annotator, tally, place)
             if result is None and annotator:
@@ -98,26 +62,16 @@ def read(
                     f"{place}: the data has no text called {field!r}, only {', '.join(data)[:60] or 'nothing'}. "
                     "Choose the option `field`."
                 )
-            text, regions = correct_offsets(
-                text, list(parse_regions(result or [], from_name, tally, place)), tally, place
-            )
-            document = align_spans(
-                text,
-                [LabeledSpan(r.start, r.end, label, None, r.score) for r in regions for label in r.labels],
-                id=optional_str(data.get("doc_id", task.get("id"))),
-                words=words,
-                sentences=sentences,
-                tally=tally,
-                place=place,
-                extra={key: value for key, value in data.items() if key not in (field, "doc_id")},
-            )
+            mentions = list(parse_mentions(result or [], from_name, tally, place))
+            text, mentions = correct_offsets(text, mentions, tally, place)
             if result is None:
                 tally.note("tasks without annotations: read as incomplete", place)
-                document = mark_incomplete(document)
-            yield document
+            id = common.optional_str(data.get("doc_id", task.get("id")))
+            extra = common.without_keys(data, (field, "doc_id"))
+            yield AnnotatedText(text, mentions, place, id, extra, result is not None)
 
 
-def to_long_form(task: dict[str, Any], field: str, from_name: str, place: str) -> dict[str, Any]:
+def to_long_form(task: Record, field: str, from_name: str, place: str) -> Record:
     """The task with `data` and `annotations`; a short task has its regions beside its text."""
     if "data" in task:
         if not isinstance(task["data"], dict):
@@ -135,25 +89,27 @@ def to_long_form(task: dict[str, Any], field: str, from_name: str, place: str) -
             raise DataError(f"{place}: `{name}` must be a list of regions, and is {values!r:.40}.")
         result += [{"type": "labels", "from_name": name, "value": value} for value in values]
     annotation = {"completed_by": task.get("annotator"), "result": result}
-    data = {key: value for key, value in task.items() if key not in (*names, *TASK_KEYS)}
+    data = common.without_keys(task, (*names, *TASK_KEYS))
     return {"id": task.get("id"), "data": data, "annotations": [annotation] if result else []}
 
 
 def select_result(
-    task: dict[str, Any], part: str, annotator: str, tally: ConversionReport, place: str
-) -> list[dict[str, Any]] | None:
+    task: Record, part: str, annotator: str, tally: ConversionReport, place: str
+) -> list[Record] | None:
     """The regions of the annotation or prediction to be read; None if there is none."""
 
-    def is_by_annotator(annotation: dict[str, Any]) -> bool:
+    def is_by_annotator(annotation: Record) -> bool:
         author = annotation.get("completed_by", annotation.get("model_version"))
         names = [author.get("id"), author.get("email")] if isinstance(author, dict) else [author]
         return not annotator or annotator in [str(name) for name in names]
 
-    annotations = json_objects(task, "annotations", place) or json_objects(task, "completions", place)
+    annotations = common.json_objects(task, "annotations", place) or common.json_objects(
+        task, "completions", place
+    )
     if cancelled := sum(bool(a.get("was_cancelled")) for a in annotations):
         tally.note("cancelled annotations not read", place, cancelled)
     annotations = [a for a in annotations if not a.get("was_cancelled") and is_by_annotator(a)]
-    predictions = [p for p in json_objects(task, "predictions", place) if is_by_annotator(p)]
+    predictions = [p for p in common.json_objects(task, "predictions", place) if is_by_annotator(p)]
     candidates = {"annotations": annotations, "predictions": predictions, "": annotations or predictions}[
         part
     ]
@@ -164,13 +120,13 @@ def select_result(
     if len(candidates) > 1:
         tally.note("further annotations of the same task not read", place, len(candidates) - 1)
     best = next((a for a in candidates if a.get("ground_truth")), candidates[0])
-    return json_objects(best, "result", place)
+    return common.json_objects(best, "result", place)
 
 
-def parse_regions(
-    result: list[dict[str, Any]], from_name: str, tally: ConversionReport, place: str
-) -> Iterator[Region]:
-    """The labelled spans of text; all else is counted."""
+def parse_mentions(
+    result: list[Record], from_name: str, tally: ConversionReport, place: str
+) -> Iterator[Mention]:
+    """The labelled spans of text, one for each label; all else is counted."""
     for item in result:
         value, kind = item.get("value"), item.get("type", "labels")
         if kind == "relation":
@@ -180,39 +136,48 @@ def parse_regions(
         elif from_name and item.get("from_name") != from_name:
             tally.note("regions of other controls not read", place)
         else:
-            start, end = require_offsets(value, place)
-            labels, phrase = value.get("labels"), value.get("text")
+            start, end, labels, phrase = (value.get(key) for key in ("start", "end", "labels", "text"))
+            if type(start) is not int or type(end) is not int:
+                raise DataError(f"{place}: a span needs `start` and `end` in characters: {value!r:.80}.")
             if not isinstance(labels, list) or not all(isinstance(name, str) and name for name in labels):
                 raise DataError(f"{place}: `labels` of region {start}-{end} must be names: {labels!r:.40}.")
             if not labels:
                 tally.note("dropped: an entity without a label", place)
-            score = parse_probability(item.get("score", value.get("score")), tally, place)
-            yield Region(start, end, labels, phrase if isinstance(phrase, str) else None, score)
+            score = common.parse_probability(item.get("score", value.get("score")), tally, place)
+            phrase = phrase if isinstance(phrase, str) else None
+            yield from (Mention(start, end, label, None, score, phrase=phrase) for label in labels)
+
+
+def matches(mention: Mention, text: str) -> bool:
+    """Is the phrase at its offsets? Blanks and line breaks, which may be written as \\n, do not matter."""
+    actual, phrase = (
+        "".join(part.replace("\\n", "").split())
+        for part in (text[max(0, mention.start) : max(0, mention.end)], mention.phrase or "")
+    )
+    return mention.phrase is None or (mention.end <= len(text) and actual == phrase)
 
 
 def correct_offsets(
-    text: str, regions: list[Region], tally: ConversionReport, place: str
-) -> tuple[str, list[Region]]:
-    """The text and its regions with offsets in characters, whatever the file counts."""
-    if all(region.matches(text) for region in regions):
-        if has_surrogate_pairs(text) and any(region.phrase is None for region in regions):
-            tally.note(AMBIGUOUS_OFFSETS, place)
-        return text, regions
+    text: str, mentions: list[Mention], tally: ConversionReport, place: str
+) -> tuple[str, list[Mention]]:
+    """The text and its mentions with offsets in characters, whatever the file counts; phrases are compared here."""
     with_lf = text.replace("\r\n", "\n")
     for candidate, unit, correction in (
+        (text, "characters", ""),
         (text, "utf-16", "offsets counted UTF-16 units: made to count characters"),
         (with_lf, "characters", "offsets count CRLF as one character: text read with LF"),
         (with_lf, "utf-16", "offsets count CRLF as one character: text read with LF"),
     ):
         convert = to_code_points(candidate, unit)
-        converted = [
-            region._replace(start=convert(region.start), end=convert(region.end)) for region in regions
-        ]
-        if all(region.matches(candidate) for region in converted):
-            tally.note(correction, place)
-            return candidate, converted
+        moved = [m._replace(start=convert(m.start), end=convert(m.end)) for m in mentions]
+        if all(matches(mention, candidate) for mention in moved):
+            if correction:
+                tally.note(correction, place)
+            elif has_surrogate_pairs(text) and any(mention.phrase is None for mention in mentions):
+                tally.note(AMBIGUOUS_OFFSETS, place)
+            return candidate, [mention._replace(phrase=None) for mention in moved]
     tally.note("offsets trusted: the region repeats another text", place)
-    return text, regions
+    return text, [mention._replace(phrase=None) for mention in mentions]
 
 
 def write(
@@ -232,42 +197,34 @@ def write(
     the names of the Labels and of the Text in the labeling config. field: the field of the data that this Text
     shows. model: the version that predictions give as their origin.
     """
-    check_choice("part", part, PARTS)
-    is_list = ".jsonl" not in path.suffixes
+    common.check_choice("part", part, PARTS)
+
+    def to_task(place: str, document: Document) -> str:
+        document = document.with_text()
+        data: Record = {field: document.text}
+        if document.id is not None:
+            data["doc_id"] = document.id
+        data |= common.without_keys(document.extra, data)
+        annotation: Record = {"result": list(to_regions(document, part, from_name, to_name))}
+        if part == "predictions":
+            scores = [region["score"] for region in annotation["result"] if "score" in region]
+            mean = {"score": sum(scores) / len(scores)} if scores else {}
+            annotation = {"model_version": model, **mean, **annotation}
+        return common.dump_json({"data": data, part: [annotation]}, f"{path}, {place}")
+
     lost_parts = ("scores",) if part == "annotations" else ()
-    with atomic_writer(path) as file:
-        file.write("[\n" if is_list else "")
-        for number, (place, document) in enumerate(
-            report_losses(documents, "label-studio", tally, *lost_parts)
-        ):
-            document = document.with_text()
-            data: dict[str, Any] = {field: document.text}
-            if document.id is not None:
-                data["doc_id"] = document.id
-            data.update((key, value) for key, value in document.extra.items() if key not in data)
-            task = {"data": data, part: [to_annotation(document, part, from_name, to_name, model)]}
-            separator = "" if not number else ",\n" if is_list else "\n"
-            file.write(separator + dump_json(task, f"{path}, {place}"))
-        file.write("\n]\n" if is_list else "\n")
+    tasks = (to_task(*pair) for pair in common.report_losses(documents, "label-studio", tally, *lost_parts))
+    common.write_joined(
+        tasks, path, ("", "\n", "\n") if ".jsonl" in path.suffixes else ("[\n", ",\n", "\n]\n")
+    )
 
 
-def to_annotation(document: Document, part: str, from_name: str, to_name: str, model: str) -> dict[str, Any]:
-    """The entities as an annotation or, with their scores and the mean of these, as a prediction."""
-    annotation: dict[str, Any] = {"model_version": model} if part == "predictions" else {}
-    result, scores = [], []
-    for number, (entity, start, end) in enumerate(entity_offsets(document), 1):
+def to_regions(document: Document, part: str, from_name: str, to_name: str) -> Iterator[Record]:
+    """The entities as regions; as predictions, with their scores."""
+    for number, (entity, start, end) in enumerate(common.entity_offsets(document), 1):
         phrase = (document.text or "")[start:end]
-        region: dict[str, Any] = {
-            "id": f"e{number}",
-            "from_name": from_name,
-            "to_name": to_name,
-            "type": "labels",
-        }
+        region: Record = {"id": f"e{number}", "from_name": from_name, "to_name": to_name, "type": "labels"}
         region["value"] = {"start": start, "end": end, "text": phrase, "labels": [entity.label]}
         if part == "predictions" and entity.score is not None:
             region["score"] = entity.score
-            scores.append(entity.score)
-        result.append(region)
-    if scores:
-        annotation["score"] = sum(scores) / len(scores)
-    return {**annotation, "result": result}
+        yield region

@@ -31,28 +31,38 @@ def read(path: Path, tally: ConversionReport, *, trees: str = "", part: str = "a
     """
     check_choice("part", part, ("all", "train", "dev", "test"))
     layout = "NNE is a folder of sections, 00 to 24, with wsj_0001.mrg in them."
+    if trees and not Path(trees).exists():
+        raise InputError(f"{trees} does not exist. `trees` is the folder of the Penn Treebank's .mrg files.")
+    without_trees, has_trees = [], False
     for file in find_files(path, "*.mrg", layout):
         digits = re.search(r"wsj_(\d\d)\d\d", file.name)
         section = digits[1] if digits else file.parent.name
         if part not in ("all", "dev" if section in DEV else "test" if section in TEST else "train"):
             continue
+        tree_file = None
         if not trees:
             tally.note("words not known without the trees: their numbers instead", str(file))
+        elif (tree_file := find_trees(file, path, Path(trees), section)) is None:
+            without_trees.append(file)
+            continue
         with skip_bad(tally):
-            yield read_document(file, find_trees(file, path, Path(trees), section) if trees else None, tally)
+            has_trees = True
+            yield read_document(file, tree_file, tally)
+    for file in without_trees:
+        if not has_trees:
+            raise DataError(
+                f"{Path(trees) / file.name} does not exist: {file} has no trees, and no other file has."
+            )
+        tally.note("documents without trees left out", str(file))
 
 
-def find_trees(file: Path, path: Path, trees: Path, section: str) -> Path:
-    """The trees of a stand-off file: the same name in the folder of trees."""
-    if not trees.exists():
-        raise InputError(f"{trees} does not exist. `trees` is the folder of the Penn Treebank's .mrg files.")
+def find_trees(file: Path, path: Path, trees: Path, section: str) -> Path | None:
+    """The trees of a stand-off file: the same name in the folder of trees, in the same section or in none."""
     if not trees.is_dir():
         return trees
     same_place = trees / file.relative_to(path if path.is_dir() else path.parent)
-    for candidate in (same_place, trees / section / file.name):
-        if candidate.exists():
-            return candidate
-    raise DataError(f"{same_place} does not exist: {file} has no trees.")
+    candidates = (same_place, trees / section / file.name, trees / file.name)
+    return next((candidate for candidate in candidates if candidate.exists()), None)
 
 
 def read_document(file: Path, trees: Path | None, tally: ConversionReport) -> Document:

@@ -11,17 +11,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from nestree.data.alignment import LabeledSpan, align_spans, align_to_words, note_stray_tokens, tokens
-from nestree.data.formats.common import (
-    dump_json,
-    mark_incomplete,
-    require_offsets,
-    require_text,
-    skip_bad,
-    word_offsets,
-)
-from nestree.data.io import ConversionReport, atomic_writer, json_objects, json_records, parse_probability
-from nestree.data.lossiness import report_losses
+from nestree.data.alignment import AnnotatedText, Mention, tokens
+from nestree.data.formats import common
+from nestree.data.formats.common import Record
+from nestree.data.io import ConversionReport, json_records
 from nestree.errors import DataError
 from nestree.types import Document, Span
 
@@ -29,46 +22,27 @@ TASK_KEYS = {"text", "tokens", "spans", "answer", "relations", "_is_binary"}
 SPAN_KEYS = {"start", "end", "label", "token_start", "token_end", "score", "text"}
 
 
-def read(
-    path: Path, tally: ConversionReport, *, words: str = "treebank", sentences: str = "rules"
-) -> Iterator[Document]:
-    """The tasks of a file, each a document.
-
-    words: how the text of a task without tokens is split. sentences: how any text is (see nestree.text).
-    """
+def read(path: Path, tally: ConversionReport) -> Iterator[AnnotatedText]:
+    """The tasks of a file, each a document."""
     for place, task in json_records(path, tally):
         if task.get("answer", "accept") != "accept":
             tally.note("tasks that were rejected or ignored left out", place)
             continue
-        with skip_bad(tally):
-            if relations := json_objects(task, "relations", place):
+        with common.skip_bad(tally):
+            if relations := common.json_objects(task, "relations", place):
                 tally.note("relations not read", place, len(relations))
-            yield parse_task(task, words, sentences, tally, place)
-
-
-def parse_task(
-    task: dict[str, Any], words: str, sentences: str, tally: ConversionReport, place: str
-) -> Document:
-    text = require_text(task, place)
-    spans = list(parse_spans(task, tally, place))
-    extra = {key: value for key, value in task.items() if key not in TASK_KEYS}
-    id, meta = None, task.get("meta")
-    if isinstance(meta, dict) and "doc_id" in meta:
-        id = str(meta["doc_id"])
-        del extra["meta"]
-        if len(meta) > 1:
-            extra["meta"] = {key: value for key, value in meta.items() if key != "doc_id"}
-    common: dict[str, Any] = {
-        "sentences": sentences, "id": id, "tally": tally, "place": place, "extra": extra,
-    }  # fmt: skip
-    if task.get("tokens") is not None:
-        document = align_to_words(text, parse_tokens(task["tokens"], text, place), spans, **common)
-    else:
-        document = align_spans(text, spans, words=words, **common)
-    if task.get("_is_binary"):
-        tally.note("questions of yes or no: read as incomplete", place)
-        document = mark_incomplete(document)
-    return document
+            text = common.require_text(task, place)
+            extra, meta, id = common.without_keys(task, TASK_KEYS), task.get("meta"), None
+            if isinstance(meta, dict) and "doc_id" in meta:
+                id = str(meta["doc_id"])
+                extra["meta"] = common.without_keys(meta, ["doc_id"])
+                if len(meta) == 1:
+                    del extra["meta"]
+            words = None if task.get("tokens") is None else parse_tokens(task["tokens"], text, place)
+            if is_question := bool(task.get("_is_binary")):
+                tally.note("questions of yes or no: read as incomplete", place)
+            mentions = list(parse_mentions(task, tally, place))
+            yield AnnotatedText(text, mentions, place, id, extra, not is_question, words=words)
 
 
 def parse_tokens(value: Any, text: str, place: str) -> list[Span]:
@@ -88,34 +62,30 @@ def parse_tokens(value: Any, text: str, place: str) -> list[Span]:
     return words
 
 
-def parse_spans(task: dict[str, Any], tally: ConversionReport, place: str) -> Iterator[LabeledSpan]:
-    for span in json_objects(task, "spans", place):
-        start, end = require_offsets(span, place)
-        label = span.get("label")
-        if label is None:
+def parse_mentions(task: Record, tally: ConversionReport, place: str) -> Iterator[Mention]:
+    for span in common.json_objects(task, "spans", place):
+        if span.get("label") is None:
             tally.note("dropped: an entity without a label", place)
             continue
-        if not isinstance(label, str) or not label:
-            raise DataError(f"{place}: the label of a span must be a name, and is {label!r:.40}.")
-        score = parse_probability(span.get("score"), tally, place)
-        extra = {key: value for key, value in span.items() if key not in SPAN_KEYS}
-        yield LabeledSpan(start, end, label, None, score, extra)
+        score = common.parse_probability(span.get("score"), tally, place)
+        extra = common.without_keys(span, SPAN_KEYS)
+        yield Mention(span.get("start"), span.get("end"), span["label"], None, score, extra)  # type: ignore[arg-type]
 
 
 def write(documents: Iterable[Document], path: Path, tally: ConversionReport) -> None:
     """One document a line, with its words as tokens."""
-    with atomic_writer(path) as file:
-        for place, document in report_losses(documents, "prodigy", tally):
-            task = to_task(document.with_text(), tally, place)
-            file.write(dump_json(task, f"{path}, {place}") + "\n")
+
+    def to_line(place: str, document: Document) -> str:
+        return common.dump_json(to_task(document.with_text(), tally, place), f"{path}, {place}")
+
+    common.write_joined((to_line(*pair) for pair in common.report_losses(documents, "prodigy", tally)), path)
 
 
-def to_task(document: Document, tally: ConversionReport, place: str) -> dict[str, Any]:
+def to_task(document: Document, tally: ConversionReport, place: str) -> Record:
     text = document.text or ""
-    pieces = tokens(text, word_offsets(document))
-    note_stray_tokens(pieces, text, tally, place)
+    pieces = tokens(text, common.word_offsets(document), tally, place)
     token_ids = [k for k, token in enumerate(pieces) if token.word is not None]  # of each word
-    spans: list[dict[str, Any]] = []
+    spans: list[Record] = []
     first_word = 0
     for sentence in document.sentences:
         for entity in sentence.entities:
@@ -129,18 +99,17 @@ def to_task(document: Document, tally: ConversionReport, place: str) -> dict[str
             }
             if entity.score is not None:
                 span["score"] = entity.score
-            span.update((key, value) for key, value in entity.extra.items() if key not in SPAN_KEYS)
-            spans.append(span)
+            spans.append(span | common.without_keys(entity.extra, SPAN_KEYS))
         first_word += len(sentence.words)
-    task: dict[str, Any] = {
+    task: Record = {
         "text": text,
         "tokens": [
             {"text": text[t.start : t.end], "start": t.start, "end": t.end, "id": k, "ws": t.blank}
             for k, t in enumerate(pieces)
         ],
         "spans": spans,
+        **common.without_keys(document.extra, TASK_KEYS),
     }
-    task.update((key, value) for key, value in document.extra.items() if key not in TASK_KEYS)
     if document.id is not None:
         meta = document.extra.get("meta")
         task["meta"] = {**(meta if isinstance(meta, dict) else {}), "doc_id": document.id}

@@ -10,13 +10,12 @@ A file is read whole: a DocBin is packed as one. spaCy imports torch where it is
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from nestree.data.alignment import BLANK, Token, align_entities, note_stray_tokens, tokens
-from nestree.data.formats.common import check_choice, locate_errors, skip_bad, word_offsets
+from nestree.data.alignment import BLANK, AnnotatedText, Token, tokens
+from nestree.data.formats import common
 from nestree.data.io import (
     STDIO,
     ConversionReport,
@@ -25,10 +24,8 @@ from nestree.data.io import (
     current_limits,
     limit_remedy,
     optional_import,
-    parse_probability,
     read_bytes,
 )
-from nestree.data.lossiness import report_losses
 from nestree.errors import DataError, InputError
 from nestree.types import Document, Entity
 
@@ -38,16 +35,15 @@ LIST_ITEM_BYTES = {"strings": 512, "cats": 64, "flags": 64, "span_groups": 64, "
 
 
 def read(
-    path: Path, tally: ConversionReport, *, key: str = "", heads: str = "parse", sentences: str = "rules"
-) -> Iterator[Document]:
-    """The documents of a DocBin.
+    path: Path, tally: ConversionReport, *, key: str = "", heads: str = "parse"
+) -> Iterator[AnnotatedText]:
+    """The documents of a DocBin; those without sentences are split by the rule `sentences`.
 
     key: which group of `doc.spans`, or "ents" for `doc.ents`; if it is not given, all groups or, in a document
     without any, `doc.ents`. heads: those that are written beside the spans, else from the dependency "parse" if
-    there is one: the word, punctuation aside, whose own head lies outside; "none": not from there. sentences: the
-    rule for documents without sentences (see nestree.text).
+    there is one: the word, punctuation aside, whose own head lies outside; "none": not from there.
     """
-    check_choice("heads", heads, ("parse", "none"))
+    common.check_choice("heads", heads, ("parse", "none"))
     spacy = optional_import("spacy", "a DocBin", "spacy")
     data, number = bytes(read_bytes(path)), 0
     try:
@@ -55,8 +51,8 @@ def read(
         docs = spacy.tokens.DocBin().from_bytes(data).get_docs(spacy.blank("xx").vocab)
         while (doc := next(docs, None)) is not None:
             number += 1
-            with skip_bad(tally):
-                yield to_document(doc, key, heads, sentences, tally, f"{path}, document {number}")
+            with common.skip_bad(tally):
+                yield to_annotated(doc, key, heads, tally, f"{path}, document {number}")
     except DataError as error:
         tally.bad(error)
     except InputError:
@@ -110,9 +106,7 @@ def unpacked_size(data: bytes, limit: int) -> int:
     return size
 
 
-def to_document(
-    doc: Any, key: str, heads: str, sentences: str, tally: ConversionReport, place: str
-) -> Document:
+def to_annotated(doc: Any, key: str, heads: str, tally: ConversionReport, place: str) -> AnnotatedText:
     """A document of the tokens that are not blank."""
     word_of = list(
         accumulate((not token.is_space for token in doc), initial=0)
@@ -136,18 +130,17 @@ def to_document(
     if layers or doc.cats or doc.user_data.keys() - {"doc_id", "sent_ids"}:
         tally.note("tags, lemmas, categories and custom attributes not read", place)
     id, sentence_ids = doc.user_data.get("doc_id"), doc.user_data.get("sent_ids")
-    id = id if isinstance(id, str) else None
-    document = align_entities(
-        doc.text, words, entities, starts=starts, sentences=sentences, id=id, tally=tally, place=place
+    return AnnotatedText(
+        doc.text,
+        (),
+        place,
+        id if isinstance(id, str) else None,
+        words=words,
+        starts=starts,
+        entities=entities,
+        sentence_ids=sentence_ids if isinstance(sentence_ids, list | tuple) else (),
+        only_words=doc.has_unknown_spaces,
     )
-    if isinstance(sentence_ids, list | tuple) and len(sentence_ids) == len(document.sentences):
-        pairs = zip(document.sentences, sentence_ids, strict=True)
-        with_ids = tuple(replace(sentence, id=str(id) if id else None) for sentence, id in pairs)
-        document = replace(document, sentences=with_ids)
-    if doc.has_unknown_spaces:
-        bare = tuple(replace(s, text=None, offsets=None, start=0) for s in document.sentences)
-        document = replace(document, sentences=bare, text=None)
-    return document
 
 
 def select_spans(
@@ -189,13 +182,13 @@ def to_entity(
         return tuple(word_of[k] for k in numbers if isinstance(k, int) and span.start <= k < span.end)
 
     extra = {"kb_id": span.kb_id_, "id": span.id_}
-    with locate_errors(place):
+    with common.locate_errors(place):
         return Entity(
             word_of[span.start],
             word_of[span.end],
             span.label_,
             next(iter(words([head])), None),
-            parse_probability(None if score is None else float(score), tally, place),
+            common.parse_probability(None if score is None else float(score), tally, place),
             words(all_heads),
             {key: value for key, value in extra.items() if value},
         )
@@ -205,7 +198,7 @@ def write(documents: Iterable[Document], path: Path, tally: ConversionReport, *,
     """A DocBin with the entities in `doc.spans[key]`."""
     spacy = optional_import("spacy", "a DocBin", "spacy")
     vocab, docbin = spacy.blank("xx").vocab, spacy.tokens.DocBin(store_user_data=True)
-    for place, document in report_losses(documents, "spacy", tally):
+    for place, document in common.report_losses(documents, "spacy", tally):
         docbin.add(to_doc(document, vocab, key, tally, place))
     data = docbin.to_bytes()
     if path == STDIO:
@@ -220,9 +213,10 @@ def to_doc(document: Document, vocab: Any, key: str, tally: ConversionReport, pl
     spacy = optional_import("spacy", "a DocBin", "spacy")
     only_words = document.text is None and all(s.text is None for s in document.sentences)
     document = document.with_text()
-    text, words = document.text or "", word_offsets(document)
-    pieces = [Token(i, j, True, k) for k, (i, j) in enumerate(words)] if only_words else tokens(text, words)
-    note_stray_tokens(pieces, text, tally, place)
+    text, words = document.text or "", common.word_offsets(document)
+    pieces = [Token(i, j, True, k) for k, (i, j) in enumerate(words)]
+    if not only_words:
+        pieces = tokens(text, words, tally, place)
     token_of = [k for k, piece in enumerate(pieces) if piece.word is not None]  # of each word
     first_words = accumulate((len(s.words) for s in document.sentences), initial=0)
     first_tokens = {token_of[k] for k in first_words if k < len(token_of)}

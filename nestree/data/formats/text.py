@@ -8,15 +8,13 @@ extra["start"], in characters.
 
 import re
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from nestree.data.alignment import align_spans
+from nestree.data.alignment import AnnotatedText
 from nestree.data.formats.common import check_choice, skip_bad
 from nestree.data.io import STDIO, ConversionReport, decode_text, open_file, read_lines_or_errors
 from nestree.errors import DataError, InputError
-from nestree.types import Document
 
 LONGEST = 10_000_000  # bytes of a text that is one document; its words take some 70 times as much memory
 PART_BYTES = 1_000_000  # of a longer one, about
@@ -25,45 +23,45 @@ PARAGRAPH_BREAK = re.compile(rb"\n[ \t\r]*\n")
 
 
 def read(
-    path: Path,
-    tally: ConversionReport,
-    *,
-    words: str = "treebank",
-    sentences: str = "rules",
-    documents: str = "files",
-    longest: int = LONGEST,
-) -> Iterator[Document]:
+    path: Path, tally: ConversionReport, *, documents: str = "files", longest: int = LONGEST
+) -> Iterator[AnnotatedText]:
     """The text of a file, or of all .txt files in a folder and the folders in it.
 
-    words, sentences: how the text is split (see nestree.text). documents: "files" or "lines": what is a document each;
-    blank lines are none. longest: a file of more bytes is read in parts.
+    documents: "files" or "lines": what is a document each; blank lines are none. longest: a file of more bytes is
+    read in parts.
     """
     check_choice("documents", documents, ("files", "lines"))
     if longest < 4:
         raise InputError(
             f"longest is {longest}; a part must have room for a character, which may take 4 bytes."
         )
-    align = partial(align_spans, spans=(), words=words, sentences=sentences, tally=tally)
     for file, id in find_texts(path):
-        if documents == "files":
-            with skip_bad(tally), open_file(file) as stream:
-                line, start = 1, 0
-                for number, (data, is_whole) in enumerate(split_bytes(stream, longest), 1):
-                    text = decode_text(data, file, line)
-                    tally.texts += 1
-                    if is_whole:
-                        yield align(text, id=id, place=str(file))
-                    else:
-                        name, place = f"{id or 'text'}#{number}", f"{file}:{line}"
-                        yield align(text, id=name, place=place, extra={"start": start})
-                    line, start = line + data.count(b"\n"), start + len(text)
-            continue
-        for number, content in read_lines_or_errors(file):
-            if isinstance(content, DataError):
-                tally.bad(content)
-            elif content.strip():
-                tally.texts += 1
-                yield align(content, id=f"{id}:{number}" if id else str(number), place=f"{file}:{number}")
+        for text in (
+            read_whole(file, id, longest, tally) if documents == "files" else read_lines(file, id, tally)
+        ):
+            tally.texts += 1
+            yield text
+
+
+def read_whole(path: Path, id: str | None, longest: int, tally: ConversionReport) -> Iterator[AnnotatedText]:
+    """The text of a file, or its parts."""
+    with skip_bad(tally), open_file(path) as stream:
+        line, start = 1, 0
+        for number, (data, is_whole) in enumerate(split_bytes(stream, longest), 1):
+            text = decode_text(data, path, line)
+            if is_whole:
+                yield AnnotatedText(text, (), str(path), id)
+            else:
+                yield AnnotatedText(text, (), f"{path}:{line}", f"{id or 'text'}#{number}", {"start": start})
+            line, start = line + data.count(b"\n"), start + len(text)
+
+
+def read_lines(path: Path, id: str | None, tally: ConversionReport) -> Iterator[AnnotatedText]:
+    for number, line in read_lines_or_errors(path):
+        if isinstance(line, DataError):
+            tally.bad(line)
+        elif line.strip():
+            yield AnnotatedText(line, (), f"{path}:{number}", f"{id}:{number}" if id else str(number))
 
 
 def find_texts(path: Path) -> list[tuple[Path, str | None]]:

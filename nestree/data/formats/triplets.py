@@ -13,9 +13,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from nestree.data.formats.common import check_choice, replace_forbidden, skip_bad
-from nestree.data.io import ConversionReport, atomic_writer, bom_prefix, read_lines_or_errors
-from nestree.data.lossiness import report_losses
+from nestree.data.formats import common
+from nestree.data.io import ConversionReport, read_lines_or_errors
 from nestree.errors import DataError, EmptySpanError, SpanRangeError
 from nestree.types import Document, Entity, Sentence
 
@@ -37,10 +36,12 @@ def read(
 
     ends: "exclusive" or "inclusive". strip: what labels begin with and should not, such as "G#".
     """
-    check_choice("ends", ends, ENDS)
+    common.check_choice("ends", ends, ENDS)
     for record in parse_records(path, tally):
-        with skip_bad(tally):
-            yield Document((to_sentence(record, path, ends, strip),))
+        with common.skip_bad(tally):
+            sentence = to_sentence(record, path, ends, strip)
+            tally.bare_sentences += 1
+            yield Document((sentence,))
 
 
 def to_sentence(record: Record, path: Path, ends: str, strip: str = "") -> Sentence:
@@ -51,15 +52,13 @@ def to_sentence(record: Record, path: Path, ends: str, strip: str = "") -> Sente
         if match is None:
             raise DataError(f"{place}: {item!r:.40} is no entity such as 0,3 PER.")
         start, end = int(match[1]), int(match[2]) + (ends == "inclusive")
+        other = ENDS[ends == "exclusive"]
+        advice = f" If ends are {other} in this file, read it with --read ends={other}."
         if end <= start:
-            advice = ""
-            if end == start:
-                advice = " If ends are inclusive in this file, read it with --read ends=inclusive."
+            advice = advice if end == start else ""
             raise EmptySpanError(f"{place}: entity {item!r:.40} is empty with {ends} ends.{advice}")
         if end > len(record.words):
-            advice = ""
-            if ends == "inclusive":
-                advice = " If ends are exclusive in this file, read it with --read ends=exclusive."
+            advice = advice if ends == "inclusive" else ""
             raise SpanRangeError(
                 f"{place}: entity {item!r:.40} ends after the sentence, which has {len(record.words)} words.{advice}"
             )
@@ -71,7 +70,7 @@ def to_sentence(record: Record, path: Path, ends: str, strip: str = "") -> Sente
 def parse_records(path: Path, tally: ConversionReport) -> Iterator[Record]:
     """The sentences of a file. After one of the wrong form, reading goes on after the next blank line."""
     for first, block in split_blocks(path, tally):
-        with skip_bad(tally):
+        with common.skip_bad(tally):
             yield parse_block(block, path, first, tally)
 
 
@@ -139,21 +138,22 @@ def write(
 
     ends: "exclusive" or "inclusive".
     """
-    check_choice("ends", ends, ENDS)
-    is_first = True
-    with atomic_writer(path) as file:
-        for place, document in report_losses(documents, "triplets", tally):
-            for sentence in document.sentences:
-                for line in format_sentence(sentence, ends, tally, place):
-                    file.write(bom_prefix(line) * is_first + line + "\n")
-                    is_first = False
-                file.write("\n")
+    common.check_choice("ends", ends, ENDS)
+    common.write_rows(
+        (
+            line
+            for place, document in common.report_losses(documents, "triplets", tally)
+            for sentence in document.sentences
+            for line in format_sentence(sentence, ends, tally, place)
+        ),
+        path,
+    )
 
 
 def format_sentence(sentence: Sentence, ends: str, tally: ConversionReport, place: str) -> Iterator[str]:
     def clean(text: str, pattern: str, kind: str) -> str:
         change = f"{kind} changed: triplets has no place for blanks, | and line ends in them"
-        return replace_forbidden(text, pattern, change, tally, place)
+        return common.replace_forbidden(text, pattern, change, tally, place)
 
     yield " ".join(clean(word, r"[ \t\r\n]", "words") for word in sentence.words)
     tags = sentence.extra.get("pos")
@@ -164,3 +164,4 @@ def format_sentence(sentence: Sentence, ends: str, tally: ConversionReport, plac
         f"{entity.start},{entity.end - (ends == 'inclusive')} {label}"
         for entity, label in zip(sentence.entities, labels, strict=True)
     )
+    yield ""

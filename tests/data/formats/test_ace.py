@@ -1,6 +1,7 @@
 """ACE: nested mentions, heads, `&amp;`, several lines, inclusive ends, splits; all of it made up."""
 
 import shutil
+from contextlib import suppress
 
 import pytest
 
@@ -98,8 +99,8 @@ def test_tags_do_not_count_and_references_count_as_written():
     [
         (
             'START="69" END="76"',
-            'START="69" END="77"',
-            "head 69-77 should be 'chairman', but in .*sgm without its tags",
+            'START="69" END="78"',
+            "the head of this mention should be 'chairman', but in .*sgm without its tags",
         ),
         (
             'START="139" END="140"',
@@ -123,7 +124,8 @@ def test_mistakes_have_a_place(tmp_path, old, new, expected):
     with pytest.raises(DataError, match=r"NEWS_0001.apf.xml:\d+: .*" + expected):
         documents(folder, "ace")
     tally = ConversionReport(skip_bad=True)
-    list(formats.read(folder, "ace", tally))
+    with suppress(DataError):  # if nothing is left
+        list(formats.read(folder, "ace", tally))
     assert tally.skipped
 
 
@@ -135,13 +137,15 @@ def test_a_head_outside_of_its_extent(tmp_path):
             here, here.replace("139", "161").replace("140", "163").replace("He", "his")
         ),
     )
-    with pytest.raises(DataError, match=r"head 161-164 is not inside its extent 139-141"):
+    with pytest.raises(DataError, match=r"entity 131-133 PER has its head at 153-156, and not inside"):
         documents(folder, "ace")
 
 
 def test_offsets_that_count_tags_are_found_out(tmp_path):
     folder = copied(tmp_path, lambda text: text.replace("<BODY>", "<BODY>xx"), "NEWS_0001.sgm")
-    with pytest.raises(DataError, match=r"extent 65-115 should be 'The chairman"):
+    with pytest.raises(
+        DataError, match=r"should be 'chairman', but in .*NEWS_0001.sgm without its tags it is"
+    ):
         documents(folder, "ace")
 
 

@@ -127,7 +127,6 @@ def test_a_file_has_the_same_columns_in_every_line(tmp_path):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("a\tO\nb\tO\tO\n", "a.iob2:2: this line has 3 columns, and the first one has 2"),
         ("a\tO\nb\tX-PER\n", "a.iob2:2: 'X-PER' is no tag such as B-PER"),
         ("a\tO\nb\tB-\n", "a.iob2:2: 'B-' is no tag"),
         ("a\n", "a.iob2:1: there is no tag, only 1 columns"),

@@ -67,7 +67,7 @@ def test_unsure_offsets_are_counted_where_they_matter(tmp_path):
             {"text": "Rome", "entities": [{"start_offset": 0, "label": "A"}]},
             "start_offset, end_offset and label",
         ),
-        ({"text": "Rome", "label": [[0, 9, "A"]]}, "ends after the text, which has 4 characters"),
+        ({"text": "Rome", "label": [[0, 9, "A"]]}, "ends after the text: the text has 4 characters"),
         ({"text": "Rome", "label": [[3, 1, "A"]]}, "ends before it begins"),
     ],
 )

@@ -158,7 +158,7 @@ def test_the_real_files_agree_with_the_converted_sets(
                 text, found = squeezed(sentence)
                 by_text.setdefault(text, {})[document.id] = found
     articles = parse_articles(raw, ConversionReport())
-    marks = [constituents for article in articles for _, constituents in article.sentences]
+    marks = [constituents for article in articles for _, constituents in article.extra["sentences"]]
     mine, _ = documents(raw, "genia", coordinations=name == "genia_paper")
     assert (len(mine), len(marks)) == (180, 1658)
     counts = dict.fromkeys(("equal", "shared borders", "cut", "moved", "only converted"), 0)

@@ -49,11 +49,7 @@ def test_an_entity_inside_another_of_its_group_ends_first(tmp_path):
     path = tmp_path / "a.conllu"
     path.write_text("# global.Entity = GRP-etype-infstat\n" + "".join(rows) + "\n")
     ((document,), _) = documents(path)
-    assert phrases(document.sentences[0]) == [
-        ("w0 w1 w2 w3", "person"),
-        ("w1 w2", "person"),
-        ("w3", "place"),
-    ]
+    assert phrases(document.sentences[0]) == [("w0 w1 w2 w3", "person"), ("w1 w2", "person"), ("w3", "place")]
 
 
 def test_paragraphs_are_parted_in_the_text(tmp_path):

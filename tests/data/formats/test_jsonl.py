@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nestree.data import formats
-from nestree.data.alignment import LabeledSpan, align_spans
+from nestree.data.alignment import AnnotatedText, Mention, align
 from nestree.data.io import ConversionReport
 from nestree.errors import DataError, InputError
 from nestree.types import Document, Entity, Sentence, Tree
@@ -170,22 +170,29 @@ def test_words_are_found_in_a_text_without_offsets(tmp_path):
                 ),
                 ('{"arcs": []}', "`tree` must be an object with spans"),
                 ('{"spans": [], "score": 1}', "`tree` must be an object with spans"),
-                ('{"spans": [[0, 1]]}', "`spans` of `tree` must be lists of 3 words"),
+                *[
+                    (
+                        f'{{"spans": [{span}]}}',
+                        r"`spans` of `tree` must be \[start, end, head or null\] within words",
+                    )
+                    for span in ("[0, 2]", "[0, 3, 0]", "[1, 1, 1]", "[0, 1, 1]", "3")
+                ],
                 (
-                    '{"spans": [[0, 3, 0]]}',
-                    r"\[0, 3, 0\] of `tree` is no span of the sentence, which has 2 words",
+                    '{"spans": [], "arcs": [[0, 2]]}',
+                    r"`arcs` of `tree` must be \[head, modifier\] within words 0 to 1",
                 ),
-                ('{"spans": [[true, 2, 1]]}', "is no span of the sentence"),
+                ('{"spans": [], "arcs": 3}', "`arcs` of `tree` must be .*, and is 3"),
                 (
-                    '{"spans": [[0, 1, 1]]}',
-                    r"the head of \[0, 1, 1\] of `tree` must be one of its words, or null",
+                    '{"spans": [], "root": 2}',
+                    "`root` of `tree` must be null or a word within words 0 to 1, and is 2",
                 ),
-                ('{"spans": [], "arcs": [[0, 2]]}', r"\[0, 2\] of `tree` is no arc between words 0 to 1"),
-                ('{"spans": [], "arcs": 3}', "`arcs` of `tree` must be lists of 2 words, and are 3"),
-                ('{"spans": [], "root": 2}', "`root` of `tree` must be a word, 0 to 1, and is 2"),
-                ('{"spans": [], "probabilities": [0.5]}', "0 spans and 1 probabilities. Give one for each"),
-                ('{"spans": [[0, 1, 0]], "probabilities": [1.5]}', "must be numbers from 0 to 1, and are"),
-                ('{"spans": [], "probabilities": 0.5}', "must be numbers from 0 to 1, and are 0.5"),
+                *[
+                    (
+                        f'{{"spans": [], "probabilities": {value}}}',
+                        "must be numbers from 0 to 1, one for each of its 0",
+                    )
+                    for value in ("[0.5]", "[2]", "0.5")
+                ],
             ]
         ],
     ],
@@ -275,18 +282,8 @@ def test_every_sentence_of_the_real_sets_is_read(shared, name, counts):
 def test_by_characters_a_line_is_a_document(tmp_path):
     path = tmp_path / "a.jsonl"
     text = "Dr. Li left. The bank of Rome stayed."
-    document = align_spans(
-        text,
-        [
-            LabeledSpan(0, 6, "PER", (4, 6), 0.5),
-            LabeledSpan(13, 29, "ORG", (17, 24)),
-            LabeledSpan(25, 29, "GPE"),
-        ],
-        id="d",
-        tally=ConversionReport(),
-        place="",
-        extra={"url": "x"},
-    )
+    mentions = [Mention(0, 6, "PER", (4, 6), 0.5), Mention(13, 29, "ORG", (17, 24)), Mention(25, 29, "GPE")]
+    document = align(AnnotatedText(text, mentions, "", "d", {"url": "x"}))
     tally = ConversionReport()
     formats.write([document], path, "jsonl", tally, by="characters")
     expected = {**document.to_dict(), "url": "x"}

@@ -147,10 +147,7 @@ def test_only_the_regions_of_one_control(tmp_path):
             {"data": {"text": "Rome"}, "annotations": [{"result": [region(0, 4, 7)]}]},
             r"`labels` of region 0-4 must be names: \[7\]",
         ),
-        (
-            {"data": {"text": "Rome"}, "annotations": [{"result": [region(0, 5, "A")]}]},
-            "ends after the text",
-        ),
+        ({"data": {"text": "Rome"}, "annotations": [{"result": [region(0, 5, "A")]}]}, "ends after the text"),
         (
             {"data": {"text": "Rome"}, "annotations": [{"result": [region(3, 1, "A")]}]},
             "ends before it begins",
@@ -165,11 +162,7 @@ def test_errors_say_where_and_what(tmp_path, task, message):
 TEXT = "Ada Blum 🙂\r\nof Rome"
 SENTENCE = Sentence(
     ("Ada", "Blum", "🙂", "of", "Rome"),
-    (
-        Entity(0, 5, "PER", head=1, score=0.75),
-        Entity(4, 5, "GPE", score=0.25),
-        Entity(1, 3, "ODD"),
-    ),
+    (Entity(0, 5, "PER", head=1, score=0.75), Entity(4, 5, "GPE", score=0.25), Entity(1, 3, "ODD")),
     TEXT,
     ((0, 3), (4, 8), (9, 10), (12, 14), (15, 19)),
     id="s",

@@ -60,8 +60,8 @@ def test_a_span_across_sentences_joins_them(tmp_path):
     [
         ({"image": "x"}, "a record needs a `text`, and has image."),
         ({"text": "Rome", "spans": 5}, "`spans` must be a list of objects"),
-        ({"text": "Rome", "spans": [{"start": 0, "label": "A"}]}, "needs `start` and `end` in characters"),
-        ({"text": "Rome", "spans": [{"start": 0, "end": 4, "label": 3}]}, "label of a span must be a name"),
+        ({"text": "Rome", "spans": [{"start": 0, "label": "A"}]}, "has an offset that is not a whole number"),
+        ({"text": "Rome", "spans": [{"start": 0, "end": 4, "label": 3}]}, "has no label"),
         ({"text": "Rome", "spans": [{"start": 0, "end": 7, "label": "A"}]}, "ends after the text"),
         ({"text": "Rome", "tokens": 3}, "`tokens` must be a list"),
         ({"text": "Rome", "tokens": [{"start": 0, "end": 9}]}, "not after the last one and in the text"),

@@ -82,11 +82,11 @@ W = ["in", "New", "York"]
         ),
         (
             {"tokens": W, "entity_mentions": [{"start": 1, "end": 1, "entity_type": "A"}]},
-            "entity .*'A'} is empty. If ends are inclusive",
+            "entity .*'A'} is empty. It would fit with ends=inclusive",
         ),
         (
             {"tokens": W, "entities": [{"start": 1, "end": 4, "type": "A"}]},
-            "entity {.*'A'} is not within its sentence of 3 words. If ends are inclusive",
+            "entity {.*'A'} is not within its sentence of 3 words. Check its numbers",
         ),
         (
             {"sentences": [W], "ners": [[[1, 3, "A"]]]},
@@ -103,11 +103,9 @@ W = ["in", "New", "York"]
         ({"sentences": [W], "ners": [[[50, 52, "A"]]]}, "sentence 1: .*Check its numbers"),
         ({"sentences": [W], "ners": []}, "there are 1 `sentences` and 0 `ners`"),
         ({"sentences": [W], "ners": 5}, "`sentences` and `ners` must be lists"),
-        ({"sentences": [W], "ners": [5]}, "sentence 1: .*its `ners` must be a list, and is 5"),
-        (
-            {"sentences": [W], "ners": [[[1, 2]]]},
-            "sentence 1: .*an entity is .start, end, label., and this is",
-        ),
+        ({"sentences": [W], "ners": [5]}, "sentence 1: .*`ners` must be a list of lists .*, and is 5"),
+        ({"sentences": [W], "ners": [[[1, 2]]]}, "sentence 1: .*must be numbers of words"),
+        ({"tokens": W, "entities": [{"span": [1], "type": "A"}]}, "must be numbers of words"),
         ({"sentences": [W], "ners": [[["1", 2, "A"]]]}, "sentence 1: .*must be numbers of words"),
         ({"sentences": [W], "ners": [[[1, 2, 3]]]}, r"sentence 1: .*entity \[1, 2, 3\] has no label"),
         ({"sentences": ["ab"], "ners": [[]]}, "sentence 1: a sentence is a list of words, and this is 'ab'"),

@@ -1,0 +1,109 @@
+"""A table of entities, CSV or TSV, one entity a row. The texts of the documents are .txt files beside it.
+
+    doc_id,entity,start,end,text,label,score,head,depth,parent
+    a,0,0,19,leaders of the army,person,0.9,leaders,0,
+    a,1,11,19,the army,organization,0.78,army,1,0
+
+Written are these columns: `entity` numbers the entities of a document from 0, `parent` is the number of the smallest
+entity around it. An entity with several labels has a row for each. Read are also the columns of BioNNE: `document_id`,
+`text`, `entity_type`, and `spans` such as 10-14,20-25. Offsets count characters, ends are exclusive.
+"""
+
+import csv
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from nestree.data.alignment import AnnotatedText, Mention
+from nestree.data.formats.common import parse_probability, report_losses, skip_bad
+from nestree.data.io import ConversionReport, atomic_writer, read_lines, read_text
+from nestree.errors import DataError
+from nestree.types import Document
+
+COLUMNS = ("doc_id", "entity", "start", "end", "text", "label", "score", "head", "depth", "parent")
+NAMES = {"document_id": "doc_id", "entity_type": "label", "type": "label"}  # of others -> ours
+DERIVED = {*COLUMNS, "spans"}
+
+
+def read(path: Path, tally: ConversionReport, *, texts: str = "") -> Iterator[AnnotatedText]:
+    """The documents of a table, in the order in which their ids appear.
+
+    texts: the folder of the texts, ID.txt each; if it is not given, that of the table, or a folder in it.
+    """
+    folder = Path(texts) if texts else path.parent
+    found = {file.stem: file for file in sorted(folder.rglob("*.txt"), reverse=True)}
+    mentions: dict[str, list[Mention]] = {}
+    for place, row in parse_rows(path):
+        with skip_bad(tally):
+            of_document = mentions.setdefault(row.get("doc_id") or "", [])
+            of_document.append(parse_mention(row, tally, place))
+    for id, of_document in mentions.items():
+        with skip_bad(tally):
+            if id not in found:
+                raise DataError(
+                    f"{path}: there is no text of document {id!r:.60}: {folder / id}.txt does not exist. Name the "
+                    "folder of the texts with the option `texts`."
+                )
+            text = read_text(found[id])
+            yield AnnotatedText(text, of_document, str(path), id, source=str(found[id]))
+
+
+def parse_rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """Each row with its place; a quoted cell may run over several lines."""
+    lines = (line + "\n" for _, line in read_lines(path))
+    header = next(lines, "").strip("\n")
+    delimiter = max("\t,;", key=header.count)
+    names = [NAMES.get(name.strip().lower(), name.strip().lower()) for name in header.split(delimiter)]
+    if "doc_id" not in names or "label" not in names or not {"spans", "start"} & {*names}:
+        raise DataError(
+            f"{path}:1: a table of entities needs the columns doc_id, label, and start and end or spans, and has "
+            f"{', '.join(names)[:80] or 'none'}."
+        )
+    table = csv.reader(lines, delimiter=delimiter, strict=True)
+    try:
+        while (place := f"{path}:{table.line_num + 2}") and (cells := next(table, None)) is not None:
+            if any(cells):
+                yield place, dict(zip(names, cells, strict=False))
+    except csv.Error as why:
+        raise DataError(f"{path}:{table.line_num + 1}: this is no row of a table: {why}.") from None
+
+
+def parse_mention(row: dict[str, str], tally: ConversionReport, place: str) -> Mention:
+    cell = row.get("spans") or f"{row.get('start', '')}-{row.get('end', '')}"
+    if not re.fullmatch(r"\d{1,15}-\d{1,15}([,;]\s*\d{1,15}-\d{1,15})*", cell, re.ASCII):
+        raise DataError(f"{place}: {cell!r:.40} are no offsets such as 10-14 or 10-14,20-25.")
+    fragments = [(int(i), int(j)) for i, j in re.findall(r"(\d+)-(\d+)", cell)]
+    score = None
+    if row.get("score"):
+        try:
+            score = parse_probability(float(row["score"]), tally, place)
+        except ValueError:
+            raise DataError(f"{place}: score {row['score']!r:.40} is no number.") from None
+    extra = {key: value for key, value in row.items() if key not in DERIVED and value}
+    return Mention(
+        min(start for start, _ in fragments),
+        max(end for _, end in fragments),
+        row.get("label") or "",
+        None,
+        score,
+        extra,
+        place,
+        row.get("text"),
+        fragments,
+    )
+
+
+def write(documents: Iterable[Document], path: Path, tally: ConversionReport) -> None:
+    """One row for each label of each entity; .tsv: with tabs. Texts are not written."""
+    with atomic_writer(path) as file:
+        delimiter = "\t" if ".tsv" in path.suffixes else ","
+        table = csv.writer(file, delimiter=delimiter, lineterminator="\n")
+        table.writerow(COLUMNS)
+        for place, document in report_losses(documents, "csv", tally):
+            number = {id(entity): k for k, entity in enumerate(document.entities)}
+            for entity in document.entities:
+                parent = number.get(id(entity.parent), "")
+                head = entity.head.text if entity.head else ""
+                for label, score in zip(entity.labels, entity.scores, strict=True):
+                    span = (number[id(entity)], entity.start, entity.end, entity.text)
+                    table.writerow((document.id or place, *span, label, score, head, entity.depth, parent))

@@ -1,0 +1,165 @@
+"""Files as they are met in the wild: other line ends, partial corpora, other keys and columns, folders of files, tables."""
+
+import csv
+import gzip
+import json
+import shutil
+
+import pytest
+
+from nestree.data import formats, io
+from nestree.data.checks import check, encoding_problems
+from nestree.data.convert import convert
+from nestree.data.io import ConversionReport
+from nestree.errors import DataError
+from nestree.types import Document, Entity, Sentence
+
+from .reading import FIXTURES, documents, phrases, spans
+
+
+def write_files(folder, **contents):
+    for name, content in contents.items():
+        (folder / name.replace("_", ".")).write_bytes(content.encode())
+    return folder
+
+
+def test_brat_offsets_that_count_lf_as_crlf(tmp_path):
+    write_files(
+        tmp_path,
+        a_txt="Ann\nLi\nleft Rome.\n",
+        a_ann="T1\tPER 0 3\tAnn\nT2\tGPE 14 18\tRome\nT3\tPER 0 7\tAnn Li\n",
+    )
+    (document,), tally = documents(tmp_path, "brat", sentences="lines")
+    assert document.text == "Ann\nLi\nleft Rome.\n"
+    assert {e.text: e.label for e in document.entities} == {"Ann": "PER", "Rome": "GPE", "Ann\nLi": "PER"}
+    assert tally.counts["offsets count LF as two characters, CRLF: made to count one"] == 1
+
+
+def test_brat_mentions_broken_over_two_lines(tmp_path):
+    write_files(tmp_path, a_txt="Ann\nRose Li left.", a_ann="T1\tPER 0 11\tAnn\nRose Li\nT2\tPER 9 11\tLi\n")
+    (document,), tally = documents(tmp_path, "brat")
+    assert [e.text for e in document.entities] == ["Ann\nRose Li", "Li"]
+    assert tally.counts["lines that continue the text of the annotation before"] == 1
+    write_files(tmp_path, a_ann="T1\tPER 0 11\tAnn\nRoss Li\n")
+    with pytest.raises(DataError, match=r"a.ann:1: the annotation says 'Ann Ross Li', but"):
+        documents(tmp_path, "brat")
+
+
+def test_nne_with_a_flat_folder_of_trees_for_some_sections(tmp_path):
+    for file in (FIXTURES / "nne_trees").rglob("*.mrg"):
+        shutil.copy(file, tmp_path)
+    nested, _ = documents("nne_standoff", trees=str(FIXTURES / "nne_trees"))
+    flat, _ = documents("nne_standoff", trees=str(tmp_path))
+    assert flat == nested
+    (tmp_path / "wsj_0201.mrg").unlink()
+    some, tally = documents("nne_standoff", trees=str(tmp_path))
+    assert [d.id for d in some] == [d.id for d in nested if d.id != "wsj_0201"]
+    assert tally.counts["documents without trees left out"] == 1
+    for file in tmp_path.iterdir():
+        file.unlink()
+    with pytest.raises(DataError, match="has no trees, and no other file has"):
+        documents("nne_standoff", trees=str(tmp_path))
+
+
+def test_json_of_pyramid(tmp_path):
+    record = {"tokens": list("abcde"), "entities": [{"span": [2, 4], "entity_type": "X"}], "relations": []}
+    (tmp_path / "a.json").write_text(json.dumps([record]))
+    (document,), _ = documents(tmp_path / "a.json")
+    assert spans(document.sentences[0]) == [(2, 4, "X")]
+
+
+def test_ragged_columns(tmp_path):
+    write_files(tmp_path, a_iob2="the\tB-ORG\nbank\tI-ORG\nof\tI-ORG\nRome\tI-ORG\tB-GPE\n\nHe\tO\n")
+    found, tally = documents(tmp_path / "a.iob2")
+    assert [spans(d.sentences[0]) for d in found] == [[(0, 4, "ORG"), (3, 4, "GPE")], []]
+    assert tally.counts == {"sentences with fewer tags in some lines: the missing ones read as O": 1}
+
+
+@pytest.mark.parametrize(("name", "content"), [("a.iob2", "a\tO\n\nb\tO\n"), ("a.data", "a\n\n\nb\n\n\n")])
+def test_files_without_documents_count_none(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    lines = convert(tmp_path / name, tmp_path / "b.jsonl").as_text().splitlines()
+    assert lines[0].startswith("read     2 sentences, 0 entities from")
+    (tmp_path / "c.iob2").write_text("-DOCSTART- O\n\na O\n\nb O\n\n-DOCSTART- O\n\nc O\n")
+    assert "read     2 documents, 3 sentences" in convert(tmp_path / "c.iob2", tmp_path / "c.jsonl").as_text()
+
+
+BIONNE = "document_id\ttext\tentity_type\tspans\tUMLS_CUI\nd1\told army\tORG\t11-14,20-24\tC1\nd1\tarmy\tORG\t20-24\t\n"
+
+
+def test_tables_of_bionne(tmp_path):
+    write_files(tmp_path, train_tsv=BIONNE)
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "d1.txt").write_text("He left an old, big army.")
+    (document,), tally = documents(tmp_path / "train.tsv", words="whitespace")
+    assert phrases(document.sentences[0]) == [("old, big army.", "ORG"), ("army.", "ORG")]
+    assert document.sentences[0].entities[0].extra == {"umls_cui": "C1"}
+    assert tally.counts["fragments joined: the entity holds what is between them, too"] == 1
+    with pytest.raises(DataError, match=r"d1.txt does not exist. Name the folder"):
+        documents(tmp_path / "train.tsv", texts=str(tmp_path / "none"))
+    write_files(tmp_path, train_tsv=BIONNE.replace("20-24", "x"))
+    with pytest.raises(DataError, match=r"train.tsv:2: '11-14,x' are no offsets such as 10-14"):
+        documents(tmp_path / "train.tsv")
+
+
+def test_csv_has_a_row_for_each_entity_and_is_read_with_its_texts(tmp_path):
+    text = "leaders of the army, no"
+    entities = [Entity(0, 4, "person", 0, 0.9), Entity(2, 4, "org", 3), Entity(2, 4, "group", 3, 0.25)]
+    sentence = Sentence(text.split(), entities).with_text()
+    document = Document([sentence], text, "d")
+    io.write(document, tmp_path / "a.csv")
+    with open(tmp_path / "a.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(r["start"], r["end"], r["text"], r["label"], r["score"], r["head"]) for r in rows] == [
+        ("0", "20", "leaders of the army,", "person", "0.9", "leaders"),
+        ("11", "20", "the army,", "group", "0.25", "army,"),
+        ("11", "20", "the army,", "org", "", "army,"),
+    ]
+    assert [(r["doc_id"], r["entity"], r["depth"], r["parent"]) for r in rows[:2]] == [
+        ("d", "0", "0", ""),
+        ("d", "1", "1", "0"),
+    ]
+    (tmp_path / "d.txt").write_text(text)
+    (back,) = io.read(tmp_path / "a.csv", words="whitespace")
+    assert sorted(phrases(back.sentences[0])) == sorted(phrases(sentence))
+
+
+def test_a_folder_of_files_is_read_like_a_file(tmp_path):
+    for part, count in (("train", 3), ("dev", 1), ("test", 2)):
+        with gzip.open(tmp_path / f"{part}.jsonl.gz", "wt") as file:
+            file.write(f'{{"tokens": ["{part}", "a", "b", "c", "d"]}}\n' * count)
+    (tmp_path / ".hidden").mkdir()
+    (tmp_path / ".hidden" / "x.jsonl").write_text("wrong")
+    assert [d.sentences[0].words[0] for d in io.read(tmp_path)] == ["train"] * 3 + ["dev"] + ["test"] * 2
+    assert [path.name.split(".")[0] for path in formats.data_files(tmp_path)] == ["train", "dev", "test"]
+    report = check([tmp_path])
+    assert (report.files, report.sentences) == (3, 6)
+    for name in ("train.jsonl.gz", "dev.jsonl.gz"):
+        (tmp_path / name).rename(tmp_path / f"my-{name}")
+    assert len(io.read(tmp_path)) == 6
+    assert formats.data_files(tmp_path / "test.jsonl.gz") == [tmp_path / "test.jsonl.gz"]
+    assert formats.data_files(FIXTURES / "brat") == [FIXTURES / "brat"]
+
+
+def test_masked_words_of_gum_are_reported(tmp_path):
+    line = "{0}\t_\t_\tNOUN\t_\t_\t0\troot\t_\t_\n"
+    (tmp_path / "a.conllu").write_text("# newdoc id = d\n" + line.format(1) + line.format(2) + "\n")
+    conversion = convert(tmp_path / "a.conllu", tmp_path / "b.jsonl")
+    assert "1  sentences whose words are underscores" in conversion.as_text()
+    (finding,) = check([tmp_path / "a.conllu"]).findings
+    assert "words are underscores" in finding.message
+
+
+def test_words_that_are_not_latin_are_shown_as_they_are():
+    assert list(encoding_problems("Москва\u200b")) == [("control", "'Москва\\u200b' has U+200B")]
+
+
+def test_a_word_style_is_suggested_where_widening_is_common(tmp_path):
+    text = "IL-2-dependent NF-kappaB " * 10
+    entities = [{"start": k * 25, "end": k * 25 + 4, "label": "X"} for k in range(10)]
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": text, "entities": entities}))
+    tally = ConversionReport()
+    list(formats.read(tmp_path / "a.jsonl", "jsonl", tally))
+    assert tally.counts["of the widened entities fit other words: choose --words ud"] == 10
+    list(formats.read(tmp_path / "a.jsonl", "jsonl", tally := ConversionReport(), words="ud"))
+    assert not tally.counts
