@@ -7,7 +7,6 @@ analyzes the bundled model, or another one, on files called dev and test. Rows a
 """
 
 import argparse
-import re
 import sys
 import time
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from nestree import checkpoint
 from nestree.data import formats
 from nestree.errors import NestreeError
 from nestree.evaluation import Evaluation, evaluate
-from nestree.evaluation.heads import HeadScores, have_heads
+from nestree.evaluation.heads import have_heads
 from nestree.hub import resolve
 from nestree.model import Recognizer
 from nestree.nn.devices import select_device
@@ -31,15 +30,7 @@ from nestree.types import Sentence
 
 THRESHOLDS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # of MBR decoding
 PENALTIES = (-2.0, 0.0, 0.2, 0.4, 0.6, 1.0)  # head sharing penalties in Viterbi decoding
-HEAD_DECODERS = (  # (head prior weight, head sharing penalty) in MBR decoding
-    *((0.0, 0.0), (1.0, 0.0), (2.0, 0.0), (3.0, 0.0), (0.0, 2.0), (1.0, 2.0), (2.0, 1.0)),
-    *((2.0, 2.0), (2.0, 3.0), (3.0, 2.0), (5.0, 0.0), (5.0, 2.0), (8.0, 2.0)),
-)
 HEAD_WORDS = 5  # of each label
-EXAMPLES = 3  # of each kind of wrong head
-FUNCTION_WORDS = re.compile(
-    r"an?|and|as|at|but|by|during|for|from|in|of|on|or|that|the|through|to|which|who|with|\W+"
-)
 NAMES = (
     *("Paris", "Apple", "Google", "London", "Microsoft", "Obama", "Germany"),
     *("Berlin", "Amazon", "Shakespeare", "Einstein", "Toyota", "Japan", "NASA"),
@@ -135,7 +126,6 @@ def analyze_errors(evaluation: Evaluation) -> Row:
     if evaluation.heads is not None:
         words = evaluation.heads.words.items()
         row["head_words"] = {label: [list(pair) for pair in pairs[:HEAD_WORDS]] for label, pairs in words}
-        row["head_errors"] = analyze_head_errors(evaluation.heads)
     row["errors"] = {kind: counts[None] for kind, counts in evaluation.error_counts.items()}
     if evaluation.calibration is not None:
         row["calibration"] = {
@@ -144,42 +134,6 @@ def analyze_errors(evaluation: Evaluation) -> Row:
             "bins": [list(one) for one in evaluation.calibration.bins],
         }
     return row
-
-
-def analyze_head_errors(heads: HeadScores) -> Row:
-    """The number of wrong heads of each kind, with examples: the entity, its gold head, the predicted head."""
-    kinds: Row = {}
-    for mistake in heads.errors:
-        gold, predicted, words = mistake.gold, mistake.predicted, mistake.sentence.words
-        if gold is None or predicted is None or gold.head is None or predicted.head is None:
-            continue
-        name = head_error_kind(words, gold.head, predicted.head)
-        kind = kinds.setdefault(name, {"count": 0, "examples": []})
-        kind["count"] += 1
-        example = [" ".join(words[gold.start : gold.end]), words[gold.head], words[predicted.head]]
-        if len(kind["examples"]) < EXAMPLES and example not in kind["examples"]:
-            kind["examples"].append(example)
-    return kinds
-
-
-def head_error_kind(words: Sequence[str], gold: int, predicted: int) -> str:
-    """The kind of a wrong head, judged by spelling.
-
-    >>> head_error_kind("April 12 , 1981".split(), 1, 2), head_error_kind("a lot of money".split(), 1, 3)
-    ('no word with a meaning', 'what something is of')
-    >>> head_error_kind("New Zealand".split(), 0, 1), head_error_kind("Figure 2".split(), 0, 1)
-    ('another word of a name', 'a number or not')
-    """
-    right, wrong = words[gold], words[predicted]
-    if FUNCTION_WORDS.fullmatch(wrong.lower()):
-        return "no word with a meaning"
-    if gold < predicted and "of" in (word.lower() for word in words[gold:predicted]):
-        return "what something is of"
-    if any(map(str.isdigit, right + wrong)):
-        return "a number or not"
-    if right[0].isupper() and wrong[0].isupper():
-        return "another word of a name"
-    return "other"
 
 
 def count_by_sentence(gold: Sequence[Sentence], predicted: Sequence[Sentence]) -> list[list[int]]:
@@ -192,7 +146,7 @@ def count_by_sentence(gold: Sequence[Sentence], predicted: Sequence[Sentence]) -
 
 
 def score_decoders(model: Recognizer, sentences: Sequence[Sentence]) -> Row:
-    """The same scores under MBR decoding by threshold, Viterbi decoding by penalty, and other heads."""
+    """The same scores under MBR decoding by threshold, and Viterbi decoding by penalty."""
     settings = model.settings
     if settings.model.structure == "none" or settings.decoding.method == "spans":
         return {}
@@ -204,9 +158,6 @@ def score_decoders(model: Recognizer, sentences: Sequence[Sentence]) -> Row:
             "head_sharing_penalty": penalty,
             "head_prior_weight": 0.0,
         }
-    for weight, penalty in HEAD_DECODERS if settings.model.head_prior else ():
-        name = f"head_prior {weight} head_sharing_penalty {penalty}"
-        decoders[name] = {"method": "mbr", "head_prior_weight": weight, "head_sharing_penalty": penalty}
     rows = {}
     for name, changes in decoders.items():
         changed = replace(settings, decoding=replace(settings.decoding, **changes))

@@ -6,10 +6,8 @@
 Proxies; dev and test data are whole where nothing else is said:
 
     genia-fine             GENIA's articles in XML with their 35 types; train 70 %, dev 15 %, test 15 % of the articles
-    gum-two-labels         GUM-open; a span has its entity type and its information status
     gum-fine               GUM-open; the type with the part of speech of the head, 94 labels, and `name` as a second
                            label of names of one word; two of every five training sentences
-    gum-without-GENRE      trained and tuned on the other genres, tested on this one (academic, conversation)
     NAME-fifth             every fifth sentence of the training data of GENIA, LitBank and GUM-open
 
 Partial annotation: each training entity is removed with probability `--share`. In OUT/negatives-50 what is missing
@@ -19,16 +17,15 @@ missing is summed out. Dev and test stay whole.
 
 import argparse
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count, pairwise
 from pathlib import Path
 
 from nestree.data import formats
-from nestree.types import Document, Entity, Sentence
+from nestree.types import Document, Sentence
 
 PARTS = ("train", "dev", "test")
-GENRES = ("academic", "conversation")
 Parts = dict[str, list[Document]]
 
 
@@ -91,14 +88,8 @@ def make_proxies(shared: Path) -> Iterator[tuple[str, Parts]]:
             f"{source.removesuffix('_open')}-fifth",
             {**parts, "train": keep_sentences(parts["train"], 1, 5)},
         )
-    two = {part: relabel(documents, with_status) for part, documents in parts.items()}
-    yield "gum-two-labels", two
-    fine = {part: relabel(documents, fine_labels) for part, documents in parts.items()}
+    fine = {part: [with_fine_labels(document) for document in parts[part]] for part in PARTS}
     yield "gum-fine", {**fine, "train": keep_sentences(fine["train"], 2, 5)}
-    for genre in GENRES:
-        own = {part: [d for d in documents if genre in str(d.id)] for part, documents in parts.items()}
-        rest = {part: [d for d in parts[part] if d not in own[part]] for part in ("train", "dev")}
-        yield f"gum-without-{genre}", {**rest, "test": [d for part in PARTS for d in own[part]]}
 
 
 def keep_sentences(documents: Sequence[Document], kept: int, of: int) -> list[Document]:
@@ -110,39 +101,19 @@ def keep_sentences(documents: Sequence[Document], kept: int, of: int) -> list[Do
     return [document for document in shorter if document.sentences]
 
 
-def relabel(
-    documents: Sequence[Document], labels: Callable[[Entity, Sentence], Iterator[str]]
-) -> list[Document]:
-    """The documents with each entity once for each of its new labels."""
-    return [
-        replace(
-            document,
-            sentences=tuple(
-                replace(
-                    sentence,
-                    entities=tuple(
-                        replace(entity, label=label)
-                        for entity in sentence.entities
-                        for label in labels(entity, sentence)
-                    ),
-                )
-                for sentence in document.sentences
-            ),
-        )
-        for document in documents
-    ]
+def with_fine_labels(document: Document) -> Document:
+    """The document with the labels of `gum-fine`."""
 
+    def relabel(sentence: Sentence) -> Sentence:
+        entities = []
+        for entity in sentence.entities:
+            head = entity.end - 1 if entity.head is None else entity.head
+            entities.append(replace(entity, label=f"{entity.label}:{sentence.extra['upos'][head]}"))
+            if entity.extra.get("named") and entity.end - entity.start == 1:
+                entities.append(replace(entity, label="name"))
+        return replace(sentence, entities=tuple(entities))
 
-def with_status(entity: Entity, sentence: Sentence) -> Iterator[str]:
-    yield entity.label
-    yield str(entity.extra.get("infstat", "undefined"))
-
-
-def fine_labels(entity: Entity, sentence: Sentence) -> Iterator[str]:
-    head = entity.end - 1 if entity.head is None else entity.head
-    yield f"{entity.label}:{sentence.extra['upos'][head]}"
-    if entity.extra.get("named") and entity.end - entity.start == 1:
-        yield "name"
+    return replace(document, sentences=tuple(map(relabel, document.sentences)))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,7 @@
-"""Speed and quality of inference.
+"""Speed of inference.
 
     sentences     sentences a second, from words to entities, and of the encoder alone
     texts         words a second on a CPU, from text to entities, in turns with spaCy (`--peer`)
-    lengths       sentences a second in training and inference, by sentence length, of several models in turns
-    calibration   F1 by decoder, and calibration, with and without temperatures fitted on other data
-    raw-text      F1 by characters on raw text, against F1 with gold words and sentences
 
 For example: `python -m benchmarks.inference sentences --model DIR --data FILE --device cuda`. Each command prints one
 line of JSON at its end and stores it with `--out`.
@@ -19,32 +16,25 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import nestree
+from benchmarks.text import gum
 from benchmarks.timing import QUIET, ROOT, Row, other_cpu_seconds, provenance, store, synchronize
 from nestree import checkpoint
 from nestree.data import formats
-from nestree.decoding import NO_TEMPERATURES, Temperatures
-from nestree.errors import InputError, NestreeError
-from nestree.evaluation import evaluate
-from nestree.evaluation.metrics import Score
+from nestree.errors import NestreeError
 from nestree.model import Recognizer, autocast
 from nestree.nn.batch import BATCH_WORDS, Batch, batches_by_length
 from nestree.nn.devices import select_device
-from nestree.pipeline import Pipeline, PredictOptions, bf16_weights, predict
-from nestree.temperature import fit_temperatures
-from nestree.types import Document, Sentence
+from nestree.pipeline import Pipeline, bf16_weights, predict
+from nestree.types import Sentence
 
-LENGTH_GROUPS = ((1, 10), (11, 20), (21, 40), (41, 80), (81, 200))  # words, both included
-MAX_GROUP = 400  # sentences of a length group, the first ones
-DECODERS = [("viterbi", 0.0), *(("mbr", threshold) for threshold in (0.1, 0.3, 0.35, 0.4, 0.45, 0.5))]
 SPANCAT = Path(__file__).with_name("spacy_spancat.py")
 STARTUP = """
 import json, time
@@ -120,21 +110,6 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--precision", default="auto", help="auto, float32 or int8")
     add("--rounds", type=positive, default=5, help="the median of this many")
 
-    add = add_command("lengths", measure_lengths)
-    add("models", nargs="+", type=Path, metavar="MODEL", help="a model directory")
-    add("--data", type=Path, required=True, metavar="FILE", help="in any format of nestree")
-    add("--batch-words", type=positive, default=2000, help="words in a batch")
-    add("--rounds", type=positive, default=5, help="the median of this many")
-
-    add = add_command("calibration", measure_calibration)
-    add_model(add)
-    add("data", type=Path, help="the data to fit temperatures on")
-    add("--eval", type=Path, help="the data to score; default: the second half of DATA")
-
-    add = add_command("raw-text", measure_raw_text)
-    add_model(add)
-    add("--shared", type=Path, default=Path("../shared"), metavar="DIR", help="holds the data")
-    add("--sets", nargs="*", default=["gum dev", "gum test"])
     return parser.parse_args(arguments)
 
 
@@ -243,7 +218,8 @@ def encode(model: Recognizer, batches: Sequence[Batch]) -> None:
 
 def measure_texts(options: argparse.Namespace, device: torch.device) -> Row:
     """Words a second of the bundled model by threads and precision, in turns with spaCy."""
-    texts = [document.text or "" for document in read_gum(options.shared, "dev")]
+    dev = {document.id for document in formats.read(options.shared / "data/gum_open/dev.jsonl.gz")}
+    texts = [document.text for document in gum(options.shared) if document.name in dev]
     if not texts:
         raise SystemExit(
             f"{options.shared}: there are no documents of GUM dev here; name a directory with --shared."
@@ -365,206 +341,6 @@ def measure_startup(model: Path | None, rounds: int = 3) -> Row:
         for _ in range(rounds + 1)
     ][1:]
     return {name: statistics.median(row[name] for row in rows) for name in rows[0]}
-
-
-# lengths
-
-
-def measure_lengths(options: argparse.Namespace, device: torch.device) -> Row:
-    """Throughput of losses and gradients (`training`), and of prediction (`inference`)."""
-    models = {path.name: checkpoint.load(path, device) for path in options.models}
-    if len(models) < len(options.models):
-        raise InputError("two models have one name. Rename a directory: rows are identified by it.")
-    sentences = [s for document in formats.read(options.data) for s in document.sentences]
-    rows = []
-    for least, most in LENGTH_GROUPS:
-        group = [s for s in sentences if least <= len(s.words) <= most][:MAX_GROUP]
-        calls: dict[tuple[str, str], Callable[[], object]] = {}
-        for name, model in models.items():
-            batches = make_batches(model.collate, group, options.batch_words, device)
-            calls[name, "training"] = lambda m=model, b=batches: compute_gradients(m, b)
-            calls[name, "inference"] = lambda m=model, g=group: predict_uncached(m, g, options.batch_words)
-        seconds = time_rounds(calls, options.rounds) if group else {}
-        for name, model in models.items() if group else ():
-            row = {"model": name, "structure": model.settings.model.structure}
-            row |= {"words": f"{least}-{most}", "sentences": len(group)}
-            for phase in ("training", "inference"):
-                row[f"{phase}_per_second"] = len(group) / statistics.median(seconds[name, phase])
-            rows.append(row)
-            print(json.dumps(row), file=sys.stderr)
-    return {
-        "benchmark": "lengths",
-        "data": f"{options.data.parent.name}/{options.data.name}",
-        "batch_words": options.batch_words,
-        "rounds": options.rounds,
-        "rows": rows,
-    }
-
-
-def compute_gradients(model: Recognizer, batches: Sequence[Batch]) -> None:
-    """Losses and gradients as in training, without updates."""
-    model.train()
-    for batch in batches:
-        model.zero_grad(set_to_none=True)
-        with autocast(model.device):
-            losses = model.losses(batch)
-        (losses.total / max(1, losses.mentions)).backward()
-    synchronize(model.device.type)
-    model.zero_grad(set_to_none=True)
-    model.eval()
-
-
-# calibration
-
-
-def measure_calibration(options: argparse.Namespace, device: torch.device) -> Row:
-    model = nestree.load(options.model, device.type).model
-    fit = model.sentences_with_context(formats.read(options.data))
-    if options.eval:
-        gold = model.sentences_with_context(formats.read(options.eval))
-    else:
-        fit, gold = fit[: len(fit) // 2], fit[len(fit) // 2 :]
-    return {
-        "benchmark": "calibration",
-        "model": model_name(options),
-        "data": options.data.name,
-        "eval_data": options.eval.name if options.eval else None,
-        "sentences": {"fit": len(fit), "eval": len(gold)},
-        "unfitted": score_temperatures(model, gold, NO_TEMPERATURES),
-        "fitted": score_temperatures(model, gold, fit_temperatures(model, fit)),
-    }
-
-
-def score_temperatures(model: Recognizer, gold: Sequence[Sentence], temperatures: Temperatures) -> Row:
-    """Scores by decoder, and the reliability diagram of the model's own decoder."""
-    model.temperatures = temperatures
-    result: Row = {"temperatures": temperatures._asdict(), "decoders": [], "groups": []}
-    print(f"temperatures: {result['temperatures']}", file=sys.stderr)
-    for method, threshold in DECODERS:
-        if method == "viterbi" and model.settings.model.structure == "none":
-            continue
-        evaluation = evaluate(gold, decode(model, gold, method, threshold), resamples=0)
-        score, heads, calibration = evaluation.entities, evaluation.heads, evaluation.calibration
-        row: Row = {"by": method, "threshold": threshold}
-        row |= {"precision": score.precision, "recall": score.recall, "f1": score.f1}
-        row["heads"] = heads.accuracy if heads and heads.judged else None
-        row["calibration error"] = calibration.error if calibration else None
-        row["brier"] = calibration.brier if calibration else None
-        result["decoders"].append(row)
-        print(
-            f"{method} {threshold:.2f}  F1 {100 * score.f1:.2f}  Brier {row['brier'] or 0:.4f}",
-            file=sys.stderr,
-        )
-    decoding = model.settings.decoding
-    calibration = evaluate(
-        gold, decode(model, gold, decoding.method, decoding.threshold), resamples=0
-    ).calibration
-    if calibration is not None:
-        group = {"group": "all", "number": calibration.scored, "calibration error": calibration.error}
-        result["groups"].append({**group, "brier": calibration.brier, "bins": [*map(list, calibration.bins)]})
-    return result
-
-
-def decode(model: Recognizer, gold: Sequence[Sentence], method: str, threshold: float) -> list[Sentence]:
-    decoding = replace(model.settings.decoding, method=method, threshold=threshold)
-    settings = replace(model.settings, decoding=decoding)
-    return predict(model, gold, options=PredictOptions(True, False, settings))
-
-
-# raw-text
-
-NO_SPACE_BEFORE = {".", ",", ";", ":", "!", "?", ")", "]", "'", "''", "’", "”", "%", "n't", "n’t"}
-NO_SPACE_AFTER = {"(", "[", "``", "“", "‘", "$"}
-
-
-def measure_raw_text(options: argparse.Namespace, device: torch.device) -> Row:
-    """An entity is right if its characters and its label are those of a gold entity."""
-    ner = nestree.load(options.model, device.type)
-    rows = {}
-    for name in options.sets:
-        source, part = name.split()
-        golds = list({"gum": read_gum, "litbank": read_litbank}[source](options.shared, part))
-        from_text = score_characters(golds, ner.pipe([gold.text or "" for gold in golds], trees=False))
-        with_words = (
-            Document(tuple(ner.words(ner.model.sentences_with_context([gold]))), gold.text) for gold in golds
-        )
-        from_words = score_characters(golds, with_words)
-        rows[name] = {
-            "documents": len(golds),
-            "entities": from_words.gold,
-            "text": {key: getattr(from_text, key) for key in ("precision", "recall", "f1")},
-            "gold words": {key: getattr(from_words, key) for key in ("precision", "recall", "f1")},
-            "difference": from_text.f1 - from_words.f1,
-        }
-        scores = f"text {100 * from_text.f1:.2f}, gold words {100 * from_words.f1:.2f}"
-        print(f"{name}: {len(golds)} documents, {from_words.gold} entities, {scores}", file=sys.stderr)
-    words = ner.model.text_rules.words
-    return {"benchmark": "raw-text", "model": model_name(options), "words": words, "rows": rows}
-
-
-def score_characters(golds: Sequence[Document], predicted: Iterable[Document]) -> Score:
-    def keys(document: Document) -> set[tuple[int, int, str]]:
-        return {(*s.characters(e), e.label) for s in document.sentences for e in s.entities}
-
-    counts = [0, 0, 0]
-    for gold, document in zip(golds, predicted, strict=True):
-        true, found = keys(gold), keys(document)
-        counts = [a + b for a, b in zip(counts, (len(true & found), len(found), len(true)), strict=True)]
-    return Score(counts[0], counts[1], counts[0], counts[2])
-
-
-def read_gum(shared: Path, part: str) -> Iterator[Document]:
-    """The documents of a part of GUM-open that are available as CoNLL-U.
-
-    Their text is the `# text` of their sentences, joined by a space, or a newline where a paragraph begins.
-    """
-    names = {document.id for document in formats.read(shared / f"data/gum_open/{part}.jsonl.gz")}
-    for path in sorted((shared / "data/raw/gum_conllu").glob("*.conllu")):
-        if path.stem in names:
-            texts = []
-            for block in path.read_text(encoding="utf-8").strip().split("\n\n"):
-                lines = block.split("\n")
-                text = next(line for line in lines if line.startswith("# text = ")).removeprefix("# text = ")
-                paragraph = any(line.startswith("# newpar") for line in lines)
-                texts.append(("" if not texts else "\n" if paragraph else " ", text))
-            sentences = [s for document in formats.read(path, "gum") for s in document.sentences]
-            yield with_text(sentences, texts)
-
-
-def read_litbank(shared: Path, part: str) -> Iterator[Document]:
-    """LitBank's documents, whose text is restored from their words by rules."""
-    by_name: dict[str, list[Sentence]] = {}
-    for document in formats.read(shared / f"data/litbank/{part}.jsonl.gz"):
-        by_name.setdefault(document.id or "", []).extend(document.sentences)
-    for sentences in by_name.values():
-        yield with_text(sentences, [(" " if k else "", detokenize(s.words)) for k, s in enumerate(sentences)])
-
-
-def with_text(sentences: Sequence[Sentence], texts: Sequence[tuple[str, str]]) -> Document:
-    """A document of sentences; `texts` are the separator before each and its text."""
-    from benchmarks.text import word_places
-
-    placed, whole = [], ""
-    for sentence, (separator, text) in zip(sentences, texts, strict=True):
-        whole += separator
-        offsets = tuple(word_places(text, 0, [["1", word] for word in sentence.words]))
-        placed.append(Sentence(sentence.words, sentence.entities, text, offsets, len(whole)))
-        whole += text
-    return Document(tuple(placed), whole)
-
-
-def detokenize(words: Sequence[str]) -> str:
-    """
-    >>> detokenize(["He", "said", ":", "``", "I", "do", "n't", "(", "know", ")", "Ann", "'s", "."])
-    "He said: ``I don't (know) Ann's."
-    """
-    text, last = "", None
-    for word in words:
-        attached = word in NO_SPACE_BEFORE or (len(word) < 4 and word[0] in "'’" and word[1:].isalpha())
-        if text and not attached and last not in NO_SPACE_AFTER:
-            text += " "
-        text, last = text + word, word
-    return text
 
 
 if __name__ == "__main__":

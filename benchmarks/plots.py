@@ -5,10 +5,11 @@ bytes.
 """
 
 import argparse
+import re
 import sys
-import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -16,22 +17,9 @@ from typing import Any
 import matplotlib.style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, NullLocator
 
-from benchmarks.tables import (
-    DATA,
-    ENGINE_OPERATIONS,
-    PENALTY,
-    ROOT,
-    Row,
-    changes_of,
-    f1_of_counts,
-    first_number,
-    get,
-    group_runs,
-    load_results,
-    load_runs,
-)
+from benchmarks.tables import DATA, ENGINE_OPERATIONS, ROOT, Row, get, group_runs, load_results, load_runs
 
 Values = Mapping[float, Sequence[float]]  # x: the values of all seeds
 MIN_ENTITIES = 20  # of a point; fewer are noise
@@ -102,7 +90,7 @@ def add_legend(figure: Figure, columns: int = 5) -> None:
     figure.legend(list(handles.values()), list(handles), loc=position, ncols=min(columns, len(handles)))
 
 
-# F1 by depth, length, epoch
+# F1 by depth and length
 
 
 def default_runs(path: str) -> dict[str, list[Row]]:
@@ -111,17 +99,30 @@ def default_runs(path: str) -> dict[str, list[Row]]:
     return {data: groups[data, "default", ()] for data in DATA if (data, "default", ()) in groups}
 
 
-def format_seeds(counts: Iterable[int]) -> str:
+def f1_of_counts(right: int, predicted: int, found: int, gold: int) -> float:
+    """F1 in per cent; `right` of the predicted, `found` of the gold entities.
+
+    >>> f1_of_counts(right=6, predicted=8, found=6, gold=8)
+    75.0
     """
-    >>> format_seeds([1, 1]), format_seeds([3]), format_seeds([1, 3, 1])
-    ('1 seed', '3 seeds', '1 to 3 seeds')
+    precision, recall = right / predicted if predicted else 0.0, found / gold if gold else 0.0
+    return 200 * precision * recall / (precision + recall) if precision + recall else 0.0
+
+
+def first_number(group: str) -> int:
     """
-    *fewer, most = sorted(set(counts))
-    return (f"{fewer[0]} to " if fewer else "") + (f"{most} seeds" if most > 1 else "1 seed")
+    >>> [first_number(group) for group in ("3", "6-10", "11+")]
+    [3, 6, 11]
+    """
+    return int(re.split("[-+]", group)[0])
 
 
 def data_label(data: str, runs: Sequence[Row]) -> str:
-    return f"{DATA[data]}, {format_seeds([len(runs)])}"
+    """
+    >>> data_label("genia", [{}]), data_label("genia", [{}, {}])
+    ('GENIA, 1 seed', 'GENIA, 2 seeds')
+    """
+    return f"{DATA[data]}, {len(runs)} seed{'s' * (len(runs) > 1)}"
 
 
 def nesting() -> Figure:
@@ -147,123 +148,28 @@ def nesting() -> Figure:
     return figure
 
 
-def training_curve() -> Figure:
-    """F1 on dev after each epoch, as far as all seeds went."""
-    figure, panels = make_figure("Dev F1 after each epoch, default recipe", 1, size=(6, 3.8))
-    for style, (data, runs) in enumerate(default_runs("epochs").items()):
-        epochs = zip(*(run["epochs"] for run in runs), strict=False)
-        values = {ends[0]["epoch"]: [100 * end["f1"] for end in ends] for ends in epochs}
-        draw_line(panels[0, 0], data_label(data, runs), style, values)
-    panels[0, 0].set(xlabel="epoch", ylabel="F1, %")
-    panels[0, 0].xaxis.set_major_locator(MaxNLocator(integer=True))
-    add_legend(figure)
-    return figure
-
-
 # Calibration
 
 
-def reliability_diagram(title: str, lines: Mapping[str, Sequence[Sequence[Sequence[float]]]]) -> Figure:
-    """The share of right entities by score; a line has bins (low, high, entities, mean score, precision) by seed."""
-    figure, panels = make_figure(title, 1, size=(5, 4.9))
+def calibration() -> Figure:
+    """The share of right entities by score."""
+    figure, panels = make_figure("Reliability diagram, default recipe, test", 1, size=(5, 4.9))
     axes: Axes = panels[0, 0]
     axes.plot([0, 100], [0, 100], color="#777777", linewidth=1, label="calibrated")
-    for style, (label, runs) in enumerate(lines.items()):
-        bins: dict[float, list[Sequence[float]]] = {}
-        for low, *rest in (one for run in runs for one in run if one[2] >= MIN_ENTITIES):
-            bins.setdefault(low, []).append(rest)
+    for style, (data, runs) in enumerate(default_runs("test.analysis.calibration").items()):
+        error = mean(get(run, "test.analysis.calibration.error") for run in runs)
+        bins: dict[
+            float, list[Sequence[float]]
+        ] = {}  # low -> (high, entities, mean score, precision) by seed
+        for low, *rest in chain(*(get(run, "test.analysis.calibration.bins") for run in runs)):
+            if rest[1] >= MIN_ENTITIES:
+                bins.setdefault(low, []).append(rest)
         values = {mean(100 * b[2] for b in seeds): [100 * b[3] for b in seeds] for seeds in bins.values()}
-        draw_line(axes, label, style, values)
+        draw_line(axes, f"{data_label(data, runs)}: error {error:.1f}", style, values)
     axes.set(xlabel="mean score of predicted entities, %", ylabel="right, %", xlim=(0, 102), ylim=(0, 102))
     axes.set_aspect("equal")
     add_legend(figure, 2)
     return figure
-
-
-def calibration() -> Figure:
-    lines = {}
-    for data, runs in default_runs("test.analysis.calibration").items():
-        error = mean(get(run, "test.analysis.calibration.error") for run in runs)
-        bins = [get(run, "test.analysis.calibration.bins") for run in runs]
-        lines[f"{data_label(data, runs)}: error {error:.1f}"] = bins
-    return reliability_diagram("Reliability diagram, default recipe, test", lines)
-
-
-def calibration_bundled() -> Figure:
-    """The bundled model before and after temperature scaling."""
-    (result,) = (one for one in load_results("calibration") if one["model"] == "bundled" and one["eval_data"])
-    lines = {}
-    for name, title in (("unfitted", "as trained"), ("fitted", "with temperatures")):
-        group = next(one for one in result[name]["groups"] if one["group"] == "all")
-        lines[f"{title}: error {100 * group['calibration error']:.1f}"] = [group["bins"]]
-    return reliability_diagram("Reliability diagram, bundled model, test", lines)
-
-
-# The head sharing penalty c
-
-
-def plot_penalty(title: str, xlabel: str, lines: Mapping[str, Mapping[float, Sequence[Row]]]) -> Figure:
-    """F1, shared heads and right heads against c; each line has the scores of all seeds by c."""
-    titles = {
-        "f1": "F1, %",
-        "heads.shared": "entities that share a head, %",
-        "heads.accuracy": "right heads, %",
-    }
-    values = {
-        path: {
-            label: {
-                c: known
-                for c, seeds in scores.items()
-                if (known := [value for one in seeds if (value := get(one, path)) is not None])
-            }
-            for label, scores in lines.items()
-        }
-        for path in titles
-    }
-    shown = [path for path in titles if any(values[path].values())]
-    figure, panels = make_figure(title, len(shown), size=(3.3 * len(shown), 3.4))
-    for axes, path in zip(panels[0], shown, strict=True):
-        for style, label in enumerate(lines):
-            if values[path][label]:
-                draw_line(axes, label, style, values[path][label])
-        axes.set(xlabel=xlabel, title=titles[path])
-    add_legend(figure)
-    return figure
-
-
-def penalty_decoding() -> Figure:
-    """Viterbi decoding of the default recipe's scores at several penalties."""
-    lines = {}
-    for data, runs in default_runs("test.decoders").items():
-        scores: dict[float, list[Row]] = {}
-        for run in runs:
-            for name, score in run["test"]["decoders"].items():
-                if name.startswith("viterbi "):
-                    scores.setdefault(float(name.removeprefix("viterbi ")), []).append(score)
-        if scores:
-            lines[data_label(data, runs)] = scores
-    return plot_penalty("Head sharing penalty in decoding, test", "c in decoding", lines)
-
-
-def penalty_training() -> Figure:
-    """Models that were trained with several penalties; recipes that differ in it alone are one line."""
-    titles = {  # row 7 is row 9 without a penalty
-        "ablation/07-lexical-yes-no": "two losses",
-        "ablation/09-head-regularisation": "two losses",
-        "ablation/12-joint": "joint likelihood",
-    }
-    groups: dict[tuple[str, str, tuple[str, ...]], dict[float, list[Row]]] = {}
-    for run in load_runs():
-        others = tuple(change for change in changes_of(run) if not change.startswith(PENALTY))
-        penalty = tomllib.loads(run["settings"])["loss"]["head_sharing_penalty"]
-        key = run["data"], titles.get(run["recipe"], run["recipe"]), others
-        groups.setdefault(key, {}).setdefault(penalty, []).append(run["test"])
-    lines = {
-        ", ".join([DATA.get(data, data), title, *others, format_seeds(map(len, scores.values()))]): scores
-        for (data, title, others), scores in groups.items()
-        if len(scores) > 2
-    }
-    return plot_penalty("Head sharing penalty in training, test", "c in training", lines)
 
 
 # Time of the engine
@@ -311,10 +217,6 @@ def milliseconds(row: Row, clock: str) -> dict[str, float]:
 PLOTS: dict[str, Callable[[], Figure]] = {
     "nesting": nesting,
     "calibration": calibration,
-    "calibration-bundled": calibration_bundled,
-    "training-curve": training_curve,
-    "penalty-decoding": penalty_decoding,
-    "penalty-training": penalty_training,
     "engine": engine,
 }
 

@@ -14,6 +14,7 @@ JSON; the last line describes the model.
 
 import argparse
 import json
+import resource
 import sys
 import time
 from pathlib import Path
@@ -43,23 +44,13 @@ def train(train: Path, dev: Path, model: Path, sizes: int, steps: int) -> None:
     from spacy.cli.train import train as train_spacy
 
     config = init_config(lang="en", pipeline=["spancat"], optimize="efficiency", gpu=False)
-    config["components"]["spancat"]["suggester"] = {
-        "@misc": "spacy.ngram_range_suggester.v1",
-        "min_size": 1,
-        "max_size": sizes,
-    }
+    suggester = {"@misc": "spacy.ngram_range_suggester.v1", "min_size": 1, "max_size": sizes}
+    config["components"]["spancat"]["suggester"] = suggester
     model.mkdir(parents=True, exist_ok=True)
     config.to_disk(model / "config.cfg")
-    train_spacy(
-        model / "config.cfg",
-        model,
-        overrides={
-            "paths.train": str(train),
-            "paths.dev": str(dev),
-            "training.max_steps": steps,
-            "training.eval_frequency": steps,
-        },
-    )
+    paths = {"paths.train": str(train), "paths.dev": str(dev)}
+    length = {"training.max_steps": steps, "training.eval_frequency": steps}
+    train_spacy(model / "config.cfg", model, overrides={**paths, **length})
 
 
 def read(model: Path, texts: Path) -> None:
@@ -85,18 +76,9 @@ def read(model: Path, texts: Path) -> None:
         "sizes": [suggester["min_size"], suggester["max_size"]],
         "import_seconds": imported - started,
         "load_seconds": loaded - imported,
-        "resident_mb": resident_mb(),
+        "resident_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
     print(json.dumps(about), flush=True)
-
-
-def resident_mb() -> float | None:
-    """Resident memory of this process; None where /proc is missing."""
-    try:
-        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return None
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS:"))
 
 
 if __name__ == "__main__":

@@ -2,18 +2,17 @@
 
     python -m benchmarks.tables            rewrite every table between `<!-- table NAME -->` and `<!-- end -->`
     python -m benchmarks.tables --check    write nothing; fail if a table differs from the results
-    python -m benchmarks.tables NAME ...   print tables; those of PRINTED are shown in no page
+    python -m benchmarks.tables NAME ...   print tables
 
 Each line of a results file is the JSON object that a benchmark printed at its end.
 """
 
 import argparse
 import json
-import math
 import re
 import statistics
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -52,10 +51,10 @@ ENGINE_OPERATIONS = ("forward + backward", "best trees")  # those of benchmarks.
 # Reading results
 
 
-def load_results(benchmark: str, reruns: bool = False) -> Iterator[Row]:
-    """The stored results of a benchmark, each with the name of its file; `reruns`: from reruns*.json only."""
+def load_results(benchmark: str) -> Iterator[Row]:
+    """The stored results of a benchmark, each with the name of its file; repeated runs (reruns-*) are left out."""
     for path in sorted(RESULTS.glob("*.json")):
-        if path.name.startswith("reruns") == reruns:
+        if not path.name.startswith("reruns"):
             for result in read_results(path):
                 if result.get("benchmark") == benchmark:
                     yield {**result, "file": path.name}
@@ -66,11 +65,11 @@ def read_results(path: Path) -> list[Row]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def load_scored(benchmark: str, reruns: bool = False) -> list[Row]:
+def load_scored(benchmark: str) -> list[Row]:
     """The rows that have scores on test, each with its device, date, commit and file."""
     return [
         {**row, **{key: result[key] for key in ("device", "date", "commit", "file")}}
-        for result in load_results(benchmark, reruns)
+        for result in load_results(benchmark)
         for row in result["rows"]
         if "test" in row
     ]
@@ -111,15 +110,6 @@ def group_runs(rows: Iterable[Row]) -> dict[Key, list[Row]]:
     for row in rows:
         groups.setdefault((row["data"], row["recipe"], changes_of(row)), []).append(row)
     return groups
-
-
-def analyzed_groups(data: str | None = None) -> dict[Key, list[Row]]:
-    """The bundled model and the default recipe, on all data sets or on one."""
-    return {
-        key: runs
-        for key, runs in group_runs(load_analyzed()).items()
-        if key[1] in ("bundled", "default") and not key[2] and data in (None, key[0])
-    }
 
 
 def get(row: Row, path: str) -> Any:
@@ -191,25 +181,15 @@ def variant_name(recipe: str, changes: Sequence[str] = ()) -> str:
     return ", ".join([title, *changes])
 
 
-def data_name(data: str) -> str:
-    """
-    >>> data_name("gum_open"), data_name("genia_paper"), data_name("unknown-50")
-    ('GUM-open', "GENIA, the paper's", 'LitBank, 50 % unknown')
-    """
-    kind, _, share = data.partition("-")
-    if kind in PARTIAL:
-        return f"LitBank, {share or 50} % {PARTIAL[kind]}"
-    return {**DATA, "genia_paper": "GENIA, the paper's"}[data]
-
-
 # Scores
 
 
 def recipes() -> str:
-    """The default recipe and the paper's, beside other systems."""
+    """The default recipe, also with other encoders and context, and the paper's, beside other systems."""
     rows, used = [], []
     for (data, recipe, changes), runs in group_runs(load_runs()).items():
-        if data in DATA and recipe in ("default", "paper"):
+        encoder_only = all(change.startswith("encoder.") for change in changes)
+        if data in DATA and (recipe == "paper" or (recipe == "default" and encoder_only)):
             used += runs
             dev, precision, recall, f1, heads = format_means(
                 runs, "dev.f1 test.precision test.recall test.f1 test.heads.accuracy"
@@ -261,32 +241,27 @@ def bundled() -> str:
 
 
 def ablation() -> str:
-    return ablation_of("litbank", ABLATION)
-
-
-def ablation_elsewhere() -> str:
-    names = [name for name in ABLATION if name[:2] in ("03", "07", "11", "12")]
-    return "\n\n".join(f"{DATA[data]}:\n\n{ablation_of(data, names)}" for data in ("gum_open", "genia"))
-
-
-def ablation_of(data: str, names: Iterable[str]) -> str:
-    """Rows of the ablation; p compares a row with the one that it modifies, over the seeds that both have."""
-    runs: dict[str, list[Row]] = {}
-    for (where, recipe, changes), group in group_runs(load_runs()).items():
-        epochs_only = all(change.startswith("training.epochs=") for change in changes)  # GENIA needs fewer
-        if where == data and recipe.startswith("ablation/") and epochs_only:
-            runs.setdefault(recipe.removeprefix("ablation/"), []).extend(group)
-    rows = []
-    for name in names:
-        title, base = ABLATION[name]
-        group, others = runs.get(name, []), runs.get(base, [])
-        seeds = {run["seed"] for run in group} & {run["seed"] for run in others}
-        pair = [[run for run in some if run["seed"] in seeds] for some in (group, others)]
-        p = permutation_test(*pair) if seeds else None
-        scores = format_means(group, "test.precision test.recall test.f1")
-        count = str(len(group) or "")
-        rows.append([name[:2], title, count, *scores, base[:2], "" if p is None else f"{p:.3f}"])
-    return markdown_table("row|variant|seeds|P|R|F1|against|p", rows, chain(*runs.values()))
+    """All rows on LitBank, some on the others; p compares a row with the one that it modifies, over common seeds."""
+    rows, used = [], []
+    for data, numbers in {"litbank": "", "gum_open": "03 07 11 12", "genia": "03 07 11 12"}.items():
+        runs: dict[str, list[Row]] = {}
+        for (where, recipe, changes), group in group_runs(load_runs()).items():
+            epochs_only = all(
+                change.startswith("training.epochs=") for change in changes
+            )  # GENIA needs fewer
+            if where == data and recipe.startswith("ablation/") and epochs_only:
+                runs.setdefault(recipe.removeprefix("ablation/"), []).extend(group)
+                used += group
+        for name, (title, base) in ABLATION.items():
+            if name[:2] in (numbers or name):
+                group, others = runs.get(name, []), runs.get(base, [])
+                seeds = {run["seed"] for run in group} & {run["seed"] for run in others}
+                pair = [[run for run in some if run["seed"] in seeds] for some in (group, others)]
+                p = permutation_test(*pair) if seeds else None
+                scores = format_means(group, "test.precision test.recall test.f1")
+                cells = [*scores, base[:2], "" if p is None else f"{p:.3f}"]
+                rows.append([DATA[data], name[:2], title, str(len(group) or ""), *cells])
+    return markdown_table("data|row|variant|seeds|P|R|F1|against|p", rows, used)
 
 
 def permutation_test(first: Sequence[Row], second: Sequence[Row], permutations: int = 10_000) -> float | None:
@@ -308,21 +283,6 @@ def permutation_test(first: Sequence[Row], second: Sequence[Row], permutations: 
         moved = (generator.random((size, len(a))) < 0.5) @ (b - a)  # [size, 3]
         extreme += int((abs(f1(a.sum(0) + moved) - f1(b.sum(0) - moved)) >= observed - 1e-12).sum())
     return (extreme + 1) / (permutations + 1)
-
-
-def paper_genia() -> str:
-    """GENIA as the paper has it, with another encoder."""
-    groups = {key: runs for key, runs in group_runs(load_runs()).items() if key[0] == "genia_paper"}
-    rows = [
-        [
-            variant_name(recipe, changes),
-            str(len(runs)),
-            *format_means(runs, "test.precision test.recall test.f1"),
-        ]
-        for (_, recipe, changes), runs in groups.items()
-    ]
-    rows.append(["as published, BioBERT-large", "", "", "", "78.44"])
-    return markdown_table("GENIA, the paper's setting|seeds|P|R|F1", rows, chain(*groups.values()))
 
 
 def partial() -> str:
@@ -349,10 +309,9 @@ def proxies() -> str:
     names = list(dict.fromkeys(data for data, _, _ in groups))
     rows = []
     for recipe, changes in dict.fromkeys(key[1:] for key in groups):
-        for part in ("dev", "test"):
-            cells = (format_means(groups.get((name, recipe, changes), []), f"{part}.f1")[0] for name in names)
-            rows.append([variant_name(recipe, changes) if part == "dev" else "", part, *cells])
-    return markdown_table("|".join(["F1", "", *names]), rows, runs)
+        scores = (format_means(groups.get((name, recipe, changes), []), "dev.f1 test.f1") for name in names)
+        rows.append([variant_name(recipe, changes), *(" / ".join(pair) for pair in scores)])
+    return markdown_table("|".join(["F1, dev / test", *names]), rows, runs)
 
 
 def distillation() -> str:
@@ -405,55 +364,19 @@ def heads() -> str:
     return f"{table} Gold entities that share a head: {', '.join(sorted(gold))} %."
 
 
-def head_errors() -> str:
-    """Kinds of wrong heads, with examples."""
-    groups = analyzed_groups("gum_open")
-    examples: dict[str, dict[str, None]] = {}  # by kind, without duplicates
-    for run in chain(*groups.values()):
-        for kind, errors in get(run, "test.analysis.head_errors").items():
-            described = (f"{entity}: *{gold}*, not *{head}*" for entity, gold, head in errors["examples"])
-            examples.setdefault(kind, {}).update(dict.fromkeys(described))
-    rows = []
-    for kind, described in examples.items():
-        cells = []
-        for runs in groups.values():
-            errors = [get(run, "test.analysis.head_errors") for run in runs]
-            totals = [sum(one["count"] for one in kinds.values()) for kinds in errors]
-            counts = [get(kinds, f"{kind}.count") or 0 for kinds in errors]
-            cells.append(format_mean([100 * c / total for c, total in zip(counts, totals, strict=True)], 0))
-        rows.append([kind, *cells, "; ".join([*described][:2])])
-    rows.sort(key=lambda row: -float(row[1].split()[0]))
-    names = [f"{variant_name(recipe)}, %" for _, recipe, _ in groups]
-    return markdown_table(
-        "|".join(["instead of the gold head", *names, "for example"]), rows, chain(*groups.values())
-    )
-
-
-def head_prior() -> str:
-    """Right heads by the weight of the head prior and the head sharing penalty in decoding."""
-    runs = [run for run in load_analyzed() if (run["data"], run["recipe"]) == ("gum_open", "default")]
-    runs = [run for run in runs if not changes_of(run) and get(run, "dev.decoders")]
-    rows = []
-    for name in runs[0]["dev"]["decoders"]:
-        if match := re.match(r"head_prior (\S+) head_sharing_penalty (\S+)", name):
-            cells = (
-                format_mean([run[part]["decoders"][name]["heads"][what] for run in runs], 1)
-                for part, what in (("dev", "accuracy"), ("test", "accuracy"), ("test", "shared"))
-            )
-            rows.append([*match.groups(), str(len(runs)), *cells])
-    header = "head prior|head sharing penalty|seeds|heads right, dev, %|test, %|entities that share a head, test, %"
-    return markdown_table(header, rows, runs)
-
-
 def errors() -> str:
     """Kinds of errors, and calibration."""
-    groups = analyzed_groups()
+    groups = {
+        key: runs
+        for key, runs in group_runs(load_analyzed()).items()
+        if key[1] in ("bundled", "default") and not key[2]
+    }
     kinds = list(
-        dict.fromkeys(kind for runs in groups.values() for run in runs for kind in error_counts(run))
+        dict.fromkeys(k for run in chain(*groups.values()) for k in run["test"]["analysis"]["errors"])
     )
     rows = []
     for (data, recipe, _), runs in groups.items():
-        counts = [error_counts(run) for run in runs]
+        counts = [run["test"]["analysis"]["errors"] for run in runs]
         shares = (format_mean([100 * one[kind] / sum(one.values()) for one in counts], 1) for kind in kinds)
         paths = (
             "dev.analysis.calibration.error test.analysis.calibration.error test.analysis.calibration.brier"
@@ -465,116 +388,6 @@ def errors() -> str:
     header = "|".join(
         ["errors on test", "seeds", *names, "calibration error, dev", "test", "Brier score, test"]
     )
-    return markdown_table(header, rows, chain(*groups.values()))
-
-
-def error_counts(run: Row) -> dict[str, int]:
-    return run["test"]["analysis"]["errors"]
-
-
-def nesting() -> str:
-    """F1 of entities by depth and by length."""
-    groups = analyzed_groups()
-    tables = []
-    for name, title in (
-        ("depths", "F1 by how many entities enclose one"),
-        ("lengths", "F1 by length in words"),
-    ):
-        counts = {key: [run["test"]["analysis"][name] for run in runs] for key, runs in groups.items()}
-        with_gold = {size for run in chain(*counts.values()) for size, (*_, gold) in run.items() if gold}
-        sizes = sorted(with_gold, key=first_number)
-        rows = []
-        for (data, recipe, _), runs in counts.items():
-            cells = []
-            for size in sizes:
-                gold = max(run[size][3] if size in run else 0 for run in runs)
-                mean = format_mean([f1_of_counts(*run[size]) for run in runs if size in run], 1)
-                cells.append(f"{mean} ({gold:,})" if gold else "")
-            rows.append([f"{DATA[data]}, {variant_name(recipe)}", str(len(runs)), *cells])
-        tables.append(markdown_table("|".join([title, "seeds", *sizes]), rows))
-    return "\n\n".join([*tables, format_sources(chain(*groups.values()))])
-
-
-def f1_of_counts(right: int, predicted: int, found: int, gold: int) -> float:
-    """F1 in per cent; `right` of the predicted, `found` of the gold entities.
-
-    >>> f1_of_counts(right=6, predicted=8, found=6, gold=8)
-    75.0
-    """
-    precision, recall = right / predicted if predicted else 0.0, found / gold if gold else 0.0
-    return 200 * precision * recall / (precision + recall) if precision + recall else 0.0
-
-
-def first_number(group: str) -> int:
-    """
-    >>> [first_number(group) for group in ("3", "6-10", "11+")]
-    [3, 6, 11]
-    """
-    return int(re.split("[-+]", group)[0])
-
-
-# Reproducibility and exploration
-
-
-def reruns() -> str:
-    """Runs that were repeated from their commands.
-
-    Their distance from the mean of all seeds is given in standard deviations of their row, and in the pooled standard
-    deviation of all rows of the data set, as three seeds give a poor estimate.
-    """
-    repeated, rows, first = load_scored("training", reruns=True), [], []
-    groups, small = group_runs(load_runs()), load_runs(minilm=True)
-    for run in repeated:
-        if uses_minilm(run):  # one for each data set, whatever the default settings of its commit
-            group, variant = [other for other in small if other["data"] == run["data"]], "MiniLM-L6"
-        else:
-            group = groups.get((run["data"], run["recipe"], changes_of(run)), [])
-            variant = variant_name(run["recipe"], changes_of(run))
-        scores = [other["test"]["f1"] for other in group]
-        distance = abs(run["test"]["f1"] - statistics.mean(scores))
-        same_seed = [other for other in group if other["seed"] == run["seed"]]
-        first += same_seed
-        f1 = [format_means(some, "test.f1")[0] for some in (same_seed, [run], group)]
-        deviation = f"{distance / statistics.stdev(scores):.1f}" if len(scores) > 1 else ""
-        pooled = f"{distance / pooled_deviation(groups, run['data']):.1f}"
-        right_heads = [format_means(some, "test.heads.accuracy")[0] for some in ([run], group)]
-        cells = [*f1, str(len(group)), deviation, pooled, *right_heads]
-        rows.append([data_name(run["data"]), variant, str(run["seed"]), *cells])
-    header = (
-        "data|variant|seed|test F1|rerun|all seeds|seeds|distance in std of the row|pooled|heads, %|all seeds"
-    )
-    return markdown_table(header, rows, [*first, *repeated])
-
-
-def pooled_deviation(groups: Mapping[Key, Sequence[Row]], data: str) -> float:
-    """Of test F1 over seeds; without row 8 of the ablation, whose precision is next to zero."""
-    variances = [
-        statistics.variance([run["test"]["f1"] for run in runs])
-        for (where, recipe, _), runs in groups.items()
-        if where == data and len(runs) > 1 and not recipe.startswith("ablation/08")
-    ]
-    return math.sqrt(statistics.mean(variances))
-
-
-def exploration() -> str:
-    """The best dev F1 of runs that changed some settings, and reached their last epoch but two."""
-    groups: dict[tuple[str, str, str], list[Row]] = {}
-    for result in load_results("training"):
-        if result["file"].startswith("exploration"):
-            for run in result["rows"]:
-                if run.get("epochs") and len(run["epochs"]) >= run["epochs"][0]["epochs"] - 2:
-                    encoder = "MiniLM" if uses_minilm(run) else "mpnet"
-                    changes = ", ".join(change.split(".", 1)[1] for change in changes_of(run))
-                    source = {key: result[key] for key in ("device", "date", "commit", "file")}
-                    best = max(100 * epoch["f1"] for epoch in run["epochs"])
-                    groups.setdefault((encoder, result["commit"], changes), []).append(
-                        {**run, **source, "best": best}
-                    )
-    rows = []
-    for (encoder, commit, changes), runs in groups.items():
-        cells = (format_mean([run["best"] for run in runs if run["data"] == data]) for data in DATA)
-        rows.append([encoder, commit, changes or "none", *cells, *format_means(runs, "dev.heads.accuracy")])
-    header = "|".join(["encoder", "default of", "change", *DATA.values(), "heads, %"])
     return markdown_table(header, rows, chain(*groups.values()))
 
 
@@ -606,42 +419,6 @@ def engine_cpu() -> str:
     return markdown_table("batch x words, CPU|forward + backward|best trees", list(rows.values()))
 
 
-def steps() -> str:
-    """Milliseconds of a training step."""
-    rows, used = [], []
-    for result in load_results("training"):
-        for row in result["rows"]:
-            if "profile" in row.get("step", {}):
-                step, profile = row["step"], row["step"]["profile"]
-                changes = ", ".join(c.split(".", 1)[1] for c in row["changes"] if "path=" not in c)
-                name = ", ".join(filter(None, [DATA[row["data"]], row["recipe"], changes]))
-                numbers = [str(step["steps"]), str(step.get("longest", "")), f"{step['mean_ms']:.1f}"]
-                numbers += [f"{profile['busy_ms']:.1f}", f"{profile['launches']:,.0f}"]
-                numbers += [f"{100 * step['tree_share']:.1f}", f"{step['epoch_seconds']:.1f}"]
-                rows.append([name, *numbers, result["commit"]])
-                used.append(result)
-    header = "a step of|steps|longest sentence|ms|GPU busy, ms|operations|tree sums, %|epoch, s|commit"
-    return markdown_table(header, rows, used)
-
-
-def lengths() -> str:
-    """Sentences a second in training and inference, by sentence length."""
-    results = list(load_results("lengths"))
-    rows = [
-        [
-            row["words"],
-            variant_name(re.sub(r"^[a-z_]+-(.+)-\d+$", r"ablation/\1", row["model"])),
-            row["structure"],
-            *(f"{row[f'{phase}_per_second']:,.0f}" for phase in ("training", "inference")),
-        ]
-        for result in results
-        for row in result["rows"]
-    ]
-    return markdown_table(
-        "words|row of the ablation|trees|training, sentences/s|inference, sentences/s", rows, results
-    )
-
-
 def inference_gpu() -> str:
     """Sentences a second on a GPU, from words to entities."""
     results = [result for result in load_results("inference") if "H200" in result["device"]]
@@ -667,32 +444,9 @@ def inference_cpu() -> str:
     return markdown_table(header, rows, [result])
 
 
-TABLES: dict[str, Callable[[], str]] = {
-    "headline": headline,
-    "recipes": recipes,
-    "bundled": bundled,
-    "ablation": ablation,
-    "ablation-elsewhere": ablation_elsewhere,
-    "paper-genia": paper_genia,
-    "partial": partial,
-    "proxies": proxies,
-    "distillation": distillation,
-    "heads": heads,
-    "head-errors": head_errors,
-    "errors": errors,
-    "nesting": nesting,
-    "engine-gpu": engine_gpu,
-    "engine-cpu": engine_cpu,
-    "inference-gpu": inference_gpu,
-    "inference-cpu": inference_cpu,
-}
-PRINTED: dict[str, Callable[[], str]] = {  # behind numbers in the text
-    "head-prior": head_prior,
-    "reruns": reruns,
-    "exploration": exploration,
-    "steps": steps,
-    "lengths": lengths,
-}
+NAMES = "headline recipes bundled ablation partial proxies distillation heads errors"
+NAMES += " engine-gpu engine-cpu inference-gpu inference-cpu"
+TABLES: dict[str, Callable[[], str]] = {name: globals()[name.replace("-", "_")] for name in NAMES.split()}
 
 
 def fill_tables(text: str, name: str) -> str:
@@ -708,13 +462,13 @@ def fill_tables(text: str, name: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.tables", description=__doc__.split("\n")[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"print: {', '.join({**TABLES, **PRINTED})}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"print: {', '.join(TABLES)}")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a table differs")
     options = parser.parse_args(arguments)
     for name in options.names:
-        if name not in {**TABLES, **PRINTED}:
-            parser.error(f"there is no table {name}; there are {', '.join({**TABLES, **PRINTED})}.")
-        print({**TABLES, **PRINTED}[name]())
+        if name not in TABLES:
+            parser.error(f"there is no table {name}; there are {', '.join(TABLES)}.")
+        print(TABLES[name]())
     if options.names:
         return 0
     stale = []

@@ -3,7 +3,7 @@
     python -m benchmarks.training --data DIR --encoder PATH --out FILE genia:default litbank:default:1,2,3
 
 A run is DATA:RECIPE[:SEEDS[:SETTING,SETTING...]]; DIR/DATA holds files called train, dev and test. Each run is a
-process that calls `nestree.training.train`. The output file is written after each epoch of any run. When the `--budget`
+process that calls `nestree.training.fit`. The output file is written after each epoch of any run. When the `--budget`
 is nearly spent, runs stop after the current update, and their best epoch so far is scored. Test data is scored once,
 with the best epoch on dev. `nestree experiment` does the same for users, without analysis, budget and distillation.
 
@@ -21,6 +21,7 @@ import importlib
 import math
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import statistics
@@ -29,25 +30,25 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import torch
-from rich.table import Table
 
 from benchmarks.analysis import score_model, score_robustness
-from benchmarks.tables import format_mean, get
-from benchmarks.timing import Row, console, provenance, store, synchronize
+from benchmarks.tables import format_mean
+from benchmarks.timing import Row, provenance, store, synchronize
 from nestree import checkpoint, training
 from nestree.config import Settings
 from nestree.data import formats
 from nestree.decoding import NO_TEMPERATURES
 from nestree.nn.devices import select_device
 from nestree.temperature import best_decoder, fit_temperatures
-from nestree.training import Corpus
+from nestree.training import Callbacks, Corpus
 from nestree.training.cuda_graphs import USES_BEFORE_CAPTURE
 from nestree.training.dataset import batches
 from nestree.training.distill import AUGMENTATION_RATE, LABELED_COPIES, make_teachers
@@ -77,21 +78,20 @@ class Job:
     """A run, and how to execute it."""
 
     name: str
-    data: str  # a directory with files called train, dev and test
+    data: Path  # a directory with files called train, dev and test
     recipe: str
     seed: int
     changes: tuple[str, ...]
-    folder: str  # of the model; predictions and the log lie beside it
-    device: str = "auto"
-    threads: int = 1
-    deadline: float | None = None  # seconds since 1970
-    steps: int = 0  # that are timed at the end
-    only_steps: bool = False
-    keep_model: bool = False
-    analyze: bool = False
-    distill: dict[str, float] = field(default_factory=dict)  # empty: ordinary training
-    teachers: tuple[str, ...] = ()
-    unlabelled: tuple[str, ...] = ()
+    distill: dict[str, float]  # empty: ordinary training
+    options: argparse.Namespace  # of the command line
+    threads: int
+    deadline: float | None  # seconds since 1970
+
+    @property
+    def folder(self) -> Path:
+        """Of the model; predictions and the log lie beside it."""
+        folder: Path = self.options.folder / self.name
+        return folder
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -107,7 +107,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "rows": [{**describe(job), "status": "waiting"} for job in jobs],
     }
     JobRunner(jobs, result["rows"], at_once, lambda: store(result, options.out)).run_all()
-    show(result["rows"], options.only_steps)
+    groups: dict[str, list[float]] = {}
+    for row in result["rows"]:
+        if "test" in row:
+            name = f"{row['data']} {row['recipe']} {' '.join(row['changes'])} {row.get('distill', '')}"
+            groups.setdefault(name.strip(), []).append(row["test"]["f1"])
+    for name, scores in groups.items():
+        print(f"{name}: test F1 {format_mean(scores)}, {len(scores)} seeds")
     print(store(result, options.out))
     return int(any(row["status"] == "failed" for row in result["rows"]))
 
@@ -149,41 +155,18 @@ def make_jobs(options: argparse.Namespace, deadline: float | None) -> list[Job]:
         changes = [change for change in own if not change.startswith("distill.")]
         pairs = (c.removeprefix("distill.").partition("=") for c in own if c not in changes)
         distill = {key: float(value) for key, _, value in pairs}
-        teachers = options.teachers[: int(distill.get("teachers", 1))] if distill else []
+        data_folder = options.data / data
         for seed in (seeds or "1").split(","):
             name = f"{data}-{recipe_name(recipe)}-{seed}" + (f"-{len(jobs) + 1}" if own else "")
-            jobs.append(
-                Job(
-                    name=name,
-                    data=str(options.data / data),
-                    recipe=recipe,
-                    seed=int(seed),
-                    changes=(*shared_changes, *changes),
-                    folder=str(options.folder / name),
-                    device=options.device,
-                    threads=threads,
-                    deadline=deadline,
-                    steps=options.only_steps or options.steps,
-                    only_steps=bool(options.only_steps),
-                    keep_model=options.keep_models,
-                    analyze=options.analyze,
-                    distill=distill,
-                    teachers=tuple(map(str, teachers)),
-                    unlabelled=tuple(map(str, options.unlabelled)) if distill else (),
-                )
-            )
+            values = data_folder, recipe, int(seed), (*shared_changes, *changes), distill
+            jobs.append(Job(name, *values, options, threads, deadline))
     return jobs
 
 
 def describe(job: Job) -> Row:
     """The beginning of a row; of the path of an encoder, only the name."""
-    changes = [
-        f"encoder.path={Path(change.partition('=')[2]).name}"
-        if change.startswith("encoder.path=")
-        else change
-        for change in job.changes
-    ]
-    row: Row = {"name": job.name, "data": Path(job.data).name, "recipe": job.recipe, "seed": job.seed}
+    changes = [re.sub(r"^encoder\.path=.*/", "encoder.path=", change) for change in job.changes]
+    row: Row = {"name": job.name, "data": job.data.name, "recipe": job.recipe, "seed": job.seed}
     return {**row, "changes": changes, **({"distill": job.distill} if job.distill else {})}
 
 
@@ -247,12 +230,12 @@ class JobRunner:
                 continue
             if kind == "step":
                 run.progress = content
-            elif kind == "epoch":
+                continue
+            if kind == "epoch":
                 run.row["epochs"].append(content)
-                self.save()
             else:
                 run.row.update(content)
-                self.save()
+            self.save()
 
     def finish(self, run: Running) -> None:
         run.process.join()
@@ -262,8 +245,9 @@ class JobRunner:
             row.update(status="failed", why=f"its process ended with {run.process.exitcode}")
         summary = row.get("why", "")
         if "test" in row:
+            scores = f"dev F1 {row['dev']['f1']:.2f}, test F1 {row['test']['f1']:.2f}"
             summary = (
-                f"dev F1 {row['dev']['f1']:.2f}, test F1 {row['test']['f1']:.2f}, {row['epochs_done']} epochs"
+                f"{scores}, {row['epochs_done']} epochs, {row['train_sentences_per_second']:,.0f} sentences/s"
             )
         elif "step" in row:
             summary = f"{row['step']['mean_ms']:.1f} ms a step"
@@ -290,14 +274,14 @@ class JobRunner:
 
 def execute(job: Job, reports: Connection) -> None:
     """Run a job and send its row, also if it fails. Output goes to a log beside the model."""
-    Path(job.folder).parent.mkdir(parents=True, exist_ok=True)
+    job.folder.parent.mkdir(parents=True, exist_ok=True)
     log = open(f"{job.folder}.log", "a", buffering=1)  # noqa: SIM115  until the process ends
     os.dup2(log.fileno(), 1)
     os.dup2(log.fileno(), 2)
     try:
-        if job.only_steps:
+        if job.options.only_steps:
             settings, corpus, _ = load_data(job)
-            step = measure_steps(settings, corpus, job.device, job.steps)
+            step = measure_steps(settings, corpus, job.options.device, job.options.only_steps)
             reports.send(("row", {"status": "finished", "step": step}))
         else:
             reports.send(("row", train_and_score(job, reports)))
@@ -311,7 +295,7 @@ def load_data(job: Job) -> tuple[Settings, Corpus, list[Document]]:
     """The settings, the corpus and the test documents."""
     torch.set_num_threads(job.threads)
     settings = Settings.read(job.recipe).with_overrides([*job.changes, f"training.seed={job.seed}"])
-    parts = {part: list(formats.read(path)) for part, path in data_files(Path(job.data)).items()}
+    parts = {part: list(formats.read(path)) for part, path in data_files(job.data).items()}
     corpus = training.make_corpus(
         parts["train"],
         parts.get("dev"),
@@ -325,24 +309,23 @@ def load_data(job: Job) -> tuple[Settings, Corpus, list[Document]]:
 def train_and_score(job: Job, reports: Connection) -> Row:
     """Train, and score the best epoch."""
     settings, corpus, test = load_data(job)
+    options, folder, teachers = job.options, job.folder, None
     started = time.perf_counter()
-    lessons = None
     if job.distill:
-        corpus, lessons = load_teachers(job, corpus)
+        corpus, teachers = load_teachers(job, corpus)
     prepared = time.perf_counter() - started
     test_share = sum(len(document.sentences) for document in test) / max(1, len(corpus.dev))
     reporter = Reporter(reports, job.deadline, 1 + test_share)
-    folder = Path(job.folder)
-    result = training.train(
+    result = training.fit(
         settings,
         corpus,
         folder,
-        device=job.device,
+        device=options.device,
         save_every=math.inf,
         callbacks=reporter,
-        teachers=lessons,
+        teachers=teachers,
     )
-    del lessons
+    del teachers
     row: Row = {
         "status": "finished" if result.evaluation else "stopped at the budget",
         "why_ended": result.why,
@@ -360,42 +343,43 @@ def train_and_score(job: Job, reports: Connection) -> Row:
         row["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
     if not (folder / checkpoint.WEIGHTS).is_file():
         return {**row, "status": "stopped before the first epoch was done"}
-    model = checkpoint.load(folder, select_device(job.device))
+    model = checkpoint.load(folder, select_device(options.device))
     if not result.evaluation:  # training does this at its end
         model.temperatures = fit_temperatures(model, corpus.dev)
         if settings.decoding.tune:
             model.settings = replace(settings, decoding=best_decoder(model, corpus.dev))
     row["decoding"] = asdict(model.settings.decoding)
-    row["dev"] = score_model(model, corpus.dev, job.analyze)[0]
+    row["dev"] = score_model(model, corpus.dev, options.analyze)[0]
     if test:
-        row["test"], predicted = score_model(model, model.sentences_with_context(test), job.analyze)
+        row["test"], predicted = score_model(model, model.sentences_with_context(test), options.analyze)
         left = iter(predicted)
         documents = [replace(d, sentences=tuple(next(left) for _ in d.sentences)) for d in test]
         formats.write(documents, Path(f"{job.folder}.predictions.jsonl.gz"), "jsonl")
         row["robustness"] = score_robustness(model, model.sentences_with_context(test))
-    if not job.keep_model:
+    if not options.keep_models:
         shutil.rmtree(folder)
-    if job.steps and result.evaluation:
+    if options.steps and result.evaluation:
         reports.send(("row", row))  # what is known so far
         del model
-        row["step"] = measure_steps(settings, corpus, job.device, job.steps)
+        row["step"] = measure_steps(settings, corpus, options.device, options.steps)
     return row
 
 
 def load_teachers(job: Job, corpus: Corpus) -> tuple[Corpus, Any]:
     """The corpus with unlabelled sentences, and the teachers' scores."""
-    teachers = [checkpoint.load(folder, select_device(job.device)) for folder in job.teachers]
+    names = job.options.teachers[: int(job.distill.get("teachers", 1))]
+    teachers = [checkpoint.load(folder, select_device(job.options.device)) for folder in names]
     if job.distill.get("raw"):
         for teacher in teachers:
             teacher.temperatures = NO_TEMPERATURES
     unlabelled: list[Sentence] = []
     left = job.distill.get("words", math.inf)
-    for path in job.unlabelled:
-        for document in formats.read(Path(path)):
-            for sentence in document.sentences:
-                if left > 0:
-                    unlabelled.append(sentence)
-                    left -= len(sentence.words)
+    documents = chain.from_iterable(map(formats.read, job.options.unlabelled))
+    for sentence in (sentence for document in documents for sentence in document.sentences):
+        if left <= 0:
+            break
+        unlabelled.append(sentence)
+        left -= len(sentence.words)
     return make_teachers(
         corpus,
         unlabelled,
@@ -407,7 +391,7 @@ def load_teachers(job: Job, corpus: Corpus) -> tuple[Corpus, Any]:
     )
 
 
-class Reporter:
+class Reporter(Callbacks):
     """Callbacks that report to the parent process, and stop training in time to score the best epoch."""
 
     def __init__(self, reports: Connection, deadline: float | None, scoring: float) -> None:
@@ -461,7 +445,7 @@ class Reporter:
 
 
 class MeasuredError(Exception):
-    """Leaves `training.train` once its steps are measured."""
+    """Leaves `training.fit` once its steps are measured."""
 
 
 def measure_steps(settings: Settings, corpus: Corpus, device: str, steps: int) -> Row:
@@ -511,20 +495,16 @@ def measure_steps(settings: Settings, corpus: Corpus, device: str, steps: int) -
     module = importlib.import_module("nestree.training.train")
     with tempfile.TemporaryDirectory() as folder, mock.patch.object(module, "run_epochs", measure):
         try:
-            training.train(settings, corpus, Path(folder) / "model", device=device, callbacks=profiler)
+            training.fit(settings, corpus, Path(folder) / "model", device=device, callbacks=profiler)
         except MeasuredError:
             return row
     raise AssertionError("training did not call run_epochs")
 
 
-class StepProfiler:
+class StepProfiler(Callbacks):
     """Callbacks that pass the steps of training on to PyTorch's profiler."""
 
     profiler: Any = None
-
-    def note(self, text: str, updates: int) -> None: ...
-
-    def epoch(self, end: Any) -> None: ...
 
     def step(self, step: Any) -> None:
         if self.profiler is not None:
@@ -563,59 +543,6 @@ class StepProfiler:
                 for name in longest
             },
         }
-
-
-# Printing
-
-RUN_COLUMNS = {
-    "status": "status",
-    "epochs": "epochs_done",
-    "best": "best_epoch",
-    "dev F1": "dev.f1",
-    "test P": "test.precision",
-    "test R": "test.recall",
-    "test F1": "test.f1",
-    "heads %": "test.heads.accuracy",
-    "shared %": "test.heads.shared",
-    "epoch s": "train_seconds_per_epoch",
-    "dev s": "dev_seconds_per_epoch",
-    "sentences/s": "train_sentences_per_second",
-    "decoding /s": "test.sentences_per_second",
-    "step ms": "step.mean_ms",
-}
-STEP_COLUMNS = {
-    "status": "status",
-    "ms": "step.mean_ms",
-    "sentences/s": "step.sentences_per_second",
-    "epoch s": "step.epoch_seconds",
-    "tree sums": "step.tree_share",
-    "busy": "step.profile.busy_share",
-    "launches": "step.profile.launches",
-    "GiB": "step.peak_gib",
-}
-
-
-def show(rows: Sequence[Row], only_steps: bool) -> None:
-    table = Table(title="steps" if only_steps else "runs", title_justify="left")
-    columns = STEP_COLUMNS if only_steps else RUN_COLUMNS
-    for name in ("run", *columns):
-        table.add_column(name, justify="left" if name == "run" else "right")
-    groups: dict[str, list[float]] = {}
-    for row in rows:
-        cells = []
-        for path in columns.values():
-            value = get(row, path)
-            if isinstance(value, float):
-                value = f"{value:.3g}" if value < 1 else f"{value:.2f}" if value < 1000 else f"{value:,.0f}"
-            cells.append("" if value is None else str(value))
-        table.add_row(row["name"], *cells)
-        if "test" in row:
-            name = f"{row['data']} {row['recipe']} {' '.join(row['changes'])} {row.get('distill', '')}"
-            groups.setdefault(name.strip(), []).append(row["test"]["f1"])
-    console().print(table)
-    for name, scores in groups.items():
-        if len(scores) > 1:
-            print(f"{name}: test F1 {format_mean(scores)} over {len(scores)} seeds")
 
 
 if __name__ == "__main__":

@@ -46,6 +46,7 @@ class Recognizer(nn.Module):
         self.settings, self.labels = settings, tuple(labels)
         self.temperatures: Temperatures = NO_TEMPERATURES  # fitted on dev data when training ends
         self.text_rules = TextRules()  # how the texts of its training data were split
+        self.scores: dict[str, Any] = {}  # after nestree.train: the evaluations on "dev" and "test"
         self.is_quantized = False  # whether its weights were stored in 8 bits
         self.card = ""  # the model card, in Markdown; "": one that is written from settings and labels
         transformer: Any

@@ -14,7 +14,7 @@ from nestree.cli import app
 from nestree.data import formats
 from nestree.model import Recognizer
 from nestree.nn.tokenizer import SubwordTokenizer
-from nestree.training import make_corpus, train
+from nestree.training import fit, make_corpus
 from nestree.types import Context, Document, Sentence, with_context
 from tests import tiny
 
@@ -189,7 +189,7 @@ def place(encoder, tmp_path_factory) -> Path:
         "training.batch_words=20",
     )
     data = make_corpus(DOCUMENTS, DOCUMENTS, seed=1, context=4)
-    train(settings, data, folder / "model", device="cpu")
+    fit(settings, data, folder / "model", device="cpu")
     formats.write(DOCUMENTS, folder / "data.jsonl", "jsonl")
     (folder / "text.txt").write_text(TEXT)
     return folder
@@ -264,6 +264,6 @@ def test_spacy_reads_sentences_in_context(place, seen):
 def test_data_without_documents_are_named(encoder, tmp_path):
     settings = tiny.settings("default", f"encoder.path={encoder}", "encoder.context=4", "training.epochs=1")
     single = [Document((sentence,)) for sentence in tiny.SENTENCES]
-    train(settings, make_corpus(single, single, seed=1, context=4), tmp_path / "model", device="cpu")
+    fit(settings, make_corpus(single, single, seed=1, context=4), tmp_path / "model", device="cpu")
     log = (tmp_path / "model" / "training" / "log.jsonl").read_text(encoding="utf-8")
     assert "encoder.context is 4, but no sentence has any" in log

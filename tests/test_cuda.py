@@ -1,5 +1,6 @@
 """The recogniser on a GPU: the encoder in bfloat16, everything else in float32, and nothing waits."""
 
+import signal
 from contextlib import nullcontext
 
 import pytest
@@ -13,8 +14,7 @@ from nestree.model import Recognizer
 from nestree.nn import bert
 from nestree.nn.encoder import load_pretrained
 from nestree.pipeline import predict
-from nestree.training import cuda_graphs as records
-from nestree.training import distill, make_corpus, train
+from nestree.training import Callbacks, cuda_graphs, distill, fit, make_corpus
 from nestree.training.run_dir import Progress
 from nestree.training.step import GradientStep
 from nestree.training.train import make_accelerator
@@ -143,31 +143,21 @@ def test_an_update_waits_for_nothing(patient, recipe):
 
 
 def test_training_learns_and_can_be_resumed(folder, tmp_path):
-    settings = tiny.settings(
-        "default",
-        f"encoder.path={folder}",
-        "training.epochs=40",
-        "training.batch_words=20",
-    )
+    changes = ["training.epochs=40", "training.batch_words=20", "training.rho=1"]
+    settings = tiny.settings("default", f"encoder.path={folder}", *changes)
     documents = [Document((sentence,)) for sentence in tiny.SENTENCES]
     data = make_corpus(documents, documents, seed=1)
-    whole = train(settings, data, tmp_path / "whole", device="cuda")
+    whole = fit(settings, data, tmp_path / "whole", device="cuda")
     assert whole.evaluation.entities.f1 > 0.8
 
-    class Interrupting:
-        def note(self, text, updates): ...
-
-        def step(self, step): ...
-
+    class Interrupting(Callbacks):
         def epoch(self, end):
             if end.epoch == 3:
-                import signal
-
                 signal.raise_signal(signal.SIGTERM)
 
-    parted = train(settings, data, tmp_path / "parted", device="cuda", callbacks=Interrupting())
+    parted = fit(settings, data, tmp_path / "parted", device="cuda", callbacks=Interrupting())
     assert parted.why == "interrupted"
-    again = train(settings, data, tmp_path / "parted", device="cuda", resume=True)
+    again = fit(settings, data, tmp_path / "parted", device="cuda", resume=True)
     assert again.epochs == whole.epochs
     assert again.evaluation.entities.f1 > 0.8
     a, b = weights(tmp_path / "whole"), weights(tmp_path / "parted")
@@ -194,8 +184,8 @@ def updater_of(model: Recognizer, data) -> GradientStep:
 
 @pytest.mark.parametrize("recipe", ["default", "ablation/03-tree-one-stage", "ablation/07-lexical-yes-no"])
 @pytest.mark.parametrize("family", ["bert", "mpnet", "roberta"])
-def test_records_say_what_is_computed(tmp_path, family, recipe, monkeypatch):
-    monkeypatch.setattr(records, "USES_BEFORE_CAPTURE", 0)
+def test_graphs_compute_the_same(tmp_path, family, recipe, monkeypatch):
+    monkeypatch.setattr(cuda_graphs, "USES_BEFORE_CAPTURE", 0)
     documents = [Document((sentence,)) for sentence in tiny.SENTENCES]
     data = make_corpus(documents, documents, seed=1)
 
@@ -206,24 +196,24 @@ def test_records_say_what_is_computed(tmp_path, family, recipe, monkeypatch):
         model.encoder.transformer.config.attention_probs_dropout_prob = 0.0
         return updater_of(model, data)
 
-    plain, recorded = fresh("training.cuda_graphs=false"), fresh("training.cuda_graphs=true")
+    plain, captured = fresh("training.cuda_graphs=false"), fresh("training.cuda_graphs=true")
     assert plain.graphs is None
     for number, update in enumerate([[[*range(8)]], [[0, 1, 2]], [[*range(8)]], [[2, 3], [4, 5, 6, 7]]], 1):
-        values, others = (updater.gradients(update, number) for updater in (plain, recorded))
+        values, others = (updater.gradients(update, number) for updater in (plain, captured))
         for name in values:
             torch.testing.assert_close(others[name], values[name], rtol=1e-2, atol=1e-2, msg=name)
-        for one, two in zip(plain.parameters, recorded.parameters, strict=True):
+        for one, two in zip(plain.parameters, captured.parameters, strict=True):
             assert (one.grad - two.grad).norm() <= 0.05 * one.grad.norm() + 1e-4
-        with torch.no_grad():  # as an optimiser does
-            for one, two in zip(plain.parameters, recorded.parameters, strict=True):
+        with torch.no_grad():  # as an optimizer does
+            for one, two in zip(plain.parameters, captured.parameters, strict=True):
                 one -= 0.1 * one.grad
                 two.copy_(one)
     async_errors.raise_pending()
-    assert 1 <= len(recorded.graphs.graphs) <= 4
+    assert 1 <= len(captured.graphs.graphs) <= 4
 
 
-def test_dropout_of_records_follows_from_the_seed(patient, monkeypatch):
-    monkeypatch.setattr(records, "USES_BEFORE_CAPTURE", 0)
+def test_dropout_of_graphs_follows_from_the_seed(patient, monkeypatch):
+    monkeypatch.setattr(cuda_graphs, "USES_BEFORE_CAPTURE", 0)
     documents = [Document((sentence,)) for sentence in tiny.SENTENCES]
     model = made(patient, "default", "training.cuda_graphs=true", "training.rho=0").cuda().train()
     updater = updater_of(model, make_corpus(documents, documents, seed=1))
@@ -231,23 +221,10 @@ def test_dropout_of_records_follows_from_the_seed(patient, monkeypatch):
     def loss(number):
         return float(updater.gradients([[*range(8)]], number)["joint"])
 
-    assert loss(1) == loss(1) != loss(2)  # the first of them is recorded
+    assert loss(1) == loss(1) != loss(2)  # the first of them is captured
 
 
-def test_training_with_records(folder, tmp_path):
-    changes = [
-        "training.cuda_graphs=true",
-        "training.rho=1",
-        "training.epochs=40",
-        "training.batch_words=20",
-    ]
-    settings = tiny.settings("default", f"encoder.path={folder}", *changes)
-    documents = [Document((sentence,)) for sentence in tiny.SENTENCES]
-    result = train(settings, make_corpus(documents, documents, seed=1), tmp_path / "model", device="cuda")
-    assert result.evaluation.entities.f1 > 0.8
-
-
-def test_distillation_with_records(folder, tmp_path):
+def test_distillation_with_graphs(folder, tmp_path):
     changes = [
         "training.epochs=20",
         "training.batch_words=60",
@@ -260,15 +237,15 @@ def test_distillation_with_records(folder, tmp_path):
         labelled, tiny.SENTENCES * 8, [teacher], labeled_copies=1, augmentation_rate=0
     )
     settings = tiny.settings("default", f"encoder.path={folder}", *changes)
-    result = train(settings, data, tmp_path / "student", device="cuda", teachers=lessons)
+    result = fit(settings, data, tmp_path / "student", device="cuda", teachers=lessons)
     expected = predict(teacher, tiny.SENTENCES)
     found = predict(checkpoint.load(result.folder, "cuda"), tiny.SENTENCES)
     assert evaluate(expected, found, resamples=0).entities.f1 > 0.8
 
 
-def test_where_memory_is_short_there_are_fewer_records(folder, monkeypatch):
-    """Real graphs, and memory that really ends while one is recorded."""
-    monkeypatch.setattr(records, "USES_BEFORE_CAPTURE", 0)
+def test_where_memory_is_short_there_are_fewer_graphs(folder, monkeypatch):
+    """Real graphs, and memory that really ends while one is captured."""
+    monkeypatch.setattr(cuda_graphs, "USES_BEFORE_CAPTURE", 0)
     many = tiny.SENTENCES * 40
     documents = [Document((sentence,)) for sentence in many]
     model = made(folder, "default", "training.cuda_graphs=true", "training.rho=0").cuda().train()

@@ -1,13 +1,14 @@
 """Training: from annotated documents to a model directory.
 
-`corpus` makes sentences of documents (dataset.py), `train` a model of them (train.py): epochs (loop.py) of updates
-(step.py, optimizer.py, cuda_graphs.py), saved in a run directory (run_dir.py) and reported to callbacks (callbacks.py).
-`distill` adds teachers, `pretrain` continues the pretraining of an encoder, `experiment` trains many models.
+`train` does it all (train.py): `make_corpus` makes sentences of documents (dataset.py), `fit` a model of them: epochs
+(loop.py) of updates (step.py, optimizer.py, cuda_graphs.py), saved in a run directory (run_dir.py) and reported to
+callbacks (callbacks.py). `distill` adds teachers, `pretrain` continues the pretraining of an encoder, `experiment`
+trains many models.
 """
 
 from nestree.training.callbacks import Callbacks, EpochEnd, Step
 from nestree.training.dataset import Corpus, adapt_to_small_data, make_corpus
-from nestree.training.train import TrainResult, origin_of, save_scores, summary, train
+from nestree.training.train import TrainResult, fit, origin_of, save_scores, summary, train
 
 __all__ = [
     "Callbacks",
@@ -16,6 +17,7 @@ __all__ = [
     "Step",
     "TrainResult",
     "adapt_to_small_data",
+    "fit",
     "make_corpus",
     "origin_of",
     "save_scores",

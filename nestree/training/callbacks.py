@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+
+from nestree.errors import TrainingError
 
 
 @dataclass(frozen=True)
@@ -12,10 +14,10 @@ class Step:
     epoch: int
     epochs: int
     share: float  # of the epoch that is done
-    losses: Mapping[str, float]  # per gold mention, mean over this epoch so far
+    losses: Mapping[str, float]  # per gold mention, mean over this epoch so far; "loss" is what is minimized
     best_f1: float  # on dev
     sentences_per_second: float
-    seconds_left: float  # if no epoch is left out
+    seconds_left: float  # if training does not stop early
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class EpochEnd:
     epoch: int
     epochs: int
     updates: int  # in all epochs so far
-    losses: Mapping[str, float]  # per gold mention
+    losses: Mapping[str, float]  # per gold mention; "loss" is what is minimized
     precision: float
     recall: float
     f1: float
@@ -35,12 +37,49 @@ class EpochEnd:
     dev_seconds: float
 
 
-class Callbacks(Protocol):
-    """What `train` calls."""
+class Callbacks:
+    """What training calls; a subclass overrides what it needs."""
 
     def note(self, text: str, updates: int) -> None:
         """A sentence for the user, after so many updates."""
 
-    def step(self, step: Step) -> None: ...
+    def step(self, step: Step) -> None:
+        """After each update."""
 
-    def epoch(self, end: EpochEnd) -> None: ...
+    def epoch(self, end: EpochEnd) -> None:
+        """After each evaluation on dev."""
+
+
+class TensorBoard(Callbacks):
+    """Writes losses and scores of each epoch for TensorBoard."""
+
+    def __init__(self, folder: Path, epochs_done: int) -> None:
+        """Points after `epochs_done`, which an interrupted run may have left, are replaced."""
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise TrainingError(
+                "TensorBoard is not installed. Install it with `pip install tensorboard`."
+            ) from None
+        self.writer = SummaryWriter(str(folder), purge_step=epochs_done + 1)
+
+    def note(self, text: str, updates: int) -> None:
+        self.writer.add_text("note", text, updates)
+
+    def epoch(self, end: EpochEnd) -> None:
+        values = {f"dev/{name}": getattr(end, name) for name in ("precision", "recall", "f1")}
+        losses = {f"loss/{name}": value for name, value in end.losses.items()}
+        for name, value in {**values, **losses, "time/epoch": end.seconds}.items():
+            self.writer.add_scalar(name, value, end.epoch)
+        self.writer.flush()
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(59.6), duration(125), duration(7300)
+    ('60 s', '2 min 5 s', '2 h 1 min')
+    """
+    if round(seconds) < 100:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"

@@ -8,10 +8,10 @@ and inputs at fixed addresses and adds to gradients at fixed addresses. Batches 
 import gc
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,10 +28,6 @@ USES_BEFORE_CAPTURE = (
 
 log = logging.getLogger(__name__)
 Shape = tuple[Any, ...]
-
-
-class Graph(Protocol):
-    def replay(self) -> None: ...
 
 
 def can_capture(model: Recognizer) -> bool:
@@ -74,54 +70,50 @@ class GraphCache:
             return None
         shape = shape_key(batch)
         self.uses[shape] += 1
-        if (
-            shape not in self.graphs
-            and len(self.graphs) < self.max_graphs
-            and self.uses[shape] > USES_BEFORE_CAPTURE
-        ):
+        is_new = shape not in self.graphs and self.uses[shape] > USES_BEFORE_CAPTURE
+        if is_new and len(self.graphs) < self.max_graphs:
             self.capture_shape(shape, batch)
         graph = self.graphs.get(shape)
         return None if graph is None else graph.replay(batch, scale)
 
     def capture_shape(self, shape: Shape, batch: Batch) -> None:
-        """Capture a graph; if that fails, capture no more."""
+        """Capture a graph, which leaves gradients and random state as they were; if it fails, capture no more."""
+        before = [gradient.clone() for gradient in self.gradients]
+        device, collecting = self.model.device, gc.isenabled()
+        gc.disable()  # a collection that frees the graphs of an earlier training would break the capture
         try:
-            with self.unchanged_state():
+            with torch.random.fork_rng([device] if device.type == "cuda" else []):
                 self.graphs[shape] = CapturedGraph(self, batch)
         except (MemoryError, RuntimeError) as why:
             self.max_graphs = len(self.graphs)
             log.info("%s", why)
             if not is_out_of_memory(
                 why
-            ):  # an error that is not about capture recurs when the batch is computed
+            ):  # other errors than those of a capture recur when the batch is computed
                 reason = str(why).strip().partition("\n")[0]
                 self.notify(
-                    f"CUDA graphs cannot be captured here, which is slower; results stay the same. ({reason})"
+                    f"CUDA graphs cannot be captured here, so training is slower; results stay the same. ({reason})"
                 )
-
-    @contextmanager
-    def unchanged_state(self) -> Iterator[None]:
-        """Restore gradients and random state afterwards: a capture runs the computation."""
-        before = [gradient.clone() for gradient in self.gradients]
-        device = self.model.device
-        try:
-            with torch.random.fork_rng([device] if device.type == "cuda" else []):
-                yield
         finally:
             torch._foreach_copy_(self.gradients, before)
+            if collecting:
+                gc.enable()
 
     def run_pass(self, batch: Batch, scale: Tensor) -> dict[str, Tensor]:
         """The computation that is captured: forward, backward, and addition to the gradients."""
         with torch.enable_grad():
             with self.autocast():
                 losses = self.model.losses(batch)
-            new = torch.autograd.grad(losses.total * scale, self.parameters, allow_unused=True)
-        pairs = [(total, grad) for total, grad in zip(self.gradients, new, strict=True) if grad is not None]
+            total = losses.total
+            new = torch.autograd.grad(total * scale, self.parameters, allow_unused=True)
+        pairs = [(sums, grad) for sums, grad in zip(self.gradients, new, strict=True) if grad is not None]
         for same_layout in (True, False):  # tensors of equal strides are added in one kernel
             group = [(a, b) for a, b in pairs if (a.stride() == b.stride()) == same_layout]
             if group:
-                torch._foreach_add_([total for total, _ in group], [grad for _, grad in group])
-        return {name: value.detach() for name, value in {**losses.parts, **losses.metrics}.items()}
+                torch._foreach_add_([a for a, _ in group], [b for _, b in group])
+        return {
+            name: value.detach() for name, value in {"loss": total, **losses.parts, **losses.metrics}.items()
+        }
 
 
 class CapturedGraph:
@@ -147,7 +139,7 @@ class CapturedGraph:
         return dict(zip(self.names, self.values.clone().unbind(), strict=True))
 
 
-def capture(run: Callable[[], Tensor], cache: GraphCache) -> tuple[Graph, Tensor]:
+def capture(run: Callable[[], Tensor], cache: GraphCache) -> tuple[Any, Tensor]:
     """The graph of `run`, and the tensor that its replays write to."""
     if cache.pool is None:
         cache.pool = torch.cuda.graph_pool_handle()
@@ -162,25 +154,10 @@ def capture(run: Callable[[], Tensor], cache: GraphCache) -> tuple[Graph, Tensor
     graph = torch.cuda.CUDAGraph()
     # "thread_local": other threads may use the device meanwhile. The outer context restores the current stream even if
     # the capture fails.
-    with (
-        garbage_collection_paused(),
-        torch.cuda.stream(current),
-        torch.cuda.graph(graph, pool=cache.pool, capture_error_mode="thread_local"),
-    ):
+    recording = torch.cuda.graph(graph, pool=cache.pool, capture_error_mode="thread_local")
+    with torch.cuda.stream(current), recording:
         values = run()
     return graph, values
-
-
-@contextmanager
-def garbage_collection_paused() -> Iterator[None]:
-    """A collection that frees the graphs of an earlier training would break the capture."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def shape_key(batch: Batch) -> Shape:

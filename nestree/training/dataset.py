@@ -1,31 +1,28 @@
 """Sentences for training and for choosing the best epoch, and their batches."""
 
 import hashlib
-import logging
 import math
 import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
 
 from nestree.config import Settings
 from nestree.data import split
-from nestree.errors import TrainingError
+from nestree.errors import InputError, TrainingError
 from nestree.types import Document, Entity, Sentence, crossing_pairs, with_context
 
-log = logging.getLogger(__name__)
+PARTS = ("train", "dev", "test")
 DEV_SHARE = 15  # per cent of the data that become dev data if there is no dev file
 MAX_STRATIFIED = 2_000  # units: more are split at random, which is close to stratified
 MIN_UPDATES = 300  # fewer are raised to this by more epochs
 GOOD_UPDATES = 600  # fewer are raised to this by smaller batches
 MIN_BATCH_WORDS = 150  # gradients of smaller batches are too noisy
 SHOWN_CROSSINGS = 5
-LENGTH_JITTER = (
-    0.1  # relative noise on the lengths by which sentences are sorted: other batches in each epoch
-)
-MAX_PADDING = (
-    2  # a padded batch has at most so many times `batch_words`: charts grow with the longest sentence
-)
+LENGTH_JITTER = 0.1  # relative noise on the lengths by which sentences are sorted: new batches in each epoch
+MAX_PADDING = 2  # a padded batch has at most so many times `batch_words`; charts grow with sentences
 
 
 @dataclass(frozen=True)
@@ -58,32 +55,47 @@ def make_corpus(
     `crossing_gold` and `context` are the settings training.crossing and encoder.context.
     """
     notes = []
-    train, dev = with_context(train, context), None if dev is None else with_context(dev, context)
+    train = with_context(train, context)
     if dev is None:
         train, dev = split_dev(train, seed)
         count = sum(len(document.sentences) for document in dev)
         notes.append(
             f"no dev data: {count:,} sentences ({DEV_SHARE} % of the data, drawn by seed {seed}) are set aside."
         )
-    train_sentences = [sentence for document in train for sentence in document.sentences]
+    else:
+        dev = with_context(dev, context)
+    train_sentences: Sequence[Sentence] = [sentence for document in train for sentence in document.sentences]
     dev_sentences = [sentence for document in dev for sentence in document.sentences]
     counts = Counter(entity.label for sentence in train_sentences for entity in sentence.entities)
+    dev_labels = {entity.label for sentence in dev_sentences for entity in sentence.entities}
     if not counts:
         raise TrainingError(
             "the training data has no entities, so there is nothing to learn. Check the file and its format with "
             "`nestree stats`."
         )
-    if not any(sentence.entities for sentence in dev_sentences):
+    if not dev_labels:
         raise TrainingError("the dev data has no entities, so no epoch can be chosen by it. Give other data.")
-    unseen = {e.label for s in dev_sentences for e in s.entities} - set(counts)
-    if unseen:
-        notes.append(f"labels of dev that training never sees: {', '.join(sorted(unseen))}.")
+    if unseen := sorted(dev_labels - set(counts)):
+        notes.append(f"labels of dev that training never sees: {', '.join(unseen)}.")
     train_sentences, crossing_notes = resolve_crossing(train_sentences, crossing_gold)
-    notes += crossing_notes
-    for note in notes:
-        log.info(note)
     labels = tuple(sorted(counts, key=lambda label: (-counts[label], label)))
-    return Corpus(tuple(train_sentences), tuple(dev_sentences), labels, tuple(notes))
+    return Corpus(tuple(train_sentences), tuple(dev_sentences), labels, (*notes, *crossing_notes))
+
+
+def data_files(folder: Path) -> dict[str, Path]:
+    """The files of a data set: those of a folder whose names begin with train, dev and test."""
+    if not folder.is_dir():
+        raise InputError(f"{folder} is no folder. Name one that holds files called train, dev and test.")
+    parts: dict[str, Path] = {}
+    for part in PARTS:
+        paths = sorted(path for path in folder.iterdir() if path.name.split(".")[0] == part)
+        if len(paths) > 1:
+            raise InputError(f"{folder} has several files for {part}: {', '.join(p.name for p in paths)}.")
+        if paths:
+            parts[part] = paths[0]
+    if "train" not in parts:
+        raise InputError(f"{folder} has no file called train. Name one that holds train, dev and test.")
+    return parts
 
 
 def split_dev(documents: Sequence[Document], seed: int) -> tuple[list[Document], list[Document]]:
@@ -96,8 +108,7 @@ def split_dev(documents: Sequence[Document], seed: int) -> tuple[list[Document],
             f"{len(units)} sentences are too few to set some aside. Name dev data with --dev."
         )
     assign = split.split_stratified if len(units) < MAX_STRATIFIED else split.split_shuffled
-    assigned = assign(units, {"train": 100 - DEV_SHARE, "dev": DEV_SHARE}, seed)
-    parts = split.assemble_parts(units, assigned)
+    parts = split.assemble_parts(units, assign(units, {"train": 100 - DEV_SHARE, "dev": DEV_SHARE}, seed))
     return parts["train"], parts["dev"]
 
 
@@ -119,23 +130,23 @@ def adapt_to_small_data(
     patience = training.early_stopping_patience or max(10, epochs // 4)
     until = f", until dev F1 has not risen for {patience}" if patience < epochs else ""
     note = (
-        f"{words:,} words are little to learn from: {'up to ' * bool(until)}{epochs} epochs with batches of "
-        f"{batch_words} words instead of {training.epochs} with {training.batch_words}{until}. To decide yourself, set "
+        f"small training set ({words:,} words): {'up to ' * bool(until)}{epochs} epochs with batches of {batch_words} "
+        f"words instead of {training.epochs} with {training.batch_words}{until}. To decide yourself, set "
         "training.batch_words."
     )
     adapted = replace(training, epochs=epochs, batch_words=batch_words, early_stopping_patience=patience)
     return replace(settings, training=adapted), replace(corpus, notes=(*corpus.notes, note))
 
 
-def resolve_crossing(sentences: Sequence[Sentence], mode: str) -> tuple[list[Sentence], list[str]]:
+def resolve_crossing(sentences: Sequence[Sentence], mode: str) -> tuple[Sequence[Sentence], list[str]]:
     """The sentences after training.crossing is applied to those whose entities cross, and notes about them."""
-    crossing = {k: pairs for k, s in enumerate(sentences) if (pairs := crossing_pairs(s.entities))}
+    crossing = {k: pairs[0] for k, s in enumerate(sentences) if (pairs := crossing_pairs(s.entities))}
     if not crossing:
-        return list(sentences), []
-    places = []
-    for k, pairs in [*crossing.items()][:SHOWN_CROSSINGS]:
-        name = f"sentence {k + 1}" + (f" ({sentences[k].id})" if sentences[k].id is not None else "")
-        places.append(f"{name}: {pairs[0][0]} and {pairs[0][1]}")
+        return sentences, []
+    places = [
+        f"sentence {k + 1}{f' ({sentences[k].id})' if sentences[k].id else ''}: {a} and {b}"
+        for k, (a, b) in islice(crossing.items(), SHOWN_CROSSINGS)
+    ]
     listing = "; ".join(places) + ("; ..." if len(crossing) > SHOWN_CROSSINGS else "")
     have = "sentence has" if len(crossing) == 1 else "sentences have"
     count = f"{len(crossing):,} training {have} entities that cross"
@@ -144,9 +155,7 @@ def resolve_crossing(sentences: Sequence[Sentence], mode: str) -> tuple[list[Sen
             f"{count}, and no tree holds both: {listing}. Correct them, or set training.crossing to skip or drop."
         )
     if mode == "skip":
-        return list(sentences), [
-            f"{count}, and no tree holds both: trees are not trained on them. {listing}."
-        ]
+        return sentences, [f"{count}, and no tree holds both: trees are not trained on them. {listing}."]
     kept = [
         replace(s, entities=drop_crossing(s.entities)) if k in crossing else s
         for k, s in enumerate(sentences)

@@ -8,6 +8,7 @@ text as it was written; the student may read it in upper or lower case.
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,9 +26,7 @@ from nestree.treecrf import LexicalPotentials, log_partitions
 from nestree.types import Entity, Sentence
 
 MAX_UNLABELED_WORDS = 120  # words of an unlabelled sentence; the time of tree sums grows with their cube
-PAIRS_PER_WORD = (
-    8  # (span, head) pairs per word whose labels are distilled: the likeliest entities of a sentence
-)
+PAIRS_PER_WORD = 8  # (span, head) pairs per word whose labels are distilled: the likeliest of a sentence
 LABELED_COPIES = 4  # copies of the labelled sentences in an epoch
 AUGMENTATION_RATE = 0.25  # share of the sentences that the student reads in another form
 FRAGMENT_RATE = 0.25  # share of these, if their entities are known, that are reduced to one entity
@@ -52,8 +51,7 @@ class Teachers:
 
     def check_student(self, settings: Settings) -> None:
         """Raise if a student of these settings cannot learn the teachers' distribution."""
-        obstacle = distillation_obstacle(settings)
-        if obstacle:
+        if obstacle := distillation_obstacle(settings):
             raise TrainingError(
                 f"a student learns a distribution over lexicalised trees and labels, and its {obstacle}. Change that, "
                 "or distil what a teacher finds with --hard."
@@ -90,10 +88,7 @@ class Teachers:
         assert batch.has_targets is not None
         rows, n = len(batch.lengths), batch.longest
         with autocast(batch.subwords.device):
-            scores = [
-                teacher(reading)
-                for teacher, reading in zip(self.teachers, batch.teacher_batches, strict=True)
-            ]
+            scores = [teacher(own) for teacher, own in zip(self.teachers, batch.teacher_batches, strict=True)]
         has_targets = batch.has_targets.to(scores[0].mention.dtype)  # [B]
         marginals = [
             tree_marginals(each, teacher, has_targets[: len(each.lengths)])
@@ -118,17 +113,19 @@ class Teachers:
         # Pad to the student's batch: with sentences, with words, and with entities of one word and weight 0. These
         # differ from each other, as a GPU adds up gradients of equal ones one after another.
         more_rows, more_words, more_pairs = rows - len(no), n - words, PAIRS_PER_WORD * n - size
+        by_word = (0, more_words, 0, more_rows)
+        by_span = (0, more_words, *by_word)
         word = (torch.arange(PAIRS_PER_WORD * n, device=top.device) % n).expand(rows, -1)
         row = torch.arange(rows, device=top.device)[:, None].expand_as(word)
         entities = torch.stack([row, word, word + 1, word], -1)  # [rows, PAIRS_PER_WORD * n, 4]
         entities[: len(no), :size] = cells
         return Targets(
             has_targets,
-            pad(no, (0, more_words, 0, more_words, 0, more_rows)),
-            pad(yes, (0, more_words, 0, more_words, 0, more_rows)),
-            pad(arc, (0, more_words, 0, more_words, 0, more_rows)),
-            pad(root, (0, more_words, 0, more_rows)),
-            pad(headed.sum((1, 2)), (0, more_words, 0, more_rows)),
+            pad(no, by_span),
+            pad(yes, by_span),
+            pad(arc, by_span),
+            pad(root, by_word),
+            pad(headed.sum((1, 2)), by_word),
             entities.flatten(0, 1),
             pad(mean(weights), (0, more_pairs, 0, more_rows)).flatten(),
             pad(labels, (0, 0, 0, more_pairs, 0, more_rows)).flatten(0, 1),
@@ -177,15 +174,13 @@ def make_teachers(
     labeled_copies: int = LABELED_COPIES,
     augmentation_rate: float = AUGMENTATION_RATE,
     seed: int = 1,
-    on_progress: Callable[[int], None] | None = None,
 ) -> tuple[Corpus, Teachers | None]:
-    """`repeat` copies of the labelled sentences of a corpus plus unlabelled ones, and the teachers of all of them.
+    """Copies of the labelled sentences of a corpus plus unlabelled ones, and the teachers of all of them.
 
     `hard`: what the teacher predicts in unlabelled sentences becomes their gold, for ordinary training without
-    `Teachers`; `tell` is called with the number of sentences done. `varied`: the share of sentences that the student
-    reads in another form, see `augment`.
+    `Teachers`. `augmentation_rate`: the share of sentences that the student reads in another form, see `augment`; the
+    first copy of labelled ones stays as it is.
     """
-    labels = teachers[0].labels
     notes = [*corpus.notes, *check_teachers(corpus, teachers, hard)]
     texts = [sentence for sentence in unlabelled if len(sentence.words) <= MAX_UNLABELED_WORDS]
     if len(texts) < len(unlabelled):
@@ -193,35 +188,24 @@ def make_teachers(
             f"{len(unlabelled) - len(texts):,} unlabelled sentences have more than {MAX_UNLABELED_WORDS} words and are "
             "left out."
         )
-    texts = (
-        predict(teachers[0], texts, on_progress=on_progress)
-        if hard
-        else [replace(text, entities=(), complete=True) for text in texts]
-    )
+    blank = [replace(text, entities=(), complete=True) for text in texts]
+    texts = predict(teachers[0], texts) if hard else blank
+    copies = range(labeled_copies)
+    items = [(s, True, copy > 0 or labeled_copies == 1) for copy in copies for s in corpus.train]
+    items += [(text, hard, True) for text in texts]
     rng = random.Random(f"distillation {seed}")
-    forms: list[Form] = []
-    labelled: list[bool] = []
-
-    def add(sentence: Sentence, known: bool, may_vary: bool) -> None:
-        forms.append(
-            augment(sentence, rng, known)
-            if may_vary and rng.random() < augmentation_rate
-            else Form(sentence, sentence, True)
-        )
-        labelled.append(known)
-
-    for copy in range(labeled_copies):
-        for sentence in corpus.train:
-            add(sentence, True, copy > 0 or labeled_copies == 1)
-    for sentence in texts:
-        add(sentence, hard, True)
-    mentions = sum(len({e.span for e in s.entities}) for s in corpus.train)
-    mentions_per_word = mentions / max(1, sum(len(s.words) for s in corpus.train))
-    train = tuple(form.student for form in forms)
-    combined = replace(corpus, train=train, labels=labels, notes=tuple(notes))
+    forms = [
+        augment(s, rng, known) if may_vary and rng.random() < augmentation_rate else Form(s, s, True)
+        for s, known, may_vary in items
+    ]
+    students, originals, has_targets = zip(*forms, strict=True)
+    labels = teachers[0].labels
+    combined = replace(corpus, train=students, labels=labels, notes=tuple(notes))
     if hard:
         return combined, None
-    originals, has_targets = [form.teacher for form in forms], [form.has_targets for form in forms]
+    mentions = sum(len({e.span for e in s.entities}) for s in corpus.train)
+    mentions_per_word = mentions / max(1, sum(len(s.words) for s in corpus.train))
+    labelled = [known for _, known, _ in items]
     return combined, Teachers(tuple(teachers), labels, originals, labelled, has_targets, mentions_per_word)
 
 
@@ -234,16 +218,14 @@ def check_teachers(corpus: Corpus, teachers: Sequence[Recognizer], hard: bool) -
                 f"teacher {number} has the labels {', '.join(sorted(teacher.labels))}, and the first one "
                 f"{', '.join(sorted(labels))}. Teachers of one student need the same labels."
             )
-        obstacle = None if hard else distillation_obstacle(teacher.settings)
-        if obstacle:
+        if not hard and (obstacle := distillation_obstacle(teacher.settings)):
             raise TrainingError(
                 f"teacher {number} has no distribution over lexicalised trees and labels: its {obstacle}. Take one of "
                 "the default recipe, or distil what it finds with --hard."
             )
     if hard and len(teachers) > 1:
         raise TrainingError(f"--hard takes what one teacher finds, and {len(teachers)} are given. Name one.")
-    foreign = sorted(set(corpus.labels) - labels)
-    if foreign:
+    if foreign := sorted(set(corpus.labels) - labels):
         raise TrainingError(
             f"the labelled data has labels that the teacher does not know: {', '.join(foreign)}. It knows "
             f"{', '.join(sorted(labels))}. Take data and teachers of the same labels."
@@ -254,16 +236,17 @@ def check_teachers(corpus: Corpus, teachers: Sequence[Recognizer], hard: bool) -
 
 def distillation_obstacle(settings: Settings) -> str | None:
     """The setting for which a model has no distribution over lexicalised trees with labels; None: it has one."""
-    required = {"structure": "lexical", "mention": "yes-no", "labeling": "head"}
-    for name, value in required.items():
+    for name, value in {"structure": "lexical", "mention": "yes-no", "labeling": "head"}.items():
         actual = getattr(settings.model, name)
         if actual != value:
             return f'model.{name} is "{actual}", not "{value}"'
     return None
 
 
-@dataclass(frozen=True)
-class Form:
+# Other forms of a sentence
+
+
+class Form(NamedTuple):
     """A sentence as the student and as the teachers read it."""
 
     student: Sentence
@@ -277,11 +260,12 @@ def augment(sentence: Sentence, rng: random.Random, known: bool) -> Form:
     Teachers read the words in their original case. About a name out of context they know less than its annotation says
     (`known`), so they do not teach it.
     """
-    names = [e for e in sentence.entities if is_name(sentence.words[e.start : e.end])]
+    words = sentence.words
+    names = [e for e in sentence.entities if words[e.start][:1].isupper() and words[e.end - 1][:1].isupper()]
     if known and names and rng.random() < FRAGMENT_RATE:
         name = rng.choice(names)
         inner = tuple(e for e in sentence.entities if name.start <= e.start and e.end <= name.end)
-        kept = [name.start <= k < name.end for k in range(len(sentence.words))]
+        kept = [name.start <= k < name.end for k in range(len(words))]
         fragment = keep_words(replace(sentence, entities=inner), kept)
         if rng.random() < 0.5:
             fragment = replace(fragment, words=(*fragment.words, "."))
@@ -289,8 +273,8 @@ def augment(sentence: Sentence, rng: random.Random, known: bool) -> Form:
     kind = rng.choice(["upper", "lower", "no stop", "no punctuation", "lower, no punctuation"])
     if "no punctuation" in kind:
         sentence = without_punctuation(sentence)
-    elif kind == "no stop" and not is_word(sentence.words[-1]):
-        sentence = keep_words(sentence, [True] * (len(sentence.words) - 1) + [len(sentence.words) == 1])
+    elif kind == "no stop" and not is_word(words[-1]):
+        sentence = keep_words(sentence, [True] * (len(words) - 1) + [len(words) == 1])
     student = sentence
     if kind.startswith(("upper", "lower")):
         student = change_case(sentence, str.upper if kind == "upper" else str.lower)
@@ -328,8 +312,3 @@ def keep_words(sentence: Sentence, kept: Sequence[bool]) -> Sentence:
 
 def is_word(word: str) -> bool:
     return any(character.isalnum() for character in word)
-
-
-def is_name(words: Sequence[str]) -> bool:
-    """Whether the first and the last word begin with a capital."""
-    return words[0][:1].isupper() and words[-1][:1].isupper()

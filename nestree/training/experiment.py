@@ -5,7 +5,6 @@ are resumed, so an experiment is resumed by starting it again. If an experiment 
 next experiment waits for them.
 """
 
-import dataclasses
 import json
 import os
 import signal
@@ -14,16 +13,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from nestree.checkpoint import CONFIG
 from nestree.config import Settings
 from nestree.errors import InputError
+from nestree.training.dataset import data_files as data_files
 from nestree.training.run_dir import RunDir
 
-PARTS = ("train", "dev", "test")
 POLL_SECONDS = 0.5
 
 
@@ -57,8 +56,21 @@ class RunSpec:
 
     def command(self) -> list[str]:
         """The command that starts the run, or resumes it."""
-        arguments = ["--resume", str(self.folder)] if self.resumable else list(self.arguments)
+        arguments = ["--resume", str(self.folder)] if self.resumable else self.arguments
         return [sys.executable, "-m", "nestree", "train", *arguments]
+
+    def check_same_settings(self) -> None:
+        """Raise if the directory of the run holds one with other settings."""
+        if not (self.folder / CONFIG).is_file():
+            return
+        before = asdict(Settings.load(self.folder / CONFIG))
+        for section, keys in asdict(self.settings).items():
+            for key, value in keys.items():
+                if before[section][key] != value:
+                    raise InputError(
+                        f"{self.folder} was trained with {section}.{key} = {before[section][key]!r}, and now it is "
+                        f"{value!r}. Give another directory for this experiment, or remove that one."
+                    )
 
 
 def run_specs(
@@ -70,45 +82,24 @@ def run_specs(
     options: Sequence[str] = (),
 ) -> list[RunSpec]:
     """All runs: seed by seed, so that early results cover everything. `options` are those of `nestree train`."""
-    for what, names in (("recipe", [*map(recipe_name, recipes)]), ("seed", seeds)):
-        repeated = next((name for name in names if list(names).count(name) > 1), None)
-        if repeated is not None:
-            raise InputError(
-                f"the {what} {repeated} is named twice; each of them needs a directory of its own."
-            )
-    specs = []
+    specs: dict[Path, RunSpec] = {}
     for seed in seeds:
         for name, folder in data.items():
-            files = data_files(folder)
+            files = [word for part, path in data_files(folder).items() for word in (f"--{part}", str(path))]
             for recipe in recipes:
-                run_folder = out / name / recipe_name(recipe) / f"seed-{seed}"
-                settings = Settings.read(recipe).with_overrides(overrides)
-                settings = dataclasses.replace(
-                    settings, training=dataclasses.replace(settings.training, seed=seed)
-                )
-                arguments = [word for part, path in files.items() for word in (f"--{part}", str(path))]
-                arguments += ["--out", str(run_folder), "--config", recipe]
-                for override in (*overrides, f"training.seed={seed}"):
-                    arguments += ["--set", override]
-                spec = RunSpec(name, recipe_name(recipe), seed, settings, run_folder, (*arguments, *options))
-                check_same_settings(spec)
-                specs.append(spec)
-    return specs
-
-
-def check_same_settings(spec: RunSpec) -> None:
-    """Raise if the directory of the run holds one with other settings."""
-    path = spec.folder / CONFIG
-    if not path.is_file():
-        return
-    now, before = (dataclasses.asdict(settings) for settings in (spec.settings, Settings.load(path)))
-    for section, keys in now.items():
-        for key, value in keys.items():
-            if before[section][key] != value:
-                raise InputError(
-                    f"{spec.folder} was trained with {section}.{key} = {before[section][key]!r}, and now it is "
-                    f"{value!r}. Give another directory for this experiment, or remove that one."
-                )
+                own_overrides = [*overrides, f"training.seed={seed}"]
+                settings = Settings.read(recipe).with_overrides(own_overrides)
+                run = out / name / recipe_name(recipe) / f"seed-{seed}"
+                changes = [word for override in own_overrides for word in ("--set", override)]
+                arguments = (*files, "--out", str(run), "--config", recipe, *changes, *options)
+                spec = RunSpec(name, recipe_name(recipe), seed, settings, run, arguments)
+                if run in specs:
+                    raise InputError(
+                        f"the run {spec.name} is named twice; each recipe and seed needs a directory of its own."
+                    )
+                spec.check_same_settings()
+                specs[run] = spec
+    return [*specs.values()]
 
 
 def recipe_name(recipe: str) -> str:
@@ -120,88 +111,47 @@ def recipe_name(recipe: str) -> str:
     return Path(recipe).name.removesuffix(".toml")
 
 
-def data_files(folder: Path) -> dict[str, Path]:
-    """The files of a data set: those of a folder whose names begin with train, dev and test."""
-    if not folder.is_dir():
-        raise InputError(f"{folder} is no folder. Name one that holds files called train, dev and test.")
-    parts: dict[str, Path] = {}
-    for part in PARTS:
-        paths = sorted(path for path in folder.iterdir() if path.name.split(".")[0] == part)
-        if len(paths) > 1:
-            raise InputError(f"{folder} has several files for {part}: {', '.join(p.name for p in paths)}.")
-        if paths:
-            parts[part] = paths[0]
-    if "train" not in parts:
-        raise InputError(f"{folder} has no file called train. Name one that holds train, dev and test.")
-    return parts
-
-
 # Processes
-
-
-@dataclass
-class Scheduler:
-    """Starts runs and watches them."""
-
-    jobs: int
-    report: Callable[[str], None]
-    waiting: list[RunSpec]
-    running: dict["subprocess.Popen[bytes]", RunSpec] = dataclasses.field(default_factory=dict)
-    elsewhere: list[RunSpec] = dataclasses.field(
-        default_factory=list
-    )  # in processes of an earlier experiment
-    failed: dict[str, str] = dataclasses.field(default_factory=dict)  # name -> reason
-
-    def start_waiting(self) -> None:
-        """Start as many runs as may run at once."""
-        while self.waiting and len(self.running) + len(self.elsewhere) < self.jobs:
-            spec = self.waiting.pop(0)
-            event = "goes on" if spec.resumable else "started"
-            try:
-                self.running[start(spec, self.jobs)] = spec
-            except BlockingIOError:
-                self.elsewhere.append(spec)
-                self.report(f"waiting   {spec.name}: another process is training it")
-            else:
-                self.report(f"{event:8}  {spec.name}; its output: {spec.output}")
-
-    def poll(self) -> None:
-        """See which runs have ended."""
-        for spec in [spec for spec in self.elsewhere if not is_locked(spec)]:
-            self.elsewhere.remove(spec)
-            if spec.done:
-                self.report_finished(spec)
-            else:
-                self.waiting.insert(0, spec)
-        for process in [process for process in self.running if process.poll() is not None]:
-            spec = self.running.pop(process)
-            if process.returncode or not spec.done:
-                reason = failure_reason(process.returncode, spec.output)
-                self.failed[spec.name] = f"{reason} ({spec.output})"
-                self.report(f"failed    {spec.name}: {reason}")
-            else:
-                self.report_finished(spec)
-
-    def report_finished(self, spec: RunSpec) -> None:
-        scores = ", ".join(f"{name} {value:.2f}" for name, value in scores_of(spec).items())
-        left = len(self.waiting) + len(self.running) + len(self.elsewhere)
-        self.report(f"finished  {spec.name}: {scores}" + (f"; {left} to go" if left else ""))
 
 
 def run_all(specs: Sequence[RunSpec], jobs: int, report: Callable[[str], None]) -> dict[str, str]:
     """Run what is not done yet, `jobs` at once; returns the names of the runs that failed, and why."""
-    scheduler = Scheduler(jobs, report, [spec for spec in specs if not spec.done])
+    waiting = [spec for spec in specs if not spec.done]
+    running: dict[RunSpec, subprocess.Popen[bytes] | None] = {}  # None: by a process of an earlier experiment
+    failed: dict[str, str] = {}
     try:
-        while scheduler.waiting or scheduler.running or scheduler.elsewhere:
-            scheduler.start_waiting()
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                spec = waiting.pop(0)
+                event = "resumed " if spec.resumable else "started "
+                try:
+                    running[spec] = start(spec, jobs)
+                    report(f"{event}  {spec.name}; its output: {spec.output}")
+                except BlockingIOError:
+                    running[spec] = None
+                    report(f"waiting   {spec.name}: another process is training it")
             time.sleep(POLL_SECONDS)
-            scheduler.poll()
+            for spec, process in [*running.items()]:
+                if is_locked(spec) if process is None else process.poll() is None:
+                    continue
+                del running[spec]
+                if spec.done and not (process and process.returncode):
+                    scores = ", ".join(f"{name} {value:.2f}" for name, value in scores_of(spec).items())
+                    left = len(waiting) + len(running)
+                    report(f"finished  {spec.name}: {scores}" + (f"; {left} to go" if left else ""))
+                elif process is None:
+                    waiting.insert(0, spec)
+                else:
+                    reason = failure_reason(process.returncode, spec.output)
+                    failed[spec.name] = f"{reason} ({spec.output})"
+                    report(f"failed    {spec.name}: {reason}")
     finally:
-        for process in scheduler.running:  # after Ctrl-C: each of them saves and stops
+        processes = [process for process in running.values() if process]
+        for process in processes:  # after Ctrl-C: each of them saves and stops
             process.terminate()
-        for process in scheduler.running:
+        for process in processes:
             process.wait()
-    return scheduler.failed
+    return failed
 
 
 def start(spec: RunSpec, jobs: int) -> "subprocess.Popen[bytes]":
@@ -278,15 +228,12 @@ class Group:
 def scores_of(spec: RunSpec) -> dict[str, float]:
     """The columns of the table for one run: scores in per cent, times in seconds."""
     scores: dict[str, Any] = json.loads(RunDir(spec.folder).scores.read_text(encoding="utf-8"))
-    values = {}
-    last = "test" if "test" in scores else "dev"
+    values: dict[str, float] = {}
     for part in ("dev", "test"):
         if part in scores:
             entities, heads = scores[part]["entities"], scores[part]["heads"]
-            if part == last:
-                values.update(
-                    {f"{part} P": 100 * entities["precision"], f"{part} R": 100 * entities["recall"]}
-                )
+            if part == "test" or "test" not in scores:
+                values |= {f"{part} P": 100 * entities["precision"], f"{part} R": 100 * entities["recall"]}
             values[f"{part} F1"] = 100 * entities["f1"]
             if heads and heads.get("accuracy") is not None:
                 values[f"{part} heads"] = 100 * heads["accuracy"]

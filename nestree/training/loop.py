@@ -24,12 +24,14 @@ from nestree.evaluation import Evaluation, evaluate
 from nestree.model import Recognizer
 from nestree.pipeline import PredictOptions, predict
 from nestree.temperature import best_decoder
-from nestree.training.callbacks import Callbacks, EpochEnd, Step
+from nestree.training.callbacks import Callbacks, EpochEnd, Step, duration
 from nestree.training.dataset import Corpus, batches
 from nestree.training.optimizer import CLIP_NORM, lr_schedule, set_lr
 from nestree.training.run_dir import Progress, RunDir
-from nestree.training.step import AsyncScalars, GradientStep, Update
+from nestree.training.step import GradientStep, Update
 from nestree.treecrf.memory import is_out_of_memory
+
+ESTIMATE_AFTER = 10.0  # seconds of training until the duration of the run is estimated, or one epoch
 
 Result = TypeVar("Result")
 
@@ -77,6 +79,8 @@ class Run:
     save_every: float  # seconds
     best: dict[str, Tensor] = field(default_factory=dict)  # weights of the best epoch that are not saved yet
     saved_at: float = field(default_factory=time.monotonic)
+    dev_seconds: float = 0.0  # of the last evaluation
+    estimated: bool = False  # the duration was estimated
 
     @property
     def is_main(self) -> bool:
@@ -108,49 +112,60 @@ def run_epochs(run: Run) -> None:
             save(run)
 
 
-def epoch_updates(run: Run, epoch: int) -> list[Update]:
-    """The updates of an epoch."""
-    settings = run.settings.training
-    epoch_batches = batches(run.step.lengths, settings.batch_words, settings.seed, epoch)
-    size = settings.gradient_accumulation
-    return [epoch_batches[k : k + size] for k in range(0, len(epoch_batches), size)]
-
-
-@dataclass
 class PendingStep:
-    """An update whose losses are still on the device."""
+    """An update whose losses are copied to the host in the background; `read` waits for them."""
 
-    update: Update
-    number: int
-    names: list[str]
-    values: AsyncScalars
+    def __init__(self, update: Update, number: int, names: list[str], values: Tensor) -> None:
+        self.update, self.number, self.names, self.values = update, number, names, values
+        self.event: torch.cuda.Event | None = None
+        if values.is_cuda:
+            self.values = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+            self.values.copy_(values, non_blocking=True)
+            self.event = torch.cuda.Event()
+            self.event.record()
+
+    def read(self) -> list[float]:
+        if self.event is not None:
+            self.event.synchronize()
+        return [float(value) for value in self.values.tolist()]
 
 
 def train_epoch(run: Run) -> bool:
     """The remaining updates of this epoch; False: it was stopped before its end."""
-    progress = run.progress
-    updates = epoch_updates(run, progress.epoch)
-    clock = Clock(progress, run.settings.training.epochs, len(updates))
+    progress, settings = run.progress, run.settings.training
+    size = settings.gradient_accumulation
+    epoch_batches = batches(run.step.lengths, settings.batch_words, settings.seed, progress.epoch)
+    updates = [epoch_batches[k : k + size] for k in range(0, len(epoch_batches), size)]
     run.model.train()
     if progress.update == 0:
         progress.microbatches = max(1, progress.microbatches // 2)  # there may be more memory than before
     pending: PendingStep | None = None
+    clock = time.monotonic()
+
+    def finish(pending: PendingStep | None) -> None:
+        """Read the losses of an update, and report the progress."""
+        nonlocal clock
+        now = time.monotonic()
+        progress.seconds += now - clock
+        progress.epoch_seconds += now - clock
+        clock = now
+        if pending is not None:
+            read_losses(run, pending)
+            report_step(run, progress.update / len(updates))
+
     following = [*updates[progress.update + 1 :], []]
     for update, next_update in zip(updates[progress.update :], following, strict=False):
         epochs = progress.epoch - 1 + (progress.update + 1) / len(updates)
-        set_lr(run.optimizer, lr_schedule(epochs, run.settings.training))
+        set_lr(run.optimizer, lr_schedule(epochs, settings))
         previous, pending = pending, optimizer_step(run, update, next_update, pending)
-        if previous:
-            finish_step(run, previous, clock)
+        finish(previous)
         if run.stop.synchronized:
             break
         if run.save_is_due:
-            finish_step(run, pending, clock)
+            finish(pending)
             pending = None
             save(run)
-    if pending:
-        finish_step(run, pending, clock)
-    clock.tick()
+    finish(pending)
     return progress.update == len(updates)
 
 
@@ -171,30 +186,48 @@ def optimizer_step(
     values = torch.stack([*losses.values(), torch.full_like(norm, float(run.stop.requested))])
     if run.accelerator.num_processes > 1:
         values = run.accelerator.reduce(values, "sum")
-    return PendingStep(update, progress.updates, list(losses), AsyncScalars(torch.cat([values, norm[None]])))
+    return PendingStep(update, progress.updates, list(losses), torch.cat([values, norm[None]]))
 
 
-def finish_step(run: Run, pending: PendingStep, clock: "Clock") -> None:
-    """Read the losses of an update and check that they are finite; see whether any process wants to stop."""
-    *sums, stop, norm = pending.values.read()
-    losses = dict(zip(pending.names, sums, strict=True))
+def read_losses(run: Run, pending: PendingStep) -> None:
+    """Add up the losses of an update after a check that they are finite; see whether any process wants to stop."""
+    *sums, stop, norm = pending.read()
+    losses, progress = dict(zip(pending.names, sums, strict=True)), run.progress
     if not all(map(math.isfinite, (*sums, norm))):
         values = ", ".join(f"{name} {value}" for name, value in {**losses, "gradient": norm}.items())
         raise bad_update(run, pending.update, pending.number, values)
     if stop:
         run.stop.synchronized = True
-    progress = run.progress
-    sentences = [k for batch in pending.update for k in batch]
-    progress.mentions += sum(run.step.mentions[k] for k in sentences)
+    progress.mentions += sum(run.step.mentions[k] for batch in pending.update for k in batch)
     for name, value in losses.items():
         progress.losses[name] = progress.losses.get(name, 0.0) + value
-    step = clock.step(len(sentences), losses_per_mention(progress))
+
+
+def report_step(run: Run, share: float) -> None:
+    """Report the progress when `share` of the epoch is done."""
+    progress, epochs = run.progress, run.settings.training.epochs
+    epochs_left = epochs - progress.epoch + 1
+    step = Step(
+        epoch=progress.epoch,
+        epochs=epochs,
+        share=share,
+        losses=progress.losses_per_mention,
+        best_f1=max(0.0, progress.best_f1),
+        sentences_per_second=share * len(run.corpus.train) / max(progress.epoch_seconds, 1e-9),
+        seconds_left=progress.epoch_seconds / share * (epochs_left - share) + run.dev_seconds * epochs_left,
+    )
     for callback in run.callbacks:
         callback.step(step)
+    if progress.epoch_seconds >= ESTIMATE_AFTER:
+        report_estimate(run, step.seconds_left, epochs_left)
 
 
-def losses_per_mention(progress: Progress) -> dict[str, float]:
-    return {name: value / max(1, progress.mentions) for name, value in progress.losses.items()}
+def report_estimate(run: Run, seconds: float, epochs: int) -> None:
+    """Note how long the rest of the run will take, once."""
+    if epochs and not run.estimated:
+        run.estimated = True
+        sooner = ", less if training stops early" if run.settings.training.early_stopping_patience else ""
+        run.notify(f"about {duration(seconds)} left for {epochs} more epoch{'s' * (epochs > 1)}{sooner}.")
 
 
 def bad_update(run: Run, update: Update, number: int, reason: str) -> TrainingError:
@@ -211,28 +244,31 @@ def bad_update(run: Run, update: Update, number: int, reason: str) -> TrainingEr
 
 def end_epoch(run: Run) -> None:
     """Evaluate on dev, and keep the weights if they are the best so far."""
-    progress = run.progress
+    progress, epochs = run.progress, run.settings.training.epochs
     started = time.monotonic()
     settings = tune_decoding(run) if run.settings.decoding.tune else None
     scores = evaluate_on_dev(run, settings).entities
+    run.dev_seconds = time.monotonic() - started
     if scores.f1 > progress.best_f1:
         progress.best_f1, progress.best_epoch = scores.f1, progress.epoch
         run.best = {name: value.detach().clone() for name, value in run.model.state_dict().items()}
     end = EpochEnd(
         epoch=progress.epoch,
-        epochs=run.settings.training.epochs,
+        epochs=epochs,
         updates=progress.updates,
-        losses=losses_per_mention(progress),
+        losses=progress.losses_per_mention,
         precision=scores.precision,
         recall=scores.recall,
         f1=scores.f1,
         best_f1=progress.best_f1,
         best_epoch=progress.best_epoch,
         seconds=progress.epoch_seconds,
-        dev_seconds=time.monotonic() - started,
+        dev_seconds=run.dev_seconds,
     )
     for callback in run.callbacks:
         callback.epoch(end)
+    left = epochs - progress.epoch
+    report_estimate(run, left * (progress.epoch_seconds + run.dev_seconds), left)
     progress.epoch += 1
     progress.update = progress.mentions = 0
     progress.losses, progress.epoch_seconds = {}, 0.0
@@ -247,8 +283,7 @@ def tune_decoding(run: Run) -> Settings:
 
 
 def evaluate_on_dev(run: Run, settings: Settings | None = None, scored: bool = False) -> Evaluation:
-    """Each process predicts its share of dev; `settings`: of decoding, instead of the model's; `scored`: with
-    probabilities."""
+    """Each process predicts its share of dev. `settings`: instead of the model's; `scored`: with probabilities."""
     dev, accelerator = run.corpus.dev, run.accelerator
     options = PredictOptions(scored=scored, settings=settings)
     order = sorted(range(len(dev)), key=lambda k: len(dev[k].words))
@@ -282,35 +317,3 @@ def save(run: Run) -> None:
 def flush_best(run: Run) -> None:
     if run.best:
         checkpoint.save_weights(run.best, run.folder.path)
-
-
-class Clock:
-    """Measures the speed of an epoch and estimates the time left."""
-
-    def __init__(self, progress: Progress, epochs: int, updates: int) -> None:
-        self.progress, self.epochs, self.updates = progress, epochs, updates
-        self.started = self.last = time.monotonic()
-        self.first = progress.update
-        self.sentences = 0
-
-    def tick(self) -> None:
-        """Add the time since the last tick to the progress."""
-        now = time.monotonic()
-        self.progress.seconds += now - self.last
-        self.progress.epoch_seconds += now - self.last
-        self.last = now
-
-    def step(self, sentences: int, losses: dict[str, float]) -> Step:
-        self.tick()
-        self.sentences += sentences
-        elapsed = max(self.last - self.started, 1e-9)
-        updates_left = (self.epochs - self.progress.epoch + 1) * self.updates - self.progress.update
-        return Step(
-            epoch=self.progress.epoch,
-            epochs=self.epochs,
-            share=self.progress.update / self.updates,
-            losses=losses,
-            best_f1=max(0.0, self.progress.best_f1),
-            sentences_per_second=self.sentences / elapsed,
-            seconds_left=updates_left * elapsed / max(1, self.progress.update - self.first),
-        )

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.nn.utils.rnn import pad_sequence
 
 from nestree.checkpoint import LABELS, write_tensors
 from nestree.config import Settings
@@ -41,10 +42,14 @@ PROGRESS_SECONDS = 1.0  # between two reports
 class PretrainStep(NamedTuple):
     """The progress of pretraining."""
 
-    passes: int  # that are done
+    passes: int  # over the texts that are done
     share: float  # of all updates
-    loss: float  # mean over the current pass
+    loss: float  # masked-language-model loss: cross-entropy of a masked subword in nats, mean over the current pass
     seconds_left: float
+
+    @property
+    def perplexity(self) -> float:
+        return math.exp(min(self.loss, 700.0))
 
 
 def pretrain(
@@ -99,44 +104,40 @@ def pretrain(
         write_tensors(folder / "model.safetensors", transformer.state_dict(), {"format": "pt"})
 
 
-def check_encoder(tokenizer: Any, transformer: nn.Module, name: str) -> None:
+def check_encoder(tokenizer: Any, transformer: Any, name: str) -> None:
     """Raise unless the encoder has a mask token, and embeddings that can be used to predict subwords."""
-    network: Any = transformer
-    embeddings = network.get_input_embeddings()
+    embeddings, states = transformer.get_input_embeddings(), transformer.config.hidden_size
+    problem = None
     if tokenizer.mask_token_id is None or tokenizer.mask_token_id >= embeddings.num_embeddings:
-        raise InputError(
-            f"the tokenizer of {name} has no mask token, so masked words cannot be predicted. Take an encoder of the "
-            "families of BERT, RoBERTa or MPNet."
+        problem = f"the tokenizer of {name} has no mask token"
+    elif embeddings.embedding_dim != states:
+        problem = (
+            f"the embeddings of {name} have {embeddings.embedding_dim} dimensions and its states {states}"
         )
-    if embeddings.embedding_dim != network.config.hidden_size:
+    if problem:
         raise InputError(
-            f"the embeddings of {name} have {embeddings.embedding_dim} dimensions and its states "
-            f"{network.config.hidden_size}, so that subwords cannot be predicted by their products. Take an encoder "
-            "where these are equal, such as BERT, RoBERTa or MPNet."
+            f"{problem}, so masked words cannot be predicted. Take one of the families of BERT, RoBERTa or MPNet."
         )
 
 
 def train_mlm(transformer: nn.Module, texts: "MaskedTexts", passes: int) -> Iterator[PretrainStep]:
     """Train with the learning rates of the default recipe; yields the progress."""
-    settings = Settings.read("default")
-    network: Any = transformer
+    settings, network = Settings.read("default"), cast(Any, transformer)
     embeddings = network.get_input_embeddings()
-    device = embeddings.weight.device
-    encoder = Encoder(
-        replace(settings.encoder, mix_layers=1, word_shape_size=0), transformer, words=0, dimensions=0
-    )
-    head = MLMHead(embeddings).to(device)
+    encoder_settings = replace(settings.encoder, mix_layers=1, word_shape_size=0)
+    encoder = Encoder(encoder_settings, transformer, words=0, dimensions=0)
+    head = MLMHead(embeddings).to(embeddings.weight.device)
     modules = nn.ModuleList([transformer, head]).train()
     optimizer = make_optimizer(modules, transformer, settings.training)
-    updates, done, started = passes * texts.updates, 0, time.monotonic()
-    reported = started
+    updates, done = passes * texts.updates, 0
+    started = reported = time.monotonic()
     for number in range(passes):
         losses: list[Tensor] = []
         for task in texts.tasks():
             done += 1
             set_lr(optimizer, lr_factor(done, updates))
             optimizer.zero_grad(set_to_none=True)
-            loss = mlm_loss(encoder, head, task.to(device))
+            loss = mlm_loss(encoder, head, task)
             loss.backward()
             nn.utils.clip_grad_norm_(modules.parameters(), CLIP_NORM)
             optimizer.step()
@@ -162,14 +163,24 @@ def lr_factor(done: int, updates: int) -> float:
     return min(1.0, done / (WARMUP * updates), (updates - done + 1) / ((1 - WARMUP) * updates))
 
 
-def mlm_loss(encoder: Encoder, head: "MLMHead", task: "MLMTask") -> Tensor:
+class MLMTask(NamedTuple):
+    """A batch of windows with masked words."""
+
+    subwords: Tensor  # [W, P]
+    attention: Tensor  # [W, P] bool: not padding
+    positions: Tensor  # [K] of the W * P subwords, those that are predicted
+    answers: Tensor  # [K] the original subwords
+
+
+def mlm_loss(encoder: Encoder, head: "MLMHead", task: MLMTask) -> Tensor:
     """The mean cross-entropy of the predicted subwords."""
-    device = task.subwords.device
+    device = head.bias.device
+    subwords, attention, positions, answers = (tensor.to(device) for tensor in task)
     with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-        states = encoder.hidden_states(task.subwords, task.attention.long())[-1].flatten(0, 1)  # [W * P, D]
+        states = encoder.hidden_states(subwords, attention.long())[-1].flatten(0, 1)  # [W * P, D]
         network: Any = encoder.transformer
-        logits = head(states[task.positions], network.get_input_embeddings().weight)
-    return cross_entropy(logits.float(), task.answers)
+        logits = head(states[positions], network.get_input_embeddings().weight)
+    return cross_entropy(logits.float(), answers)
 
 
 class MLMHead(nn.Module):
@@ -187,18 +198,6 @@ class MLMHead(nn.Module):
         return logits
 
 
-class MLMTask(NamedTuple):
-    """A batch of windows with masked words."""
-
-    subwords: Tensor  # [W, P]
-    attention: Tensor  # [W, P] bool: not padding
-    positions: Tensor  # [K] of the W * P subwords, those that are predicted
-    answers: Tensor  # [K] the original subwords
-
-    def to(self, device: torch.device) -> "MLMTask":
-        return MLMTask(*(tensor.to(device) for tensor in self))
-
-
 class MaskedTexts:
     """Consecutive sentences, cut into windows; each pass masks other words."""
 
@@ -208,16 +207,14 @@ class MaskedTexts:
         """`mask`: the id of the mask token. `vocabulary`: the number of subwords."""
         self.splitter, self.mask, self.vocabulary = splitter, mask, vocabulary
         self.rng = np.random.default_rng(seed)
-        ids, sizes = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        ids, sizes = [np.zeros(0, np.int64)], [np.zeros(1, np.int64)]
         remaining = iter(sentences)
         while chunk := list(islice(remaining, SENTENCES_AT_ONCE)):
             subwords = splitter.words.pieces(splitter.numbers([sentence.words for sentence in chunk]))
             ids.append(subwords[0])
             sizes.append(subwords[1])
         self.ids = np.concatenate(ids)  # of all subwords
-        self.posts = np.cumsum(
-            [0, *np.concatenate(sizes)]
-        )  # word k has the subwords posts[k] to posts[k + 1]
+        self.posts = np.cumsum(np.concatenate(sizes))  # word k has the subwords posts[k] to posts[k + 1]
         if len(self.posts) == 1:
             raise InputError("there are no words to read. Give files with texts.")
         self.updates = -(-len(self.windows(0)) // BATCH_WINDOWS)
@@ -238,17 +235,15 @@ class MaskedTexts:
         self.rng.shuffle(windows)
         for k in range(self.updates):
             batch = windows[k * len(windows) // self.updates : (k + 1) * len(windows) // self.updates]
-            rows = [self.mask_window(*window) for window in batch]
-            width = max(len(shown) for shown, _ in rows)
-            subwords = np.full((len(rows), width), self.splitter.pad)
-            answers = np.full((len(rows), width), -1)
-            attention = np.zeros((len(rows), width), dtype=bool)
-            for b, (shown, original) in enumerate(rows):
-                subwords[b, : len(shown)], answers[b, : len(shown)] = shown, original
-                attention[b, : len(shown)] = True
-            positions = np.flatnonzero(answers >= 0)
-            arrays = (subwords, attention, positions, answers.flatten()[positions])
-            yield MLMTask(*map(torch.from_numpy, arrays))
+            rows = [map(torch.from_numpy, self.mask_window(*window)) for window in batch]
+            shown, original = map(list, zip(*rows, strict=True))
+            attention = pad_sequence(
+                [torch.ones(len(row), dtype=torch.bool) for row in shown], batch_first=True
+            )
+            answers = pad_sequence(original, batch_first=True, padding_value=-1).flatten()
+            positions = (answers >= 0).nonzero().squeeze(1)
+            subwords = pad_sequence(shown, batch_first=True, padding_value=self.splitter.pad)
+            yield MLMTask(subwords, attention, positions, answers[positions])
 
     def mask_window(self, start: int, end: int) -> tuple[np.ndarray, np.ndarray]:
         """The subwords of a window, at least one word masked, and the original ones; -1 where none is predicted."""
@@ -260,8 +255,5 @@ class MaskedTexts:
         others = self.rng.integers(self.vocabulary, size=len(original))
         shown = np.select([draw < MASKED, draw < MASKED + REPLACED], [self.mask, others], original)
         first, last = self.splitter.first, self.splitter.last
-        answers = np.where(draw < 1, original, -1)
-        return (
-            np.concatenate([first, shown, last]).astype(np.int64),
-            np.concatenate([np.full(len(first), -1), answers, np.full(len(last), -1)]),
-        )
+        answers = np.pad(np.where(draw < 1, original, -1), (len(first), len(last)), constant_values=-1)
+        return np.concatenate([first, shown, last]).astype(np.int64), answers.astype(np.int64)

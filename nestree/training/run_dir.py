@@ -17,7 +17,7 @@ import os
 import shutil
 import weakref
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,10 @@ from nestree.checkpoint import drop_unused, read_tensors, write_tensors
 from nestree.data.formats import write
 from nestree.data.io import atomic_path, lock_file, lock_owner
 from nestree.errors import DataError, TrainingError
-from nestree.training.callbacks import EpochEnd, Step
+from nestree.training.callbacks import Callbacks, EpochEnd
 from nestree.types import Document, Sentence
 
-STATE_FORMAT = 1
-MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # what AdamW keeps for each parameter
-
+STATE_FORMAT = "1"
 log = logging.getLogger(__name__)
 
 
@@ -42,9 +40,7 @@ class Progress:
     """How far training is."""
 
     fingerprint: str  # of the data
-    origin: dict[str, Any] = field(
-        default_factory=dict
-    )  # files and options of the command that started the run
+    origin: dict[str, Any] = field(default_factory=dict)  # files and options of the command
     epoch: int = 1  # the current one, from 1
     update: int = 0  # updates done in this epoch
     updates: int = 0  # updates done in all epochs
@@ -57,9 +53,13 @@ class Progress:
     seconds: float = 0.0  # spent on training in all
     finished: str = ""  # the reason why training ended
 
+    @property
+    def losses_per_mention(self) -> dict[str, float]:
+        return {name: value / max(1, self.mentions) for name, value in self.losses.items()}
 
-class RunDir:
-    """The files of a run."""
+
+class RunDir(Callbacks):
+    """The files of a run; as callbacks it writes notes and epochs to the log."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -74,64 +74,21 @@ class RunDir:
     def check_new(self) -> None:
         """Raise unless the directory is new, or holds a run that was killed before its first state."""
         if self.path.exists() and not self.path.is_dir():
-            raise TrainingError(
-                f"{self.path} is a file, and the model becomes a directory. Give another name."
-            )
+            raise TrainingError(f"{self.path} is a file, and a directory is needed. Give another name.")
         if self.state.is_file():
             raise TrainingError(
-                f"{self.path} holds a run already. Go on with `nestree train --resume {self.path}`, with its settings, "
-                "or give another name."
+                f"{self.path} holds a run already. Go on with `nestree train --resume {self.path}`, or give "
+                "another name."
             )
         if self.path.is_dir() and any(self.path.iterdir()) and not self.training.is_dir():
             raise TrainingError(f"{self.path} is not empty. Give the name of a new directory.")
 
-    def create(self) -> None:
-        """Make the directory of a new run, and lock it."""
-        self.check_new()
+    def create(self, model_bytes: int) -> None:
+        """Make and lock the directory; raise unless there is room for the model and for two states of training."""
+        needed = 2 * (model_bytes + 3 * model_bytes)  # a state holds the weights and two moments
         try:
             self.training.mkdir(parents=True, exist_ok=True)
-        except OSError as why:
-            raise TrainingError(f"{self.path} cannot be written: {why.strerror or why}.") from None
-        self.reopen(0, -1)
-
-    def reopen(self, epoch: int, updates: int) -> None:
-        """Lock the directory; remove temporary files of a killed process, and log lines newer than its last state."""
-        self.claim()
-        for path in (*self.path.glob(".*.*"), *self.training.glob(".*.*")):
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-        lines = []
-        if self.log.is_file():
-            for text in self.log.read_text(encoding="utf-8", errors="replace").splitlines():
-                try:
-                    lines.append(json.loads(text))
-                except ValueError:
-                    log.info("%s: an incomplete line is left out", self.log)
-        kept = [
-            json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n"
-            for line in lines
-            if line.get("updates", 0) <= updates and not (line["event"] == "epoch" and line["epoch"] >= epoch)
-        ]
-        with atomic_path(self.log) as temporary:
-            temporary.write_text("".join(kept), "utf-8")
-
-    def claim(self) -> None:
-        """Lock the directory until this process ends, however it ends."""
-        try:
-            weakref.finalize(self, os.close, lock_file(self.lock))
-        except BlockingIOError:
-            raise TrainingError(
-                f"{self.path} is being trained by another process{lock_owner(self.lock)}. Wait until that ends, or "
-                f"end it, and then go on with `nestree train --resume {self.path}`."
-            ) from None
-
-    def check_space(self, model_bytes: int, state_bytes: int) -> None:
-        """Raise unless there is room for the model and for two states, the old and the new one."""
-        needed = 2 * (model_bytes + state_bytes)
-        probe = self.training / ".probe"
-        try:
-            probe.write_bytes(b"\0" * 4096)
-            probe.unlink()
+            self.reopen(0, -1)
             free = shutil.disk_usage(self.training).free
         except OSError as why:
             raise TrainingError(f"{self.path} cannot be written: {why.strerror or why}.") from None
@@ -141,6 +98,33 @@ class RunDir:
                 f"{free / 1e9:.2f} GB are free. Make room, or give a directory on another disk."
             )
 
+    def reopen(self, epoch: int, updates: int) -> None:
+        """Lock the directory; remove temporary files of a killed process, and log lines newer than its last state."""
+        self.acquire_lock()
+        for path in (*self.path.glob(".*.*"), *self.training.glob(".*.*")):
+            shutil.rmtree(path, ignore_errors=True)
+        kept = []
+        for text in self.log.read_text("utf-8", "replace").splitlines() if self.log.is_file() else ():
+            try:
+                line = json.loads(text)
+            except ValueError:
+                log.info("%s: an incomplete line is left out", self.log)
+                continue
+            is_newer = line.get("updates", 0) > updates or line.get("epoch", -1) >= epoch
+            kept += [] if is_newer else [text + "\n"]
+        with atomic_path(self.log) as temporary:
+            temporary.write_text("".join(kept), "utf-8")
+
+    def acquire_lock(self) -> None:
+        """Lock the directory until this process ends, however it ends."""
+        try:
+            weakref.finalize(self, os.close, lock_file(self.lock))
+        except BlockingIOError:
+            raise TrainingError(
+                f"{self.path} is being trained by another process{lock_owner(self.lock)}. Wait until that ends, or "
+                f"end it, and then continue with `nestree train --resume {self.path}`."
+            ) from None
+
     def log_event(self, event: str, **values: Any) -> None:
         """Append a line to the log."""
         try:
@@ -148,6 +132,16 @@ class RunDir:
                 file.write(json.dumps({"event": event, **values}, ensure_ascii=False, allow_nan=False) + "\n")
         except OSError as why:
             raise TrainingError(f"{self.log} cannot be written: {why.strerror or why}.") from None
+
+    def note(self, text: str, updates: int) -> None:
+        log.info(text)
+        self.log_event("note", updates=updates, text=text)
+
+    def epoch(self, end: EpochEnd) -> None:
+        log.info(
+            "epoch %d/%d: loss %.3f, dev F1 %.2f", end.epoch, end.epochs, end.losses["loss"], 100 * end.f1
+        )
+        self.log_event("epoch", **asdict(end))
 
     def write_bad_batch(self, sentences: Iterable[Sentence]) -> None:
         try:
@@ -163,12 +157,9 @@ class RunDir:
                 "directory of a run that was interrupted."
             )
         _, metadata = read_tensors(self.state, metadata_only=True)
-        if metadata.get("format") != str(STATE_FORMAT):
-            raise TrainingError(
-                f"{self.state} is a training state of another version of nestree; it cannot be continued."
-            )
-        values = json.loads(metadata["progress"])
-        return Progress(**{field.name: values[field.name] for field in fields(Progress)})
+        if metadata.get("format") != STATE_FORMAT:
+            raise TrainingError(f"{self.state} is of another version of nestree; it cannot be continued.")
+        return Progress(**json.loads(metadata["progress"]))
 
     def save_state(self, progress: Progress, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Everything that is needed to resume; of a finished run only its progress."""
@@ -178,77 +169,21 @@ class RunDir:
             for name, parameter in model.named_parameters():
                 for moment, value in optimizer.state.get(parameter, {}).items():
                     tensors[f"optimizer/{moment}/{name}"] = value
-        write_tensors(
-            self.state,
-            tensors,
-            {"format": str(STATE_FORMAT), "progress": json.dumps(asdict(progress), allow_nan=False)},
-        )
+        metadata = {"format": STATE_FORMAT, "progress": json.dumps(asdict(progress), allow_nan=False)}
+        write_tensors(self.state, tensors, metadata)
 
     @torch.no_grad()
     def restore_state(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Load the weights and the optimizer state."""
         tensors, _ = read_tensors(self.state)
-        weights = {
-            key.removeprefix("model/"): value for key, value in tensors.items() if key.startswith("model/")
-        }
+        weights = {key.removeprefix("model/"): tensors[key] for key in tensors if key.startswith("model/")}
         try:
             model.load_state_dict(drop_unused(weights))
         except RuntimeError as why:
-            raise TrainingError(
-                f"{self.state} does not fit the model that config.toml describes: {why}"
-            ) from None
-        fused = {id(p): group["fused"] for group in optimizer.param_groups for p in group["params"]}
+            raise TrainingError(f"{self.state} does not fit the model of config.toml: {why}") from None
+        fused = optimizer.param_groups[0]["fused"]
         for name, parameter in model.named_parameters():
-            for moment in MOMENTS:
-                value = tensors.get(f"optimizer/{moment}/{name}")
-                if value is not None:
-                    on_host = moment == "step" and not fused[id(parameter)]
-                    optimizer.state[parameter][moment] = (
-                        value.cpu() if on_host else value.to(parameter.device)
-                    )
-
-
-class TrainingLog:
-    """Writes epochs and notes to the log of a run."""
-
-    def __init__(self, folder: RunDir) -> None:
-        self.folder = folder
-
-    def note(self, text: str, updates: int) -> None:
-        self.folder.log_event("note", updates=updates, text=text)
-
-    def step(self, step: Step) -> None: ...
-
-    def epoch(self, end: EpochEnd) -> None:
-        self.folder.log_event("epoch", **asdict(end))
-
-
-class TensorBoard:
-    """Writes losses and scores of each epoch for TensorBoard."""
-
-    def __init__(self, folder: Path, epochs_done: int) -> None:
-        """Points after `epochs_done`, which an interrupted run may have left, are replaced."""
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise TrainingError(
-                "TensorBoard is not installed. Install it with `pip install tensorboard`."
-            ) from None
-        self.writer = SummaryWriter(str(folder), purge_step=epochs_done + 1)
-
-    def note(self, text: str, updates: int) -> None:
-        self.writer.add_text("note", text, updates)
-
-    def step(self, step: Step) -> None: ...
-
-    def epoch(self, end: EpochEnd) -> None:
-        values = {
-            "dev/precision": end.precision,
-            "dev/recall": end.recall,
-            "dev/f1": end.f1,
-            "time/epoch": end.seconds,
-            **{f"loss/{name}": value for name, value in end.losses.items()},
-        }
-        for name, value in values.items():
-            self.writer.add_scalar(name, value, end.epoch)
-        self.writer.flush()
+            for moment in ("step", "exp_avg", "exp_avg_sq"):
+                if (value := tensors.get(f"optimizer/{moment}/{name}")) is not None:
+                    device = "cpu" if moment == "step" and not fused else parameter.device
+                    optimizer.state[parameter][moment] = value.to(device)

@@ -8,9 +8,8 @@ not know. Losses are read back while the next update is running, so that a GPU n
 import dataclasses
 import hashlib
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,22 +59,15 @@ class GradientStep:
             "fgm": [transformer.get_input_embeddings().weight],
             "sam": [p for p in transformer.parameters() if p.requires_grad],
         }
-        self.unperturbed: list[Tensor] = []  # copies of these weights
+        self.unperturbed: list[Tensor] = []  # buffers for copies of these weights
+        self.first_gradients: list[Tensor] = []  # buffers for copies of the gradients of the first pass
         self.next_update: Update = ()
         self.graphs: GraphCache | None = None
         if self.settings.training.cuda_graphs and can_capture(self.model):
             self.graphs = GraphCache(self.model, self.parameters, self.accelerator.autocast, self.notify)
-        self.first_gradients: list[
-            Tensor
-        ] = []  # buffers for a copy, where the second pass overwrites the gradients
         device = self.accelerator.device
         self.prefetcher = Prefetcher(
-            self.model,
-            self.sentences,
-            device,
-            background=device.type == "cuda",
-            bucketed=self.graphs is not None,
-            teachers=self.teachers,
+            self.model, self.sentences, device, device.type == "cuda", self.graphs is not None, self.teachers
         )
 
     def gradients(self, update: Update, number: int, next_update: Update = ()) -> dict[str, Tensor]:
@@ -85,56 +77,68 @@ class GradientStep:
         The batches of `next_update` are prefetched.
         """
         self.next_update, self.targets = next_update, {}
-        mentions = max(1, sum(self.mentions[k] for batch in update for k in batch))
-        losses = self.run_pass(update, number, mentions)
+        losses = self.run_pass(update, number)
         if self.settings.training.rho:
-            first = gradients_of(self.parameters)
-            if self.graphs is not None:  # graphs write to the same tensors in each pass
-                if not self.first_gradients:
-                    self.first_gradients = [torch.empty_like(gradient) for gradient in first]
-                torch._foreach_copy_(self.first_gradients, first)
-                first = self.first_gradients
-            with self.perturb():
-                self.run_pass(update, number, mentions)
-            torch._foreach_add_(gradients_of(self.parameters), first)
+            self.add_perturbed_gradients(update, number)
         return losses
 
-    def run_pass(self, update: Update, number: int, mentions: int) -> dict[str, Tensor]:
+    @torch.no_grad()
+    def add_perturbed_gradients(self, update: Update, number: int) -> None:
+        """Add the gradients at weights that are moved by `rho` along their normalized gradient."""
+        weights = self.perturbed[self.settings.training.perturbation]
+        if len(self.unperturbed) != len(weights):
+            self.unperturbed = [torch.empty_like(weight) for weight in weights]
+            self.first_gradients = [torch.empty_like(parameter) for parameter in self.parameters]
+        torch._foreach_copy_(self.unperturbed, weights)
+        torch._foreach_copy_(self.first_gradients, gradients_of(self.parameters))
+        moves = gradients_of(weights)  # scaled in place: the next pass clears them
+        norm = torch.stack(torch._foreach_norm(moves)).norm().clamp(min=1e-12)
+        torch._foreach_mul_(moves, self.settings.training.rho / norm)
+        torch._foreach_add_(weights, moves)
+        try:
+            self.run_pass(update, number)
+        finally:
+            torch._foreach_copy_(weights, self.unperturbed)
+        torch._foreach_add_(gradients_of(self.parameters), self.first_gradients)
+
+    @torch.enable_grad()
+    def run_pass(self, update: Update, number: int) -> dict[str, Tensor]:
         """The gradients of all processes at the current weights; returns the summed losses of this process."""
-        while (losses := self.try_pass(update, number, mentions)) is None:
-            self.free_memory(update)
+        losses: dict[str, Tensor] = {}
+        while not losses:
+            try:
+                losses = self.local_gradients(update, number)
+            except (MemoryError, RuntimeError) as why:
+                if not is_out_of_memory(why):
+                    raise
+                log.info("%s", why)
+            if not losses:  # after the traceback, which holds tensors, is gone
+                self.free_memory(update)
         for parameter in self.parameters:
             if parameter.grad is None:  # so that steps do not depend on which process saw what
                 parameter.grad = torch.zeros_like(parameter)
         if self.accelerator.num_processes > 1:
             gradients = gradients_of(self.parameters)
-            flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
-            sizes = [gradient.numel() for gradient in gradients]
-            for gradient, total in zip(
-                gradients, self.accelerator.reduce(flat, "sum").split(sizes), strict=True
-            ):
-                gradient.copy_(total.view_as(gradient))
+            sums = self.accelerator.reduce(torch.cat([gradient.reshape(-1) for gradient in gradients]), "sum")
+            parts = sums.split([gradient.numel() for gradient in gradients])
+            for gradient, part in zip(gradients, parts, strict=True):
+                gradient.copy_(part.view_as(gradient))
         return losses
 
-    def try_pass(self, update: Update, number: int, mentions: int) -> dict[str, Tensor] | None:
-        """The gradients of this process; None: there was not enough memory."""
+    def local_gradients(self, update: Update, number: int) -> dict[str, Tensor]:
+        """The gradients of this process; returns its summed losses."""
         rank = self.accelerator.process_index
         digest = hashlib.sha256(f"update {self.settings.training.seed} {number} {rank}".encode()).digest()
         torch.manual_seed(int.from_bytes(digest[:7], "big"))  # dropout follows from the seed and the update
         self.clear_gradients()
+        mentions = max(1, sum(self.mentions[k] for batch in update for k in batch))
         parts = self.split(update)
         self.prefetcher.upcoming = [*parts, *self.split(self.next_update)]
         weight = 1.0 if parts else 0.0  # a process without a share computes gradients of 0
         losses: dict[str, Tensor] = {}
-        try:
-            for part in parts or [update[0][:1]]:
-                for name, value in self.add_gradients(part, weight / mentions).items():
-                    losses[name] = losses.get(name, 0.0) + weight * value
-        except (MemoryError, RuntimeError) as why:
-            if not is_out_of_memory(why):
-                raise
-            log.info("%s", why)
-            return None
+        for part in parts or [update[0][:1]]:
+            for name, value in self.add_gradients(part, weight / mentions).items():
+                losses[name] = losses.get(name, 0.0) + weight * value
         return losses
 
     def split(self, update: Update) -> list[Sequence[int]]:
@@ -153,38 +157,18 @@ class GradientStep:
             targets = self.targets.get(tuple(part)) or self.teachers.targets(batch)
             self.targets[tuple(part)] = targets  # for the second pass of this update
             batch = dataclasses.replace(batch, teacher_batches=(), targets=targets)
-        if self.graphs is not None:
-            values = self.graphs.add_gradients(batch, scale)
-            if values is not None:
-                self.prefetcher.prefetch()
-                return values
+        values = None if self.graphs is None else self.graphs.add_gradients(batch, scale)
+        if values is not None:
+            self.prefetcher.prefetch()
+            return values
         with self.accelerator.autocast():
             losses = self.model.losses(batch)
         self.prefetcher.prefetch()
-        (losses.total * scale).backward()
-        return {name: value.detach() for name, value in {**losses.parts, **losses.metrics}.items()}
-
-    @contextmanager
-    def perturb(self) -> Iterator[None]:
-        """Within this context, weights are moved by `rho` along their normalized gradient."""
-        weights = self.perturbed[self.settings.training.perturbation]
-        if len(self.unperturbed) != len(weights):
-            self.unperturbed = [torch.empty_like(weight, requires_grad=False) for weight in weights]
-        with torch.no_grad():
-            torch._foreach_copy_(self.unperturbed, weights)
-            gradients = gradients_of(weights)
-            norm = torch.stack(torch._foreach_norm(gradients)).norm().clamp(min=1e-12)
-            factor = self.settings.training.rho / norm
-            if self.graphs is None:
-                gradients = [*torch._foreach_mul(gradients, factor)]
-            else:  # these were copied, and the next pass sets them to zero first
-                torch._foreach_mul_(gradients, factor)
-            torch._foreach_add_(weights, gradients)
-        try:
-            yield
-        finally:
-            with torch.no_grad():
-                torch._foreach_copy_(weights, self.unperturbed)
+        total = losses.total
+        (total * scale).backward()
+        return {
+            name: value.detach() for name, value in {"loss": total, **losses.parts, **losses.metrics}.items()
+        }
 
     def clear_gradients(self) -> None:
         if self.graphs is not None:  # graphs add to these tensors
@@ -197,7 +181,7 @@ class GradientStep:
         """Free the memory of all CUDA graphs and capture no more; False: there are none."""
         if self.graphs is None:
             return False
-        self.graphs, self.prefetcher.bucketed, self.first_gradients = None, False, []
+        self.graphs, self.prefetcher.bucketed = None, False
         self.clear_caches()
         self.notify(
             "out of memory: CUDA graphs are not used any more, which is slower; results stay the same."
@@ -230,11 +214,11 @@ class GradientStep:
             torch.cuda.empty_cache()
 
     def notify(self, text: str) -> None:
-        log.warning(text)
         for callback in self.callbacks:
             callback.note(text, self.progress.updates)
 
 
+@dataclass
 class Prefetcher:
     """Collates batches and moves them to the device; in the background, those of the next update in advance.
 
@@ -242,23 +226,19 @@ class Prefetcher:
     thread has nothing to do.
     """
 
-    def __init__(
-        self,
-        model: Recognizer,
-        sentences: Sequence[Sentence],
-        device: torch.device,
-        background: bool,
-        bucketed: bool = False,
-        teachers: Teachers | None = None,
-    ) -> None:
-        """`bucketed`: pad batches to few shapes. `teachers`: attach their inputs."""
-        self.model, self.sentences, self.device, self.bucketed = model, sentences, device, bucketed
-        self.teachers = teachers
+    model: Recognizer
+    sentences: Sequence[Sentence]
+    device: torch.device
+    background: bool
+    bucketed: bool = False  # pad batches to few shapes
+    teachers: Teachers | None = None  # whose inputs are attached
+
+    def __post_init__(self) -> None:
         self.upcoming: list[
             Sequence[int]
-        ] = []  # microbatches of this update and of the next; no others are kept
+        ] = []  # microbatches of this update and the next; no others are kept
         self.futures: dict[tuple[int, ...], Future[Batch]] = {}
-        self.executor = ThreadPoolExecutor(1, "batches") if background else None
+        self.executor = ThreadPoolExecutor(1, "batches") if self.background else None
 
     def get(self, part: Sequence[int]) -> Batch:
         """The batch of these sentences, on the device."""
@@ -296,21 +276,3 @@ class Prefetcher:
 
 def gradients_of(parameters: Iterable[Tensor]) -> list[Tensor]:
     return [parameter.grad for parameter in parameters if parameter.grad is not None]
-
-
-class AsyncScalars:
-    """A copy of device values to the host that blocks only when it is read."""
-
-    def __init__(self, values: Tensor) -> None:
-        self.event = None
-        self.values = values
-        if values.is_cuda:
-            self.values = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-            self.values.copy_(values, non_blocking=True)
-            self.event = torch.cuda.Event()
-            self.event.record()
-
-    def read(self) -> list[float]:
-        if self.event is not None:
-            self.event.synchronize()
-        return [float(value) for value in self.values.tolist()]

@@ -1,9 +1,9 @@
-"""`train`: prepare and check a run, run its epochs, calibrate and evaluate the best one."""
+"""`train`: from annotated data to a model. `fit`: prepare and check a run, run its epochs, evaluate the best one."""
 
+import difflib
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,28 +12,135 @@ from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
 
 from nestree import checkpoint
-from nestree.config import Settings
+from nestree.config import Settings, from_values
+from nestree.data import formats
 from nestree.decoding import Temperatures
-from nestree.errors import TrainingError
-from nestree.evaluation import EntityError, Evaluation
+from nestree.errors import ConfigError, InputError, TrainingError
+from nestree.evaluation import Evaluation, evaluate
 from nestree.model import Recognizer, TextRules
 from nestree.model_card import Card, count_statistics
 from nestree.nn.devices import select_device
+from nestree.pipeline import PredictOptions, predict
 from nestree.report import to_json
-from nestree.report.tables import describe_error
+from nestree.report.tables import ERROR_NAMES, describe_error
 from nestree.temperature import fit_temperatures
 from nestree.text import detect_word_style
-from nestree.training.callbacks import Callbacks
-from nestree.training.dataset import Corpus
+from nestree.training.callbacks import Callbacks, TensorBoard
+from nestree.training.callbacks import duration as duration
+from nestree.training.dataset import Corpus, adapt_to_small_data, data_files, make_corpus
 from nestree.training.distill import Teachers
 from nestree.training.loop import Run, evaluate_on_dev, run_epochs, save, stop_on_interrupt, tune_decoding
 from nestree.training.optimizer import make_optimizer
-from nestree.training.run_dir import Progress, RunDir, TensorBoard, TrainingLog
+from nestree.training.run_dir import Progress, RunDir
 from nestree.training.step import GradientStep
+from nestree.types import Document
 
-HEAD_PRIOR_PREFIX = "head_prior."  # of the names of the weights of `model.head_prior`
 SAVE_EVERY = 120.0  # seconds between two states on disk, at least
 SHOWN_ERRORS = 5  # kinds of errors in the summary
+Data = str | Path | Sequence[Document]  # a file, or documents
+
+
+def train(
+    data: Data | None = None,
+    *,
+    train: Data | None = None,
+    dev: Data | None = None,
+    test: Data | None = None,
+    out: str | Path,
+    encoder: str | Path | None = None,
+    config: str | Path | None = None,
+    resume: bool = False,
+    device: str = "auto",
+    callbacks: Callbacks | None = None,
+    **settings: Any,
+) -> Recognizer:
+    """Train a model in the new directory `out`; returns it, with evaluations in `model.scores["dev"]` and ["test"].
+
+    `data`: a folder with files called train, dev and test, or the training data alone. `train`, `dev` and `test` are
+    files or documents; without `dev`, a part of `train` takes its place. `encoder`: a folder or hub name. `config`: a
+    recipe or TOML file; without it, small data gets smaller batches and more epochs. Any other keyword is a key of the
+    settings, such as epochs=3, encoder_lr=1e-5 or seed=2; a key of several sections needs its section:
+    model__dropout=0.2. `resume`: continue an interrupted run in `out`, on the same data, with the settings of the run.
+    """
+    folder, given = Path(out), {"train": train, "dev": dev, "test": test}
+    if data is not None:
+        is_folder = isinstance(data, str | Path) and Path(data).is_dir()
+        found: Mapping[str, Data] = data_files(Path(str(data))) if is_folder else {"train": data}
+        given = {part: found.get(part) if source is None else source for part, source in given.items()}
+    sources = {part: source for part, source in given.items() if source is not None}
+    if "train" not in sources:
+        raise InputError("there is no training data. Give a folder, a file or documents.")
+    if encoder is not None:
+        settings["encoder__path"] = str(encoder)
+    if resume and (settings or config):
+        raise InputError("a run is resumed with its own settings. Leave encoder, config and settings out.")
+    chosen = Settings.load(folder / checkpoint.CONFIG) if resume else Settings.read(config or "default")
+    chosen = change_settings(chosen, settings)
+    documents = {
+        part: list(formats.read(Path(source)) if isinstance(source, str | Path) else source)
+        for part, source in sources.items()
+    }
+    corpus = make_corpus(
+        documents["train"],
+        documents.get("dev"),
+        seed=chosen.training.seed,
+        crossing_gold=chosen.training.crossing,
+        context=chosen.encoder.context,
+    )
+    if not (resume or config or "batch_words" in settings):
+        chosen, corpus = adapt_to_small_data(chosen, corpus, settings.get("epochs"))
+    files = {part: str(Path(s).resolve()) for part, s in sources.items() if isinstance(s, str | Path)}
+    names = ", ".join(dict.fromkeys(Path(path).name for path in files.values()))
+    about = {"data": names} if names else {}
+    options: dict[str, Any] = {"format": None, "words": None, "sentences": None, "read": []}
+    origin = {"options": options, **files, "card": about}  # for `nestree train --resume`
+    result = fit(
+        chosen, corpus, folder, resume=resume, device=device, callbacks=callbacks, origin=origin, about=about
+    )
+    if result.evaluation is None:
+        raise KeyboardInterrupt(f"training is saved in {folder}; continue it with resume=True")
+    model = checkpoint.load(folder, select_device(device))
+    model.scores = {"dev": result.evaluation}
+    if "test" in documents:
+        gold = model.sentences_with_context(documents["test"])
+        predicted = predict(model, gold, options=PredictOptions(scored=True))
+        model.scores["test"] = evaluate(gold, predicted, resamples=0)
+    save_scores(result, model.scores.get("test"))
+    return model
+
+
+def change_settings(settings: Settings, changes: Mapping[str, Any]) -> Settings:
+    """The settings with other values of some keys, each of which is found in the one section that has it.
+
+    >>> default = Settings.read("default")
+    >>> change_settings(default, {"epochs": 3, "model__dropout": 0.2}).training.epochs
+    3
+    >>> change_settings(default, {"dropout": 0.2})
+    Traceback (most recent call last):
+        ...
+    nestree.errors.ConfigError: dropout=0.2: several sections have this key. Write encoder__dropout or model__dropout.
+    >>> change_settings(default, {"batch_size": 8})
+    Traceback (most recent call last):
+        ...
+    nestree.errors.ConfigError: batch_size=8: no setting has this name. Did you mean batch_words or lstm_size?
+    """
+    values = asdict(settings)
+    for name, value in changes.items():
+        prefix, _, key = name.rpartition("__")
+        sections = [section for section, keys in values.items() if key in keys and prefix in ("", section)]
+        if len(sections) > 1:
+            names = " or ".join(f"{section}__{key}" for section in sections)
+            raise ConfigError(f"{name}={value!r}: several sections have this key. Write {names}.")
+        if not sections:
+            keys = [key for section in values.values() for key in section]
+            near = difflib.get_close_matches(key, dict.fromkeys(keys), 2, 0.5) or [
+                "one of " + ", ".join(keys)
+            ]
+            raise ConfigError(
+                f"{name}={value!r}: no setting has this name. Did you mean {' or '.join(near)}?"
+            )
+        values[sections[0]][key] = value
+    return from_values(values, "settings")
 
 
 @dataclass(frozen=True)
@@ -47,7 +154,7 @@ class TrainResult:
     card: Card | None  # None: training was interrupted
 
 
-def train(
+def fit(
     settings: Settings,
     corpus: Corpus,
     folder: Path,
@@ -65,7 +172,7 @@ def train(
     """Train a model and leave the best epoch in `folder`; with `resume`, continue an interrupted run there.
 
     `init`: the directory of a model to start from. `origin` is saved for whoever resumes: see `origin_of`. `about`:
-    entries of the model card (see model_card.about). `lessons`: teachers to distil from, see `distill`.
+    entries of the model card (see model_card.about). `teachers`: to distil from, see `distill`.
     Under `torchrun` or `accelerate launch`, all processes call this alike.
     """
     if teachers is not None:
@@ -85,11 +192,10 @@ def train(
             files.check_new()  # before the encoder is fetched, which may take long
         progress = Progress(corpus.fingerprint, dict(origin or {}))
         torch.manual_seed(settings.training.seed)
-        model = (
-            Recognizer(settings, corpus.labels, settings.encoder.path)
-            if init is None
-            else init_from_model(settings, corpus.labels, init)
-        )
+        if init is None:
+            model = Recognizer(settings, corpus.labels, settings.encoder.path)
+        else:
+            model = init_from_model(settings, corpus.labels, init)
     options = (origin or {}).get("options", {})
     model.text_rules = TextRules(
         options.get("words") or detect_word_style(sentence.words for sentence in corpus.train),
@@ -102,37 +208,26 @@ def train(
         if resume:
             files.reopen(progress.epoch, progress.updates)
         else:
-            files.create()
-            size = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
-            files.check_space(size, 3 * size)  # a state holds the weights and two moments
+            files.create(sum(value.nbytes for value in model.state_dict().values()))
             checkpoint.save_without_weights(model, folder)
-        all_callbacks = [TrainingLog(files), *([callbacks] if callbacks else [])]
+        all_callbacks = [files, *([callbacks] if callbacks else [])]
         if tensorboard:
             all_callbacks.append(TensorBoard(files.tensorboard, progress.epoch - 1))
     accelerator.wait_for_everyone()
     if resume and not progress.finished:
         files.restore_state(model, optimizer)
-    updater = GradientStep(model, corpus.train, accelerator, settings, progress, all_callbacks, teachers)
+    step = GradientStep(model, corpus.train, accelerator, settings, progress, all_callbacks, teachers)
     with stop_on_interrupt() as stop:
-        run = Run(
-            settings,
-            corpus,
-            files,
-            accelerator,
-            model,
-            optimizer,
-            updater,
-            progress,
-            all_callbacks,
-            stop,
-            save_every,
-        )
-        if not resume:
+        parts = settings, corpus, files, accelerator, model, optimizer, step, progress, all_callbacks
+        run = Run(*parts, stop, save_every)
+        if resume:
+            note_resumption(run)
+        else:
             start_run(run)
         try:
             run_epochs(run)
         finally:
-            updater.graphs = None  # a traceback would keep its memory
+            step.graphs = None  # a traceback would keep its memory
         return finish_run(run, about or {})
 
 
@@ -143,7 +238,7 @@ def make_accelerator(device: str) -> Accelerator:
 
 
 def origin_of(folder: Path) -> dict[str, Any]:
-    """The `origin` that `train` got when the run in this directory began."""
+    """The `origin` that `fit` got when the run in this directory began."""
     return RunDir(folder).load_progress().origin
 
 
@@ -151,34 +246,35 @@ def init_from_model(settings: Settings, labels: Sequence[str], init: Path) -> Re
     """A model with the weights of another one; new labels come after those that it knows."""
     checkpoint.check_manifest(init)
     old_labels = checkpoint.read_labels(init)
-    all_labels = [*old_labels, *(label for label in labels if label not in old_labels)]
-    added = len(all_labels) - len(old_labels)
     weights = checkpoint.read_weights(init)
-    # First on the meta device: a mismatch is found before the encoder is read.
-    copy_weights(weights, checkpoint.build_on_meta(init, settings, all_labels, weights), added, init)
+    all_labels = [*old_labels, *(label for label in labels if label not in old_labels)]
     model = checkpoint.build_uninitialized(init, settings, all_labels)
-    copy_weights(weights, model, added, init)
+    added = len(all_labels) - len(old_labels)
+    for name, target in model.state_dict().items():
+        source = weights.get(name)
+        if source is None and name.startswith("head_prior."):
+            continue  # the other model has no head prior; it is learned quickly
+        growth = [-1]  # of each axis
+        if source is not None and source.ndim == target.ndim:
+            growth = [new - old for new, old in zip(target.shape, source.shape, strict=True)]
+        if source is None or sorted(filter(None, growth)) not in ([], [added]):
+            raise TrainingError(
+                f"the model in {init} has no {name} of the shape {list(target.shape)}: it has other settings. "
+                f"Leave --config out, or use --config {init / checkpoint.CONFIG}."
+            )
+        target[tuple(slice(size) for size in source.shape)].copy_(source)
     return model
 
 
-def copy_weights(weights: Mapping[str, torch.Tensor], model: Recognizer, added: int, init: Path) -> None:
-    """Copy the weights of the model in `init` into one that has `added` more labels."""
-    for name, target in model.state_dict().items():
-        source = weights.get(name)
-        if source is None and name.startswith(HEAD_PRIOR_PREFIX):
-            continue  # the other model has no head prior; it is learned quickly
-        if source is not None and target.ndim == source.ndim:
-            longer = [axis for axis in range(target.ndim) if target.shape[axis] != source.shape[axis]]
-            if not longer:
-                target.copy_(source)
-                continue
-            if len(longer) == 1 and target.shape[longer[0]] == source.shape[longer[0]] + added:
-                target.narrow(longer[0], 0, source.shape[longer[0]]).copy_(source)
-                continue
-        raise TrainingError(
-            f"the model in {init} has no {name} of the shape {list(target.shape)}: it was made with other settings. "
-            f"Leave --config out, or use --config {init / checkpoint.CONFIG}."
-        )
+def note_resumption(run: Run) -> None:
+    """Tell the user where the run is resumed."""
+    progress = run.progress
+    if progress.finished:
+        run.notify(f"this run is finished ({progress.finished}): its best epoch is evaluated again.")
+        return
+    place = f"update {progress.updates + 1}, in epoch {progress.epoch} of {run.settings.training.epochs}"
+    best = f"; best dev F1 so far: {100 * progress.best_f1:.2f} in epoch {progress.best_epoch}"
+    run.notify(f"resuming with {place}{best if progress.best_epoch else ''}.")
 
 
 def start_run(run: Run) -> None:
@@ -194,7 +290,7 @@ def start_run(run: Run) -> None:
     if settings.encoder.context and not any(any(s.context or ()) for s in run.corpus.train):
         run.notify(
             f"encoder.context is {settings.encoder.context}, but no sentence has any: give documents of several "
-            "sentences (in JSON lines, with a doc_id), and `context` to `corpus`."
+            "sentences (in JSON lines, with a doc_id), and `context` to `make_corpus`."
         )
     decoding = settings.decoding
     if settings.model.head_prior and (decoding.method == "spans" or not decoding.head_prior_weight):
@@ -203,10 +299,8 @@ def start_run(run: Run) -> None:
             f"decoding.head_prior_weight is {decoding.head_prior_weight:g}. To use it, set decoding.method to "
             '"viterbi" or "mbr" and decoding.head_prior_weight to 2.'
         )
-    several = sum(
-        len({(e.span, e.label) for e in s.entities}) - len({e.span for e in s.entities})
-        for s in run.corpus.train
-    )
+    labels = [{(e.span, e.label) for e in s.entities} for s in run.corpus.train]
+    several = sum(len(pairs) - len({span for span, _ in pairs}) for pairs in labels)
     if several and settings.loss.label == "softmax" and settings.model.labeling != "none":
         run.notify(
             f"{several:,} training {'entity has' if several == 1 else 'entities have'} the words of another one with "
@@ -215,37 +309,30 @@ def start_run(run: Run) -> None:
     save(run)
 
 
-def calibrate(run: Run) -> None:
-    """Fit the temperatures on dev and, with decoding.tune, choose the decoder; both are saved with the model."""
-    model, folder = run.model, run.folder.path
-    fitted = [fit_temperatures(model, run.corpus.dev) if run.is_main else None]
-    model.temperatures = Temperatures(*broadcast_object_list(fitted)[0])
-    if run.is_main:
-        checkpoint.save_info(checkpoint.ModelInfo(model.labels, model.text_rules, model.temperatures), folder)
-    if not run.settings.decoding.tune:
-        return
-    model.settings = run.settings = tune_decoding(run)
-    decoding = run.settings.decoding
-    run.notify(
-        f'chosen on dev: decoding.method = "{decoding.method}", decoding.threshold = {decoding.threshold:g}.'
-    )
-    if run.is_main:
-        checkpoint.write_text(folder / checkpoint.CONFIG, run.settings.to_toml())
-
-
 def finish_run(run: Run, about: Mapping[str, str]) -> TrainResult:
-    """Calibrate and evaluate the best epoch, and write its model card."""
-    progress, folder = run.progress, run.folder.path
+    """Calibrate the best epoch on dev, evaluate it, and write its model card."""
+    progress, model, folder = run.progress, run.model, run.folder.path
     done, best = progress.epoch - 1, progress.best_epoch
     if not progress.finished:
         return TrainResult(folder, done, best, progress.seconds, "interrupted", None, None)
     run.accelerator.wait_for_everyone()
-    checkpoint.load_weights(run.model, checkpoint.read_weights(folder), folder / checkpoint.WEIGHTS)
-    calibrate(run)
+    checkpoint.load_weights(model, checkpoint.read_weights(folder), folder / checkpoint.WEIGHTS)
+    fitted = [fit_temperatures(model, run.corpus.dev) if run.is_main else None]
+    model.temperatures = Temperatures(*broadcast_object_list(fitted)[0])
+    if run.is_main:
+        checkpoint.save_info(checkpoint.ModelInfo(model.labels, model.text_rules, model.temperatures), folder)
+    if run.settings.decoding.tune:
+        model.settings = run.settings = tune_decoding(run)
+        decoding = run.settings.decoding
+        run.notify(
+            f'chosen on dev: decoding.method = "{decoding.method}", decoding.threshold = {decoding.threshold:g}.'
+        )
+        if run.is_main:
+            checkpoint.write_text(folder / checkpoint.CONFIG, run.settings.to_toml())
     evaluation = evaluate_on_dev(run, scored=True)
     card = Card(
         run.settings,
-        run.model.labels,
+        model.labels,
         about,
         {"train": count_statistics(run.corpus.train), "dev": count_statistics(run.corpus.dev)},
         {"dev": evaluation},
@@ -257,48 +344,6 @@ def finish_run(run: Run, about: Mapping[str, str]) -> TrainResult:
     return TrainResult(folder, done, best, progress.seconds, progress.finished, evaluation, card)
 
 
-def summary(result: TrainResult, test: Evaluation | None = None) -> str:
-    """The result as a text for the terminal, with the scores on the test data if there are any."""
-    epochs = "1 epoch" if result.epochs == 1 else f"{result.epochs} epochs"
-    lines = [f"{epochs} in {duration(result.seconds)}; {result.why}."]
-    if result.evaluation is None:
-        return lines[0]
-    score, errors = result.evaluation.entities, result.evaluation.errors
-    lines += [
-        f"best epoch {result.best_epoch}: dev P {100 * score.precision:.2f}  R {100 * score.recall:.2f}  "
-        f"F1 {100 * score.f1:.2f} (calibrated)",
-        f"model: {result.folder}",
-    ]
-    if test is not None:
-        of_test = test.entities
-        lines.insert(
-            -1,
-            f"test: P {100 * of_test.precision:.2f}  R {100 * of_test.recall:.2f}  F1 {100 * of_test.f1:.2f}",
-        )
-    if errors:
-        lines += ["", f"typical mistakes on dev, of {len(errors):,}:"]
-    for kind, count in Counter(map(error_kind, errors)).most_common(SHOWN_ERRORS):
-        same = [error for error in errors if error_kind(error) == kind]
-        lines.append(f"  {count:>4} x {kind}, such as: {describe_error(same[len(same) // 2])}")
-    advice = (
-        f"Try it: nestree show TEXT.txt --model {result.folder}"
-        if score.f1
-        else "It has learned nothing yet. Give it more updates: more epochs (--epochs 40), or smaller batches "
-        "(--batch-words 150)."
-    )
-    return "\n".join([*lines, "", advice])
-
-
-def error_kind(error: EntityError) -> str:
-    gold, predicted = error.gold, error.predicted
-    if error.kind == "type" and gold and predicted:
-        return f"{gold.label} taken for {predicted.label}"
-    entity = gold or predicted
-    assert entity is not None
-    kinds = {"boundary": "wrong borders of", "missed": "missed", "spurious": "invented"}
-    return f"{kinds[error.kind]} {entity.label}"
-
-
 def save_scores(result: TrainResult, test: Evaluation | None) -> None:
     """Write the scores of the model as JSON and, if it was tested, into its card."""
     values: dict[str, Any] = {"seconds_per_epoch": result.seconds / max(1, result.epochs)}
@@ -308,17 +353,36 @@ def save_scores(result: TrainResult, test: Evaluation | None) -> None:
     if result.card is not None and test is not None:
         card = replace(result.card, evaluations={**result.card.evaluations, "test": test})
         checkpoint.write_text(result.folder / checkpoint.CARD, str(card))
-    checkpoint.write_text(
-        RunDir(result.folder).scores, json.dumps(values, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
+    text = json.dumps(values, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
+    checkpoint.write_text(RunDir(result.folder).scores, text)
+
+
+def summary(result: TrainResult, test: Evaluation | None = None) -> str:
+    """The result as a text for the terminal."""
+    lines = [
+        f"{result.epochs} epoch{'s' * (result.epochs != 1)} in {duration(result.seconds)}; {result.why}."
+    ]
+    if result.evaluation is None:
+        return lines[0]
+    names = {f"best epoch {result.best_epoch}: dev": result.evaluation, "test": test}
+    for name, score in ((name, each.entities) for name, each in names.items() if each is not None):
+        lines.append(
+            f"{name} P {100 * score.precision:.2f}  R {100 * score.recall:.2f}  F1 {100 * score.f1:.2f}"
+        )
+    lines.append(f"model: {result.folder}")
+    kinds: dict[str, list[str]] = {}
+    for error in result.evaluation.errors:
+        entity = error.gold or error.predicted
+        assert entity is not None
+        kinds.setdefault(f"{ERROR_NAMES[error.kind]} {entity.label}", []).append(describe_error(error))
+    if kinds:
+        lines += ["", f"typical errors on dev, of {len(result.evaluation.errors):,}:"]
+    for kind, errors in sorted(kinds.items(), key=lambda item: -len(item[1]))[:SHOWN_ERRORS]:
+        lines.append(f"  {len(errors):>4} x {kind}, such as: {errors[len(errors) // 2]}")
+    advice = (
+        f"Try it: nestree show TEXT.txt --model {result.folder}"
+        if result.evaluation.entities.f1
+        else "It has learned nothing yet. Give it more updates: more epochs (--set training.epochs=40), or smaller "
+        "batches (--set training.batch_words=150)."
     )
-
-
-def duration(seconds: float) -> str:
-    """
-    >>> duration(59.6), duration(125), duration(7300)
-    ('60 s', '2 min 5 s', '2 h 1 min')
-    """
-    if round(seconds) < 100:
-        return f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+    return "\n".join([*lines, "", advice])

@@ -10,11 +10,11 @@ from transformers.models.bert import modeling_bert  # noqa: F401  otherwise each
 
 from nestree.checkpoint import WEIGHTS, read_tensors
 from nestree.config import Settings
-from nestree.training import Corpus, TrainResult, train
+from nestree.training import Corpus, TrainResult, fit
 
 
 def run(settings: Settings, data: Corpus, folder: Path, **options: Any) -> TrainResult:
-    return train(settings, data, folder, **{"device": "cpu", "save_every": 0.0, **options})
+    return fit(settings, data, folder, **{"device": "cpu", "save_every": 0.0, **options})
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:

@@ -7,8 +7,8 @@ import pytest
 
 from nestree.errors import TrainingError
 from nestree.training import adapt_to_small_data, make_corpus
-from nestree.training.dataset import batches, count_mentions, drop_crossing, microbatches
-from nestree.types import Document, Entity, Sentence, crossing_pairs
+from nestree.training.dataset import batches, count_mentions, microbatches
+from nestree.types import Document, Entity, Sentence
 
 WORDS = tuple("abcdef")
 CROSSED = Sentence(WORDS, [Entity(0, 3, "A"), Entity(2, 5, "B"), Entity(5, 6, "A")], id="s-7")
@@ -71,12 +71,6 @@ def test_crossing_entities():
         make_corpus(documents(GOOD, CROSSED), documents(GOOD), seed=1, crossing_gold="refuse")
 
 
-def test_drop_crossing_keeps_most_entities():
-    entities = [Entity(0, 3, "A"), Entity(2, 5, "B"), Entity(2, 5, "C"), Entity(4, 7, "A"), Entity(1, 2, "A")]
-    assert [e.span for e in drop_crossing(entities)] == [(0, 3), (4, 7), (1, 2)]
-    assert crossing_pairs(drop_crossing(entities)) == []
-
-
 def test_fingerprint():
     base = make_corpus(documents(GOOD, GOOD), documents(GOOD), seed=1)
     relabelled = Sentence(WORDS, [Entity(0, 3, "A"), Entity(0, 1, "A")])
@@ -96,8 +90,8 @@ def test_small_data_gets_smaller_batches_and_more_epochs(settings):
     assert adapted.training.batch_words == 150
     assert adapted.training.epochs * 200 >= 300 * 150
     assert data.notes[-1].startswith(
-        "200 words are little to learn from: up to 225 epochs with batches of 150 words instead of 10 with 800, until "
-        "dev F1 has not risen for 56."
+        "small training set (200 words): up to 225 epochs with batches of 150 words instead of 10 with 800, until dev "
+        "F1 has not risen for 56."
     )
     accumulating = replace(usual, training=replace(usual.training, gradient_accumulation=4))
     adapted, _ = adapt_to_small_data(accumulating, small)

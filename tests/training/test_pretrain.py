@@ -19,9 +19,14 @@ from tests import tiny
 MANY = tiny.SENTENCES * 12
 
 
-@pytest.fixture(scope="module", params=["bert", "mpnet", "roberta"])
+@pytest.fixture(scope="module", params=["mpnet", "roberta"])  # subwords of letters and of bytes
 def folder(request, tmp_path_factory):
     return tiny.encoder(tmp_path_factory.mktemp("encoder"), request.param)
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    return tiny.encoder(tmp_path_factory.mktemp("encoder"))
 
 
 @pytest.fixture
@@ -99,59 +104,40 @@ def test_whole_words_are_masked_and_at_least_one(texts):
 
 def test_very_long_words_fit(tokenizer):
     words = Sentence(("a" * 5000, "b", "c" * 700))
-    texts = MaskedTexts(
-        SubwordTokenizer(tokenizer, 32), [words], tokenizer.mask_token_id, len(tokenizer), seed=1
-    )
+    splitter = SubwordTokenizer(tokenizer, 32)
+    texts = MaskedTexts(splitter, [words], tokenizer.mask_token_id, len(tokenizer), seed=1)
     assert all(task.subwords.shape[1] <= 32 for task in texts.tasks())
 
 
-def test_rates_rise_and_fall_and_are_never_zero():
-    rates = [mlm.lr_factor(done, 200) for done in range(1, 201)]
-    assert rates[0] == pytest.approx(1 / 20)
-    assert max(rates) == rates[19] == pytest.approx(1.0)
-    assert rates[-1] == pytest.approx(1 / 180)
-    assert rates[:20] == sorted(rates[:20])
-    assert rates[20:] == sorted(rates[20:], reverse=True)
-
-
 def test_it_learns_and_is_an_encoder(folder, tmp_path, caplog):
-    losses = {}
+    steps = {}
+    new = tmp_path / "new"
     pretrain(
         str(folder),
         MANY,
-        tmp_path / "new",
-        passes=40,
-        seed=1,
+        new,
+        passes=20,
         device="cpu",
-        on_progress=lambda step: losses.update({step.passes: step.loss}),
+        on_progress=lambda step: steps.update({step.passes: step}),
     )
-    assert losses[40] < 0.97 * losses[1]
-    before, after = load_pretrained(str(folder)), load_pretrained(str(tmp_path / "new"))
+    assert steps[20].loss < 0.98 * steps[1].loss
+    assert steps[20].perplexity == pytest.approx(np.exp(steps[20].loss))
+    before, after = load_pretrained(str(folder)), load_pretrained(str(new))
     assert not caplog.records  # nothing is missing, nothing unexpected
-    assert load_tokenizer(str(tmp_path / "new")).mask_token_id is not None
-    moved = [
-        not torch.equal(one, two) for one, two in zip(before.parameters(), after.parameters(), strict=True)
-    ]
-    assert sum(moved) > len(moved) / 2
-    assert (
-        len({path.stat().st_mode for path in (tmp_path / "new").iterdir()}) == 1
-    )  # whoever may read one, may all
+    assert load_tokenizer(str(new)).mask_token_id is not None
+    pairs = list(zip(before.parameters(), after.parameters(), strict=True))
+    assert sum(not torch.equal(one, two) for one, two in pairs) > len(pairs) / 2
+    assert len({path.stat().st_mode for path in new.iterdir()}) == 1  # all files have the same permissions
 
 
-def test_the_same_seed_gives_the_same_encoder(folder, tmp_path):
+def test_the_same_seed_gives_the_same_encoder(bert, tmp_path):
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        pretrain(str(folder), MANY[:1], tmp_path / name, passes=1, seed=seed, device="cpu")
-    encoders = (folder, tmp_path / "a", tmp_path / "b", tmp_path / "c")
+        pretrain(str(bert), MANY[:1], tmp_path / name, passes=1, seed=seed, device="cpu")
+    encoders = (bert, tmp_path / "a", tmp_path / "b", tmp_path / "c")
     before, a, b, c = (load_pretrained(str(path)).get_input_embeddings().weight for path in encoders)
     assert torch.equal(a, b)
     assert not torch.equal(a, c)
     assert not torch.equal(a, before)
-
-
-def test_nothing_to_read(folder, tmp_path):
-    with pytest.raises(InputError, match="no words to read"):
-        pretrain(str(folder), [], tmp_path / "new", device="cpu")
-    assert list(tmp_path.iterdir()) == []
 
 
 def never():
@@ -159,36 +145,37 @@ def never():
     yield
 
 
-def test_errors_are_found_before_anything_is_read(folder, tmp_path, tiny_model):
+def test_errors_are_found_before_anything_is_read(bert, tmp_path, tiny_model):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(InputError, match="is a file, and a directory is needed"):
-        pretrain(str(folder), never(), tmp_path / "file", device="cpu")
+        pretrain(str(bert), never(), tmp_path / "file", device="cpu")
     assert (tmp_path / "file").read_text() == "mine"
     with pytest.raises(InputError, match="is a model of nestree"):
         pretrain(str(tiny_model), never(), tmp_path / "new", device="cpu")
-    odd = tiny.encoder(tmp_path / "electra", "electra")
-    tokenizer = load_tokenizer(str(odd))
+    tokenizer, network = load_tokenizer(str(bert)), load_pretrained(str(bert))
     tokenizer.mask_token = None
     with pytest.raises(InputError, match="has no mask token"):
-        mlm.check_encoder(tokenizer, load_pretrained(str(odd)), "odd")
-    network = load_pretrained(str(odd))
+        mlm.check_encoder(tokenizer, network, "odd")
     network.config.hidden_size += 1
     with pytest.raises(InputError, match="have 32 dimensions and its states 33"):
-        mlm.check_encoder(load_tokenizer(str(odd)), network, "odd")
+        mlm.check_encoder(load_tokenizer(str(bert)), network, "odd")
+    with pytest.raises(InputError, match="no words to read"):
+        pretrain(str(bert), [], tmp_path / "new", device="cpu")
+    assert not (tmp_path / "new").exists()
 
 
-def test_nan_loss_and_out_of_memory(folder, tmp_path, monkeypatch):
+def test_nan_loss_and_out_of_memory(bert, tmp_path, monkeypatch):
     learned = mlm.mlm_loss
     monkeypatch.setattr(mlm, "mlm_loss", lambda *given: learned(*given) * torch.nan)
     with pytest.raises(TrainingError, match="the loss became nan by update"):
-        pretrain(str(folder), MANY, tmp_path / "new", device="cpu")
+        pretrain(str(bert), MANY, tmp_path / "new", device="cpu")
 
     def too_large(*_):
         raise RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes.")
 
     monkeypatch.setattr(mlm, "mlm_loss", too_large)
     with pytest.raises(TrainingError, match="not enough memory on cpu for 32 windows of 64 subwords"):
-        pretrain(str(folder), MANY, tmp_path / "new", device="cpu")
+        pretrain(str(bert), MANY, tmp_path / "new", device="cpu")
     assert not (tmp_path / "new").exists()
 
 
@@ -196,13 +183,13 @@ def run(*arguments):
     return CliRunner().invoke(app, ["pretrain", *map(str, arguments)])
 
 
-def test_the_command_reads_texts_and_data(folder, tmp_path):
+def test_the_command_reads_texts_and_data(bert, tmp_path):
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "one.txt").write_text("The University of California spoke. It rained in Berlin.\n")
     (tmp_path / "texts" / "odd.xyz").write_text("nothing")
     data = tmp_path / "data.jsonl"
     data.write_text('{"words": ["in", "Rome"], "entities": []}\n')
-    options = ("--out", tmp_path / "new", "--encoder", folder, "--device", "cpu")
+    options = ("--out", tmp_path / "new", "--encoder", bert, "--device", "cpu")
     done = run("--passes", 2, tmp_path / "texts", data, *options)
     assert done.exit_code == 0, done.stderr
     assert "13 words in 3 sentences, to be read 2 times" in done.stderr

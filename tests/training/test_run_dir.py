@@ -9,6 +9,7 @@ import pytest
 
 from nestree import checkpoint
 from nestree.errors import ModelError, TrainingError
+from nestree.training import Callbacks
 from nestree.training.run_dir import RunDir
 from tests.training.runs import another_process, assert_same, run
 
@@ -77,7 +78,7 @@ def test_only_one_process_trains_in_a_directory(settings, changes, data, tmp_pat
         run(settings(*changes, "training.epochs=999"), data, folder, resume=True)
     os.kill(process.pid, signal.SIGKILL)
     process.join()
-    RunDir(folder).claim()
+    RunDir(folder).acquire_lock()
 
 
 class Killed(BaseException):
@@ -130,21 +131,16 @@ class Dying:
         self.replace(source, target)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_saves_at_the_next_update(settings, changes, data, tmp_path, undisturbed, number):
+def test_sigterm_saves_at_the_next_update(settings, changes, data, tmp_path, undisturbed):
     folder = tmp_path / "m"
 
-    class Interrupting:
+    class Interrupting(Callbacks):
         steps = 0
-
-        def note(self, text, updates): ...
 
         def step(self, step):
             self.steps += 1
             if self.steps == 2:
-                os.kill(os.getpid(), number)
-
-        def epoch(self, end): ...
+                os.kill(os.getpid(), signal.SIGTERM)
 
     result = run(settings(*changes), data, folder, callbacks=Interrupting(), save_every=1000.0)
     assert (result.why, result.evaluation) == ("interrupted", None)
