@@ -136,7 +136,8 @@ TOKENS = [
     *b"\0 \n \r\n \n\n \t \xff \xef\xbb\xbf \x1f\x8b \x1b[2J \xc2\x85 \xe2\x80\xa8".split(b" "),
     *(b"9" * 20, b"9" * 5000, b"[" * 2000),
 ]
-WRITTEN = {name: "" if name == "brat" else ending for name, ending in ENDINGS.items() if name in FORMATS}
+# csv is not among them: it is read with texts beside it
+WRITTEN = {name: "" if name == "brat" else ending for name, ending in ENDINGS.items() if name != "csv"}
 ORIGINALS = {"genia": "genia.xml", "ace": "ace/timex2norm", "gum": "gum.conllu", "nne": "nne_standoff/00"}
 
 

@@ -17,7 +17,6 @@ from nestree.cli.options import (
     Source,
     TableFormat,
     complete,
-    data_files,
     format_names,
     output_path,
     parse_options,
@@ -109,9 +108,9 @@ def check(
     """
     from nestree.data.checks import SHOWN
     from nestree.data.checks import check as check_data
-    from nestree.data.formats import detect_format
+    from nestree.data.formats import data_files, detect_format
 
-    files = data_files(files, reading.source_format)
+    files = [file for path in files for file in data_files(path)]
     with reading_progress(files):
         options = {}
         if reading.read or reading.words or reading.sentences:  # all files have the format of the first
@@ -140,9 +139,10 @@ def stats(
     Nested: contains another entity or lies in one; the same span with another label counts.
     """
     from nestree.data import statistics
+    from nestree.data.formats import data_files
     from nestree.data.io import ConversionReport
 
-    files = data_files(files, reading.source_format)
+    files = [file for path in files for file in data_files(path)]
     names = [path.name.split(".")[0] or path.name for path in files]
     if len(set(names)) < len(names):
         names = [str(path) for path in files]

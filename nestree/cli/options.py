@@ -7,23 +7,13 @@ A parameter of a command whose type is a dataclass, such as `Reading`, stands fo
 import difflib
 import functools
 import inspect
-import types
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    Literal,
-    NamedTuple,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_origin, get_type_hints
 
 import typer
 from typer import Argument, Option
@@ -162,6 +152,10 @@ OPTIONS = {
     "words": Opt("How text is split into words: treebank, ud, split-hyphens, whitespace.", "STYLE"),
     "write": Opt("An option of the output format; may be repeated.", "NAME=VALUE"),
 }
+VALUES = {  # of options of formats, by type
+    bool: ("(?i)true|yes|1|false|no|0", lambda value: value.lower() in ("true", "yes", "1")),
+    int: (r"-?\d{1,18}", int),
+}
 SHORT_NAMES = {"out": ("-o",), "html": ("--out", "-o"), "passes": ("--epochs",)}
 COMPLETIONS = {
     "source_format": format_names,
@@ -232,33 +226,10 @@ class Reading:
         """The documents of a file or folder. `defaults`: options that hold where the format has them."""
         from nestree.data import formats
 
-        for file in data_files([path], self.source_format):
-            format = self.source_format or formats.detect_format(file)
-            known = formats.options(format) if defaults else {}
-            options = {name: value for name, value in defaults.items() if name in known} | self.options(
-                format
-            )
-            yield from formats.read(file, format, report, **options)
-
-
-def data_files(paths: Iterable[Path], format: str | None) -> list[Path]:
-    """The paths, with the files in place of a folder of data files such as `split` writes: train, dev, test first."""
-    from nestree.data.formats import FORMATS
-    from nestree.data.formats.detect import SUFFIXES, detect_folder
-
-    def is_data(file: Path) -> bool:
-        return file.is_file() and any(suffix in SUFFIXES for suffix in file.suffixes) and file.name[0] != "."
-
-    def position(file: Path) -> tuple[int, str]:
-        name = file.name.partition(".")[0]
-        return PARTS.index(name) if name in PARTS else len(PARTS), file.name
-
-    files: list[Path] = []
-    for path in paths:
-        is_file = not path.is_dir() or (format in FORMATS and FORMATS[format].folder) or detect_folder(path)
-        inside = [] if is_file else sorted(filter(is_data, path.iterdir()), key=position)
-        files += inside or [path]
-    return files
+        format = self.source_format or formats.detect_format(path)
+        known = formats.options(format) if defaults else {}
+        options = {name: value for name, value in defaults.items() if name in known} | self.options(format)
+        return formats.read(path, format, report, **options)
 
 
 def expand_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -319,10 +290,9 @@ def parse_options(arguments: Iterable[str], format: str, verb: Literal["read", "
     >>> parse_options(["word=2"], "columns", "read")
     {'word': 2}
     """
-    from nestree.data.formats import get_function, options
+    from nestree.data.formats import options
 
     known = options(format, verb)
-    hints = get_type_hints(get_function(format, verb))
     values = {}
     for argument in arguments:
         name, equals, value = argument.partition("=")
@@ -333,40 +303,13 @@ def parse_options(arguments: Iterable[str], format: str, verb: Literal["read", "
             close = difflib.get_close_matches(name, list(known), n=1)
             hint = f"Did you mean {close[0]}?" if close else f"It has {', '.join(known) or 'none'}."
             raise InputError(f"--{verb} {argument}: {format} has no such option. {hint}")
-        try:
-            values[name] = parse_value(value, hints[name])
-        except ValueError as why:
-            raise InputError(f"--{verb} {argument}: {why}.") from None
+        kind = known[name].annotation
+        expected, parse = VALUES.get(kind, (".*", kind))
+        if not re.fullmatch(expected, value):
+            meant = "true or false" if kind is bool else "a whole number"
+            raise InputError(f"--{verb} {argument}: the value must be {meant}.")
+        values[name] = parse(value)
     return values
-
-
-def parse_value(value: str, hint: Any) -> Any:
-    """The string as a value of the type; raises ValueError with what was expected.
-
-    >>> parse_value("1,2", tuple[int, ...]), parse_value("", str | None), parse_value("no", bool)
-    ((1, 2), None, False)
-    """
-    origin, inner = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
-        others = [kind for kind in inner if kind is not type(None)]
-        return None if value == "" and len(others) < len(inner) else parse_value(value, others[0])
-    if origin is Literal:
-        if value not in inner:
-            raise ValueError(f"choose one of {', '.join(map(str, inner))}")
-        return value
-    if origin is not None:  # a list, tuple or other collection
-        parts = (parse_value(part, inner[0]) for part in value.split(",") if part)
-        return list(parts) if origin is list else tuple(parts)
-    if hint is bool:
-        if value.lower() not in ("true", "false", "yes", "no", "1", "0"):
-            raise ValueError("the value must be true or false")
-        return value.lower() in ("true", "yes", "1")
-    if hint is int:
-        try:
-            return int(value)
-        except ValueError:
-            raise ValueError("the value must be a whole number") from None
-    return Path(value) if hint is Path else value
 
 
 def parse_numbers(text: str, option: str, kind: type, example: str) -> list[Any]:

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +86,7 @@ class RunOptions:
 
     def files(self) -> dict[str, str]:
         """The absolute paths of the data files by part."""
-        from nestree.training.experiment import data_files
+        from nestree.training.dataset import data_files
 
         if self.data and self.train:
             raise InputError("--data and --train both name training data. Leave one of them out.")
@@ -160,9 +160,9 @@ def prepare_run(
     The origin is what a resumed run needs to know: files, options for reading, the card, and `more`. `fixed`: further
     options that --resume excludes. `model`: the folder of the model to start from.
     """
+    from nestree import training
     from nestree.config import Settings
     from nestree.model_card import parse_fields
-    from nestree.training.run_dir import RunDir
 
     files, card = run.files(), parse_fields(run.card or ())
     if run.resume:
@@ -171,23 +171,18 @@ def prepare_run(
         for name, value in {**named, **shortcuts, **fixed}.items():
             if value:
                 raise InputError(f"--resume continues with the settings of the run. Leave out {name}.")
-        progress = RunDir(run.resume).load_progress()
-        started_by = "distill" if "distill" in progress.origin else "train"
+        origin = {**training.origin_of(run.resume), **files}
+        started_by = "distill" if "distill" in origin else "train"
         if started_by != command:
             raise InputError(
                 f"{run.resume} was started by `nestree {started_by}`. Continue it with: nestree {started_by} --resume "
                 f"{run.resume}"
             )
-        settings, origin = Settings.load(run.resume / "config.toml"), {**progress.origin, **files}
-        if not progress.finished:
-            best = f", best dev F1 {100 * progress.best_f1:.2f} in epoch {progress.best_epoch}"
-            print_line(
-                f"resuming {run.resume} in epoch {progress.epoch} of {settings.training.epochs}, after "
-                f"{pluralize(progress.updates, 'update', 'updates')}{best * (progress.best_epoch > 0)}."
-            )
+        settings = Settings.load(run.resume / "config.toml")
     else:
-        options = {name: value for name, value in asdict(reading).items() if value is not None}
-        settings, origin = run.settings(model), {"options": options, **more, **files}
+        options = {"format": reading.source_format, "words": reading.words, "sentences": reading.sentences}
+        origin = {"options": {**options, "read": reading.read or []}, **more, **files}
+        settings = run.settings(model)
     # In the card, data files stand without their folders, which are private.
     data = ", ".join(dict.fromkeys(Path(origin[part]).name for part in PARTS if part in origin))
     origin["card"] = {"data": data, **origin.get("card", {}), **card}
@@ -207,9 +202,10 @@ def run_training(
     folder = run.resume or run.out
     if folder is None or "train" not in origin:
         raise InputError("name data with --train FILE or --data DIR, and a new folder with --out DIR.")
-    reading = Reading(**origin["options"])
+    options_to_read = (origin["options"][name] for name in ("format", "words", "sentences", "read"))
+    reading = Reading(*options_to_read)
     paths = {part: Path(origin[part]) for part in PARTS if part in origin}
-    with reading.limits(), reading_progress([*paths.values()]):
+    with reading_progress([*paths.values()]):
         parts = {part: list(reading.documents(path)) for part, path in paths.items()}
     corpus = training.make_corpus(
         parts["train"],
@@ -227,7 +223,7 @@ def run_training(
         epochs = settings.training.epochs if run.is_set("epochs") else None
         settings, corpus = training.adapt_to_small_data(settings, corpus, epochs)
     with TrainingProgress() if Commands.verbosity > QUIET else nullcontext() as callbacks:
-        result = training.train(
+        result = training.fit(
             settings,
             corpus,
             folder,
@@ -274,7 +270,7 @@ def load_teachers(
         texts = list(read_sentences(jobs, text_options))
     size = sum(len(text.words) for text in texts)
     print_line(f"{len(texts):,} sentences of {size:,} words without annotation.")
-    copies = {"repeat": distillation["repeat"]} if distillation["repeat"] else {}
+    copies = {"labeled_copies": distillation["repeat"]} if distillation["repeat"] else {}
     return make_teachers(corpus, texts, teachers, hard=distillation["hard"], seed=seed, **copies)
 
 

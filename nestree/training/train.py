@@ -382,7 +382,7 @@ def summary(result: TrainResult, test: Evaluation | None = None) -> str:
     advice = (
         f"Try it: nestree show TEXT.txt --model {result.folder}"
         if result.evaluation.entities.f1
-        else "It has learned nothing yet. Give it more updates: more epochs (--set training.epochs=40), or smaller "
-        "batches (--set training.batch_words=150)."
+        else "It has learned nothing yet. Give it more updates: more epochs (--epochs 40), or smaller batches "
+        "(--batch-words 150)."
     )
     return "\n".join([*lines, "", advice])

@@ -175,7 +175,7 @@ def test_skip_bad_goes_on_after_a_line_that_is_not_utf8(tmp_path, format):
     source.write_bytes((first + bad + last).encode("utf-8", "surrogateescape"))
     assert "is not UTF-8" in refused(source, format, tmp_path)
     told = convert_skipping(source, target, format)
-    assert (told["documents"], told["entities"], len(told["skipped"])) == (2, 2, 1)
+    assert (told["entities"], len(told["skipped"])) == (2, 1)
     assert ": byte 0xff is not UTF-8" in told["skipped"][0]
 
 
@@ -201,6 +201,12 @@ def test_skip_bad_keeps_what_can_be_read(tmp_path, name, content, message):
     assert done.exit_code == 0
     assert json.loads(done.stdout)["a"]["sentences"] == 2
     assert message in done.stderr
+
+
+def test_skip_bad_that_skips_everything_is_an_error(tmp_path):
+    source = tmp_path / "a.xml"
+    source.write_text(BIOC.replace("</collection>", "</set>"), encoding="utf-8")
+    assert "nothing is left, 1 records were skipped" in refused(source, "bioc", tmp_path, "--skip-bad")
 
 
 @pytest.mark.parametrize("format", ["brat", "ace", "nne", "datasets"])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nestree.cli.options import parse_options, parse_value
+from nestree.cli.options import parse_options
 from nestree.data.formats import FORMATS, read
 from tests.cli.run import nestree, refuse
 
@@ -83,11 +83,12 @@ def test_invalid_options(tmp_path, arguments, message):
 
 def test_option_values_have_the_type_of_the_option():
     assert parse_options(["word=2", "tags=3,4"], "columns", "read") == {"word": 2, "tags": "3,4"}
-    assert "--read word=two: the value must be a whole number" in refuse(
-        "stats", COUNTED, "--from", "columns", "--read", "word=two"
-    )
-    with pytest.raises(ValueError, match="true or false"):
-        parse_value("maybe", bool)
+    for format, argument, meant in (
+        ("columns", "word=two", "a whole number"),
+        ("genia", "coordinations=2", "true or"),
+    ):
+        sentence = refuse("stats", COUNTED, "--from", format, "--read", argument)
+        assert f"--read {argument}: the value must be {meant}" in sentence
     described = json.loads(nestree("formats", "--format", "json").stdout)
     assert list(described) == list(FORMATS)
     for name, about in described.items():

@@ -1,11 +1,11 @@
-"""`nestree demo`: piped, in colour, and in ASCII."""
+"""`nestree demo`: piped, and in colour."""
 
 import re
 
 from nestree.cli.show import DEMO_TEXT
 from nestree.pipeline import load
 from nestree.show import format_probability
-from tests.cli.run import nestree, process
+from tests.cli.run import nestree
 
 
 def test_the_demo_shows_entities_and_a_tree_in_80_columns_and_writes_a_page(tmp_path):
@@ -29,9 +29,3 @@ def test_the_demo_shows_entities_and_a_tree_in_80_columns_and_writes_a_page(tmp_
     coloured = nestree("demo", "--out", path, FORCE_COLOR="1", COLUMNS="80", TERM="xterm-256color").stdout
     assert "\x1b[" in coloured
     assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == output
-
-
-def test_the_demo_in_ascii(tmp_path):
-    done = process("demo", "-o", tmp_path / "demo.html", env={"PYTHONIOENCODING": "ascii", "COLUMNS": "80"})
-    assert done.stdout.isascii()
-    assert "|organization ." in done.stdout
