@@ -1,7 +1,5 @@
 """Words and sentences of plain text: nothing lost, rules by example, gold words where real data is there."""
 
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -306,17 +304,6 @@ def test_gold_words_and_sentences(shared: Path):
     assert borders.f1 >= GUM_SENTENCES
     assert words_found(genia(shared), "split-hyphens").f1 == 1
     assert words_found(litbank(shared), "treebank").f1 >= 0.999
-
-
-def test_the_measuring_command(shared: Path):
-    command = [sys.executable, "-m", "benchmarks.text", "--shared", str(shared), "--seconds", "0.01"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=True, cwd=Path(__file__).parent.parent
-    )
-    lines = done.stdout.splitlines()
-    assert lines[0].startswith("ud             GUM words            F1  99.")
-    assert [line.split()[0] for line in lines[-4:]] == list(WORD_STYLES)
-    assert lines[-1].endswith(" MB/s")
 
 
 ODD = ["I", "can't", "pay", "$5", "caf\u00c3\u00a9"]

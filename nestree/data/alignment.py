@@ -104,7 +104,7 @@ def align(
     spans: Sequence[Span]
     if annotated.words is None:
         spans, starts = split_passages(annotated, mentions, tally, words, sentences)
-        entities = word_entities(text, spans, mentions, tally, place)
+        entities = word_entities(text, spans, mentions, tally, place, is_split=True)
     else:
         spans = annotated.words
         entities = [*annotated.entities, *word_entities(text, spans, mentions, tally, place)]
@@ -212,8 +212,6 @@ def split_passages(
         for piece in pieces:
             starts.append(len(spans))
             spans += [(start + i, start + j) for i, j in piece.words] if start else piece.words
-    for mention in mentions:
-        count_fitting_styles(text, mention, spans, words, tally)
     return spans, starts
 
 
@@ -232,27 +230,26 @@ def joined_borders(
     return joined
 
 
-def count_fitting_styles(
-    text: str, mention: Mention, words: Sequence[Span], style: str, tally: ConversionReport
-) -> None:
-    """If words of this style cut the mention, count the finer styles whose words do not."""
-    first, last = overlapping_words(words, mention.start, mention.end)
-    if first == last or (words[first][0], words[last - 1][1]) == (mention.start, mention.end):
-        return
+def count_fitting_styles(text: str, mention: Mention, tally: ConversionReport) -> None:
+    """Count the styles that separate more words than others, and do not cut this mention."""
     start = 1 + max(text.rfind(blank, 0, mention.start) for blank in " \n\t")
     tail = re.compile(r"\S*").match(text, mention.end)
-    for other in ("ud", "split-hyphens"):
-        pieces = split(text[start : tail.end() if tail else mention.end], other, "lines")
+    for style in ("ud", "split-hyphens"):
+        pieces = split(text[start : tail.end() if tail else mention.end], style, "lines")
         spans = [span for piece in pieces for span in piece.words]
         begins = mention.start - start in {i for i, _ in spans}
-        if other != style and begins and mention.end - start in {j for _, j in spans}:
-            tally.fitting_styles[other] += 1
+        tally.fitting_styles[style] += begins and mention.end - start in {j for _, j in spans}
 
 
 def word_entities(
-    text: str, words: Sequence[Span], mentions: Iterable[Mention], tally: ConversionReport, place: str
+    text: str,
+    words: Sequence[Span],
+    mentions: Iterable[Mention],
+    tally: ConversionReport,
+    place: str,
+    is_split: bool = False,
 ) -> list[Entity]:
-    """An entity for each mention, of all words that share a character with it."""
+    """An entity for each mention, of all words that share a character with it. `is_split`: by a word style of ours."""
     entities = []
     for mention in mentions:
         mention_place = mention.place or place
@@ -262,6 +259,8 @@ def word_entities(
             continue
         if (words[first][0], words[last - 1][1]) != (mention.start, mention.end):
             tally.note(WIDENED, mention_place)
+            if is_split:
+                count_fitting_styles(text, mention, tally)
         heads = range(0)
         if mention.head is not None and text[slice(*mention.head)].strip():
             heads = range(*overlapping_words(words, *mention.head))

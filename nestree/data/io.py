@@ -18,7 +18,7 @@ import threading
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -124,18 +124,23 @@ current_limits: ContextVar[Limits] = ContextVar("limits", default=Limits())  # n
 
 
 @contextmanager
-def limits(**changed: int) -> Iterator[None]:
+def set_within(variable: ContextVar[Any], value: Any) -> Iterator[None]:
+    """Within the context, the variable has this value."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
+def limits(**changed: int) -> AbstractContextManager[None]:
     """Changes limits for all files that are read within the context.
 
     >>> with limits(max_nesting=7):
     ...     current_limits.get().max_nesting
     7
     """
-    token = current_limits.set(replace(current_limits.get(), **changed))
-    try:
-        yield
-    finally:
-        current_limits.reset(token)
+    return set_within(current_limits, replace(current_limits.get(), **changed))
 
 
 def limit_remedy(name: str) -> str:
@@ -174,14 +179,9 @@ def line_too_long_error(path: Path, line: int, longest: int) -> DataError:
 on_progress: ContextVar[Callable[[int], None] | None] = ContextVar("on_progress", default=None)
 
 
-@contextmanager
-def report_progress(callback: Callable[[int], None]) -> Iterator[None]:
+def report_progress(callback: Callable[[int], None]) -> AbstractContextManager[None]:
     """Within the context, `callback` gets the number of bytes of each read from a file, before decompression."""
-    token = on_progress.set(callback)
-    try:
-        yield
-    finally:
-        on_progress.reset(token)
+    return set_within(on_progress, callback)
 
 
 class ProgressReader(io.FileIO):
@@ -435,23 +435,9 @@ def parse_values(
 streams_stdout = ContextVar("streams_stdout", default=False)
 
 
-@contextmanager
-def stream_stdout() -> Iterator[None]:
-    """Within the context, standard output is written at once, not when all of it is complete."""
-    token = streams_stdout.set(True)
-    try:
-        yield
-    finally:
-        streams_stdout.reset(token)
-
-
-class Utf8Stdout(io.TextIOBase):
-    """Standard output in UTF-8, whatever the encoding of the terminal, without buffering."""
-
-    def write(self, text: str) -> int:
-        sys.stdout.buffer.write(text.encode())
-        sys.stdout.buffer.flush()
-        return len(text)
+def stream_stdout() -> AbstractContextManager[None]:
+    """Within the context, standard output is written line by line, not when all of it is complete."""
+    return set_within(streams_stdout, True)
 
 
 def check_output_path(path: Path, sources: Iterable[Path] = ()) -> None:
@@ -482,14 +468,13 @@ def check_output_is_not_input(path: Path, sources: Iterable[Path]) -> None:
 
 def write_error(path: Path, why: OSError) -> DataError:
     """The error for a file that cannot be written, with a remedy."""
-    not_a_folder = "Choose another place: what would be a folder there is a file"
     remedy = {
         errno.EACCES: "Choose another place, or get the right to write there",
         errno.ENOENT: "Choose another place: no folder can be made there",
-        errno.EEXIST: not_a_folder,
-        errno.ENOTDIR: not_a_folder,
         errno.ENOSPC: "Make room, or choose another place",
     }.get(why.errno or 0, "Choose another place")
+    if why.errno in (errno.EEXIST, errno.ENOTDIR):
+        remedy = "Choose another place: what would be a folder there is a file"
     return DataError(f"{path} cannot be written: {why.strerror or why}. {remedy}.")
 
 
@@ -497,7 +482,11 @@ def write_error(path: Path, why: OSError) -> DataError:
 def atomic_writer(path: Path) -> Iterator[TextIO]:
     """A text file that appears under its name when it is complete; gzip if the name ends so; `-`: standard output."""
     if path == STDIO and streams_stdout.get():
-        yield Utf8Stdout()  # type: ignore[misc]
+        stdout = io.TextIOWrapper(sys.stdout.buffer, "utf-8", newline="\n", line_buffering=True)
+        try:
+            yield stdout
+        finally:
+            stdout.detach()
         return
     if path == STDIO:
         with tempfile.SpooledTemporaryFile(2**24, "w+", encoding="utf-8", newline="\n") as spool:

@@ -22,23 +22,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nestree.data.formats import write
+from nestree.data.formats import FORMATS, write
 from nestree.data.io import ConversionReport, atomic_path
 from nestree.errors import InputError
 from nestree.types import Document
 
 BY = ("sentence", "document")
-ENDINGS = {
-    "jsonl": ".jsonl",
-    "columns": ".iob2",
-    "triplets": ".data",
-    "label-studio": ".json",
-    "doccano": ".jsonl",
-    "prodigy": ".jsonl",
-    "spacy": ".spacy",
-    "pubtator": ".pubtator",
-    "bioc": ".xml",
-}  # formats of folders have none
 SWAPS_PER_UNIT = 20  # tried by split_stratified; after that, little is gained
 MIN_SWAPS = 10_000
 
@@ -216,7 +205,7 @@ def ending(format: str, source: Path) -> str:
     >>> ending("jsonl", Path("a.jsonl.gz")), ending("columns", Path("a.jsonl.gz")), ending("brat", Path("a"))
     ('.jsonl.gz', '.iob2', '')
     """
-    usual = ENDINGS.get(format, "")
+    usual = FORMATS[format].ending
     return usual + ".gz" if usual and source.name.endswith(usual + ".gz") else usual
 
 

@@ -146,12 +146,6 @@ def test_changes_to_spans_are_counted_with_their_places(text, spans, expected, c
     assert list(report.places.values()) == ([places] if places else [])
 
 
-def test_lines_are_joined_too():
-    document, report = align("New\r\nYork\r\nis big", (0, 9, "GPE"), sentences="lines")
-    assert [sentence.text for sentence in document.sentences] == ["New\r\nYork", "is big"]
-    assert report.counts == {JOINED: 1}
-
-
 def test_heads():
     document, report = align(
         "the big Hong-Kong bank of China",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nestree.data.checks import KINDS, Report, check, encoding_problems, is_composed, is_typo, split_name
+from nestree.data.checks import KINDS, Report, check, encoding_problems
 
 
 def entity(start, end, label="PER", **more):
@@ -97,11 +97,6 @@ def test_rare_labels_with_a_typo(tmp_path):
     ]
 
 
-def test_typos():
-    assert not is_typo("PERS", "PER")
-    assert is_typo("GPES", "GPEXS")
-
-
 def test_changes_in_reading(tmp_path):
     record = {
         "text": "Unbelievable news .",
@@ -186,24 +181,6 @@ def test_labels_that_the_training_data_lacks(tmp_path):
     ]
 
 
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("train.jsonl", "train"),
-        ("de/GENIA-Train.txt", "train"),
-        ("train/data.jsonl", "train"),
-        ("valid.json", "dev"),
-        ("x_dev.iob2", "dev"),
-        ("test_a.txt", "test"),
-        ("test_of_something/data.txt", None),
-        ("attested.txt", None),
-        ("trained.txt", None),
-    ],
-)
-def test_split_names_of_files(path, expected):
-    assert split_name(Path(path)) == expected
-
-
 def test_unreadable_files(tmp_path):
     bad = file(tmp_path / "bad.jsonl", line("a b", entity(0, 1), entity(0, 1)), *PLAIN)
     missing, empty = tmp_path / "missing.jsonl", file(tmp_path / "empty.jsonl", "")
@@ -277,10 +254,6 @@ def test_unusual_text_is_no_problem(text):
 )
 def test_lost_and_invisible_characters(text, kind, message):
     assert list(encoding_problems(text)) == [(kind, message)]
-
-
-def test_normal_forms():
-    assert [is_composed(w) for w in ("é", "e\u0301", "e", "ש", "\u212b")] == [True, False, None, None, False]
 
 
 def test_known_problems_of_genia(shared):

@@ -171,15 +171,6 @@ def test_a_file_does_not_replace_a_folder(tmp_path):
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["a"]
 
 
-def test_readers_of_a_replaced_file_see_the_old_one(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_text("old")
-    with open(path) as reading:
-        with atomic_writer(path) as file:
-            file.write("new")
-        assert (reading.read(), path.read_text()) == ("old", "new")
-
-
 def test_gzip_is_deterministic(tmp_path):
     for name in ("a.gz", "b.gz"):
         with atomic_writer(tmp_path / name) as file:
@@ -223,15 +214,6 @@ def test_places_that_cannot_be_written(tmp_path):
         pass
     with pytest.raises(DataError, match="standard output"), atomic_path(STDIO):
         pass
-
-
-def test_lone_surrogates_are_not_written(tmp_path):
-    with (
-        pytest.raises(DataError, match=r"a.txt cannot be written: .*surrogate"),
-        atomic_writer(tmp_path / "a.txt") as file,
-    ):
-        file.write("half a pair: \ud800")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_standard_output_gets_everything_or_nothing(capfdbinary):

@@ -33,36 +33,36 @@ class AllSkippedError(DataError):
 
 class Format(NamedTuple):
     writable: bool
-    folder: bool  # a folder is written; where False, a file
+    ending: str  # of the names of files; "": a folder is written
     description: str
-    splitting: dict[
-        str, str
-    ]  # how text is split into words and sentences by default, where the format leaves it open
+    splitting: dict[str, str]  # the default word style and sentence rule, where the format leaves them open
+
+    @property
+    def folder(self) -> bool:
+        return not self.ending
 
 
 NOT_SPLIT: dict[str, str] = {}
 SPLIT = {"words": "treebank", "sentences": "rules"}
 FORMATS = {
-    "jsonl": Format(True, False, "one sentence a line, words or text, .gz too: our own", SPLIT),
-    "brat": Format(True, True, "a folder of .txt and .ann files", SPLIT),
-    "columns": Format(True, False, "one word a line, IOB2, BIO or BIOES, one column per layer", NOT_SPLIT),
-    "triplets": Format(True, False, "words / part-of-speech tags / start,end LABEL|...", NOT_SPLIT),
-    "genia": Format(False, False, "GENIA 3.02, GPML XML", {"words": "split-hyphens"}),
-    "ace": Format(False, True, "ACE 2004 and 2005, .sgm and .apf.xml", SPLIT),
-    "nne": Format(False, True, "NNE stand-off and the trees of the Penn Treebank", NOT_SPLIT),
-    "gum": Format(False, False, "CoNLL-U with Entity= in its last column", NOT_SPLIT),
-    "label-studio": Format(True, False, "Label Studio, annotations or predictions", SPLIT),
-    "doccano": Format(True, False, "doccano's JSON lines", SPLIT),
-    "prodigy": Format(True, False, "Prodigy's JSON lines", SPLIT),
-    "spacy": Format(True, False, "spaCy's DocBin", {"sentences": "rules"}),
-    "pubtator": Format(True, False, "PubTator", SPLIT),
-    "bioc": Format(True, False, "BioC, XML or JSON", SPLIT),
-    "research-json": Format(False, False, "the files of published systems", NOT_SPLIT),
-    "datasets": Format(True, True, "a data set of Hugging Face: a folder or a parquet file", SPLIT),
-    "csv": Format(
-        True, False, "one entity a row, CSV or TSV (BioNNE); read with .txt files beside it", SPLIT
-    ),
-    "text": Format(False, False, "plain text, without entities: a file, or a folder of .txt files", SPLIT),
+    "jsonl": Format(True, ".jsonl", "one sentence a line, words or text, .gz too: our own", SPLIT),
+    "brat": Format(True, "", "a folder of .txt and .ann files", SPLIT),
+    "columns": Format(True, ".iob2", "one word a line, IOB2, BIO or BIOES, one column per layer", NOT_SPLIT),
+    "triplets": Format(True, ".data", "words / part-of-speech tags / start,end LABEL|...", NOT_SPLIT),
+    "genia": Format(False, ".xml", "GENIA 3.02, GPML XML", {"words": "split-hyphens"}),
+    "ace": Format(False, "", "ACE 2004 and 2005, .sgm and .apf.xml", SPLIT),
+    "nne": Format(False, "", "NNE stand-off and the trees of the Penn Treebank", NOT_SPLIT),
+    "gum": Format(False, ".conllu", "CoNLL-U with Entity= in its last column", NOT_SPLIT),
+    "label-studio": Format(True, ".json", "Label Studio, annotations or predictions", SPLIT),
+    "doccano": Format(True, ".jsonl", "doccano's JSON lines", SPLIT),
+    "prodigy": Format(True, ".jsonl", "Prodigy's JSON lines", SPLIT),
+    "spacy": Format(True, ".spacy", "spaCy's DocBin", {"sentences": "rules"}),
+    "pubtator": Format(True, ".pubtator", "PubTator", SPLIT),
+    "bioc": Format(True, ".xml", "BioC, XML or JSON", SPLIT),
+    "research-json": Format(False, ".json", "the files of published systems", NOT_SPLIT),
+    "datasets": Format(True, "", "a data set of Hugging Face: a folder or a parquet file", SPLIT),
+    "csv": Format(True, ".csv", "one entity a row, CSV or TSV; read with .txt files beside it", SPLIT),
+    "text": Format(False, ".txt", "plain text, without entities: a file, or a folder of .txt files", SPLIT),
 }
 
 

@@ -40,6 +40,7 @@ FRAMES = {  # what a file begins with, has between documents, and ends with
 }
 HOLDERS = {"document", "passage", "sentence", "annotation", "relation"}  # elements that hold others
 NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+LINE_ENDS = {"\r": "&#13;"}  # parsers make LF of CRLF
 COLLECTION_NOT_READ = "source, date, key and infons of a collection not read"
 
 
@@ -103,15 +104,13 @@ def load_xml(path: Path, tally: ConversionReport) -> Iterator[tuple[str, Record]
 def load_json(path: Path, tally: ConversionReport) -> Iterator[tuple[str, Record]]:
     """Each document of a collection, or of a line, with its place."""
     for place, record in json_records(path, tally):
+        if "documents" in record and any(record.get(key) for key in ("source", "date", "key", "infons")):
+            tally.note(COLLECTION_NOT_READ, place)
+        key = next((key for key in ("documents", "PubTator3") if key in record), None)
+        if key is None:
+            yield place, record
+            continue
         with common.skip_bad(tally):
-            key = "documents" if "documents" in record else "PubTator3"
-            if key == "documents" and any(record.get(k) for k in ("source", "date", "key", "infons")):
-                tally.note(COLLECTION_NOT_READ, place)
-            if key not in record:
-                yield place, record
-                continue
-            if not isinstance(record[key], list):
-                raise DataError(f"{place}: `{key}` must be a list of objects, and is {record[key]!r:.40}.")
             for number, document in enumerate(common.json_objects(record, key, place), 1):
                 yield f"{place}, document {number}", document
 
@@ -127,7 +126,13 @@ def to_annotated(document: Record, label: str, tally: ConversionReport, place: s
         parts = [to_passage(sentence, place, True) for sentence in sentences if sentence.get("text")]
         parts = parts or [to_passage(passage, place, False)]
         end = parts[-1].start + len(parts[-1].text)
-        borders.append({"start": parts[0].start, "end": end, "infons": infons_of(passage, place)})
+        borders.append(
+            {
+                "start": parts[0].start,
+                "end": end,
+                "infons": common.require(passage, "infons", dict, {}, place),
+            }
+        )
         passages += parts
     first = passages[0].start if passages else 0
     passages = [passage._replace(start=passage.start - first) for passage in passages]
@@ -138,7 +143,7 @@ def to_annotated(document: Record, label: str, tally: ConversionReport, place: s
         for annotation in common.json_objects(holder, "annotations", place):
             with common.skip_bad(tally):
                 mentions.append(to_mention(annotation, first, label, tally, place))
-    extra = infons_of(document, place)
+    extra = dict(common.require(document, "infons", dict, {}, place))
     if first or len(borders) > 1 or any(border["infons"] for border in borders):
         extra["passages"] = borders
     id = common.optional_str(document.get("id") or None)
@@ -146,17 +151,8 @@ def to_annotated(document: Record, label: str, tally: ConversionReport, place: s
 
 
 def to_passage(holder: Record, place: str, is_sentence: bool) -> Passage:
-    text = holder.get("text") or ""
-    if not isinstance(text, str):
-        raise DataError(f"{place}: the text of a passage must be a string, and is {text!r:.40}.")
+    text = common.require(holder, "text", str, "", place)
     return Passage(to_number(holder.get("offset"), place), text, is_sentence)
-
-
-def infons_of(holder: Record, place: str) -> Record:
-    infons = holder.get("infons") or {}
-    if not isinstance(infons, dict):
-        raise DataError(f"{place}: `infons` must be an object, and is {infons!r:.40}.")
-    return dict(infons)
 
 
 def to_number(value: Any, place: str) -> int:
@@ -177,7 +173,7 @@ def to_mention(
         common.optional_str(annotation.get("text")),
     )
     place = f"{place}, annotation {id}" if id else place
-    infons = infons_of(annotation, place)
+    infons = dict(common.require(annotation, "infons", dict, {}, place))
     label = infons.pop(label_infon, None)
     if not isinstance(label, str) or not label:
         raise DataError(
@@ -234,24 +230,20 @@ def write(
 
 def to_xml(name: str, record: Record) -> str:
     """The element of a holder."""
-    parts = [f"<{name} id={quoteattr(record['id'])}>" if name == "annotation" else f"<{name}>"]
-    if name == "document":
-        parts.append(f"<id>{escape(record['id'])}</id>")
+    parts = []
     for key, value in record["infons"].items():
-        parts.append(f"<infon key={quoteattr(key)}>{escape_text(value)}</infon>")
+        parts.append(f"<infon key={quoteattr(key)}>{escape(value, LINE_ENDS)}</infon>")
     for location in record.get("locations", ()):
         parts.append(f'<location offset="{location["offset"]}" length="{location["length"]}"/>')
-    if "offset" in record:
-        parts.append(f"<offset>{record['offset']}</offset>")
-    if "text" in record:
-        parts.append(f"<text>{escape_text(record['text'])}</text>")
+    for key in ("offset", "text"):
+        if key in record:
+            parts.append(f"<{key}>{escape(str(record[key]), LINE_ENDS)}</{key}>")
     parts += [to_xml("passage", passage) for passage in record.get("passages", ())]
     parts += [to_xml("annotation", annotation) for annotation in record.get("annotations", ())]
-    return "".join([*parts, f"</{name}>"])
-
-
-def escape_text(text: str) -> str:
-    return escape(text, {"\r": "&#13;"})  # parsers make LF of CRLF
+    if name == "document":
+        parts.insert(0, f"<id>{escape(record['id'])}</id>")
+    attribute = f" id={quoteattr(record['id'])}" if name == "annotation" else ""
+    return f"<{name}{attribute}>{''.join(parts)}</{name}>"
 
 
 def from_document(document: Document, label_infon: str) -> Record:

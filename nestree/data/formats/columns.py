@@ -83,12 +83,10 @@ def parse_blocks(
     path: Path, word: int, tag_columns: list[int], tally: ConversionReport
 ) -> Iterator[tuple[list[int], list[str], list[tuple[str, ...]]]]:
     """The line numbers, the words and the columns of tags of each sentence. One with a bad line is skipped."""
-    for lines in common.line_blocks(path):
+    for lines in common.line_blocks(path, tally):
         rows = []
         with common.skip_bad(tally):
             for number, line in lines:
-                if isinstance(line, DataError):
-                    raise line
                 place = f"{path}:{number}"
                 fields = line.split("\t") if "\t" in line else [field for field in line.split(" ") if field]
                 cells = [fields[k] for k in tag_columns if k < len(fields)] if tag_columns else fields[word:]

@@ -5,14 +5,16 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from nestree.data.io import ConversionReport, atomic_writer, read_lines_or_errors
 from nestree.errors import DataError, InputError
 from nestree.types import Document, Entity, Sentence, Span
 
 Record = dict[str, Any]
+T = TypeVar("T", str, list[Any], dict[str, Any])
 NOT_COMPARED = "annotations without their text: not compared"
 STRAY_TAGS = "tags that continue no entity: taken as the beginning of one"
 TEXT_NOT_KEPT = "texts not kept: the words do not follow each other in them"
@@ -54,17 +56,21 @@ def find_files(path: Path, pattern: str, layout: str) -> list[Path]:
     return files
 
 
-def line_blocks(path: Path) -> Iterator[list[tuple[int, str | DataError]]]:
-    """The numbered lines between blank lines; the error of each line that cannot be decoded."""
-    block: list[tuple[int, str | DataError]] = []
-    for number, line in read_lines_or_errors(path):
-        if isinstance(line, DataError) or line.strip():
+def line_blocks(path: Path, tally: ConversionReport) -> Iterator[list[tuple[int, str]]]:
+    """The numbered lines between blank lines. A block with a line that cannot be decoded is skipped."""
+    block: list[tuple[int, str]] = []
+    error: DataError | None = None
+    for number, line in chain(read_lines_or_errors(path), [(0, "")]):
+        if isinstance(line, DataError):
+            error = line
+        elif line.strip():
             block.append((number, line))
-        elif block:
-            yield block
-            block = []
-    if block:
-        yield block
+        else:
+            if error:
+                tally.bad(error)
+            elif block:
+                yield block
+            block, error = [], None
 
 
 def optional_str(value: Any) -> str | None:
@@ -80,6 +86,15 @@ def require_text(record: Record, place: str) -> str:
     if not isinstance(record.get("text"), str):
         raise DataError(f"{place}: a record needs a `text`, and has {', '.join(record)[:60] or 'nothing'}.")
     return str(record["text"])
+
+
+def require(record: Record, key: str, kind: type[T], default: T, place: str) -> T:
+    """The value under this key, which must have this type; the default if there is none."""
+    value = record.get(key)
+    if value is not None and not isinstance(value, kind):
+        name = {str: "a string", list: "a list", dict: "an object"}[kind]
+        raise DataError(f"{place}: `{key}` must be {name}, and is {value!r:.60}.")
+    return default if value is None else value
 
 
 def json_objects(record: Record, key: str, place: str) -> list[Record]:
@@ -180,57 +195,6 @@ def write_rows(rows: Iterable[str], path: Path) -> None:
 
 
 # What a format has no place for; docs/data.md shows the same as a table.
-
-WITHOUT_SENTENCES = (
-    "further keys of sentences",
-    "ids of sentences",
-    "marks of incomplete sentences",
-    "borders of sentences",
-)
-WITHOUT_WORDS = (*WITHOUT_SENTENCES, "borders of words")
-WITHOUT_TEXT = (
-    "heads",
-    "scores",
-    "further keys of entities",
-    "further keys of sentences",
-    "further keys of documents",
-    "ids of sentences",
-    "ids of documents",
-    "marks of incomplete sentences",
-    "texts",
-    "borders of documents",
-    "documents without sentences",
-)
-# The parts of documents that each format loses, besides "trees", which only jsonl holds.
-LOST = {
-    "brat": ("heads", "scores", "further keys of entities", "further keys of documents", *WITHOUT_WORDS),
-    "bioc": ("heads", *WITHOUT_WORDS),
-    "columns": WITHOUT_TEXT,
-    "csv": ("further keys of entities", "further keys of documents", "texts", *WITHOUT_WORDS),
-    "triplets": WITHOUT_TEXT,
-    "datasets": (
-        "further keys of entities",
-        "further keys of sentences",
-        "further keys of documents",
-        "documents without sentences",
-    ),
-    "doccano": ("heads", "scores", "further keys of entities", *WITHOUT_WORDS),
-    "jsonl by characters": (
-        "further keys of sentences",
-        "ids of sentences",
-        "borders of words",
-        "borders of sentences",
-    ),
-    "label-studio": ("heads", "further keys of entities", *WITHOUT_WORDS),
-    "prodigy": ("heads", *WITHOUT_SENTENCES),
-    "pubtator": ("heads", "scores", "further keys of entities", "further keys of documents", *WITHOUT_WORDS),
-    "spacy": (
-        "further keys of entities",
-        "further keys of sentences",
-        "further keys of documents",
-        "marks of incomplete sentences",
-    ),
-}
 # The keys of `extra` that a format does hold.
 HELD_KEYS = {
     ("pubtator", "further keys of entities"): {"id", "mentions"},
@@ -254,8 +218,9 @@ def report_losses(
     """
     for number, document in enumerate(documents, 1):
         place = document.id or f"document {number}"
-        for part in (*LOST[format], *more_parts, "trees"):
-            if count := COUNT_PART[part](document, HELD_KEYS.get((format, part), set())):
+        for part, (count_lost, losers) in LOSSES.items():
+            is_lost = format in losers or part in (*more_parts, "trees")
+            if is_lost and (count := count_lost(document, HELD_KEYS.get((format, part), set()))):
                 tally.note(f"{part} not written: {format} has no place for them", place, count)
         yield place, document
 
@@ -268,21 +233,55 @@ def count_sentences(is_lost: Callable[[Sentence, set[str]], Any]) -> Callable[[D
     return lambda document, held: sum(bool(is_lost(sentence, held)) for sentence in document.sentences)
 
 
-COUNT_PART: dict[str, Callable[[Document, set[str]], int]] = {
-    "heads": count_entities(lambda entity, held: entity.head is not None or entity.heads),
-    "scores": count_entities(lambda entity, held: entity.score is not None),
-    "further keys of entities": count_entities(lambda entity, held: entity.extra.keys() - held),
-    "further keys of sentences": count_sentences(lambda s, held: s.extra.keys() - held - NO_DATA),
-    "further keys of documents": lambda document, held: bool(document.extra),
-    "ids of sentences": count_sentences(lambda sentence, held: sentence.id is not None),
-    "ids of documents": lambda document, held: document.id is not None,
-    "marks of incomplete sentences": count_sentences(lambda sentence, held: not sentence.complete),
-    "trees": count_sentences(lambda sentence, held: sentence.tree is not None),
-    "texts": count_sentences(lambda sentence, held: sentence.text is not None),
-    "borders of words": count_sentences(lambda sentence, held: not splits_at_blanks(sentence)),
-    "borders of sentences": lambda document, held: count_sentences_within_lines(document),
-    "borders of documents": lambda document, held: len(document.sentences) > 1,
-    "documents without sentences": lambda document, held: not document.sentences,
+WITHOUT_TEXT = {"columns", "triplets"}
+WITHOUT_WORDS = {"bioc", "brat", "csv", "doccano", "jsonl by characters", "label-studio", "pubtator"}
+WITHOUT_MARKS = {*WITHOUT_TEXT, *WITHOUT_WORDS, "prodigy", "spacy"} - {"jsonl by characters"}
+# The parts of documents: how to count them, and which formats lose them. Only jsonl holds trees.
+LOSSES: dict[str, tuple[Callable[[Document, set[str]], int], Collection[str]]] = {
+    "heads": (
+        count_entities(lambda entity, held: entity.head is not None or entity.heads),
+        WITHOUT_MARKS - {"csv", "spacy"},
+    ),
+    "scores": (
+        count_entities(lambda entity, held: entity.score is not None),
+        {*WITHOUT_TEXT, "brat", "doccano", "pubtator"},
+    ),
+    "further keys of entities": (
+        count_entities(lambda entity, held: entity.extra.keys() - held),
+        {*WITHOUT_MARKS, "datasets"} - {"bioc", "prodigy"},
+    ),
+    "further keys of sentences": (
+        count_sentences(lambda sentence, held: sentence.extra.keys() - held - NO_DATA),
+        {*WITHOUT_MARKS, "datasets", "jsonl by characters"},
+    ),
+    "further keys of documents": (
+        lambda document, held: bool(document.extra),
+        {*WITHOUT_TEXT, "brat", "csv", "datasets", "pubtator", "spacy"},
+    ),
+    "ids of sentences": (
+        count_sentences(lambda sentence, held: sentence.id is not None),
+        {*WITHOUT_TEXT, *WITHOUT_WORDS, "prodigy"},
+    ),
+    "ids of documents": (lambda document, held: document.id is not None, WITHOUT_TEXT),
+    "marks of incomplete sentences": (
+        count_sentences(lambda sentence, held: not sentence.complete),
+        WITHOUT_MARKS,
+    ),
+    "trees": (count_sentences(lambda sentence, held: sentence.tree is not None), ()),
+    "texts": (count_sentences(lambda sentence, held: sentence.text is not None), {*WITHOUT_TEXT, "csv"}),
+    "borders of words": (
+        count_sentences(lambda sentence, held: not splits_at_blanks(sentence)),
+        WITHOUT_WORDS,
+    ),
+    "borders of sentences": (
+        lambda document, held: count_sentences_within_lines(document),
+        {*WITHOUT_WORDS, "prodigy"},
+    ),
+    "borders of documents": (lambda document, held: len(document.sentences) > 1, WITHOUT_TEXT),
+    "documents without sentences": (
+        lambda document, held: not document.sentences,
+        {*WITHOUT_TEXT, "datasets"},
+    ),
 }
 
 

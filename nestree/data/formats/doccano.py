@@ -59,9 +59,7 @@ def parse_mentions(record: Record, place: str) -> Iterator[Mention]:
     keys = [key for key in KEYS if record.get(key)]
     if len(keys) > 1:
         raise DataError(f"{place}: `{keys[0]}` and `{keys[1]}` both hold spans. Leave out one of them.")
-    values = record[keys[0]] if keys else []
-    if not isinstance(values, list):
-        raise DataError(f"{place}: `{keys[0]}` must be a list of spans, and is {values!r:.40}.")
+    values = common.require(record, keys[0], list, [], place) if keys else []
     for value in values:
         start = end = label = None
         if isinstance(value, dict):

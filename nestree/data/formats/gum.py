@@ -49,13 +49,8 @@ def parse_file(path: Path, tally: ConversionReport) -> Iterator[Document]:
     has_newdoc = False
     fields = FIELDS.split("-")
     sentences: list[tuple[str | None, Sentence]] = []  # with the characters before each
-    for lines in common.line_blocks(path):
-        errors = [line for _, line in lines if isinstance(line, DataError)]
-        for error in errors:
-            tally.bad(error)
-        if errors:
-            continue
-        block, place = "\n".join(str(line) for _, line in lines), f"{path}:{lines[0][0]}"
+    for lines in common.line_blocks(path, tally):
+        block, place = "\n".join(line for _, line in lines), f"{path}:{lines[0][0]}"
         newdoc = NEW_DOCUMENT.search(block)  # also of a sentence that cannot be read
         if newdoc or not has_newdoc:
             if sentences:

@@ -74,8 +74,7 @@ def read(
 def to_long_form(task: Record, field: str, from_name: str, place: str) -> Record:
     """The task with `data` and `annotations`; a short task has its regions beside its text."""
     if "data" in task:
-        if not isinstance(task["data"], dict):
-            raise DataError(f"{place}: `data` must be an object, and is {task['data']!r:.40}.")
+        common.require(task, "data", dict, {}, place)
         return task
     if not isinstance(task.get(field), str):
         raise DataError(
@@ -84,9 +83,7 @@ def to_long_form(task: Record, field: str, from_name: str, place: str) -> Record
     result = []
     names = [from_name] if from_name else label_studio_regions(task) or ["label"]
     for name in names:
-        values = task.get(name, [])
-        if not isinstance(values, list):
-            raise DataError(f"{place}: `{name}` must be a list of regions, and is {values!r:.40}.")
+        values = common.require(task, name, list, [], place)
         result += [{"type": "labels", "from_name": name, "value": value} for value in values]
     annotation = {"completed_by": task.get("annotator"), "result": result}
     data = common.without_keys(task, (*names, *TASK_KEYS))

@@ -9,7 +9,6 @@ characters are read. A task that was rejected or ignored is left out; the answer
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from nestree.data.alignment import AnnotatedText, Mention, tokens
 from nestree.data.formats import common
@@ -38,19 +37,17 @@ def read(path: Path, tally: ConversionReport) -> Iterator[AnnotatedText]:
                 extra["meta"] = common.without_keys(meta, ["doc_id"])
                 if len(meta) == 1:
                     del extra["meta"]
-            words = None if task.get("tokens") is None else parse_tokens(task["tokens"], text, place)
+            words = None if task.get("tokens") is None else parse_tokens(task, text, place)
             if is_question := bool(task.get("_is_binary")):
                 tally.note("questions of yes or no: read as incomplete", place)
             mentions = list(parse_mentions(task, tally, place))
             yield AnnotatedText(text, mentions, place, id, extra, not is_question, words=words)
 
 
-def parse_tokens(value: Any, text: str, place: str) -> list[Span]:
+def parse_tokens(task: Record, text: str, place: str) -> list[Span]:
     """The offsets of the tokens that are not blank."""
-    if not isinstance(value, list):
-        raise DataError(f"{place}: `tokens` must be a list, and is {value!r:.40}.")
     words, last_end = [], 0
-    for token in value:
+    for token in common.require(task, "tokens", list, [], place):
         start, end = (token.get("start"), token.get("end")) if isinstance(token, dict) else (None, None)
         if type(start) is not int or type(end) is not int or not last_end <= start < end <= len(text):
             raise DataError(f"{place}: this token is not after the last one and in the text: {token!r:.80}.")

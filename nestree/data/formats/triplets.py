@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nestree.data.formats import common
-from nestree.data.io import ConversionReport, read_lines_or_errors
+from nestree.data.io import ConversionReport
 from nestree.errors import DataError, EmptySpanError, SpanRangeError
 from nestree.types import Document, Entity, Sentence
 
@@ -68,42 +68,10 @@ def to_sentence(record: Record, path: Path, ends: str, strip: str = "") -> Sente
 
 
 def parse_records(path: Path, tally: ConversionReport) -> Iterator[Record]:
-    """The sentences of a file. After one of the wrong form, reading goes on after the next blank line."""
-    for first, block in split_blocks(path, tally):
+    """The sentences of a file. A line of entities that is empty ends its sentence like the blank line after it."""
+    for lines in common.line_blocks(path, tally):
         with common.skip_bad(tally):
-            yield parse_block(block, path, first, tally)
-
-
-def split_blocks(path: Path, tally: ConversionReport) -> Iterator[tuple[int, list[str]]]:
-    """The lines of each sentence, and the number of the first.
-
-    A blank line ends a sentence, unless it may stand for a line of entities that is empty.
-    """
-    block: list[str] = []
-    first, after_blank, skipping = 0, False, False
-    for number, line in read_lines_or_errors(path):
-        if isinstance(line, DataError):
-            if after_blank:
-                yield first, block
-            tally.bad(line)
-            block, after_blank, skipping = [], False, True
-        elif skipping:
-            skipping = bool(line.strip())
-        elif line.strip():
-            if not block:
-                first = number
-            elif after_blank:  # the file has no line for the entities of the last sentence
-                yield first, block
-                block, first = [], number
-            block.append(line)
-            after_blank = False
-        elif block and not after_blank and not is_entities(block[-1]) and len(block) < 3:
-            after_blank = True
-        elif block:
-            yield first, block
-            block, after_blank = [], False
-    if block:
-        yield first, block
+            yield parse_block([line for _, line in lines], path, lines[0][0], tally)
 
 
 def parse_block(block: list[str], path: Path, first: int, tally: ConversionReport) -> Record:

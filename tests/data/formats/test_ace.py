@@ -6,7 +6,6 @@ from contextlib import suppress
 import pytest
 
 from nestree.data import formats
-from nestree.data.formats.ace import remove_tags, unescape
 from nestree.data.io import ConversionReport
 from nestree.errors import DataError
 
@@ -83,15 +82,6 @@ def test_a_split_by_a_list_of_ids(tmp_path):
     ids.write_text("\n")
     with pytest.raises(DataError, match=r"test.txt is empty, and should list the ids"):
         documents("ace", ids=str(ids))
-
-
-def test_tags_do_not_count_and_references_count_as_written():
-    text, cuts, body = remove_tags('<DOC>\n<T A=">">a&lt;b</T>\n<TEXT>c</TEXT><!-- d -->e</DOC>')
-    assert text.startswith('\n">a&lt;b\n') or text.startswith("\na&lt;b\n")
-    plain, place = unescape("x&amp;&#65;y&unknown;")
-    assert (plain, [place(at) for at in (0, 1, 6, 11, 12)]) == ("x&Ay&unknown;", [0, 1, 2, 3, 4])
-    assert [text[i:j] for i, j in body] == ["c"]
-    assert len(cuts) == 7
 
 
 @pytest.mark.parametrize(

@@ -141,26 +141,6 @@ SENTENCE = Sentence(
 )
 
 
-@pytest.mark.parametrize("name", ["a.xml", "a.json", "a.jsonl", "a.xml.gz"])
-def test_what_is_written_comes_back(tmp_path, name):
-    tally = ConversionReport()
-    some = [Document((SENTENCE,), SENTENCE.text, "d1", {"k": "v"}), Document((Sentence(("a", "b")),))]
-    formats.write(some, tmp_path / name, "bioc", tally)
-    back, plain = formats.read(tmp_path / name, "bioc", words="whitespace")
-    assert (back.text, back.id, back.extra) == (SENTENCE.text, "d1", {"k": "v"})
-    (sentence,) = back.sentences
-    assert sentence.words == SENTENCE.words
-    assert [(e.span, e.label, e.score, e.extra) for e in sentence.entities] == [
-        ((0, 4), "A", 0.5, {"id": "1"}),
-        ((3, 4), "<B>", None, {"id": "x", "mesh": "D1", "n": "2"}),
-    ]
-    assert (plain.id, plain.sentences[0].words) == (None, ("a", "b"))
-    assert tally.counts == {
-        "heads not written: bioc has no place for them": 1,
-        "borders of sentences not written: bioc has no place for them": 1,
-    }
-
-
 def test_passages_are_written_as_they_were_read_and_the_library_agrees(tmp_path):
     (fever, empty), _ = documents("tools/bioc.xml")
     formats.write([fever, empty], tmp_path / "b.xml", "bioc")

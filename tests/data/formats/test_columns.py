@@ -20,10 +20,6 @@ def test_layers_counted_by_hand():
     assert spans(second) == [(2, 3, "PER"), (3, 4, "PER")]
 
 
-def test_of_two_entities_with_one_label_the_inner_ends_first():
-    assert decode_tags(["B-X", "I-X|B-X", "E-X|I-X", "E-X"]) == ([(1, 3, "X"), (0, 4, "X")], [])
-
-
 def test_germeval_has_numbers_first_and_comments():
     with pytest.raises(
         DataError, match=r"germeval.tsv:2: 'Aachen' is no tag such as B-PER.*say which columns"

@@ -12,7 +12,6 @@ import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 
 from nestree.data import formats
-from nestree.data.io import ConversionReport
 from nestree.errors import DataError, InputError
 from nestree.types import Document, Entity, Sentence
 from tests.data.formats.reading import documents, phrases, spans
@@ -171,15 +170,6 @@ SOME = [
 ]
 
 
-@pytest.mark.parametrize("name", ["folder", "file.parquet"])
-def test_what_is_written_comes_back_whole(tmp_path, name):
-    tally = ConversionReport()
-    formats.write(SOME, tmp_path / name, "datasets", tally)
-    back, reading = documents(tmp_path / name)
-    assert back == SOME
-    assert (tally.counts, reading.counts) == ({}, {})
-
-
 def test_the_library_reads_what_is_written(tmp_path):
     formats.write(SOME, tmp_path / "folder", "datasets")
     formats.write(SOME, tmp_path / "file.parquet", "datasets")
@@ -197,22 +187,6 @@ def test_the_library_reads_what_is_written(tmp_path):
         pyarrow.parquet.read_schema(tmp_path / "file.parquet")
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file.parquet", "folder"]
-
-
-def test_what_is_lost_is_counted_and_nothing_is_drawn(tmp_path, capfd):
-    datasets.enable_progress_bars()
-    entity = Entity(0, 1, "A", extra={"x": 1})
-    tally = ConversionReport()
-    some = [Document((Sentence(("a",), (entity,), extra={"pos": 1}),), extra={"k": 1}), Document(())]
-    formats.write(some, tmp_path / "folder", "datasets", tally)
-    assert tally.counts == {
-        "further keys of entities not written: datasets has no place for them": 1,
-        "further keys of sentences not written: datasets has no place for them": 1,
-        "further keys of documents not written: datasets has no place for them": 1,
-        "documents without sentences not written: datasets has no place for them": 1,
-    }
-    assert not datasets.are_progress_bars_disabled()
-    assert capfd.readouterr() == ("", "")
 
 
 def test_no_documents_make_an_empty_data_set(tmp_path):

@@ -60,7 +60,7 @@ def test_unsure_offsets_are_counted_where_they_matter(tmp_path):
     [
         ({"label": []}, "a record needs a `text`, and has label."),
         ({"text": "Rome", "label": [[0, 4, "A"]], "entities": [[0, 4, "A"]]}, "`label` and `entities` both"),
-        ({"text": "Rome", "label": "A"}, "`label` must be a list of spans"),
+        ({"text": "Rome", "label": "A"}, "`label` must be a list, and is 'A'"),
         ({"text": "Rome", "label": ["A"]}, "texts that were classified have no spans"),
         ({"text": "Rome", "label": [[0, 4, 3]]}, "Labels are strings"),
         (

@@ -212,11 +212,6 @@ def test_nothing_is_left_when_reading_fails_while_writing(tmp_path):
         assert [file.name for file in tmp_path.iterdir()] == ["a.jsonl"]
 
 
-def test_writing_names_the_format_by_the_file(tmp_path):
-    write([Document([Sentence(["a"])])], tmp_path / "a.iob2")
-    assert (tmp_path / "a.iob2").read_text() == "a\tO\n\n"
-
-
 MESSAGES = {  # what is wrong: the files, and which of them to read
     "not UTF-8": ({"a.jsonl": b'{"tokens": ["a"]}\n' * 6 + b"na\xefve"}, "a.jsonl"),
     "cut-off gzip": ({"a.jsonl.gz": gzip.compress(b'{"tokens": ["a"]}\n' * 999)[:40]}, "a.jsonl.gz"),

@@ -209,18 +209,6 @@ def test_predictions_carry_scores_and_the_names_of_the_config(tmp_path):
     }
 
 
-@pytest.mark.parametrize("name", ["out.json", "out.jsonl", "out.json.gz"])
-def test_annotations_of_many_documents_come_back(tmp_path, name):
-    some = [Document((Sentence(("in", "Rome"), (Entity(1, 2, "GPE"),)),), None, f"d{k}") for k in range(3)]
-    tally = ConversionReport()
-    formats.write(some, tmp_path / name, "label-studio", tally)
-    back = list(formats.read(tmp_path / name, "label-studio", words="whitespace", sentences="lines"))
-    assert [document.id for document in back] == ["d0", "d1", "d2"]
-    assert [s.words for document in back for s in document.sentences] == [("in", "Rome")] * 3
-    assert [s.entities for document in back for s in document.sentences] == [(Entity(1, 2, "GPE"),)] * 3
-    assert tally.counts == {}
-
-
 def test_no_documents_are_an_empty_list(tmp_path):
     formats.write([], tmp_path / "a.json", "label-studio")
     assert json.loads((tmp_path / "a.json").read_text()) == []

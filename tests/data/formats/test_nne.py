@@ -4,7 +4,6 @@ import shutil
 
 import pytest
 
-from nestree.data.formats.nne import parse_leaves
 from nestree.errors import DataError, InputError
 
 from .reading import FIXTURES, documents, phrases
@@ -113,10 +112,6 @@ def test_stand_off_that_does_not_fit(tmp_path):
     path = path.rename(tmp_path / "wsj_0009.mrg")
     with pytest.raises(DataError, match=r"wsj_0009.mrg does not exist: .* has no trees"):
         documents(tmp_path / "wsj_0009.mrg", trees=str(TREES))
-
-
-def test_leaves_with_their_lines():
-    assert [line for line, _, _ in parse_leaves(TREES / "00" / "wsj_0001.mrg")] == [2, 8, 14]
 
 
 def test_the_real_stand_off_files(shared):

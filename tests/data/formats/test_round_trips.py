@@ -186,7 +186,7 @@ def any_documents(draw: st.DrawFn) -> list[Document]:
 @pytest.mark.parametrize(
     ("name", "suffix", "examples"),
     [(name, name, 15 if name in ("spacy", "datasets") else 40) for name in WRITABLE]
-    + [("bioc", "json", 40), ("datasets", "parquet", 15)],
+    + [("bioc", "json", 40), ("bioc", "jsonl", 20), ("datasets", "parquet", 15)],
 )
 def test_whatever_the_words_and_labels_are(tmp_path, name, suffix, examples):
     @settings(deadline=None, max_examples=examples, suppress_health_check=[HealthCheck.too_slow])

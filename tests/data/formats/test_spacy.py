@@ -143,22 +143,6 @@ def test_what_is_written_comes_back_whole_without_a_pickle(tmp_path, monkeypatch
     ]
 
 
-def test_what_is_lost_is_counted(tmp_path):
-    entity = Entity(0, 1, "A", extra={"x": 1})
-    sentence = Sentence(("a",), (entity,), complete=False, extra={"pos": ["X"]})
-    tally = ConversionReport()
-    formats.write(
-        [Document((sentence,), None, None, {"k": 1})], tmp_path / "c.spacy", "spacy", tally, key="ner"
-    )
-    assert tally.counts == {
-        "further keys of sentences not written: spacy has no place for them": 1,
-        "further keys of documents not written: spacy has no place for them": 1,
-        "further keys of entities not written: spacy has no place for them": 1,
-        "marks of incomplete sentences not written: spacy has no place for them": 1,
-    }
-    assert [e.label for e in documents(tmp_path / "c.spacy", key="ner")[0][0].sentences[0].entities] == ["A"]
-
-
 @pytest.mark.parametrize("data", [b"nonsense", b"\x1f\x8b", b"", "x\u0153".encode() * 99])
 def test_other_files_are_no_docbin(tmp_path, data):
     (tmp_path / "a.spacy").write_bytes(data)

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nestree.data.formats import read
-from nestree.data.formats.text import find_border
 from nestree.data.io import ConversionReport
 from nestree.errors import DataError, InputError
 
@@ -82,12 +81,6 @@ def test_no_character_is_lost(tmp_path_factory, whole, longest):
     assert "".join(d.text for d in found) == whole
     assert all(whole[d.extra.get("start", 0) :].startswith(d.text) for d in found)
     assert all(len(d.text.encode()) <= longest for d in found)
-
-
-def test_parts_end_where_it_hurts_least():
-    assert find_border(b"a\r\n \t\r\nb c\nd", 12) == 7
-    assert find_border(b"a b\nc d", 6) == 4
-    assert find_border(b"aaaa", 3) == 3
 
 
 def test_options_that_make_no_sense(tmp_path):

@@ -1,4 +1,4 @@
-"""Files as they are met in the wild: other line ends, partial corpora, other keys and columns, folders of files, tables."""
+"""Files as they are met in the wild: other line ends, partial corpora, other keys, folders of files, tables."""
 
 import csv
 import gzip
