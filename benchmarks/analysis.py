@@ -22,19 +22,11 @@ from nestree.evaluation.heads import have_heads
 from nestree.hub import resolve
 from nestree.model import Recognizer
 from nestree.nn.devices import select_device
-from nestree.pipeline import Pipeline, PredictOptions, predict
+from nestree.pipeline import PredictOptions, predict
 from nestree.temperature import decoder_f1
 from nestree.training.distill import change_case, without_punctuation
 from nestree.training.experiment import data_files
 from nestree.types import Sentence
-
-THRESHOLDS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # of MBR decoding
-PENALTIES = (-2.0, 0.0, 0.2, 0.4, 0.6, 1.0)  # head sharing penalties in Viterbi decoding
-HEAD_WORDS = 5  # of each label
-NAMES = (
-    *("Paris", "Apple", "Google", "London", "Microsoft", "Obama", "Germany"),
-    *("Berlin", "Amazon", "Shakespeare", "Einstein", "Toyota", "Japan", "NASA"),
-)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,28 +47,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for part, path in data_files(options.data).items():
             if part != "train":
                 sentences = model.sentences_with_context(list(formats.read(path)))
-                row[part] = score_model(model, sentences, analyze=True, all_decoders=True)[0]
+                row[part] = score_model(model, sentences, analyze=True)[0]
                 if have_heads(sentences):
                     row[part]["last_word"] = last_word_heads(sentences)
                 print(f"{part}: F1 {row[part]['f1']:.2f}", file=sys.stderr)
     except NestreeError as error:
         raise SystemExit(str(error)) from None
-    print(
-        store(
-            {"benchmark": "analysis", **provenance(device.type, options.commit), "rows": [row]}, options.out
-        )[:200]
-    )
+    source = provenance(device.type, options.commit)
+    print(store({"benchmark": "analysis", **source, "rows": [row]}, options.out)[:200])
     return 0
 
 
 def score_model(
-    model: Recognizer, sentences: Sequence[Sentence], analyze: bool, all_decoders: bool = False
+    model: Recognizer, sentences: Sequence[Sentence], analyze: bool
 ) -> tuple[Row, list[Sentence]]:
-    """Scores in per cent, and the sentences with predicted entities.
-
-    `analyze` adds an analysis and counts by sentence and, where gold heads are known or with `all_decoders`, the scores
-    of other decoders.
-    """
+    """Scores in per cent, and the sentences with predicted entities; `analyze` adds errors and counts by sentence."""
     started = time.perf_counter()
     predicted = predict(model, sentences, options=PredictOptions(scored=True))
     seconds = time.perf_counter() - started
@@ -87,12 +72,8 @@ def score_model(
         for decoder, f1 in decoder_f1(model, sentences).items()
     }
     if analyze:
-        row |= {
-            "analysis": analyze_errors(evaluation),
-            "by_sentence": count_by_sentence(sentences, predicted),
-        }
-        if all_decoders or (evaluation.heads is not None and evaluation.heads.accuracy is not None):
-            row["decoders"] = score_decoders(model, sentences)
+        row["analysis"] = analyze_errors(evaluation)
+        row["by_sentence"] = count_by_sentence(sentences, predicted)
     return row, predicted
 
 
@@ -123,9 +104,6 @@ def analyze_errors(evaluation: Evaluation) -> Row:
         name: {str(k): [s.right, s.predicted, s.found, s.gold] for k, s in getattr(evaluation, name).items()}
         for name in ("depths", "lengths", "nesting", "labels")
     }
-    if evaluation.heads is not None:
-        words = evaluation.heads.words.items()
-        row["head_words"] = {label: [list(pair) for pair in pairs[:HEAD_WORDS]] for label, pairs in words}
     row["errors"] = {kind: counts[None] for kind, counts in evaluation.error_counts.items()}
     if evaluation.calibration is not None:
         row["calibration"] = {
@@ -145,42 +123,17 @@ def count_by_sentence(gold: Sequence[Sentence], predicted: Sequence[Sentence]) -
     return rows
 
 
-def score_decoders(model: Recognizer, sentences: Sequence[Sentence]) -> Row:
-    """The same scores under MBR decoding by threshold, and Viterbi decoding by penalty."""
-    settings = model.settings
-    if settings.model.structure == "none" or settings.decoding.method == "spans":
-        return {}
-    decoders: dict[str, Row] = {f"mbr {t}": {"method": "mbr", "threshold": t} for t in THRESHOLDS}
-    for penalty in PENALTIES if settings.model.structure == "lexical" else (0.0,):
-        decoders[f"viterbi {penalty}"] = {
-            "method": "viterbi",
-            "threshold": 0.0,
-            "head_sharing_penalty": penalty,
-            "head_prior_weight": 0.0,
-        }
-    rows = {}
-    for name, changes in decoders.items():
-        changed = replace(settings, decoding=replace(settings.decoding, **changes))
-        predicted = predict(model, sentences, options=PredictOptions(settings=changed))
-        rows[name] = summarize(evaluate(sentences, predicted, resamples=0))
-    return rows
-
-
 def score_robustness(model: Recognizer, sentences: Sequence[Sentence]) -> dict[str, float]:
-    """F1 on other forms of the sentences, and the share of single names in which the model finds an entity."""
+    """F1 on other forms of the sentences."""
     forms = {
         "upper": [change_case(sentence, str.upper) for sentence in sentences],
         "lower": [change_case(sentence, str.lower) for sentence in sentences],
         "no_punctuation": [without_punctuation(sentence) for sentence in sentences],
     }
-    row = {
+    return {
         name: 100 * evaluate(gold, predict(model, gold), resamples=0).entities.f1
         for name, gold in forms.items()
     }
-    ner = Pipeline(model)
-    for name, end in (("names", ""), ("names_with_period", ".")):
-        row[name] = sum(bool(ner(word + end).entities) for word in NAMES) / len(NAMES)
-    return row
 
 
 def last_word_heads(sentences: Sequence[Sentence]) -> Row:

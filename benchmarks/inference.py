@@ -55,72 +55,48 @@ print(json.dumps(seconds | {{"resident_mb": resident}}))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parse_arguments(arguments)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.inference", description=__doc__.split("\n")[0]
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for name, run in (("sentences", measure_sentences), ("texts", measure_texts)):
+        command = commands.add_parser(name)
+        command.set_defaults(run=run)
+        add = command.add_argument
+        add("--model", type=Path, metavar="DIR", help="default: the bundled model")
+        add("--rounds", type=int, default=5, help="the median of this many")
+        add("--out", type=Path, metavar="FILE", help="the JSON file")
+        add("--device", default="auto", help="auto, cpu, cuda or mps")
+        add("--threads", type=int, help="of the CPU")
+        add("--commit", help="the commit to record outside a git checkout")
+        if name == "sentences":
+            add("--data", type=Path, required=True, metavar="FILE", help="in any format of nestree")
+            add("--batch-words", default=str(BATCH_WORDS), help="words in a batch; several sizes with commas")
+            add("--limit", type=int, help="only the first sentences")
+            add("--set", action="append", default=[], metavar="DECODING.KEY=VALUE")
+            add("--text", action="store_true", help="also measure from text to entities")
+        else:
+            add("--shared", type=Path, default=Path("../shared"), metavar="DIR", help="holds GUM's documents")
+            add(
+                "--peer",
+                nargs=2,
+                action="append",
+                default=[],
+                metavar="X",
+                help="PYTHON MODEL: see spacy_spancat.py",
+            )
+            add("--precision", default="auto", help="auto, float32 or int8")
+    options = parser.parse_args(arguments)
     try:
         device = select_device(options.device)
         if options.threads:
             torch.set_num_threads(options.threads)
-        result = {**provenance(device.type, options.commit), **options.run(options, device)}
+        model_name = options.model.name if options.model else "bundled"
+        result = {"benchmark": "inference", "model": model_name, **options.run(options, device)}
     except NestreeError as error:
         raise SystemExit(str(error)) from None
-    print(store(result, options.out))
+    print(store({**provenance(device.type, options.commit), **result}, options.out))
     return 0
-
-
-def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.inference",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-
-    def add_command(name: str, run: Callable[[argparse.Namespace, torch.device], Row]) -> Callable[..., Any]:
-        command = commands.add_parser(name)
-        command.set_defaults(run=run)
-        command.add_argument("--out", type=Path, metavar="FILE", help="the JSON file")
-        command.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
-        command.add_argument("--threads", type=int, help="of the CPU")
-        command.add_argument("--commit", help="the commit to record outside a git checkout")
-        return command.add_argument
-
-    def add_model(add: Callable[..., Any]) -> None:
-        add("--model", type=Path, metavar="DIR", help="default: the bundled model")
-
-    add = add_command("sentences", measure_sentences)
-    add_model(add)
-    add("--data", type=Path, required=True, metavar="FILE", help="in any format of nestree")
-    add("--batch-words", default=str(BATCH_WORDS), help="words in a batch; several sizes with commas")
-    add("--rounds", type=positive, default=5, help="the median of this many")
-    add("--limit", type=positive, help="only the first sentences")
-    add("--set", action="append", default=[], metavar="DECODING.KEY=VALUE")
-    add("--text", action="store_true", help="also measure from text to entities")
-
-    add = add_command("texts", measure_texts)
-    add_model(add)
-    add("--shared", type=Path, default=Path("../shared"), metavar="DIR", help="holds GUM's documents")
-    add(
-        "--peer",
-        nargs=2,
-        action="append",
-        default=[],
-        metavar=("PYTHON", "MODEL"),
-        help="see spacy_spancat.py",
-    )
-    add("--precision", default="auto", help="auto, float32 or int8")
-    add("--rounds", type=positive, default=5, help="the median of this many")
-
-    return parser.parse_args(arguments)
-
-
-def positive(text: str) -> int:
-    if int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
-    return int(text)
-
-
-def model_name(options: argparse.Namespace) -> str:
-    return options.model.name if options.model else "bundled"
 
 
 # sentences
@@ -133,8 +109,6 @@ def measure_sentences(options: argparse.Namespace, device: torch.device) -> Row:
     gc.freeze()  # as `nestree predict` does
     words = sum(len(sentence.words) for sentence in sentences)
     result: Row = {
-        "benchmark": "inference",
-        "model": model_name(options),
         "changes": options.set,
         "encoder": Path(model.settings.encoder.path).name,
         "data": f"{options.data.parent.name}/{options.data.name}",
@@ -252,8 +226,6 @@ def measure_texts(options: argparse.Namespace, device: torch.device) -> Row:
             file=sys.stderr,
         )
     return {
-        "benchmark": "inference",
-        "model": model_name(options),
         "data": "GUM dev, raw text",
         "texts": len(texts),
         "characters": sum(map(len, texts)),

@@ -280,15 +280,11 @@ def git_commit() -> str | None:
 
 
 def cpu_model() -> str:
-    for command in (["lscpu"], ["cat", "/proc/cpuinfo"]):
-        try:
-            lines = subprocess.check_output(command, text=True, stderr=subprocess.DEVNULL).splitlines()
-        except (OSError, subprocess.CalledProcessError):
-            continue
-        for line in lines:
-            if line.lower().startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
+    try:
+        lines = subprocess.check_output(["lscpu"], text=True, stderr=subprocess.DEVNULL).splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.lower().startswith("model name"))
+    except (OSError, subprocess.CalledProcessError, StopIteration):
+        return platform.processor() or platform.machine()
 
 
 def store(result: object, path: Path | None) -> str:

@@ -134,7 +134,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--steps", type=int, default=0, help="time this many steps after each run")
     add("--only-steps", type=int, metavar="N", help="time N steps of each run, and train no model")
     add("--keep-models", action="store_true", help="without it, only predictions are kept")
-    add("--analyze", "--analyse", action="store_true", help="analyze errors, and score other decoders")
+    add("--analyze", "--analyse", action="store_true", help="analyze errors")
     add("--device", default="auto", help="auto, cpu or cuda")
     add("--commit", help="the commit to record outside a git checkout")
     options = parser.parse_args(arguments)
@@ -518,10 +518,8 @@ class StepProfiler(Callbacks):
 
         def collect(profiler: Any) -> None:
             for event in profiler.events() or ():
-                on_device = event.device_type == torch.autograd.DeviceType.CUDA
-                if on_device and not event.name.startswith(
-                    ("Optimizer.", "ProfilerStep")
-                ):  # spans of several kernels
+                spans_kernels = event.name.startswith(("Optimizer.", "ProfilerStep"))
+                if event.device_type == torch.autograd.DeviceType.CUDA and not spans_kernels:
                     kernels.setdefault(event.name, []).append(event.device_time_total / 1e3)
 
         windows = schedule(wait=0, warmup=0, active=PROFILED_STEPS)

@@ -10,17 +10,5 @@ from nestree.training.callbacks import Callbacks, EpochEnd, Step
 from nestree.training.dataset import Corpus, adapt_to_small_data, make_corpus
 from nestree.training.train import TrainResult, fit, origin_of, save_scores, summary, train
 
-__all__ = [
-    "Callbacks",
-    "Corpus",
-    "EpochEnd",
-    "Step",
-    "TrainResult",
-    "adapt_to_small_data",
-    "fit",
-    "make_corpus",
-    "origin_of",
-    "save_scores",
-    "summary",
-    "train",
-]
+__all__ = ["Callbacks", "Corpus", "EpochEnd", "Step", "TrainResult", "adapt_to_small_data", "fit"]
+__all__ += ["make_corpus", "origin_of", "save_scores", "summary", "train"]

@@ -63,14 +63,12 @@ class RunSpec:
         """Raise if the directory of the run holds one with other settings."""
         if not (self.folder / CONFIG).is_file():
             return
-        before = asdict(Settings.load(self.folder / CONFIG))
-        for section, keys in asdict(self.settings).items():
-            for key, value in keys.items():
-                if before[section][key] != value:
-                    raise InputError(
-                        f"{self.folder} was trained with {section}.{key} = {before[section][key]!r}, and now it is "
-                        f"{value!r}. Give another directory for this experiment, or remove that one."
-                    )
+        now, before = asdict(self.settings), asdict(Settings.load(self.folder / CONFIG))
+        for section, key in ((s, k) for s in now for k in now[s] if now[s][k] != before[s][k]):
+            raise InputError(
+                f"{self.folder} was trained with {section}.{key} = {before[section][key]!r}, and now it is "
+                f"{now[section][key]!r}. Give another directory for this experiment, or remove that one."
+            )
 
 
 def run_specs(

@@ -31,7 +31,7 @@ from nestree.training.run_dir import Progress, RunDir
 from nestree.training.step import GradientStep, Update
 from nestree.treecrf.memory import is_out_of_memory
 
-ESTIMATE_AFTER = 10.0  # seconds of training until the duration of the run is estimated, or one epoch
+ESTIMATE_AFTER = 60.0  # seconds of an epoch, or two epochs, until the duration of the run is estimated
 
 Result = TypeVar("Result")
 
@@ -268,7 +268,8 @@ def end_epoch(run: Run) -> None:
     for callback in run.callbacks:
         callback.epoch(end)
     left = epochs - progress.epoch
-    report_estimate(run, left * (progress.epoch_seconds + run.dev_seconds), left)
+    if progress.epoch > 1:  # in the first epoch, kernels are compiled
+        report_estimate(run, left * (progress.epoch_seconds + run.dev_seconds), left)
     progress.epoch += 1
     progress.update = progress.mentions = 0
     progress.losses, progress.epoch_seconds = {}, 0.0

@@ -12,20 +12,16 @@ CLIP_NORM = 5.0  # largest norm of the gradient
 def make_optimizer(model: nn.Module, pretrained: nn.Module, settings: TrainingSettings) -> torch.optim.AdamW:
     """AdamW for `model`, of which `pretrained` is the encoder. Biases and norms have no weight decay."""
     encoder = {id(parameter) for parameter in pretrained.parameters()}
-    groups: dict[tuple[float, bool], list[nn.Parameter]] = {}
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for parameter in model.parameters():
         if parameter.requires_grad:
             lr = settings.encoder_lr if id(parameter) in encoder else settings.lr
-            groups.setdefault((lr, parameter.ndim > 1), []).append(parameter)
+            decay = settings.weight_decay if parameter.ndim > 1 else 0.0
+            groups.setdefault((lr, decay), []).append(parameter)
     return torch.optim.AdamW(
         [
-            {
-                "params": parameters,
-                "lr": lr,
-                "peak": lr,
-                "weight_decay": settings.weight_decay if decays else 0.0,
-            }
-            for (lr, decays), parameters in groups.items()
+            {"params": group, "lr": lr, "peak": lr, "weight_decay": decay}
+            for (lr, decay), group in groups.items()
         ],
         betas=(BETA1, settings.beta2),
         eps=settings.epsilon,

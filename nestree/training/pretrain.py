@@ -122,8 +122,8 @@ def check_encoder(tokenizer: Any, transformer: Any, name: str) -> None:
 
 def train_mlm(transformer: nn.Module, texts: "MaskedTexts", passes: int) -> Iterator[PretrainStep]:
     """Train with the learning rates of the default recipe; yields the progress."""
-    settings, network = Settings.read("default"), cast(Any, transformer)
-    embeddings = network.get_input_embeddings()
+    settings = Settings.read("default")
+    embeddings = cast(Any, transformer).get_input_embeddings()
     encoder_settings = replace(settings.encoder, mix_layers=1, word_shape_size=0)
     encoder = Encoder(encoder_settings, transformer, words=0, dimensions=0)
     head = MLMHead(embeddings).to(embeddings.weight.device)

@@ -92,8 +92,7 @@ def train(
     files = {part: str(Path(s).resolve()) for part, s in sources.items() if isinstance(s, str | Path)}
     names = ", ".join(dict.fromkeys(Path(path).name for path in files.values()))
     about = {"data": names} if names else {}
-    options: dict[str, Any] = {"format": None, "words": None, "sentences": None, "read": []}
-    origin = {"options": options, **files, "card": about}  # for `nestree train --resume`
+    origin = {"options": {}, **files, "card": about}  # for `nestree train --resume`
     result = fit(
         chosen, corpus, folder, resume=resume, device=device, callbacks=callbacks, origin=origin, about=about
     )
@@ -364,7 +363,7 @@ def summary(result: TrainResult, test: Evaluation | None = None) -> str:
     ]
     if result.evaluation is None:
         return lines[0]
-    names = {f"best epoch {result.best_epoch}: dev": result.evaluation, "test": test}
+    names = {f"best epoch {result.best_epoch}: dev": result.evaluation, "test:": test}
     for name, score in ((name, each.entities) for name, each in names.items() if each is not None):
         lines.append(
             f"{name} P {100 * score.precision:.2f}  R {100 * score.recall:.2f}  F1 {100 * score.f1:.2f}"
