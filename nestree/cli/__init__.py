@@ -2,14 +2,14 @@
 
 import typer
 
-from nestree.cli import data, evaluate, predict, quantize, show, train
-from nestree.cli.runtime import Commands, Quiet, Verbose, Version, with_limits
+from nestree.cli import data, evaluate, predict, show, train
+from nestree.cli.options import Version, expand_options
+from nestree.cli.runtime import Commands
 
 app = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
-@app.callback()
-def main(version: Version = False, verbose: Verbose = 0, quiet: Quiet = False) -> None:
+def main(version: Version = False) -> None:
     """Nested named entity recognition with exact inference over latent lexicalised trees.
 
     Exit codes: 0 all is well; 1 `check` found errors, or `predict` skipped something; 2 bad input or usage;
@@ -17,21 +17,22 @@ def main(version: Version = False, verbose: Verbose = 0, quiet: Quiet = False) -
     """
 
 
+app.callback()(expand_options(main))
 for command in (
     train.train,
     train.pretrain,
     train.distill,
     predict.predict,
-    quantize.quantize,
+    predict.quantize,
     train.experiment,
+    evaluate.evaluate,
     evaluate.analyze,
     show.show,
     data.convert,
     data.check,
     data.stats,
     data.split,
-    evaluate.evaluate,
     data.formats,
     show.demo,
 ):
-    app.command()(with_limits(command))
+    app.command()(expand_options(command))

@@ -1,38 +1,33 @@
-"""The commands for data: convert, check, stats, formats, split; and what all commands that read files share."""
+"""The commands for data: convert, check, stats, formats and split."""
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument
 
+from nestree.cli.options import (
+    PARTS,
+    Files,
+    OutArgument,
+    OutputFormat,
+    Reading,
+    Source,
+    TableFormat,
+    complete,
+    format_names,
+    output_path,
+    parse_options,
+)
 from nestree.cli.runtime import (
     BAD_INPUT,
     FOUND_ERRORS,
-    NORMAL,
     QUIET,
     Commands,
-    Files,
-    From,
-    OutputFormat,
-    Quiet,
-    Read,
-    Sentences,
-    SkipBad,
-    Source,
-    TableFormat,
-    To,
-    Verbose,
-    Words,
-    Write,
-    format_names,
-    option_values,
     print_json,
     print_line,
-    reading_options,
     reading_progress,
 )
 from nestree.errors import InputError
@@ -41,36 +36,6 @@ if TYPE_CHECKING:
     from nestree.data.io import ConversionReport
     from nestree.data.split import Unit
     from nestree.data.statistics import Statistics
-
-JsonOrText = Annotated[OutputFormat, typer.Option("--format", help="json: for programs.")]
-Table = Annotated[TableFormat, typer.Option("--format", help="How to show the table.")]
-
-
-@contextmanager
-def read_progress(paths: Sequence[Path]) -> Iterator[None]:
-    """Shows the progress of reading these files."""
-    if list(paths).count(Path("-")) > 1:
-        raise InputError("standard input can be read once: name - once.")
-    started = monotonic()
-    with reading_progress(paths):
-        yield
-    if Commands.verbosity > NORMAL:
-        print_line(f"done in {monotonic() - started:.2f} s")
-
-
-def read_options(
-    paths: Sequence[Path],
-    format: str | None,
-    read: Sequence[str] | None,
-    words: str | None,
-    sentences: str | None,
-) -> dict[str, Any]:
-    """The options for reading these files; if there are any, all files have the format of the first."""
-    if not (read or words or sentences):
-        return {}
-    from nestree.data.formats import detect_format
-
-    return reading_options(format or detect_format(paths[0]), read, words, sentences)
 
 
 def print_report(*reports: "ConversionReport") -> None:
@@ -93,19 +58,13 @@ def print_statistics(parts: "Mapping[str, Statistics]", format: TableFormat) -> 
 
 def convert(
     source: Source,
-    target: Annotated[
-        Path, typer.Argument(metavar="OUT", help="A file or a new folder; - is standard output.")
-    ],
-    source_format: From = None,
-    target_format: To = None,
-    words: Words = None,
-    sentences: Sentences = None,
-    read: Read = None,
-    write: Write = None,
-    skip_bad: SkipBad = False,
-    format: JsonOrText = OutputFormat.text,
-    verbose: Verbose = 0,
-    quiet: Quiet = False,
+    reading: Reading,
+    target: OutArgument = None,
+    out: Path | None = None,
+    target_format: str | None = None,
+    write: list[str] | None = None,
+    skip_bad: bool = False,
+    format: OutputFormat = OutputFormat.text,
 ) -> None:
     """Convert data from one format to another.
 
@@ -115,40 +74,32 @@ def convert(
     from nestree.data.convert import convert as convert_data
     from nestree.data.formats import detect_format
 
-    with read_progress([source]):
-        source_format = source_format or detect_format(source)
-        target_format = target_format or detect_format(target, to_write=True)
+    path = output_path(target, out)
+    with reading_progress([source]):
+        source_format = reading.source_format or detect_format(source)
+        target_format = target_format or detect_format(path, to_write=True)
         conversion = convert_data(
             source,
-            target,
+            path,
             source_format,
             target_format,
             skip_bad=skip_bad,
-            read_options=reading_options(source_format, read, words, sentences),
-            write_options=option_values(write or (), target_format, "write"),
+            read_options=reading.options(source_format),
+            write_options=parse_options(write or (), target_format, "write"),
         )
     if format is OutputFormat.json:
-        print_json(conversion.as_json(), to_stderr=str(target) == "-")
+        print_json(conversion.as_json(), to_stderr=str(path) == "-")
     else:
         print_line(conversion.as_text())
 
 
 def check(
     files: Files,
-    source_format: From = None,
-    words: Words = None,
-    sentences: Sentences = None,
-    read: Read = None,
-    long_sentence: Annotated[
-        int, typer.Option("--long-sentence", metavar="WORDS", min=1, help="Report longer sentences.")
-    ] = 200,
-    show_all: Annotated[
-        bool, typer.Option("--all", help="Show all places, not only the first five.")
-    ] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings, too.")] = False,
-    format: JsonOrText = OutputFormat.text,
-    verbose: Verbose = 0,
-    quiet: Quiet = False,
+    reading: Reading,
+    long_sentence: int = 200,
+    show_all: bool = False,
+    strict: bool = False,
+    format: OutputFormat = OutputFormat.text,
 ) -> None:
     """Find problems in data, each with its place and a remedy.
 
@@ -157,10 +108,14 @@ def check(
     """
     from nestree.data.checks import SHOWN
     from nestree.data.checks import check as check_data
+    from nestree.data.formats import data_files, detect_format
 
-    with read_progress(files):
-        options = read_options(files, source_format, read, words, sentences)
-        report = check_data(files, source_format, long_sentence=long_sentence, options=options)
+    files = [file for path in files for file in data_files(path)]
+    with reading_progress(files):
+        options = {}
+        if reading.read or reading.words or reading.sentences:  # all files have the format of the first
+            options = reading.options(reading.source_format or detect_format(files[0]))
+        report = check_data(files, reading.source_format, long_sentence=long_sentence, options=options)
     if format is OutputFormat.json:
         print_json(report.as_json())
     elif Commands.verbosity == QUIET:
@@ -175,130 +130,86 @@ def check(
 
 def stats(
     files: Files,
-    source_format: From = None,
-    words: Words = None,
-    sentences: Sentences = None,
-    read: Read = None,
-    skip_bad: SkipBad = False,
-    format: Table = TableFormat.text,
-    verbose: Verbose = 0,
-    quiet: Quiet = False,
+    reading: Reading,
+    skip_bad: bool = False,
+    format: TableFormat = TableFormat.text,
 ) -> None:
     """Count sentences, entities and nesting, one column for each file.
 
     Nested: contains another entity or lies in one; the same span with another label counts.
     """
-    from nestree.data import formats, statistics
+    from nestree.data import statistics
+    from nestree.data.formats import data_files
     from nestree.data.io import ConversionReport
 
+    files = [file for path in files for file in data_files(path)]
     names = [path.name.split(".")[0] or path.name for path in files]
     if len(set(names)) < len(names):
         names = [str(path) for path in files]
     if duplicates := [name for name in names if names.count(name) > 1]:
         raise InputError(f"{duplicates[0]} is named twice. Name each file once.")
-    parts, report = {}, ConversionReport(skip_bad)
-    with read_progress(files):
-        for name, path in zip(names, files, strict=True):
-            options = read_options([path], source_format, read, words, sentences)
-            parts[name] = statistics.count(formats.read(path, source_format, report, **options))
+    report = ConversionReport(skip_bad)
+    with reading_progress(files):
+        parts = {
+            name: statistics.count(reading.documents(path, report))
+            for name, path in zip(names, files, strict=True)
+        }
     print_report(report)
     print_statistics(parts, format)
 
 
 def formats(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", autocompletion=format_names)] = None,
-    format: JsonOrText = OutputFormat.text,
+    name: Annotated[str | None, Argument(metavar="NAME", autocompletion=complete(format_names))] = None,
+    format: OutputFormat = OutputFormat.text,
 ) -> None:
     """List the formats, or describe one of them."""
-    from nestree.data.formats import FORMATS, get_function
+    from nestree.data.formats import FORMATS, get_function, options
+
+    def defaults(key: str, verb: str) -> dict[str, Any]:
+        values = {name: option.default for name, option in options(key, verb).items()}
+        simple = str | int | float | bool | None
+        return {name: value if isinstance(value, simple) else str(value) for name, value in values.items()}
 
     if format is OutputFormat.json:
-        print_json(
-            {
-                key: {
-                    "read": option_defaults(key, "read"),
-                    "write": option_defaults(key, "write") if FORMATS[key].writable else None,
-                    "folder": FORMATS[key].folder,
-                    "what": FORMATS[key].description,
-                }
-                for key in ([name] if name else FORMATS)
+        descriptions = {
+            key: {
+                "read": defaults(key, "read"),
+                "write": defaults(key, "write") if FORMATS[key].writable else None,
+                "folder": FORMATS[key].folder,
+                "what": FORMATS[key].description,
             }
-        )
+            for key in ([name] if name else FORMATS)
+        }
+        print_json(descriptions)
     elif name is None:
         for key, about in FORMATS.items():
             typer.echo(f"{key:<13} {'read, write' if about.writable else 'read':<12} {about.description}")
     else:
         parts = [f"{name}: {inspect.getdoc(inspect.getmodule(get_function(name, 'read')))}"]
         for verb in ("read", "write") if FORMATS[name].writable else ("read",):
-            options = ", ".join(f"{key}={value}" for key, value in option_defaults(name, verb).items())
+            listed = ", ".join(f"{key}={value}" for key, value in defaults(name, verb).items())
             parts.append(
-                f"--{verb} {options or 'has no options'}\n\n{inspect.getdoc(get_function(name, verb))}"
+                f"--{verb} {listed or 'has no options'}\n\n{inspect.getdoc(get_function(name, verb))}"
             )
         typer.echo("\n\n".join(parts))
 
 
-def option_defaults(name: str, verb: str) -> dict[str, Any]:
-    from nestree.data.formats import options
-
-    return {
-        key: value if isinstance(value := option.default, str | int | float | bool | None) else str(value)
-        for key, option in options(name, verb).items()
-    }
-
-
-Parts = Annotated[
-    str | None,
-    typer.Option(
-        "--parts",
-        metavar="NAME=SHARE,...",
-        help="The parts and their shares. [default: train=80,dev=10,test=10]",
-    ),
-]
-Lists = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--list", metavar="NAME=FILE", help="Instead: the ids of a part, one a line; may be repeated."
-    ),
-]
-Rest = Annotated[
-    str | None, typer.Option("--rest", metavar="NAME", help="With --list: the part of what is in no list.")
-]
-By = Annotated[
-    str | None,
-    typer.Option(
-        "--by",
-        metavar="UNIT",
-        help="What stays together: sentence, document. [default: document, if the data names them]",
-    ),
-]
-Stratify = Annotated[
-    bool, typer.Option("--stratify", help="Give each part its share of the entities of each label.")
-]
-InOrder = Annotated[
-    bool, typer.Option("--in-order", help="Do not shuffle: the first part gets the first units.")
-]
-
-
 def split(
     source: Source,
-    folder: Annotated[Path, typer.Argument(metavar="OUT", help="A new folder for the parts.")],
-    parts: Parts = None,
-    lists: Lists = None,
-    rest: Rest = None,
-    by: By = None,
-    stratify: Stratify = False,
-    in_order: InOrder = False,
-    seed: Annotated[int, typer.Option("--seed", help="The same seed, the same parts.")] = 0,
-    source_format: From = None,
-    target_format: To = None,
-    words: Words = None,
-    sentences: Sentences = None,
-    read: Read = None,
-    write: Write = None,
-    skip_bad: SkipBad = False,
-    format: Table = TableFormat.text,
-    verbose: Verbose = 0,
-    quiet: Quiet = False,
+    reading: Reading,
+    target: OutArgument = None,
+    out: Path | None = None,
+    parts: str | None = None,
+    lists: list[str] | None = None,
+    rest: str | None = None,
+    by: str | None = None,
+    stratify: bool = False,
+    in_order: bool = False,
+    seed: int = 0,
+    target_format: str | None = None,
+    write: list[str] | None = None,
+    skip_bad: bool = False,
+    format: TableFormat = TableFormat.text,
 ) -> None:
     """Divide data into parts, such as train, dev and test. All are written, or none.
 
@@ -308,31 +219,27 @@ def split(
     from nestree.data.io import ConversionReport
     from nestree.data.split import assemble_parts, ending, make_units, write_parts
 
+    folder = output_path(target, out)
     if lists and (parts or stratify or in_order):
-        raise InputError(
-            "--list names every unit of a part, so --parts, --stratify and --in-order do not go with it."
-        )
+        raise InputError("--list names every unit of a part. Leave out --parts, --stratify and --in-order.")
     if rest and not lists:
-        raise InputError("--rest goes with --list.")
+        raise InputError("--rest needs --list: it names the part of what is in no list.")
     if stratify and in_order:
-        raise InputError("--in-order leaves nothing to choose, so --stratify does not go with it.")
+        raise InputError("--in-order leaves nothing to choose. Leave out --stratify.")
     report = ConversionReport(skip_bad)
-    with read_progress([source]):
-        source_format = source_format or formats.detect_format(source)
+    with reading_progress([source]):
+        source_format = reading.source_format or formats.detect_format(source)
         writable = formats.FORMATS.get(source_format, formats.FORMATS["jsonl"]).writable
         target_format = target_format or (source_format if writable else "jsonl")
-        write_options = option_values(write or (), target_format, "write")
-        options = reading_options(source_format, read, words, sentences)
-        documents = list(formats.read(source, source_format, report, **options))
+        write_options = parse_options(write or (), target_format, "write")
+        documents = list(formats.read(source, source_format, report, **reading.options(source_format)))
     by = by or ("sentence" if any(document.id is None for document in documents) else "document")
-    split_units = make_units(documents, by, report)
+    units = make_units(documents, by, report)
     if lists:
-        names = split_by_id_files(split_units, lists, rest)
+        names = split_by_id_files(units, lists, rest)
     else:
-        shares = parts or "train=80,dev=10,test=10"
-        names = split_by_shares(split_units, shares, stratify, in_order, seed)
-    usual_order = [name for name in ("train", "dev", "test") if name in names]
-    documents_of = assemble_parts(split_units, names, first=usual_order)
+        names = split_by_shares(units, parts or "train=80,dev=10,test=10", stratify, in_order, seed)
+    documents_of = assemble_parts(units, names, first=[name for name in PARTS if name in names])
     write_parts(documents_of, folder, target_format, report, ending(target_format, source), **write_options)
     print_report(report)
     print_statistics({name: statistics.count(part) for name, part in documents_of.items()}, format)
@@ -354,9 +261,7 @@ def split_by_id_files(units: "Sequence[Unit]", lists: Sequence[str], rest: str |
             if id := line.strip():
                 check_listed(id, known, f"{path}:{number}")
                 ids.append(id)
-    if rest is None and "train" not in ids_of:
-        rest = "train"
-    return split_by_lists(units, ids_of, rest)
+    return split_by_lists(units, ids_of, rest or (None if "train" in ids_of else "train"))
 
 
 def split_by_shares(

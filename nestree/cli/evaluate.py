@@ -5,28 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument
 
-from nestree.cli.data import JsonOrText, Table, print_report, read_options, read_progress
-from nestree.cli.predict import Threshold, load_pipeline
-from nestree.cli.runtime import (
-    QUIET,
-    Commands,
-    Device,
-    From,
-    Model,
-    OutputFormat,
-    Quiet,
-    Read,
-    Sentences,
-    TableFormat,
-    Verbose,
-    Words,
-    format_scores,
-    print_json,
-    print_line,
-    print_page,
-)
-from nestree.cli.train import load_model, predict_sentences
+from nestree.cli.data import print_report
+from nestree.cli.options import OutputFormat, Reading, TableFormat, parse_numbers
+from nestree.cli.predict import load_pipeline, model_name, predict_sentences
+from nestree.cli.runtime import QUIET, Commands, print_json, print_line, print_page, reading_progress
 from nestree.errors import InputError
 
 if TYPE_CHECKING:
@@ -38,42 +22,20 @@ HEAD_WORDS = 10  # of each label
 
 
 def evaluate(
-    gold: Annotated[Path, typer.Argument(metavar="GOLD", help="The annotated data; - is standard input.")],
+    gold: Annotated[Path, Argument(metavar="GOLD", help="The annotated data; - is standard input.")],
+    reading: Reading,
     predicted: Annotated[
-        Path | None, typer.Argument(metavar="PRED", help="The same sentences as predicted.")
+        Path | None, Argument(metavar="PRED", help="The same sentences as predicted.")
     ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            metavar="MODEL",
-            help="Instead of PRED: let this model predict. A directory, OWNER/NAME on the hub, or gum-minilm.",
-        ),
-    ] = None,
-    threshold: Threshold = None,
-    device: Device = "auto",
-    other: Annotated[
-        Path | None,
-        typer.Option("--compare", metavar="OTHER", help="Another prediction: is the difference significant?"),
-    ] = None,
-    duplicates: Annotated[
-        bool, typer.Option("--duplicates", help="In the headline, count each copy of an entity.")
-    ] = False,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write a page with plots and errors, too.")
-    ] = None,
-    resamples: Annotated[
-        int,
-        typer.Option("--bootstrap", metavar="N", min=0, help="Resamples for confidence intervals; 0: none."),
-    ] = 1000,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="The same seed, the same intervals.")] = 0,
-    source_format: From = None,
-    words: Words = None,
-    sentences: Sentences = None,
-    read: Read = None,
-    format: Table = TableFormat.text,
-    verbose: Verbose = 0,
-    quiet: Quiet = False,
+    model: str | None = None,
+    threshold: float | None = None,
+    device: str = "auto",
+    compare: str | None = None,
+    duplicates: bool = False,
+    html: Path | None = None,
+    resamples: int = 1000,
+    seed: int = 0,
+    format: TableFormat = TableFormat.text,
 ) -> None:
     """Score predicted entities against gold ones.
 
@@ -81,52 +43,51 @@ def evaluate(
     line for each prediction: precision, recall and F1. With --model, that model predicts, instead of PRED: text is
     split into words as it knows them, and its probabilities are scored, too.
     """
+    from nestree import evaluation as library
     from nestree import report
-    from nestree.data import formats
     from nestree.data.io import ConversionReport, atomic_writer, check_output_path
-    from nestree.evaluation import compare
-    from nestree.evaluation import evaluate as evaluate_sentences
 
     if (predicted is None) == (model is None):
-        raise InputError("name a prediction or --model DIR, and not both.")
-    if threshold is not None and model is None:
+        raise InputError("name a prediction or --model MODEL, and not both.")
+    sides = [str(predicted or model), *([compare] if compare else [])]
+    models = [side for side in sides if side == model or (side == compare and is_model(side))]
+    if threshold is not None and not models:
         raise InputError("--threshold is for what a model finds: name --model.")
-    paths = [path for path in (gold, predicted, other) if path]
-    if other and not resamples:
+    if compare and not resamples:
         raise InputError("--compare draws samples, so --bootstrap must be 1 or more.")
+    paths = [gold, *(Path(side) for side in sides if side not in models)]
     if html:
         check_output_path(html, paths)
     one_line = Commands.verbosity == QUIET and format is TableFormat.text
-    if one_line and not (other or html):
+    if one_line and not (compare or html):
         resamples = 0  # intervals would not be shown
     conversion = ConversionReport()
-    pipeline = load_pipeline(model, device, None)[0] if model else None
-    documents = []
-    with read_progress(paths):
-        options = read_options(paths, source_format, read, words, sentences)
-        for path in paths:
-            path_format, path_options = source_format, options
-            if pipeline:  # text is split as for the model, unless options say otherwise
-                from nestree.predict_files import with_text_rules
-
-                path_format = source_format or formats.detect_format(path)
-                path_options = dict(with_text_rules(options, path_format, pipeline.model.text_rules))
-            documents.append(list(formats.read(path, path_format, conversion, **path_options)))
+    pipelines = {side: load_pipeline(side, device)[0] for side in models}
+    rules = next((pipeline.model.text_rules._asdict() for pipeline in pipelines.values()), {})
+    with reading_progress(paths):
+        documents = list(reading.documents(gold, conversion, **rules))
+        data = [[sentence for document in documents for sentence in document.sentences]]
+        for side in sides:
+            if pipeline := pipelines.get(side):
+                options = pipeline.predict_options(threshold, trees=False)
+                with_context = pipeline.model.sentences_with_context(documents)
+                data.append(predict_sentences(pipeline.inference_model, with_context, options))
+            else:
+                found = reading.documents(Path(side), conversion, **rules)
+                data.append([sentence for document in found for sentence in document.sentences])
     print_report(conversion)
-    data = [[sentence for document in part for sentence in document.sentences] for part in documents]
-    if pipeline:
-        predict_options = pipeline.predict_options(threshold, trees=False)
-        gold_sentences = pipeline.model.sentences_with_context(documents[0])
-        data.insert(1, predict_sentences(pipeline.inference_model, gold_sentences, predict_options))
     comparison = None
-    if other:
-        names = (str(predicted or model), str(other))
-        comparison = compare(*data, names=names, resamples=resamples, seed=seed)
+    if compare:
+        names = tuple(model_name(side) if side in models else Path(side).name for side in sides)
+        names = names if names[0] != names[1] else tuple(sides)
+        comparison = library.compare(*data, names=(names[0], names[1]), resamples=resamples, seed=seed)
         evaluation = comparison.first
     else:
-        evaluation = evaluate_sentences(*data, resamples=resamples, seed=seed)
-    warn_if_labels_differ(evaluation)
-    title = f"{predicted or model} against {gold}"
+        evaluation = library.evaluate(*data, resamples=resamples, seed=seed)
+    evaluations = (comparison.first, comparison.second) if comparison else (evaluation,)
+    for each in evaluations:
+        warn_if_labels_differ(each)
+    title = f"{sides[0]} against {gold}"
     if html:
         with atomic_writer(html) as file:
             file.write(report.to_html(evaluation, comparison, title))
@@ -134,7 +95,7 @@ def evaluate(
     if format is TableFormat.json:
         print_json(report.to_json(evaluation, comparison))
     elif one_line:
-        for each in (comparison.first, comparison.second) if comparison else (evaluation,):
+        for each in evaluations:
             typer.echo(format_scores(each, duplicates))
     elif format is TableFormat.markdown:
         typer.echo(report.to_markdown(evaluation, comparison, title), nl=False)
@@ -143,55 +104,58 @@ def evaluate(
         typer.echo(f"\n{format_scores(evaluation, duplicates)}")
 
 
+def is_model(name: str) -> bool:
+    """Whether this names a model rather than a file of predictions."""
+    from nestree import hub
+    from nestree.checkpoint import LABELS
+    from nestree.data.formats.detect import SUFFIXES
+
+    if Path(name).exists():
+        return (Path(name) / LABELS).is_file()
+    is_file_name = any(suffix in SUFFIXES for suffix in Path(name).suffixes)
+    return hub.is_bundled(name) or (bool(hub.HUB_NAME.fullmatch(name)) and not is_file_name)
+
+
+def format_scores(evaluation: "Evaluation", duplicates: bool) -> str:
+    """Precision, recall and F1 in one line."""
+    score = evaluation.duplicates if duplicates else evaluation.entities
+    note = " (each copy counted)" if duplicates else ""
+    return f"P {100 * score.precision:.2f}  R {100 * score.recall:.2f}  F1 {100 * score.f1:.2f}{note}"
+
+
 def warn_if_labels_differ(evaluation: "Evaluation") -> None:
-    """Say so if gold and prediction have no label in common."""
+    """Say so, even with --quiet, if gold and prediction have no label in common."""
     gold = {label for label, score in evaluation.labels.items() if score.gold}
     predicted = {label for label, score in evaluation.labels.items() if score.predicted}
     if gold and predicted and not gold & predicted:
-        print_line(
-            f"no label is on both sides: gold has {', '.join(sorted(gold))}; predicted are "
-            f"{', '.join(sorted(predicted))}. So nothing can be right; give both the same labels."
+        typer.echo(
+            f"Warning: gold and prediction have no label in common, so all scores are 0: gold has "
+            f"{', '.join(sorted(gold))}; predicted are {', '.join(sorted(predicted))}. Give both the same labels.",
+            err=True,
         )
 
 
 def analyze(
-    source: Annotated[Path, typer.Argument(metavar="DATA", help="Annotated data; - is standard input.")],
-    model: Model,
-    penalties: Annotated[
-        str,
-        typer.Option(
-            "--head-sharing-penalties", metavar="C,...", help="Penalties on shared heads to decode with."
-        ),
-    ] = "-2,0,0.2,0.4,0.6,1",
-    trees: Annotated[int, typer.Option("--trees", metavar="N", min=0, help="Sentences to draw.")] = 2,
-    device: Device = "auto",
-    source_format: From = None,
-    words: Words = None,
-    sentences: Sentences = None,
-    read: Read = None,
-    format: JsonOrText = OutputFormat.text,
-    verbose: Verbose = 0,
-    quiet: Quiet = False,
+    source: Annotated[Path, Argument(metavar="DATA", help="Annotated data; - is standard input.")],
+    reading: Reading,
+    model: str | None = None,
+    penalties: str = "-2,0,0.2,0.4,0.6,1",
+    drawn: int = 2,
+    device: str = "auto",
+    format: OutputFormat = OutputFormat.text,
 ) -> None:
     """Analyze a model: head accuracy, shared heads by penalty, errors by label, trees."""
     from rich.console import Console
 
     from nestree import report
-    from nestree.data import formats
     from nestree.evaluation import evaluate
     from nestree.pipeline import PredictOptions
     from nestree.show import draw_sentence
 
-    try:
-        values = [float(penalty) for penalty in penalties.split(",") if penalty]
-    except ValueError:
-        raise InputError(
-            f"--head-sharing-penalties {penalties}: write numbers with commas between them, such as 0,0.4,1."
-        ) from None
-    with read_progress([source]):
-        options = read_options([source], source_format, read, words, sentences)
-        documents = list(formats.read(source, source_format, **options))
-    recognizer = load_model(model, device)
+    values = parse_numbers(penalties, "--head-sharing-penalties", float, "0,0.4,1")
+    with reading_progress([source]):
+        documents = list(reading.documents(source))
+    recognizer = load_pipeline(model, device)[0].inference_model
     gold = recognizer.sentences_with_context(documents)
     evaluation = evaluate(gold, predict_sentences(recognizer, gold), resamples=0)
     rows = vary_penalty(recognizer, gold, values)
@@ -199,9 +163,9 @@ def analyze(
         print_json({**report.to_json(evaluation), "head_sharing": rows})
         return
     print_page(*analysis_tables(evaluation, rows))
-    if trees and gold and recognizer.settings.decoding.method != "spans":
+    if drawn and gold and recognizer.settings.decoding.method != "spans":
         width = Console().width
-        parsed = predict_sentences(recognizer, gold[:trees], PredictOptions(trees=True))
+        parsed = predict_sentences(recognizer, gold[:drawn], PredictOptions(trees=True))
         drawings = [part for sentence in parsed for part in ("", draw_sentence(sentence, width))]
         print_page(*drawings, no_wrap=True, crop=False)
 
@@ -214,53 +178,38 @@ def vary_penalty(
     from nestree.pipeline import override_decoding
 
     if model.settings.model.structure != "lexical" or model.settings.decoding.method == "spans":
-        print_line("this model has no heads, so there is nothing to share.")
+        print_line("This model has no heads: there is no table of shared heads.")
         return []
     rows = []
+    changed = {"method": "viterbi", "threshold": 0.0, "head_prior_weight": 0.0}
     for penalty in penalties:
-        with override_decoding(
-            model, method="viterbi", threshold=0.0, head_sharing_penalty=penalty, head_prior_weight=0.0
-        ):
+        with override_decoding(model, head_sharing_penalty=penalty, **changed):
             evaluation = evaluate(gold, predict_sentences(model, gold), resamples=0)
         heads = evaluation.heads
-        rows.append(
-            {
-                "penalty": penalty,
-                "f1": evaluation.entities.f1,
-                "shared": heads.shared if heads else None,
-                "head_accuracy": heads.accuracy if heads else None,
-            }
-        )
+        shared, accuracy = (heads.shared, heads.accuracy) if heads else (None, None)
+        f1 = evaluation.entities.f1
+        rows.append({"penalty": penalty, "f1": f1, "shared": shared, "head_accuracy": accuracy})
     return rows
 
 
 def analysis_tables(evaluation: "Evaluation", rows: Sequence[dict[str, Any]]) -> list[Any]:
-    from nestree.report.tables import (
-        Table,
-        distribution_table,
-        head_words_table,
-        heads_table,
-        percent,
-        terminal_table,
-    )
+    from nestree.report import tables as report
 
     tables = []
     if rows:
         cells = [
             (
                 f"{row['penalty']:g}",
-                percent(row["f1"]),
+                report.percent(row["f1"]),
                 "" if row["shared"] is None else str(row["shared"]),
-                "" if row["head_accuracy"] is None else percent(row["head_accuracy"]),
+                "" if row["head_accuracy"] is None else report.percent(row["head_accuracy"]),
             )
             for row in rows
         ]
         note = "Viterbi decoding, with a penalty for each entity that shares its head with a larger one."
-        tables.append(Table("Shared heads", ("penalty", "F1", "shared heads", "head accuracy"), cells, note))
-    if evaluation.heads:
-        tables += [
-            heads_table(evaluation.heads),
-            head_words_table(evaluation.heads, evaluation.labels, HEAD_WORDS),
-        ]
-    tables.append(distribution_table(evaluation))
-    return [part for table in tables for part in (*terminal_table(table), "")]
+        columns = ("penalty", "F1", "shared heads", "head accuracy")
+        tables.append(report.Table("Shared heads", columns, cells, note))
+    if heads := evaluation.heads:
+        tables += [report.heads_table(heads), report.head_words_table(heads, evaluation.labels, HEAD_WORDS)]
+    tables.append(report.distribution_table(evaluation))
+    return [part for table in tables for part in (*report.terminal_table(table), "")]

@@ -1,6 +1,8 @@
-"""Progress of long commands: a bar on a terminal, and one line for each epoch of training."""
+"""Progress of long commands: a bar on a terminal; elsewhere a line at most every 30 seconds."""
 
-from collections.abc import Callable, Mapping
+import math
+import sys
+from collections.abc import Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -11,111 +13,97 @@ if TYPE_CHECKING:
     from nestree.training import EpochEnd, Step
     from nestree.training.pretrain import PretrainStep
 
+LINE_SECONDS = 30.0  # between two lines
+MAX_EPOCH_LINES = 30  # of a run
 
-class LogLines:
-    """Training callbacks: one line for each epoch and each note."""
 
-    def __enter__(self) -> "LogLines":
+class ProgressDisplay:
+    """A bar that exists on a terminal only, and a clock that says when a line is due elsewhere."""
+
+    bar_format = "{desc} {percentage:3.0f} %|{bar}|{postfix}"
+
+    def __init__(self, delay: float = 1.0) -> None:
+        self.bar: Any = progress_bar(total=100, delay=delay, disable=None, bar_format=self.bar_format)
+        self.is_terminal = sys.stderr.isatty()
+        self.started = self.last_line = monotonic()
+
+    def __enter__(self) -> Any:
         return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def note(self, text: str, updates: int) -> None:
-        print_line(text)
-
-    def step(self, step: "Step") -> None: ...
-
-    def epoch(self, end: "EpochEnd") -> None:
-        from nestree.training.train import duration
-
-        mark = "  best so far" if end.best_epoch == end.epoch else ""
-        print_line(
-            f"epoch {end.epoch:>{len(str(end.epochs))}}/{end.epochs}  {format_losses(end.losses)}  dev P "
-            f"{100 * end.precision:.2f} R {100 * end.recall:.2f} F1 {100 * end.f1:.2f}  {duration(end.seconds)}{mark}"
-        )
-
-
-class TrainingProgress(LogLines):
-    """The same above a bar for the current epoch."""
-
-    def __init__(self) -> None:
-        self.bar: Any = progress_bar(total=100, bar_format="{desc} {percentage:3.0f} %|{bar}|{postfix}")
 
     def __exit__(self, *_: object) -> None:
         self.bar.close()
 
-    def note(self, text: str, updates: int) -> None:
+    def print_line(self, text: str) -> None:
         self.bar.clear()
-        super().note(text, updates)
+        print_line(text)
+        self.last_line = monotonic()
+
+    def show(self, share: float, description: str, postfix: str = "") -> None:
+        """Update the bar, or print a line if one is due."""
+        if self.is_terminal:
+            self.bar.set_description_str(description, refresh=False)
+            self.bar.set_postfix_str(postfix, refresh=False)
+            self.bar.n = round(100 * share)
+            self.bar.update(0)
+        elif monotonic() - self.last_line >= LINE_SECONDS:
+            self.print_line(f"{100 * share:3.0f} %  {description}  {postfix}".rstrip())
+
+
+class TrainingProgress(ProgressDisplay):
+    """Callbacks of training: a line for each note, and for each epoch or, of many, for each of about thirty."""
+
+    def __init__(self) -> None:
+        super().__init__(delay=0)
+        self.seconds_left = 0.0
+
+    def note(self, text: str, updates: int) -> None:
+        self.print_line(text)
 
     def step(self, step: "Step") -> None:
-        from nestree.training.train import duration
-
-        self.bar.set_description_str(f"epoch {step.epoch}/{step.epochs}", refresh=False)
+        self.seconds_left = step.seconds_left
         f1 = f"  F1 {100 * step.best_f1:.2f}" if step.best_f1 else ""
-        self.bar.set_postfix_str(
-            f"{format_losses(step.losses)}{f1}  {step.sentences_per_second:,.0f} sentences/s  "
-            f"{duration(step.seconds_left)} left",
-            refresh=False,
-        )
-        self.bar.n = round(100 * step.share)
-        self.bar.update(0)
+        rate = f"{step.sentences_per_second:,.0f} sentences/s"
+        postfix = f"{format_losses(step.losses)}{f1}  {rate}  {duration(step.seconds_left)} left"
+        self.show(step.share, f"epoch {step.epoch}/{step.epochs}", postfix)
 
     def epoch(self, end: "EpochEnd") -> None:
-        self.bar.clear()
-        super().epoch(end)
-
-
-class PretrainProgress:
-    """One line for each pass over the text; on a terminal, a bar for all passes."""
-
-    def __init__(self) -> None:
-        self.passes = 0
-        self.bar: Any = progress_bar(
-            total=100, delay=1, disable=None, bar_format="{desc} {percentage:3.0f} %|{bar}|"
+        if end.epoch != 1 and end.epoch % math.ceil(end.epochs / MAX_EPOCH_LINES):
+            return
+        left = f"  at most {duration(self.seconds_left)} left" if end.epoch < end.epochs else ""
+        self.print_line(
+            f"epoch {end.epoch:>{len(str(end.epochs))}}/{end.epochs}  {format_losses(end.losses)}  dev P "
+            f"{100 * end.precision:.2f} R {100 * end.recall:.2f} F1 {100 * end.f1:.2f}  {duration(end.seconds)}{left}"
+            f"{'  best so far' * (end.best_epoch == end.epoch)}"
         )
 
-    def __enter__(self) -> "PretrainProgress":
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self.bar.close()
+class PretrainProgress(ProgressDisplay):
+    """Callback of pretraining: one line for each pass over the text."""
+
+    passes = 0
 
     def __call__(self, batch: "PretrainStep") -> None:
-        from nestree.training.train import duration
-
         time_left = f"{duration(batch.seconds_left)} left"
         if batch.passes > self.passes:
             self.passes = batch.passes
-            self.bar.clear()
-            print_line(f"pass {batch.passes}: loss {batch.loss:.3f}, {time_left}")
-        self.bar.set_description_str(time_left, refresh=False)
-        self.bar.n = round(100 * batch.share)
-        self.bar.update(0)
+            self.print_line(f"pass {batch.passes}: loss {batch.loss:.3f}, {time_left}")
+        self.show(batch.share, f"loss {batch.loss:.3f}  {time_left}")
 
 
-class PredictionProgress:
-    """Files, words per second and the time left of a prediction, shown after one second."""
+class PredictionProgress(ProgressDisplay):
+    """Callback of prediction: files, words per second and the time left."""
+
+    bar_format = "{desc}"
 
     def __init__(self, files: int) -> None:
-        self.files, self.started = files, monotonic()
-        self.bar: Any = progress_bar(total=100, delay=1, bar_format="{desc}")
+        super().__init__()
+        self.files = files
 
-    def __enter__(self) -> "Callable[[Progress], None]":
-        return self.update
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.close()
-
-    def update(self, progress: "Progress") -> None:
+    def __call__(self, progress: "Progress") -> None:
         files = f"{progress.files:,}/{self.files:,} files  " if self.files > 1 else ""
-        self.bar.set_description_str(
-            files + format_speed(progress, monotonic() - self.started), refresh=False
-        )
         if progress.share is not None:
-            self.bar.bar_format = "{desc} {percentage:3.0f} %|{bar}|"
-            self.bar.n = round(100 * progress.share)
-        self.bar.update(0)
+            self.bar.bar_format = ProgressDisplay.bar_format
+        self.show(progress.share or 0, files + format_speed(progress, monotonic() - self.started))
 
 
 def format_speed(progress: "Progress", seconds: float) -> str:
@@ -127,11 +115,15 @@ def format_speed(progress: "Progress", seconds: float) -> str:
     >>> format_speed(Progress(files=0, words=9000, share=None), seconds=4.0)
     '2,250 words/s'
     """
-    from nestree.training.train import duration
-
     speed = f"{progress.words / max(seconds, 1e-9):,.0f} words/s"
     return f"{speed}  {duration(seconds / progress.share - seconds)} left" if progress.share else speed
 
 
 def format_losses(losses: Mapping[str, float]) -> str:
     return "  ".join(f"{name} {value:.3f}" for name, value in losses.items())
+
+
+def duration(seconds: float) -> str:
+    from nestree.training.train import duration
+
+    return duration(seconds)

@@ -6,22 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument
 
-from nestree.cli.data import print_report, read_options, read_progress
-from nestree.cli.runtime import (
-    Device,
-    From,
-    Quiet,
-    Read,
-    Sentences,
-    SkipBad,
-    Verbose,
-    Words,
-    pluralize,
-    print_line,
-    print_page,
-)
+from nestree.cli.data import print_report
+from nestree.cli.options import Reading
+from nestree.cli.runtime import pluralize, print_line, print_page, reading_progress
 from nestree.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,45 +18,22 @@ if TYPE_CHECKING:
 
 
 def show(
-    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A file or folder; - is standard input.")],
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            metavar="MODEL",
-            help="Show what this model finds: a directory, or OWNER/NAME on the hub. For plain text, the bundled "
-            "model if none is named.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="PAGE", help="Write an HTML page, which needs nothing else."),
-    ] = None,
-    tree: Annotated[
-        bool, typer.Option("--tree", help="Draw the tree of each sentence; a page has them in any case.")
-    ] = False,
-    only: Annotated[
-        list[str] | None,
-        typer.Option("--only", metavar="ID", help="Show this document or sentence; may be repeated."),
-    ] = None,
-    first: Annotated[
-        int | None, typer.Option("--first", metavar="N", min=1, help="Show the first N sentences.")
-    ] = None,
-    device: Device = "auto",
-    source_format: From = None,
-    words: Words = None,
-    sentences: Sentences = None,
-    read: Read = None,
-    skip_bad: SkipBad = False,
-    verbose: Verbose = 0,
-    quiet: Quiet = False,
+    source: Annotated[Path, Argument(metavar="SOURCE", help="A file or folder; - is standard input.")],
+    reading: Reading,
+    model: str | None = None,
+    out: Path | None = None,
+    tree: bool = False,
+    only: list[str] | None = None,
+    first: int | None = None,
+    device: str = "auto",
+    skip_bad: bool = False,
 ) -> None:
     """Draw nested entities: brackets in the terminal, or boxes on an HTML page.
 
     Heads are underlined; labels come with their probabilities if these are known. Any format that `nestree formats`
-    lists can be shown as it is, or as a model sees it. Plain text (.txt, standard input) is read by a model.
+    lists is shown as it is or, with --model, as this model reads it. Plain text (.txt, standard input) is read by the
+    bundled model if no other one is named.
     """
-    from nestree.data import formats
     from nestree.data.io import ConversionReport, atomic_writer, check_output_path
     from nestree.show import draw_page
     from nestree.show.filters import first_sentences, select_documents
@@ -75,16 +41,16 @@ def show(
     if out:
         check_output_path(out, [source])
     report = ConversionReport(skip_bad)
-    source_format = source_format or detect_text(source)
-    with read_progress([source]):
-        options = read_options([source], source_format, read, words, sentences)
-        documents = formats.read(source, source_format, report, **options)
+    reading = replace(reading, source_format=reading.source_format or detect_text(source))
+    is_text = reading.source_format == "text"
+    with reading_progress([source]):
+        documents = reading.documents(source, report)
         if only:
             documents = iter(select_documents(documents, only))
         if first:
             documents = first_sentences(documents, first)
-        if model or source_format == "text":
-            split = source_format == "text" and not (words or sentences)
+        if model or is_text:
+            split = is_text and not (reading.words or reading.sentences)
             documents = predict_documents(documents, model, device, split)
         if tree:
             with_trees = list(documents)
@@ -107,9 +73,8 @@ def detect_text(source: Path) -> str | None:
     """`text` for a .txt file without annotations beside it and for standard input that is not JSON."""
     from nestree.data.formats.detect import detect_stdin
     from nestree.data.formats.text import TEXT_SUFFIXES
-    from nestree.data.io import STDIO
 
-    if source == STDIO:
+    if str(source) == "-":
         return detect_stdin()
     annotated = source.with_suffix(".ann").exists()
     return "text" if source.name.endswith(TEXT_SUFFIXES) and source.is_file() and not annotated else None
@@ -165,13 +130,18 @@ Scientists from the Max Planck Institute in Leipzig discovered how the brains of
 She was born in a small village in the north of Portugal, and her grandmother's house still stands there.
 Her brother works for the Bank of Portugal.
 """
+ENTITY_LEGEND = "[...|label probability] is an entity; its head word is underlined."
+TREE_LEGEND = """\
+The best tree of the last sentence. A line is a span: the words below it. It joins
+the span's head, whose own line continues upwards, to its modifier; its number is
+its probability."""
+NEXT_STEPS = """\
+  echo 'Your own text.' | nestree show -        look at it
+  nestree predict FILES --out FOLDER            entities of many texts
+  nestree train --train DATA --out MODEL        your own model: docs/tutorial.md"""
 
 
-def demo(
-    out: Annotated[Path, typer.Option("--out", metavar="PAGE", help="The HTML page to write.")] = Path(
-        "demo.html"
-    ),
-) -> None:
+def demo(out: Path = Path("demo.html")) -> None:
     """Find the nested entities of a few sentences with the bundled model, and draw them."""
     from rich.console import Console
     from rich.text import Text
@@ -184,23 +154,11 @@ def demo(
     width = Console().width
     with atomic_writer(out) as file:
         file.write(draw_page([document], "nestree demo"))
-    print_page(
+    parts = [
         draw_document(document, width),
-        Text(),
-        Text("[...|label probability] is an entity; its head word is underlined.", "dim"),
-        Text(),
+        Text(ENTITY_LEGEND, "dim"),
         draw_sentence(document.sentences[-1], width),
-        Text(),
-        Text(
-            "The tree that the last sentence was read with. A line is a span: the words below\n"
-            "it. It joins the span's head, whose own line goes on upwards, to its modifier;\n"
-            "its number is its probability.",
-            "dim",
-        ),
-        Text(),
-        Text.assemble(("Written: ", "bold"), f"{out}, the same as a page. Next:"),
-        Text("  echo 'Your own text.' | nestree show -        look at it", "default"),
-        Text("  nestree predict FILES --out FOLDER            entities of many texts", "default"),
-        Text("  nestree train --train DATA --out MODEL        your own model: docs/tutorial.md", "default"),
-        soft_wrap=True,
-    )
+        Text(TREE_LEGEND, "dim"),
+    ]
+    written = Text.assemble(("Written: ", "bold"), f"{out}, the same as a page. Next:")
+    print_page(*(line for part in parts for line in (part, "")), written, Text(NEXT_STEPS), soft_wrap=True)

@@ -1,296 +1,212 @@
-"""The commands train, distill, pretrain and experiment, and predictions as other commands need them."""
+"""The commands train, distill, pretrain and experiment."""
 
 import shlex
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from nestree.cli.data import Table, read_options, read_progress
-from nestree.cli.predict import options_by_format, warn_left_out
-from nestree.cli.progress import PretrainProgress
+from nestree.cli.options import (
+    PARTS,
+    Files,
+    OutArgument,
+    Reading,
+    TableFormat,
+    output_path,
+    parse_numbers,
+)
+from nestree.cli.predict import find_jobs, predict_documents
+from nestree.cli.progress import PretrainProgress, TrainingProgress
 from nestree.cli.runtime import (
     BAD_INPUT,
     INTERRUPTED,
     QUIET,
     Commands,
-    Device,
-    Files,
-    From,
-    Quiet,
-    Read,
-    Sentences,
-    TableFormat,
-    Verbose,
-    Words,
     pluralize,
     print_json,
     print_line,
-    progress_bar,
+    reading_progress,
 )
 from nestree.errors import InputError
 
 if TYPE_CHECKING:
     from nestree.config import Settings
-    from nestree.evaluation import Evaluation
-    from nestree.model import Recognizer
-    from nestree.pipeline import PredictOptions
     from nestree.predict_files import JobPlan
     from nestree.training import Corpus
     from nestree.training.distill import Teachers
-    from nestree.types import Document, Sentence
+    from nestree.types import Sentence
 
-PARTS = ("train", "dev", "test")
 
-TrainFile = Annotated[
-    Path | None, typer.Option("--train", metavar="FILE", help="Annotated data to learn from.")
-]
-DevFile = Annotated[
-    Path | None,
-    typer.Option("--dev", metavar="FILE", help="To choose the best epoch. [default: 15 % of --train]"),
-]
-TestFile = Annotated[Path | None, typer.Option("--test", metavar="FILE", help="To evaluate on at the end.")]
-Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="A new directory for the model.")]
-Config = Annotated[
-    str | None,
-    typer.Option("--config", metavar="RECIPE", help="A TOML file or a recipe. [default: default]"),
-]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change a setting; may be repeated."),
-]
-Resume = Annotated[
-    Path | None, typer.Option("--resume", metavar="DIR", help="Go on with the run in this directory.")
-]
-SaveEvery = Annotated[
-    float, typer.Option("--save-every", metavar="SECONDS", min=0, help="How often to save the state.")
-]
-CardEntries = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--card",
-        metavar="KEY=VALUE",
-        help="For the model card: name, license, language, data or note; may be repeated.",
-    ),
-]
+@dataclass(frozen=True)
+class RunOptions:
+    """The data of a training run, its settings and its folder."""
+
+    data: Path | None = None
+    train: Path | None = None
+    dev: Path | None = None
+    test: Path | None = None
+    out: Path | None = None
+    config: str | None = None
+    encoder: str | None = None
+    epochs: int | None = None
+    batch_words: int | None = None
+    lr: float | None = None
+    encoder_lr: float | None = None
+    seed: int | None = None
+    overrides: list[str] | None = None
+    resume: Path | None = None
+    device: str = "auto"
+    save_every: float = 120.0
+    card: list[str] | None = None
+
+    @property
+    def shortcuts(self) -> dict[str, Any]:
+        """The settings of section `training` that have options of their own and are given."""
+        names = ("epochs", "batch_words", "lr", "encoder_lr", "seed")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+    def settings(self, model: Path | None) -> "Settings":
+        """The settings of the recipe or, if none is named, of a model folder, with all changes."""
+        from nestree.config import Settings
+
+        own = Settings.load(model / "config.toml") if model and self.config is None else None
+        settings = (own or Settings.read(self.config or "default")).with_overrides(self.overrides or ())
+        settings = replace(settings, training=replace(settings.training, **self.shortcuts))
+        if self.encoder:
+            settings = replace(settings, encoder=replace(settings.encoder, path=self.encoder))
+        return settings
+
+    def is_set(self, name: str) -> bool:
+        """Whether an option or --set gives this setting of section `training`."""
+        keys = [override.partition("=")[0].strip() for override in self.overrides or ()]
+        return name in self.shortcuts or f"training.{name}" in keys
+
+    def files(self) -> dict[str, str]:
+        """The absolute paths of the data files by part."""
+        from nestree.training.dataset import data_files
+
+        if self.data and self.train:
+            raise InputError("--data and --train both name training data. Leave one of them out.")
+        paths = data_files(self.data) if self.data else {}
+        paths |= {part: path for part in PARTS if (path := getattr(self, part))}
+        return {part: str(path.resolve()) for part, path in paths.items()}
 
 
 def train(
-    train_file: TrainFile = None,
-    dev_file: DevFile = None,
-    test_file: TestFile = None,
-    out: Out = None,
-    config: Config = None,
-    overrides: Overrides = None,
-    show_config: Annotated[
-        bool, typer.Option("--show-config", help="Print the complete settings as TOML, and do nothing else.")
-    ] = False,
-    init: Annotated[
-        str | None, typer.Option("--init", metavar="MODEL", help="Start from this model of nestree.")
-    ] = None,
-    resume: Resume = None,
-    device: Device = "auto",
-    tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Write curves for TensorBoard, too.")
-    ] = False,
-    save_every: SaveEvery = 120.0,
-    card: CardEntries = None,
-    source_format: From = None,
-    words: Words = None,
-    sentences: Sentences = None,
-    read: Read = None,
-    verbose: Verbose = 0,
-    quiet: Quiet = False,
+    run: RunOptions,
+    reading: Reading,
+    init: str | None = None,
+    show_config: bool = False,
+    tensorboard: bool = False,
 ) -> None:
-    """Train a model; a run that was interrupted goes on with --resume.
+    """Train a model; --resume continues an interrupted run.
 
-    Exit codes: 0 trained; 2 bad input, or training cannot go on; 130 interrupted, and saved.
+    Exit codes: 0 trained; 2 bad input, or training cannot continue; 130 interrupted, and saved.
     """
     from nestree import hub
-    from nestree.model_card import parse_fields
 
-    entries = parse_fields(card or ())
-    files = named_files(train_file, dev_file, test_file)
-    if resume:
-        fixed = {"--out": out, "--config": config, "--set": overrides, "--init": init}
-        origin = {**resumed_origin("train", resume, fixed), **files}
-        settings, start = read_settings(None, resume, ()), None
-    else:
-        start = hub.resolve(init) if init else None
-        settings = read_settings(config, start, overrides or ())
-        options = {"format": source_format, "words": words, "sentences": sentences, "read": read or []}
-        origin = {"options": options, **files}
+    start = hub.resolve(init) if init else None
+    settings, origin = prepare_run("train", run, reading, {"--init": init}, start, {})
     if show_config:
         typer.echo(settings.to_toml(), nl=False)
         return
-    folder = resume or out
-    if folder is None or "train" not in origin:
-        raise InputError("name data with --train FILE and a new directory with --out DIR.")
-    origin["card"] = {"data": data_names(origin), **origin.get("card", {}), **entries}
-    run_training(
-        "train",
-        settings,
-        origin,
-        folder,
-        device,
-        overrides=None if resume or config else overrides or (),
-        resume=resume is not None,
-        init=start,
-        tensorboard=tensorboard,
-        save_every=save_every,
-    )
+    run_training("train", settings, origin, run, init=start, tensorboard=tensorboard)
 
 
 def distill(
-    teacher: Annotated[
-        list[str] | None,
-        typer.Option("--teacher", metavar="MODEL", help="A model to learn from; may be repeated."),
-    ] = None,
-    encoder: Annotated[
-        str | None,
-        typer.Option("--encoder", metavar="NAME", help="The student's encoder: a folder or hub name."),
-    ] = None,
-    train_file: TrainFile = None,
-    unlabelled: Annotated[
-        list[Path] | None,
-        typer.Option("--unlabelled", metavar="FILES", help="Texts for the teachers; may be repeated."),
-    ] = None,
-    dev_file: DevFile = None,
-    test_file: TestFile = None,
-    out: Out = None,
-    hard: Annotated[
-        bool, typer.Option("--hard", help="Learn only which entities the teacher finds in the texts.")
-    ] = False,
-    repeat: Annotated[
-        int | None, typer.Option("--repeat", min=1, help="Copies of --train in an epoch. [default: 4]")
-    ] = None,
-    config: Config = None,
-    overrides: Overrides = None,
-    resume: Resume = None,
-    device: Device = "auto",
-    save_every: SaveEvery = 120.0,
-    card: CardEntries = None,
-    source_format: From = None,
-    words: Words = None,
-    sentences: Sentences = None,
-    read: Read = None,
-    verbose: Verbose = 0,
-    quiet: Quiet = False,
+    run: RunOptions,
+    reading: Reading,
+    teacher: list[str] | None = None,
+    unlabelled: list[Path] | None = None,
+    hard: bool = False,
+    repeat: int | None = None,
 ) -> None:
     """Train a small model, the student, on the predictions of larger ones, its teachers, on texts without annotation.
 
     The student learns the teachers' probabilities of all trees, heads and labels, of several teachers their mean, and
     the entities of --train. Plain text is split into words as the first teacher does. Exit codes: as of `train`.
     """
-    from nestree.model_card import parse_fields
-
-    entries = parse_fields(card or ())
-    files = named_files(train_file, dev_file, test_file)
-    if resume:
-        fixed = {
-            **{"--teacher": teacher, "--unlabelled": unlabelled, "--encoder": encoder},
-            **{"--out": out, "--config": config, "--set": overrides},
-        }
-        origin = {**resumed_origin("distill", resume, fixed), **files}
-        settings = read_settings(None, resume, ())
-    else:
-        if not (teacher and train_file and out):
-            raise InputError(
-                "name teachers with --teacher MODEL, data with --train FILE and a new directory with --out DIR."
-            )
-        settings = read_settings(config, None, overrides or ())
-        if encoder:
-            settings = replace(settings, encoder=replace(settings.encoder, path=encoder))
-        distillation = {
-            "teachers": [str(Path(name).resolve()) if Path(name).exists() else name for name in teacher],
-            "unlabelled": [str(path.resolve()) for path in unlabelled or ()],
-            "hard": hard,
-            "repeat": repeat,
-        }
-        options = {"format": source_format, "words": words, "sentences": sentences, "read": read or []}
-        origin = {"options": options, "distill": distillation, **files}
-    folder = resume or out
-    assert folder is not None
+    if not (run.resume or teacher):
+        raise InputError("name one or more teachers with --teacher MODEL.")
+    distillation = {
+        "teachers": [str(Path(name).resolve()) if Path(name).exists() else name for name in teacher or ()],
+        "unlabelled": [str(path.resolve()) for path in unlabelled or ()],
+        "hard": hard,
+        "repeat": repeat,
+    }
+    fixed = {"--teacher": teacher, "--unlabelled": unlabelled}
+    settings, origin = prepare_run("distill", run, reading, fixed, None, {"distill": distillation})
     teachers, texts = (
         ", ".join(Path(name).name for name in origin["distill"][key]) for key in ("teachers", "unlabelled")
     )
     note = f"Distilled from {teachers}" + (f", on {texts}" if texts else "") + "."
-    origin["card"] = {"data": data_names(origin), "note": note, **origin.get("card", {}), **entries}
-    run_training(
-        "distill",
-        settings,
-        origin,
-        folder,
-        device,
-        overrides=None if resume or config else overrides or (),
-        resume=resume is not None,
-        save_every=save_every,
-    )
+    origin["card"] = {"note": note, **origin["card"]}
+    run_training("distill", settings, origin, run)
 
 
-def named_files(*paths: Path | None) -> dict[str, str]:
-    """The absolute paths of the data files that the command names."""
-    return {part: str(path.resolve()) for part, path in zip(PARTS, paths, strict=True) if path}
+def prepare_run(
+    command: str,
+    run: RunOptions,
+    reading: Reading,
+    fixed: Mapping[str, Any],
+    model: Path | None,
+    more: Mapping[str, Any],
+) -> "tuple[Settings, dict[str, Any]]":
+    """The settings and the origin of a new run or of the one to resume.
 
-
-def data_names(origin: Mapping[str, Any]) -> str:
-    """The names of the data files, without their folders, which are private."""
-    return ", ".join(dict.fromkeys(Path(origin[part]).name for part in PARTS if part in origin))
-
-
-def resumed_origin(command: str, folder: Path, fixed: Mapping[str, Any]) -> dict[str, Any]:
-    """The origin of the run to resume; raise if an option of `fixed` is given, or if another command started it."""
+    The origin is what a resumed run needs to know: files, options for reading, the card, and `more`. `fixed`: further
+    options that --resume excludes. `model`: the folder of the model to start from.
+    """
     from nestree import training
-
-    for name, value in fixed.items():
-        if value:
-            raise InputError(f"--resume goes on with the settings of the run, so {name} does not go with it.")
-    origin = training.origin_of(folder)
-    started_by = "distill" if "distill" in origin else "train"
-    if started_by != command:
-        raise InputError(
-            f"{folder} was started by `nestree {started_by}`. Go on with: nestree {started_by} --resume {folder}"
-        )
-    return origin
-
-
-def read_settings(recipe: str | None, model: Path | None, overrides: Sequence[str]) -> "Settings":
-    """The settings of a recipe or file or, if none is named, of a model directory, with overrides."""
     from nestree.config import Settings
+    from nestree.model_card import parse_fields
 
-    own = Settings.load(model / "config.toml") if model and recipe is None else None
-    return (own or Settings.read(recipe or "default")).with_overrides(overrides)
-
-
-def is_set(overrides: Sequence[str], key: str) -> bool:
-    return any(override.split("=")[0].strip() == key for override in overrides)
+    files, card = run.files(), parse_fields(run.card or ())
+    if run.resume:
+        named = {"--out": run.out, "--config": run.config, "--set": run.overrides, "--encoder": run.encoder}
+        shortcuts = {f"--{name.replace('_', '-')}": True for name in run.shortcuts}
+        for name, value in {**named, **shortcuts, **fixed}.items():
+            if value:
+                raise InputError(f"--resume continues with the settings of the run. Leave out {name}.")
+        origin = {**training.origin_of(run.resume), **files}
+        started_by = "distill" if "distill" in origin else "train"
+        if started_by != command:
+            raise InputError(
+                f"{run.resume} was started by `nestree {started_by}`. Continue it with: nestree {started_by} --resume "
+                f"{run.resume}"
+            )
+        settings = Settings.load(run.resume / "config.toml")
+    else:
+        options = {"format": reading.source_format, "words": reading.words, "sentences": reading.sentences}
+        origin = {"options": {**options, "read": reading.read or []}, **more, **files}
+        settings = run.settings(model)
+    # In the card, data files stand without their folders, which are private.
+    data = ", ".join(dict.fromkeys(Path(origin[part]).name for part in PARTS if part in origin))
+    origin["card"] = {"data": data, **origin.get("card", {}), **card}
+    return settings, origin
 
 
 def run_training(
-    command: str,
-    settings: "Settings",
-    origin: dict[str, Any],
-    folder: Path,
-    device: str,
-    overrides: Sequence[str] | None,
-    **options: Any,
+    command: str, settings: "Settings", origin: dict[str, Any], run: RunOptions, **options: Any
 ) -> None:
-    """Read the data, train, and evaluate on the test data. `options` are those of `training.train`.
-
-    Small data changes epochs and batches, except for what `overrides` sets; None: it changes nothing.
-    """
+    """Read the data, train, and evaluate on the test data. `options` are those of `training.train`."""
     from accelerate import PartialState
 
     from nestree import training
-    from nestree.cli.runtime import format_scores
     from nestree.evaluation import evaluate
     from nestree.pipeline import PredictOptions
 
-    parts = read_parts(origin)
+    folder = run.resume or run.out
+    if folder is None or "train" not in origin:
+        raise InputError("name data with --train FILE or --data DIR, and a new folder with --out DIR.")
+    options_to_read = (origin["options"][name] for name in ("format", "words", "sentences", "read"))
+    reading = Reading(*options_to_read)
+    paths = {part: Path(origin[part]) for part in PARTS if part in origin}
+    with reading_progress([*paths.values()]):
+        parts = {part: list(reading.documents(path)) for part, path in paths.items()}
     corpus = training.make_corpus(
         parts["train"],
         parts.get("dev"),
@@ -300,16 +216,20 @@ def run_training(
     )
     teachers = None
     if command == "distill":
-        corpus, teachers = load_teachers(origin, corpus, settings.training.seed, device)
-    if overrides is not None and not is_set(overrides, "training.batch_words"):
-        epochs = settings.training.epochs if is_set(overrides, "training.epochs") else None
+        corpus, teachers = load_teachers(
+            origin["distill"], reading, corpus, settings.training.seed, run.device
+        )
+    if not (run.resume or run.config or run.is_set("batch_words")):
+        epochs = settings.training.epochs if run.is_set("epochs") else None
         settings, corpus = training.adapt_to_small_data(settings, corpus, epochs)
-    with training_progress() as callbacks:
+    with TrainingProgress() if Commands.verbosity > QUIET else nullcontext() as callbacks:
         result = training.fit(
             settings,
             corpus,
             folder,
-            device=device,
+            device=run.device,
+            resume=run.resume is not None,
+            save_every=run.save_every,
             callbacks=callbacks,
             origin=origin,
             about=origin["card"],
@@ -318,224 +238,148 @@ def run_training(
         )
     if not PartialState().is_main_process:
         return
-    print_line(training.summary(result))
-    if result.evaluation is None:
-        print_line(f"Everything is saved. Go on with: nestree {command} --resume {folder}")
-        raise typer.Exit(INTERRUPTED)
-    test: Evaluation | None = None
-    if "test" in parts:
+    test = None
+    if result.evaluation and "test" in parts:
         gold = [sentence for document in parts["test"] for sentence in document.sentences]
-        predicted = predict_documents(folder, parts["test"], device, PredictOptions(scored=True))
+        predicted = predict_documents(folder, parts["test"], run.device, PredictOptions(scored=True))
         test = evaluate(gold, predicted, resamples=0)
-        print_line(f"test: {format_scores(test, False)}")
+    print_line(training.summary(result, test))
+    if result.evaluation is None:
+        print_line(f"Everything is saved. Continue with: nestree {command} --resume {folder}")
+        raise typer.Exit(INTERRUPTED)
     training.save_scores(result, test)
 
 
-def read_parts(origin: Mapping[str, Any]) -> "dict[str, list[Document]]":
-    """The documents of the data files of a run."""
-    from nestree.data import formats
-
-    options = origin["options"]
-    paths = {part: Path(origin[part]) for part in PARTS if part in origin}
-    with read_progress(list(paths.values())):
-        chosen = read_options(
-            list(paths.values()), options["format"], options["read"], options["words"], options["sentences"]
-        )
-        return {part: list(formats.read(path, options["format"], **chosen)) for part, path in paths.items()}
-
-
 def load_teachers(
-    origin: Mapping[str, Any], corpus: "Corpus", seed: int, device: str
+    distillation: Mapping[str, Any], reading: Reading, corpus: "Corpus", seed: int, device: str
 ) -> "tuple[Corpus, Teachers | None]":
     """The corpus with the unlabelled texts, and the teachers of both."""
     from nestree import checkpoint, hub
     from nestree.nn.devices import select_device
     from nestree.training.distill import check_teachers, make_teachers
 
-    distillation, options = origin["distill"], origin["options"]
-    teachers = [
-        checkpoint.load(hub.resolve(name), select_device(device)) for name in distillation["teachers"]
-    ]
+    torch_device = select_device(device)
+    teachers = [checkpoint.load(hub.resolve(name), torch_device) for name in distillation["teachers"]]
     check_teachers(corpus, teachers, distillation["hard"])  # before texts are read, which may take long
     texts: list[Sentence] = []
     if distillation["unlabelled"]:
-        jobs = find_texts([Path(name) for name in distillation["unlabelled"]], None)
+        jobs = find_jobs([Path(name) for name in distillation["unlabelled"]], None, Path("-"), "jsonl")
         rules = teachers[0].text_rules
-        plain = {job.format for job in jobs.jobs} & {"text"}
-        words, sentences = options["words"] or rules.words, options["sentences"] or rules.sentences
-        texts = list(read_texts(jobs, options_by_format(plain, None, words, sentences)))
+        words, sentences = reading.words or rules.words, reading.sentences or rules.sentences
+        text_options = {"text": {"words": words, "sentences": sentences}}
+        texts = list(read_sentences(jobs, text_options))
     size = sum(len(text.words) for text in texts)
     print_line(f"{len(texts):,} sentences of {size:,} words without annotation.")
     copies = {"labeled_copies": distillation["repeat"]} if distillation["repeat"] else {}
     return make_teachers(corpus, texts, teachers, hard=distillation["hard"], seed=seed, **copies)
 
 
-def find_texts(files: Sequence[Path], source_format: str | None) -> "JobPlan":
-    """The files to read, those of folders included; names those that are left out."""
-    from nestree.data.io import STDIO
-    from nestree.predict_files import plan_jobs
-
-    found = plan_jobs(files, source_format, STDIO, "jsonl")
-    if found.left_out:
-        warn_left_out(found.left_out)
-    return found
-
-
-def read_texts(jobs: "JobPlan", options: Mapping[str, Mapping[str, Any]]) -> "Iterator[Sentence]":
+def read_sentences(jobs: "JobPlan", options: Mapping[str, Mapping[str, Any]]) -> "Iterator[Sentence]":
     """The sentences of files, read with the options of their format."""
     from nestree.data import formats
 
-    with read_progress([job.source for job in jobs.jobs]):
+    with reading_progress([job.source for job in jobs.jobs]):
         for job in jobs.jobs:
             for document in formats.read(job.source, job.format, **options.get(job.format, {})):
                 yield from document.sentences
 
 
-def training_progress() -> AbstractContextManager[Any]:
-    """Callbacks that show a progress bar on a terminal, else a line for each epoch; none with --quiet."""
-    from nestree.cli.progress import LogLines, TrainingProgress
-
-    if Commands.verbosity == QUIET:
-        return nullcontext()
-    return TrainingProgress() if sys.stderr and sys.stderr.isatty() else LogLines()
-
-
-def predict_documents(
-    folder: Path, documents: "Sequence[Document]", device: str, options: "PredictOptions | None" = None
-) -> "list[Sentence]":
-    """The sentences of documents with the entities that the model of a directory predicts."""
-    model = load_model(folder, device)
-    return predict_sentences(model, model.sentences_with_context(documents), options)
-
-
-def load_model(folder: Path, device: str) -> "Recognizer":
-    """The model of a directory as `nestree predict` loads it."""
-    from nestree.pipeline import load
-
-    return load(folder, device).inference_model
-
-
-def predict_sentences(
-    model: "Recognizer", sentences: "Sequence[Sentence]", options: "PredictOptions | None" = None
-) -> "list[Sentence]":
-    """The sentences with predicted entities; shows a progress bar on a terminal."""
-    from nestree.pipeline import PredictOptions, predict
-
-    options = options or PredictOptions()
-    if Commands.verbosity == QUIET or not (sys.stderr and sys.stderr.isatty()):
-        return predict(model, sentences, options=options)
-    with progress_bar(total=len(sentences), unit="sentence", desc="predicting", delay=1) as bar:
-        return predict(model, sentences, on_progress=bar.update, options=options)
-
-
 def pretrain(
     files: Files,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="A new directory for the encoder.")],
-    encoder: Annotated[
-        str | None,
-        typer.Option(
-            "--encoder", metavar="NAME", help="A folder or hub name. [default: the default recipe's]"
-        ),
-    ] = None,
-    passes: Annotated[int, typer.Option("--passes", min=1, help="How often it reads all of them.")] = 10,
-    seed: Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Of everything random.")] = 1,
-    device: Device = "auto",
-    source_format: From = None,
-    words: Words = None,
-    sentences: Sentences = None,
-    read: Read = None,
-    verbose: Verbose = 0,
-    quiet: Quiet = False,
+    reading: Reading,
+    out: Path,
+    encoder: str | None = None,
+    passes: int = 10,
+    seed: int = 1,
+    device: str = "auto",
 ) -> None:
     """Continue the masked-language-model pretraining of an encoder on texts, annotated or not.
 
-    Plain text is read (.txt, standard input, folders of texts), and any format that `nestree formats` lists.
-    The result is an ordinary encoder folder: `nestree train --set encoder.path=DIR` starts from it.
+    Plain text is read (.txt, standard input, folders of texts), and any format that `nestree formats` lists. The
+    encoder is that of the default recipe, unless --encoder names another one. `nestree train --encoder DIR` starts
+    from the result.
     """
     from nestree.config import Settings
     from nestree.training import pretrain as library
 
-    jobs = find_texts(files, source_format)
-    options = options_by_format({job.format for job in jobs.jobs}, read, words, sentences)
+    jobs = find_jobs(files, reading.source_format, Path("-"), "jsonl")
+    options = reading.options_by_format(job.format for job in jobs.jobs)
 
-    def counted_texts() -> "Iterator[Sentence]":
+    def counted_sentences() -> "Iterator[Sentence]":
         """All sentences; prints their number when all are read."""
         number = size = 0
-        for sentence in read_texts(jobs, options):
+        for sentence in read_sentences(jobs, options):
             number, size = number + 1, size + len(sentence.words)
             yield sentence
         sizes = f"{pluralize(size, 'word', 'words')} in {pluralize(number, 'sentence', 'sentences')}"
         print_line(f"{sizes}, to be read {'once' if passes == 1 else f'{passes} times'}.")
 
-    name = Settings.read("default").encoder.path if encoder is None else encoder
-    with PretrainProgress() if Commands.verbosity != QUIET else nullcontext() as callback:
-        library.pretrain(name, counted_texts(), out, passes, seed, device, on_progress=callback)
-    print_line(f"nestree train --set encoder.path={shlex.quote(str(out))} starts from it.")
+    name = encoder or Settings.read("default").encoder.path
+    with PretrainProgress() if Commands.verbosity > QUIET else nullcontext() as callback:
+        library.pretrain(name, counted_sentences(), out, passes, seed, device, on_progress=callback)
+    print_line(f"Train a model with it: nestree train --encoder {shlex.quote(str(out))}")
 
 
 def experiment(
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="A directory for all runs.")],
-    data: Annotated[
-        list[str],
-        typer.Option(
-            "--data", metavar="NAME=DIR", help="A folder with train, dev and test; may be repeated."
-        ),
-    ],
-    recipes: Annotated[
-        list[str] | None,
-        typer.Option("--config", metavar="RECIPE", help="A TOML file or a recipe; may be repeated."),
-    ] = None,
-    seeds: Annotated[
-        str, typer.Option("--seeds", metavar="N,...", help="Each recipe is trained once with each.")
-    ] = "1,2,3",
-    overrides: Overrides = None,
-    jobs: Annotated[int, typer.Option("--jobs", metavar="N", min=1, help="Runs at the same time.")] = 1,
-    device: Device = "auto",
-    format: Table = TableFormat.text,
-    verbose: Verbose = 0,
-    quiet: Quiet = False,
+    data_sets: list[str],
+    target: OutArgument = None,
+    out: Path | None = None,
+    recipes: list[str] | None = None,
+    seeds: str = "1,2,3",
+    overrides: list[str] | None = None,
+    jobs: int = 1,
+    device: str = "auto",
+    format: TableFormat = TableFormat.text,
 ) -> None:
     """Train every recipe on every data set with every seed; show means and deviations.
 
-    What is done is not done again: after an interruption, start it again.
+    Finished runs are not repeated: after an interruption, start the same command again.
     """
     from nestree.nn.devices import select_device
     from nestree.training import experiment
 
+    folder = output_path(target, out)
     select_device(device)  # an error is better found now
-    if out.exists() and not out.is_dir():
+    if folder.exists() and not folder.is_dir():
         raise InputError(
-            f"{out} is a file, and runs need a directory. Give the name of a new one; data is named with --data "
+            f"{folder} is a file, and runs need a directory. Give the name of a new one; data is named with --data "
             "NAME=DIR."
         )
-    if is_set(overrides or (), "training.seed"):
+    if any(override.partition("=")[0].strip() == "training.seed" for override in overrides or ()):
         raise InputError("--set training.seed: an experiment takes its seeds from --seeds. Give them there.")
-    folders = parse_data(data)
-    try:
-        numbers = [int(seed) for seed in seeds.split(",")]
-    except ValueError:
-        raise InputError(f"--seeds {seeds}: write numbers with commas between them, such as 1,2,3.") from None
+    folders: dict[str, Path] = {}
+    for argument in data_sets:
+        name, equals, path = argument.partition("=")
+        if not (name and equals and path) or Path(name).name != name:
+            raise InputError(f"--data {argument}: write --data NAME=DIR, such as genia=data/genia.")
+        if name in folders:
+            raise InputError(
+                f"--data {argument}: there is a data set called {name} already. Give another name."
+            )
+        folders[name] = Path(path)
+    numbers = parse_numbers(seeds, "--seeds", int, "1,2,3")
+    device_option = ["--device", device]
     specs = experiment.run_specs(
-        out, recipes or ["default"], folders, numbers, overrides or (), ["--device", device]
+        folder, recipes or ["default"], folders, numbers, overrides or (), device_option
     )
-    for name, folder in folders.items():
-        parts = experiment.data_files(folder)
+    for name, data in folders.items():
+        parts = experiment.data_files(data)
         if "dev" not in parts:
-            print_line(f"{name}: {folder} has no file called dev. A share of train takes its place.")
+            print_line(f"{name}: {data} has no file called dev. A share of train takes its place.")
         if "test" not in parts:
             print_line(
-                f"{name}: {folder} has no file called test. Its numbers are those of dev, which chooses the epoch."
+                f"{name}: {data} has no file called test. Its numbers are those of dev, which chooses the epoch."
             )
     try:
         failed = experiment.run_all(specs, jobs, print_line)
     except KeyboardInterrupt:
-        print_line("What was running is saved. Start the experiment again to go on.")
+        print_line("What was running is saved. Start the experiment again to continue.")
         raise
     groups = experiment.group_results(specs)
     if format is TableFormat.json:
         print_json([group.as_json() for group in groups])
     else:
-        print_table(experiment.table(groups), format)
+        print_rows(experiment.table(groups), format)
     if failed:
         print_line(f"\n{len(failed)} of {len(specs)} runs failed:")
         for name, reason in failed.items():
@@ -544,22 +388,7 @@ def experiment(
         raise typer.Exit(BAD_INPUT)
 
 
-def parse_data(data: Sequence[str]) -> dict[str, Path]:
-    """The folders of NAME=DIR arguments by name."""
-    folders: dict[str, Path] = {}
-    for argument in data:
-        name, equals, folder = argument.partition("=")
-        if not (name and equals and folder) or Path(name).name != name:
-            raise InputError(f"--data {argument}: write --data NAME=DIR, such as genia=data/genia.")
-        if name in folders:
-            raise InputError(
-                f"--data {argument}: there is a data set called {name} already. Call it something else."
-            )
-        folders[name] = Path(folder)
-    return folders
-
-
-def print_table(rows: Sequence[Sequence[str]], format: TableFormat) -> None:
+def print_rows(rows: Sequence[Sequence[str]], format: TableFormat) -> None:
     """Print a table whose first row is the header."""
     header, *body = rows
     if format is TableFormat.markdown:

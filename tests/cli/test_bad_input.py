@@ -3,17 +3,16 @@
 import gzip
 import json
 import subprocess
-import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from nestree.cli import app
 from nestree.data.formats import FORMATS, write
 from nestree.errors import DataError
 from nestree.types import Document, Sentence
+from tests.cli.run import COMMAND, nestree, refuse
 
 FIXTURES = Path(__file__).parent.parent / "data" / "fixtures"
 LINE = '{"tokens": ["Rome", "fell"], "entities": [{"start": 0, "end": 1, "label": "GPE"}]}\n'
@@ -102,14 +101,11 @@ BAD: dict[str, tuple[str, str, bytes | dict[str, bytes], str]] = {
 
 def refused(source: Path, format: str, folder: Path, *options: str) -> str:
     """The sentence with which `convert` refuses a file."""
-    arguments = ["convert", source, folder / "out.jsonl", "--from", format, "--longest-line", 9000, *options]
-    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert isinstance(done.exception, SystemExit), done.exception
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr.startswith("Error: ")
-    assert done.stderr.count("\n") == 1
-    assert "secret" not in done.stderr
-    return done.stderr.removeprefix("Error: ")
+    sentence = refuse(
+        "convert", source, folder / "out.jsonl", "--from", format, "--longest-line", 9000, *options
+    )
+    assert "secret" not in sentence
+    return sentence
 
 
 @pytest.mark.parametrize("what", BAD)
@@ -148,24 +144,8 @@ def test_nothing_to_read(tmp_path, format):
 def test_formats_that_are_not_named_and_cannot_be_told(tmp_path):
     source = tmp_path / "a.txt"
     source.write_text("just text")
-    done = CliRunner().invoke(app, ["convert", str(source), str(tmp_path / "out.jsonl")])
-    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
-    assert "--from" in done.stderr
-    done = CliRunner().invoke(app, ["convert", str(source), str(tmp_path / "out"), "--from", "triplets"])
-    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
-    assert "--to" in done.stderr
-
-
-def test_a_folder_of_files_that_are_read_one_by_one(tmp_path):
-    (tmp_path / "train.jsonl").write_text(LINE)
-    done = CliRunner().invoke(app, ["stats", str(tmp_path)])
-    assert (done.exit_code, done.stderr) == (0, "")
-
-
-def test_skip_bad_that_skips_everything_is_an_error(tmp_path):
-    source = tmp_path / "a.xml"
-    source.write_text(BIOC.replace("</collection>", "</set>"), encoding="utf-8")
-    assert "nothing is left, 1 records were skipped" in refused(source, "bioc", tmp_path, "--skip-bad")
+    assert "--from" in refuse("convert", source, tmp_path / "out.jsonl")
+    assert "--to" in refuse("convert", source, tmp_path / "out", "--from", "triplets")
 
 
 COLUMNS = "Rome\tB-GPE\nfell\tO\n\n"
@@ -182,16 +162,19 @@ RECORDS = {  # of each format: the first record, one with a byte that is not UTF
 }  # fmt: skip
 
 
+def convert_skipping(source: Path, target: Path, format: str) -> dict[str, Any]:
+    done = nestree("convert", source, target, "--from", format, "--skip-bad", "--format", "json")
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)["read"]
+
+
 @pytest.mark.parametrize("format", RECORDS)
 def test_skip_bad_goes_on_after_a_line_that_is_not_utf8(tmp_path, format):
     first, bad, last = RECORDS[format]
     source, target = tmp_path / "a", tmp_path / "out.jsonl"
     source.write_bytes((first + bad + last).encode("utf-8", "surrogateescape"))
     assert "is not UTF-8" in refused(source, format, tmp_path)
-    arguments = ["convert", str(source), str(target), "--from", format, "--skip-bad", "--format", "json"]
-    done = CliRunner().invoke(app, arguments)
-    assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout)["read"]
+    told = convert_skipping(source, target, format)
     assert (told["entities"], len(told["skipped"])) == (2, 1)
     assert ": byte 0xff is not UTF-8" in told["skipped"][0]
 
@@ -199,40 +182,36 @@ def test_skip_bad_goes_on_after_a_line_that_is_not_utf8(tmp_path, format):
 @pytest.mark.parametrize("format", ["jsonl", "columns", "triplets"])
 def test_skip_bad_keeps_what_a_file_has_before_it_is_cut_off(tmp_path, format):
     source, target = tmp_path / "a.gz", tmp_path / "out.jsonl"
-    source.write_bytes(gzip.compress(RECORDS[format][0].encode() * 20_000)[:-40])
-    arguments = ["convert", str(source), str(target), "--from", format, "--skip-bad", "--format", "json"]
-    told = json.loads(CliRunner().invoke(app, arguments).stdout)["read"]
+    source.write_bytes(gzip.compress(RECORDS[format][0].encode() * 4_000)[:-40])
+    told = convert_skipping(source, target, format)
     assert told["sentences"] == told["entities"] > 1000
     assert [error.startswith(f"{source} cannot be unpacked") for error in told["skipped"]] == [True]
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "sentences", "message"),
+    ("name", "content", "message"),
     [
-        (
-            "a.jsonl",
-            LINE + LINE.replace("fell", "f" * 9999) + LINE,
-            2,
-            ":2: this line is longer than 400 bytes",
-        ),
-        ("a.iob2", "a title\tand\tmore\tthan that\n\n" + COLUMNS * 2, 2, ""),  # columns follow from all lines
+        ("a.jsonl", LINE + LINE.replace("fell", "f" * 9999) + LINE, ":2: this line is longer than 400 bytes"),
+        ("a.iob2", "a title\tand\tmore\tthan that\n\n" + COLUMNS * 2, ""),  # columns follow from all lines
     ],
 )
-def test_skip_bad_keeps_what_can_be_read(tmp_path, name, content, sentences, message):
-    source = tmp_path / name
-    source.write_text(content, encoding="utf-8")
-    options = ["--longest-line", "400", "--skip-bad", "--format", "json"]
-    done = CliRunner().invoke(app, ["stats", str(source), *options])
+def test_skip_bad_keeps_what_can_be_read(tmp_path, name, content, message):
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    done = nestree("stats", tmp_path / name, "--longest-line", "400", "--skip-bad", "--format", "json")
     assert done.exit_code == 0
-    assert json.loads(done.stdout)["a"]["sentences"] == sentences
+    assert json.loads(done.stdout)["a"]["sentences"] == 2
     assert message in done.stderr
+
+
+def test_skip_bad_that_skips_everything_is_an_error(tmp_path):
+    source = tmp_path / "a.xml"
+    source.write_text(BIOC.replace("</collection>", "</set>"), encoding="utf-8")
+    assert "nothing is left, 1 records were skipped" in refused(source, "bioc", tmp_path, "--skip-bad")
 
 
 @pytest.mark.parametrize("format", ["brat", "ace", "nne", "datasets"])
 def test_folders_do_not_come_from_standard_input(format):
-    done = CliRunner().invoke(app, ["stats", "-", "--from", format], input="x")
-    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
-    assert "cannot come from standard input" in done.stderr
+    assert "cannot come from standard input" in refuse("stats", "-", "--from", format, stdin="x")
 
 
 @pytest.mark.parametrize("number", ["1e400", "-1e999", "Infinity", "NaN"])
@@ -241,11 +220,8 @@ def test_numbers_that_are_not_finite_are_refused_when_they_are_read(tmp_path, nu
     lines.write_text(LINE + LINE.replace("}]}", f'}}], "x": {number}}}'))
     listed.write_text(f'[{{"text": "Rome", "spans": [], "x": {number}}}]')
     for source, place, format in ((lines, 2, "jsonl"), (listed, 1, "prodigy")):
-        result = CliRunner().invoke(app, ["convert", str(source), str(out), "--from", format])
-        assert result.exit_code == 2
-        assert f"{source}:{place}: " in result.stderr
-        assert number in result.stderr
-        assert "null" in result.stderr
+        sentence = refuse("convert", source, out, "--from", format)
+        assert all(part in sentence for part in (f"{source}:{place}: ", number, "null"))
         assert not out.exists()
 
 
@@ -260,17 +236,14 @@ def test_numbers_that_are_not_finite_are_never_written(tmp_path):
 def test_numbers_of_thousands_of_digits_are_shortened(tmp_path, digits):
     number, path = "9" * digits, tmp_path / "a.jsonl"
     path.write_text(LINE.replace('"end": 1', f'"end": {number}'))
+    train = ["train", "--train", path, "--out", tmp_path / "m"]
+    settings = (f"training.epochs={number}", f"training.lr={number}", f"training.lr=0x{number}")
     for arguments in (
-        ["stats", str(path)],
-        ["stats", str(path), "--read", f"word={number}"],
-        ["train", "--train", str(path), "--out", str(tmp_path / "m"), "--set", f"training.epochs={number}"],
-        ["train", "--train", str(path), "--out", str(tmp_path / "m"), "--set", f"training.lr={number}"],
-        ["train", "--train", str(path), "--out", str(tmp_path / "m"), "--set", f"training.lr=0x{number}"],
+        ["stats", path],
+        ["stats", path, "--read", f"word={number}"],
+        *([*train, "--set", s] for s in settings),
     ):
-        result = CliRunner().invoke(app, arguments)
-        assert result.exit_code == 2, arguments
-        assert result.stderr.startswith("Error: ")
-        assert len(result.stderr) < 400
+        assert len(refuse(*arguments)) < 400
 
 
 def test_what_a_killed_conversion_left_is_removed_and_what_a_live_one_writes_is_not(tmp_path):
@@ -278,8 +251,8 @@ def test_what_a_killed_conversion_left_is_removed_and_what_a_live_one_writes_is_
         return [path.name for path in tmp_path.iterdir() if path.name not in ("a.jsonl", "out.jsonl")]
 
     def convert(source, **how):
-        command = [sys.executable, "-m", "nestree", "convert", source, str(tmp_path / "out.jsonl")]
-        return subprocess.Popen([*command, "--from", "jsonl"], stderr=subprocess.DEVNULL, **how)
+        command = [*COMMAND, "convert", source, str(tmp_path / "out.jsonl"), "--from", "jsonl"]
+        return subprocess.Popen(command, stderr=subprocess.DEVNULL, **how)
 
     def begin():
         before = len(leftovers())

@@ -1,16 +1,15 @@
 """`nestree show` on files."""
 
+import json
 from pathlib import Path
 
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner
 
-from nestree.cli import app
 from nestree.data import formats
 from nestree.types import Document
-
-from ..show.cases import PARSED, PRESIDENT
+from tests.cli.run import nestree, refuse
+from tests.show.cases import PARSED, PRESIDENT
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -23,21 +22,19 @@ def parsed(tmp_path):
 
 
 def run(*arguments, stdin=None, **environment):
-    return CliRunner().invoke(
-        app, ["show", *map(str, arguments)], stdin, env={"COLUMNS": "80", **environment}
-    )
+    done = nestree("show", *arguments, stdin=stdin, **{"COLUMNS": "80", **environment})
+    assert done.exit_code == 0, done.stderr
+    return done
 
 
 def test_brackets_on_stdout_and_counts_on_stderr():
     done = run(EXAMPLES / "dev.jsonl", "--only", "c-1")
-    assert done.exit_code == 0, done.stderr
     assert done.stdout == "c\n[The minister of finance of [Peru|GPE]|PER] resigned on Monday .\n"
     assert done.stderr == "2 entities in 1 sentence: PER 1, GPE 1\n"
 
 
 def test_other_formats_and_their_conversion_report():
     done = run(EXAMPLES / "brat", "--first", 1)
-    assert done.exit_code == 0, done.stderr
     assert done.stdout.startswith("news\n[The University of [California|GPE]|ORG] opened")
     assert "Ruiz" not in done.stdout
     assert "sentences joined around an entity" in run(EXAMPLES / "brat").stderr
@@ -60,19 +57,14 @@ def test_heads_are_marked_where_there_is_no_underlining(parsed):
 
 def test_trees(parsed):
     done = run(parsed, "--tree")
-    assert done.exit_code == 0, done.stderr
     assert "root" in done.stdout
     assert "╰" in done.stdout
-    done = run(EXAMPLES / "dev.jsonl", "--tree")
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "no sentence of" in done.stderr
-    assert "has a tree" in done.stderr
 
 
 def test_a_page(parsed, tmp_path):
     out = tmp_path / "page.html"
     done = run(parsed, "--out", out)
-    assert (done.exit_code, done.stdout, done.stderr) == (0, "", f"written: {out}\n")
+    assert (done.stdout, done.stderr) == ("", f"written: {out}\n")
     source = out.read_text(encoding="utf-8")
     assert "<svg" in source
     assert "parsed.jsonl</title>" in source
@@ -81,57 +73,48 @@ def test_a_page(parsed, tmp_path):
 
 def test_the_source_is_never_overwritten(parsed):
     before = parsed.read_text()
-    done = run(parsed, "--out", parsed)
-    assert (done.exit_code, done.stderr) == (
-        2,
-        f"Error: {parsed} is what is read. Write to somewhere else.\n",
-    )
+    assert refuse("show", parsed, "--out", parsed) == f"{parsed} is what is read. Write to somewhere else."
     assert parsed.read_text() == before
 
 
 def test_ascii_terminals(parsed, monkeypatch):
     monkeypatch.setattr(Console, "encoding", property(lambda self: "ascii"))
     done = run(parsed, "--tree")
-    assert done.exit_code == 0, done.stderr
     assert done.stdout.isascii()
     assert "PER .90" in done.stdout
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("source", "arguments", "message"),
     [
-        (["missing.jsonl"], "Error: missing.jsonl does not exist."),
+        ("missing.jsonl", [], "missing.jsonl does not exist."),
+        ("dev.jsonl", ["--only", "c-9"], "no document and no sentence has the id c-9. Is c-4 meant?"),
+        ("dev.jsonl", ["--first", "0"], "--first"),
+        ("dev.jsonl", ["--from", "nothing"], "there is no format 'nothing'"),
+        ("dev.jsonl", ["--out", EXAMPLES], "is a directory"),
         (
-            [EXAMPLES / "dev.jsonl", "--only", "c-9"],
-            "Error: no document and no sentence has the id c-9. Is c-4 meant?",
+            "dev.jsonl",
+            ["--tree"],
+            "dev.jsonl has a tree. Name a --model that makes trees, or leave this out.",
         ),
-        ([EXAMPLES / "dev.jsonl", "--first", "0"], "--first"),
-        ([EXAMPLES / "dev.jsonl", "--from", "nothing"], "there is no format 'nothing'"),
-        ([EXAMPLES / "dev.jsonl", "--out", EXAMPLES], "is a directory"),
     ],
 )
-def test_errors(arguments, message):
-    done = run(*arguments)
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert message in done.stderr
-    assert isinstance(done.exception, SystemExit)
+def test_errors(source, arguments, message):
+    assert message in refuse("show", EXAMPLES / source, *arguments)
 
 
 def test_skip_bad_lines(tmp_path):
     path = tmp_path / "a.jsonl"
     formats.write([Document(PRESIDENT.sentences, id="d")], path)
     path.write_text(path.read_text() + '{"tokens": [], "entities": []}\n')
-    assert "needs at least one word" in run(path).stderr
-    done = run(path, "--skip-bad")
-    assert done.exit_code == 0
-    assert "needs at least one word" in done.stderr
+    assert "needs at least one word" in nestree("show", path).stderr
+    assert "needs at least one word" in run(path, "--skip-bad").stderr
 
 
 def test_a_model_predicts_texts(tiny_model, tmp_path):
     text = "The mayor of Lisbon met the president."
     (tmp_path / "a.txt").write_text(text)
     done = run(tmp_path / "a.txt", "--model", tiny_model)
-    assert done.exit_code == 0, done.stderr
     assert done.stdout.startswith("a\n")
     assert "_Lisbon_|" in done.stdout
     piped = run("-", "--model", tiny_model, stdin=text)
@@ -144,12 +127,10 @@ def test_a_model_predicts_texts(tiny_model, tmp_path):
 
 def test_a_model_replaces_annotations(tiny_model, tmp_path):
     path = tmp_path / "a.jsonl"
-    path.write_text(
-        '{"tokens": ["The", "mayor", "of", "Lisbon"], "entities": [{"start": 0, "end": 1, "label": "WRONG"}]}'
-    )
+    entity = {"start": 0, "end": 1, "label": "WRONG"}
+    path.write_text(json.dumps({"tokens": ["The", "mayor", "of", "Lisbon"], "entities": [entity]}))
     assert "WRONG" in run(path).stdout
     done = run(path, "--model", tiny_model)
-    assert done.exit_code == 0, done.stderr
     assert "WRONG" not in done.stdout
     assert "Lisbon_|" in done.stdout
 

@@ -8,24 +8,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from typer.testing import CliRunner, Result
 
 from nestree import checkpoint
 from nestree.checkpoint import WEIGHTS, read_tensors
-from nestree.cli import app
+from nestree.cli import progress
 from nestree.config import Settings
 from nestree.data import formats
 from nestree.evaluation import evaluate
 from nestree.nn.int8 import unavailable_reason
 from nestree.pipeline import override_decoding, predict
+from nestree.training import EpochEnd, Step
 from nestree.types import Document
 from tests import tiny
-
-
-def nestree(*arguments: str | Path) -> Result:
-    done = CliRunner().invoke(app, [str(each) for each in arguments])
-    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-    return done
+from tests.cli.run import nestree, refuse
 
 
 @pytest.fixture(scope="module")
@@ -58,58 +53,87 @@ def test_training_says_what_it_does(place):
     assert len(epochs) == 25
     assert "joint " in epochs[0]
     assert " dev P " in epochs[0]
-    assert any(line.startswith("best epoch ") for line in said)
-    assert said[-1].startswith("test: P ")
+    assert "at most " in epochs[0]
+    best, test, last = (
+        next(k for k, line in enumerate(said) if line.startswith(start))
+        for start in ("best epoch", "test", "Try it")
+    )
+    assert best < test < last
+
+
+def test_progress_without_a_terminal(capsys, monkeypatch):
+    """Of steps a line every 30 seconds; of many epochs about thirty lines, with the time left."""
+    now = [0.0]
+    monkeypatch.setattr(progress, "monotonic", lambda: now[0])
+    with progress.TrainingProgress() as callbacks:
+        for second in range(100):
+            now[0] = float(second)
+            callbacks.step(Step(2, 5, second / 100, {"joint": 1.5}, 0.5, 20.0, 300.0))
+        steps = capsys.readouterr().err.splitlines()
+        for epoch in range(1, 91):
+            callbacks.epoch(EpochEnd(epoch, 90, epoch, {"joint": 1.5}, 0.5, 0.5, 0.5, 0.5, 1, 2.0, 1.0))
+    assert steps[0] == " 30 %  epoch 2/5  joint 1.500  F1 50.00  20 sentences/s  5 min 0 s left"
+    assert len(steps) == 3
+    epochs = capsys.readouterr().err.splitlines()
+    assert [line.split()[1] for line in epochs[:3]] == ["1/90", "3/90", "6/90"]
+    assert "at most 5 min 0 s left" in epochs[0]
+    assert len(epochs) == 31
 
 
 def test_prediction_and_evaluation_agree_with_training(place, tmp_path):
-    found = nestree(
-        "predict", place / "data.jsonl", "--model", place / "model", "--out", tmp_path / "p.jsonl"
-    )
+    out, model = tmp_path / "p.jsonl", place / "model"
+    found = nestree("predict", place / "data.jsonl", "--model", model, "--out", out)
     assert found.exit_code == 0
     assert "entities in 8 sentences" in found.stderr
-    scores = nestree("evaluate", place / "data.jsonl", tmp_path / "p.jsonl", "-q").stdout
-    assert scores == nestree("evaluate", "--model", place / "model", place / "data.jsonl", "-q").stdout
-    assert (place / "said.txt").read_text().splitlines()[-1] == f"test: {scores}".strip()
+    scores = nestree("evaluate", place / "data.jsonl", out, "-q").stdout
+    assert scores == nestree("evaluate", "--model", model, place / "data.jsonl", "-q").stdout
+    (test,) = (line for line in (place / "said.txt").read_text().splitlines() if line.startswith("test"))
+    assert scores.strip() in test
     assert float(scores.split()[-1]) > 50
 
 
-def test_predictions_go_to_standard_output_or_into_other_formats(place, tmp_path):
-    lines = nestree("predict", place / "data.data", "--model", place / "model").stdout.splitlines()
-    assert [json.loads(line)["tokens"] for line in lines] == [list(s.words) for s in tiny.SENTENCES]
-    done = nestree(
-        "predict", place / "data.jsonl", "--model", place / "model", "--out", tmp_path / "p", "--to", "brat"
-    )
-    assert done.exit_code == 0
-    assert list((tmp_path / "p").glob("*.ann"))
+def test_options_for_the_settings_that_users_change(place, tmp_path):
+    values = {"epochs": 1, "batch_words": 30, "lr": 0.001, "encoder_lr": 0.0002, "seed": 7}
+    options = [word for key, value in values.items() for word in (f"--{key.replace('_', '-')}", value)]
+    shown = nestree("train", "--encoder", "2024", *options, "--show-config").stdout
+    (tmp_path / "shown.toml").write_text(shown)
+    settings = Settings.read(tmp_path / "shown.toml")
+    assert {key: getattr(settings.training, key) for key in values} == values
+    assert settings.encoder.path == "2024"
+
+
+def test_a_folder_of_parts(place, tmp_path):
+    for part in ("train", "dev", "test"):
+        shutil.copy(place / "data.jsonl", tmp_path / f"{part}.jsonl")
+    out = tmp_path / "m"
+    done = nestree("train", "--data", tmp_path, "-o", out, "--config", place / "tiny.toml", "--epochs", 1)
+    assert done.exit_code == 0, done.stderr
+    assert {"dev", "test"} <= json.loads((out / "training" / "scores.json").read_text()).keys()
 
 
 def test_own_data_without_dev(place, tmp_path):
     out = tmp_path / "m"
-    few = ["--set", "training.epochs=1", "--set", "training.seed=5"]
-    done = nestree(
-        "train", "--train", place / "data.jsonl", "--out", out, "--config", place / "tiny.toml", *few
-    )
+    few = ["--epochs", 1, "--set", "training.seed=5", "--config", place / "tiny.toml"]
+    done = nestree("train", "--train", place / "data.jsonl", "--out", out, *few)
     assert done.exit_code == 0, done.stderr
     assert "no dev data: 1 sentences (15 % of the data, drawn by seed 5) are set aside." in done.stderr
     assert "seed = 5" in (out / "config.toml").read_text()
 
 
 def test_ctrl_c_saves_and_says_how_to_go_on(place, tmp_path, monkeypatch):
-    from nestree.cli import progress
-
     def interrupting(self, end):
         if end.epoch == 2:
             os.kill(os.getpid(), signal.SIGINT)
 
     out = tmp_path / "m"
     with monkeypatch.context() as patch:
-        patch.setattr(progress.LogLines, "epoch", interrupting)
+        patch.setattr(progress.TrainingProgress, "epoch", interrupting)
         done = nestree(*training(place, out))
     assert done.exit_code == 130
-    assert f"Everything is saved. Go on with: nestree train --resume {out}" in done.stderr
+    assert f"Everything is saved. Continue with: nestree train --resume {out}" in done.stderr
     again = nestree("train", "--resume", out, "--device", "cpu")
     assert again.exit_code == 0, again.stderr
+    assert again.stderr.startswith("resuming with update 4, in epoch 4 of 25; best dev F1 so far: ")
     assert "epoch 25/25" in again.stderr
     assert "epoch  1/25" not in again.stderr
     ours, theirs = (read_tensors(folder / WEIGHTS)[0] for folder in (out, place / "model"))
@@ -139,25 +163,14 @@ def test_show_config_prints_complete_settings(place, tmp_path):
 def test_an_encoder_folder_whose_name_is_a_number(place, tmp_path, monkeypatch):
     shutil.copytree(place / "encoder", tmp_path / "2024")
     monkeypatch.chdir(tmp_path)
-    few = ["--set", "training.epochs=1", "--set", "training.rho=0", "--device", "cpu"]
-    tiny_size = ["--config", place / "tiny.toml"]
-    data = ["--train", place / "data.jsonl", "--dev", place / "data.jsonl"]
+    tiny_size = ["--config", place / "tiny.toml", "--epochs", 1, "--set", "training.rho=0", "--device", "cpu"]
+    data = ["--train", place / "data.jsonl", "--dev", place / "data.jsonl", *tiny_size]
     distilled = nestree(
-        "distill",
-        "--teacher",
-        place / "model",
-        "--encoder",
-        "2024",
-        *data,
-        "--out",
-        "student",
-        *tiny_size,
-        *few,
+        "distill", "--teacher", place / "model", "--encoder", "2024", *data, "--out", "student"
     )
     assert distilled.exit_code == 0, distilled.stderr
     assert 'path = "2024"' in (tmp_path / "student" / "config.toml").read_text()
-    absolute = f"encoder.path={tmp_path / '2024'}"
-    trained = nestree("train", *data, "--out", "m", *tiny_size, *few, "--set", absolute)
+    trained = nestree("train", *data, "--out", "m", "--set", f"encoder.path={tmp_path / '2024'}")
     assert trained.exit_code == 0, trained.stderr
     small = nestree("quantize", "m", "--out", "small")
     assert small.exit_code == 0, small.stderr
@@ -167,61 +180,51 @@ def test_an_encoder_folder_whose_name_is_a_number(place, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train"], "name data with --train FILE and a new directory with --out DIR"),
+        (["train"], "name data with --train FILE or --data DIR, and a new folder with --out DIR."),
+        (["train", "--train", "data.jsonl", "--data", ".", "--out", "m"], "--data and --train both name training data"),
+        (["distill", "--train", "data.jsonl", "--out", "m"], "name one or more teachers with --teacher MODEL."),
         (["train", "--train", "data.jsonl", "--out", "m", "--set", "training.epoch=3"], "mean training.epochs?"),
         (["train", "--train", "data.jsonl", "--out", "m", "--config", "nothing"], "nothing: neither a TOML file"),
         (["train", "--train", "absent.jsonl", "--out", "m"], "absent.jsonl does not exist"),
         (["train", "--train", "data.jsonl", "--out", "model"], "model holds a run already. Go on with"),
         (["train", "--train", "data.jsonl", "--out", "m", "--device", "gpu"], "there is no device 'gpu'"),
         (["train", "--resume", "encoder"], "there is nothing to resume"),
-        (["train", "--resume", "model", "--set", "training.epochs=3"], "so --set does not go with it"),
+        (["train", "--resume", "model", "--set", "training.epochs=3"], "settings of the run. Leave out --set."),
+        (["train", "--resume", "model", "--lr", "3"], "Leave out --lr."),
+        (["distill", "--resume", "model"], "was started by `nestree train`. Continue it with: nestree train --resume"),
         (["train", "--resume", "model", "--train", "tiny.toml"], "tiny.toml"),
         (["train", "--train", "data.jsonl", "--init", "encoder", "--out", "m", "--config", "tiny.toml"], "no labels"),
         (["predict", "data.jsonl", "--model", "absent"], "absent does not exist"),
         (["predict", "data.jsonl", "--model", "encoder"], "it is no model of nestree"),
         (["predict", "absent.jsonl", "--model", "model"], "absent.jsonl does not exist"),
-        (["evaluate", "data.jsonl"], "name a prediction or --model DIR, and not both"),
-        (["evaluate", "data.jsonl", "data.jsonl", "--model", "model"], "name a prediction or --model DIR"),
     ],
 )  # fmt: skip
 def test_what_goes_wrong_is_said_in_a_sentence(place, monkeypatch, arguments, message):
     monkeypatch.chdir(place)
     if arguments[0] == "train" and "--config" not in arguments and "--resume" not in arguments:
         arguments = [*arguments, "--config", "tiny.toml"]
-    done = nestree(*arguments)
-    assert done.exit_code == 2
-    assert message in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("Error: ")
+    assert message in refuse(*arguments)
     assert not (place / "m").exists()
 
 
 def test_analyses(place):
-    done = nestree(
-        "analyze",
-        place / "data.jsonl",
-        "--model",
-        place / "model",
-        "--head-sharing-penalties",
-        "0,100",
-        "--trees",
-        "1",
-    )
+    few = ["--head-sharing-penalties", "0,100", "--trees", "1"]
+    done = nestree("analyze", place / "data.jsonl", "--model", place / "model", *few)
     assert done.exit_code == 0, done.stderr
     for title in ("Shared heads", "Most frequent head words", "Error distribution"):
         assert title in done.stdout
     drawing = done.stdout.splitlines()[-12:]
     assert any("root" in line for line in drawing)
     assert any("Lisbon" in line for line in drawing)
+    bad = refuse("analyze", place / "data.jsonl", "--head-sharing-penalties", "a")
+    assert bad == "--head-sharing-penalties a: write numbers with commas between them, such as 0,0.4,1."
 
 
 def test_analyses_for_programs(place):
-    done = nestree("analyze", place / "data.jsonl", "--model", place / "model", "--format", "json",
-                   "--head-sharing-penalties", "-100,0,100")  # fmt: skip
-    found = json.loads(done.stdout)
-    plain = nestree(
-        "evaluate", place / "data.jsonl", "--model", place / "model", "--format", "json", "--bootstrap", "0"
-    )
-    assert found["entities"] == json.loads(plain.stdout)["entities"]
+    common = [place / "data.jsonl", "--model", place / "model", "--format", "json"]
+    found = json.loads(nestree("analyze", *common, "--head-sharing-penalties", "-100,0,100").stdout)
+    plain = json.loads(nestree("evaluate", *common, "--bootstrap", "0").stdout)
+    assert found["entities"] == plain["entities"]
     few, usual, many = sorted(found["head_sharing"], key=lambda row: -row["penalty"])
     assert few["shared"] <= usual["shared"] <= many["shared"]
     assert few["shared"] < many["shared"]
@@ -240,13 +243,3 @@ def test_what_can_be_read_in_8_bits_is(place, small_model, monkeypatch):
     monkeypatch.setattr(Int8Bert, "forward", lambda *given: read.append(1) or forward(*given))
     assert nestree("analyze", place / "data.jsonl", "--model", small_model, "--device", "cpu").exit_code == 0
     assert len(read) > 6  # with every cost, too
-
-
-def test_costs_that_are_no_numbers(place):
-    done = nestree(
-        "analyze", place / "data.jsonl", "--model", place / "model", "--head-sharing-penalties", "a"
-    )
-    assert (done.exit_code, done.stderr) == (
-        2,
-        "Error: --head-sharing-penalties a: write numbers with commas between them, such as 0,0.4,1.\n",
-    )

@@ -1,0 +1,322 @@
+"""The options that several commands share, each declared once.
+
+A parameter of a command whose type is a dataclass, such as `Reading`, stands for the options of its fields:
+`expand_options` makes them parameters of the command.
+"""
+
+import difflib
+import functools
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, fields, is_dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_origin, get_type_hints
+
+import typer
+from typer import Argument, Option
+
+from nestree import __version__
+from nestree.cli.runtime import set_quiet, set_verbose
+from nestree.errors import InputError
+
+if TYPE_CHECKING:
+    from nestree.data.io import ConversionReport
+    from nestree.types import Document
+
+PARTS = ("train", "dev", "test")
+
+
+class OutputFormat(StrEnum):
+    text = "text"
+    json = "json"
+
+
+class TableFormat(StrEnum):
+    text = "text"
+    markdown = "markdown"
+    json = "json"
+
+
+def print_version(requested: bool) -> None:
+    if requested:
+        typer.echo(f"nestree {__version__}")
+        raise typer.Exit
+
+
+def complete(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """Shell completion with these names."""
+    return lambda incomplete: [name for name in names() if name.startswith(incomplete)]
+
+
+def format_names() -> list[str]:
+    from nestree.data.formats import FORMATS
+
+    return list(FORMATS)
+
+
+def writable_names() -> list[str]:
+    from nestree.data.formats import FORMATS
+
+    return [name for name, format in FORMATS.items() if format.writable]
+
+
+Version = Annotated[
+    bool, Option("--version", callback=print_version, is_eager=True, help="Show the version.")
+]
+Files = Annotated[list[Path], Argument(metavar="FILES", help="Files or folders; - is standard input.")]
+Source = Annotated[Path, Argument(metavar="IN", help="A file or folder; - is standard input.")]
+OutArgument = Annotated[Path | None, Argument(metavar="OUT", help="Where to write; the same as --out OUT.")]
+
+
+class Opt(NamedTuple):
+    """What `--help` says about an option, the least value of a number, and the name if it is not the parameter's."""
+
+    help: str
+    metavar: str | None = None
+    min: float | None = None
+    name: str | None = None
+
+
+# The options of all commands by the names of their parameters: the type and the default stand in the signatures.
+OPTIONS = {
+    "batch_words": Opt("Words in a batch.", "N", 1),
+    "by": Opt("Keep together: sentence or document. [default: document, if the data names them]", "UNIT"),
+    "card": Opt("For the model card: name, license, language, data or note; may be repeated.", "KEY=VALUE"),
+    "compare": Opt("A model or another prediction: is the difference significant?", "OTHER"),
+    "config": Opt("A TOML file or a recipe. [default: default]", "RECIPE"),
+    "data": Opt("A folder with files called train, dev and test.", "DIR"),
+    "data_sets": Opt(
+        "A folder with files called train, dev and test; may be repeated.", "NAME=DIR", name="--data"
+    ),
+    "dev": Opt("Annotated data to choose the best epoch. [default: 15 % of --train]", "FILE"),
+    "device": Opt("auto, cpu, cuda, cuda:N or mps.", "NAME"),
+    "drawn": Opt("How many sentences are drawn.", "N", 0, "--trees"),
+    "duplicates": Opt("In the last line, count each copy of an entity."),
+    "encoder": Opt("The encoder: a folder or hub name. [default: that of the recipe]", "NAME"),
+    "encoder_lr": Opt("Peak learning rate of the encoder.", "LR", 0),
+    "epochs": Opt("Passes over the training data.", "N", 1),
+    "first": Opt("Show the first N sentences.", "N", 1),
+    "format": Opt("How to print the result; json is for programs."),
+    "gold": Opt("Annotated data, to measure what 8 bits cost.", "FILE"),
+    "hard": Opt("Learn only which entities the teacher finds in the texts."),
+    "html": Opt("Write a page with plots and errors, too.", "FILE"),
+    "in_order": Opt("Do not shuffle: the first part gets the first units."),
+    "init": Opt("Start from this model of nestree.", "MODEL"),
+    "jobs": Opt("Runs at the same time.", "N", 1),
+    "lists": Opt(
+        "Instead of --parts: the ids of a part, one a line; may be repeated.", "NAME=FILE", name="--list"
+    ),
+    "long_sentence": Opt("Report longer sentences.", "WORDS", 1),
+    "longest_line": Opt("Read lines up to this length. [default: 64 MB]", "BYTES", 1),
+    "lr": Opt("Peak learning rate of all parameters outside the encoder.", "LR", 0),
+    "max_bytes": Opt("Read files that expand to this much. [default: 4 GB]", "BYTES", 1),
+    "max_docbin_bytes": Opt("Read DocBins that expand to this much. [default: 512 MB]", "BYTES", 1),
+    "max_nesting": Opt("Read sentences where this many entities share a word. [default: 100]", "N", 1),
+    "max_sentence_words": Opt("Read longer sentences in overlapping windows.", "WORDS", 4),
+    "max_xml_depth": Opt("Read XML with elements nested this deep. [default: 1000]", "N", 1),
+    "model": Opt("A folder, OWNER/NAME on the hub, or gum-minilm, the bundled model.", "MODEL"),
+    "only": Opt("Show this document or sentence; may be repeated.", "ID"),
+    "out": Opt("The file or folder to write.", "OUT"),
+    "overrides": Opt("Change a setting; may be repeated.", "SECTION.KEY=VALUE", name="--set"),
+    "parts": Opt("The parts and their shares. [default: train=80,dev=10,test=10]", "NAME=SHARE,..."),
+    "passes": Opt("How often all texts are read.", "N", 1),
+    "penalties": Opt("Penalties on shared heads to decode with.", "C,...", name="--head-sharing-penalties"),
+    "read": Opt("An option of the input format, such as ends=inclusive; may be repeated.", "NAME=VALUE"),
+    "recipes": Opt("A TOML file or a recipe; may be repeated. [default: default]", "RECIPE", name="--config"),
+    "repeat": Opt("Copies of --train in an epoch. [default: 4]", "N", 1),
+    "resamples": Opt("Resamples for confidence intervals; 0: none.", "N", 0, "--bootstrap"),
+    "rest": Opt("With --list: the part of what is in no list.", "NAME"),
+    "resume": Opt("Continue an interrupted run.", "DIR"),
+    "save_every": Opt("How often the state of training is saved.", "SECONDS", 0),
+    "seed": Opt("The random seed: the same seed gives the same result.", "N", 0),
+    "seeds": Opt("Each recipe is trained once with each.", "N,..."),
+    "sentences": Opt("How text is split into sentences: rules, lines.", "RULE"),
+    "show_all": Opt("Show all places, not only the first five.", name="--all"),
+    "show_config": Opt("Print the complete settings as TOML, and do nothing else."),
+    "skip_bad": Opt("Skip what cannot be read, and list it."),
+    "source_format": Opt("The format of the data, if it is not detected.", "FORMAT", name="--from"),
+    "stratify": Opt("Give each part its share of the entities of each label."),
+    "strict": Opt("Exit with 1 for warnings, too."),
+    "target_format": Opt("The format to write, if the name of OUT does not show it.", "FORMAT", name="--to"),
+    "teacher": Opt("A model to learn from; may be repeated.", "MODEL"),
+    "tensorboard": Opt("Write curves for TensorBoard, too."),
+    "test": Opt("Annotated data to evaluate on at the end.", "FILE"),
+    "threshold": Opt("The lowest probability of an entity, from 0 to less than 1.", "P"),
+    "train": Opt("Annotated data to learn from.", "FILE"),
+    "tree": Opt("Draw the tree of each sentence; a page has them in any case."),
+    "trees": Opt("Write the trees, too; only JSON lines can hold them."),
+    "unlabelled": Opt("Texts for the teachers; may be repeated.", "FILES"),
+    "words": Opt("How text is split into words: treebank, ud, split-hyphens, whitespace.", "STYLE"),
+    "write": Opt("An option of the output format; may be repeated.", "NAME=VALUE"),
+}
+VALUES = {  # of options of formats, by type
+    bool: ("(?i)true|yes|1|false|no|0", lambda value: value.lower() in ("true", "yes", "1")),
+    int: (r"-?\d{1,18}", int),
+}
+SHORT_NAMES = {"out": ("-o",), "html": ("--out", "-o"), "passes": ("--epochs",)}
+COMPLETIONS = {
+    "source_format": format_names,
+    "target_format": writable_names,
+    "words": lambda: ("treebank", "ud", "split-hyphens", "whitespace"),
+    "sentences": lambda: ("rules", "lines"),
+}
+
+
+@dataclass(frozen=True)
+class Verbosity:
+    """-v and -q take effect in their callbacks, so they may stand before and after the name of the command."""
+
+    verbose: Annotated[
+        int,
+        Option("--verbose", "-v", count=True, callback=set_verbose, show_default=False, help="Show the log."),
+    ] = 0
+    quiet: Annotated[
+        bool, Option("--quiet", "-q", callback=set_quiet, help="Print only results and errors.")
+    ] = False
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How data is read, and limits on what a file may cost to read."""
+
+    source_format: str | None = None
+    words: str | None = None
+    sentences: str | None = None
+    read: list[str] | None = None
+    longest_line: int | None = None
+    max_bytes: int | None = None
+    max_docbin_bytes: int | None = None
+    max_xml_depth: int | None = None
+    max_nesting: int | None = None
+
+    def limits(self) -> AbstractContextManager[None]:
+        """A context in which the limits hold."""
+        from nestree.data.io import LIMIT_NAMES, limits
+
+        return limits(**{name: value for name in LIMIT_NAMES if (value := getattr(self, name)) is not None})
+
+    def options(self, format: str) -> dict[str, Any]:
+        """--read, --words and --sentences as keyword arguments for the reader of this format."""
+        from nestree.data.formats import options
+        from nestree.text import SENTENCE_RULES, WORD_STYLES
+
+        values = parse_options(self.read or (), format, "read")
+        choices = {"words": WORD_STYLES, "sentences": SENTENCE_RULES}
+        for name, value in (("words", self.words), ("sentences", self.sentences)):
+            if value is None:
+                continue
+            if value not in choices[name]:
+                raise InputError(f"--{name} {value}: choose one of {', '.join(choices[name])}.")
+            if name not in options(format, "read"):
+                raise InputError(f"--{name} {value}: {format} data has its own {name}. Leave this out.")
+            values[name] = value
+        return values
+
+    def options_by_format(self, formats: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """The options for each of several formats; empty if no option is given."""
+        given = self.read or self.words or self.sentences
+        return {format: self.options(format) for format in sorted(set(formats))} if given else {}
+
+    def documents(
+        self, path: Path, report: "ConversionReport | None" = None, **defaults: Any
+    ) -> "Iterator[Document]":
+        """The documents of a file or folder. `defaults`: options that hold where the format has them."""
+        from nestree.data import formats
+
+        format = self.source_format or formats.detect_format(path)
+        known = formats.options(format) if defaults else {}
+        options = {name: value for name, value in defaults.items() if name in known} | self.options(format)
+        return formats.read(path, format, report, **options)
+
+
+def expand_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The command as typer needs it: with -v and -q, with the options of dataclasses, and with the texts of OPTIONS."""
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, Any] = {}
+
+    def add(name: str, annotation: Any, default: Any) -> None:
+        if is_dataclass(annotation):
+            groups[name] = annotation
+            hints = get_type_hints(annotation, include_extras=True)
+            for field in fields(annotation):
+                add(field.name, hints[field.name], field.default)
+        else:
+            option = annotation if get_origin(annotation) is Annotated else make_option(name, annotation)
+            keyword = inspect.Parameter.KEYWORD_ONLY
+            parameters.append(inspect.Parameter(name, keyword, default=default, annotation=option))
+
+    given = inspect.signature(command).parameters.values()
+    for parameter in sorted(given, key=lambda parameter: parameter.annotation is Reading):  # its options last
+        add(parameter.name, parameter.annotation, parameter.default)
+    add("verbosity", Verbosity, None)
+
+    @functools.wraps(command)
+    def run(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        del values["verbosity"]
+        with values["reading"].limits() if "reading" in values else nullcontext():
+            command(**values)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+def make_option(parameter: str, kind: Any) -> Any:
+    """The option of a parameter of this type."""
+    about = OPTIONS[parameter]
+    names = (about.name or f"--{parameter.replace('_', '-')}", *SHORT_NAMES.get(parameter, ()))
+    completion = complete(COMPLETIONS[parameter]) if parameter in COMPLETIONS else None
+    option = Option(*names, help=about.help, metavar=about.metavar, min=about.min, autocompletion=completion)
+    return Annotated[kind, option]
+
+
+def output_path(argument: Path | None, option: Path | None) -> Path:
+    """The path that is named as OUT or with --out."""
+    if argument and option:
+        raise InputError(f"the output is named twice, {argument} and --out {option}. Name it once.")
+    if not (path := argument or option):
+        raise InputError("name the output: OUT, or --out OUT.")
+    return path
+
+
+def parse_options(arguments: Iterable[str], format: str, verb: Literal["read", "write"]) -> dict[str, Any]:
+    """NAME=VALUE arguments as keyword arguments for the reader or writer of the format.
+
+    >>> parse_options(["word=2"], "columns", "read")
+    {'word': 2}
+    """
+    from nestree.data.formats import options
+
+    known = options(format, verb)
+    values = {}
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals:
+            raise InputError(f"--{verb} {argument} has no value: write --{verb} {argument}=VALUE.")
+        if name not in known:
+            close = difflib.get_close_matches(name, list(known), n=1)
+            hint = f"Did you mean {close[0]}?" if close else f"It has {', '.join(known) or 'none'}."
+            raise InputError(f"--{verb} {argument}: {format} has no such option. {hint}")
+        kind = known[name].annotation
+        expected, parse = VALUES.get(kind, (".*", kind))
+        if not re.fullmatch(expected, value):
+            meant = "true or false" if kind is bool else "a whole number"
+            raise InputError(f"--{verb} {argument}: the value must be {meant}.")
+        values[name] = parse(value)
+    return values
+
+
+def parse_numbers(text: str, option: str, kind: type, example: str) -> list[Any]:
+    """Numbers with commas between them, as the value of an option."""
+    try:
+        return [kind(number) for number in text.split(",") if number]
+    except ValueError:
+        raise InputError(
+            f"{option} {text}: write numbers with commas between them, such as {example}."
+        ) from None
