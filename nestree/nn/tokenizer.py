@@ -183,9 +183,9 @@ class SubwordTokenizer:
         eos = bos + words + 1
         is_word = np.ones(len(sizes) + 2 * len(words), dtype=bool)
         is_word[bos] = is_word[eos] = False
-        count, place, window = is_word.astype(np.int64), *np.zeros((2, len(is_word)), dtype=np.int64)
-        count[bos] = count[eos] = 1
+        count = np.ones(len(is_word), dtype=np.int64)  # subwords of each position
         count[is_word] = sizes
+        place, window = np.zeros((2, len(is_word)), dtype=np.int64)  # of its first subword
         place[is_word] = own_place[window_of] + posts[:-1] - posts[spans[window_of, 0]]
         place[bos] = 0 if self.first else own_place[first_window]
         place[eos] = (window_sizes - 1 - (0 if self.last else range_sizes[:, 3]))[last_window]

@@ -15,7 +15,7 @@ from nestree.cli import app
 from nestree.data.formats import write
 from nestree.errors import ModelError
 from nestree.model import Recognizer
-from nestree.nn.encoder import BiLSTM, LockedDropout, ScalarMix, load_pretrained, max_input_length
+from nestree.nn.encoder import LockedDropout, ScalarMix, load_pretrained, max_input_length
 from nestree.types import Document, Sentence
 from tests import tiny
 from tests.tiny import sentence
@@ -106,18 +106,6 @@ def test_four_lstms_side_by_side(tmp_path):
         alone = one(model.collate(tiny.SENTENCES))
         assert torch.equal(getattr(alone, name), getattr(together, name))
         assert alone.words is alone.label_words
-
-
-def test_an_lstm_reads_both_ways():
-    torch.manual_seed(0)
-    lstm = BiLSTM(4, 3, 1, 0.0)
-    x = torch.randn(1, 5, 4)
-    whole = lstm(x, torch.tensor([5]))
-    changed = lstm(torch.cat([x[:, :2], x[:, 2:] + 1], 1), torch.tensor([5]))
-    assert torch.equal(whole[:, :2, :3], changed[:, :2, :3])  # forward: what comes later does not matter
-    assert not torch.equal(whole[:, :2, 3:], changed[:, :2, 3:])
-    shorter = lstm(x, torch.tensor([3]))
-    assert torch.equal(shorter[:, 3:], torch.zeros(1, 2, 6))
 
 
 def test_dropout_has_one_mask_per_sentence():
