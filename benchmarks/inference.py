@@ -157,10 +157,8 @@ def predict_uncached(model: Recognizer, sentences: Sequence[Sentence], batch_wor
 
 
 def clear_caches(model: Recognizer) -> None:
-    """Of the subwords of sentences and words."""
-    tokenizer = model.collator.tokenizer
-    tokenizer.kept.clear()
-    tokenizer.known.clear()
+    """Of the subwords of words."""
+    model.collator.tokenizer.clear_cache()
 
 
 def count_entities(pipeline: Pipeline, texts: Sequence[str]) -> int:

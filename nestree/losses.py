@@ -18,7 +18,6 @@ from nestree.treecrf import (
     IMPOSSIBLE,
     LexicalPotentials,
     LogPartition,
-    PlainPotentials,
     Potentials,
     crossing_spans,
     entropy,
@@ -34,7 +33,19 @@ HEAD_PRIOR_WEIGHT = 0.02
 
 @dataclass(frozen=True)
 class Losses:
-    """Divide by the mentions of the whole update, or by 1 if there are none, before the backward pass."""
+    """Sums over a batch by name. Divide by the mentions of the whole update, or by 1 if there are none.
+
+    joint                 -log P(gold entities and their labels), summed over the trees that agree with them
+    tree                  -log P(gold entities): the same without labels, whose loss is `label`
+    label                 the loss of the labels of gold entities, expected over their heads
+    mention               -log P(each span is an entity or not), in models without trees
+    hard_negatives        the label loss of likely spans that are no entities
+    head_prior            cross-entropy of the prior that a word heads an entity
+    head_regularization   log Z - log Z_c: draws trees towards those whose entities do not share heads
+    entropy               minus the weighted entropy of the trees
+    distillation          cross-entropy of teachers' and student's distributions over labelled trees
+    kl                    a metric: the divergence that head_regularization decreases
+    """
 
     parts: dict[str, Tensor]  # name -> sum over the batch
     metrics: dict[str, Tensor]  # name -> sum over the batch; reported, not minimized
@@ -63,48 +74,49 @@ def tree_losses(scores: Scores, gold: Gold, settings: Settings, targets: Targets
     losses: dict[str, Tensor] = {}
     metrics: dict[str, Tensor] = {}
 
-    free = potentials(scores, scores.mention.logsumexp(-1))
+    free = scores.potentials(scores.mention.logsumexp(-1))
     crossed = crossing_spans(gold.spans, len(scores.lengths), scores.mention.shape[1] - 1)
     crossed &= gold.used[:, None, None]  # spans of padding may cross each other
-    fixed = potentials(scores, gold_span_scores(scores, gold, settings).masked_fill(crossed, IMPOSSIBLE))
+    fixed = scores.potentials(gold_span_scores(scores, gold, settings).masked_fill(crossed, IMPOSSIBLE))
     head_aware = model.labeling == "head"
-    pair_losses = head_label_losses(scores, gold, settings) if head_aware else None  # [M]
+    pair_losses = (
+        gold_label_losses(scores, gold, settings, *gold.pairs.unbind(1)) if head_aware else None
+    )  # [M]
     if loss.joint:
         assert isinstance(fixed, LexicalPotentials)
         assert pair_losses is not None
-        fixed = fixed._replace(head=scatter_pairs(-pair_losses, scores, gold))
-    sums, heads = (
-        [free, fixed],
-        [head_aware and loss.hard_negatives > 0, head_aware or scores.head_prior is not None],
-    )
+        zeros = pair_losses.new_zeros(*fixed.span.shape, fixed.span.shape[1] - 1)
+        fixed = fixed._replace(head=zeros.index_put(pair_cells(gold), -pair_losses))
+    sums = [free, fixed]
+    heads = [head_aware and loss.hard_negatives > 0, head_aware or scores.head_prior is not None]
     regularized = free if loss.regularization_space == "all" else fixed
     if loss.head_sharing_penalty:
         sums.append(penalize_head_sharing(regularized, gold, loss.head_sharing_penalty))
         heads.append(False)
     all_trees, gold_trees, *penalized = log_partitions(sums, scores.lengths, heads)
+    # [M] the probability that word h heads gold span g
+    head_probabilities = head_marginals(gold_trees)[pair_cells(gold)] if heads[1] else None
+
     if scores.head_prior is not None:
-        g, h = gold.pairs.unbind(1)
-        expected = torch.zeros_like(scores.head_prior).index_put(
-            (gold.spans[g, 0], h), head_probabilities(gold_trees, gold), accumulate=True
-        )
+        assert head_probabilities is not None
+        b, _, _, h = pair_cells(gold)
+        expected = torch.zeros_like(scores.head_prior).index_put((b, h), head_probabilities, accumulate=True)
         known = gold.complete & gold.used  # elsewhere, words may head entities that are not annotated
         losses["head_prior"] = head_prior_loss(scores.head_prior, expected, scores.lengths, known)
-
     if targets is not None:
         losses["distillation"] = cross_entropy(scores, all_trees.log_z, targets, settings)
         if scores.head_prior is not None:
             losses["head_prior"] = losses["head_prior"] + head_prior_loss(
                 scores.head_prior, targets.headed, scores.lengths, targets.used
             )
-
     losses["joint" if loss.joint else "tree"] = ((all_trees.log_z - gold_trees.log_z) * used).sum()
     if pair_losses is not None and not loss.joint:
-        pair_losses = pair_losses * used[gold.spans[gold.pairs[:, 0], 0]]
-        losses["label"] = (head_probabilities(gold_trees, gold) * pair_losses).sum()
+        assert head_probabilities is not None
+        losses["label"] = (head_probabilities * (pair_losses * used[pair_cells(gold)[0]])).sum()
     elif model.labeling == "span" and model.mention == "score":
         losses["label"] = (chart_label_losses(scores, gold, settings) * gold_trees.marginals.span).sum()
     elif model.labeling == "span":
-        losses["label"] = (span_label_losses(scores, gold, settings) * used[gold.spans[:, 0]]).sum()
+        losses["label"] = (gold_label_losses(scores, gold, settings) * used[gold.spans[:, 0]]).sum()
     if loss.hard_negatives:
         losses["hard_negatives"] = hard_negative_loss(scores, gold, settings, all_trees)
     if penalized:
@@ -127,20 +139,13 @@ def span_losses(scores: Scores, gold: Gold, settings: Settings) -> Losses:
     mention = scores.mention.logsumexp(-1) - gold_span_scores(scores, gold, settings)
     losses = {"mention": mention.masked_fill(~cells, 0.0).sum()}
     if settings.model.labeling == "span":
-        losses["label"] = (span_label_losses(scores, gold, settings) * gold.used[gold.spans[:, 0]]).sum()
+        losses["label"] = (gold_label_losses(scores, gold, settings) * gold.used[gold.spans[:, 0]]).sum()
     if settings.loss.hard_negatives:
         losses["hard_negatives"] = hard_negative_loss(scores, gold, settings, None)
     return Losses(losses, {}, gold.mentions)
 
 
 # Trees
-
-
-def potentials(scores: Scores, span: Tensor) -> Potentials:
-    """The potentials of trees with these span scores [B, n + 1, n + 1]."""
-    if scores.arc is None or scores.root is None:
-        return PlainPotentials(span)
-    return LexicalPotentials(span, scores.arc, scores.root, torch.zeros_like(span))
 
 
 def gold_span_scores(scores: Scores, gold: Gold, settings: Settings) -> Tensor:
@@ -174,25 +179,17 @@ def negatives(scores: Scores, gold: Gold, settings: Settings) -> Tensor:
     return complete | (torch.rand_like(scores.mention[..., 0]) < rate[:, None, None])
 
 
-def head_marginals(trees: LogPartition) -> Tensor | None:
-    """[B, n + 1, n + 1, n], if they were computed."""
-    return trees.marginals.head if isinstance(trees.marginals, LexicalPotentials) else None
-
-
-def head_probabilities(trees: LogPartition, gold: Gold) -> Tensor:
-    """[M] the probability that word h heads span g, for all pairs."""
-    heads = head_marginals(trees)
-    assert heads is not None
+def pair_cells(gold: Gold) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(b, i, j, h) of each pair of a gold span and one of its words, [M] each."""
     b, i, j = gold.spans[gold.pairs[:, 0]].unbind(1)
-    return heads[b, i, j, gold.pairs[:, 1]]
+    return b, i, j, gold.pairs[:, 1]
 
 
-def scatter_pairs(values: Tensor, scores: Scores, gold: Gold) -> Tensor:
-    """[B, n + 1, n + 1, n] the values [M] at their spans and heads; 0 elsewhere."""
-    posts = scores.mention.shape[1]
-    b, i, j = gold.spans[gold.pairs[:, 0]].unbind(1)
-    zeros = values.new_zeros(len(scores.lengths), posts, posts, posts - 1)
-    return zeros.index_put((b, i, j, gold.pairs[:, 1]), values)
+def head_marginals(trees: LogPartition) -> Tensor:
+    """[B, n + 1, n + 1, n] P(span (i, j) is in the tree with head h); they were asked for."""
+    assert isinstance(trees.marginals, LexicalPotentials)
+    assert trees.marginals.head is not None
+    return trees.marginals.head
 
 
 def penalize_head_sharing(trees: Potentials, gold: Gold, penalty: float) -> LexicalPotentials:
@@ -245,19 +242,14 @@ def label_losses(scores: Tensor, gold: Tensor, kind: str) -> Tensor:
     return high + low
 
 
-def head_label_losses(scores: Scores, gold: Gold, settings: Settings) -> Tensor:
-    """[M] the label loss of each gold span with each of its words as head."""
+def gold_label_losses(
+    scores: Scores, gold: Gold, settings: Settings, g: Tensor | None = None, h: Tensor | None = None
+) -> Tensor:
+    """[G] the label loss of each gold span or, for pairs of gold spans g and heads h, that of each pair [M]."""
     assert scores.labels is not None
-    g, h = gold.pairs.unbind(1)
-    b, i, j = gold.spans[g].unbind(1)
-    return label_losses(scores.labels.score_spans(b, i, j, h), gold.labels[g], settings.loss.label)
-
-
-def span_label_losses(scores: Scores, gold: Gold, settings: Settings) -> Tensor:
-    """[G] the label loss of each gold span."""
-    assert scores.labels is not None
-    b, i, j = gold.spans.unbind(1)
-    return label_losses(scores.labels.score_spans(b, i, j, None), gold.labels, settings.loss.label)
+    spans, labels = (gold.spans, gold.labels) if g is None else (gold.spans[g], gold.labels[g])
+    b, i, j = spans.unbind(1)
+    return label_losses(scores.labels.score_spans(b, i, j, h), labels, settings.loss.label)
 
 
 def chart_label_losses(scores: Scores, gold: Gold, settings: Settings) -> Tensor:
@@ -290,12 +282,12 @@ def hard_negative_loss(scores: Scores, gold: Gold, settings: Settings, trees: Lo
     weights = weights.clamp(min=0) * (torch.arange(number, device=b.device) < missing[:, None])
     row = torch.arange(batch, device=b.device)[:, None].expand_as(top)
     start, end = top // posts, top % posts
-    heads = None if trees is None else head_marginals(trees)
-    if heads is None:
+    if settings.model.labeling != "head":
         labels = scores.labels.score_spans(row, start, end, None)  # [B, number, L]
     else:
         word = torch.arange(posts - 1, device=b.device).expand(*top.shape, -1)  # [B, number, n]
-        joint = heads[row, start, end] * yes[row, start, end, None]
+        assert trees is not None
+        joint = head_marginals(trees)[row, start, end] * yes[row, start, end, None]
         weights = joint * (weights > 0)[..., None]  # P(span) P(yes | span) P(h | span)
         labels = scores.labels.score_spans(row[..., None], start[..., None], end[..., None], word)
     no_labels = torch.zeros_like(labels, dtype=torch.bool)

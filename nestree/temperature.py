@@ -23,6 +23,7 @@ from nestree.decoding import mbr, viterbi
 from nestree.decoding.probabilities import (
     NO_TEMPERATURES,
     Temperatures,
+    biased_mention_scores,
     entity_probabilities,
     label_log_probabilities,
     label_probabilities,
@@ -208,7 +209,7 @@ def event_probabilities(
     batch: CalibrationSet, span_probability: Tensor, settings: Settings, temperatures: Temperatures
 ) -> Tensor:
     """[K, L] that each span is an entity with each label, given `spans_at` [M]."""
-    mention = viterbi.biased_mention_scores(batch.scores, settings)[batch.spans.unbind(1)]  # [K, C]
+    mention = biased_mention_scores(batch.scores, settings)[batch.spans.unbind(1)]  # [K, C]
     mention = (mention / temperatures.mention).softmax(-1)
     probability = span_probability[:, None]
     if batch.labels is not None:

@@ -17,6 +17,7 @@ from nestree.nn.tokenizer import SubwordTokenizer
 from nestree.training import fit, make_corpus
 from nestree.types import Context, Document, Sentence, with_context
 from tests import tiny
+from tests.nn.test_tokenizer import unpack
 
 DOCUMENTS = [
     Document(tuple(tiny.SENTENCES[:4]), id="a"),
@@ -54,7 +55,7 @@ def test_a_part_that_is_set_aside_keeps_its_neighbours():
 
 
 def pieces(sentence, longest=20, context=2, tokenizer=None):
-    (found,) = SubwordTokenizer(tokenizer or tiny.letter_tokenizer(), longest, context)([sentence])
+    (found,) = unpack(SubwordTokenizer(tokenizer or tiny.letter_tokenizer(), longest, context)([sentence]))
     return found
 
 
@@ -111,7 +112,7 @@ def test_own_pieces_are_never_lost():
     given = [replace(s, context=(words(chance.randint(0, 6)), words(chance.randint(0, 6)))) for s in alone]
     splitter = SubwordTokenizer(tiny.letter_tokenizer(), 14, 4)
     several = 0
-    for own, found in zip(splitter(alone), splitter(given), strict=True):
+    for own, found in zip(unpack(splitter(alone)), unpack(splitter(given)), strict=True):
         if len(own.windows) > 1:
             assert [*map(list, found.windows)] == [*map(list, own.windows)]
             assert found.place.tolist() == own.place.tolist()

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from nestree.config import Settings, recipe_names
-from nestree.losses import compute_losses, gold_span_scores, label_losses, negatives, potentials
+from nestree.losses import compute_losses, label_losses, negatives
 from nestree.model import Recognizer
 from nestree.nn.batch import Collator, Gold
 from nestree.nn.scorers import Scores
-from nestree.treecrf import crossing_spans, log_partitions, use_backend
+from nestree.treecrf import crossing_spans, log_partitions
 from nestree.treecrf.potentials import cell_masks
 from nestree.types import Sentence
 from tests import tiny
@@ -132,25 +132,7 @@ def test_mentions_are_gold_spans_that_count():
     assert gold_of(SENTENCES, settings_of("ablation/02-unstructured-two-stage")).mentions == 13
 
 
-@pytest.mark.parametrize(
-    "variant", ["ablation/12-joint", "joint gold space", "joint softmax", "ablation/04-lexical-one-stage"]
-)
-def test_gradients_equal_finite_differences(variant):
-    sentences = [SENTENCES[3], SENTENCES[1]]
-    settings = settings_of(variant)
-    scores, gold = random_scores(sentences, settings), gold_of(sentences, settings)
-
-    def total(mention, arc, root, *tables):
-        labels = Table(*tables) if tables else None
-        return compute_losses(
-            replace(scores, mention=mention, arc=arc, root=root, labels=labels), gold, settings
-        ).total
-
-    with use_backend("reference"):
-        assert torch.autograd.gradcheck(total, leaves(scores), fast_mode=True)
-
-
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("kind", ["ranking", "sigmoid", "softmax"])
 def test_joint_is_never_above_tree_and_label(seed, kind):
     joint = Settings.read("default").with_overrides(
@@ -218,7 +200,7 @@ def test_trees_do_not_teach_spans_that_they_do_not_contain(variant):
 
     plain = settings.with_overrides(["loss.head_sharing_penalty=0", "loss.entropy_weight=0"])
     (push,) = torch.autograd.grad(compute_losses(scores, gold, plain).total, scores.mention)
-    free = potentials(scores, scores.mention.logsumexp(-1))
+    free = scores.potentials(scores.mention.logsumexp(-1))
     chance = log_partitions([free], scores.lengths)[0].marginals.span
     other = torch.ones_like(chance, dtype=torch.bool).index_put(tuple(gold.spans.T), torch.tensor(False))
     other &= (gold.used & gold.complete)[:, None, None]
@@ -256,26 +238,10 @@ def test_as_many_spans_are_guessed_as_asked_for():
         [(negatives(scores, gold, settings) & cells).sum((1, 2)) for _ in range(2000)]
     ).double()
     assert found.mean(0).tolist() == pytest.approx([2.5, 1.0], abs=0.1)  # standard errors: 0.03, 0.02
-
-
-def test_complete_sentences_draw_nothing():
-    settings = settings_of("default").with_overrides(["loss.negative_sampling_rate=0.5"])
-    sentences = [s for s in SENTENCES if s.complete]
-    scores, gold = random_scores(sentences, settings), gold_of(sentences, settings)
+    complete = gold_of([replace(s, complete=True) for s in sentences], settings)
     before = torch.get_rng_state()
-    assert negatives(scores, gold, settings).all()
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_head_probabilities_of_gold_spans_sum_to_one():
-    settings = settings_of("ablation/11-both")
-    scores, gold = random_scores(SENTENCES, settings), gold_of(SENTENCES, settings)
-    fixed = potentials(
-        scores, gold_span_scores(scores, gold, settings).masked_fill(crossed(scores, gold), -1e9)
-    )
-    heads = log_partitions([fixed], scores.lengths, [True])[0].marginals.head
-    b, i, j = gold.spans.unbind(1)
-    torch.testing.assert_close(heads[b, i, j].sum(-1), torch.ones(len(b)).double())
+    assert negatives(scores, complete, settings).all()
+    assert torch.equal(torch.get_rng_state(), before)  # nothing is drawn for complete sentences
 
 
 def test_huge_label_scores_stay_finite():

@@ -24,8 +24,9 @@ from nestree.decoding.probabilities import (
     entity_probabilities,
     span_marginals,
     tree_cells,
+    uses_head_prior,
 )
-from nestree.decoding.viterbi import uses_head_prior, viterbi_search
+from nestree.decoding.viterbi import viterbi_search
 from nestree.nn.scorers import Scores
 from nestree.treecrf import Trees
 from nestree.types import Entity, Tree, unchecked_entity
@@ -105,15 +106,11 @@ def predictions(decoded: DecodedBatch, labels: Sequence[str], sentences: int) ->
     valid = (i >= 0) & (i < j) & ((head < 0) | ((i <= head) & (head < j)))  # [R]
     if scores is not None:
         valid &= (scores >= 0) & (scores <= 1)
+    make = unchecked_entity if valid.all() and all(labels) else Entity  # Entity raises an error
+    names = map(labels.__getitem__, label.tolist())
+    heads = [None if word < 0 else word for word in head.tolist()]
     entities = map(
-        unchecked_entity
-        if valid.all() and all(labels)
-        else Entity,  # Entity raises an error that says what is wrong
-        i.tolist(),
-        j.tolist(),
-        map(labels.__getitem__, label.tolist()),
-        [None if word < 0 else word for word in head.tolist()],
-        repeat(None) if scores is None else scores.tolist(),
+        make, i.tolist(), j.tolist(), names, heads, repeat(None) if scores is None else scores.tolist()
     )
     grouped = split_by_sentence([*entities], np.bincount(b, minlength=sentences))
     return [*map(Prediction, grouped, repeat(None) if decoded.trees is None else to_trees(decoded))]

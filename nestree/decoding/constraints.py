@@ -10,7 +10,7 @@ import operator
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -82,24 +82,33 @@ def parse_char_spans(
     values: Iterable[Sequence[Any]], kind: Literal["known", "forbidden"], text: str, labels: Sequence[str]
 ) -> list[CharSpan]:
     """Known spans from (start, end), (start, end, label) or (start, end, label, head); forbidden ones have no head."""
-    longest = "(start, end, label, head)" if kind == "known" else "(start, end, label)"
+    fields = ("start", "end", "label", "head")[: 4 if kind == "known" else 3]
+
+    def trim(span: Span, name: str) -> Span:
+        """The span without white space at either end."""
+        start, end = span
+        if end > len(text):
+            raise InputError(f"{name} {span} ends after the text, which has {len(text)} characters.")
+        content = text[start:end]
+        if not content.strip():
+            raise InputError(f"{name} {span} has no characters but white space: {content!r:.40}.")
+        return start + len(content) - len(content.lstrip()), end - len(content) + len(content.rstrip())
+
     spans = []
     for value in values:
-        if (
-            isinstance(value, str)
-            or not isinstance(value, Sequence)
-            or not 2 <= len(value) <= longest.count(",") + 1
-        ):
-            raise InputError(f"{kind} {value!r:.60} must be (start, end), and may go on as {longest}.")
+        if isinstance(value, str) or not isinstance(value, Sequence) or not 2 <= len(value) <= len(fields):
+            raise InputError(
+                f"{kind} {value!r:.60} must be (start, end), and may go on as ({', '.join(fields)})."
+            )
         label, head = [*value[2:], None, None][:2]
         span = as_span(value[:2])
         if span is None:
             raise InputError(
                 f"{kind} {value!r:.60} must begin with two places in the text, the second greater."
             )
+        start, end = trim(span, kind)
         if not (label is None or isinstance(label, str)):
             raise InputError(f"the label of {kind} {value!r:.60} must be a string or None.")
-        start, end = trim(text, span, kind)
         if label is not None and label not in labels:
             raise InputError(
                 f"{kind} {(start, end, label)} has a label that this model does not know. Its labels are "
@@ -110,7 +119,7 @@ def parse_char_spans(
             head = as_span(head if position is None else (position, position + 1))
             if head is None:
                 raise InputError(f"the head of known {value!r} must be a place in the text, or (start, end).")
-            head = trim(text, head, "the head of known")
+            head = trim(head, "the head of known")
         spans.append(CharSpan(start, end, label, head))
     return spans
 
@@ -129,17 +138,6 @@ def as_int(value: Any) -> int | None:
         return None if isinstance(value, bool) else operator.index(value)
     except TypeError:
         return None
-
-
-def trim(text: str, span: Span, name: str) -> Span:
-    """The span without white space at either end."""
-    start, end = span
-    if end > len(text):
-        raise InputError(f"{name} {span} ends after the text, which has {len(text)} characters.")
-    content = text[start:end]
-    if not content.strip():
-        raise InputError(f"{name} {span} has no characters but white space: {content!r:.40}.")
-    return start + len(content) - len(content.lstrip()), end - len(content) + len(content.rstrip())
 
 
 def split_at_borders(words: Sequence[Span], keep: Iterable[Span]) -> list[Span]:
@@ -164,6 +162,7 @@ def align_constraints(
     A forbidden span that is not a span of words is left out: it cannot be predicted anyway.
     """
     sentence_starts = [sentence.start for sentence in document.sentences]
+    aligned: dict[int, tuple[list[Known], list[Forbidden]]] = {}
 
     def words_at(start: int, end: int) -> tuple[int, int, int, bool]:
         """The sentence and the words that overlap these characters, and whether they are exactly these."""
@@ -175,7 +174,6 @@ def align_constraints(
         j = bisect_left(offsets, end, key=lambda word: word[0])  # the first that begins at `end` or later
         return index, i, j, (offsets[i][0], offsets[j - 1][1]) == (start, end)
 
-    aligned: dict[int, tuple[list[Known], list[Forbidden]]] = {}
     for start, end, label, head_span in known:
         index, i, j, _ = words_at(start, end)
         head = None
@@ -197,36 +195,38 @@ def align_constraints(
 
 
 def check_constraints(
-    known: Sequence[Known], forbidden: Sequence[Forbidden], labels: Sequence[str], trees: bool
+    known: Sequence[Known],
+    forbidden: Sequence[Forbidden],
+    labels: Sequence[str],
+    trees: bool,
+    single_labels: bool = False,
 ) -> None:
-    """Raise unless one sentence can satisfy all constraints; in `trees`, entities never cross."""
-    spans: list[Known | Forbidden] = [*known, *forbidden]
-    for span in spans:
-        if span.label is not None and span.label not in labels:
+    """Raise unless one sentence can satisfy all constraints.
+
+    In `trees`, entities never cross. With `single_labels`, as in a model of one stage, a span has one label.
+    """
+    for a, b in product(known, known):
+        if trees and a.start < b.start < a.end < b.end:
             raise InputError(
-                f"{describe(span)} has the label {span.label!r}, which this model does not know. Its labels are "
-                f"{', '.join(labels)}."
+                f"known {describe(a)} and {describe(b)} cross, and no tree holds both. Leave one of them out."
             )
-    for a in known:
-        if a.head is not None and not a.start <= a.head < a.end:
-            raise InputError(f"{describe(a)} cannot have {describe_head(a)} as its head: it is not in it.")
-        for b in known:
-            if trees and a.start < b.start < a.end < b.end:
-                raise InputError(
-                    f"known {describe(a)} and {describe(b)} cross, and no tree holds both. Leave one of them out."
-                )
-            if a.head is None or b.head is None or a.head == b.head:
-                continue
-            if a[:2] == b[:2]:
-                raise InputError(
-                    f"{describe(a)} is known with two heads, {describe_head(a)} and {describe_head(b)}. Leave one of "
-                    "them out."
-                )
-            if a.start <= b.start <= a.head < b.end <= a.end:
-                raise InputError(
-                    f"{describe(a)} has {describe_head(a)} as its head, which lies in {describe(b)} whose head is "
-                    f"{describe_head(b)}: in a tree both would be the same. Leave one of the heads out."
-                )
+        if single_labels and a[:2] == b[:2] and None not in (a.label, b.label) and a.label != b.label:
+            raise InputError(
+                f"{describe(a)} is known with the labels {a.label} and {b.label}, and this model gives a span one "
+                'label (model.mention = "labels"). Leave out one of them.'
+            )
+        if a.head is None or b.head is None or a.head == b.head:
+            continue
+        if a[:2] == b[:2]:
+            raise InputError(
+                f"{describe(a)} is known with two heads, {describe_head(a)} and {describe_head(b)}. Leave one of "
+                "them out."
+            )
+        if a.start <= b.start <= a.head < b.end <= a.end:
+            raise InputError(
+                f"{describe(a)} has {describe_head(a)} as its head, which lies in {describe(b)} whose head is "
+                f"{describe_head(b)}: in a tree both would be the same. Leave one of the heads out."
+            )
     for span in known:
         forbidden_labels = {other.label for other in forbidden if other[:2] == span[:2]}
         if None in forbidden_labels or (span.label is not None and span.label in forbidden_labels):
@@ -266,9 +266,7 @@ def apply_constraints(
     shift = torch.zeros(*mention.shape[:3], len(labels), device=device, dtype=mention.dtype)
     head_scores = torch.zeros(*mention.shape[:3], n, device=device, dtype=mention.dtype)
     for b, (known_spans, forbidden_spans) in enumerate(zip(*constraints, strict=True)):
-        check_constraints(known_spans, forbidden_spans, labels, trees)
-        if kind == "labels":
-            check_single_labels(known_spans)
+        check_constraints(known_spans, forbidden_spans, labels, trees, single_labels=kind == "labels")
         for i, j, label, _ in forbidden_spans:
             shift[b, i, j, slice(None) if label is None else label_index[label]] = -CERTAIN
             if kind == "labels":
@@ -300,17 +298,6 @@ def apply_constraints(
         known=known if any_known else None,
         forbidden=forbidden,
     )
-
-
-def check_single_labels(known: Sequence[Known]) -> None:
-    """Raise if a span has two labels: a model of one stage gives each span one."""
-    for a in known:
-        for b in known:
-            if a[:2] == b[:2] and a.label is not None and b.label is not None and a.label < b.label:
-                raise InputError(
-                    f"{describe(a)} is known with the labels {a.label} and {b.label}, and this model gives a span one "
-                    'label (model.mention = "labels"). Leave out one of them.'
-                )
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,11 @@ from nestree.decoding.probabilities import (
     Temperatures,
     head_label_scores,
     label_probabilities,
+    mention_scores,
     span_marginals,
     tree_cells,
+    uses_head_prior,
 )
-from nestree.decoding.viterbi import mention_scores, uses_head_prior
 from nestree.nn.scorers import Scores
 from nestree.treecrf import (
     IMPOSSIBLE,
@@ -50,15 +51,11 @@ def mbr_search(
     chosen = choose_labels(spans, probability, scores, settings, threshold)  # [K, L]
     k, label = chosen.nonzero().unbind(1)
     rows = torch.cat([spans[k], label[:, None]], 1)  # [R, 4]
-    if scores.arc is None:
-        head = torch.full_like(label, -1)
-        tree = best_trees(entity_potentials(rows, scores, settings, None), scores.lengths) if trees else None
-    else:
-        evidence = (
-            None if by_head is None else torch.where(chosen[:, None], by_head, 0.0).sum(-1)[k]
-        )  # [R, n]
+    evidence = None if by_head is None else torch.where(chosen[:, None], by_head, 0.0).sum(-1)[k]  # [R, n]
+    head, tree = torch.full_like(label, -1), None
+    if trees or scores.arc is not None:
         tree = best_trees(entity_potentials(rows, scores, settings, evidence), scores.lengths)
-        head = tree_heads(tree, rows)
+        head = head if scores.arc is None else tree_heads(tree, rows)
     return torch.cat([rows, head[:, None]], 1), probability[k, label], tree, marginals
 
 
@@ -114,19 +111,21 @@ def entity_potentials(
     b, i, j, _ = rows.unbind(1)
     span = mention_scores(scores, settings).amax(-1)  # [B, n + 1, n + 1]
     span = span.masked_fill(crossing_spans(rows[:, :3], len(span), span.shape[1] - 1), IMPOSSIBLE)
-    if scores.arc is None or scores.root is None:
-        return PlainPotentials(span)
-    head, inherit, decoding = scores.head, torch.zeros_like(span), settings.decoding
+    potentials, decoding = scores.potentials(span), settings.decoding
+    if not isinstance(potentials, LexicalPotentials):
+        return potentials
     if decoding.head_sharing_penalty:
-        inherit.index_put_((b, i, j), span.new_full((), -decoding.head_sharing_penalty))
+        potentials.inherit.index_put_((b, i, j), span.new_full((), -decoding.head_sharing_penalty))
     if scores.head_prior is not None and uses_head_prior(scores, settings):
         prior = decoding.head_prior_weight * logsigmoid(scores.head_prior)[b]  # [R, n]
         evidence = prior if evidence is None else prior + evidence
-    if evidence is not None and len(rows):
-        chart = span.new_zeros(*span.shape, span.shape[1] - 1)
-        chart[b, i, j] = evidence.clamp(min=IMPOSSIBLE).to(chart.dtype)  # once per span, whatever its labels
-        head = chart if head is None else (head + chart).clamp(min=IMPOSSIBLE)
-    return LexicalPotentials(span, scores.arc, scores.root, inherit, head)
+    if evidence is None or not len(rows):
+        return potentials
+    head = span.new_zeros(*span.shape, span.shape[1] - 1)
+    head[b, i, j] = evidence.clamp(min=IMPOSSIBLE).to(head.dtype)  # once per span, whatever its labels
+    return potentials._replace(
+        head=head if scores.head is None else (scores.head + head).clamp(min=IMPOSSIBLE)
+    )
 
 
 def tree_heads(trees: Trees, rows: Tensor) -> Tensor:

@@ -14,17 +14,8 @@ import torch
 from torch import Tensor
 
 from nestree.config import Settings
-from nestree.decoding.viterbi import biased_mention_scores, mask_forbidden
 from nestree.nn.scorers import Scores
-from nestree.treecrf import (
-    IMPOSSIBLE,
-    LexicalPotentials,
-    PlainPotentials,
-    Potentials,
-    Trees,
-    log_partitions,
-    span_cells,
-)
+from nestree.treecrf import IMPOSSIBLE, LexicalPotentials, Potentials, Trees, log_partitions, span_cells
 
 
 class Temperatures(NamedTuple):
@@ -58,35 +49,51 @@ def tree_cells(trees: Trees) -> tuple[Tensor, Tensor, Tensor]:
     return row, trees.spans[..., 0], trees.spans[..., 1]
 
 
+def biased_mention_scores(scores: Scores, settings: Settings) -> Tensor:
+    """[B, n + 1, n + 1, C] with the non-entity bias, without constraints."""
+    if settings.decoding.non_entity_bias == 0 or settings.model.mention == "score":
+        return scores.mention
+    bias = torch.zeros_like(scores.mention[0, 0, 0])
+    bias[0] = settings.decoding.non_entity_bias
+    return scores.mention + bias
+
+
+def mention_scores(scores: Scores, settings: Settings) -> Tensor:
+    """[B, n + 1, n + 1, C] with the non-entity bias and the constraints."""
+    mention = biased_mention_scores(scores, settings)
+    return mention if scores.forbidden is None else mention.masked_fill(scores.forbidden, IMPOSSIBLE)
+
+
+def uses_head_prior(scores: Scores, settings: Settings) -> bool:
+    """Whether heads are chosen after the entities, with the head prior."""
+    return scores.head_prior is not None and settings.decoding.head_prior_weight > 0
+
+
 def span_marginals(scores: Scores, settings: Settings, temperatures: Temperatures) -> SpanMarginals:
     """The probabilities of spans; those of heads too, if labels depend on them."""
-    share, log_mention = apply_temperatures(biased_mention_scores(scores, settings), temperatures)
+    span, log_mention = apply_temperatures(biased_mention_scores(scores, settings), temperatures)
     if scores.forbidden is not None:
-        joint = mask_forbidden(share + log_mention, scores)  # [B, n + 1, n + 1, C]
-        share, log_mention = joint.logsumexp(-1, keepdim=True), joint.log_softmax(-1)
+        joint = (span + log_mention).masked_fill(scores.forbidden, IMPOSSIBLE)  # [B, n + 1, n + 1, C]
+        span, log_mention = joint.logsumexp(-1, keepdim=True), joint.log_softmax(-1)
     mention = log_mention.exp()
     if settings.model.structure == "none":
         cells = span_cells(scores.lengths, mention.shape[1] - 1)
         return SpanMarginals(cells.to(mention.dtype), mention, None)
-    trees = tree_potentials(scores, share[..., 0], temperatures)
+    trees = tree_potentials(scores, span[..., 0], temperatures)
     ((_, marginals),) = log_partitions([trees], scores.lengths, [settings.model.labeling == "head"])
-    return SpanMarginals(
-        marginals.span, mention, marginals.head if isinstance(marginals, LexicalPotentials) else None
-    )
+    head = marginals.head if isinstance(marginals, LexicalPotentials) else None
+    return SpanMarginals(marginals.span, mention, head)
 
 
 def apply_temperatures(mention: Tensor, temperatures: Temperatures) -> tuple[Tensor, Tensor]:
     """The log-potential of a span, summed over its mention classes [..., 1], and log P(class | span) [..., C]."""
-    share = mention.logsumexp(-1, keepdim=True) / temperatures.tree
-    return share, (mention / temperatures.mention).log_softmax(-1)
+    span = mention.logsumexp(-1, keepdim=True) / temperatures.tree
+    return span, (mention / temperatures.mention).log_softmax(-1)
 
 
 def tree_potentials(scores: Scores, span: Tensor, temperatures: Temperatures) -> Potentials:
-    """The potentials of trees with these span scores."""
-    if scores.arc is None or scores.root is None:
-        return PlainPotentials(span)
-    arc, root = scores.arc / temperatures.tree, scores.root / temperatures.tree
-    return LexicalPotentials(span, arc, root, torch.zeros_like(span), scores.head)
+    """The potentials of trees with these span scores, to which the temperature is applied already."""
+    return scores.potentials(span, temperatures.tree)
 
 
 def entity_probabilities(
@@ -115,10 +122,8 @@ def label_probabilities(
     if scores.labels is None:
         return marginals.span[b, i, j, None] * marginals.mention[b, i, j, 1:]
     if settings.model.labeling == "span":
-        label = label_log_probabilities(
-            scores.labels.score_spans(b, i, j, None), settings, temperatures
-        ).exp()
-        return marginals.entity[b, i, j, None] * label
+        label = scores.labels.score_spans(b, i, j, None)
+        return marginals.entity[b, i, j, None] * label_log_probabilities(label, settings, temperatures).exp()
     assert marginals.head is not None
     if by_head is None:
         by_head = head_label_scores(scores, spans, settings, temperatures)
@@ -138,16 +143,15 @@ def label_log_probabilities(scores: Tensor, settings: Settings, temperatures: Te
 def head_label_scores(
     scores: Scores, spans: Tensor, settings: Settings, temperatures: Temperatures
 ) -> Tensor:
-    """[K, n, L] log P(label | span, head) for every word; IMPOSSIBLE outside of the span."""
+    """[K, n, L] log P(label | span, head) for every word; 0 outside of the span, where no tree reads it."""
     assert scores.labels is not None
     b, i, j = (column[:, None] for column in spans.unbind(1))
     word = torch.arange(scores.mention.shape[1] - 1, device=spans.device).expand(len(spans), -1)  # [K, n]
     within = (i <= word) & (word < j)  # [K, n]
     if spans.device.type != "cpu":  # nonzero would synchronize
         label = label_log_probabilities(scores.labels.score_spans(b, i, j, word), settings, temperatures)
-        return label.masked_fill(~within[..., None], IMPOSSIBLE)
+        return label.masked_fill(~within[..., None], 0.0)
     k, h = within.nonzero().unbind(1)  # [pairs]
-    pairs = label_log_probabilities(
-        scores.labels.score_spans(b[k, 0], i[k, 0], j[k, 0], h), settings, temperatures
-    )
-    return pairs.new_full((*word.shape, pairs.shape[-1]), IMPOSSIBLE).index_put_((k, h), pairs)
+    pairs = scores.labels.score_spans(b[k, 0], i[k, 0], j[k, 0], h)  # [pairs, L]
+    pairs = label_log_probabilities(pairs, settings, temperatures)
+    return pairs.new_zeros(*word.shape, pairs.shape[-1]).index_put_((k, h), pairs)

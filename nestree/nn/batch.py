@@ -168,15 +168,16 @@ class Collator:
         row = np.repeat(np.arange(batch) * (n + 2), packed.cells) + packed.position
         cells = (row * most_windows + packed.window) * mask.shape[1] + packed.place
 
-        shapes = vectors = None
-        if self.shapes:
+        def pad_words(values: np.ndarray | list[int]) -> Tensor:
+            """[B, n + 2] one value for each word, 0 elsewhere."""
             position = np.arange(n + 2)
-            shapes = np.zeros((batch, n + 2), dtype=np.int64)
-            shapes[(position > 0) & (position <= np.array(sizes)[:, None])] = packed.shapes
+            table = np.zeros((batch, n + 2), dtype=np.int64)
+            table[(position > 0) & (position <= np.array(sizes)[:, None])] = values
+            return torch.from_numpy(table)
+
+        vectors = None
         if self.vectors is not None:
-            vectors = np.zeros((batch, n + 2), dtype=np.int64)
-            for b, sentence in enumerate(sentences):
-                vectors[b, 1 : sizes[b] + 1] = vector_rows(sentence.words, self.vectors)
+            vectors = pad_words(vector_rows([w for s in sentences for w in s.words], self.vectors))
         return Batch(
             sentences=tuple(sentences),
             sizes=tuple(sizes),
@@ -187,8 +188,8 @@ class Collator:
             windows=None if windows is None else torch.from_numpy(windows),
             pooling_index=torch.from_numpy(cells),
             pooling_weights=torch.from_numpy(packed.weight),
-            shapes=None if shapes is None else torch.from_numpy(shapes),
-            vectors=None if vectors is None else torch.from_numpy(vectors),
+            shapes=pad_words(packed.shapes) if self.shapes else None,
+            vectors=vectors,
             gold=None,
         )
 

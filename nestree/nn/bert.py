@@ -38,13 +38,7 @@ BERT_LAYER = (
     "attention.self.query", "attention.self.key", "attention.self.value",
     "attention.output.dense", "attention.output.LayerNorm",
 )  # fmt: skip
-MPNET_LAYER = (
-    "attention.attn.q",
-    "attention.attn.k",
-    "attention.attn.v",
-    "attention.attn.o",
-    "attention.LayerNorm",
-)
+MPNET_LAYER = (*(f"attention.attn.{name}" for name in "qkvo"), "attention.LayerNorm")
 
 Weights = Mapping[str, Tensor]
 
@@ -79,13 +73,13 @@ def parameter_shapes(config: Any) -> dict[str, tuple[int, ...]]:
     if embedding_size != size:
         add("embeddings_project", size, embedding_size)
     *linear, norm = MPNET_LAYER if is_mpnet else BERT_LAYER
-    for layer in range(config.num_hidden_layers):
+    for layer in [f"encoder.layer.{number}" for number in range(config.num_hidden_layers)]:
         for name in linear:
-            add(f"encoder.layer.{layer}.{name}", size, size)
-        add(f"encoder.layer.{layer}.{norm}", size)
-        add(f"encoder.layer.{layer}.intermediate.dense", config.intermediate_size, size)
-        add(f"encoder.layer.{layer}.output.dense", size, config.intermediate_size)
-        add(f"encoder.layer.{layer}.output.LayerNorm", size)
+            add(f"{layer}.{name}", size, size)
+        add(f"{layer}.{norm}", size)
+        add(f"{layer}.intermediate.dense", config.intermediate_size, size)
+        add(f"{layer}.output.dense", size, config.intermediate_size)
+        add(f"{layer}.output.LayerNorm", size)
     if is_mpnet:
         shapes["encoder.relative_attention_bias.weight"] = (DISTANCE_BUCKETS, config.num_attention_heads)
     return shapes
@@ -126,9 +120,9 @@ class Bert(nn.Module):
         return table
 
     def forward(
-        self, subwords: Tensor, mask: Tensor, layers: int, weights: Weights | None = None
+        self, subwords: Tensor, mask: Tensor, last_layers: int, weights: Weights | None = None
     ) -> list[Tensor]:
-        """Subwords [W, P], True where they are no padding -> hidden states of the last `layers`, [W, P, D] each.
+        """Subwords [W, P], True where they are no padding -> hidden states of so many last layers, [W, P, D] each.
 
         The embeddings count as the first layer. `weights` replace the parameters, for instance in bfloat16, in which
         products are computed then. The results have float32 or better.
@@ -140,7 +134,7 @@ class Bert(nn.Module):
             bias = self.attention_bias(weights, mask)
             for layer in range(self.config.num_hidden_layers):
                 states.append(self.layer(weights, f"encoder.layer.{layer}", states[-1], bias))
-        return states[-layers:]
+        return states[-last_layers:]
 
     def positions(self, subwords: Tensor) -> Tensor:
         """[W, P] rows of the position embeddings."""
@@ -164,9 +158,8 @@ class Bert(nn.Module):
         """[W, heads, P, P] what is added to the logits of attention: MPNet's bias by distance; -inf for padding."""
         length = mask.shape[1]
         dtype = weights[f"encoder.layer.0.{self.layer_names[0]}.bias"].dtype
-        bias = torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min)[
-            :, None, None, :
-        ]
+        bias = torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min)
+        bias = bias[:, None, None, :]
         if self.config.model_type == "mpnet":
             table = weights["encoder.relative_attention_bias.weight"]
             buckets = distance_buckets(self.config.max_position_embeddings, mask.device)[:length, :length]
@@ -179,11 +172,9 @@ class Bert(nn.Module):
         """[W, P, D] -> [W, P, D]"""
         *projections, output, norm = (f"{layer}.{name}" for name in self.layer_names)
         inputs = x.to(weights[f"{projections[0]}.bias"].dtype)  # cast once for all three
+        heads = self.config.num_attention_heads, -1
         query, key, value = (
-            self.linear(weights, name, inputs)
-            .unflatten(-1, (self.config.num_attention_heads, -1))
-            .transpose(1, 2)
-            for name in projections
+            self.linear(weights, name, inputs).unflatten(-1, heads).transpose(1, 2) for name in projections
         )  # [W, heads, P, D / heads]
         dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
         context = functional.scaled_dot_product_attention(query, key, value, bias, dropout)
@@ -233,11 +224,8 @@ def distance_buckets(length: int, device: torch.device) -> Tensor:
 def uses_bf16(device: torch.device) -> bool:
     """Whether autocast to bfloat16 is on for this device."""
     name = device.type
-    return (
-        torch.amp.is_autocast_available(name)
-        and torch.is_autocast_enabled(name)
-        and torch.get_autocast_dtype(name) == torch.bfloat16
-    )
+    enabled = torch.amp.is_autocast_available(name) and torch.is_autocast_enabled(name)
+    return enabled and torch.get_autocast_dtype(name) == torch.bfloat16
 
 
 def stays_float32(name: str) -> bool:
@@ -297,13 +285,10 @@ class _CastToBf16(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:
-        dtypes = ctx.dtypes
-        other = [
-            k for k, gradient in enumerate(gradients) if gradient is not None and gradient.dtype != dtypes[k]
-        ]
-        converted = cast([gradients[k] for k in other], [dtypes[k] for k in other])
-        by_index = dict(zip(other, converted, strict=True))
-        return tuple(by_index.get(k, gradient) for k, gradient in enumerate(gradients))
+        present = [k for k, gradient in enumerate(gradients) if gradient is not None]
+        converted = cast([gradients[k] for k in present], [ctx.dtypes[k] for k in present])
+        by_index = dict(zip(present, converted, strict=True))
+        return tuple(map(by_index.get, range(len(gradients))))
 
 
 def cast(tensors: Any, dtypes: list[torch.dtype]) -> tuple[Tensor, ...]:
@@ -356,22 +341,16 @@ class FileTokenizer:
 def load_bert(folder: Path) -> tuple[FileTokenizer, Bert] | None:
     """Tokenizer and encoder of a model directory, weights uninitialized; None: `transformers` has to load them."""
     try:
-        files = {
-            path.name: path.read_text(encoding="utf-8") for path in sorted(folder.iterdir()) if path.is_file()
-        }
+        paths = [path for path in sorted(folder.iterdir()) if path.is_file()]
+        files = {path.name: path.read_text(encoding="utf-8") for path in paths}
         config: Any = FileConfig(files[CONFIG])
         names = NUMBERS if config.model_type == "mpnet" else (*NUMBERS, "type_vocab_size")
-        if not supports(config) or not all(
-            isinstance(getattr(config, name, None), int | float) for name in names
-        ):
-            return None
-        if config.hidden_size % config.num_attention_heads:
+        has_numbers = all(isinstance(getattr(config, name, None), int | float) for name in names)
+        if not (supports(config) and has_numbers and config.hidden_size % config.num_attention_heads == 0):
             return None
         tokenizer = FileTokenizer(files)
         bert = Bert(config)
-    except (
-        Exception
-    ):  # the files are not what they should be: `transformers` can read them, or says what is wrong
+    except Exception:  # not the expected files: `transformers` can read them, or says what is wrong
         return None
     warn_about_code(folder, getattr(config, "auto_map", None))
     return tokenizer, bert

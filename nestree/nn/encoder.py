@@ -24,7 +24,7 @@ from nestree.nn import bert
 from nestree.nn.batch import Batch
 from nestree.nn.features import SHAPES, WordVectors
 
-Halves = list[tuple[Tensor, Tensor]]  # forward and backward half of each part of a vector
+Halves = list[tuple[Tensor, ...]]  # forward and backward half of each part of a vector
 
 
 class Vectors(NamedTuple):
@@ -34,12 +34,6 @@ class Vectors(NamedTuple):
     posts: Tensor  # [B, n + 1, D] fenceposts
     label_words: Tensor  # [B, n + 1, D]
     label_posts: Tensor  # [B, n + 1, D]
-
-    def to(self, dtype: torch.dtype) -> "Vectors":
-        words, posts = self.words.to(dtype), self.posts.to(dtype)
-        if self.label_words is self.words:
-            return Vectors(words, posts, words, posts)
-        return Vectors(words, posts, self.label_words.to(dtype), self.label_posts.to(dtype))
 
 
 class LockedDropout(nn.Module):
@@ -134,17 +128,17 @@ class Encoder(nn.Module):
             parts.append(self.shapes(batch.shapes))
         parts = [self.dropout(part) for part in parts]
 
-        if not self.lstms:
-            halves = [(part[..., : part.shape[-1] // 2], part[..., part.shape[-1] // 2 :]) for part in parts]
-            words, posts = word_vectors(halves), fencepost_vectors(halves)
+        halves: list[Halves]
+        if self.lstms:
+            features = torch.cat(parts, -1)  # [B, n + 2, D]
+            lengths = torch.tensor(batch.sizes) + 2  # on the CPU, where packing needs them
+            halves = [[lstm(features, lengths).chunk(2, -1)] for lstm in self.lstms]
+        else:
+            halves = [[part.tensor_split([part.shape[-1] // 2], -1) for part in parts]]
+        posts, words = fencepost_vectors(halves[0]), word_vectors(halves[1 % len(halves)])
+        if len(halves) == 1:
             return Vectors(words, posts, words, posts)
-        features = torch.cat(parts, -1)  # [B, n + 2, D]
-        lengths = torch.tensor(batch.sizes) + 2  # on the CPU, where packing needs them
-        lstm_halves: list[Halves] = [[lstm(features, lengths).chunk(2, -1)] for lstm in self.lstms]
-        posts, words = fencepost_vectors(lstm_halves[0]), word_vectors(lstm_halves[1 % len(lstm_halves)])
-        if len(lstm_halves) == 1:
-            return Vectors(words, posts, words, posts)
-        return Vectors(words, posts, word_vectors(lstm_halves[3]), fencepost_vectors(lstm_halves[2]))
+        return Vectors(words, posts, word_vectors(halves[3]), fencepost_vectors(halves[2]))
 
     def hidden_states(self, subwords: Tensor, attention: Tensor) -> list[Tensor]:
         """Hidden states of the last layers, as many as are mixed, [W, P, D] each, in float32 or better."""
@@ -202,7 +196,7 @@ def load_tokenizer(source: str) -> Any:
 
 
 def load_pretrained(source: str, keep_pooler: bool = False) -> nn.Module:
-    """The encoder of a folder or hub name, with its weights, in float32; `whole`: with a pooler, which is not used."""
+    """The encoder of a folder or hub name, with its weights, in float32; without its pooler, which is not used."""
     from transformers import AutoModel
 
     config = load_config(source, "encoder")
@@ -223,13 +217,12 @@ def load_saved(folder: str) -> tuple[Any, nn.Module]:
     from transformers.initialization import no_init_weights
 
     config = load_config(folder)
+
+    def build(_: str, **options: Any) -> nn.Module:
+        return AutoModel.from_config(config, **options)
+
     with no_init_weights():  # drawing weights takes longer than reading them
-        model = call_loader(
-            lambda _, **options: AutoModel.from_config(config, **options),
-            folder,
-            "encoder",
-            dtype=torch.float32,
-        )
+        model = call_loader(build, folder, "encoder", dtype=torch.float32)
     remove_pooler(model)
     return tokenizer, model
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from nestree.config import ModelSettings
 from nestree.errors import ModelError
 from nestree.nn.encoder import LockedDropout, Vectors
-from nestree.treecrf import span_cells
+from nestree.treecrf import LexicalPotentials, PlainPotentials, Potentials, span_cells
 
 SOFTENING = 0.1  # added to standard deviations: else the scores of one word would be ±1, without gradient
 ROTARY_BASE = 10_000.0  # the last plane rotates so many times more slowly than the first
@@ -42,6 +42,13 @@ class Scores:
     known: Tensor | None = None  # [B, n + 1, n + 1] spans that are entities
     forbidden: Tensor | None = None  # [B, n + 1, n + 1, C] excluded channels of spans
     head_prior: Tensor | None = None  # [B, n] log-odds that a word heads an entity, out of context
+
+    def potentials(self, span: Tensor, temperature: float = 1.0) -> Potentials:
+        """The potentials of trees with these span scores [B, n + 1, n + 1]; arcs and roots are divided."""
+        if self.arc is None or self.root is None:
+            return PlainPotentials(span)
+        arc, root = (part if temperature == 1 else part / temperature for part in (self.arc, self.root))
+        return LexicalPotentials(span, arc, root, torch.zeros_like(span), self.head)
 
 
 class RotaryEmbedding(nn.Module):
@@ -150,21 +157,37 @@ class FullTriaffine(nn.Module):
         return torch.cat(scores).view(*shape, channels)
 
 
-class SpanLabels(nn.Module):
-    """Labels from the two ends of a span."""
+class LabelScorer(nn.Module):
+    """Labels from the two ends of a span and, with `labeling = "head"`, from its head."""
 
     def __init__(self, input_size: int, settings: ModelSettings, labels: int):
         super().__init__()
-        size, dropout = settings.label_mlp_size, settings.dropout
-        self.left, self.right = (MLP(input_size, size, dropout, settings.rotary) for _ in range(2))
-        self.pairs = Biaffine(size, labels)
+        size, dropout, by_head = settings.label_mlp_size, settings.dropout, settings.labeling == "head"
+        rotary = settings.rotary and not by_head
+        self.left, self.right = (MLP(input_size, size, dropout, rotary) for _ in range(2))
+        if by_head:
+            self.head = MLP(input_size, size, dropout)
+            self.triples: LowRankTriaffine | FullTriaffine = (
+                LowRankTriaffine(size, settings.rank, labels)
+                if settings.rank
+                else FullTriaffine(size, labels)
+            )
+        else:
+            self.pairs = Biaffine(size, labels)
+        self.by_head = by_head
 
     def forward(self, vectors: Vectors) -> Labels:
-        return LabelsOfSpans(self.left(vectors.label_posts), self.right(vectors.label_posts), self.pairs)
+        left, right = self.left(vectors.label_posts), self.right(vectors.label_posts)
+        if not self.by_head:
+            return SpanLabels(left, right, self.pairs)
+        head = self.head(vectors.label_words[:, 1:])
+        return HeadLabels(*self.triples.prepare(left, right, head), self.triples)
 
 
 @dataclass(frozen=True)
-class LabelsOfSpans:
+class SpanLabels:
+    """Labels that depend on the span alone."""
+
     left: Tensor  # [B, n + 1, label_size]
     right: Tensor  # [B, n + 1, label_size]
     pairs: Biaffine
@@ -177,25 +200,10 @@ class LabelsOfSpans:
         return scores
 
 
-class HeadLabels(nn.Module):
-    """Labels from the two ends of a span and its head."""
-
-    def __init__(self, input_size: int, settings: ModelSettings, labels: int):
-        super().__init__()
-        size = settings.label_mlp_size
-        self.left, self.right, self.head = (MLP(input_size, size, settings.dropout) for _ in range(3))
-        self.triples: LowRankTriaffine | FullTriaffine = (
-            LowRankTriaffine(size, settings.rank, labels) if settings.rank else FullTriaffine(size, labels)
-        )
-
-    def forward(self, vectors: Vectors) -> Labels:
-        left, right = self.left(vectors.label_posts), self.right(vectors.label_posts)
-        head = self.head(vectors.label_words[:, 1:])
-        return LabelsOfHeads(*self.triples.prepare(left, right, head), self.triples)
-
-
 @dataclass(frozen=True)
-class LabelsOfHeads:
+class HeadLabels:
+    """Labels that depend on the head, too: they have no chart of spans."""
+
     left: Tensor  # [B, n + 1, rank or label_size + 1]
     right: Tensor  # [B, n + 1, the same]
     head: Tensor  # [B, n, the same]
@@ -237,15 +245,12 @@ class Scorer(nn.Module):
         if settings.structure == "lexical":
             self.head, self.modifier = (MLP(input_size, size, dropout, rotary) for _ in range(2))
             self.arcs = Biaffine(size, 1)
-        self.labels: SpanLabels | HeadLabels | None = None
-        if settings.labeling != "none":
-            kind = HeadLabels if settings.labeling == "head" else SpanLabels
-            self.labels = kind(input_size, settings, labels)
+        self.labels = None if settings.labeling == "none" else LabelScorer(input_size, settings, labels)
 
     def forward(self, vectors: Vectors, lengths: Tensor) -> Scores:
         with torch.autocast(vectors.posts.device.type, enabled=False):
             dtype = torch.promote_types(vectors.posts.dtype, torch.float32)
-            vectors = vectors.to(dtype)
+            vectors = Vectors(*(part.to(dtype) for part in vectors))
             mention = self.spans(self.left(vectors.posts), self.right(vectors.posts))  # [B, n + 1, n + 1, C]
             arc = root = None
             if self.settings.structure == "lexical":

@@ -5,11 +5,10 @@ which it is most central. What room is left in a single window may be filled wit
 context, which the encoder reads, too, but which have no vectors.
 
 The subwords of a word do not depend on its neighbours, so each word is split once and cached: looking it up takes a
-hundredth of the time. Sentences of one window are packed together, by array operations over all of them.
+hundredth of the time. Sentences are packed together, by array operations over all of them.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -18,65 +17,26 @@ from tokenizers import Tokenizer
 
 from nestree.errors import ModelError
 from nestree.nn.features import word_shape
-from nestree.types import Sentence
+from nestree.types import Context, Sentence
 
 MAX_WORD_CHARACTERS = 1_000  # the rest of a longer word is ignored
 CACHED_WORDS = 100_000  # some 20 MB
 CACHED_CHARACTERS = 20_000_000  # of all cached words together
-CACHED_SENTENCES = 1_000  # of several windows: some 20 MB
 CHUNK_WORDS = 64  # that a thread of the tokenizer splits at once
 
 
-class WordSubwords(NamedTuple):
-    """The windows of one sentence, and the weight of each subword in each position."""
-
-    windows: tuple[np.ndarray, ...]  # subwords of each window, special ones included
-    position: np.ndarray  # [cells] 0: BOS, w + 1: word w, n + 1: EOS
-    window: np.ndarray  # [cells]
-    place: np.ndarray  # [cells] of the subword in its window
-    weight: np.ndarray  # [cells] the weights of a position sum to 1
-    shapes: np.ndarray  # [words]
-
-
-@dataclass(frozen=True)
-class PackedSubwords:
-    """Sentences one after another in the same arrays; iterating gives their `WordSubwords`."""
+class PackedSubwords(NamedTuple):
+    """Sentences one after another. A cell is one subword in one position: 0 is BOS, w + 1 word w, n + 1 EOS."""
 
     windows: np.ndarray  # [B] number of windows of each sentence
-    sizes: np.ndarray  # [W] number of subwords of each window
+    sizes: np.ndarray  # [W] number of subwords of each window, special ones included
     ids: np.ndarray  # [all subwords of all windows]
-    words: np.ndarray  # [B] number of words of each sentence
     shapes: np.ndarray  # [all words]
     cells: np.ndarray  # [B] number of cells of each sentence
     position: np.ndarray  # [all cells]
-    window: np.ndarray  # [all cells]
-    place: np.ndarray  # [all cells]
-    weight: np.ndarray  # [all cells]
-
-    def __iter__(self) -> Iterator[WordSubwords]:
-        ids = iter(split_array(self.ids, self.sizes))
-        windows = [tuple(islice(ids, count)) for count in self.windows.tolist()]
-        columns = [split_array(c, self.cells) for c in (self.position, self.window, self.place, self.weight)]
-        return map(WordSubwords, windows, *columns, split_array(self.shapes, self.words))
-
-    @classmethod
-    def join(cls, sentences: Sequence[WordSubwords]) -> "PackedSubwords":
-        windows, position, window, place, weight, shapes = zip(*sentences, strict=True)
-        ids = [*chain.from_iterable(windows)]
-        columns = map(np.concatenate, (position, window, place, weight))
-        return cls(
-            lengths(windows), lengths(ids), np.concatenate(ids),
-            lengths(shapes), np.concatenate(shapes), lengths(position), *columns,
-        )  # fmt: skip
-
-
-def lengths(groups: Sequence[Any]) -> np.ndarray:
-    return np.fromiter(map(len, groups), np.int64, len(groups))
-
-
-def split_array(values: np.ndarray, sizes: np.ndarray) -> list[np.ndarray]:
-    """Consecutive parts of these sizes."""
-    return np.split(values, np.cumsum(sizes)[:-1])
+    window: np.ndarray  # [all cells] within the sentence
+    place: np.ndarray  # [all cells] of the subword in its window
+    weight: np.ndarray  # [all cells] the weights of a position sum to 1
 
 
 class WordNumbers(dict[str, int]):
@@ -103,14 +63,6 @@ class WordTable:
         self.shapes = write_at(self.shapes, self.count, shapes)
         self.count += len(subwords)
 
-    def pieces(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """All subwords of these words, one after another, and how many each word has."""
-        starts = self.posts[numbers]
-        sizes = self.posts[numbers + 1] - starts
-        ends = np.cumsum(sizes)
-        index = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + sizes, sizes)
-        return self.ids[index], sizes
-
 
 def write_at(array: np.ndarray, start: int, values: Sequence[int] | np.ndarray) -> np.ndarray:
     """The array with these values from `start` on; a larger copy if they do not fit."""
@@ -128,7 +80,7 @@ class SubwordTokenizer:
         """`longest`: subwords of a window. `context`: how many words before and after a sentence are read with it."""
         if not getattr(tokenizer, "is_fast", False):
             raise ModelError(
-                f"the tokenizer {type(tokenizer).__name__} of this encoder is slow and does not say which piece "
+                f"the tokenizer {type(tokenizer).__name__} of this encoder is slow and does not say which subword "
                 "belongs to which word; choose an encoder with a fast tokenizer (a file tokenizer.json)."
             )
         self.backend: Tokenizer = tokenizer.backend_tokenizer
@@ -141,12 +93,13 @@ class SubwordTokenizer:
         self.longest = longest
         self.room = longest - len(self.first) - len(self.last)  # for the subwords of words, in a window
         if self.room < 1:
-            raise ModelError(f"the encoder reads {longest} pieces at most, which leaves no room for words.")
+            raise ModelError(f"the encoder reads {longest} subwords at most, which leaves no room for words.")
         self.context = context
-        self.known = WordNumbers()
-        self.words = WordTable()
+        self.clear_cache()
+
+    def clear_cache(self) -> None:
+        self.known, self.table = WordNumbers(), WordTable()
         self.characters = 0  # of all cached words
-        self.kept: dict[tuple[str, ...], WordSubwords] = {}  # sentences of several windows
 
     def check_fits(self, rows: int, encoder: str) -> None:
         """Raise unless this can be the tokenizer of an encoder whose embeddings have so many rows.
@@ -161,60 +114,19 @@ class SubwordTokenizer:
                 f"are {rows} embeddings: they belong to different encoders, or a file is missing. Fetch it again."
             )
 
-    def __call__(self, sentences: Sequence[Sentence]) -> PackedSubwords:
-        numbers = self.numbers([sentence.words for sentence in sentences])
-        ids, sizes = self.words.pieces(numbers)
-        words = lengths([sentence.words for sentence in sentences])
-        packed = pack_single_windows(words, sizes, ids, self.words.shapes[numbers], self.first, self.last)
-        too_long = np.flatnonzero(packed.sizes > self.longest).tolist()
-        if not (too_long or self.context):
-            return packed
-        unpacked = list(packed)
-        for s in too_long:
-            unpacked[s] = self.several_windows(sentences[s].words, unpacked[s].shapes)
-        if self.context:
-            unpacked = self.add_context(sentences, unpacked)
-        return PackedSubwords.join(unpacked)
-
-    def add_context(
-        self, sentences: Sequence[Sentence], unpacked: Sequence[WordSubwords]
-    ) -> list[WordSubwords]:
-        """The same, with subwords of the words around each sentence in the room that is left in its only window."""
-        contexts = []
-        for sentence, own in zip(sentences, unpacked, strict=True):
-            before, after = (sentence.context if len(own.windows) == 1 else None) or ((), ())
-            contexts.append((before[-self.context :], after[: self.context]))
-        self.numbers([*chain.from_iterable(contexts)])  # so that new words are split together
-        first, last = len(self.first), len(self.last)
-        result = []
-        for (before, after), own in zip(contexts, unpacked, strict=True):
-            if before or after:
-                (window,) = own.windows
-                left, right = self.pieces_of(before), self.pieces_of(after)
-                end = len(window) - last
-                left_size, right_size = share_room(len(left), len(right), self.room - (end - first))
-                left, right = left[len(left) - left_size :], right[:right_size]
-                window = np.concatenate([window[:first], left, window[first:end], right, window[end:]])
-                place = own.place + len(left)
-                if first:
-                    place[0] = 0
-                if last:
-                    place[-1] += len(right)
-                own = own._replace(windows=(window,), place=place)
-            result.append(own)
-        return result
-
-    def pieces_of(self, words: Sequence[str]) -> np.ndarray:
-        """All subwords of these words, one after another."""
-        return self.words.pieces(self.numbers([words]))[0]
+    def subwords(self, sentences: Sequence[Sequence[str]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The subwords of all words of these sentences, one after another; how many each word has; its shape."""
+        numbers = self.numbers(sentences)
+        starts, ends = self.table.posts[numbers], self.table.posts[numbers + 1]
+        return self.table.ids[ranges(starts, ends - starts)], ends - starts, self.table.shapes[numbers]
 
     def numbers(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
         """The numbers of all words of these sentences in the cache; new words are split."""
-        if len(self.known) != self.words.count:  # it was cleared, or an error or another thread interfered
+        if len(self.known) != self.table.count:  # an error or another thread interfered
             self.clear_cache()
         words = chain.from_iterable(sentences)
         numbers = np.fromiter(map(self.known.__getitem__, words), np.int64, sum(map(len, sentences)))
-        before = self.words.count
+        before = self.table.count
         if len(self.known) == before:
             return numbers
         new = [*islice(reversed(self.known), len(self.known) - before)][::-1]
@@ -222,13 +134,8 @@ class SubwordTokenizer:
         if before and (len(self.known) > CACHED_WORDS or self.characters > CACHED_CHARACTERS):
             self.clear_cache()
             return self.numbers(sentences)
-        self.words.add(self.split(new), [*map(word_shape, new)])
+        self.table.add(self.split(new), [*map(word_shape, new)])
         return numbers
-
-    def clear_cache(self) -> None:
-        self.known.clear()
-        self.kept.clear()
-        self.words, self.characters = WordTable(), 0
 
     def split(self, words: Sequence[str]) -> list[list[int]]:
         """The subwords of each word: at most a quarter of a window, at least one, which may be the unknown one."""
@@ -238,94 +145,107 @@ class SubwordTokenizer:
         chunks = [words[start : start + CHUNK_WORDS] for start in range(0, len(words), CHUNK_WORDS)]
         inputs = [[self.prefix + clean_word(word) for word in chunk] for chunk in chunks]
         encodings = self.backend.encode_batch(inputs, is_pretokenized=True, add_special_tokens=False)
-        subwords = []
+        subwords: list[list[int]] = []
         for chunk, encoding in zip(chunks, encodings, strict=True):
-            for ids in group_by_word(encoding, len(chunk)):
-                subwords.append(ids[:most] or [self.unknown])
+            ids: list[list[int]] = [[] for _ in chunk]
+            for subword, word in zip(encoding.ids, encoding.word_ids, strict=True):
+                if word is not None:
+                    ids[word].append(subword)
+            subwords += [own[:most] or [self.unknown] for own in ids]
         return subwords
 
-    def several_windows(self, words: tuple[str, ...], shapes: np.ndarray) -> WordSubwords:
-        """A sentence that needs several windows, cached."""
-        if words not in self.kept:
-            if len(self.kept) >= CACHED_SENTENCES:
-                self.kept.clear()
-            self.kept[words] = self.arrange([self.pieces_of([word]).tolist() for word in words], shapes)
-        return self.kept[words]
+    def __call__(self, sentences: Sequence[Sentence]) -> PackedSubwords:
+        ids, sizes, shapes = self.subwords([sentence.words for sentence in sentences])
+        words = lengths([sentence.words for sentence in sentences])
+        posts = np.concatenate(
+            [[0], np.cumsum(sizes)]
+        )  # word k of the batch has subwords posts[k]:posts[k + 1]
+        windows, spans, window_of = cut_windows(posts, words, self.room)
+        last_window = np.cumsum(windows) - 1
+        first_window = last_window + 1 - windows
 
-    def arrange(self, words: Sequence[Sequence[int]], shapes: np.ndarray) -> WordSubwords:
-        """The subwords of each word, in as many windows as they need."""
-        sizes = [len(ids) for ids in words]
-        spans = windows(sizes, self.room)
-        chosen = most_central(sizes, spans)
-        starts = np.concatenate([[0], np.cumsum(sizes)])  # of each word among all subwords
+        # A window is five ranges of a pool of subwords: special ones, context, words, context, special ones.
+        pool = [np.array([*self.first, *self.last], dtype=np.int64), ids]
+        starts, range_sizes = np.zeros((2, len(spans), 5), dtype=np.int64)
+        range_sizes[:, 0], range_sizes[:, 4] = len(self.first), len(self.last)
+        starts[:, 4], starts[:, 2] = len(self.first), self.longest - self.room + posts[spans[:, 0]]
+        range_sizes[:, 2] = posts[spans[:, 1]] - posts[spans[:, 0]]
+        if self.context:
+            single = np.flatnonzero(windows == 1)
+            contexts = [sentences[s].context or ((), ()) for s in single.tolist()]
+            pool.append(
+                self.add_context(contexts, first_window[single], starts, range_sizes, sum(map(len, pool)))
+            )
+        window_sizes, own_place = range_sizes.sum(1), range_sizes[:, :2].sum(1)
 
-        ids = [np.array([*self.first, *chain.from_iterable(words[a:b]), *self.last]) for a, b in spans]
-        cells = [(0, 0, 0, 1.0)]
-        for w, (size, k) in enumerate(zip(sizes, chosen, strict=True)):
-            at = len(self.first) + int(starts[w] - starts[spans[k][0]])
-            cells += [(w + 1, k, at + subword, 1 / size) for subword in range(size)]
-        cells.append((len(words) + 1, len(spans) - 1, len(ids[-1]) - 1, 1.0))
-        position, window, place, weight = (np.array(column) for column in zip(*cells, strict=True))
-        return WordSubwords(tuple(ids), position, window, place, weight.astype(np.float32), shapes)
+        # The positions of a sentence are its words between BOS and EOS.
+        bos = np.cumsum(words) - words + 2 * np.arange(len(words))
+        eos = bos + words + 1
+        is_word = np.ones(len(sizes) + 2 * len(words), dtype=bool)
+        is_word[bos] = is_word[eos] = False
+        count = np.ones(len(is_word), dtype=np.int64)  # subwords of each position
+        count[is_word] = sizes
+        place, window = np.zeros((2, len(is_word)), dtype=np.int64)  # of its first subword
+        place[is_word] = own_place[window_of] + posts[:-1] - posts[spans[window_of, 0]]
+        place[bos] = 0 if self.first else own_place[first_window]
+        place[eos] = (window_sizes - 1 - (0 if self.last else range_sizes[:, 3]))[last_window]
+        window[is_word] = window_of - np.repeat(first_window, words)
+        window[eos] = windows - 1
+        return PackedSubwords(
+            windows,
+            window_sizes,
+            np.concatenate(pool)[ranges(starts.reshape(-1), range_sizes.reshape(-1))],
+            shapes,
+            np.add.reduceat(count, bos),
+            np.repeat(np.arange(len(count)) - np.repeat(bos, words + 2), count),
+            np.repeat(window, count),
+            ranges(place, count),
+            np.repeat((1 / count).astype(np.float32), count),
+        )
+
+    def add_context(
+        self,
+        contexts: Sequence[Context],
+        rows: np.ndarray,
+        starts: np.ndarray,
+        sizes: np.ndarray,
+        offset: int,
+    ) -> np.ndarray:
+        """Set the ranges [W, 5] of the context of these rows; the subwords of it, in a pool from `offset` on.
+
+        Each side gets half of the room that the sentence leaves, or what the other side leaves.
+        """
+        groups = [before[-self.context :] for before, _ in contexts]
+        groups += [after[: self.context] for _, after in contexts]
+        ids, word_sizes, _ = self.subwords(groups)
+        posts = np.concatenate([[0], np.cumsum(word_sizes)])[np.cumsum([0, *map(len, groups)])]  # of groups
+        left, right = np.diff(posts).reshape(2, -1)
+        room = self.room - sizes[rows, 2]
+        sizes[rows, 1] = np.minimum(left, np.maximum(room // 2, room - right))
+        sizes[rows, 3] = np.minimum(right, room - sizes[rows, 1])
+        starts[rows, 1] = offset + posts[1 : len(rows) + 1] - sizes[rows, 1]
+        starts[rows, 3] = offset + posts[len(rows) : -1]
+        return ids
+
+
+def lengths(groups: Sequence[Any]) -> np.ndarray:
+    return np.fromiter(map(len, groups), np.int64, len(groups))
+
+
+def ranges(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """The numbers from each start on, one range after another.
+
+    >>> ranges(np.array([5, 0]), np.array([3, 2])).tolist()
+    [5, 6, 7, 0, 1]
+    """
+    ends = np.cumsum(sizes)
+    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + sizes, sizes)
 
 
 def clean_word(word: str) -> str:
     """The word as tokenizers accept it: not too long, and without lone surrogates."""
     word = word[:MAX_WORD_CHARACTERS]
     return word if word.isascii() else word.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def pack_single_windows(
-    words: np.ndarray,
-    sizes: np.ndarray,
-    ids: np.ndarray,
-    shapes: np.ndarray,
-    first: Sequence[int],
-    last: Sequence[int],
-) -> PackedSubwords:
-    """Sentences of one window each, given words per sentence, subwords per word, all subwords, and special ones."""
-    special = len(first) + len(last)
-    word_ends = np.cumsum(words)  # of each sentence, among all words
-    ends = np.cumsum(sizes)[word_ends - 1]  # and among all subwords
-    counts = np.diff(ends, prepend=0)  # subwords of each sentence
-    starts = ends - counts
-    sentence = np.arange(len(words))
-    sentence_of = np.repeat(sentence, counts)  # [all subwords]
-    subword = np.arange(len(ids))
-
-    windows = np.empty(len(ids) + special * len(words), dtype=np.int64)
-    windows[subword + special * sentence_of + len(first)] = ids
-    window_starts, window_ends = starts + special * sentence, ends + special * (sentence + 1)
-    for k, special_id in enumerate(first):
-        windows[window_starts + k] = special_id
-    for k, special_id in enumerate(reversed(last), 1):
-        windows[window_ends - k] = special_id
-
-    cells = len(ids) + 2 * len(words)  # BOS and EOS of each sentence have a cell each
-    position, place = np.zeros((2, cells), dtype=np.int64)
-    weight = np.ones(cells, dtype=np.float32)
-    cell = subword + 2 * sentence_of + 1
-    word = np.arange(len(sizes)) - np.repeat(word_ends - words, words)  # [all words] in their sentences
-    position[cell] = np.repeat(word + 1, sizes)
-    place[cell] = subword - np.repeat(starts, counts) + len(first)
-    weight[cell] = np.repeat(1 / sizes, sizes)
-    last_cell = ends + 2 * sentence + 1
-    position[last_cell] = words + 1
-    place[last_cell] = counts + special - 1
-    return PackedSubwords(
-        np.ones_like(words), counts + special, windows,
-        words, shapes, counts + 2, position, np.zeros(cells, dtype=np.int64), place, weight,
-    )  # fmt: skip
-
-
-def share_room(left: int, right: int, room: int) -> tuple[int, int]:
-    """How many subwords on either side of a sentence fit: half of the room each, or what the other side leaves.
-
-    >>> share_room(4, 2, 5), share_room(2, 2, 3), share_room(9, 9, 0)
-    ((3, 2), (1, 2), (0, 0))
-    """
-    left = min(left, max(room // 2, room - right))
-    return left, min(right, room - left)
 
 
 def special_subwords(backend: Tokenizer) -> tuple[list[int], list[int]]:
@@ -342,48 +262,31 @@ def special_subwords(backend: Tokenizer) -> tuple[list[int], list[int]]:
     return encoding.ids[:before], encoding.ids[before + middle :]
 
 
-def group_by_word(encoding: Any, words: int) -> list[list[int]]:
-    """The subwords of each word; a word of nothing but blanks or control characters may have none."""
-    groups: list[list[int]] = [[] for _ in range(words)]
-    for subword, word in zip(encoding.ids, encoding.word_ids, strict=True):
-        if word is not None:
-            groups[word].append(subword)
-    return groups
+def cut_windows(posts: np.ndarray, words: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """How many windows each sentence has [B], the words of each [W, 2], and the window of each word.
 
+    Word k has the subwords posts[k]:posts[k + 1]. A window has at most `room` subwords and begins in the middle of the
+    one before. A word belongs to the window in which it has the most subwords on its shorter side.
 
-def windows(sizes: Sequence[int], room: int) -> list[tuple[int, int]]:
-    """Spans of words of at most `room` subwords, each beginning in the middle of the one before.
-
-    >>> windows([1] * 5, 8)
-    [(0, 5)]
-    >>> windows([1] * 12, 8)
-    [(0, 8), (4, 12)]
+    >>> cut_windows(np.arange(13), np.array([12]), 8)[1].tolist()
+    [[0, 8], [4, 12]]
     """
-    spans = []
-    start = 0
-    while True:
-        end, used = start, 0
-        while end < len(sizes) and used + sizes[end] <= room:
-            used += sizes[end]
-            end += 1
-        spans.append((start, end))
-        if end == len(sizes):
-            return spans
-        skipped = 0
-        first = start
-        while start < end - 1 and (start == first or skipped + sizes[start] <= room // 2):
-            skipped += sizes[start]
-            start += 1
-        start = max(start, first + 1)
-
-
-def most_central(sizes: Sequence[int], spans: Sequence[tuple[int, int]]) -> list[int]:
-    """For each word the window in which it has the most subwords on its shorter side."""
-    starts = np.concatenate([[0], np.cumsum(sizes)])
-    best = [(-1, 0)] * len(sizes)
-    for k, (a, b) in enumerate(spans):
-        for w in range(a, b):
-            context = min(int(starts[w] - starts[a]), int(starts[b] - starts[w + 1]))
-            if context > best[w][0]:
-                best[w] = (context, k)
-    return [k for _, k in best]
+    ends = np.cumsum(words)
+    if (posts[ends] - posts[ends - words] <= room).all():
+        return np.ones_like(words), np.stack([ends - words, ends], 1), np.repeat(np.arange(len(words)), words)
+    spans: list[tuple[int, int]] = []
+    counts, window_of = [], np.zeros(len(posts) - 1, dtype=np.int64)
+    for start, last in zip((ends - words).tolist(), ends.tolist(), strict=True):
+        before, end, best = len(spans), start, np.full(last - start, -1)
+        while end < last:
+            if end > start:  # not the first window
+                middle = int(np.searchsorted(posts, posts[start] + room // 2, "right")) - 1
+                start = max(start + 1, min(middle, end - 1))
+            end = min(last, int(np.searchsorted(posts, posts[start] + room, "right")) - 1)
+            own = np.arange(start, end)
+            margin = np.minimum(posts[own] - posts[start], posts[end] - posts[own + 1])
+            better = own[margin > best[own - last]]
+            window_of[better], best[better - last] = len(spans), margin[better - start]
+            spans.append((start, end))
+        counts.append(len(spans) - before)
+    return np.array(counts), np.array(spans), window_of

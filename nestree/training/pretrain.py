@@ -210,7 +210,7 @@ class MaskedTexts:
         ids, sizes = [np.zeros(0, np.int64)], [np.zeros(1, np.int64)]
         remaining = iter(sentences)
         while chunk := list(islice(remaining, SENTENCES_AT_ONCE)):
-            subwords = splitter.words.pieces(splitter.numbers([sentence.words for sentence in chunk]))
+            subwords = splitter.subwords([sentence.words for sentence in chunk])
             ids.append(subwords[0])
             sizes.append(subwords[1])
         self.ids = np.concatenate(ids)  # of all subwords

@@ -87,8 +87,6 @@ def test_words_are_split_at_every_border_and_nowhere_else(text, spans):
     ("known", "forbidden", "message"),
     [
         ([Known(0, 3), Known(2, 5)], [], "entity 0-3 and entity 2-5 cross, and no tree holds both"),
-        ([Known(0, 3, "X")], [], "label 'X', which this model does not know. Its labels are A, B, C"),
-        ([Known(0, 3, "A", 4)], [], "cannot have word 4 as its head"),
         ([Known(0, 3, "A", 1), Known(0, 3, "B", 2)], [], "known with two heads, word 1 and word 2"),
         ([Known(0, 5, None, 1), Known(0, 3, None, 2)], [], "in a tree both would be the same"),
         ([Known(0, 3)], [Forbidden(0, 3)], "both known and forbidden"),

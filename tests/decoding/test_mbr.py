@@ -9,7 +9,6 @@ import torch
 from nestree.config import Settings
 from nestree.decoding import DecodedBatch, Temperatures, decode_batch, mbr, predictions
 from nestree.errors import DataError
-from nestree.treecrf import crossing_spans
 from nestree.types import Entity, crossing_pairs
 from tests.decoding.test_probabilities import SENTENCES, VARIANTS, everything, random_scores, settings_of
 from tests.test_losses import LABELS, Table
@@ -136,22 +135,6 @@ def test_all_labels_of_an_entity_are_evidence_for_its_head(weight, head):
 
 def log_odds(chance):
     return (chance / (1 - chance)).log()
-
-
-@pytest.mark.parametrize("n", [1, 2, 5, 8])
-def test_spans_that_cross_are_found_by_products(n):
-    spans = [(i, j) for i in range(n) for j in range(i + 1, n + 1)]
-    for k, (i, j) in enumerate(spans):
-        others = spans[:: k + 1]  # several in the second sentence, this one in the third, none in the first
-        b = torch.tensor([1] * len(others) + [2])
-        left, right = torch.tensor([*others, (i, j)]).unbind(1)
-        found = crossing_spans(torch.stack([b, left, right], 1), 3, n)
-        assert not found[0].any()
-        for a, e in spans:
-            assert found[1, a, e] == any(
-                crossing_pairs([Entity(a, e, "x"), Entity(*one, "x")]) for one in others
-            )
-            assert found[2, a, e] == bool(crossing_pairs([Entity(a, e, "x"), Entity(i, j, "x")]))
 
 
 def test_readings_are_in_order_and_checked():

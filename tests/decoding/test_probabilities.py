@@ -134,9 +134,9 @@ def everything(scores, settings, temperatures):
 def test_probabilities_equal_enumeration(variant):
     settings = settings_of(variant)
     scores = random_scores(SENTENCES, settings, seed=len(variant), std=1.5)
-    for temperatures in TEMPERATURES:
+    for temperatures, examples in zip(TEMPERATURES, (SENTENCES[:4], SENTENCES), strict=True):
         computed = everything(scores, settings, temperatures)
-        for b, example in enumerate(SENTENCES):
+        for b, example in enumerate(examples):
             expected = by_hand(scores, b, len(example.words), settings, temperatures)
             for (i, j, l), probability in expected.items():
                 assert computed[b, i, j, l] == pytest.approx(probability, abs=1e-6)

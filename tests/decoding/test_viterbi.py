@@ -108,12 +108,6 @@ def test_decoding_equals_a_search_through_all_trees(variant):
     assert decode(nothing, settings, LABELS) == [()] * len(SENTENCES)
 
 
-def test_without_parsing_entities_may_cross():
-    settings = settings_of("ablation/08-without-parsing")
-    scores = random_scores(SENTENCES, settings, std=1.5)
-    assert any(crossing_pairs(entities) for entities in decode(scores, settings, LABELS))
-
-
 def test_a_span_without_a_label_is_no_entity_and_two_labels_are_two_entities():
     settings = settings_of("ablation/12-joint")
     scores = random_scores([sentence("a")], settings)

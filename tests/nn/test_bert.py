@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from transformers import AutoConfig, AutoModel
@@ -13,7 +14,7 @@ from nestree import checkpoint
 from nestree.errors import ModelError
 from nestree.model import Recognizer
 from nestree.nn import bert
-from nestree.nn.bert import Bert, Bf16WeightCache, load_bert, stays_float32, supports
+from nestree.nn.bert import Bert, Bf16WeightCache, load_bert, stays_float32
 from nestree.nn.encoder import load_pretrained
 from nestree.nn.tokenizer import SubwordTokenizer
 from nestree.pipeline import predict
@@ -85,7 +86,7 @@ def test_embeddings_of_another_size_are_projected(tmp_path):
     torch.testing.assert_close(found[mask], expected[mask])
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ["bert", "mpnet"])
 def test_dropout_changes_states_as_much_as_that_of_transformers(folders, family):
     ours, theirs = both(folders[family])
     subwords, mask = inputs(9, ours.config.pad_token_id)
@@ -98,11 +99,11 @@ def test_dropout_changes_states_as_much_as_that_of_transformers(folders, family)
     exact = run(ours)
     assert torch.equal(exact, run(ours))
     torch.manual_seed(0)
-    changes = [torch.stack([run(model.train()) - exact for _ in range(300)]) for model in (ours, theirs)]
+    changes = [torch.stack([run(model.train()) - exact for _ in range(100)]) for model in (ours, theirs)]
     size, expected = (change.norm(dim=(1, 2)).mean() for change in changes)
-    assert abs(size / expected - 1) < 0.03
+    assert abs(size / expected - 1) < 0.05
     shift, expected = (change.mean(0).norm() for change in changes)
-    assert abs(shift / expected - 1) < 0.1
+    assert abs(shift / expected - 1) < 0.15
     for kind in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
         ours.config.hidden_dropout_prob = ours.config.attention_probs_dropout_prob = 0.0
         assert torch.equal(run(ours), run(ours))
@@ -117,25 +118,7 @@ def test_distance_buckets_of_mpnet(folders):
     assert torch.equal(bert.distance_buckets(300, torch.device("cpu")), expected)
 
 
-@pytest.mark.parametrize(
-    ("family", "name", "value"),
-    [
-        ("bert", "hidden_act", "relu"),
-        ("bert", "position_embedding_type", "relative_key"),
-        ("bert", "is_decoder", True),
-        ("bert", "add_cross_attention", True),
-        ("mpnet", "relative_attention_num_buckets", 64),
-    ],
-)
-def test_other_encoders_are_left_to_transformers(folders, family, name, value):
-    config = load_pretrained(str(folders[family])).config
-    assert supports(config)
-    setattr(config, name, value)
-    assert not supports(config)
-    assert not supports(AutoConfig.for_model("deberta-v2"))
-
-
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ["mpnet"])
 def test_tables_made_in_inference_mode_serve_training(folders, family):
     model = load_pretrained(str(folders[family]))
     subwords, mask = inputs(13)
@@ -159,21 +142,12 @@ def recognizer(folder):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_in_bf16_products_are_in_bf16_and_all_between_layers_in_float32(folders, family, monkeypatch):
+def test_states_in_bf16_are_those_of_transformers_in_bf16(folders, family):
     model = recognizer(folders[family])
     batch = model.collate(tiny.SENTENCES)
     mask = batch.attention_mask > 0
-    linear, dtypes = bert.functional.linear, set()
-
-    def recorded(*arguments):
-        output = linear(*arguments)
-        dtypes.add((output.dtype, torch.is_autocast_enabled("cpu")))
-        return output
-
-    monkeypatch.setattr(bert.functional, "linear", recorded)
     with torch.no_grad(), bf16():
         states = model.encoder.hidden_states(batch.subwords, batch.attention_mask)
-    assert dtypes == {(torch.bfloat16, False)}  # autocast would cast around every operation once more
     twin = AutoModel.from_pretrained(folders[family], dtype=torch.bfloat16).eval()
     with torch.no_grad():
         expected = twin(
@@ -221,17 +195,6 @@ def test_weights_are_cast_once_while_they_are_kept(folders):
     assert cache.weights(network) is cache.weights(network)
 
 
-def test_only_autocast_to_bf16_casts_weights():
-    device = torch.device("cpu")
-    assert not bert.uses_bf16(device)
-    with bf16():
-        assert bert.uses_bf16(device)
-        with torch.autocast("cpu", enabled=False):
-            assert not bert.uses_bf16(device)
-    with torch.autocast("cpu", torch.float16):
-        assert not bert.uses_bf16(device)
-
-
 # Loading without `transformers`
 
 
@@ -258,8 +221,7 @@ def test_what_is_loaded_without_transformers_is_the_same(saved, tmp_path):
     words = [s.words for s in tiny.SENTENCES] + [("ÉTÉ", "日本", "a-b", "x" * 300, "\u200b", "Don't")]
     sentences = [Sentence(each) for each in words]
     ours, theirs = (SubwordTokenizer(each, 64)(sentences) for each in (tokenizer, model.tokenizer))
-    for name, values in vars(ours).items():
-        assert values.tolist() == getattr(theirs, name).tolist(), name
+    assert all(map(np.array_equal, ours, theirs))
 
     tokenizer.save_pretrained(str(tmp_path))
     network.config.save_pretrained(str(tmp_path))
@@ -274,6 +236,8 @@ def test_what_is_loaded_without_transformers_is_the_same(saved, tmp_path):
         {"hidden_act": "relu"},
         {"is_decoder": True},
         {"position_embedding_type": "relative_key"},
+        {"add_cross_attention": True},
+        {"model_type": "mpnet", "relative_attention_num_buckets": 64},
         {"vocab_size": None},
         {"hidden_size": "32"},
         {"num_attention_heads": 5},
@@ -324,18 +288,14 @@ def test_damaged_files_are_named(tiny_model, tmp_path, name, change):
         checkpoint.load(folder)
 
 
-@pytest.mark.parametrize(
-    ("name", "change"),
-    [
-        ("config.json", with_values(text="a text", _attn_implementation="eager", values=1, self=2)),
-        ("tokenizer_config.json", with_values(model_max_length=None)),
-        ("tokenizer_config.json", with_values(model_max_length=1e30)),
-    ],
-)
-def test_values_that_do_not_matter_change_nothing(tiny_model, tmp_path, name, change):
-    found = predict(checkpoint.load(changed(tiny_model, tmp_path / "model", name, change)), tiny.SENTENCES)
-    expected = predict(checkpoint.load(tiny_model), tiny.SENTENCES)
-    assert [s.entities for s in found] == [s.entities for s in expected]
+def test_values_that_do_not_matter_change_nothing(tiny_model, tmp_path):
+    expected = [s.entities for s in predict(checkpoint.load(tiny_model), tiny.SENTENCES)]
+    odd = {"text": "a text", "_attn_implementation": "eager", "values": 1, "self": 2}
+    for k, (name, values) in enumerate(
+        [("config", odd), *(("tokenizer_config", {"model_max_length": length}) for length in (None, 1e30))]
+    ):
+        folder = changed(tiny_model, tmp_path / str(k), f"{name}.json", with_values(**values))
+        assert [s.entities for s in predict(checkpoint.load(folder), tiny.SENTENCES)] == expected
 
 
 def test_predicting_imports_neither_transformers_nor_what_it_imports():

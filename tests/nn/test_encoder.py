@@ -15,7 +15,7 @@ from nestree.cli import app
 from nestree.data.formats import write
 from nestree.errors import ModelError
 from nestree.model import Recognizer
-from nestree.nn.encoder import BiLSTM, LockedDropout, ScalarMix, load_pretrained, max_input_length
+from nestree.nn.encoder import LockedDropout, ScalarMix, load_pretrained, max_input_length
 from nestree.types import Document, Sentence
 from tests import tiny
 from tests.tiny import sentence
@@ -76,23 +76,6 @@ def test_words_are_means_of_their_pieces(tmp_path, family):
         torch.testing.assert_close(vectors.posts[0, t], post, rtol=1e-4, atol=1e-5)
 
 
-def test_long_sentences_see_the_words_around(tmp_path):
-    """With one window instead of several, the vectors of its middle are nearly the same."""
-    tiny.encoder(tmp_path / "long", longest=64)
-    tiny.encoder(tmp_path / "short", longest=24)
-    words = Sentence(list("abcdefghijklmnopqrstuvwxyzabcdef"))
-    one, several = (made(tmp_path / name, "encoder.word_shape_size=0").eval() for name in ("long", "short"))
-    assert one.collate([words]).windows is None
-    batch = several.collate([words])
-    assert batch.windows is not None
-    assert batch.pooling.sum(-1).allclose(torch.ones(()))  # each position is a mean of pieces
-    # pieces without positions or neighbours: every word finds its own piece
-    for model, given in ((one, one.collate([words])), (several, batch)):
-        pieces = given.subwords if given.windows is None else given.subwords[given.windows].flatten(1, 2)
-        found = (given.pooling[0] * pieces[0]).sum(-1).round().int().tolist()
-        assert found == model.tokenizer(" ".join(words.words))["input_ids"]
-
-
 def test_features_beside_and_above(tmp_path):
     folder = tiny.encoder(tmp_path / "encoder")
     vectors = tmp_path / "vectors.txt"
@@ -123,18 +106,6 @@ def test_four_lstms_side_by_side(tmp_path):
         alone = one(model.collate(tiny.SENTENCES))
         assert torch.equal(getattr(alone, name), getattr(together, name))
         assert alone.words is alone.label_words
-
-
-def test_an_lstm_reads_both_ways():
-    torch.manual_seed(0)
-    lstm = BiLSTM(4, 3, 1, 0.0)
-    x = torch.randn(1, 5, 4)
-    whole = lstm(x, torch.tensor([5]))
-    changed = lstm(torch.cat([x[:, :2], x[:, 2:] + 1], 1), torch.tensor([5]))
-    assert torch.equal(whole[:, :2, :3], changed[:, :2, :3])  # forward: what comes later does not matter
-    assert not torch.equal(whole[:, :2, 3:], changed[:, :2, 3:])
-    shorter = lstm(x, torch.tensor([3]))
-    assert torch.equal(shorter[:, 3:], torch.zeros(1, 2, 6))
 
 
 def test_dropout_has_one_mask_per_sentence():
@@ -188,9 +159,9 @@ def with_code(folder, **config):
     return folder / "ran"
 
 
-@pytest.mark.parametrize("command", ["predict", "evaluate", "train", "pretrain"])
+@pytest.mark.parametrize("command", ["predict", "train"])
 def test_code_of_a_model_is_not_run_and_nobody_is_asked(tiny_model, tmp_path, command):
-    if command in ("train", "pretrain"):
+    if command == "train":
         folder = tiny.encoder(tmp_path / "model" / "encoder")
     else:
         folder = shutil.copytree(tiny_model, tmp_path / "model") / "encoder"
@@ -200,9 +171,7 @@ def test_code_of_a_model_is_not_run_and_nobody_is_asked(tiny_model, tmp_path, co
     write([Document((each,)) for each in tiny.SENTENCES], data, "jsonl")
     arguments = {
         "predict": ["-", "--model", folder.parent],
-        "evaluate": [data, "--model", folder.parent],
         "train": ["--train", data, "--set", f"encoder.path={folder}", "--out", tmp_path / "new"],
-        "pretrain": [data, "--encoder", folder, "--out", tmp_path / "new"],
     }
     done = CliRunner().invoke(app, [command, *map(str, arguments[command])], input="y\ny\ny\ntext\n")
     assert not ran.exists()

@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -12,7 +11,8 @@ from transformers import BertConfig, BertModel
 
 from nestree.nn.bert import Bert
 from nestree.nn.encoder import load_pretrained
-from nestree.nn.int8 import gemm_reference, to_int8, unavailable_reason
+from nestree.nn.int8 import to_int8, unavailable_reason
+from nestree.nn.int8.gemm import linear, linear_reference, quantize_weights
 from nestree.nn.scorers import Biaffine
 from nestree.pipeline import Pipeline, load
 from tests import tiny
@@ -27,18 +27,16 @@ def test_the_reason_names_the_processor(monkeypatch):
 
 
 @needed
-@pytest.mark.parametrize("rows", [1, 3, 4, 5, 67])
+@pytest.mark.parametrize("rows", [1, 5, 67])
 @pytest.mark.parametrize(("inputs", "outputs"), [(16, 16), (32, 48), (416, 256)])
 def test_products_equal_the_reference(rows, inputs, outputs):
-    from nestree.nn.int8.gemm import linear, quantize_weights
-
     random = torch.Generator().manual_seed(rows * inputs)
     x = torch.randn(rows, inputs, generator=random) * 10 ** torch.randn(rows, 1, generator=random)
     weight = torch.randn(outputs, inputs, generator=random)
     bias = torch.randn(outputs, generator=random)
     x[0], weight[0] = 0, 0  # nothing to scale by
-    found = torch.from_numpy(linear(x.numpy(), quantize_weights(weight.numpy(), bias.numpy())))
-    torch.testing.assert_close(found, gemm_reference.linear(x, weight, bias), rtol=1e-5, atol=1e-5)
+    found = linear(x, quantize_weights(weight.numpy(), bias.numpy()))
+    torch.testing.assert_close(found, linear_reference(x, weight, bias), rtol=1e-5, atol=1e-5)
 
 
 @needed
@@ -68,12 +66,12 @@ def test_row_operations():
 
 
 class ReferenceBert(Bert):
-    """Its linear layers are those of gemm_reference.py."""
+    """Its linear layers are those of `linear_reference`."""
 
     def linear(self, weights, name, x):
         if not name.startswith("encoder.layer."):
             return super().linear(weights, name, x)
-        return gemm_reference.linear(x, weights[f"{name}.weight"], weights[f"{name}.bias"])
+        return linear_reference(x, weights[f"{name}.weight"], weights[f"{name}.bias"])
 
 
 def compare(bert, sizes):
@@ -94,23 +92,24 @@ def compare(bert, sizes):
             assert torch.equal(torch.stack(to_int8(bert)(subwords, mask, 2)), found)
     error = (found - expected)[:, mask].norm(dim=-1) / expected[:, mask].norm(dim=-1)
     rounding = (expected - exact)[:, mask].norm(dim=-1) / exact[:, mask].norm(dim=-1)
-    return error, rounding, found[:, ~mask]
+    assert found.isfinite().all()
+    return error, rounding
 
 
 @needed
-@pytest.mark.parametrize("family", ["bert", "electra", "roberta"])
-@pytest.mark.parametrize("sizes", [[1], [7, 3, 3], [100, 5, 64, 1, 90]])
+@pytest.mark.parametrize(
+    ("family", "sizes"), [("bert", [1]), ("electra", [7, 3, 3]), ("roberta", [100, 5, 64, 1, 90])]
+)
 def test_layers_equal_the_reference(family, sizes, tmp_path):
-    from nestree.nn.int8.bert import Int8Bert
+    from nestree.nn.int8.modules import Int8Bert
 
     bert = load_pretrained(str(tiny.encoder(tmp_path, family, longest=128))).eval()
     assert isinstance(to_int8(bert), Int8Bert)
-    error, rounding, padding = compare(bert, sizes)
+    error, rounding = compare(bert, sizes)
     assert (
         error.norm() < rounding.norm() / 3
     )  # the only difference: queries are divided before they are rounded
     assert rounding.mean() < 0.02
-    assert not padding.any()
 
 
 def bert_with_heads(size):
@@ -134,14 +133,13 @@ def bert_with_heads(size):
 
 @needed
 @pytest.mark.parametrize("size", [8, 16, 32])
-@pytest.mark.parametrize("sizes", [[9], [7, 3, 3], [100, 5, 64, 1, 90]])
-def test_heads_of_every_size_that_the_kernel_supports(size, sizes):
-    error, rounding, _ = compare(bert_with_heads(size), sizes)
+def test_heads_of_every_size_that_the_kernel_supports(size):
+    error, rounding = compare(bert_with_heads(size), [100, 5, 64, 1, 90])
     assert error[1].max() < rounding[1].max()  # of each row: a wrong head could spoil a few alone
 
 
 @needed
-@pytest.mark.parametrize("size", [4, 12, "mpnet"])
+@pytest.mark.parametrize("size", [12, "mpnet"])
 def test_otherwise_only_linear_layers_are_in_8_bits(size, tmp_path):
     from nestree.nn.int8.modules import Int8LinearBert
 
@@ -151,7 +149,7 @@ def test_otherwise_only_linear_layers_are_in_8_bits(size, tmp_path):
         else bert_with_heads(size)
     )
     assert isinstance(to_int8(bert), Int8LinearBert)
-    error, rounding, _ = compare(bert, [30, 7])
+    error, rounding = compare(bert, [30, 7])
     assert error.max() < rounding.max() / 3
 
 
@@ -187,23 +185,6 @@ def test_a_model_finds_the_same(family, tmp_path):
 
 
 @needed
-def test_workspaces_grow_and_each_thread_has_its_own():
-    from nestree.nn.int8.bert import WorkspacePool
-
-    layer, pool = to_int8(bert_with_heads(32)).layers[0], WorkspacePool()
-    few = pool.get(layer, 40, 10)
-    assert pool.get(layer, 30, 10) is few
-    long = pool.get(layer, 20, 15)
-    assert (long.rows, long.longest) == (40, 15)
-    many = pool.get(layer, 50, 5)
-    assert (many.rows, many.longest) == (50, 15)
-    with ThreadPoolExecutor(1) as threads:
-        other = threads.submit(pool.get, layer, 50, 15).result()
-    assert not np.shares_memory(other.states[0], many.states[0])
-    assert pool.get(layer, 50, 15) is many
-
-
-@needed
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda given: pickle.loads(pickle.dumps(given))])
 def test_a_copy_finds_the_same(tiny_model, copied):
     ner = load(tiny_model, "cpu", precision="int8")
@@ -218,7 +199,7 @@ def test_linear_layers_that_do_not_fit_stay_as_they_are():
     assert torch.equal(int8[0].weight, network[0].weight)
     assert type(network[2][0]) is nn.Linear
     x = torch.randn(2, 3, 32, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(int8[2](x), gemm_reference.linear(x, network[2][0].weight, None))
+    torch.testing.assert_close(int8[2](x), linear_reference(x, network[2][0].weight, None))
 
 
 @needed

@@ -175,7 +175,7 @@ def test_a_stream_takes_no_more_memory_the_longer_it_is(ner):
         return (" ".join(chance.choices(words, k=4)) + f" {k}" for k in range(n))
 
     def peak(n):
-        ner.model.collator.tokenizer.kept.clear()
+        ner.model.collator.tokenizer.clear_cache()
         tracemalloc.start()
         for _ in ner.pipe(texts(n), batch_size=30, trees=False):
             pass

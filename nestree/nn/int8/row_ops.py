@@ -4,8 +4,10 @@ A row is a stretch of an array, given as the array and the index of its first nu
 16 numbers; those of `row_max`, `exp_row` and `multiply_four_rows` may have any, and are touched up to OVERHANG beyond.
 """
 
+import inspect
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from llvmlite import ir
@@ -28,17 +30,13 @@ def gelu_slope(square: float) -> float:
     return 0.5 * math.erf(math.sqrt(square / 2)) / math.sqrt(square)
 
 
-GELU_COEFFICIENTS = [
-    float(number)
-    for number in np.polynomial.Chebyshev.interpolate(np.vectorize(gelu_slope), 6, [0, GELU_LIMIT**2])
-    .convert(kind=np.polynomial.Polynomial)
-    .coef
-]
+GELU_POLYNOMIAL = np.polynomial.Chebyshev.interpolate(np.vectorize(gelu_slope), 6, [0, GELU_LIMIT**2])
+GELU_COEFFICIENTS = GELU_POLYNOMIAL.convert(kind=np.polynomial.Polynomial).coef.tolist()
 EXP_COEFFICIENTS = [1 / math.factorial(power) for power in range(7)]  # |x| < 0.35: 1.3e-7
 
 
 class RowCode(Code):
-    """Generates code for rows of float32."""
+    """Emits code for rows of float32."""
 
     def call(self, name: str, *values: Value) -> Value:
         """An intrinsic function of LLVM on vectors, such as fabs or minnum."""
@@ -47,6 +45,9 @@ class RowCode(Code):
             self.builder.module, ir.FunctionType(kind, [kind] * len(values)), f"llvm.{name}.v{self.lanes}f32"
         )
         return self.builder.call(function, values)
+
+    def load_at(self, row: Value, at: Value, x: Value) -> Value:
+        return self.load(row, self.builder.add(at, x))
 
     def polynomial(self, coefficients: list[float], x: Value) -> Value:
         """Evaluated pairwise, so that the chain of dependent operations is short."""
@@ -73,180 +74,160 @@ class RowCode(Code):
     def total(self, variable: Value) -> Value:
         return self.fold(self.builder.load(variable), self.builder.fadd)
 
+    def keep_abs_max(self, variable: Value, value: Value) -> None:
+        largest = self.larger(self.call("fabs", value), self.builder.load(variable))
+        self.builder.store(largest, variable)
 
-@intrinsic
-def abs_max(_typing, row, at, width):
+    def maximum(self, variable: Value) -> Value:
+        return self.fold(self.builder.load(variable), self.larger)
+
+
+def row_intrinsic(registers: int = 1) -> Callable[[Callable[..., Value | None]], Any]:
+    """An intrinsic of numba from a function of (RowCode, *arguments) that emits code and returns a float32 or None."""
+
+    def decorate(emit: Callable[..., Value | None]) -> Any:
+        def operation(_typing, *kinds):
+            def codegen(context, builder, signature, arguments):
+                code = RowCode(context, builder, signature, arguments, registers)
+                result = emit(code, *code.arguments)
+                return context.get_dummy_value() if result is None else result
+
+            returns = types.void if emit.__annotations__["return"] is None else types.float32
+            return returns(*kinds), codegen
+
+        operation.__signature__ = inspect.signature(emit)  # type: ignore[attr-defined]  # numba looks at it
+        operation.__name__, operation.__doc__ = emit.__name__, emit.__doc__
+        return intrinsic(operation)
+
+    return decorate
+
+
+@row_intrinsic(REGISTERS)
+def abs_max(code, row, at, width) -> Value:
     """The largest absolute value of a row."""
-
-    def generate(context, builder, signature, arguments):
-        code = RowCode(context, builder, signature, arguments, REGISTERS)
-        row, at, width = code.arguments
-        largest = code.variable(code.constant(0.0))
-
-        def update(x: Value) -> None:
-            value = code.call("fabs", code.load(row, builder.add(at, x)))
-            builder.store(code.larger(value, builder.load(largest)), largest)
-
-        code.for_each_register(width, update)
-        return code.fold(builder.load(largest), code.larger)
-
-    return types.float32(row, at, width), generate
+    largest = code.variable(code.constant(0.0))
+    code.for_each_register(width, lambda x: code.keep_abs_max(largest, code.load_at(row, at, x)))
+    return code.maximum(largest)
 
 
-@intrinsic
-def quantize_row(_typing, row, at, width, largest, numbers, numbers_at):
+@row_intrinsic(REGISTERS)
+def quantize_row(code, row, at, width, largest, numbers, numbers_at) -> Value:
     """Write a row as integers from -127 to 127, given its largest absolute value. Returns their scale."""
+    builder = code.builder
+    nonzero = builder.fcmp_ordered(">", largest, FLOAT(0.0))
+    factor = builder.select(nonzero, builder.fdiv(FLOAT(INT8_MAX), largest), FLOAT(0.0))
+    factors, int8_vector = code.everywhere(factor), ir.VectorType(ir.IntType(8), code.lanes)
 
-    def generate(context, builder, signature, arguments):
-        code = RowCode(context, builder, signature, arguments, REGISTERS)
-        row, at, width, largest, numbers, numbers_at = code.arguments
-        nonzero = builder.fcmp_ordered(">", largest, FLOAT(0.0))
-        factor = builder.select(nonzero, builder.fdiv(FLOAT(INT8_MAX), largest), FLOAT(0.0))
-        factors, int8_vector = code.everywhere(factor), ir.VectorType(ir.IntType(8), code.lanes)
+    def write(x: Value) -> None:
+        rounded = code.call("roundeven", builder.fmul(code.load_at(row, at, x), factors))
+        pointer = builder.gep(numbers, [builder.add(numbers_at, x)])
+        value = builder.fptosi(rounded, int8_vector)
+        builder.store(value, builder.bitcast(pointer, int8_vector.as_pointer()), align=1)
 
-        def write(x: Value) -> None:
-            rounded = code.call("roundeven", builder.fmul(code.load(row, builder.add(at, x)), factors))
-            pointer = builder.gep(numbers, [builder.add(numbers_at, x)])
-            value = builder.fptosi(rounded, int8_vector)
-            builder.store(value, builder.bitcast(pointer, int8_vector.as_pointer()), align=1)
-
-        code.for_each_register(width, write)
-        return builder.fmul(largest, FLOAT(1 / INT8_MAX))
-
-    return types.float32(row, at, width, types.float32, numbers, numbers_at), generate
+    code.for_each_register(width, write)
+    return builder.fmul(largest, FLOAT(1 / INT8_MAX))
 
 
-@intrinsic
-def gelu(_typing, row, at, width):
+@row_intrinsic(REGISTERS)
+def gelu(code, row, at, width) -> Value:
     """row = GELU(row). Returns the largest absolute value."""
+    builder = code.builder
+    largest = code.variable(code.constant(0.0))
 
-    def generate(context, builder, signature, arguments):
-        code = RowCode(context, builder, signature, arguments, REGISTERS)
-        row, at, width = code.arguments
-        largest = code.variable(code.constant(0.0))
+    def update(x: Value) -> None:
+        number = code.load_at(row, at, x)
+        near = code.call("minnum", number, code.constant(GELU_LIMIT))
+        near = code.call("maxnum", near, code.constant(-GELU_LIMIT))
+        slope = code.polynomial(GELU_COEFFICIENTS, builder.fmul(near, near))
+        number = builder.fmul(number, code.multiply_add(code.constant(0.5), near, slope))
+        code.store(number, row, builder.add(at, x))
+        code.keep_abs_max(largest, number)
 
-        def update(x: Value) -> None:
-            number = code.load(row, builder.add(at, x))
-            near = code.call("minnum", number, code.constant(GELU_LIMIT))
-            near = code.call("maxnum", near, code.constant(-GELU_LIMIT))
-            slope = code.polynomial(GELU_COEFFICIENTS, builder.fmul(near, near))
-            number = builder.fmul(number, code.multiply_add(code.constant(0.5), near, slope))
-            code.store(number, row, builder.add(at, x))
-            builder.store(code.larger(code.call("fabs", number), builder.load(largest)), largest)
-
-        code.for_each_register(width, update)
-        return code.fold(builder.load(largest), code.larger)
-
-    return types.float32(row, at, width), generate
+    code.for_each_register(width, update)
+    return code.maximum(largest)
 
 
-@intrinsic
-def add_and_normalize(_typing, row, at, other, other_at, width, weight, bias, epsilon):
+@row_intrinsic(REGISTERS)
+def add_and_normalize(code, row, at, other, other_at, width, weight, bias, epsilon) -> Value:
     """row = weight (row + other, with mean 0 and deviation 1) + bias. Returns the largest absolute value."""
+    builder = code.builder
+    count = builder.sitofp(width, FLOAT)
+    sums, squares, largest = (code.variable(code.constant(0.0)) for _ in range(3))
 
-    def generate(context, builder, signature, arguments):
-        code = RowCode(context, builder, signature, arguments, REGISTERS)
-        row, at, other, other_at, width, weight, bias, epsilon = code.arguments
-        count = builder.sitofp(width, FLOAT)
-        sums, squares, largest = (code.variable(code.constant(0.0)) for _ in range(3))
+    def add(x: Value) -> None:
+        added = builder.fadd(code.load_at(row, at, x), code.load_at(other, other_at, x))
+        code.store(added, row, builder.add(at, x))
+        code.add(sums, added)
 
-        def add(x: Value) -> None:
-            added = builder.fadd(
-                code.load(row, builder.add(at, x)), code.load(other, builder.add(other_at, x))
-            )
-            code.store(added, row, builder.add(at, x))
-            code.add(sums, added)
+    code.for_each_register(width, add)
+    mean = code.everywhere(builder.fdiv(code.total(sums), count))
 
-        code.for_each_register(width, add)
-        mean = code.everywhere(builder.fdiv(code.total(sums), count))
+    def centered(x: Value) -> Value:
+        return builder.fsub(code.load_at(row, at, x), mean)
 
-        def centered(x: Value) -> Value:
-            return builder.fsub(code.load(row, builder.add(at, x)), mean)
+    code.for_each_register(width, lambda x: code.add(squares, builder.fmul(centered(x), centered(x))))
+    variance = builder.fadd(builder.fdiv(code.total(squares), count), epsilon)
+    sqrt_type = ir.FunctionType(FLOAT, [FLOAT])
+    root = cgutils.get_or_insert_function(builder.module, sqrt_type, "llvm.sqrt.f32")
+    factor = code.everywhere(builder.fdiv(FLOAT(1.0), builder.call(root, [variance])))
 
-        code.for_each_register(width, lambda x: code.add(squares, builder.fmul(centered(x), centered(x))))
-        variance = builder.fadd(builder.fdiv(code.total(squares), count), epsilon)
-        root = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(FLOAT, [FLOAT]), "llvm.sqrt.f32"
-        )
-        factor = code.everywhere(builder.fdiv(FLOAT(1.0), builder.call(root, [variance])))
+    def write(x: Value) -> None:
+        number = builder.fmul(builder.fmul(centered(x), factor), code.load(weight, x), flags=FUSED)
+        number = builder.fadd(number, code.load(bias, x), flags=FUSED)
+        code.store(number, row, builder.add(at, x))
+        code.keep_abs_max(largest, number)
 
-        def write(x: Value) -> None:
-            number = builder.fmul(builder.fmul(centered(x), factor), code.load(weight, x), flags=FUSED)
-            number = builder.fadd(number, code.load(bias, x), flags=FUSED)
-            code.store(number, row, builder.add(at, x))
-            builder.store(code.larger(code.call("fabs", number), builder.load(largest)), largest)
-
-        code.for_each_register(width, write)
-        return code.fold(builder.load(largest), code.larger)
-
-    return types.float32(row, at, other, other_at, width, weight, bias, types.float32), generate
+    code.for_each_register(width, write)
+    return code.maximum(largest)
 
 
-@intrinsic
-def multiply_four_rows(_typing, out, at, step, w, w_at, w_step, a, a_at, a_step, count, width):
+@row_intrinsic()
+def multiply_four_rows(code, out, at, step, w, w_at, w_step, a, a_at, a_step, count, width) -> None:
     """out[r, x] = sum over t < count of w[r, t] * a[t, x], for four rows r and all x < width."""
-
-    def generate(context, builder, signature, arguments):
-        code = RowCode(context, builder, signature, arguments)
-        out, at, step, w, w_at, w_step, a, a_at, a_step, count, width = code.arguments
-        lanes, index = code.lanes, width.type
-        with cgutils.for_range_slice(builder, index(0), width, index(2 * lanes), index) as (x, _):
-            sums = [[code.variable(code.constant(0.0)) for _ in range(2)] for _ in range(4)]
-            with cgutils.for_range(builder, count) as loop:
-                offset = builder.add(builder.add(a_at, x), builder.mul(a_step, loop.index))
-                terms = [code.load(a, builder.add(offset, index(lanes * c))) for c in range(2)]
-                for r in range(4):
-                    pointer = builder.add(builder.add(w_at, builder.mul(w_step, index(r))), loop.index)
-                    factor = code.everywhere(builder.load(builder.gep(w, [pointer])))
-                    for c in range(2):
-                        total = code.multiply_add(builder.load(sums[r][c]), terms[c], factor)
-                        builder.store(total, sums[r][c])
+    builder, lanes, index = code.builder, code.lanes, width.type
+    with cgutils.for_range_slice(builder, index(0), width, index(2 * lanes), index) as (x, _):
+        sums = [[code.variable(code.constant(0.0)) for _ in range(2)] for _ in range(4)]
+        with cgutils.for_range(builder, count) as loop:
+            offset = builder.add(builder.add(a_at, x), builder.mul(a_step, loop.index))
+            terms = [code.load_at(a, offset, index(lanes * c)) for c in range(2)]
             for r in range(4):
-                row = builder.add(builder.add(at, x), builder.mul(step, index(r)))
+                pointer = builder.add(builder.add(w_at, builder.mul(w_step, index(r))), loop.index)
+                factor = code.everywhere(builder.load(builder.gep(w, [pointer])))
                 for c in range(2):
-                    code.store(builder.load(sums[r][c]), out, builder.add(row, index(lanes * c)))
-        return context.get_dummy_value()
+                    total = code.multiply_add(builder.load(sums[r][c]), terms[c], factor)
+                    builder.store(total, sums[r][c])
+        for r in range(4):
+            row = builder.add(builder.add(at, x), builder.mul(step, index(r)))
+            for c in range(2):
+                code.store(builder.load(sums[r][c]), out, builder.add(row, index(lanes * c)))
 
-    return types.void(out, at, step, w, w_at, w_step, a, a_at, a_step, count, width), generate
 
-
-@intrinsic
-def row_max(_typing, row, at, width):
+@row_intrinsic()
+def row_max(code, row, at, width) -> Value:
     """The largest number of a row of any width."""
-
-    def generate(context, builder, signature, arguments):
-        code = RowCode(context, builder, signature, arguments)
-        row, at, width = code.arguments
-        none = code.constant(-math.inf)
-        largest = code.variable(none)
-        with code.registers(width) as (x, valid):
-            numbers = builder.select(valid, code.load(row, builder.add(at, x)), none)
-            builder.store(code.larger(numbers, builder.load(largest)), largest)
-        return code.fold(builder.load(largest), code.larger)
-
-    return types.float32(row, at, width), generate
+    none = code.constant(-math.inf)
+    largest = code.variable(none)
+    with code.registers(width) as (x, valid):
+        numbers = code.builder.select(valid, code.load_at(row, at, x), none)
+        code.builder.store(code.larger(numbers, code.builder.load(largest)), largest)
+    return code.maximum(largest)
 
 
-@intrinsic
-def exp_row(_typing, row, at, width, top):
+@row_intrinsic()
+def exp_row(code, row, at, width, top) -> Value:
     """row = exp(row - top), for a top that no number exceeds. Returns their sum."""
-
-    def generate(context, builder, signature, arguments):
-        code = RowCode(context, builder, signature, arguments)
-        row, at, width, top = code.arguments
-        top, sums = code.everywhere(top), code.variable(code.constant(0.0))
-        with code.registers(width) as (x, valid):
-            number = builder.fsub(code.load(row, builder.add(at, x)), top)
-            number = code.larger(number, code.constant(MIN_EXPONENT))
-            # number = whole * ln 2 + rest
-            whole = code.call("roundeven", builder.fmul(number, code.constant(1 / LN2)))
-            rest = builder.fsub(number, builder.fmul(whole, code.constant(LN2), flags=FUSED), flags=FUSED)
-            result = code.polynomial(EXP_COEFFICIENTS, rest)
-            power = builder.shl(builder.fptosi(whole, code.whole), code.constant(23, code.whole))
-            result = builder.bitcast(builder.add(builder.bitcast(result, code.whole), power), code.vector)
-            result = builder.select(valid, result, code.constant(0.0))
-            code.store(result, row, builder.add(at, x))
-            code.add(sums, result)
-        return code.total(sums)
-
-    return types.float32(row, at, width, types.float32), generate
+    builder = code.builder
+    top, sums = code.everywhere(top), code.variable(code.constant(0.0))
+    with code.registers(width) as (x, valid):
+        number = builder.fsub(code.load_at(row, at, x), top)
+        number = code.larger(number, code.constant(MIN_EXPONENT))
+        # number = whole * ln 2 + rest
+        whole = code.call("roundeven", builder.fmul(number, code.constant(1 / LN2)))
+        rest = builder.fsub(number, builder.fmul(whole, code.constant(LN2), flags=FUSED), flags=FUSED)
+        result = code.polynomial(EXP_COEFFICIENTS, rest)
+        power = builder.shl(builder.fptosi(whole, code.whole), code.constant(23, code.whole))
+        result = builder.bitcast(builder.add(builder.bitcast(result, code.whole), power), code.vector)
+        result = builder.select(valid, result, code.constant(0.0))
+        code.store(result, row, builder.add(at, x))
+        code.add(sums, result)
+    return code.total(sums)
