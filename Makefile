@@ -22,10 +22,10 @@ format: .venv/installed
 	$(BIN)/ruff check --fix .
 
 # The GPU kernels under Triton's interpreter on the CPU: the smallest cases, in about a minute; TRITON_CASES= for all.
-TRITON_CASES ?= -k "sums_equal and (forbidden or far or plain) or marginals_equal and head or bit_for_bit or half or find"
+TRITON_CASES ?= -k "triton-cpu and (small or float or lexical) and not entropy or find or far_terms"
 test-triton: .venv/triton
 	TRITON_INTERPRET=1 PYTHONPATH=.venv/triton $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal \
-		$(TRITON_CASES) tests/treecrf/test_triton_kernels.py
+		$(TRITON_CASES) tests/treecrf/test_backends.py tests/treecrf/test_triton_kernels.py
 
 benchmark: .venv/installed
 	$(BIN)/python -m benchmarks.treecrf

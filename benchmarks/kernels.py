@@ -1,7 +1,6 @@
 """Tuning of the CUDA kernels and of the shapes of training batches.
 
     python -m benchmarks.kernels layouts [--sizes 64x50,...]     device time of candidate layouts of the kernels
-    python -m benchmarks.kernels epoch --data FILE               tree sums of all training batches of an epoch
     python -m benchmarks.kernels buckets --data FILE --encoder PATH [--epochs 10]     shapes after padding to buckets
 
 `layouts` compiles all candidates in several processes, then times each by replaying a CUDA graph: inside, inside and
@@ -14,19 +13,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
 
-from benchmarks.timing import Row, provenance, store
+from benchmarks.timing import Row, graph_clock, provenance, store
 from nestree.config import Settings
 from nestree.data import formats
-from nestree.nn.batch import Batch, Collator, bucket_rows, bucket_size, pad_to_bucket
+from nestree.nn.batch import Batch, Collator, pad_to_bucket
 from nestree.nn.encoder import load_tokenizer
 from nestree.nn.tokenizer import SubwordTokenizer
 from nestree.training.cuda_graphs import shape_key
 from nestree.training.dataset import batches
-from nestree.treecrf import LexicalPotentials, log_partitions
+from nestree.treecrf import LexicalPotentials, raise_pending
 from nestree.types import Sentence
 
 try:
@@ -86,25 +86,10 @@ def compile_layout(job: "tuple[int, int, triton_kernels.Shape]") -> str | None:
     return None
 
 
-def device_ms(run: Callable[[], object], repeats: int = 20) -> float:
+def device_ms(run: Callable[[], object]) -> float:
     """The median device time of one call, by graph replay."""
-    side = torch.cuda.Stream()
-    with torch.cuda.stream(side):
-        run()
-        run()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        run()
-    times = []
-    for _ in range(repeats):
-        before, after = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        before.record()
-        graph.replay()
-        after.record()
-        after.synchronize()
-        times.append(before.elapsed_time(after))
-    return sorted(times)[repeats // 2]
+    sample = graph_clock(run, [run], raise_pending)
+    return median(sample()["device"] for _ in range(5))
 
 
 def measure_layouts(sizes: Sequence[tuple[int, int]]) -> Iterator[str]:
@@ -112,35 +97,9 @@ def measure_layouts(sizes: Sequence[tuple[int, int]]) -> Iterator[str]:
     with multiprocessing.get_context("spawn").Pool(16) as pool:
         failures = pool.map(compile_layout, jobs, chunksize=1)
     for (batch, n, shape), failure in zip(jobs, failures, strict=True):
-        times = (
-            {} if failure else {name: device_ms(run) for name, run in make_passes(batch, n, shape).items()}
-        )
-        columns = failure or " ".join(f"{name} {ms:8.4f}" for name, ms in times.items())
+        passes = {} if failure else make_passes(batch, n, shape)
+        columns = failure or " ".join(f"{name} {device_ms(run):8.4f}" for name, run in passes.items())
         yield f"{batch:4d} x {n:3d}  {tuple(shape)}  {columns}"
-
-
-def measure_epoch(path: Path) -> Iterator[str]:
-    """Milliseconds of inside and outside for the batches of the default recipe's first epoch, padded to buckets: of one
-    sum, and of the three of a training step (all trees, gold trees, all trees with the head sharing penalty)."""
-    training = Settings.read("default").training
-    words = [len(sentence.words) for document in formats.read(path) for sentence in document.sentences]
-    times: dict[int, list[tuple[float, float]]] = {}
-    for batch in batches(words, training.batch_words, training.seed, 1):
-        rows, longest = bucket_rows(len(batch)), max(words[k] for k in batch)
-        scores, lengths = random_potentials(rows, bucket_size(longest, 8, 8))
-        lengths[:] = torch.tensor([words[k] for k in batch] + [1] * (rows - len(batch)))
-        n = scores.span.shape[1] - 1
-        with_heads = scores._replace(head=torch.zeros(rows, n + 1, n + 1, n, device="cuda"))
-        one = device_ms(partial(log_partitions, [scores], lengths), repeats=3)
-        gold_only = [False, True, False]
-        three = device_ms(
-            partial(log_partitions, [scores, with_heads, scores], lengths, gold_only), repeats=3
-        )
-        times.setdefault(n, []).append((one, three))
-    every = [pair for pairs in times.values() for pair in pairs]
-    for name, pairs in [*((f"{n:4d}", pairs) for n, pairs in sorted(times.items())), (" all", every)]:
-        one, three = (sum(column) / len(pairs) for column in zip(*pairs, strict=True))
-        yield f"{name} words  {len(pairs):3d} batches  one {one:8.4f}  three {three:8.4f}"
 
 
 def count_buckets(sentences: Sequence[Sentence], tokenizer: Any, epochs: int) -> Row:
@@ -185,30 +144,24 @@ def batch_sizes(batch: Batch) -> tuple[int, int]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kernels", description=__doc__.splitlines()[0])
-    parser.add_argument("command", choices=("layouts", "epoch", "buckets"))
+    parser.add_argument("command", choices=("layouts", "buckets"))
     parser.add_argument("--sizes", default=SIZES, help="batch x words, such as 64x50,16x150")
-    parser.add_argument("--data", type=Path, metavar="FILE", help="annotated sentences (epoch, buckets)")
+    parser.add_argument("--data", type=Path, metavar="FILE", help="annotated sentences (buckets)")
     parser.add_argument("--encoder", metavar="PATH", help="its tokenizer is used (buckets)")
     parser.add_argument("--epochs", type=int, default=10, help="(buckets)")
     parser.add_argument("--out", type=Path, metavar="FILE", help="the JSON file (buckets)")
     options = parser.parse_args(arguments)
-    if options.command in ("epoch", "buckets") and options.data is None:
-        parser.error(f"{options.command} needs --data FILE.")
     if options.command == "buckets":
-        if options.encoder is None:
-            parser.error("buckets needs --encoder PATH.")
+        if options.data is None or options.encoder is None:
+            parser.error("buckets needs --data FILE and --encoder PATH.")
         sentences = [s for document in formats.read(options.data) for s in document.sentences]
         row = count_buckets(sentences, load_tokenizer(options.encoder), options.epochs)
         name = f"{options.data.parent.name}/{options.data.name}"
-        print(
-            store(
-                {"benchmark": "bucketing", **provenance("cpu", None), "data": name, "rows": [row]},
-                options.out,
-            )
-        )
+        result = {"benchmark": "bucketing", **provenance("cpu", None), "data": name, "rows": [row]}
+        print(store(result, options.out))
         return
     sizes = [(int(batch), int(n)) for batch, n in (size.split("x") for size in options.sizes.split(","))]
-    for line in measure_epoch(options.data) if options.command == "epoch" else measure_layouts(sizes):
+    for line in measure_layouts(sizes):
         print(line, flush=True)
 
 

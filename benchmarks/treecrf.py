@@ -14,14 +14,10 @@ import argparse
 import gc
 import importlib
 import importlib.util
-import json
-import os
+import re
 import subprocess
 import sys
-import tempfile
-import time
 import warnings
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -30,7 +26,6 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
-from rich.table import Table
 from torch import Tensor
 
 from benchmarks.timing import (
@@ -40,8 +35,6 @@ from benchmarks.timing import (
     Competitor,
     Row,
     Sample,
-    Spread,
-    console,
     event_clock,
     graph_clock,
     interleave_quietly,
@@ -50,7 +43,6 @@ from benchmarks.timing import (
     provenance,
     rotate,
     store,
-    synchronize,
     wall_clock,
 )
 from nestree.errors import ChartMemoryError
@@ -104,12 +96,8 @@ PUBLISHED = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse_arguments(arguments)
-    if options.first_calls:
-        print(json.dumps(time_first_calls(options.device)))
-        return
     result: Row = {"benchmark": "treecrf", **provenance(options.device, options.commit)}
-    result["tests"] = None if options.skip_tests else run_tests(options.device, options.tests)
-    result["first_call_seconds"] = first_call_seconds(options.device)
+    result["tests"] = None if options.skip_tests else run_tests(options.device)
     libraries, result["peers"] = load_libraries(options.device, options.supar)
     result["rows"] = []
     unfinished = options.out.with_suffix(".unfinished.json")
@@ -120,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         result["rows"].append(measure(libraries[trees], row, options, result["rows"]))
         store(result, unfinished)
     result["peak_memory"] = PEAK[options.device]
-    show(result, options.device, libraries)
+    show(result, options.device)
     print(store(result, options.out))
     unfinished.unlink(missing_ok=True)
 
@@ -131,10 +119,6 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--supar", type=Path, help="a checkout of SuPar's source, to be measured too")
     parser.add_argument("--sizes", help="batch x words, as in 16x20,64x30")
     parser.add_argument("--skip-tests", action="store_true", help="for trials; the result says so")
-    parser.add_argument(
-        "--tests", type=Path, metavar="XML", help="the output of pytest --junitxml, if just run"
-    )
-    parser.add_argument("--first-calls", action="store_true", help="only print the seconds of first calls")
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/treecrf-DEVICE.json")
     parser.add_argument("--commit", help="the commit to record outside a git checkout")
     options = parser.parse_args(arguments)
@@ -147,6 +131,17 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error(f"--sizes {options.sizes} is no list of sizes; write batch x words, as in 16x20,64x30.")
     options.out = options.out or ROOT / "benchmarks" / "results" / f"treecrf-{options.device}.json"
     return options
+
+
+def run_tests(device: str) -> Row:
+    """Run the tests of the backend; ends the program if one fails or none passes."""
+    print(f"tests first: pytest {' '.join(TESTS[device])}", file=sys.stderr)
+    command = [sys.executable, "-m", "pytest", "-q", *TESTS[device]]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    passed = re.search(r"(\d+) passed", done.stdout)
+    if done.returncode or passed is None:
+        raise SystemExit(f"no speed is reported: tests of the {device} backend fail.\n{done.stdout[-2000:]}")
+    return {"selection": TESTS[device], "passed": int(passed[1])}
 
 
 # Libraries
@@ -204,10 +199,7 @@ def load_library(name: str, device: str, supar: Path | None = None) -> Library:
         return own_library(OURS, "triton" if device == "cuda" else "numba")
     if name == REFERENCE:
         return own_library(REFERENCE, "reference")
-    if name == TORCH_STRUCT:
-        return load_torch_struct()
-    assert supar is not None
-    return load_supar(supar)
+    return load_torch_struct() if name == TORCH_STRUCT else load_supar(supar or Path())
 
 
 def own_library(name: str, backend: str) -> Library:
@@ -378,61 +370,6 @@ def check_agreement(library: Library, trees: str, device: str) -> dict[str, floa
     return difference
 
 
-# Before anything is timed
-
-
-def run_tests(device: str, log: Path | None = None) -> Row:
-    """Run the tests of the backend, or read a log of them; ends the program if one fails or none passes."""
-    code = 0
-    with tempfile.TemporaryDirectory() as folder:
-        if log is None:
-            print(f"tests first: pytest {' '.join(TESTS[device])}", file=sys.stderr)
-            log = Path(folder) / "tests.xml"
-            command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={log}", *TESTS[device]]
-            code = subprocess.run(command, cwd=ROOT, stdout=sys.stderr).returncode
-        suites = list(ElementTree.parse(log).getroot().iter("testsuite")) if log.exists() else []
-    keys = ("tests", "failures", "errors", "skipped")
-    counts = {key: sum(int(suite.get(key, 0)) for suite in suites) for key in keys}
-    counts["passed"] = counts["tests"] - counts["failures"] - counts["errors"] - counts["skipped"]
-    if code or counts["failures"] or counts["errors"] or not counts["passed"]:
-        raise SystemExit(f"no speed is reported: of the tests of the {device} backend {counts}.")
-    return {"selection": TESTS[device], "at": [suite.get("timestamp") for suite in suites], **counts}
-
-
-def first_call_seconds(device: str) -> Row:
-    """Seconds of the first call of each operation in a new process, with an empty and with a full compiler cache."""
-    seconds = {}
-    with tempfile.TemporaryDirectory() as cache:
-        environment = {**os.environ, "NUMBA_CACHE_DIR": cache, "TRITON_CACHE_DIR": cache}
-        for state in ("compiling", "cached"):
-            print(f"first calls, {state}", file=sys.stderr)
-            command = [sys.executable, "-m", "benchmarks.treecrf", "--first-calls", "--device", device]
-            done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-            if done.returncode:
-                raise SystemExit(f"the first call failed:\n{done.stderr}")
-            calls = json.loads(done.stdout.splitlines()[-1])
-            seconds[state] = {"all": sum(calls.values()), **calls}
-    return seconds
-
-
-def time_first_calls(device: str) -> dict[str, float]:
-    """Seconds of the first call of each operation in this process; loading torch is not counted."""
-    ours = load_library(OURS, device)
-    if device == "cuda":
-        torch.zeros(1, device=device)  # starts the driver
-    seconds = {}
-    with ours.context():
-        for trees, operations in OPERATIONS.items():
-            inputs = random_inputs(trees, 16, 20, device, 0, torch.float32)
-            for operation in operations:
-                synchronize(device)
-                start = time.perf_counter()
-                ours.operations[operation](inputs)
-                synchronize(device)
-                seconds[f"{trees} {operation}"] = time.perf_counter() - start
-    return seconds
-
-
 # Measuring
 
 
@@ -592,50 +529,33 @@ def clocks(device: str) -> tuple[str, ...]:
     return ("device", "wall") if device == "cuda" else ("wall",)
 
 
-# Printing
-
-
-def show(result: Row, device: str, libraries: dict[str, list[Library]]) -> None:
-    out, tests = console(), result["tests"]
-    out.print(f"{result['device']}, torch {result['versions']['torch']}, commit {result['commit']}")
-    out.print(f"tests: {tests['passed']} passed" if tests else "tests: SKIPPED, do not report these numbers")
-    for state, seconds in result["first_call_seconds"].items():
-        out.print(f"first call of everything, {state}: {seconds['all']:.2f} s")
-    table = Table(title="median (quartiles) in ms; peak memory in MiB", title_justify="left")
-    for column in ("trees", "operation", "B", "n", "library", *clocks(device), "x ours", "peak"):
-        table.add_column(column, justify="left" if column in ("trees", "operation", "library") else "right")
+def show(result: Row, device: str) -> None:
+    """Print each library's times: median, quartiles, ratio to ours; and its peak memory."""
+    tests = result["tests"]
+    print(f"{result['device']}, torch {result['versions']['torch']}, commit {result['commit']}")
+    print(f"tests: {tests['passed']} passed" if tests else "tests: SKIPPED, do not report these numbers")
     for row in result["rows"]:
-        key = row["trees"], row["operation"], str(row["batch"]), str(row["n"])
-        for name in (library.name for library in libraries[row["trees"]] if library.name in row):
-            times = row[name]
+        print(f"{row['trees']} trees, {row['operation']}, {row['batch']} x {row['n']}")
+        for name in (OURS, REFERENCE, TORCH_STRUCT, SUPAR):
+            times = row.get(name, {"skipped": "not in this run"})
             if "skipped" in times:
-                table.add_row(*key, name, f"skipped: {times['skipped']}")
+                print(f"  {name:12}  skipped: {times['skipped']}")
                 continue
-            ratios = row["ratio"].get(name, {}).values()
-            peak = "?" if times["peak_mib"] is None else f"{times['peak_mib']:.3g}"
-            cells = (format_spread(times[clock]) for clock in clocks(device))
-            table.add_row(*key, name, *cells, " / ".join(f"{ratio:.3g}" for ratio in ratios), peak)
+            for clock in clocks(device):
+                median, low, high, *_ = times[clock]
+                ratio = row["ratio"].get(name, {}).get(clock, 1.0)
+                print(
+                    f"  {name:12}  {clock:6} {median:10.4g} ms ({low:.4g} to {high:.4g}), {ratio:.3g} x ours, "
+                    f"peak {times['peak_mib']} MiB"
+                )
         if "published_ms" in row:
-            table.add_row(
-                *key, "published", f"{row['published_ms']:.3g}", *["", f"{row['ratio']['published']:.3g}"]
+            print(
+                f"  published     device {row['published_ms']:10.4g} ms, {row['ratio']['published']:.3g} x ours"
             )
         if row["other_busy_cores"] > QUIET:
-            table.add_row(*key, f"do not trust: other programs used {row['other_busy_cores']:.2f} cores")
-    out.print(table)
+            print(f"  do not trust: other programs used {row['other_busy_cores']:.2f} cores")
     for name, note in result["peers"].items():
-        out.print(f"{name}: {note}")
-    if any("published_ms" in row for row in result["rows"]):
-        out.print("published: the code released with the paper on an H200, measured earlier")
-    out.print(f"peak memory: {result['peak_memory']}")
-
-
-def format_spread(value: Spread) -> str:
-    """
-    >>> format_spread(Spread(1234.5, 0.012345, 2000.0, 3))
-    '1234 (0.0123-2000)'
-    """
-    median, low, high = (f"{ms:.0f}" if ms >= 100 else f"{ms:.3g}" for ms in value[:3])
-    return f"{median} ({low}-{high})"
+        print(f"{name}: {note}")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ package (or `raise_pending`) raises the errors that have arrived by then.
 """
 
 from collections import deque
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,15 +24,8 @@ NO_TREE_BIT = 64
 TOO_LARGE_BIT = 128
 
 
-class Pending(NamedTuple):
-    status: Tensor  # [batch] on the host, valid once `done`
-    done: torch.cuda.Event
-    lengths: Tensor  # [batch] on the host
-    n: int
-    sentences: int  # different sentences of the batch, which may hold them several times
-
-
-_pending: deque[Pending] = deque()
+# The report on the host, valid once the event is done; n; the number of different sentences
+_pending: deque[tuple[Tensor, torch.cuda.Event, int, int]] = deque()
 
 
 def send_report(report: Tensor, n: int, sentences: int | None = None) -> None:
@@ -43,7 +35,7 @@ def send_report(report: Tensor, n: int, sentences: int | None = None) -> None:
     """
     sentences = report.shape[1] if sentences is None else sentences
     if not report.is_cuda:
-        raise_status(report[0], report[1], n, sentences)
+        raise_status(report, n, sentences)
         return
     if torch.cuda.is_current_stream_capturing():
         return  # while a CUDA graph is captured nothing has a value
@@ -51,27 +43,28 @@ def send_report(report: Tensor, n: int, sentences: int | None = None) -> None:
     host.copy_(report[:2], non_blocking=True)
     done = torch.cuda.Event()
     done.record()
-    _pending.append(Pending(host[0], done, host[1], n, sentences))
+    _pending.append((host, done, n, sentences))
 
 
 def raise_pending(wait: bool = True) -> None:
     """Raise the error of an earlier call on a GPU, if there is one. `wait`: synchronize with calls still running."""
     if _pending and torch.cuda.is_current_stream_capturing():
         return  # CUDA graph capture forbids queries
-    while _pending and (wait or _pending[0].done.query()):
-        oldest = _pending.popleft()
-        oldest.done.synchronize()
-        raise_status(oldest.status, oldest.lengths, oldest.n, oldest.sentences)
+    while _pending and (wait or _pending[0][1].query()):
+        report, done, n, sentences = _pending.popleft()
+        done.synchronize()
+        raise_status(report, n, sentences)
 
 
-def raise_status(status: Tensor, lengths: Tensor, n: int, sentences: int) -> None:
+def raise_status(report: Tensor, n: int, sentences: int) -> None:
     """Raise the error of the first sentence whose status is not zero."""
-    if not bool(status.any()):
+    wrong = report[0].nonzero()
+    if not len(wrong):
         return
-    first = int(status.nonzero()[0, 0])
-    word, b = int(status[first]), first % sentences
+    word, length = report[:2, wrong[0, 0]].tolist()
+    b = int(wrong[0, 0]) % sentences
     if word & WRONG_LENGTH:
-        raise PotentialsError(wrong_length_message(b, int(lengths[first]), n))
+        raise PotentialsError(wrong_length_message(b, length, n))
     for bit, name in enumerate(LexicalPotentials._fields):
         if word & (1 << bit):
             raise PotentialsError(invalid_score_message(b, name, "a value that is not a score"))

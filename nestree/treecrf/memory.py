@@ -36,15 +36,10 @@ def free_bytes(device: torch.device) -> int | None:
         return None
     try:
         with open("/proc/meminfo") as lines:
-            for line in lines:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):
-        return None
+            available = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+    except OSError:  # not on Linux: all memory that there is
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else None
+    return int(available[0]) * 1024 if available else None
 
 
 @contextmanager

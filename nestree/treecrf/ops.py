@@ -3,7 +3,7 @@
 A backend is a module with these functions, of equal signatures:
     inside(potentials, lengths) -> log Z [batch], chart               the chart is the backend's own
     inside_outside(potentials, lengths, heads) -> log Z, marginals    `heads`: with those of `head`
-    inside_outside_each(potentials_list, lengths, heads) -> list      several potentials of the same sentences
+    inside_outside_each(several, lengths, heads) -> list              several in one launch; triton only
     viterbi(potentials, lengths) -> Trees
     log_chart(chart) -> [batch, n + 1, n + 1, x]                      for sampling
     chart_bytes(potentials, gradient) -> int                          the memory that it will allocate
@@ -41,7 +41,7 @@ from nestree.treecrf.potentials import (
     no_tree_message,
     sanitize,
 )
-from nestree.treecrf.trees import Trees, sampler, walk
+from nestree.treecrf.trees import Trees, walk
 
 BACKENDS = {
     "triton": "nestree.treecrf.triton_kernels",
@@ -94,29 +94,21 @@ def log_partitions(
         if with_heads:
             require_lexical(potentials)
     prepared = [prepare(potentials, lengths, gradient=True) for potentials in several]
-    heads = [flag or has_head(potentials) for (potentials, _, _), flag in zip(prepared, heads, strict=True)]
+    ready = [potentials for potentials, _, _ in prepared]
+    flags = [flag or has_head(potentials) for potentials, flag in zip(ready, heads, strict=True)]
+    backends = {backend for _, _, backend in prepared}
     with torch.no_grad():
-        if len({backend for _, _, backend in prepared}) == 1:
-            _, sizes, backend = prepared[0]
-            results = backend.inside_outside_each([potentials for potentials, _, _ in prepared], sizes, heads)
-        else:  # potentials of different types
+        if len(backends) == 1 and hasattr(prepared[0][2], "inside_outside_each"):
+            results = prepared[0][2].inside_outside_each(ready, prepared[0][1], flags)
+        else:
             results = [
                 backend.inside_outside(potentials, sizes, flag)
-                for (potentials, sizes, backend), flag in zip(prepared, heads, strict=True)
+                for (potentials, sizes, backend), flag in zip(prepared, flags, strict=True)
             ]
     return [
         LogPartition(differentiable(check_log_z(log_z, backend), probabilities, potentials), probabilities)
         for (log_z, probabilities), (potentials, _, backend) in zip(results, prepared, strict=True)
     ]
-
-
-def log_partition_and_heads(potentials: LexicalPotentials, lengths: Lengths) -> tuple[Tensor, Tensor]:
-    """log_partition (differentiable) and head_marginals (a constant) from one inside-outside run."""
-    ((log_z, probabilities),) = log_partitions([potentials], lengths, [True])
-    assert isinstance(probabilities, LexicalPotentials)
-    assert probabilities.head is not None
-    # If `head` is given, autograd keeps its marginals: the caller gets a copy.
-    return log_z, probabilities.head if potentials.head is None else probabilities.head.clone()
 
 
 def marginals(potentials: AnyPotentials, lengths: Lengths) -> AnyPotentials:
@@ -136,7 +128,7 @@ def best_trees(potentials: Potentials, lengths: Lengths) -> Trees:
     """The tree with the highest score of each sentence. Ties break the same way in every backend."""
     potentials, lengths, backend = prepare(potentials, lengths, gradient=False)
     with torch.no_grad():
-        trees = backend.viterbi(potentials, lengths)
+        trees: Trees = backend.viterbi(potentials, lengths)
     check_log_z(trees.score, backend)
     return trees
 
@@ -147,12 +139,16 @@ def sample_trees(
     """k exact, independent samples from the distribution over trees, each a Trees for the whole batch."""
     if not isinstance(k, Integral) or k < 0:
         raise PotentialsError(f"{k!r} samples were asked for; ask for a whole number, 0 or more.")
+
+    def sample(scores: Tensor) -> Tensor:  # unnormalized log-probabilities [rows, options]
+        return torch.multinomial(scores.softmax(-1), 1, generator=generator).squeeze(-1)
+
     potentials, lengths, backend = prepare(potentials, lengths, gradient=False)
     with torch.no_grad():
         log_z, chart = backend.inside(potentials, lengths)
         check_log_z(log_z, backend)
         clean = sanitize(potentials, lengths)
-        trees = walk(backend.log_chart(chart), clean, lengths, k, sampler(generator))
+        trees = walk(backend.log_chart(chart), clean, lengths, k, sample)
     return [trees.rows(slice(copy, None, k)) for copy in range(k)]
 
 
@@ -172,29 +168,35 @@ def kl_divergence(p: AnyPotentials, q: AnyPotentials, lengths: Lengths) -> Tenso
         )
     if p.span.device != q.span.device:
         raise PotentialsError(f"p is on {p.span.device} and q on {q.span.device}; move both to one device.")
+    # Both in the wider of their types, so that one backend serves both.
+    dtype = functools.reduce(torch.promote_types, [t.dtype for t in (*p, *q) if t is not None])
+    p, q = (type(r)(**{**r._asdict(), "span": r.span.to(dtype)}) for r in (p, q))
     return expected_log_ratio(p, q, lengths)
 
 
 def expected_log_ratio(p: AnyPotentials, q: AnyPotentials | None, lengths: Lengths) -> Tensor:
-    """E_p[log p(T) - log q(T)] over trees T; without q, E_p[log p(T)]."""
-    if q is not None:  # both in the wider of their types, so that one backend serves both
-        dtype = functools.reduce(torch.promote_types, [t.dtype for t in (*p, *q) if t is not None])
-        p, q = (type(r)(**{**r._asdict(), "span": r.span.to(dtype)}) for r in (p, q))
+    """E_p[log p(T) - log q(T)] over trees T; without q, E_p[log p(T)].
+
+    Its gradient is a second derivative of log Z, which the reference alone can compute.
+    """
+    if q is not None:
         q, _, _ = prepare(q, lengths, gradient=True)
     p, sizes, backend = prepare(p, lengths, gradient=True)
+    tensors = [t for t in (*p, *(q or ())) if t is not None]
+    dtype, more = p.span.dtype, {}
     if backend is reference:
-        value, *log_zs = reference.expected_log_ratio(p, q, sizes)
-        for log_z in log_zs:
-            check_log_z(log_z, backend)
-        return value
-    with torch.no_grad():
-        log_z, probabilities = inside_outside(p, sizes, has_head(p, q))
-        value = reference.expected_score(sanitize(p, sizes), probabilities, 0.0) - log_z
+        p, q = reference.in_float64(p), None if q is None else reference.in_float64(q)
+        more = {"create_graph": needs_gradient(tensors)}
+    with torch.set_grad_enabled(more.get("create_graph", False)):
+        log_z, probabilities = backend.inside_outside(p, sizes, has_head(p, q), **more)
+        value = reference.expected_score(sanitize(p, sizes), probabilities, 0.0) - check_log_z(log_z, backend)
         if q is not None:
             log_z_q = check_log_z(backend.inside(q, sizes)[0], backend)
             value = value - reference.expected_score(sanitize(q, sizes), probabilities, torch.inf) + log_z_q
-    tensors = [t for t in (*p, *(q or ())) if t is not None]
-    return _NoGradient.apply(value, "entropy and kl_divergence have gradients", *tensors)
+    if backend is reference:
+        return value.to(dtype)
+    constant: Tensor = _NoGradient.apply(value, "entropy and kl_divergence have gradients", *tensors)
+    return constant
 
 
 def inside_outside(potentials: AnyPotentials, lengths: Lengths, heads: bool) -> tuple[Tensor, AnyPotentials]:
@@ -234,7 +236,7 @@ def backend_for(potentials: Potentials) -> ModuleType:
 
 def unavailable_reason(name: str, potentials: Potentials) -> str | None:
     """Why this backend does not support these potentials; None if it does."""
-    span = potentials.span
+    span, n = potentials.span, potentials.span.shape[1] - 1
     if name == "numba":
         if span.device.type != "cpu":
             return f"the potentials are on {span.device}, and numba works on the CPU"
@@ -246,8 +248,8 @@ def unavailable_reason(name: str, potentials: Potentials) -> str | None:
             return "the package triton is not installed; it comes with CUDA builds of torch"
         if any(t is not None and t.dtype == torch.float64 for t in potentials):
             return "the potentials are float64, and the triton kernels compute in float32"
-        if span.shape[1] - 1 > MAX_TRITON_WORDS:
-            return f"the potentials hold {span.shape[1] - 1} words, and the triton kernels at most {MAX_TRITON_WORDS}"
+        if n > MAX_TRITON_WORDS:
+            return f"the potentials hold {n} words, and the triton kernels at most {MAX_TRITON_WORDS}"
     return None
 
 
@@ -320,7 +322,8 @@ def differentiable(log_z: Tensor, marginals: Potentials, potentials: Potentials)
         if tensor is not None and probability is not None and tensor.requires_grad
     ]
     tensors, probabilities = zip(*pairs, strict=True)
-    return _LogPartition.apply(log_z, probabilities, *tensors)
+    result: Tensor = _LogPartition.apply(log_z, probabilities, *tensors)
+    return result
 
 
 class _LogPartition(torch.autograd.Function):

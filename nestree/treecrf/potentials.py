@@ -55,22 +55,10 @@ def check_shapes(potentials: Potentials) -> None:
             f"potentials are a {type(potentials).__name__}; pass LexicalPotentials or PlainPotentials."
         )
     for name, tensor in potentials._asdict().items():
-        if not isinstance(tensor, Tensor):
-            continue
-        if tensor.layout is not torch.strided or tensor.is_nested:
+        if isinstance(tensor, Tensor) and (tensor.layout is not torch.strided or tensor.is_nested):
             raise PotentialsError(f"{name} is not a dense tensor; pass {name}.to_dense().")
-        if tensor.dtype not in DTYPES:
-            raise PotentialsError(f"{name} holds {tensor.dtype}; potentials are scores: pass {name}.float().")
-
-    def shape_of(value: object) -> str:
-        return str(tuple(value.shape)) if isinstance(value, Tensor) else type(value).__name__
-
     span = potentials.span
-    if not isinstance(span, Tensor) or span.dim() != 3 or span.shape[1] != span.shape[2] or span.shape[1] < 2:
-        raise PotentialsError(
-            f"span has shape {shape_of(span)}; it must be [batch, n + 1, n + 1] with n >= 1."
-        )
-    batch, n = span.shape[0], span.shape[1] - 1
+    batch, n = (span.shape[0], span.shape[1] - 1) if isinstance(span, Tensor) and span.dim() == 3 else (0, 0)
     expected = {
         "span": (batch, n + 1, n + 1),
         "arc": (batch, n, n),
@@ -81,11 +69,14 @@ def check_shapes(potentials: Potentials) -> None:
     for name, tensor in potentials._asdict().items():
         if tensor is None and name == "head":
             continue
-        if not isinstance(tensor, Tensor) or tuple(tensor.shape) != expected[name]:
-            raise PotentialsError(
-                f"{name} has shape {shape_of(tensor)}; "
-                f"beside span {shape_of(span)} it must be {expected[name]}."
-            )
+        shape = tuple(tensor.shape) if isinstance(tensor, Tensor) else type(tensor).__name__
+        if shape != expected[name] or n < 1:
+            needed = "[batch, n + 1, n + 1] with n >= 1"
+            if name != "span":
+                needed = f"{expected[name]} beside span {tuple(span.shape)}"
+            raise PotentialsError(f"{name} has shape {shape}; it must be {needed}.")
+        if tensor.dtype not in DTYPES:
+            raise PotentialsError(f"{name} holds {tensor.dtype}; potentials are scores: pass {name}.float().")
         if tensor.device != span.device:
             raise PotentialsError(
                 f"{name} is on {tensor.device} and span on {span.device}; move all potentials to one device."
@@ -97,19 +88,14 @@ def check_shapes(potentials: Potentials) -> None:
 def as_lengths(lengths: Lengths, batch: int) -> Tensor:
     """The lengths as int64 [batch], a copy; raises for anything else. Reads no value."""
     try:
-        sizes = torch.as_tensor(lengths)
-        sizes = sizes if sizes.layout is torch.strided else sizes.to_dense()
-    except (TypeError, ValueError, RuntimeError) as why:
-        raise PotentialsError(
-            f"lengths are {lengths!r}; for this batch they must be {batch} whole numbers."
-        ) from why
+        sizes = torch.as_tensor(lengths).to_dense()
+        found = f"have shape {tuple(sizes.shape)} and type {sizes.dtype}"
+    except (TypeError, ValueError, RuntimeError):
+        sizes, found = torch.empty(0, 0), f"are {lengths!r}"
     empty = sizes.shape == (0,)  # torch gives an empty list a floating-point type
     wrong_type = sizes.is_floating_point() or sizes.is_complex() or sizes.dtype == torch.bool
     if sizes.shape != (batch,) or (wrong_type and not empty):
-        raise PotentialsError(
-            f"lengths have shape {tuple(sizes.shape)} and type {sizes.dtype}; "
-            f"for this batch they must be {batch} whole numbers."
-        )
+        raise PotentialsError(f"lengths {found}; for this batch they must be {batch} whole numbers.")
     return sizes.to(torch.int64, copy=True)
 
 
@@ -155,8 +141,7 @@ def span_cells(lengths: Tensor, n: int) -> Tensor:
 def cell_masks(lengths: Tensor, n: int) -> LexicalPotentials:
     """For each potential, the cells that some tree of the sentence may contain; `head` for a sentence of any length."""
     post = torch.arange(n + 1, device=lengths.device)
-    word = post[:n]
-    spans = span_cells(lengths, n)
+    word, spans = post[:n], span_cells(lengths, n)
     words = word < lengths[:, None]  # [batch, h]
     arcs = words[:, :, None] & words[:, None, :] & (word[:, None] != word)  # [batch, h, m]
     whole = (post[:, None] == 0) & (post == lengths[:, None, None])  # [batch, i, j]: it has no parent
@@ -180,11 +165,9 @@ def check_values(potentials: Potentials, lengths: Tensor) -> None:
             continue
         invalid = ~((values.abs() <= MAX_SCORE) | (values < NO_TREE))
         invalid &= mask_of(cell_masks(lengths, potentials.span.shape[1] - 1), name)
-        if bool(invalid.any()):
-            cell = tuple(int(index) for index in invalid.nonzero()[0])
-            raise PotentialsError(
-                invalid_score_message(cell[0], f"{name}{list(cell[1:])}", f"{float(values[cell]):g}")
-            )
+        for b, *cell in invalid.nonzero()[:1].tolist():
+            value = f"{float(values[(b, *cell)]):g}"
+            raise PotentialsError(invalid_score_message(b, f"{name}{cell}", value))
 
 
 def sanitize(potentials: AnyPotentials, lengths: Tensor) -> AnyPotentials:
@@ -218,17 +201,9 @@ def observe(
             f"{len(spans)} lists of spans for a batch of {batch} sentences; "
             "pass one list, possibly empty, for each sentence."
         )
-    observed: list[tuple[int, int, int]] = []
-    for b, length in enumerate(sizes.tolist()):
-        try:
-            pairs = [(operator.index(i), operator.index(j)) for i, j in spans[b]]
-        except (TypeError, ValueError) as why:
-            raise ObservationError(
-                f"observed spans of sentence {b} are {spans[b]!r}; pass a list of (start, end), "
-                "such as [(0, 2), (1, 2)]; of a tree's spans, span[:2]."
-            ) from why
-        check_observed(b, pairs, length)
-        observed += [(b, i, j) for i, j in pairs]
+    observed = [
+        (b, i, j) for b, size in enumerate(sizes.tolist()) for i, j in nested_spans(b, spans[b], size)
+    ]
     rows = torch.tensor(observed, dtype=torch.long).view(-1, 3)
     crossing = crossing_spans(rows.to(potentials.span.device, non_blocking=True), batch, n)
     dtype = torch.promote_types(potentials.span.dtype, torch.float32)  # float16 cannot hold IMPOSSIBLE
@@ -236,16 +211,23 @@ def observe(
     return type(potentials)(**{**potentials._asdict(), "span": span})
 
 
-def check_observed(sentence: int, spans: Sequence[tuple[int, int]], length: int) -> None:
-    """Raise if a span lies outside the sentence or two of them cross."""
-    for i, j in spans:
+def nested_spans(sentence: int, spans: Sequence[tuple[int, int]], length: int) -> list[tuple[int, int]]:
+    """The spans, without repetitions; raises if one lies outside the sentence or two of them cross."""
+    try:
+        pairs = {(operator.index(i), operator.index(j)) for i, j in spans}
+    except (TypeError, ValueError) as why:
+        raise ObservationError(
+            f"observed spans of sentence {sentence} are {spans!r}; pass a list of (start, end), "
+            "such as [(0, 2), (1, 2)]; of a tree's spans, span[:2]."
+        ) from why
+    ordered = sorted(pairs, key=lambda span: (span[0], -span[1]))
+    enclosing: list[tuple[int, int]] = []  # a stack, outermost first
+    for i, j in ordered:
         if not 0 <= i < j <= length:
             raise ObservationError(
                 f"observed span ({i}, {j}) of sentence {sentence} is not within its {length} words; "
                 f"spans are (start, end) with 0 <= start < end <= {length}, end exclusive."
             )
-    enclosing: list[tuple[int, int]] = []  # a stack, outermost first
-    for i, j in sorted(set(spans), key=lambda span: (span[0], -span[1])):
         while enclosing and enclosing[-1][1] <= i:
             enclosing.pop()
         if enclosing and enclosing[-1][1] < j:
@@ -254,6 +236,7 @@ def check_observed(sentence: int, spans: Sequence[tuple[int, int]], length: int)
                 "a tree cannot hold both: leave one of them out."
             )
         enclosing.append((i, j))
+    return ordered
 
 
 def crossing_spans(spans: Tensor, batch: int, n: int) -> Tensor:

@@ -13,7 +13,7 @@ would be an error of 10 % in a probability. Maxima are computed in the type of t
 kernels.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -46,68 +46,27 @@ def inside(potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
     return log_z.to(potentials.span.dtype), chart
 
 
-def inside_outside(potentials: AnyPotentials, lengths: Tensor, heads: bool) -> tuple[Tensor, AnyPotentials]:
-    """log Z and the marginals, as constants; `heads`: with those of `head`."""
-    with torch.inference_mode(False), torch.enable_grad():
-        leaves = map_tensors(potentials, lambda t: t.detach().clone().requires_grad_())
-        if heads:
-            leaves = with_head(leaves)
-        elif isinstance(leaves, LexicalPotentials) and leaves.head is not None:
-            leaves = leaves._replace(head=leaves.head.detach())
-        log_z, marginals = log_z_and_gradients(leaves, lengths, create_graph=False)
-    return log_z.detach(), map_tensors(marginals, lambda t: t.clamp(max=1.0))
-
-
-def inside_outside_each(
-    several: Sequence[Potentials], lengths: Tensor, heads: Sequence[bool]
-) -> list[tuple[Tensor, Potentials]]:
-    """inside_outside for several potentials of the same sentences."""
-    return [
-        inside_outside(potentials, lengths, flag) for potentials, flag in zip(several, heads, strict=True)
-    ]
-
-
-def with_head(potentials: AnyPotentials) -> AnyPotentials:
-    """The same potentials with zeros for an absent `head`."""
-    if not isinstance(potentials, LexicalPotentials) or potentials.head is not None:
-        return potentials
-    span = potentials.span
-    return potentials._replace(head=span.new_zeros(*span.shape, span.shape[1] - 1).requires_grad_())
-
-
-def log_z_and_gradients(
-    potentials: AnyPotentials, lengths: Tensor, create_graph: bool
+def inside_outside(
+    potentials: AnyPotentials, lengths: Tensor, heads: bool, create_graph: bool = False
 ) -> tuple[Tensor, AnyPotentials]:
-    """log Z and its gradient in every potential that requires one; the others get None."""
-    log_z, _ = inside(potentials, lengths)
-    leaves = [t for t in potentials if t is not None and t.requires_grad]
-    gradients = iter(
-        torch.autograd.grad(log_z.sum(), leaves, create_graph=create_graph, materialize_grads=True)
-    )
-    return log_z, map_tensors(potentials, lambda t: next(gradients) if t.requires_grad else None)
-
-
-def expected_log_ratio(p: AnyPotentials, q: AnyPotentials | None, lengths: Tensor) -> list[Tensor]:
-    """E_p[log p(T) - log q(T)] over trees T, or without q, E_p[log p(T)]; and log Z of p, and of q.
-
-    The gradient of an expectation is a second derivative of log Z.
-    """
-    needs_gradient = torch.is_grad_enabled() and any(
-        t is not None and t.requires_grad for t in (*p, *(q or ()))
-    )
+    """log Z and the marginals; `heads`: with those of `head`. They are constants unless `create_graph`."""
     with torch.inference_mode(False), torch.enable_grad():
-        dtype = p.span.dtype
-        p = sanitize(in_float64(map_tensors(p, torch.clone)), lengths)
-        p = with_head(p) if q is not None else p
-        leaves = map_tensors(p, lambda t: t if t.requires_grad else t.requires_grad_())
-        log_z, marginals = log_z_and_gradients(leaves, lengths, create_graph=needs_gradient)
-        value = expected_score(leaves, marginals, 0.0) - log_z
-        log_zs = [log_z]
-        if q is not None:
-            q = sanitize(in_float64(map_tensors(q, torch.clone)), lengths)
-            log_zs.append(inside(q, lengths)[0])
-            value = value - expected_score(q, marginals, torch.inf) + log_zs[1]
-    return [(value if needs_gradient else value.detach()).to(dtype), *log_zs]
+        copies = map_tensors(potentials, torch.clone if create_graph else lambda t: t.detach().clone())
+        leaves = map_tensors(copies, lambda t: t if t.requires_grad else t.requires_grad_())
+        if isinstance(leaves, LexicalPotentials):
+            head = leaves.head
+            if heads and head is None:
+                head = leaves.span.new_zeros(*leaves.span.shape, leaves.root.shape[1]).requires_grad_()
+            leaves = leaves._replace(head=head if heads or head is None else head.detach())
+        log_z, _ = inside(leaves, lengths)
+        wanted = [t for t in leaves if t is not None and t.requires_grad]
+        gradients = iter(
+            torch.autograd.grad(log_z.sum(), wanted, create_graph=create_graph, materialize_grads=True)
+        )
+        marginals = map_tensors(leaves, lambda t: next(gradients) if t.requires_grad else None)
+    if create_graph:
+        return log_z, marginals
+    return log_z.detach(), map_tensors(marginals, lambda t: t.clamp(max=1.0))
 
 
 def expected_score(potentials: AnyPotentials, marginals: AnyPotentials, penalty: float) -> Tensor:
@@ -133,64 +92,44 @@ def viterbi(potentials: Potentials, lengths: Tensor) -> Trees:
 
 
 def fill_chart(potentials: Potentials, lengths: Tensor, reduce: Reduce) -> tuple[Tensor, Tensor]:
-    if isinstance(potentials, LexicalPotentials):
-        return fill_lexical(potentials, lengths, reduce)
-    return fill_plain(potentials.span, lengths, reduce)
-
-
-def fill_lexical(p: LexicalPotentials, lengths: Tensor, reduce: Reduce) -> tuple[Tensor, Tensor]:
-    """GOAL [batch] and the chart [batch, n + 1, n + 1, n]."""
-    n = p.root.shape[1]
-    word = torch.arange(n, device=p.span.device)
+    """GOAL [batch] and the chart [batch, n + 1, n + 1, x]. Plain trees have no heads: their chart has one x."""
+    span, n = potentials.span, potentials.span.shape[1] - 1
+    p = potentials if isinstance(potentials, LexicalPotentials) else None
+    word = torch.arange(n, device=span.device)
     chart: list[Tensor] = []  # by width: [batch, starts, x], headed inside the span, hooked outside
-    with_inherit: list[Tensor] = []  # the same with `inherit` added to headed: what a larger span is made of
+    children: list[Tensor] = []  # the same with `inherit` added to headed: what a larger span is made of
 
     for width in range(1, n + 1):
-        start = torch.arange(n - width + 1, device=p.span.device)
+        start = torch.arange(n - width + 1, device=span.device)
         end = start + width
-        within = (start[:, None] <= word) & (word < end[:, None])  # [starts, x]
 
         # COMPLETE: headed(i, j, h) = span(i, j) + head(i, j, h) + sum over k of both halves; one holds h
-        own = p.span[:, start, end, None].expand(-1, -1, n)  # [batch, starts, h]
-        if p.head is not None:
-            own = own + p.head[:, start, end]
-        if width == 1:
-            headed = own
-        else:
+        headed = span[:, start, end, None]  # [batch, starts, h]
+        if p is not None:
+            headed = headed.expand(-1, -1, n) if p.head is None else headed + p.head[:, start, end]
+        if width > 1:
             halves = [
-                with_inherit[k - 1][:, start] + with_inherit[width - k - 1][:, start + k]
-                for k in range(1, width)
+                children[k - 1][:, start] + children[width - k - 1][:, start + k] for k in range(1, width)
             ]
-            headed = own + reduce(torch.stack(halves), 0)
+            headed = headed + reduce(torch.stack(halves), 0)
+        if p is None:
+            chart.append(headed)
+            children.append(headed)
+            continue
+        within = (start[:, None] <= word) & (word < end[:, None])  # [starts, x]
         headed = headed.masked_fill(~within, IMPOSSIBLE)
 
         # ATTACH: hooked(i, j, p) = sum over h in (i, j) of headed(i, j, h) + arc(p, h)
         hooked = reduce(headed[:, :, None, :] + p.arc[:, None], -1)  # [batch, starts, p]
         chart.append(torch.where(within, headed, hooked))
-        with_inherit.append(torch.where(within, headed + p.inherit[:, start, end, None], hooked))
+        children.append(torch.where(within, headed + p.inherit[:, start, end, None], hooked))
 
     # GOAL: sum over h of headed(0, n, h) + root(h); `inherit` is 0 there, and has its gradient if n is 1
-    whole = torch.stack([row[:, 0] for row in with_inherit], 1)  # [batch, length - 1, h]
-    goal = whole[torch.arange(len(whole), device=whole.device), lengths - 1] + p.root
-    goal = goal.masked_fill(word >= lengths[:, None], IMPOSSIBLE)
+    whole = torch.stack([row[:, 0] for row in children], 1)  # [batch, length - 1, h]
+    goal = whole[torch.arange(len(whole), device=whole.device), lengths - 1]
+    if p is not None:
+        goal = (goal + p.root).masked_fill(word >= lengths[:, None], IMPOSSIBLE)
     return reduce(goal, -1), chart_from_widths(chart)
-
-
-def fill_plain(span: Tensor, lengths: Tensor, reduce: Reduce) -> tuple[Tensor, Tensor]:
-    """GOAL [batch] and the chart [batch, n + 1, n + 1, 1] of binary trees without heads."""
-    n = span.shape[1] - 1
-    chart: list[Tensor] = []  # by width: [batch, starts]
-    for width in range(1, n + 1):
-        start = torch.arange(n - width + 1, device=span.device)
-        done = span[:, start, start + width]
-        if width > 1:
-            # COMPLETE: c(i, j) = span(i, j) + sum over k of c(i, k) + c(k, j)
-            halves = [chart[k - 1][:, start] + chart[width - k - 1][:, start + k] for k in range(1, width)]
-            done = done + reduce(torch.stack(halves), 0)
-        chart.append(done)
-    whole = torch.stack([row[:, 0] for row in chart], 1)  # [batch, length - 1]
-    goal = whole.gather(1, lengths[:, None] - 1).squeeze(1)
-    return goal, chart_from_widths([row[..., None] for row in chart])
 
 
 def chart_from_widths(by_width: list[Tensor]) -> Tensor:

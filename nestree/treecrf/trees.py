@@ -5,13 +5,13 @@ The chart is the single one of docs/method.md: chart[b, i, j, x] is headed(i, j,
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from nestree.treecrf.potentials import IMPOSSIBLE, LexicalPotentials, Potentials
+from nestree.treecrf.potentials import LexicalPotentials, Potentials
 
 
 class Tree(NamedTuple):
@@ -66,23 +66,14 @@ def first_best(scores: Tensor) -> Tensor:
     return torch.where(best, options, scores.shape[-1]).amin(-1).clamp(max=scores.shape[-1] - 1)
 
 
-def sampler(generator: torch.Generator | None) -> Choose:
-    """Choose an option at random; scores are unnormalized log-probabilities."""
-
-    def sample(scores: Tensor) -> Tensor:
-        return torch.multinomial(scores.softmax(-1), 1, generator=generator).squeeze(-1)
-
-    return sample
-
-
 def walk(chart: Tensor, potentials: Potentials, lengths: Tensor, copies: int, choose: Choose) -> Trees:
     """Backtrack `copies` times through the chart of each sentence, with `choose` at every step.
 
-    The copies of a sentence are neighbours in the result.
+    The copies of a sentence are neighbours in the result. Potentials have 0 in all cells that belong to no tree.
     """
     lexical = potentials if isinstance(potentials, LexicalPotentials) else None
-    batch, n, device = chart.shape[0], chart.shape[1] - 1, chart.device
-    b = torch.arange(batch, device=device).repeat_interleave(copies)  # [rows] the sentence of each row
+    n, device = chart.shape[1] - 1, chart.device
+    b = torch.arange(len(chart), device=device).repeat_interleave(copies)  # [rows] the sentence of each row
     rows = torch.arange(len(b), device=device)
     length = lengths[b]
     post = torch.arange(n + 1, device=device)
@@ -92,17 +83,20 @@ def walk(chart: Tensor, potentials: Potentials, lengths: Tensor, copies: int, ch
     governor = torch.full((len(b), n), -1, device=device)  # of each word; the root and the padding keep -1
     stack = torch.zeros(len(b), n + 1, 3, dtype=torch.long, device=device)  # spans (i, j, h) to visit
     depth = torch.ones_like(length)
-    head = torch.zeros_like(length)
+    top = torch.zeros_like(length)
+    score = potentials.span.new_zeros(len(b))
     if lexical is not None:
         goal = chart[b, 0, length] + lexical.root[b]  # GOAL [rows, h]
-        head = choose(torch.where(word < length[:, None], goal, -torch.inf))
-    stack[:, 0] = torch.stack([torch.zeros_like(length), length, head], -1)
+        top = choose(torch.where(word < length[:, None], goal, -torch.inf))
+        score = lexical.root[b, top]
+    stack[:, 0] = torch.stack([torch.zeros_like(length), length, top], -1)
 
     for step in range(2 * n - 1):
         active = depth > 0
         depth = (depth - 1).clamp(min=0)
         i, j, h = stack[rows, depth].unbind(-1)
         spans[:, step] = torch.where(active[:, None], torch.stack([i, j, h], -1), -1)
+        score = score + torch.where(active, potentials.span[b, i, j], 0.0)
 
         # COMPLETE, backwards: choose the split k in i < k < j by chart(i, k, h) + chart(k, j, h)
         left, right = chart[b, i, :, h], chart[b, :, j, h]  # [rows, k]
@@ -123,55 +117,19 @@ def walk(chart: Tensor, potentials: Potentials, lengths: Tensor, copies: int, ch
             m = choose(torch.where(within, attach, torch.where(splits[:, None], -torch.inf, 0.0)))
             governor[rows, m] = torch.where(splits, h, governor[rows, m])
             left_head, right_head = torch.where(head_left, h, m), torch.where(head_left, m, h)
+            lends = lexical.inherit[b, torch.where(head_left, i, k), torch.where(head_left, k, j)]
+            score = score + torch.where(splits, lexical.arc[b, h, m] + lends, 0.0)
+            if lexical.head is not None:
+                score = score + torch.where(active, lexical.head[b, i, j, h], 0.0)
 
-        for start, end, top in ((k, j, right_head), (i, k, left_head)):  # the left half is visited first
-            stack[rows, depth] = torch.where(
-                splits[:, None], torch.stack([start, end, top], -1), stack[rows, depth]
-            )
+        for start, end, head in ((k, j, right_head), (i, k, left_head)):  # the left half is visited first
+            child = torch.stack([start, end, head], -1)
+            stack[rows, depth] = torch.where(splits[:, None], child, stack[rows, depth])
             depth = depth + splits
 
-    zeros = torch.zeros(len(b), device=device)
     if lexical is None:
-        trees = Trees(zeros, spans[..., :2], None, None, length)
-    else:
-        trees = Trees(zeros, spans, arcs_by_modifier(governor), head, length)
-    return replace(trees, score=score_trees(potentials, trees, b))
-
-
-def arcs_by_modifier(governor: Tensor) -> Tensor:
-    """The governor of each word [rows, n], -1 for root and padding -> arcs [rows, n - 1, 2], by modifier."""
-    order = torch.where(governor >= 0, 0, 1).sort(dim=-1, stable=True).indices[:, : governor.shape[1] - 1]
+        return Trees(score, spans[..., :2], None, None, length)
+    # Arcs by modifier: the words that have a governor, then the root and the padding.
+    order = torch.where(governor >= 0, 0, 1).sort(dim=-1, stable=True).indices[:, : n - 1]
     heads = governor.gather(-1, order)
-    return torch.stack([heads, torch.where(heads >= 0, order, -1)], -1)
-
-
-def score_trees(potentials: Potentials, trees: Trees, b: Tensor) -> Tensor:
-    """[rows] the score of each tree under the potentials of sentence b[row]."""
-
-    def total(cells: Tensor, real: Tensor) -> Tensor:
-        return torch.where(real, cells.clamp(min=IMPOSSIBLE), 0.0).sum(-1)
-
-    row = b[:, None]
-    real = trees.spans[..., 0] >= 0  # [rows, 2n - 1]
-    i, j = trees.spans[..., 0], trees.spans[..., 1]
-    score = total(potentials.span[row, i, j], real)
-    if not isinstance(potentials, LexicalPotentials):
-        return score
-    assert trees.arcs is not None
-    assert trees.root is not None
-    h = trees.spans[..., 2]
-    arcs = trees.arcs
-    score = score + total(potentials.arc[row, arcs[..., 0], arcs[..., 1]], arcs[..., 0] >= 0)
-    score = score + potentials.root[b, trees.root].clamp(min=IMPOSSIBLE)
-    score = score + total(potentials.inherit[row, i, j], real & lends_head(trees.spans))
-    if potentials.head is not None:
-        score = score + total(potentials.head[row, i, j, h], real)
-    return score
-
-
-def lends_head(spans: Tensor) -> Tensor:
-    """[rows, 2n - 1] whether the span shares its head with its parent: a wider span of the tree has the same head."""
-    width = spans[..., 1] - spans[..., 0]
-    same = spans[:, :, None, 2] == spans[:, None, :, 2]  # [rows, 2n - 1, 2n - 1]
-    wider = width[:, None, :] > width[:, :, None]
-    return (same & wider).any(-1)
+    return Trees(score, spans, torch.stack([heads, torch.where(heads >= 0, order, -1)], -1), top, length)

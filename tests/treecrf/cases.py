@@ -1,11 +1,12 @@
 """Potentials to try things on, and a judge of trees. NaN stands wherever no tree looks."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from nestree.treecrf import IMPOSSIBLE, LexicalPotentials, PlainPotentials, Tree
+from nestree.treecrf import IMPOSSIBLE, LexicalPotentials, PlainPotentials, Tree, observe
 from tests.treecrf.enumeration import Parts
 
 Potentials = LexicalPotentials | PlainPotentials
@@ -14,33 +15,20 @@ EVERY_LENGTH = [1, 2, 3, 4, 5, 6]  # one batch with all that enumeration can do
 
 
 def lexical(
-    lengths: Sequence[int],
-    n: int | None = None,
-    *,
-    std: float = 1.0,
-    seed: int = 0,
-    head: bool = True,
-    padding: float = torch.nan,
+    lengths: Sequence[int], n: int | None = None, *, std: float = 1.0, seed: int = 0, head: bool = True
 ) -> LexicalPotentials:
     """Normal scores in float64 for sentences of these lengths."""
-    made = LexicalPotentials(*normal_scores(lengths, n, std, seed, padding))
+    made = LexicalPotentials(*normal_scores(lengths, n, std, seed))
     return made if head else made._replace(head=None)
 
 
 def plain(
-    lengths: Sequence[int],
-    n: int | None = None,
-    *,
-    std: float = 1.0,
-    seed: int = 0,
-    padding: float = torch.nan,
+    lengths: Sequence[int], n: int | None = None, *, std: float = 1.0, seed: int = 0
 ) -> PlainPotentials:
-    return PlainPotentials(normal_scores(lengths, n, std, seed, padding)[0])
+    return PlainPotentials(normal_scores(lengths, n, std, seed)[0])
 
 
-def normal_scores(
-    lengths: Sequence[int], n: int | None, std: float, seed: int, padding: float
-) -> list[Tensor]:
+def normal_scores(lengths: Sequence[int], n: int | None, std: float, seed: int) -> list[Tensor]:
     n = max(lengths, default=1) if n is None else n
     size = torch.as_tensor(lengths, dtype=torch.long).view(-1, 1, 1, 1)
     i, j, h = torch.meshgrid(torch.arange(n + 1), torch.arange(n + 1), torch.arange(n), indexing="ij")
@@ -55,26 +43,19 @@ def normal_scores(
     ]
     generator = torch.Generator().manual_seed(seed)
     return [
-        torch.where(cells, std * torch.randn(cells.shape, generator=generator, dtype=torch.float64), padding)
+        torch.where(
+            cells, std * torch.randn(cells.shape, generator=generator, dtype=torch.float64), torch.nan
+        )
         for cells in in_a_tree
     ]
-
-
-def zeros(lengths: Sequence[int], n: int | None = None) -> LexicalPotentials:
-    return lexical(lengths, n, std=0.0)
 
 
 # Batches of special potentials, every length from 1 to 6
 
 
-def positive_head_and_inherit() -> LexicalPotentials:
-    p = lexical(EVERY_LENGTH, seed=1)
-    return p._replace(inherit=p.inherit.abs(), head=p.head.abs())
-
-
-def negative_head_and_inherit() -> LexicalPotentials:
-    p = lexical(EVERY_LENGTH, seed=2)
-    return p._replace(inherit=-p.inherit.abs(), head=-p.head.abs())
+def signed_head_and_inherit(sign: int, seed: int) -> LexicalPotentials:
+    p = lexical(EVERY_LENGTH, seed=seed)
+    return p._replace(inherit=sign * p.inherit.abs(), head=sign * p.head.abs())
 
 
 def pinned_heads() -> LexicalPotentials:
@@ -118,8 +99,8 @@ def very_unlikely_but_possible() -> LexicalPotentials:
 SMALL = {
     "all five potentials": lambda: lexical(EVERY_LENGTH),
     "no head potential": lambda: lexical(EVERY_LENGTH, head=False),
-    "head and inherit above zero": positive_head_and_inherit,
-    "head and inherit below zero": negative_head_and_inherit,
+    "head and inherit above zero": lambda: signed_head_and_inherit(1, seed=1),
+    "head and inherit below zero": lambda: signed_head_and_inherit(-1, seed=2),
     "pinned heads": pinned_heads,
     "inherit impossible": heads_that_nobody_inherits,
     "minus infinity": minus_infinity,
@@ -153,63 +134,147 @@ def rows(potentials: Potentials, b: int, n: int | None = None) -> Potentials:
     return type(potentials)(**cut)
 
 
+# Random batches on which every backend is checked
+
+
+@dataclass(frozen=True)
+class Case:
+    """A batch of random potentials."""
+
+    lengths: tuple[int, ...]
+    std: float = 1.0
+    n: int | None = None  # padded to this many words; None: the longest
+    kind: str = "lexical"
+    head: bool = True
+    inherit: bool = True  # False: zero everywhere
+    observed: bool = False
+    whole: bool = False  # scores are small whole numbers: many trees have the same
+    dtype: torch.dtype = torch.float32
+    mute: bool = True  # in each sentence of more than two words, one word never governs another
+
+    def potentials(self, device: str = "cpu", seed: int = 0) -> Potentials:
+        """In the type of the case; NaN in the padding."""
+        make = lexical if self.kind == "lexical" else plain
+        made = make(self.lengths, self.n, std=self.std, seed=sum(self.lengths) + seed)
+        if self.kind == "lexical":
+            made = made if self.head else made._replace(head=None)
+            made = made if self.inherit else made._replace(inherit=made.inherit * 0)
+            for b, length in enumerate(self.lengths):
+                if self.mute and length > 2:
+                    made.arc[b, length // 2] = -torch.inf
+        if self.whole:
+            made = type(made)(*(None if t is None else t.round() for t in made))
+        made = to(made, device, self.dtype)
+        if self.observed:
+            spans = [nested(length) for length in self.lengths]
+            made = to(observe(made, spans, self.lengths), self.dtype)
+        return made
+
+
+def nested(length: int) -> list[tuple[int, int]]:
+    """Some spans of a sentence that do not cross."""
+    third = length // 3
+    spans = [(third, length), (third, length - third), (third + 1, length - third), (0, third)]
+    return [(i, j) for i, j in spans if i < j]
+
+
+RAGGED = (17, 1, 9, 2, 16, 3)
+
+CASES = {
+    "n=1": Case((1,)),
+    "n=2": Case((2, 1)),
+    "n=3": Case((3, 1, 3, 2)),
+    "n=17, batch of one": Case((17,)),
+    "n=32": Case((32, 31)),
+    "n=63": Case((63, 40)),
+    "n=130": Case((130,)),
+    "many short": Case((5, 1, 7, 2, 6, 3, 4, 5) * 8),
+    "padded far beyond": Case((4, 2), n=20),
+    "no head": Case(RAGGED, head=False),
+    "neither": Case(RAGGED, head=False, inherit=False),
+    "forbidden spans": Case(RAGGED, observed=True),
+    "std 0.01": Case(RAGGED, 0.01),
+    "std 1": Case(RAGGED, 1.0),
+    "std 15": Case(RAGGED, 15.0),
+    "std 60": Case(RAGGED, 60.0),
+    "n=63, std 60": Case((63, 50), 60.0),
+    "n=130, std 60": Case((130,), 60.0, head=False),
+    "every word may govern, n=63": Case((63, 40), mute=False),
+    "every word may govern, std 0.01": Case(RAGGED, 0.01, mute=False),
+    "every word may govern, forbidden spans": Case(RAGGED, observed=True, mute=False),
+    "plain, n=1": Case((1,), kind="plain"),
+    "plain, std 0.01": Case(RAGGED, 0.01, kind="plain"),
+    "plain, std 1": Case(RAGGED, 1.0, kind="plain"),
+    "plain, std 60": Case(RAGGED, 60.0, kind="plain"),
+    "plain, forbidden spans": Case(RAGGED, kind="plain", observed=True),
+    "plain, n=130": Case((130, 77), kind="plain"),
+    "plain, n=130, std 60": Case((130, 129), 60.0, kind="plain"),
+    # For Triton's interpreter, which takes seconds where a GPU takes microseconds.
+    "small": Case((9, 4), mute=False),
+    "small, std 15": Case((8, 5), 15.0, head=False, mute=False),
+    "small, std 60": Case((9, 7), 60.0),
+    "small, no head": Case((7, 5), head=False, inherit=False),
+    "small, forbidden spans": Case((9, 6), observed=True, mute=False),
+    "small, plain": Case((9, 6), kind="plain"),
+    "small, plain, std 60": Case((8, 9), 60.0, kind="plain", observed=True),
+}
+SHAPES = {
+    "ragged": Case(RAGGED),
+    "n=33, std 60": Case((33, 20), 60.0),
+    "n=1": Case((1,)),
+    "plain": Case(RAGGED, kind="plain"),
+    "small": Case((4, 1, 3)),
+    "small, plain": Case((4, 1, 3), kind="plain"),
+}  # for things that must not matter
+HALVES = {
+    f"{dtype}, {kind}".removeprefix("torch."): Case((6, 3), kind=kind, dtype=dtype)
+    for dtype in (torch.float16, torch.bfloat16)
+    for kind in ("lexical", "plain")
+}
+TIES = {
+    f"{kind}, std {std:g}": Case((8, 2, 7, 1), std, kind=kind, whole=True)
+    for kind in ("lexical", "plain")
+    for std in (0.0, 0.7, 2.0)
+}
+
+
 # A judge of trees
 
 
-def parts_of(tree: Tree, length: int) -> Parts:
-    """The parts of a lexicalised tree, after checking that it is one, listed in the promised order."""
-    heads = {(i, j): h for i, j, h in tree.spans}
+def parts_of(tree: Tree, length: int) -> Parts | frozenset[tuple[int, int]]:
+    """The parts of a tree, of a plain one its spans, after checking that it is one, listed in the promised order."""
+    heads = {(i, j): head for i, j, *head in tree.spans}  # of a plain tree, []
     assert len(heads) == len(tree.spans) == 2 * length - 1, tree.spans
     order, arcs, lends = [], set(), set()
 
-    def visit(i: int, j: int) -> int:
+    def visit(i: int, j: int) -> list[int]:
         order.append((i, j))
         head = heads[i, j]
         if j - i == 1:
-            assert head == i, f"the head of word {i} is {head}"
+            assert head in ([], [i]), f"the head of word {i} is {head}"
             return head
         splits = [k for k in range(i + 1, j) if (i, k) in heads and (k, j) in heads]
         assert len(splits) == 1, f"({i}, {j}) splits at {splits}"
         (k,) = splits
         left, right = visit(i, k), visit(k, j)
         assert head in (left, right), f"({i}, {j}) has head {head}, its halves {left} and {right}"
-        arcs.add((head, right if head == left else left))
-        lends.add((i, k) if head == left else (k, j))
+        if head:
+            arcs.add((*head, *(right if head == left else left)))
+            lends.add((i, k) if head == left else (k, j))
         return head
 
     top = visit(0, length)
     assert [span[:2] for span in tree.spans] == order, "parents before children, left before right"
-    assert tree.root == top
-    assert set(tree.arcs) == arcs
+    assert tree.root == (top[0] if top else None)
     assert list(tree.arcs) == sorted(arcs, key=lambda arc: arc[1]), "arcs are sorted by modifier"
-    return Parts(frozenset(tree.spans), frozenset(arcs), top, frozenset(lends))
-
-
-def plain_parts_of(tree: Tree, length: int) -> frozenset[tuple[int, int]]:
-    """The spans of a plain tree, after checking that it is one, listed in the promised order."""
-    spans = set(tree.spans)
-    assert len(spans) == len(tree.spans) == 2 * length - 1, tree.spans
-    order = []
-
-    def visit(i: int, j: int) -> None:
-        order.append((i, j))
-        if j - i > 1:
-            splits = [k for k in range(i + 1, j) if (i, k) in spans and (k, j) in spans]
-            assert len(splits) == 1, f"({i}, {j}) splits at {splits}"
-            visit(i, splits[0])
-            visit(splits[0], j)
-
-    visit(0, length)
-    assert list(tree.spans) == order, "parents before children, left before right"
-    assert tree.arcs == ()
-    assert tree.root is None
-    return frozenset(spans)
+    spans = frozenset(tree.spans)
+    return Parts(spans, frozenset(arcs), top[0], frozenset(lends)) if top else spans
 
 
 def score_of(tree: Tree, potentials: Potentials, b: int, length: int) -> float:
     """The score of a tree of sentence b, part by part in float64, after checking that it is a tree."""
     if isinstance(potentials, PlainPotentials):
-        return sum(float(potentials.span[b, i, j]) for i, j in plain_parts_of(tree, length))
+        return sum(float(potentials.span[b, i, j]) for i, j in parts_of(tree, length))
     parts = parts_of(tree, length)
     score = float(potentials.root[b, parts.root])
     score += sum(float(potentials.span[b, i, j]) for i, j, _ in parts.spans)

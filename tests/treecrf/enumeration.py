@@ -134,11 +134,6 @@ class Enumerated:
         log_q = other.tree_scores[self.possible] - other.log_z()
         return (log_p.exp() * (log_p - log_q)).sum()
 
-    def expected_count(self, name: str, mask: Tensor) -> Tensor:
-        """The expected number of parts of this name where the mask is true."""
-        number = mask[tuple(self.cells[name].unbind(-1))].sum(-1)  # [trees]
-        return (self.probabilities() * number).sum()
-
 
 def enumerate_batch(potentials, lengths) -> list[Enumerated]:
     """One distribution for each sentence of a batch. `potentials` is a NamedTuple of tensors or None."""

@@ -17,7 +17,6 @@ from nestree.treecrf import (
     head_marginals,
     kl_divergence,
     log_partition,
-    log_partition_and_heads,
     marginals,
     memory,
     observe,
@@ -30,7 +29,6 @@ FUNCTIONS = {
     "log_partition": log_partition,
     "marginals": marginals,
     "head_marginals": head_marginals,
-    "log_partition_and_heads": log_partition_and_heads,
     "best_trees": best_trees,
     "sample_trees": lambda potentials, lengths: sample_trees(potentials, lengths, 2),
     "entropy": entropy,
@@ -85,22 +83,18 @@ def test_the_errors_are_also_those_that_python_programmers_catch():
         ({"span": torch.zeros(5, 5)}, ["span has shape (5, 5)", "[batch, n + 1, n + 1]"]),
         ({"span": torch.zeros(2, 1, 1)}, ["span has shape (2, 1, 1)", "n >= 1"]),
         ({"span": [[0.0]]}, ["span has shape list", "[batch, n + 1, n + 1]"]),
-        ({"arc": torch.zeros(2, 5, 5)}, ["arc has shape (2, 5, 5)", "(2, 5, 5) it must be (2, 4, 4)"]),
-        ({"arc": torch.zeros(1, 4, 4)}, ["arc has shape (1, 4, 4)", "it must be (2, 4, 4)"]),
+        (
+            {"arc": torch.zeros(2, 5, 5)},
+            ["arc has shape (2, 5, 5)", "it must be (2, 4, 4) beside span (2, 5, 5)"],
+        ),
         ({"root": torch.zeros(2, 4, 1)}, ["root has shape (2, 4, 1)", "it must be (2, 4)"]),
         ({"inherit": torch.zeros(2, 4, 4)}, ["inherit has shape (2, 4, 4)", "it must be (2, 5, 5)"]),
         ({"inherit": None}, ["inherit has shape NoneType", "it must be (2, 5, 5)"]),
         ({"head": torch.zeros(2, 5, 5, 5)}, ["head has shape (2, 5, 5, 5)", "it must be (2, 5, 5, 4)"]),
         ({"arc": torch.zeros(2, 4, 4, dtype=torch.int64)}, ["arc holds torch.int64", "pass arc.float()"]),
-        ({"root": torch.zeros(2, 4, dtype=torch.bool)}, ["root holds torch.bool", "pass root.float()"]),
-        ({"root": torch.zeros(2, 4, dtype=torch.complex64)}, ["root holds torch.complex64"]),
         ({"arc": torch.zeros(2, 4, 4, device="meta")}, ["arc is on meta and span on cpu", "one device"]),
         ({"arc": torch.zeros(2, 4, 4).to_sparse()}, ["arc is not a dense tensor", "pass arc.to_dense()"]),
-        ({"span": torch.zeros(2, 5, 5).to_sparse()}, ["span is not a dense tensor", "pass span.to_dense()"]),
-        (
-            {"root": torch.zeros(2, 4).to(torch.float8_e4m3fn)},
-            ["root holds torch.float8", "pass root.float()"],
-        ),
+        ({"root": torch.zeros(2, 4).to(torch.float8_e4m3fn)}, ["root holds torch.float8", "root.float()"]),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -116,9 +110,8 @@ def test_potentials_of_another_kind(backend):
 
 
 def test_asking_plain_trees_for_heads(backend):
-    for function in (head_marginals, log_partition_and_heads):
-        with pytest.raises(TypeError, match="PlainPotentials have no heads; pass LexicalPotentials"):
-            function(plain(LENGTHS), LENGTHS)
+    with pytest.raises(TypeError, match="PlainPotentials have no heads; pass LexicalPotentials"):
+        head_marginals(plain(LENGTHS), LENGTHS)
 
 
 def test_divergence_between_different_trees(backend):
@@ -153,12 +146,15 @@ def test_lengths_beyond_the_sentence(backend, function, wrong):
 
 @pytest.mark.parametrize(
     "wrong",
-    [[3], [3, 4, 4], [[3, 4]], [3.0, 4.0], [True, True], torch.tensor(3), torch.tensor([3j, 4j])],
+    [[3], [[3, 4]], [3.0, 4.0], [True, True], torch.tensor(3), torch.tensor([3j, 4j]), None, "ab"],
     ids=str,
 )
 def test_lengths_of_another_shape_or_type(function, wrong):
-    sizes = torch.as_tensor(wrong)
-    with raises(errors.PotentialsError, str(tuple(sizes.shape)), str(sizes.dtype), "2 whole numbers"):
+    found = ["lengths are", repr(wrong)]
+    if wrong is not None and wrong != "ab":
+        sizes = torch.as_tensor(wrong)
+        found = ["lengths have shape", str(tuple(sizes.shape)), str(sizes.dtype)]
+    with raises(errors.PotentialsError, *found, "2 whole numbers"):
         function(fine(), wrong)
 
 
@@ -168,15 +164,17 @@ def test_lengths_of_another_shape_or_type(function, wrong):
 CELLS = {"span": (1, 3), "arc": (3, 0), "root": (2,), "inherit": (0, 3), "head": (0, 3, 2)}
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, 1.1e5, -1.1e5, -4e8, 1.5e9, 1e38])
 @pytest.mark.parametrize("part", CELLS)
-def test_values_that_are_no_scores_are_named_with_their_place(backend, function, part, value):
-    wrong = LexicalPotentials(*(t.float() for t in fine()))
-    cell = CELLS[part]
-    getattr(wrong, part)[(1, *cell)] = value
-    named = f"{value:g} in {part}{list(cell)}; scores must lie between -100000 and 100000, or be IMPOSSIBLE"
-    with raises(errors.PotentialsError, "sentence 1 of", named, "overflow"):
-        function(wrong, LENGTHS)
+def test_values_that_are_no_scores_are_named_with_their_place(backend, function, part):
+    for value in (math.nan, math.inf, 1.1e5, -4e8) if function is log_partition else (math.nan, -1.1e5):
+        wrong = LexicalPotentials(*(t.float() for t in fine()))
+        cell = CELLS[part]
+        getattr(wrong, part)[(1, *cell)] = value
+        named = (
+            f"{value:g} in {part}{list(cell)}; scores must lie between -100000 and 100000, or be IMPOSSIBLE"
+        )
+        with raises(errors.PotentialsError, "sentence 1 of", named, "overflow"):
+            function(wrong, LENGTHS)
 
 
 def test_plain_potentials_are_checked_too(backend):
@@ -190,32 +188,26 @@ def test_plain_potentials_are_checked_too(backend):
             function(no_tree, LENGTHS)
     with raises(errors.PotentialsError, "span has shape (3, 3)"):
         log_partition(PlainPotentials(torch.zeros(3, 3)), [2])
-    with raises(errors.PotentialsError, "span holds torch.int64"):
-        log_partition(PlainPotentials(torch.zeros(1, 3, 3).long()), [2])
-
-
-def without_tree(part: str, cells: tuple, *more: tuple) -> LexicalPotentials:
-    """Sentence 1 has no tree: these cells are impossible."""
-    wrong = fine()
-    for name, where in ((part, cells), *more):
-        getattr(wrong, name)[(1, *where)] = -math.inf
-    return wrong
 
 
 NO_TREES = {
-    "no root": [("root", ())],
-    "no word 2": [("span", (2, 3))],
-    "word 2 has no governor and is not the root": [("arc", (slice(None), 2)), ("root", (2,))],
-    "nothing inherits": [("inherit", ())],
-    "no head of the sentence": [("head", (0, 4))],
-}
+    "no root": {"root": ()},
+    "no word 2": {"span": (2, 3)},
+    "word 2 has no governor and is not the root": {"arc": (slice(None), 2), "root": (2,)},
+    "nothing inherits": {"inherit": ()},
+    "no head of the sentence": {"head": (0, 4)},
+}  # cells of sentence 1 that are impossible
 
 
 @pytest.mark.parametrize("name", NO_TREES)
-def test_a_sentence_without_trees_is_named(backend, function, name):
-    (part, cells), *more = NO_TREES[name]
+def test_a_sentence_without_trees_is_named_and_afterwards_everything_works_as_before(backend, function, name):
+    before, wrong = log_partition(fine(), LENGTHS), fine()
+    for part, cells in NO_TREES[name].items():
+        getattr(wrong, part)[(1, *cells)] = -math.inf
     with raises(errors.PotentialsError, "no tree is possible for sentence 1 of", "Allow one more part"):
-        function(without_tree(part, cells, *more), LENGTHS)
+        function(wrong, LENGTHS)
+    function(fine(), LENGTHS)
+    assert torch.equal(log_partition(fine(), LENGTHS), before)
 
 
 def test_large_scores_are_not_taken_for_impossible(backend):
@@ -233,11 +225,9 @@ def test_large_scores_are_not_taken_for_impossible(backend):
     [
         ([(0, 2), (1, 3)], ["(0, 2) and (1, 3) of sentence 3 cross", "leave one of them out"]),
         ([(2, 4), (0, 4), (1, 3)], ["(1, 3) and (2, 4) of sentence 3 cross"]),
-        ([(0, 1), (0, 3), (1, 4)], ["(0, 3) and (1, 4) of sentence 3 cross"]),
         ([(3, 5)], ["observed span (3, 5) of sentence 3", "its 4 words", "0 <= start < end <= 4"]),
         ([(-1, 2)], ["observed span (-1, 2) of sentence 3"]),
         ([(2, 2)], ["observed span (2, 2) of sentence 3"]),
-        ([(3, 1)], ["observed span (3, 1) of sentence 3"]),
     ],
 )
 def test_observed_spans_that_no_tree_can_hold(kind, spans, pieces):
@@ -245,24 +235,17 @@ def test_observed_spans_that_no_tree_can_hold(kind, spans, pieces):
         observe(kind(EVERY_LENGTH), [[], [], [], spans, [], []], EVERY_LENGTH)
 
 
-def test_observed_spans_that_are_fine():
-    spans = [
-        [(0, 1)],
-        [(0, 2), (0, 2)],
-        [],
-        [(0, 2), (2, 4), (0, 4)],
-        [(1, 2), (1, 3), (1, 4)],
-        [(0, 6), (5, 6)],
-    ]
-    assert observe(plain(EVERY_LENGTH), spans, EVERY_LENGTH).span.shape == (6, 7, 7)
-    observe(plain(EVERY_LENGTH), [np.array(s).reshape(-1, 2) for s in spans], torch.tensor(EVERY_LENGTH))
+def test_observed_spans_may_repeat_and_be_arrays():
+    spans = [[(0, 1)], [(0, 2), (0, 2)], [], [(0, 2), (2, 4), (0, 4)], [(1, 2), (1, 3)], [(0, 6), (5, 6)]]
+    right = observe(plain(EVERY_LENGTH), spans, EVERY_LENGTH).span
+    arrays = [np.array(s, dtype=int).reshape(-1, 2) for s in spans]
+    found = observe(plain(EVERY_LENGTH), arrays, torch.tensor(EVERY_LENGTH)).span
+    assert torch.equal(found.nan_to_num(), right.nan_to_num())
 
 
 def test_observed_lists_that_do_not_fit_the_batch():
     with raises(errors.ObservationError, "1 lists of spans for a batch of 2", "one list"):
         observe(fine(), [[]], LENGTHS)
-    with raises(errors.PotentialsError, "lengths have shape (1,)", "2 whole numbers"):
-        observe(fine(), [[], []], [3])
     with raises(errors.PotentialsError, "sentence 0 of", "length 7;"):
         observe(fine(), [[], []], [7, 4])
 
@@ -286,7 +269,7 @@ def test_a_chart_that_cannot_fit_says_how_much_it_needs_before_trying(backend, f
 
 
 @pytest.mark.parametrize("kind", [lexical, plain])
-def test_what_a_chart_needs_grows_with_its_size_and_is_compared_with_what_is_free(backend, monkeypatch, kind):
+def test_what_a_chart_needs_is_compared_with_what_is_free(backend, monkeypatch, kind):
     monkeypatch.setattr(memory, "MIN_CHECKED_BYTES", 0)
     for free, fits in ((10**9, True), (10, False)):
         monkeypatch.setattr(memory, "free_bytes", lambda device, free=free: free)
@@ -297,35 +280,6 @@ def test_what_a_chart_needs_grows_with_its_size_and_is_compared_with_what_is_fre
                 errors.ChartMemoryError, "2 sentences of up to 4 words", "cpu has", "fewer sentences"
             ):
                 log_partition(kind(LENGTHS), LENGTHS)
-
-
-def test_what_is_free_is_known_here():
-    free = memory.free_bytes(torch.device("cpu"))
-    assert free is None or 2**20 < free < 2**50
-
-
-# Afterwards
-
-
-def test_after_an_error_everything_works_as_before(backend, function):
-    before = log_partition(fine(), LENGTHS)
-    for wrong, lengths in (
-        (without_tree("root", ()), LENGTHS),
-        (fine()._replace(root=torch.zeros(2)), LENGTHS),
-        (fine(), [3, 9]),
-    ):
-        with pytest.raises(errors.PotentialsError):
-            function(wrong, lengths)
-    function(fine(), LENGTHS)
-    assert torch.equal(log_partition(fine(), LENGTHS), before)
-
-
-@pytest.mark.parametrize("lengths", [None, "ab", [3.0], [True], 3, [[3]]])
-def test_lengths_that_are_no_whole_numbers(lengths):
-    given = plain([3])
-    for function in (log_partition, lambda p, sizes: observe(p, [[]], sizes)):
-        with pytest.raises(errors.PotentialsError, match=r"lengths .* must be 1 whole numbers"):
-            function(given, lengths)
 
 
 @pytest.mark.parametrize("spans", [[[(0, 2, 1)]], [[(0.7, 2.2)]], [(0, 2)], [[None]], [None]])

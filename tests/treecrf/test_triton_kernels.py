@@ -1,6 +1,6 @@
-"""The Triton kernels: small shapes under Triton's interpreter, and what only a CUDA device can show.
+"""What only the Triton kernels have: asynchronous errors, groups of programs, CUDA graphs, and the choice of LOGSPACE.
 
-`make test-triton` runs the first kind on a CPU. Shapes of full size on a CUDA device: test_backends.py.
+test_backends.py tests that they equal the reference. `make test-triton` runs small cases under Triton's interpreter.
 """
 
 import os
@@ -13,26 +13,18 @@ from nestree.treecrf import (
     IMPOSSIBLE,
     LexicalPotentials,
     best_trees,
-    entropy,
     head_marginals,
     log_partition,
-    log_partition_and_heads,
-    log_partitions,
     marginals,
-    memory,
     raise_pending,
     reference,
     sample_trees,
     use_backend,
 )
 from tests.treecrf import checks
-from tests.treecrf.cases import leaves, lexical, plain, score_of, to
-from tests.treecrf.sweep import SMALL_CASES, Case
+from tests.treecrf.cases import Case, leaves, lexical, plain, score_of, to
 
-triton = pytest.importorskip("triton")
-tl = pytest.importorskip("triton.language")
 triton_kernels = pytest.importorskip("nestree.treecrf.triton_kernels")
-assign = pytest.importorskip("nestree.treecrf.triton_kernels.common").assign
 # The interpreter computes with numpy, which warns of log2(0) and the like; on a GPU that is -inf, as wanted.
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in .*:RuntimeWarning")
 
@@ -42,52 +34,6 @@ interpreted = pytest.mark.skipif(
 on_both = pytest.mark.parametrize(
     "device", [pytest.param("cpu", marks=interpreted), pytest.param("cuda", marks=pytest.mark.cuda)]
 )
-SMALL_SHAPES = {"lexical": Case((4, 1, 3)), "plain": Case((4, 1, 3), kind="plain")}
-SMALL_TIES = {
-    f"{kind}, std {std:g}": Case((8, 2, 5), std, kind=kind, whole=True)
-    for kind in ("lexical", "plain")
-    for std in (0.0, 0.7, 2.0)
-}
-
-
-# Under the interpreter
-
-
-@interpreted
-@pytest.mark.parametrize("name", SMALL_CASES)
-def test_sums_equal_the_reference(name):
-    checks.check_sums("triton", SMALL_CASES[name], "cpu")
-
-
-@interpreted
-@pytest.mark.parametrize("name", ["n=1", "std 1", "no head", "plain, n=3"])
-def test_marginals_equal_the_reference(name):
-    checks.check_marginals("triton", SMALL_CASES[name], "cpu")
-
-
-@interpreted
-@pytest.mark.parametrize("name", [*SMALL_CASES, *SMALL_TIES])
-def test_best_trees_and_ties_are_those_of_the_reference_bit_for_bit(name):
-    checks.check_best_trees("triton", (SMALL_CASES | SMALL_TIES)[name], "cpu")
-
-
-@interpreted
-@pytest.mark.parametrize("name", ["std 1", "no head", "plain, std 1"])
-def test_entropy_and_divergence_equal_the_reference(name):
-    checks.check_entropy("triton", SMALL_CASES[name], "cpu")
-
-
-@interpreted
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_is_summed_in_float32(dtype):
-    checks.check_sums("triton", Case((6, 3), dtype=dtype), "cpu")
-
-
-@interpreted
-@pytest.mark.parametrize("name", SMALL_SHAPES)
-@pytest.mark.parametrize("check", [checks.check_layout, checks.check_padding, checks.check_buffers])
-def test_layout_padding_and_old_buffers_do_not_matter(name, check):
-    check("triton", SMALL_SHAPES[name], "cpu")
 
 
 @interpreted
@@ -98,81 +44,6 @@ def test_far_terms_of_several_widths_together_equal_the_reference(observed):
     checks.check_sums("triton", Case(lengths, head=observed, observed=observed, mute=False), "cpu")
 
 
-@triton.jit
-def assign_kernel(lengths, assigned, batch):
-    sentence, member, group = assign(lengths, batch, True, 128)
-    row = assigned + 3 * tl.program_id(0)
-    tl.store(row, sentence.to(tl.int32))
-    tl.store(row + 1, member)
-    tl.store(row + 2, group)
-
-
-@interpreted
-@pytest.mark.parametrize(
-    ("lengths", "programs"),
-    [([350, 1, 173, 198, 1], 132), ([40] * 66, 132), ([1], 8), ([2000, 1, 1999], 132), ([7, 9, 8], 4)],
-)
-def test_programs_are_assigned_in_proportion_to_the_work(lengths, programs):
-    assigned = torch.empty(programs, 3, dtype=torch.int32)
-    assign_kernel[(programs,)](torch.tensor(lengths, dtype=torch.int32), assigned, len(lengths))
-    sizes = [sum(sentence == b for sentence, _, _ in assigned.tolist()) for b in range(len(lengths))]
-    assert assigned.tolist() == [[b, k, size] for b, size in enumerate(sizes) for k in range(size)]
-    shares = [length**4 / sum(n**4 for n in lengths) for length in lengths]
-    for size, share in zip(sizes, shares, strict=True):
-        assert abs(size - 1 - share * (programs - len(lengths))) < 1
-
-
-@interpreted
-def test_several_sums_at_once_on_the_cpu():
-    checks.check_several("triton", (5, 1, 4), "cpu")
-    checks.check_several("triton", (3, 18), "cpu")
-
-
-@interpreted
-def test_short_sentences_are_summed_together(monkeypatch):
-    batches = []
-    run_inside_outside = triton_kernels.run_inside_outside
-
-    def counted(given, *rest):
-        batches.append(len(given.span))
-        return run_inside_outside(given, *rest)
-
-    monkeypatch.setattr(triton_kernels, "run_inside_outside", counted)
-    three = [to(lexical([3, 2], seed=seed), torch.float32) for seed in range(3)]
-
-    def seen(several):
-        batches.clear()
-        with use_backend("triton"):
-            found = log_partitions(several, [3, 2])
-        assert [log_z.shape for log_z, _ in found] == [(2,)] * len(several)
-        return list(batches)
-
-    assert seen(three) == [6]
-    assert seen([]) == []
-    plain_one = to(plain([3, 2], seed=1), torch.float32)
-    assert seen([three[0], plain_one]) == seen([plain_one, three[0]]) == [2, 2]
-    with monkeypatch.context() as scarce:
-        scarce.setattr(
-            memory, "fits", lambda needed, device: needed < 2 * triton_kernels.chart_bytes(three[0], True)
-        )
-        assert seen(three) == [2, 2, 2]
-    monkeypatch.setattr(triton_kernels, "MAX_FUSED_WORDS", 2)
-    assert seen(three) == [2, 2, 2]
-
-
-@interpreted
-def test_several_sums_of_several_backends():
-    """Each by the one that would serve it alone."""
-    one = lexical([3, 2], seed=1)
-    (_, single), (_, double) = log_partitions([to(one, torch.float32), one], [3, 2])
-    assert (single.span.dtype, double.span.dtype) == (torch.float32, torch.float64)
-
-
-@interpreted
-def test_a_batch_of_no_sentences_on_the_cpu():
-    checks.check_empty_batch("triton", "cpu")
-
-
 def with_invalid(part: str, value: float) -> tuple[checks.Potentials, str]:
     given = lexical([3, 4], seed=1)
     cell = {"span": (0, 2), "arc": (2, 0), "root": (3,), "inherit": (1, 3), "head": (1, 3, 2)}[part]
@@ -180,17 +51,16 @@ def with_invalid(part: str, value: float) -> tuple[checks.Potentials, str]:
     return to(given, torch.float32), rf"sentence 1 .* in {part}\b"
 
 
-PARTS = ("span", "arc", "root", "inherit", "head")
+INVALID = [("span", torch.nan), ("arc", torch.inf), ("root", -2e5), ("inherit", torch.nan), ("head", 2e5)]
 
 
 @interpreted
-@pytest.mark.parametrize("value", [torch.nan, torch.inf, -2e5])
-@pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize("function", [log_partition, best_trees])
-def test_the_kernels_find_nan_and_infinity(function, part, value):
+@pytest.mark.parametrize(("part", "value"), INVALID)
+def test_the_kernels_find_nan_and_infinity(part, value):
     given, message = with_invalid(part, value)
-    with use_backend("triton"), pytest.raises(PotentialsError, match=message):
-        function(given, [3, 4])
+    for function in (log_partition, best_trees):
+        with use_backend("triton"), pytest.raises(PotentialsError, match=message):
+            function(given, [3, 4])
 
 
 def without_trees(device: str) -> tuple[checks.Potentials, checks.Potentials]:
@@ -202,7 +72,7 @@ def without_trees(device: str) -> tuple[checks.Potentials, checks.Potentials]:
 
 
 @interpreted
-@pytest.mark.parametrize("function", [log_partition, best_trees, marginals, entropy])
+@pytest.mark.parametrize("function", [log_partition, best_trees, marginals])
 def test_the_kernels_find_sentences_without_trees(function):
     for given in without_trees("cpu"):
         with use_backend("triton"), pytest.raises(PotentialsError, match=r"no tree .* sentence 1 "):
@@ -258,26 +128,18 @@ def test_several_sums_at_once(lengths):
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("value", [torch.nan, torch.inf, 2e5])
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize(("part", "value"), INVALID)
 def test_trouble_gives_nan_at_once_and_an_error_later(part, value):
     given, message = with_invalid(part, value)
     given = to(given, "cuda")
     log_z = log_partition(given, [3, 4])
     assert log_z.isnan().tolist() == [False, True]
-    with pytest.raises(PotentialsError, match=message):
-        raise_pending()
-    raise_pending()  # once is enough
-    assert log_partition(to(lexical([3, 4]), "cuda", torch.float32), [3, 4]).isfinite().all()
-
-
-@pytest.mark.cuda
-def test_the_next_call_raises_what_has_arrived():
-    given, message = with_invalid("arc", torch.nan)
-    log_partition(to(given, "cuda"), [3, 4])
+    fine = to(lexical([3, 4]), "cuda", torch.float32)
     torch.cuda.synchronize()
-    with pytest.raises(PotentialsError, match=message):
-        log_partition(to(lexical([3, 4]), "cuda", torch.float32), [3, 4])
+    with pytest.raises(PotentialsError, match=message):  # the next call raises what has arrived
+        log_partition(fine, [3, 4])
+    raise_pending()  # once is enough
+    assert log_partition(fine, [3, 4]).isfinite().all()
 
 
 @pytest.mark.cuda
@@ -308,7 +170,7 @@ def test_nothing_waits_for_the_device(kind):
     given = leaves(case.potentials("cuda"))
     on_device = torch.tensor(case.lengths, device="cuda")
     functions = [log_partition, best_trees, marginals]
-    functions += [head_marginals, log_partition_and_heads] if kind == "lexical" else []
+    functions += [head_marginals] if kind == "lexical" else []
 
     def run() -> list[torch.Tensor]:
         found = []
@@ -483,20 +345,15 @@ def check_alone(given: LexicalPotentials):
 
 
 @on_both
-def test_large_scores_are_summed_precisely_or_refused(device):
-    for score, sums in ((90.0, True), (900.0, True), (2e4, False)):
-        shapes = (1, 5, 5), (1, 4, 4), (1, 4), (1, 5, 5), (1, 5, 5, 4)
-        equal = LexicalPotentials(*(torch.full(shape, score, device=device) for shape in shapes))
-        if sums:
-            _, part = triton_kernels.inside_outside(equal, torch.tensor([4], device=device), True)
-            assert all(t.max() <= 1 for t in part)
-            assert abs(part.span.sum() - 7) < 0.02
-            continue
-        with pytest.raises(PotentialsError, match=r"sentence 0 .* float64"):
-            log_partition_at_last(equal)
-
-
-def log_partition_at_last(given: LexicalPotentials) -> None:
-    with use_backend("triton"):
-        log_partition(given, [given.root.shape[1]])
+@pytest.mark.parametrize(("score", "sums"), [(90.0, True), (900.0, True), (2e4, False)])
+def test_large_scores_are_summed_precisely_or_refused(device, score, sums):
+    shapes = (1, 5, 5), (1, 4, 4), (1, 4), (1, 5, 5), (1, 5, 5, 4)
+    equal = LexicalPotentials(*(torch.full(shape, score, device=device) for shape in shapes))
+    if sums:
+        _, part = triton_kernels.inside_outside(equal, torch.tensor([4], device=device), True)
+        assert all(t.max() <= 1 for t in part)
+        assert abs(part.span.sum() - 7) < 0.02
+        return
+    with use_backend("triton"), pytest.raises(PotentialsError, match=r"sentence 0 .* float64"):  # noqa: PT012
+        log_partition(equal, [4])
         raise_pending()

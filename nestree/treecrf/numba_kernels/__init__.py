@@ -12,7 +12,7 @@ Items and rules are those of reference.py. A sentence is summed in float32, if i
 are too far apart for that, in float64; and if they are too far apart for that, in logarithms.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,31 +25,12 @@ from nestree.treecrf.numba_kernels.plain import PlainChart, plain_kernel
 from nestree.treecrf.numba_kernels.scheduling import WorkQueue, plan_threads, run
 from nestree.treecrf.numba_kernels.simd import LN2, SIMD_SLACK
 from nestree.treecrf.numba_kernels.viterbi import BestTrees, Workspace, plain_viterbi_kernel, viterbi_kernel
-from nestree.treecrf.potentials import (
-    IMPOSSIBLE,
-    AnyPotentials,
-    LexicalPotentials,
-    PlainPotentials,
-    Potentials,
-    span_cells,
-)
+from nestree.treecrf.potentials import IMPOSSIBLE, AnyPotentials, PlainPotentials, Potentials, span_cells
 from nestree.treecrf.trees import Trees
 
 ASYNC_CHECKS = False
 
 logspace_count = 0  # how many sentences this process has summed in logarithms
-
-
-class Precision(NamedTuple):
-    """The number type of sums, and whether they are logarithms."""
-
-    number: Any
-    integer: Any  # of the same size
-    logs: bool
-
-
-PRECISIONS = Precision(np.float32, np.int32, False), Precision(np.float64, np.int64, False)
-LOG_PRECISION = Precision(np.float64, np.int64, True)
 
 
 class Charts(NamedTuple):
@@ -66,58 +47,45 @@ def inside(potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Any]:
         return plain_sums(scores.span, sizes, buffer(0, 0, 0, dtype=scores.span.dtype))
     plan = plan_threads(sizes, 4)
 
-    def run_in(precision: Precision, sentences: np.ndarray) -> Chart:
-        chart = inside_buffers(precision, scores, sentences, sizes, slots=len(sentences))
-
+    def run_kernel(chart: Chart) -> None:
         def work(queue: WorkQueue, _: int) -> None:
-            inside_kernel(queue, chart, scores, scratch_rows(scores.root.shape[1], precision.number))
+            inside_kernel(queue, chart, scores, scratch_rows(scores.root.shape[1], chart.cells.dtype))
 
         run(plan, chart.lengths, 1, work)
-        return chart
 
-    log_z, charts = sum_with_fallback(scores, sizes, run_in)
+    log_z, charts = sum_with_fallback(scores, sizes, None, run_kernel)
     return log_z, Charts(scores, charts)
 
 
 def inside_outside(potentials: AnyPotentials, lengths: Tensor, heads: bool) -> tuple[Tensor, AnyPotentials]:
     """log Z [batch] and the marginals; `heads`: with those of `head`."""
     scores, sizes = as_arrays(potentials), lengths.numpy()
+    shapes = [array.shape for array in scores]
     if isinstance(potentials, PlainPotentials):
-        span = np.zeros_like(scores.span)
-        log_z, _ = plain_sums(scores.span, sizes, span)
-        return log_z, type(potentials)(torch.from_numpy(span).clamp_(max=1.0))
-    plan = plan_threads(sizes, 4)
-    shapes = [array.shape for array in scores[:4]]
-    shapes.append((*scores.span.shape, scores.root.shape[1]) if heads else (1, 0, 0, 0))
-    marginals = LexicalPotentials(*(np.zeros(shape, scores.span.dtype) for shape in shapes))
+        marginals = type(scores)(np.zeros(shapes[0], scores.span.dtype))
+        log_z, _ = plain_sums(scores.span, sizes, marginals.span)
+    else:
+        n = scores.root.shape[1]
+        shapes[4] = (*scores.span.shape, n) if heads else (1, 0, 0, 0)
+        marginals = type(scores)(*(np.zeros(shape, scores.span.dtype) for shape in shapes))
+        plan = plan_threads(sizes, 4)
 
-    def run_in(precision: Precision, sentences: np.ndarray) -> Chart:
-        chart = inside_buffers(precision, scores, sentences, sizes, plan.slots)
-        buffers = outside_buffers(precision, scores.root.shape[1], plan.slots)
+        def run_kernel(chart: Chart) -> None:
+            buffers = outside_buffers(chart.cells.dtype, n, plan.slots)
 
-        def work(queue: WorkQueue, slot: int) -> None:
-            rows = scratch_rows(scores.root.shape[1], precision.number)
-            outside = OutsideChart(*(array[slot] for array in buffers))
-            inside_outside_kernel(queue, slot, chart, scores, rows, outside, marginals)
+            def work(queue: WorkQueue, slot: int) -> None:
+                outside = OutsideChart(*(array[slot] for array in buffers))
+                rows = scratch_rows(n, chart.cells.dtype)
+                inside_outside_kernel(queue, slot, chart, scores, rows, outside, marginals)
 
-        run(plan, chart.lengths, 2, work)
-        return chart
+            run(plan, chart.lengths, 2, work)
 
-    log_z, _ = sum_with_fallback(scores, sizes, run_in)
+        log_z, _ = sum_with_fallback(scores, sizes, plan.slots, run_kernel)
     tensors: list[Any] = [
         torch.from_numpy(array).clamp_(max=1.0)  # rounding may lead beyond 1
         for array in marginals[: 5 if heads else 4]
     ]
     return log_z, type(potentials)(*tensors)
-
-
-def inside_outside_each(
-    several: Sequence[Potentials], lengths: Tensor, heads: Sequence[bool]
-) -> list[tuple[Tensor, Potentials]]:
-    """inside_outside for several potentials of the same sentences."""
-    return [
-        inside_outside(potentials, lengths, flag) for potentials, flag in zip(several, heads, strict=True)
-    ]
 
 
 def viterbi(potentials: Potentials, lengths: Tensor) -> Trees:
@@ -173,18 +141,22 @@ def chart_bytes(potentials: Potentials, gradient: bool) -> int:
     return potentials.span.itemsize * posts**2 * rows
 
 
-# Passes
-
-
 def sum_with_fallback(
-    scores: Any, sizes: np.ndarray, run_in: Callable[[Precision, np.ndarray], Chart]
+    scores: Any, sizes: np.ndarray, slots: int | None, run_kernel: Callable[[Chart], None]
 ) -> tuple[Tensor, list[Chart]]:
-    """log Z [batch], each sentence in the first precision that suffices, and the charts."""
+    """log Z [batch], each sentence in the first precision that suffices, and the charts.
+
+    `slots`: how many sentences share the buffers of a chart one after the other; None: each has its own.
+    """
+    global logspace_count
     log_z, remaining, charts = buffer(len(sizes)), np.arange(len(sizes)), []
-    for precision in (*PRECISIONS[int(scores.span.itemsize == 8) :], LOG_PRECISION):
-        if len(remaining):
-            chart = run_in(precision, remaining)
+    for number, logs in ((np.float32, False), (np.float64, False), (np.float64, True)):
+        if len(remaining) and scores.span.itemsize <= np.dtype(number).itemsize:
+            many = len(remaining) if slots is None else slots
+            chart = inside_buffers(number, logs, scores.root.shape[1], remaining, sizes[remaining], many)
+            run_kernel(chart)
             charts.append(chart)
+            logspace_count += len(remaining) if logs else 0
             log_z[remaining] = chart.log_z
             remaining = remaining[~chart.fits]
     return torch.from_numpy(log_z.astype(scores.span.dtype)), charts
@@ -211,17 +183,14 @@ def buffer(*shape: int, dtype: Any = np.float64) -> np.ndarray:
 
 
 def inside_buffers(
-    precision: Precision, scores: Any, sentences: np.ndarray, sizes: np.ndarray, slots: int
+    number: Any, logs: bool, n: int, sentences: np.ndarray, lengths: np.ndarray, slots: int
 ) -> Chart:
     """Buffers for the inside charts of as many sentences at a time as there are slots."""
-    global logspace_count
-    number, integer, logs = precision
-    n, m, posts = scores.root.shape[1], len(sentences), scores.root.shape[1] + 1
-    logspace_count += m if logs else 0
+    m, posts, integer = len(sentences), n + 1, f"i{np.dtype(number).itemsize}"
     k = 0 if logs else slots  # a chart of logarithms is nothing but cells
     return Chart(
         sentences,
-        sizes[sentences],
+        lengths,
         cells=buffer(slots, posts * posts * (n + SIMD_SLACK) + PAD, dtype=number),
         exponents=buffer(k, posts * posts + PAD, dtype=integer),
         under=buffer(k, posts * posts + PAD, dtype=integer),
@@ -237,11 +206,11 @@ def inside_buffers(
     )
 
 
-def outside_buffers(precision: Precision, n: int, slots: int) -> OutsideChart:
-    number, posts = precision.number, n + 1
+def outside_buffers(number: Any, n: int, slots: int) -> OutsideChart:
+    posts, rows = n + 1, (n + 1) * (n + 1) * (n + SIMD_SLACK) + PAD
     return OutsideChart(
-        above=buffer(slots, posts * posts * (n + SIMD_SLACK) + PAD, dtype=number),
-        hooks=buffer(slots, posts * posts * (n + SIMD_SLACK) + PAD, dtype=number),
+        above=buffer(slots, rows, dtype=number),
+        hooks=buffer(slots, rows, dtype=number),
         headed=buffer(slots, n * n * posts + PAD, dtype=number),
         span=buffer(slots, posts, posts, dtype=number),
         inherit=buffer(slots, posts, posts, dtype=number),

@@ -41,13 +41,13 @@ class Sentence(NamedTuple):
 
     n: Any
     pitch: Any  # the distance between rows
+    span: Any  # [n + 1, n + 1] logs
+    head: Any  # [n + 1, n + 1, n] logs, or empty
     cells: Any  # [(n + 1) * (n + 1) * pitch]
     exponents: Any  # [(n + 1) * (n + 1)], symmetric; ZERO_EXPONENT: the span is in no tree
     under: Any  # [(n + 1) * (n + 1)], symmetric: minus the exponent, but without the span's own score
     own: Any  # [n + 1, n + 1 + SIMD_SLACK] exp(span) without its power of two
     has_zero: Any  # [n + 1, n + 1] whether any cell of the row is 0
-    span: Any  # [n + 1, n + 1] logs
-    head: Any  # [n + 1, n + 1, n] logs, or empty
     lend: Any  # [n + 1, n + 1 + SIMD_SLACK] exp(inherit)
     by_modifier: Any  # [PAD + n * n + PAD] (m, h) exp(arc - offset[m])
     by_head: Any  # [n * n + PAD] (h, m)
@@ -97,21 +97,10 @@ def limits(cells):
 def sentence_view(chart, scores, r, slot):
     n, b = chart.lengths[r], chart.sentences[r]
     return Sentence(
-        n,
-        n + SIMD_SLACK,
-        chart.cells[slot],
-        chart.exponents[slot],
-        chart.under[slot],
-        chart.own[slot],
-        chart.has_zero[slot],
-        scores.span[b],
-        scores.head[b if scores.head.size else 0],
-        chart.lend[slot],
-        chart.by_modifier[slot],
-        chart.by_head[slot],
-        chart.root[slot],
-        chart.offset[slot],
-    )
+        n, n + SIMD_SLACK, scores.span[b], scores.head[b if scores.head.size else 0], chart.cells[slot],
+        chart.exponents[slot], chart.under[slot], chart.own[slot], chart.has_zero[slot], chart.lend[slot],
+        chart.by_modifier[slot], chart.by_head[slot], chart.root[slot], chart.offset[slot],
+    )  # fmt: skip
 
 
 @compiled_inline
@@ -191,7 +180,7 @@ def complete(s, i, j, scratch, row):
         return top, True
     least = s.n * math.ldexp(
         1.0, dropped + 2 * t + p
-    )  # dropped terms do not change the precise bits of these sums
+    )  # larger sums keep their precise bits without these terms
     return top, small_flags(row, 0, j - i, least) == 0
 
 

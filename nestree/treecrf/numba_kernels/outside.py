@@ -192,10 +192,8 @@ def outside_steps(r, slot, first, last, share, shares, chart, scores, scratch, o
         return
     if chart.exponents.size == 0:
         if first <= 0 < last and share == 0:
-            outer, row = outside.above, scratch.row
-            log_outside(
-                chart.cells[slot], scores, b, n, chart.log_z[r], marginals, head_marginals, outer, row
-            )
+            cells, outer, row = chart.cells[slot], outside.above, scratch.row
+            log_outside(cells, scores, b, n, chart.log_z[r], marginals, head_marginals, outer, row)
         return
     s = sentence_view(chart, scores, r, slot)
     total, tiles = goal(s), n // TILE + 1

@@ -5,6 +5,7 @@ the wrong axis in `sum_rows`, and leave most of such short rows to scalar code. 
 registers of 16 bytes, so reads and writes may go up to SIMD_SLACK numbers beyond its end.
 """
 
+import inspect
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,10 +23,7 @@ SIMD_SLACK = 3  # numbers at the end of a row that a register may touch
 ZERO_EXPONENT = -(1 << 28)  # the exponent of 0
 FUSED = ("contract",)  # allows fused multiply-add
 NO_NAN = ("nnan", "nsz")
-LN2_IN_PARTS = (
-    0.6931471803691238,
-    1.9082149292705877e-10,
-)  # the product of the first and an integer is exact
+LN2_IN_PARTS = 0.6931471803691238, 1.9082149292705877e-10  # integer times the first is exact
 
 Value = Any  # an LLVM value
 
@@ -44,26 +42,30 @@ class Code:
             self.arguments.append(None if isinstance(kind, types.NoneType) else value)
         self.number = context.get_data_type(signature.args[0].dtype)
         self.size = context.get_abi_sizeof(self.number)
+        self.use_registers(registers)
+
+    def use_registers(self, registers: int) -> None:
+        """Vectors fill this many registers of 16 bytes."""
         self.lanes = 16 * registers // self.size
         self.vector = ir.VectorType(self.number, self.lanes)
         self.whole = ir.VectorType(ir.IntType(8 * self.size), self.lanes)
 
-    def load(self, row: Value, at: Value) -> Value:
-        pointer = self.builder.gep(row, [at])
+    def load(self, row: Value, at: Value, x: Value = None) -> Value:
+        """The vector at row[at], or at row[at + x]."""
+        pointer = self.builder.gep(row, [at if x is None else self.builder.add(at, x)])
         kind = ir.VectorType(row.type.pointee, self.lanes)
         return self.builder.load(self.builder.bitcast(pointer, kind.as_pointer()), align=self.size)
 
-    def store(self, value: Value, row: Value, at: Value) -> None:
-        pointer = self.builder.bitcast(self.builder.gep(row, [at]), value.type.as_pointer())
-        self.builder.store(value, pointer, align=self.size)
+    def store(self, value: Value, row: Value, at: Value, x: Value = None) -> None:
+        pointer = self.builder.gep(row, [at if x is None else self.builder.add(at, x)])
+        self.builder.store(value, self.builder.bitcast(pointer, value.type.as_pointer()), align=self.size)
 
     def everywhere(self, number: Value) -> Value:
         """A vector with this number in every lane."""
         kind = ir.VectorType(number.type, self.lanes)
         first = self.builder.insert_element(ir.Constant(kind, ir.Undefined), number, ir.IntType(32)(0))
-        return self.builder.shuffle_vector(
-            first, first, ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), None)
-        )
+        zeros = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), None)
+        return self.builder.shuffle_vector(first, first, zeros)
 
     def constant(self, number: float, kind: Any = None) -> Value:
         return ir.Constant(kind or self.vector, [number] * self.lanes)
@@ -83,11 +85,25 @@ class Code:
             yield x, self.builder.icmp_signed("<", order, self.everywhere(left))
 
     def fold(self, vector: Value, combine: Callable[[Value, Value], Value]) -> Value:
-        """Reduce the lanes to one number."""
+        """Reduce the lanes to one number; integers become int64."""
         parts = [self.builder.extract_element(vector, ir.IntType(32)(lane)) for lane in range(self.lanes)]
         while len(parts) > 1:
             parts = [combine(a, b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
-        return parts[0]
+        return self.builder.sext(parts[0], ir.IntType(64)) if parts[0].type == ir.IntType(32) else parts[0]
+
+    def reduce_row(
+        self,
+        width: Value,
+        none: Value,
+        combine: Callable[[Value, Value], Value],
+        of: Callable[[Value], Value],
+    ) -> Value:
+        """Combine of(x) for all registers x of a row; `none` changes nothing when it is combined."""
+        result = self.variable(none)
+        with self.registers(width) as (x, valid):
+            vector = self.builder.select(valid, of(x), none)
+            self.builder.store(combine(vector, self.builder.load(result)), result)
+        return self.fold(self.builder.load(result), combine)
 
     def larger(self, a: Value, b: Value) -> Value:
         return self.builder.select(self.builder.fcmp_ordered(">", a, b, flags=NO_NAN), a, b)
@@ -97,15 +113,40 @@ class Code:
         return self.builder.select(self.builder.icmp_signed(">", a, b), a, b)
 
 
-@intrinsic
-def next_item(_typing, counter):
+def simd_function(returns: Any = types.void, registers: int = 1) -> Callable[[Callable], Callable]:
+    """Make a function that compiled code can call from emit(code, *arguments), which emits its LLVM code.
+
+    `returns` is the type of the result, None that of the numbers of the first argument. Numbers arrive as float64 and
+    int64, whatever they were.
+    """
+
+    def decorate(emit: Callable) -> Callable:
+        def typed(_typing, *arguments):
+            def generate(context, builder, signature, values):
+                code = Code(context, builder, signature, values, registers)
+                result = emit(code, *code.arguments)
+                return context.get_dummy_value() if result is None else result
+
+            kinds = [widest(kind) for kind in arguments]
+            return (arguments[0].dtype if returns is None else returns)(*kinds), generate
+
+        typed.__signature__ = inspect.signature(emit)  # type: ignore[attr-defined]
+        typed.__name__, typed.__doc__ = emit.__name__, emit.__doc__
+        return intrinsic(typed)
+
+    return decorate
+
+
+def widest(kind: Any) -> Any:
+    if isinstance(kind, types.Float):
+        return types.float64
+    return types.int64 if isinstance(kind, types.Integer) else kind
+
+
+@simd_function(types.int64)
+def next_item(code, counter):
     """Atomically increment the counter and return its old value."""
-
-    def generate(context, builder, signature, arguments):
-        counter = Code(context, builder, signature, arguments).arguments[0]
-        return builder.atomic_rmw("add", counter, ir.IntType(64)(1), "monotonic")
-
-    return types.int64(counter), generate
+    return code.builder.atomic_rmw("add", counter, ir.IntType(64)(1), "monotonic")
 
 
 # Reductions over many rows
@@ -118,44 +159,28 @@ def row_reductions(kind: str) -> tuple[Callable, Callable]:
     t of w[t] + a[t, x] + b[t, x]. Either of w and b may be None. Rows a[t] begin at a_at + t * a_step, b likewise.
     """
 
-    def loop(registers: int) -> Callable:
-        @intrinsic
-        def fixed(_typing, out, at, count, w, w_at, a, a_at, a_step, b, b_at, b_step):
-            def generate(context, builder, signature, arguments):
-                code = Code(context, builder, signature, arguments, registers)
-                out, at, count, w, w_at, a, a_at, a_step, b, b_at, b_step = code.arguments
-                if kind == "add":
-                    start = code.load(out, at)
+    def reduce_registers(code, out, at, count, w, w_at, a, a_at, a_step, b, b_at, b_step):
+        builder = code.builder
+        start = code.load(out, at) if kind == "add" else code.constant(-math.inf if kind == "max" else 0.0)
+        result = code.variable(start)
+        with cgutils.for_range(builder, count) as loop:
+            t = loop.index
+            term, factors = code.load(a, a_at, builder.mul(a_step, t)), []
+            if b is not None:
+                factors.append(code.load(b, b_at, builder.mul(b_step, t)))
+            if w is not None:
+                factors.append(code.everywhere(builder.load(builder.gep(w, [builder.add(w_at, t)]))))
+            for factor in factors:
+                if kind == "max":
+                    term = builder.fadd(term, factor)
                 else:
-                    start = code.constant(-math.inf if kind == "max" else 0.0)
-                result = code.variable(start)
-                with cgutils.for_range(builder, count) as loop_state:
-                    t = loop_state.index
-                    term = code.load(a, builder.add(a_at, builder.mul(a_step, t)))
-                    factors = []
-                    if b is not None:
-                        factors.append(code.load(b, builder.add(b_at, builder.mul(b_step, t))))
-                    if w is not None:
-                        factors.append(code.everywhere(builder.load(builder.gep(w, [builder.add(w_at, t)]))))
-                    for factor in factors:
-                        if kind == "max":
-                            term = builder.fadd(term, factor)
-                        else:
-                            term = builder.fmul(term, factor, flags=FUSED)
-                    total = builder.load(result)
-                    if kind == "max":
-                        total = code.larger(term, total)
-                    else:
-                        total = builder.fadd(total, term, flags=FUSED)
-                    builder.store(total, result)
-                code.store(builder.load(result), out, at)
-                return context.get_dummy_value()
+                    term = builder.fmul(term, factor, flags=FUSED)
+            total = builder.load(result)
+            total = code.larger(term, total) if kind == "max" else builder.fadd(total, term, flags=FUSED)
+            builder.store(total, result)
+        code.store(builder.load(result), out, at)
 
-            return types.void(out, at, count, w, w_at, a, a_at, a_step, b, b_at, b_step), generate
-
-        return fixed
-
-    four, two, one = loop(4), loop(2), loop(1)
+    four, two, one = (simd_function(registers=count)(reduce_registers) for count in (4, 2, 1))
 
     @compiled_inline
     def sum_block(width, out, at, count, w, w_at, a, a_at, a_step, b, b_at, b_step):
@@ -187,211 +212,137 @@ _, max_rows = row_reductions("max")
 # Operations on one row
 
 
-@intrinsic
-def row_max(_typing, row, at, width):
+@simd_function(None)
+def row_max(code, row, at, width):
     """The largest number of a row without negative numbers."""
-
-    def generate(context, builder, signature, arguments):
-        code = Code(context, builder, signature, arguments)
-        row, at, width = code.arguments
-        result = code.variable(code.constant(0.0))
-        with code.registers(width) as (x, valid):
-            numbers = builder.select(valid, code.load(row, builder.add(at, x)), code.constant(0.0))
-            builder.store(code.larger(numbers, builder.load(result)), result)
-        return code.fold(builder.load(result), code.larger)
-
-    return row.dtype(row, at, width), generate
+    return code.reduce_row(width, code.constant(0.0), code.larger, lambda x: code.load(row, at, x))
 
 
-@intrinsic
-def small_flags(_typing, row, at, width, least):
+@simd_function(types.int64)
+def small_flags(code, row, at, width, least):
     """Bit 1: a number of the row lies between 0 and `least`; bit 2: one is 0."""
+    builder, none = code.builder, code.constant(0, code.whole)
+    least = code.everywhere(builder.fptrunc(least, code.number) if code.size < 8 else least)
 
-    def generate(context, builder, signature, arguments):
-        code = Code(context, builder, signature, arguments)
-        row, at, width, least = code.arguments
-        least = code.everywhere(builder.fptrunc(least, code.number) if code.size < 8 else least)
-        none = code.constant(0, code.whole)
-        flags = code.variable(none)
-        with code.registers(width) as (x, valid):
-            numbers = code.load(row, builder.add(at, x))
-            zero = builder.fcmp_ordered("==", numbers, code.constant(0.0))
-            kind = builder.select(zero, code.constant(2, code.whole), code.constant(1, code.whole))
-            kind = builder.select(builder.fcmp_ordered("<", numbers, least), kind, none)
-            builder.store(builder.or_(builder.load(flags), builder.select(valid, kind, none)), flags)
-        result = code.fold(builder.load(flags), builder.or_)
-        return result if code.size == 8 else builder.sext(result, ir.IntType(64))
+    def flag(x: Value) -> Value:
+        numbers = code.load(row, at, x)
+        zero = builder.fcmp_ordered("==", numbers, code.constant(0.0))
+        kind = builder.select(zero, code.constant(2, code.whole), code.constant(1, code.whole))
+        return builder.select(builder.fcmp_ordered("<", numbers, least), kind, none)
 
-    return types.int64(row, at, width, types.float64), generate
+    return code.reduce_row(width, none, builder.or_, flag)
 
 
-@intrinsic
-def dot(_typing, a, a_at, b, b_at, width):
-    def generate(context, builder, signature, arguments):
-        code = Code(context, builder, signature, arguments)
-        a, a_at, b, b_at, width = code.arguments
-        total = code.variable(code.constant(0.0))
-        with code.registers(width) as (x, valid):
-            left, right = code.load(a, builder.add(a_at, x)), code.load(b, builder.add(b_at, x))
-            left = builder.select(valid, left, code.constant(0.0))
-            right = builder.select(valid, right, code.constant(0.0))
-            product = builder.fmul(left, right, flags=FUSED)
-            builder.store(builder.fadd(builder.load(total), product, flags=FUSED), total)
-        return code.fold(builder.load(total), builder.fadd)
-
-    return a.dtype(a, a_at, b, b_at, width), generate
+@simd_function(None)
+def dot(code, a, a_at, b, b_at, width):
+    builder, total = code.builder, code.variable(code.constant(0.0))
+    with code.registers(width) as (x, valid):
+        left = builder.select(valid, code.load(a, a_at, x), code.constant(0.0))
+        right = builder.select(valid, code.load(b, b_at, x), code.constant(0.0))
+        product = builder.fmul(left, right, flags=FUSED)
+        builder.store(builder.fadd(builder.load(total), product, flags=FUSED), total)
+    return code.fold(builder.load(total), builder.fadd)
 
 
-@intrinsic
-def scale(_typing, row, at, width, factor, target, target_at):
+@simd_function()
+def scale(code, row, at, width, factor, target, target_at):
     """target = row * factor"""
-
-    def generate(context, builder, signature, arguments):
-        code = Code(context, builder, signature, arguments)
-        row, at, width, factor, target, target_at = code.arguments
-        factor = code.everywhere(builder.fptrunc(factor, code.number) if code.size < 8 else factor)
-        with code.registers(width) as (x, _):
-            numbers = builder.fmul(code.load(row, builder.add(at, x)), factor)
-            code.store(numbers, target, builder.add(target_at, x))
-        return context.get_dummy_value()
-
-    return types.void(row, at, width, types.float64, target, target_at), generate
+    builder = code.builder
+    factor = code.everywhere(builder.fptrunc(factor, code.number) if code.size < 8 else factor)
+    with code.registers(width) as (x, _):
+        code.store(builder.fmul(code.load(row, at, x), factor), target, target_at, x)
 
 
-@intrinsic
-def multiply(_typing, row, at, width, factors):
+@simd_function()
+def multiply(code, row, at, width, factors):
     """row *= factors"""
-
-    def generate(context, builder, signature, arguments):
-        code = Code(context, builder, signature, arguments)
-        row, at, width, factors = code.arguments
-        with code.registers(width) as (x, _):
-            numbers = builder.fmul(code.load(row, builder.add(at, x)), code.load(factors, x))
-            code.store(numbers, row, builder.add(at, x))
-        return context.get_dummy_value()
-
-    return types.void(row, at, width, factors), generate
+    with code.registers(width) as (x, _):
+        code.store(code.builder.fmul(code.load(row, at, x), code.load(factors, x)), row, at, x)
 
 
-@intrinsic
-def max_of_sums(_typing, a, a_at, b, b_at, count):
+@simd_function(types.int64)
+def max_of_sums(code, a, a_at, b, b_at, count):
     """The largest a[t] + b[t], of integers."""
-
-    def generate(context, builder, signature, arguments):
-        code = Code(context, builder, signature, arguments)
-        a, a_at, b, b_at, count = code.arguments
-        none = code.constant(2 * ZERO_EXPONENT, code.whole)
-        result = code.variable(none)
-        with code.registers(count) as (t, valid):
-            sums = builder.add(code.load(a, builder.add(a_at, t)), code.load(b, builder.add(b_at, t)))
-            builder.store(code.higher(builder.select(valid, sums, none), builder.load(result)), result)
-        result = code.fold(builder.load(result), code.higher)
-        return result if code.size == 8 else builder.sext(result, ir.IntType(64))
-
-    return types.int64(a, a_at, b, b_at, count), generate
+    none = code.constant(2 * ZERO_EXPONENT, code.whole)
+    return code.reduce_row(
+        count, none, code.higher, lambda t: code.builder.add(code.load(a, a_at, t), code.load(b, b_at, t))
+    )
 
 
-@intrinsic
-def write_powers(_typing, bits, base, a, a_at, b, b_at, count, least):
+@simd_function(types.int64)
+def write_powers(code, bits, base, a, a_at, b, b_at, count, least):
     """Write the bits of 2 ** (base + a[t] + b[t]), or 0 where that is below 2 ** least.
 
     Returns the largest exponent that was dropped, or less than ZERO_EXPONENT if none above it was.
     """
+    builder = code.builder
+    fraction, bias = (23, 127) if code.size == 4 else (52, 1023)
+    if code.size == 4:
+        base, least = (builder.trunc(number, code.whole.element) for number in (base, least))
+    base, least = code.everywhere(base), code.everywhere(least)
+    none, zero, limit = (code.constant(number, code.whole) for number in (2 * ZERO_EXPONENT, 0, 2 * bias))
 
-    def generate(context, builder, signature, arguments):
-        code = Code(context, builder, signature, arguments)
-        bits, base, a, a_at, b, b_at, count, least = code.arguments
-        fraction, bias = (23, 127) if code.size == 4 else (52, 1023)
-        if code.size == 4:
-            base, least = (builder.trunc(number, code.whole.element) for number in (base, least))
-        base, least = code.everywhere(base), code.everywhere(least)
-        none, zero = code.constant(2 * ZERO_EXPONENT, code.whole), code.constant(0, code.whole)
-        dropped = code.variable(none)
-        with code.registers(count) as (t, valid):
-            power = builder.add(base, code.load(a, builder.add(a_at, t)))
-            power = builder.add(power, code.load(b, builder.add(b_at, t)))
-            small = builder.icmp_signed("<", power, least)
-            biased = builder.add(power, code.constant(bias, code.whole))
-            biased = builder.select(small, zero, code.higher(biased, zero))
-            limit = code.constant(2 * bias, code.whole)
-            biased = builder.select(builder.icmp_signed("<", biased, limit), biased, limit)
-            code.store(builder.shl(biased, code.constant(fraction, code.whole)), bits, t)
-            power = builder.select(builder.and_(small, valid), power, none)
-            builder.store(code.higher(power, builder.load(dropped)), dropped)
-        result = code.fold(builder.load(dropped), code.higher)
-        return result if code.size == 8 else builder.sext(result, ir.IntType(64))
+    def write(t: Value) -> Value:
+        power = builder.add(builder.add(base, code.load(a, a_at, t)), code.load(b, b_at, t))
+        small = builder.icmp_signed("<", power, least)
+        biased = code.higher(builder.add(power, code.constant(bias, code.whole)), zero)
+        biased = builder.select(small, zero, biased)
+        biased = builder.select(builder.icmp_signed("<", biased, limit), biased, limit)
+        code.store(builder.shl(biased, code.constant(fraction, code.whole)), bits, t)
+        return builder.select(small, power, none)
 
-    return types.int64(bits, types.int64, a, a_at, b, b_at, count, types.int64), generate
+    return code.reduce_row(count, none, code.higher, write)
 
 
-# Exponentials
-
-
-@intrinsic
-def exponentials(
-    _typing, scores, at, width, base, base_at, least, most, numbers, numbers_at, powers, powers_at
-):
+@simd_function(types.int64)
+def exponentials(code, scores, at, width, base, base_at, least, most, numbers, numbers_at, powers, powers_at):
     """numbers = exp(scores - base), and 0 for impossible parts.
 
     With powers, exp(scores - base) = numbers * 2 ** powers, and the numbers are about 1. Either of base and powers may
     be None. Returns 1 if a possible score - base is not from `least` to `most`; then the numbers are invalid.
     """
+    builder, size = code.builder, code.size
+    code.use_registers(size // 4)  # four numbers at a time
+    double, integer = ir.VectorType(ir.DoubleType(), 4), ir.VectorType(ir.IntType(64), 4)
 
-    def generate(context, builder, signature, arguments):
-        size = context.get_abi_sizeof(context.get_data_type(signature.args[0].dtype))
-        code = Code(context, builder, signature, arguments, registers=size // 4)  # four at a time
-        scores, at, width, base, base_at, least, most, numbers, numbers_at, powers, powers_at = code.arguments
-        double, integer = ir.VectorType(ir.DoubleType(), 4), ir.VectorType(ir.IntType(64), 4)
+    def constant(number: float, kind: Any = double) -> Value:
+        return ir.Constant(kind, [number] * 4)
 
-        def constant(number, kind=double):
-            return ir.Constant(kind, [number] * 4)
+    def narrow(vector: Value, kind: Any, convert: Callable) -> Value:
+        return vector if kind == vector.type.element else convert(vector, ir.VectorType(kind, 4))
 
-        def narrow(vector, kind, convert):
-            return vector if kind == vector.type.element else convert(vector, ir.VectorType(kind, 4))
-
-        out_of_range = code.variable(ir.IntType(1)(0))
-        with code.registers(width) as (x, valid):
-            score = code.load(scores, builder.add(at, x))
-            score = builder.fpext(score, double) if size == 4 else score
-            valid = builder.and_(valid, builder.fcmp_ordered(">", score, constant(NO_TREE)))
-            if base is not None:
-                score = builder.fsub(score, code.load(base, builder.add(base_at, x)))
-            score = builder.select(valid, score, constant(0.0))
-            fits = builder.fcmp_ordered(">=", score, code.everywhere(least))
-            fits = builder.and_(fits, builder.fcmp_ordered("<=", score, code.everywhere(most)))
-            for lane in range(4):
-                outside = builder.not_(builder.extract_element(fits, ir.IntType(32)(lane)))
-                builder.store(builder.or_(builder.load(out_of_range), outside), out_of_range)
-            score = builder.select(fits, score, constant(0.0))
-            # score = whole * ln 2 + rest; adding and subtracting 1.5 * 2 ** 52 rounds to the nearest integer
-            shifted = builder.fadd(builder.fmul(score, constant(1 / LN2)), constant(1.5 * 2.0**52))
-            whole = builder.fsub(shifted, constant(1.5 * 2.0**52))
-            rest = score
-            for part in LN2_IN_PARTS:
-                rest = builder.fsub(rest, builder.fmul(whole, constant(part), flags=FUSED), flags=FUSED)
-            degree = (
-                9 if size == 4 else 13
-            )  # |rest| < 0.35: errors of 7e-12 and 3e-18, below those of the scores
-            result = constant(1 / math.factorial(degree))
-            for power in range(degree - 1, -1, -1):
-                product = builder.fmul(result, rest, flags=FUSED)
-                result = builder.fadd(product, constant(1 / math.factorial(power)), flags=FUSED)
-            whole = builder.fptosi(whole, integer)
-            if powers is None:
-                exponent = builder.shl(whole, constant(52, integer))
-                result = builder.bitcast(builder.add(builder.bitcast(result, integer), exponent), double)
-            else:
-                whole = builder.select(valid, whole, constant(ZERO_EXPONENT, integer))
-                code.store(
-                    narrow(whole, powers.type.pointee, builder.trunc), powers, builder.add(powers_at, x)
-                )
-            result = builder.select(valid, result, constant(0.0))
-            code.store(
-                narrow(result, numbers.type.pointee, builder.fptrunc), numbers, builder.add(numbers_at, x)
-            )
-        return builder.zext(builder.load(out_of_range), ir.IntType(64))
-
-    f64 = types.float64
-    return types.int64(
-        scores, at, width, base, base_at, f64, f64, numbers, numbers_at, powers, powers_at
-    ), generate
+    out_of_range = code.variable(ir.IntType(1)(0))
+    with code.registers(width) as (x, valid):
+        score = code.load(scores, at, x)
+        score = builder.fpext(score, double) if size == 4 else score
+        valid = builder.and_(valid, builder.fcmp_ordered(">", score, constant(NO_TREE)))
+        if base is not None:
+            score = builder.fsub(score, code.load(base, base_at, x))
+        score = builder.select(valid, score, constant(0.0))
+        fits = builder.fcmp_ordered(">=", score, code.everywhere(least))
+        fits = builder.and_(fits, builder.fcmp_ordered("<=", score, code.everywhere(most)))
+        for lane in range(4):
+            outside = builder.not_(builder.extract_element(fits, ir.IntType(32)(lane)))
+            builder.store(builder.or_(builder.load(out_of_range), outside), out_of_range)
+        score = builder.select(fits, score, constant(0.0))
+        # score = whole * ln 2 + rest; adding and subtracting 1.5 * 2 ** 52 rounds to the nearest integer
+        shifted = builder.fadd(builder.fmul(score, constant(1 / LN2)), constant(1.5 * 2.0**52))
+        whole = builder.fsub(shifted, constant(1.5 * 2.0**52))
+        rest = score
+        for part in LN2_IN_PARTS:
+            rest = builder.fsub(rest, builder.fmul(whole, constant(part), flags=FUSED), flags=FUSED)
+        degree = 9 if size == 4 else 13  # |rest| < 0.35: errors of 7e-12 and 3e-18, below those of the scores
+        result = constant(1 / math.factorial(degree))
+        for power in range(degree - 1, -1, -1):
+            product = builder.fmul(result, rest, flags=FUSED)
+            result = builder.fadd(product, constant(1 / math.factorial(power)), flags=FUSED)
+        whole = builder.fptosi(whole, integer)
+        if powers is None:
+            exponent = builder.shl(whole, constant(52, integer))
+            result = builder.bitcast(builder.add(builder.bitcast(result, integer), exponent), double)
+        else:
+            whole = builder.select(valid, whole, constant(ZERO_EXPONENT, integer))
+            code.store(narrow(whole, powers.type.pointee, builder.trunc), powers, powers_at, x)
+        result = builder.select(valid, result, constant(0.0))
+        code.store(narrow(result, numbers.type.pointee, builder.fptrunc), numbers, numbers_at, x)
+    return builder.zext(builder.load(out_of_range), ir.IntType(64))

@@ -18,14 +18,14 @@ A SCALED sum is trusted unless it is too large or too small. If an outside pass 
 the outside pass knows the weight of the rest of the tree with this head, and requests LOGSPACE if that weight is so
 large that the head matters. Labels that lower a head by hundreds of nats, as in training, therefore cost nothing.
 
-The outside pass stores probabilities over items: SCALED as numbers, LOGSPACE as logarithms, where a probability is
-exp2 of something that is at most 0. Nothing overflows, and what underflows is a probability of zero. Every cell gathers
-from the larger spans that contain it. There are no floating-point atomics, so the same input gives the same bits.
+The outside pass stores probabilities over items: SCALED as numbers, LOGSPACE as logarithms. Nothing overflows, and what
+underflows is a probability of zero. Every cell gathers from the larger spans that contain it. There are no
+floating-point atomics, so the same input gives the same bits.
 """
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -60,9 +60,7 @@ class Chart(NamedTuple):
     power: Tensor  # [batch, n, pitch] exp2(arc); for sums
     power_by_modifier: Tensor  # [batch, n, pitch]
     root: Tensor  # [batch, pitch]
-    offset: (
-        Tensor  # [batch, pitch] subtracted from the scores of the arcs into each word and from its root score
-    )
+    offset: Tensor  # [batch, pitch] subtracted from all arcs into a word and from its root score
     log2_rest: Tensor  # [batch] log2 Z less the exponent of the whole sentence and all offsets
     # [6, batch] status, unchecked length, length, barrier, whether LOGSPACE is needed, barrier of LOGSPACE
     report: Tensor
@@ -123,21 +121,10 @@ def power_of_two(n: int) -> int:
     return 1 << (n - 1).bit_length()
 
 
-def table(batch: int, n: int, like: Tensor) -> Tensor:
-    """Uninitialized numbers, one for each span. A tile may read a few beyond the end."""
-    return fresh(batch * n * n + 64, like=like)[:-64].view(batch, n, n)
-
-
-def fresh(*shape: int, like: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """An uninitialized buffer."""
-    return torch.empty(shape, dtype=dtype, device=like.device)
-
-
-def rows(batch: int, n: int, pitch: int, like: Tensor) -> Tensor:
-    """An uninitialized chart. A tile may read a few rows beyond the end."""
-    return fresh((batch * n * n + 8) * pitch + 64, like=like)[: batch * n * n * pitch].view(
-        batch, n, n, pitch
-    )
+def fresh(*shape: int, like: Tensor, dtype: torch.dtype = torch.float32, slack: int = 0) -> Tensor:
+    """An uninitialized buffer; a tile may read up to `slack` numbers beyond its end."""
+    size = math.prod(shape)
+    return torch.empty(size + slack, dtype=dtype, device=like.device)[:size].view(shape)
 
 
 def inside(potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Chart]:
@@ -158,43 +145,34 @@ def inside_outside(potentials: AnyPotentials, lengths: Tensor, heads: bool) -> t
 def inside_outside_each(
     several: Sequence[Potentials], lengths: Tensor, heads: Sequence[bool]
 ) -> list[tuple[Tensor, Potentials]]:
-    """inside_outside for several potentials of the same sentences: in one launch if they are small and of one kind."""
+    """inside_outside for several potentials of the same sentences.
+
+    If they are small and of one kind, in one launch, as a batch that holds the sentences several times.
+    """
     lexical = [potentials for potentials in several if isinstance(potentials, LexicalPotentials)]
-    needed = sum(chart_bytes(potentials, True) for potentials in several)
-    if (
+    if not (
         len(lexical) == len(several) > 1
         and len({potentials.span.shape for potentials in several}) == 1
         and several[0].span.shape[1] - 1 <= MAX_FUSED_WORDS
-        and memory.fits(needed, several[0].span.device)
+        and memory.fits(sum(chart_bytes(p, True) for p in several), several[0].span.device)
     ):
-        return fused_inside_outside(lexical, lengths, heads)
-    return [
-        inside_outside(potentials, lengths, flag) for potentials, flag in zip(several, heads, strict=True)
-    ]
-
-
-def fused_inside_outside(
-    several: Sequence[LexicalPotentials], lengths: Tensor, heads: Sequence[bool]
-) -> list[tuple[Tensor, Potentials]]:
-    """All sums as one batch that holds the sentences several times: one sum alone leaves most of a GPU idle."""
-    batch = len(several[0].span)
+        return [inside_outside(p, lengths, flag) for p, flag in zip(several, heads, strict=True)]
+    batch = len(lexical[0].span)
     # First those with `head`, then those whose head marginals are requested: kernels get the number of each.
-    order = sorted(range(len(several)), key=lambda k: (several[k].head is None, not heads[k]))
-    ordered = [several[k] for k in order]
-    span, arc, root, inherit = (torch.cat(part) for part in list(zip(*ordered, strict=True))[:4])
-    head = [potentials.head for potentials in ordered if potentials.head is not None]
-    together = LexicalPotentials(span, arc, root, inherit, torch.cat(head) if head else None)
-    with_heads = sum(flag or p.head is not None for p, flag in zip(several, heads, strict=True))
-    chart, marginals = run_inside_outside(
-        together, lengths.repeat(len(several)), batch * with_heads if with_heads else None, batch
-    )
-    results: dict[int, tuple[Tensor, Potentials]] = {}
-    for position, k in enumerate(order):
-        rows = slice(position * batch, (position + 1) * batch)
-        d_span, d_arc, d_root, d_inherit = (part[rows] for part in marginals[:4])
-        d_head = marginals.head[rows] if heads[k] and marginals.head is not None else None
-        results[k] = chart.log_z[rows], LexicalPotentials(d_span, d_arc, d_root, d_inherit, d_head)
-    return [results[k] for k in range(len(several))]
+    order = sorted(range(len(lexical)), key=lambda k: (lexical[k].head is None, not heads[k]))
+    *parts, head = zip(*(lexical[k] for k in order), strict=True)
+    span, arc, root, inherit = (torch.cat(part) for part in parts)
+    given = [part for part in head if part is not None]
+    together = LexicalPotentials(span, arc, root, inherit, torch.cat(given) if given else None)
+    with_heads = batch * sum(flag or p.head is not None for p, flag in zip(lexical, heads, strict=True))
+    chart, marginals = run_inside_outside(together, lengths.repeat(len(order)), with_heads or None, batch)
+    results: list[tuple[Tensor, Potentials]] = []
+    for k, flag in enumerate(heads):
+        rows = slice(order.index(k) * batch, (order.index(k) + 1) * batch)
+        span, arc, root, inherit = (part[rows] for part in marginals[:4])
+        d_head = marginals.head[rows] if flag and marginals.head is not None else None
+        results.append((chart.log_z[rows], LexicalPotentials(span, arc, root, inherit, d_head)))
+    return results
 
 
 def run_inside_outside(
@@ -206,7 +184,7 @@ def run_inside_outside(
     they come first.
     """
     chart = make_chart(potentials, lengths, SCALED)
-    batch, n, like = chart.exponent.shape[0], chart.exponent.shape[1], potentials.span
+    (batch, n, _, pitch), like = chart.cells.shape, potentials.span
     posts = n + 1
     sizes = [batch * size for size in (posts * posts, posts * posts, n * n, n, 1, 1)]
     aligned = [-(-size // 4) * 4 for size in sizes]  # kernels are recompiled for other alignments
@@ -214,7 +192,7 @@ def run_inside_outside(
     d_span, d_inherit, d_arc, d_root, *barriers = (
         part[:size] for part, size in zip(zeros, sizes, strict=True)
     )
-    outer = rows(batch, n, chart.cells.shape[-1], like=like)
+    outer = fresh(batch, n, n, pitch, like=like, slack=8 * pitch + 64)
     for mode, barrier in zip((SCALED, LOGSPACE), barriers, strict=True):
         inside_pass(chart, mode, outside_follows=chart.lexical)
         outside_pass(chart, mode, barrier, outer, d_root)
@@ -223,15 +201,9 @@ def run_inside_outside(
     if heads is not None and chart.lexical:
         d_head = torch.zeros(heads, posts, posts, n, device=like.device)
     d_arc = write_marginals(chart, outer, d_span, d_inherit, d_arc, d_head)
-    if not isinstance(potentials, LexicalPotentials):
-        return chart, type(potentials)(d_span.view(batch, posts, posts))
-    return chart, LexicalPotentials(  # type: ignore[return-value]
-        d_span.view(batch, posts, posts),
-        d_arc.view(batch, n, n),
-        d_root.view(batch, n),
-        d_inherit.view(batch, posts, posts),
-        d_head,
-    )
+    spans, inherits = d_span.view(batch, posts, posts), d_inherit.view(batch, posts, posts)
+    marginals: list[Any] = [spans, d_arc.view(batch, n, n), d_root.view(batch, n), inherits, d_head]
+    return chart, type(potentials)(*marginals[: 5 if chart.lexical else 1])
 
 
 def make_chart(potentials: Potentials, lengths: Tensor, mode: int) -> Chart:
@@ -240,14 +212,15 @@ def make_chart(potentials: Potentials, lengths: Tensor, mode: int) -> Chart:
     lexical = isinstance(potentials, LexicalPotentials)
     pitch = -(-n // 16) * 16 if lexical else 1
     arc, arc_by_modifier, power, power_by_modifier = fresh(4, batch, n, pitch, like=like)
+    inputs = [None if t is None else t.contiguous() for t in potentials] + [None] * 5
     chart = Chart(
-        inputs=contiguous(potentials),
+        inputs=tuple(inputs[0] if t is None else t for t in inputs[:5]),  # type: ignore[misc]
         lexical=lexical,
         log_z=fresh(batch, like=like),
-        cells=rows(batch, n, pitch, like=like),
-        exponent=table(batch, n, like),
-        base=table(batch, n, like),
-        bound=table(batch, n, like),
+        cells=fresh(batch, n, n, pitch, like=like, slack=8 * pitch + 64),
+        exponent=fresh(batch, n, n, like=like, slack=64),
+        base=fresh(batch, n, n, like=like, slack=64),
+        bound=fresh(batch, n, n, like=like, slack=64),
         arc=arc,
         arc_by_modifier=arc_by_modifier,
         power=power,
@@ -273,13 +246,14 @@ def inside_pass(chart: Chart, mode: int, outside_follows: bool = False) -> None:
 
     `outside_follows`: an outside pass will check heads that underflow.
     """
-    batch, n, pitch = *chart.exponent.shape[:2], chart.cells.shape[-1]
+    batch, n, _, pitch = chart.cells.shape
     span, _, _, inherit, head = chart.inputs
     shape = shape_for("best" if mode == VITERBI else "inside", n, batch, chart.lexical, span.device)
     if batch > 0:
         inside_kernel[(shape.programs,)](
-            span, inherit, head, chart.arc_by_modifier, chart.power_by_modifier, chart.root, chart.offset, chart.cells,
-            chart.exponent, chart.base, chart.bound, chart.report, chart.log_z, chart.log2_rest, chart.heads, n, pitch,
+            span, inherit, head, chart.power_by_modifier if mode == SCALED else chart.arc_by_modifier, chart.root,
+            chart.offset, chart.cells, chart.exponent, chart.base, chart.bound, chart.report, chart.log_z,
+            chart.log2_rest, chart.heads, n, pitch,
             MODE=mode, OUTSIDE_FOLLOWS=outside_follows and mode == SCALED, LEXICAL=chart.lexical, HEAD=chart.heads > 0,
             WORDS=max(16, power_of_two(n)), **launch(shape, mode, batch, span.device),
         )  # fmt: skip
@@ -287,13 +261,13 @@ def inside_pass(chart: Chart, mode: int, outside_follows: bool = False) -> None:
 
 def outside_pass(chart: Chart, mode: int, barrier: Tensor, outer: Tensor, d_root: Tensor) -> None:
     """Fill `outer` for the sentences that need this mode."""
-    batch, n, pitch = *chart.exponent.shape[:2], chart.cells.shape[-1]
+    batch, n, _, pitch = chart.cells.shape
     span, _, _, inherit, head = chart.inputs
     shape = shape_for("outside", n, batch, chart.lexical, span.device)
     if batch > 0:
         outside_kernel[(shape.programs,)](
-            span, inherit, head, chart.arc, chart.power, chart.root, chart.cells, chart.exponent, chart.base,
-            chart.report, chart.log2_rest, barrier.view(torch.int32), outer, d_root, chart.heads, n, pitch,
+            span, inherit, head, chart.power if mode == SCALED else chart.arc, chart.root, chart.cells, chart.exponent,
+            chart.base, chart.report, chart.log2_rest, barrier.view(torch.int32), outer, d_root, chart.heads, n, pitch,
             MODE=mode, LEXICAL=chart.lexical, HEAD=chart.heads > 0, **launch(shape, mode, batch, span.device),
         )  # fmt: skip
 
@@ -302,12 +276,12 @@ def write_marginals(
     chart: Chart, outer: Tensor, d_span: Tensor, d_inherit: Tensor, d_arc: Tensor, d_head: Tensor | None
 ) -> Tensor:
     """Write the marginals of spans, `inherit` and heads into the given tensors; return those of arcs."""
-    batch, n, pitch = *chart.exponent.shape[:2], chart.cells.shape[-1]
+    batch, n, _, pitch = chart.cells.shape
     span, _, _, inherit, head = chart.inputs
     if batch == 0:
         return d_arc
     words = max(16, power_of_two(n)) if chart.lexical else 1
-    in_logs = fresh(batch * n * n + 64, like=span, dtype=torch.int32)  # a tile may read past the end
+    in_logs = fresh(batch, n, n, like=span, dtype=torch.int32, slack=64)
     at_once = max(1, 2048 // words) if chart.lexical else 64
     spans_kernel[(batch, -(-n * n // at_once))](
         span, inherit, head, chart.cells, outer, chart.report, in_logs, d_span, d_inherit,
@@ -327,12 +301,6 @@ def write_marginals(
     return (d_arc if parts == 1 else partial_sums.sum(0)).clamp_(max=1.0)  # rounding may lead beyond 1
 
 
-def contiguous(potentials: Potentials) -> tuple[Tensor, ...]:
-    """span, arc, root, inherit, head as contiguous tensors; `span` stands in for those that are absent."""
-    tensors = [None if t is None else t.contiguous() for t in potentials] + [None] * 5
-    return tuple(tensors[0] if t is None else t for t in tensors[:5])  # type: ignore[misc]
-
-
 def launch(shape: Shape, mode: int, batch: int, device: torch.device) -> dict[str, int | bool]:
     """The shape as kernel arguments. Programs that wait for each other must run at the same time."""
     if mode == LOGSPACE:
@@ -340,9 +308,8 @@ def launch(shape: Shape, mode: int, batch: int, device: torch.device) -> dict[st
     grouped = shape.programs > batch
     max_batch = power_of_two(max(shape.programs, processors(device))) if grouped else 1
     cooperative = {"launch_cooperative_grid": True} if grouped else {}
-    options = {
-        name: value for name, value in shape._asdict().items() if value is not None and name != "programs"
-    }
+    options = {key: value for key, value in shape._asdict().items() if value is not None}
+    del options["programs"]
     return options | {"batch": batch, "BATCH": max_batch, "GROUPED": grouped} | cooperative
 
 

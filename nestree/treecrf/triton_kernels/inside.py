@@ -3,38 +3,53 @@
 import triton
 import triton.language as tl
 
+from nestree.treecrf.async_errors import NO_TREE_BIT, TOO_LARGE_BIT, WRONG_LENGTH
+from nestree.treecrf.potentials import MAX_SCORE, NO_TREE
 from nestree.treecrf.triton_kernels.blocked import far_splits, share_of
 from nestree.treecrf.triton_kernels.common import (
     FAR_FROM,
-    HEAD_BIT,
-    LN_2,
     LOG2_E,
     LOG_ZERO,
     LOGSPACE,
     LOWEST,
-    MAX_EXACT_EXPONENT,
-    MAX_PRECISE_LOG,
-    MAX_SCALED_INHERIT,
-    MAX_TRUSTED,
     MIN_EXPONENT,
-    MIN_ROW_MAXIMUM,
     MIN_TRUSTED,
-    NO_TREE_AT,
-    NO_TREE_FLAG,
     SCALED,
     STARTS,
-    TOO_LARGE_FLAG,
     VITERBI,
     WIDTHS,
-    WRONG_LENGTH_FLAG,
-    any_invalid,
     assign,
     grid_barrier,
     log2,
-    not_a_score,
     own_score,
     score,
 )
+
+LN_2 = tl.constexpr(0.6931471805599453)
+MAX_TRUSTED = tl.constexpr(2.0**120)
+MIN_ROW_MAXIMUM = tl.constexpr(2.0**-50)  # a row whose cells are all below this does not fit its exponent
+HEAD_BIT = tl.constexpr(16)
+NO_TREE_FLAG = tl.constexpr(NO_TREE_BIT)
+TOO_LARGE_FLAG = tl.constexpr(TOO_LARGE_BIT)
+WRONG_LENGTH_FLAG = tl.constexpr(WRONG_LENGTH)
+MAX_PRECISE_LOG = tl.constexpr(2.0**16)  # float32 holds larger logarithms to less than 2^-7
+MAX_EXACT_EXPONENT = tl.constexpr(2.0**23)  # float32 holds whole numbers up to twice this
+NO_TREE_AT = tl.constexpr(NO_TREE)
+MAX_SCALED_INHERIT = tl.constexpr(32.0)  # `inherit` beyond this, in base 2, needs LOGSPACE
+HIGHEST = tl.constexpr(MAX_SCORE)
+
+
+@triton.jit
+def not_a_score(value):
+    """Which values are neither between -MAX_SCORE and MAX_SCORE nor IMPOSSIBLE; NaN counts."""
+    return ((tl.abs(value) <= HIGHEST) | (value < NO_TREE_AT)) == 0
+
+
+@triton.jit
+def any_invalid(pointer, mask):
+    """1 if a cell of the mask does not hold a score."""
+    bad = not_a_score(tl.load(pointer, mask, other=0.0)) & mask
+    return tl.max(tl.max(bad.to(tl.int32), 1), 0)
 
 
 @triton.jit(do_not_specialize=["n"])
@@ -290,10 +305,8 @@ def complete(
 @triton.jit
 def store_bound(exponent, bound, row, most, live):
     """Store the bound of rows whose largest headed cell is `most`."""
-    height = tl.ceil(log2(tl.maximum(most, MIN_TRUSTED)))
-    tl.store(
-        bound + row, tl.where(most > 0, tl.load(exponent + row, live, other=0.0) + height, LOG_ZERO), live
-    )
+    top = tl.load(exponent + row, live, other=0.0) + tl.ceil(log2(tl.maximum(most, MIN_TRUSTED)))
+    tl.store(bound + row, tl.where(most > 0, top, LOG_ZERO), live)
 
 
 @triton.jit
@@ -305,25 +318,15 @@ def fetch_hooks(chart, arcs, row, i, x, t, width, pitch):
 
 
 @triton.jit
-def hooked_words(e, per_span, first, last, width, length, V: tl.constexpr):
-    """The spans (i, j) of the blocks e [BI], and the words x of the blocks [BI, V].
-
-    The blocks of a span are those before it, then those behind it; surplus blocks repeat the last one.
-    """
-    i = tl.minimum(first + e // per_span, last - 1)
-    place = e % per_span
-    block = tl.where(place <= i // V, place, (i + width) // V + place - i // V - 1)
-    return i, i + width, place, (tl.minimum(block, (length - 1) // V) * V)[:, None] + tl.arange(0, V)[None, :]
-
-
-@triton.jit
 def attach(
-    inherit, chart, power_by_modifier, exponent, bound, status, first, last, width, length, n, pitch,
+    inherit, chart, arcs, exponent, bound, status, first, last, width, length, n, pitch, MODE: tl.constexpr,
     OUTSIDE_FOLLOWS: tl.constexpr, BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, HOOKS: tl.constexpr,
 ):  # fmt: skip
-    """ATTACH for the spans (i, i + width), first <= i < last, SCALED.
+    """ATTACH for the spans (i, i + width), first <= i < last. SCALED: arcs are exp2(arc); other modes: logarithms.
 
-    hooked(i, j, x) = sum over h in (i, j) of headed(i, j, h) arc(x, h), for x outside (i, j)
+    hooked(i, j, x) = sum over h in (i, j) of headed(i, j, h) + arc(x, h), for x outside (i, j)
+
+    The blocks of a span are those before it, then those behind it; surplus blocks repeat the last one.
     """
     per_span = (length - width) // V + 3
     blocks = (last - first) * per_span
@@ -331,130 +334,56 @@ def attach(
     for e0 in range(0, blocks, BI):
         e = e0 + tl.arange(0, BI)
         live = e < blocks
-        i, j, place, x = hooked_words(e, per_span, first, last, width, length, V)
+        i = tl.minimum(first + e // per_span, last - 1)
+        j = i + width
+        place = e % per_span
+        block = tl.where(place <= i // V, place, j // V + place - i // V - 1)
+        x = (tl.minimum(block, (length - 1) // V) * V)[:, None] + tl.arange(0, V)[None, :]
         beyond = live[:, None] & (x < length) & ((x < i[:, None]) | (x >= j[:, None]))
         row = i * n + j - 1
-        top = tl.zeros([BT, BI], tl.float32)
-        total = tl.zeros([BT, BI, V], tl.float32)
-        for t0 in tl.range(0, tl.cdiv(width, BT * HOOKS) * BT * HOOKS, BT, loop_unroll_factor=HOOKS):
-            headed, arc = fetch_hooks(chart, power_by_modifier, row * pitch, i, x, t0 + slot, width, pitch)
-            headed = tl.where((t0 + slot < width)[:, None], headed, 0.0)
-            top = tl.maximum(top, headed)
-            total += headed[:, :, None] * arc
-        most = tl.max(top, 0)
-        lends = score(inherit + i * (n + 1) + j, live, SCALED)
-        done = tl.sum(total, 0) * tl.exp2(-lends)[:, None]
-        trusted = (done > MIN_TRUSTED) & (done < MAX_TRUSTED)
-        status |= tl.where(beyond & (trusted == 0) & (most > 0)[:, None], 1, 0)
-        if OUTSIDE_FOLLOWS:
-            underflowed = (
-                live
-                & (most < MIN_ROW_MAXIMUM)
-                & (tl.load(exponent + row, live, other=LOG_ZERO) > MIN_EXPONENT)
-            )
-            status |= tl.where(underflowed[:, None] & (x >= 0), 1, 0)
-        tl.store(chart + row[:, None] * pitch + x, done, beyond)
-        store_bound(exponent, bound, row, most, live & (place == 0))
-    return status
-
-
-@triton.jit
-def log_attach(
-    chart, arc_by_modifier, first, last, width, length, n, pitch,
-    MODE: tl.constexpr, BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, HOOKS: tl.constexpr,
-):  # fmt: skip
-    """ATTACH for LOGSPACE and VITERBI: cells and arcs are logarithms."""
-    per_span = (length - width) // V + 3
-    blocks = (last - first) * per_span
-    slot = tl.arange(0, BT)
-    for e0 in range(0, blocks, BI):
-        e = e0 + tl.arange(0, BI)
-        i, j, _, x = hooked_words(e, per_span, first, last, width, length, V)
-        beyond = (e < blocks)[:, None] & (x < length) & ((x < i[:, None]) | (x >= j[:, None]))
-        row = (i * n + j - 1) * pitch
-        best = tl.full([BT, BI, V], LOG_ZERO, tl.float32)
-        headed, arc = fetch_hooks(chart, arc_by_modifier, row, i, x, slot, width, pitch)
-        for t0 in tl.range(0, width, BT, loop_unroll_factor=HOOKS):
-            # Prefetch the next values while the present ones are compared.
-            next_headed, next_arc = fetch_hooks(
-                chart, arc_by_modifier, row, i, x, t0 + BT + slot, width, pitch
-            )
-            best = tl.maximum(best, headed[:, :, None] + arc)
-            headed = next_headed
-            arc = next_arc
-        done = tl.max(best, 0)
-        if MODE == LOGSPACE:
+        if MODE == SCALED:
+            top = tl.zeros([BT, BI], tl.float32)
             total = tl.zeros([BT, BI, V], tl.float32)
-            for t0 in range(0, width, BT):
-                headed, arc = fetch_hooks(chart, arc_by_modifier, row, i, x, t0 + slot, width, pitch)
-                headed = tl.where((t0 + slot < width)[:, None], headed, LOG_ZERO)
-                total += tl.exp2(headed[:, :, None] + arc - done[None, :, :])
-            done += log2(tl.sum(total, 0))
-        tl.store(chart + row[:, None] + x, done, beyond)
-
-
-@triton.jit
-def inside_widths(
-    span, inherit, head, head_words, arc_by_modifier, power_by_modifier, chart, exponent, base, bound, counter, member,
-    length, n, pitch, group,
-    GROUPED: tl.constexpr, MODE: tl.constexpr, OUTSIDE_FOLLOWS: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr,
-    FAR: tl.constexpr, WORDS: tl.constexpr, BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr,
-    UNROLL: tl.constexpr, HOOKS: tl.constexpr, FT: tl.constexpr, FI: tl.constexpr,
-):  # fmt: skip
-    """All widths of one sentence: COMPLETE and ATTACH for this program's share of each.
-
-    Returns the status bits (1: SCALED cannot be trusted, 2: `head` holds an invalid score) and the number of barriers.
-    """
-    status = tl.zeros([BI, V], tl.int32)
-    barriers = length * 0
-    for width in range(1, length + 1):
-        skipped = 0
-        if FAR:
-            narrow = (width - 1) // WIDTHS * WIDTHS
-            if narrow >= FAR_FROM:
-                skipped = narrow - WIDTHS - STARTS + 2
-                if width == narrow + 1:
-                    far_splits(chart, exponent, bound, member, group, narrow, length, n, pitch, FT, FI, V)
-                    barriers += 1
-                    grid_barrier(counter, barriers * group, GROUPED)
-        first, last = share_of(length - width + 1, member, group)
-        status = complete(
-            span, inherit, head, head_words, chart, exponent, base, bound, status, first, last, width, skipped, length,
-            n, pitch, MODE, OUTSIDE_FOLLOWS, LEXICAL, HEAD, FAR, BT, BI, V, UNROLL,
-        )  # fmt: skip
-        if LEXICAL:
-            tl.debug_barrier()
-            if MODE == SCALED:
-                status = attach(
-                    inherit, chart, power_by_modifier, exponent, bound, status, first, last, width, length, n, pitch,
-                    OUTSIDE_FOLLOWS, BT, BI, V, HOOKS,
-                )  # fmt: skip
-            else:
-                log_attach(
-                    chart, arc_by_modifier, first, last, width, length, n, pitch, MODE, BT, BI, V, HOOKS
+            for t0 in tl.range(0, tl.cdiv(width, BT * HOOKS) * BT * HOOKS, BT, loop_unroll_factor=HOOKS):
+                headed, arc = fetch_hooks(chart, arcs, row * pitch, i, x, t0 + slot, width, pitch)
+                headed = tl.where((t0 + slot < width)[:, None], headed, 0.0)
+                top = tl.maximum(top, headed)
+                total += headed[:, :, None] * arc
+            most = tl.max(top, 0)
+            lends = score(inherit + i * (n + 1) + j, live, MODE)
+            done = tl.sum(total, 0) * tl.exp2(-lends)[:, None]
+            trusted = (done > MIN_TRUSTED) & (done < MAX_TRUSTED)
+            status |= tl.where(beyond & (trusted == 0) & (most > 0)[:, None], 1, 0)
+            if OUTSIDE_FOLLOWS:
+                possible = tl.load(exponent + row, live, other=LOG_ZERO) > MIN_EXPONENT
+                status |= tl.where((live & (most < MIN_ROW_MAXIMUM) & possible)[:, None] & (x >= 0), 1, 0)
+            store_bound(exponent, bound, row, most, live & (place == 0))
+        else:
+            best = tl.full([BT, BI, V], LOG_ZERO, tl.float32)
+            headed, arc = fetch_hooks(chart, arcs, row * pitch, i, x, slot, width, pitch)
+            for t0 in tl.range(0, width, BT, loop_unroll_factor=HOOKS):
+                # Prefetch the next values while the present ones are compared.
+                next_headed, next_arc = fetch_hooks(
+                    chart, arcs, row * pitch, i, x, t0 + BT + slot, width, pitch
                 )
-        elif MODE == SCALED:
-            tl.debug_barrier()
-            i = first + tl.arange(0, WORDS)
-            row = i * n + i + width - 1
-            store_bound(exponent, bound, row, tl.load(chart + row * pitch, i < last, other=0.0), i < last)
-        barriers += 1
-        grid_barrier(counter, barriers * group, GROUPED)
-    return tl.max(tl.max(status, 1), 0), barriers
-
-
-@triton.jit
-def root_underflows(chart, root, length, pitch, WORDS: tl.constexpr):
-    """1 if the sum over all trees is too small: heads that can be the root may have underflowed."""
-    h = tl.arange(0, WORDS)
-    headed = tl.load(chart + (length - 1) * pitch + h, h < length, other=0.0)
-    at_root = tl.load(root + h, h < length, other=LOG_ZERO)
-    return (tl.sum(headed * tl.exp2(at_root), 0) < MIN_ROW_MAXIMUM).to(tl.int32)
+                best = tl.maximum(best, headed[:, :, None] + arc)
+                headed = next_headed
+                arc = next_arc
+            done = tl.max(best, 0)
+            if MODE == LOGSPACE:
+                total = tl.zeros([BT, BI, V], tl.float32)
+                for t0 in range(0, width, BT):
+                    headed, arc = fetch_hooks(chart, arcs, row * pitch, i, x, t0 + slot, width, pitch)
+                    headed = tl.where((t0 + slot < width)[:, None], headed, LOG_ZERO)
+                    total += tl.exp2(headed[:, :, None] + arc - done[None, :, :])
+                done += log2(tl.sum(total, 0))
+        tl.store(chart + row[:, None] * pitch + x, done, beyond)
+    return status
 
 
 @triton.jit(do_not_specialize=["heads", "n", "batch"])
 def inside_kernel(
-    span, inherit, head, arc_by_modifier, power_by_modifier, root, offset, chart, exponent, base, bound, report, log_z,
+    span, inherit, head, arcs, root, offset, chart, exponent, base, bound, report, log_z,
     log2_rest, heads, n, pitch, batch,
     GROUPED: tl.constexpr, BATCH: tl.constexpr, MODE: tl.constexpr, OUTSIDE_FOLLOWS: tl.constexpr,
     LEXICAL: tl.constexpr, HEAD: tl.constexpr, FAR: tl.constexpr, WORDS: tl.constexpr, BT: tl.constexpr,
@@ -478,18 +407,51 @@ def inside_kernel(
     bound += b * n * n
     if LEXICAL:
         inherit += b * (n + 1) * (n + 1)
-        arc_by_modifier += b * n * pitch
-        power_by_modifier += b * n * pitch
+        arcs += b * n * pitch
         root += b * pitch
     if HEAD:
         head += b * (n + 1) * (n + 1) * n
     head_words = tl.where(b < heads, n, 0)  # words that have a score as head of a span: all, or none
-    wrong, barriers = inside_widths(
-        span, inherit, head, head_words, arc_by_modifier, power_by_modifier, chart, exponent, base, bound, counter,
-        member, length, n, pitch, group, GROUPED, MODE, OUTSIDE_FOLLOWS, LEXICAL, HEAD, FAR, WORDS, BT, BI, V, UNROLL,
-    HOOKS, FT, FI, )  # fmt: skip
-    if OUTSIDE_FOLLOWS:
-        wrong |= root_underflows(chart, root, length, pitch, WORDS)
+    states = tl.zeros(
+        [BI, V], tl.int32
+    )  # bit 1: SCALED cannot be trusted, bit 2: `head` holds an invalid score
+    barriers = length * 0
+    for width in range(1, length + 1):
+        skipped = 0
+        if FAR:
+            narrow = (width - 1) // WIDTHS * WIDTHS
+            if narrow >= FAR_FROM:
+                skipped = narrow - WIDTHS - STARTS + 2
+                if width == narrow + 1:
+                    far_splits(chart, exponent, bound, member, group, narrow, length, n, pitch, FT, FI, V)
+                    barriers += 1
+                    grid_barrier(counter, barriers * group, GROUPED)
+        first, last = share_of(length - width + 1, member, group)
+        states = complete(
+            span, inherit, head, head_words, chart, exponent, base, bound, states, first, last, width, skipped, length,
+            n, pitch, MODE, OUTSIDE_FOLLOWS, LEXICAL, HEAD, FAR, BT, BI, V, UNROLL,
+        )  # fmt: skip
+        if LEXICAL:
+            tl.debug_barrier()
+            states = attach(
+                inherit, chart, arcs, exponent, bound, states, first, last, width, length, n, pitch, MODE,
+                OUTSIDE_FOLLOWS, BT, BI, V, HOOKS,
+            )  # fmt: skip
+        elif MODE == SCALED:
+            tl.debug_barrier()
+            i = first + tl.arange(0, WORDS)
+            row = i * n + i + width - 1
+            store_bound(exponent, bound, row, tl.load(chart + row * pitch, i < last, other=0.0), i < last)
+        barriers += 1
+        grid_barrier(counter, barriers * group, GROUPED)
+    wrong = tl.max(tl.max(states, 1), 0)
+    h = tl.arange(0, WORDS)
+    if (
+        OUTSIDE_FOLLOWS
+    ):  # heads that can be the root may have underflowed if the sum over all trees is too small
+        headed = tl.load(chart + (length - 1) * pitch + h, h < length, other=0.0)
+        at_root = tl.load(root + h, h < length, other=LOG_ZERO)
+        wrong |= (tl.sum(headed * tl.exp2(at_root), 0) < MIN_ROW_MAXIMUM).to(tl.int32)
     if MODE == SCALED:
         tl.atomic_or(needs_logspace, wrong & 1)
     if HEAD:
@@ -501,7 +463,6 @@ def inside_kernel(
         done = done & (tl.load(needs_logspace) == 0)
     if done:
         # GOAL: sum over h of headed(0, n, h) + root(h)
-        h = tl.arange(0, WORDS)
         goal = tl.load(chart + (length - 1) * pitch + h, h < (length if LEXICAL else 1), other=LOG_ZERO)
         if MODE == SCALED:
             goal = tl.where(goal > 0, tl.log2(goal), LOG_ZERO)
@@ -521,9 +482,10 @@ def inside_kernel(
                 offsets = tl.load(offset + b * pitch + h, h < length, other=0.0).to(tl.float64)
                 value += tl.sum(offsets, 0) * LN_2
             none = value < NO_TREE_AT
-            too_large = (
-                tl.abs(whole) > MAX_EXACT_EXPONENT if MODE == SCALED else tl.abs(over) > MAX_PRECISE_LOG
-            )
+            if MODE == SCALED:
+                too_large = tl.abs(whole) > MAX_EXACT_EXPONENT
+            else:
+                too_large = tl.abs(over) > MAX_PRECISE_LOG
             result = value.to(tl.float32)
             status = tl.where((status == 0) & (none == 0) & too_large, TOO_LARGE_FLAG, status)
         status = tl.where((status == 0) & none, NO_TREE_FLAG, status)

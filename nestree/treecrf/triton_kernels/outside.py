@@ -10,21 +10,28 @@ from nestree.treecrf.triton_kernels.common import (
     LOG_ZERO,
     LOGSPACE,
     LOWEST,
-    MAX_IGNORED_WEIGHT,
     MIN_EXPONENT,
     MIN_TRUSTED,
-    PRECISION,
-    SAFE_EXPONENT,
     SCALED,
     STARTS,
     WIDTHS,
     assign,
-    at_most_one,
     grid_barrier,
     log2,
     own_score,
     score,
 )
+
+# A head below MIN_TRUSTED can be ignored unless the rest of the tree weighs more than this.
+MAX_IGNORED_WEIGHT = tl.constexpr(2.0**50)
+SAFE_EXPONENT = tl.constexpr(100.0)
+PRECISION = tl.constexpr("tf32x3")  # of matrix products: three products of halves, as good as float32
+
+
+@triton.jit
+def at_most_one(probability):
+    """Clamp to 1 what rounding led beyond it. NaN stays NaN."""
+    return tl.where(probability > 1.0, 1.0, probability)
 
 
 @triton.jit
@@ -183,143 +190,74 @@ def outside_spans(
 
 
 @triton.jit
-def headed_words(e, per_span, first, last, width, V: tl.constexpr, LEXICAL: tl.constexpr):
-    """The spans (a, z) of some blocks [BI], the words h of the blocks [BI, V], and which of them lie in their span."""
-    a = tl.minimum(first + e // per_span, last - 1)
-    z = a + width
-    live = e < (last - first) * per_span
-    h = tl.zeros_like(a)[:, None] + tl.zeros([1, V], tl.int32)
-    within = live[:, None] & (h == 0)
-    if LEXICAL:
-        h = ((a // V + e % per_span) * V)[:, None] + tl.arange(0, V)[None, :]
-        within = live[:, None] & (h >= a[:, None]) & (h < z[:, None])
-    return a, z, live, h, within
-
-
-@triton.jit
-def fetch_hooked(outer, arc, row, a, h, t, width, length, pitch):
-    """For the t-th word p outside (a, z): what its hooked cell says [BT, BI], and the arcs to h [BT, BI, V]. Beyond the
-    last such word: the last one again."""
-    t = tl.minimum(t, length - width - 1)
-    p = tl.where(t < a[None, :], t, t + width)
-    return tl.load(outer + row[None, :] + p), tl.load(arc + p[:, :, None] * pitch + h[None, :, :])
-
-
-@triton.jit
 def outside_heads(
-    span, inherit, head, head_words, power, chart, outer, status, first, last, width, length, n, pitch,
-    LEXICAL: tl.constexpr, HEAD: tl.constexpr,
+    span, inherit, head, head_words, arcs, chart, outer, status, first, last, width, length, n, pitch,
+    MODE: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr,
     BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, HOOKS: tl.constexpr,
 ):  # fmt: skip
-    """ATTACH, backwards, for the spans (a, z) of one width, SCALED: the probability of each of them with head h.
+    """ATTACH, backwards, for the spans (a, z) of one width: the probability of each of them with head h.
 
-    Writes into `outer`, where h lies in the span, that probability over the sum of COMPLETE. A cell that underflowed
-    sets the status if the rest of the tree has so much weight that the cell matters.
+    Writes into `outer`, where h lies in the span, that probability over the sum of COMPLETE; LOGSPACE: its log2. A
+    SCALED cell that underflowed sets the status if the rest of the tree has so much weight that the cell matters.
     """
     per_span = (width + 2 * V - 2) // V if LEXICAL else 1
+    nothing: tl.constexpr = 0.0 if MODE == SCALED else LOG_ZERO
     slot = tl.arange(0, BT)[:, None]
     for e0 in range(0, (last - first) * per_span, BI):
-        a, z, live, h, within = headed_words(e0 + tl.arange(0, BI), per_span, first, last, width, V, LEXICAL)
+        e = e0 + tl.arange(0, BI)
+        a = tl.minimum(first + e // per_span, last - 1)
+        z = a + width
+        live = e < (last - first) * per_span
+        h = tl.zeros([BI, V], tl.int32)
+        within = live[:, None] & (h == 0)
+        if LEXICAL:
+            h = ((a // V + e % per_span) * V)[:, None] + tl.arange(0, V)[None, :]
+            within = live[:, None] & (h >= a[:, None]) & (h < z[:, None])
         row = (a * n + z - 1) * pitch
         cell = a * (n + 1) + z
-        own = own_score(span, inherit, cell, live, z - a < length, SCALED, LEXICAL)
         used = tl.load(outer + row[:, None] + h, within, other=0.0)
+        if MODE == LOGSPACE:
+            headed = tl.load(chart + row[:, None] + h, within, other=LOG_ZERO)
         if LEXICAL:
             if width < length:
                 total = tl.zeros([BT, BI, V], tl.float32)
                 padded = tl.cdiv(length - width, BT * HOOKS) * BT * HOOKS
                 for t0 in tl.range(0, padded, BT, loop_unroll_factor=HOOKS):
-                    hooked, arcs = fetch_hooked(outer, power, row, a, h, t0 + slot, width, length, pitch)
-                    hooked = tl.where(t0 + slot < length - width, hooked, 0.0)
-                    total += hooked[:, :, None] * arcs
-                lends = score(inherit + cell, live, SCALED)
-                used += tl.sum(total, 0) * tl.exp2(-lends)[:, None]
-        evidence = (own - tl.floor(own))[:, None]
+                    t = tl.minimum(t0 + slot, length - width - 1)
+                    p = tl.where(t < a[None, :], t, t + width)  # the t-th word outside (a, z)
+                    arc = tl.load(arcs + p[:, :, None] * pitch + h[None, :, :])
+                    hooked = tl.load(outer + row[None, :] + p)
+                    hooked = tl.where(t0 + slot < length - width, hooked, nothing)
+                    if MODE == SCALED:
+                        total += hooked[:, :, None] * arc
+                    else:
+                        total += tl.exp2(arc + hooked[:, :, None] + headed[None, :, :])
+                if MODE == SCALED:
+                    used += tl.sum(total, 0) * tl.exp2(-score(inherit + cell, live, MODE))[:, None]
+                else:
+                    used += tl.sum(total, 0)
+        own = own_score(span, inherit, cell, live, z - a < length, MODE, LEXICAL)
+        evidence = (own - tl.floor(own) if MODE == SCALED else own)[:, None]
         if HEAD:
-            evidence += score(head + cell[:, None].to(tl.int64) * n + h, within & (h < head_words), SCALED)
-        of_sum = used * tl.exp2(evidence)
-        if LEXICAL:
-            # Both the cell and the sum in it are large enough, or else the rest of the tree has little weight.
-            held = tl.load(chart + row[:, None] + h, within, other=0.0)
-            fine = ((held > MIN_TRUSTED) | (used <= MAX_IGNORED_WEIGHT)) & (
-                (held * tl.exp2(-evidence) > MIN_TRUSTED) | (of_sum <= MAX_IGNORED_WEIGHT)
-            )
-            status |= tl.max((within & (evidence > MIN_EXPONENT) & (fine == 0)).to(tl.int32), 1)
-        tl.store(outer + row[:, None] + h, of_sum, within)
-    return status
-
-
-@triton.jit
-def logspace_heads(
-    span, inherit, head, head_words, arc, chart, outer, first, last, width, length, n, pitch,
-    LEXICAL: tl.constexpr, HEAD: tl.constexpr, BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr,
-):  # fmt: skip
-    """The same, LOGSPACE: log2 of the probability, over the sum of COMPLETE."""
-    per_span = (width + 2 * V - 2) // V if LEXICAL else 1
-    slot = tl.arange(0, BT)[:, None]
-    for e0 in range(0, (last - first) * per_span, BI):
-        a, z, live, h, within = headed_words(e0 + tl.arange(0, BI), per_span, first, last, width, V, LEXICAL)
-        row = (a * n + z - 1) * pitch
-        cell = a * (n + 1) + z
-        headed = tl.load(chart + row[:, None] + h, within, other=LOG_ZERO)
-        used = tl.load(outer + row[:, None] + h, within, other=0.0)
-        if LEXICAL:
-            total = tl.zeros([BT, BI, V], tl.float32)
-            for t0 in range(0, length - width, BT):
-                hooked, arcs = fetch_hooked(outer, arc, row, a, h, t0 + slot, width, length, pitch)
-                hooked = tl.where(t0 + slot < length - width, hooked, LOG_ZERO)
-                total += tl.exp2(arcs + hooked[:, :, None] + headed[None, :, :])
-            used += tl.sum(total, 0)
-        result = log2(used) + score(span + cell, live, LOGSPACE)[:, None] - headed
-        if HEAD:
-            result += score(head + cell[:, None].to(tl.int64) * n + h, within & (h < head_words), LOGSPACE)
-        tl.store(outer + row[:, None] + h, result, within)
-
-
-@triton.jit
-def outside_widths(
-    span, inherit, head, head_words, arc, power, root, chart, exponent, base, outer, d_root, over, counter, member,
-    length, n, pitch, group,
-    GROUPED: tl.constexpr, MODE: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr, FAR: tl.constexpr,
-    BT: tl.constexpr, BI: tl.constexpr, V: tl.constexpr, UNROLL: tl.constexpr, HOOKS: tl.constexpr,
-    FT: tl.constexpr, FI: tl.constexpr,
-):  # fmt: skip
-    """All widths of one sentence, the widest first: COMPLETE and ATTACH, backwards. Returns 1 if LOGSPACE is needed."""
-    barriers = length * 0
-    status = tl.zeros([BI], tl.int32)
-    for step in range(1, length + 1):
-        width = length + 1 - step
-        wide = tl.minimum(((width - 1) // WIDTHS + 1) * WIDTHS, length)
-        far = length - wide >= FAR_FROM
-        if FAR:
-            if far & (width == wide):
-                far_parents(chart, exponent, base, outer, member, group, wide, length, n, pitch, FT, FI, V)
-                barriers += 1
-                grid_barrier(counter, barriers * group, GROUPED)
-        first, last = share_of(step, member, group)
-        outside_spans(
-            inherit, root, chart, exponent, base, outer, d_root, over, first, last, width, wide, far, length, n, pitch,
-            MODE, LEXICAL, FAR, BT, BI, V, UNROLL,
-        )  # fmt: skip
-        tl.debug_barrier()
+            evidence += score(head + cell[:, None].to(tl.int64) * n + h, within & (h < head_words), MODE)
         if MODE == SCALED:
-            status = outside_heads(
-                span, inherit, head, head_words, power, chart, outer, status, first, last, width, length, n, pitch,
-                LEXICAL, HEAD, BT, BI, V, HOOKS,
-            )  # fmt: skip
+            result = used * tl.exp2(evidence)
+            if LEXICAL:
+                # Both the cell and the sum in it are large enough, or else the rest of the tree has little weight.
+                held = tl.load(chart + row[:, None] + h, within, other=0.0)
+                fine = ((held > MIN_TRUSTED) | (used <= MAX_IGNORED_WEIGHT)) & (
+                    (held * tl.exp2(-evidence) > MIN_TRUSTED) | (result <= MAX_IGNORED_WEIGHT)
+                )
+                status |= tl.max((within & (evidence > MIN_EXPONENT) & (fine == 0)).to(tl.int32), 1)
         else:
-            logspace_heads(
-                span, inherit, head, head_words, arc, chart, outer, first, last, width, length, n, pitch,
-                LEXICAL, HEAD, BT, BI, V,
-            )  # fmt: skip
-        barriers += 1
-        grid_barrier(counter, barriers * group, GROUPED)
-    return tl.max(status, 0)
+            result = log2(used) + evidence - headed
+        tl.store(outer + row[:, None] + h, result, within)
+    return status
 
 
 @triton.jit(do_not_specialize=["heads", "n", "batch"])
 def outside_kernel(
-    span, inherit, head, arc, power, root, chart, exponent, base, report, log2_rest, counter, outer, d_root, heads, n,
+    span, inherit, head, arcs, root, chart, exponent, base, report, log2_rest, counter, outer, d_root, heads, n,
     pitch, batch,
     GROUPED: tl.constexpr, BATCH: tl.constexpr, MODE: tl.constexpr, LEXICAL: tl.constexpr, HEAD: tl.constexpr,
     FAR: tl.constexpr,
@@ -344,19 +282,37 @@ def outside_kernel(
     counter += b
     if LEXICAL:
         inherit += b * (n + 1) * (n + 1)
-        arc += b * n * pitch
-        power += b * n * pitch
+        arcs += b * n * pitch
         root += b * pitch
         d_root += b * n
     if HEAD:
         head += b * (n + 1) * (n + 1) * n
     head_words = tl.where(b < heads, n, 0)  # words that have a score as head of a span: all, or none
-    status = outside_widths(
-        span, inherit, head, head_words, arc, power, root, chart, exponent, base, outer, d_root, over, counter, member,
-        length, n, pitch, group, GROUPED, MODE, LEXICAL, HEAD, FAR, BT, BI, V, UNROLL, HOOKS, FT, FI,
-    )  # fmt: skip
+    barriers = length * 0
+    status = tl.zeros([BI], tl.int32)
+    for step in range(1, length + 1):  # the widest spans first
+        width = length + 1 - step
+        wide = tl.minimum(((width - 1) // WIDTHS + 1) * WIDTHS, length)
+        far = length - wide >= FAR_FROM
+        if FAR:
+            if far & (width == wide):
+                far_parents(chart, exponent, base, outer, member, group, wide, length, n, pitch, FT, FI, V)
+                barriers += 1
+                grid_barrier(counter, barriers * group, GROUPED)
+        first, last = share_of(step, member, group)
+        outside_spans(
+            inherit, root, chart, exponent, base, outer, d_root, over, first, last, width, wide, far, length, n, pitch,
+            MODE, LEXICAL, FAR, BT, BI, V, UNROLL,
+        )  # fmt: skip
+        tl.debug_barrier()
+        status = outside_heads(
+            span, inherit, head, head_words, arcs, chart, outer, status, first, last, width, length, n, pitch,
+            MODE, LEXICAL, HEAD, BT, BI, V, HOOKS,
+        )  # fmt: skip
+        barriers += 1
+        grid_barrier(counter, barriers * group, GROUPED)
     if MODE == SCALED:
-        tl.atomic_or(needs_logspace, status)
+        tl.atomic_or(needs_logspace, tl.max(status, 0))
 
 
 @triton.jit(do_not_specialize=["heads", "d_heads", "n"])
