@@ -1,30 +1,29 @@
 """Documents and sentences as text with colors: entities in brackets, trees above their words."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from rich.cells import cell_len, chop_cells
 from rich.text import Text
 
-from nestree.show.layout import (
+from nestree.display import (
     TERMINAL_COLORS,
-    Edge,
-    LabelColors,
-    entity_brackets,
     escape_bidi,
     escape_invisible,
     format_probability,
+    label_color,
+    stack_spans,
+)
+from nestree.show.layout import (
+    Edge,
+    SentenceLayout,
     lay_out,
-    lexicalized_spans,
-    pad_words,
     parent_spans,
-    single_line,
     span_levels,
     span_modifiers,
-    span_probabilities,
-    stack_spans,
     width,
+    with_probability,
     word_columns,
 )
 from nestree.types import Document, Sentence, Span
@@ -58,14 +57,11 @@ class Run(NamedTuple):
     style: str = ""
 
 
-def draw_document(
-    document: Document, width: int, colors: LabelColors | None = None, head_mark: str = ""
-) -> Text:
+def draw_document(document: Document, width: int, head_mark: str = "") -> Text:
     """The text of a document with its entities in brackets, wrapped to `width` columns.
 
     `head_mark` is written before and after each head, for terminals that cannot underline.
     """
-    colors = colors or LabelColors()
     document = document.with_text()
     text = document.text or ""
     # A chunk stays on one line if it fits; otherwise it is broken between its parts. Spaces and line ends are
@@ -81,7 +77,7 @@ def draw_document(
 
     for part in lay_out(document.entities, 0, len(text)):
         if isinstance(part, Edge):
-            add(bracket_runs(part, colors))
+            add(bracket_runs(part))
             after_opening = part.opens
             continue
         mark, style = (head_mark, "bold underline") if part.head_of else ("", "")
@@ -95,18 +91,16 @@ def draw_document(
     return wrap(chunks, max(MIN_WIDTH, width))
 
 
-def bracket_runs(edge: Edge, colors: LabelColors) -> list[Run]:
+def bracket_runs(edge: Edge) -> list[Run]:
     """A bracket; the closing one has the labels and their probabilities. The first label determines the color."""
-    labels, scores = edge.entity.labels, edge.entity.scores
-    styles = [f"bold {TERMINAL_COLORS[colors[label]]}" for label in labels]
+    labels = edge.entity.labels
+    styles = [f"bold {TERMINAL_COLORS[label_color(label)]}" for label in labels]
     if edge.opens:
         return [Run("[…" if edge.cut else "[", styles[0])]
     runs: list[Run] = []
-    for label, score, style in zip(labels, scores, styles, strict=True):
+    for label, score, style in zip(labels, edge.entity.scores, styles, strict=True):
         runs.append(Run(", " if runs else "…|" if edge.cut else "|", styles[0]))
-        runs.append(
-            Run(single_line(label) + ("" if score is None else f" {format_probability(score)}"), style)
-        )
+        runs.append(Run(with_probability(label, score), style))
     return [*runs, Run("]", styles[0])]
 
 
@@ -157,30 +151,19 @@ HEAVY = tuple("━┝┥┍┑")  # for spans that are entities, so that they ca
 CUTTABLE = {*LIGHT, *HEAVY, "│"}
 
 
-def draw_sentence(sentence: Sentence, width: int, colors: LabelColors | None = None) -> Text:
+def draw_sentence(sentence: Sentence, width: int) -> Text:
     """The tree of a sentence above its words and its entities below them, in stretches of at most `width` columns."""
-    colors = colors or LabelColors()
-    brackets, labels = entity_brackets(sentence)
-    styles = {span: TERMINAL_COLORS[colors[label]] for span, label in labels.items()}
-    words = pad_words([single_line(word) for word in sentence.words], brackets)
-    heads = {entity.head for entity in sentence.entities if entity.head is not None}
-    tree = sentence.tree
-    tree_canvas = None
-    if spans := lexicalized_spans(tree, len(words)):
-        assert tree is not None
-        tree_canvas = draw_tree(words, spans, span_probabilities(tree), styles)
-    elif tree is not None:
-        for i, j, _ in tree.spans:
-            if j - i > 1 and (i, j) not in brackets:
-                brackets[i, j], styles[i, j] = "", "dim"
+    layout = SentenceLayout(sentence)
+    words, columns = layout.words, word_columns(layout.words)
+    styles = {span: TERMINAL_COLORS[label_color(label)] for span, label in layout.labels.items()}
+    tree = draw_tree(layout, styles) if layout.heads else None
     lines: list[Text] = []
-    columns = word_columns(words)
     for first, last in stretches(words, width):
         left, right = columns[first], columns[last] if last < len(words) else None
-        if tree_canvas is not None:
-            lines += [line for line in tree_canvas.lines(left, right) if line.plain.strip(" │")]
-        entity_canvas = draw_brackets(words, brackets, styles, (first, last), heads)
-        lines += [line for k, line in enumerate(entity_canvas.lines(left, right)) if line or k == 0]
+        if tree is not None:
+            lines += [line for line in tree.lines(left, right) if line.plain.strip(" │")]
+        brackets = draw_brackets(layout, styles, first, last)
+        lines += [line for k, line in enumerate(brackets.lines(left, right)) if line or k == 0]
         lines += [Text()] if right else []
     return Text("\n").join(lines)
 
@@ -225,13 +208,9 @@ class Canvas:
         return lines
 
 
-def draw_tree(
-    words: Sequence[str],
-    heads: Mapping[Span, int],
-    probabilities: Mapping[Span, float],
-    styles: Mapping[Span, str],
-) -> Canvas:
+def draw_tree(layout: SentenceLayout, styles: Mapping[Span, str]) -> Canvas:
     """The lines of a tree with the probabilities of its spans; spans with a style, the entities, have heavy lines."""
+    words, heads, probabilities = layout.words, layout.heads or {}, layout.probabilities
     parent, modifier, level = parent_spans(heads), span_modifiers(heads), span_levels(heads)
     # The column in which each word's own line comes down.
     column = [
@@ -259,23 +238,17 @@ def draw_tree(
     return canvas
 
 
-def draw_brackets(
-    words: Sequence[str],
-    brackets: Mapping[Span, str],
-    styles: Mapping[Span, str],
-    stretch: Span,
-    heads: Collection[int],
-) -> Canvas:
-    """The words of a stretch and the brackets below them, open where they go on. Heads are underlined."""
-    first, last = stretch
+def draw_brackets(layout: SentenceLayout, styles: Mapping[Span, str], first: int, last: int) -> Canvas:
+    """The words from `first` to `last` and the brackets below them, open where they go on. Heads are underlined."""
+    words, brackets = layout.words, layout.brackets
     columns = word_columns(words)
     rows = dict(zip(brackets, stack_spans(list(brackets)), strict=True))
     canvas = Canvas(2 + max(rows.values(), default=-1))
     for w in range(first, last):
         around = [span for span in brackets if span[0] <= w < span[1]]
-        style = f"bold {styles[min(around, key=width)]}" if around else "bold"
+        style = f"bold {styles.get(min(around, key=width), 'dim')}" if around else "bold"
         word = words[w].rstrip() or words[w]
-        canvas.write(0, columns[w], word, f"{style} underline" if w in heads else style)
+        canvas.write(0, columns[w], word, f"{style} underline" if w in layout.head_words else style)
     for (i, j), text in brackets.items():
         a, b = max(i, first), min(j, last)
         if a >= b:
@@ -283,7 +256,7 @@ def draw_brackets(
         cells = columns[b - 1] + cell_len(words[b - 1]) - columns[a]
         opening, closing = "╰" if a == i else "─", "╯" if b == j else "─"
         bracket = opening + "".join(center(text, cells - 2, "─")) + closing if cells > 1 else "╵"
-        canvas.write(1 + rows[i, j], columns[a], bracket, styles[i, j])
+        canvas.write(1 + rows[i, j], columns[a], bracket, styles.get((i, j), "dim"))
     return canvas
 
 
