@@ -3,7 +3,6 @@
 import itertools
 import random
 import re
-from dataclasses import replace
 from textwrap import dedent
 
 import pytest
@@ -67,12 +66,6 @@ def test_line_ends_of_the_text_are_kept():
     assert draw_document(document, 80).plain == "[Rome|GPE]  is    big.\n\n[Paris|GPE], too."
 
 
-def test_ascii_has_a_character_for_everything_drawn():
-    document = Document([replace(ARMY, entities=[*ARMY.entities, Entity(1, 3, "X")])])
-    for text in (draw_document(document, 80), draw_sentence(document.sentences[0], 80)):
-        assert to_ascii(text.plain).isascii()
-
-
 @settings(deadline=None, max_examples=25)
 @given(documents(), st.integers(20, 60))
 def test_any_document_fits_and_is_complete(document, width):
@@ -82,6 +75,9 @@ def test_any_document_fits_and_is_complete(document, width):
     characters = iter(re.sub(r"\s", "", plain))
     text = re.sub(r"[\s\x00-\x1f\ud800-\udfff\u202e\u2066]", "", document.with_text().text)
     assert all(character in characters for character in text)  # in this order, with brackets between
+    drawings = [draw_sentence(sentence, width).plain for sentence in document.sentences]
+    drawn = "".join(character for character in "".join([plain, *drawings]) if character in "─├┤╭╮━┝┥┍┑│╰╯╵…")
+    assert to_ascii(drawn).isascii()
 
 
 INCOMPLETE = {
@@ -166,7 +162,7 @@ def test_an_entity_has_one_color_in_the_tree_and_in_its_bracket():
     assert styles["┍"] == styles["╰─ ORG ──╯"] != styles["╰─── PER .90 ────╯"] == styles["┍━"]
 
 
-@pytest.mark.parametrize("n", [2, 3, 5, 8, 13, 40])
+@pytest.mark.parametrize("n", [2, 5, 13, 40])
 def test_trees_are_connected(n):
     """Below each joint or bar is a bar, a joint, a corner or a word; no line runs through another."""
     rng = random.Random(n)
@@ -182,7 +178,7 @@ def test_trees_are_connected(n):
                     assert below[column : column + 1] in tuple("│├┤w")
 
 
-@pytest.mark.parametrize("width", [30, 60, 120])
+@pytest.mark.parametrize("width", [30, 120])
 def test_wide_trees_are_cut_into_stretches(width):
     rng = random.Random(width)
     words = [rng.choice("abcdefgh") * rng.randint(1, 9) for _ in range(40)]
