@@ -77,7 +77,7 @@ def label_color(label: str) -> int:
     """The index of a label's color in HTML_COLORS and TERMINAL_COLORS: the same on every page.
 
     >>> label_color("PER"), label_color("person"), label_color("a label of yours")
-    (3, 3, 6)
+    (3, 3, 2)
     """
     unknown = crc32(label.encode("utf-8", "surrogatepass")) % len(HTML_COLORS)
     return COLOR_OF_LABEL.get(label.lower(), unknown)

@@ -1,8 +1,8 @@
 """Documents and sentences as text with colors: entities in brackets, trees above their words."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 
 from rich.cells import cell_len, chop_cells
 from rich.text import Text
@@ -50,13 +50,6 @@ LINE_ENDS = "\n\r\u2028\u2029"
 BREAKS = re.compile(f"(\r\n|[{LINE_ENDS}]|[ \t\u1680\u2000-\u2006\u2008-\u200a\u205f\u3000]+)")
 
 
-class Run(NamedTuple):
-    """Characters of one style."""
-
-    text: str
-    style: str = ""
-
-
 def draw_document(document: Document, width: int, head_mark: str = "") -> Text:
     """The text of a document with its entities in brackets, wrapped to `width` columns.
 
@@ -66,80 +59,69 @@ def draw_document(document: Document, width: int, head_mark: str = "") -> Text:
     text = document.text or ""
     # A chunk stays on one line if it fits; otherwise it is broken between its parts. Spaces and line ends are
     # chunks of their own. Nothing is broken after an opening bracket.
-    chunks: list[list[list[Run]]] = [[]]
+    chunks: list[list[Text]] = [[]]
     after_opening = False
-
-    def add(runs: list[Run]) -> None:
-        if after_opening and chunks[-1]:
-            chunks[-1][-1] += runs
-        else:
-            chunks[-1].append(runs)
-
     for part in lay_out(document.entities, 0, len(text)):
         if isinstance(part, Edge):
-            add(bracket_runs(part))
-            after_opening = part.opens
-            continue
-        mark, style = (head_mark, "bold underline") if part.head_of else ("", "")
-        segment = escape_bidi(escape_invisible(text[part.start : part.end]))
-        for k, piece in enumerate(BREAKS.split(segment)):
-            if k % 2:
-                chunks += [[[Run(piece)]], []]
-            elif piece:
-                add([Run(f"{mark}{piece}{mark}", style)])
-                after_opening = False
+            pieces = [bracket(part)]
+        else:
+            mark, style = (head_mark, "bold underline") if part.head_of else ("", "")
+            segment = escape_bidi(escape_invisible(text[part.start : part.end]))
+            pieces = [
+                Text(piece) if k % 2 else Text(f"{mark}{piece}{mark}", style)
+                for k, piece in enumerate(BREAKS.split(segment))
+                if piece
+            ]
+        for piece in pieces:
+            if piece.plain.isspace():
+                chunks += [[piece], []]
+            elif after_opening and chunks[-1]:
+                chunks[-1][-1].append_text(piece)
+            else:
+                chunks[-1].append(piece)
+            after_opening = isinstance(part, Edge) and part.opens
     return wrap(chunks, max(MIN_WIDTH, width))
 
 
-def bracket_runs(edge: Edge) -> list[Run]:
+def bracket(edge: Edge) -> Text:
     """A bracket; the closing one has the labels and their probabilities. The first label determines the color."""
-    labels = edge.entity.labels
-    styles = [f"bold {TERMINAL_COLORS[label_color(label)]}" for label in labels]
+    styles = [f"bold {TERMINAL_COLORS[label_color(label)]}" for label in edge.entity.labels]
     if edge.opens:
-        return [Run("[…" if edge.cut else "[", styles[0])]
-    runs: list[Run] = []
-    for label, score, style in zip(labels, edge.entity.scores, styles, strict=True):
-        runs.append(Run(", " if runs else "…|" if edge.cut else "|", styles[0]))
-        runs.append(Run(with_probability(label, score), style))
-    return [*runs, Run("]", styles[0])]
+        return Text("[…" if edge.cut else "[", styles[0])
+    text = Text()
+    for label, score, style in zip(edge.entity.labels, edge.entity.scores, styles, strict=True):
+        text.append(", " if text else "…|" if edge.cut else "|", styles[0])
+        text.append(with_probability(label, score), style)
+    return text.append("]", styles[0])
 
 
-def wrap(chunks: Iterable[Sequence[Sequence[Run]]], width: int) -> Text:
+def wrap(chunks: Iterable[Sequence[Text]], width: int) -> Text:
     """Lines of at most `width` columns; a part that is wider than a line is broken anywhere."""
-
-    def cells(runs: Iterable[Run]) -> int:
-        return sum(cell_len(run.text) for run in runs)
-
-    def pieces(chunk: Sequence[Sequence[Run]]) -> Iterator[Sequence[Run]]:
-        room = width - len(INDENT)
-        whole = [run for part in chunk for run in part]
-        for part in [whole] if cells(whole) <= room else chunk:
-            if cells(part) <= room:
-                yield part
-            else:
-                for text, style in part:
-                    yield from ([Run(piece, style)] for piece in chop_cells(text, room) or [text])
-
-    lines, column, space = [Text()], 0, ""
+    lines, column, space, room = [Text()], 0, "", width - len(INDENT)
     for chunk in chunks:
-        first = chunk[0][0].text if chunk else ""
-        if not first.strip():
-            if first[:1] in tuple(LINE_ENDS):
+        if not chunk:
+            continue
+        whole = chunk[0] if len(chunk) == 1 else Text().join(chunk)
+        if whole.plain.isspace():
+            if whole.plain[0] in LINE_ENDS:
                 lines.append(Text())
                 column = 0
-            space = first.expandtabs(TAB).strip(LINE_ENDS)[: width // 2]
+            space = whole.plain.expandtabs(TAB).strip(LINE_ENDS)[: width // 2]
             continue
-        for piece in pieces(chunk):
-            if column + cell_len(space) + cells(piece) > width:
+        pieces = [whole]
+        if whole.cell_len > room:
+            cuts = [(part, accumulate(map(len, chop_cells(part.plain, room)[:-1]))) for part in chunk]
+            pieces = [piece for part, offsets in cuts for piece in part.divide(offsets)]
+        for piece in pieces:
+            cells = piece.cell_len
+            if column + cell_len(space) + cells > width:
                 if lines[-1].plain.strip():
                     lines.append(Text())
                     column, space = 0, INDENT
                 else:  # a line of spaces alone: fewer of them
-                    space = space[: max(0, width - column - cells(piece))]
-            lines[-1].append(space)
-            for run in piece:
-                lines[-1].append(run.text, run.style)
-            column, space = column + cell_len(space) + cells(piece), ""
+                    space = space[: max(0, width - column - cells)]
+            lines[-1].append(space).append_text(piece)
+            column, space = column + cell_len(space) + cells, ""
     return Text("\n").join(lines)
 
 
