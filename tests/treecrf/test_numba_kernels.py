@@ -212,7 +212,7 @@ if child == 0:
 assert os.waitpid(child, 0)[1] == 0
 """
     answer = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120
+        [sys.executable, "-W", "ignore", "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=600
     )
     assert answer.returncode == 0, answer.stderr
 
