@@ -89,9 +89,9 @@ def evaluate(
         warn_if_labels_differ(each)
     title = f"{sides[0]} against {gold}"
     if html:
-        options = {"threshold": threshold, "words": reading.words, "sentences": reading.sentences}
-        options["from"] = reading.source_format
-        settings = ", ".join(f"{name} {value}" for name, value in options.items() if value is not None)
+        given = {"threshold": threshold, "words": reading.words, "sentences": reading.sentences}
+        given["from"] = reading.source_format
+        settings = ", ".join(f"{name} {value}" for name, value in given.items() if value is not None)
         about = {"model": model or "none", "predictions": str(predicted or "by the model"), "data": str(gold)}
         with atomic_writer(html) as file:
             page = report.to_html(
