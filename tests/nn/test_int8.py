@@ -1,7 +1,10 @@
 """CPU inference in 8 bits: kernels equal their reference in plain PyTorch, and models find nearly the same entities."""
 
 import copy
+import os
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -9,9 +12,17 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertModel
 
+from nestree.errors import InputError
 from nestree.nn.bert import Bert
 from nestree.nn.encoder import load_pretrained
-from nestree.nn.int8 import to_int8, unavailable_reason
+from nestree.nn.int8 import (
+    KERNEL_VARIABLE,
+    KERNELS,
+    available_kernels,
+    selected_kernel,
+    to_int8,
+    unavailable_reason,
+)
 from nestree.nn.int8.gemm import linear, linear_reference, quantize_weights
 from nestree.nn.scorers import Biaffine
 from nestree.pipeline import Pipeline, load
@@ -21,14 +32,29 @@ needed = pytest.mark.skipif(unavailable_reason() is not None, reason=str(unavail
 WORDS = [sentence.words for sentence in tiny.SENTENCES]
 
 
-def test_the_reason_names_the_processor(monkeypatch):
-    monkeypatch.setattr("platform.machine", lambda: "x86_64")
-    assert "x86_64" in unavailable_reason()
+def test_a_kernel_that_this_processor_cannot_run(monkeypatch):
+    monkeypatch.setenv(KERNEL_VARIABLE, "mmx")
+    with pytest.raises(InputError, match="NESTREE_INT8_KERNEL is 'mmx'"):
+        selected_kernel()
+
+
+@pytest.mark.parametrize("kernel", KERNELS[1:], ids=lambda kernel: kernel.name)
+def test_other_kernels_of_this_processor_when_forced(kernel):
+    """A process runs the tests of this file with another kernel than the fastest one."""
+    others = available_kernels()[1:]
+    if kernel not in others:
+        pytest.skip(f"this processor's other kernels: {[other.name for other in others]}")
+    arguments = [__file__, "-q", "-k", "not forced and not a_model", "-p", "no:cacheprovider"]
+    environment = {**os.environ, KERNEL_VARIABLE: kernel.name}
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", *arguments], env=environment, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stdout[-3000:]
 
 
 @needed
-@pytest.mark.parametrize("rows", [1, 5, 67])
-@pytest.mark.parametrize(("inputs", "outputs"), [(16, 16), (32, 48), (416, 256)])
+@pytest.mark.parametrize("rows", [1, 3, 4, 5, 67])
+@pytest.mark.parametrize(("inputs", "outputs"), [(16, 32), (32, 96), (416, 256)])
 def test_products_equal_the_reference(rows, inputs, outputs):
     random = torch.Generator().manual_seed(rows * inputs)
     x = torch.randn(rows, inputs, generator=random) * 10 ** torch.randn(rows, 1, generator=random)
@@ -97,9 +123,8 @@ def compare(bert, sizes):
 
 
 @needed
-@pytest.mark.parametrize(
-    ("family", "sizes"), [("bert", [1]), ("electra", [7, 3, 3]), ("roberta", [100, 5, 64, 1, 90])]
-)
+@pytest.mark.parametrize("family", ["bert", "electra", "roberta"])
+@pytest.mark.parametrize("sizes", [[1], [7, 3, 3], [100, 5, 64, 1, 90]])
 def test_layers_equal_the_reference(family, sizes, tmp_path):
     from nestree.nn.int8.modules import Int8Bert
 
@@ -132,14 +157,15 @@ def bert_with_heads(size):
 
 
 @needed
-@pytest.mark.parametrize("size", [8, 16, 32])
-def test_heads_of_every_size_that_the_kernel_supports(size):
-    error, rounding = compare(bert_with_heads(size), [100, 5, 64, 1, 90])
+@pytest.mark.parametrize("size", [16, 32, 48])
+@pytest.mark.parametrize("sizes", [[9], [7, 3, 3], [100, 5, 64, 1, 90]])
+def test_heads_of_every_size_that_the_kernel_supports(size, sizes):
+    error, rounding = compare(bert_with_heads(size), sizes)
     assert error[1].max() < rounding[1].max()  # of each row: a wrong head could spoil a few alone
 
 
 @needed
-@pytest.mark.parametrize("size", [12, "mpnet"])
+@pytest.mark.parametrize("size", [4, 12, "mpnet"])
 def test_otherwise_only_linear_layers_are_in_8_bits(size, tmp_path):
     from nestree.nn.int8.modules import Int8LinearBert
 
@@ -193,7 +219,7 @@ def test_a_copy_finds_the_same(tiny_model, copied):
 
 @needed
 def test_linear_layers_that_do_not_fit_stay_as_they_are():
-    network = nn.Sequential(nn.Linear(32, 10), nn.ReLU(), nn.Sequential(nn.Linear(32, 16, bias=False)))
+    network = nn.Sequential(nn.Linear(32, 10), nn.ReLU(), nn.Sequential(nn.Linear(32, 32, bias=False)))
     int8 = to_int8(network)
     assert type(int8[0]) is nn.Linear
     assert torch.equal(int8[0].weight, network[0].weight)

@@ -1,12 +1,14 @@
-"""Products of rows and weights in 8 bits, with ARM's instruction for them (SDOT).
+"""Products of rows and weights in 8 bits, with the instructions that a processor has for them.
 
 A number is an integer from -127 to 127 times a scale: of its row, for inputs; of its output, for weights. Integers are
-multiplied and summed exactly, in 32 bits; the scales come last. `linear_reference` is the definition, in plain PyTorch.
+multiplied and summed exactly, in 32 bits, so that every kernel gives the same sums; the scales come last.
+`linear_reference` is the definition, in plain PyTorch.
 
-Weights lie in panels of OUTPUTS outputs, a panel in steps of STEP inputs, so that a tile of TILE_ROWS rows times
+Weights lie in panels of OUTPUTS outputs, a panel in steps of GROUP inputs, so that a tile of TILE_ROWS rows times
 OUTPUTS is summed in registers while memory is read from front to back.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -15,23 +17,27 @@ from llvmlite import ir
 from numba.core import cgutils
 from torch import Tensor
 
+from nestree.nn.int8 import selected_kernel
 from nestree.nn.int8.row_ops import INT8_MAX, abs_max, quantize_row, row_intrinsic
 from nestree.treecrf.numba_kernels.jit import compiled, kernel
 from nestree.treecrf.numba_kernels.simd import FUSED
 
-TILE_ROWS = 4
-TILE_REGISTERS = 4  # of a tile's row, each for four outputs
-OUTPUTS = 4 * TILE_REGISTERS
-STEP = 16  # inputs: a register of them
+KERNEL = selected_kernel()
+TILE_ROWS, OUTPUTS = KERNEL.tile_rows, KERNEL.lanes * KERNEL.tile_registers
+GROUP = KERNEL.group  # inputs that one instruction multiplies for each of its sums
+STEP = 16  # inputs that are read together
 BLOCK = 64  # rows that stay in the first-level cache while weights pass by
+UNSIGNED_SHIFT = 128  # added to inputs where the instruction takes unsigned ones
 
-INT8X16, INT32X4 = ir.VectorType(ir.IntType(8), 16), ir.VectorType(ir.IntType(32), 4)
+INT8, INT16, INT32 = ir.IntType(8), ir.IntType(16), ir.IntType(32)
+SUMS = ir.VectorType(INT32, KERNEL.lanes)
 
 
 class Int8Weights(NamedTuple):
     """A linear map in 8 bits."""
 
     numbers: np.ndarray  # [inputs * outputs] in panels
+    offsets: np.ndarray  # [outputs] the sums begin with these, to undo UNSIGNED_SHIFT
     scales: np.ndarray  # [outputs]
     bias: np.ndarray  # [outputs]
     inputs: int
@@ -48,43 +54,73 @@ def quantize_weights(weight: np.ndarray, bias: np.ndarray | None) -> Int8Weights
     outputs, inputs = weight.shape
     scales = np.abs(weight).max(1) / np.float32(INT8_MAX)
     numbers = np.rint(weight / np.where(scales > 0, scales, 1)[:, None]).astype(np.int8)
-    panels = numbers.reshape(outputs // OUTPUTS, OUTPUTS, inputs // 4, 4).transpose(0, 2, 1, 3)
+    panels = numbers.reshape(outputs // OUTPUTS, OUTPUTS, inputs // GROUP, GROUP).transpose(0, 2, 1, 3)
+    shift = UNSIGNED_SHIFT if KERNEL.input_type == np.uint8 else 0
+    offsets = -shift * numbers.sum(1, dtype=np.int32)
     bias = np.zeros(outputs, np.float32) if bias is None else np.array(bias, np.float32)
-    return Int8Weights(
-        np.ascontiguousarray(panels).reshape(-1), scales.astype(np.float32), bias, inputs, outputs
-    )
+    flat = np.ascontiguousarray(panels).reshape(-1)
+    return Int8Weights(flat, offsets, scales.astype(np.float32), bias, inputs, outputs)
 
 
-@row_intrinsic()
+def dot_product(code, sums, inputs, weights):
+    """Add to each sum the products of GROUP inputs and weights; inputs, GROUP of them in each lane."""
+    builder = code.builder
+
+    def intrinsic(name, *kinds):
+        function_type = ir.FunctionType(SUMS, kinds)
+        return cgutils.get_or_insert_function(builder.module, function_type, f"llvm.{name}")
+
+    if KERNEL.input_type == np.int16:  # 8-bit products saturate in AVX2: multiply in 16 bits
+        vector = ir.VectorType(INT16, 2 * KERNEL.lanes)
+        multiply_add = intrinsic("x86.avx2.pmadd.wd", vector, vector)
+        products = builder.call(
+            multiply_add, [builder.bitcast(inputs, vector), builder.sext(weights, vector)]
+        )
+        return builder.add(sums, products)
+    inputs = builder.bitcast(inputs, weights.type)
+    if KERNEL.input_type == np.uint8:
+        vpdpbusd = intrinsic(f"x86.avx512.vpdpbusd.{32 * KERNEL.lanes}", SUMS, weights.type, weights.type)
+        return builder.call(vpdpbusd, [sums, inputs, weights])
+    sdot = intrinsic("aarch64.neon.sdot.v4i32.v16i8", SUMS, weights.type, weights.type)
+    return builder.call(sdot, [sums, weights, inputs])
+
+
+@row_intrinsic(KERNEL.lanes // 4)
 def multiply_tile(
-    code, out, at, step, rows, rows_at, width, scales, first, panel, panel_at, factors, bias, column
+    code, out, at, step, rows, rows_at, width, scales, first, panel, panel_at, offsets, factors, bias, column
 ) -> None:
     """out[TILE_ROWS, OUTPUTS] = rows[TILE_ROWS, width] times a panel, times both scales, plus the bias."""
-    builder, index = code.builder, width.type
-    dot_type = ir.FunctionType(INT32X4, [INT32X4, INT8X16, INT8X16])
-    dot = cgutils.get_or_insert_function(builder.module, dot_type, "llvm.aarch64.neon.sdot.v4i32.v16i8")
-    zeros = ir.Constant(INT32X4, [0] * 4)
-    sums = [[code.variable(zeros) for _ in range(TILE_REGISTERS)] for _ in range(TILE_ROWS)]
+    builder, index, lanes = code.builder, width.type, KERNEL.lanes
 
-    def load16(array, *offsets):
-        for offset in offsets:
+    def load(kind, array, *indices):
+        for offset in indices:
             array = builder.gep(array, [offset])
-        return builder.load(builder.bitcast(array, INT8X16.as_pointer()), align=1)
+        return builder.load(builder.bitcast(array, kind.as_pointer()), align=1)
 
+    columns = [builder.add(column, index(lanes * c)) for c in range(KERNEL.tile_registers)]
+    starts = [load(SUMS, offsets, c) for c in columns]
+    sums = [[code.variable(start) for start in starts] for _ in range(TILE_ROWS)]
+    row_starts = [builder.add(rows_at, builder.mul(width, index(r))) for r in range(TILE_ROWS)]
     with cgutils.for_range_slice(builder, index(0), width, index(STEP), index) as (k, _):
-        row_inputs = [load16(rows, rows_at, builder.mul(width, index(r)), k) for r in range(TILE_ROWS)]
-        for four in range(STEP // 4):
-            offset = builder.mul(builder.add(k, index(4 * four)), index(OUTPUTS))
-            weights = [load16(panel, panel_at, offset, index(16 * c)) for c in range(TILE_REGISTERS)]
+        if KERNEL.name == "sdot":  # an instruction can repeat one lane of a register
+            registers = [load(SUMS, rows, start, k) for start in row_starts]
+        for part in range(STEP // GROUP):
+            x = builder.add(k, index(GROUP * part))
+            offset = builder.mul(x, index(OUTPUTS))
+            weights = [
+                load(ir.VectorType(INT8, GROUP * lanes), panel, panel_at, offset, index(GROUP * lanes * c))
+                for c in range(KERNEL.tile_registers)
+            ]
             for r in range(TILE_ROWS):
-                inputs = builder.bitcast(row_inputs[r], INT32X4)
-                inputs = builder.shuffle_vector(inputs, inputs, ir.Constant(INT32X4, [four] * 4))
-                inputs = builder.bitcast(inputs, INT8X16)
-                for c in range(TILE_REGISTERS):
-                    before = builder.load(sums[r][c])
-                    builder.store(builder.call(dot, [before, weights[c], inputs]), sums[r][c])
-    for c in range(TILE_REGISTERS):
-        offset = builder.add(column, index(4 * c))
+                if KERNEL.name == "sdot":
+                    inputs = builder.shuffle_vector(
+                        registers[r], registers[r], ir.Constant(SUMS, [part] * lanes)
+                    )
+                else:
+                    inputs = code.everywhere(load(INT32, rows, row_starts[r], x))
+                for total, weight in zip(sums[r], weights, strict=True):
+                    builder.store(dot_product(code, builder.load(total), inputs, weight), total)
+    for c, offset in enumerate(columns):
         factor, added = code.load(factors, offset), code.load(bias, offset)
         for r in range(TILE_ROWS):
             scale = builder.load(builder.gep(scales, [builder.add(first, index(r))]))
@@ -92,7 +128,7 @@ def multiply_tile(
             number = builder.fmul(number, builder.fmul(factor, code.everywhere(scale)), flags=FUSED)
             number = builder.fadd(number, added, flags=FUSED)
             row = builder.add(at, builder.mul(step, index(r)))
-            code.store(number, out, builder.add(row, index(4 * c)))
+            code.store(number, out, builder.add(row, index(lanes * c)))
 
 
 @compiled
@@ -104,7 +140,7 @@ def multiply(numbers, scales, count, weights, out, out_at):
             for r in range(top, min(count, top + BLOCK), TILE_ROWS):
                 multiply_tile(
                     out, out_at + r * outputs + column, outputs, numbers, r * inputs, inputs, scales, r,
-                    weights.numbers, column * inputs, weights.scales, weights.bias, column,
+                    weights.numbers, column * inputs, weights.offsets, weights.scales, weights.bias, column,
                 )  # fmt: skip
 
 
@@ -116,7 +152,7 @@ def quantize_rows(rows, at, count, width, numbers, scales):
         scales[r] = quantize_row(rows, at + r * width, width, largest, numbers, r * width)
 
 
-@kernel
+@partial(kernel, variant=KERNEL.name)
 def linear_kernel(rows, count, numbers, scales, weights, out):
     quantize_rows(rows, 0, count, weights.inputs, numbers, scales)
     multiply(numbers, scales, count, weights, out, 0)
@@ -132,7 +168,7 @@ def linear(x: Tensor, weights: Int8Weights) -> Tensor:
     rows = x.detach().reshape(-1, weights.inputs).float().contiguous().numpy()
     count, padded = len(rows), pad_rows(len(rows))
     out = np.empty((padded, weights.outputs), np.float32)
-    numbers, scales = np.empty(padded * weights.inputs, np.int8), np.ones(padded, np.float32)
+    numbers, scales = np.empty(padded * weights.inputs, KERNEL.input_type), np.ones(padded, np.float32)
     linear_kernel(rows.reshape(-1), count, numbers, scales, weights, out.reshape(-1))
     return torch.from_numpy(out[:count]).view(*x.shape[:-1], weights.outputs)
 

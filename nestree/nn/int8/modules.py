@@ -7,6 +7,7 @@ products in 8 bits, all else is float32.
 
 import copy
 import threading
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,8 @@ from torch.nn.functional import pad
 
 from nestree.nn.bert import BERT_LAYER, Bert, Weights
 from nestree.nn.int8.gemm import (
-    STEP,
+    KERNEL,
+    OUTPUTS,
     TILE_ROWS,
     Int8Weights,
     fits,
@@ -77,9 +79,9 @@ class Int8Biaffine(nn.Module):
     def __init__(self, biaffine: Biaffine):
         super().__init__()
         channels, size = biaffine.weight.shape[0], biaffine.weight.shape[1] - 1
-        self.channels, self.padding = channels, STEP - 1  # beside the 1 that is appended
-        weight = pad(biaffine.weight.detach(), (0, self.padding))  # [C, size + 1, size + STEP]
-        stacked = weight.transpose(1, 2).reshape(channels * (size + STEP), size + 1)
+        self.channels, self.padding = channels, OUTPUTS - 1  # beside the 1 that is appended
+        weight = pad(biaffine.weight.detach(), (0, self.padding))  # [C, size + 1, size + OUTPUTS]
+        stacked = weight.transpose(1, 2).reshape(channels * (size + OUTPUTS), size + 1)
         self.int8_weights = quantize_weights(to_array(stacked[:, :-1]), to_array(stacked[:, -1]))
         self.biaffine = copy.deepcopy(biaffine)
 
@@ -91,8 +93,8 @@ class Int8Biaffine(nn.Module):
         (batch, rows, _), columns = left.shape, right.shape[1]
         half = linear(left, self.int8_weights).view(
             batch, rows * self.channels, -1
-        )  # [B, P * C, size + STEP]
-        right = pad(with_one(right), (0, self.padding))  # [B, Q, size + STEP]
+        )  # [B, P * C, size + OUTPUTS]
+        right = pad(with_one(right), (0, self.padding))  # [B, Q, size + OUTPUTS]
         # PyTorch multiplies by a transposed copy many times faster than by a transposed view
         scores = half @ right.transpose(1, 2).contiguous()  # [B, P * C, Q]
         return scores.view(batch, rows, self.channels, columns).transpose(2, 3)
@@ -159,11 +161,11 @@ class Workspace(NamedTuple):
 
 
 def allocate_workspace(layer: LayerWeights, longest: int) -> Workspace:
-    """For windows of at most `longest` subwords."""
+    """For windows of so many subwords at most."""
     rows, size, hidden = pad_rows(ROWS + longest), layer.qkv.inputs, layer.up.outputs
     width = longest + OVERHANG
     return Workspace(
-        np.empty(rows * max(hidden, size), np.int8),
+        np.empty(rows * max(hidden, size), KERNEL.input_type),
         np.ones(rows, np.float32),
         np.empty(rows * 3 * size, np.float32),
         np.zeros(size // layer.heads * width, np.float32),  # what is read beyond a window must be finite
@@ -227,7 +229,7 @@ def run_windows(states, out, ends, first, last, start, layer, work):
         )
 
 
-@kernel
+@partial(kernel, variant=KERNEL.name)
 def run_layer(states, out, ends, layer, work):
     """out = the layer on states [rows * D]; ends [windows] of their rows. `out` has TILE_ROWS - 1 rows more."""
     first, start = 0, 0

@@ -14,13 +14,16 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from nestree.nn.int8 import selected_kernel
 from nestree.treecrf.numba_kernels.simd import FUSED, LN2, Code, Value
 
+KERNEL = selected_kernel()
 INT8_MAX = 127.0
 REGISTERS = 4  # that are worked on together: 16 numbers
 MIN_EXPONENT = -80.0  # exp of less is as good as 0
 GELU_LIMIT = 3.75  # beyond it, GELU(x) is x, or 0
-STRIDE = 8  # numbers that `multiply_four_rows` writes at once
+WIDE = 1 if KERNEL.name == "sdot" else 2  # registers of 16 bytes that rows of any width are processed in
+STRIDE = 8 * WIDE  # numbers that `multiply_four_rows` writes at once
 OVERHANG = STRIDE - 1  # numbers at the end of a row that may be touched
 FLOAT = ir.FloatType()
 
@@ -112,17 +115,22 @@ def abs_max(code, row, at, width) -> Value:
 
 @row_intrinsic(REGISTERS)
 def quantize_row(code, row, at, width, largest, numbers, numbers_at) -> Value:
-    """Write a row as integers from -127 to 127, given its largest absolute value. Returns their scale."""
+    """Write a row as integers from -127 to 127, given its largest absolute value. Returns their scale.
+
+    Where the kernel takes unsigned integers, 128 is added to them.
+    """
     builder = code.builder
     nonzero = builder.fcmp_ordered(">", largest, FLOAT(0.0))
     factor = builder.select(nonzero, builder.fdiv(FLOAT(INT8_MAX), largest), FLOAT(0.0))
-    factors, int8_vector = code.everywhere(factor), ir.VectorType(ir.IntType(8), code.lanes)
+    factors, vector = code.everywhere(factor), ir.VectorType(numbers.type.pointee, code.lanes)
 
     def write(x: Value) -> None:
         rounded = code.call("roundeven", builder.fmul(code.load_at(row, at, x), factors))
         pointer = builder.gep(numbers, [builder.add(numbers_at, x)])
-        value = builder.fptosi(rounded, int8_vector)
-        builder.store(value, builder.bitcast(pointer, int8_vector.as_pointer()), align=1)
+        value = builder.fptosi(rounded, vector)
+        if KERNEL.input_type == np.uint8:
+            value = builder.xor(value, ir.Constant(vector, [-128] * code.lanes))
+        builder.store(value, builder.bitcast(pointer, vector.as_pointer()), align=1)
 
     code.for_each_register(width, write)
     return builder.fmul(largest, FLOAT(1 / INT8_MAX))
@@ -181,7 +189,7 @@ def add_and_normalize(code, row, at, other, other_at, width, weight, bias, epsil
     return code.maximum(largest)
 
 
-@row_intrinsic()
+@row_intrinsic(WIDE)
 def multiply_four_rows(code, out, at, step, w, w_at, w_step, a, a_at, a_step, count, width) -> None:
     """out[r, x] = sum over t < count of w[r, t] * a[t, x], for four rows r and all x < width."""
     builder, lanes, index = code.builder, code.lanes, width.type
@@ -202,7 +210,7 @@ def multiply_four_rows(code, out, at, step, w, w_at, w_step, a, a_at, a_step, co
                 code.store(builder.load(sums[r][c]), out, builder.add(row, index(lanes * c)))
 
 
-@row_intrinsic()
+@row_intrinsic(WIDE)
 def row_max(code, row, at, width) -> Value:
     """The largest number of a row of any width."""
     none = code.constant(-math.inf)
@@ -213,7 +221,7 @@ def row_max(code, row, at, width) -> Value:
     return code.maximum(largest)
 
 
-@row_intrinsic()
+@row_intrinsic(WIDE)
 def exp_row(code, row, at, width, top) -> Value:
     """row = exp(row - top), for a top that no number exceeds. Returns their sum."""
     builder = code.builder

@@ -15,24 +15,24 @@ OPTIONS = {"nogil": True, "_nrt": False}
 logger = logging.getLogger(__name__)
 
 
-def kernel(function: Callable) -> Callable:
-    """A compiled function that Python calls; cached on disk if there is a writable place."""
+def kernel(function: Callable, variant: str = "") -> Callable:
+    """A compiled function that Python calls; cached on disk, for each variant, if there is a writable place."""
     try:
-        return numba.njit(with_source_hash(function), cache=True, **OPTIONS)
+        return numba.njit(with_source_hash(function, variant), cache=True, **OPTIONS)
     except RuntimeError as why:  # numba can write neither to the package nor to the home directory
         logger.info("compiled code is not kept between runs: %s", why)
         return numba.njit(function, **OPTIONS)
 
 
-def with_source_hash(function: Callable) -> Callable:
-    """The same function with a closure over a hash of the sources of its folder and of this one.
+def with_source_hash(function: Callable, variant: str) -> Callable:
+    """The same function with a closure over its variant and a hash of the sources of its folder and of this one.
 
     Numba recompiles when the function's own file or its closure has changed. The hash makes it notice changes in the
     files of the functions that it calls.
     """
     folders = sorted({Path(__file__).parent, Path(function.__code__.co_filename).parent})
     code = function.__code__.replace(co_freevars=("SOURCES",))
-    hashes = CellType("".join(map(source_hash, folders)))
+    hashes = CellType("".join([variant, *map(source_hash, folders)]))
     return FunctionType(code, function.__globals__, function.__name__, closure=(hashes,))
 
 
