@@ -53,7 +53,7 @@ def test_other_kernels_of_this_processor_when_forced(kernel):
 
 
 @needed
-@pytest.mark.parametrize("rows", [1, 3, 4, 5, 67])
+@pytest.mark.parametrize("rows", [1, 5, 67])
 @pytest.mark.parametrize(("inputs", "outputs"), [(16, 32), (32, 96), (416, 256)])
 def test_products_equal_the_reference(rows, inputs, outputs):
     random = torch.Generator().manual_seed(rows * inputs)
@@ -123,8 +123,9 @@ def compare(bert, sizes):
 
 
 @needed
-@pytest.mark.parametrize("family", ["bert", "electra", "roberta"])
-@pytest.mark.parametrize("sizes", [[1], [7, 3, 3], [100, 5, 64, 1, 90]])
+@pytest.mark.parametrize(
+    ("family", "sizes"), [("bert", [1]), ("electra", [7, 3, 3]), ("roberta", [100, 5, 64, 1, 90])]
+)
 def test_layers_equal_the_reference(family, sizes, tmp_path):
     from nestree.nn.int8.modules import Int8Bert
 
@@ -158,14 +159,13 @@ def bert_with_heads(size):
 
 @needed
 @pytest.mark.parametrize("size", [16, 32, 48])
-@pytest.mark.parametrize("sizes", [[9], [7, 3, 3], [100, 5, 64, 1, 90]])
-def test_heads_of_every_size_that_the_kernel_supports(size, sizes):
-    error, rounding = compare(bert_with_heads(size), sizes)
+def test_heads_of_every_size_that_the_kernel_supports(size):
+    error, rounding = compare(bert_with_heads(size), [100, 5, 64, 1, 90])
     assert error[1].max() < rounding[1].max()  # of each row: a wrong head could spoil a few alone
 
 
 @needed
-@pytest.mark.parametrize("size", [4, 12, "mpnet"])
+@pytest.mark.parametrize("size", [12, "mpnet"])
 def test_otherwise_only_linear_layers_are_in_8_bits(size, tmp_path):
     from nestree.nn.int8.modules import Int8LinearBert
 
