@@ -321,7 +321,7 @@ def distillation() -> str:
         for row in load_scored("distillation")
         if row["status"] == "finished" and ("distill" in row or not changes_of(row))
     ]
-    rows = []
+    groups: dict[tuple[str, ...], list[Row]] = {}
     for row in runs:
         title, words, options = "mpnet, default", "", row.get("distill")
         if options is not None:
@@ -329,16 +329,15 @@ def distillation() -> str:
             title += ", hard labels" * ("hard" in options)
             words = f"{options['words']:,.0f}"
         others = [c for c in changes_of(row) if not c.startswith(("training.e", "training.warmup"))]
-        lr = next(
-            (c.partition("=")[2] for c in row["changes"] if c.startswith("training.encoder_lr")), "5e-5"
-        )
-        paths = ["dev.f1", "test.f1", "test.heads.accuracy"]
-        paths += [f"robustness.{kind}" for kind in ("upper", "lower", "no_punctuation")]
-        scores = [f"{get(row, path):.2f}" for path in paths]
-        rows.append(
-            [", ".join([title, *others]), str(row["seed"]), words, lr, str(row["epochs_done"]), *scores]
-        )
-    header = "model|seed|unlabelled words|encoder lr|epochs|dev F1|test F1|heads, %"
+        rates = (c.partition("=")[2] for c in row["changes"] if c.startswith("training.encoder_lr"))
+        key = ", ".join([title, *others]), words, next(rates, "5e-5"), str(row["epochs_done"])
+        groups.setdefault(key, []).append(row)
+    paths = "dev.f1 test.f1 test.heads.accuracy robustness.upper robustness.lower robustness.no_punctuation"
+    rows = [
+        [*key, str(len({run["seed"] for run in group})), *format_means(group, paths)]
+        for key, group in groups.items()
+    ]
+    header = "model|unlabelled words|encoder lr|epochs|seeds|dev F1|test F1|heads, %"
     header += "|upper case|lower case|no punctuation"
     return markdown_table(header, rows, runs)
 
