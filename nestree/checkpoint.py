@@ -42,13 +42,12 @@ from nestree.nn import bert
 from nestree.quantization import SCALES, dequantize_state, quantize_state
 from nestree.text import SENTENCE_RULES, WORD_STYLES
 
-FORMAT = 2  # 1: there may be weights of an UNUSED layer
+FORMAT = 2
 CONFIG, LABELS, ENCODER, WEIGHTS, CARD, MANIFEST = (
     "config.toml", "labels.json", "encoder", "weights.safetensors", "README.md", "manifest.json",
 )  # fmt: skip
 MANIFEST_FORMAT = 1
 TRAINING = "training"  # the state of a training run, which is not part of the model
-UNUSED = "encoder.transformer.pooler."  # weights of a layer that is not used
 LARGEST_TEMPERATURE = 1e6
 DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)  # raised by damaged JSON
 log = logging.getLogger(__name__)
@@ -245,7 +244,7 @@ def read_model(folder: Path, device: str | torch.device) -> Recognizer:
     tensors = read_stored_tensors(folder)
     model = build_on_meta(folder, settings, info.labels, tensors)
     check_shapes(model.state_dict(), tensors, folder / WEIGHTS)
-    weights = drop_unused(dequantized(tensors, folder))
+    weights = dequantized(tensors, folder)
     if isinstance(model.encoder.transformer, bert.Bert):
         dtypes = {name: value.dtype for name, value in model.state_dict().items()}
         copies = {
@@ -406,12 +405,12 @@ def read_stored_tensors(folder: Path) -> dict[str, Tensor]:
 def load_weights(model: Recognizer, weights: Mapping[str, Tensor], path: Path) -> None:
     """Load weights into the model, after a check that they are all its weights, and no others."""
     check_shapes(model.state_dict(), weights, path)
-    model.load_state_dict(drop_unused(weights))
+    model.load_state_dict(weights)
 
 
 def check_shapes(own: Mapping[str, Tensor], tensors: Mapping[str, Tensor], path: Path) -> None:
     """Raise unless the tensors of a file have the names and shapes of the model's own."""
-    stored = {name: value for name, value in drop_unused(tensors).items() if not name.startswith(SCALES)}
+    stored = {name: value for name, value in tensors.items() if not name.startswith(SCALES)}
     if missing := own.keys() - stored.keys():
         raise ModelError(
             f"{path} lacks {min(missing)}: it belongs to another config.toml. Fetch the model again."
@@ -426,11 +425,6 @@ def check_shapes(own: Mapping[str, Tensor], tensors: Mapping[str, Tensor], path:
                 f"{path}: {name} has the shape {list(stored[name].shape)}, and config.toml and encoder/config.json "
                 f"ask for {list(value.shape)}: they belong to different models."
             )
-
-
-def drop_unused(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights without those of a layer that is not used."""
-    return {name: value for name, value in weights.items() if not name.startswith(UNUSED)}
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:

@@ -35,7 +35,6 @@ from nestree.data.io import (
     write_error,
 )
 from nestree.errors import DataError, InputError, NestreeError
-from nestree.model import TextRules
 from nestree.pipeline import Batcher, Pipeline, PredictOptions, count_words, default_batch_words, predict
 from nestree.types import Document, round_probability
 
@@ -441,8 +440,10 @@ class FilePredictor:
         """The documents of a file."""
         self.signatures[job] = signature(job.source)
         report = self.reports[job] = ConversionReport(self.options.skip_bad)
-        options = self.options.read_options.get(job.format, {})
-        options = with_text_rules(options, job.format, self.pipeline.model.text_rules)
+        # words and sentences are split as the training data was, unless the options say how
+        rules = self.pipeline.model.text_rules._asdict()
+        options = {name: rule for name, rule in rules.items() if name in formats.options(job.format)}
+        options |= self.options.read_options.get(job.format, {})
         texts = 0
         try:
             for number, document in enumerate(formats.read(job.source, job.format, report, **options), 1):
@@ -529,9 +530,3 @@ class FilePredictor:
             known = self.total_bytes > 0 and self.read_bytes > 0 and self.read_words > 0
             share = self.read_bytes / self.total_bytes * words / self.read_words if known else None
             self.on_progress(Progress(self.summary.files, words, None if share is None else min(1.0, share)))
-
-
-def with_text_rules(options: Mapping[str, Any], format: str, rules: TextRules) -> dict[str, Any]:
-    """Options for reading; words and sentences are split as the model's training data was, unless they say how."""
-    accepted = formats.options(format)
-    return {**{name: rule for name, rule in rules._asdict().items() if name in accepted}, **options}

@@ -557,8 +557,3 @@ def with_context(documents: Iterable[Document], words: int) -> list[Document]:
             start = end
         results.append(replace(document, sentences=tuple(sentences)))
     return results
-
-
-def shift_sentence(sentence: Sentence, start: int) -> Sentence:
-    """The sentence at another place of a document."""
-    return replace(sentence, start=start)

@@ -144,7 +144,7 @@ def unknown_option_message(name: str, context: Any) -> str:
         option for parameter in context.command.params for option in parameter.opts if option[:2] == "--"
     ]
     setting = name.strip("-").replace("-", "_")
-    section = next((key for key, kind in SECTIONS.items() if setting in kind.__annotations__), None)
+    section = next((key for key, kind in SECTIONS.items() if setting in kind), None)
     close = difflib.get_close_matches(name, options, 1, 0.65)
     if OTHER_NAMES.get(name) in options:
         hint = f"Did you mean {OTHER_NAMES[name]}?"

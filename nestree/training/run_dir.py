@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nestree.checkpoint import drop_unused, read_tensors, write_tensors
+from nestree.checkpoint import read_tensors, write_tensors
 from nestree.data.formats import write
 from nestree.data.io import atomic_path, lock_file, lock_owner
 from nestree.errors import DataError, TrainingError
@@ -178,7 +178,7 @@ class RunDir(Callbacks):
         tensors, _ = read_tensors(self.state)
         weights = {key.removeprefix("model/"): tensors[key] for key in tensors if key.startswith("model/")}
         try:
-            model.load_state_dict(drop_unused(weights))
+            model.load_state_dict(weights)
         except RuntimeError as why:
             raise TrainingError(f"{self.state} does not fit the model of config.toml: {why}") from None
         fused = optimizer.param_groups[0]["fused"]
