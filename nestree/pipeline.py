@@ -789,8 +789,8 @@ class WorkerPool:
         if self.pool is None:
             files = checkpoint.to_bytes(self.pipeline.model)
             arguments = files, "cpu", self.pipeline.max_sentence_words, self.pipeline.precision, 0
-            context = multiprocessing.get_context("forkserver" if os.name == "posix" else "spawn")
-            context.set_forkserver_preload([__name__])
+            # A forked process rounds some products differently once PyTorch has been imported before the fork.
+            context = multiprocessing.get_context("spawn")
             self.pool = ProcessPoolExecutor(self.processes, context, start_worker, arguments)
             log.info("%d worker processes", self.processes)
         try:

@@ -19,10 +19,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nestree
-from nestree.errors import InputError
+from nestree.errors import InputError, NestreeError
 from nestree.nn.int8 import unavailable_reason
 from nestree.pipeline import Batcher, Pipeline, PredictOptions, window_spans
 from nestree.types import Document, Sentence, crossing_pairs
+from tests import tiny
 
 TEXT = "The mayor of Lisbon met the president. Police in Oslo arrested two members of the group!"
 
@@ -516,3 +517,20 @@ def test_a_forked_process_loads_and_predicts_as_its_parent():
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)  # with its children
     assert process.returncode == 0, stderr
+
+
+def test_worker_processes_find_the_same(model, ner):
+    words = [sentence.words for sentence in tiny.SENTENCES] * 3
+    expected, workers = ner.words(words), Pipeline(model, workers=2)
+    try:
+        assert workers.words(words) == expected
+        process = next(iter(workers.worker_pool.pool._processes.values()))
+        process.kill()
+        process.join()
+        with pytest.raises(NestreeError, match="Use fewer workers"):
+            workers.words(words)
+        assert workers.words(words) == expected  # with new processes
+    finally:
+        workers.close()
+    with pytest.raises(InputError, match="workers is -1"):
+        Pipeline(model, workers=-1)
