@@ -150,6 +150,7 @@ OPTIONS = {
     "trees": Opt("Write the trees, too; only JSON lines can hold them."),
     "unlabelled": Opt("Texts for the teachers; may be repeated.", "FILES"),
     "words": Opt("How text is split into words: treebank, ud, split-hyphens, whitespace.", "STYLE"),
+    "workers": Opt("Processes that predict on a CPU; 0: threads, as fast on up to four cores.", "N", 0),
     "write": Opt("An option of the output format; may be repeated.", "NAME=VALUE"),
 }
 VALUES = {  # of options of formats, by type

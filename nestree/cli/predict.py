@@ -50,6 +50,7 @@ def predict(
     device: str = "auto",
     batch_words: int | None = None,
     max_sentence_words: int = 200,
+    workers: int = 0,
     write: list[str] | None = None,
 ) -> None:
     """Find the entities of texts or sentences; entities in the data are replaced.
@@ -72,7 +73,7 @@ def predict(
     started = monotonic()
     if jobs.folder is None and jobs.format not in FOLDER_FORMATS:
         check_output_path(out)
-    pipeline, folder = load_pipeline(model, device, max_sentence_words)
+    pipeline, folder = load_pipeline(model, device, max_sentence_words, workers)
     options = FilePredictOptions(
         pipeline.predict_options(threshold, trees),
         batch_words or default_batch_words(pipeline.device),
@@ -125,14 +126,14 @@ def find_jobs(files: Sequence[Path], format: str | None, out: Path, target_forma
 
 
 def load_pipeline(
-    model: str | Path | None, device: str, max_sentence_words: int = 200
+    model: str | Path | None, device: str, max_sentence_words: int = 200, workers: int = 0
 ) -> "tuple[Pipeline, Path]":
     """A pipeline, and the folder of its model."""
     from nestree import hub
     from nestree.pipeline import load
 
     folder = hub.resolve(model)
-    pipeline = load(folder, device, max_sentence_words)
+    pipeline = load(folder, device, max_sentence_words, workers=workers)
     gc.freeze()  # exempt the model from garbage collection, which would visit all of it repeatedly
     return pipeline, folder
 
