@@ -2,6 +2,7 @@
 
     sentences     sentences a second, from words to entities, and of the encoder alone
     texts         words a second on a CPU, from text to entities, in turns with spaCy (`--peer`)
+    words         words a second on a CPU, from words to entities, for each int8 kernel and number of cores
 
 For example: `python -m benchmarks.inference sentences --model DIR --data FILE --device cuda`. Each command prints one
 line of JSON at its end and stores it with `--out`.
@@ -10,6 +11,7 @@ line of JSON at its end and stores it with `--out`.
 import argparse
 import gc
 import json
+import multiprocessing
 import os
 import statistics
 import subprocess
@@ -17,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,7 +35,8 @@ from nestree.errors import NestreeError
 from nestree.model import Recognizer, autocast
 from nestree.nn.batch import BATCH_WORDS, Batch, batches_by_length
 from nestree.nn.devices import select_device
-from nestree.pipeline import Pipeline, bf16_weights, predict
+from nestree.nn.int8 import KERNEL_VARIABLE, available_kernels
+from nestree.pipeline import Pipeline, bf16_weights, map_threaded, predict
 from nestree.types import Sentence
 
 SPANCAT = Path(__file__).with_name("spacy_spancat.py")
@@ -59,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m benchmarks.inference", description=__doc__.split("\n")[0]
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, run in (("sentences", measure_sentences), ("texts", measure_texts)):
+    for name, run in (("sentences", measure_sentences), ("texts", measure_texts), ("words", measure_words)):
         command = commands.add_parser(name)
         command.set_defaults(run=run)
         add = command.add_argument
@@ -75,6 +79,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             add("--limit", type=int, help="only the first sentences")
             add("--set", action="append", default=[], metavar="DECODING.KEY=VALUE")
             add("--text", action="store_true", help="also measure from text to entities")
+        elif name == "words":
+            add("--data", type=Path, required=True, metavar="FILE", help="annotated data")
+            add("--cores", default="1,2", help="numbers of cores, with commas; the first ones are used")
+            add("--workers", action="store_true", help="also with one worker process for each core")
         else:
             add("--shared", type=Path, default=Path("../shared"), metavar="DIR", help="holds GUM's documents")
             add(
@@ -183,6 +191,62 @@ def encode(model: Recognizer, batches: Sequence[Batch]) -> None:
         for batch in batches:
             model.encoder.hidden_states(batch.subwords, batch.attention_mask)
     synchronize(model.device.type)
+
+
+# words
+
+
+def measure_words(options: argparse.Namespace, device: torch.device) -> Row:
+    """Float32 and every int8 kernel of this processor, each in a process of its own on the first cores."""
+    kernels = [kernel.name for kernel in available_kernels()]
+    rows: list[Row] = []
+    for cores in map(int, options.cores.split(",")):
+        for kernel in ["float32", *kernels]:
+            for workers in [0, cores] if options.workers and cores > 1 and kernel in kernels[:1] else [0]:
+                context = multiprocessing.get_context("spawn")
+                with ProcessPoolExecutor(1, context, set_up_process, (cores, kernel)) as pool:
+                    row = pool.submit(
+                        measure_configuration, options.model, options.data, kernel, workers, options.rounds
+                    ).result()
+                rows.append({"cores": cores, "kernel": kernel, "workers": workers, **row})
+    reference = next(row["entities"] for row in rows if row["kernel"] == "float32")
+    for row in rows:
+        row["equal"] = len(reference & row.pop("entities")) / len(reference)
+        print(json.dumps(row), file=sys.stderr)
+    return {"data": f"{options.data.parent.name}/{options.data.name}", "rows": rows}
+
+
+def set_up_process(cores: int, kernel: str) -> None:
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
+    torch.set_num_threads(cores)
+    if kernel != "float32":
+        os.environ[KERNEL_VARIABLE] = kernel
+
+
+def measure_configuration(model: Path | None, data: Path, kernel: str, workers: int, rounds: int) -> Row:
+    precision = "float32" if kernel == "float32" else "int8"
+    pipeline = nestree.load(model, "cpu", precision=precision, workers=workers)
+    gold = pipeline.model.sentences_with_context(formats.read(data))
+    words = sum(len(sentence.words) for sentence in gold)
+    batches = make_batches(pipeline.model.collate_words, gold, 500, torch.device("cpu"))
+    gc.freeze()
+    calls: dict[str, Callable[[], object]] = {"whole": lambda: pipeline.words(gold)}
+    if not workers:
+        calls["encoder"] = lambda: list(
+            map_threaded(lambda batch: encode(pipeline.inference_model, [batch]), batches)
+        )
+    seconds = time_rounds(calls, rounds)
+    predicted = pipeline.words(gold)
+    pipeline.close()
+    evaluation = nestree.evaluate(gold, predicted, resamples=0)
+    calibration = evaluation.calibration
+    return {
+        **{f"{name}_words_per_second": words / statistics.median(s) for name, s in seconds.items()},
+        "f1": evaluation.entities.f1,
+        "calibration error": calibration.error if calibration else None,
+        "entities": {(k, e.start, e.end, e.label) for k, s in enumerate(predicted) for e in s.entities},
+    }
 
 
 # texts

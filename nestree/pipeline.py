@@ -41,7 +41,7 @@ from nestree.model import Recognizer, autocast, eval_mode
 from nestree.model_card import label_descriptions
 from nestree.nn.batch import BATCH_WORDS, MAX_SENTENCE_WORDS, Batch, batches_by_length
 from nestree.nn.devices import select_device
-from nestree.nn.int8 import unavailable_reason
+from nestree.nn.int8 import selected_kernel, unavailable_reason
 from nestree.nn.scorers import Scores
 from nestree.text import split
 from nestree.treecrf.memory import ignore_out_of_memory
@@ -163,7 +163,7 @@ class Pipeline:
     def __repr__(self) -> str:
         precision = "bfloat16" if self.device.type == "cuda" else "float32"
         if self.inference_model is self.int8_model:
-            precision = "int8"
+            precision = f"int8, {selected_kernel().name}"
         return f"Pipeline({self.model!r}, device={str(self.device)!r}, precision={precision!r})"
 
     @property
