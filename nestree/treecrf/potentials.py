@@ -164,6 +164,8 @@ def check_values(potentials: Potentials, lengths: Tensor) -> None:
         if float(low) >= -MAX_SCORE and float(high) <= MAX_SCORE:
             continue
         invalid = ~((values.abs() <= MAX_SCORE) | (values < NO_TREE))
+        if not invalid.any():
+            continue
         invalid &= mask_of(cell_masks(lengths, potentials.span.shape[1] - 1), name)
         for b, *cell in invalid.nonzero()[:1].tolist():
             value = f"{float(values[(b, *cell)]):g}"
