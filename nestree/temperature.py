@@ -41,7 +41,7 @@ SEARCH_STEPS = 5
 COORDINATE_ROUNDS = 3
 PRIOR_STD = 0.5  # of log temperatures and of the label offset
 EPSILON = 1e-6
-THRESHOLDS = (0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6)  # of MBR decoding
+THRESHOLDS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6)  # of MBR decoding
 
 
 class CalibrationSet(NamedTuple):
