@@ -25,7 +25,11 @@ def write(
     documents: Document | Iterable[Document], path: str | Path, format: str | None = None, **options: Any
 ) -> None:
     """Write documents; a format that is not named is detected from the name of the file."""
-    formats.write([documents] if isinstance(documents, Document) else documents, path, format, **options)
+    documents = [documents] if isinstance(documents, Document) else list(documents)
+    for number, document in enumerate(documents):
+        if not isinstance(document, Document):
+            raise InputError(f"documents[{number}] is {document!r:.60}; it must be a Document.")
+    formats.write(documents, path, format, **options)
 
 
 def evaluate(
@@ -53,9 +57,17 @@ def evaluate(
         return evaluation.evaluate(to_sentences(gold), to_sentences(predicted), **options)
     from nestree.pipeline import Pipeline, load, predict
 
-    ner = model if isinstance(model, Pipeline) else None
-    if ner is None:
-        ner = load(model, device) if isinstance(model, str | Path) else Pipeline(model)
+    if isinstance(model, str | Path):
+        model = load(model, device)
+    elif not isinstance(model, Pipeline):
+        from nestree.model import Recognizer
+
+        if not isinstance(model, Recognizer):
+            raise InputError(
+                f"model is {model!r:.60}; it must be a Pipeline, a Recognizer, a folder or a name."
+            )
+        model = Pipeline(model)
+    ner: Pipeline = model
     rules = ner.model.text_rules._asdict()
     if isinstance(gold, str | Path):
         known = formats.options(formats.detect_format(Path(gold)))

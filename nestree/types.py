@@ -259,8 +259,15 @@ class CharSpan(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class TextEntity:
+class Relatives:
+    """The entities around and within a TextEntity; no fields of it, as `dataclasses.asdict` would follow the circle."""
+
+    parent: "TextEntity | None"  # the smallest entity that encloses it
+    children: "tuple[TextEntity, ...]"
+
+
+@dataclass(frozen=True)
+class TextEntity(Relatives):
     """An entity by characters of a document: text[start:end]. All labels of a span are one TextEntity."""
 
     start: int
@@ -270,8 +277,10 @@ class TextEntity:
     scores: tuple[float | None, ...]  # the probability of each label
     head: CharSpan | None  # the head word
     depth: int  # how many entities enclose it
-    parent: "TextEntity | None" = field(default=None, compare=False, repr=False)  # the smallest of those
-    children: "tuple[TextEntity, ...]" = field(default=(), compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parent", None)
+        object.__setattr__(self, "children", ())
 
     @property
     def label(self) -> str:
@@ -366,9 +375,9 @@ def text_entities(sentence: Sentence) -> list[TextEntity]:
             scores=tuple(scores.values()),
             head=None if head is None else char_span(sentence, head, head + 1),
             depth=len(enclosing),
-            parent=parent,
         )
         if parent is not None:
+            object.__setattr__(result[span], "parent", parent)
             object.__setattr__(parent, "children", (*parent.children, result[span]))
     return list(result.values())
 
@@ -416,6 +425,9 @@ class Document:
 
     def __len__(self) -> int:
         return len(self.entities)
+
+    def __getitem__(self, index: int) -> TextEntity:
+        return self.entities[index]
 
     def __bool__(self) -> bool:
         return True  # also without entities
@@ -465,13 +477,16 @@ class Document:
         name = {} if self.id is None else {"doc_id": self.id}
         return {**name, "text": self.with_text().text, "entities": entities}
 
-    def to_json(self) -> str:
-        """`to_dict` on one line. All but ASCII is escaped if the text has half of a surrogate pair, unlike UTF-8."""
-        line = json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
+    def to_json(self, indent: int | None = None) -> str:
+        """`to_dict` as JSON, on one line without `indent`.
+
+        All but ASCII is escaped if the text has half of a surrogate pair, which UTF-8 cannot encode.
+        """
+        line = json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False, indent=indent)
         try:
             line.encode()
         except UnicodeEncodeError:
-            return json.dumps(self.to_dict(), allow_nan=False)
+            return json.dumps(self.to_dict(), allow_nan=False, indent=indent)
         return line
 
     def to_pandas(self) -> Any:

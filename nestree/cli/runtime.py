@@ -75,10 +75,25 @@ class Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         ctx.color = True  # click must not strip escape sequences: `EscapedStream` shows them
         with report_errors():
-            with sigterm_as_interrupt():
+            with sigterm_as_interrupt(), show_compilation():
                 result = super().invoke(ctx)
             sys.stdout.flush()  # while errors are still reported
             return result
+
+
+@contextmanager
+def show_compilation() -> Iterator[None]:
+    """On a terminal, say that kernels are compiled: nothing else happens for up to a minute."""
+    logger = logging.getLogger("nestree.treecrf.numba_kernels.jit")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(lambda _: on_terminal() and Commands.verbosity == NORMAL)
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(logging.NOTSET)
 
 
 def set_quiet(quiet: bool) -> None:

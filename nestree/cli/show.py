@@ -40,6 +40,8 @@ def show(
 
     if out:
         check_output_path(out, [source])
+        if out.suffix.lower() not in ("", ".html", ".htm"):
+            raise InputError(f"--out {out}: a page is HTML. Name a file that ends in .html.")
     report = ConversionReport(skip_bad)
     reading = replace(reading, source_format=reading.source_format or detect_text(source))
     is_text = reading.source_format == "text"

@@ -3,6 +3,7 @@
 On SIGINT (Ctrl-C) or SIGTERM training finishes its update, saves and stops; a second signal ends it at once.
 """
 
+import logging
 import math
 import signal
 import threading
@@ -35,6 +36,8 @@ ESTIMATE_AFTER = 60.0  # seconds of an epoch, or two epochs, until the duration 
 
 Result = TypeVar("Result")
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass
 class StopSignal:
@@ -50,6 +53,7 @@ def stop_on_interrupt() -> Iterator[StopSignal]:
 
     def request_stop(number: int, _: Any) -> None:
         stop.requested = True
+        logger.warning("stopping after this update; the run can be resumed")
         signal.signal(number, handlers[number])
 
     if threading.current_thread() is threading.main_thread():

@@ -108,6 +108,14 @@ def train(
     return model
 
 
+OTHER_NAMES = {
+    "learning_rate": "lr",
+    "num_epochs": "epochs",
+    "num_train_epochs": "epochs",
+    "batch_size": "batch_words",
+}
+
+
 def change_settings(settings: Settings, changes: Mapping[str, Any]) -> Settings:
     """The settings with other values of some keys, each of which is found in the one section that has it.
 
@@ -121,7 +129,7 @@ def change_settings(settings: Settings, changes: Mapping[str, Any]) -> Settings:
     >>> change_settings(default, {"batch_size": 8})
     Traceback (most recent call last):
         ...
-    nestree.errors.ConfigError: batch_size=8: no setting has this name. Did you mean batch_words or lstm_size?
+    nestree.errors.ConfigError: batch_size=8: no setting has this name. Did you mean batch_words?
     """
     values = asdict(settings)
     for name, value in changes.items():
@@ -132,9 +140,12 @@ def change_settings(settings: Settings, changes: Mapping[str, Any]) -> Settings:
             raise ConfigError(f"{name}={value!r}: several sections have this key. Write {names}.")
         if not sections:
             keys = [key for section in values.values() for key in section]
-            near = difflib.get_close_matches(key, dict.fromkeys(keys), 2, 0.5) or [
-                "one of " + ", ".join(keys)
-            ]
+            near = (
+                [OTHER_NAMES[key]]
+                if key in OTHER_NAMES
+                else difflib.get_close_matches(key, set(keys), 2, 0.5)
+            )
+            near = sorted(near) or ["one of " + ", ".join(keys)]
             raise ConfigError(
                 f"{name}={value!r}: no setting has this name. Did you mean {' or '.join(near)}?"
             )

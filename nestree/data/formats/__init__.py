@@ -5,6 +5,7 @@ characters are annotated, as `AnnotatedText`, and, where it can be written, `wri
 The module of a format is imported when it is first used.
 """
 
+import difflib
 import importlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator
@@ -24,6 +25,16 @@ from nestree.types import Document
 
 __all__ = ["FORMATS", "AllSkippedError", "Format", "data_files", "detect_format", "options", "read", "write"]
 
+OTHER_NAMES = {
+    **dict.fromkeys(("conll", "conll03", "iob", "iob2", "bio", "bioes"), "columns"),
+    **{
+        "conllu": "gum",
+        "tsv": "csv",
+        "json": "jsonl",
+        "labelstudio": "label-studio",
+        "huggingface": "datasets",
+    },
+}  # of formats, elsewhere
 COMMONLY_WIDENED = 0.01  # of the entities: other words would fit better
 
 
@@ -181,7 +192,9 @@ def options(name: str, verb: str = "read") -> dict[str, inspect.Parameter]:
 def get_function(name: str, verb: str) -> Callable[..., Any]:
     """`read` or `write` of a format."""
     if name not in FORMATS:
-        raise InputError(f"there is no format {name!r}. Choose one of {', '.join(FORMATS)}.")
+        near = OTHER_NAMES.get(name) or next(iter(difflib.get_close_matches(name, FORMATS, 1, 0.7)), None)
+        hint = f"Did you mean {near}? " if near else ""
+        raise InputError(f"there is no format {name!r}. {hint}Choose one of {', '.join(FORMATS)}.")
     if verb == "write" and not FORMATS[name].writable:
         writable = ", ".join(key for key, value in FORMATS.items() if value.writable)
         raise InputError(f"{name} can be read, not written. Choose one of {writable}.")

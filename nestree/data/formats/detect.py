@@ -83,7 +83,8 @@ def detect_format(path: Path, to_write: bool = False) -> str:
     path = Path(path)
     if to_write:
         suffix = suffix_of(path)
-        format = SUFFIXES.get(suffix) if suffix not in READ_ONLY_SUFFIXES else None
+        format = "csv" if suffix == ".tsv" else SUFFIXES.get(suffix)
+        format = None if suffix in READ_ONLY_SUFFIXES else format
     elif path == STDIO:
         format = None
     else:
@@ -91,6 +92,10 @@ def detect_format(path: Path, to_write: bool = False) -> str:
     if format is not None:
         return format
     option = "--to" if to_write else "--from"
+    if to_write and suffix_of(path) in READ_ONLY_SUFFIXES:
+        raise DataError(
+            f"{path}: {SUFFIXES[suffix_of(path)]} can be read, not written. Name another with {option}."
+        )
     if path.is_dir() and not to_write:
         raise DataError(
             f"{path} is a directory, and its format is unknown. Name one of the files in it, or the format, "

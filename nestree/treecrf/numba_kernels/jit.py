@@ -8,11 +8,27 @@ from pathlib import Path
 from types import CellType, FunctionType
 
 import numba
+from numba.core import event
 
 # Kernels allocate nothing. Without numba's reference counts calls are cheap and threads do not contend for counters.
 OPTIONS = {"nogil": True, "_nrt": False}
 
 logger = logging.getLogger(__name__)
+
+
+class CompilationLog(event.Listener):
+    """Logs the first compilation of a kernel that is not in the cache."""
+
+    def on_start(self, event_: event.Event) -> None:
+        if event_.data["dispatcher"].py_func.__module__.startswith("nestree."):
+            logger.info("compiling kernels: up to a minute, once on this machine")
+            event.unregister("numba:compile", self)
+
+    def on_end(self, event_: event.Event) -> None:
+        pass
+
+
+event.register("numba:compile", CompilationLog())
 
 
 def kernel(function: Callable, variant: str = "") -> Callable:
