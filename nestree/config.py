@@ -165,12 +165,15 @@ class Settings:
     def with_overrides(self, overrides: Iterable[str]) -> "Settings":
         """These settings with overrides of the form section.key=value, as the command line takes them.
 
-        The values are checked when all are set.
+        A key that only one section has may stand without its section. The values are checked when all are set.
         """
         values = dataclasses.asdict(self)
         for override in overrides:
             name, equals, text = override.partition("=")
             section, dot, last = name.strip().partition(".")
+            owners = [owner for owner, keys in SECTIONS.items() if section in keys] if not dot else []
+            if len(owners) == 1:  # a key that only one section has
+                section, dot, last = owners[0], ".", section
             if not (equals and dot):
                 raise ConfigError(f"{override}: write section.key=value, such as training.epochs=20.")
             check_name(section, SECTIONS, f"{override}: there is no section {section}.")

@@ -289,7 +289,9 @@ class Pipeline:
         Known spans to `keep` lie within one sentence each, and begin and end with a word.
         """
         if not isinstance(text, str):
-            raise InputError(f"a text must be a string, and this is {text!r:.60}.")
+            raise InputError(
+                f"a text must be a string, and this is {text!r:.60}. `words` takes lists of words."
+            )
         rules = self.model.text_rules
         sentences = []
         for start, end, words in split(text, rules.words, rules.sentences, keep):

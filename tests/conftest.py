@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 
 from tests import tiny
 
+settings.register_profile("no deadline", deadline=None)  # tests never assert on time
+settings.load_profile("no deadline")
 ROOT = Path(__file__).resolve().parent.parent
 
 

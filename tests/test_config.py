@@ -77,7 +77,7 @@ def test_round_trip_of_odd_strings(tmp_path):
 
 
 def test_overrides():
-    overrides = ["training.epochs=3", "training.lr = 1", "encoder.path=some/folder", "loss.joint=false"]
+    overrides = ["epochs=3", "training.lr = 1", "encoder.path=some/folder", "loss.joint=false"]
     settings = Settings.read("default").with_overrides([*overrides, "decoding.head_sharing_penalty=-2"])
     assert (settings.training.epochs, settings.training.lr, settings.loss.joint) == (3, 1.0, False)
     assert type(settings.training.lr) is float
@@ -105,7 +105,7 @@ def test_overrides_are_checked_together():
         ("training.epoch=3", r"no training\.epoch\. Did you mean training\.epochs\?"),
         ("trainig.epochs=3", r"no section trainig\. Did you mean training\?"),
         ("xyz.epochs=3", r"There are encoder, model, loss, decoding, training\."),
-        ("epochs=3", "write section.key=value"),
+        ("dropout=0.3", "write section.key=value"),
         ("training.epochs", "write section.key=value"),
         ("training.epochs=many", "training.epochs is 'many'; it must be a whole number"),
         ("training.epochs=2.5", "must be a whole number"),

@@ -106,6 +106,7 @@ OPTIONS = {
     "in_order": Opt("Do not shuffle: the first part gets the first units."),
     "init": Opt("Start from this model of nestree.", "MODEL"),
     "jobs": Opt("Runs at the same time.", "N", 1),
+    "labels": Opt("Only entities with this label; may be repeated.", "LABEL", name="--label"),
     "lists": Opt(
         "Instead of --parts: the ids of a part, one a line; may be repeated.", "NAME=FILE", name="--list"
     ),

@@ -44,6 +44,7 @@ def predict(
     out: Path = Path("-"),
     target_format: str | None = None,
     threshold: float | None = None,
+    labels: list[str] | None = None,
     trees: bool = False,
     resume: bool = False,
     skip_bad: bool = False,
@@ -75,7 +76,7 @@ def predict(
         check_output_path(out)
     pipeline, folder = load_pipeline(model, device, max_sentence_words, workers)
     options = FilePredictOptions(
-        pipeline.predict_options(threshold, trees),
+        pipeline.predict_options(threshold, trees, labels or None),
         batch_words or default_batch_words(pipeline.device),
         reading.options_by_format(job.format for job in jobs.jobs),
         write_options,
@@ -159,6 +160,7 @@ def choices_to_log(
         "--from": source_format,
         "--to": format,
         "--threshold": asked.settings.decoding.threshold if asked.settings else None,
+        "--label": sorted(asked.label_thresholds) if asked.label_thresholds else None,
         "--trees": asked.trees,
         "--max-sentence-words": asked.max_sentence_words,
         "--batch-words": options.batch_words,

@@ -176,11 +176,17 @@ def test_names_to_write():
         ("a.jsonl.gz", "jsonl"),
         ("a.spacy", "spacy"),
         ("a.iob2", "columns"),
+        ("a.tsv", "csv"),
     ]:
         assert detect_format(name, to_write=True) == expected
-    for name in ("a", "a.json", "a.xml", "a.conllu", "-"):
+    for name in ("a", "a.json", "a.xml", "-"):
         with pytest.raises(DataError, match="Name it, with --to"):
             detect_format(name, to_write=True)
+    with pytest.raises(DataError, match="gum can be read, not written"):
+        detect_format("a.conllu", to_write=True)
+    for name, meant in [("conll", "columns"), ("brt", "brat")]:
+        with pytest.raises(InputError, match=f"Did you mean {meant}"):
+            formats.write([], Path("a"), name)
 
 
 @pytest.mark.parametrize("name", ["jsonl", "columns", "triplets", "gum", "brat", "nne", "genia"])
