@@ -146,7 +146,9 @@ class Pipeline:
         return unpickle, (files, str(self.device), self.max_sentence_words, self.precision)
 
     def __repr__(self) -> str:
-        return f"Pipeline({self.model!r}, device={str(self.device)!r}, precision={self.inference_precision!r})"
+        return (
+            f"Pipeline({self.model!r}, device={str(self.device)!r}, precision={self.inference_precision!r})"
+        )
 
     @property
     def inference_model(self) -> Recognizer:
