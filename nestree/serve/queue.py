@@ -22,6 +22,7 @@ from nestree.serve.options import ApiError, ServeOptions
 from nestree.types import Document
 
 log = logging.getLogger(__name__)
+MIN_SPEED_WORDS = 1_000  # smaller batches say little about the speed under load
 
 
 @dataclass(eq=False)
@@ -46,7 +47,7 @@ class PredictionQueue:
         self.draining = False
         self.waiting: deque[deque[Item]] = deque()  # the items of each request
         self.waiting_words = 0
-        self.words_per_second = 0.0  # of the last batches
+        self.words_per_second = 0.0  # of the last large batches; 0: unknown
         self.closed = False
         self.changed = threading.Condition()
         self.thread = threading.Thread(target=self.run, name="nestree-worker", daemon=True)
@@ -65,20 +66,27 @@ class PredictionQueue:
         return self.pipeline
 
     def reject_if_full(self, words: int) -> None:
-        """Raise an ApiError if a request with so many words cannot wait."""
-        options = self.options
+        """Raise an ApiError if a request with so many words cannot wait, or would wait longer than its timeout."""
         with self.changed:
-            full = len(self.waiting) >= options.max_waiting_requests
-            if full or self.waiting_words + words > options.max_waiting_words:
+            if self.is_full(words):
                 self.drop_abandoned()
-            full = len(self.waiting) >= options.max_waiting_requests
-            if not full and (not self.waiting or self.waiting_words + words <= options.max_waiting_words):
+            if not self.is_full(words):
                 return
             waits = f"{len(self.waiting):,} requests with {self.waiting_words:,} words"
             seconds = math.ceil(self.waiting_words / self.words_per_second) if self.words_per_second else 1
         seconds = min(max(seconds, 1), 60)
         message = f"The queue is full: {waits} wait. Try again in about {seconds} s."
         raise ApiError(429, "queue_full", message, {"Retry-After": str(seconds)})
+
+    def is_full(self, words: int) -> bool:
+        if not self.waiting:
+            return False
+        total = self.waiting_words + words
+        return (
+            len(self.waiting) >= self.options.max_waiting_requests
+            or total > self.options.max_waiting_words
+            or total > self.words_per_second * self.options.timeout > 0
+        )
 
     def submit(self, items: Sequence[Item]) -> None:
         """Queue the texts of a request, or raise an ApiError."""
@@ -132,8 +140,11 @@ class PredictionQueue:
             seconds, words = time.perf_counter() - started, sum(item.words for item in batch)
             self.metrics.batch_words.observe(words)
             self.metrics.batch_seconds.observe(seconds)
-            speed = words / max(seconds, 1e-6)
-            self.words_per_second += (speed - self.words_per_second) * (0.2 if self.words_per_second else 1)
+            if words >= MIN_SPEED_WORDS:
+                speed = words / max(seconds, 1e-6)
+                self.words_per_second += (speed - self.words_per_second) * (
+                    0.2 if self.words_per_second else 1
+                )
 
     def next_batch(self, max_words: int) -> list[Item]:
         """The first texts that wait, up to so many words; waits for one; an empty list once the queue is closed."""

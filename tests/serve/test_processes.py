@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -145,13 +145,12 @@ def test_sigterm_answers_what_was_accepted(tiny_model: Path, tmp_path: Path, exp
 
         def call(number: int) -> None:
             body = json.dumps({"texts": texts[number:]}).encode()
-            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
-            connection.request("POST", "/v1/entities", body, {"Content-Type": "application/json"})
-            sent.wait()
-            response = connection.getresponse()
-            results.append(
-                (response.status, same(json.loads(response.read())["documents"], documents[number:]))
-            )
+            with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)) as connection:
+                connection.request("POST", "/v1/entities", body, {"Content-Type": "application/json"})
+                sent.wait()
+                response = connection.getresponse()
+                answer = json.loads(response.read())
+            results.append((response.status, same(answer.get("documents", []), documents[number:])))
 
         documents = [expected[text] for text in texts]
         threads = [threading.Thread(target=call, args=(number,)) for number in range(8)]
