@@ -104,7 +104,7 @@ def test_predictions_appear_in_label_studio(
         assert call("GET", f"/api/ml/{backend['id']}")["readable_state"] == "Connected"
         assert call("GET", f"/api/ml/{backend['id']}/versions") == {"versions": [tiny_model.name]}
         tasks = call("GET", f"/api/tasks?project={project['id']}&fields=all")["tasks"]
-        body = {"ordering": [], "selectedItems": {"all": True, "excluded": []}, "filters": {}}
+        body = {"ordering": [], "selectedItems": {"all": True, "excluded": []}}
         call("POST", f"/api/dm/actions?id=retrieve_tasks_predictions&project={project['id']}", body)
 
         def predictions() -> dict[str, Any]:
