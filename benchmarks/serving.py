@@ -13,6 +13,7 @@ import asyncio
 import json
 import math
 import os
+import random
 import re
 import resource
 import statistics
@@ -210,7 +211,8 @@ async def generate(options: argparse.Namespace, expected: dict[str, Any]) -> Row
                 wrong += not same_entities(json.loads(content)["documents"][0]["entities"], keys[text])
                 turn += 1
             elif retry := re.search(r"retry-after: (\d+)", head):
-                await asyncio.sleep(min(int(retry[1]), max(0.0, end - time.monotonic())))
+                seconds = int(retry[1]) * random.uniform(0.5, 1.5)
+                await asyncio.sleep(min(seconds, max(0.0, end - time.monotonic())))
         writer.close()
 
     started = time.monotonic()

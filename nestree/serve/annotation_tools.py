@@ -173,12 +173,12 @@ def add_routes(app: FastAPI, service: "Service") -> None:
     @app.get("/label-studio/health", tags=["Label Studio"])
     async def label_studio_health() -> Any:
         """Whether the model is loaded."""
-        service.queue.check_open()
+        service.queue.get_pipeline()
         return {"status": "UP", "model_class": version}
 
     async def check_config(request: Request) -> Control:
         body = await service.read_json(request, SetupRequest)
-        labels = service.queue.check_open().model.labels
+        labels = service.queue.get_pipeline().model.labels
         try:
             return parse_config(body.setup_config or body.config, labels)
         except InputError as error:
@@ -212,7 +212,7 @@ def add_routes(app: FastAPI, service: "Service") -> None:
         drawn = context.get("result") if isinstance(context, dict) else None
         texts, known = [], []
         try:
-            control = parse_config(body.label_config, service.queue.check_open().model.labels)
+            control = parse_config(body.label_config, service.queue.get_pipeline().model.labels)
             for number, task in enumerate(body.tasks):
                 data = task.get("data")
                 text = data.get(control.field) if isinstance(data, dict) else None

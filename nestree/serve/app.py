@@ -192,7 +192,7 @@ class Service:
             gone.cancel()
 
     def info(self) -> dict[str, Any]:
-        pipeline = self.queue.check_open()
+        pipeline = self.queue.get_pipeline()
         return {
             "model": self.options.model_name,
             "version": __version__,
@@ -319,7 +319,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
     @app.get("/v1/labels")
     async def labels() -> Any:
         """The labels of the model, with their descriptions and the indices of their colors."""
-        described = queue.check_open().labels
+        described = queue.get_pipeline().labels
         return {
             "labels": [
                 {"label": label, "description": text, "color": label_color(label)}
@@ -335,7 +335,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
     @app.get("/ready")
     async def ready() -> Any:
         """Whether the server accepts requests: 503 while the model is loaded, and while the server shuts down."""
-        queue.check_open()
+        queue.get_pipeline()
         return {"status": "ready"}
 
     @app.get("/info")

@@ -22,6 +22,7 @@ from nestree.serve.options import ApiError, ServeOptions
 from nestree.types import Document
 
 log = logging.getLogger(__name__)
+WARM_UP = "Ann lives in Lisbon. "  # five words
 MIN_SPEED_WORDS = 1_000  # smaller batches say little about the speed under load
 
 
@@ -47,13 +48,13 @@ class PredictionQueue:
         self.draining = False
         self.waiting: deque[deque[Item]] = deque()  # the items of each request
         self.waiting_words = 0
-        self.words_per_second = 0.0  # of the last large batches; 0: unknown
+        self.words_per_second = 1.0  # of the last large batches
         self.closed = False
         self.changed = threading.Condition()
         self.thread = threading.Thread(target=self.run, name="nestree-worker", daemon=True)
 
-    def check_open(self) -> Pipeline:
-        """The pipeline; raises an ApiError if the server does not accept requests."""
+    def get_pipeline(self) -> Pipeline:
+        """The pipeline; raises an ApiError while it is loaded or the server shuts down."""
         if self.draining:
             raise ApiError(
                 503, "draining", "The server is shutting down; try another one.", {"Retry-After": "5"}
@@ -61,9 +62,13 @@ class PredictionQueue:
         if self.pipeline is None:
             message = "The model is being loaded; try again in a few seconds."
             raise ApiError(503, "loading", message, {"Retry-After": "2"})
-        if len(self.waiting) >= self.options.max_waiting_requests:
-            self.reject_if_full(0)
         return self.pipeline
+
+    def check_open(self) -> Pipeline:
+        """The pipeline; raises an ApiError also if the queue is full."""
+        pipeline = self.get_pipeline()
+        self.reject_if_full(0)
+        return pipeline
 
     def reject_if_full(self, words: int) -> None:
         """Raise an ApiError if a request with so many words cannot wait, or would wait longer than its timeout."""
@@ -73,8 +78,7 @@ class PredictionQueue:
             if not self.is_full(words):
                 return
             waits = f"{len(self.waiting):,} requests with {self.waiting_words:,} words"
-            seconds = math.ceil(self.waiting_words / self.words_per_second) if self.words_per_second else 1
-        seconds = min(max(seconds, 1), 60)
+            seconds = min(max(math.ceil(self.waiting_words / self.words_per_second), 1), 60)
         message = f"The queue is full: {waits} wait. Try again in about {seconds} s."
         raise ApiError(429, "queue_full", message, {"Retry-After": str(seconds)})
 
@@ -85,7 +89,7 @@ class PredictionQueue:
         return (
             len(self.waiting) >= self.options.max_waiting_requests
             or total > self.options.max_waiting_words
-            or total > self.words_per_second * self.options.timeout > 0
+            or total > self.words_per_second * self.options.timeout
         )
 
     def submit(self, items: Sequence[Item]) -> None:
@@ -118,9 +122,10 @@ class PredictionQueue:
     def run(self) -> None:
         try:
             pipeline = self.load()
-            text = "Ann lives in Lisbon."
-            pipeline(text)  # loads kernels
-            pipeline(text, known=[(0, 3)])
+            pipeline(WARM_UP, known=[(0, 3)])  # loads kernels
+            started = time.perf_counter()
+            pipeline(WARM_UP * 200)
+            self.words_per_second = 1_000 / (time.perf_counter() - started)
         except Exception as error:
             self.load_error = error
             self.on_load_error()
@@ -141,10 +146,7 @@ class PredictionQueue:
             self.metrics.batch_words.observe(words)
             self.metrics.batch_seconds.observe(seconds)
             if words >= MIN_SPEED_WORDS:
-                speed = words / max(seconds, 1e-6)
-                self.words_per_second += (speed - self.words_per_second) * (
-                    0.2 if self.words_per_second else 1
-                )
+                self.words_per_second += 0.2 * (words / seconds - self.words_per_second)
 
     def next_batch(self, max_words: int) -> list[Item]:
         """The first texts that wait, up to so many words; waits for one; an empty list once the queue is closed."""

@@ -40,6 +40,7 @@ def run(
         server_header=False,
         proxy_headers=False,
         ws="none",
+        timeout_keep_alive=75,  # longer than proxies keep connections, which would otherwise use one that is closed
         timeout_graceful_shutdown=int(options.timeout) + 5,
     )
     server = Server(config)
