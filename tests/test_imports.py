@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "nestree"
 FLOORS = [
     {"__main__"},
     {"cli"},
-    {"integrations"},
+    {"integrations", "serve"},
     {"training"},
     {"report", "show"},
     {"predict_files", "api"},

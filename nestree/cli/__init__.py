@@ -2,7 +2,7 @@
 
 import typer
 
-from nestree.cli import data, evaluate, predict, show, train
+from nestree.cli import data, evaluate, predict, serve, show, train
 from nestree.cli.options import Version, expand_options
 from nestree.cli.runtime import Commands
 
@@ -33,6 +33,8 @@ for command in (
     data.stats,
     data.split,
     data.formats,
+    serve.serve,
+    serve.label_config,
     show.demo,
 ):
     app.command()(expand_options(command))
