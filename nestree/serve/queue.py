@@ -89,7 +89,7 @@ class PredictionQueue:
         return (
             len(self.waiting) >= self.options.max_waiting_requests
             or total > self.options.max_waiting_words
-            or total > self.words_per_second * self.options.timeout
+            or total > 0.7 * self.words_per_second * self.options.timeout  # speeds vary
         )
 
     def submit(self, items: Sequence[Item]) -> None:
