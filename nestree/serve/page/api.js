@@ -47,12 +47,15 @@ export function cached(block) {
   return cache.get(block.key);
 }
 
-/** Ask for the documents of blocks, which `cached` then returns; the name of the model. */
-export async function recognize(blocks, signal) {
+/** Ask for the documents of blocks, which `cached` then returns; `labels`: of the model, whose name is returned. */
+export async function recognize(blocks, labels, signal) {
   const spans = (block, kind) => {
     const { toPoint } = countPoints(block.text);
-    const chosen = block.decisions.filter((decision) => decision.kind === kind);
-    return chosen.map(({ start, end, label }) => [toPoint(start), toPoint(end), ...(label ? [label] : [])]);
+    return block.decisions.flatMap(({ kind: own, start, end, label, only }) => {
+      const span = [toPoint(start), toPoint(end)];
+      if (own === kind) return [label ? [...span, label] : span];
+      return only ? labels.filter((other) => other !== label).map((other) => [...span, other]) : [];
+    });
   };
   const { model, documents } = await request("/v1/entities", {
     texts: blocks.map((block) => block.text),

@@ -5,12 +5,13 @@ import { drawBlock, filterEntities, findPosition } from "./boxes.js";
 import { EXAMPLES } from "./examples.js";
 import { copy, download, toFile } from "./export.js";
 import { button, closeMenu, confirmEntity, element, openMenu, rejectEntity } from "./menu.js";
-import { currentBlocks, editText, findDecision, replaceText, state, undo, withdraw } from "./state.js";
+import { currentBlocks, editText, replaceText, state, undo, withdraw } from "./state.js";
 import { formatProbability, mapEdit, snapToWords, visibleText } from "./text.js";
 import { drawTree } from "./tree.js";
 
 const PAUSE = 250; // milliseconds after the last key
 const REQUEST_CHARACTERS = 10_000; // in one request
+const FIRST_BLOCKS = 20; // drawn before it is known what can be seen
 const MAX_ROWS = 500; // of the table
 const CHANGE = 0.05; // of a probability that is worth a mark
 const get = (id) => document.getElementById(id);
@@ -37,7 +38,7 @@ async function refresh(decided = "") {
   running?.abort();
   const controller = (running = new AbortController());
   const before = shownEntities();
-  const old = { text: output.source ?? "", entities: blocks.flatMap((block) => absolute(block, block.entities)) };
+  const old = { text: output.source ?? "", entities: blocks.flatMap((block) => absolute(block, entitiesOf(block))) };
   blocks = currentBlocks();
   const mapped = mapEdit(old.text, state.text);
   const moved = old.entities.map(mapped).filter(Boolean);
@@ -53,7 +54,7 @@ async function refresh(decided = "") {
       const batch = [missing.shift()];
       let size = batch[0].text.length;
       while (missing.length && (size += missing[0].text.length) <= REQUEST_CHARACTERS) batch.push(missing.shift());
-      showModel(await recognize(batch, controller.signal));
+      showModel(await recognize(batch, labels, controller.signal));
       if (controller.signal.aborted) return;
       if (missing.length) draw();
     }
@@ -109,6 +110,7 @@ async function readLabels() {
   const answer = await request("/v1/labels");
   const list = answer.labels.map((item) => (typeof item === "string" ? { label: item } : item));
   labels = list.map((item) => item.label);
+  if (answer.threshold && !location.hash) setThreshold(answer.threshold);
   list.forEach((item, k) => colors.set(item.label, item.color ?? k % 10));
   get("labels").replaceChildren(...list.map(({ label, description }) => {
     const chip = button("", () => toggleLabel(chip, label), `chip c${color(label)}`);
@@ -134,6 +136,7 @@ function showModel(name) {
 
 // Drawing
 
+const entitiesOf = (block) => cached(block)?.entities ?? block.provisional ?? [];
 const absolute = (block, entities) => entities.map((entity) => shift(entity, block.start));
 const relative = (block, entities) => entities
   .filter(({ start, end }) => block.start <= start && end <= block.start + block.text.length)
@@ -146,38 +149,51 @@ function shift(entity, by) {
 
 /** All entities that pass the filter, in the text of the page. */
 function shownEntities() {
-  return blocks.flatMap((block) => absolute(block, filterEntities(block.entities ?? [], state)));
+  return blocks.flatMap((block) => absolute(block, filterEntities(entitiesOf(block), state)));
 }
 
-/** Draw everything; blocks that look the same as before keep their elements. */
+/** Draw everything. Blocks that look the same keep their elements; those far away are drawn when they come near. */
 function draw() {
-  const drawn = Map.groupBy(output.children, (child) => child.signature);
+  const old = [...output.children];
+  const reusable = Map.groupBy(old, (child) => child.block.key);
   const filter = `${state.threshold} ${[...state.hidden]} ${labels.length}`;
-  const children = blocks.map((block) => {
-    const document = cached(block);
-    block.entities = document?.entities ?? block.provisional ?? [];
+  const children = blocks.map((block, k) => {
+    const near = old[k]?.near ?? k < FIRST_BLOCKS;
+    const child = reusable.get(block.key)?.pop() ?? Object.assign(element("div", "block", visibleText(block.text)), { near });
     const changed = [...marks].filter(([key]) => block.start <= parseInt(key) && parseInt(key) < block.start + block.text.length);
-    const signature = document ? `${filter} ${changed} ${block.key}` : NaN;
-    const kept = drawn.get(signature)?.pop() ?? window.document.createElement("div");
-    if (kept.signature !== signature) {
-      const look = { color, mark: (start, end) => marks.get(`${start}-${end}`) };
-      const sentences = document?.sentences ?? [];
-      kept.replaceChildren(drawBlock(block, filterEntities(block.entities, state), sentences, look));
-      if (document?.error) kept.append(element("p", "error", document.error));
-      kept.className = document ? "block" : "block waiting";
-    }
-    return Object.assign(kept, { signature, block });
+    const wanted = `${filter} ${changed} ${cached(block) ? "read" : ""}`;
+    Object.assign(child, { block, wanted });
+    if (child.near) drawNear(child);
+    return child;
   });
-  if (children.length !== output.children.length || children.some((child, k) => child !== output.children[k])) {
+  if (children.length !== old.length || children.some((child, k) => child !== old[k])) {
     output.replaceChildren(...children);
+    for (const child of children) observer.observe(child);
   }
   output.source = state.text;
-  const first = output.querySelector(".e");
-  if (first && !output.querySelector('.e[tabindex="0"]')) first.tabIndex = 0;
+  if (!output.querySelector('.e[tabindex="0"]')) output.querySelector(".e")?.setAttribute("tabindex", 0);
   drawControls();
   drawDecisions();
   drawTable();
   drawSentence();
+}
+
+const observer = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) {
+    target.near = isIntersecting;
+    if (isIntersecting) drawNear(target);
+  }
+}, { rootMargin: "800px 0px" });
+
+function drawNear(child) {
+  const { block, wanted, drawn } = child;
+  if (wanted === drawn) return;
+  const answer = cached(block);
+  const look = { color, mark: (start, end) => marks.get(`${start}-${end}`) };
+  child.replaceChildren(drawBlock(block, filterEntities(entitiesOf(block), state), answer?.sentences ?? [], look));
+  if (answer?.error) child.append(element("p", "error", answer.error));
+  child.classList.toggle("waiting", !answer);
+  child.drawn = wanted;
 }
 
 function drawControls() {
@@ -186,7 +202,10 @@ function drawControls() {
   for (const entity of shown) {
     for (const { label } of entity.labels) numbers.set(label, (numbers.get(label) ?? 0) + 1);
   }
-  for (const chip of get("labels").children) chip.lastElementChild.textContent = numbers.get(chip.label) || "";
+  for (const chip of get("labels").children) {
+    chip.lastElementChild.textContent = numbers.get(chip.label) || "";
+    chip.classList.toggle("none", !numbers.get(chip.label));
+  }
   get("undo").disabled = !state.history.length;
   get("length").textContent = state.text ? count(state.text.length, "character", "characters") : "";
   get("status").textContent = output.ariaBusy === "true" ? "Reading…" : state.text.trim() ? `${count(shown.length, "entity", "entities")}.` : "";
@@ -272,7 +291,7 @@ function drawSentence() {
   get("tree").hidden = !sentence;
   if (!sentence) return;
   const scroll = get("tree").querySelector(".scroll");
-  scroll.replaceChildren(drawTree(block.text, sentence, filterEntities(block.entities, state), color));
+  scroll.replaceChildren(drawTree(block.text, sentence, filterEntities(entitiesOf(block), state), color));
 }
 
 function showTree(at) {
@@ -318,6 +337,11 @@ get("examples").addEventListener("change", ({ target }) => {
   target.selectedIndex = 0;
 });
 
+function setThreshold(threshold) {
+  state.threshold = threshold;
+  get("threshold").value = threshold;
+}
+
 let frame = 0;
 get("threshold").addEventListener("input", ({ target }) => {
   state.threshold = Number(target.value);
@@ -344,9 +368,8 @@ get("undo").addEventListener("click", goBack);
 /** The menu of a box, or of selected words. */
 function offer(rectangle, block, span, entity = null) {
   const place = { start: block.start + span.start, end: block.start + span.end };
-  const decisionLabels = entity?.labels ?? [];
   openMenu(rectangle, place, {
-    shown: decisionLabels,
+    shown: entity?.labels,
     head: entity?.head && block.text.slice(entity.head.start, entity.head.end),
     labels,
     color,
@@ -380,7 +403,7 @@ function offerSelection() {
     return;
   }
   const inBlock = { start: span.start - block.start, end: span.end - block.start };
-  const shown = filterEntities(block.entities, state);
+  const shown = filterEntities(entitiesOf(block), state);
   offer(rectangle, block, inBlock, shown.find(({ start, end }) => start === inBlock.start && end === inBlock.end));
 }
 
@@ -461,7 +484,7 @@ get("link").addEventListener("click", () => {
 function readLink() {
   const parts = new URLSearchParams(location.hash.slice(1));
   const threshold = Number(parts.get("threshold"));
-  if (threshold > 0 && threshold < 1) get("threshold").value = state.threshold = threshold;
+  if (threshold > 0 && threshold < 1) setThreshold(threshold);
   let decisions = [];
   try {
     decisions = JSON.parse(parts.get("decisions") ?? "[]");

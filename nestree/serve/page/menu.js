@@ -50,8 +50,8 @@ export function openMenu(rectangle, span, { shown = [], head, labels, color, onD
   if (head) menu.append(element("p", "note", `head: ${head}`));
   for (const { label, score, known } of shown) {
     const row = element("div", `row c${color(label)}`);
-    row.append(element("b", "chip", label), element("span", "", known ? "confirmed" : score === null ? "" : formatProbability(score)),
-      element("span", "push"));
+    const certainty = known ? "confirmed" : score === null ? "" : formatProbability(score);
+    row.append(element("b", "chip", label), element("span", "push", certainty));
     const decision = findDecision(span, label);
     if (decision) row.append(button("Withdraw", act(`Withdrew ${label} of ${quote}.`, () => withdraw(decision))));
     else row.append(button("Confirm", act(`Confirmed ${quote} as ${label}.`, () => decide("known", span, label))));
@@ -64,8 +64,8 @@ export function openMenu(rectangle, span, { shown = [], head, labels, color, onD
   menu.append(element("p", "note", shown.length ? "It is something else:" : "Add an entity:"));
   const chips = menu.appendChild(element("div", "chips"));
   for (const label of others) {
-    const replaced = shown.map((one) => one.label);
-    chips.append(button(label, act(`Added ${quote} as ${label}.`, () => decide("known", span, label, replaced)), `chip c${color(label)}`));
+    const choose = act(`Added ${quote} as ${label}.`, () => decide("known", span, label, true));
+    chips.append(button(label, choose, `chip c${color(label)}`));
   }
   if (onTree) menu.append(button("Tree of the sentence", () => { closeMenu(); onTree(); }, "plain"));
   menu.showPopover();

@@ -4,7 +4,9 @@ import { mapEdit, splitBlocks } from "./text.js";
 
 export const state = {
   text: "",
-  decisions: [], // {kind: "known" or "forbidden", start, end, label}; a forbidden span without label is no entity at all
+  // {kind: "known" or "forbidden", start, end, label, only}; without label, a forbidden span is no entity at all; `only`: a
+  // known span has no other label
+  decisions: [],
   history: [], // earlier {decisions}; {decisions, text} where the text was replaced
   threshold: 0.4,
   hidden: new Set(), // labels
@@ -29,14 +31,13 @@ export function replaceText(text, decisions = []) {
   Object.assign(state, { text, decisions });
 }
 
-/** Decide about a span; earlier decisions about the same span that contradict this one are dropped. */
-export function decide(kind, span, label = null, others = []) {
+/** Decide about a span, or about one label of it. What contradicts this and was decided before is dropped. */
+export function decide(kind, span, label = null, only = false) {
   const { start, end } = span;
   state.history.push({ decisions: state.decisions });
-  const kept = state.decisions.filter((decision) => !sameSpan(decision, span) ||
-    (label !== null && decision.label !== null && decision.label !== label && !others.includes(decision.label)));
-  const rejected = others.map((other) => ({ kind: "forbidden", start, end, label: other }));
-  state.decisions = [...kept, ...rejected, { kind, start, end, label }];
+  const kept = state.decisions.filter((other) => !sameSpan(other, span) ||
+    (label !== null && !only && other.label !== null && !other.only && other.label !== label));
+  state.decisions = [...kept, { kind, start, end, label, only }];
 }
 
 /** Forget a decision. */

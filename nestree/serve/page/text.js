@@ -1,7 +1,9 @@
 // Positions in text. The page counts UTF-16 units, as JavaScript does; the server counts code points.
 
 const MAX_WHOLE = 4000; // characters; longer texts are sent in blocks
-const BLOCK_END = /\n[^\S\n]*\n\s*|(?<=[.!?…。]["'”’)\]]?)\n/g;
+const LONG_BLOCK = 1000; // characters after which a block ends with a sentence, if no line ends
+// Blank lines, line ends after a sentence, and blanks that certainly lie between sentences.
+const BLOCK_END = /\n[^\S\n]*\n\s*|(?<=[.!?…。]["'”’)\]]?)\n|(?<=\p{Ll}{4}[.!?]) (?=\p{Lu})/gu;
 const WORD_CHARACTER = /[\p{L}\p{N}\p{M}]/u;
 const WITHOUT_BLANKS = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}\p{Script=Lao}\p{Script=Khmer}]/u;
 
@@ -27,6 +29,7 @@ export function splitBlocks(text) {
   const blocks = [];
   let start = 0;
   for (const { index, 0: end } of [...text.matchAll(BLOCK_END), { index: text.length, 0: "" }]) {
+    if (end === " " && index - start < LONG_BLOCK) continue;
     const block = text.slice(start, index + end.length);
     if (block.trim()) blocks.push({ start, text: block });
     else if (blocks.length) blocks.at(-1).text += block;
