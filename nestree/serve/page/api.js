@@ -1,5 +1,6 @@
 // Requests to the server, with the API key, and its answers in the page's units.
 
+import { state } from "./state.js";
 import { countPoints } from "./text.js";
 
 export const LOWEST_THRESHOLD = 0.05; // of what the server is asked for; the page filters above it
@@ -12,6 +13,10 @@ export class RequestError extends Error {
     super(message);
     Object.assign(this, { status, retryAfter });
   }
+}
+
+export function hasKey() {
+  return sessionStorage.getItem(KEY) !== null;
 }
 
 export function setKey(key) {
@@ -47,14 +52,14 @@ export function cached(block) {
   return cache.get(block.key);
 }
 
-/** Ask for the documents of blocks, which `cached` then returns; `labels`: of the model, whose name is returned. */
-export async function recognize(blocks, labels, signal) {
+/** Ask for the documents of blocks, which `cached` then returns; the name of the model. */
+export async function recognize(blocks, signal) {
   const spans = (block, kind) => {
     const { toPoint } = countPoints(block.text);
     return block.decisions.flatMap(({ kind: own, start, end, label, only }) => {
       const span = [toPoint(start), toPoint(end)];
       if (own === kind) return [label ? [...span, label] : span];
-      return only ? labels.filter((other) => other !== label).map((other) => [...span, other]) : [];
+      return only ? state.labels.filter((other) => other !== label).map((other) => [...span, other]) : [];
     });
   };
   const { model, documents } = await request("/v1/entities", {

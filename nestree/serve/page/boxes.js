@@ -1,11 +1,14 @@
 // Text with nested boxes. Entities that cross others, which only models without trees predict, are cut into parts.
 
+import { colorClass } from "./menu.js";
+import { state } from "./state.js";
 import { formatProbability, visibleText } from "./text.js";
 
 const positions = new WeakMap(); // of each text node: where it begins in its block
 
 /** The entities with the labels that the filter shows; what is known is always shown. */
-export function filterEntities(entities, { threshold, hidden }) {
+export function filterEntities(entities) {
+  const { threshold, hidden } = state;
   const shown = [];
   for (const entity of entities) {
     const labels = entity.labels.filter(({ label, score, known }) =>
@@ -40,8 +43,8 @@ function findEdges(entities) {
   return edges;
 }
 
-/** Draw the text of a block with its entities and a button after each sentence; `look` has colors and marks. */
-export function drawBlock(block, entities, sentences, look) {
+/** Draw the text of a block with its entities and a button after each sentence. */
+export function drawBlock(block, entities, sentences) {
   const fragment = document.createDocumentFragment();
   const edges = findEdges(entities);
   const heads = new Map(entities.filter((e) => e.head).map((e) => [e.head.start, e.head.end]));
@@ -54,9 +57,9 @@ export function drawBlock(block, entities, sentences, look) {
   let headEnd = 0;
   order.forEach((at, k) => {
     for (; next < edges.length && edges[next].at === at; next++) {
-      if (edges[next].opens) parent = parent.appendChild(drawBox(edges[next], block, look));
+      if (edges[next].opens) parent = parent.appendChild(drawBox(edges[next], block));
       else {
-        parent.append(drawLabel(edges[next], look));
+        parent.append(drawLabel(edges[next]));
         parent = parent.parentNode;
       }
     }
@@ -74,11 +77,11 @@ export function drawBlock(block, entities, sentences, look) {
   return fragment;
 }
 
-function drawBox({ entity, cut, cutAtEnd, height }, block, look) {
+function drawBox({ entity, cut, cutAtEnd, height }, block) {
   const box = document.createElement("span");
   const { labels } = entity;
-  box.className = `e c${look.color(labels[0].label)}${cut ? " from" : ""}${cutAtEnd ? " on" : ""}`;
-  const mark = look.mark(block.start + entity.start, block.start + entity.end);
+  box.className = `e ${colorClass(labels[0].label)}${cut ? " from" : ""}${cutAtEnd ? " on" : ""}`;
+  const mark = state.marks.get(`${block.start + entity.start}-${block.start + entity.end}`);
   if (mark) box.classList.add(mark);
   box.style.setProperty("--h", height);
   box.dir = "auto";
@@ -94,7 +97,7 @@ function drawBox({ entity, cut, cutAtEnd, height }, block, look) {
   return box;
 }
 
-function drawLabel({ entity, cut }, look) {
+function drawLabel({ entity, cut }) {
   const label = document.createElement("small");
   label.className = "label";
   const names = label.appendChild(document.createElement("bdi"));
@@ -119,26 +122,20 @@ function drawTreeButton(sentence) {
   return button;
 }
 
-/** The place of one end of a selection: the block's element and the position in its text; null: outside. */
+/** One end of a selection as a position in the text of the page; null: there is no text. */
 export function findPosition(root, node, offset) {
-  if (positions.has(node)) return { element: blockOf(root, node), at: positions.get(node) + offset };
-  // Between elements or in a label: where the next text begins.
+  const place = (text, at) => text.parentElement.closest(".block").block.start + positions.get(text) + at;
+  if (positions.has(node)) return place(node, offset);
+  // Between elements, in a label, or outside: where the next text begins.
   const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
   const point = document.createRange();
   point.setStart(node, offset);
   let last = null;
   while (walker.nextNode()) {
-    if (!positions.has(walker.currentNode)) continue;
     const { currentNode } = walker;
-    if (point.comparePoint(currentNode, 0) >= 0) {
-      return { element: blockOf(root, currentNode), at: positions.get(currentNode) };
-    }
+    if (!positions.has(currentNode)) continue;
+    if (point.comparePoint(currentNode, 0) >= 0) return place(currentNode, 0);
     last = currentNode;
   }
-  return last && { element: blockOf(root, last), at: positions.get(last) + last.length };
-}
-
-function blockOf(root, node) {
-  while (node.parentNode !== root) node = node.parentNode;
-  return node;
+  return last && place(last, last.length);
 }

@@ -2,7 +2,7 @@
 
 import { countPoints } from "./text.js";
 
-/** The document as `Document.to_dict` writes it; entities by UTF-16 units of the text, ordered by start, longer first. */
+/** The document as `Document.to_dict` writes it; entities are ordered by start, the longer first. */
 export function toDocument(text, entities) {
   const { toPoint } = countPoints(text);
   const span = ({ start, end }) => ({ start: toPoint(start), end: toPoint(end), text: text.slice(start, end) });
@@ -15,7 +15,7 @@ export function toDocument(text, entities) {
     open.push(k);
     const labels = entity.labels.map(({ label, score }) => ({ label, score }));
     const head = entity.head ? span(entity.head) : null;
-    return { ...span(entity), label: labels[0].label, labels, score: labels[0].score, head, depth: around.length, parent };
+    return { ...span(entity), ...labels[0], labels, head, depth: around.length, parent };
   });
   return { text, entities: written };
 }

@@ -5,7 +5,7 @@ const LONG_BLOCK = 1000; // characters after which a block ends with a sentence,
 // Blank lines, line ends after a sentence, and blanks that certainly lie between sentences.
 const BLOCK_END = /\n[^\S\n]*\n\s*|(?<=[.!?…。]["'”’)\]]?)\n|(?<=\p{Ll}{4}[.!?]) (?=\p{Lu})/gu;
 const WORD_CHARACTER = /[\p{L}\p{N}\p{M}]/u;
-const WITHOUT_BLANKS = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}\p{Script=Lao}\p{Script=Khmer}]/u;
+const WITHOUT_BLANKS = /\p{Script=Han}|\p{Script=Hiragana}|\p{Script=Katakana}|\p{Script=Thai}|\p{Script=Khmer}/u;
 
 /** Functions from UTF-16 units to code points and back, for one text. */
 export function countPoints(text) {
@@ -50,8 +50,15 @@ export function mapEdit(before, after) {
   return (span) => {
     if (span.end <= prefix) return span;
     if (span.start < before.length - suffix) return null;
-    return { ...span, start: span.start + shift, end: span.end + shift };
+    return moveSpan(span, shift);
   };
+}
+
+/** The span, and its head if it has one, moved by a number of units. */
+export function moveSpan(span, by) {
+  const moved = { ...span, start: span.start + by, end: span.end + by };
+  if (span.head) moved.head = moveSpan(span.head, by);
+  return moved;
 }
 
 /** The words that a selection touches: without white space at its ends, and without half a word. */
@@ -81,4 +88,10 @@ export function visibleText(text) {
 /** Two decimals, without the leading zero. */
 export function formatProbability(probability) {
   return probability.toFixed(2).replace(/^0/, "");
+}
+
+/** A span of a text in quotation marks, cut if it is long. */
+export function quote(text, { start, end }) {
+  const quoted = visibleText(text.slice(start, end));
+  return `“${quoted.length > 80 ? `${quoted.slice(0, 79)}…` : quoted}”`;
 }

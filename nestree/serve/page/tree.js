@@ -1,5 +1,6 @@
 // The tree of a sentence as SVG, as `nestree show` draws it: spans and arcs above the words, entities below them.
 
+import { colorClass } from "./menu.js";
 import { formatProbability, visibleText } from "./text.js";
 
 const ROW = 26; // pixels between levels of the tree
@@ -30,8 +31,8 @@ function addText(parent, x, y, text, style) {
 const width = ([i, j]) => j - i;
 const inside = ([a, b], [i, j]) => i <= a && b <= j;
 
-/** The SVG of a sentence {start, end, constituents} with its entities, and its size set; `color` by label. */
-export function drawTree(text, sentence, entities, color) {
+/** The SVG of a sentence {start, end, constituents} with its entities. */
+export function drawTree(text, sentence, entities) {
   const { words, spans } = readSpans(sentence, text);
   const brackets = findBrackets(words, spans, entities, sentence);
   const { centers, starts, ends, total } = placeWords(words, brackets);
@@ -49,18 +50,20 @@ export function drawTree(text, sentence, entities, color) {
     bottom += ROW * (spans[0].level + 1);
     addSpans(svg, words, spans, centers, bottom, (span) => {
       const entity = brackets.find((bracket) => String(bracket.words) === String(span.words) && bracket.label);
-      return entity ? `entity c${color(entity.label)}` : "";
+      return entity ? `entity ${colorClass(entity.label)}` : "";
     });
   }
   const baseline = bottom + 18;
   const heads = new Set(entities.map((entity) => entity.head?.start));
-  words.forEach((word, w) => addText(svg, centers[w], baseline, word.text, heads.has(word.start) ? "word head" : "word"));
+  words.forEach((word, w) => {
+    addText(svg, centers[w], baseline, word.text, heads.has(word.start) ? "word head" : "word");
+  });
   for (const { words: [i, j], row, label, text } of brackets) {
     const [a, b] = [starts[i], ends[j - 1]].sort((x, y) => x - y);
     const y = baseline + 8 + BRACKET_ROW * row;
     const room = measure(text, "12px") / 2 + 4;
     const gap = text ? `H${(a + b) / 2 - room}M${(a + b) / 2 + room} ${y + 8}` : "";
-    const style = label ? `entity c${color(label)} bracket` : "bracket";
+    const style = label ? `entity ${colorClass(label)} bracket` : "bracket";
     add(svg, "path", { class: style, d: `M${a} ${y}v3q0 5 5 5${gap}H${b - 5}q5 0 5 -5v-3` });
     if (text) addText(svg, (a + b) / 2, y + 12, text, "small");
   }
@@ -90,12 +93,13 @@ function findBrackets(words, spans, entities, sentence) {
   for (const { start, end, labels } of entities.filter((e) => sentence.start <= e.start && e.end <= sentence.end)) {
     const i = words.findIndex((word) => word.end > start);
     const j = words.findLastIndex((word) => word.start < end) + 1;
-    const text = labels.map(({ label, score }) => (score === null ? label : `${label} ${formatProbability(score)}`)).join(", ");
-    brackets.push({ words: [i, j], label: labels[0].label, text });
+    const texts = labels.map(({ label, score }) => (score === null ? label : `${label} ${formatProbability(score)}`));
+    brackets.push({ words: [i, j], label: labels[0].label, text: texts.join(", ") });
   }
   for (const span of spans) {
     const known = brackets.some((bracket) => String(bracket.words) === String(span.words));
-    if (span.head === null && width(span.words) > 1 && !known) brackets.push({ words: span.words, label: "", text: "" });
+    if (span.head !== null || width(span.words) < 2 || known) continue;
+    brackets.push({ words: span.words, label: "", text: "" });
   }
   brackets.sort((a, b) => width(a.words) - width(b.words));
   brackets.forEach((bracket, k) => {
@@ -144,7 +148,8 @@ function addSpans(svg, words, spans, x, bottom, style) {
     const gap = numbered ? `H${center - sign * room}M${center + sign * room} ${y}` : "";
     const group = add(svg, "g", {});
     const phrase = words.slice(i, j).map((word) => word.text).join(" ");
-    add(group, "title", {}, `${phrase}\nhead: ${words[head].text}, modifier: ${words[modifier].text}\nprobability ${number}`);
+    const roles = `head: ${words[head].text}, modifier: ${words[modifier].text}`;
+    add(group, "title", {}, `${phrase}\n${roles}\nprobability ${number}`);
     add(group, "path", { class: "hit", d: start + end });
     add(group, "path", { class: style(span), d: start + gap + end });
     add(group, "path", { class: "arrow", d: `M${b - 3.5} ${y + 6}h7l-3.5 7z` });
