@@ -510,7 +510,7 @@ def score_characters(golds: Sequence[Document], predicted: Iterable[Document]) -
     for gold, document in zip(golds, predicted, strict=True):
         true, found = keys(gold), keys(document)
         counts = [a + b for a, b in zip(counts, (len(true & found), len(found), len(true)), strict=True)]
-    return Score(counts[0], counts[1], counts[0], counts[2])
+    return Score(*counts)
 
 
 def read_gum(shared: Path, part: str) -> Iterator[Document]:

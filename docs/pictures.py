@@ -9,8 +9,9 @@ from pathlib import Path
 import torch
 
 import nestree
-from nestree.show import LabelColors, draw_svg, format_probability, span_levels, span_modifiers
-from nestree.show.html import render, text_values
+from nestree.display import render
+from nestree.show import draw_svg, format_probability, span_levels, span_modifiers
+from nestree.show.html import text_html
 from nestree.treecrf import LexicalPotentials, best_trees, marginals, use_backend
 
 # A sentence that was scored by hand.
@@ -194,10 +195,12 @@ def one_chart() -> str:
 
 def shown() -> str:
     """What the bundled model finds, as `nestree show` draws it on a page: boxes, probabilities, the tree."""
-    document, colours = nestree.load(device="cpu", precision="float32")(READ), LabelColors()
-    boxes = render("show/templates/text.html.jinja", **text_values(document, colours))
-    style = render("show/templates/boxes.css.jinja") + render("show/templates/trees.css")
-    drawing = draw_svg(document.sentences[0], colours)
+    document = nestree.load(device="cpu", precision="float32")(READ)
+    boxes = text_html(document)
+    style = "".join(
+        map(render, ("templates/colors.css.jinja", "show/templates/boxes.css", "show/templates/trees.css"))
+    )
+    drawing = draw_svg(document.sentences[0])
     wide, high = (float(drawing.split(f'{side}="')[1].split('"')[0]) for side in ("width", "height"))
     width, height = wide + 160, high + 84  # boxes need more room than the tree
     return "\n".join(

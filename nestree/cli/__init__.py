@@ -2,7 +2,7 @@
 
 import typer
 
-from nestree.cli import data, evaluate, predict, quantize, show, train
+from nestree.cli import data, evaluate, predict, quantize, serve, show, train
 from nestree.cli.runtime import Commands, Quiet, Verbose, Version, with_limits
 
 app = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -32,6 +32,8 @@ for command in (
     data.split,
     evaluate.evaluate,
     data.formats,
+    serve.serve,
+    serve.label_config,
     show.demo,
 ):
     app.command()(with_limits(command))

@@ -128,8 +128,14 @@ def evaluate(
     warn_if_labels_differ(evaluation)
     title = f"{predicted or model} against {gold}"
     if html:
+        options = {"threshold": threshold, "words": words, "sentences": sentences, "from": source_format}
+        settings = ", ".join(f"{name} {value}" for name, value in options.items() if value is not None)
+        about = {"model": model or "none", "predictions": str(predicted or "by the model"), "data": str(gold)}
         with atomic_writer(html) as file:
-            file.write(report.to_html(evaluation, comparison, title))
+            page = report.to_html(
+                evaluation, comparison, title, {**about, "settings": settings or "defaults"}
+            )
+            file.write(page)
         print_line(f"written: {html}")
     if format is TableFormat.json:
         print_json(report.to_json(evaluation, comparison))

@@ -95,8 +95,12 @@ def show(
             documents = iter(with_trees)
         if out:
             title = source.name if source.name != "-" else "Nested entities"
+            reader = model or ("gum-minilm" if source_format == "text" else "none: as annotated")
+            given = {"only": only, "first": first, "words": words, "sentences": sentences}
+            settings = ", ".join(f"{name} {value}" for name, value in given.items() if value) or "defaults"
+            about = {"model": reader, "data": str(source), "settings": settings}
             with atomic_writer(out) as file:
-                file.write(draw_page(list(documents), title))
+                file.write(draw_page(list(documents), title, about))
             print_line(f"written: {out}")
         else:
             print_documents(documents, tree)
@@ -134,10 +138,10 @@ def print_documents(documents: "Iterable[Document]", trees: bool) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from nestree.show import LabelColors, draw_document, draw_sentence
-    from nestree.show.layout import single_line
+    from nestree.display import single_line
+    from nestree.show import draw_document, draw_sentence
 
-    console, colors = Console(), LabelColors()
+    console = Console()
     head_mark = "" if console.color_system else "_"  # without colors there is no underlining either
     counts: Counter[str] = Counter()
     sentences = 0
@@ -147,9 +151,9 @@ def print_documents(documents: "Iterable[Document]", trees: bool) -> None:
             parts.append(Text(single_line(document.id), "bold reverse"))
         if trees:
             for sentence in document.sentences:
-                parts += [draw_sentence(sentence, console.width, colors), ""]
+                parts += [draw_sentence(sentence, console.width), ""]
         else:
-            parts.append(draw_document(document, console.width, colors, head_mark))
+            parts.append(draw_document(document, console.width, head_mark))
         print_page(*parts, soft_wrap=True)
         counts.update(label for entity in document.entities for label in entity.labels)
         sentences += len(document.sentences)
@@ -183,7 +187,8 @@ def demo(
     document = load()(DEMO_TEXT)
     width = Console().width
     with atomic_writer(out) as file:
-        file.write(draw_page([document], "nestree demo"))
+        about = {"model": "gum-minilm", "data": "the sentences of the demo", "settings": "defaults"}
+        file.write(draw_page([document], "nestree demo", about))
     print_page(
         draw_document(document, width),
         Text(),

@@ -1,7 +1,8 @@
 """Calibration of the probabilities of predicted entities: expected calibration error, Brier score, reliability bins."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import NamedTuple
 
 BINS = 10  # of equal width, from 0 to 1
@@ -28,34 +29,27 @@ class Calibration:
     bins: tuple[Bin, ...]  # those with entities
 
 
-def calibrate(scored: Iterable[tuple[float | None, bool]]) -> Calibration | None:
+def calibrate(scored: Sequence[tuple[float | None, bool]]) -> Calibration | None:
     """The calibration, given the score of each predicted entity and whether it is right; None if none has a score.
 
     >>> calibrate([(0.9, True), (0.9, False), (None, True)]).error
     0.4
     """
-    pairs = list(scored)
-    known = [(score, right) for score, right in pairs if score is not None]
+    known = [(score, right) for score, right in scored if score is not None]
     if not known:
         return None
-    cells: list[list[tuple[float, bool]]] = [[] for _ in range(BINS)]
+    cells: dict[int, list[tuple[float, bool]]] = {k: [] for k in range(BINS)}
     for score, right in known:
         cells[min(int(score * BINS), BINS - 1)].append((score, right))
     bins = tuple(
-        Bin(
-            k / BINS,
-            (k + 1) / BINS,
-            len(cell),
-            sum(score for score, _ in cell) / len(cell),
-            sum(right for _, right in cell) / len(cell),
-        )
-        for k, cell in enumerate(cells)
+        Bin(k / BINS, (k + 1) / BINS, len(cell), *map(fmean, zip(*cell, strict=True)))
+        for k, cell in cells.items()
         if cell
     )
     return Calibration(
         len(known),
-        len(pairs) - len(known),
+        len(scored) - len(known),
         sum(bin.entities * abs(bin.precision - bin.score) for bin in bins) / len(known),
-        sum((score - right) ** 2 for score, right in known) / len(known),
+        fmean((score - right) ** 2 for score, right in known),
         bins,
     )

@@ -9,11 +9,10 @@ The others are `missed` in gold and `spurious` in the prediction. So
     predicted = right + type + boundary + spurious
 """
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from nestree.types import Entity, Sentence, Span
+from nestree.types import Entity, Sentence
 
 KINDS = ("type", "boundary", "missed", "spurious")
 
@@ -30,6 +29,13 @@ class EntityError(NamedTuple):
     number: int  # of the sentence, from 1
     sentence: Sentence  # as in gold
     prediction: Sentence
+
+    @property
+    def label(self) -> str:
+        """The gold label; of a spurious entity, the predicted one."""
+        entity = self.gold or self.predicted
+        assert entity is not None
+        return entity.label
 
 
 def entities_by_key(sentence: Sentence) -> EntitiesByKey:
@@ -48,35 +54,18 @@ def classify_errors(
     """Kind, gold entity and predicted entity of each error of a sentence."""
     missed = {key: entity for key, entity in gold.items() if key not in predicted}
     spurious = {key: entity for key, entity in predicted.items() if key not in gold}
-    for kind, find_pairs in (("type", pair_by_span), ("boundary", pair_by_label)):
-        for g, p in list(find_pairs(missed, spurious)):
-            yield kind, missed.pop(g), spurious.pop(p)
+    candidates = []  # kind, negative overlap, two keys that break ties, gold key, predicted key
+    for g in missed:
+        for p in spurious:
+            intersection = min(g[1], p[1]) - max(g[0], p[0])
+            if g[:2] == p[:2]:
+                candidates.append(("type", 0.0, g, p, g, p))
+            elif g[2] == p[2] and intersection > 0:
+                union = max(g[1], p[1]) - min(g[0], p[0])
+                candidates.append(("boundary", -intersection / union, min(g, p), max(g, p), g, p))
+    for kind in ("type", "boundary"):
+        for *_, g, p in sorted(candidate for candidate in candidates if candidate[0] == kind):
+            if g in missed and p in spurious:
+                yield kind, missed.pop(g), spurious.pop(p)
     yield from (("missed", entity, None) for entity in missed.values())
     yield from (("spurious", None, entity) for entity in spurious.values())
-
-
-def pair_by_span(gold: EntitiesByKey, predicted: EntitiesByKey) -> Iterator[tuple[Key, Key]]:
-    """Pairs on the same span, in the order of their labels."""
-    candidates: defaultdict[Span, list[Key]] = defaultdict(list)
-    for key in sorted(predicted, reverse=True):
-        candidates[key[:2]].append(key)
-    for key in sorted(gold):
-        if candidates[key[:2]]:
-            yield key, candidates[key[:2]].pop()
-
-
-def pair_by_label(gold: EntitiesByKey, predicted: EntitiesByKey) -> Iterator[tuple[Key, Key]]:
-    """Overlapping pairs with the same label, those with the largest intersection over union first."""
-    candidates = []
-    for g in gold:
-        for p in predicted:
-            intersection = min(g[1], p[1]) - max(g[0], p[0])
-            if g[2] == p[2] and intersection > 0:
-                union = max(g[1], p[1]) - min(g[0], p[0])
-                candidates.append((-intersection / union, min(g, p), max(g, p), g, p))
-    used_gold, used_predicted = set(), set()
-    for *_, g, p in sorted(candidates):
-        if g not in used_gold and p not in used_predicted:
-            used_gold.add(g)
-            used_predicted.add(p)
-            yield g, p

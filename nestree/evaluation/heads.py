@@ -7,6 +7,7 @@ there is nothing to choose.
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from nestree.evaluation.error_analysis import EntitiesByKey, EntityError
 from nestree.types import Entity, Sentence, Span
@@ -44,11 +45,6 @@ class HeadScores:
         return (self.right + self.among) / judged if judged else None
 
 
-def head_of(entity: Entity) -> int | None:
-    """The head of an entity, if known; a single word is its own."""
-    return entity.start if entity.end == entity.start + 1 else entity.head
-
-
 def have_heads(sentences: Iterable[Sentence]) -> bool:
     """Whether a head is known of any entity of several words."""
     return any(
@@ -61,44 +57,42 @@ def have_heads(sentences: Iterable[Sentence]) -> bool:
 def evaluate_heads(
     gold: Sequence[Sentence],
     predicted: Sequence[Sentence],
-    gold_entities: Sequence[EntitiesByKey],
-    predicted_entities: Sequence[EntitiesByKey],
+    pairs: Sequence[tuple[EntitiesByKey, EntitiesByKey]],
 ) -> HeadScores | None:
-    """None if neither side has heads."""
+    """The head scores, given also the entities of both sides; None if neither side has heads."""
     in_gold, in_predicted = have_heads(gold), have_heads(predicted)
-    if not in_gold and not in_predicted:
-        return None
     counts: Counter[str] = Counter()
     errors: list[EntityError] = []
+    words: dict[str, Any] = {}
     if in_gold and in_predicted:
-        for number, (g, p) in enumerate(zip(gold_entities, predicted_entities, strict=True), 1):
-            for pair in compare_heads(g, p, counts):
-                errors.append(EntityError("head", *pair, number, gold[number - 1], predicted[number - 1]))
+        for number, pair in enumerate(pairs, 1):
+            for wrong in compare_heads(*pair, counts):
+                errors.append(EntityError("head", *wrong, number, gold[number - 1], predicted[number - 1]))
     if in_predicted:
-        counts["headed"], counts["shared"] = count_heads(predicted_entities)
+        counts["headed"], counts["shared"], words["words"] = count_heads(predicted, [p for _, p in pairs])
     if in_gold:
-        counts["gold_headed"], counts["gold_shared"] = count_heads(gold_entities)
-    return HeadScores(
-        **counts,
-        words=head_words(predicted, predicted_entities) if in_predicted else {},
-        gold_words=head_words(gold, gold_entities) if in_gold else {},
-        errors=tuple(errors),
-    )
+        counts["gold_headed"], counts["gold_shared"], words["gold_words"] = count_heads(
+            gold, [g for g, _ in pairs]
+        )
+    return HeadScores(**{**counts, **words}, errors=tuple(errors)) if words else None
 
 
 def compare_heads(
     gold: EntitiesByKey, predicted: EntitiesByKey, counts: Counter[str]
 ) -> list[tuple[Entity, Entity]]:
     """Count the spans of a sentence by their heads; return gold and predicted entity of those with a wrong head."""
+    spans: defaultdict[Span, tuple[list[Entity], list[Entity]]] = defaultdict(lambda: ([], []))
+    for side, entities in enumerate((gold, predicted)):
+        for entity in entities.values():
+            if entity.end > entity.start + 1:
+                spans[entity.span][side].append(entity)
     wrong = []
-    gold_spans, predicted_spans = group_by_span(gold), group_by_span(predicted)
-    for span, entities in predicted_spans.items():
-        if span[1] == span[0] + 1 or span not in gold_spans:
+    for on_gold, on_predicted in spans.values():
+        if not on_gold or not on_predicted:
             continue
-        heads = {e.head for e in entities if e.head is not None}
-        gold_heads = {e.head for e in gold_spans[span] if e.head is not None}
-        candidates = {word for e in gold_spans[span] for word in e.heads}
+        gold_heads, heads = ({e.head for e in side if e.head is not None} for side in (on_gold, on_predicted))
         if not gold_heads:
+            candidates = {word for e in on_gold for word in e.heads}
             counts["left_out"] += 1
             counts["candidates"] += bool(candidates)
             counts["among"] += bool(heads) and heads <= candidates
@@ -108,38 +102,27 @@ def compare_heads(
         if heads and heads <= gold_heads:  # entities on one span may have different heads: all must be right
             counts["right"] += 1
         else:
-            wrong.append((gold_spans[span][0], entities[0]))
+            wrong.append((on_gold[0], on_predicted[0]))
     return wrong
 
 
-def group_by_span(entities: EntitiesByKey) -> dict[Span, list[Entity]]:
-    spans: dict[Span, list[Entity]] = {}
-    for entity in entities.values():
-        spans.setdefault(entity.span, []).append(entity)
-    return spans
+def count_heads(sentences: Sequence[Sentence], entities: Sequence[EntitiesByKey]) -> tuple[int, int, Words]:
+    """How many entities have a head, and share it with another span; the head words of each label, by frequency.
 
-
-def count_heads(sentences: Iterable[EntitiesByKey]) -> tuple[int, int]:
-    """The number of entities with a head, and of those whose head also heads an entity on another span."""
-    headed = shared = 0
-    for entities in sentences:
-        spans: defaultdict[int, list[Span]] = defaultdict(list)
-        for entity in entities.values():
-            if (word := head_of(entity)) is not None:
-                spans[word].append(entity.span)
-        headed += sum(map(len, spans.values()))
-        shared += sum(len(of_word) for of_word in spans.values() if len(set(of_word)) > 1)
-    return headed, shared
-
-
-def head_words(sentences: Sequence[Sentence], entities: Sequence[EntitiesByKey]) -> Words:
-    """The head words of each label as they are written; the most frequent first, then alphabetically."""
-    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    A single word is its own head.
+    """
+    shared = 0
+    words: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for sentence, by_key in zip(sentences, entities, strict=True):
+        spans: defaultdict[int, list[Span]] = defaultdict(list)
         for entity in by_key.values():
-            if (word := head_of(entity)) is not None:
-                counts[entity.label][sentence.words[word]] += 1
-    return {
-        label: tuple(sorted(words.items(), key=lambda item: (-item[1], item[0])))
-        for label, words in sorted(counts.items())
+            head = entity.start if entity.end == entity.start + 1 else entity.head
+            if head is not None:
+                spans[head].append(entity.span)
+                words[entity.label][sentence.words[head]] += 1
+        shared += sum(len(with_head) for with_head in spans.values() if len(set(with_head)) > 1)
+    by_frequency = {
+        label: tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+        for label, counts in sorted(words.items())
     }
+    return sum(counts.total() for counts in words.values()), shared, by_frequency

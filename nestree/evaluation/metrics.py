@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from nestree.data.statistics import nested
 from nestree.errors import DataError
 from nestree.evaluation.calibration import Calibration, calibrate
-from nestree.evaluation.error_analysis import EntitiesByKey, EntityError, classify_errors, entities_by_key
+from nestree.evaluation.error_analysis import (
+    EntitiesByKey,
+    EntityError,
+    Key,
+    classify_errors,
+    entities_by_key,
+)
 from nestree.evaluation.heads import HeadScores, evaluate_heads
 from nestree.types import Sentence, depths
 
@@ -21,10 +27,9 @@ LEVEL = 0.95  # of every interval
 RESAMPLES = 1000
 LENGTHS = {**{str(n): n for n in range(1, 6)}, "6-10": 10}  # name -> largest number of words
 LONGER = "11+"
+THRESHOLDS = (*(k / 20 for k in range(20)), 0.99)
 
 Range = tuple[float, float]
-
-# Alignment
 
 
 def check_alignment(gold: Sequence[Sentence], predicted: Sequence[Sentence]) -> None:
@@ -42,14 +47,14 @@ def check_alignment(gold: Sequence[Sentence], predicted: Sequence[Sentence]) -> 
     if len(gold) == len(predicted):
         return
     shorter, longer = sorted((gold, predicted), key=len)
-    name, other = ("gold", "predicted") if shorter is gold else ("predicted", "gold")
+    names = ("gold", "predicted") if shorter is gold else ("predicted", "gold")
     remedy = (
         "Score against the file that was predicted." if shorter is gold else "Predict the whole gold file."
     )
     n, first = len(shorter), longer[len(shorter)]
     raise DataError(
-        f"{name} ends after {n} sentence{'' if n == 1 else 's'}, {other} has {len(longer)}; the first that is missing "
-        f"is {sentence_name(n + 1, first)}: {first}. {remedy}"
+        f"{names[0]} ends after {n} sentence{'' if n == 1 else 's'}, {names[1]} has {len(longer)}; the first that is "
+        f"missing is {sentence_name(n + 1, first)}: {first}. {remedy}"
     )
 
 
@@ -58,25 +63,22 @@ def describe_difference(number: int, gold: Sequence[Sentence], predicted: Sequen
     g, p = gold[number - 1].words, predicted[number - 1].words
     k = next((k for k, (a, b) in enumerate(zip(g, p, strict=False)) if a != b), min(len(g), len(p)))
     ours, theirs = (repr(words[k]) if k < len(words) else "no more words" for words in (g, p))
-    place = (
-        f"{sentence_name(number, gold[number - 1])}, word {k + 1}: gold has {ours}, predicted has {theirs}."
-    )
     gold_text, text = "".join(g), "".join(p)
     convert = "or convert both from the same text with the same"
-    if gold_text == text:
-        return (
-            f"{place} The text is the same, its words are not: predict on the words of the gold file, "
-            f"{convert} --words."
-        )
-    if gold_text.startswith(text) or text.startswith(gold_text):
-        return (
-            f"{place} The text is the same, its sentences end in different places: predict on the sentences of the "
-            f"gold file, {convert} --sentences."
-        )
     elsewhere = next((n for n, sentence in enumerate(predicted, 1) if sentence.words == g), None)
-    if elsewhere is not None:
-        return f"{place} This gold sentence is {elsewhere} of the predicted ones: bring both into the same order."
-    return f"{place} These are not the same texts: score a prediction for this gold file."
+    if gold_text == text:
+        what = f"The text is the same, its words are not: predict on the words of the gold file, {convert} --words."
+    elif gold_text.startswith(text) or text.startswith(gold_text):
+        what = (
+            "The text is the same, its sentences end in different places: predict on the sentences of the gold file, "
+            f"{convert} --sentences."
+        )
+    elif elsewhere:
+        what = f"This gold sentence is {elsewhere} of the predicted ones: bring both into the same order."
+    else:
+        what = "These are not the same texts: score a prediction for this gold file."
+    name = sentence_name(number, gold[number - 1])
+    return f"{name}, word {k + 1}: gold has {ours}, predicted has {theirs}. {what}"
 
 
 def sentence_name(number: int, sentence: Sentence) -> str:
@@ -84,15 +86,6 @@ def sentence_name(number: int, sentence: Sentence) -> str:
 
 
 # Scores
-
-
-class Counts(NamedTuple):
-    """The counts of a sentence or of many. `right` and `found` differ only within a group such as a depth."""
-
-    right: int = 0  # predicted entities that are gold
-    predicted: int = 0
-    found: int = 0  # gold entities that are predicted
-    gold: int = 0
 
 
 class Intervals(NamedTuple):
@@ -107,15 +100,14 @@ class Intervals(NamedTuple):
 class Score:
     """Precision, recall and F1 of a group of entities; 0 where there is nothing to divide by.
 
-    >>> score = Score(right=3, predicted=4, found=3, gold=6)
+    >>> score = Score(right=3, predicted=4, gold=6)
     >>> score.precision, score.recall, score.f1
     (0.75, 0.5, 0.6)
     """
 
-    right: int
-    predicted: int
-    found: int
-    gold: int
+    right: int = 0  # predicted entities that are gold
+    predicted: int = 0
+    gold: int = 0
     intervals: Intervals | None = None
 
     @property
@@ -124,65 +116,62 @@ class Score:
 
     @property
     def recall(self) -> float:
-        return self.found / self.gold if self.gold else 0.0
+        return self.right / self.gold if self.gold else 0.0
 
     @property
     def f1(self) -> float:
-        """The harmonic mean of both: 2 right / (predicted + gold) where right = found."""
-        denominator = self.predicted * self.found + self.gold * self.right
-        return 2 * self.right * self.found / denominator if denominator else 0.0
+        return 2 * self.right / (self.predicted + self.gold) if self.predicted + self.gold else 0.0
 
-    @property
-    def has_f1(self) -> bool:
-        """Whether F1 is defined: at a depth, entities may be found although none is predicted at that depth."""
-        return bool(self.predicted and self.gold) or (
-            self.right == self.found == 0 < self.predicted + self.gold
-        )
+
+Groups = Mapping[Any, Any]  # of one sentence: entity -> its group
 
 
 def score_groups(
-    gold: Sequence[Mapping[Any, Any]],
-    predicted: Sequence[Mapping[Any, Any]],
+    gold_groups: Sequence[Groups],
+    predicted_groups: Sequence[Groups],
     resamples: int = 0,
     rng: "Generator | None" = None,
 ) -> dict[Any, Score]:
-    """The score of each group of entities, the largest first; gold and predicted map entities to groups by sentence.
+    """The score of each group of entities, the largest first. A predicted entity that is gold has its group in gold.
 
     >>> score_groups([{(0, 4, "ORG"): "ORG", (3, 4, "GPE"): "GPE"}], [{(0, 4, "ORG"): "ORG"}])["ORG"]
-    Score(right=1, predicted=1, found=1, gold=1, intervals=None)
+    Score(right=1, predicted=1, gold=1, intervals=None)
     """
-    rows: defaultdict[Any, Counter[Counts]] = defaultdict(Counter)  # how many sentences have which counts
-    for g, p in zip(gold, predicted, strict=True):
-        counts: defaultdict[Any, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+    rows: defaultdict[Any, Counter[tuple[int, ...]]] = defaultdict(
+        Counter
+    )  # how many sentences have which counts
+    for g, p in zip(gold_groups, predicted_groups, strict=True):
+        counts: defaultdict[Any, list[int]] = defaultdict(lambda: [0, 0, 0])
         for entity, group in p.items():
-            counts[group][0] += entity in g
-            counts[group][1] += 1
-        for entity, group in g.items():
-            counts[group][2] += entity in p
-            counts[group][3] += 1
+            count = counts[g.get(entity, group)]
+            count[0] += entity in g
+            count[1] += 1
+        for group in g.values():
+            counts[group][2] += 1
         for group, count in counts.items():
-            rows[group][Counts(*count)] += 1
+            rows[group][tuple(count)] += 1
     scores = {}
     for group, sentences in rows.items():
-        totals = Counts(*(sum(counts[k] * times for counts, times in sentences.items()) for k in range(4)))
-        intervals = bootstrap(sentences, len(gold), resamples, rng) if rng else None
-        scores[group] = Score(*totals, intervals)
+        right, predicted, gold = (
+            sum(counts[k] * times for counts, times in sentences.items()) for k in range(3)
+        )
+        intervals = bootstrap(sentences, len(gold_groups), resamples, rng) if rng else None
+        scores[group] = Score(right, predicted, gold, intervals)
     return dict(sorted(scores.items(), key=lambda item: (-item[1].gold, -item[1].predicted, str(item[0]))))
 
 
-def bootstrap(rows: Mapping[Counts, int], sentences: int, resamples: int, rng: "Generator") -> Intervals:
+def bootstrap(
+    rows: Mapping[tuple[int, ...], int], sentences: int, resamples: int, rng: "Generator"
+) -> Intervals:
     """Percentile intervals of resamples of as many sentences, drawn with replacement."""
     import numpy as np
 
-    ordered = sorted(rows)
-    times = resample([rows[row] for row in ordered], sentences, resamples, rng)
-    totals = times @ np.array(
-        ordered, float
-    )  # [resamples, fields of Counts]; floats are faster here, and exact
-    return Intervals(*(percentile_interval(values) for values in precision_recall_f1(*totals.T)))
+    counts = np.array(sorted(rows), float)  # [rows, 3]; floats are faster here, and exact
+    totals = resample([rows[row] for row in sorted(rows)], sentences, resamples, rng) @ counts
+    return Intervals(*map(percentile_interval, precision_recall_f1(*totals.T)))
 
 
-def resample(times: list[int], sentences: int, resamples: int, rng: "Generator") -> "ndarray":
+def resample(times: Sequence[int], sentences: int, resamples: int, rng: "Generator") -> "ndarray":
     """How often each distinct row is drawn; rows occur `times`, and the other sentences have nothing to count."""
     import numpy as np
 
@@ -190,20 +179,12 @@ def resample(times: list[int], sentences: int, resamples: int, rng: "Generator")
     return rng.multinomial(sentences, shares, size=resamples)[:, :-1]  # [resamples, rows]
 
 
-def precision_recall_f1(
-    right: "ndarray", predicted: "ndarray", found: "ndarray", gold: "ndarray"
-) -> "list[ndarray]":
+def precision_recall_f1(right: "ndarray", predicted: "ndarray", gold: "ndarray") -> "list[ndarray]":
     """The three numbers of Score, for arrays of counts."""
     import numpy as np
 
-    def ratio(numerator: "ndarray", denominator: "ndarray") -> "ndarray":
-        return np.divide(numerator, denominator, out=np.zeros(len(numerator)), where=denominator > 0)
-
-    return [
-        ratio(right, predicted),
-        ratio(found, gold),
-        ratio(2 * right * found, predicted * found + gold * right),
-    ]
+    ratios = (right, predicted), (right, gold), (2 * right, predicted + gold)
+    return [np.divide(a, b, out=np.zeros(len(a)), where=b > 0) for a, b in ratios]
 
 
 def percentile_interval(values: "ndarray") -> Range:
@@ -229,13 +210,16 @@ class Evaluation:
     duplicates: Score  # each copy of an entity counts, in gold and in the prediction
     spans: Score  # without labels
     labels: Mapping[str, Score]  # the most frequent first, as in all mappings by label
-    depths: Mapping[int, Score]  # recall by depth in gold, precision by depth in the prediction
+    depths: Mapping[int, Score]  # in gold; of predicted entities that are not gold, in the prediction
     nesting: Mapping[str, Score]  # "nested": inside or around another entity, or on its span; or "alone"
     lengths: Mapping[str, Score]  # in words
     errors: tuple[EntityError, ...]  # in the order of the sentences
     confusion: Mapping[str, Mapping[str | None, int]]  # gold label -> label of the same span; None: missed
     heads: HeadScores | None  # None: neither side has heads
     calibration: Calibration | None  # None: no predicted entity has a score
+    thresholds: Mapping[
+        float, Score
+    ]  # if only entities with this score or a higher one are kept; {}: no scores
     resamples: int
     seed: int
 
@@ -253,9 +237,7 @@ class Evaluation:
         """kind -> label -> number of errors; the label None stands for all."""
         counts: defaultdict[str, Counter[str | None]] = defaultdict(Counter)
         for error in self.errors:
-            entity = error.gold or error.predicted
-            assert entity is not None
-            counts[error.kind].update((None, entity.label))
+            counts[error.kind].update((None, error.label))
         return counts
 
     @property
@@ -277,46 +259,41 @@ def evaluate(
     check_alignment(gold, predicted)
     if not gold:
         raise DataError("there are no sentences to score. Name a gold file that has some.")
-    gold_entities, predicted_entities = (
-        list(map(entities_by_key, gold)),
-        list(map(entities_by_key, predicted)),
-    )
+    gold_entities, predicted_entities = (list(map(entities_by_key, side)) for side in (gold, predicted))
+    pairs = list(zip(gold_entities, predicted_entities, strict=True))
     rng = None
     if resamples:
         from numpy.random import default_rng
 
         rng = default_rng(seed)
 
-    def score(grouping: Callable[[Any], Mapping[Any, Any]]) -> dict[Any, Score]:
-        gold_groups, predicted_groups = map(grouping, gold_entities), map(grouping, predicted_entities)
-        return score_groups(list(gold_groups), list(predicted_groups), resamples, rng)
+    def score(
+        group: Callable[[Any], Groups], sides: Any = (gold_entities, predicted_entities)
+    ) -> dict[Any, Score]:
+        return score_groups(list(map(group, sides[0])), list(map(group, sides[1])), resamples, rng)
 
     errors = tuple(
         EntityError(*error, number, gold[number - 1], predicted[number - 1])
-        for number, (g, p) in enumerate(zip(gold_entities, predicted_entities, strict=True), 1)
-        for error in classify_errors(g, p)
+        for number, pair in enumerate(pairs, 1)
+        for error in classify_errors(*pair)
     )
-    empty = Score(0, 0, 0, 0)
-    lengths = score(group_by_length)
-    gold_copies, predicted_copies = list(map(number_copies, gold)), list(map(number_copies, predicted))
+    lengths = score(lambda entities: {key: length_group(key) for key in entities})
+    scored = [(entity.score, key in g) for g, p in pairs for key, entity in p.items()]
     return Evaluation(
         sentences=len(gold),
         incomplete=sum(not sentence.complete for sentence in gold),
-        entities=score(dict.fromkeys).get(None, empty),
-        duplicates=score_groups(gold_copies, predicted_copies, resamples, rng).get(None, empty),
-        spans=score(lambda entities: dict.fromkeys(key[:2] for key in entities)).get(None, empty),
+        entities=score(dict.fromkeys).get(None, Score()),
+        duplicates=score(number_copies, (gold, predicted)).get(None, Score()),
+        spans=score(lambda entities: dict.fromkeys(key[:2] for key in entities)).get(None, Score()),
         labels=score(lambda entities: {key: key[2] for key in entities}),
-        depths=dict(sorted(score(group_by_depth).items())),
+        depths=dict(sorted(score(lambda e: dict(zip(e, depths(e.values()), strict=True))).items())),
         nesting=dict(sorted(score(group_by_nesting).items())),
         lengths={name: lengths[name] for name in (*LENGTHS, LONGER) if name in lengths},
         errors=errors,
-        confusion=count_confusion(gold_entities, predicted_entities, errors),
-        heads=evaluate_heads(gold, predicted, gold_entities, predicted_entities),
-        calibration=calibrate(
-            (entity.score, key in g)
-            for g, p in zip(gold_entities, predicted_entities, strict=True)
-            for key, entity in p.items()
-        ),
+        confusion=count_confusion(pairs, errors),
+        heads=evaluate_heads(gold, predicted, pairs),
+        calibration=calibrate(scored),
+        thresholds=score_thresholds(scored, sum(map(len, gold_entities))),
         resamples=resamples,
         seed=seed,
     )
@@ -333,35 +310,47 @@ def number_copies(sentence: Sentence) -> dict[Hashable, None]:
     return copies
 
 
-def group_by_depth(entities: EntitiesByKey) -> dict[Hashable, int]:
-    return dict(zip(entities, depths(entities.values()), strict=True))
-
-
-def group_by_nesting(entities: EntitiesByKey) -> dict[Hashable, str]:
+def group_by_nesting(entities: EntitiesByKey) -> Groups:
     """Nested: contains another entity or is contained by one; the same span with another label is both."""
     kinds = ("nested" if is_nested else "alone" for is_nested in nested([*entities.values()]))
     return dict(zip(entities, kinds, strict=True))
 
 
-def group_by_length(entities: EntitiesByKey) -> dict[Hashable, str]:
-    return {
-        key: next((name for name, longest in LENGTHS.items() if key[1] - key[0] <= longest), LONGER)
-        for key in entities
-    }
+def length_group(key: Key) -> str:
+    return next((name for name, longest in LENGTHS.items() if key[1] - key[0] <= longest), LONGER)
 
 
 def count_confusion(
-    gold: Sequence[EntitiesByKey], predicted: Sequence[EntitiesByKey], errors: Sequence[EntityError]
+    pairs: Sequence[tuple[EntitiesByKey, EntitiesByKey]], errors: Sequence[EntityError]
 ) -> dict[str, dict[str | None, int]]:
     """How often the gold entities of each label were predicted with which label, or (None) not at all."""
     counts: defaultdict[str, Counter[str | None]] = defaultdict(Counter)
-    for g, p in zip(gold, predicted, strict=True):
-        for key in g:
-            if key in p:
-                counts[key[2]][key[2]] += 1
+    for g, p in pairs:
+        for key in g.keys() & p.keys():
+            counts[key[2]][key[2]] += 1
     for error in errors:
         if error.gold:
             label = error.predicted.label if error.kind == "type" and error.predicted else None
             counts[error.gold.label][label] += 1
     order = sorted(counts, key=lambda label: (-counts[label].total(), label))
     return {label: dict(counts[label]) for label in order}
+
+
+def score_thresholds(scored: Sequence[tuple[float | None, bool]], gold: int) -> dict[float, Score]:
+    """The score with each threshold, given the score of each predicted entity and whether it is right.
+
+    Thresholds below the lowest score of all change nothing and are left out, except the highest of them. An entity
+    without a score is always kept.
+
+    >>> curve = score_thresholds([(0.97, True), (0.92, False), (0.96, True)], gold=4)
+    >>> {threshold: (score.right, score.predicted) for threshold, score in curve.items()}
+    {0.9: (2, 3), 0.95: (2, 2), 0.99: (0, 0)}
+    """
+    known = [score for score, _ in scored if score is not None]
+    first = max((t for t in THRESHOLDS if t <= min(known)), default=0.0) if known else 1.0
+    curve = {}
+    for threshold in THRESHOLDS:
+        if threshold >= first:
+            kept = [right for score, right in scored if score is None or score >= threshold]
+            curve[threshold] = Score(sum(kept), len(kept), gold)
+    return curve

@@ -9,12 +9,12 @@ approximate randomisation     its significance: under the null hypothesis, each 
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from nestree.errors import DataError, InputError
-from nestree.evaluation.error_analysis import EntitiesByKey, entities_by_key
+from nestree.evaluation.error_analysis import Key, entities_by_key
 from nestree.evaluation.metrics import (
     RESAMPLES,
     Evaluation,
@@ -35,15 +35,8 @@ METRICS = ("precision", "recall", "f1")
 SWAPS = 10_000  # so that p has four digits
 ROUNDING = 1e-12  # differences closer than this are equal
 
-
-class PairCounts(NamedTuple):
-    """The counts of one sentence for both predictions."""
-
-    first_right: int
-    first_predicted: int
-    second_right: int
-    second_predicted: int
-    gold: int
+# Of one sentence: right and predicted entities of the first prediction, of the second, and gold entities.
+Counts = tuple[int, int, int, int, int]
 
 
 class Difference(NamedTuple):
@@ -92,17 +85,15 @@ def compare(
             check_alignment(gold, predicted)
         except DataError as error:
             raise DataError(f"{name}: {error}") from None
-    overall, labels = count_pairs(gold, first, second)
-    errors = [
-        (pair.first_predicted - 2 * pair.first_right, pair.second_predicted - 2 * pair.second_right, times)
-        for pair, times in overall.items()  # without the gold entities, which both have in common
-    ]
+    rows, labels = count_pairs(gold, first, second)
     rng = default_rng(seed)
+    # Predicted entities minus twice the right ones: the errors, less the gold entities, which both have in common.
+    errors = [(p - 2 * r, q - 2 * s, times) for (r, p, s, q, _), times in rows.items()]
     return Comparison(
         first=evaluate(gold, first, resamples=resamples, seed=seed),
         second=evaluate(gold, second, resamples=resamples, seed=seed),
         names=names,
-        overall=dict(zip(METRICS, differences(overall, len(gold), resamples, swaps, rng), strict=True)),
+        overall=dict(zip(METRICS, differences(rows, len(gold), resamples, swaps, rng), strict=True)),
         labels={
             label: differences(rows, len(gold), resamples, swaps, rng)[-1] for label, rows in labels.items()
         },
@@ -114,45 +105,41 @@ def compare(
     )
 
 
-def count_pairs(*corpora: Sequence[Sentence]) -> tuple[Counter[PairCounts], dict[str, Counter[PairCounts]]]:
+def count_pairs(*corpora: Sequence[Sentence]) -> tuple[Counter[Counts], dict[str, Counter[Counts]]]:
     """How many sentences have which counts: of all entities, and of each label, the most frequent in gold first."""
-
-    def counts(gold: EntitiesByKey, first: EntitiesByKey, second: EntitiesByKey) -> PairCounts:
-        right = [len(gold.keys() & predicted.keys()) for predicted in (first, second)]
-        return PairCounts(right[0], len(first), right[1], len(second), len(gold))
-
-    overall: Counter[PairCounts] = Counter()
-    labels: defaultdict[str, Counter[PairCounts]] = defaultdict(Counter)
+    rows: Counter[Counts] = Counter()
+    labels: defaultdict[str, Counter[Counts]] = defaultdict(Counter)
     frequency: Counter[str] = Counter()
+
+    def count(gold: Set[Key], first: Set[Key], second: Set[Key]) -> Counts:
+        return len(gold & first), len(first), len(gold & second), len(second), len(gold)
+
     for sentences in zip(*corpora, strict=True):
-        sides = [entities_by_key(sentence) for sentence in sentences]
-        overall[counts(*sides)] += 1
-        for label in {key[2] for entities in sides for key in entities}:
-            pair = counts(*({key: e for key, e in side.items() if key[2] == label} for side in sides))
-            labels[label][pair] += 1
-            frequency[label] += pair.gold
-    return overall, {label: labels[label] for label in sorted(labels, key=lambda x: (-frequency[x], x))}
+        sides = [entities_by_key(sentence).keys() for sentence in sentences]
+        rows[count(*sides)] += 1
+        for label in {key[2] for side in sides for key in side}:
+            counts = count(*({key for key in side if key[2] == label} for side in sides))
+            labels[label][counts] += 1
+            frequency[label] += counts[-1]
+    return rows, {label: labels[label] for label in sorted(labels, key=lambda x: (-frequency[x], x))}
 
 
 def differences(
-    rows: Mapping[PairCounts, int], sentences: int, resamples: int, swaps: int, rng: "Generator"
+    rows: Mapping[Counts, int], sentences: int, resamples: int, swaps: int, rng: "Generator"
 ) -> list[Difference]:
     """The differences in precision, recall and F1."""
     import numpy as np
 
     def subtract(counts: "ndarray") -> "list[ndarray]":
-        """First minus second, for each metric; the columns of `counts` are the fields of PairCounts."""
+        """First minus second, for each metric; the columns are those of Counts."""
         right, predicted, other_right, other_predicted, gold = counts.T
-        first = precision_recall_f1(right, predicted, right, gold)
-        second = precision_recall_f1(other_right, other_predicted, other_right, gold)
+        first = precision_recall_f1(right, predicted, gold)
+        second = precision_recall_f1(other_right, other_predicted, gold)
         return [a - b for a, b in zip(first, second, strict=True)]
 
-    distinct = np.array(
-        sorted(rows), float
-    )  # [rows, fields of PairCounts]; floats are faster here, and exact
+    distinct = np.array(sorted(rows), float)  # [rows, 5]; floats are faster here, and exact
     times = np.array([rows[row] for row in sorted(rows)])
     total = times @ distinct
-    (observed,) = np.array(subtract(total[None])).T
     resampled = subtract(resample(times.tolist(), sentences, resamples, rng) @ distinct)
 
     # How swapping the answers to a sentence changes the totals; sentences with the same change are drawn together.
@@ -165,5 +152,5 @@ def differences(
             percentile_interval(samples),
             (1 + int(np.sum(np.abs(null) >= abs(value) - ROUNDING))) / (1 + swaps),
         )
-        for value, samples, null in zip(observed, resampled, swapped, strict=True)
+        for (value,), samples, null in zip(subtract(total[None]), resampled, swapped, strict=True)
     ]

@@ -1,23 +1,34 @@
-"""The report as one HTML page with plots and examples. The template and its style are in `templates`."""
+"""The report as one HTML page with charts and examples. The template and its style are in `templates`."""
 
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from math import floor, log10
+from typing import Any, NamedTuple
+from xml.etree import ElementTree
 
-from nestree.evaluation import Comparison, EntityError, Evaluation
+from nestree.display import add_element, label_color, render_page, stack_spans
+from nestree.evaluation import KINDS, Comparison, Difference, EntityError, Evaluation, Score
 from nestree.evaluation.metrics import sentence_name
-from nestree.report import plots, tables
-from nestree.report.tables import describe_error, interval_text, percent, select_examples, signed, window
-from nestree.show.html import render
-from nestree.show.layout import stack_spans
+from nestree.report import tables
+from nestree.report.tables import METRIC_NAMES, describe_error, metrics, percent, signed
 from nestree.types import Entity, Sentence
 
 HEAD_WORDS = 10  # of each label
-EXAMPLES = 8  # of each kind of error
+EXAMPLES = 8  # of each kind of error and label,
+MAX_EXAMPLES = 300  # unless there would be more than this
 MAX_COLUMNS = 40  # labels in the table of the error distribution
+MAX_ROWS = 30  # labels in a chart; the tables have all of them
 
 
-def to_html(evaluation: Evaluation, comparison: Comparison | None = None, title: str = "Evaluation") -> str:
-    """A complete HTML page that needs no other files."""
-    examples = select_examples(evaluation, EXAMPLES)
+def to_html(
+    evaluation: Evaluation,
+    comparison: Comparison | None = None,
+    title: str = "Evaluation",
+    about: Mapping[str, str] | None = None,
+) -> str:
+    """A complete HTML page that needs no other files; `about` says what was evaluated, such as {"model": ...}."""
+    errors = (*evaluation.errors, *(evaluation.heads.errors if evaluation.heads else ()))
+    groups = {(error.kind, error.label) for error in errors}
+    limit = max(1, min(EXAMPLES, MAX_EXAMPLES // max(1, len(groups))))
     sections = {
         "Scores": True,
         "Comparison": comparison,
@@ -27,82 +38,199 @@ def to_html(evaluation: Evaluation, comparison: Comparison | None = None, title:
         "Error distribution": evaluation.confusion,
         "Heads": evaluation.heads,
         "Calibration": evaluation.calibration,
-        "Examples": examples,
+        "Thresholds": evaluation.thresholds,
+        "Examples": errors,
     }
-    page = render(
+    page = render_page(
         "report/templates/report.html.jinja",
-        title=title,
+        title,
+        {**(about or {}), "bootstrap": f"{evaluation.resamples:,} resamples, seed {evaluation.seed}"},
         evaluation=evaluation,
         comparison=comparison,
         sections=[name for name, content in sections.items() if content],
-        tiles=headline_tiles(evaluation, comparison),
-        heat=heat_values(evaluation),
-        examples={kind: list(map(example_values, errors)) for kind, errors in examples.items()},
+        score_chart=score_chart,
+        error_chart=error_chart,
+        difference_chart=difference_chart,
+        plot_reliability=plot_reliability,
+        plot_thresholds=plot_thresholds,
+        max_columns=MAX_COLUMNS,
+        label_indices={label: k for k, label in enumerate(evaluation.labels)},
+        kinds=[kind for kind in tables.ERROR_NAMES if any(error.kind == kind for error in errors)],
+        examples=list(map(example_values, tables.select_examples(evaluation, limit, by_label=True))),
+        total_errors=len(errors),
+        limit=limit,
         head_words=HEAD_WORDS,
-        plots=plots,
         tables=tables,
     )
     return tables.visible(page)
 
 
-def headline_tiles(evaluation: Evaluation, comparison: Comparison | None) -> list[tuple[str, str, str]]:
-    """Name, value and details of the most important numbers."""
-    score, heads = evaluation.entities, evaluation.heads
-    interval = f"95 %: {interval_text(score.intervals.f1)}" if score.intervals else ""
-    tiles = [
-        ("F1", percent(score.f1), interval),
-        ("precision", percent(score.precision), f"{score.right:,} of {score.predicted:,}"),
-        ("recall", percent(score.recall), f"{score.found:,} of {score.gold:,}"),
-    ]
-    if heads and heads.accuracy is not None:
-        tiles.append(("head accuracy", percent(heads.accuracy), f"{heads.right:,} of {heads.judged:,}"))
-    if comparison:
-        f1 = comparison.overall["f1"]
-        tiles.append((f"F1 against {comparison.names[1]}", signed(f1.value), f"p = {f1.p:.4f}"))
-    return tiles
+# Charts of rows: HTML, so that they use the width of the page. Lengths and positions are in % of the track.
 
 
-def heat_values(evaluation: Evaluation) -> dict[str, Any]:
-    """The error distribution with the strength of each cell's color; errors have a color of their own."""
-    table = tables.distribution_table(evaluation)
-    columns = dict(list(evaluation.distribution.items())[:MAX_COLUMNS])
+class Mark(NamedTuple):
+    kind: str  # the CSS class
+    left: float
+    width: float = 0.0
+    title: str = ""
+    text: str = ""
+
+
+class Chart(NamedTuple):
+    rows: Sequence[tuple[str, int | None, Sequence[Mark], str]]  # name, color of the label, marks, value
+    ticks: Sequence[tuple[float, str]]
+
+
+def score_chart(groups: Mapping[Any, Score], labels: bool = False) -> Chart:
+    """A row for each group: F1 as a bar with its interval, P and R as marks."""
     rows = []
-    for row in table.rows:
-        predicted = None if row is table.rows[-1] else row[0]
-        cells = []
-        for label, shares in columns.items():
-            share = shares.get(predicted, 0.0)
-            kind, strength = ("right", share) if predicted == label else ("wrong", share**0.5)
-            cells.append((kind, f"{100 * strength:.0f}%", percent(share, 1) if share else ""))
-        rows.append((row[0], cells))
-    left_out = len(evaluation.distribution) - len(columns)
-    note = table.note + (f" {left_out} rarer labels are left out." if left_out else "")
-    return {"title": table.title, "columns": [table.columns[0], *columns], "rows": rows, "note": note}
+    for name, score in list(groups.items())[:MAX_ROWS]:
+        precision, recall, f1, interval, *_ = metrics(score)
+        interval = f" ({interval})" if interval else ""
+        title = f"{name}: F1 {f1}{interval}, P {precision}, R {recall}, {score.gold:,} gold"
+        if not score.predicted or not score.gold:
+            f1 = tables.UNDEFINED
+            marks = [Mark("none", 0, 0, title, "no prediction" if score.gold else "not in gold")]
+        else:
+            marks = [Mark("bar", 0, 100 * score.f1, title)]
+            if score.intervals:
+                low, high = score.intervals.f1
+                marks.append(Mark("whisker", 100 * low, 100 * (high - low)))
+            marks.append(Mark("p", 100 * score.precision, title=f"P {precision}"))
+            marks.append(Mark("r", 100 * score.recall, title=f"R {recall}"))
+        rows.append((str(name), label_color(str(name)) if labels else None, marks, f1))
+    return Chart(rows, [(20 * k, f"{20 * k}") for k in range(6)])
+
+
+def error_chart(evaluation: Evaluation) -> Chart:
+    """A row for each label with the number of its errors of each kind."""
+    labels = list(evaluation.labels)[:MAX_ROWS]
+    counts = {label: [evaluation.count(kind, label) for kind in KINDS] for label in labels}
+    largest = max(1, *map(sum, counts.values()))
+    rows = []
+    for label, numbers in counts.items():
+        marks, left = [], 0.0
+        for kind, number in zip(KINDS, numbers, strict=True):
+            width = 100 * number / largest
+            title = f"{label}, {tables.ERROR_NAMES[kind]}: {number:,}"
+            marks += [Mark(kind, left, width, title, f"{number:,}" if width > 6 else "")] if number else []
+            left += width
+        rows.append((label, label_color(label), marks, f"{sum(numbers):,}"))
+    return Chart(rows, [(100 * t / largest, f"{t:,.0f}") for t in round_ticks(largest, 5) if t == int(t)])
+
+
+def difference_chart(comparison: Comparison) -> Chart:
+    """Each difference with its interval; one whose interval excludes 0 is significant."""
+    rows: list[tuple[str, int | None, Difference]]
+    rows = [(METRIC_NAMES[name], None, difference) for name, difference in comparison.overall.items()]
+    rows += [(name, label_color(name), d) for name, d in list(comparison.labels.items())[:MAX_ROWS]]
+    reach = max(0.01, *(abs(x) for *_, d in rows for x in (*d.interval, d.value)))
+    drawn = []
+    for name, color, (value, (low, high), p) in rows:
+        title = f"{name}: {signed(value)} ({signed(low)} to {signed(high)}), p {p:.4f}"
+        style = "point sure" if low > 0 or high < 0 else "point unsure"
+        whisker = Mark("whisker", 50 + 50 * low / reach, 50 * (high - low) / reach)
+        drawn.append((name, color, [whisker, Mark(style, 50 + 50 * value / reach, 0, title)], signed(value)))
+    ticks = [sign * tick for tick in round_ticks(100 * reach, 2)[1:] for sign in (-1, 1)]
+    return Chart(drawn, [(50, "0"), *((50 + tick / 2 / reach, f"{tick:+g}") for tick in ticks)])
+
+
+def round_ticks(largest: float, intervals: int) -> list[float]:
+    """Round numbers at equal distances from 0 to `largest` or less, with at most this many intervals.
+
+    >>> round_ticks(249, 8), round_ticks(3, 8), round_ticks(0.31, 3)
+    ([0.0, 50.0, 100.0, 150.0, 200.0], [0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0], [0.0, 0.1, 0.2, 0.3])
+    """
+    size = 10.0 ** floor(log10(largest / intervals))
+    step = next(factor * size for factor in (1, 2, 5, 10) if int(largest / (factor * size)) <= intervals)
+    return [round(k * step, 9) for k in range(int(largest / step + 1e-9) + 1)]
+
+
+# Curves: square SVG drawings
+
+SIZE = 260  # pixels of the square; there are margins for numbers and names
+
+
+def plot_reliability(evaluation: Evaluation) -> str:
+    """The share of right entities against their mean score; calibrated scores lie on the diagonal."""
+    calibration = evaluation.calibration
+    assert calibration is not None
+    largest = max(bin.entities for bin in calibration.bins)
+    points = [
+        (
+            bin.score,
+            bin.precision,
+            3 + 7 * (bin.entities / largest) ** 0.5,
+            f"mean score {percent(bin.score)}, right {percent(bin.precision)} %, {bin.entities:,} entities",
+        )
+        for bin in calibration.bins
+    ]
+    description = f"Reliability diagram. Expected calibration error {percent(calibration.error)} %."
+    return plot_curve(points, "mean score, %", "right, %", description, diagonal=True)
+
+
+def plot_thresholds(evaluation: Evaluation) -> str:
+    """Precision against recall, a point for each threshold with predictions."""
+    points = [
+        (s.recall, s.precision, 3.5, f"threshold {t:.2f}: P {percent(s.precision)}, R {percent(s.recall)}")
+        for t, s in evaluation.thresholds.items()
+        if s.predicted
+    ]
+    description = "; ".join(title for *_, title in points)
+    return plot_curve(points, "recall, %", "precision, %", f"Precision and recall. {description}.")
+
+
+def plot_curve(
+    points: Iterable[tuple[float, float, float, str]],
+    x_name: str,
+    y_name: str,
+    description: str,
+    diagonal: bool = False,
+) -> str:
+    """Points of x, y (both 0 to 1), radius and title, joined by a line."""
+    view = f"-46 -12 {SIZE + 60} {SIZE + 52}"
+    svg = ElementTree.Element("svg", {"role": "img", "aria-label": description, "viewBox": view})
+    for k in range(6):
+        at = SIZE * k / 5
+        add_element(svg, "line", class_="grid", x1=0, y1=SIZE - at, x2=SIZE, y2=SIZE - at)
+        for x, y, anchor in ((-6, SIZE - at + 4, "end"), (at, SIZE + 16, "middle")):
+            add_element(svg, "text", f"{20 * k}", class_="tick", x=x, y=y, text_anchor=anchor)
+    if diagonal:
+        add_element(svg, "line", class_="diagonal", x1=0, y1=SIZE, x2=SIZE, y2=0)
+    places = [(SIZE * x, SIZE * (1 - y), radius, title) for x, y, radius, title in points]
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y, *_ in places)
+    add_element(svg, "polyline", class_="curve", points=path)
+    for x, y, radius, title in places:
+        add_element(svg, "circle", "", title, class_="point", cx=x, cy=y, r=radius)
+    add_element(svg, "text", x_name, class_="tick", x=SIZE / 2, y=SIZE + 34, text_anchor="middle")
+    turn = f"translate(-34 {SIZE / 2}) rotate(-90)"
+    add_element(svg, "text", y_name, class_="tick", transform=turn, text_anchor="middle")
+    return ElementTree.tostring(svg, encoding="unicode")
+
+
+# Examples
 
 
 def example_values(error: EntityError) -> dict[str, Any]:
     """An error as cells of a grid: gold brackets above the words, predicted ones below; the wrong ones stand out."""
-    start, end = window(error)
+    start, end = tables.window(error)
     words = error.sentence.words[start:end]
     above = brackets(error.sentence, error.gold, error)
     below = brackets(error.prediction, error.predicted, error)
     middle = 2 + max((level for level, *_ in above), default=-1)  # the row of the words
-    cells = [
-        (middle - 1 - level, a, b, f"bracket above {style}", label) for level, a, b, style, label in above
-    ]
+    cells = [(middle - 1 - level, a, b, f"bracket above {style}", text) for level, a, b, style, text in above]
     cells += [(middle, 3 + k, 4 + k, "word", word) for k, word in enumerate(words)]
     cells += [
-        (middle + 1 + level, a, b, f"bracket below {style}", label) for level, a, b, style, label in below
+        (middle + 1 + level, a, b, f"bracket below {style}", text) for level, a, b, style, text in below
     ]
-    if above:
-        cells.append((middle - 1, 1, 2, "side", "gold"))
-    if below:
-        cells.append((middle + 1, 1, 2, "side", "predicted"))
-    if start:
-        cells.append((middle, 2, 3, "word", "…"))
+    cells += [(middle - 1, 1, 2, "side", "gold")] if above else []
+    cells += [(middle + 1, 1, 2, "side", "predicted")] if below else []
+    cells += [(middle, 2, 3, "word", "…")] if start else []
     if end < len(error.sentence.words):
         cells.append((middle, 3 + len(words), 4 + len(words), "word", "…"))
     return {
+        "kind": error.kind,
+        "labels": {entity.label for entity in (error.gold, error.predicted) if entity},
         "caption": f"{sentence_name(error.number, error.sentence)}: {describe_error(error)}",
         "cells": cells,
     }
@@ -112,12 +240,12 @@ def brackets(
     sentence: Sentence, wrong: Entity | None, error: EntityError
 ) -> list[tuple[int, int, int, str, str]]:
     """Level, columns, style and label of the entities in the window, which are cut where it ends."""
-    start, end = window(error)
+    start, end = tables.window(error)
     entities = {(e.start, e.end, e.label): e for e in sentence.entities if e.start < end and start < e.end}
     cells = []
     levels = stack_spans([entity.span for entity in entities.values()])
     for entity, level in zip(entities.values(), levels, strict=True):
-        style = "wrong" if entity == wrong else "other"
+        style = f"c{label_color(entity.label)} {'wrong' if entity == wrong else 'other'}"
         style += " cut-left" if entity.start < start else ""
         style += " cut-right" if entity.end > end else ""
         label = entity.label

@@ -3,9 +3,10 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from nestree.display import REPLACEMENT, escape_invisible
 from nestree.evaluation import (
     KINDS,
     Calibration,
@@ -17,7 +18,6 @@ from nestree.evaluation import (
     Score,
 )
 from nestree.evaluation.metrics import LEVEL, Range
-from nestree.show.layout import REPLACEMENT, escape_invisible
 from nestree.types import Entity, Sentence, Span, crossing_pairs
 
 if TYPE_CHECKING:
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 ERROR_NAMES = {
     "type": "wrong type",
-    "boundary": "wrong border",
+    "boundary": "wrong boundary",
     "missed": "missed",
     "spurious": "spurious",
     "head": "wrong head",
 }
 ERROR_MEANINGS = {
     "type": "the span is gold, the label is not",
-    "boundary": "the label is gold, the span shares words with it",
-    "missed": "gold, and nothing that explains it was predicted",
-    "spurious": "predicted, and nothing in gold explains it",
+    "boundary": "the label is gold, the span overlaps it",
+    "missed": "gold, and neither of the above",
+    "spurious": "predicted, and neither of the above",
     "head": "the span is gold, the head is another word",
 }
 METRIC_NAMES = {"precision": "P", "recall": "R", "f1": "F1"}
-METRICS = ("P", "R", "F1", "F1 95 %")
+METRICS = ("P", "R", "F1", "F1 95 %", "right", "predicted", "gold")
 UNDEFINED = "-"  # shown where there is nothing to divide by
 
 
@@ -55,10 +55,6 @@ def percent(value: float, digits: int = 2) -> str:
     return f"{100 * value:.{digits}f}"
 
 
-def share(part: int, whole: int) -> str:
-    return percent(part / whole) if whole else UNDEFINED
-
-
 def signed(value: float) -> str:
     """A difference in percentage points; no sign if it rounds to zero.
 
@@ -69,41 +65,33 @@ def signed(value: float) -> str:
     return "0.00" if text in ("+0.00", "-0.00") else text
 
 
-def signed_interval(interval: Range) -> str:
-    return f"{signed(interval[0])} to {signed(interval[1])}"
-
-
 def interval_text(interval: Range) -> str:
     return f"{percent(interval[0], 1)}-{percent(interval[1], 1)}"
 
 
 def metrics(score: Score) -> tuple[str, ...]:
-    """P, R, F1 and the interval of F1."""
-    interval = ""
-    if score.intervals:
-        interval = interval_text(score.intervals.f1) if score.has_f1 else UNDEFINED
+    """P, R, F1, the interval of F1, and the counts."""
     return (
         percent(score.precision) if score.predicted else UNDEFINED,
         percent(score.recall) if score.gold else UNDEFINED,
-        percent(score.f1) if score.has_f1 else UNDEFINED,
-        interval,
+        percent(score.f1) if score.predicted or score.gold else UNDEFINED,
+        interval_text(score.intervals.f1) if score.intervals else "",
+        f"{score.right:,}",
+        f"{score.predicted:,}",
+        f"{score.gold:,}",
     )
-
-
-def count(number: int, one: str, many: str) -> str:
-    return f"{number:,} {one if number == 1 else many}"
 
 
 def summary(evaluation: Evaluation) -> str:
     """The evaluation in one or two sentences."""
+    score, sentences, incomplete = evaluation.entities, evaluation.sentences, evaluation.incomplete
     text = (
-        f"{count(evaluation.sentences, 'sentence', 'sentences')}, "
-        f"{count(evaluation.entities.gold, 'gold entity', 'gold entities')}, "
-        f"{evaluation.entities.predicted:,} predicted."
+        f"{sentences:,} {'sentence' if sentences == 1 else 'sentences'}, "
+        f"{score.gold:,} gold {'entity' if score.gold == 1 else 'entities'}, {score.predicted:,} predicted."
     )
-    if evaluation.incomplete:
+    if incomplete:
         text += (
-            f" {count(evaluation.incomplete, 'gold sentence is', 'gold sentences are')} marked as incomplete: what "
+            f" {incomplete:,} gold {'sentence is' if incomplete == 1 else 'sentences are'} marked as incomplete: what "
             "is predicted beyond the annotation counts as wrong."
         )
     return text
@@ -157,6 +145,13 @@ def all_tables(evaluation: Evaluation, comparison: Comparison | None, head_words
         yield head_words_table(evaluation.heads, evaluation.labels, head_words)
     if evaluation.calibration:
         yield calibration_table(evaluation.calibration)
+        yield thresholds_table(evaluation)
+
+
+def group_table(title: str, name: str, groups: Mapping[Any, Score], note: str = "") -> Table:
+    """A row for each group of entities."""
+    rows = [(str(group), *metrics(score)) for group, score in groups.items()]
+    return Table(title, (name, *METRICS), rows, note)
 
 
 def scores_table(evaluation: Evaluation) -> Table:
@@ -165,61 +160,46 @@ def scores_table(evaluation: Evaluation) -> Table:
         "duplicates counted": evaluation.duplicates,
         "labels aside": evaluation.spans,
     }
-    table = group_table("Scores", "", groups)
+    note = f"95 %: bootstrap over sentences, {evaluation.resamples:,} resamples, seed {evaluation.seed}."
+    table = group_table("Scores", "", groups, note if evaluation.resamples else "")
     if len(evaluation.labels) > 1:
         mean = ("mean of labels", "", "", percent(evaluation.macro_f1), "", "", "", "")
         table = replace(table, rows=[*table.rows, mean])
-    if evaluation.resamples:
-        note = f"95 %: bootstrap over sentences, {evaluation.resamples:,} resamples, seed {evaluation.seed}."
-        table = replace(table, note=note)
     return table
 
 
-def group_table(title: str, name: str, groups: Mapping[str, Score]) -> Table:
-    """A row for each group of entities; an entity is in the same group in gold and in the prediction."""
-    rows = [
-        (group, *metrics(score), f"{score.right:,}", f"{score.predicted:,}", f"{score.gold:,}")
-        for group, score in groups.items()
-    ]
-    return Table(title, (name, *METRICS, "right", "predicted", "gold"), rows)
-
-
 def depth_table(evaluation: Evaluation) -> Table:
-    groups = {**{str(depth): score for depth, score in evaluation.depths.items()}, **evaluation.nesting}
-    rows = [
-        (name, *metrics(s), f"{s.right:,}", f"{s.predicted:,}", f"{s.found:,}", f"{s.gold:,}")
-        for name, s in groups.items()
-    ]
-    return Table(
-        "By depth",
-        ("depth", *METRICS, "right", "predicted", "found", "gold"),
-        rows,
-        "Depth: how many other spans enclose it; R by depth in gold, P by depth in the prediction. "
-        "Nested: inside or around another entity, or on its span.",
+    note = (
+        "Depth: how many other spans enclose an entity. Nested: inside or around another entity, or on its span. "
+        "Predicted entities that are gold are grouped as in gold, the others as in the prediction."
     )
+    return group_table("By depth", "depth", {**evaluation.depths, **evaluation.nesting}, note)
+
+
+def thresholds_table(evaluation: Evaluation) -> Table:
+    groups = {f"{threshold:.2f}": score for threshold, score in evaluation.thresholds.items()}
+    note = "If only predicted entities with this score or a higher one were kept."
+    return group_table("By threshold", "threshold", groups, note)
 
 
 def errors_table(evaluation: Evaluation) -> Table:
+    gold, predicted = evaluation.entities.gold, evaluation.entities.predicted
     rows = []
     for kind in KINDS:
         errors = evaluation.count(kind)
-        of_gold = share(errors, evaluation.entities.gold) if kind != "spurious" else ""
-        of_predicted = share(errors, evaluation.entities.predicted) if kind != "missed" else ""
+        of_gold = percent(errors / gold) if gold and kind != "spurious" else ""
+        of_predicted = percent(errors / predicted) if predicted and kind != "missed" else ""
         rows.append((ERROR_NAMES[kind], f"{errors:,}", of_gold, of_predicted, ERROR_MEANINGS[kind]))
     return Table("Errors", ("", "errors", "% gold", "% pred.", "meaning"), rows)
 
 
 def label_errors_table(evaluation: Evaluation) -> Table:
     rows = [
-        (label, f"{s.gold:,}", f"{s.found:,}", *(f"{evaluation.count(kind, label):,}" for kind in KINDS))
+        (label, f"{s.gold:,}", f"{s.right:,}", *(f"{evaluation.count(kind, label):,}" for kind in KINDS))
         for label, s in evaluation.labels.items()
     ]
-    return Table(
-        "Errors by label",
-        ("label", "gold", "right", "type", "border", "missed", "spurious"),
-        rows,
-        "gold = right + type + border + missed, by the label in gold.",
-    )
+    note = "gold = right + type + boundary + missed, by the label in gold."
+    return Table("Errors by label", ("label", "gold", "right", *KINDS), rows, note)
 
 
 def distribution_table(evaluation: Evaluation) -> Table:
@@ -233,12 +213,8 @@ def distribution_table(evaluation: Evaluation) -> Table:
         )
         for label in [*labels, None]
     ]
-    return Table(
-        "Error distribution",
-        ("predicted \\ gold", *columns),
-        rows,
-        "In %, by the label that the same span was predicted with; each column sums to 100.",
-    )
+    note = "In %, by the label that the same span was predicted with; each column sums to 100."
+    return Table("Error distribution", ("predicted \\ gold", *columns), rows, note)
 
 
 def heads_table(heads: HeadScores) -> Table:
@@ -246,31 +222,27 @@ def heads_table(heads: HeadScores) -> Table:
         "head accuracy": (heads.right, heads.judged),
         "left out: no gold head": (heads.left_out, 0),
         "of these, a candidate": (heads.among, heads.candidates),
-        "accuracy with these": (heads.right + heads.among, heads.judged + heads.candidates),
+        "accuracy with these": (
+            heads.right + heads.among,
+            heads.candidates and heads.judged + heads.candidates,
+        ),
         "predicted without a head": (heads.headless, 0),
         "shared heads, predicted": (heads.shared, heads.headed),
         "shared heads, gold": (heads.gold_shared, heads.gold_headed),
     }
-    if not heads.candidates:
-        del ratios["accuracy with these"]
     rows = [
-        (name, share(part, whole), f"{part:,} of {whole:,}") if whole else (name, "", f"{part:,}")
+        (name, percent(part / whole), f"{part:,} of {whole:,}") if whole else (name, "", f"{part:,}")
         for name, (part, whole) in ratios.items()
         if whole or (part and name in ("left out: no gold head", "predicted without a head"))
     ]
-    return Table(
-        "Heads",
-        ("", "%", "count"),
-        rows,
-        ("Accuracy: over predicted spans of several words that are gold spans. " if heads.judged else "")
-        + ("Candidate: one of the words that gold names instead. " if heads.candidates else "")
-        + "Shared: entities whose head also heads an entity on another span.",
-    )
+    note = "Accuracy: over predicted spans of several words that are gold spans. " if heads.judged else ""
+    note += "Candidate: one of the words that gold names instead. " if heads.candidates else ""
+    note += "Shared: entities whose head also heads an entity on another span."
+    return Table("Heads", ("", "%", "count"), rows, note)
 
 
 def head_words_table(heads: HeadScores, labels: Iterable[str], limit: int) -> Table:
-    sides = {"predicted": heads.words, "gold": heads.gold_words}
-    sides = {name: words for name, words in sides.items() if words}
+    sides = {name: words for name, words in (("predicted", heads.words), ("gold", heads.gold_words)) if words}
     rows = [
         (
             label,
@@ -289,39 +261,32 @@ def calibration_table(calibration: Calibration) -> Table:
         (f"{b.low:.1f}-{b.high:.1f}", f"{b.entities:,}", percent(b.score), percent(b.precision))
         for b in calibration.bins
     ]
-    return Table(
-        "Calibration",
-        ("score", "entities", "mean score", "right %"),
-        rows,
+    unscored = f"; {calibration.unscored:,} have no score" if calibration.unscored else ""
+    note = (
         f"Expected calibration error {percent(calibration.error)} %, Brier score {calibration.brier:.4f}, "
-        f"over {calibration.scored:,} entities"
-        + (f"; {calibration.unscored:,} have no score." if calibration.unscored else "."),
+        f"over {calibration.scored:,} entities{unscored}."
     )
+    return Table("Calibration", ("score", "entities", "mean score", "right %"), rows, note)
 
 
 def difference_cells(difference: Difference) -> tuple[str, str, str]:
-    return signed(difference.value), signed_interval(difference.interval), f"{difference.p:.4f}"
+    low, high = difference.interval
+    return signed(difference.value), f"{signed(low)} to {signed(high)}", f"{difference.p:.4f}"
 
 
 def comparison_table(comparison: Comparison) -> Table:
-    first, second = comparison.first.entities, comparison.second.entities
+    sides = (comparison.first.entities, comparison.second.entities)
     rows = [
-        (
-            METRIC_NAMES[name],
-            percent(getattr(first, name)),
-            percent(getattr(second, name)),
-            *difference_cells(difference),
-        )
+        (METRIC_NAMES[name], *(percent(getattr(side, name)) for side in sides), *difference_cells(difference))
         for name, difference in comparison.overall.items()
     ]
-    return Table(
-        f"{comparison.names[0]} against {comparison.names[1]}",
-        ("", "first", "second", "difference", "95 %", "p"),
-        rows,
+    note = (
         f"p: approximate randomisation, {comparison.swaps:,} swaps; 95 %: paired bootstrap, "
         f"{comparison.resamples:,} resamples; seed {comparison.seed}. "
-        f"Fewer errors in {comparison.better:,} sentences, more in {comparison.worse:,}.",
+        f"Fewer errors in {comparison.better:,} sentences, more in {comparison.worse:,}."
     )
+    title = f"{comparison.names[0]} against {comparison.names[1]}"
+    return Table(title, ("", *short_names(comparison.names), "difference", "95 %", "p"), rows, note)
 
 
 def label_comparison_table(comparison: Comparison) -> Table:
@@ -329,17 +294,23 @@ def label_comparison_table(comparison: Comparison) -> Table:
     rows = [
         (
             label,
-            *(percent(labels[label].f1) if label in labels else UNDEFINED for labels in sides),
-            *difference_cells(difference),
+            *(percent(side[label].f1) if label in side else UNDEFINED for side in sides),
+            *difference_cells(d),
         )
-        for label, difference in comparison.labels.items()
+        for label, d in comparison.labels.items()
     ]
-    return Table(
-        "Difference in F1 by label",
-        ("label", "first", "second", "difference", "95 %", "p"),
-        rows,
-        "These p are not corrected for the number of labels." if len(rows) > 1 else "",
-    )
+    note = "These p are not corrected for the number of labels." if len(rows) > 1 else ""
+    columns = ("label", *short_names(comparison.names), "difference", "95 %", "p")
+    return Table("Difference in F1 by label", columns, rows, note)
+
+
+def short_names(names: Iterable[str]) -> list[str]:
+    """The names of predictions, cut on the left so that a table fits.
+
+    >>> short_names(["pred.jsonl", "runs/of/yesterday/pred.jsonl"])
+    ['pred.jsonl', '…erday/pred.jsonl']
+    """
+    return [name if len(name) <= 17 else f"…{name[-16:]}" for name in names]
 
 
 # Examples of errors
@@ -347,18 +318,16 @@ def label_comparison_table(comparison: Comparison) -> Table:
 CONTEXT = 4  # words on either side
 
 
-def select_examples(evaluation: Evaluation, limit: int) -> dict[str, list[EntityError]]:
-    """Up to `limit` errors of each kind that occurs, evenly spaced over the sentences."""
-    by_kind: defaultdict[str, list[EntityError]] = defaultdict(list)
+def select_examples(evaluation: Evaluation, limit: int, by_label: bool = False) -> list[EntityError]:
+    """Up to `limit` errors of each kind, or of each kind and label, evenly spaced over the sentences; by kind."""
+    groups: defaultdict[tuple[str, str], list[EntityError]] = defaultdict(list)
     for error in (*evaluation.errors, *(evaluation.heads.errors if evaluation.heads else ())):
-        by_kind[error.kind].append(error)
-    examples = {}
-    for kind in (*KINDS, "head"):
-        errors = by_kind[kind]
-        if errors:
-            n = min(limit, len(errors))
-            examples[kind] = [errors[k * len(errors) // n] for k in range(n)]
-    return examples
+        groups[error.kind, error.label if by_label else ""].append(error)
+    examples = []
+    for errors in groups.values():
+        n = min(limit, len(errors))
+        examples += [errors[k * len(errors) // n] for k in range(n)]
+    return sorted(examples, key=lambda error: (list(ERROR_NAMES).index(error.kind), error.number))
 
 
 def window(error: EntityError) -> Span:
@@ -441,13 +410,12 @@ def to_terminal(
     examples = select_examples(evaluation, TERMINAL_EXAMPLES)
     if examples:
         parts += [styled(""), styled("Examples", "bold")]
-    for kind, errors in examples.items():
-        for error in errors:
-            place = styled(f"{ERROR_NAMES[kind]}, sentence {error.number}: ", "bold")
-            grid = RichTable.grid(padding=(0, 1))
-            for side, line in bracket_lines(error):
-                grid.add_row(styled(f"  {side}", "dim"), styled(line))
-            parts += [place + styled(describe_error(error)), grid]
+    for error in examples:
+        place = styled(f"{ERROR_NAMES[error.kind]}, sentence {error.number}: ", "bold")
+        grid = RichTable.grid(padding=(0, 1))
+        for side, line in bracket_lines(error):
+            grid.add_row(styled(f"  {side}", "dim"), styled(line))
+        parts += [place + styled(describe_error(error)), grid]
     return parts
 
 
@@ -499,13 +467,11 @@ def to_markdown(
         parts += [f"## {escape_markdown(table.title)}", "\n".join(lines)]
         parts += [table.note] if table.note else []
     examples = select_examples(evaluation, MARKDOWN_EXAMPLES)
-    if examples:
-        parts.append("## Examples")
-    for kind, errors in examples.items():
-        parts.append(f"### {ERROR_NAMES[kind].capitalize()}")
-        for error in errors:
-            lines = [f"    {side:9} {line}" for side, line in bracket_lines(error)]
-            parts += [f"Sentence {error.number}: {escape_markdown(describe_error(error))}", "\n".join(lines)]
+    parts += ["## Examples"] if examples else []
+    for error in examples:
+        name = f"{ERROR_NAMES[error.kind].capitalize()}, sentence {error.number}: {describe_error(error)}"
+        lines = [f"    {side:9} {line}" for side, line in bracket_lines(error)]
+        parts += [escape_markdown(name), "\n".join(lines)]
     return visible("\n\n".join(parts) + "\n")
 
 
@@ -524,70 +490,45 @@ JSON_HEAD_WORDS = 20
 
 
 def to_json(evaluation: Evaluation, comparison: Comparison | None = None) -> dict[str, Any]:
-    """The report as values for `json.dumps`; keys are the fields of Evaluation, Score, Heads and Calibration."""
-    heads, calibration = evaluation.heads, evaluation.calibration
+    """The report as values for `json.dumps`; keys are the fields of Evaluation, Score, HeadScores and Calibration."""
     values: dict[str, Any] = {
-        "sentences": evaluation.sentences,
-        "incomplete": evaluation.incomplete,
-        "entities": score_values(evaluation.entities),
-        "duplicates": score_values(evaluation.duplicates),
-        "spans": score_values(evaluation.spans),
+        **{name: plain(value) for name, value in vars(evaluation).items() if name not in NOT_IN_JSON},
         "macro_f1": evaluation.macro_f1,
-    }
-    for name in ("labels", "depths", "nesting", "lengths"):
-        groups: Mapping[Any, Score] = getattr(evaluation, name)
-        values[name] = {str(group): score_values(score) for group, score in groups.items()}
-    values |= {
         "errors": {kind: evaluation.count(kind) for kind in KINDS},
         "errors_by_label": {
             label: {kind: evaluation.count(kind, label) for kind in KINDS} for label in evaluation.labels
         },
         "distribution": {
-            label: {
-                "predicted": {other: share for other, share in shares.items() if other is not None},
-                "missed": shares.get(None, 0.0),
-            }
-            for label, shares in evaluation.distribution.items()
+            label: {"predicted": {k: v for k, v in row.items() if k}, "missed": row.get(None, 0.0)}
+            for label, row in evaluation.distribution.items()
         },
-        "heads": head_values(heads) if heads else None,
-        "calibration": calibration
-        and {**vars(calibration), "bins": [bin._asdict() for bin in calibration.bins]},
         "level": LEVEL,
-        "resamples": evaluation.resamples,
-        "seed": evaluation.seed,
     }
+    for side in ("words", "gold_words") if evaluation.heads else ():
+        words = values["heads"][side]
+        values["heads"][side] = {label: counts[:JSON_HEAD_WORDS] for label, counts in words.items()}
     if comparison:
         values["comparison"] = {
-            "names": list(comparison.names),
-            "first": score_values(comparison.first.entities),
-            "second": score_values(comparison.second.entities),
-            **{name: difference_values(d) for name, d in comparison.overall.items()},
-            "labels": {label: difference_values(d) for label, d in comparison.labels.items()},
-            **{name: getattr(comparison, name) for name in ("better", "worse", "resamples", "swaps", "seed")},
+            **plain(comparison),
+            "first": plain(comparison.first.entities),
+            "second": plain(comparison.second.entities),
+            **plain(comparison.overall),
         }
+        del values["comparison"]["overall"]
     return values
 
 
-def score_values(score: Score) -> dict[str, Any]:
-    intervals = score.intervals
-    return {
-        "precision": score.precision,
-        "recall": score.recall,
-        "f1": score.f1,
-        **asdict(score),
-        "intervals": intervals and {name: list(value) for name, value in intervals._asdict().items()},
-    }
+NOT_IN_JSON = ("errors", "confusion", "error_counts")  # replaced by counts and shares
+PROPERTIES = {Score: ("precision", "recall", "f1"), HeadScores: ("accuracy", "accuracy_within")}
 
 
-def head_values(heads: HeadScores) -> dict[str, Any]:
-    values = {"accuracy": heads.accuracy, "accuracy_within": heads.accuracy_within}
-    values |= {name: value for name, value in vars(heads).items() if isinstance(value, int)}
-    words = {
-        side: {label: [list(word) for word in counts[:JSON_HEAD_WORDS]] for label, counts in words.items()}
-        for side, words in (("words", heads.words), ("gold_words", heads.gold_words))
-    }
-    return {**values, **words}
-
-
-def difference_values(difference: Difference) -> dict[str, Any]:
-    return {"difference": difference.value, "interval": list(difference.interval), "p": difference.p}
+def plain(value: Any) -> Any:
+    """Dataclasses and named tuples as dictionaries of plain values, without lists of errors."""
+    if isinstance(value, Score | HeadScores | Calibration | Comparison | Evaluation):
+        fields = {name: plain(field) for name, field in vars(value).items() if name not in NOT_IN_JSON}
+        return {name: getattr(value, name) for name in PROPERTIES.get(type(value), ())} | fields
+    if hasattr(value, "_asdict"):
+        return plain(value._asdict())
+    if isinstance(value, Mapping):
+        return {str(name): plain(item) for name, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, tuple) else value

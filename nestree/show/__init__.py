@@ -1,12 +1,11 @@
 """Nested entities and trees, drawn from documents and sentences: in a terminal, in a notebook, and as a page."""
 
-from nestree.show.html import draw_boxes, draw_page
-from nestree.show.layout import LabelColors, format_probability, span_levels, span_modifiers
-from nestree.show.svg import draw_svg
+from nestree.display import format_probability
+from nestree.show.html import draw_boxes, draw_page, draw_svg
+from nestree.show.layout import span_levels, span_modifiers
 from nestree.show.terminal import draw_document, draw_sentence, to_ascii
 
 __all__ = [
-    "LabelColors",
     "draw_boxes",
     "draw_document",
     "draw_page",

@@ -28,10 +28,11 @@ def select_documents(documents: Iterable[Document], ids: Collection[str]) -> lis
     for id in ids:
         if id not in known:
             close = difflib.get_close_matches(id, sorted(known), n=1)
-            names = ", ".join(sorted(known)[:5]) or "no ids at all"
-            names += f" and {len(known) - 5:,} others" if len(known) > 5 else ""
-            hint = f"Is {close[0]} meant?" if close else f"It has {names}."
-            raise InputError(f"no document and no sentence has the id {id}. {hint}")
+            more = ", ..." if len(known) > 5 else ""
+            hint = f"Is {close[0]} meant?" if close else f"The ids are {', '.join(sorted(known)[:5])}{more}."
+            raise InputError(
+                f"no document and no sentence has the id {id}. {hint if known else 'None has an id.'}"
+            )
     return selected
 
 

@@ -1,60 +1,42 @@
-"""Documents as HTML: nested boxes in a notebook, and pages. Templates and styles are in `templates`.
+"""Documents as HTML: nested boxes in a notebook, and pages with trees as SVG. Templates and styles are in `templates`.
 
 Boxes and trees have no background of their own: they are drawn on that of the notebook or the page, light or dark.
 """
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from functools import cache
-from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from typing import Any
+from xml.etree import ElementTree
 
-from nestree import __version__
-from nestree.show.layout import (
-    HTML_COLORS,
-    Edge,
-    LabelColors,
+from rich.cells import cell_len
+
+from nestree.display import (
+    add_element,
     escape_invisible,
     format_probability,
-    lay_out,
-    lexicalized_spans,
+    label_color,
+    render,
+    render_page,
     single_line,
-    text_direction,
+    stack_spans,
 )
-from nestree.show.svg import draw_svg
-from nestree.types import Document, TextEntity
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
+from nestree.show.layout import (
+    Segment,
+    SentenceLayout,
+    lay_out,
+    span_levels,
+    span_modifiers,
+    text_direction,
+    width,
+    word_columns,
+)
+from nestree.types import Document, Sentence, TextEntity, crossing_pairs
 
 MAX_OPEN_TREES = 3  # a page with more trees opens with all of them folded
-
-
-def render(template: str, **values: object) -> str:
-    """Render a template, such as "show/templates/page.html.jinja"; every value is escaped for HTML."""
-    return environment().get_template(template).render(values)
-
-
-@cache
-def environment() -> "Environment":
-    """The Jinja environment of all pages; its templates are named by their paths in the package."""
-    from jinja2 import Environment, FunctionLoader, StrictUndefined
-    from markupsafe import Markup, escape
-
-    def verbatim(text: str) -> Markup:
-        """Text that a browser reads back unchanged; it would turn a bare carriage return into a line feed."""
-        return escape(escape_invisible(text)).replace("\r", Markup("&#13;"))
-
-    jinja = Environment(
-        loader=FunctionLoader(lambda name: files("nestree").joinpath(name).read_text("utf-8")),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    jinja.filters.update(short=format_probability, single_line=single_line, verbatim=verbatim)
-    jinja.globals.update(label_colors=HTML_COLORS, version=__version__)
-    return jinja
+# Closing punctuation that stands apart, as in tokenized text; a line may not begin with it.
+APART = re.compile(r" +[.,;:!?…)\]}]+(?=\s|$)")
 
 
 def draw_boxes(document: Document) -> str:
@@ -64,32 +46,33 @@ def draw_boxes(document: Document) -> str:
     >>> "California" in draw_boxes(Document([Sentence(["California"], [Entity(0, 1, "GPE")])]))
     True
     """
-    values = text_values(document, LabelColors())
-    return render("show/templates/boxes.html.jinja", scored=has_scores(document), **values)
+    return render("show/templates/boxes.html.jinja", text=text_html(document), scored=has_scores(document))
 
 
-def draw_page(documents: Sequence[Document], title: str = "Nested entities") -> str:
-    """A complete HTML page that needs no other files.
+def draw_page(
+    documents: Sequence[Document], title: str = "Nested entities", about: Mapping[str, str] | None = None
+) -> str:
+    """A complete HTML page that needs no other files; `about` says what it shows, such as {"model": ..., "data": ...}.
 
     >>> draw_page([Document([])], "empty").startswith("<!DOCTYPE html>")
     True
     """
     documents = [document.with_text() for document in documents]
+    sentences = [sentence for document in documents for sentence in document.sentences]
     entities = [entity for document in documents for entity in document.entities]
     counts = Counter(label for entity in entities for label in entity.labels)
-    colors = LabelColors()
-    trees = sum(sentence.tree is not None for document in documents for sentence in document.sentences)
-    return render(
+    return render_page(
         "show/templates/page.html.jinja",
-        title=title,
-        legend=[(label, colors[label], count) for label, count in counts.most_common()],
-        documents=[document_values(document, k, colors) for k, document in enumerate(documents, 1)],
-        sentences=sum(len(document.sentences) for document in documents),
+        title,
+        about,
+        legend=counts.most_common(),
+        documents=[document_values(document, k) for k, document in enumerate(documents, 1)],
+        sentences=len(sentences),
         entities=len(entities),
-        open_trees=trees <= MAX_OPEN_TREES,
+        open_trees=sum(sentence.tree is not None for sentence in sentences) <= MAX_OPEN_TREES,
         scored=any(map(has_scores, documents)),
         headed=any(entity.head for entity in entities),
-        crossing=any(has_crossing(document.entities) for document in documents),
+        crossing=any(crossing_pairs(sentence.entities) for sentence in sentences),
     )
 
 
@@ -97,106 +80,219 @@ def has_scores(document: Document) -> bool:
     return any(entity.score is not None for entity in document.entities)
 
 
-def has_crossing(entities: Sequence[TextEntity]) -> bool:
-    """Whether any entities cross; they are sorted by their starts."""
-    open_entities: list[TextEntity] = []
-    for entity in entities:
-        open_entities = [other for other in open_entities if other.end > entity.start]
-        if any(other.start < entity.start and other.end < entity.end for other in open_entities):
-            return True
-        open_entities.append(entity)
-    return False
-
-
-def document_values(document: Document, number: int, colors: LabelColors) -> dict[str, Any]:
+def document_values(document: Document, number: int) -> dict[str, Any]:
     """What the template of the page shows of a document."""
-    id = f"d{number}"
-    trees: list[dict[str, Any]] = [
-        {
-            "number": k,
-            "id": f"{id}s{k}",
+    scored = has_scores(document)
+    trees: dict[int, dict[str, Any]] = {
+        k: {
+            "id": f"d{number}s{k}",
             "name": sentence.id,
             "words": " ".join(sentence.words[:40]),
             "direction": text_direction(" ".join(sentence.words)),
-            "lexicalized": lexicalized_spans(sentence.tree, len(sentence.words)) is not None,
-            "svg": draw_svg(sentence, colors),
+            "svg": draw_svg(sentence),
         }
         for k, sentence in enumerate(document.sentences, 1)
         if sentence.tree is not None
-    ]
+    }
     return {
-        "id": id,
+        "id": f"d{number}",
         "name": document.id or f"Document {number}",
-        "entities": document.entities,
-        "scored": has_scores(document),
+        "entities": len(document.entities),
+        "scored": scored,
         "incomplete": sum(not sentence.complete for sentence in document.sentences),
         "windowed": len(document.windowed_sentences),
         "trees": trees,
-        **text_values(document, colors, {tree["number"]: tree["id"] for tree in trees}),
+        "text": text_html(document, {k: tree["id"] for k, tree in trees.items()}),
+        "rows": "\n".join(table_row(entity, scored) for entity in document.entities),
     }
 
 
-def text_values(
-    document: Document, colors: LabelColors, tree_ids: dict[int, str] | None = None
-) -> dict[str, Any]:
-    """The values of text.html.jinja: the direction of the text, and its parts.
+# Text with boxes. One part at a time in a template would take several times as long.
 
-    `tree_ids` has the ids of trees by the numbers of their sentences, which then link to them.
-    """
+
+def text_html(document: Document, tree_ids: Mapping[int, str] | None = None) -> str:
+    """The text with a box around each entity; sentences link to their trees, given by the numbers of the sentences."""
     document = document.with_text()
     text, entities = document.text or "", document.entities
     main = text_direction(text)
-    parts: list[dict[str, Any]] = []
+    parts = [f'<div class="text" dir="{main}">']
     position = k = 0
     for number, sentence in enumerate(document.sentences, 1):
         end = sentence.start + len(sentence.text or "")
         first = k
         while k < len(entities) and entities[k].start < end:
             k += 1
-        parts.append({"kind": "text", "text": text[position : sentence.start], "head_of": 0})
         direction = text_direction(sentence.text or "", main)
-        boxes = box_parts(text, entities[first:k], sentence.start, end, colors, direction)
-        if direction == main:
-            parts += boxes
-        else:
-            parts += [{"kind": "open sentence", "direction": direction}, *boxes, {"kind": "close sentence"}]
+        boxes = "".join(box_parts(text, entities[first:k], sentence.start, end, direction))
+        parts.append(verbatim(text[position : sentence.start]))
+        parts.append(boxes if direction == main else f'<span class="s" dir="{direction}">{boxes}</span>')
         if tree_ids and number in tree_ids:
-            parts.append({"kind": "link", "id": tree_ids[number], "number": number})
+            title = f"the tree of sentence {number}"
+            parts.append(f'<a class="to-tree" href="#{tree_ids[number]}" title="{title}">{number}</a>')
         position = end
-    parts.append({"kind": "text", "text": text[position:], "head_of": 0})
-    return {"direction": main, "parts": parts}
+    return "".join([*parts, verbatim(text[position:]), "</div>"])
 
 
 def box_parts(
-    text: str, entities: Sequence[TextEntity], start: int, end: int, colors: LabelColors, direction: str
-) -> Iterator[dict[str, Any]]:
+    text: str, entities: Sequence[TextEntity], start: int, end: int, direction: str
+) -> Iterator[str]:
     """The text from start to end with the edges of its boxes; an entity of the other direction states its own."""
     directions = [direction]
+    after_label = False
     for part in lay_out(entities, start, end):
-        if not isinstance(part, Edge):
-            yield {"kind": "text", "text": text[part.start : part.end], "head_of": len(part.head_of)}
+        if isinstance(part, Segment):
+            content = verbatim(text[part.start : part.end])
+            twice = " twice" if len(part.head_of) > 1 else ""
+            yield f'<u class="head{twice}">{content}</u>' if part.head_of else content
+            after_label = False
             continue
         entity = part.entity
         labels = [(single_line(x), score) for x, score in zip(entity.labels, entity.scores, strict=True)]
-        if not part.opens:
+        if part.opens:
+            lines = [label if score is None else f"{label} {score:.3f}" for label, score in labels]
+            if entity.head:
+                head = single_line(entity.head.text)
+                lines.append(f"head: {head if len(head) <= 60 else head[:59] + '…'}")
+            own = text_direction(entity.text, directions[-1])
+            style = f"e c{label_color(entity.label)}{' from' * part.cut}{' on' * part.cut_at_end}"
+            turn = "" if own == directions[-1] else f' dir="{own}"'
+            title = escape("\n".join(lines))
+            yield f'<span class="{style}"{turn} style="--h:{part.height}" title="{title}">'
+            directions.append(own)
+            after_label = False
+        else:
             directions.pop()
-            yield {"kind": "close", "cut": part.cut, "labels": labels}
-            continue
-        lines = [label if score is None else f"{label} {score:.3f}" for label, score in labels]
-        if entity.head:
-            lines.append(f"head: {truncate(single_line(entity.head.text))}")
-        own = text_direction(entity.text, directions[-1])
-        yield {
-            "kind": "open",
-            "color": colors[entity.label],
-            "cut": part.cut,
-            "cut_at_end": part.cut_at_end,
-            "direction": "" if own == directions[-1] else own,
-            "height": part.height,
-            "title": "\n".join(lines),
-        }
-        directions.append(own)
+            names = ", ".join(
+                escape(label) + ("" if score is None else f"<i>&#160;{format_probability(score)}</i>")
+                for label, score in labels
+            )
+            # The label stays on the line of the last word (U+2060 joins them), but not that of the next box.
+            joint = "<wbr/>" if after_label else ""
+            names = f"&#8288;<bdi>{'…' if part.cut else ''}{names}</bdi>"
+            yield f'{joint}<small class="label">{names}</small></span>'
+            after_label = True
 
 
-def truncate(text: str, length: int = 60) -> str:
-    return text if len(text) <= length else text[: length - 1] + "…"
+def verbatim(text: str) -> str:
+    """Text that a browser reads back unchanged; it would turn a bare carriage return into a line feed."""
+    escaped = escape(escape_invisible(text), quote=False).replace("\r", "&#13;")
+    return APART.sub(r'<span class="n">\g<0></span>', escaped)
+
+
+def table_row(entity: TextEntity, scored: bool) -> str:
+    """The row of an entity in the table below its document."""
+    scores = ", ".join("" if score is None else f"{score:.3f}" for score in entity.scores)
+    cells = [
+        f'<td style="--d:{entity.depth}"><bdi>{verbatim(entity.text)}</bdi></td>',
+        f"<td><bdi>{escape(single_line(', '.join(entity.labels)))}</bdi></td>",
+        f'<td class="num">{scores}</td>' if scored else "",
+        f"<td><bdi>{verbatim(entity.head.text) if entity.head else ''}</bdi></td>",
+        f'<td class="num">{entity.depth}</td><td class="num">{entity.start}–{entity.end}</td>',
+    ]
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+# Trees
+
+CELL_WIDTH = 8.43  # pixels of a character at a font size of 14 pixels
+TREE_ROW = 26  # pixels
+BRACKET_ROW = 24
+WORD_GAP = 5  # between words, in addition to a space
+MARGIN = 16
+
+
+def draw_svg(sentence: Sentence) -> str:
+    """The tree, words and entities of a sentence; needs the style of trees.css inside an element of class `nestree`."""
+    layout = SentenceLayout(sentence)
+    words = layout.words
+    classes = {span: f"entity c{label_color(label)}" for span, label in layout.labels.items()}
+    starts = [CELL_WIDTH * column + WORD_GAP * w for w, column in enumerate(word_columns(words)[:-1])]
+    ends = [x + CELL_WIDTH * cell_len(word) for x, word in zip(starts, words, strict=True)]
+    centers = [x + CELL_WIDTH * cell_len(w.rstrip()) / 2 for x, w in zip(starts, words, strict=True)]
+    total = 2 * MARGIN + max(ends)
+    rtl = text_direction(" ".join(words)) == "rtl"
+    starts, ends, centers = (
+        [total - MARGIN - x if rtl else MARGIN + x for x in xs] for xs in (starts, ends, centers)
+    )
+    svg = ElementTree.Element("svg", {"class": "tree", "role": "img", "aria-label": describe(sentence)})
+    tree_height = float(MARGIN)
+    if layout.heads:
+        tree_height += TREE_ROW * (span_levels(layout.heads)[0, len(words)] + 1)
+        add_tree(svg, sentence.words, layout, centers, tree_height, classes)
+    baseline = tree_height + 18
+    for w, word in enumerate(words):
+        add_text(svg, centers[w], baseline, word.rstrip(), "word head" if w in layout.head_words else "word")
+    spans = sorted(layout.brackets, key=width)
+    rows = stack_spans(spans)
+    for span, row in zip(spans, rows, strict=True):
+        a, b = sorted((starts[span[0]], ends[span[1] - 1]))
+        y = baseline + 8 + BRACKET_ROW * row
+        center, text = (a + b) / 2, layout.brackets[span]
+        room = 3.6 * cell_len(text) + 3
+        gap = f"H{center - room:.1f}M{center + room:.1f} {y + 8:.1f}" if text else ""
+        path = f"M{a:.1f} {y:.1f}v3q0 5 5 5{gap}H{b - 5:.1f}q5 0 5 -5v-3"
+        add_element(svg, "path", class_=f"{classes.get(span, '')} bracket".strip(), d=path)
+        if text:
+            add_text(svg, center, y + 12, text, "small")
+    height = baseline + 12 + BRACKET_ROW * (1 + max(rows, default=-1)) + MARGIN / 2
+    size = {"width": f"{total:.0f}", "height": f"{height:.0f}", "viewBox": f"0 0 {total:.0f} {height:.0f}"}
+    svg.attrib |= size
+    return ElementTree.tostring(svg, encoding="unicode")
+
+
+def add_tree(
+    svg: ElementTree.Element,
+    words: Sequence[str],
+    layout: SentenceLayout,
+    x: Sequence[float],
+    bottom: float,
+    classes: Mapping[tuple[int, int], str],
+) -> None:
+    """Add the spans and arcs above the words, which begin at `bottom`; `x` are the centers of the words."""
+    heads, probabilities = layout.heads or {}, layout.probabilities
+    level = span_levels(heads)
+    root = (0, len(words))
+    top = bottom - TREE_ROW * (level[root] + 0.5)
+    add_element(svg, "path", d=f"M{x[heads[root]]:.1f} {top + 4:.1f}V{bottom:.1f}")
+    add_text(svg, x[heads[root]], top, "root", "small")
+    for span, modifier in span_modifiers(heads).items():
+        head = heads[span]
+        y = bottom - TREE_ROW * (level[span] - 0.5)
+        a, b = x[head], x[modifier]
+        sign = 1 if b > a else -1
+        probability = format_probability(probabilities[span]) if probabilities else ""
+        labeled = probability and abs(b - a) > 7.6 * len(probability) + 22
+        center, room = (a + b) / 2, 3.8 * len(probability) + 3
+        start, end = f"M{a:.1f} {y:.1f}", f"H{b - 6 * sign:.1f}q{6 * sign} 0 {6 * sign} 6"
+        gap = f"H{center - sign * room:.1f}M{center + sign * room:.1f} {y:.1f}" if labeled else ""
+        lines = [" ".join(words[slice(*span)]), f"head: {words[head]}, modifier: {words[modifier]}"]
+        lines += [f"probability {probabilities[span]:.3f}"] if probabilities else []
+        group = add_element(svg, "g", title="\n".join(map(single_line, lines)))
+        add_element(group, "path", class_="hit", d=start + end)
+        add_element(group, "path", class_=classes.get(span, ""), d=start + gap + end)
+        add_element(group, "path", class_="arrow", d=f"M{b - 3.5:.1f} {y + 6:.1f}h7l-3.5 7z")
+        if labeled:
+            add_text(group, center, y + 4, probability, "small")
+        add_element(svg, "path", d=f"M{b:.1f} {y + 12:.1f}V{bottom:.1f}")
+
+
+def add_text(parent: ElementTree.Element, x: float, y: float, text: str, style: str) -> None:
+    """Add centered text. Words that fonts may draw wider than their cells are fitted to them."""
+    fit: dict[str, Any] = {}
+    if style.startswith("word") and not text.isascii() and cell_len(text):
+        fit = {"textLength": CELL_WIDTH * cell_len(text), "lengthAdjust": "spacingAndGlyphs"}
+    add_element(parent, "text", text, x=x, y=y, class_=f"{style} middle", **fit)
+
+
+def describe(sentence: Sentence) -> str:
+    """The tree in words, for screen readers."""
+    words = [single_line(word) for word in sentence.words]
+    tree = sentence.tree
+    if tree is None:
+        return f"Words: {' '.join(words)}"
+    root = "" if tree.root is None else f" Root: {words[tree.root]}."
+    modifiers: dict[int, list[str]] = {}
+    for head, modifier in tree.arcs:
+        modifiers.setdefault(head, []).append(words[modifier])
+    arcs = "; ".join(f"{words[head]} governs {', '.join(names)}" for head, names in modifiers.items())
+    return f"Tree of: {' '.join(words)}.{root}{f' {arcs}.' if arcs else ''}"

@@ -1,42 +1,15 @@
-"""What terminal and HTML drawings share: safe text, label colors, and the layout of nested brackets and of trees."""
+"""What terminal and HTML drawings share: the layout of nested brackets in running text, and of trees above words."""
 
-import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
-from zlib import crc32
 
 from rich.cells import cell_len
 
-from nestree.types import CharSpan, Sentence, Span, TextEntity, Tree
-
-# Text
-
-REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-# Control characters except line ends and tabs; lone surrogates.
-INVISIBLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
-BIDI_CONTROLS = re.compile("[\u202a-\u202e\u2066-\u2069]")
-
-
-def escape_invisible(text: str) -> str:
-    """Replace each character that could control a terminal or cannot be encoded as UTF-8; the length stays the same.
-
-    >>> escape_invisible("a\\x00b")
-    'a�b'
-    """
-    return INVISIBLE.sub(REPLACEMENT, text)
-
-
-def escape_bidi(text: str) -> str:
-    """Replace bidirectional controls, which could change the direction of the text that follows."""
-    return BIDI_CONTROLS.sub(REPLACEMENT, text)
-
-
-def single_line(text: str) -> str:
-    """A word or a label as it is drawn: without control characters, bidirectional controls, tabs and line ends."""
-    return re.sub("[\t\n\r\u2028\u2029]", REPLACEMENT, escape_bidi(escape_invisible(text)))
+from nestree.display import format_probability, single_line
+from nestree.types import CharSpan, Sentence, Span, TextEntity, Tree, enclosing_spans
 
 
 def text_direction(text: str, default: str = "ltr") -> str:
@@ -52,50 +25,9 @@ def text_direction(text: str, default: str = "ltr") -> str:
     return default
 
 
-def format_probability(probability: float) -> str:
-    """Two decimals, without the leading zero.
-
-    >>> format_probability(0.973), format_probability(1.0), format_probability(0.004)
-    ('.97', '1.00', '.00')
-    """
-    return f"{probability:.2f}".removeprefix("0")
-
-
-# Colors of labels
-
-# For HTML. The relative luminance of each is 0.185: a contrast of at least 3 : 1 on white and on #20242a or darker.
-HTML_COLORS = (
-    "#1f77db", "#c35710", "#228844", "#cd39a1", "#108390", "#d6404a",
-    "#8b5fd7", "#678112", "#9b6f2d", "#597b94", "#d53a73", "#636dd8",
-)  # fmt: skip
-TERMINAL_COLORS = (
-    "cyan", "magenta", "green", "yellow", "blue", "red",
-    "bright_cyan", "bright_magenta", "bright_green", "bright_yellow", "bright_blue", "bright_red",
-)  # fmt: skip
-
-
-class LabelColors:
-    """Assigns each label an index into HTML_COLORS and TERMINAL_COLORS at its first use.
-
-    A label prefers the same color in every document. If that is taken, it gets the next free one; labels share
-    colors once all are taken.
-
-    >>> colors = LabelColors()
-    >>> [colors[label] for label in ("PER", "ORG", "GPE", "PER")]
-    [10, 11, 0, 10]
-    """
-
-    def __init__(self) -> None:
-        self.indices: dict[str, int] = {}
-
-    def __getitem__(self, label: str) -> int:
-        if label not in self.indices:
-            count = len(HTML_COLORS)
-            preferred = crc32(label.encode("utf-8", "surrogatepass")) % count
-            taken = set(self.indices.values())
-            candidates = ((preferred + k) % count for k in range(count))
-            self.indices[label] = next((index for index in candidates if index not in taken), preferred)
-        return self.indices[label]
+def with_probability(label: str, probability: float | None) -> str:
+    """A label as drawings show it: "GPE .90", or "GPE" if the probability is not known."""
+    return single_line(label) + ("" if probability is None else f" {format_probability(probability)}")
 
 
 # Entities as brackets or boxes in running text
@@ -177,28 +109,40 @@ def lay_out(entities: Sequence[TextEntity], start: int, end: int) -> list[Edge |
 # Trees
 
 
-def entity_brackets(sentence: Sentence) -> tuple[dict[Span, str], dict[Span, str]]:
-    """Of each entity span: the text of its bracket, and the label that determines its color.
+class SentenceLayout:
+    """What the drawings of a sentence share: its words, its tree if it is a lexicalized one, its entities as brackets.
 
     >>> from nestree.types import Entity
-    >>> entity_brackets(Sentence(["Rome"], [Entity(0, 1, "ORG", score=0.2), Entity(0, 1, "GPE", score=0.9)]))
-    ({(0, 1): 'GPE .90, ORG .20'}, {(0, 1): 'GPE'})
+    >>> layout = SentenceLayout(Sentence(["Rome"], [Entity(0, 1, "ORG", score=0.2), Entity(0, 1, "GPE", score=0.9)]))
+    >>> layout.brackets, layout.labels, layout.words
+    ({(0, 1): 'GPE .90, ORG .20'}, {(0, 1): 'GPE'}, ['Rome              '])
     """
-    texts: dict[Span, str] = {}
-    labels: dict[Span, str] = {}
-    for entity in sorted(sentence.entities, key=lambda entity: -(entity.score or 0)):
-        text = single_line(entity.label) + (
-            "" if entity.score is None else f" {format_probability(entity.score)}"
-        )
-        texts[entity.span] = f"{texts[entity.span]}, {text}" if entity.span in texts else text
-        labels.setdefault(entity.span, entity.label)
-    return texts, labels
+
+    def __init__(self, sentence: Sentence) -> None:
+        self.brackets: dict[Span, str] = {}  # the text of each; empty: a span of the tree that is no entity
+        self.labels: dict[Span, str] = {}  # of entities: the label that determines the color
+        for entity in sorted(sentence.entities, key=lambda entity: -(entity.score or 0)):
+            text = with_probability(entity.label, entity.score)
+            others = self.brackets.get(entity.span)
+            self.brackets[entity.span] = f"{others}, {text}" if others else text
+            self.labels.setdefault(entity.span, entity.label)
+        self.words = pad_words([single_line(word) for word in sentence.words], self.brackets)
+        self.head_words = {entity.head for entity in sentence.entities}
+        tree = sentence.tree
+        self.heads = lexicalized_spans(tree, len(self.words)) if tree else None
+        self.probabilities: dict[Span, float] = {}  # of the spans of the tree
+        if tree and self.heads:
+            self.probabilities = {
+                (i, j): p for (i, j, _), p in zip(tree.spans, tree.probabilities, strict=False)
+            }
+        elif tree:
+            for i, j, _ in tree.spans:
+                if j - i > 1:
+                    self.brackets.setdefault((i, j), "")
 
 
-def lexicalized_spans(tree: Tree | None, n: int) -> dict[Span, int] | None:
+def lexicalized_spans(tree: Tree, n: int) -> dict[Span, int] | None:
     """The head of each span; None unless this is a complete binary tree over n words with consistent heads."""
-    if tree is None:
-        return None
     heads = {(i, j): h for i, j, h in tree.spans if h is not None}
     if (0, n) not in heads or not len(heads) == len(tree.spans) == 2 * n - 1:
         return None
@@ -210,11 +154,6 @@ def lexicalized_spans(tree: Tree | None, n: int) -> dict[Span, int] | None:
         if len(spans) != 2 or (a, b, d) != (i, c, j) or heads[i, j] not in (heads[a, b], heads[c, d]):
             return None
     return heads
-
-
-def span_probabilities(tree: Tree) -> dict[Span, float]:
-    """The probability of each span; empty if the tree has none."""
-    return {(i, j): p for (i, j, _), p in zip(tree.spans, tree.probabilities, strict=False)}
 
 
 def width(span: Span) -> int:
@@ -229,30 +168,9 @@ def span_levels(spans: Iterable[Span]) -> dict[Span, int]:
     return level
 
 
-def stack_spans(spans: Sequence[Span]) -> list[int]:
-    """A row for each span so that spans of a row do not overlap; inner spans are in lower rows.
-
-    >>> stack_spans([(0, 4), (3, 4), (2, 6), (0, 4)])
-    [1, 0, 2, 3]
-    """
-    rows: dict[int, int] = {}
-    for k in sorted(range(len(spans)), key=lambda k: width(spans[k])):
-        i, j = spans[k]
-        rows[k] = 1 + max((row for m, row in rows.items() if spans[m][0] < j and i < spans[m][1]), default=-1)
-    return [rows[k] for k in range(len(spans))]
-
-
 def parent_spans(tree: Iterable[Span]) -> dict[Span, Span]:
     """The smallest span around each span except the outermost."""
-    parent: dict[Span, Span] = {}
-    open_spans: list[Span] = []
-    for span in sorted(tree, key=lambda span: (span[0], -span[1])):
-        while open_spans and open_spans[-1][1] <= span[0]:
-            open_spans.pop()
-        if open_spans:
-            parent[span] = open_spans[-1]
-        open_spans.append(span)
-    return parent
+    return {span: around[-1] for span, around in enclosing_spans(tree).items() if around}
 
 
 def span_modifiers(tree: Mapping[Span, int]) -> dict[Span, int]:

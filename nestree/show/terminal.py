@@ -1,30 +1,29 @@
 """Documents and sentences as text with colors: entities in brackets, trees above their words."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 
 from rich.cells import cell_len, chop_cells
 from rich.text import Text
 
-from nestree.show.layout import (
+from nestree.display import (
     TERMINAL_COLORS,
-    Edge,
-    LabelColors,
-    entity_brackets,
     escape_bidi,
     escape_invisible,
     format_probability,
+    label_color,
+    stack_spans,
+)
+from nestree.show.layout import (
+    Edge,
+    SentenceLayout,
     lay_out,
-    lexicalized_spans,
-    pad_words,
     parent_spans,
-    single_line,
     span_levels,
     span_modifiers,
-    span_probabilities,
-    stack_spans,
     width,
+    with_probability,
     word_columns,
 )
 from nestree.types import Document, Sentence, Span
@@ -51,101 +50,78 @@ LINE_ENDS = "\n\r\u2028\u2029"
 BREAKS = re.compile(f"(\r\n|[{LINE_ENDS}]|[ \t\u1680\u2000-\u2006\u2008-\u200a\u205f\u3000]+)")
 
 
-class Run(NamedTuple):
-    """Characters of one style."""
-
-    text: str
-    style: str = ""
-
-
-def draw_document(
-    document: Document, width: int, colors: LabelColors | None = None, head_mark: str = ""
-) -> Text:
+def draw_document(document: Document, width: int, head_mark: str = "") -> Text:
     """The text of a document with its entities in brackets, wrapped to `width` columns.
 
     `head_mark` is written before and after each head, for terminals that cannot underline.
     """
-    colors = colors or LabelColors()
     document = document.with_text()
     text = document.text or ""
     # A chunk stays on one line if it fits; otherwise it is broken between its parts. Spaces and line ends are
     # chunks of their own. Nothing is broken after an opening bracket.
-    chunks: list[list[list[Run]]] = [[]]
+    chunks: list[list[Text]] = [[]]
     after_opening = False
-
-    def add(runs: list[Run]) -> None:
-        if after_opening and chunks[-1]:
-            chunks[-1][-1] += runs
-        else:
-            chunks[-1].append(runs)
-
     for part in lay_out(document.entities, 0, len(text)):
         if isinstance(part, Edge):
-            add(bracket_runs(part, colors))
-            after_opening = part.opens
-            continue
-        mark, style = (head_mark, "bold underline") if part.head_of else ("", "")
-        segment = escape_bidi(escape_invisible(text[part.start : part.end]))
-        for k, piece in enumerate(BREAKS.split(segment)):
-            if k % 2:
-                chunks += [[[Run(piece)]], []]
-            elif piece:
-                add([Run(f"{mark}{piece}{mark}", style)])
-                after_opening = False
+            pieces = [bracket(part)]
+        else:
+            mark, style = (head_mark, "bold underline") if part.head_of else ("", "")
+            segment = escape_bidi(escape_invisible(text[part.start : part.end]))
+            pieces = [
+                Text(piece) if k % 2 else Text(f"{mark}{piece}{mark}", style)
+                for k, piece in enumerate(BREAKS.split(segment))
+                if piece
+            ]
+        for piece in pieces:
+            if piece.plain.isspace():
+                chunks += [[piece], []]
+            elif after_opening and chunks[-1]:
+                chunks[-1][-1].append_text(piece)
+            else:
+                chunks[-1].append(piece)
+            after_opening = isinstance(part, Edge) and part.opens
     return wrap(chunks, max(MIN_WIDTH, width))
 
 
-def bracket_runs(edge: Edge, colors: LabelColors) -> list[Run]:
+def bracket(edge: Edge) -> Text:
     """A bracket; the closing one has the labels and their probabilities. The first label determines the color."""
-    labels, scores = edge.entity.labels, edge.entity.scores
-    styles = [f"bold {TERMINAL_COLORS[colors[label]]}" for label in labels]
+    styles = [f"bold {TERMINAL_COLORS[label_color(label)]}" for label in edge.entity.labels]
     if edge.opens:
-        return [Run("[…" if edge.cut else "[", styles[0])]
-    runs: list[Run] = []
-    for label, score, style in zip(labels, scores, styles, strict=True):
-        runs.append(Run(", " if runs else "…|" if edge.cut else "|", styles[0]))
-        runs.append(
-            Run(single_line(label) + ("" if score is None else f" {format_probability(score)}"), style)
-        )
-    return [*runs, Run("]", styles[0])]
+        return Text("[…" if edge.cut else "[", styles[0])
+    text = Text()
+    for label, score, style in zip(edge.entity.labels, edge.entity.scores, styles, strict=True):
+        text.append(", " if text else "…|" if edge.cut else "|", styles[0])
+        text.append(with_probability(label, score), style)
+    return text.append("]", styles[0])
 
 
-def wrap(chunks: Iterable[Sequence[Sequence[Run]]], width: int) -> Text:
+def wrap(chunks: Iterable[Sequence[Text]], width: int) -> Text:
     """Lines of at most `width` columns; a part that is wider than a line is broken anywhere."""
-
-    def cells(runs: Iterable[Run]) -> int:
-        return sum(cell_len(run.text) for run in runs)
-
-    def pieces(chunk: Sequence[Sequence[Run]]) -> Iterator[Sequence[Run]]:
-        room = width - len(INDENT)
-        whole = [run for part in chunk for run in part]
-        for part in [whole] if cells(whole) <= room else chunk:
-            if cells(part) <= room:
-                yield part
-            else:
-                for text, style in part:
-                    yield from ([Run(piece, style)] for piece in chop_cells(text, room) or [text])
-
-    lines, column, space = [Text()], 0, ""
+    lines, column, space, room = [Text()], 0, "", width - len(INDENT)
     for chunk in chunks:
-        first = chunk[0][0].text if chunk else ""
-        if not first.strip():
-            if first[:1] in tuple(LINE_ENDS):
+        if not chunk:
+            continue
+        whole = chunk[0] if len(chunk) == 1 else Text().join(chunk)
+        if whole.plain.isspace():
+            if whole.plain[0] in LINE_ENDS:
                 lines.append(Text())
                 column = 0
-            space = first.expandtabs(TAB).strip(LINE_ENDS)[: width // 2]
+            space = whole.plain.expandtabs(TAB).strip(LINE_ENDS)[: width // 2]
             continue
-        for piece in pieces(chunk):
-            if column + cell_len(space) + cells(piece) > width:
+        pieces = [whole]
+        if whole.cell_len > room:
+            cuts = [(part, accumulate(map(len, chop_cells(part.plain, room)[:-1]))) for part in chunk]
+            pieces = [piece for part, offsets in cuts for piece in part.divide(offsets)]
+        for piece in pieces:
+            cells = piece.cell_len
+            if column + cell_len(space) + cells > width:
                 if lines[-1].plain.strip():
                     lines.append(Text())
                     column, space = 0, INDENT
                 else:  # a line of spaces alone: fewer of them
-                    space = space[: max(0, width - column - cells(piece))]
-            lines[-1].append(space)
-            for run in piece:
-                lines[-1].append(run.text, run.style)
-            column, space = column + cell_len(space) + cells(piece), ""
+                    space = space[: max(0, width - column - cells)]
+            lines[-1].append(space).append_text(piece)
+            column, space = column + cell_len(space) + cells, ""
     return Text("\n").join(lines)
 
 
@@ -157,30 +133,19 @@ HEAVY = tuple("━┝┥┍┑")  # for spans that are entities, so that they ca
 CUTTABLE = {*LIGHT, *HEAVY, "│"}
 
 
-def draw_sentence(sentence: Sentence, width: int, colors: LabelColors | None = None) -> Text:
+def draw_sentence(sentence: Sentence, width: int) -> Text:
     """The tree of a sentence above its words and its entities below them, in stretches of at most `width` columns."""
-    colors = colors or LabelColors()
-    brackets, labels = entity_brackets(sentence)
-    styles = {span: TERMINAL_COLORS[colors[label]] for span, label in labels.items()}
-    words = pad_words([single_line(word) for word in sentence.words], brackets)
-    heads = {entity.head for entity in sentence.entities if entity.head is not None}
-    tree = sentence.tree
-    tree_canvas = None
-    if spans := lexicalized_spans(tree, len(words)):
-        assert tree is not None
-        tree_canvas = draw_tree(words, spans, span_probabilities(tree), styles)
-    elif tree is not None:
-        for i, j, _ in tree.spans:
-            if j - i > 1 and (i, j) not in brackets:
-                brackets[i, j], styles[i, j] = "", "dim"
+    layout = SentenceLayout(sentence)
+    words, columns = layout.words, word_columns(layout.words)
+    styles = {span: TERMINAL_COLORS[label_color(label)] for span, label in layout.labels.items()}
+    tree = draw_tree(layout, styles) if layout.heads else None
     lines: list[Text] = []
-    columns = word_columns(words)
     for first, last in stretches(words, width):
         left, right = columns[first], columns[last] if last < len(words) else None
-        if tree_canvas is not None:
-            lines += [line for line in tree_canvas.lines(left, right) if line.plain.strip(" │")]
-        entity_canvas = draw_brackets(words, brackets, styles, (first, last), heads)
-        lines += [line for k, line in enumerate(entity_canvas.lines(left, right)) if line or k == 0]
+        if tree is not None:
+            lines += [line for line in tree.lines(left, right) if line.plain.strip(" │")]
+        brackets = draw_brackets(layout, styles, first, last)
+        lines += [line for k, line in enumerate(brackets.lines(left, right)) if line or k == 0]
         lines += [Text()] if right else []
     return Text("\n").join(lines)
 
@@ -225,13 +190,9 @@ class Canvas:
         return lines
 
 
-def draw_tree(
-    words: Sequence[str],
-    heads: Mapping[Span, int],
-    probabilities: Mapping[Span, float],
-    styles: Mapping[Span, str],
-) -> Canvas:
+def draw_tree(layout: SentenceLayout, styles: Mapping[Span, str]) -> Canvas:
     """The lines of a tree with the probabilities of its spans; spans with a style, the entities, have heavy lines."""
+    words, heads, probabilities = layout.words, layout.heads or {}, layout.probabilities
     parent, modifier, level = parent_spans(heads), span_modifiers(heads), span_levels(heads)
     # The column in which each word's own line comes down.
     column = [
@@ -259,23 +220,17 @@ def draw_tree(
     return canvas
 
 
-def draw_brackets(
-    words: Sequence[str],
-    brackets: Mapping[Span, str],
-    styles: Mapping[Span, str],
-    stretch: Span,
-    heads: Collection[int],
-) -> Canvas:
-    """The words of a stretch and the brackets below them, open where they go on. Heads are underlined."""
-    first, last = stretch
+def draw_brackets(layout: SentenceLayout, styles: Mapping[Span, str], first: int, last: int) -> Canvas:
+    """The words from `first` to `last` and the brackets below them, open where they go on. Heads are underlined."""
+    words, brackets = layout.words, layout.brackets
     columns = word_columns(words)
     rows = dict(zip(brackets, stack_spans(list(brackets)), strict=True))
     canvas = Canvas(2 + max(rows.values(), default=-1))
     for w in range(first, last):
         around = [span for span in brackets if span[0] <= w < span[1]]
-        style = f"bold {styles[min(around, key=width)]}" if around else "bold"
+        style = f"bold {styles.get(min(around, key=width), 'dim')}" if around else "bold"
         word = words[w].rstrip() or words[w]
-        canvas.write(0, columns[w], word, f"{style} underline" if w in heads else style)
+        canvas.write(0, columns[w], word, f"{style} underline" if w in layout.head_words else style)
     for (i, j), text in brackets.items():
         a, b = max(i, first), min(j, last)
         if a >= b:
@@ -283,7 +238,7 @@ def draw_brackets(
         cells = columns[b - 1] + cell_len(words[b - 1]) - columns[a]
         opening, closing = "╰" if a == i else "─", "╯" if b == j else "─"
         bracket = opening + "".join(center(text, cells - 2, "─")) + closing if cells > 1 else "╵"
-        canvas.write(1 + rows[i, j], columns[a], bracket, styles[i, j])
+        canvas.write(1 + rows[i, j], columns[a], bracket, styles.get((i, j), "dim"))
     return canvas
 
 

@@ -15,7 +15,7 @@ from tests.evaluation.cases import GOLD, PREDICTED, predictions
 
 
 def counts(score):
-    return score.right, score.predicted, score.found, score.gold
+    return score.right, score.predicted, score.gold
 
 
 @pytest.fixture(scope="module")
@@ -24,33 +24,19 @@ def example():
 
 
 def test_scores_of_the_example(example):
-    assert counts(example.entities) == (3, 6, 3, 6)
+    assert counts(example.entities) == (3, 6, 6)
     assert (example.entities.precision, example.entities.recall, example.entities.f1) == (0.5, 0.5, 0.5)
-    assert counts(example.duplicates) == (3, 6, 3, 7)
+    assert counts(example.duplicates) == (3, 6, 7)
     assert example.duplicates.f1 == 2 * 3 / (6 + 7)
-    assert counts(example.spans) == (4, 6, 4, 6)
-
-
-def test_the_example_by_label_depth_length_and_nesting(example):
-    assert {label: counts(score) for label, score in example.labels.items()} == {
-        "PER": (2, 3, 2, 2),
-        "GPE": (1, 2, 1, 2),
-        "ORG": (0, 1, 0, 2),
-    }
+    assert counts(example.spans) == (4, 6, 6)
     assert example.macro_f1 == pytest.approx((4 / 5 + 2 / 4 + 0) / 3)
-    assert {depth: counts(score) for depth, score in example.depths.items()} == {
-        0: (2, 2, 2, 2),
-        1: (0, 3, 0, 2),
-        2: (1, 1, 1, 2),
-    }
-    assert {length: counts(score) for length, score in example.lengths.items()} == {
-        "1": (1, 2, 1, 2),
-        "2": (0, 1, 0, 1),
-        "3": (1, 2, 1, 1),
-        "4": (0, 0, 0, 1),
-        "6-10": (1, 1, 1, 1),
-    }
-    assert {kind: counts(score) for kind, score in example.nesting.items()} == {"nested": (3, 6, 3, 6)}
+    groups = {"PER": (2, 3, 2), "GPE": (1, 2, 2), "ORG": (0, 1, 2)}
+    assert {label: counts(score) for label, score in example.labels.items()} == groups
+    groups = {0: (2, 2, 2), 1: (0, 3, 2), 2: (1, 1, 2)}
+    assert {depth: counts(score) for depth, score in example.depths.items()} == groups
+    groups = {"1": (1, 2, 2), "2": (0, 1, 1), "3": (1, 2, 1), "4": (0, 0, 1), "6-10": (1, 1, 1)}
+    assert {length: counts(score) for length, score in example.lengths.items()} == groups
+    assert {kind: counts(score) for kind, score in example.nesting.items()} == {"nested": (3, 6, 6)}
 
 
 def test_the_errors_of_the_example(example):
@@ -60,15 +46,10 @@ def test_the_errors_of_the_example(example):
         ("missed", "8-9 GPE", "None"),
         ("spurious", "None", "10-11 PER"),
     ]
-    assert example.errors[0].number == 1
     assert [example.count(kind) for kind in KINDS] == [1, 1, 1, 1]
-    assert example.count("type", "ORG") == 1
-    assert example.count("type", "GPE") == 0
-    assert example.confusion == {
-        "GPE": {"GPE": 1, None: 1},
-        "ORG": {"GPE": 1, None: 1},
-        "PER": {"PER": 2},
-    }
+    assert (example.count("type", "ORG"), example.count("type", "GPE")) == (1, 0)
+    rows = {"GPE": {"GPE": 1, None: 1}, "ORG": {"GPE": 1, None: 1}, "PER": {"PER": 2}}
+    assert example.confusion == rows
     assert example.distribution["ORG"] == {"GPE": 0.5, None: 0.5}
 
 
@@ -86,22 +67,20 @@ def test_the_heads_of_the_example(example):
     assert [(m.gold.head, m.predicted.head) for m in heads.errors] == [(10, 9)]
 
 
-def test_depth_in_gold_and_in_the_prediction_may_differ():
+def test_a_right_entity_has_its_depth_in_gold():
+    """Nothing was predicted around it, and yet no recall stands beside zero predictions."""
     words = list("abcd")
     gold = [Sentence(words, [Entity(0, 4, "A"), Entity(1, 2, "B")])]
-    predicted = [Sentence(words, [Entity(1, 2, "B")])]
-    depths = evaluate(gold, predicted).depths
-    assert counts(depths[0]) == (1, 1, 0, 1)  # the predicted one is right; the gold one is not found
-    assert counts(depths[1]) == (0, 0, 1, 1)
-    assert depths[1].recall == 1
-    assert depths[0].f1 == 0
+    result = evaluate(gold, [Sentence(words, [Entity(1, 2, "B"), Entity(2, 3, "B")])])
+    assert {depth: counts(score) for depth, score in result.depths.items()} == {0: (0, 1, 1), 1: (1, 1, 1)}
+    nesting = {kind: counts(score) for kind, score in result.nesting.items()}
+    assert nesting == {"nested": (1, 1, 2), "alone": (0, 1, 0)}
 
 
 def test_nested_means_inside_around_or_on_the_same_span():
+    spans = [(0, 2, "A"), (0, 2, "B"), (2, 4, "A"), (3, 5, "A"), (5, 8, "A"), (6, 7, "A")]
     words = list("abcdefgh")
-    entities = [Entity(0, 2, "A"), Entity(0, 2, "B"), Entity(2, 4, "A"), Entity(3, 5, "A"), Entity(5, 8, "A")]
-    entities.append(Entity(6, 7, "A"))
-    nesting = evaluate([Sentence(words, entities)], [Sentence(words)]).nesting
+    nesting = evaluate([Sentence(words, [Entity(*e) for e in spans])], [Sentence(words)]).nesting
     assert {kind: score.gold for kind, score in nesting.items()} == {"nested": 4, "alone": 2}
 
 
@@ -114,6 +93,7 @@ def test_nested_means_inside_around_or_on_the_same_span():
         ([(0, 4, "A")], [(0, 3, "A"), (0, 4, "B")], ["type", "spurious"]),  # span before label
         ([(0, 5, "A")], [(0, 1, "A"), (0, 4, "A")], ["boundary", "spurious"]),
         ([(0, 2, "A"), (2, 4, "A")], [(0, 4, "A")], ["boundary", "missed"]),
+        ([(0, 2, "A")], [(0, 6, "A"), (1, 2, "A")], ["boundary", "spurious"]),  # 1/2 > 2/6
         ([(0, 2, "A")], [(2, 4, "A")], ["missed", "spurious"]),  # side by side: no word is shared
         ([(0, 3, "A")], [(1, 3, "B")], ["missed", "spurious"]),  # neither label nor span
     ],
@@ -124,19 +104,9 @@ def test_kinds_of_errors(gold, predicted, kinds):
         [Sentence(words, [Entity(*e) for e in gold])], [Sentence(words, [Entity(*e) for e in predicted])]
     )
     assert [mistake.kind for mistake in result.errors] == kinds
-
-
-@pytest.mark.parametrize(
-    ("gold", "predicted", "order"),
-    [
-        (Entity(0, 5, "A"), [Entity(0, 1, "A"), Entity(0, 4, "A")], ["0-4 A", "0-1 A"]),
-        (Entity(0, 2, "A"), [Entity(0, 6, "A"), Entity(1, 2, "A")], ["1-2 A", "0-6 A"]),  # 1/2 > 2/6
-    ],
-)
-def test_boundary_errors_pair_the_largest_overlap(gold, predicted, order):
-    words = list("abcdef")
-    result = evaluate([Sentence(words, [gold])], [Sentence(words, predicted)])
-    assert [str(error.predicted) for error in result.errors] == order
+    pairs = [(m.gold, m.predicted) for m in result.errors if m.kind == "boundary"]
+    for one, other in pairs:  # the largest intersection over union
+        assert str(other) == {"0-5 A": "0-4 A", "0-2 A": "1-2 A" if len(predicted) > 1 else "0-4 A"}[str(one)]
 
 
 def test_heads_that_gold_leaves_open_are_left_out_and_counted():
@@ -190,9 +160,8 @@ def test_missing_heads():
 def test_no_gold_entities(predicted):
     result = evaluate([Sentence(["a"], complete=False)], [Sentence(["a"], predicted)])
     assert result.incomplete == 1
-    assert counts(result.entities) == (0, len(predicted), 0, 0)
-    assert (result.entities.precision, result.entities.recall, result.entities.f1) == (0, 0, 0)
-    assert result.macro_f1 == 0
+    assert counts(result.entities) == (0, len(predicted), 0)
+    assert result.entities.precision == result.entities.recall == result.entities.f1 == result.macro_f1 == 0
 
 
 # Properties
@@ -211,14 +180,14 @@ def brute_force(gold, predicted, duplicates=False):
             if entity in want:
                 want.remove(entity)
                 right += 1
-    return right, guessed, right, wanted
+    return right, guessed, wanted
 
 
 def only(sentences, keep):
     return [replace(s, entities=tuple(e for e in s.entities if keep(e))) for s in sentences]
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=40)
 @given(predictions())
 def test_counts_equal_those_of_brute_force(corpora):
     gold, predicted = corpora
@@ -236,18 +205,19 @@ def test_counts_equal_those_of_brute_force(corpora):
     assert counts(result.spans) == brute_force(*blank)
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=40)
 @given(predictions())
 def test_every_entity_is_right_or_one_kind_of_error(corpora):
     result = evaluate(*corpora, resamples=0)
     kinds = {kind: result.count(kind) for kind in KINDS}
     both = kinds["type"] + kinds["boundary"]
-    assert result.entities.found + both + kinds["missed"] == result.entities.gold
+    assert result.entities.right + both + kinds["missed"] == result.entities.gold
     assert result.entities.right + both + kinds["spurious"] == result.entities.predicted
     for label, rows in result.confusion.items():
         assert sum(result.distribution[label].values()) == pytest.approx(1)
         assert sum(rows.values()) == result.labels[label].gold
     for groups in (result.labels, result.lengths, result.depths, result.nesting):
+        assert all(score.right <= min(score.predicted, score.gold) for score in groups.values())
         assert [sum(c) for c in zip(*map(counts, groups.values()), strict=True)] in (
             [],
             list(counts(result.entities)),
@@ -261,7 +231,7 @@ def test_every_entity_is_right_or_one_kind_of_error(corpora):
                 assert not (overlap and m.gold.label == s.predicted.label)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(predictions())
 def test_swapping_gold_and_predicted_swaps_precision_and_recall(corpora):
     there, back = evaluate(*corpora, resamples=0), evaluate(*reversed(corpora), resamples=0)
@@ -270,9 +240,7 @@ def test_swapping_gold_and_predicted_swaps_precision_and_recall(corpora):
         ({"": there.duplicates}, {"": back.duplicates}),
         ({"": there.spans}, {"": back.spans}),
         (there.labels, back.labels),
-        (there.depths, back.depths),
         (there.lengths, back.lengths),
-        (there.nesting, back.nesting),
     ]:
         assert groups.keys() == swapped.keys()
         for name, score in groups.items():
@@ -285,7 +253,7 @@ def test_swapping_gold_and_predicted_swaps_precision_and_recall(corpora):
         assert (there.heads.shared, there.heads.gold_shared) == (back.heads.gold_shared, back.heads.shared)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(predictions(sides=1))
 def test_gold_itself_is_perfect(corpora):
     result = evaluate(corpora[0], corpora[0], resamples=50)
@@ -299,7 +267,7 @@ def as_dicts(sentences):  # their ends are inclusive
     return [[{"label": e.label, "start": e.start, "end": e.end - 1} for e in s.entities] for s in sentences]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(predictions(flat=True))
 def test_where_nothing_is_nested_scores_are_nervaluates_strict_ones(corpora):
     theirs = nervaluate.Evaluator(*map(as_dicts, corpora), tags=list("ABC"), loader="dict").evaluate()

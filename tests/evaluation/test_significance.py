@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from nestree.data import formats
 from nestree.errors import InputError
 from nestree.evaluation import compare, evaluate
-from nestree.evaluation.metrics import resample
 from nestree.types import Entity, Sentence
 from tests.evaluation.cases import predictions
 
@@ -45,29 +44,12 @@ def test_intervals_equal_those_of_all_resamples():
     assert low < result.f1 == f1(gold, predicted) < high
 
 
-def test_resamples_include_sentences_without_entities():
-    times = resample([3, 1], 8, 20_000, np.random.default_rng(0))
-    assert times.mean(axis=0) == pytest.approx([3, 1], abs=0.05)
-    assert times.var(axis=0) == pytest.approx([8 * 3 / 8 * 5 / 8, 8 * 1 / 8 * 7 / 8], rel=0.05)
-    assert times.sum(axis=1).max() <= 8
-    assert times.sum(axis=1).min() == 0
-
-
 def test_seeds():
     gold = corpus(*[[RIGHT]] * 40)
     predicted = corpus(*[[RIGHT]] * 25, *[[WRONG]] * 15)
     one, same, other = (evaluate(gold, predicted, seed=seed).entities.intervals for seed in (1, 1, 2))
     assert one == same != other
     assert evaluate(gold, predicted, resamples=0).entities.intervals is None
-
-
-def test_intervals_narrow_as_data_grow():
-    def width(times):
-        gold, predicted = corpus(*[[RIGHT]] * 2 * times), corpus(*[[RIGHT], [WRONG]] * times)
-        low, high = evaluate(gold, predicted).entities.intervals.recall
-        return high - low
-
-    assert width(1000) == pytest.approx(width(10) / 10, rel=0.25)
 
 
 def test_p_equals_that_of_all_swaps():
@@ -97,10 +79,11 @@ def test_intervals_of_differences_equal_those_of_all_paired_resamples():
     assert found.interval == pytest.approx(tuple(np.quantile(values, [0.025, 0.975])), abs=0.03)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=12)
 @given(predictions(sides=3))
 def test_comparing_the_other_way_round_changes_the_sign(corpora):
     gold, a, b = corpora
+    assert compare(gold, a, a, resamples=2, swaps=20).overall["f1"] == (0, (0, 0), 1)
     there, back = (compare(gold, x, y, resamples=20, swaps=200) for x, y in ((a, b), (b, a)))
     for name, found in there.overall.items():
         assert found.value == pytest.approx(-back.overall[name].value)
@@ -112,20 +95,14 @@ def test_comparing_the_other_way_round_changes_the_sign(corpora):
         assert there.labels[label].value == pytest.approx(ours)
 
 
-def test_a_prediction_is_not_better_than_itself():
-    gold, predicted = corpus([RIGHT], [WRONG]), corpus([RIGHT], [RIGHT])
-    same = compare(gold, predicted, predicted).overall["f1"]
-    assert same == (0, (0, 0), 1)
-
-
 def test_p_is_calibrated_under_the_null_hypothesis():
     rng = random.Random(0)
     below = 0
-    for trial in range(60):  # two predictions that are equally good
+    for trial in range(30):  # two predictions that are equally good
         gold = corpus(*[[RIGHT]] * 60)
         a, b = (corpus(*[[RIGHT] if rng.random() < 0.7 else [] for _ in range(60)]) for _ in range(2))
-        below += compare(gold, a, b, resamples=1, swaps=500, seed=trial).overall["f1"].p < 0.2
-    assert 4 <= below <= 20  # of 60, at 0.2: 12 are expected
+        below += compare(gold, a, b, resamples=1, swaps=300, seed=trial).overall["f1"].p < 0.2
+    assert 1 <= below <= 12  # of 30, at 0.2: 6 are expected
 
 
 def test_a_comparison_needs_resamples():

@@ -121,7 +121,7 @@ def documents(draw):
 class Page(HTMLParser):
     """Reads HTML strictly: every element is closed in its turn. Collects text, boxes, and what tests ask for."""
 
-    EMPTY = frozenset({"meta", "br", "input"})
+    EMPTY = frozenset({"meta", "br", "input", "wbr"})
 
     def __init__(self, source: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -154,12 +154,17 @@ class Page(HTMLParser):
         if "label" in kinds:
             self.label = ""
 
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        if tag not in self.EMPTY:
+            self.handle_endtag(tag)
+
     def handle_endtag(self, tag):
         opened, values = self.open.pop()
         assert opened == tag
         kinds = values.get("class", "").split()
         if "e" in kinds:
-            self.boxes.append((self.starts.pop(), len(self.texts[-1]), self.label.strip("\xa0"), values))
+            self.boxes.append((self.starts.pop(), len(self.texts[-1]), self.label.strip("\u2060"), values))
         elif tag == "u":
             self.heads.append((self.starts.pop(), len(self.texts[-1])))
 

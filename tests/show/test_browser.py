@@ -1,4 +1,4 @@
-"""A page in a browser: no errors, nothing clipped, and the text that is in the document. Needs Chromium."""
+"""Pages in a browser: no errors, nothing clipped, and the text that is in the document. Needs Chromium."""
 
 import html
 import json
@@ -8,34 +8,59 @@ import subprocess
 
 import pytest
 
+from nestree.display import escape_invisible
+from nestree.evaluation import compare
+from nestree.report import to_html
 from nestree.show import draw_boxes, draw_page
-from nestree.show.layout import escape_invisible
 from nestree.types import Document, Entity, Sentence
+from tests.evaluation.cases import GOLD, PREDICTED
 
-from .cases import EVIL, PARSED, PRESIDENT
+from .cases import CROSSING, EVIL, PARSED, PRESIDENT
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 CHROMIUM = next((found for found in map(shutil.which, NAMES) if found), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=f"no browser: none of {', '.join(NAMES)}")
 
-# Measures the page in the browser and writes the results into it, where a test can read them.
+# Measures the page in the browser, in a window of 420 pixels, and writes the results into it.
 PROBE = """<script>
+const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+const rect = element => element.getBoundingClientRect();
 const inside = (a, b) => a.top >= b.top - 1 && a.bottom <= b.bottom + 1 &&
   a.left >= b.left - 1 && a.right <= b.right + 1;
-const boxes = [...document.querySelectorAll('.e')];
-const texts = [...document.querySelectorAll('.text')].map(text => {
+const visible = selector => all(selector).filter(x => getComputedStyle(x).display != 'none');
+const texts = all('.text').map(text => {
   const copy = text.cloneNode(true);
-  copy.querySelectorAll('.label, .to-tree').forEach(element => element.remove());
+  all('.label, .to-tree', copy).forEach(element => element.remove());
   return copy.textContent; });
-const visible = () => [...document.querySelectorAll('.label i')].filter(
-  i => getComputedStyle(i).display != 'none').length;
-const before = visible();
-document.querySelectorAll('.switch input').forEach(input => input.click());
-const results = { texts, before, after: visible(), wide: document.documentElement.scrollWidth <= innerWidth,
-  boxes: boxes.length, nested: boxes.every(box => !box.parentElement.closest('.e') ||
-    inside(box.getBoundingClientRect(), box.parentElement.closest('.e').getBoundingClientRect())),
-  outside: [...document.querySelectorAll('svg text')].filter(t => !inside(t.getBoundingClientRect(),
-    t.closest('svg').getBoundingClientRect())).map(t => t.textContent) };
+const boxes = all('.e');
+const before = visible('.label i').length;
+all('.switch input').forEach(input => input.click());
+const alone = [];  // full stops that are not on the line of what is before them
+for (const text of all('.text')) {
+  const walker = document.createTreeWalker(text, NodeFilter.SHOW_TEXT);
+  let last = null;
+  for (let node = walker.nextNode(); node; node = walker.nextNode())
+    for (let k = 0; k < node.length; k++) {
+      const range = document.createRange();
+      range.setStart(node, k); range.setEnd(node, k + 1);
+      const at = range.getBoundingClientRect();
+      if (!at.width) continue;
+      if (node.data[k] == '.' && last && at.top > last.bottom - 2) alone.push(text.textContent);
+      if (node.data[k].trim()) last = at;
+    }
+}
+const shown = [[0, 0], [1, 0], [0, 1], [4, 3]].map(chosen => {  // kind and label of examples
+  all('.filters select').forEach((select, k) => { select.selectedIndex = chosen[k]; });
+  return visible('.example b').filter(b => b.offsetParent).map(b => b.textContent); });
+all('details').forEach(details => { details.open = true; });
+const results = { texts, before, after: visible('.label i').length, alone, shown, boxes: boxes.length,
+  width: innerWidth, wide: document.documentElement.scrollWidth,
+  labels: all('.label', document.body).filter(x => x.closest('.e')).every(x =>
+    getComputedStyle(x).backgroundColor == getComputedStyle(x.closest('.e')).borderTopColor),
+  nested: all('.e .e').every(box => inside(rect(box), rect(box.parentElement.closest('.e')))),
+  outside: all('svg text').filter(t => !inside(rect(t), rect(t.closest('svg')))).map(t => t.textContent),
+  clipped: all('.chart .value, .track i, .ticks span, figure > svg').filter(x =>
+    rect(x).right > innerWidth || rect(x).left < 0).map(x => x.outerHTML) };
 document.body.insertAdjacentHTML('beforeend', '<pre id=results></pre>');
 document.getElementById('results').textContent = JSON.stringify(results);
 </script>"""
@@ -44,10 +69,11 @@ document.getElementById('results').textContent = JSON.stringify(results);
 def open_page(folder, source):
     """The browser's console, and the results of PROBE."""
     path = folder / "page.html"
-    path.write_text(source, encoding="utf-8")
+    path.write_text(source + PROBE, encoding="utf-8")
     command = [
         CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom",
-        f"--user-data-dir={folder}/profile", "--window-size=700,900", path.as_uri(),
+        "--disable-background-networking", "--no-first-run",
+        f"--user-data-dir={folder}/profile", "--window-size=420,900", path.as_uri(),
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, check=True, timeout=120)
     console = [line for line in done.stderr.decode(errors="replace").splitlines() if "CONSOLE" in line]
@@ -56,32 +82,39 @@ def open_page(folder, source):
 
 
 def test_errors_on_the_console_would_be_seen(tmp_path):
-    console, results = open_page(tmp_path, "<script>nothing.here</script>")
+    console, results = open_page(tmp_path, "<script>nothing.here</script><svg><text x=-9>w</text></svg>")
     assert len(console) == 1
-    assert results is None
+    assert results["outside"] == ["w"]
 
 
 def test_a_page_in_a_browser(tmp_path):
-    crossing = Document([Sentence(list("abc"), [Entity(0, 2, "X"), Entity(1, 3, "Y", score=0.5)])])
-    shown = [PRESIDENT, EVIL, PARSED, crossing]
-    console, results = open_page(tmp_path, draw_page(shown, "four") + PROBE)
+    deep = Sentence(["w"] * 13, [Entity(k, 13, "organization", score=0.5) for k in (0, 3, 6, 9, 12)])
+    stops = [  # full stops at every place of a line, after words, spaces and boxes
+        Document([Sentence([*"w" * 20, "i" * k, "."], [Entity(20, 21, "X")] * (k % 2))]) for k in range(1, 60)
+    ]
+    text = "one\r\ntwo\tthree  four"
+    at = [(0, 3), (5, 8), (9, 14), (16, 20)]
+    spaces = Document([Sentence([text[i:j] for i, j in at], [Entity(0, 3, "A")], text, at)], text)
+    shown = [PRESIDENT, EVIL, PARSED, CROSSING, Document([deep]), spaces, *stops]
+    console, results = open_page(tmp_path, draw_page(shown, "many") + draw_boxes(PRESIDENT))
     assert console == []
+    shown.append(PRESIDENT)
     assert results["texts"] == [escape_invisible(document.with_text().text) for document in shown]
-    assert results["boxes"] == 3 + 2 + 3 + 3
-    assert (results["before"], results["after"]) == (0, 4 + 1 + 4 + 2)
+    assert results["boxes"] == 3 + 2 + 3 + 3 + 5 + 1 + 30 + 3
+    assert (results["before"], results["after"]) == (0, 4 + 1 + 4 + 5 + 4)
+    assert results["alone"] == []
     assert results["nested"]
-    assert results["wide"]
+    assert results["labels"]
+    assert results["wide"] <= results["width"] <= 520
     assert results["outside"] == []
 
 
-def test_boxes_in_a_browser(tmp_path):
-    text = "one\r\ntwo\tthree  four"
-    words = [
-        Sentence([text[i:j] for i, j in at], [Entity(0, 3, "A")], text, at)
-        for at in [[(0, 3), (5, 8), (9, 14), (16, 20)]]
-    ]
-    console, results = open_page(
-        tmp_path, f"<!DOCTYPE html><meta charset=utf-8>{draw_boxes(Document(words, text))}{PROBE}"
-    )
+def test_a_report_in_a_browser(tmp_path):
+    scored = Sentence(GOLD.words, [Entity(e.start, e.end, e.label, e.head, 0.7) for e in PREDICTED.entities])
+    found = compare([GOLD], [scored], [PREDICTED], names=("ours", "theirs"), resamples=20, swaps=20)
+    console, results = open_page(tmp_path, to_html(found.first, found))
     assert console == []
-    assert results["texts"] == [text]
+    everything = ["Wrong type", "Wrong boundary", "Missed", "Spurious", "Wrong head"]
+    assert results["shown"] == [everything, ["Wrong type"], ["Spurious", "Wrong head"], []]
+    assert results["wide"] <= results["width"] <= 520
+    assert results["clipped"] == results["outside"] == []

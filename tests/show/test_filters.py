@@ -31,12 +31,12 @@ def test_select_by_id():
 
 
 @pytest.mark.parametrize(
-    ("id", "hint"), [("n-3", "Is n-2 meant?"), ("xyz", "It has n-1, n-2, news, o-1, other.")]
+    ("id", "hint"), [("n-3", "Is n-2 meant?"), ("xyz", "The ids are n-1, n-2, news, o-1, other.")]
 )
 def test_unknown_ids(id, hint):
     with pytest.raises(InputError, match=f"no document and no sentence has the id {id}. {hint}"):
         select_documents([NEWS, OTHER], ["news", id])
-    with pytest.raises(InputError, match="It has no ids at all"):
+    with pytest.raises(InputError, match="None has an id"):
         select_documents([Document([Sentence(["a"])])], [id])
 
 

@@ -3,7 +3,6 @@
 import itertools
 import random
 import re
-from dataclasses import replace
 from textwrap import dedent
 
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from nestree.show import LabelColors, draw_document, draw_sentence, to_ascii
+from nestree.show import draw_document, draw_sentence, to_ascii
 from nestree.types import Document, Entity, Sentence, Tree
 
 from .cases import ARMY, CROSSING, PRESIDENT, documents, lexical_tree
@@ -55,15 +54,6 @@ def test_heads_are_underlined_and_brackets_colored_by_label():
     assert closing == [colors[name] for name in ("GPE .75", "ORG .80", "PER .90")]
 
 
-def test_labels_keep_their_colors_across_documents():
-    colors = LabelColors()
-    styles = [
-        str(draw_document(Document([Sentence(["a"], [Entity(0, 1, label)])]), 80, colors).spans[0].style)
-        for label in ("PER", "ORG", "PER")
-    ]
-    assert styles[0] == styles[2] != styles[1]
-
-
 def test_line_ends_of_the_text_are_kept():
     text = "Rome  is\tbig.\n\nParis, too."
     words = ["Rome", "is", "big", ".", "Paris", ",", "too", "."]
@@ -76,13 +66,7 @@ def test_line_ends_of_the_text_are_kept():
     assert draw_document(document, 80).plain == "[Rome|GPE]  is    big.\n\n[Paris|GPE], too."
 
 
-def test_ascii_has_a_character_for_everything_drawn():
-    document = Document([replace(ARMY, entities=[*ARMY.entities, Entity(1, 3, "X")])])
-    assert to_ascii(draw_document(document, 80).plain).isascii()
-    assert to_ascii(draw_sentence(document.sentences[0], 80).plain).isascii()
-
-
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(documents(), st.integers(20, 60))
 def test_any_document_fits_and_is_complete(document, width):
     plain = draw_document(document, width).plain
@@ -91,6 +75,24 @@ def test_any_document_fits_and_is_complete(document, width):
     characters = iter(re.sub(r"\s", "", plain))
     text = re.sub(r"[\s\x00-\x1f\ud800-\udfff\u202e\u2066]", "", document.with_text().text)
     assert all(character in characters for character in text)  # in this order, with brackets between
+    drawings = [draw_sentence(sentence, width).plain for sentence in document.sentences]
+    drawn = "".join(character for character in "".join([plain, *drawings]) if character in "─├┤╭╮━┝┥┍┑│╰╯╵…")
+    assert to_ascii(drawn).isascii()
+
+
+INCOMPLETE = {
+    ((0, 3, 2), (0, 2, 1), (0, 1, 0), (1, 2, 1), (2, 3, None)): "a    b    c\n╰────╯\n╰─────────╯",  # no head
+    ((0, 3, 2), (0, 2, 1), (0, 1, 0), (1, 2, 1)): "a    b    c\n╰────╯\n╰─────────╯",  # a word is missing
+    (
+        (0, 3, 0),
+        (0, 2, 1),
+        (0, 1, 0),
+        (1, 2, 1),
+        (2, 3, 2),
+    ): "a    b    c\n╰────╯\n╰─────────╯",  # of no child
+    ((0, 3, 2), (0, 1, 0), (1, 2, 1), (2, 3, 2), (2, 3, 2)): "a    b    c\n╰─────────╯",  # a span twice
+    (): "a    b    c",
+}
 
 
 @pytest.mark.parametrize(
@@ -138,6 +140,9 @@ def test_any_document_fits_and_is_complete(document, width):
     """,
         ),
         (Sentence(["no", "entity", "here"]), "no   entity here"),
+        *(  # incomplete trees have brackets only
+            (Sentence(list("abc"), tree=Tree(spans)), picture) for spans, picture in INCOMPLETE.items()
+        ),
         (
             Sentence(
                 ["東京", "大学", "cafe\N{COMBINING ACUTE ACCENT}", "x"],
@@ -145,15 +150,6 @@ def test_any_document_fits_and_is_complete(document, width):
             ),
             "東京 大学 cafe\N{COMBINING ACUTE ACCENT} x\n╰─ ORG ─╯ ╰X─╯",
         ),
-    ],
-    ids=[
-        "heads right",
-        "heads left",
-        "one word",
-        "no heads",
-        "long labels",
-        "no entities",
-        "wide characters",
     ],
 )
 def test_sentences(sentence, picture):
@@ -166,7 +162,7 @@ def test_an_entity_has_one_color_in_the_tree_and_in_its_bracket():
     assert styles["┍"] == styles["╰─ ORG ──╯"] != styles["╰─── PER .90 ────╯"] == styles["┍━"]
 
 
-@pytest.mark.parametrize("n", [2, 3, 5, 8, 13, 40])
+@pytest.mark.parametrize("n", [2, 5, 13, 40])
 def test_trees_are_connected(n):
     """Below each joint or bar is a bar, a joint, a corner or a word; no line runs through another."""
     rng = random.Random(n)
@@ -182,7 +178,7 @@ def test_trees_are_connected(n):
                     assert below[column : column + 1] in tuple("│├┤w")
 
 
-@pytest.mark.parametrize("width", [30, 60, 120])
+@pytest.mark.parametrize("width", [30, 120])
 def test_wide_trees_are_cut_into_stretches(width):
     rng = random.Random(width)
     words = [rng.choice("abcdefgh") * rng.randint(1, 9) for _ in range(40)]

@@ -1,0 +1,51 @@
+"""A pipeline of a tiny model, and the application that serves it."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import pytest
+
+import nestree
+from nestree.pipeline import Pipeline
+
+pytest.importorskip("fastapi")
+from starlette.testclient import TestClient
+
+from nestree.serve import ServeOptions, create_app
+
+Serve = Callable[..., AbstractContextManager[TestClient]]
+
+
+@pytest.fixture(scope="session")
+def pipeline(tiny_model: Path) -> Pipeline:
+    return nestree.load(tiny_model, device="cpu")
+
+
+@pytest.fixture(scope="session")
+def serve(pipeline: Pipeline) -> Serve:
+    """A function that serves the tiny model, with options, and returns a client."""
+
+    @contextmanager
+    def start(**options) -> Iterator[TestClient]:
+        app = create_app(pipeline, ServeOptions(model_name="tiny", **options))
+        with TestClient(app, base_url="http://localhost:8000", raise_server_exceptions=True) as client:
+            until(lambda: client.get("/ready").status_code == 200)
+            yield client
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def client(serve: Serve) -> Iterator[TestClient]:
+    with serve() as client:
+        yield client
+
+
+def until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    """Wait for a condition; raise if it does not become true."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
