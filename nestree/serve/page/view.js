@@ -5,7 +5,7 @@ import { drawBlock, filterEntities } from "./boxes.js";
 import { element } from "./menu.js";
 import { drawDecisions, entityTable } from "./panels.js";
 import { state } from "./state.js";
-import { formatProbability, moveSpan, visibleText } from "./text.js";
+import { countPoints, formatProbability, moveSpan, visibleText } from "./text.js";
 import { drawTree } from "./tree.js";
 
 const FIRST_BLOCKS = 20; // drawn before it is known what can be seen
@@ -102,7 +102,8 @@ function drawControls() {
     chip.ariaPressed = String(!state.hidden.has(chip.label));
   }
   get("undo").disabled = !state.history.length;
-  get("length").textContent = state.text ? count(state.text.length, "character", "characters") : "";
+  const length = countPoints(state.text).toPoint(state.text.length);
+  get("length").textContent = length ? count(length, "character", "characters") : "";
   get("threshold").value = state.threshold;
   get("threshold").nextElementSibling.textContent = formatProbability(state.threshold);
   const found = state.text.trim() ? `${count(shown.length, "entity", "entities")}.` : "";
