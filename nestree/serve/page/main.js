@@ -8,7 +8,8 @@ import { button, closeMenu, colorClass, element, openMenu } from "./menu.js";
 import { drawChanges } from "./panels.js";
 import { confirm, currentBlocks, editText, reject, replaceText, state, undo } from "./state.js";
 import { mapEdit, moveSpan, snapToWords } from "./text.js";
-import { boxSpan, draw, drawSentence, drawTable, entitiesOf, findBlock, focusBox, setStatus, showTree, shownEntities } from "./view.js";
+import { boxSpan, draw, drawSentence, drawTable, entitiesOf, findBlock, focusBox } from "./view.js";
+import { setStatus, shownEntities, showTree } from "./view.js";
 
 const PAUSE = 250; // milliseconds after the last key
 const REQUEST_CHARACTERS = 10_000; // in one request
@@ -65,7 +66,7 @@ async function refresh(decided = "") {
   draw();
 }
 
-/** The blocks of the current text. While the server reads a block, it keeps the entities that an edit has not touched. */
+/** Take the blocks of the text. Until the server has read a block, it has the entities that an edit did not touch. */
 function takeBlocks() {
   const old = state.blocks.flatMap((block) => entitiesOf(block).map((entity) => moveSpan(entity, block.start)));
   const kept = old.map(mapEdit(drawnText, state.text)).filter(Boolean);
@@ -81,6 +82,7 @@ function takeBlocks() {
 function handleError(error, decided) {
   if (!(error instanceof RequestError)) throw error;
   output.ariaBusy = "false";
+  setStatus("Not read yet.");
   if (error.status === 401) return askForKey();
   const again = () => refresh(decided);
   const passing = PASSING.includes(error.status);
@@ -94,7 +96,8 @@ function handleError(error, decided) {
 
 function askForKey() {
   const dialog = get("key");
-  dialog.querySelector("p").textContent = hasKey() ? "The server does not accept this key." : "This server needs its API key.";
+  const reason = hasKey() ? "The server does not accept this key." : "This server needs its API key.";
+  dialog.querySelector("p").textContent = reason;
   dialog.querySelector("input").value = "";
   if (!dialog.open) dialog.showModal();
 }
@@ -247,7 +250,15 @@ document.addEventListener("keydown", (event) => {
 // Files and links
 
 const content = () => toFile(get("format").value, state.text, shownEntities());
-const copyText = (text, done) => copy(text).then(() => setStatus(done), (error) => setStatus(`Not copied: ${error.message}`));
+
+async function copyText(text, done) {
+  try {
+    await copy(text);
+    setStatus(done);
+  } catch (error) {
+    setStatus(`Not copied: ${error.message}`);
+  }
+}
 
 get("copy").addEventListener("click", () => copyText(content(), "Copied."));
 get("download").addEventListener("click", () => download(content(), `entities.${get("format").value}`));

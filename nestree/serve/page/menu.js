@@ -37,7 +37,7 @@ export function openMenu(rectangle, span, entity, onTree) {
   const title = element("p", "quote");
   title.append(element("bdi", "", quote(state.text, span)));
   menu.replaceChildren(title);
-  if (entity?.head) menu.append(element("p", "note", `head: ${state.text.slice(entity.head.start, entity.head.end)}`));
+  if (entity?.head) menu.append(element("p", "note", `head: ${quote(state.text, entity.head)}`));
   const shown = entity?.labels ?? [];
   for (const { label, score, known } of shown) {
     const row = menu.appendChild(element("div", `row ${colorClass(label)}`));

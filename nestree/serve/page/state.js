@@ -1,11 +1,11 @@
 // The text, what the user has decided about it, and the way back. Each decision is announced by the event "decided".
 
-import { mapEdit, quote, splitBlocks } from "./text.js";
+import { mapEdit, moveSpan, quote, splitBlocks } from "./text.js";
 
 export const state = {
   text: "",
-  // {kind: "known" or "forbidden", start, end, label, only}. A forbidden span without a label is no entity at all; a known
-  // span with `only` has no other label.
+  // {kind: "known" or "forbidden", start, end, label, only}. A forbidden span without a label is no entity at all; a
+  // known span with `only` has no other label.
   decisions: [],
   history: [], // earlier {decisions}; {decisions, text} where the text was replaced
   threshold: 0.4,
@@ -25,7 +25,7 @@ function change(decisions, message) {
   document.dispatchEvent(new CustomEvent("decided", { detail: message }));
 }
 
-/** What was decided about this span and contradicts neither these labels nor, without labels, anything. */
+/** The decisions that stay when a span is decided: those about other spans, and about its other labels. */
 function otherDecisions(span, labels, only) {
   return state.decisions.filter((decision) => !sameSpan(decision, span) ||
     (labels.length && !only && !decision.only && decision.label !== null && !labels.includes(decision.label)));
@@ -83,7 +83,7 @@ export function replaceText(text, decisions = []) {
 export function currentBlocks() {
   return splitBlocks(state.text).map(({ start, text }) => {
     const mine = state.decisions.filter((decision) => start <= decision.start && decision.end <= start + text.length);
-    const decisions = mine.map((decision) => ({ ...decision, start: decision.start - start, end: decision.end - start }));
+    const decisions = mine.map((decision) => moveSpan(decision, -start));
     const asked = decisions.map(({ kind, start, end, label, only }) => [kind, start, end, label, only].join(" "));
     return { start, text, decisions, key: [text, ...asked.sort()].join("\n") };
   });

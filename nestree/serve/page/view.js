@@ -63,7 +63,7 @@ const observer = new IntersectionObserver((entries) => {
     target.near = isIntersecting;
     if (isIntersecting) drawNear(target);
   }
-}, { rootMargin: "800px 0px" });
+}, { root: output, rootMargin: "800px 0px" });
 
 function drawNear(child) {
   const { block, wanted, drawn } = child;
