@@ -230,6 +230,38 @@ def test_what_cannot_be_is_taken_back(page, address):
     assert page.locator("#decisions .item").count() == 1
 
 
+def test_a_selection_by_mouse_and_entities_that_cross(page, address):
+    """As models without trees predict them: they cross, and have neither heads nor trees."""
+    text = "one two three four"
+    places = [(0, 7, "ORG"), (4, 13, "PER")]
+    entities = [
+        {"start": i, "end": j, "labels": [{"label": label, "score": 0.9}], "head": None}
+        for i, j, label in places
+    ]
+    answer = {"model": "fake", "documents": [{"text": text, "entities": entities}]}
+    page.route("**/v1/entities", lambda route: route.fulfill(json=answer))
+    open_text(page, address, text)
+    assert page.locator("#text .e").count() == 3  # the second is cut in two
+    assert page.locator("#text .e.from, #text .e.on").count() == 2
+    assert page.locator("#text .to-tree").count() == 0
+    ann = saved(page, "ann")
+    assert ann == "T1\tORG 0 7\tone two\nT2\tPER 4 13\ttwo three\n"
+    area = page.evaluate(
+        """() => { const node = document.createTreeWalker(document.getElementById("text"), 4);
+          while (!node.nextNode().data.includes("four"));
+          const range = document.createRange();
+          range.setStart(node.currentNode, 1); range.setEnd(node.currentNode, node.currentNode.length);
+          const { x, y, width, height } = range.getBoundingClientRect();
+          return { x, y: y + height / 2, right: x + width }; }"""
+    )
+    page.mouse.move(area["right"] - 3, area["y"])
+    page.mouse.down()
+    page.mouse.move(area["x"] + 10, area["y"], steps=5)
+    page.mouse.up()
+    page.locator("#menu").get_by_role("button", name="GPE").wait_for()
+    assert "“four”" in page.inner_text("#menu")
+
+
 def test_keyboard(page, address):
     open_text(page, address, threshold=0.3)
     page.locator("#text .e").first.focus()

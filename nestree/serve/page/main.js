@@ -278,8 +278,8 @@ function readLink() {
   let decisions = [];
   try {
     decisions = JSON.parse(parts.get("decisions") ?? "[]").filter(({ kind, start, end, label }) =>
-      ["known", "forbidden"].includes(kind) && 0 <= start && start < end && end <= text.length &&
-      (label === null || typeof label === "string"));
+      ["known", "forbidden"].includes(kind) && [start, end].every(Number.isInteger) && 0 <= start && start < end &&
+      end <= text.length && (label === null || typeof label === "string"));
   } catch { /* a broken link: its text alone */ }
   setText(text, decisions);
 }

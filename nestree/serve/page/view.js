@@ -112,7 +112,10 @@ function drawControls() {
 
 export function drawTable() {
   const panel = get("table");
-  if (panel.open) panel.lastElementChild.replaceChildren(...entityTable(shownEntities()));
+  if (!panel.open) return;
+  const focused = [...panel.querySelectorAll("button")].indexOf(document.activeElement);
+  panel.lastElementChild.replaceChildren(...entityTable(shownEntities()));
+  if (focused >= 0) panel.querySelectorAll("button")[focused]?.focus();
 }
 
 /** Draw the tree of the sentence at `state.treeAt`. */
