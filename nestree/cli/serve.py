@@ -49,6 +49,13 @@ def serve(
 
     SIGTERM ends the server when all accepted requests are answered, with exit code 0.
     """
+    key = read_key(api_key_file)
+    is_local = host in ("localhost", "127.0.0.1", "::1")
+    if not is_local and key is None and not insecure:
+        raise InputError(
+            f"--host {host} opens the server to others; set {KEY_VARIABLE}, or name --api-key-file, or allow it with "
+            "--insecure."
+        )
     from nestree import hub
     from nestree.data.io import optional_import
     from nestree.nn.batch import MAX_SENTENCE_WORDS
@@ -59,13 +66,6 @@ def serve(
     from nestree.serve import ServeOptions, run
     from nestree.serve.options import LOCAL_HOSTS
 
-    key = read_key(api_key_file)
-    is_local = host in ("localhost", "127.0.0.1", "::1")
-    if not is_local and key is None and not insecure:
-        raise InputError(
-            f"--host {host} opens the server to others; set {KEY_VARIABLE}, or name --api-key-file, or allow it with "
-            "--insecure."
-        )
     folder = hub.resolve(model)
     hosts = ("*",) if host in ("0.0.0.0", "::") else (*LOCAL_HOSTS, f"[{host}]" if ":" in host else host)
     options = ServeOptions(

@@ -6,9 +6,9 @@ doccano's editor counts UTF-16 units.
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree.ElementTree import Element
 from xml.sax.saxutils import quoteattr
 
@@ -242,23 +242,21 @@ def add_routes(app: FastAPI, service: "Service") -> None:
     ignore("job_status", {"job_status": "finished"})
 
     @app.post("/doccano", tags=["doccano"])
-    async def doccano(
-        request: Request, offsets: Literal["utf-16", "characters"] = "utf-16"
-    ) -> list[dict[str, Any]]:
-        """Entities for doccano's auto labeling: {"text": ...} gives [{"label", "start_offset", "end_offset"}, ...]."""
+    async def doccano(request: Request, offsets: str = "utf-16") -> Any:
+        """Entities for doccano's auto labeling: {"text": ...} gives [{"label", "start_offset", "end_offset"}, ...].
+
+        `offsets`: utf-16, which doccano's editor counts, or characters.
+        """
+        if offsets not in ("utf-16", "characters"):
+            message = f"offsets is {offsets[:40]!r}; it must be utf-16 or characters."
+            raise ApiError(422, "invalid", message)
         body = await service.read_json(request, DoccanoRequest)
         document = (await service.predict(request, [body.text], trees=False))[0]
         if isinstance(document, Exception):
             raise document
         places = to_utf16(body.text) if offsets == "utf-16" else range(len(body.text) + 1)
-        return list(to_doccano(document, places))
-
-
-def to_doccano(document: Document, places: Sequence[int]) -> Iterator[dict[str, Any]]:
-    for entity in document.entities:
-        for label in entity.labels:
-            yield {
-                "label": label,
-                "start_offset": places[entity.start],
-                "end_offset": places[entity.end],
-            }
+        return [
+            {"label": label, "start_offset": places[entity.start], "end_offset": places[entity.end]}
+            for entity in document.entities
+            for label in entity.labels
+        ]

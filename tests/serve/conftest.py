@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,9 +44,23 @@ def client(serve: Serve) -> Iterator[TestClient]:
         yield client
 
 
-def until(condition: Callable[[], bool], seconds: float = 60) -> None:
+def until(condition: Callable[[], bool], seconds: float = 30) -> None:
     """Wait for a condition; raise if it does not become true."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+def same(documents: list[dict[str, Any]], expected: list[dict[str, Any]]) -> bool:
+    """Whether these are the same entities; probabilities depend on the batch in their last digits."""
+
+    def values(document: dict[str, Any]) -> tuple[Any, list[float]]:
+        entities = [{**entity, "score": None, "labels": None} for entity in document["entities"]]
+        labels = [label for entity in document["entities"] for label in entity["labels"]]
+        return [document["text"], entities, [label["label"] for label in labels]], [
+            x["score"] for x in labels
+        ]
+
+    pairs = [(values(a), values(b)) for a, b in zip(documents, expected, strict=True)]
+    return all(a[0] == b[0] and a[1] == pytest.approx(b[1], abs=1e-4) for a, b in pairs)
