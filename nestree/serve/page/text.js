@@ -80,6 +80,12 @@ function characterBefore(text, at) {
   return pair.codePointAt(0) > 0xffff ? pair : pair.slice(-1) || " ";
 }
 
+/** "ltr" or "rtl", by the first letter. */
+export function textDirection(text) {
+  const letter = text.match(/\p{L}/u)?.[0] ?? "";
+  return /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]/.test(letter) ? "rtl" : "ltr";
+}
+
 /** Text as it is drawn: control characters and halves of surrogate pairs become U+FFFD. */
 export function visibleText(text) {
   return text.replace(/[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\p{Surrogate}/gu, "\ufffd");

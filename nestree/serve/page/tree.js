@@ -1,7 +1,7 @@
 // The tree of a sentence as SVG, as `nestree show` draws it: spans and arcs above the words, entities below them.
 
 import { colorClass } from "./menu.js";
-import { formatProbability, visibleText } from "./text.js";
+import { formatProbability, textDirection, visibleText } from "./text.js";
 
 const ROW = 26; // pixels between levels of the tree
 const BRACKET_ROW = 24;
@@ -122,8 +122,7 @@ function placeWords(words, brackets) {
   const total = x - GAP + MARGIN;
   const ends = starts.map((start, w) => start + widths[w]);
   const centers = starts.map((start, w) => start + Math.min(widths[w], Math.max(own[w], 34)) / 2);
-  const letter = words.map((word) => word.text).join("").match(/\p{L}/u)?.[0] ?? "";
-  if (!/[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]/.test(letter)) return { centers, starts, ends, total };
+  if (textDirection(words.map((word) => word.text).join("")) === "ltr") return { centers, starts, ends, total };
   const mirror = (xs) => xs.map((value) => total - value);
   return { centers: mirror(centers), starts: mirror(starts), ends: mirror(ends), total };
 }

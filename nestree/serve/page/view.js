@@ -5,7 +5,7 @@ import { drawBlock, filterEntities } from "./boxes.js";
 import { element } from "./menu.js";
 import { drawDecisions, entityTable } from "./panels.js";
 import { state } from "./state.js";
-import { countPoints, formatProbability, moveSpan, visibleText } from "./text.js";
+import { countPoints, formatProbability, moveSpan, textDirection, visibleText } from "./text.js";
 import { drawTree } from "./tree.js";
 
 const FIRST_BLOCKS = 20; // drawn before it is known what can be seen
@@ -127,8 +127,9 @@ export function drawSentence() {
   const sentence = sentences.find(({ start, end }) => start <= at - block.start && at - block.start < end);
   get("tree").hidden = !sentence;
   if (!sentence) return;
-  const svg = drawTree(block.text, sentence, filterEntities(entitiesOf(block)));
-  get("tree").querySelector(".scroll").replaceChildren(svg);
+  const scroll = get("tree").querySelector(".scroll");
+  scroll.dir = textDirection(block.text.slice(sentence.start, sentence.end)); // scrolls from its first word
+  scroll.replaceChildren(drawTree(block.text, sentence, filterEntities(entitiesOf(block))));
 }
 
 export function showTree(at) {
