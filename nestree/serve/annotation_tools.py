@@ -16,7 +16,7 @@ from defusedxml import ElementTree
 from fastapi import FastAPI, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from nestree.data.formats.label_studio import correct_offsets, parse_regions
+from nestree.data.formats.label_studio import correct_offsets, parse_mentions
 from nestree.data.io import ConversionReport
 from nestree.display import HTML_COLORS, label_color
 from nestree.errors import InputError
@@ -116,18 +116,19 @@ def known_spans(result: Any, text: str, control: Control) -> list[tuple[int, int
     if not isinstance(result, list) or not all(isinstance(region, dict) for region in result):
         return []
     to_model = {name: label for label, name in control.labels.items()}
-    regions = list(parse_regions(result, control.from_name, ConversionReport(), "params.context.result"))
-    corrected, regions = correct_offsets(text, regions, ConversionReport(), "params.context.result")
+    place, report = "params.context.result", ConversionReport()
+    mentions = list(parse_mentions(result, control.from_name, report, place))
+    corrected, mentions = correct_offsets(text, mentions, report, place)
     if corrected != text:  # offsets that count CRLF as one character
         return []
     known: list[tuple[int, int, str | None]] = []
-    for start, end, names, *_ in regions:
+    for start, end, label, *_ in mentions:
         if not 0 <= start < end <= len(text) or not text[start:end].strip():
             continue
         phrase = text[start:end]
         start, end = start + len(phrase) - len(phrase.lstrip()), end - len(phrase) + len(phrase.rstrip())
         if not any(start < i < end < j or i < start < j < end for i, j, _ in known):
-            known += [(start, end, to_model.get(name)) for name in names or [""]]
+            known.append((start, end, to_model.get(label)))
     return known
 
 
