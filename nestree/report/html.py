@@ -89,7 +89,6 @@ def score_chart(groups: Mapping[Any, Score], labels: bool = False) -> Chart:
         interval = f" ({interval})" if interval else ""
         title = f"{name}: F1 {f1}{interval}, P {precision}, R {recall}, {score.gold:,} gold"
         if not score.predicted or not score.gold:
-            f1 = tables.UNDEFINED
             marks = [Mark("none", 0, 0, title, "no prediction" if score.gold else "not in gold")]
         else:
             marks = [Mark("bar", 0, 100 * score.f1, title)]
@@ -152,7 +151,7 @@ SIZE = 260  # pixels of the square; there are margins for numbers and names
 
 
 def plot_reliability(evaluation: Evaluation) -> str:
-    """The share of right entities against their mean score; calibrated scores lie on the diagonal."""
+    """Precision against mean score; calibrated scores lie on the diagonal."""
     calibration = evaluation.calibration
     assert calibration is not None
     largest = max(bin.entities for bin in calibration.bins)
@@ -161,12 +160,12 @@ def plot_reliability(evaluation: Evaluation) -> str:
             bin.score,
             bin.precision,
             3 + 7 * (bin.entities / largest) ** 0.5,
-            f"mean score {percent(bin.score)}, right {percent(bin.precision)} %, {bin.entities:,} entities",
+            f"mean score {percent(bin.score)} %, precision {percent(bin.precision)} %, {bin.entities:,} entities",
         )
         for bin in calibration.bins
     ]
     description = f"Reliability diagram. Expected calibration error {percent(calibration.error)} %."
-    return plot_curve(points, "mean score, %", "right, %", description, diagonal=True)
+    return plot_curve(points, "mean score, %", "precision, %", description, diagonal=True)
 
 
 def plot_thresholds(evaluation: Evaluation) -> str:
