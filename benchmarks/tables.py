@@ -359,7 +359,9 @@ def heads() -> str:
     rows.append(["the last word of each gold span", "", "", f"{last_word:.1f}", ""])
     rows.append(["a rule over gold part-of-speech tags, quoted", "", "", "82.5", ""])
     gold = {f"{value:.1f}" for run in used if (value := get(run, "test.heads.gold_shared")) is not None}
-    table = markdown_table("GUM-open, test|seeds|F1|head accuracy, %|entities that share a head, %", rows, used)
+    table = markdown_table(
+        "GUM-open, test|seeds|F1|head accuracy, %|entities that share a head, %", rows, used
+    )
     return f"{table} Gold entities that share a head: {', '.join(sorted(gold))} %."
 
 

@@ -266,7 +266,13 @@ def test_the_page_shows_scores_charts_and_examples(pages):
     assert source.count('class="chart"') == 4  # labels, depth, length, errors
     assert "ORG: F1 0.00, P 0.00, R 0.00, 2 gold" in source
     text = unescape(re.sub("<.*?>", " ", source))
-    for words in ("50.00", "GPE 'Iraqi' was not predicted", "PER, head leaders", "5 of 5 errors"):
+    for words in (
+        "50.00",
+        "GPE 'Iraqi' was not predicted",
+        "PER, head leaders",
+        "5 of 5 errors",
+        "1 are wrong heads",
+    ):
         assert words in text
     assert "<svg" not in source
     source = pages["comparison"]

@@ -147,7 +147,7 @@ def round_ticks(largest: float, intervals: int) -> list[float]:
 
 # Curves: square SVG drawings
 
-SIZE = 260  # pixels of the square; there are margins for numbers and names
+SIZE = 340  # pixels of the square; there are margins for numbers and names
 
 
 def plot_reliability(evaluation: Evaluation) -> str:
@@ -187,8 +187,9 @@ def plot_curve(
     diagonal: bool = False,
 ) -> str:
     """Points of x, y (both 0 to 1), radius and title, joined by a line."""
-    view = f"-46 -12 {SIZE + 60} {SIZE + 52}"
-    svg = ElementTree.Element("svg", {"role": "img", "aria-label": description, "viewBox": view})
+    width, height = SIZE + 60, SIZE + 52
+    size = {"width": f"{width}", "viewBox": f"-46 -12 {width} {height}"}
+    svg = ElementTree.Element("svg", {"role": "img", "aria-label": description, **size})
     for k in range(6):
         at = SIZE * k / 5
         add_element(svg, "line", class_="grid", x1=0, y1=SIZE - at, x2=SIZE, y2=SIZE - at)

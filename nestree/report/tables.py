@@ -226,7 +226,7 @@ def distribution_table(evaluation: Evaluation) -> Table:
 def heads_table(heads: HeadScores) -> Table:
     ratios = {
         "head accuracy": (heads.correct, heads.judged),
-        "left out: no gold head": (heads.left_out, 0),
+        "left out: no single gold head": (heads.left_out, 0),
         "correct, any annotated head": (heads.correct_candidates, heads.candidates),
         "accuracy, any annotated head": (
             heads.correct + heads.correct_candidates,
@@ -239,7 +239,7 @@ def heads_table(heads: HeadScores) -> Table:
     rows = [
         (name, percent(part / whole), f"{part:,} of {whole:,}") if whole else (name, "", f"{part:,}")
         for name, (part, whole) in ratios.items()
-        if whole or (part and name in ("left out: no gold head", "predicted without a head"))
+        if whole or (part and name in ("left out: no single gold head", "predicted without a head"))
     ]
     note = "Accuracy: over predicted spans of several words that are gold spans. " if heads.judged else ""
     note += (
