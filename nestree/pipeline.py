@@ -37,7 +37,7 @@ from nestree.decoding.constraints import (
     split_at_borders,
 )
 from nestree.errors import ChartMemoryError, InputError, NestreeError
-from nestree.model import Recognizer, autocast, eval_mode
+from nestree.model import OnnxRecognizer, Recognizer, autocast, eval_mode
 from nestree.model_card import label_descriptions
 from nestree.nn.batch import BATCH_WORDS, MAX_SENTENCE_WORDS, Batch, batches_by_length
 from nestree.nn.devices import select_device
@@ -100,7 +100,8 @@ def load(
     one thread each; 0: threads of this process, which are as fast on up to four cores.
     """
     folder = hub.resolve(model)
-    recognizer = checkpoint.load(folder, select_device(device), verify=verify)
+    target = "cpu" if device == "auto" and checkpoint.is_exported(folder) else select_device(device)
+    recognizer = checkpoint.load(folder, target, verify=verify)
     pipeline = Pipeline(recognizer, max_sentence_words, precision, workers)
     log.info("loaded %s: %r", folder, pipeline)
     return pipeline
@@ -142,6 +143,14 @@ class Pipeline:
     def to(self, device: str | torch.device) -> "Pipeline":
         """This pipeline, moved to another device, such as "cpu" or "cuda:1"."""
         target = device if isinstance(device, torch.device) else select_device(device)
+        if isinstance(self.model, OnnxRecognizer):
+            if self.precision not in ("auto", self.model.network.precision):
+                raise InputError(
+                    f"this model runs in ONNX Runtime in {self.model.network.precision}, not in {self.precision}. "
+                    'Leave precision at "auto", or export the model again.'
+                )
+            self.model.to(target)
+            return self
         unavailable = unavailable_reason() if target.type == "cpu" else "it is for a CPU"
         if self.precision == "int8" and unavailable:
             raise InputError(f'precision="int8" is not available: {unavailable}. Leave it at "auto".')
@@ -173,9 +182,11 @@ class Pipeline:
 
     @property
     def inference_precision(self) -> str:
-        """int8, bfloat16 or float32."""
+        """int8, bfloat16 or float32; of an export, also that ONNX Runtime computes it."""
         if self.inference_model is self.int8_model:
             return "int8"
+        if isinstance(self.model, OnnxRecognizer):
+            return self.model.network.precision
         return "bfloat16" if self.device.type == "cuda" else "float32"
 
     @property
@@ -608,8 +619,9 @@ def merge_windows(
 
 def bf16_weights(model: Recognizer) -> AbstractContextManager[None]:
     """On CUDA, a context in which the encoder's weights are cast to bf16 once rather than for each batch."""
-    encoder = model.encoder
-    return encoder.bf16_cache.hold(encoder.transformer) if model.device.type == "cuda" else nullcontext()
+    if model.device.type != "cuda":
+        return nullcontext()
+    return model.encoder.bf16_cache.hold(model.encoder.transformer)
 
 
 def default_batch_words(device: torch.device) -> int:

@@ -24,6 +24,7 @@ for command in (
     train.distill,
     predict.predict,
     predict.quantize,
+    predict.export,
     train.experiment,
     evaluate.evaluate,
     evaluate.analyze,

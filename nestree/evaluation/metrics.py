@@ -232,6 +232,19 @@ class Evaluation:
     seed: int
 
     @property
+    def f1(self) -> float:
+        """Of entities, as are `precision` and `recall`."""
+        return self.entities.f1
+
+    @property
+    def precision(self) -> float:
+        return self.entities.precision
+
+    @property
+    def recall(self) -> float:
+        return self.entities.recall
+
+    @property
     def macro_f1(self) -> float:
         """The mean F1 of the labels in gold or in the prediction, as in scikit-learn; 0 for one that is not in gold."""
         return sum(score.f1 for score in self.labels.values()) / len(self.labels) if self.labels else 0.0
