@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
-.PHONY: demo test check format test-triton benchmark clean
+.PHONY: demo test check format test-triton test-label-studio benchmark clean
 
 demo: .venv/installed
 	$(BIN)/nestree demo
@@ -27,6 +27,11 @@ test-triton: .venv/triton
 	TRITON_INTERPRET=1 PYTHONPATH=.venv/triton $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal \
 		$(TRITON_CASES) tests/treecrf/test_backends.py tests/treecrf/test_triton_kernels.py
 
+# A real Label Studio, in a virtual environment of its own: its dependencies clash with others.
+test-label-studio: .venv/installed .venv/label-studio/installed
+	NESTREE_LABEL_STUDIO=$(CURDIR)/.venv/label-studio/bin/label-studio \
+		$(BIN)/python -m pytest tests/serve/test_label_studio.py
+
 benchmark: .venv/installed
 	$(BIN)/python -m benchmarks.treecrf
 
@@ -39,6 +44,11 @@ benchmark: .venv/installed
 # Not in .venv itself, where every test would find it.
 .venv/triton: .venv/installed
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --target $@ 'triton>=3.6'
+	touch $@
+
+.venv/label-studio/installed: .venv/installed
+	$(PYTHON) -m venv .venv/label-studio
+	$(BIN)/uv pip install --quiet --python .venv/label-studio/bin/python label-studio
 	touch $@
 
 clean:

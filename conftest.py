@@ -2,5 +2,9 @@
 
 import importlib.util
 
-PACKAGES = {"triton": "nestree/treecrf/triton_kernels/*", "spacy": "nestree/integrations/spacy.py"}
+PACKAGES = {
+    "triton": "nestree/treecrf/triton_kernels/*",
+    "spacy": "nestree/integrations/spacy.py",
+    "fastapi": "nestree/serve/*",
+}
 collect_ignore_glob = [modules for name, modules in PACKAGES.items() if not importlib.util.find_spec(name)]

@@ -101,7 +101,9 @@ def summarize(evaluation: Evaluation) -> Row:
 def analyze_errors(evaluation: Evaluation) -> Row:
     """Counts by depth, length and label (right, predicted, found, gold), kinds of errors, and calibration."""
     row: Row = {
-        name: {str(k): [s.right, s.predicted, s.right, s.gold] for k, s in getattr(evaluation, name).items()}
+        name: {
+            str(k): [s.correct, s.predicted, s.correct, s.gold] for k, s in getattr(evaluation, name).items()
+        }
         for name in ("depths", "lengths", "nesting", "labels")
     }
     row["errors"] = {kind: counts[None] for kind, counts in evaluation.error_counts.items()}

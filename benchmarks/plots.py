@@ -152,7 +152,7 @@ def nesting() -> Figure:
 
 
 def calibration() -> Figure:
-    """The share of right entities by score."""
+    """Precision by score."""
     figure, panels = make_figure("Reliability diagram, default recipe, test", 1, size=(5, 4.9))
     axes: Axes = panels[0, 0]
     axes.plot([0, 100], [0, 100], color="#777777", linewidth=1, label="calibrated")
@@ -166,7 +166,9 @@ def calibration() -> Figure:
                 bins.setdefault(low, []).append(rest)
         values = {mean(100 * b[2] for b in seeds): [100 * b[3] for b in seeds] for seeds in bins.values()}
         draw_line(axes, f"{data_label(data, runs)}: error {error:.1f}", style, values)
-    axes.set(xlabel="mean score of predicted entities, %", ylabel="right, %", xlim=(0, 102), ylim=(0, 102))
+    axes.set(
+        xlabel="mean score of predicted entities, %", ylabel="precision, %", xlim=(0, 102), ylim=(0, 102)
+    )
     axes.set_aspect("equal")
     add_legend(figure, 2)
     return figure

@@ -33,7 +33,7 @@ ABLATION = {  # row: its title, and the row that it modifies
     "04-lexical-one-stage": ("lexicalised tree, one stage", "03-tree-one-stage"),
     "05-tree-two-stage": ("tree, two stages", "03-tree-one-stage"),
     "06-lexical-two-stage": ("lexicalised tree, two stages", "05-tree-two-stage"),
-    "07-lexical-yes-no": ("+ yes and no", "06-lexical-two-stage"),
+    "07-lexical-yes-no": ("+ yes/no score", "06-lexical-two-stage"),
     "08-without-parsing": ("- parsing", "07-lexical-yes-no"),
     "09-head-regularisation": ("+ head regularisation", "07-lexical-yes-no"),
     "10-head-aware-labels": ("+ head-aware labels", "07-lexical-yes-no"),
@@ -236,7 +236,7 @@ def bundled() -> str:
     }
     paths = "dev.f1 test.f1 test.heads.accuracy test.analysis.calibration.error"
     rows = [[name, str(len(runs)), *format_means(runs, paths)] for name, runs in models.items()]
-    header = "model|seeds|dev F1|test F1|heads right, test, %|calibration error, test, points"
+    header = "model|seeds|dev F1|test F1|head accuracy, test, %|calibration error, test, points"
     return markdown_table(header, rows, chain(*models.values()))
 
 
@@ -359,7 +359,9 @@ def heads() -> str:
     rows.append(["the last word of each gold span", "", "", f"{last_word:.1f}", ""])
     rows.append(["a rule over gold part-of-speech tags, quoted", "", "", "82.5", ""])
     gold = {f"{value:.1f}" for run in used if (value := get(run, "test.heads.gold_shared")) is not None}
-    table = markdown_table("GUM-open, test|seeds|F1|heads right, %|entities that share a head, %", rows, used)
+    table = markdown_table(
+        "GUM-open, test|seeds|F1|head accuracy, %|entities that share a head, %", rows, used
+    )
     return f"{table} Gold entities that share a head: {', '.join(sorted(gold))} %."
 
 
@@ -439,7 +441,7 @@ def inference_cpu() -> str:
         [name, f"{row['words_per_second']:,.0f}", f"{row['other_cores']:.2f}"]
         for name, row in result["rows"].items()
     ]
-    header = "two cores, text to entities|words/s|cores used by other programs"
+    header = "two cores, text to entities|words/s|load of other programs, cores"
     return markdown_table(header, rows, [result])
 
 

@@ -1,14 +1,17 @@
-"""`nestree.read`, `write` and `evaluate`: files, documents or sentences in one call."""
+"""`nestree.read`, `write`, `evaluate` and `export`: files, documents or sentences in one call."""
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nestree import evaluation
 from nestree.data import formats
 from nestree.errors import InputError
 from nestree.evaluation import Evaluation
 from nestree.types import Document, Sentence
+
+if TYPE_CHECKING:
+    from nestree.pipeline import Pipeline
 
 Data = str | Path | Iterable[Document | Sentence]
 
@@ -48,14 +51,14 @@ def evaluate(
 
     >>> from nestree import Entity, Sentence
     >>> gold, predicted = (Sentence(["Rome"], [Entity(0, 1, label)]) for label in ("GPE", "ORG"))
-    >>> evaluate([gold], [predicted]).entities.f1
+    >>> evaluate([gold], [predicted]).f1
     0.0
     """
     if (predicted is None) == (model is None):
         raise InputError("evaluate needs either predicted entities or model=, to compare with the gold ones.")
     if predicted is not None:
         return evaluation.evaluate(to_sentences(gold), to_sentences(predicted), **options)
-    from nestree.pipeline import Pipeline, load, predict
+    from nestree.pipeline import Pipeline, load
 
     if isinstance(model, str | Path):
         model = load(model, device)
@@ -67,15 +70,69 @@ def evaluate(
                 f"model is {model!r:.60}; it must be a Pipeline, a Recognizer, a folder or a name."
             )
         model = Pipeline(model)
-    ner: Pipeline = model
+    return evaluation.evaluate(*predict_data(model, gold, threshold), **options)
+
+
+def predict_data(
+    ner: "Pipeline", data: Data, threshold: float | None = None
+) -> tuple[list[Sentence], list[Sentence]]:
+    """The sentences of data, read as the model splits text, and the same with the entities that it predicts."""
+    from nestree.pipeline import predict
+
     rules = ner.model.text_rules._asdict()
-    if isinstance(gold, str | Path):
-        known = formats.options(formats.detect_format(Path(gold)))
-        gold = read(gold, **{name: rule for name, rule in rules.items() if name in known})
-    documents = [item if isinstance(item, Document) else Document((item,)) for item in gold]
+    if isinstance(data, str | Path):
+        known = formats.options(formats.detect_format(Path(data)))
+        data = read(data, **{name: rule for name, rule in rules.items() if name in known})
+    documents = [item if isinstance(item, Document) else Document((item,)) for item in data]
     sentences = ner.model.sentences_with_context(documents)
-    found = predict(ner.inference_model, sentences, options=ner.predict_options(threshold, trees=False))
-    return evaluation.evaluate(sentences, found, **options)
+    options = ner.predict_options(threshold, trees=False)
+    return sentences, predict(ner.inference_model, sentences, options=options)
+
+
+class ExportScores(NamedTuple):
+    """What an export costs: F1 in percent of the model in PyTorch, in float32, and of the exported one."""
+
+    f1_before: float
+    f1_after: float
+    agreement: float  # F1 of one's entities against the other's
+
+
+def export(
+    model: str | Path | None, folder: str | Path, *, int8: bool = False, data: Data | None = None
+) -> ExportScores | None:
+    """Write a model as ONNX graphs to a new folder, from which `nestree.load` runs it with ONNX Runtime.
+
+    `model`: what `nestree.load` takes. `int8`: weights in 8 bits, per channel. `data`: annotated sentences, on which
+    both models are scored. The folder is written whole or not at all.
+    """
+    from nestree import checkpoint, hub
+    from nestree.data.io import atomic_path
+    from nestree.pipeline import Pipeline
+
+    folder = Path(folder)
+    if folder.is_file():
+        raise InputError(f"{folder} is a file, and the model becomes a folder. Give a new name.")
+    with atomic_path(folder) as temporary:
+        recognizer = checkpoint.load(hub.resolve(model))
+        checkpoint.export(recognizer, temporary, int8)
+        exported = checkpoint.load(temporary)
+        if data is None:
+            return None
+        gold, before = predict_data(Pipeline(recognizer, precision="float32"), data)
+        after = predict_data(Pipeline(exported), gold)[1]
+        pairs = (gold, before), (gold, after), (before, after)
+        found = [evaluation.evaluate(*pair, resamples=0).entities.f1 for pair in pairs]
+        scores = ExportScores(*(100 * f1 for f1 in found))
+        checkpoint.add_to_card(temporary, export_summary(scores))
+        return scores
+
+
+def export_summary(scores: ExportScores) -> str:
+    """What an export costs, in one sentence."""
+    return (
+        f"F1 {scores.f1_before:.2f} in PyTorch, {scores.f1_after:.2f} exported; "
+        f"both agree on {scores.agreement:.2f} % of entities (F1)."
+    )
 
 
 def to_sentences(data: Data) -> list[Sentence]:

@@ -7,6 +7,8 @@
     README.md            the model card
     manifest.json        size and SHA-256 of every file that predictions depend on: all but the card
 
+A model that was exported to ONNX has scores.onnx and, if it has two stages, labels.onnx in place of its weights.
+
 Weights are float32 or, in a quantized model, 8 bits each. No pickle is written or read. Whatever is wrong with a
 directory becomes a ModelError. A writer that replaces a file removes the manifest first and writes it again when all
 files are final: a directory in training has none, and one that a killed process left never contradicts it.
@@ -36,9 +38,10 @@ from nestree.config import Settings
 from nestree.data.io import atomic_path
 from nestree.decoding import NO_TEMPERATURES, Temperatures
 from nestree.errors import DataError, ModelError, NestreeError
-from nestree.model import Recognizer, TextRules
+from nestree.model import OnnxRecognizer, Recognizer, TextRules
 from nestree.model_card import Card
 from nestree.nn import bert
+from nestree.nn.onnx import LABEL_GRAPH, SCORE_GRAPH, Graphs, OnnxNetwork
 from nestree.quantization import SCALES, dequantize_state, quantize_state
 from nestree.text import SENTENCE_RULES, WORD_STYLES
 
@@ -74,6 +77,10 @@ def save(model: Recognizer, folder: Path, card: str = "") -> None:
 
     The weights of a quantized model stay in 8 bits, unless they were changed to others that 8 bits cannot express.
     """
+    if isinstance(model, OnnxRecognizer):
+        with atomic_path(folder) as temporary:
+            save_graphs(model, model.network.graphs, temporary, card)
+        return
     weights = model.state_dict()
     if model.is_quantized:
         quantized = quantize_state(weights)
@@ -85,6 +92,37 @@ def save(model: Recognizer, folder: Path, card: str = "") -> None:
         save_without_weights(model, temporary, card)
         save_weights(weights, temporary)
         save_manifest(temporary)
+
+
+def export(model: Recognizer, folder: Path, int8: bool = False) -> None:
+    """Write a model to a new directory, as ONNX graphs that `load` runs with ONNX Runtime; in 8 bits if `int8`."""
+    if isinstance(model, OnnxRecognizer):
+        raise ModelError("this model is exported to ONNX already. Export the one it was made of.")
+    with atomic_path(folder) as temporary:
+        card = model.card or str(Card(model.settings, model.labels))
+        save_graphs(model, model.to_onnx(int8), temporary, f"{card.rstrip()}\n\n{exported_note(int8)}\n")
+
+
+def save_graphs(model: Recognizer, graphs: Graphs, folder: Path, card: str) -> None:
+    """Write a model to a new directory, with ONNX graphs in place of weights."""
+    folder.mkdir()
+    save_without_weights(model, folder, card)
+    write_text(folder / CONFIG, without_local_path(model.settings).to_toml())
+    for name, content in graphs.items():
+        (folder / name).write_bytes(content)
+    save_manifest(folder)
+
+
+def is_exported(folder: Path) -> bool:
+    """Whether a model runs in ONNX Runtime."""
+    return (folder / SCORE_GRAPH).is_file()
+
+
+def exported_note(int8: bool) -> str:
+    precision = "8 bits, per channel" if int8 else "float32"
+    return (
+        f"## Weights\n\nAn ONNX graph in {precision} (`nestree export`); scores above were measured before."
+    )
 
 
 def save_without_weights(model: Recognizer, folder: Path, card: str = "") -> None:
@@ -142,17 +180,24 @@ def quantize(folder: Path, out: Path) -> None:
             f"{folder} is quantized already: its weights have 8 bits each. There is nothing to do."
         )
     metadata = read_tensors(folder / WEIGHTS, metadata_only=True)[1]
-    settings = model.settings
-    if (path := Path(settings.encoder.path)).is_absolute():  # a path of this machine
-        settings = replace(settings, encoder=replace(settings.encoder, path=path.name))
     with atomic_path(out) as temporary:
         copy_files([path for path in model_files(folder) if path.name != WEIGHTS], folder, temporary)
-        write_text(temporary / CONFIG, settings.to_toml())
+        write_text(temporary / CONFIG, without_local_path(model.settings).to_toml())
         save_info(ModelInfo(model.labels, model.text_rules, model.temperatures), temporary)
         add_to_card(temporary, QUANTIZED_NOTE)
         weights = quantize_state(model.state_dict())
         write_tensors(temporary / WEIGHTS, weights, {**metadata, "format": str(FORMAT)})
         save_manifest(temporary)
+
+
+def without_local_path(settings: Settings) -> Settings:
+    """The settings without the path of the encoder on this machine: its name is left."""
+    path = Path(settings.encoder.path)
+    return (
+        replace(settings, encoder=replace(settings.encoder, path=path.name))
+        if path.is_absolute()
+        else settings
+    )
 
 
 QUANTIZED_NOTE = """## Weights
@@ -186,7 +231,7 @@ def save_manifest(folder: Path) -> None:
     files = {}
     for path in model_files(folder):
         name = path.relative_to(folder)
-        if name.parts[0] in (CONFIG, LABELS, ENCODER, WEIGHTS):
+        if name.parts[0] in (CONFIG, LABELS, ENCODER, WEIGHTS, SCORE_GRAPH, LABEL_GRAPH):
             files[name.as_posix()] = {"size": path.stat().st_size, "sha256": sha256(path)}
     values = {"format": MANIFEST_FORMAT, "files": files}
     write_text(folder / MANIFEST, json.dumps(values, indent=2) + "\n")
@@ -241,6 +286,8 @@ def load(folder: Path | str, device: str | torch.device = "cpu", *, verify: bool
 
 def read_model(folder: Path, device: str | torch.device) -> Recognizer:
     info, settings = read_info(folder), read_settings(folder)
+    if is_exported(folder):
+        return read_exported(folder, info, settings, device)
     tensors = read_stored_tensors(folder)
     model = build_on_meta(folder, settings, info.labels, tensors)
     check_shapes(model.state_dict(), tensors, folder / WEIGHTS)
@@ -257,6 +304,21 @@ def read_model(folder: Path, device: str | torch.device) -> Recognizer:
     model.is_quantized = any(name.startswith(SCALES) for name in tensors)
     model.text_rules, model.temperatures = info.text, info.temperatures
     model.card = read_card(folder)
+    return model.to(device).eval()
+
+
+def read_exported(
+    folder: Path, info: ModelInfo, settings: Settings, device: str | torch.device
+) -> Recognizer:
+    """A model that runs in ONNX Runtime."""
+    require(folder, f"{ENCODER}/{bert.TOKENIZER}")
+    names = [SCORE_GRAPH] if settings.model.labeling == "none" else [SCORE_GRAPH, LABEL_GRAPH]
+    try:
+        graphs = {name: require(folder, name).read_bytes() for name in names}
+    except OSError as error:
+        raise ModelError(f"{folder} cannot be read: {error.strerror or error}.") from None
+    model = OnnxRecognizer(settings, info.labels, folder / ENCODER, OnnxNetwork(graphs, str(folder)))
+    model.text_rules, model.temperatures, model.card = info.text, info.temperatures, read_card(folder)
     return model.to(device).eval()
 
 
@@ -398,6 +460,10 @@ def read_stored_tensors(folder: Path) -> dict[str, Tensor]:
         raise ModelError(
             f"{folder} has no {WEIGHTS} yet: its training stopped before the first evaluation. Go on with "
             f"`nestree train --resume {folder}`."
+        )
+    if is_exported(folder):
+        raise ModelError(
+            f"{folder} was exported to ONNX and has no {WEIGHTS}. Name the model that it was made of."
         )
     return read_tensors(require(folder, WEIGHTS))[0]
 

@@ -16,6 +16,8 @@ MODEL_FILES = [
     checkpoint.CONFIG,
     checkpoint.LABELS,
     checkpoint.WEIGHTS,
+    checkpoint.SCORE_GRAPH,
+    checkpoint.LABEL_GRAPH,
     checkpoint.CARD,
     checkpoint.MANIFEST,
     *(f"{checkpoint.ENCODER}/*{ending}" for ending in (".json", ".txt", ".model")),
@@ -77,7 +79,8 @@ def push(
     """
     folder = Path(folder)
     checkpoint.check_manifest(folder)
-    checkpoint.read_weights(folder)  # raises if the model is incomplete
+    if not checkpoint.is_exported(folder):
+        checkpoint.read_weights(folder)  # raises if the model is incomplete
     if not (folder / checkpoint.MANIFEST).is_file():
         checkpoint.save_manifest(folder)
     files = [path.relative_to(folder).as_posix() for path in checkpoint.model_files(folder)]

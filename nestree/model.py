@@ -14,13 +14,21 @@ from torch import nn
 from nestree.config import Settings
 from nestree.decoding import NO_TEMPERATURES, DecodedBatch, Temperatures, decode, decode_batch
 from nestree.decoding.constraints import Constraints, apply_constraints
-from nestree.errors import ModelError
+from nestree.errors import InputError, ModelError
 from nestree.losses import Losses, compute_losses
 from nestree.nn.batch import Batch, Collator
 from nestree.nn.devices import select_device
-from nestree.nn.encoder import Encoder, load_pretrained, load_saved, load_tokenizer, max_input_length
+from nestree.nn.encoder import (
+    Encoder,
+    load_pretrained,
+    load_saved,
+    load_saved_tokenizer,
+    load_tokenizer,
+    max_input_length,
+)
 from nestree.nn.features import read_vectors
 from nestree.nn.int8 import to_int8
+from nestree.nn.onnx import Graphs, OnnxNetwork, export_graphs
 from nestree.nn.scorers import HeadPrior, Scorer, Scores
 from nestree.nn.tokenizer import SubwordTokenizer
 from nestree.types import Document, Entity, Sentence, with_context
@@ -38,19 +46,14 @@ class TextRules(NamedTuple):
 class Recognizer(nn.Module):
     """Finds nested entities. It consists of its settings, its labels and its weights."""
 
+    words: tuple[str, ...] | None = None  # that have static vectors
+
     def __init__(
         self, settings: Settings, labels: Sequence[str], encoder: str | Path, *, pretrained: bool = True
     ):
         """`encoder`: a folder or hub name; not `pretrained`: a folder of `save_encoder`, weights uninitialized."""
         super().__init__()
-        if not labels or len(set(labels)) != len(labels):
-            raise ModelError(f"labels are {list(labels)}; a model needs at least one, and each only once.")
-        self.settings, self.labels = settings, tuple(labels)
-        self.temperatures: Temperatures = NO_TEMPERATURES  # fitted on dev data when training ends
-        self.text_rules = TextRules()  # how the texts of its training data were split
-        self.scores: dict[str, Any] = {}  # after nestree.train: the evaluations on "dev" and "test"
-        self.is_quantized = False  # whether its weights were stored in 8 bits
-        self.card = ""  # the model card, in Markdown; "": one that is written from settings and labels
+        self.set_labels(settings, labels)
         transformer: Any
         if pretrained:
             self.tokenizer, transformer = load_tokenizer(str(encoder)), load_pretrained(str(encoder))
@@ -70,13 +73,28 @@ class Recognizer(nn.Module):
         embeddings = transformer.get_input_embeddings()
         self.head_prior = HeadPrior(embeddings.embedding_dim) if settings.model.head_prior else None
         max_length = max_input_length(self.tokenizer, transformer.config)
-        splitter = SubwordTokenizer(self.tokenizer, max_length, settings.encoder.context)
-        splitter.check_fits(embeddings.num_embeddings, str(encoder))
-        self.collator = Collator(
+        self.collator = self.make_collator(max_length, embeddings.num_embeddings, str(encoder))
+
+    def set_labels(self, settings: Settings, labels: Sequence[str]) -> None:
+        """Set all that is not part of the network."""
+        if not labels or len(set(labels)) != len(labels):
+            raise ModelError(f"labels are {list(labels)}; a model needs at least one, and each only once.")
+        self.settings, self.labels = settings, tuple(labels)
+        self.temperatures: Temperatures = NO_TEMPERATURES  # fitted on dev data when training ends
+        self.text_rules = TextRules()  # how the texts of its training data were split
+        self.scores: dict[str, Any] = {}  # after nestree.train: the evaluations on "dev" and "test"
+        self.is_quantized = False  # whether its weights were stored in 8 bits
+        self.card = ""  # the model card, in Markdown; "": one that is written from settings and labels
+
+    def make_collator(self, max_length: int, embeddings: int, encoder: str) -> Collator:
+        """`max_length`: subwords that the encoder reads at once. `embeddings`: how many subwords it has."""
+        splitter = SubwordTokenizer(self.tokenizer, max_length, self.settings.encoder.context)
+        splitter.check_fits(embeddings, encoder)
+        return Collator(
             splitter,
             self.labels,
-            trees=settings.model.structure != "none",
-            shapes=settings.encoder.word_shape_size > 0,
+            trees=self.settings.model.structure != "none",
+            shapes=self.settings.encoder.word_shape_size > 0,
             vectors=None if self.words is None else {word: row for row, word in enumerate(self.words)},
         )
 
@@ -128,6 +146,15 @@ class Recognizer(nn.Module):
         """A copy for CPU inference in 8 bits; it shares the tokenizer, its caches and the settings."""
         return to_int8(self, shared=(self.tokenizer, self.collator, self.settings))
 
+    def to_onnx(self, int8: bool = False) -> Graphs:
+        """ONNX graphs that compute the scores, by file name; see `nestree.nn.onnx`."""
+        words = [Sentence(("one", "two", "three")), Sentence(("a",) * 12), Sentence(("four",))]
+        tokenizer = self.collator.tokenizer
+        embeddings = self.encoder.transformer.get_input_embeddings().num_embeddings  # type: ignore[operator]
+        metadata = {"max_length": tokenizer.longest, "embeddings": embeddings}
+        with eval_mode(self):
+            return export_graphs(self, self.collate_words(words), metadata, int8)
+
     @classmethod
     def from_pretrained(
         cls,
@@ -159,12 +186,14 @@ class Recognizer(nn.Module):
             return hub.push(Path(temporary) / "model", name, **options)
 
     def __repr__(self) -> str:
-        labels = ", ".join([*self.labels[:10], *["..."] * (len(self.labels) > 10)])
         millions = sum(parameter.numel() for parameter in self.parameters()) / 1e6
+        return self.describe(f"{millions:.1f} million parameters")
+
+    def describe(self, network: str) -> str:
+        """The repr of a model with this network."""
+        labels = ", ".join([*self.labels[:10], *["..."] * (len(self.labels) > 10)])
         encoder = Path(self.settings.encoder.path).name
-        return (
-            f"Recognizer({encoder}, {millions:.1f} million parameters, {len(self.labels)} labels: {labels})"
-        )
+        return f"Recognizer({encoder}, {network}, {len(self.labels)} labels: {labels})"
 
     @property
     def device(self) -> torch.device:
@@ -179,6 +208,54 @@ class Recognizer(nn.Module):
             table = {"dimensions": self.dimensions, "words": self.words}
             text = json.dumps(table, ensure_ascii=False, allow_nan=False)
             (Path(folder) / WORDS_FILE).write_text(text, encoding="utf-8")
+
+
+class OnnxRecognizer(Recognizer):
+    """A model that `nestree export` wrote: ONNX Runtime computes its scores, on a CPU. It cannot be trained."""
+
+    def __init__(self, settings: Settings, labels: Sequence[str], encoder: Path, network: OnnxNetwork):
+        """`encoder`: the folder of the tokenizer."""
+        nn.Module.__init__(self)
+        self.set_labels(settings, labels)
+        self.network = network
+        self.encoder_files = {path.name: path.read_bytes() for path in encoder.iterdir() if path.is_file()}
+        self.tokenizer = load_saved_tokenizer(str(encoder))
+        try:
+            max_length, embeddings = (int(network.metadata[name]) for name in ("max_length", "embeddings"))
+        except (KeyError, ValueError):
+            raise ModelError(
+                f"{network.place} is damaged: a graph has no metadata. Export it again."
+            ) from None
+        self.collator = self.make_collator(max_length, embeddings, str(encoder))
+
+    def forward(self, batch: Batch) -> Scores:
+        return self.network(batch)
+
+    def losses(self, batch: Batch) -> Losses:
+        raise ModelError("a model that was exported to ONNX cannot be trained. Train the one it was made of.")
+
+    def to_int8(self) -> "Recognizer":
+        raise InputError(
+            f"this model runs in ONNX Runtime, in {self.network.precision}: to change that, export it again."
+        )
+
+    def to(self, device: Any) -> "OnnxRecognizer":  # type: ignore[override]
+        if torch.device(device).type != "cpu":
+            raise InputError(f"a model that was exported to ONNX runs on a CPU, not on {device}.")
+        return self
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cpu")
+
+    def save_encoder(self, folder: str | Path) -> None:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        for name, content in self.encoder_files.items():
+            (Path(folder) / name).write_bytes(content)
+
+    def __repr__(self) -> str:
+        runtime = f"onnxruntime {self.network.runtime.__version__}"
+        return self.describe(f"{runtime} in {self.network.precision}")
 
 
 def read_words(path: Path) -> tuple[tuple[str, ...], int]:

@@ -3,7 +3,7 @@
 `predict` finds the entities of sentences: it cuts long sentences into overlapping windows, groups sentences of similar
 length into batches, runs them on several CPU threads or processes or on two CUDA streams, and merges the windows. A
 batch that does not fit into memory is split in half. `Batcher` predicts streams of documents in bounded memory and
-isolates those that fail; it serves `Pipeline.pipe`, `nestree.predict_files` and the spaCy component.
+isolates those that fail; it serves `Pipeline.pipe`, `nestree.predict_files`, the spaCy component and `nestree serve`.
 """
 
 import functools
@@ -37,7 +37,7 @@ from nestree.decoding.constraints import (
     split_at_borders,
 )
 from nestree.errors import ChartMemoryError, InputError, NestreeError
-from nestree.model import Recognizer, autocast, eval_mode
+from nestree.model import OnnxRecognizer, Recognizer, autocast, eval_mode
 from nestree.model_card import label_descriptions
 from nestree.nn.batch import BATCH_WORDS, MAX_SENTENCE_WORDS, Batch, batches_by_length
 from nestree.nn.devices import select_device
@@ -100,7 +100,8 @@ def load(
     one thread each; 0: threads of this process, which are as fast on up to four cores.
     """
     folder = hub.resolve(model)
-    recognizer = checkpoint.load(folder, select_device(device), verify=verify)
+    target = "cpu" if device == "auto" and checkpoint.is_exported(folder) else select_device(device)
+    recognizer = checkpoint.load(folder, target, verify=verify)
     pipeline = Pipeline(recognizer, max_sentence_words, precision, workers)
     log.info("loaded %s: %r", folder, pipeline)
     return pipeline
@@ -142,6 +143,14 @@ class Pipeline:
     def to(self, device: str | torch.device) -> "Pipeline":
         """This pipeline, moved to another device, such as "cpu" or "cuda:1"."""
         target = device if isinstance(device, torch.device) else select_device(device)
+        if isinstance(self.model, OnnxRecognizer):
+            if self.precision not in ("auto", self.model.network.precision):
+                raise InputError(
+                    f"this model runs in ONNX Runtime in {self.model.network.precision}, not in {self.precision}. "
+                    'Leave precision at "auto", or export the model again.'
+                )
+            self.model.to(target)
+            return self
         unavailable = unavailable_reason() if target.type == "cpu" else "it is for a CPU"
         if self.precision == "int8" and unavailable:
             raise InputError(f'precision="int8" is not available: {unavailable}. Leave it at "auto".')
@@ -161,8 +170,8 @@ class Pipeline:
             self.worker_pool.close()
 
     def __repr__(self) -> str:
-        precision = "bfloat16" if self.device.type == "cuda" else "float32"
-        if self.inference_model is self.int8_model:
+        precision = self.inference_precision
+        if precision == "int8":
             precision = f"int8, {selected_kernel().name}"
         return f"Pipeline({self.model!r}, device={str(self.device)!r}, precision={precision!r})"
 
@@ -170,6 +179,15 @@ class Pipeline:
     def inference_model(self) -> Recognizer:
         """The model that predicts; in 8 bits, it has the weights of the moment when this pipeline was made."""
         return self.int8_model if self.int8_model is not None and self.device.type == "cpu" else self.model
+
+    @property
+    def inference_precision(self) -> str:
+        """int8, bfloat16 or float32; of an export, also that ONNX Runtime computes it."""
+        if self.inference_model is self.int8_model:
+            return "int8"
+        if isinstance(self.model, OnnxRecognizer):
+            return self.model.network.precision
+        return "bfloat16" if self.device.type == "cuda" else "float32"
 
     @property
     def labels(self) -> dict[str, str]:
@@ -205,10 +223,7 @@ class Pipeline:
         fewer entities with higher precision. `trees`: keep the trees too, as `document.tree`.
         """
         if isinstance(texts, str):
-            known_spans = parse_char_spans(known, "known", texts, self.model.labels)
-            forbidden_spans = parse_char_spans(forbidden, "forbidden", texts, self.model.labels)
-            document = self.split(texts, [(span.start, span.end) for span in known_spans])
-            constraints = align_constraints(document, known_spans, forbidden_spans)
+            document, constraints = self.prepare(texts, known, forbidden)
             options = self.predict_options(threshold, trees, labels)
             return self.predict_documents([document], options, constraints)[0]
         if isinstance(texts, bytes) or not isinstance(texts, Iterable):
@@ -303,6 +318,15 @@ class Pipeline:
             )
         return Document(tuple(sentences), text)
 
+    def prepare(
+        self, text: str, known: Iterable[Sequence[Any]] = (), forbidden: Iterable[Sequence[Any]] = ()
+    ) -> tuple[Document, dict[int, SentenceConstraints]]:
+        """The document of a text, without entities, and the constraints of its sentences by their indices."""
+        known_spans = parse_char_spans(known, "known", text, self.model.labels)
+        forbidden_spans = parse_char_spans(forbidden, "forbidden", text, self.model.labels)
+        document = self.split(text, [(span.start, span.end) for span in known_spans])
+        return document, align_constraints(document, known_spans, forbidden_spans)
+
     def predict_documents(
         self,
         documents: Sequence[Document],
@@ -361,7 +385,7 @@ class Batcher(Generic[Item]):
     Items are buffered, up to `batch_size` of them and until they have `max_words` words, and predicted together. If
     that fails, each half is predicted by itself, and so on. For an item that fails, `on_error(item, exception)` returns
     the document in its place, or None to leave it out, or raises. `on_progress` is called with the number of words done
-    so far.
+    so far. `get_constraints` gives the constraints of an item, by the index of the sentence.
     """
 
     pipeline: Pipeline
@@ -373,6 +397,7 @@ class Batcher(Generic[Item]):
     batch_words: int | None = None  # of a batch; None: the default of the device
     on_progress: Callable[[int], None] | None = None
     done_words: int = 0
+    get_constraints: Callable[[Item], Mapping[int, SentenceConstraints]] | None = None
 
     def stream(self, items: Iterable[Item]) -> Iterator[tuple[Item, Document]]:
         """Yield each item and its document with entities, in order."""
@@ -395,8 +420,13 @@ class Batcher(Generic[Item]):
     def predict(self, buffer: Sequence[tuple[Item, Document]]) -> Iterator[tuple[Item, Document]]:
         """Yield the items of the buffer and their documents; those that fail together are divided."""
         documents = [document for _, document in buffer]
-        sentences, words = sum(len(d.sentences) for d in documents), sum(map(count_words, documents))
-        done_sentences = 0
+        words, done_sentences, sentences = sum(map(count_words, documents)), 0, 0
+        constraints: dict[int, SentenceConstraints] = {}
+        for item, document in buffer:
+            if self.get_constraints:
+                found = self.get_constraints(item)
+                constraints.update((sentences + index, spans) for index, spans in found.items())
+            sentences += len(document.sentences)
 
         def report(count: int) -> None:
             nonlocal done_sentences
@@ -406,7 +436,7 @@ class Batcher(Generic[Item]):
 
         try:
             predicted = self.pipeline.predict_documents(
-                documents, self.options, None, self.batch_words, report
+                documents, self.options, constraints, self.batch_words, report
             )
         except Exception as error:
             if len(buffer) == 1:
@@ -414,7 +444,8 @@ class Batcher(Generic[Item]):
                 if replacement is not None:
                     yield buffer[0][0], replacement
                 return
-            log.info("%d documents failed together, and are predicted in halves: %r", len(buffer), error)
+            kind = type(error).__name__  # messages may quote texts, which are not logged
+            log.info("%d documents failed together, and are predicted in halves: %s", len(buffer), kind)
         else:
             self.done_words += words
             yield from zip([item for item, _ in buffer], predicted, strict=True)
@@ -588,8 +619,9 @@ def merge_windows(
 
 def bf16_weights(model: Recognizer) -> AbstractContextManager[None]:
     """On CUDA, a context in which the encoder's weights are cast to bf16 once rather than for each batch."""
-    encoder = model.encoder
-    return encoder.bf16_cache.hold(encoder.transformer) if model.device.type == "cuda" else nullcontext()
+    if model.device.type != "cuda":
+        return nullcontext()
+    return model.encoder.bf16_cache.hold(model.encoder.transformer)
 
 
 def default_batch_words(device: torch.device) -> int:

@@ -347,6 +347,22 @@ class TextTree(NamedTuple):
     arcs: tuple[Arc, ...]
     roots: tuple[CharSpan, ...]  # the head of each sentence
 
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form, which nestree/data/document.schema.json describes; probabilities are rounded."""
+        return {
+            "constituents": [
+                {
+                    "start": c.start,
+                    "end": c.end,
+                    "head": c.head._asdict() if c.head else None,
+                    "probability": round_probability(c.probability),
+                }
+                for c in self.constituents
+            ],
+            "arcs": [{"head": a.head._asdict(), "modifier": a.modifier._asdict()} for a in self.arcs],
+            "roots": [root._asdict() for root in self.roots],
+        }
+
 
 def char_span(sentence: Sentence, i: int, j: int) -> CharSpan:
     """Words i to j of a sentence that has a text."""

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "nestree"
 FLOORS = [
     {"__main__"},
     {"cli"},
-    {"integrations"},
+    {"integrations", "serve"},
     {"training"},
     {"report", "show"},
     {"predict_files", "api"},
@@ -48,6 +48,9 @@ ONLY_IN = {
     "triton": {"treecrf.triton_kernels"},
     "spacy": {"integrations.spacy"},
     "numba": {"treecrf.numba_kernels", "nn.int8"},
+    "onnx": {"nn.onnx"},
+    "onnxruntime": {"nn.onnx"},
+    "onnxscript": {"nn.onnx"},
 }
 # Recognizer.from_pretrained, save_pretrained and push_to_hub, and Document.show, to_html and to_spacy: inside functions
 UPWARDS = {("model", "checkpoint"), ("model", "hub"), ("types", "show"), ("types", "data")}

@@ -68,7 +68,9 @@ def test_a_group_without_predictions_is_not_drawn_as_zero():
     assert rows == {"A": ("-", "0.00", "0.00"), "B": ("100.00",) * 3, "C": ("0.00", "-", "0.00")}
     chart = re.findall(r'class="track">\n(.*?)</div><div class="value">(.*?)<', to_html(found), re.S)[:3]
     drawn = [(*re.findall("no prediction|not in gold", track), value) for track, value in chart]
-    assert drawn == [("100.00",), ("no prediction", "-"), ("not in gold", "-")]
+    assert drawn == [("100.00",), ("no prediction", "0.00"), ("not in gold", "0.00")]
+    assert found.macro_f1 == pytest.approx(1 / 3)
+    assert "labels that are not in gold count with an F1 of 0" in to_markdown(found)
 
 
 EXPECTED = """\
@@ -76,35 +78,35 @@ a.jsonl
 1 sentence, 6 gold entities, 6 predicted.
 
 Scores
-                        P      R     F1  right  predicted  gold
-entities            50.00  50.00  50.00      3          6     6
-duplicates counted  50.00  42.86  46.15      3          6     7
-labels aside        66.67  66.67  66.67      4          6     6
-mean of labels                    43.33
+                        P      R     F1  correct  predicted  gold
+entities            50.00  50.00  50.00        3          6     6
+duplicates counted  50.00  42.86  46.15        3          6     7
+spans only          66.67  66.67  66.67        4          6     6
+macro average                     43.33
 
 By label
-label      P       R     F1  right  predicted  gold
-PER    66.67  100.00  80.00      2          3     2
-GPE    50.00   50.00  50.00      1          2     2
-ORG     0.00    0.00   0.00      0          1     2
+label      P       R     F1  correct  predicted  gold
+PER    66.67  100.00  80.00        2          3     2
+GPE    50.00   50.00  50.00        1          2     2
+ORG     0.00    0.00   0.00        0          1     2
 
 By depth
-depth        P       R      F1  right  predicted  gold
-0       100.00  100.00  100.00      2          2     2
-1         0.00    0.00    0.00      0          3     2
-2       100.00   50.00   66.67      1          1     2
-nested   50.00   50.00   50.00      3          6     6
+depth        P       R      F1  correct  predicted  gold
+0       100.00  100.00  100.00        2          2     2
+1         0.00    0.00    0.00        0          3     2
+2       100.00   50.00   66.67        1          1     2
+nested   50.00   50.00   50.00        3          6     6
 Depth: how many other spans enclose an entity. Nested: inside or around another
-entity, or on its span. Predicted entities that are gold are grouped as in gold,
-the others as in the prediction.
+entity, or on its span; flat: the others. Predicted entities that are gold are
+grouped as in gold, the others as in the prediction.
 
 By length
-words       P       R      F1  right  predicted  gold
-1       50.00   50.00   50.00      1          2     2
-2        0.00    0.00    0.00      0          1     1
-3       50.00  100.00   66.67      1          2     1
-4           -    0.00    0.00      0          0     1
-6-10   100.00  100.00  100.00      1          1     1
+words       P       R      F1  correct  predicted  gold
+1       50.00   50.00   50.00        1          2     2
+2        0.00    0.00    0.00        0          1     1
+3       50.00  100.00   66.67        1          2     1
+4           -    0.00    0.00        0          0     1
+6-10   100.00  100.00  100.00        1          1     1
 
 Errors
                 errors  % gold  % pred.  meaning
@@ -114,11 +116,11 @@ missed               1   16.67           gold, and neither of the above
 spurious             1            16.67  predicted, and neither of the above
 
 Errors by label
-label  gold  right  type  boundary  missed  spurious
-PER       2      2     0         0       0         1
-GPE       2      1     0         0       1         0
-ORG       2      0     1         1       0         0
-gold = right + type + boundary + missed, by the label in gold.
+label  gold  correct  type  boundary  missed  spurious
+PER       2        2     0         0       0         1
+GPE       2        1     0         0       1         0
+ORG       2        0     1         1       0         0
+gold = correct + type + boundary + missed, by the label in gold.
 
 Error distribution
 predicted \\ gold   GPE   ORG    PER
@@ -185,7 +187,7 @@ def test_a_comparison_is_shown(comparison):
     assert "Expected calibration error 10.00 %, Brier score 0.0100, over 6 entities." in page
     assert re.search(r"^0\.90 +100\.00 +100\.00 +100\.00", page, re.M)
     assert re.search(r"^0\.95 +- +0\.00 +0\.00", page, re.M)
-    assert "100 swaps" in page
+    assert "permutation test, 100 permutations" in page
 
 
 def test_lines_stay_within_the_terminal(hostile):
@@ -211,7 +213,7 @@ def test_markdown_has_the_same_tables_and_no_markup_of_the_data(example, hostile
 
 def test_json_holds_the_numbers(example, comparison):
     values = json.loads(json.dumps(to_json(example)))
-    counts = {"right": 3, "predicted": 6, "gold": 6, "intervals": None}
+    counts = {"correct": 3, "predicted": 6, "gold": 6, "intervals": None}
     assert values["entities"] == {"precision": 0.5, "recall": 0.5, "f1": 0.5, **counts}
     assert values["errors"] == {"type": 1, "boundary": 1, "missed": 1, "spurious": 1}
     assert values["errors_by_label"]["ORG"] == {"type": 1, "boundary": 1, "missed": 0, "spurious": 0}
@@ -264,7 +266,13 @@ def test_the_page_shows_scores_charts_and_examples(pages):
     assert source.count('class="chart"') == 4  # labels, depth, length, errors
     assert "ORG: F1 0.00, P 0.00, R 0.00, 2 gold" in source
     text = unescape(re.sub("<.*?>", " ", source))
-    for words in ("50.00", "GPE 'Iraqi' was not predicted", "PER, head leaders", "5 of 5 errors"):
+    for words in (
+        "50.00",
+        "GPE 'Iraqi' was not predicted",
+        "PER, head leaders",
+        "5 of 5 errors",
+        "1 are wrong heads",
+    ):
         assert words in text
     assert "<svg" not in source
     source = pages["comparison"]

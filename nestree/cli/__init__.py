@@ -2,7 +2,7 @@
 
 import typer
 
-from nestree.cli import data, evaluate, predict, show, train
+from nestree.cli import data, evaluate, predict, serve, show, train
 from nestree.cli.options import Version, expand_options
 from nestree.cli.runtime import Commands
 
@@ -24,6 +24,7 @@ for command in (
     train.distill,
     predict.predict,
     predict.quantize,
+    predict.export,
     train.experiment,
     evaluate.evaluate,
     evaluate.analyze,
@@ -33,6 +34,8 @@ for command in (
     data.stats,
     data.split,
     data.formats,
+    serve.serve,
+    serve.label_config,
     show.demo,
 ):
     app.command()(expand_options(command))

@@ -39,7 +39,7 @@ def evaluate(
 ) -> None:
     """Score predicted entities against gold ones.
 
-    An entity is right if its span and its label are; each counts once, however often it is given. With --quiet, one
+    An entity is correct if its span and its label are; each counts once, however often it is given. With --quiet, one
     line for each prediction: precision, recall and F1. With --model, that model predicts, instead of PRED: text is
     split into words as it knows them, and its probabilities are scored, too.
     """

@@ -82,6 +82,7 @@ class Opt(NamedTuple):
 
 # The options of all commands by the names of their parameters: the type and the default stand in the signatures.
 OPTIONS = {
+    "annotated": Opt("Annotated data, to measure what the export costs.", "FILE", name="--data"),
     "batch_words": Opt("Words in a batch.", "N", 1),
     "by": Opt("Keep together: sentence or document. [default: document, if the data names them]", "UNIT"),
     "card": Opt("For the model card: name, license, language, data or note; may be repeated.", "KEY=VALUE"),
@@ -105,6 +106,7 @@ OPTIONS = {
     "html": Opt("Write a page with plots and errors, too.", "FILE"),
     "in_order": Opt("Do not shuffle: the first part gets the first units."),
     "init": Opt("Start from this model of nestree.", "MODEL"),
+    "int8": Opt("Weights in 8 bits, with a scale for each channel."),
     "jobs": Opt("Runs at the same time.", "N", 1),
     "labels": Opt("Only entities with this label; may be repeated.", "LABEL", name="--label"),
     "lists": Opt(
@@ -120,6 +122,7 @@ OPTIONS = {
     "max_xml_depth": Opt("Read XML with elements nested this deep. [default: 1000]", "N", 1),
     "model": Opt("A folder, OWNER/NAME on the hub, or gum-minilm, the bundled model.", "MODEL"),
     "only": Opt("Show this document or sentence; may be repeated.", "ID"),
+    "onnx": Opt("The folder to write.", "FOLDER"),
     "out": Opt("The file or folder to write.", "OUT"),
     "overrides": Opt("Change a setting; may be repeated.", "SECTION.KEY=VALUE", name="--set"),
     "parts": Opt("The parts and their shares. [default: train=80,dev=10,test=10]", "NAME=SHARE,..."),

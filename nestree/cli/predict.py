@@ -1,4 +1,4 @@
-"""The commands `predict` and `quantize`, and predictions as other commands need them."""
+"""The commands `predict`, `quantize` and `export`, and predictions as other commands need them."""
 
 import gc
 import shlex
@@ -255,3 +255,27 @@ def quantize(
             print_line(cost)
     size_before = sum(path.stat().st_size for path in checkpoint.model_files(folder))
     print_line(f"{size_before / 1e6:.1f} MB -> {total_bytes(out) / 1e6:.1f} MB: {out}")
+
+
+def export(
+    model: Annotated[str, Argument(metavar="MODEL", help="A folder, gum-minilm, or OWNER/NAME on the hub.")],
+    reading: Reading,
+    onnx: Path,
+    int8: bool = False,
+    annotated: Path | None = None,
+) -> None:
+    """Write a model as an ONNX graph, which `nestree.load` and all commands run with ONNX Runtime.
+
+    Trees stay in nestree, so that everything works as before. With --data both models are evaluated, and the card of
+    the exported one has the scores.
+    """
+    from nestree.api import export, export_summary
+
+    documents = None
+    if annotated:
+        with reading_progress([annotated]):
+            documents = list(reading.documents(annotated))
+    scores = export(model, onnx, int8=int8, data=documents)
+    if scores:
+        print_line(export_summary(scores))
+    print_line(f"{total_bytes(onnx) / 1e6:.1f} MB, {'8 bits' if int8 else 'float32'}: {onnx}")

@@ -15,32 +15,32 @@ class Bin(NamedTuple):
     high: float
     entities: int
     score: float  # their mean
-    precision: float  # the share of them that is right
+    precision: float  # the share of them that is correct
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """How far scores are from the share of right entities."""
+    """How far scores are from precision."""
 
     scored: int
     unscored: int  # predicted entities without a score: left out
     error: float  # expected calibration error: |precision - score| of the bins, weighted by their entities
-    brier: float  # the mean square of score - (1 if right else 0)
+    brier: float  # the mean square of score - (1 if correct else 0)
     bins: tuple[Bin, ...]  # those with entities
 
 
 def calibrate(scored: Sequence[tuple[float | None, bool]]) -> Calibration | None:
-    """The calibration, given the score of each predicted entity and whether it is right; None if none has a score.
+    """The calibration, given the score of each predicted entity and whether it is correct; None if none has a score.
 
     >>> calibrate([(0.9, True), (0.9, False), (None, True)]).error
     0.4
     """
-    known = [(score, right) for score, right in scored if score is not None]
+    known = [(score, correct) for score, correct in scored if score is not None]
     if not known:
         return None
     cells: dict[int, list[tuple[float, bool]]] = {k: [] for k in range(BINS)}
-    for score, right in known:
-        cells[min(int(score * BINS), BINS - 1)].append((score, right))
+    for score, correct in known:
+        cells[min(int(score * BINS), BINS - 1)].append((score, correct))
     bins = tuple(
         Bin(k / BINS, (k + 1) / BINS, len(cell), *map(fmean, zip(*cell, strict=True)))
         for k, cell in cells.items()
@@ -50,6 +50,6 @@ def calibrate(scored: Sequence[tuple[float | None, bool]]) -> Calibration | None
         len(known),
         len(scored) - len(known),
         sum(bin.entities * abs(bin.precision - bin.score) for bin in bins) / len(known),
-        fmean((score - right) ** 2 for score, right in known),
+        fmean((score - correct) ** 2 for score, correct in known),
         bins,
     )

@@ -1,12 +1,12 @@
-"""Kinds of errors: every entity is right, or part of exactly one error.
+"""Kinds of errors: every entity is correct, or part of exactly one error.
 
 A gold entity that was not predicted and a predicted one that is not gold are paired as one error where one explains
 the other; each is used once. In this order:
     type        the same span with another label
     boundary    the same label on another span that shares a word; those with the largest overlap first
 The others are `missed` in gold and `spurious` in the prediction. So
-    gold      = right + type + boundary + missed
-    predicted = right + type + boundary + spurious
+    gold      = correct + type + boundary + missed
+    predicted = correct + type + boundary + spurious
 """
 
 from collections.abc import Iterator, Mapping

@@ -19,11 +19,11 @@ Words = Mapping[str, Sequence[tuple[str, int]]]  # label -> its head words and h
 class HeadScores:
     """Counts of heads; 0 where gold or the prediction has none."""
 
-    right: int = 0  # spans whose predicted head is the gold head
+    correct: int = 0  # spans whose predicted head is the gold head
     judged: int = 0  # predicted spans of several words that are gold spans, with a gold head
     left_out: int = 0  # such spans without one
     candidates: int = 0  # of those left out, the ones where gold names several words (`heads`)
-    among: int = 0  # of those, the ones whose predicted head is one of these words
+    correct_candidates: int = 0  # of those, the ones whose predicted head is one of these words
     headless: int = 0  # judged spans that were predicted without a head: counted as wrong
     shared: int = 0  # predicted entities whose head also heads an entity on another span of the sentence
     headed: int = 0  # predicted entities with a head
@@ -36,13 +36,13 @@ class HeadScores:
     @property
     def accuracy(self) -> float | None:
         """None if no span was judged."""
-        return self.right / self.judged if self.judged else None
+        return self.correct / self.judged if self.judged else None
 
     @property
-    def accuracy_within(self) -> float | None:
-        """Accuracy that counts any candidate of gold (`heads`) as right, as papers score ACE."""
+    def accuracy_any_head(self) -> float | None:
+        """Accuracy that counts any head that gold names (`heads`) as correct, as papers score ACE."""
         judged = self.judged + self.candidates
-        return (self.right + self.among) / judged if judged else None
+        return (self.correct + self.correct_candidates) / judged if judged else None
 
 
 def have_heads(sentences: Iterable[Sentence]) -> bool:
@@ -95,12 +95,14 @@ def compare_heads(
             candidates = {word for e in on_gold for word in e.heads}
             counts["left_out"] += 1
             counts["candidates"] += bool(candidates)
-            counts["among"] += bool(heads) and heads <= candidates
+            counts["correct_candidates"] += bool(heads) and heads <= candidates
             continue
         counts["judged"] += 1
         counts["headless"] += not heads
-        if heads and heads <= gold_heads:  # entities on one span may have different heads: all must be right
-            counts["right"] += 1
+        if (
+            heads and heads <= gold_heads
+        ):  # entities on one span may have different heads: all must be correct
+            counts["correct"] += 1
         else:
             wrong.append((on_gold[0], on_predicted[0]))
     return wrong

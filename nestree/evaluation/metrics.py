@@ -100,27 +100,27 @@ class Intervals(NamedTuple):
 class Score:
     """Precision, recall and F1 of a group of entities; 0 where there is nothing to divide by.
 
-    >>> score = Score(right=3, predicted=4, gold=6)
+    >>> score = Score(correct=3, predicted=4, gold=6)
     >>> score.precision, score.recall, score.f1
     (0.75, 0.5, 0.6)
     """
 
-    right: int = 0  # predicted entities that are gold
+    correct: int = 0  # predicted entities that are gold
     predicted: int = 0
     gold: int = 0
     intervals: Intervals | None = None
 
     @property
     def precision(self) -> float:
-        return self.right / self.predicted if self.predicted else 0.0
+        return self.correct / self.predicted if self.predicted else 0.0
 
     @property
     def recall(self) -> float:
-        return self.right / self.gold if self.gold else 0.0
+        return self.correct / self.gold if self.gold else 0.0
 
     @property
     def f1(self) -> float:
-        return 2 * self.right / (self.predicted + self.gold) if self.predicted + self.gold else 0.0
+        return 2 * self.correct / (self.predicted + self.gold) if self.predicted + self.gold else 0.0
 
 
 Groups = Mapping[Any, Any]  # of one sentence: entity -> its group
@@ -130,12 +130,14 @@ def score_groups(
     gold_groups: Sequence[Groups],
     predicted_groups: Sequence[Groups],
     resamples: int = 0,
-    rng: "Generator | None" = None,
+    seed: int = 0,
 ) -> dict[Any, Score]:
     """The score of each group of entities, the largest first. A predicted entity that is gold has its group in gold.
 
+    Each group is resampled from the same seed, so groups with the same counts in each sentence have the same intervals.
+
     >>> score_groups([{(0, 4, "ORG"): "ORG", (3, 4, "GPE"): "GPE"}], [{(0, 4, "ORG"): "ORG"}])["ORG"]
-    Score(right=1, predicted=1, gold=1, intervals=None)
+    Score(correct=1, predicted=1, gold=1, intervals=None)
     """
     rows: defaultdict[Any, Counter[tuple[int, ...]]] = defaultdict(
         Counter
@@ -152,22 +154,24 @@ def score_groups(
             rows[group][tuple(count)] += 1
     scores = {}
     for group, sentences in rows.items():
-        right, predicted, gold = (
+        correct, predicted, gold = (
             sum(counts[k] * times for counts, times in sentences.items()) for k in range(3)
         )
-        intervals = bootstrap(sentences, len(gold_groups), resamples, rng) if rng else None
-        scores[group] = Score(right, predicted, gold, intervals)
+        intervals = bootstrap(sentences, len(gold_groups), resamples, seed) if resamples else None
+        scores[group] = Score(correct, predicted, gold, intervals)
     return dict(sorted(scores.items(), key=lambda item: (-item[1].gold, -item[1].predicted, str(item[0]))))
 
 
-def bootstrap(
-    rows: Mapping[tuple[int, ...], int], sentences: int, resamples: int, rng: "Generator"
-) -> Intervals:
-    """Percentile intervals of resamples of as many sentences, drawn with replacement."""
+def bootstrap(rows: Mapping[tuple[int, ...], int], sentences: int, resamples: int, seed: int) -> Intervals:
+    """Percentile intervals of resamples of as many sentences, drawn with replacement.
+
+    A resample in which a metric is undefined, such as F1 without any entity, is left out of its interval.
+    """
     import numpy as np
 
     counts = np.array(sorted(rows), float)  # [rows, 3]; floats are faster here, and exact
-    totals = resample([rows[row] for row in sorted(rows)], sentences, resamples, rng) @ counts
+    times = [rows[row] for row in sorted(rows)]
+    totals = resample(times, sentences, resamples, np.random.default_rng(seed)) @ counts
     return Intervals(*map(percentile_interval, precision_recall_f1(*totals.T)))
 
 
@@ -179,17 +183,21 @@ def resample(times: Sequence[int], sentences: int, resamples: int, rng: "Generat
     return rng.multinomial(sentences, shares, size=resamples)[:, :-1]  # [resamples, rows]
 
 
-def precision_recall_f1(right: "ndarray", predicted: "ndarray", gold: "ndarray") -> "list[ndarray]":
-    """The three numbers of Score, for arrays of counts."""
+def precision_recall_f1(correct: "ndarray", predicted: "ndarray", gold: "ndarray") -> "list[ndarray]":
+    """The three numbers of Score, for arrays of counts; NaN where there is nothing to divide by."""
     import numpy as np
 
-    ratios = (right, predicted), (right, gold), (2 * right, predicted + gold)
-    return [np.divide(a, b, out=np.zeros(len(a)), where=b > 0) for a, b in ratios]
+    ratios = (correct, predicted), (correct, gold), (2 * correct, predicted + gold)
+    return [np.divide(a, b, out=np.full(len(a), np.nan), where=b > 0) for a, b in ratios]
 
 
 def percentile_interval(values: "ndarray") -> Range:
+    """The interval of the values that are defined (not NaN); (0, 0) if none is."""
     import numpy as np
 
+    values = values[~np.isnan(values)]
+    if not len(values):
+        return 0.0, 0.0
     low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
 
@@ -211,7 +219,7 @@ class Evaluation:
     spans: Score  # without labels
     labels: Mapping[str, Score]  # the most frequent first, as in all mappings by label
     depths: Mapping[int, Score]  # in gold; of predicted entities that are not gold, in the prediction
-    nesting: Mapping[str, Score]  # "nested": inside or around another entity, or on its span; or "alone"
+    nesting: Mapping[str, Score]  # "nested": inside or around another entity, or on its span; or "flat"
     lengths: Mapping[str, Score]  # in words
     errors: tuple[EntityError, ...]  # in the order of the sentences
     confusion: Mapping[str, Mapping[str | None, int]]  # gold label -> label of the same span; None: missed
@@ -224,8 +232,21 @@ class Evaluation:
     seed: int
 
     @property
+    def f1(self) -> float:
+        """Of entities, as are `precision` and `recall`."""
+        return self.entities.f1
+
+    @property
+    def precision(self) -> float:
+        return self.entities.precision
+
+    @property
+    def recall(self) -> float:
+        return self.entities.recall
+
+    @property
     def macro_f1(self) -> float:
-        """The mean F1 of the labels that occur in gold or in the prediction."""
+        """The mean F1 of the labels in gold or in the prediction, as in scikit-learn; 0 for one that is not in gold."""
         return sum(score.f1 for score in self.labels.values()) / len(self.labels) if self.labels else 0.0
 
     def count(self, kind: str, label: str | None = None) -> int:
@@ -261,16 +282,11 @@ def evaluate(
         raise DataError("there are no sentences to score. Name a gold file that has some.")
     gold_entities, predicted_entities = (list(map(entities_by_key, side)) for side in (gold, predicted))
     pairs = list(zip(gold_entities, predicted_entities, strict=True))
-    rng = None
-    if resamples:
-        from numpy.random import default_rng
-
-        rng = default_rng(seed)
 
     def score(
         group: Callable[[Any], Groups], sides: Any = (gold_entities, predicted_entities)
     ) -> dict[Any, Score]:
-        return score_groups(list(map(group, sides[0])), list(map(group, sides[1])), resamples, rng)
+        return score_groups(list(map(group, sides[0])), list(map(group, sides[1])), resamples, seed)
 
     errors = tuple(
         EntityError(*error, number, gold[number - 1], predicted[number - 1])
@@ -312,7 +328,7 @@ def number_copies(sentence: Sentence) -> dict[Hashable, None]:
 
 def group_by_nesting(entities: EntitiesByKey) -> Groups:
     """Nested: contains another entity or is contained by one; the same span with another label is both."""
-    kinds = ("nested" if is_nested else "alone" for is_nested in nested([*entities.values()]))
+    kinds = ("nested" if is_nested else "flat" for is_nested in nested([*entities.values()]))
     return dict(zip(entities, kinds, strict=True))
 
 
@@ -337,13 +353,13 @@ def count_confusion(
 
 
 def score_thresholds(scored: Sequence[tuple[float | None, bool]], gold: int) -> dict[float, Score]:
-    """The score with each threshold, given the score of each predicted entity and whether it is right.
+    """The score with each threshold, given the score of each predicted entity and whether it is correct.
 
     Thresholds below the lowest score of all change nothing and are left out, except the highest of them. An entity
     without a score is always kept.
 
     >>> curve = score_thresholds([(0.97, True), (0.92, False), (0.96, True)], gold=4)
-    >>> {threshold: (score.right, score.predicted) for threshold, score in curve.items()}
+    >>> {threshold: (score.correct, score.predicted) for threshold, score in curve.items()}
     {0.9: (2, 3), 0.95: (2, 2), 0.99: (0, 0)}
     """
     known = [score for score, _ in scored if score is not None]
@@ -351,6 +367,6 @@ def score_thresholds(scored: Sequence[tuple[float | None, bool]], gold: int) -> 
     curve = {}
     for threshold in THRESHOLDS:
         if threshold >= first:
-            kept = [right for score, right in scored if score is None or score >= threshold]
+            kept = [correct for score, correct in scored if score is None or score >= threshold]
             curve[threshold] = Score(sum(kept), len(kept), gold)
     return curve

@@ -1,11 +1,11 @@
 """Comparison of two predictions.
 
-paired bootstrap              the size of the difference: the same sentences are resampled for both predictions,
-                              and the middle 95 % of the differences are the interval
-approximate randomisation     its significance: under the null hypothesis, each sentence could have had its two
-                              answers swapped. p is the share of random swaps with at least the observed
-                              difference, of either sign. It assumes no distribution of F1, and not that the
-                              sentences are a sample, as a p from the bootstrap would.
+paired bootstrap    the size of the difference: the same sentences are resampled for both predictions, and the middle
+                    95 % of the differences are the interval
+permutation test    its significance: under the null hypothesis, the two predictions of each sentence could be
+                    exchanged. p is the share of random exchanges with at least the observed difference, of either
+                    sign. It assumes no distribution of F1, and not that the sentences are a sample, as a p from the
+                    bootstrap would.
 """
 
 from collections import Counter, defaultdict
@@ -35,7 +35,7 @@ METRICS = ("precision", "recall", "f1")
 SWAPS = 10_000  # so that p has four digits
 ROUNDING = 1e-12  # differences closer than this are equal
 
-# Of one sentence: right and predicted entities of the first prediction, of the second, and gold entities.
+# Of one sentence: correct and predicted entities of the first prediction, of the second, and gold entities.
 Counts = tuple[int, int, int, int, int]
 
 
@@ -87,7 +87,7 @@ def compare(
             raise DataError(f"{name}: {error}") from None
     rows, labels = count_pairs(gold, first, second)
     rng = default_rng(seed)
-    # Predicted entities minus twice the right ones: the errors, less the gold entities, which both have in common.
+    # Predicted entities minus twice the correct ones: the errors, less the gold entities, which both have in common.
     errors = [(p - 2 * r, q - 2 * s, times) for (r, p, s, q, _), times in rows.items()]
     return Comparison(
         first=evaluate(gold, first, resamples=resamples, seed=seed),
@@ -131,11 +131,14 @@ def differences(
     import numpy as np
 
     def subtract(counts: "ndarray") -> "list[ndarray]":
-        """First minus second, for each metric; the columns are those of Counts."""
-        right, predicted, other_right, other_predicted, gold = counts.T
-        first = precision_recall_f1(right, predicted, gold)
-        second = precision_recall_f1(other_right, other_predicted, gold)
-        return [a - b for a, b in zip(first, second, strict=True)]
+        """First minus second, for each metric; NaN where both are undefined. The columns are those of Counts."""
+        correct, predicted, other_correct, other_predicted, gold = counts.T
+        first = precision_recall_f1(correct, predicted, gold)
+        second = precision_recall_f1(other_correct, other_predicted, gold)
+        return [
+            np.where(np.isnan(a) & np.isnan(b), np.nan, np.nan_to_num(a) - np.nan_to_num(b))
+            for a, b in zip(first, second, strict=True)
+        ]
 
     distinct = np.array(sorted(rows), float)  # [rows, 5]; floats are faster here, and exact
     times = np.array([rows[row] for row in sorted(rows)])
@@ -150,7 +153,9 @@ def differences(
         Difference(
             float(value),
             percentile_interval(samples),
-            (1 + int(np.sum(np.abs(null) >= abs(value) - ROUNDING))) / (1 + swaps),
+            (1 + int(np.sum(np.abs(np.nan_to_num(null)) >= abs(value) - ROUNDING))) / (1 + swaps),
         )
-        for (value,), samples, null in zip(subtract(total[None]), resampled, swapped, strict=True)
+        for (value,), samples, null in zip(
+            map(np.nan_to_num, subtract(total[None])), resampled, swapped, strict=True
+        )
     ]

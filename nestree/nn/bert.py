@@ -166,7 +166,7 @@ class Bert(nn.Module):
             by_distance = functional.embedding(buckets, table).permute(2, 0, 1)  # [heads, P, P]
             bias = bias + by_distance.contiguous()  # the efficient kernel refuses rows with a stride
         bias = functional.pad(bias, (0, -length % MASK_ALIGNMENT))
-        return bias.expand(len(mask), self.config.num_attention_heads, length, -1)[..., :length]
+        return bias.expand(mask.shape[0], self.config.num_attention_heads, length, -1)[..., :length]
 
     def layer(self, weights: Weights, layer: str, x: Tensor, bias: Tensor) -> Tensor:
         """[W, P, D] -> [W, P, D]"""
@@ -340,6 +340,15 @@ class FileTokenizer:
 
 def load_bert(folder: Path) -> tuple[FileTokenizer, Bert] | None:
     """Tokenizer and encoder of a model directory, weights uninitialized; None: `transformers` has to load them."""
+    saved = read_saved(folder)
+    try:
+        return saved and (saved[0], Bert(saved[1]))
+    except Exception:  # `transformers` says what is wrong
+        return None
+
+
+def read_saved(folder: Path) -> tuple[FileTokenizer, FileConfig] | None:
+    """Tokenizer and configuration of a model directory; None: `transformers` has to load them."""
     try:
         paths = [path for path in sorted(folder.iterdir()) if path.is_file()]
         files = {path.name: path.read_text(encoding="utf-8") for path in paths}
@@ -349,11 +358,10 @@ def load_bert(folder: Path) -> tuple[FileTokenizer, Bert] | None:
         if not (supports(config) and has_numbers and config.hidden_size % config.num_attention_heads == 0):
             return None
         tokenizer = FileTokenizer(files)
-        bert = Bert(config)
     except Exception:  # not the expected files: `transformers` can read them, or says what is wrong
         return None
     warn_about_code(folder, getattr(config, "auto_map", None))
-    return tokenizer, bert
+    return tokenizer, config
 
 
 def warn_about_code(source: str | Path, auto_map: Any = None) -> None:

@@ -227,6 +227,12 @@ def load_saved(folder: str) -> tuple[Any, nn.Module]:
     return tokenizer, model
 
 
+def load_saved_tokenizer(folder: str) -> Any:
+    """The tokenizer that `Recognizer.save_encoder` wrote to a folder."""
+    saved = bert.read_saved(Path(folder))
+    return load_tokenizer(folder) if saved is None else saved[0]
+
+
 def check_layers(config: Any, weights: Path) -> None:
     """Raise, before memory is allocated, if the configuration has more layers than the file of weights has tensors."""
     if not weights.is_file():

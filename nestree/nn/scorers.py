@@ -59,7 +59,9 @@ class RotaryEmbedding(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:  # [B, positions, size]
         positions, size = x.shape[1:]
-        cos, sin = rotations(1 << (positions - 1).bit_length(), size, x.dtype, x.device)
+        exporting = torch.compiler.is_exporting()  # a graph of ONNX computes them for any number of positions
+        rows = positions if exporting else 1 << (positions - 1).bit_length()
+        cos, sin = (rotations.__wrapped__ if exporting else rotations)(rows, size, x.dtype, x.device)
         return torch.addcmul(x * cos[:positions], x.roll(size // 2, -1), sin[:positions])
 
 
@@ -93,7 +95,7 @@ class Biaffine(nn.Module):
         """[B, P, size], [B, Q, size] -> all pairs [B, P, Q, channels]; terms of an appended 1 are added as biases."""
         batch, rows, size = left.shape
         matrix = self.weight.transpose(0, 1).flatten(1)  # [size + 1, C * (size + 1)]
-        weight, bias = matrix.split([size, 1])
+        weight, bias = matrix[:size], matrix[size:]
         half = torch.addmm(bias, left.flatten(0, 1), weight)  # [B * P, C * (size + 1)]
         half, row_bias = half.view(batch, -1, size + 1).split([size, 1], -1)
         pairs = torch.baddbmm(row_bias, half, right.mT)  # [B, P * C, Q]

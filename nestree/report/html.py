@@ -89,7 +89,6 @@ def score_chart(groups: Mapping[Any, Score], labels: bool = False) -> Chart:
         interval = f" ({interval})" if interval else ""
         title = f"{name}: F1 {f1}{interval}, P {precision}, R {recall}, {score.gold:,} gold"
         if not score.predicted or not score.gold:
-            f1 = tables.UNDEFINED
             marks = [Mark("none", 0, 0, title, "no prediction" if score.gold else "not in gold")]
         else:
             marks = [Mark("bar", 0, 100 * score.f1, title)]
@@ -148,11 +147,11 @@ def round_ticks(largest: float, intervals: int) -> list[float]:
 
 # Curves: square SVG drawings
 
-SIZE = 260  # pixels of the square; there are margins for numbers and names
+SIZE = 340  # pixels of the square; there are margins for numbers and names
 
 
 def plot_reliability(evaluation: Evaluation) -> str:
-    """The share of right entities against their mean score; calibrated scores lie on the diagonal."""
+    """Precision against mean score; calibrated scores lie on the diagonal."""
     calibration = evaluation.calibration
     assert calibration is not None
     largest = max(bin.entities for bin in calibration.bins)
@@ -161,12 +160,12 @@ def plot_reliability(evaluation: Evaluation) -> str:
             bin.score,
             bin.precision,
             3 + 7 * (bin.entities / largest) ** 0.5,
-            f"mean score {percent(bin.score)}, right {percent(bin.precision)} %, {bin.entities:,} entities",
+            f"mean score {percent(bin.score)} %, precision {percent(bin.precision)} %, {bin.entities:,} entities",
         )
         for bin in calibration.bins
     ]
     description = f"Reliability diagram. Expected calibration error {percent(calibration.error)} %."
-    return plot_curve(points, "mean score, %", "right, %", description, diagonal=True)
+    return plot_curve(points, "mean score, %", "precision, %", description, diagonal=True)
 
 
 def plot_thresholds(evaluation: Evaluation) -> str:
@@ -188,8 +187,9 @@ def plot_curve(
     diagonal: bool = False,
 ) -> str:
     """Points of x, y (both 0 to 1), radius and title, joined by a line."""
-    view = f"-46 -12 {SIZE + 60} {SIZE + 52}"
-    svg = ElementTree.Element("svg", {"role": "img", "aria-label": description, "viewBox": view})
+    width, height = SIZE + 60, SIZE + 52
+    size = {"width": f"{width}", "viewBox": f"-46 -12 {width} {height}"}
+    svg = ElementTree.Element("svg", {"role": "img", "aria-label": description, **size})
     for k in range(6):
         at = SIZE * k / 5
         add_element(svg, "line", class_="grid", x1=0, y1=SIZE - at, x2=SIZE, y2=SIZE - at)

@@ -39,7 +39,7 @@ ERROR_MEANINGS = {
     "head": "the span is gold, the head is another word",
 }
 METRIC_NAMES = {"precision": "P", "recall": "R", "f1": "F1"}
-METRICS = ("P", "R", "F1", "F1 95 %", "right", "predicted", "gold")
+METRICS = ("P", "R", "F1", "F1 95 %", "correct", "predicted", "gold")
 UNDEFINED = "-"  # shown where there is nothing to divide by
 
 
@@ -76,7 +76,7 @@ def metrics(score: Score) -> tuple[str, ...]:
         percent(score.recall) if score.gold else UNDEFINED,
         percent(score.f1) if score.predicted or score.gold else UNDEFINED,
         interval_text(score.intervals.f1) if score.intervals else "",
-        f"{score.right:,}",
+        f"{score.correct:,}",
         f"{score.predicted:,}",
         f"{score.gold:,}",
     )
@@ -158,20 +158,26 @@ def scores_table(evaluation: Evaluation) -> Table:
     groups = {
         "entities": evaluation.entities,
         "duplicates counted": evaluation.duplicates,
-        "labels aside": evaluation.spans,
+        "spans only": evaluation.spans,
     }
-    note = f"95 %: bootstrap over sentences, {evaluation.resamples:,} resamples, seed {evaluation.seed}."
-    table = group_table("Scores", "", groups, note if evaluation.resamples else "")
+    table = group_table("Scores", "", groups)
+    notes = []
+    if evaluation.resamples:
+        notes = [
+            f"95 %: bootstrap over sentences, {evaluation.resamples:,} resamples, seed {evaluation.seed}."
+        ]
     if len(evaluation.labels) > 1:
-        mean = ("mean of labels", "", "", percent(evaluation.macro_f1), "", "", "", "")
-        table = replace(table, rows=[*table.rows, mean])
-    return table
+        macro = ("macro average", "", "", percent(evaluation.macro_f1), "", "", "", "")
+        table = replace(table, rows=[*table.rows, macro])
+    if any(not score.gold for score in evaluation.labels.values()):
+        notes.append("Macro average: labels that are not in gold count with an F1 of 0.")
+    return replace(table, note=" ".join(notes))
 
 
 def depth_table(evaluation: Evaluation) -> Table:
     note = (
-        "Depth: how many other spans enclose an entity. Nested: inside or around another entity, or on its span. "
-        "Predicted entities that are gold are grouped as in gold, the others as in the prediction."
+        "Depth: how many other spans enclose an entity. Nested: inside or around another entity, or on its span; flat: "
+        "the others. Predicted entities that are gold are grouped as in gold, the others as in the prediction."
     )
     return group_table("By depth", "depth", {**evaluation.depths, **evaluation.nesting}, note)
 
@@ -195,11 +201,11 @@ def errors_table(evaluation: Evaluation) -> Table:
 
 def label_errors_table(evaluation: Evaluation) -> Table:
     rows = [
-        (label, f"{s.gold:,}", f"{s.right:,}", *(f"{evaluation.count(kind, label):,}" for kind in KINDS))
+        (label, f"{s.gold:,}", f"{s.correct:,}", *(f"{evaluation.count(kind, label):,}" for kind in KINDS))
         for label, s in evaluation.labels.items()
     ]
-    note = "gold = right + type + boundary + missed, by the label in gold."
-    return Table("Errors by label", ("label", "gold", "right", *KINDS), rows, note)
+    note = "gold = correct + type + boundary + missed, by the label in gold."
+    return Table("Errors by label", ("label", "gold", "correct", *KINDS), rows, note)
 
 
 def distribution_table(evaluation: Evaluation) -> Table:
@@ -219,11 +225,11 @@ def distribution_table(evaluation: Evaluation) -> Table:
 
 def heads_table(heads: HeadScores) -> Table:
     ratios = {
-        "head accuracy": (heads.right, heads.judged),
-        "left out: no gold head": (heads.left_out, 0),
-        "of these, a candidate": (heads.among, heads.candidates),
-        "accuracy with these": (
-            heads.right + heads.among,
+        "head accuracy": (heads.correct, heads.judged),
+        "left out: no single gold head": (heads.left_out, 0),
+        "correct, any annotated head": (heads.correct_candidates, heads.candidates),
+        "accuracy, any annotated head": (
+            heads.correct + heads.correct_candidates,
             heads.candidates and heads.judged + heads.candidates,
         ),
         "predicted without a head": (heads.headless, 0),
@@ -233,10 +239,14 @@ def heads_table(heads: HeadScores) -> Table:
     rows = [
         (name, percent(part / whole), f"{part:,} of {whole:,}") if whole else (name, "", f"{part:,}")
         for name, (part, whole) in ratios.items()
-        if whole or (part and name in ("left out: no gold head", "predicted without a head"))
+        if whole or (part and name in ("left out: no single gold head", "predicted without a head"))
     ]
     note = "Accuracy: over predicted spans of several words that are gold spans. " if heads.judged else ""
-    note += "Candidate: one of the words that gold names instead. " if heads.candidates else ""
+    note += (
+        "Any annotated head: of the spans left out, gold names several heads for some; one of these counts as correct. "
+        if heads.candidates
+        else ""
+    )
     note += "Shared: entities whose head also heads an entity on another span."
     return Table("Heads", ("", "%", "count"), rows, note)
 
@@ -266,7 +276,7 @@ def calibration_table(calibration: Calibration) -> Table:
         f"Expected calibration error {percent(calibration.error)} %, Brier score {calibration.brier:.4f}, "
         f"over {calibration.scored:,} entities{unscored}."
     )
-    return Table("Calibration", ("score", "entities", "mean score", "right %"), rows, note)
+    return Table("Calibration", ("score", "entities", "mean score", "precision %"), rows, note)
 
 
 def difference_cells(difference: Difference) -> tuple[str, str, str]:
@@ -281,7 +291,7 @@ def comparison_table(comparison: Comparison) -> Table:
         for name, difference in comparison.overall.items()
     ]
     note = (
-        f"p: approximate randomisation, {comparison.swaps:,} swaps; 95 %: paired bootstrap, "
+        f"p: permutation test, {comparison.swaps:,} permutations; 95 %: paired bootstrap, "
         f"{comparison.resamples:,} resamples; seed {comparison.seed}. "
         f"Fewer errors in {comparison.better:,} sentences, more in {comparison.worse:,}."
     )
@@ -435,11 +445,12 @@ def terminal_table(table: Table) -> "list[RenderableType]":
     if not (all(table.left_aligned[1:]) or "meaning" in table.columns):
         widths = [max(map(cell_len, column)) + 2 for column in zip(table.columns, *table.rows, strict=True)]
         widths[0] = min(widths[0], MAX_NAME_WIDTH + 2)
-        while kept > 1 and sum(widths[:kept]) > TERMINAL_WIDTH:
+        while kept > 1 and sum(widths[:kept]) - 2 > TERMINAL_WIDTH:  # nothing follows the last column
             kept -= 1
     if kept < len(table.columns):
         left_out = len(table.columns) - kept
-        note = f"{note} {left_out} more columns do not fit here: see Markdown, JSON or HTML.".strip()
+        columns = "more column does" if left_out == 1 else "more columns do"
+        note = f"{note} {left_out} {columns} not fit here: see Markdown, JSON or HTML.".strip()
     grid = RichTable(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for name, left in zip(table.columns[:kept], table.left_aligned, strict=False):
         grid.add_column(styled(name), justify="left" if left else "right", no_wrap=not left, overflow="fold")
@@ -519,7 +530,7 @@ def to_json(evaluation: Evaluation, comparison: Comparison | None = None) -> dic
 
 
 NOT_IN_JSON = ("errors", "confusion", "error_counts")  # replaced by counts and shares
-PROPERTIES = {Score: ("precision", "recall", "f1"), HeadScores: ("accuracy", "accuracy_within")}
+PROPERTIES = {Score: ("precision", "recall", "f1"), HeadScores: ("accuracy", "accuracy_any_head")}
 
 
 def plain(value: Any) -> Any:

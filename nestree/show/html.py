@@ -111,7 +111,10 @@ def document_values(document: Document, number: int) -> dict[str, Any]:
 
 
 def text_html(document: Document, tree_ids: Mapping[int, str] | None = None) -> str:
-    """The text with a box around each entity; sentences link to their trees, given by the numbers of the sentences."""
+    """The text with a box around each entity.
+
+    With `tree_ids` (of a page) each sentence begins with its number, which links to its tree, if there is one.
+    """
     document = document.with_text()
     text, entities = document.text or "", document.entities
     main = text_direction(text)
@@ -125,12 +128,21 @@ def text_html(document: Document, tree_ids: Mapping[int, str] | None = None) -> 
         direction = text_direction(sentence.text or "", main)
         boxes = "".join(box_parts(text, entities[first:k], sentence.start, end, direction))
         parts.append(verbatim(text[position : sentence.start]))
-        parts.append(boxes if direction == main else f'<span class="s" dir="{direction}">{boxes}</span>')
-        if tree_ids and number in tree_ids:
-            title = f"the tree of sentence {number}"
-            parts.append(f'<a class="to-tree" href="#{tree_ids[number]}" title="{title}">{number}</a>')
+        if tree_ids is not None:
+            boxes = sentence_number(number, tree_ids.get(number)) + boxes
+        turn = "" if direction == main else f' dir="{direction}"'
+        if turn or tree_ids is not None:
+            new_line = " line" if tree_ids is not None and "\n" in text[position : sentence.start] else ""
+            boxes = f'<span class="s{new_line}"{turn}>{boxes}</span>'
+        parts.append(boxes)
         position = end
     return "".join([*parts, verbatim(text[position:]), "</div>"])
+
+
+def sentence_number(number: int, tree_id: str | None) -> str:
+    if tree_id is None:
+        return f'<span class="number">{number}</span>'
+    return f'<a class="number" href="#{tree_id}" title="the tree of sentence {number}">{number}</a>'
 
 
 def box_parts(
@@ -138,13 +150,11 @@ def box_parts(
 ) -> Iterator[str]:
     """The text from start to end with the edges of its boxes; an entity of the other direction states its own."""
     directions = [direction]
-    after_label = False
     for part in lay_out(entities, start, end):
         if isinstance(part, Segment):
             content = verbatim(text[part.start : part.end])
             twice = " twice" if len(part.head_of) > 1 else ""
             yield f'<u class="head{twice}">{content}</u>' if part.head_of else content
-            after_label = False
             continue
         entity = part.entity
         labels = [(single_line(x), score) for x, score in zip(entity.labels, entity.scores, strict=True)]
@@ -159,18 +169,15 @@ def box_parts(
             title = escape("\n".join(lines))
             yield f'<span class="{style}"{turn} style="--h:{part.height}" title="{title}">'
             directions.append(own)
-            after_label = False
         else:
             directions.pop()
             names = ", ".join(
                 escape(label) + ("" if score is None else f"<i>&#160;{format_probability(score)}</i>")
                 for label, score in labels
             )
-            # The label stays on the line of the last word (U+2060 joins them), but not that of the next box.
-            joint = "<wbr/>" if after_label else ""
+            # U+2060 keeps the label on the line of the last word, or of the label before it.
             names = f"&#8288;<bdi>{'…' if part.cut else ''}{names}</bdi>"
-            yield f'{joint}<small class="label">{names}</small></span>'
-            after_label = True
+            yield f'<small class="label">{names}</small></span>'
 
 
 def verbatim(text: str) -> str:

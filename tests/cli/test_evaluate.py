@@ -50,7 +50,7 @@ def test_formats(files):
     assert max(map(len, done.stdout.splitlines())) <= 80 + len(str(files[0]))
     done = evaluate(*files[:2], "--format", "json", "--bootstrap", "0")
     values = json.loads(done.stdout)
-    counts = (values["sentences"], values["entities"]["right"], values["duplicates"]["predicted"])
+    counts = (values["sentences"], values["entities"]["correct"], values["duplicates"]["predicted"])
     assert counts == (2, 2, 4)
     done = evaluate(*files[:2], "--format", "markdown", "--bootstrap", "0")
     assert done.stdout.startswith("# ")

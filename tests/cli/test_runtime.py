@@ -21,7 +21,7 @@ from tests.cli.run import COMMAND, ENVIRONMENT, nestree, process, refuse
 
 ROOT = Path(__file__).parents[2]
 COUNTED = Path(__file__).parent.parent / "data" / "fixtures" / "commands" / "counted.jsonl"
-NAMES = [command.callback.__name__ for command in app.registered_commands if command.callback]
+NAMES = [c.callback.__name__.replace("_", "-") for c in app.registered_commands if c.callback]
 
 
 def test_help_imports_nothing_heavy():
@@ -54,7 +54,12 @@ def test_every_option_is_explained_and_documented(command):
 
 
 @pytest.mark.parametrize(
-    "command", [name for name in NAMES if name not in ("check", "stats", "formats", "analyze")]
+    "command",
+    [
+        name
+        for name in NAMES
+        if name not in ("check", "stats", "formats", "analyze", "export", "serve", "label-config")
+    ],
 )
 def test_every_command_that_writes_has_out(command):
     assert re.search(r"-o, .*--out|--out.*-o", nestree(command, "--help").stdout)

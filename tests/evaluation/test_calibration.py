@@ -48,5 +48,5 @@ def test_each_threshold_scores_what_it_keeps():
     assert found.thresholds[0.4].f1 == found.entities.f1
     for threshold, score in found.thresholds.items():
         kept = [right for value, right in scored if value is None or value >= threshold]
-        assert (score.right, score.predicted, score.gold) == (sum(kept), len(kept), 5)
+        assert (score.correct, score.predicted, score.gold) == (sum(kept), len(kept), 5)
     assert found.thresholds[0.99].precision == 1  # the entity without a score is always kept

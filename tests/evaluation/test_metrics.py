@@ -15,7 +15,7 @@ from tests.evaluation.cases import GOLD, PREDICTED, predictions
 
 
 def counts(score):
-    return score.right, score.predicted, score.gold
+    return score.correct, score.predicted, score.gold
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_the_errors_of_the_example(example):
 
 def test_the_heads_of_the_example(example):
     heads = example.heads
-    assert (heads.right, heads.judged, heads.left_out) == (2, 3, 0)  # 0-7 and 8-10, not 8-11
+    assert (heads.correct, heads.judged, heads.left_out) == (2, 3, 0)  # 0-7 and 8-10, not 8-11
     assert heads.accuracy == 2 / 3
     assert (heads.shared, heads.headed) == (2, 6)  # army: 8-11 and 8-10
     assert (heads.gold_shared, heads.gold_headed) == (0, 6)
@@ -74,14 +74,14 @@ def test_a_right_entity_has_its_depth_in_gold():
     result = evaluate(gold, [Sentence(words, [Entity(1, 2, "B"), Entity(2, 3, "B")])])
     assert {depth: counts(score) for depth, score in result.depths.items()} == {0: (0, 1, 1), 1: (1, 1, 1)}
     nesting = {kind: counts(score) for kind, score in result.nesting.items()}
-    assert nesting == {"nested": (1, 1, 2), "alone": (0, 1, 0)}
+    assert nesting == {"nested": (1, 1, 2), "flat": (0, 1, 0)}
 
 
 def test_nested_means_inside_around_or_on_the_same_span():
     spans = [(0, 2, "A"), (0, 2, "B"), (2, 4, "A"), (3, 5, "A"), (5, 8, "A"), (6, 7, "A")]
     words = list("abcdefgh")
     nesting = evaluate([Sentence(words, [Entity(*e) for e in spans])], [Sentence(words)]).nesting
-    assert {kind: score.gold for kind, score in nesting.items()} == {"nested": 4, "alone": 2}
+    assert {kind: score.gold for kind, score in nesting.items()} == {"nested": 4, "flat": 2}
 
 
 @pytest.mark.parametrize(
@@ -126,21 +126,21 @@ def test_heads_that_gold_leaves_open_are_left_out_and_counted():
         Entity(3, 5, "A", head=4),
     ]
     heads = evaluate([Sentence(words, gold)], [Sentence(words, predicted)]).heads
-    assert (heads.right, heads.judged, heads.left_out) == (1, 3, 2)
-    assert (heads.candidates, heads.among, heads.headless) == (1, 1, 1)
-    assert heads.accuracy_within == (heads.right + 1) / (heads.judged + 1)
+    assert (heads.correct, heads.judged, heads.left_out) == (1, 3, 2)
+    assert (heads.candidates, heads.correct_candidates, heads.headless) == (1, 1, 1)
+    assert heads.accuracy_any_head == (heads.correct + 1) / (heads.judged + 1)
     rows = {row[0]: row[2] for row in heads_table(heads).rows}
-    assert rows["accuracy with these"] == f"{heads.right + 1} of {heads.judged + 1}"
+    assert rows["accuracy, any annotated head"] == f"{heads.correct + 1} of {heads.judged + 1}"
 
 
 def test_heads_are_judged_by_span():
     words = list("abc")
     one = [Sentence(words, [Entity(0, 2, "A", head=1)])]
     two = [Sentence(words, [Entity(0, 2, "A", head=1), Entity(0, 2, "B", head=0)])]
-    assert (evaluate(one, two).heads.right, evaluate(two, one).heads.right) == (0, 1)  # all must be right
+    assert (evaluate(one, two).heads.correct, evaluate(two, one).heads.correct) == (0, 1)  # all must be right
     copies = [Entity(0, 2, "A"), Entity(0, 2, "A", head=1)]
     heads = evaluate([Sentence(words, copies)], [Sentence(words, copies[::-1])]).heads
-    assert (heads.right, heads.judged, heads.left_out) == (1, 1, 0)  # the copy with a head counts
+    assert (heads.correct, heads.judged, heads.left_out) == (1, 1, 0)  # the copy with a head counts
     same_span = Sentence(words, [Entity(0, 2, "A", head=1), Entity(0, 2, "B", head=1)])
     assert evaluate([same_span], [same_span]).heads.shared == 0
     three = replace(same_span, entities=(*same_span.entities, Entity(0, 3, "A", head=1)))
@@ -211,13 +211,13 @@ def test_every_entity_is_right_or_one_kind_of_error(corpora):
     result = evaluate(*corpora, resamples=0)
     kinds = {kind: result.count(kind) for kind in KINDS}
     both = kinds["type"] + kinds["boundary"]
-    assert result.entities.right + both + kinds["missed"] == result.entities.gold
-    assert result.entities.right + both + kinds["spurious"] == result.entities.predicted
+    assert result.entities.correct + both + kinds["missed"] == result.entities.gold
+    assert result.entities.correct + both + kinds["spurious"] == result.entities.predicted
     for label, rows in result.confusion.items():
         assert sum(result.distribution[label].values()) == pytest.approx(1)
         assert sum(rows.values()) == result.labels[label].gold
     for groups in (result.labels, result.lengths, result.depths, result.nesting):
-        assert all(score.right <= min(score.predicted, score.gold) for score in groups.values())
+        assert all(score.correct <= min(score.predicted, score.gold) for score in groups.values())
         assert [sum(c) for c in zip(*map(counts, groups.values()), strict=True)] in (
             [],
             list(counts(result.entities)),
@@ -260,7 +260,8 @@ def test_gold_itself_is_perfect(corpora):
     assert result.errors == ()
     if result.entities.gold:
         assert result.entities.f1 == result.duplicates.f1 == result.spans.f1 == 1
-        assert result.entities.intervals.f1[1] == 1
+        scores = [result.entities, result.duplicates, result.spans, *result.labels.values()]
+        assert all(interval == (1, 1) for score in scores for interval in score.intervals)
 
 
 def as_dicts(sentences):  # their ends are inclusive
@@ -275,7 +276,7 @@ def test_where_nothing_is_nested_scores_are_nervaluates_strict_ones(corpora):
     strict = theirs["overall"]["strict"]
     assert (ours.entities.precision, ours.entities.recall) == (strict.precision, strict.recall)
     assert ours.entities.f1 == pytest.approx(strict.f1)
-    assert ours.entities.right == strict.correct
+    assert ours.entities.correct == strict.correct
     for label, found in theirs["entities"].items():
         assert (ours.labels[label].precision, ours.labels[label].recall) == (
             found["strict"].precision,

@@ -44,6 +44,26 @@ def test_intervals_equal_those_of_all_resamples():
     assert low < result.f1 == f1(gold, predicted) < high
 
 
+def test_a_resample_without_entities_has_no_f1():
+    """Of three sentences only one has entities: every third resample or so has none, and says nothing about F1."""
+    gold = corpus([RIGHT], [], [])
+    perfect, missed = evaluate(gold, gold), evaluate(gold, corpus([], [], []))
+    assert perfect.entities.intervals == ((1, 1), (1, 1), (1, 1))
+    assert perfect.labels["A"].intervals == ((1, 1), (1, 1), (1, 1))
+    assert missed.entities.intervals == ((0, 0), (0, 0), (0, 0))
+    difference = compare(gold, gold, corpus([], [], []), swaps=10).overall["f1"]
+    assert (difference.value, difference.interval) == (1, (1, 1))
+
+
+def test_the_same_counts_have_the_same_intervals():
+    gold = corpus(*[[RIGHT]] * 9, *[[RIGHT, WRONG]] * 4, *[[]] * 3)
+    result = evaluate(gold, corpus(*[[RIGHT]] * 6, *[[WRONG]] * 6, *[[RIGHT, WRONG]] * 4))
+    low, high = result.entities.intervals.f1
+    assert low < high
+    assert result.entities == result.duplicates == result.spans == result.labels["A"]
+    assert result.entities == result.lengths["1"]
+
+
 def test_seeds():
     gold = corpus(*[[RIGHT]] * 40)
     predicted = corpus(*[[RIGHT]] * 25, *[[WRONG]] * 15)

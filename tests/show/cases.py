@@ -121,13 +121,13 @@ def documents(draw):
 class Page(HTMLParser):
     """Reads HTML strictly: every element is closed in its turn. Collects text, boxes, and what tests ask for."""
 
-    EMPTY = frozenset({"meta", "br", "input", "wbr"})
+    EMPTY = frozenset({"meta", "br", "input"})
 
     def __init__(self, source: str) -> None:
         super().__init__(convert_charrefs=True)
         self.open: list[tuple[str, dict[str, str]]] = []
         self.elements: list[tuple[str, dict[str, str]]] = []
-        self.texts: list[str] = []  # of each element of class text, without labels and links
+        self.texts: list[str] = []  # of each element of class text, without labels and numbers
         self.boxes: list[tuple[int, int, str, dict[str, str]]] = []  # start, end, label, attributes
         self.heads: list[tuple[int, int]] = []
         self.starts: list[int] = []
@@ -171,7 +171,7 @@ class Page(HTMLParser):
     def handle_data(self, data):
         if self.inside("label"):
             self.label += data
-        elif self.inside("text") and not self.inside("to-tree"):
+        elif self.inside("text") and not self.inside("number"):
             self.texts[-1] += data
 
 

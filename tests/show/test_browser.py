@@ -30,24 +30,26 @@ const inside = (a, b) => a.top >= b.top - 1 && a.bottom <= b.bottom + 1 &&
 const visible = selector => all(selector).filter(x => getComputedStyle(x).display != 'none');
 const texts = all('.text').map(text => {
   const copy = text.cloneNode(true);
-  all('.label, .to-tree', copy).forEach(element => element.remove());
+  all('.label, .number', copy).forEach(element => element.remove());
   return copy.textContent; });
 const boxes = all('.e');
 const before = visible('.label i').length;
 all('.switch input').forEach(input => input.click());
-const alone = [];  // full stops that are not on the line of what is before them
+const alone = [];  // full stops and labels that are not on the line of what is before them
 for (const text of all('.text')) {
   const walker = document.createTreeWalker(text, NodeFilter.SHOW_TEXT);
   let last = null;
-  for (let node = walker.nextNode(); node; node = walker.nextNode())
+  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+    const label = node.parentElement.closest('.label');
     for (let k = 0; k < node.length; k++) {
       const range = document.createRange();
       range.setStart(node, k); range.setEnd(node, k + 1);
       const at = range.getBoundingClientRect();
       if (!at.width) continue;
-      if (node.data[k] == '.' && last && at.top > last.bottom - 2) alone.push(text.textContent);
+      if ((label || node.data[k] == '.') && last && at.top > last.bottom - 2) alone.push(text.textContent);
       if (node.data[k].trim()) last = at;
     }
+  }
 }
 const shown = [[0, 0], [1, 0], [0, 1], [4, 3]].map(chosen => {  // kind and label of examples
   all('.filters select').forEach((select, k) => { select.selectedIndex = chosen[k]; });
@@ -89,8 +91,9 @@ def test_errors_on_the_console_would_be_seen(tmp_path):
 
 def test_a_page_in_a_browser(tmp_path):
     deep = Sentence(["w"] * 13, [Entity(k, 13, "organization", score=0.5) for k in (0, 3, 6, 9, 12)])
-    stops = [  # full stops at every place of a line, after words, spaces and boxes
-        Document([Sentence([*"w" * 20, "i" * k, "."], [Entity(20, 21, "X")] * (k % 2))]) for k in range(1, 60)
+    nested = [Entity(20, 21, "X"), Entity(19, 21, "Y")]
+    stops = [  # full stops and labels at every place of a line, after words, spaces and boxes
+        Document([Sentence([*"w" * 20, "i" * k, "."], nested * (k % 2))]) for k in range(1, 60)
     ]
     text = "one\r\ntwo\tthree  four"
     at = [(0, 3), (5, 8), (9, 14), (16, 20)]
@@ -100,9 +103,9 @@ def test_a_page_in_a_browser(tmp_path):
     assert console == []
     shown.append(PRESIDENT)
     assert results["texts"] == [escape_invisible(document.with_text().text) for document in shown]
-    assert results["boxes"] == 3 + 2 + 3 + 3 + 5 + 1 + 30 + 3
+    assert results["boxes"] == 3 + 2 + 3 + 3 + 5 + 1 + 60 + 3
     assert (results["before"], results["after"]) == (0, 4 + 1 + 4 + 5 + 4)
-    assert results["alone"] == []
+    assert [text.count("organization") for text in results["alone"]] == [5]  # more than fits on a line
     assert results["nested"]
     assert results["labels"]
     assert results["wide"] <= results["width"] <= 520

@@ -1,0 +1,381 @@
+"""The FastAPI application: routes, and the way of a request from its bytes to documents."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fastapi import FastAPI, Request
+from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect
+from starlette.staticfiles import StaticFiles
+
+from nestree import __version__
+from nestree.display import label_color, render
+from nestree.errors import InputError
+from nestree.pipeline import Pipeline, PredictOptions, count_words
+from nestree.serve import annotation_tools
+from nestree.serve.metrics import Metrics
+from nestree.serve.options import ApiError, ServeOptions
+from nestree.serve.queue import Item, PredictionQueue
+from nestree.serve.security import Guard
+from nestree.types import Document
+
+MAX_CONSTRAINTS = 2_000  # of a request: checking them takes quadratic time
+INLINE_CHARACTERS = 5_000  # longer texts are split into words by another thread
+DISCARDED_BODIES = (
+    10  # a body too large is read up to this many times the limit, so that its client gets the error
+)
+PAGE = Path(str(files("nestree") / "serve" / "page"))
+SHARED_STYLES = (
+    "templates/base.css",
+    "templates/colors.css.jinja",
+    "show/templates/boxes.css",
+    "show/templates/trees.css",
+)
+Body = TypeVar("Body", bound=BaseModel)
+
+
+class EntitiesRequest(BaseModel):
+    """Texts, and optionally what is known about each of them. Offsets count Unicode code points; ends are exclusive."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    texts: list[str]
+    known: list[list[list[Any]]] | None = Field(
+        None,
+        description="For each text, its known entities: [start, end], [start, end, label] or "
+        "[start, end, label, head]; a head is a position in the text or [start, end].",
+    )
+    forbidden: list[list[list[Any]]] | None = Field(
+        None,
+        description="For each text, spans that are no entities: [start, end]; or not with a label: "
+        "[start, end, label].",
+    )
+    threshold: Any = Field(
+        None, description="The lowest probability: a number, or one for each label; null: the model's own."
+    )
+    labels: list[str] | None = Field(None, description="Only entities with these labels; null: all.")
+    trees: bool = Field(False, description="Add the trees of the sentences to each document.")
+
+
+class Service:
+    """The state of the application; its methods are shared by the routes."""
+
+    def __init__(self, load: Callable[[], Pipeline], options: ServeOptions) -> None:
+        self.options, self.metrics = options, Metrics()
+        self.queue = PredictionQueue(load, options, self.metrics)
+
+    async def read_json(self, request: Request, model: type[Body]) -> Body:
+        """The body of a request; raises an ApiError if it is too large, too slow or invalid."""
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json" or "content-encoding" in request.headers:
+            message = f"The body is {kind[:100] or 'of no type'}; send uncompressed application/json."
+            raise ApiError(415, "wrong_content_type", message)
+        try:
+            async with asyncio.timeout(self.options.timeout):
+                body = await self.read_body(request)
+        except TimeoutError:
+            message = (
+                f"The body did not arrive within {self.options.timeout:g} s; send it faster or in parts."
+            )
+            raise ApiError(408, "slow_body", message, {"Connection": "close"}) from None
+        try:
+            return model.model_validate_json(body)
+        except ValidationError as errors:
+            error = errors.errors(include_url=False, include_context=False)[0]
+            place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"])
+            value = "" if error["type"] == "missing" else f" is {error['input']!r:.60}"
+            if error["type"] == "json_invalid":
+                place, value = "", ""
+            reason = error["msg"].rstrip(".")
+            raise ApiError(
+                422, "invalid", f"{place.lstrip('.') or 'The body'}{value}: {reason}. See /docs."
+            ) from None
+
+    async def read_body(self, request: Request) -> bytes:
+        limit = self.options.max_body_bytes
+        chunks, size = [], 0
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size <= limit:
+                chunks.append(chunk)
+            elif size > DISCARDED_BODIES * limit:
+                break
+        if size > limit:
+            message = f"The body has more than {limit:,} bytes; send fewer texts at once, or raise --max-body-bytes."
+            headers = {"Connection": "close"} if size > DISCARDED_BODIES * limit else None
+            raise ApiError(413, "body_too_large", message, headers)
+        return b"".join(chunks)
+
+    async def predict(
+        self,
+        request: Request,
+        texts: Sequence[str],
+        known: Sequence[Sequence[Any]] | None = None,
+        forbidden: Sequence[Sequence[Any]] | None = None,
+        **options: Any,
+    ) -> list[Document | Exception]:
+        """The document of each text, or what is wrong with it; raises an ApiError for the whole request.
+
+        `options`: those of `Pipeline.predict_options`. The request is dropped if its client goes away.
+        """
+        deadline = time.monotonic() + self.options.timeout
+        pipeline = self.queue.check_open()
+        for name, values in {"known": known, "forbidden": forbidden}.items():
+            if values is not None and len(values) != len(texts):
+                message = (
+                    f"{name} has {len(values):,} lists and there are {len(texts):,} texts; give one for each."
+                )
+                raise ApiError(422, "invalid", message)
+        if sum(len(spans) for values in (known, forbidden) if values for spans in values) > MAX_CONSTRAINTS:
+            message = (
+                f"The request has more than {MAX_CONSTRAINTS:,} known and forbidden spans; send fewer texts."
+            )
+            raise ApiError(413, "too_many_spans", message)
+        try:
+            predict_options = pipeline.predict_options(**options)
+        except (InputError, TypeError) as error:
+            raise ApiError(422, "invalid", str(error)) from None
+        self.check_words(sum(max(1, len(text.split())) for text in texts))  # at least so many
+        known, forbidden = known or [()] * len(texts), forbidden or [()] * len(texts)
+        arguments = pipeline, predict_options, texts, known, forbidden
+        if sum(map(len, texts)) > INLINE_CHARACTERS:
+            prepared = await asyncio.to_thread(prepare, *arguments)
+        else:
+            prepared = prepare(*arguments)
+        items = [item for item in prepared if isinstance(item, Item)]
+        self.check_words(sum(item.words for item in items))
+        documents: dict[Item, Document | Exception] = {}
+        if items:
+            self.queue.submit(items)
+            documents = dict(zip(items, await self.wait(request, items, deadline), strict=True))
+        return [documents[item] if isinstance(item, Item) else item for item in prepared]
+
+    def check_words(self, words: int) -> None:
+        if words > self.options.max_request_words:
+            limit = self.options.max_request_words
+            message = f"The request has {words:,} words or more, and the limit is {limit:,}; send fewer texts at once."
+            raise ApiError(413, "too_many_words", message)
+
+    async def wait(
+        self, request: Request, items: Sequence[Item], deadline: float
+    ) -> list[Document | Exception]:
+        """The results of all items; if the client goes away or time is up, what still waits is dropped."""
+
+        async def disconnected() -> None:
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
+
+        results = asyncio.gather(
+            *(asyncio.wrap_future(item.future) for item in items), return_exceptions=True
+        )
+        gone = asyncio.create_task(disconnected())
+        futures: set[asyncio.Future[Any]] = {results, gone}
+        try:
+            seconds = max(0.0, deadline - time.monotonic())
+            done, _ = await asyncio.wait(futures, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if results in done:
+                return results.result()  # type: ignore[return-value]
+            if gone in done:
+                raise ClientDisconnect
+            message = f"No answer within {self.options.timeout:g} s; send fewer words, or try again later."
+            raise ApiError(504, "timeout", message)
+        finally:
+            results.cancel()
+            gone.cancel()
+
+    def info(self) -> dict[str, Any]:
+        pipeline = self.queue.get_pipeline()
+        return {
+            "model": self.options.model_name,
+            "version": __version__,
+            "device": str(pipeline.device),
+            "precision": pipeline.inference_precision,
+            "limits": self.options.limits,
+        }
+
+
+def prepare(
+    pipeline: Pipeline,
+    options: PredictOptions,
+    texts: Sequence[str],
+    known: Sequence[Sequence[Any]],
+    forbidden: Sequence[Sequence[Any]],
+) -> list[Item | Document | Exception]:
+    """Each text as an item for the queue, as a document if it has no words, or as an error."""
+    prepared: list[Item | Document | Exception] = []
+    for text, known_spans, forbidden_spans in zip(texts, known, forbidden, strict=True):
+        try:
+            document, constraints = pipeline.prepare(text, known_spans, forbidden_spans)
+        except InputError as error:
+            prepared.append(error)
+        else:
+            words = count_words(document)
+            prepared.append(Item(document, constraints, options, words) if words else document)
+    return prepared
+
+
+def error_dict(error: Exception) -> dict[str, Any]:
+    """The error of one text."""
+    if isinstance(error, InputError):
+        return ApiError(422, "invalid", str(error)).to_dict()
+    return ApiError(500, "failed", f"This text could not be read: {type(error).__name__}.").to_dict()
+
+
+def json_response(value: Any) -> Response:
+    return Response(
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode(), media_type="application/json"
+    )
+
+
+def create_app(pipeline: Pipeline | Callable[[], Pipeline], options: ServeOptions | None = None) -> FastAPI:
+    """The application for a pipeline, or for a function that loads one in the background."""
+    options = options or ServeOptions()
+    service = Service((lambda: pipeline) if isinstance(pipeline, Pipeline) else pipeline, options)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        service.queue.thread.start()
+        yield
+        await asyncio.to_thread(service.queue.close)
+
+    app = FastAPI(
+        title="nestree",
+        version=__version__,
+        description="Nested named entity recognition. Errors are {'error': {'code', 'message'}}.",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    app.state.service = service
+    add_routes(app, service)
+    annotation_tools.add_routes(app, service)
+
+    @app.exception_handler(HTTPException)
+    async def http_error(request: Request, error: HTTPException) -> Response:
+        message = f"{request.method} {request.url.path[:100]}: {error.detail}. /docs lists what there is."
+        return ApiError(error.status_code, "not_found", message, error.headers).response()
+
+    paths = {route.path for route in app.routes if hasattr(route, "path")}
+    app.add_middleware(Guard, options=options, metrics=service.metrics, paths=dict.fromkeys(paths))
+    if options.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=options.cors_origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["authorization", "content-type"],
+            expose_headers=["retry-after"],
+        )
+    return app
+
+
+def request_body(model: type[BaseModel]) -> Mapping[str, Any]:
+    """The OpenAPI description of a body that `Service.read_json` reads."""
+    return {
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": model.model_json_schema()}},
+        }
+    }
+
+
+def add_routes(app: FastAPI, service: Service) -> None:
+    queue, options = service.queue, service.options
+
+    @app.post("/v1/entities", openapi_extra=dict(request_body(EntitiesRequest)))
+    async def entities(request: Request) -> Response:
+        """The entities of texts: {"model": ..., "documents": [...]}.
+
+        A document is what `Document.to_dict` returns; nestree/data/document.schema.json describes it. A text that
+        cannot be read, or whose known and forbidden spans do not fit, has {"error": {...}} in place of its document.
+        """
+        queue.check_open()
+        body = await service.read_json(request, EntitiesRequest)
+        results = await service.predict(
+            request,
+            body.texts,
+            body.known,
+            body.forbidden,
+            threshold=body.threshold,
+            labels=body.labels,
+            trees=body.trees,
+        )
+        documents = []
+        for result in results:
+            if isinstance(result, Document):
+                tree = {"tree": result.tree.to_dict()} if body.trees else {}
+                documents.append({**result.to_dict(), **tree})
+            else:
+                documents.append(error_dict(result))
+        return json_response({"model": options.model_name, "documents": documents})
+
+    @app.get("/v1/labels")
+    async def labels() -> Any:
+        """The labels of the model, with their descriptions and the indices of their colors."""
+        described = queue.get_pipeline().labels
+        return {
+            "labels": [
+                {"label": label, "description": text, "color": label_color(label)}
+                for label, text in described.items()
+            ]
+        }
+
+    @app.get("/health")
+    async def health() -> Any:
+        """Whether the process answers."""
+        return {"status": "ok"}
+
+    @app.get("/ready")
+    async def ready() -> Any:
+        """Whether the server accepts requests: 503 while the model is loaded, and while the server shuts down."""
+        queue.get_pipeline()
+        return {"status": "ready"}
+
+    @app.get("/info")
+    async def info() -> Any:
+        """The model, the version, the precision and the limits."""
+        return service.info()
+
+    @app.get("/metrics", response_class=PlainTextResponse)
+    async def metrics() -> Response:
+        """Counters for Prometheus."""
+        gauges = {
+            "queue_requests": (len(queue.waiting), "Requests that wait."),
+            "queue_words": (queue.waiting_words, "Words that wait."),
+            "words_per_second": (queue.words_per_second, "Speed of the last large batches."),
+            "ready": (queue.pipeline is not None and not queue.draining, "1 if requests are accepted."),
+        }
+        return PlainTextResponse(service.metrics.render(gauges), media_type="text/plain; version=0.0.4")
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        """The API as a page without scripts."""
+        schema = app.openapi()
+        operations = [
+            (method.upper(), path, operation, json.dumps(operation.get("requestBody"), indent=2))
+            for path, methods in schema["paths"].items()
+            for method, operation in methods.items()
+        ]
+        page = render("serve/docs.html.jinja", info=schema["info"], operations=operations)
+        return HTMLResponse(page)
+
+    @app.get("/static/shared.css", include_in_schema=False)
+    async def shared_styles() -> Response:
+        """The styles that the page shares with `nestree show`."""
+        return Response("\n".join(map(render, SHARED_STYLES)), media_type="text/css")
+
+    @app.get("/", include_in_schema=False)
+    async def page(request: Request) -> Response:
+        if not (PAGE / "index.html").exists():
+            return RedirectResponse("/docs")
+        return HTMLResponse((PAGE / "index.html").read_text("utf-8"))
+
+    if PAGE.is_dir():
+        app.mount("/static", StaticFiles(directory=PAGE), name="static")

@@ -1,0 +1,141 @@
+// Text with nested boxes. Entities that cross others, which only models without trees predict, are cut into parts.
+
+import { colorClass } from "./menu.js";
+import { state } from "./state.js";
+import { formatProbability, visibleText } from "./text.js";
+
+const positions = new WeakMap(); // of each text node: where it begins in its block
+
+/** The entities with the labels that the filter shows; what is known is always shown. */
+export function filterEntities(entities) {
+  const { threshold, hidden } = state;
+  const shown = [];
+  for (const entity of entities) {
+    const labels = entity.labels.filter(({ label, score, known }) =>
+      !hidden.has(label) && (known || score === null || score >= threshold));
+    if (labels.length) shown.push({ ...entity, labels });
+  }
+  return shown;
+}
+
+/** The edges of boxes in text order, as matching brackets: {at, entity, opens, cut, height, cutAtEnd}. */
+function findEdges(entities) {
+  const starting = Map.groupBy(entities, (entity) => entity.start);
+  const borders = new Set(entities.flatMap(({ start, end }) => [start, end]));
+  const edges = [];
+  const open = []; // opening edges, the outermost first
+  for (const at of [...borders].sort((a, b) => a - b)) {
+    const outermost = open.findIndex((edge) => edge.entity.end === at);
+    const cut = [];
+    while (outermost >= 0 && open.length > outermost) {
+      const edge = open.pop();
+      edge.cutAtEnd = edge.entity.end > at;
+      edges.push({ at, entity: edge.entity, opens: false, cut: edge.cutAtEnd });
+      if (open.length) open.at(-1).height = Math.max(open.at(-1).height, edge.height + 1);
+      if (edge.cutAtEnd) cut.unshift(edge.entity);
+    }
+    const opening = [...cut, ...(starting.get(at) ?? [])].sort((a, b) => b.end - a.end);
+    for (const entity of opening) {
+      open.push({ at, entity, opens: true, cut: entity.start < at, height: 0, cutAtEnd: false });
+      edges.push(open.at(-1));
+    }
+  }
+  return edges;
+}
+
+/** Draw the text of a block with its entities and a button after each sentence. */
+export function drawBlock(block, entities, sentences) {
+  const fragment = document.createDocumentFragment();
+  const edges = findEdges(entities);
+  const heads = new Map(entities.filter((e) => e.head).map((e) => [e.head.start, e.head.end]));
+  const ends = new Map(sentences.map((sentence) => [sentence.end, sentence]));
+  const borders = new Set([0, block.text.length, ...edges.map((edge) => edge.at), ...ends.keys()]);
+  for (const [start, end] of heads) borders.add(start).add(end);
+  const order = [...borders].sort((a, b) => a - b);
+  let parent = fragment;
+  let next = 0;
+  let headEnd = 0;
+  order.forEach((at, k) => {
+    for (; next < edges.length && edges[next].at === at; next++) {
+      if (edges[next].opens) parent = parent.appendChild(drawBox(edges[next], block));
+      else {
+        parent.append(drawLabel(edges[next]));
+        parent = parent.parentNode;
+      }
+    }
+    if (ends.has(at)) parent.append(drawTreeButton(ends.get(at)));
+    if (k + 1 === order.length) return;
+    if (heads.has(at)) headEnd = heads.get(at);
+    const node = document.createTextNode(visibleText(block.text.slice(at, order[k + 1])));
+    positions.set(node, at);
+    if (at < headEnd) {
+      const head = parent.appendChild(document.createElement("u"));
+      head.className = "head";
+      head.append(node);
+    } else parent.append(node);
+  });
+  return fragment;
+}
+
+function drawBox({ entity, cut, cutAtEnd, height }, block) {
+  const box = document.createElement("span");
+  const { labels } = entity;
+  box.className = `e ${colorClass(labels[0].label)}${cut ? " from" : ""}${cutAtEnd ? " on" : ""}`;
+  const mark = state.marks.get(`${block.start + entity.start}-${block.start + entity.end}`);
+  if (mark) box.classList.add(mark);
+  box.style.setProperty("--h", height);
+  box.dir = "auto";
+  box.tabIndex = -1;
+  box.role = "group"; // not a button: inner boxes would be hidden from screen readers
+  const text = block.text.slice(entity.start, entity.end);
+  const names = labels.map(({ label, score, known }) =>
+    known ? `${label}, confirmed` : score === null ? label : `${label} ${score.toFixed(3)}`);
+  box.ariaLabel = `${text}: ${names.join("; ")}${mark ? `; ${mark}` : ""}`;
+  const head = entity.head ? [`head: ${block.text.slice(entity.head.start, entity.head.end)}`] : [];
+  box.title = [...names, ...head].join("\n");
+  box.entity = entity;
+  return box;
+}
+
+function drawLabel({ entity, cut }) {
+  const label = document.createElement("small");
+  label.className = "label";
+  const names = label.appendChild(document.createElement("bdi"));
+  if (cut) names.append("…");
+  entity.labels.forEach(({ label, score, known }, k) => {
+    names.append(`${k ? ", " : ""}${known ? "✓ " : ""}${label}`);
+    if (score === null || known) return;
+    names.appendChild(document.createElement("i")).textContent = `\u00a0${formatProbability(score)}`;
+  });
+  label.prepend("\u2060"); // joins the label to the last word
+  return label;
+}
+
+function drawTreeButton(sentence) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "to-tree";
+  button.title = button.ariaLabel = "Tree of this sentence";
+  button.textContent = "∧";
+  button.tabIndex = -1;
+  button.sentence = sentence;
+  return button;
+}
+
+/** One end of a selection as a position in the text of the page; null: there is no text. */
+export function findPosition(root, node, offset) {
+  const place = (text, at) => text.parentElement.closest(".block").block.start + positions.get(text) + at;
+  if (positions.has(node)) return place(node, offset);
+  // Between elements, in a label, or outside: where the next text begins.
+  const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
+  const point = document.createRange();
+  point.setStart(node, offset);
+  let last = null;
+  while (walker.nextNode()) {
+    const { currentNode } = walker;
+    if (!positions.has(currentNode)) continue;
+    if (point.comparePoint(currentNode, 0) >= 0) return place(currentNode, 0);
+    last = currentNode;
+  }
+  return last && place(last, last.length);
+}

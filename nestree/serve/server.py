@@ -1,0 +1,82 @@
+"""The process: uvicorn, signals and loading."""
+
+import logging
+import signal
+import socket
+from collections.abc import Callable
+from types import FrameType
+
+import uvicorn
+
+from nestree.errors import InputError
+from nestree.pipeline import Pipeline
+from nestree.serve.app import create_app
+from nestree.serve.options import ServeOptions
+
+log = logging.getLogger(__name__)
+
+
+def run(
+    load: Callable[[], Pipeline],
+    options: ServeOptions,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    on_start: Callable[[str], None] | None = None,
+) -> None:
+    """Serve until SIGTERM or Ctrl-C; what was accepted by then is answered first.
+
+    `on_start` is called with the address as soon as the server listens, which is before the model is loaded.
+    """
+    app = create_app(load, options)
+    queue = app.state.service.queue
+    listener = open_socket(host, port)
+    name = f"[{host}]" if ":" in host else host
+    if on_start:
+        on_start(f"http://{name}:{listener.getsockname()[1]}")
+    config = uvicorn.Config(
+        app,
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        proxy_headers=False,
+        ws="none",
+        timeout_keep_alive=75,  # longer than proxies keep connections, which would otherwise use one that is closed
+        timeout_graceful_shutdown=int(options.timeout) + 5,
+    )
+    server = Server(config)
+    server.on_exit = lambda: setattr(queue, "draining", True)
+    queue.on_load_error = lambda: setattr(server, "should_exit", True)
+    # uvicorn restores these handlers and raises the signal again when it is done: SIGTERM then does nothing more.
+    before = signal.signal(signal.SIGTERM, lambda number, frame: None)
+    try:
+        server.run(sockets=[listener])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        listener.close()
+    if queue.load_error is not None:
+        raise queue.load_error
+
+
+class Server(uvicorn.Server):
+    """Calls `on_exit` when a signal asks it to end."""
+
+    on_exit: Callable[[], None] = staticmethod(lambda: None)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.on_exit()
+        super().handle_exit(sig, frame)
+
+
+def open_socket(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 is any free one."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(2048)
+    except OSError as error:
+        raise InputError(
+            f"cannot listen on {host}:{port}: {error.strerror or error}. Choose another --host or --port."
+        ) from None
+    return listener

@@ -1,0 +1,215 @@
+"""Exported models against PyTorch: scores, entities, windows, constraints, 8 bits, damage, and what is refused."""
+
+import json
+import pickle
+import shutil
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import nestree
+from nestree import checkpoint
+from nestree.cli import app
+from nestree.errors import DataError, InputError, ModelError
+from nestree.model import Recognizer
+from nestree.nn.onnx import LABEL_GRAPH, SCORE_GRAPH, float_products, named_tensors
+from nestree.types import Sentence
+from tests import tiny
+
+for package in ("onnx", "onnxscript", "onnxruntime"):
+    pytest.importorskip(package, reason="the extra `onnx` is not installed")
+
+TEXT = "The mayor of Lisbon met the president. Police in Oslo arrested two members of the group."
+SETTINGS = {  # an encoder, a recipe and changes of it
+    "bert": ("bert", "default", []),
+    "mpnet": ("mpnet", "ablation/06-lexical-two-stage", ["model.rotary=true", "model.head_prior=true"]),
+    "transformers": ("modernbert", "ablation/03-tree-one-stage", ["encoder.word_shape_size=0"]),
+}
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(each) for each in arguments])
+
+
+@pytest.fixture(scope="module")
+def pair(tiny_model, tmp_path_factory):
+    """A model in PyTorch and its export."""
+    folder = tmp_path_factory.mktemp("onnx") / "exported"
+    nestree.export(tiny_model, folder)
+    return tiny_model, folder
+
+
+def random_sentences():
+    """Of odd sizes, the longest with several windows of subwords."""
+    words = [word for sentence in tiny.SENTENCES for word in sentence.words]
+    return [Sentence((words * 3)[:size]) for size in (1, 2, 5, 17, 31)] + tiny.SENTENCES
+
+
+def assert_same_scores(model, exported):
+    for batch in ([0], [1, 0], [3, 2, 0], [4], [4, 1, 9]):
+        sentences = [random_sentences()[k] for k in batch]
+        with torch.inference_mode():
+            inputs = model.collate_words(sentences)
+            expected, scores = model(inputs), exported(exported.collate_words(sentences))
+        found = named_tensors(scores)
+        for name, value in named_tensors(expected).items():
+            if not name.startswith("label_"):
+                torch.testing.assert_close(found.pop(name), value, rtol=1e-4, atol=1e-4)
+        assert not found
+        assert (scores.labels is None) == (expected.labels is None)
+        if expected.labels is not None:
+            b = torch.arange(len(batch))[:, None]
+            j = torch.stack([inputs.lengths, (inputs.lengths + 1) // 2], 1)
+            arguments = b, torch.zeros_like(j), j, torch.zeros_like(j)
+            with torch.inference_mode():
+                expected_labels = expected.labels.score_spans(*arguments)
+                torch.testing.assert_close(
+                    scores.labels.score_spans(*arguments), expected_labels, rtol=1e-4, atol=1e-4
+                )
+
+
+@pytest.mark.parametrize("name", list(SETTINGS))
+def test_scores_are_those_of_pytorch_for_any_shape(name, pair, tmp_path):
+    if name == "bert":
+        model, folder = checkpoint.load(pair[0]), pair[1]
+    else:
+        family, recipe, changes = SETTINGS[name]
+        encoder = tiny.encoder(tmp_path / "encoder", family)
+        torch.manual_seed(1)
+        settings = tiny.settings(recipe, f"encoder.path={encoder}", "encoder.lstm_layers=0", *changes)
+        model, folder = Recognizer(settings, tiny.LABELS, encoder).eval(), tmp_path / "exported"
+        checkpoint.export(model, folder)
+    assert not (folder / checkpoint.WEIGHTS).exists()
+    assert (folder / LABEL_GRAPH).exists() == (name != "transformers")
+    assert_same_scores(model, checkpoint.load(folder))
+
+
+def test_a_pipeline_works_as_without_it(pair):
+    ours, exported = (nestree.load(folder, precision="float32") for folder in pair)
+    assert "onnxruntime" in repr(exported)
+    assert exported(TEXT).entities  # else it would be easy
+    for options in (
+        {},
+        {"threshold": 0.9},
+        {"threshold": {"PER": 0.8}, "labels": ["PER", "GPE"]},
+        {"known": [(0, 3, "ORG")], "forbidden": [(13, 19)]},
+    ):
+        expected, found = ours(TEXT, **options), exported(TEXT, **options)
+        assert [(e.start, e.end, e.label, e.head) for e in found] == [
+            (e.start, e.end, e.label, e.head) for e in expected
+        ]
+        assert [e.score for e in found] == pytest.approx([e.score for e in expected], abs=1e-3)
+        trees = [[(s.tree.spans, s.tree.arcs, s.tree.root) for s in d.sentences] for d in (found, expected)]
+        assert trees[0] == trees[1]
+    assert exported(TEXT, known=[(0, 3, "ORG")]).entities[0].label == "ORG"
+    cut_ours, cut = (nestree.load(folder, max_sentence_words=8, precision="float32") for folder in pair)
+    long = [random_sentences()[4]]
+    assert cut.words(long)[0].extra == {"windows": 7}
+    spans, expected_spans = ([(e.span, e.label) for e in p.words(long)[0].entities] for p in (cut, cut_ours))
+    assert spans == expected_spans
+
+
+def test_copies_and_pickles(pair, tmp_path):
+    exported = nestree.load(pair[1])
+    exported.save_pretrained(tmp_path / "copy")
+    for name in json.loads((pair[1] / checkpoint.MANIFEST).read_text())["files"]:
+        assert (tmp_path / "copy" / name).read_bytes() == (pair[1] / name).read_bytes()
+    again = pickle.loads(pickle.dumps(exported))
+    assert again(TEXT).entities == exported(TEXT).entities
+
+
+def test_the_command_exports_to_8_bits_and_scores(tiny_model, tmp_path):
+    nestree.write(nestree.Document(tuple(tiny.SENTENCES)), tmp_path / "gold.jsonl")
+    done = run(
+        "export", tiny_model, "--onnx", tmp_path / "small", "--int8", "--data", tmp_path / "gold.jsonl"
+    )
+    assert done.exit_code == 0, done.stderr
+    assert "in PyTorch" in done.stderr
+    assert "8 bits" in done.stderr
+    small = nestree.load(tmp_path / "small")
+    assert "int8" in repr(small)
+    assert "F1" in small.model.card
+    ours = nestree.load(tiny_model)
+    agree = nestree.evaluate(ours.words(tiny.SENTENCES), small.words(tiny.SENTENCES)).entities.f1
+    assert agree > 0.9
+    log = run("predict", tmp_path / "gold.jsonl", "--model", tmp_path / "small", "-v")
+    assert log.exit_code == 0
+    assert "onnxruntime" in log.stderr
+    again = run("export", tmp_path / "small", "--onnx", tmp_path / "twice")
+    assert again.exit_code == 2
+    assert "exported to ONNX already" in again.stderr
+
+
+def test_weights_that_stay_float_are_found():
+    from onnx import TensorProto, helper
+
+    weight = helper.make_tensor("weight", TensorProto.FLOAT, [2, 2], [1.0] * 4)
+    nodes = [
+        helper.make_node("Transpose", ["weight"], ["turned"], "turn"),
+        helper.make_node("MatMul", ["x", "turned"], ["y"], "product"),
+        helper.make_node("MatMul", ["x", "y"], ["z"], "attention"),
+    ]
+    graph = helper.make_graph(nodes, "g", [], [], [weight])
+    assert float_products(helper.make_model(graph)) == ["MatMul product"]
+
+
+@pytest.mark.parametrize("name", [SCORE_GRAPH, LABEL_GRAPH, checkpoint.LABELS, "encoder/tokenizer.json"])
+def test_damaged_folders(name, pair, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(pair[1], folder)
+    (folder / name).write_bytes((folder / name).read_bytes()[:-20])
+    with pytest.raises(ModelError, match=r"is not the file that manifest\.json describes"):
+        nestree.load(folder)
+    with pytest.raises(ModelError, match=r"damaged|again"):
+        nestree.load(folder, verify=False)
+    (folder / name).unlink()
+    (folder / checkpoint.MANIFEST).unlink()
+    with pytest.raises(ModelError, match="has no "):
+        nestree.load(folder)
+
+
+def test_graphs_without_metadata_and_of_other_versions(pair, tmp_path):
+    import onnx
+
+    graph = onnx.load(pair[1] / SCORE_GRAPH)
+    shutil.copytree(pair[1], tmp_path / "model")
+    for value, message in (("9", "has the format 9"), (None, "has the format none")):
+        del graph.metadata_props[:]
+        if value:
+            graph.metadata_props.add(key="format", value=value)
+        onnx.save(graph, tmp_path / "model" / SCORE_GRAPH)
+        with pytest.raises(ModelError, match=message):
+            nestree.load(tmp_path / "model", verify=False)
+
+
+def test_what_is_refused(pair, tmp_path, monkeypatch):
+    with pytest.raises(DataError, match="not empty"):
+        nestree.export(*pair)
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(InputError, match="is a file"):
+        nestree.export(pair[0], file)
+    with pytest.raises(InputError, match=r"float32, not in int8"):
+        nestree.load(pair[1], precision="int8")
+    with pytest.raises(InputError, match="runs on a CPU"):
+        nestree.load(pair[1]).to(torch.device("meta"))
+    with pytest.raises(ModelError, match="was exported to ONNX and has no weights"):
+        checkpoint.read_weights(pair[1])
+    model = checkpoint.load(pair[1])
+    with pytest.raises(ModelError, match="cannot be trained"):
+        model.losses(model.collate(tiny.SENTENCES))
+    encoder = tiny.encoder(tmp_path / "encoder")
+    for changes, reason in (
+        (["encoder.lstm_layers=1"], "BiLSTM"),
+        (["model.rank=0"], "full triaffine"),
+    ):
+        settings = tiny.settings("default", f"encoder.path={encoder}", *changes)
+        with pytest.raises(ModelError, match=f"has a {reason}"):
+            checkpoint.export(Recognizer(settings, tiny.LABELS, encoder), tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
+    with pytest.raises(
+        InputError, match=r"onnxruntime, which is not installed: pip install 'nestree\[onnx\]'"
+    ):
+        nestree.load(pair[1])

@@ -1,0 +1,274 @@
+"""The application: answers equal those of the library, limits, access, headers."""
+
+import base64
+import json
+import logging
+import re
+import threading
+
+import pytest
+
+import nestree
+from nestree.pipeline import Pipeline
+from nestree.serve import ServeOptions, create_app
+from tests import tiny
+from tests.serve.conftest import TestClient, until
+
+TEXTS = [
+    " ".join(tiny.SENTENCES[0].words) + ".",
+    "",
+    "😀 fans of the club in the north of Oslo sang. She left the Bank of Portugal \U0001f1f5\U0001f1f9.",
+]
+
+
+def post(client: TestClient, body: object, path: str = "/v1/entities", **headers: str):
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return client.post(path, content=content, headers={"content-type": "application/json", **headers})
+
+
+def error_of(response, status: int, code: str) -> str:
+    assert response.status_code == status, response.text
+    error = response.json()["error"]
+    assert error["code"] == code
+    assert set(error) == {"code", "message"}
+    return error["message"]
+
+
+def test_documents_equal_those_of_the_library(client: TestClient, pipeline: Pipeline):
+    answer = post(client, {"texts": TEXTS}).json()
+    expected = [pipeline(text).to_dict() for text in TEXTS]
+    assert answer == {"model": "tiny", "documents": expected}
+    assert sum(len(document["entities"]) for document in expected) > 3
+
+
+def test_options_equal_those_of_the_library(client: TestClient, pipeline: Pipeline):
+    text = TEXTS[0]
+    for options in (
+        {"threshold": 0.9},
+        {"threshold": {"PER": 0.0}, "labels": ["PER", "GPE"]},
+        {"labels": []},
+    ):
+        expected = [pipeline(text, **options).to_dict()]
+        assert post(client, {"texts": [text], **options}).json()["documents"] == expected
+    constraints = {"known": [(4, 9, "LOC", [4, 9])], "forbidden": [(13, 19), (0, 9, "GPE")]}
+    expected = pipeline(text, **constraints)
+    body = {
+        "texts": [text, text],
+        "trees": True,
+        **{name: [[], spans] for name, spans in constraints.items()},
+    }
+    free, constrained = post(client, body).json()["documents"]
+    assert constrained == {**expected.to_dict(), "tree": expected.tree.to_dict()}
+    assert (4, 9, "LOC") in [(e["start"], e["end"], e["label"]) for e in constrained["entities"]]
+    assert free == {**(document := pipeline(text)).to_dict(), "tree": document.tree.to_dict()}
+    assert len(free["tree"]["constituents"]) == 2 * len(document.words) - 1
+
+
+def test_a_text_that_cannot_be_read_fails_alone(client: TestClient, pipeline: Pipeline):
+    known = [[], [[0, 99]], [[0, 9, "PER"], [4, 12, "PER"]], [[0, 9]]]
+    documents = post(client, {"texts": [TEXTS[0]] * 4, "known": known}).json()["documents"]
+    assert documents[0] == pipeline(TEXTS[0]).to_dict()
+    assert documents[1]["error"]["message"].startswith("known (0, 99) ends after the text")
+    assert "cross" in documents[2]["error"]["message"]
+    assert documents[3] == pipeline(TEXTS[0], known=[(0, 9)]).to_dict()
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"", "EOF"),
+        (b'{"texts": ["a"', "EOF"),
+        (b"[" * 100_000, "recursion"),
+        (b'{"texts": ["a"], "threshold": ' + b"[" * 100_000, "recursion"),
+        (b'{"texts": ["\\ud800"]}', "hex escape"),
+        (b'{"texts": ["\xff"]}', "unicode"),
+        (b'{"texts": ["a"], "threshold": NaN}', "threshold is nan"),
+        (b'{"texts": ["a"], "threshold": 2}', "threshold is 2"),
+        (b'{"texts": ["a"], "threshold": [1]}', "threshold is [1]"),
+        (b'{"texts": ["a"], "threshold": {"nobody": 0.5}}', "no label 'nobody'"),
+        (b'{"texts": ["a"], "labels": ["nobody"]}', "no label 'nobody'"),
+        (b'{"texts": "a"}', "texts is 'a'"),
+        (b'{"texts": [1]}', "texts[0] is 1"),
+        (b'{"texts": ["a"], "known": [[], []]}', "known has 2 lists"),
+        (b'{"texts": ["a"], "known": [[7]]}', "known[0][0] is 7"),
+        (b'{"texts": ["a"], "tress": true}', "tress is True"),
+        (b'{"texts": ["a"], "trees": 1}', "trees is 1"),
+        (b'{"texts": ["a"], "known": [[[' + b"9" * 5_000 + b", 1]]]}", ""),
+        (b"7", "The body is 7"),
+    ],
+)
+def test_invalid_bodies(client: TestClient, body: bytes, message: str):
+    response = post(client, body)
+    if response.status_code == 200:
+        assert message == ""  # the error of the text
+        assert "error" in response.json()["documents"][0]
+    else:
+        assert message in error_of(response, 422, "invalid")
+    assert post(client, {"texts": ["a"]}).status_code == 200
+
+
+def test_content_types(client: TestClient):
+    for headers in (
+        {"content-type": "text/plain"},
+        {"content-type": ""},
+        {"content-type": "application/json", "content-encoding": "gzip"},
+    ):
+        error_of(client.post("/v1/entities", content=b"{}", headers=headers), 415, "wrong_content_type")
+
+
+def test_unknown_paths_and_methods(client: TestClient):
+    assert "/nowhere" in error_of(client.get("/nowhere"), 404, "not_found")
+    assert client.get("/v1/entities").status_code == 405
+    assert client.get("/static/../app.py").status_code == 404
+    assert client.get("/static/%2e%2e/app.py").status_code == 404
+
+
+def test_limits_of_a_request(serve):
+    with serve(max_body_bytes=1_000, max_request_words=50) as client:
+        assert post(client, {"texts": ["a b c d e"] * 10}).status_code == 200
+        assert "51 words" in error_of(
+            post(client, {"texts": ["a b c d e"] * 10 + ["f"]}), 413, "too_many_words"
+        )
+        error_of(post(client, {"texts": [""] * 51}), 413, "too_many_words")
+        error_of(post(client, {"texts": ["a.,b.,c.,d.,e.," * 10]}), 413, "too_many_words")  # no blanks
+        assert "1,000 bytes" in error_of(post(client, {"texts": ["a" * 1_000]}), 413, "body_too_large")
+        assert post(client, {"texts": ["a"]}).status_code == 200
+    with serve() as client:
+        many = {"texts": ["the mayor"], "known": [[[0, 3]] * 2_001]}
+        error_of(post(client, many), 413, "too_many_spans")
+
+
+def test_information(client: TestClient, pipeline: Pipeline):
+    labels = client.get("/v1/labels").json()["labels"]
+    assert [label["label"] for label in labels] == list(pipeline.labels)
+    assert set(labels[0]) == {"label", "description", "color"}
+    info = client.get("/info").json()
+    assert info["model"] == "tiny"
+    assert info["version"] == nestree.__version__
+    assert info["precision"] in ("int8", "float32")
+    assert info["limits"]["max_request_words"] == 20_000
+    assert client.get("/health").json() == {"status": "ok"}
+    schema = client.get("/openapi.json").json()
+    assert "texts" in json.dumps(schema["paths"]["/v1/entities"]["post"]["requestBody"])
+    page = client.get("/docs").text
+    assert "/v1/entities" in page
+    assert "<script" not in page
+    assert "style=" not in page
+    assert ".nestree" in client.get("/static/shared.css").text
+
+
+def test_metrics_are_in_the_format_of_prometheus(serve):
+    with serve() as client:
+        post(client, {"texts": TEXTS})
+        post(client, b"{")
+        client.get("/made-up-by-a-client")
+        text = client.get("/metrics").text
+    sample = re.compile(r'nestree_\w+(\{(\w+="[^"\\]*",?)+\})? [0-9.e+-]+')
+    for line in text.splitlines():
+        assert line.startswith(("# HELP nestree_", "# TYPE nestree_")) or sample.fullmatch(line), line
+    assert 'nestree_requests_total{path="/v1/entities",status="200"} 1' in text
+    assert 'nestree_requests_total{path="other",status="404"} 1' in text
+    assert 'nestree_rejected_total{code="invalid"} 1' in text
+    assert 'nestree_batch_words_bucket{le="+Inf"} 1' in text
+    assert "nestree_queue_words 0" in text
+
+
+def test_security_headers_are_on_every_answer(client: TestClient):
+    for response in (client.get("/health"), client.get("/nowhere"), post(client, b"{")):
+        assert response.headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'")
+        assert response.headers["x-content-type-options"] == "nosniff"
+        assert response.headers["cache-control"] == "no-store"
+        assert "access-control-allow-origin" not in response.headers
+
+
+def test_hosts_and_origins(client: TestClient, serve):
+    for host in ("evil.example", "localhost.evil.example:8000", "", "[::2]:8000"):
+        error_of(client.get("/health", headers={"host": host}), 400, "wrong_host")
+    for host in ("127.0.0.1", "[::1]:8000", "LOCALHOST:8000"):
+        assert client.get("/health", headers={"host": host}).status_code == 200
+    for origin in ("https://evil.example", "null", "http://localhost:8001", "http://["):
+        error_of(post(client, {"texts": []}, origin=origin), 403, "wrong_origin")
+    assert post(client, {"texts": []}, origin="http://localhost:8000").status_code == 200
+    with serve(allowed_hosts=("localhost", "ner.example"), cors_origins=("https://app.example",)) as client:
+        client.base_url = "http://ner.example"
+        response = post(client, {"texts": []}, origin="https://app.example")
+        assert response.headers["access-control-allow-origin"] == "https://app.example"
+        preflight = client.options(
+            "/v1/entities",
+            headers={"origin": "https://app.example", "access-control-request-method": "POST"},
+        )
+        assert preflight.headers["access-control-allow-origin"] == "https://app.example"
+        error_of(post(client, {"texts": []}, origin="https://evil.example"), 403, "wrong_origin")
+
+
+def test_api_key(serve):
+    with serve(api_key="s3crét") as client:
+        basic = base64.b64encode("anyone:s3crét".encode()).decode()
+        for value in (
+            "",
+            "Bearer",
+            "Bearer wrong",
+            "Basic !",
+            "Basic " + base64.b64encode(b"x").decode(),
+            "s3cret",
+        ):
+            response = post(client, {"texts": []}, authorization=value)
+            assert "key" in error_of(response, 401, "wrong_key")
+            assert response.headers["www-authenticate"] == 'Bearer realm="nestree"'
+        assert (
+            client.get("/docs", headers={"accept": "text/html"})
+            .headers["www-authenticate"]
+            .startswith("Basic")
+        )
+        for value in (b"Bearer " + "s3crét".encode(), f"Basic {basic}".encode()):
+            response = client.get("/info", headers=[(b"authorization", value)])
+            assert response.status_code == 200
+        for path in ("/metrics", "/info", "/v1/labels", "/label-studio/health"):
+            assert client.get(path).status_code == 401
+        for path in ("/health", "/ready", "/static/shared.css"):
+            assert client.get(path).status_code == 200
+        assert client.post("/label-studio/webhook", json={}).status_code == 200
+
+
+def test_loading_and_draining_answer_503(pipeline: Pipeline):
+    loaded = threading.Event()
+
+    def load() -> Pipeline:
+        loaded.wait()
+        return pipeline
+
+    app = create_app(load, ServeOptions())
+    with TestClient(app, base_url="http://localhost") as client:
+        assert client.get("/health").status_code == 200
+        for response in (client.get("/ready"), client.get("/info"), post(client, {"texts": ["a"]})):
+            error_of(response, 503, "loading")
+            assert response.headers["retry-after"]
+        loaded.set()
+        until(lambda: client.get("/ready").status_code == 200)
+        app.state.service.queue.draining = True
+        error_of(post(client, {"texts": ["a"]}), 503, "draining")
+        error_of(client.get("/ready"), 503, "draining")
+
+
+def test_texts_are_never_logged(serve, caplog, monkeypatch):
+    caplog.set_level(logging.DEBUG)
+    with serve() as client:
+        post(client, {"texts": ["Xanadu is a secret place."]})
+        post(client, {"texts": ["Xanadu"], "known": [[[0, 99]]]})
+        post(client, {"texts": "Xanadu"})
+
+        secret = "no memory for Xanadu"
+
+        def fail(*args, **options):
+            raise RuntimeError(secret)
+
+        monkeypatch.setattr(Pipeline, "predict_documents", fail)
+        answer = post(client, {"texts": ["Xanadu lies", "in Xanadu"]}).json()["documents"]
+        assert answer[0]["error"] == {
+            "code": "failed",
+            "message": "This text could not be read: RuntimeError.",
+        }
+        monkeypatch.setattr(Pipeline, "prepare", fail)
+        error_of(post(client, {"texts": ["Xanadu"]}), 500, "internal")
+    assert "RuntimeError" in caplog.text
+    assert "Xanadu" not in caplog.text
