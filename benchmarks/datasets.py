@@ -1,6 +1,7 @@
 """Data sets derived from the shared ones.
 
     python -m benchmarks.datasets proxies SHARED_DATA OUT     to judge a recipe on data that it was not tuned on
+    python -m benchmarks.datasets genres GUM_OPEN OUT         to judge a model on genres that it never saw
     python -m benchmarks.datasets partial DATA OUT [--share 0.5] [--seed 1]     with entities removed
 
 Proxies; dev and test data are whole where nothing else is said:
@@ -9,6 +10,8 @@ Proxies; dev and test data are whole where nothing else is said:
     gum-fine               GUM-open; the type with the part of speech of the head, 94 labels, and `name` as a second
                            label of names of one word; two of every five training sentences
     NAME-fifth             every fifth sentence of the training data of GENIA, LitBank and GUM-open
+
+Genres: OUT/without-GENRE has the train and dev data of all other genres, and all documents of this one as test data.
 
 Partial annotation: each training entity is removed with probability `--share`. In OUT/negatives-50 what is missing
 counts as no entity. OUT/unknown-50 marks the sentences that lost one as incomplete ("complete": false), so that what is
@@ -31,14 +34,16 @@ Parts = dict[str, list[Document]]
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.datasets", description=__doc__.split("\n")[0])
-    parser.add_argument("kind", choices=("proxies", "partial"))
-    parser.add_argument("data", type=Path, help="proxies: a directory of data sets; partial: one data set")
+    parser.add_argument("kind", choices=("proxies", "genres", "partial"))
+    parser.add_argument("data", type=Path, help="proxies: a directory of data sets; else one data set")
     parser.add_argument("out", type=Path)
     parser.add_argument("--share", type=float, default=0.5, help="of the entities to remove (partial)")
     parser.add_argument("--seed", type=int, default=1, help="of the removal (partial)")
     options = parser.parse_args(arguments)
     if options.kind == "proxies":
         made = make_proxies(options.data)
+    elif options.kind == "genres":
+        made = leave_one_genre_out(options.data)
     else:
         made = make_partial(options.data, options.share, options.seed)
     for name, parts in made:
@@ -90,6 +95,15 @@ def make_proxies(shared: Path) -> Iterator[tuple[str, Parts]]:
         )
     fine = {part: [with_fine_labels(document) for document in parts[part]] for part in PARTS}
     yield "gum-fine", {**fine, "train": keep_sentences(fine["train"], 2, 5)}
+
+
+def leave_one_genre_out(gum: Path) -> Iterator[tuple[str, Parts]]:
+    """GUM without one genre, which is the test data: the names of its documents are GUM_GENRE_TITLE."""
+    parts = {part: list(formats.read(gum / f"{part}.jsonl.gz")) for part in PARTS}
+    everything = [document for documents in parts.values() for document in documents]
+    for genre in sorted({document.id.split("_")[1] for document in everything}):
+        others = {part: [d for d in parts[part] if d.id.split("_")[1] != genre] for part in ("train", "dev")}
+        yield f"without-{genre}", {**others, "test": [d for d in everything if d.id.split("_")[1] == genre]}
 
 
 def keep_sentences(documents: Sequence[Document], kept: int, of: int) -> list[Document]:

@@ -303,6 +303,8 @@ def load_data(job: Job) -> tuple[Settings, Corpus, list[Document]]:
         crossing_gold=settings.training.crossing,
         context=settings.encoder.context,
     )
+    if job.recipe == "default" and not any("batch_words" in change for change in job.changes):
+        settings, corpus = training.adapt_to_small_data(settings, corpus)  # as `nestree train` does
     return settings, corpus, parts.get("test", [])
 
 

@@ -76,6 +76,7 @@ class LossSettings:
 
     joint: bool = key("one likelihood of entities and labels instead of separate tree and label losses")
     label: Literal["ranking", "sigmoid", "softmax"] = key("label loss; softmax: one label per span")
+    gold_heads: bool = key("learn the heads of entities where they are annotated; false: heads are latent")
     hard_negatives: int = key(
         "spans per sentence in the label loss, gold plus most likely false ones; 0: gold only", least=0
     )
@@ -357,6 +358,8 @@ def check_combinations(settings: Settings) -> None:
         wrong = 'loss.joint needs model.labeling = "head"; without heads it equals two losses.'
     elif (loss.head_sharing_penalty or decoding.head_sharing_penalty) and not has_heads:
         wrong = 'head_sharing_penalty, in loss and decoding, needs heads: model.structure = "lexical".'
+    elif loss.gold_heads and not has_heads:
+        wrong = 'loss.gold_heads needs heads: model.structure = "lexical".'
     elif loss.hard_negatives and not yes_no:
         wrong = 'loss.hard_negatives needs model.mention = "yes-no".'
     elif loss.entropy_weight and not has_trees:

@@ -82,11 +82,18 @@ def tree_losses(scores: Scores, gold: Gold, settings: Settings, targets: Targets
     pair_losses = (
         gold_label_losses(scores, gold, settings, *gold.pairs.unbind(1)) if head_aware else None
     )  # [M]
-    if loss.joint:
+    if loss.joint or loss.gold_heads:
         assert isinstance(fixed, LexicalPotentials)
-        assert pair_losses is not None
-        zeros = pair_losses.new_zeros(*fixed.span.shape, fixed.span.shape[1] - 1)
-        fixed = fixed._replace(head=zeros.index_put(pair_cells(gold), -pair_losses))
+        head_scores = fixed.span.new_zeros(len(gold.pairs))  # [M]
+        if loss.joint:
+            assert pair_losses is not None
+            head_scores = -pair_losses
+        if loss.gold_heads:
+            span, word = gold.pairs.unbind(1)
+            other = (gold.heads[span] >= 0) & (gold.heads[span] != word)
+            head_scores = head_scores.masked_fill(other, IMPOSSIBLE)
+        zeros = head_scores.new_zeros(*fixed.span.shape, fixed.span.shape[1] - 1)
+        fixed = fixed._replace(head=zeros.index_put(pair_cells(gold), head_scores))
     sums = [free, fixed]
     heads = [head_aware and loss.hard_negatives > 0, head_aware or scores.head_prior is not None]
     regularized = free if loss.regularization_space == "all" else fixed

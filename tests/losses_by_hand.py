@@ -35,6 +35,8 @@ class ByHand:
         self.gold: dict[tuple[int, int], set[int]] = {}
         for entity in sentence.entities:
             self.gold.setdefault(entity.span, set()).add(LABELS.index(entity.label))
+        observed = [(*e.span, e.head) for e in sentence.entities if e.head is not None]
+        self.headed_spans = set(observed) if settings.loss.gold_heads else set()
         self.lexical = settings.model.structure == "lexical"
         listed = lexical_trees(self.n) if self.lexical else plain_trees(self.n)
         self.trees = [
@@ -64,7 +66,7 @@ class ByHand:
         values = []
         for spans, arcs, root, lends in self.trees:
             bare = {(i, j) for i, j, _ in spans}
-            if agree and not set(self.gold) <= bare:
+            if agree and not (set(self.gold) <= bare and self.headed_spans <= set(spans)):
                 values.append(torch.tensor(-math.inf).double())
                 continue
             value = torch.stack([(self.fixed if agree else self.free)(i, j) for i, j in bare]).sum()

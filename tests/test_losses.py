@@ -21,10 +21,10 @@ from tests.tiny import sentence
 SENTENCES = [
     sentence("a"),
     sentence("a", "0-1 A"),
-    sentence("a b", "0-2 A", "1-2 B"),
+    sentence("a b", "0-2@0 A", "1-2 B"),
     sentence("a b c", "0-2 A", "0-2 B", "2-3 C"),
-    sentence("a b c d", "1-3 B", "0-4 C"),
-    sentence("a b c d e", "1-4 A", "2-4 C", "3-4 A"),
+    sentence("a b c d", "1-3@2 B", "0-4@3 C"),
+    sentence("a b c d e", "1-4@3 A", "2-4@3 C", "3-4 A"),
     sentence("a b c"),
     replace(sentence("a b c d", "1-3 B"), complete=False),
     sentence("a b c d", "0-2 A", "1-3 B"),  # crossing: no tree can hold them
@@ -46,6 +46,9 @@ VARIANTS = {
     "forms and gold space": ("default", ["loss.label=sigmoid", "loss.regularization_space=gold"]),
     "forms and negatives": ("default", ["loss.hard_negatives=3"]),
     "forms of one stage": ("ablation/04-lexical-one-stage", ["model.head_prior=true"]),
+    "gold heads": ("default", ["loss.gold_heads=true"]),
+    "gold heads without joint likelihood": ("ablation/11-both", ["loss.gold_heads=true"]),
+    "gold heads of one stage": ("ablation/04-lexical-one-stage", ["loss.gold_heads=true"]),
     "forms without head-aware labels": ("ablation/09-head-regularisation", ["model.head_prior=true"]),
 }
 

@@ -19,12 +19,13 @@ HIDDEN = 32
 
 
 def sentence(text: str, *entities: str) -> Sentence:
-    """sentence("the mayor of Lisbon", "0-4 PER", "3-4 GPE")"""
+    """sentence("the mayor of Lisbon", "0-4@1 PER", "3-4 GPE"): @1 is the head."""
     found = []
     for entity in entities:
         span, label = entity.split()
+        span, _, head = span.partition("@")
         start, end = span.split("-")
-        found.append(Entity(int(start), int(end), label))
+        found.append(Entity(int(start), int(end), label, int(head) if head else None))
     return Sentence(text.split(), found)
 
 

@@ -219,7 +219,7 @@ def run_training(
         corpus, teachers = load_teachers(
             origin["distill"], reading, corpus, settings.training.seed, run.device
         )
-    if not (run.resume or run.config or run.is_set("batch_words")):
+    if not run.resume and run.config in (None, "default") and not run.is_set("batch_words"):
         epochs = settings.training.epochs if run.is_set("epochs") else None
         settings, corpus = training.adapt_to_small_data(settings, corpus, epochs)
     with TrainingProgress() if Commands.verbosity > QUIET else nullcontext() as callbacks:

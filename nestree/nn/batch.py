@@ -56,6 +56,7 @@ class Gold(TensorDataclass):
 
     spans: Tensor  # [G, 3] (b, i, j), each span once
     labels: Tensor  # [G, L] bool
+    heads: Tensor  # [G] the annotated head word; -1: not annotated
     pairs: Tensor  # [M, 2] (g, h): word h lies in span g
     used: Tensor  # [B] bool: the sentence is trained on
     complete: Tensor  # [B] bool: spans that are not annotated are no entities
@@ -127,6 +128,7 @@ class SentenceGold(NamedTuple):
     sentence: Sentence
     spans: np.ndarray  # [G, 2] (i, j), each span once
     labels: np.ndarray  # [G, L] bool
+    heads: np.ndarray  # [G] -1: not annotated
     used: bool
 
 
@@ -211,6 +213,7 @@ class Collator:
         return Gold(
             torch.from_numpy(spans),
             torch.from_numpy(np.concatenate([row.labels for row in rows])),
+            torch.from_numpy(np.concatenate([row.heads for row in rows])),
             torch.from_numpy(pairs),
             torch.tensor([row.used for row in rows]),
             torch.tensor(complete),
@@ -224,6 +227,7 @@ class Collator:
         if cached is not None and cached.sentence is sentence:
             return cached
         spans: dict[Span, list[int]] = {}
+        heads: dict[Span, set[int | None]] = {}
         used = not (self.trees and crossing_pairs(sentence.entities))
         for entity in sentence.entities if used else ():
             number = self.labels.get(entity.label)
@@ -233,14 +237,44 @@ class Collator:
                     f"it knows {', '.join(self.labels)}: {sentence}"
                 )
             spans.setdefault(entity.span, []).append(number)
+            heads.setdefault(entity.span, set()).add(entity.head)
         labels = np.zeros((len(spans), len(self.labels)), dtype=bool)
         for g, numbers in enumerate(spans.values()):
             labels[g, numbers] = True
-        gold = SentenceGold(sentence, np.array([*spans], dtype=np.int64).reshape(-1, 2), labels, used)
+        gold = SentenceGold(
+            sentence,
+            np.array([*spans], dtype=np.int64).reshape(-1, 2),
+            labels,
+            np.array(consistent_heads(heads), dtype=np.int64),
+            used,
+        )
         if len(self.gold_cache) >= CACHED_SENTENCES:
             self.gold_cache.clear()
         self.gold_cache[id(sentence)] = gold
         return gold
+
+
+def consistent_heads(candidates: Mapping[Span, set[int | None]]) -> list[int]:
+    """The annotated head of each span; -1 where there is none, or where no lexicalised tree has it.
+
+    If the head of a span lies in a span inside it, it is the head of that one, too. Where two annotations contradict
+    each other, neither is used.
+
+    >>> consistent_heads({(0, 5): {1}, (0, 2): {1}, (3, 5): {None}})
+    [1, 1, -1]
+    >>> consistent_heads({(0, 5): {4}, (3, 5): {3}})
+    [-1, -1]
+    """
+    single = {span: next(iter(heads)) if len(heads) == 1 else None for span, heads in candidates.items()}
+    heads = {span: -1 if head is None else head for span, head in single.items()}
+    contradicted = {
+        span
+        for (i, j), outer in heads.items()
+        for (k, m), inner in heads.items()
+        if i <= k <= outer < m <= j and inner not in (-1, outer)
+        for span in ((i, j), (k, m))
+    }
+    return [-1 if span in contradicted else head for span, head in heads.items()]
 
 
 def batches_by_length(lengths: Sequence[int], max_words: int) -> list[list[int]]:
@@ -317,6 +351,7 @@ def pad_gold(gold: Gold, rows: int, new_rows: int, posts: int) -> Gold:
         gold,
         spans=torch.cat([gold.spans, unused_spans]),
         labels=pad(gold.labels, (0, 0, 0, len(k)), value=True),  # a span without labels would have no loss
+        heads=pad(gold.heads, (0, len(k)), value=-1),
         pairs=torch.cat([gold.pairs, unused_pairs]),
         used=pad(gold.used, (0, new_rows)),
         complete=pad(gold.complete, (0, new_rows), value=True),

@@ -17,7 +17,9 @@ from nestree.types import Document, Entity, Sentence, crossing_pairs, with_conte
 PARTS = ("train", "dev", "test")
 DEV_SHARE = 15  # per cent of the data that become dev data if there is no dev file
 MAX_STRATIFIED = 2_000  # units: more are split at random, which is close to stratified
+MAX_RHO_PER_WORD = 0.5 / 2000  # of a batch: SAM costs more than it brings where gradients are noisy
 MIN_UPDATES = 300  # fewer are raised to this by more epochs
+ADAPTED_SETTINGS = ("epochs", "batch_words", "rho", "early_stopping_patience")  # of `default`, to small data
 GOOD_UPDATES = 600  # fewer are raised to this by smaller batches
 MIN_BATCH_WORDS = 150  # gradients of smaller batches are too noisy
 SHOWN_CROSSINGS = 5
@@ -117,7 +119,7 @@ def adapt_to_small_data(
 ) -> tuple[Settings, Corpus]:
     """Smaller batches and more epochs, with a note in the corpus, if there would be too few updates.
 
-    `epochs` fixes their number; None: as many as needed.
+    SAM's rho shrinks with the batches. `epochs` fixes the number of epochs; None: as many as needed.
     """
     training, words = settings.training, sum(len(sentence.words) for sentence in corpus.train)
     fewest, good = (updates * training.gradient_accumulation for updates in (MIN_UPDATES, GOOD_UPDATES))
@@ -127,14 +129,18 @@ def adapt_to_small_data(
     epochs = epochs or max(training.epochs, math.ceil(fewest * batch_words / words))
     if (epochs, batch_words) == (training.epochs, training.batch_words):
         return settings, corpus
+    rho = min(training.rho, round(MAX_RHO_PER_WORD * batch_words, 3))
+    lower_rho = f"; rho = {rho} instead of {training.rho}" if rho < training.rho else ""
     patience = training.early_stopping_patience or max(10, epochs // 4)
     until = f", until dev F1 has not risen for {patience}" if patience < epochs else ""
     note = (
         f"small training set ({words:,} words): {'up to ' * bool(until)}{epochs} epochs with batches of {batch_words} "
-        f"words instead of {training.epochs} with {training.batch_words}{until}. To decide yourself, set "
+        f"words instead of {training.epochs} with {training.batch_words}{until}{lower_rho}. To decide yourself, set "
         "training.batch_words."
     )
-    adapted = replace(training, epochs=epochs, batch_words=batch_words, early_stopping_patience=patience)
+    adapted = replace(
+        training, epochs=epochs, batch_words=batch_words, rho=rho, early_stopping_patience=patience
+    )
     return replace(settings, training=adapted), replace(corpus, notes=(*corpus.notes, note))
 
 

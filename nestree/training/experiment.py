@@ -20,6 +20,7 @@ from typing import IO, Any
 from nestree.checkpoint import CONFIG
 from nestree.config import Settings
 from nestree.errors import InputError
+from nestree.training.dataset import ADAPTED_SETTINGS
 from nestree.training.dataset import data_files as data_files
 from nestree.training.run_dir import RunDir
 
@@ -64,7 +65,10 @@ class RunSpec:
         if not (self.folder / CONFIG).is_file():
             return
         now, before = asdict(self.settings), asdict(Settings.load(self.folder / CONFIG))
-        for section, key in ((s, k) for s in now for k in now[s] if now[s][k] != before[s][k]):
+        own = " ".join(self.arguments)
+        adapted = [key for key in ADAPTED_SETTINGS if self.recipe == "default" and f"{key}=" not in own]
+        changed = ((s, k) for s in now for k in now[s] if now[s][k] != before[s][k] and k not in adapted)
+        for section, key in changed:
             raise InputError(
                 f"{self.folder} was trained with {section}.{key} = {before[section][key]!r}, and now it is "
                 f"{now[section][key]!r}. Give another directory for this experiment, or remove that one."

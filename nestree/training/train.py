@@ -58,8 +58,8 @@ def train(
 
     `data`: a folder with files called train, dev and test, or the training data alone. `train`, `dev` and `test` are
     files or documents; without `dev`, a part of `train` takes its place. `encoder`: a folder or hub name. `config`: a
-    recipe or TOML file; without it, small data gets smaller batches and more epochs. Any other keyword is a key of the
-    settings, such as epochs=3, encoder_lr=1e-5 or seed=2; a key of several sections needs its section:
+    recipe or TOML file; with `default`, small data gets smaller batches and more epochs. Any other keyword is a key of
+    the settings, such as epochs=3, encoder_lr=1e-5 or seed=2; a key of several sections needs its section:
     model__dropout=0.2. `resume`: continue an interrupted run in `out`, on the same data, with the settings of the run.
     """
     folder, given = Path(out), {"train": train, "dev": dev, "test": test}
@@ -87,7 +87,7 @@ def train(
         crossing_gold=chosen.training.crossing,
         context=chosen.encoder.context,
     )
-    if not (resume or config or "batch_words" in settings):
+    if not resume and config in (None, "default") and "batch_words" not in settings:
         chosen, corpus = adapt_to_small_data(chosen, corpus, settings.get("epochs"))
     files = {part: str(Path(s).resolve()) for part, s in sources.items() if isinstance(s, str | Path)}
     names = ", ".join(dict.fromkeys(Path(path).name for path in files.values()))
