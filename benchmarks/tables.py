@@ -315,11 +315,12 @@ def proxies() -> str:
 
 
 def distillation() -> str:
-    """Small students of large teachers on GUM-open, beside the teachers."""
+    """Small students of large teachers, beside the teachers."""
     runs = [
         row
         for row in load_scored("distillation")
-        if row["status"] == "finished" and ("distill" in row or not changes_of(row))
+        if row["epochs_done"] >= row["epochs_planned"] - 2
+        and ("distill" in row or set(changes_of(row)) <= {"loss.gold_heads=true", "training.rho=0.2"})
     ]
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in runs:
@@ -330,15 +331,20 @@ def distillation() -> str:
             words = f"{options['words']:,.0f}"
         others = [c for c in changes_of(row) if not c.startswith(("training.e", "training.warmup"))]
         rates = (c.partition("=")[2] for c in row["changes"] if c.startswith("training.encoder_lr"))
-        key = ", ".join([title, *others]), words, next(rates, "5e-5"), str(row["epochs_done"])
+        epochs = f"{row['epochs_done']}"
+        if row["epochs_done"] < row["epochs_planned"]:
+            epochs += f" of {row['epochs_planned']}"
+        data = DATA.get(row["data"], row["data"])
+        key = data, ", ".join([title, *others]), words, next(rates, "5e-5"), epochs
         groups.setdefault(key, []).append(row)
     paths = "dev.f1 test.f1 test.heads.accuracy robustness.upper robustness.lower robustness.no_punctuation"
+    paths += " test.calibration_error"
     rows = [
         [*key, str(len({run["seed"] for run in group})), *format_means(group, paths)]
         for key, group in groups.items()
     ]
-    header = "model|unlabelled words|encoder lr|epochs|seeds|dev F1|test F1|heads, %"
-    header += "|upper case|lower case|no punctuation"
+    header = "data|model|unlabelled words|encoder lr|epochs|seeds|dev F1|test F1|heads, %"
+    header += "|upper case|lower case|no punctuation|calibration error"
     return markdown_table(header, rows, runs)
 
 
