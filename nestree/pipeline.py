@@ -44,7 +44,7 @@ from nestree.nn.devices import select_device
 from nestree.nn.int8 import selected_kernel, unavailable_reason
 from nestree.nn.scorers import Scores
 from nestree.text import split
-from nestree.treecrf.memory import ignore_out_of_memory
+from nestree.treecrf import ignore_out_of_memory
 from nestree.types import Document, Entity, Sentence, Span, crossing_pairs, with_entities
 
 BATCH_WORDS_GPU = 16_000  # replaces BATCH_WORDS on a CUDA device

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn.attention import SDPBackend
 
-from nestree import checkpoint
+from nestree import checkpoint, treecrf
 from nestree import pipeline as sentences
 from nestree.evaluation import evaluate
 from nestree.model import Recognizer
@@ -18,7 +18,6 @@ from nestree.training import Callbacks, cuda_graphs, distill, fit, make_corpus
 from nestree.training.run_dir import Progress
 from nestree.training.step import GradientStep
 from nestree.training.train import make_accelerator
-from nestree.treecrf import async_errors
 from nestree.types import Document
 from tests import tiny
 from tests.training.runs import weights
@@ -77,7 +76,7 @@ def test_losses_and_gradients_are_those_of_a_cpu(folder, recipe):
         assert rough[name].dtype == torch.float32
         torch.testing.assert_close(rough[name], value, rtol=0.1, atol=0.1, msg=name)
     assert all(bool(slope.isfinite().all()) for slope in found.values())
-    async_errors.raise_pending()
+    treecrf.raise_pending()
 
 
 @pytest.mark.parametrize("how", [nullcontext, in_halves])
@@ -208,7 +207,7 @@ def test_graphs_compute_the_same(tmp_path, family, recipe, monkeypatch):
             for one, two in zip(plain.parameters, captured.parameters, strict=True):
                 one -= 0.1 * one.grad
                 two.copy_(one)
-    async_errors.raise_pending()
+    treecrf.raise_pending()
     assert 1 <= len(captured.graphs.graphs) <= 4
 
 
@@ -262,4 +261,4 @@ def test_where_memory_is_short_there_are_fewer_graphs(folder, monkeypatch):
         torch.cuda.set_per_process_memory_fraction(1.0)
     assert updater.graphs is None or updater.graphs.max_graphs <= 1  # no more of them, or none at all
     assert all(bool(p.grad.isfinite().all()) for p in updater.parameters)
-    async_errors.raise_pending()
+    treecrf.raise_pending()

@@ -84,7 +84,7 @@ class Commands(TyperGroup):
 @contextmanager
 def show_compilation() -> Iterator[None]:
     """On a terminal, say that kernels are compiled: nothing else happens for up to a minute."""
-    logger = logging.getLogger("nestree.treecrf.numba_kernels.jit")
+    logger = logging.getLogger("nestree.treecrf.numba_kernels.simd")
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(lambda _: on_terminal() and Commands.verbosity == NORMAL)
     logger.addHandler(handler)

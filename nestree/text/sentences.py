@@ -1,11 +1,14 @@
-"""Where sentences begin: from each chunk by itself, from two neighbours together, and from lines."""
+"""Text -> sentences: where they begin, from each chunk by itself, from two neighbours together, and from lines."""
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from nestree.errors import InputError
 from nestree.text.words import (
+    CHAR_CLASSES,
     CLOSERS,
     MAX_CHUNK,
     NOT,
@@ -21,6 +24,8 @@ from nestree.text.words import (
     split_words,
 )
 from nestree.types import Span
+
+SENTENCE_RULES = ("rules", "lines")
 
 # How a chunk begins; LOWER: as no sentence does
 LOWER, UPPER, NUMERAL, STARTER, OTHER = range(5)
@@ -58,6 +63,59 @@ class Chunk(NamedTuple):
 
 
 NO_CHUNK = Chunk(0, (), (), OTHER, True, NOT, 0, False, False)
+
+
+class SentenceSplit(NamedTuple):
+    """A sentence and its words, in characters of the whole text."""
+
+    start: int
+    end: int
+    words: list[Span]
+
+
+def split(
+    text: str, words: str = "treebank", sentences: str = "rules", keep: Iterable[Span] = ()
+) -> list[SentenceSplit]:
+    """The sentences of a text; no sentence ends inside one of the spans to `keep`.
+
+    Word styles:
+        treebank        do n't, Ann 's, can not; abbreviations keep their period, hyphens join
+        ud              the same, but hyphens separate, except after prefixes: well - known, non-profit
+        split-hyphens   letters and digits together, every other character by itself: IL - 2, 1 , 5
+        whitespace      what stands between white space
+    Sentences:
+        rules           end at . ! ? and the like, at blank lines, and at line ends that wrapping does not explain
+        lines           one per line
+    """
+    if words not in WORD_STYLES:
+        raise InputError(f"no word style is called {words!r}. There are: {', '.join(WORD_STYLES)}.")
+    if sentences not in SENTENCE_RULES:
+        raise InputError(f"no sentence rule is called {sentences!r}. There are: {', '.join(SENTENCE_RULES)}.")
+    classes = text if text.isascii() else text.translate(CHAR_CLASSES)
+    kept = sorted(keep, reverse=True)
+    kept_end = 0  # the furthest end of the spans to keep that begin before the current chunk
+    result: list[SentenceSplit] = []
+    spans: list[Span] = []  # of the words of the current sentence
+    previous, offset = NO_CHUNK, 0
+    for start, chunk, begins in chunks(classes, words, sentences):
+        if begins:
+            while kept and kept[-1][0] < offset + previous.length:
+                kept_end = max(kept_end, kept.pop()[1])
+            begins = kept_end <= start
+        if begins:
+            spans += [(offset + i, offset + j) for i, j in previous.last_words]
+            if spans:
+                result.append(SentenceSplit(spans[0][0], spans[-1][1], spans))
+            spans = []
+        elif len(previous.words) == 1:
+            spans.append((offset, offset + previous.length))
+        else:
+            spans += [(offset + i, offset + j) for i, j in previous.words]
+        previous, offset = chunk, start
+    spans += [(offset + i, offset + j) for i, j in previous.last_words]
+    if spans:
+        result.append(SentenceSplit(spans[0][0], spans[-1][1], spans))
+    return result
 
 
 def chunks(classes: str, words: str, sentences: str) -> Iterator[tuple[int, Chunk, bool]]:
@@ -181,3 +239,37 @@ def unwrap_lines(char_classes: str, lines: list[Span]) -> Iterator[int]:
             word and len(word[0]) <= room and classify_beginning(word[0]) != LOWER
         ):
             yield start
+
+
+FINEST_FIRST = ("split-hyphens", "ud", "treebank")
+MAX_SPLIT = 0.03  # of the words, by the best style; English split at blanks alone has a tenth and more
+MAX_EXTRA_SPLIT = 0.005  # of the words, by a finer style than the best
+SAMPLE_WORDS = 50_000
+
+
+def detect_word_style(sentences: Iterable[Sequence[str]]) -> str:
+    """The finest style that splits (almost) none of these words any further.
+
+    >>> detect_word_style([["a", "well", "-", "known", "man", "does", "n't"]])
+    'ud'
+    >>> detect_word_style([["a", "well-known", "man", "does", "n't"]])
+    'treebank'
+    >>> detect_word_style([["a", "well-known", "man,", "isn't", "he?"]])
+    'whitespace'
+    """
+    words: list[str] = []
+    for sentence in sentences:
+        words += sentence
+        if len(words) >= SAMPLE_WORDS:
+            break
+    # Without a single hyphen, hyphens may just be rare, which is no sign of the styles that separate them.
+    styles = FINEST_FIRST if "-" in words else FINEST_FIRST[2:]
+    counts = Counter(word for word in words if word.split() == [word])
+    split_words = {
+        style: sum(count for word, count in counts.items() if len(split(word, style, "lines")[0].words) != 1)
+        for style in styles
+    }
+    fewest = min(split_words.values())  # words that no style leaves whole say nothing
+    if fewest > MAX_SPLIT * len(words):
+        return "whitespace"
+    return next(style for style in styles if split_words[style] - fewest <= MAX_EXTRA_SPLIT * len(words))

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from nestree.model import Recognizer
 from nestree.nn.batch import Batch, TensorDataclass
 from nestree.nn.bert import Bert
-from nestree.treecrf.memory import is_out_of_memory
+from nestree.treecrf import is_out_of_memory
 
 MAX_GRAPHS = 96  # batches of further shapes are computed without a graph
 USES_BEFORE_CAPTURE = (

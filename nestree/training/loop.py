@@ -30,7 +30,7 @@ from nestree.training.dataset import Corpus, batches
 from nestree.training.optimizer import CLIP_NORM, lr_schedule, set_lr
 from nestree.training.run_dir import Progress, RunDir
 from nestree.training.step import GradientStep, Update
-from nestree.treecrf.memory import is_out_of_memory
+from nestree.treecrf import is_out_of_memory
 
 ESTIMATE_AFTER = 60.0  # seconds of an epoch, or two epochs, until the duration of the run is estimated
 

@@ -26,7 +26,7 @@ from nestree.training.cuda_graphs import GraphCache, can_capture
 from nestree.training.dataset import count_mentions, microbatches
 from nestree.training.distill import Teachers
 from nestree.training.run_dir import Progress
-from nestree.treecrf.memory import is_out_of_memory
+from nestree.treecrf import is_out_of_memory
 from nestree.types import Sentence
 
 log = logging.getLogger(__name__)

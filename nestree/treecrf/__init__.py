@@ -9,12 +9,13 @@
 8
 """
 
-from nestree.treecrf.async_errors import raise_pending
 from nestree.treecrf.ops import (
     LogPartition,
     best_trees,
     entropy,
     head_marginals,
+    ignore_out_of_memory,
+    is_out_of_memory,
     kl_divergence,
     log_partition,
     log_partitions,
@@ -29,6 +30,7 @@ from nestree.treecrf.potentials import (
     Potentials,
     crossing_spans,
     observe,
+    raise_pending,
     span_cells,
 )
 from nestree.treecrf.trees import Tree, Trees
@@ -45,6 +47,8 @@ __all__ = [
     "crossing_spans",
     "entropy",
     "head_marginals",
+    "ignore_out_of_memory",
+    "is_out_of_memory",
     "kl_divergence",
     "log_partition",
     "log_partitions",

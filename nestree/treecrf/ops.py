@@ -1,4 +1,4 @@
-"""The public functions: check the inputs, choose a backend, wrap its kernels for autograd.
+"""The public functions: check inputs and memory, choose a backend, wrap its kernels for autograd.
 
 A backend is a module with these functions, of equal signatures:
     inside(potentials, lengths) -> log Z [batch], chart               the chart is the backend's own
@@ -7,7 +7,7 @@ A backend is a module with these functions, of equal signatures:
     viterbi(potentials, lengths) -> Trees
     log_chart(chart) -> [batch, n + 1, n + 1, x]                      for sampling
     chart_bytes(potentials, gradient) -> int                          the memory that it will allocate
-    ASYNC_CHECKS: bool     it checks values itself and reports through nestree.treecrf.async_errors
+    ASYNC_CHECKS: bool     it checks values itself and reports through `potentials.send_report`
 """
 
 import functools
@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from nestree.errors import BackendError, PotentialsError, WrongTreeError
-from nestree.treecrf import async_errors, memory, reference
+from nestree.errors import BackendError, ChartMemoryError, PotentialsError, WrongTreeError
+from nestree.treecrf import reference
 from nestree.treecrf.potentials import (
     NO_TREE,
     AnyPotentials,
@@ -39,6 +39,7 @@ from nestree.treecrf.potentials import (
     check_values,
     map_tensors,
     no_tree_message,
+    raise_pending,
     sanitize,
 )
 from nestree.treecrf.trees import Trees, walk
@@ -48,6 +49,7 @@ BACKENDS = {
     "numba": "nestree.treecrf.numba_kernels",
     "reference": "nestree.treecrf.reference",
 }  # in the order of preference
+MIN_CHECKED_BYTES = 1 << 28  # smaller charts are allocated without a check
 MAX_TRITON_WORDS = 1280  # offsets within a sentence are 32-bit integers in the triton kernels
 
 _forced_backend: ContextVar[str | None] = ContextVar("nestree backend", default=None)
@@ -270,10 +272,10 @@ def prepare(
     check_shapes(potentials)
     batch, n, device = potentials.span.shape[0], potentials.span.shape[1] - 1, potentials.span.device
     backend = backend_for(potentials)
-    async_errors.raise_pending(wait=False)
+    raise_pending(wait=False)
     if gradient is None:
         gradient = needs_gradient(potentials)
-    memory.check(backend.chart_bytes(potentials, gradient), device, batch, n)
+    check_memory(backend.chart_bytes(potentials, gradient), device, batch, n)
     sizes = as_lengths(lengths, batch)
     if sizes.device.type == "cpu" or not backend.ASYNC_CHECKS:
         check_lengths(sizes, n)
@@ -307,6 +309,63 @@ def check_log_z(log_z: Tensor, backend: ModuleType) -> Tensor:
     if not backend.ASYNC_CHECKS and log_z.numel() and float(log_z.detach().amin()) < NO_TREE:
         raise PotentialsError(no_tree_message(int((log_z < NO_TREE).nonzero()[0, 0])))
     return log_z
+
+
+# Memory
+
+
+def check_memory(needed: int, device: torch.device, batch: int, n: int) -> None:
+    """Raise if `needed` bytes are more than the device has free."""
+    if not fits_in_memory(needed, device):
+        free = free_bytes(device) or 0
+        raise ChartMemoryError(
+            f"charts for {batch} sentences of up to {n} words need {needed / 2**30:.1f} GiB and {device} has "
+            f"{free / 2**30:.1f} GiB free; pass fewer sentences at once, or split the longest."
+        )
+
+
+def fits_in_memory(needed: int, device: torch.device) -> bool:
+    """Whether the device has this many bytes free, as far as is known."""
+    free = None if needed < MIN_CHECKED_BYTES else free_bytes(device)
+    return free is None or needed <= free
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """The bytes that can still be allocated; None if unknown."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    if device.type != "cpu":
+        return None
+    try:
+        with open("/proc/meminfo") as lines:
+            available = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+    except OSError:  # not on Linux: all memory that there is
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else None
+    return int(available[0]) * 1024 if available else None
+
+
+@contextmanager
+def ignore_out_of_memory() -> Iterator[None]:
+    """Suppress out-of-memory errors."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out: PyTorch has an error type for that, but also reports it in messages of other errors.
+
+    >>> is_out_of_memory(RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes."))
+    True
+    """
+    phrases = ("allocate memory", "not enough memory", "out of memory")
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(p in str(error) for p in phrases):
+        return True
+    # While the error was handled, as at the end of a graph capture, another one may have been raised.
+    return error.__context__ is not None and is_out_of_memory(error.__context__)
 
 
 # Autograd

@@ -23,7 +23,7 @@ from nestree.nn.int8 import (
     to_int8,
     unavailable_reason,
 )
-from nestree.nn.int8.gemm import linear, linear_reference, quantize_weights
+from nestree.nn.int8.kernels import linear, linear_reference, quantize_weights
 from nestree.nn.scorers import Biaffine
 from nestree.pipeline import Pipeline, load
 from tests import tiny
@@ -67,14 +67,14 @@ def test_products_equal_the_reference(rows, inputs, outputs):
 
 @needed
 def test_row_operations():
-    from nestree.nn.int8 import row_ops
-    from nestree.treecrf.numba_kernels.jit import compiled
+    from nestree.nn.int8 import kernels
+    from nestree.treecrf.numba_kernels.simd import compiled
 
     @compiled
     def run(x, y, other, weight, bias, scores, width):
-        row_ops.gelu(x, 0, 32)
-        row_ops.add_and_normalize(y, 0, other, 0, 32, weight, bias, np.float32(1e-5))
-        return row_ops.exp_row(scores, 0, width, row_ops.row_max(scores, 0, width))
+        kernels.gelu(x, 0, 32)
+        kernels.add_and_normalize(y, 0, other, 0, 32, weight, bias, np.float32(1e-5))
+        return kernels.exp_row(scores, 0, width, kernels.row_max(scores, 0, width))
 
     random = np.random.default_rng(1)
     x = np.concatenate([random.normal(size=24), [-9, -4.5, -1e-6, 0, 1e-6, 4.5, 9, 300]]).astype(np.float32)

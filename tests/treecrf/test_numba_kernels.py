@@ -23,7 +23,6 @@ from nestree.treecrf import (
     reference,
     use_backend,
 )
-from nestree.treecrf.numba_kernels import scheduling
 from nestree.treecrf.potentials import NO_TREE
 from tests.conftest import ROOT
 from tests.treecrf.cases import SMALL, Case, lexical, plain, rows, to
@@ -146,8 +145,8 @@ def test_threads_do_not_change_the_bits(kind, monkeypatch):
     potentials, long = KINDS[kind](), rows(KINDS[kind](), 0)
     torch.set_num_threads(1)
     one_thread = passes(potentials, LENGTHS), passes(long, LENGTHS[:1])
-    monkeypatch.setattr(scheduling, "MIN_THREAD_NANOSECONDS", 1.0)
-    monkeypatch.setattr(scheduling, "MIN_SPLIT_WORDS", 1)
+    monkeypatch.setattr(numba_kernels, "MIN_THREAD_NANOSECONDS", 1.0)
+    monkeypatch.setattr(numba_kernels, "MIN_SPLIT_WORDS", 1)
     for threads in (2, 3):  # by sentences, and within the only sentence
         torch.set_num_threads(threads)
         assert same_bits(passes(potentials, LENGTHS), one_thread[0])
@@ -287,7 +286,7 @@ def test_kept_code_is_out_of_date_when_any_of_its_files_changes(installed):
     assert count_trees()[:2] == (5, 0)
     assert count_trees()[:2] == (5, 1)
     kernels = folder / "site" / "nestree" / "treecrf" / "numba_kernels"
-    other = kernels / "logspace.py"  # plain_kernel is in plain.py, and calls `log_score` of this file
+    other = kernels / "inside.py"  # plain_kernel is in outside.py, and calls `log_score` of this file
     text = other.read_text()
     changed = text.replace("return np.float64(score) if", "return np.float64(score) + math.log(2) if")
     assert changed != text

@@ -1,14 +1,8 @@
-"""Modules whose matrix products are in 8 bits, made from float32 ones.
-
-A layer of the BERT family is one kernel, on rows without padding: windows of subwords lie one after another, and a few
-whole windows at a time go through all of the layer, so that intermediate results stay in the cache. Linear maps are
-products in 8 bits, all else is float32.
-"""
+"""Modules whose matrix products are in 8 bits, made from float32 ones."""
 
 import copy
 import threading
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,33 +10,21 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from nestree.nn.bert import BERT_LAYER, Bert, Weights
-from nestree.nn.int8.gemm import (
-    KERNEL,
+from nestree.nn.int8.kernels import (
     OUTPUTS,
+    STRIDE,
     TILE_ROWS,
     Int8Weights,
+    LayerWeights,
+    Norm,
+    Workspace,
+    allocate_workspace,
     fits,
     linear,
-    multiply,
-    pad_rows,
-    quantize_rows,
     quantize_weights,
-)
-from nestree.nn.int8.row_ops import (
-    OVERHANG,
-    STRIDE,
-    add_and_normalize,
-    exp_row,
-    gelu,
-    multiply_four_rows,
-    quantize_row,
-    row_max,
+    run_layer,
 )
 from nestree.nn.scorers import Biaffine, with_one
-from nestree.treecrf.numba_kernels.jit import compiled, kernel
-from nestree.treecrf.numba_kernels.simd import scale
-
-ROWS = 64  # that go through a layer together, or more, as windows are whole
 
 
 def int8_module(module: nn.Module) -> nn.Module | None:
@@ -127,118 +109,6 @@ class Int8LinearBert(Bert):
 
 
 # BERT, one kernel per layer
-
-
-class Norm(NamedTuple):
-    weight: np.ndarray  # [D]
-    bias: np.ndarray  # [D]
-    epsilon: np.float32
-
-
-class LayerWeights(NamedTuple):
-    """The weights of a layer. Queries are divided by the root of a head's size already."""
-
-    qkv: Int8Weights  # D -> 3 D: queries, keys, values
-    output: Int8Weights  # D -> D
-    output_norm: Norm
-    up: Int8Weights  # D -> hidden
-    down: Int8Weights  # hidden -> D
-    norm: Norm
-    heads: int
-
-
-class Workspace(NamedTuple):
-    """Buffers for the rows that go through a layer together."""
-
-    numbers: np.ndarray  # [rows * hidden] int8
-    scales: np.ndarray  # [rows]
-    qkv: np.ndarray  # [rows * 3 D]
-    keys: np.ndarray  # [size of a head * longest window]
-    attention: np.ndarray  # [4 * longest window]
-    context: np.ndarray  # [rows * D]
-    middle: np.ndarray  # [rows * D]
-    hidden: np.ndarray  # [rows * hidden]
-
-
-def allocate_workspace(layer: LayerWeights, longest: int) -> Workspace:
-    """For windows of so many subwords at most."""
-    rows, size, hidden = pad_rows(ROWS + longest), layer.qkv.inputs, layer.up.outputs
-    width = longest + OVERHANG
-    return Workspace(
-        np.empty(rows * max(hidden, size), KERNEL.input_type),
-        np.ones(rows, np.float32),
-        np.empty(rows * 3 * size, np.float32),
-        np.zeros(size // layer.heads * width, np.float32),  # what is read beyond a window must be finite
-        np.empty(4 * width, np.float32),
-        np.empty(rows * size, np.float32),
-        np.empty(rows * size, np.float32),
-        np.empty(rows * hidden, np.float32),
-    )
-
-
-@compiled
-def attend(qkv, first, count, size, heads, keys, attention, context):
-    """context = attention within one window of `count` rows from `first` on. Up to three more rows are written."""
-    head_size, step, width = size // heads, 3 * size, count + OVERHANG
-    for head in range(0, size, head_size):
-        for j in range(count):
-            for d in range(head_size):
-                keys[d * width + j] = qkv[(first + j) * step + size + head + d]
-        values = first * step + 2 * size + head
-        for i in range(first, first + count, 4):
-            multiply_four_rows(
-                attention, 0, width, qkv, i * step + head, step, keys, 0, width, head_size, count
-            )
-            for r in range(min(4, first + count - i)):
-                total = exp_row(attention, r * width, count, row_max(attention, r * width, count))
-                scale(attention, r * width, count, 1 / total, attention, r * width)
-            multiply_four_rows(
-                context, i * size + head, size, attention, 0, width, qkv, values, step, count, head_size
-            )
-
-
-@compiled
-def run_windows(states, out, ends, first, last, start, layer, work):
-    """The layer for windows first to last, whose rows begin at `start`."""
-    size, hidden = layer.qkv.inputs, layer.up.outputs
-    count, at = ends[last - 1] - start, start * size
-    quantize_rows(states, at, count, size, work.numbers, work.scales)
-    multiply(work.numbers, work.scales, count, layer.qkv, work.qkv, 0)
-    row = 0
-    for w in range(first, last):
-        end = ends[w] - start
-        attend(work.qkv, row, end - row, size, layer.heads, work.keys, work.attention, work.context)
-        row = end
-    quantize_rows(work.context, 0, count, size, work.numbers, work.scales)
-    multiply(work.numbers, work.scales, count, layer.output, work.middle, 0)
-    norm = layer.output_norm
-    for r in range(count):
-        largest = add_and_normalize(
-            work.middle, r * size, states, at + r * size, size, norm.weight, norm.bias, norm.epsilon
-        )
-        work.scales[r] = quantize_row(work.middle, r * size, size, largest, work.numbers, r * size)
-    multiply(work.numbers, work.scales, count, layer.up, work.hidden, 0)
-    for r in range(count):
-        largest = gelu(work.hidden, r * hidden, hidden)
-        work.scales[r] = quantize_row(work.hidden, r * hidden, hidden, largest, work.numbers, r * hidden)
-    multiply(work.numbers, work.scales, count, layer.down, out, at)
-    norm = layer.norm
-    for r in range(count):
-        add_and_normalize(
-            out, at + r * size, work.middle, r * size, size, norm.weight, norm.bias, norm.epsilon
-        )
-
-
-@partial(kernel, variant=KERNEL.name)
-def run_layer(states, out, ends, layer, work):
-    """out = the layer on states [rows * D]; ends [windows] of their rows. `out` has TILE_ROWS - 1 rows more."""
-    first, start = 0, 0
-    while first < len(ends):
-        last = first + 1
-        while last < len(ends) and ends[last] - start <= ROWS:
-            last += 1
-        run_windows(states, out, ends, first, last, start, layer, work)
-        start, first = ends[last - 1], last
 
 
 def kernel_supports(config: Any) -> bool:

@@ -13,13 +13,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nestree.treecrf.numba_kernels.jit import compiled, compiled_inline, kernel
-from nestree.treecrf.numba_kernels.logspace import log_inside, log_score, own_log_score
 from nestree.treecrf.numba_kernels.simd import (
     LN2,
     SIMD_SLACK,
     ZERO_EXPONENT,
+    compiled,
+    compiled_inline,
+    dot,
     exponentials,
+    kernel,
     max_of_sums,
     multiply,
     next_item,
@@ -118,6 +120,12 @@ def exponent_above(number, scratch):
     """The p for which 2 ** (p - 1) <= number < 2 ** p."""
     scratch.weights[0] = number
     return (scratch.bits[0] >> 23) - 126 if scratch.bits.itemsize == 4 else (scratch.bits[0] >> 52) - 1022
+
+
+@compiled_inline
+def log_score(score):
+    """The score in float64; -inf if the part is impossible."""
+    return np.float64(score) if score > NO_TREE else -math.inf
 
 
 @compiled
@@ -269,6 +277,60 @@ def goal(s):
     return total
 
 
+# Sums in natural logarithms: slow, and right for scores of any size. Cells [i, j, x] are those of reference.py: headed,
+# without inherit, for a word x in the span, hooked for one outside.
+
+
+@compiled_inline
+def logaddexp(a, b):
+    """log(exp(a) + exp(b))"""
+    high, low = max(a, b), min(a, b)
+    return high if low == -math.inf else high + math.log1p(math.exp(low - high))
+
+
+@compiled_inline
+def own_log_score(scores, b, i, j, x):
+    return log_score(scores.span[b, i, j]) + (log_score(scores.head[b, i, j, x]) if scores.head.size else 0.0)
+
+
+@compiled_inline
+def child_item(cells, scores, b, n, i, j, x):
+    """The item as a half of a larger span with head x: `inherit` is added if it is headed."""
+    return cells[(i * (n + 1) + j) * n + x] + (log_score(scores.inherit[b, i, j]) if i <= x < j else 0.0)
+
+
+@compiled
+def log_inside(cells, scores, b, n):
+    """Fill the cells of one sentence and return log Z."""
+    for width in range(1, n + 1):
+        for i in range(n - width + 1):
+            j, at = i + width, (i * (n + 1) + i + width) * n
+            # COMPLETE: headed(i, j, h) = own(i, j, h) + logsumexp over k of child(i, k, h) + child(k, j, h)
+            for h in range(i, j):
+                total = 0.0 if width == 1 else -math.inf
+                for k in range(i + 1, j):
+                    total = logaddexp(
+                        total,
+                        child_item(cells, scores, b, n, i, k, h) + child_item(cells, scores, b, n, k, j, h),
+                    )
+                cells[at + h] = own_log_score(scores, b, i, j, h) + total
+            # ATTACH: hooked(i, j, p) = logsumexp over h in (i, j) of headed(i, j, h) + arc(p, h)
+            for p in range(n):
+                if not i <= p < j:
+                    total = -math.inf
+                    for h in range(i, j):
+                        total = logaddexp(total, cells[at + h] + log_score(scores.arc[b, p, h]))
+                    cells[at + p] = total
+    # GOAL: log Z = logsumexp over h of headed(0, n, h) + root(h)
+    log_z = -math.inf
+    for h in range(n):
+        log_z = logaddexp(log_z, cells[n * n + h] + log_score(scores.root[b, h]))
+    return log_z
+
+
+# Steps and kernels
+
+
 def steps_per_pass(n):
     """The steps of one pass over a sentence: the first, one for each diagonal of tiles, the last."""
     return n // TILE + 3
@@ -344,3 +406,54 @@ def log_chart_kernel(chart, scores, scratch, logs):
                         if scratch.other[x - i] > 0:
                             value = math.log(scratch.other[x - i]) + exponent * LN2 + offset - s.offset[x]
                             logs[b, i, j, x] = max(value + own_log_score(scores, b, i, j, x), IMPOSSIBLE)
+
+
+# Sums over plain trees, with a power of two for each cell, so that nothing underflows. Exponents are floating-point
+# numbers, -inf for a span that is in no tree: scores may be of any size.
+
+
+class PlainChart(NamedTuple):
+    """[batch, n + 1, n + 1] each, and all but `own` symmetric: both halves of a span are then in one row."""
+
+    lengths: Any  # [batch]
+    cells: Any  # from 1/2 to 1, or 0
+    exponents: Any
+    under: Any  # minus the exponent, but without the span's own score; -inf: in no tree
+    own: Any  # exp(span) without its power of two
+
+
+@compiled_inline
+def weighted_sum(a, b, base, one, other, scratch):
+    """The sum over t of a[t] * b[t] * 2 ** (base + one[t] + other[t])"""
+    for t in range(a.size):
+        scratch.bits[t] = np.int64(max(base + one[t] + other[t], -1023.0) + 1023.0) << 52
+        scratch.row[t] = a[t] * b[t]
+    return dot(scratch.weights, 0, scratch.row, 0, a.size)
+
+
+@compiled
+def plain_inside(b, chart, span, log_z, scratch):
+    n, cells, exponents, under = chart.lengths[b], chart.cells[b], chart.exponents[b], chart.under[b]
+    for width in range(1, n + 1):
+        for i in range(n - width + 1):
+            j = i + width
+            total, top = 1.0, 0.0
+            if width > 1:  # COMPLETE: total = sum over k in i < k < j of cells(i, k) cells(k, j)
+                left, right = exponents[i, i + 1 : j], exponents[j, i + 1 : j]
+                total, top = 0.0, -math.inf
+                for k in range(left.size):
+                    top = max(top, left[k] + right[k])
+                if top > -math.inf:
+                    one, other = cells[i, i + 1 : j], cells[j, i + 1 : j]
+                    total = weighted_sum(one, other, -top, left, right, scratch)
+            score = log_score(span[b, i, j])
+            if total > 0.0 and score > -math.inf:
+                own_exponent = math.floor(score / LN2)
+                chart.own[b, i, j] = math.exp(score - own_exponent * LN2)
+                cells[i, j], power = math.frexp(total * chart.own[b, i, j])
+                exponents[i, j], under[i, j] = top + power + own_exponent, -top - power
+            else:
+                chart.own[b, i, j], cells[i, j] = 0.0, 0.0
+                exponents[i, j], under[i, j] = -math.inf, -math.inf
+            cells[j, i], exponents[j, i], under[j, i] = cells[i, j], exponents[i, j], under[i, j]
+    log_z[b] = math.log(cells[0, n]) + exponents[0, n] * LN2 if cells[0, n] > 0.0 else IMPOSSIBLE

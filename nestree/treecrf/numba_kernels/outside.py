@@ -10,21 +10,28 @@ from typing import Any, NamedTuple
 from nestree.treecrf.numba_kernels.inside import (
     PAD,
     TILE,
+    child_item,
     complete,
     goal,
     inside_steps,
+    log_score,
+    logaddexp,
+    own_log_score,
     own_scores,
+    plain_inside,
     sentence_view,
     steps_per_pass,
+    weighted_sum,
 )
-from nestree.treecrf.numba_kernels.jit import compiled, compiled_inline, kernel
-from nestree.treecrf.numba_kernels.logspace import log_outside
 from nestree.treecrf.numba_kernels.simd import (
     LN2,
     ZERO_EXPONENT,
     add_block,
     add_rows,
+    compiled,
+    compiled_inline,
     dot,
+    kernel,
     multiply,
     next_item,
     scale,
@@ -184,6 +191,46 @@ def write_marginals(s, total, outside, b, marginals):
 
 
 @compiled
+def log_outside(cells, scores, b, n, log_z, marginals, head_marginals, outer, around):
+    """Write the marginals of one sentence.
+
+    `outer` holds the outside scores of headed items over Z, plus their own scores; `around` the outside scores of the
+    row of one span as a half of larger ones.
+    """
+    marginals.span[b, :, :] = 0
+    marginals.arc[b, :, :] = 0
+    marginals.inherit[b, :, :] = 0
+    for width in range(n, 0, -1):
+        for i in range(n - width + 1):
+            j, at = i + width, (i * (n + 1) + i + width) * n
+            around[:n] = -math.inf
+            for end in range(j + 1, n + 1):  # COMPLETE of (i, end), in which (i, j) is the left half
+                for x in range(i, end):
+                    parent = outer[(i * (n + 1) + end) * n + x]
+                    around[x] = logaddexp(around[x], parent + child_item(cells, scores, b, n, j, end, x))
+            for start in range(i):  # COMPLETE of (start, j), in which (i, j) is the right half
+                for x in range(start, j):
+                    parent = outer[(start * (n + 1) + j) * n + x]
+                    around[x] = logaddexp(around[x], parent + child_item(cells, scores, b, n, start, i, x))
+            for x in range(i, j):
+                lent = around[x] + log_score(scores.inherit[b, i, j]) if width < n else -math.inf
+                above = lent if width < n else log_score(scores.root[b, x]) - log_z  # GOAL
+                for p in range(n):  # ATTACH
+                    if not i <= p < j:
+                        hooked = around[p] + log_score(scores.arc[b, p, x])
+                        above = logaddexp(above, hooked)
+                        marginals.arc[b, p, x] += math.exp(cells[at + x] + hooked)
+                outer[at + x] = above + own_log_score(scores, b, i, j, x)
+                probability = math.exp(cells[at + x] + above)
+                marginals.span[b, i, j] += probability
+                marginals.inherit[b, i, j] += math.exp(cells[at + x] + lent)
+                if head_marginals.size:
+                    head_marginals[i, j, x] = probability
+                if width == n:
+                    marginals.root[b, x] = probability
+
+
+@compiled
 def outside_steps(r, slot, first, last, share, shares, chart, scores, scratch, outside, marginals):
     """The steps from `first` to `last` of one sentence: tile diagonals, arcs, write marginals. One share of each."""
     n, b = chart.lengths[r], chart.sentences[r]
@@ -226,4 +273,39 @@ def inside_outside_kernel(queue, slot, chart, scores, scratch, outside, marginal
         outside_steps(
             r, slot, first - done, last - done, share, shares, chart, scores, scratch, outside, marginals
         )
+        item = next_item(queue.next)
+
+
+# Plain trees
+
+
+@compiled
+def plain_outside(b, chart, above, marginals, scratch):
+    """Write the marginals; `above` holds the outside score of a span over Z, times its own score."""
+    n, cells, exponents, under = chart.lengths[b], chart.cells[b], chart.exponents[b], chart.under[b]
+    for width in range(n, 0, -1):
+        for i in range(n - width + 1):
+            j, here, around = i + width, exponents[i, i + width], 0.0
+            if width == n and here > -math.inf:
+                around = 1.0 / cells[0, n]
+            elif here > -math.inf:
+                # COMPLETE, backwards: as the left half of (i, end), and as the right half of (start, j)
+                ends, starts = slice(j + 1, n + 1), slice(0, i)
+                one, other = above[b, i, ends], cells[j, ends]
+                around = weighted_sum(one, other, here, exponents[j, ends], under[i, ends], scratch)
+                one, other = above[b, j, starts], cells[i, starts]
+                around += weighted_sum(one, other, here, exponents[i, starts], under[j, starts], scratch)
+            marginals[b, i, j] = around * cells[i, j]
+            above[b, i, j] = above[b, j, i] = around * chart.own[b, i, j]
+
+
+@kernel
+def plain_kernel(queue, chart, span, log_z, above, marginals, scratch):
+    """The inside pass and, unless `marginals` is empty, the outside pass."""
+    item = next_item(queue.next)
+    while item < queue.order.size:
+        b = queue.order[item]
+        plain_inside(b, chart, span, log_z, scratch)
+        if marginals.size:
+            plain_outside(b, chart, above, marginals, scratch)
         item = next_item(queue.next)

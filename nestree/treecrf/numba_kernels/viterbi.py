@@ -3,8 +3,14 @@
 from typing import Any, NamedTuple
 
 from nestree.treecrf.numba_kernels.inside import PAD, TILE
-from nestree.treecrf.numba_kernels.jit import compiled, compiled_inline, kernel
-from nestree.treecrf.numba_kernels.simd import SIMD_SLACK, max_rows, next_item
+from nestree.treecrf.numba_kernels.simd import (
+    SIMD_SLACK,
+    compiled,
+    compiled_inline,
+    kernel,
+    max_rows,
+    next_item,
+)
 from nestree.treecrf.potentials import IMPOSSIBLE
 
 

@@ -30,9 +30,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from nestree.treecrf import memory
-from nestree.treecrf.async_errors import send_report
-from nestree.treecrf.potentials import AnyPotentials, LexicalPotentials, Potentials
+from nestree.treecrf.ops import fits_in_memory
+from nestree.treecrf.potentials import AnyPotentials, LexicalPotentials, Potentials, send_report
 from nestree.treecrf.trees import Trees
 from nestree.treecrf.triton_kernels import common
 from nestree.treecrf.triton_kernels.inside import inside_kernel, prepare_kernel
@@ -154,7 +153,7 @@ def inside_outside_each(
         len(lexical) == len(several) > 1
         and len({potentials.span.shape for potentials in several}) == 1
         and several[0].span.shape[1] - 1 <= MAX_FUSED_WORDS
-        and memory.fits(sum(chart_bytes(p, True) for p in several), several[0].span.device)
+        and fits_in_memory(sum(chart_bytes(p, True) for p in several), several[0].span.device)
     ):
         return [inside_outside(p, lengths, flag) for p, flag in zip(several, heads, strict=True)]
     batch = len(lexical[0].span)

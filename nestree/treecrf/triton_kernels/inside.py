@@ -3,8 +3,7 @@
 import triton
 import triton.language as tl
 
-from nestree.treecrf.async_errors import NO_TREE_BIT, TOO_LARGE_BIT, WRONG_LENGTH
-from nestree.treecrf.potentials import MAX_SCORE, NO_TREE
+from nestree.treecrf.potentials import MAX_SCORE, NO_TREE, NO_TREE_BIT, TOO_LARGE_BIT, WRONG_LENGTH
 from nestree.treecrf.triton_kernels.blocked import far_splits, share_of
 from nestree.treecrf.triton_kernels.common import (
     FAR_FROM,

@@ -1,0 +1,546 @@
+"""Kernels of CPU inference in 8 bits: operations on rows, products, and whole layers of the BERT family.
+
+A row is a stretch of an array, given as the array and the index of its first number. Rows of vectors have a multiple of
+16 numbers; those of `row_max`, `exp_row` and `multiply_four_rows` may have any, and are touched up to OVERHANG beyond.
+
+Products: a number is an integer from -127 to 127 times a scale: of its row, for inputs; of its output, for weights.
+Integers are multiplied and summed exactly, in 32 bits, so that every kernel gives the same sums; the scales come last.
+`linear_reference` is the definition, in plain PyTorch. Weights lie in panels of OUTPUTS outputs, a panel in steps of
+GROUP inputs, so that a tile of TILE_ROWS rows times OUTPUTS is summed in registers while memory is read from front to
+back.
+
+A layer of the BERT family is one kernel, on rows without padding: windows of subwords lie one after another, and a few
+whole windows at a time go through all of the layer, so that intermediate results stay in the cache. Linear maps are
+products in 8 bits, all else is float32.
+"""
+
+import inspect
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+from torch import Tensor
+
+from nestree.nn.int8 import selected_kernel
+from nestree.treecrf.numba_kernels.simd import FUSED, LN2, Code, Value, compiled, kernel, scale
+
+KERNEL = selected_kernel()
+INT8_MAX = 127.0
+REGISTERS = 4  # that are worked on together: 16 numbers
+MIN_EXPONENT = -80.0  # exp of less is as good as 0
+GELU_LIMIT = 3.75  # beyond it, GELU(x) is x, or 0
+WIDE = 1 if KERNEL.name == "sdot" else 2  # registers of 16 bytes that rows of any width are processed in
+STRIDE = 8 * WIDE  # numbers that `multiply_four_rows` writes at once
+OVERHANG = STRIDE - 1  # numbers at the end of a row that may be touched
+FLOAT = ir.FloatType()
+TILE_ROWS, OUTPUTS = KERNEL.tile_rows, KERNEL.lanes * KERNEL.tile_registers
+GROUP = KERNEL.group  # inputs that one instruction multiplies for each of its sums
+STEP = 16  # inputs that are read together
+BLOCK = 64  # rows that stay in the first-level cache while weights pass by
+UNSIGNED_SHIFT = 128  # added to inputs where the instruction takes unsigned ones
+
+INT8, INT16, INT32 = ir.IntType(8), ir.IntType(16), ir.IntType(32)
+SUMS = ir.VectorType(INT32, KERNEL.lanes)
+
+
+# Operations on rows
+
+
+def gelu_slope(square: float) -> float:
+    """GELU(x) is x (1/2 + x gelu_slope(x²))."""
+    return 0.5 * math.erf(math.sqrt(square / 2)) / math.sqrt(square)
+
+
+GELU_POLYNOMIAL = np.polynomial.Chebyshev.interpolate(np.vectorize(gelu_slope), 6, [0, GELU_LIMIT**2])
+GELU_COEFFICIENTS = GELU_POLYNOMIAL.convert(kind=np.polynomial.Polynomial).coef.tolist()
+EXP_COEFFICIENTS = [1 / math.factorial(power) for power in range(7)]  # |x| < 0.35: 1.3e-7
+
+
+class RowCode(Code):
+    """Emits code for rows of float32."""
+
+    def call(self, name: str, *values: Value) -> Value:
+        """An intrinsic function of LLVM on vectors, such as fabs or minnum."""
+        kind = values[0].type
+        function = cgutils.get_or_insert_function(
+            self.builder.module, ir.FunctionType(kind, [kind] * len(values)), f"llvm.{name}.v{self.lanes}f32"
+        )
+        return self.builder.call(function, values)
+
+    def load_at(self, row: Value, at: Value, x: Value) -> Value:
+        return self.load(row, self.builder.add(at, x))
+
+    def polynomial(self, coefficients: list[float], x: Value) -> Value:
+        """Evaluated pairwise, so that the chain of dependent operations is short."""
+        terms: list[Value] = [self.constant(number) for number in coefficients]
+        while len(terms) > 1:
+            pairs = [self.multiply_add(terms[k], terms[k + 1], x) for k in range(0, len(terms) - 1, 2)]
+            terms = pairs + terms[2 * len(pairs) :]
+            x = self.builder.fmul(x, x)
+        return terms[0]
+
+    def multiply_add(self, a: Value, b: Value, c: Value) -> Value:
+        """a + b * c, rounded once."""
+        return self.builder.fadd(a, self.builder.fmul(b, c, flags=FUSED), flags=FUSED)
+
+    def for_each_register(self, width: Value, body: Callable[[Value], None]) -> None:
+        """body(x) for the index of the first number of each register."""
+        step = ir.Constant(width.type, self.lanes)
+        with cgutils.for_range_slice(self.builder, width.type(0), width, step, width.type) as (x, _):
+            body(x)
+
+    def add(self, variable: Value, value: Value) -> None:
+        self.builder.store(self.builder.fadd(self.builder.load(variable), value), variable)
+
+    def total(self, variable: Value) -> Value:
+        return self.fold(self.builder.load(variable), self.builder.fadd)
+
+    def keep_abs_max(self, variable: Value, value: Value) -> None:
+        largest = self.larger(self.call("fabs", value), self.builder.load(variable))
+        self.builder.store(largest, variable)
+
+    def maximum(self, variable: Value) -> Value:
+        return self.fold(self.builder.load(variable), self.larger)
+
+
+def row_intrinsic(registers: int = 1) -> Callable[[Callable[..., Value | None]], Any]:
+    """An intrinsic of numba from a function of (RowCode, *arguments) that emits code and returns a float32 or None."""
+
+    def decorate(emit: Callable[..., Value | None]) -> Any:
+        def operation(_typing, *kinds):
+            def codegen(context, builder, signature, arguments):
+                code = RowCode(context, builder, signature, arguments, registers)
+                result = emit(code, *code.arguments)
+                return context.get_dummy_value() if result is None else result
+
+            returns = types.void if emit.__annotations__["return"] is None else types.float32
+            return returns(*kinds), codegen
+
+        operation.__signature__ = inspect.signature(emit)  # type: ignore[attr-defined]  # numba looks at it
+        operation.__name__, operation.__doc__ = emit.__name__, emit.__doc__
+        return intrinsic(operation)
+
+    return decorate
+
+
+@row_intrinsic(REGISTERS)
+def abs_max(code, row, at, width) -> Value:
+    """The largest absolute value of a row."""
+    largest = code.variable(code.constant(0.0))
+    code.for_each_register(width, lambda x: code.keep_abs_max(largest, code.load_at(row, at, x)))
+    return code.maximum(largest)
+
+
+@row_intrinsic(REGISTERS)
+def quantize_row(code, row, at, width, largest, numbers, numbers_at) -> Value:
+    """Write a row as integers from -127 to 127, given its largest absolute value. Returns their scale.
+
+    Where the kernel takes unsigned integers, 128 is added to them.
+    """
+    builder = code.builder
+    nonzero = builder.fcmp_ordered(">", largest, FLOAT(0.0))
+    factor = builder.select(nonzero, builder.fdiv(FLOAT(INT8_MAX), largest), FLOAT(0.0))
+    factors, vector = code.everywhere(factor), ir.VectorType(numbers.type.pointee, code.lanes)
+
+    def write(x: Value) -> None:
+        rounded = code.call("roundeven", builder.fmul(code.load_at(row, at, x), factors))
+        pointer = builder.gep(numbers, [builder.add(numbers_at, x)])
+        value = builder.fptosi(rounded, vector)
+        if KERNEL.input_type == np.uint8:
+            value = builder.xor(value, ir.Constant(vector, [-128] * code.lanes))
+        builder.store(value, builder.bitcast(pointer, vector.as_pointer()), align=1)
+
+    code.for_each_register(width, write)
+    return builder.fmul(largest, FLOAT(1 / INT8_MAX))
+
+
+@row_intrinsic(REGISTERS)
+def gelu(code, row, at, width) -> Value:
+    """row = GELU(row). Returns the largest absolute value."""
+    builder = code.builder
+    largest = code.variable(code.constant(0.0))
+
+    def update(x: Value) -> None:
+        number = code.load_at(row, at, x)
+        near = code.call("minnum", number, code.constant(GELU_LIMIT))
+        near = code.call("maxnum", near, code.constant(-GELU_LIMIT))
+        slope = code.polynomial(GELU_COEFFICIENTS, builder.fmul(near, near))
+        number = builder.fmul(number, code.multiply_add(code.constant(0.5), near, slope))
+        code.store(number, row, builder.add(at, x))
+        code.keep_abs_max(largest, number)
+
+    code.for_each_register(width, update)
+    return code.maximum(largest)
+
+
+@row_intrinsic(REGISTERS)
+def add_and_normalize(code, row, at, other, other_at, width, weight, bias, epsilon) -> Value:
+    """row = weight (row + other, with mean 0 and deviation 1) + bias. Returns the largest absolute value."""
+    builder = code.builder
+    count = builder.sitofp(width, FLOAT)
+    sums, squares, largest = (code.variable(code.constant(0.0)) for _ in range(3))
+
+    def add(x: Value) -> None:
+        added = builder.fadd(code.load_at(row, at, x), code.load_at(other, other_at, x))
+        code.store(added, row, builder.add(at, x))
+        code.add(sums, added)
+
+    code.for_each_register(width, add)
+    mean = code.everywhere(builder.fdiv(code.total(sums), count))
+
+    def centered(x: Value) -> Value:
+        return builder.fsub(code.load_at(row, at, x), mean)
+
+    code.for_each_register(width, lambda x: code.add(squares, builder.fmul(centered(x), centered(x))))
+    variance = builder.fadd(builder.fdiv(code.total(squares), count), epsilon)
+    sqrt_type = ir.FunctionType(FLOAT, [FLOAT])
+    root = cgutils.get_or_insert_function(builder.module, sqrt_type, "llvm.sqrt.f32")
+    factor = code.everywhere(builder.fdiv(FLOAT(1.0), builder.call(root, [variance])))
+
+    def write(x: Value) -> None:
+        number = builder.fmul(builder.fmul(centered(x), factor), code.load(weight, x), flags=FUSED)
+        number = builder.fadd(number, code.load(bias, x), flags=FUSED)
+        code.store(number, row, builder.add(at, x))
+        code.keep_abs_max(largest, number)
+
+    code.for_each_register(width, write)
+    return code.maximum(largest)
+
+
+@row_intrinsic(WIDE)
+def multiply_four_rows(code, out, at, step, w, w_at, w_step, a, a_at, a_step, count, width) -> None:
+    """out[r, x] = sum over t < count of w[r, t] * a[t, x], for four rows r and all x < width."""
+    builder, lanes, index = code.builder, code.lanes, width.type
+    with cgutils.for_range_slice(builder, index(0), width, index(2 * lanes), index) as (x, _):
+        sums = [[code.variable(code.constant(0.0)) for _ in range(2)] for _ in range(4)]
+        with cgutils.for_range(builder, count) as loop:
+            offset = builder.add(builder.add(a_at, x), builder.mul(a_step, loop.index))
+            terms = [code.load_at(a, offset, index(lanes * c)) for c in range(2)]
+            for r in range(4):
+                pointer = builder.add(builder.add(w_at, builder.mul(w_step, index(r))), loop.index)
+                factor = code.everywhere(builder.load(builder.gep(w, [pointer])))
+                for c in range(2):
+                    total = code.multiply_add(builder.load(sums[r][c]), terms[c], factor)
+                    builder.store(total, sums[r][c])
+        for r in range(4):
+            row = builder.add(builder.add(at, x), builder.mul(step, index(r)))
+            for c in range(2):
+                code.store(builder.load(sums[r][c]), out, builder.add(row, index(lanes * c)))
+
+
+@row_intrinsic(WIDE)
+def row_max(code, row, at, width) -> Value:
+    """The largest number of a row of any width."""
+    none = code.constant(-math.inf)
+    largest = code.variable(none)
+    with code.registers(width) as (x, valid):
+        numbers = code.builder.select(valid, code.load_at(row, at, x), none)
+        code.builder.store(code.larger(numbers, code.builder.load(largest)), largest)
+    return code.maximum(largest)
+
+
+@row_intrinsic(WIDE)
+def exp_row(code, row, at, width, top) -> Value:
+    """row = exp(row - top), for a top that no number exceeds. Returns their sum."""
+    builder = code.builder
+    top, sums = code.everywhere(top), code.variable(code.constant(0.0))
+    with code.registers(width) as (x, valid):
+        number = builder.fsub(code.load_at(row, at, x), top)
+        number = code.larger(number, code.constant(MIN_EXPONENT))
+        # number = whole * ln 2 + rest
+        whole = code.call("roundeven", builder.fmul(number, code.constant(1 / LN2)))
+        rest = builder.fsub(number, builder.fmul(whole, code.constant(LN2), flags=FUSED), flags=FUSED)
+        result = code.polynomial(EXP_COEFFICIENTS, rest)
+        power = builder.shl(builder.fptosi(whole, code.whole), code.constant(23, code.whole))
+        result = builder.bitcast(builder.add(builder.bitcast(result, code.whole), power), code.vector)
+        result = builder.select(valid, result, code.constant(0.0))
+        code.store(result, row, builder.add(at, x))
+        code.add(sums, result)
+    return code.total(sums)
+
+
+# Products
+
+
+class Int8Weights(NamedTuple):
+    """A linear map in 8 bits."""
+
+    numbers: np.ndarray  # [inputs * outputs] in panels
+    offsets: np.ndarray  # [outputs] the sums begin with these, to undo UNSIGNED_SHIFT
+    scales: np.ndarray  # [outputs]
+    bias: np.ndarray  # [outputs]
+    inputs: int
+    outputs: int
+
+
+def fits(inputs: int, outputs: int) -> bool:
+    """Whether a linear map of this shape fills whole registers and panels."""
+    return inputs % STEP == 0 and outputs % OUTPUTS == 0
+
+
+def quantize_weights(weight: np.ndarray, bias: np.ndarray | None) -> Int8Weights:
+    """The linear map of weights [outputs, inputs] in float32."""
+    outputs, inputs = weight.shape
+    scales = np.abs(weight).max(1) / np.float32(INT8_MAX)
+    numbers = np.rint(weight / np.where(scales > 0, scales, 1)[:, None]).astype(np.int8)
+    panels = numbers.reshape(outputs // OUTPUTS, OUTPUTS, inputs // GROUP, GROUP).transpose(0, 2, 1, 3)
+    shift = UNSIGNED_SHIFT if KERNEL.input_type == np.uint8 else 0
+    offsets = -shift * numbers.sum(1, dtype=np.int32)
+    bias = np.zeros(outputs, np.float32) if bias is None else np.array(bias, np.float32)
+    flat = np.ascontiguousarray(panels).reshape(-1)
+    return Int8Weights(flat, offsets, scales.astype(np.float32), bias, inputs, outputs)
+
+
+def dot_product(code, sums, inputs, weights):
+    """Add to each sum the products of GROUP inputs and weights; inputs, GROUP of them in each lane."""
+    builder = code.builder
+
+    def intrinsic(name, *kinds):
+        function_type = ir.FunctionType(SUMS, kinds)
+        return cgutils.get_or_insert_function(builder.module, function_type, f"llvm.{name}")
+
+    if KERNEL.input_type == np.int16:  # 8-bit products saturate in AVX2: multiply in 16 bits
+        vector = ir.VectorType(INT16, 2 * KERNEL.lanes)
+        multiply_add = intrinsic("x86.avx2.pmadd.wd", vector, vector)
+        products = builder.call(
+            multiply_add, [builder.bitcast(inputs, vector), builder.sext(weights, vector)]
+        )
+        return builder.add(sums, products)
+    inputs = builder.bitcast(inputs, weights.type)
+    if KERNEL.input_type == np.uint8:
+        vpdpbusd = intrinsic(f"x86.avx512.vpdpbusd.{32 * KERNEL.lanes}", SUMS, weights.type, weights.type)
+        return builder.call(vpdpbusd, [sums, inputs, weights])
+    sdot = intrinsic("aarch64.neon.sdot.v4i32.v16i8", SUMS, weights.type, weights.type)
+    return builder.call(sdot, [sums, weights, inputs])
+
+
+@row_intrinsic(KERNEL.lanes // 4)
+def multiply_tile(
+    code, out, at, step, rows, rows_at, width, scales, first, panel, panel_at, offsets, factors, bias, column
+) -> None:
+    """out[TILE_ROWS, OUTPUTS] = rows[TILE_ROWS, width] times a panel, times both scales, plus the bias."""
+    builder, index, lanes = code.builder, width.type, KERNEL.lanes
+
+    def load(kind, array, *indices):
+        for offset in indices:
+            array = builder.gep(array, [offset])
+        return builder.load(builder.bitcast(array, kind.as_pointer()), align=1)
+
+    columns = [builder.add(column, index(lanes * c)) for c in range(KERNEL.tile_registers)]
+    starts = [load(SUMS, offsets, c) for c in columns]
+    sums = [[code.variable(start) for start in starts] for _ in range(TILE_ROWS)]
+    row_starts = [builder.add(rows_at, builder.mul(width, index(r))) for r in range(TILE_ROWS)]
+    with cgutils.for_range_slice(builder, index(0), width, index(STEP), index) as (k, _):
+        if KERNEL.name == "sdot":  # an instruction can repeat one lane of a register
+            registers = [load(SUMS, rows, start, k) for start in row_starts]
+        for part in range(STEP // GROUP):
+            x = builder.add(k, index(GROUP * part))
+            offset = builder.mul(x, index(OUTPUTS))
+            weights = [
+                load(ir.VectorType(INT8, GROUP * lanes), panel, panel_at, offset, index(GROUP * lanes * c))
+                for c in range(KERNEL.tile_registers)
+            ]
+            for r in range(TILE_ROWS):
+                if KERNEL.name == "sdot":
+                    inputs = builder.shuffle_vector(
+                        registers[r], registers[r], ir.Constant(SUMS, [part] * lanes)
+                    )
+                else:
+                    inputs = code.everywhere(load(INT32, rows, row_starts[r], x))
+                for total, weight in zip(sums[r], weights, strict=True):
+                    builder.store(dot_product(code, builder.load(total), inputs, weight), total)
+    for c, offset in enumerate(columns):
+        factor, added = code.load(factors, offset), code.load(bias, offset)
+        for r in range(TILE_ROWS):
+            scale = builder.load(builder.gep(scales, [builder.add(first, index(r))]))
+            number = builder.sitofp(builder.load(sums[r][c]), code.vector)
+            number = builder.fmul(number, builder.fmul(factor, code.everywhere(scale)), flags=FUSED)
+            number = builder.fadd(number, added, flags=FUSED)
+            row = builder.add(at, builder.mul(step, index(r)))
+            code.store(number, out, builder.add(row, index(lanes * c)))
+
+
+@compiled
+def multiply(numbers, scales, count, weights, out, out_at):
+    """out[count, outputs] from `out_at` on = rows times weights. Up to TILE_ROWS - 1 more rows are written."""
+    inputs, outputs = weights.inputs, weights.outputs
+    for top in range(0, count, BLOCK):
+        for column in range(0, outputs, OUTPUTS):
+            for r in range(top, min(count, top + BLOCK), TILE_ROWS):
+                multiply_tile(
+                    out, out_at + r * outputs + column, outputs, numbers, r * inputs, inputs, scales, r,
+                    weights.numbers, column * inputs, weights.offsets, weights.scales, weights.bias, column,
+                )  # fmt: skip
+
+
+@compiled
+def quantize_rows(rows, at, count, width, numbers, scales):
+    """Rows from `at` on in 8 bits."""
+    for r in range(count):
+        largest = abs_max(rows, at + r * width, width)
+        scales[r] = quantize_row(rows, at + r * width, width, largest, numbers, r * width)
+
+
+@partial(kernel, variant=KERNEL.name)
+def linear_kernel(rows, count, numbers, scales, weights, out):
+    quantize_rows(rows, 0, count, weights.inputs, numbers, scales)
+    multiply(numbers, scales, count, weights, out, 0)
+
+
+def pad_rows(count: int) -> int:
+    """Rows of a buffer that whole tiles read and write."""
+    return -(-count // TILE_ROWS) * TILE_ROWS
+
+
+def linear(x: Tensor, weights: Int8Weights) -> Tensor:
+    """x [..., inputs] times weights: [..., outputs], in float32."""
+    rows = x.detach().reshape(-1, weights.inputs).float().contiguous().numpy()
+    count, padded = len(rows), pad_rows(len(rows))
+    out = np.empty((padded, weights.outputs), np.float32)
+    numbers: np.ndarray = np.empty(padded * weights.inputs, KERNEL.input_type)
+    scales = np.ones(padded, np.float32)
+    linear_kernel(rows.reshape(-1), count, numbers, scales, weights, out.reshape(-1))
+    return torch.from_numpy(out[:count]).view(*x.shape[:-1], weights.outputs)
+
+
+def linear_reference(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x [..., inputs] times weight [outputs, inputs]: sums of integers, exact, and then the scales.
+
+    >>> x, weight = torch.tensor([[1.0, -0.5, 0.25]]), torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 2.0]])
+    >>> linear_reference(x, weight, torch.tensor([0.0, 1.0]))
+    tensor([[1.0000, 1.5039]])
+    """
+
+    def quantize(rows: Tensor) -> tuple[Tensor, Tensor]:
+        largest = rows.float().abs().amax(-1, keepdim=True)  # [..., 1]
+        factors = torch.where(largest > 0, INT8_MAX / largest, 0.0)
+        return (
+            rows.float() * factors
+        ).round().double(), largest / INT8_MAX  # half to even, as the kernels do
+
+    (numbers, scales), (weights, weight_scales) = quantize(x), quantize(weight)
+    product = (numbers @ weights.T).float() * (scales * weight_scales[:, 0])  # [..., outputs]
+    return product if bias is None else product + bias
+
+
+# Layers of the BERT family
+
+ROWS = 64  # that go through a layer together, or more, as windows are whole
+
+
+class Norm(NamedTuple):
+    weight: np.ndarray  # [D]
+    bias: np.ndarray  # [D]
+    epsilon: np.float32
+
+
+class LayerWeights(NamedTuple):
+    """The weights of a layer. Queries are divided by the root of a head's size already."""
+
+    qkv: Int8Weights  # D -> 3 D: queries, keys, values
+    output: Int8Weights  # D -> D
+    output_norm: Norm
+    up: Int8Weights  # D -> hidden
+    down: Int8Weights  # hidden -> D
+    norm: Norm
+    heads: int
+
+
+class Workspace(NamedTuple):
+    """Buffers for the rows that go through a layer together."""
+
+    numbers: np.ndarray  # [rows * hidden] int8
+    scales: np.ndarray  # [rows]
+    qkv: np.ndarray  # [rows * 3 D]
+    keys: np.ndarray  # [size of a head * longest window]
+    attention: np.ndarray  # [4 * longest window]
+    context: np.ndarray  # [rows * D]
+    middle: np.ndarray  # [rows * D]
+    hidden: np.ndarray  # [rows * hidden]
+
+
+def allocate_workspace(layer: LayerWeights, longest: int) -> Workspace:
+    """For windows of so many subwords at most."""
+    rows, size, hidden = pad_rows(ROWS + longest), layer.qkv.inputs, layer.up.outputs
+    width = longest + OVERHANG
+    return Workspace(
+        np.empty(rows * max(hidden, size), KERNEL.input_type),
+        np.ones(rows, np.float32),
+        np.empty(rows * 3 * size, np.float32),
+        np.zeros(size // layer.heads * width, np.float32),  # what is read beyond a window must be finite
+        np.empty(4 * width, np.float32),
+        np.empty(rows * size, np.float32),
+        np.empty(rows * size, np.float32),
+        np.empty(rows * hidden, np.float32),
+    )
+
+
+@compiled
+def attend(qkv, first, count, size, heads, keys, attention, context):
+    """context = attention within one window of `count` rows from `first` on. Up to three more rows are written."""
+    head_size, step, width = size // heads, 3 * size, count + OVERHANG
+    for head in range(0, size, head_size):
+        for j in range(count):
+            for d in range(head_size):
+                keys[d * width + j] = qkv[(first + j) * step + size + head + d]
+        values = first * step + 2 * size + head
+        for i in range(first, first + count, 4):
+            multiply_four_rows(
+                attention, 0, width, qkv, i * step + head, step, keys, 0, width, head_size, count
+            )
+            for r in range(min(4, first + count - i)):
+                total = exp_row(attention, r * width, count, row_max(attention, r * width, count))
+                scale(attention, r * width, count, 1 / total, attention, r * width)
+            multiply_four_rows(
+                context, i * size + head, size, attention, 0, width, qkv, values, step, count, head_size
+            )
+
+
+@compiled
+def run_windows(states, out, ends, first, last, start, layer, work):
+    """The layer for windows first to last, whose rows begin at `start`."""
+    size, hidden = layer.qkv.inputs, layer.up.outputs
+    count, at = ends[last - 1] - start, start * size
+    quantize_rows(states, at, count, size, work.numbers, work.scales)
+    multiply(work.numbers, work.scales, count, layer.qkv, work.qkv, 0)
+    row = 0
+    for w in range(first, last):
+        end = ends[w] - start
+        attend(work.qkv, row, end - row, size, layer.heads, work.keys, work.attention, work.context)
+        row = end
+    quantize_rows(work.context, 0, count, size, work.numbers, work.scales)
+    multiply(work.numbers, work.scales, count, layer.output, work.middle, 0)
+    norm = layer.output_norm
+    for r in range(count):
+        largest = add_and_normalize(
+            work.middle, r * size, states, at + r * size, size, norm.weight, norm.bias, norm.epsilon
+        )
+        work.scales[r] = quantize_row(work.middle, r * size, size, largest, work.numbers, r * size)
+    multiply(work.numbers, work.scales, count, layer.up, work.hidden, 0)
+    for r in range(count):
+        largest = gelu(work.hidden, r * hidden, hidden)
+        work.scales[r] = quantize_row(work.hidden, r * hidden, hidden, largest, work.numbers, r * hidden)
+    multiply(work.numbers, work.scales, count, layer.down, out, at)
+    norm = layer.norm
+    for r in range(count):
+        add_and_normalize(
+            out, at + r * size, work.middle, r * size, size, norm.weight, norm.bias, norm.epsilon
+        )
+
+
+@partial(kernel, variant=KERNEL.name)
+def run_layer(states, out, ends, layer, work):
+    """out = the layer on states [rows * D]; ends [windows] of their rows. `out` has TILE_ROWS - 1 rows more."""
+    first, start = 0, 0
+    while first < len(ends):
+        last = first + 1
+        while last < len(ends) and ends[last] - start <= ROWS:
+            last += 1
+        run_windows(states, out, ends, first, last, start, layer, work)
+        start, first = ends[last - 1], last
