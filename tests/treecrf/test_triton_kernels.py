@@ -217,6 +217,35 @@ def test_a_recorded_graph_gives_the_same_bits(lengths):
 
 
 @pytest.mark.cuda
+@pytest.mark.parametrize("kind", ["lexical", "plain"])
+def test_shapes_that_recur_are_replayed_with_the_same_bits(kind):
+    """The first calls launch kernels, later ones replay a CUDA graph, with other inputs and other lengths."""
+    lengths = [(12, 30, 7), (30, 1, 30), (5, 6, 30)]
+    inputs = [
+        leaves(Case(each, n=30, kind=kind).potentials("cuda", seed)) for seed, each in enumerate(lengths)
+    ]
+
+    def run(k: int) -> list[torch.Tensor]:
+        log_z = log_partition(inputs[k], lengths[k])
+        return [log_z.detach(), *torch.autograd.grad(log_z.sum(), inputs[k])]
+
+    triton_kernels._graphs.clear()
+    launched = [run(k) for k in range(3)]
+    replayed = [run(k) for k in range(3)]  # all are kept: a later call must not write to an earlier result
+    with torch.inference_mode():
+        without_gradient = [marginals(inputs[k], lengths[k]) for k in range(3)]
+    captured = [each for each in triton_kernels._graphs.values() if not isinstance(each, int)]
+    assert captured
+    for once, again, other in zip(launched, replayed, without_gradient, strict=True):
+        assert checks.same_bits(again, once)
+        assert checks.same_bits([part for part in other if part is not None], once[1:])
+    wrong = inputs[0]._replace(span=torch.full_like(inputs[0].span, torch.nan))
+    assert log_partition(wrong, lengths[0]).isnan().all()
+    with pytest.raises(PotentialsError, match="sentence 0"):
+        raise_pending()
+
+
+@pytest.mark.cuda
 @pytest.mark.parametrize("batch", [1, 3, 64, 200])
 @pytest.mark.parametrize("n", [31, 64, 100])
 def test_groups_of_programs_give_the_same_bits_ten_times(batch, n):
@@ -290,14 +319,14 @@ def test_heads_that_labels_speak_against(device):
     for cost, expected in ((20.0, [False] * 4), (90.0, [False, False, True, True])):
         given, lengths = with_entities(device, cost)
         sizes = torch.tensor(lengths, device=device)
-        chart, part = triton_kernels.run_inside_outside(given, sizes, heads=len(lengths))
+        found = triton_kernels.launch_inside_outside(given, sizes, heads=len(lengths))
         right_z, right = reference.inside_outside(to(given, "cpu", torch.float64), sizes.cpu(), True)
-        assert (chart.report[4] != 0).tolist() == expected
+        assert (found.report[4] != 0).tolist() == expected
         if cost > 20:
             assert needs_logspace(given, lengths) == [True] * 4  # without an outside pass nobody finds out
-        assert torch.allclose(chart.log_z.cpu().double(), right_z, rtol=2e-6, atol=2e-5)
-        for found, true in zip(part, right, strict=True):
-            errors = (found.cpu() - true).abs().flatten(1).amax(1).tolist()
+        assert torch.allclose(found.log_z.cpu().double(), right_z, rtol=2e-6, atol=2e-5)
+        for part, true in zip(found.marginals, right, strict=True):
+            errors = (part.cpu() - true).abs().flatten(1).amax(1).tolist()
             assert all(error < (1e-4 if slow else 6e-6) for error, slow in zip(errors, expected, strict=True))
 
 
@@ -312,8 +341,8 @@ def test_heads_of_which_only_the_outside_pass_knows(device):
     head[0, 0, 3:, 1] = -30
     head[0, 0, 3:, 2:] = -200
     given = LexicalPotentials(span, torch.zeros(1, 5, 5), torch.zeros(1, 5), torch.zeros(1, 6, 6), head)
-    chart = check_alone(to(given, device, torch.float32))
-    assert (chart.report[4] != 0).tolist() == [True]
+    found = check_alone(to(given, device, torch.float32))
+    assert (found.report[4] != 0).tolist() == [True]
 
 
 @on_both
@@ -329,19 +358,19 @@ def test_spans_that_lend_dearly_and_have_small_heads(device):
     head[0, 0, 2, 0] = -86
     arc[0, 2, 1] = arc[0, 3] = -68
     root[0, 2] = 0
-    chart = check_alone(to(LexicalPotentials(span, arc, root, inherit, head), device, torch.float32))
-    assert (chart.report[4] != 0).tolist() == [False]
+    found = check_alone(to(LexicalPotentials(span, arc, root, inherit, head), device, torch.float32))
+    assert (found.report[4] != 0).tolist() == [False]
 
 
 def check_alone(given: LexicalPotentials):
-    """The chart of one sentence, if its sums are right."""
+    """The result for one sentence, if its sums are right."""
     sizes = torch.tensor([given.root.shape[1]])
     right_z, right = reference.inside_outside(to(given, "cpu", torch.float64), sizes, True)
-    chart, part = triton_kernels.run_inside_outside(given, sizes.to(given.span.device), heads=1)
-    assert torch.allclose(chart.log_z.cpu().double(), right_z, rtol=2e-6, atol=2e-5)
-    for found, true in zip(part, right, strict=True):
-        assert (found.cpu() - true).abs().max() < 6e-6
-    return chart
+    found = triton_kernels.launch_inside_outside(given, sizes.to(given.span.device), heads=1)
+    assert torch.allclose(found.log_z.cpu().double(), right_z, rtol=2e-6, atol=2e-5)
+    for part, true in zip(found.marginals, right, strict=True):
+        assert (part.cpu() - true).abs().max() < 6e-6
+    return found
 
 
 @on_both

@@ -23,7 +23,10 @@ underflows is a probability of zero. Every cell gathers from the larger spans th
 floating-point atomics, so the same input gives the same bits.
 """
 
+import gc
+import logging
 import math
+import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -31,13 +34,14 @@ import torch
 from torch import Tensor
 
 from nestree.treecrf.ops import fits_in_memory
-from nestree.treecrf.potentials import AnyPotentials, LexicalPotentials, Potentials, send_report
+from nestree.treecrf.potentials import AnyPotentials, LexicalPotentials, Potentials, map_tensors, send_report
 from nestree.treecrf.trees import Trees
 from nestree.treecrf.triton_kernels import common
 from nestree.treecrf.triton_kernels.inside import inside_kernel, prepare_kernel
 from nestree.treecrf.triton_kernels.outside import arcs_kernel, outside_kernel, spans_kernel
 from nestree.treecrf.triton_kernels.viterbi import viterbi_kernel
 
+log = logging.getLogger(__name__)
 ASYNC_CHECKS = True
 MAX_FUSED_WORDS = 128  # several sums over longer sentences are no faster in one launch
 SCALED, LOGSPACE, VITERBI = common.SCALED.value, common.LOGSPACE.value, common.VITERBI.value
@@ -137,8 +141,7 @@ def inside(potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Chart]:
 
 def inside_outside(potentials: AnyPotentials, lengths: Tensor, heads: bool) -> tuple[Tensor, AnyPotentials]:
     """log Z [batch] and the marginals; `heads`: with those of `head`."""
-    chart, probabilities = run_inside_outside(potentials, lengths, len(potentials.span) if heads else None)
-    return chart.log_z, probabilities
+    return run_inside_outside(potentials, lengths, len(potentials.span) if heads else None)
 
 
 def inside_outside_each(
@@ -164,24 +167,39 @@ def inside_outside_each(
     given = [part for part in head if part is not None]
     together = LexicalPotentials(span, arc, root, inherit, torch.cat(given) if given else None)
     with_heads = batch * sum(flag or p.head is not None for p, flag in zip(lexical, heads, strict=True))
-    chart, marginals = run_inside_outside(together, lengths.repeat(len(order)), with_heads or None, batch)
+    log_z, marginals = run_inside_outside(together, lengths.repeat(len(order)), with_heads or None, batch)
     results: list[tuple[Tensor, Potentials]] = []
     for k, flag in enumerate(heads):
         rows = slice(order.index(k) * batch, (order.index(k) + 1) * batch)
         span, arc, root, inherit = (part[rows] for part in marginals[:4])
         d_head = marginals.head[rows] if flag and marginals.head is not None else None
-        results.append((chart.log_z[rows], LexicalPotentials(span, arc, root, inherit, d_head)))
+        results.append((log_z[rows], LexicalPotentials(span, arc, root, inherit, d_head)))
     return results
 
 
 def run_inside_outside(
     potentials: AnyPotentials, lengths: Tensor, heads: int | None, sentences: int | None = None
-) -> tuple[Chart, AnyPotentials]:
-    """The chart and the marginals; for the first `heads` sentences of the batch, also those of `head`.
+) -> tuple[Tensor, AnyPotentials]:
+    """log Z and the marginals; for the first `heads` sentences of the batch, also those of `head`.
 
     `sentences`: the number of different sentences, if the batch holds them several times. If only some have `head`,
     they come first.
     """
+    result = replay_graph(potentials, lengths, heads) or launch_inside_outside(potentials, lengths, heads)
+    send_report(result.report, potentials.span.shape[1] - 1, sentences)
+    return result.log_z, type(potentials)(*result.marginals)
+
+
+class Result(NamedTuple):
+    """What an inside-outside run computes."""
+
+    log_z: Tensor  # [batch]
+    report: Tensor  # see Chart
+    marginals: list[Any]  # the fields of the potentials; None: not computed
+
+
+def launch_inside_outside(potentials: Potentials, lengths: Tensor, heads: int | None) -> Result:
+    """Launch all kernels of an inside-outside run."""
     chart = make_chart(potentials, lengths, SCALED)
     (batch, n, _, pitch), like = chart.cells.shape, potentials.span
     posts = n + 1
@@ -195,14 +213,86 @@ def run_inside_outside(
     for mode, barrier in zip((SCALED, LOGSPACE), barriers, strict=True):
         inside_pass(chart, mode, outside_follows=chart.lexical)
         outside_pass(chart, mode, barrier, outer, d_root)
-    send_report(chart.report, n, sentences)
     d_head = None
     if heads is not None and chart.lexical:
         d_head = torch.zeros(heads, posts, posts, n, device=like.device)
     d_arc = write_marginals(chart, outer, d_span, d_inherit, d_arc, d_head)
     spans, inherits = d_span.view(batch, posts, posts), d_inherit.view(batch, posts, posts)
     marginals: list[Any] = [spans, d_arc.view(batch, n, n), d_root.view(batch, n), inherits, d_head]
-    return chart, type(potentials)(*marginals[: 5 if chart.lexical else 1])
+    return Result(chart.log_z, chart.report, marginals[: 5 if chart.lexical else 1])
+
+
+# CUDA graphs. Launching the seven kernels of a run takes longer than a small run itself, so runs of shapes that recur
+# are captured once and replayed.
+
+MAX_GRAPH_BYTES = 1 << 27  # of a chart: larger ones keep the GPU busy while kernels are launched
+MAX_GRAPHS = 32  # shapes that are remembered, the most recently used ones
+CALLS_BEFORE_CAPTURE = 3  # of a shape
+
+
+class Captured(NamedTuple):
+    """The CUDA graph of a run, with the tensors that it reads and writes."""
+
+    graph: torch.cuda.CUDAGraph
+    inputs: list[Tensor]  # the potentials that there are
+    lengths: Tensor
+    result: Result
+
+
+_graphs: dict[
+    tuple[Any, ...], Captured | int
+] = {}  # the graph of a shape, or how many calls it had; oldest first
+_graphs_lock = threading.Lock()  # a graph has one set of inputs and outputs
+
+
+def replay_graph(potentials: Potentials, lengths: Tensor, heads: int | None) -> Result | None:
+    """The result of a run by its CUDA graph; None: there is none for this shape, yet or at all."""
+    span = potentials.span
+    if not span.is_cuda or not 0 < chart_bytes(potentials, True) <= MAX_GRAPH_BYTES:
+        return None
+    if torch.cuda.is_current_stream_capturing():
+        return None
+    inputs = [tensor for tensor in potentials if tensor is not None]
+    stream = torch.cuda.current_stream(span.device)
+    key = (stream, lengths.dtype, heads, *(tensor.shape for tensor in inputs))
+    with _graphs_lock:
+        captured = _graphs.pop(key, 0)
+        if captured == CALLS_BEFORE_CAPTURE:
+            captured = capture_graph(potentials, lengths, heads)
+        _graphs[key] = captured + 1 if isinstance(captured, int) else captured
+        if len(_graphs) > MAX_GRAPHS:
+            del _graphs[next(iter(_graphs))]
+        if isinstance(captured, int):
+            return None
+        torch._foreach_copy_(captured.inputs, inputs)
+        captured.lengths.copy_(lengths)
+        captured.graph.replay()
+        log_z, report, marginals = captured.result
+        outputs = [log_z, *(tensor for tensor in marginals if tensor is not None)]
+        copies = [torch.empty_like(tensor) for tensor in outputs]
+        torch._foreach_copy_(copies, outputs)
+    left = iter(copies)
+    return Result(next(left), report, [None if tensor is None else next(left) for tensor in marginals])
+
+
+def capture_graph(potentials: Potentials, lengths: Tensor, heads: int | None) -> Captured | int:
+    """The graph of a run; a number beyond CALLS_BEFORE_CAPTURE if it cannot be captured, so that nobody tries again."""
+    collecting = gc.isenabled()
+    gc.disable()  # a collection that frees another graph would break the capture
+    try:
+        with torch.inference_mode(False), torch.no_grad():
+            own = map_tensors(potentials, Tensor.clone)
+            own_lengths, graph = lengths.clone(), torch.cuda.CUDAGraph()
+            launch_inside_outside(own, own_lengths, heads)  # kernels are compiled and loaded
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                result = launch_inside_outside(own, own_lengths, heads)
+        return Captured(graph, [tensor for tensor in own if tensor is not None], own_lengths, result)
+    except RuntimeError as why:  # out of memory included
+        log.info("an inside-outside run cannot be captured as a CUDA graph: %s", why)
+        return CALLS_BEFORE_CAPTURE + 1
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def make_chart(potentials: Potentials, lengths: Tensor, mode: int) -> Chart:
