@@ -1,6 +1,7 @@
 """Speed and memory of the tree engine beside its reference and other libraries.
 
     python -m benchmarks.treecrf [--device cpu|cuda] [--supar DIR] [--sizes 16x20,64x30]
+    python -m benchmarks.treecrf --device cuda --eager
 
 Runs the tests of the backend first and reports no speed if one fails. Prints tables and one line of JSON, which is also
 written to benchmarks/results; rows are stored as they are measured, in a file beside it.
@@ -8,6 +9,9 @@ written to benchmarks/results; rows are stored as they are measured, in a file b
 Times are medians over several runs in one process, libraries in turns, on three sets of normal scores. `wall` is host
 time of the public call; on a GPU, `device` is a replayed CUDA graph of it, or CUDA events around it where it
 synchronizes and cannot be captured, as the reference does.
+
+`--eager` measures what a call costs beyond the work of the device: `log_partition` of lexical potentials with its
+gradient, beside an autograd.Function that computes nothing, with the same inputs.
 """
 
 import argparse
@@ -15,6 +19,7 @@ import gc
 import importlib
 import importlib.util
 import re
+import statistics
 import subprocess
 import sys
 import warnings
@@ -52,11 +57,11 @@ from nestree.treecrf import (
     best_trees,
     head_marginals,
     log_partition,
-    memory,
     raise_pending,
     reference,
     use_backend,
 )
+from nestree.treecrf.ops import free_bytes
 from nestree.treecrf.potentials import Potentials
 
 FORWARD, BACKWARD, BEST, HEADS = "forward", "forward + backward", "best trees", "head marginals"
@@ -97,6 +102,10 @@ PUBLISHED = {
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse_arguments(arguments)
     result: Row = {"benchmark": "treecrf", **provenance(options.device, options.commit)}
+    if options.eager:
+        result |= {"benchmark": "eager", "rows": [measure_eager(*size) for size in options.sizes]}
+        print(store(result, options.out))
+        return
     result["tests"] = None if options.skip_tests else run_tests(options.device)
     libraries, result["peers"] = load_libraries(options.device, options.supar)
     result["rows"] = []
@@ -118,6 +127,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--supar", type=Path, help="a checkout of SuPar's source, to be measured too")
     parser.add_argument("--sizes", help="batch x words, as in 16x20,64x30")
+    parser.add_argument("--eager", action="store_true", help="only the overhead of calls, on a CUDA device")
     parser.add_argument("--skip-tests", action="store_true", help="for trials; the result says so")
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/treecrf-DEVICE.json")
     parser.add_argument("--commit", help="the commit to record outside a git checkout")
@@ -129,7 +139,10 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         options.sizes = [(int(batch), int(n)) for batch, n in pairs]
     except ValueError:
         parser.error(f"--sizes {options.sizes} is no list of sizes; write batch x words, as in 16x20,64x30.")
-    options.out = options.out or ROOT / "benchmarks" / "results" / f"treecrf-{options.device}.json"
+    if options.eager and options.device != "cuda":
+        parser.error("--eager needs --device cuda.")
+    name = f"eager-{options.device}" if options.eager else f"treecrf-{options.device}"
+    options.out = options.out or ROOT / "benchmarks" / "results" / f"{name}.json"
     return options
 
 
@@ -173,6 +186,49 @@ def random_inputs(trees: str, batch: int, n: int, device: str, seed: int, dtype:
         return Inputs(PlainPotentials(span), lengths)
     arc, root, inherit = normal(batch, n, n), normal(batch, n), normal(batch, n + 1, n + 1)
     return Inputs(LexicalPotentials(span, arc, root, inherit), lengths)
+
+
+class Nothing(torch.autograd.Function):
+    """A function of all potentials that computes nothing."""
+
+    @staticmethod
+    def forward(ctx: Any, log_z: Tensor, *potentials: Tensor) -> Tensor:
+        ctx.save_for_backward(*potentials)
+        return log_z
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        return None, *ctx.saved_tensors
+
+
+def measure_eager(batch: int, n: int, rounds: int = 200) -> Row:
+    """Milliseconds of `log_partition` and its gradient: of the device, of the call, and of a call that does nothing."""
+    potentials, lengths = random_inputs("lexical", batch, n, "cuda", 1, torch.float32)
+    tensors = [tensor for tensor in potentials if tensor is not None]
+    zeros = torch.zeros(batch, device="cuda")
+
+    def ours() -> Any:
+        return torch.autograd.grad(log_partition(potentials, lengths).sum(), tensors)
+
+    def nothing() -> Any:
+        return torch.autograd.grad(Nothing.apply(zeros, *tensors).sum(), tensors)
+
+    for _ in range(10):
+        ours()
+    device, wall, empty = (
+        graph_clock(ours, [ours], raise_pending),
+        wall_clock(ours, "cuda"),
+        wall_clock(nothing, "cuda"),
+    )
+    samples = [{**device(), "ours": wall()["wall"], "empty": empty()["wall"]} for _ in range(rounds)]
+    medians = {
+        key: statistics.median(sample[key] for sample in samples) for key in ("device", "ours", "empty")
+    }
+    print(
+        f"{batch}x{n}: " + ", ".join(f"{key} {value:.3f} ms" for key, value in medians.items()),
+        file=sys.stderr,
+    )
+    return {"batch": batch, "n": n, **medians}
 
 
 def load_libraries(device: str, supar: Path | None) -> tuple[dict[str, list[Library]], Row]:
@@ -499,7 +555,7 @@ def reason_to_skip(
     """Why a library cannot run at this size: its memory, or its time, extrapolated from a smaller size."""
     gradient = row["operation"] not in (FORWARD, BEST)
     needed = 2 * reference.chart_bytes(inputs.potentials, gradient)
-    free = memory.free_bytes(torch.device(device))
+    free = free_bytes(torch.device(device))
     if free is not None and needed > free:
         return f"it would need about {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free"
     measured = [
