@@ -130,7 +130,7 @@ def best_trees(potentials: Potentials, lengths: Lengths) -> Trees:
     """The tree with the highest score of each sentence. Ties break the same way in every backend."""
     potentials, lengths, backend = prepare(potentials, lengths, gradient=False)
     with torch.no_grad():
-        trees: Trees = backend.viterbi(potentials, lengths)
+        trees: Trees = backend.viterbi(potentials, lengths.clone())  # the trees keep the lengths
     check_log_z(trees.score, backend)
     return trees
 
@@ -150,7 +150,7 @@ def sample_trees(
         log_z, chart = backend.inside(potentials, lengths)
         check_log_z(log_z, backend)
         clean = sanitize(potentials, lengths)
-        trees = walk(backend.log_chart(chart), clean, lengths, k, sample)
+        trees = walk(backend.log_chart(chart), clean, lengths.clone(), k, sample)
     return [trees.rows(slice(copy, None, k)) for copy in range(k)]
 
 
@@ -226,12 +226,12 @@ def use_backend(name: str) -> Iterator[None]:
 
 def backend_for(potentials: Potentials) -> ModuleType:
     """The backend module for these potentials: the forced one, or the first that supports them."""
-    supported = [name for name in BACKENDS if unavailable_reason(name, potentials) is None]
-    name = _forced_backend.get() or supported[0]
-    if name not in supported:
+    forced = _forced_backend.get()
+    supported = (name for name in BACKENDS if unavailable_reason(name, potentials) is None)
+    name = forced or next(supported)
+    if forced and (reason := unavailable_reason(forced, potentials)):
         raise BackendError(
-            f"backend {name!r} cannot serve here: {unavailable_reason(name, potentials)}. "
-            f"Those that can: {', '.join(supported)}."
+            f"backend {forced!r} cannot serve here: {reason}. Those that can: {', '.join(supported)}."
         )
     return importlib.import_module(BACKENDS[name])
 
@@ -381,7 +381,7 @@ def differentiable(log_z: Tensor, marginals: Potentials, potentials: Potentials)
         if tensor is not None and probability is not None and tensor.requires_grad
     ]
     tensors, probabilities = zip(*pairs, strict=True)
-    result: Tensor = _LogPartition.apply(log_z, probabilities, *tensors)
+    result: Tensor = _LogPartition.apply((log_z,), probabilities, *tensors)
     return result
 
 
@@ -389,16 +389,21 @@ class _LogPartition(torch.autograd.Function):
     """log Z of these tensors with a known gradient: the marginals."""
 
     @staticmethod
-    def forward(ctx: Any, log_z: Tensor, marginals: Sequence[Tensor], *tensors: Tensor) -> Tensor:
+    def forward(ctx: Any, log_z: tuple[Tensor], marginals: Sequence[Tensor], *tensors: Tensor) -> Tensor:
         ctx.save_for_backward(*marginals, *tensors)
-        return log_z.clone()
+        return log_z[0]  # in a tuple it is no input of autograd's, and need not be copied
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         saved = ctx.saved_tensors
         marginals, tensors = saved[: len(saved) // 2], saved[len(saved) // 2 :]
         with torch.no_grad():
-            gradients = [part * gradient.view(-1, *(1,) * (part.dim() - 1)) for part in marginals]
+            if gradient.stride(0) == 0 and len(
+                gradient
+            ):  # one number for all sentences, as from sum() and mean()
+                gradients = list(torch._foreach_mul(marginals, gradient[0]))
+            else:
+                gradients = [part * gradient.view(-1, *(1,) * (part.dim() - 1)) for part in marginals]
         if torch.is_grad_enabled():  # a second derivative must raise, not be silently zero
             what = "log_partition has gradients that can be differentiated again"
             gradients = [_NoGradient.apply(g, what, gradient, *tensors) for g in gradients]

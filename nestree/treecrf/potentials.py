@@ -87,7 +87,7 @@ def check_shapes(potentials: Potentials) -> None:
 
 
 def as_lengths(lengths: Lengths, batch: int) -> Tensor:
-    """The lengths as int64 [batch], a copy; raises for anything else. Reads no value."""
+    """The lengths as int64 [batch]; raises for anything else. Reads no value."""
     try:
         sizes = torch.as_tensor(lengths).to_dense()
         found = f"have shape {tuple(sizes.shape)} and type {sizes.dtype}"
@@ -97,7 +97,7 @@ def as_lengths(lengths: Lengths, batch: int) -> Tensor:
     wrong_type = sizes.is_floating_point() or sizes.is_complex() or sizes.dtype == torch.bool
     if sizes.shape != (batch,) or (wrong_type and not empty):
         raise PotentialsError(f"lengths {found}; for this batch they must be {batch} whole numbers.")
-    return sizes.to(torch.int64, copy=True)
+    return sizes.to(torch.int64)
 
 
 def check_lengths(lengths: Tensor, n: int) -> None:
@@ -304,9 +304,9 @@ def raise_pending(wait: bool = True) -> None:
 
 def raise_status(report: Tensor, n: int, sentences: int) -> None:
     """Raise the error of the first sentence whose status is not zero."""
-    wrong = report[0].nonzero()
-    if not len(wrong):
+    if not report[0].any():
         return
+    wrong = report[0].nonzero()
     word, length = report[:2, wrong[0, 0]].tolist()
     b = int(wrong[0, 0]) % sentences
     if word & WRONG_LENGTH:

@@ -18,8 +18,8 @@ from nestree.treecrf import (
     kl_divergence,
     log_partition,
     marginals,
-    memory,
     observe,
+    ops,
     sample_trees,
     use_backend,
 )
@@ -270,9 +270,9 @@ def test_a_chart_that_cannot_fit_says_how_much_it_needs_before_trying(backend, f
 
 @pytest.mark.parametrize("kind", [lexical, plain])
 def test_what_a_chart_needs_is_compared_with_what_is_free(backend, monkeypatch, kind):
-    monkeypatch.setattr(memory, "MIN_CHECKED_BYTES", 0)
+    monkeypatch.setattr(ops, "MIN_CHECKED_BYTES", 0)
     for free, fits in ((10**9, True), (10, False)):
-        monkeypatch.setattr(memory, "free_bytes", lambda device, free=free: free)
+        monkeypatch.setattr(ops, "free_bytes", lambda device, free=free: free)
         if fits:
             log_partition(kind(LENGTHS), LENGTHS)
         else:

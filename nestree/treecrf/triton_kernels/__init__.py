@@ -173,7 +173,7 @@ def inside_outside_each(
         rows = slice(order.index(k) * batch, (order.index(k) + 1) * batch)
         span, arc, root, inherit = (part[rows] for part in marginals[:4])
         d_head = marginals.head[rows] if flag and marginals.head is not None else None
-        results.append((log_z[rows], LexicalPotentials(span, arc, root, inherit, d_head)))
+        results.append((log_z[rows].clone(), LexicalPotentials(span, arc, root, inherit, d_head)))
     return results
 
 
