@@ -9,6 +9,7 @@ from pathlib import Path
 
 from nestree import checkpoint
 from nestree.errors import ModelError
+from nestree.nn.onnx import LABEL_GRAPH, SCORE_GRAPH
 
 BUNDLED_NAME = "gum-minilm"  # of the bundled model, unless there is a directory of this name
 HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
@@ -16,8 +17,8 @@ MODEL_FILES = [
     checkpoint.CONFIG,
     checkpoint.LABELS,
     checkpoint.WEIGHTS,
-    checkpoint.SCORE_GRAPH,
-    checkpoint.LABEL_GRAPH,
+    SCORE_GRAPH,
+    LABEL_GRAPH,
     checkpoint.CARD,
     checkpoint.MANIFEST,
     *(f"{checkpoint.ENCODER}/*{ending}" for ending in (".json", ".txt", ".model")),

@@ -250,9 +250,9 @@ class EscapedBuffer:
         return len(data)
 
 
-def unescaped(stream: Any) -> TextIO:
+def unescaped(stream: TextIO) -> TextIO:
     """The underlying stream, for colours and progress bars."""
-    return getattr(stream, "unescaped", stream)
+    return stream.unescaped if isinstance(stream, EscapedStream) else stream
 
 
 @contextmanager

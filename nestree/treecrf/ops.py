@@ -195,7 +195,8 @@ def expected_log_ratio(p: AnyPotentials, q: AnyPotentials | None, lengths: Lengt
             value = value - reference.expected_score(sanitize(q, sizes), probabilities, torch.inf) + log_z_q
     if backend is reference:
         return value.to(dtype)
-    constant: Tensor = _NoGradient.apply(value, "entropy and kl_divergence have gradients", *tensors)
+    what = "entropy and kl_divergence have gradients"
+    constant: Tensor = _NoGradient.apply(value, what, *tensors)  # type: ignore[no-untyped-call]
     return constant
 
 
@@ -322,7 +323,7 @@ def differentiable(log_z: Tensor, marginals: Potentials, potentials: Potentials)
         if tensor is not None and probability is not None and tensor.requires_grad
     ]
     tensors, probabilities = zip(*pairs, strict=True)
-    result: Tensor = _LogPartition.apply(log_z, probabilities, *tensors)
+    result: Tensor = _LogPartition.apply(log_z, probabilities, *tensors)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -342,7 +343,8 @@ class _LogPartition(torch.autograd.Function):
             gradients = [part * gradient.view(-1, *(1,) * (part.dim() - 1)) for part in marginals]
         if torch.is_grad_enabled():  # a second derivative must raise, not be silently zero
             what = "log_partition has gradients that can be differentiated again"
-            gradients = [_NoGradient.apply(g, what, gradient, *tensors) for g in gradients]
+            raising = _NoGradient.apply
+            gradients = [raising(g, what, gradient, *tensors) for g in gradients]  # type: ignore[no-untyped-call]
         return None, None, *gradients
 
 

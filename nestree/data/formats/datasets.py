@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from nestree.data.alignment import AnnotatedText
 from nestree.data.formats import common, jsonl
 from nestree.data.formats.columns import decode_tags, is_cell
+from nestree.data.formats.common import Record
 from nestree.data.io import STDIO, ConversionReport, atomic_path, optional_import
 from nestree.errors import DataError, InputError
 from nestree.types import Document, Sentence
@@ -151,7 +152,7 @@ def open_table(path: Path) -> Table:
 
 def to_record(
     row: dict[str, Any], features: Any, tags: str, names: str, ends: str, tally: ConversionReport, place: str
-) -> jsonl.Record:
+) -> Record:
     """The row as a line of our JSON lines."""
     record = {key: value for key, value in row.items() if value is not None}
     if "tokens" not in record and "words" in record:
@@ -223,7 +224,7 @@ def parse_tags(cells: Any, column: str, features: Any, names: str) -> list[str]:
     return tags
 
 
-def parse_sentence(record: jsonl.Record, tally: ConversionReport, place: str) -> Sentence:
+def parse_sentence(record: Record, tally: ConversionReport, place: str) -> Sentence:
     """The sentence of a row; a text without offsets in which the words do not follow each other is left out."""
     try:
         return jsonl.parse_sentence(record, place)
