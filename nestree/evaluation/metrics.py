@@ -205,7 +205,7 @@ def percentile_interval(values: "ndarray") -> Range:
 # Evaluation
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
     """The scores of a prediction; entities are compared by start, end and label.
 
@@ -230,6 +230,15 @@ class Evaluation:
     ]  # if only entities with this score or a higher one are kept; {}: no scores
     resamples: int
     seed: int
+
+    def __repr__(self) -> str:
+        """A table: precision, recall and F1 in percent, of all entities and of each label."""
+        width = max(3, *(len(label) for label in self.labels), 0)
+        lines = [f"{'':{width}} precision  recall      F1     gold  predicted"]
+        for name, score in {"all": self.entities, **self.labels}.items():
+            values = f"{100 * score.precision:9.2f} {100 * score.recall:7.2f} {100 * score.f1:7.2f}"
+            lines.append(f"{name:{width}} {values} {score.gold:8,} {score.predicted:10,}")
+        return "\n".join(lines)
 
     @property
     def f1(self) -> float:

@@ -19,8 +19,10 @@ Time is linear in the length of the text, whatever is in it: patterns are posses
 than words.MAX_CHUNK is cut at its punctuation only, except for base64, which is one word.
 """
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from nestree.errors import InputError
@@ -28,7 +30,7 @@ from nestree.text.sentences import NO_CHUNK, chunks
 from nestree.text.words import CHAR_CLASSES, WORD_STYLES
 from nestree.types import Span
 
-__all__ = ["SENTENCE_RULES", "WORD_STYLES", "SentenceSplit", "split"]
+__all__ = ["SENTENCE_RULES", "WORD_STYLES", "SentenceSplit", "split", "split_at_boundaries"]
 
 SENTENCE_RULES = ("rules", "lines")
 
@@ -83,6 +85,20 @@ def split(
     spans += [(offset + i, offset + j) for i, j in previous.last_words]
     if spans:
         result.append(SentenceSplit(spans[0][0], spans[-1][1], spans))
+    return result
+
+
+def split_at_boundaries(words: Sequence[Span], keep: Iterable[Span]) -> list[Span]:
+    """The words, split where one of the spans to keep begins or ends.
+
+    >>> split_at_boundaries([(0, 3), (4, 11)], [(4, 9)])
+    [(0, 3), (4, 9), (9, 11)]
+    """
+    boundaries = sorted({boundary for span in keep for boundary in span})
+    result: list[Span] = []
+    for i, j in words:
+        inner = boundaries[bisect_right(boundaries, i) : bisect_left(boundaries, j)]
+        result += pairwise([i, *inner, j])
     return result
 
 

@@ -229,8 +229,8 @@ def backend_for(potentials: Potentials) -> ModuleType:
     name = _forced_backend.get() or supported[0]
     if name not in supported:
         raise BackendError(
-            f"backend {name!r} cannot serve here: {unavailable_reason(name, potentials)}. "
-            f"Those that can: {', '.join(supported)}."
+            f"backend {name!r} is not available here: {unavailable_reason(name, potentials)}. "
+            f"Available: {', '.join(supported)}."
         )
     return importlib.import_module(BACKENDS[name])
 

@@ -84,7 +84,7 @@ def read_rows(path: Path, split: str, tally: ConversionReport) -> Iterator[tuple
     except Exception as why:  # whatever Arrow and the library make of files that are no data sets
         tally.bad(
             DataError(
-                f"{path}: this is no data set that can be read, after {number} rows: {type(why).__name__}: "
+                f"{path}: this is not a data set that can be read, after {number} rows: {type(why).__name__}: "
                 f"{' '.join(str(why).split()):.100}. It may be cut off, or something else."
             )
         )
@@ -219,7 +219,7 @@ def parse_tags(cells: Any, column: str, features: Any, names: str) -> list[str]:
                 raise DataError(f"{column} holds {cell}, and there are only {len(known)} names.")
             cell = known[cell]
         if not isinstance(cell, str) or not is_cell(cell):
-            raise DataError(f"{cell!r:.40} in {column} is no tag such as B-PER, I-PER or O.")
+            raise DataError(f"{cell!r:.40} in {column} is not a tag such as B-PER, I-PER or O.")
         tags.append(cell)
     return tags
 
