@@ -34,8 +34,12 @@ ORIGINS = {
 HINTS = {
     "predict": "nestree.load()(text) finds entities",
     "convert": "nestree.write(nestree.read(source), target) converts files",
-    "check": "nestree.data.checks.check finds problems in data",
-    "split": "nestree.data.split divides data, nestree.text.split divides text",
+    "check": "the command `nestree check`, or `from nestree.data.checks import check`, finds problems in data",
+    "split": "the command `nestree split` divides data",
+    "stats": "the command `nestree stats` counts entities",
+    "compare": "use nestree.evaluation.compare",
+    "Doc": "use Document",
+    **dict.fromkeys(("NER", "pipeline", "from_pretrained"), "nestree.load() returns a Pipeline"),
     "serve": "the command `nestree serve` starts a server",
     "version": "nestree.__version__ is the version",
 }

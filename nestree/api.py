@@ -56,6 +56,8 @@ def evaluate(
     >>> evaluate([gold], [predicted]).f1
     0.0
     """
+    if model is None and not isinstance(predicted, str | Path | Sentence | Iterable):
+        predicted, model = None, predicted
     if (predicted is None) == (model is None):
         raise InputError("evaluate needs either predicted entities or model=, to compare with the gold ones.")
     if predicted is not None:

@@ -55,7 +55,7 @@ from nestree.nn.int8 import selected_kernel, unavailable_reason
 from nestree.nn.scorers import Scores
 from nestree.text import split, split_at_boundaries
 from nestree.treecrf.memory import ignore_out_of_memory
-from nestree.types import Document, Entity, Sentence, Span, crossing_pairs, with_entities
+from nestree.types import Document, Entity, Sentence, Span, crossing_pairs, missing_attribute, with_entities
 
 BATCH_WORDS_GPU = 16_000  # replaces BATCH_WORDS on a CUDA device
 MAX_BATCH_WORDS_CPU = 1_000  # larger batches are no faster on a CPU
@@ -174,9 +174,11 @@ class Pipeline:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            called = name.startswith(("predict", "extract", "annotate", "process", "recognize"))
-            hint = "; call it with a text or a list of texts: ner(text)" if called else ""
-            raise AttributeError(f"Pipeline has no {name}{hint}", name=name, obj=self)
+            if name.startswith(("predict", "extract", "annotate", "process", "recognize")):
+                raise AttributeError(
+                    f"Pipeline has no {name}; call it with a text or a list of texts: ner(text)"
+                )
+            raise missing_attribute(self, name)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as the files of its model, which are a quarter of its size in memory if it is stored in 8 bits."""
@@ -263,6 +265,11 @@ class Pipeline:
         if isinstance(sentences, str | bytes | Sentence) or not isinstance(sentences, Iterable):
             raise InputError(
                 f"sentences must be lists of words, and this is {sentences!r:.60}. Give a list of such lists."
+            )
+        sentences = list(sentences)
+        if any(isinstance(words, str) for words in sentences):
+            raise InputError(
+                f"each sentence must be a list of words, and one is a string: {sentences!r:.60}."
             )
         given = [s if isinstance(s, Sentence) else Sentence(s) for s in sentences]  # type: ignore[arg-type]
         options = self.predict_options(threshold, labels=labels)

@@ -21,14 +21,29 @@ from nestree.errors import DataError, EmptySpanError, InputError, SpanRangeError
 Span = tuple[int, int]
 # Names that other libraries use, and ours.
 OTHER_NAMES = {
-    "Document": {"ents": "entities", "spans": "entities", "sents": "sentences", "tokens": "words"},
+    "Document": {
+        "ents": "entities", "spans": "entities", "sents": "sentences", "tokens": "words", "trees": "tree",
+        "labels": "entity.label of its entities", "to_df": "to_pandas()", "render": "show() or to_html()",
+        "save": "nestree.write(document, path)", "to_csv": 'nestree.write(document, "entities.csv")',
+        "to_brat": 'nestree.write(document, folder, format="brat")',
+    },
     "TextEntity": {
         "start_char": "start", "end_char": "end", "label_": "label", "type": "label", "probability": "score",
-        "confidence": "score", "root": "head",
+        "confidence": "score", "root": "head", "tokens": "text", "words": "text",
     },
     "Entity": {
         "text": "sentence.phrase(entity)", "start_char": "sentence.characters(entity)",
         "end_char": "sentence.characters(entity)", "label_": "label", "type": "label", "labels": "label",
+    },
+    "Sentence": {"tokens": "words", "ents": "entities", "to_dict": "Document([sentence]).to_dict()"},
+    "Evaluation": {
+        "by_label": "labels", "report": "print(evaluation)", "show": "print(evaluation)",
+        "to_dict": "nestree.report.to_json(evaluation)", "to_json": "nestree.report.to_json(evaluation)",
+        "to_html": "nestree.report.to_html(evaluation)",
+    },
+    "Pipeline": {
+        "config": "model.settings", "settings": "model.settings", "threshold": "model.settings.decoding.threshold",
+        "cuda": 'to("cuda")', "cpu": 'to("cpu")', "tokenizer": "model.tokenizer",
     },
 }  # fmt: skip
 Context = tuple[tuple[str, ...], tuple[str, ...]]  # words of the document before a sentence, and after it
@@ -179,6 +194,11 @@ class Sentence:
                 raise DataError(f"word {word!r} is not at characters {i}-{j} of its sentence: {self}")
             last = j
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise missing_attribute(self, name)
+
     def phrase(self, entity: Entity) -> str:
         """The text of the entity; if only words are known, they are joined by blanks."""
         if self.text is None or self.offsets is None:
@@ -313,6 +333,10 @@ class TextEntity(Relatives):
 
         def __getattr__(self, name: str) -> NoReturn:
             raise missing_attribute(self, name)
+
+    @property
+    def span(self) -> Span:
+        return self.start, self.end
 
     @property
     def label(self) -> str:
@@ -480,6 +504,10 @@ class Document:
         return len(self.entities)
 
     def __getitem__(self, index: int) -> TextEntity:
+        if isinstance(index, str):
+            raise TypeError(
+                f"a Document has attributes, not keys: document.{index}; or document.to_dict()[{index!r}]"
+            )
         return self.entities[index]
 
     def __bool__(self) -> bool:

@@ -19,6 +19,11 @@ ATTRIBUTES = [
     ("doc[0].start_char", "use start"),
     ("doc[0].probability", "use score"),
     ("doc[0].anything", "TextEntity has no anything"),
+    ("doc.to_df", r"use to_pandas\(\)"),
+    ("doc.sentences[0].tokens", "Sentence has no tokens; use words"),
+    ("nestree.evaluate(doc, doc).to_dict", r"use nestree.report.to_json\(evaluation\)"),
+    ("ner.cuda", r'use to\("cuda"\)'),
+    ("nestree.NER", r"nestree.load\(\) returns a Pipeline"),
     ("doc.sentences[0].entities[0].text", r"Entity has no text; use sentence.phrase\(entity\)"),
     ("ner.predict", r"Pipeline has no predict; call it with a text or a list of texts: ner\(text\)"),
     ("nestree.predict", r"nestree has no predict; nestree.load\(\)\(text\) finds entities"),
@@ -29,6 +34,7 @@ CALLS = [
     ("ner(doc)", "this is of type nestree.types.Document: .* Give its .text"),
     ("ner({'text': 'a'})", "a text must be a string, and this is of type dict"),
     ("ner([['a', 'list']])", "`words` takes lists of words"),
+    ("ner.words(['Ann', 'left'])", "each sentence must be a list of words, and one is a string"),
     (
         "doc.to_json('a.json')",
         r"indent is 'a.json'; it must be a number. `nestree.write\(document, path\)` writes files",
@@ -77,6 +83,9 @@ def test_a_document_comes_back_from_its_json(names):
         ("the U.S.-led 😀 plant", "U.S.-led"), ("U.S.-led", None),
     ]  # fmt: skip
     assert pickle.loads(pickle.dumps(doc)) == doc
+    assert (doc[0].span, doc[0].text) == ((doc[0].start, doc[0].end), TEXT[slice(*doc[0].span)])
+    with pytest.raises(TypeError, match=r"document.entities; or document.to_dict\(\)\['entities'\]"):
+        doc["entities"]
 
 
 def test_a_document_is_shown_and_saved(names, capsys, tmp_path):
@@ -109,6 +118,7 @@ def test_outermost_entities_are_the_ents_of_spacy(names):
 def test_an_evaluation_prints_a_table(names):
     doc = names["doc"]
     lines = str(nestree.evaluate(doc, doc)).splitlines()
+    assert nestree.evaluate(doc, names["ner"]).f1 == nestree.evaluate(doc, model=names["ner"]).f1 == 1
     assert lines[0].split() == ["precision", "recall", "F1", "gold", "predicted"]
     assert lines[1].split()[:4] == ["all", "100.00", "100.00", "100.00"]
     assert {line.split()[0] for line in lines[2:]} == {label for e in doc for label in e.labels}

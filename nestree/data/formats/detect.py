@@ -105,7 +105,7 @@ def detect_format(path: Path, to_write: bool = False) -> str:
     if to_write and suffix_of(path) == ".json":
         raise DataError(
             f"{path}: several formats end in .json. Name a file of JSON lines {path.with_suffix('.jsonl')}, or the "
-            f"format with {option}, such as label-studio."
+            f"format with {option} or as `format`, such as label-studio."
         )
     names = [file.name for file in list_files(path)] if path.is_dir() else [path.name]
     if not to_write and names and all(name.endswith((".txt", ".txt.gz")) for name in names):
