@@ -84,8 +84,8 @@ def drop_entities(sentence: Sentence, share: float, generator: random.Random, ma
 def make_proxies(shared: Path) -> Iterator[tuple[str, Parts]]:
     """Names and documents of the proxies."""
     articles = list(formats.read(shared / "raw" / "genia_gpml", "genia", types="all"))
-    borders = [len(articles) * share // 100 for share in (0, 70, 85, 100)]
-    cuts = zip(PARTS, pairwise(borders), strict=True)
+    boundaries = [len(articles) * share // 100 for share in (0, 70, 85, 100)]
+    cuts = zip(PARTS, pairwise(boundaries), strict=True)
     yield "genia-fine", {part: articles[first:last] for part, (first, last) in cuts}
     for source in ("genia", "litbank", "gum_open"):
         parts = {part: list(formats.read(shared / source / f"{part}.jsonl.gz")) for part in PARTS}

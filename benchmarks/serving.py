@@ -45,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--words", type=int, default=200, help="of a request")
     parser.add_argument("--sentences", type=int, default=100, help="to measure latencies with")
+    parser.add_argument("--offline-seconds", type=float, default=10.0, help="to measure the library")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--generate", type=int, metavar="PORT", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -62,7 +63,7 @@ def measure(options: argparse.Namespace) -> Row:
     texts = make_texts(options.words)
     expected = {text: pipeline(text, trees=False).to_dict()["entities"] for text in texts}
     words = statistics.mean(len(pipeline.split(text).words) for text in texts)
-    offline = [offline_speed(pipeline, texts)]
+    offline = [offline_speed(pipeline, texts, options.offline_seconds)]
     with server(options.model) as (process, port):
         direct, served = latencies(pipeline, port, options.sentences)
         command = [sys.executable, "-m", "benchmarks.serving", "--generate", str(port)]
@@ -76,12 +77,13 @@ def measure(options: argparse.Namespace) -> Row:
         time.sleep(min(60.0, 15 * options.minutes))  # a quarter, until every client has been served
         before = resident_mb(process.pid)
         assert generator.stdout
-        load = json.loads(generator.stdout.read())
+        with generator.stdout as answers:
+            load = json.loads(answers.read())
         generator.wait()
         after = resident_mb(process.pid)
         process.terminate()
         exit_code = process.wait(60)
-    offline.append(offline_speed(pipeline, texts))
+    offline.append(offline_speed(pipeline, texts, options.offline_seconds))
     speed = load["answers"] * words / load["seconds"]
     return {
         "clients": options.clients,
@@ -116,7 +118,7 @@ def make_texts(words: int, count: int = 50) -> list[str]:
     return texts
 
 
-def offline_speed(pipeline: Pipeline, texts: Sequence[str], seconds: float = 10.0) -> float:
+def offline_speed(pipeline: Pipeline, texts: Sequence[str], seconds: float) -> float:
     """Words a second of `Pipeline.pipe`."""
     words, started = 0, time.perf_counter()
     while time.perf_counter() - started < seconds:

@@ -133,14 +133,14 @@ def words_found(documents: Iterable[GoldText], style: str) -> Score:
 
 def sentences_found(documents: Iterable[GoldText]) -> tuple[Score, Score]:
     """Scores of whole sentences, and of their ends alone."""
-    whole, borders = Score(), Score()
+    whole, boundaries = Score(), Score()
     for document in documents:
         found = [(sentence.start, sentence.end) for sentence in split(document.text)]
         whole = whole.plus(found, document.sentences)
-        borders = borders.plus(
+        boundaries = boundaries.plus(
             [(end, end) for _, end in found], [(end, end) for _, end in document.sentences]
         )
-    return whole, borders
+    return whole, boundaries
 
 
 def megabytes_a_second(text: str, style: str, seconds: float) -> float:
@@ -168,9 +168,9 @@ def main() -> None:
         "GENIA": list(articles(options.shared)),
         "LitBank": [on_one_line(novel) for novel in novels],
     }.items():
-        whole, borders = sentences_found(texts)
+        whole, boundaries = sentences_found(texts)
         print(f"rules          {name + ' sentences':<20} {whole}")
-        print(f"rules          {name + ' borders':<20} {borders}")
+        print(f"rules          {name + ' boundaries':<20} {boundaries}")
     text = "\n\n".join(document.text for document in documents)
     for style in WORD_STYLES:
         print(f"{style:<14} speed {megabytes_a_second(text, style, options.seconds):21.1f} MB/s")

@@ -31,9 +31,24 @@ ORIGINS = {
 }  # fmt: skip
 
 
+HINTS = {
+    "predict": "nestree.load()(text) finds entities",
+    "convert": "nestree.write(nestree.read(source), target) converts files",
+    "check": "the command `nestree check`, or `from nestree.data.checks import check`, finds problems in data",
+    "split": "the command `nestree split` divides data",
+    "stats": "the command `nestree stats` counts entities",
+    "compare": "use nestree.evaluation.compare",
+    "Doc": "use Document",
+    **dict.fromkeys(("NER", "pipeline", "from_pretrained"), "nestree.load() returns a Pipeline"),
+    "serve": "the command `nestree serve` starts a server",
+    "version": "nestree.__version__ is the version",
+}
+
+
 def __getattr__(name: str) -> Any:
     if name not in ORIGINS:
-        raise AttributeError(f"nestree has no {name}; it has {', '.join(ORIGINS)}.")
+        hint = HINTS.get(name, f"it has {', '.join(ORIGINS)}")
+        raise AttributeError(f"nestree has no {name}; {hint}.")
     origin = ORIGINS[name]
     return getattr(import_module(f"nestree.{origin}"), name) if origin else import_module(f"nestree.{name}")
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nestree import evaluation
 from nestree.data import formats
+from nestree.data.formats.detect import select_test_part
 from nestree.errors import InputError
 from nestree.evaluation import Evaluation
 from nestree.types import Document, Sentence
@@ -13,7 +14,7 @@ from nestree.types import Document, Sentence
 if TYPE_CHECKING:
     from nestree.pipeline import Pipeline
 
-Data = str | Path | Iterable[Document | Sentence]
+Data = str | Path | Document | Sentence | Iterable[Document | Sentence]
 
 
 def read(path: str | Path, format: str | None = None, **options: Any) -> list[Document]:
@@ -46,14 +47,17 @@ def evaluate(
 ) -> Evaluation:
     """Score predicted entities, or those that a model predicts, against gold ones.
 
-    `gold` and `predicted`: files, documents or sentences with the same words. `model`: a Pipeline, a Recognizer, or
-    what `nestree.load` takes; `device` and `threshold` are for it. `options`: those of `nestree.evaluation.evaluate`.
+    `gold` and `predicted`: files, documents or sentences with the same words; of a folder with train, dev and test,
+    test is read. `model`: a Pipeline, a Recognizer, or what `nestree.load` takes; `device` and `threshold` are for it.
+    `options`: those of `nestree.evaluation.evaluate`.
 
     >>> from nestree import Entity, Sentence
     >>> gold, predicted = (Sentence(["Rome"], [Entity(0, 1, label)]) for label in ("GPE", "ORG"))
     >>> evaluate([gold], [predicted]).f1
     0.0
     """
+    if model is None and not isinstance(predicted, str | Path | Sentence | Iterable):
+        predicted, model = None, predicted
     if (predicted is None) == (model is None):
         raise InputError("evaluate needs either predicted entities or model=, to compare with the gold ones.")
     if predicted is not None:
@@ -81,8 +85,10 @@ def predict_data(
 
     rules = ner.model.text_rules._asdict()
     if isinstance(data, str | Path):
-        known = formats.options(formats.detect_format(Path(data)))
+        data = select_test_part(Path(data))
+        known = formats.options(formats.detect_format(data))
         data = read(data, **{name: rule for name, rule in rules.items() if name in known})
+    data = [data] if isinstance(data, Document | Sentence) else data
     documents = [item if isinstance(item, Document) else Document((item,)) for item in data]
     sentences = ner.model.sentences_with_context(documents)
     options = ner.predict_options(threshold, trees=False)
@@ -136,6 +142,7 @@ def export_summary(scores: ExportScores) -> str:
 
 
 def to_sentences(data: Data) -> list[Sentence]:
-    """The sentences of a file, of documents, or of a list of them."""
-    items: Iterable[Document | Sentence] = read(data) if isinstance(data, str | Path) else data
+    """The sentences of a file, of the test part of a folder, of documents, or of a list of them."""
+    data = read(select_test_part(Path(data))) if isinstance(data, str | Path) else data
+    items = [data] if isinstance(data, Document | Sentence) else data
     return [s for item in items for s in (item.sentences if isinstance(item, Document) else (item,))]

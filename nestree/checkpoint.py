@@ -166,7 +166,7 @@ def from_bytes(files: Mapping[str, bytes], device: str | torch.device = "cpu") -
         for name, content in files.items():
             path = Path(temporary, name)
             if not path.resolve().is_relative_to(Path(temporary).resolve()):
-                raise ModelError(f"these bytes are no model of nestree: they name the file {name!r:.60}.")
+                raise ModelError(f"these bytes are not a nestree model: they name the file {name!r:.60}.")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         return load(temporary, device)
@@ -325,7 +325,7 @@ def read_exported(
 def require(folder: Path, name: str) -> Path:
     """The path of a file or folder of the model."""
     if not (folder / name).exists():
-        raise ModelError(f"{folder} has no {name}: it is not whole. Fetch or train it again.")
+        raise ModelError(f"{folder} has no {name}: it is incomplete. Fetch or train it again.")
     return folder / name
 
 
@@ -402,7 +402,7 @@ def read_info(folder: Path) -> ModelInfo:
     path = folder / LABELS
     if not path.is_file():
         raise ModelError(
-            f"{folder} has no {LABELS}: it is no model of nestree. Name one that `nestree train` made."
+            f"{folder} has no {LABELS}: it is not a nestree model. Name one that `nestree train` made."
         )
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
@@ -421,7 +421,7 @@ def read_info(folder: Path) -> ModelInfo:
     for label in labels:
         if not label or any("\ud800" <= character <= "\udfff" for character in label):
             raise ModelError(
-                f"{path}: the label {label!r:.60} is empty or holds half a character, which cannot be written. Fetch "
+                f"{path}: the label {label!r:.60} is empty or has half of a surrogate pair. Fetch "
                 "the model again."
             )
     text, stored = values.get("text", {}), values.get("temperatures", {})
@@ -458,7 +458,7 @@ def read_stored_tensors(folder: Path) -> dict[str, Tensor]:
     """The tensors of weights.safetensors as they are stored."""
     if not (folder / WEIGHTS).is_file() and (folder / TRAINING).is_dir():
         raise ModelError(
-            f"{folder} has no {WEIGHTS} yet: its training stopped before the first evaluation. Go on with "
+            f"{folder} has no {WEIGHTS} yet: its training stopped before the first evaluation. Continue with "
             f"`nestree train --resume {folder}`."
         )
     if is_exported(folder):

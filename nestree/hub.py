@@ -9,6 +9,7 @@ from pathlib import Path
 
 from nestree import checkpoint
 from nestree.errors import ModelError
+from nestree.nn.onnx import LABEL_GRAPH, SCORE_GRAPH
 
 BUNDLED_NAME = "gum-minilm"  # of the bundled model, unless there is a directory of this name
 HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
@@ -16,8 +17,8 @@ MODEL_FILES = [
     checkpoint.CONFIG,
     checkpoint.LABELS,
     checkpoint.WEIGHTS,
-    checkpoint.SCORE_GRAPH,
-    checkpoint.LABEL_GRAPH,
+    SCORE_GRAPH,
+    LABEL_GRAPH,
     checkpoint.CARD,
     checkpoint.MANIFEST,
     *(f"{checkpoint.ENCODER}/*{ending}" for ending in (".json", ".txt", ".model")),
@@ -51,11 +52,11 @@ def resolve(name: str | Path | None, *, revision: str | None = None, token: str 
         )
     except Exception as error:  # any error of the network or the hub
         raise ModelError(
-            f"{name} is no folder here, and cannot be fetched from the hub: {first_line(error)} Check the name and the "
-            "network, or fetch it where there is one and name the folder."
+            f"{name} is not a folder here, and cannot be fetched from the hub: {first_line(error)} Check the name and "
+            "the network, or fetch it where there is one and name the folder."
         ) from error
     if not (folder / checkpoint.LABELS).is_file():
-        raise ModelError(f"{name} on the hub is no model of nestree: it has no {checkpoint.LABELS}.")
+        raise ModelError(f"{name} on the hub is not a nestree model: it has no {checkpoint.LABELS}.")
     return folder
 
 
@@ -98,8 +99,8 @@ def push(
         )
     except Exception as error:  # any error of the network or the hub
         raise ModelError(
-            f"{folder} could not be put on the hub as {name}: {first_line(error)} Log in with `hf auth login`, or give "
-            "a token that may write."
+            f"{folder} could not be uploaded to the hub as {name}: {first_line(error)} Log in with `hf auth login`, or "
+            "give a token that may write."
         ) from error
     return str(commit.commit_url)
 

@@ -49,10 +49,20 @@ class Recognizer(nn.Module):
     words: tuple[str, ...] | None = None  # that have static vectors
 
     def __init__(
-        self, settings: Settings, labels: Sequence[str], encoder: str | Path, *, pretrained: bool = True
+        self,
+        settings: Settings,
+        labels: Sequence[str] = (),
+        encoder: str | Path = "",
+        *,
+        pretrained: bool = True,
     ):
         """`encoder`: a folder or hub name; not `pretrained`: a folder of `save_encoder`, weights uninitialized."""
         super().__init__()
+        if not isinstance(settings, Settings):
+            raise InputError(
+                f"settings are {settings!r:.60}; a new model needs Settings, labels and an encoder. "
+                "`Recognizer.from_pretrained` loads a trained one."
+            )
         self.set_labels(settings, labels)
         transformer: Any
         if pretrained:

@@ -19,7 +19,18 @@ from dataclasses import dataclass, replace
 from itertools import islice, pairwise, zip_longest
 from numbers import Real
 from pathlib import Path
-from typing import Any, Generic, Literal, NamedTuple, NoReturn, TypedDict, TypeVar, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    NamedTuple,
+    NoReturn,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 import torch
 
@@ -34,7 +45,6 @@ from nestree.decoding.constraints import (
     check_constraints,
     describe,
     parse_char_spans,
-    split_at_borders,
 )
 from nestree.errors import ChartMemoryError, InputError, NestreeError
 from nestree.model import OnnxRecognizer, Recognizer, autocast, eval_mode
@@ -43,9 +53,9 @@ from nestree.nn.batch import BATCH_WORDS, MAX_SENTENCE_WORDS, Batch, batches_by_
 from nestree.nn.devices import select_device
 from nestree.nn.int8 import selected_kernel, unavailable_reason
 from nestree.nn.scorers import Scores
-from nestree.text import split
+from nestree.text import split, split_at_boundaries
 from nestree.treecrf import ignore_out_of_memory
-from nestree.types import Document, Entity, Sentence, Span, crossing_pairs, with_entities
+from nestree.types import Document, Entity, Sentence, Span, crossing_pairs, missing_attribute, with_entities
 
 BATCH_WORDS_GPU = 16_000  # replaces BATCH_WORDS on a CUDA device
 MAX_BATCH_WORDS_CPU = 1_000  # larger batches are no faster on a CPU
@@ -117,6 +127,8 @@ class Pipeline:
         precision: Precision = "auto",
         workers: int = 0,
     ) -> None:
+        if not isinstance(model, Recognizer):
+            raise InputError(f"model is {model!r:.60}; it must be a Recognizer. `nestree.load` takes names.")
         max_words = as_int(max_sentence_words)
         if max_words is None or max_words < 4:
             raise InputError(
@@ -158,6 +170,15 @@ class Pipeline:
         wanted = self.precision == "int8" or (self.precision == "auto" and self.model.is_quantized)
         self.int8_model = self.model.to_int8() if wanted and not unavailable else None
         return self
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith(("predict", "extract", "annotate", "process", "recognize")):
+                raise AttributeError(
+                    f"Pipeline has no {name}; call it with a text or a list of texts: ner(text)"
+                )
+            raise missing_attribute(self, name)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as the files of its model, which are a quarter of its size in memory if it is stored in 8 bits."""
@@ -217,6 +238,7 @@ class Pipeline:
 
         `known`: spans that are entities, each (start, end), (start, end, label) or (start, end, label, head), in
         characters; a head is a position in the text or (start, end). White space at either end of a span is ignored.
+        A span that is known with labels gets these and no other.
         `forbidden`: spans that are no entities, (start, end), or not with this label, (start, end, label). All other
         entities are predicted given these constraints. `labels`: only entities with these labels. `threshold`: the
         minimum probability of an entity, a number or one for each label, such as {"person": 0.7}; a higher one gives
@@ -226,10 +248,10 @@ class Pipeline:
             document, constraints = self.prepare(texts, known, forbidden)
             options = self.predict_options(threshold, trees, labels)
             return self.predict_documents([document], options, constraints)[0]
-        if isinstance(texts, bytes) or not isinstance(texts, Iterable):
-            raise InputError(f"a text must be a string, or several of them, and this is {texts!r:.60}.")
+        if isinstance(texts, bytes | Mapping) or not isinstance(texts, Iterable) or hasattr(texts, "text"):
+            raise not_a_text(texts)
         if tuple(known) or tuple(forbidden):
-            raise InputError("known and forbidden are places in one text; give texts one by one with them.")
+            raise InputError("known and forbidden are offsets in one text; pass the texts one by one.")
         return list(self.pipe(texts, labels=labels, threshold=threshold, trees=trees))
 
     def words(
@@ -243,6 +265,11 @@ class Pipeline:
         if isinstance(sentences, str | bytes | Sentence) or not isinstance(sentences, Iterable):
             raise InputError(
                 f"sentences must be lists of words, and this is {sentences!r:.60}. Give a list of such lists."
+            )
+        sentences = list(sentences)
+        if any(isinstance(words, str) for words in sentences):
+            raise InputError(
+                f"each sentence must be a list of words, and one is a string: {sentences!r:.60}."
             )
         given = [s if isinstance(s, Sentence) else Sentence(s) for s in sentences]  # type: ignore[arg-type]
         options = self.predict_options(threshold, labels=labels)
@@ -267,7 +294,7 @@ class Pipeline:
         a text that fails gives a document without sentences whose extra["error"] says why.
         """
         if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
-            raise InputError(f"a stream has many texts, and this is {texts!r:.60}. Give a list of texts.")
+            raise InputError(f"pipe takes several texts, and this is {texts!r:.60}. Give a list of texts.")
         for name, value in {"batch_size": batch_size, "batch_words": batch_words}.items():
             if (name == "batch_size" or value is not None) and (as_int(value) or 0) < 1:
                 raise InputError(f"{name} is {value!r}; it must be a whole number, 1 or more.")
@@ -304,14 +331,12 @@ class Pipeline:
         Known spans to `keep` lie within one sentence each, and begin and end with a word.
         """
         if not isinstance(text, str):
-            raise InputError(
-                f"a text must be a string, and this is {text!r:.60}. `words` takes lists of words."
-            )
+            raise not_a_text(text)
         rules = self.model.text_rules
         sentences = []
         for start, end, words in split(text, rules.words, rules.sentences, keep):
             if keep:
-                words = split_at_borders(words, keep)
+                words = split_at_boundaries(words, keep)
             offsets = tuple((i - start, j - start) for i, j in words)
             sentences.append(
                 Sentence(tuple(text[i:j] for i, j in words), (), text[start:end], offsets, start)
@@ -351,7 +376,7 @@ class Pipeline:
         wanted = own_labels if labels is None else [labels] if isinstance(labels, str) else labels
         for label in (*by_label, *wanted):
             if label not in own_labels:
-                raise InputError(f"there is no label {label!r}. Choose some of {', '.join(own_labels)}.")
+                raise InputError(f"the model has no label {label!r}. Its labels are {', '.join(own_labels)}.")
         for value in (default, *by_label.values()):
             if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) < 1:
                 raise InputError(f"threshold is {value!r}; it must be a number, 0 or more and less than 1.")
@@ -372,6 +397,17 @@ def unpickle(
     """A pipeline from what `Pipeline.__reduce__` stores."""
     model = checkpoint.from_bytes(files, select_device(device))
     return Pipeline(model, max_sentence_words, precision, workers)
+
+
+def not_a_text(value: Any) -> InputError:
+    """The error for something that is not a string, such as a document of spaCy."""
+    kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+    remedy = "`words` takes lists of words."
+    if hasattr(value, "text"):
+        spacy = ', or add the component to your pipeline: nlp.add_pipe("nestree")' * kind.startswith("spacy.")
+        remedy = f"Give its .text{spacy}."
+    shown = repr(value).partition("\n")[0]
+    return InputError(f"a text must be a string, and this is of type {kind}: {shown:.60}. {remedy}")
 
 
 def raise_error(item: object, error: Exception) -> NoReturn:
@@ -445,7 +481,7 @@ class Batcher(Generic[Item]):
                     yield buffer[0][0], replacement
                 return
             kind = type(error).__name__  # messages may quote texts, which are not logged
-            log.info("%d documents failed together, and are predicted in halves: %s", len(buffer), kind)
+            log.info("%d documents failed in one batch, which is split in half: %s", len(buffer), kind)
         else:
             self.done_words += words
             yield from zip([item for item, _ in buffer], predicted, strict=True)
@@ -520,7 +556,11 @@ def predict(
         extra = {**sentences[index].extra, "windows": len(window_predictions)}
         results[index] = with_entities(sentences[index], entities, None, extra)
     if cut:
-        log.info("%d sentences of more than %d words: windows", len(cut), options.max_sentence_words)
+        log.info(
+            "%d sentences of more than %d words are predicted in windows",
+            len(cut),
+            options.max_sentence_words,
+        )
     return [results[index] for index in range(len(sentences))]
 
 

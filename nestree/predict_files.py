@@ -111,15 +111,17 @@ def plan_jobs(
     format = target_format or "jsonl"
     if not out.is_dir() and out.name.endswith(tuple(ENDINGS.values())):
         raise InputError(
-            f"--out {out} is called like a file, and several files become a folder of files. Give the name of a "
-            "folder, or let all of them go to standard output."
+            f"--out {out} is the name of a file, and several inputs are written to a folder, one file each. Give the "
+            "name of a folder, or omit --out to write all of them to standard output."
         )
     if format not in ENDINGS:
         raise InputError(f"{format} can be read, not written. Choose one of {', '.join(ENDINGS)}.")
     if STDIO in sources:
-        raise InputError("standard input has no name that its output could get. Predict it by itself.")
+        raise InputError("standard input has no name for its output. Predict it by itself.")
     if out.exists() and not out.is_dir():
-        raise DataError(f"{out} is a file, and several files become a folder of files. Give another name.")
+        raise DataError(
+            f"{out} is a file, and several inputs are written to a folder, one file each. Give another name."
+        )
     sources_read = {path.resolve() for path in names}
     targets: dict[Path, Job] = {}
     for path, name in names.items():
@@ -241,7 +243,7 @@ def open_resume_log(jobs: JobPlan, how: Values, resume: bool) -> ResumeLog:
     try:
         if path.exists() and not resume:
             raise InputError(
-                f"{folder} holds predictions that were begun before. Go on with them by --resume, or give a new name."
+                f"{folder} holds predictions that were begun before. Continue them with --resume, or give a new name."
             )
         done = read_resume_log(path, how) if path.exists() else {}
         unfinished = {
@@ -270,7 +272,7 @@ def read_resume_log(path: Path, how: Values) -> dict[str, Values]:
     try:
         before, done = lines[0]["how"], {entry["file"]: entry for entry in lines[1:] if entry}
     except (IndexError, KeyError, TypeError):
-        raise InputError(f"{path} is no log of predictions. Give a new name for the folder.") from None
+        raise InputError(f"{path} is not a log of predictions. Give a new name for the folder.") from None
 
     def show(value: Any) -> str:
         return "as usual" if value is None else json.dumps(value, ensure_ascii=False, allow_nan=False)
@@ -279,7 +281,7 @@ def read_resume_log(path: Path, how: Values) -> dict[str, Values]:
         if before.get(key) != how.get(key):
             raise InputError(
                 f"{path.parent} was begun with {key} {show(before.get(key))}, and now {key} is {show(how.get(key))}. "
-                "To go on, use what it was begun with; or give a new name."
+                "To continue, use the same; otherwise give a new name."
             )
     return done
 

@@ -13,12 +13,49 @@ from functools import cached_property
 from importlib import import_module
 from itertools import chain
 from numbers import Real
-from typing import Any, NamedTuple, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from nestree.errors import DataError, EmptySpanError, InputError, SpanRangeError
 
 Span = tuple[int, int]
+# Names that other libraries use, and ours.
+OTHER_NAMES = {
+    "Document": {
+        "ents": "entities", "spans": "entities", "sents": "sentences", "tokens": "words", "trees": "tree",
+        "labels": "entity.label of its entities", "to_df": "to_pandas()", "render": "show() or to_html()",
+        "save": "nestree.write(document, path)", "to_csv": 'nestree.write(document, "entities.csv")',
+        "to_brat": 'nestree.write(document, folder, format="brat")',
+    },
+    "TextEntity": {
+        "start_char": "start", "end_char": "end", "label_": "label", "type": "label", "probability": "score",
+        "confidence": "score", "root": "head", "tokens": "text", "words": "text",
+    },
+    "Entity": {
+        "text": "sentence.phrase(entity)", "start_char": "sentence.characters(entity)",
+        "end_char": "sentence.characters(entity)", "label_": "label", "type": "label", "labels": "label",
+    },
+    "Sentence": {"tokens": "words", "ents": "entities", "to_dict": "Document([sentence]).to_dict()"},
+    "Evaluation": {
+        "by_label": "labels", "report": "print(evaluation)", "show": "print(evaluation)",
+        "to_dict": "nestree.report.to_json(evaluation)", "to_json": "nestree.report.to_json(evaluation)",
+        "to_html": "nestree.report.to_html(evaluation)",
+    },
+    "Pipeline": {
+        "config": "model.settings", "settings": "model.settings", "threshold": "model.settings.decoding.threshold",
+        "cuda": 'to("cuda")', "cpu": 'to("cpu")', "tokenizer": "model.tokenizer",
+    },
+}  # fmt: skip
 Context = tuple[tuple[str, ...], tuple[str, ...]]  # words of the document before a sentence, and after it
+
+
+def missing_attribute(instance: Any, name: str) -> AttributeError:
+    """The error for an attribute that does not exist; names ours for what another library calls so."""
+    kind = type(instance).__name__
+    near = OTHER_NAMES.get(kind, {}).get(name)
+    return AttributeError(
+        f"{kind} has no {name}" + (f"; use {near}" if near else ""), name=name, obj=instance
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +68,12 @@ class Entity:
     head: int | None = None  # the head word, inside the span; None: unknown
     score: float | None = None  # a probability; None: annotated by hand
     heads: tuple[int, ...] = ()  # all words that may be the head, if the annotation leaves it open
-    extra: Mapping[str, Any] = field(default_factory=dict, compare=False)  # further keys of its file
+    extra: Mapping[str, Any] = field(default_factory=dict, compare=False)  # extra keys of its file
 
     def __post_init__(self) -> None:
         heads, score = self.heads, self.score
         if isinstance(heads, str) or not isinstance(heads, Iterable):
-            raise DataError(f"heads {heads!r:.40} of entity {self} must be numbers of words")
+            raise DataError(f"heads {heads!r:.40} of entity {self} must be indices of words")
         if heads:
             object.__setattr__(self, "heads", tuple(self._index("head", head) for head in heads))
         for name in ("start", "end", "head"):
@@ -65,9 +102,14 @@ class Entity:
             index = -1
         if index < 0:
             raise DataError(
-                f"{name} {value!r:.40} of entity {self} must be the number of a word: a whole number from 0 on"
+                f"{name} {value!r:.40} of entity {self} must be the index of a word: a whole number, 0 or more"
             )
         return index
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise missing_attribute(self, name)
 
     @property
     def span(self) -> Span:
@@ -97,7 +139,7 @@ class Sentence:
     start: int = 0  # where `text` begins in the text of the document
     id: str | None = None
     complete: bool = True  # False: there may be entities that are not annotated
-    extra: Mapping[str, Any] = field(default_factory=dict, compare=False)  # further keys of its file
+    extra: Mapping[str, Any] = field(default_factory=dict, compare=False)  # extra keys of its file
     tree: Tree | None = field(default=None, compare=False)  # that a model predicted with the entities
     context: Context | None = field(
         default=None, compare=False, repr=False
@@ -151,6 +193,11 @@ class Sentence:
             if not last <= i < j <= len(text) or text[i:j] != word:
                 raise DataError(f"word {word!r} is not at characters {i}-{j} of its sentence: {self}")
             last = j
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise missing_attribute(self, name)
 
     def phrase(self, entity: Entity) -> str:
         """The text of the entity; if only words are known, they are joined by blanks."""
@@ -282,6 +329,15 @@ class TextEntity(Relatives):
         object.__setattr__(self, "parent", None)
         object.__setattr__(self, "children", ())
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise missing_attribute(self, name)
+
+    @property
+    def span(self) -> Span:
+        return self.start, self.end
+
     @property
     def label(self) -> str:
         return self.labels[0]
@@ -405,7 +461,7 @@ class Document:
     sentences: tuple[Sentence, ...]
     text: str | None = None
     id: str | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict, compare=False)  # further keys of its file
+    extra: Mapping[str, Any] = field(default_factory=dict, compare=False)  # extra keys of its file
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sentences", tuple(self.sentences))
@@ -426,6 +482,11 @@ class Document:
                 )
             last = end
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise missing_attribute(self, name)
+
     @property
     def words(self) -> tuple[str, ...]:
         """The words of all sentences."""
@@ -443,6 +504,10 @@ class Document:
         return len(self.entities)
 
     def __getitem__(self, index: int) -> TextEntity:
+        if isinstance(index, str):
+            raise TypeError(
+                f"a Document has attributes, not keys: document.{index}; or document.to_dict()[{index!r}]"
+            )
         return self.entities[index]
 
     def __bool__(self) -> bool:
@@ -493,11 +558,38 @@ class Document:
         name = {} if self.id is None else {"doc_id": self.id}
         return {**name, "text": self.with_text().text, "entities": entities}
 
+    @classmethod
+    def from_dict(
+        cls, value: Mapping[str, Any], words: str = "treebank", sentences: str = "rules"
+    ) -> "Document":
+        """The document of `to_dict`: the same text and entities.
+
+        Sentences and words, which `to_dict` leaves out, are split again by these rules (see `nestree.text.split`).
+        """
+        from nestree.data.formats.jsonl import from_text_record
+
+        if not isinstance(value, Mapping):
+            raise InputError(f"from_dict takes what to_dict returns, and this is {value!r:.60}.")
+        return from_text_record(dict(value), words, sentences)
+
+    @classmethod
+    def from_json(cls, text: str, words: str = "treebank", sentences: str = "rules") -> "Document":
+        """The document of `to_json`; see `from_dict`. `nestree.read` reads files."""
+        try:
+            value = json.loads(text)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InputError(f"from_json takes the JSON of one document, not {text!r:.60}: {error}") from None
+        return cls.from_dict(value, words, sentences)
+
     def to_json(self, indent: int | None = None) -> str:
         """`to_dict` as JSON, on one line without `indent`.
 
         All but ASCII is escaped if the text has half of a surrogate pair, which UTF-8 cannot encode.
         """
+        if not (indent is None or isinstance(indent, int)):
+            raise InputError(
+                f"indent is {indent!r:.60}; it must be a number. `nestree.write(document, path)` writes files."
+            )
         line = json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False, indent=indent)
         try:
             line.encode()
@@ -521,7 +613,8 @@ class Document:
     def to_spacy(self, vocab: Any = None, spans_key: str = "nestree") -> Any:
         """A Doc of spaCy with the entities in `doc.spans[spans_key]`, as the component "nestree" makes it.
 
-        `vocab`: that of your pipeline, `nlp.vocab`; None: a new one.
+        `doc.ents`, which cannot overlap, has the outermost entities. `vocab`: that of your pipeline, `nlp.vocab`;
+        None: a new one.
         """
         from nestree.data.formats.spacy import to_doc
         from nestree.data.io import ConversionReport, optional_import
@@ -530,22 +623,32 @@ class Document:
         vocab = spacy.blank("xx").vocab if vocab is None else vocab
         doc = to_doc(self, vocab, spans_key, ConversionReport(), f"document {self.id}")
         doc.spans[spans_key].attrs["nestree"] = True  # span._.nestree_score and nestree_head read this group
+        doc.ents = spacy.util.filter_spans(doc.spans[spans_key])
         return doc
 
-    def show(self) -> None:
-        """Print the text with its entities in brackets, in color on a terminal."""
+    def show(self, tree: bool = False) -> None:
+        """Print the text with its entities in brackets, in color on a terminal; with `tree`, the trees of sentences."""
         from rich.console import Console
 
-        from nestree.show import draw_document
+        from nestree.show import draw_document, draw_sentence
 
         console = Console()
-        console.print(draw_document(self, console.width))
+        if tree:
+            for sentence in self.sentences:
+                console.print(draw_sentence(sentence, console.width), no_wrap=True, crop=False)
+        else:
+            console.print(draw_document(self, console.width))
 
-    def to_html(self) -> str:
-        """A complete HTML page with nested boxes and, where they were kept, trees."""
+    def to_html(self, path: str | Path | None = None, title: str = "Nested entities") -> str:
+        """A complete HTML page with nested boxes and, where they were kept, trees; also written to `path`."""
+        from nestree.data.io import atomic_writer
         from nestree.show import draw_page
 
-        return draw_page([self])
+        page = draw_page([self], title)
+        if path is not None:
+            with atomic_writer(Path(path)) as file:
+                file.write(page)
+        return page
 
     def _repr_html_(self) -> str:
         """Nested boxes, for notebooks."""

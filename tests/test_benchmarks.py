@@ -1,4 +1,4 @@
-"""Tables and plots in the docs match the stored results, and the training benchmark runs on a tiny case."""
+"""Tables and plots in the docs match the stored results; the benchmarks of training and serving run on tiny cases."""
 
 import doctest
 import importlib
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import inference, plots, tables, training
+from benchmarks import inference, plots, serving, tables, training
 from nestree import checkpoint
 from nestree.data import formats
 from nestree.types import Document
@@ -96,3 +96,30 @@ def test_training_and_distillation(tiny_model, tmp_path, capsys):
     late = ["--data", str(data.parent), "--out", str(out), "--device", "cpu", "--budget", "0"]
     training.main([*late, f"eight:{recipe}"])
     assert json.loads(out.read_text())["rows"][0]["status"] == "not begun: the budget was spent"
+
+
+def test_serving(tiny_model, tmp_path):
+    """Real processes: a server, and a load generator that compares its answers with those of the library."""
+    short = [
+        "--clients",
+        "8",
+        "--minutes",
+        "0.04",
+        "--words",
+        "20",
+        "--sentences",
+        "3",
+        "--offline-seconds",
+        "0.2",
+    ]
+    assert serving.main(["--model", str(tiny_model), *short, "--out", str(tmp_path / "row.jsonl")]) == 0
+    row = json.loads((tmp_path / "row.jsonl").read_text())
+    assert row["answers"] >= 8
+    assert row["statuses"] == {"200": row["answers"]}
+    assert (row["wrong_answers"], row["client_errors"], row["exit_code"]) == (0, 0, 0)
+    assert row["ms_p50"] <= row["ms_p99"]
+    assert row["words_per_second"] == pytest.approx(
+        row["answers"] * row["words_per_request"] / row["seconds"], 0.01
+    )
+    expected = {"a": [{"start": 0, "end": 1, "labels": [{"label": "X", "score": 0.5}]}]}
+    assert not serving.same_entities([], serving.entity_keys(expected["a"]))

@@ -206,20 +206,20 @@ NEWER = json.dumps({"format": 99, "nestree": "7.0", "labels": ["A"]})
     ("spoil", "message"),
     [
         (shutil.rmtree, r"does not exist\. Name a directory that `nestree train` made"),
-        (without("labels.json"), "has no labels.json: it is no model of nestree"),
-        (without("config.toml"), "has no config.toml: it is not whole"),
-        (without("encoder"), "has no encoder: it is not whole"),
-        (without("encoder/tokenizer.json"), "has no encoder/tokenizer.json: it is not whole"),
-        (without("encoder/config.json"), "has no encoder/config.json: it is not whole"),
-        (without("weights.safetensors"), "has no weights.safetensors: it is not whole"),
+        (without("labels.json"), "has no labels.json: it is not a nestree model"),
+        (without("config.toml"), "has no config.toml: it is incomplete"),
+        (without("encoder"), "has no encoder: it is incomplete"),
+        (without("encoder/tokenizer.json"), "has no encoder/tokenizer.json: it is incomplete"),
+        (without("encoder/config.json"), "has no encoder/config.json: it is incomplete"),
+        (without("weights.safetensors"), "has no weights.safetensors: it is incomplete"),
         (with_text("labels.json", "{"), "labels.json is not what nestree writes"),
         (with_text("labels.json", "[1]"), "labels.json is not what nestree writes"),
         (with_text("labels.json", DEEP), "labels.json is not what nestree writes"),
         (with_text("labels.json", NEWER), "made by nestree 7.0 in layout 99.*Update nestree"),
         (with_values(labels=[]), r"must list labels, and says \[\]"),
         (with_values(labels=["A", 3]), "must list labels"),
-        (with_values(labels=["A", ""]), "the label '' is empty or holds half a character"),
-        (with_values(labels=["A", "\ud800"]), "the label .*ud800' is empty or holds half a char"),
+        (with_values(labels=["A", ""]), "the label '' is empty or has half of a surrogate"),
+        (with_values(labels=["A", "\ud800"]), "the label .*ud800' is empty or has half of a surr"),
         (with_values(text={"words": "letters"}), "cannot split text by .*letters.*Update nestree"),
         (with_values(text=["ud"]), "it must say words and sentences"),
         (with_values(temperatures={"mention": 0}), "temperatures are .*must be numbers above 0"),
@@ -278,7 +278,7 @@ def test_files_are_those_of_the_manifest(saved, tmp_path, name):
     with pytest.raises(ModelError, match=r"manifest.json describes"):
         checkpoint.quantize(folder, tmp_path / "small")
     (folder / name).unlink()
-    with pytest.raises(ModelError, match=rf"has no {name}: it is not whole"):
+    with pytest.raises(ModelError, match=rf"has no {name}: it is incomplete"):
         checkpoint.load(folder)
 
 
@@ -323,7 +323,9 @@ def test_a_file_is_no_model_and_a_run_may_have_no_weights_yet(copy, tmp_path):
         checkpoint.load(tmp_path / "m")
     (copy / "weights.safetensors").unlink()
     (copy / "training").mkdir()
-    with pytest.raises(ModelError, match=r"before the first evaluation. Go on with `nestree train --resume"):
+    with pytest.raises(
+        ModelError, match=r"before the first evaluation. Continue with `nestree train --resume"
+    ):
         checkpoint.load(copy)
 
 

@@ -160,7 +160,7 @@ def test_what_was_fetched_is_found_without_a_network(tiny_model, stub):
     stub.server_close()
     assert hub.resolve("me/model") == folder
     with pytest.raises(
-        ModelError, match=r"me/other is no folder here, and cannot be fetched from the hub: .*network"
+        ModelError, match=r"me/other is not a folder here, and cannot be fetched from the hub: .*network"
     ):
         hub.resolve("me/other")
 
@@ -216,12 +216,12 @@ def test_a_folder_wins_and_needs_no_hub(tiny_model, tmp_path, monkeypatch):
 
 def test_what_the_hub_refuses_and_other_models_of_the_hub(stub):
     with pytest.raises(
-        ModelError, match=r"me/nothing is no folder here, and cannot be fetched .*: \S"
+        ModelError, match=r"me/nothing is not a folder here, and cannot be fetched .*: \S"
     ) as error:
         hub.resolve("me/nothing")
     assert "\n" not in str(error.value)
     stub.files["me/bert"] = {"config.json": b"{}", "README.md": b"# BERT"}
-    with pytest.raises(ModelError, match=r"me/bert on the hub is no model of nestree: it has no labels.json"):
+    with pytest.raises(ModelError, match=r"me/bert on the hub is not a nestree model: it has no labels.json"):
         hub.resolve("me/bert")
 
 
@@ -233,5 +233,5 @@ def test_half_a_model_is_not_put_there_and_a_hub_may_be_out_of_reach(tiny_model,
     assert stub.asked == []
     stub.shutdown()
     stub.server_close()
-    with pytest.raises(ModelError, match=r"could not be put on the hub as me/model: .*hf auth login"):
+    with pytest.raises(ModelError, match=r"could not be uploaded to the hub as me/model: .*hf auth login"):
         hub.push(tiny_model, "me/model")

@@ -67,7 +67,7 @@ def test_missing_fields():
     bare = str(Card(Settings.read("default"), ["PER"]))
     data = ModelCard(bare).data
     assert (data.license, data.language, data.eval_results) == ("unknown", None, None)
-    assert "Nobody has stated a licence yet. Fill it in" in bare
+    assert "No licence is stated yet. State it here" in bare
     assert "## Scores" not in bare
     assert 'nestree.load("THIS_DIRECTORY")' in bare
     titled = str(Card(Settings.read("default"), ["PER"], {"name": "My model"}))
@@ -85,7 +85,7 @@ def test_numbers(card):
     assert 'nestree.load("me/my-model")' in text
     assert "--model me/my-model gold.jsonl" in text
     assert model_card.label_descriptions(text, card.labels) == {"PER": "people", "GPE": "", "a|b": "both"}
-    assert "- heads: 100.0 % right, of 1 spans of several words" in text
+    assert "- heads: 100.0 % correct, of 1 spans of several words" in text
     calibration = found.calibration
     assert (
         f"error {100 * calibration.error:.1f} %, Brier score {calibration.brier:.3f}, of 3 entities" in text
@@ -96,7 +96,7 @@ def test_numbers(card):
 
 def test_changed_settings(card):
     text = str(card)
-    assert "those of the recipe `default`, but for:" in text
+    assert "those of the recipe `default`, except:" in text
     assert "| `model.mlp_size` | 128 | 256 |" in text
     assert "encoder.path" not in text.split("## Settings")[1]  # no recipe without it
     assert "Encoder: encoder. Seed: 7." in text

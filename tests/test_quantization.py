@@ -150,7 +150,7 @@ def test_the_command_says_what_8_bits_cost(tiny_model, tmp_path):
         float(nestree("evaluate", "--model", folder, data, "-q").stdout.split()[-1])
         for folder in (tiny_model, tmp_path / "m")
     ]
-    assert cost.startswith(f"F1 {scores[0]:.2f} with all bits, {scores[1]:.2f} with 8; both agree on ")
+    assert cost.startswith(f"F1 {scores[0]:.2f} before, {scores[1]:.2f} in 8 bits; both agree on ")
     assert f"gold.jsonl: {cost}" in (tmp_path / "m" / "README.md").read_text()
     assert sizes.endswith(f" MB: {tmp_path / 'm'}")
     assert json.loads((tmp_path / "m" / "labels.json").read_text())["labels"] == tiny.LABELS

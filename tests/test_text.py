@@ -299,9 +299,9 @@ def test_gold_words_and_sentences(shared: Path):
     documents = list(gum(shared))
     assert len(documents) == 10
     assert words_found(documents, "ud").f1 >= GUM_WORDS
-    whole, borders = sentences_found(documents)
+    whole, boundaries = sentences_found(documents)
     assert whole.f1 >= GUM_SENTENCES
-    assert borders.f1 >= GUM_SENTENCES
+    assert boundaries.f1 >= GUM_SENTENCES
     assert words_found(genia(shared), "split-hyphens").f1 == 1
     assert words_found(litbank(shared), "treebank").f1 >= 0.999
 

@@ -34,7 +34,7 @@ WORDS = ["the", "University", "of", "California"]
     [
         ((2, 2, "A"), "entity 2-2 A is empty: its end must be greater than its start"),
         ((3, 2, "A"), "entity 3-2 A is empty"),
-        ((-1, 2, "A"), "start -1 of entity -1-2 A must be the number of a word"),
+        ((-1, 2, "A"), "start -1 of entity -1-2 A must be the index of a word"),
         ((0, 1.5, "A"), "end 1.5 of entity 0-1.5 A must be"),
         ((0, True, "A"), "end True of entity"),
         (("0", 1, "A"), "start '0' of entity"),

@@ -4,7 +4,7 @@ import typer
 
 from nestree.cli import data, evaluate, predict, serve, show, train
 from nestree.cli.options import Version, expand_options
-from nestree.cli.runtime import Commands
+from nestree.cli.runtime import Command, Commands
 
 app = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -38,4 +38,4 @@ for command in (
     serve.label_config,
     show.demo,
 ):
-    app.command()(expand_options(command))
+    app.command(cls=Command)(expand_options(command))

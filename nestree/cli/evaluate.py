@@ -45,14 +45,19 @@ def evaluate(
     """
     from nestree import evaluation as library
     from nestree import report
+    from nestree.data.formats.detect import select_test_part
     from nestree.data.io import ConversionReport, atomic_writer, check_output_path
 
     if (predicted is None) == (model is None):
         raise InputError("name a prediction or --model MODEL, and not both.")
+    folder, gold = gold, select_test_part(gold)
+    predicted = predicted and select_test_part(predicted)
+    if gold != folder:
+        print_line(f"{folder} has several parts: {gold} is scored.")
     sides = [str(predicted or model), *([compare] if compare else [])]
     models = [side for side in sides if side == model or (side == compare and is_model(side))]
     if threshold is not None and not models:
-        raise InputError("--threshold is for what a model finds: name --model.")
+        raise InputError("--threshold selects the entities of a model: name one with --model.")
     if compare and not resamples:
         raise InputError("--compare draws samples, so --bootstrap must be 1 or more.")
     paths = [gold, *(Path(side) for side in sides if side not in models)]

@@ -82,7 +82,7 @@ class Opt(NamedTuple):
 
 # The options of all commands by the names of their parameters: the type and the default stand in the signatures.
 OPTIONS = {
-    "annotated": Opt("Annotated data, to measure what the export costs.", "FILE", name="--data"),
+    "annotated": Opt("Annotated data, to measure the change in F1.", "FILE", name="--data"),
     "batch_words": Opt("Words in a batch.", "N", 1),
     "by": Opt("Keep together: sentence or document. [default: document, if the data names them]", "UNIT"),
     "card": Opt("For the model card: name, license, language, data or note; may be repeated.", "KEY=VALUE"),
@@ -101,7 +101,7 @@ OPTIONS = {
     "epochs": Opt("Passes over the training data.", "N", 1),
     "first": Opt("Show the first N sentences.", "N", 1),
     "format": Opt("How to print the result; json is for programs."),
-    "gold": Opt("Annotated data, to measure what 8 bits cost.", "FILE"),
+    "gold": Opt("Annotated data, to measure the change in F1.", "FILE"),
     "hard": Opt("Learn only which entities the teacher finds in the texts."),
     "html": Opt("Write a page with plots and errors, too.", "FILE"),
     "in_order": Opt("Do not shuffle: the first part gets the first units."),

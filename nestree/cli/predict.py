@@ -109,12 +109,7 @@ def find_jobs(files: Sequence[Path], format: str | None, out: Path, target_forma
     """The files to read, those of folders included; says which files of folders are not read."""
     from nestree.predict_files import plan_jobs
 
-    for path in files:
-        if str(path) != "-" and not path.suffix and not path.exists():
-            raise InputError(
-                f"{path} does not exist. If it is a text and not a file, pipe it: "
-                f"echo {shlex.quote(str(path))} | nestree predict -"
-            )
+    check_files(files, "predict")
     jobs = plan_jobs(files, format, out, target_format)
     if jobs.left_out:
         more = len(jobs.left_out) - 1
@@ -124,6 +119,17 @@ def find_jobs(files: Sequence[Path], format: str | None, out: Path, target_forma
             "one format, name it with --from."
         )
     return jobs
+
+
+def check_files(files: Sequence[Path], command: str) -> None:
+    """Raise if one of the arguments seems to be a text rather than the name of a file."""
+    for path in files:
+        is_name = str(path) == "-" or (path.suffix and not path.suffix.endswith(".")) or path.exists()
+        if not is_name:
+            raise InputError(
+                f"{path} does not exist. If it is a text and not a file, pipe it: "
+                f"echo {shlex.quote(str(path))} | nestree {command} -"
+            )
 
 
 def load_pipeline(
@@ -181,8 +187,9 @@ def print_summary(summary: "Summary", jobs: "JobPlan", seconds: float) -> None:
     from nestree.data.convert import conversion_summary
 
     if all(job.format == "text" for job in jobs.jobs):
-        # Words and sentences come from us, not from the data: nothing is lost if they are not written.
-        for loss in [loss for loss in summary.write_report.counts if loss.startswith("borders of ")]:
+        # The texts are still there, and their words and sentences are ours: nothing is lost if they are not written.
+        ours = ("texts ", "word boundaries ", "sentence boundaries ", "document boundaries ")
+        for loss in [loss for loss in summary.write_report.counts if loss.startswith(ours)]:
             del summary.write_report.counts[loss]
     for line in conversion_summary(replace(summary.read_report, skipped=[]), summary.write_report):
         print_line(line)
@@ -248,7 +255,7 @@ def quantize(
                 for reference, predicted in ((annotated, before), (annotated, after), (before, after))
             )
             cost = (
-                f"F1 {f1_before:.2f} with all bits, {f1_after:.2f} with 8; "
+                f"F1 {f1_before:.2f} before, {f1_after:.2f} in 8 bits; "
                 f"both agree on {agreement:.1f} % of entities (F1)."
             )
             checkpoint.add_to_card(temporary, f"{gold.name}: {cost}")

@@ -20,7 +20,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from nestree.errors import InputError, NestreeError, shorten_numbers
 
@@ -30,22 +30,24 @@ if TYPE_CHECKING:
 FOUND_ERRORS, BAD_INPUT, INTERRUPTED, CLOSED_PIPE = 1, 2, 130, 141
 QUIET, NORMAL = -1, 0  # one more for each -v
 USAGE_ERROR: Any = typer.BadParameter.__base__  # click's class: typer does not export it
-OTHER_NAMES = {  # of options in other tools
-    **dict.fromkeys(("--output", "--output-dir", "--output-file", "--save"), "--out"),
-    **dict.fromkeys(("--batch-size", "--bs"), "--batch-words"),
-    **dict.fromkeys(("--gpu", "--cuda", "--use-gpu"), "--device"),
-    **dict.fromkeys(("--input-format", "--format", "--type"), "--from"),
-    **dict.fromkeys(("--output-format", "--write-format"), "--to"),
-    **dict.fromkeys(("--model-path", "--model-name", "--checkpoint"), "--model"),
-    **dict.fromkeys(("--learning-rate", "--rate"), "--lr"),
-    **dict.fromkeys(("--num-epochs", "--max-epochs", "--num-train-epochs"), "--epochs"),
-    **{"--valid": "--dev", "--validation": "--dev", "--recipe": "--config", "--settings": "--config"},
-    **{
-        "--random-state": "--seed",
-        "--min-score": "--threshold",
-        "--pretrained": "--encoder",
-        "--bert": "--encoder",
-    },
+OTHER_NAMES: dict[
+    str, tuple[str, ...]
+] = {  # of options in other tools; the first one that a command has is meant
+    **dict.fromkeys(("--output", "--output-dir", "--output-file", "--save"), ("--out",)),
+    **dict.fromkeys(("--batch-size", "--bs"), ("--batch-words",)),
+    **dict.fromkeys(("--gpu", "--cuda", "--use-gpu"), ("--device",)),
+    **dict.fromkeys(("--input-format", "--type"), ("--from",)),
+    **dict.fromkeys(("--output-format", "--write-format"), ("--to",)),
+    **dict.fromkeys(("--format",), ("--to", "--from")),
+    **dict.fromkeys(("--model-path", "--model-name", "--checkpoint"), ("--model", "--init")),
+    **dict.fromkeys(("--learning-rate", "--rate"), ("--lr",)),
+    **dict.fromkeys(("--num-epochs", "--max-epochs", "--num-train-epochs"), ("--epochs",)),
+    **dict.fromkeys(("--valid", "--validation"), ("--dev",)),
+    **dict.fromkeys(("--recipe", "--settings"), ("--config",)),
+    **dict.fromkeys(("--pretrained", "--bert"), ("--encoder",)),
+    "--model": ("--encoder",),
+    "--random-state": ("--seed",),
+    "--min-score": ("--threshold",),
 }
 
 
@@ -79,6 +81,23 @@ class Commands(TyperGroup):
                 result = super().invoke(ctx)
             sys.stdout.flush()  # while errors are still reported
             return result
+
+
+class Command(TyperCommand):
+    """A command that refuses an option that is given twice; click would ignore all but the last."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        given = [argument.partition("=")[0] for argument in args[: (*args, "--").index("--")]]
+        for option in self.params:
+            once = option.param_type_name == "option" and not any(
+                getattr(option, name) for name in ("multiple", "is_flag", "count")
+            )
+            if once and sum(given.count(name) for name in option.opts) > 1:
+                others = [other for parameter in self.params for other in parameter.opts]
+                compare = option.name == "model" and "--compare" in others
+                hint = "Name another model with --compare." if compare else "Give it once."
+                raise InputError(f"{option.opts[0]} is given more than once. {hint}")
+        return super().parse_args(ctx, args)
 
 
 @contextmanager
@@ -159,12 +178,12 @@ def unknown_option_message(name: str, context: Any) -> str:
         option for parameter in context.command.params for option in parameter.opts if option[:2] == "--"
     ]
     setting = name.strip("-").replace("-", "_")
-    section = next((key for key, kind in SECTIONS.items() if setting in kind), None)
+    keys = [f"{section}.{setting}" for section, kind in SECTIONS.items() if setting in kind]
     close = difflib.get_close_matches(name, options, 1, 0.65)
-    if OTHER_NAMES.get(name) in options:
-        hint = f"Did you mean {OTHER_NAMES[name]}?"
-    elif section and "--set" in options:
-        hint = f"It is a setting: write --set {section}.{setting}=VALUE."
+    if known := [other for other in OTHER_NAMES.get(name, ()) if other in options]:
+        hint = f"Did you mean {known[0]}?"
+    elif keys and "--set" in options:
+        hint = f"It is a setting: write {' or '.join(f'--set {key}=VALUE' for key in keys)}."
     else:
         hint = f"Did you mean {close[0]}?" if close else f"`{context.command_path} --help` lists all options."
     return f"{context.command_path} has no option {name}. {hint}"
@@ -181,8 +200,16 @@ def bad_value_message(names: Sequence[str], reason: str, arguments: Sequence[str
     for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
         name, equals, value = argument.partition("=")
         if name.startswith("-") and name in names:
-            return f"{name} is {value if equals else following}; {reason}."
+            value = value if equals else following
+            hint = " Formats of data are named with --from and --to." if is_data_format(name, value) else ""
+            return f"{name} is {value}; {reason}.{hint}"
     return f"{reason}."
+
+
+def is_data_format(option: str, value: str) -> bool:
+    from nestree.data.formats import FORMATS
+
+    return option == "--format" and value in FORMATS
 
 
 @contextmanager
@@ -250,9 +277,9 @@ class EscapedBuffer:
         return len(data)
 
 
-def unescaped(stream: Any) -> TextIO:
+def unescaped(stream: TextIO) -> TextIO:
     """The underlying stream, for colours and progress bars."""
-    return getattr(stream, "unescaped", stream)
+    return stream.unescaped if isinstance(stream, EscapedStream) else stream
 
 
 @contextmanager

@@ -17,7 +17,7 @@ KEY_VARIABLE = "NESTREE_API_KEY"
 def serve(
     model: str | None = None,
     host: Annotated[
-        str, Option(metavar="ADDRESS", help="Another one than localhost needs an API key.")
+        str, Option(metavar="ADDRESS", help="Where to listen; any other address needs an API key.")
     ] = "127.0.0.1",
     port: Annotated[int, Option(min=0, max=65535, help="0: any free port.")] = 8000,
     api_key_file: Annotated[
@@ -34,14 +34,26 @@ def serve(
         Option(metavar="ORIGIN", help="A web site whose pages may call the API; may be repeated."),
     ] = None,
     device: str = "auto",
-    precision: Annotated[Literal["auto", "float32", "int8"], Option(help="Of the model on a CPU.")] = "auto",
+    precision: Annotated[
+        Literal["auto", "float32", "int8"], Option(help="Precision of the model on a CPU.")
+    ] = "auto",
     max_sentence_words: int = 200,
     batch_words: int | None = None,
-    max_body_bytes: Annotated[int, Option(metavar="N", min=1, help="Of a request; more: 413.")] = 2_000_000,
-    max_request_words: Annotated[int, Option(metavar="N", min=1, help="Of a request; more: 413.")] = 20_000,
-    max_waiting_requests: Annotated[int, Option(metavar="N", min=1, help="In the queue; more: 429.")] = 512,
-    max_waiting_words: Annotated[int, Option(metavar="N", min=1, help="In the queue; more: 429.")] = 200_000,
-    timeout: Annotated[float, Option(metavar="SECONDS", min=0.1, help="For an answer; longer: 504.")] = 30.0,
+    max_body_bytes: Annotated[
+        int, Option(metavar="N", min=1, help="Bytes of a request; more: 413.")
+    ] = 2_000_000,
+    max_request_words: Annotated[
+        int, Option(metavar="N", min=1, help="Words of a request; more: 413.")
+    ] = 20_000,
+    max_waiting_requests: Annotated[
+        int, Option(metavar="N", min=1, help="Requests in the queue; more: 429.")
+    ] = 512,
+    max_waiting_words: Annotated[
+        int, Option(metavar="N", min=1, help="Words in the queue; more: 429.")
+    ] = 200_000,
+    timeout: Annotated[
+        float, Option(metavar="SECONDS", min=0.1, help="Seconds until an answer; longer: 504.")
+    ] = 30.0,
 ) -> None:
     """Serve a model over HTTP: a page to play with, a JSON API, and backends for Label Studio and doccano.
 
@@ -106,9 +118,6 @@ def label_config(
 ) -> None:
     """Print the labeling config of Label Studio for the labels of a model."""
     from nestree import checkpoint, hub
-    from nestree.data.io import optional_import
-
-    optional_import("fastapi", "nestree label-config", "serve")
-    from nestree.serve.annotation_tools import label_config
+    from nestree.data.formats.label_studio import label_config
 
     typer.echo(label_config(checkpoint.read_labels(hub.resolve(model))))

@@ -3,13 +3,13 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-from typer import Argument
+from typing import TYPE_CHECKING
 
 from nestree.cli.data import print_report
-from nestree.cli.options import Reading
+from nestree.cli.options import Files, Reading
+from nestree.cli.predict import check_files
 from nestree.cli.runtime import pluralize, print_line, print_page, reading_progress
 from nestree.errors import InputError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def show(
-    source: Annotated[Path, Argument(metavar="SOURCE", help="A file or folder; - is standard input.")],
+    files: Files,
     reading: Reading,
     model: str | None = None,
     out: Path | None = None,
@@ -38,15 +38,23 @@ def show(
     from nestree.show import draw_page
     from nestree.show.filters import first_sentences, select_documents
 
+    check_files(files, "show")
     if out:
-        check_output_path(out, [source])
+        check_output_path(out, files)
         if out.suffix.lower() not in ("", ".html", ".htm"):
             raise InputError(f"--out {out}: a page is HTML. Name a file that ends in .html.")
     report = ConversionReport(skip_bad)
-    reading = replace(reading, source_format=reading.source_format or detect_text(source))
-    is_text = reading.source_format == "text"
-    with reading_progress([source]):
-        documents = reading.documents(source, report)
+    readings = [replace(reading, source_format=reading.source_format or detect_text(file)) for file in files]
+    is_text = readings[0].source_format == "text"
+    if any((own.source_format == "text") != is_text for own in readings):
+        raise InputError(
+            "some of the files are plain text, others are annotated. Show them with two commands."
+        )
+    name = ", ".join(map(str, files))
+    with reading_progress(files):
+        documents: Iterator[Document] = chain.from_iterable(
+            own.documents(file, report) for own, file in zip(readings, files, strict=True)
+        )
         if only:
             documents = iter(select_documents(documents, only))
         if first:
@@ -58,15 +66,15 @@ def show(
             with_trees = list(documents)
             if not any(sentence.tree for document in with_trees for sentence in document.sentences):
                 raise InputError(
-                    f"--tree: no sentence of {source} has a tree. Name a --model that makes trees, or leave this out."
+                    f"--tree: no sentence of {name} has a tree. Name a --model that makes trees, or leave this out."
                 )
             documents = iter(with_trees)
         if out:
-            title = source.name if source.name != "-" else "Nested entities"
+            title = "Nested entities" if name == "-" else ", ".join(file.name for file in files)
             reader = model or ("gum-minilm" if is_text else "none: as annotated")
             given = {"only": only, "first": first, "words": reading.words, "sentences": reading.sentences}
             settings = ", ".join(f"{name} {value}" for name, value in given.items() if value) or "defaults"
-            about = {"model": reader, "data": str(source), "settings": settings}
+            about = {"model": reader, "data": name, "settings": settings}
             with atomic_writer(out) as file:
                 file.write(draw_page(list(documents), title, about))
             print_line(f"written: {out}")

@@ -5,9 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument
 
 from nestree.cli.options import (
     PARTS,
@@ -98,6 +99,9 @@ class RunOptions:
 def train(
     run: RunOptions,
     reading: Reading,
+    source: Annotated[
+        Path | None, Argument(metavar="DATA", help="A folder or file; the same as --data or --train DATA.")
+    ] = None,
     init: str | None = None,
     show_config: bool = False,
     tensorboard: bool = False,
@@ -108,6 +112,12 @@ def train(
     """
     from nestree import hub
 
+    if source and (run.data or run.train):
+        raise InputError(
+            f"{source} and --{'data' if run.data else 'train'} both name training data. Leave one out."
+        )
+    if source:
+        run = replace(run, data=source) if source.is_dir() else replace(run, train=source)
     start = hub.resolve(init) if init else None
     settings, origin = prepare_run("train", run, reading, {"--init": init}, start, {})
     if show_config:
@@ -201,7 +211,9 @@ def run_training(
 
     folder = run.resume or run.out
     if folder is None or "train" not in origin:
-        raise InputError("name data with --train FILE or --data DIR, and a new folder with --out DIR.")
+        raise InputError(
+            "name training data, a file or a folder, and a new folder for the model with --out DIR."
+        )
     options_to_read = (origin["options"][name] for name in ("format", "words", "sentences", "read"))
     reading = Reading(*options_to_read)
     paths = {part: Path(origin[part]) for part in PARTS if part in origin}

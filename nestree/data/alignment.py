@@ -6,7 +6,7 @@
 >>> [(sentence.words, sentence.entities[0]) for sentence in document.sentences if sentence.entities]
 [(('She', 'left', 'Duffy', 'Inc.'), Entity(start=2, end=4, label='ORG', head=2, ...))]
 >>> tally.counts  # the period belongs to the word, and was not marked
-Counter({'widened to word borders': 1})
+Counter({'widened to word boundaries': 1})
 """
 
 import re
@@ -25,10 +25,10 @@ from nestree.types import Document, Entity, Sentence, Span, build
 MAX_GAP = 1_000_000  # characters that may be missing between the passages of a document
 
 # Changes that a ConversionReport counts.
-WIDENED = "widened to word borders"
+WIDENED = "widened to word boundaries"
 JOINED = "sentences joined around an entity"
 FRAGMENTS_JOINED = "fragments joined: the entity holds what is between them, too"
-TRIMMED = "blanks at the borders of an entity left out"
+TRIMMED = "spaces at the ends of an entity removed"
 BLANK = "dropped: an entity of blanks only"
 BLANK_HEAD = "dropped: a head of blanks only"
 OUTSIDE_BODY = "sentences outside of <TEXT> without entities left out"
@@ -56,7 +56,7 @@ class Mention(NamedTuple):
 
 
 class Passage(NamedTuple):
-    """A part of a text; no sentence runs across its border."""
+    """A part of a text; no sentence crosses its boundary."""
 
     start: int  # in the text of the document
     text: str
@@ -92,7 +92,7 @@ def align(
     """A document of sentences and words, with the mentions as entities of words, in their order.
 
     Text without given words is split by the rules `words` and `sentences` (see nestree.text). A mention that cuts a
-    word is widened to the whole word, and sentences are joined around a mention that runs across their border; both are
+    word is widened to the whole word, and sentences are joined around a mention that crosses their boundary; both are
     counted, and so is each mention that holds no word and is dropped. A head of one word becomes `head`; one of
     several becomes `heads`. Invalid mentions go through `tally.bad`.
     """
@@ -112,7 +112,7 @@ def align(
         if given is None:
             given = (bisect_left(spans, (part.start, 0)) for part in split(text, "whitespace", sentences))
         starts = sorted({0, *given} & set(range(len(spans))))
-        joined = joined_borders(starts, entities, tally, place)
+        joined = joined_boundaries(starts, entities, tally, place)
         starts = [start for start in starts if start not in joined]
     parts = word_sentences(text, spans, starts, entities, annotated.complete)
     if len(annotated.sentence_ids) == len(parts):
@@ -130,7 +130,7 @@ def align(
 
 
 def valid_mentions(annotated: AnnotatedText, tally: ConversionReport) -> Iterator[Mention]:
-    """The mentions without blanks at their borders; those that are invalid or hold only blanks are counted."""
+    """The mentions without spaces at their ends; those that are invalid or hold only blanks are counted."""
     text = annotated.text
     for mention in annotated.mentions:
         place = mention.place or annotated.place
@@ -186,7 +186,7 @@ def split_passages(
     """The words of the text, and the indices of those that begin a sentence; mentions join passages."""
     text, place = annotated.text, annotated.place
     passages = annotated.passages or [Passage(0, text)]
-    joined = joined_borders([passage.start for passage in passages[1:]], mentions, tally, place)
+    joined = joined_boundaries([passage.start for passage in passages[1:]], mentions, tally, place)
     groups: list[list[Passage]] = []
     for passage in passages:
         if groups and passage.start in joined:
@@ -207,7 +207,7 @@ def split_passages(
             pieces = split(part, words, keep=[(0, len(part))])
         else:
             pieces = split(part, words, sentences)
-            if joined_borders([piece.start for piece in pieces], inside, tally, place):
+            if joined_boundaries([piece.start for piece in pieces], inside, tally, place):
                 pieces = split(part, words, sentences, keep=[(m.start, m.end) for m in inside])
         for piece in pieces:
             starts.append(len(spans))
@@ -215,17 +215,17 @@ def split_passages(
     return spans, starts
 
 
-def joined_borders(
-    borders: Sequence[int], spans: Iterable[Mention | Entity], tally: ConversionReport, place: str
+def joined_boundaries(
+    boundaries: Sequence[int], spans: Iterable[Mention | Entity], tally: ConversionReport, place: str
 ) -> set[int]:
-    """The borders that fall inside a span. Each is counted once, at the place of the first span around it."""
+    """The boundaries that fall inside a span. Each is counted once, at the place of the first span around it."""
     joined: set[int] = set()
-    done = 0  # how many borders were looked at
+    done = 0  # how many boundaries were looked at
     for span in sorted(spans, key=lambda span: (span.start, -span.end)):
-        first, last = max(done, bisect_right(borders, span.start)), bisect_left(borders, span.end)
+        first, last = max(done, bisect_right(boundaries, span.start)), bisect_left(boundaries, span.end)
         if first < last:
             tally.note(JOINED, getattr(span, "place", None) or place, last - first)
-            joined.update(borders[first:last])
+            joined.update(boundaries[first:last])
             done = last
     return joined
 

@@ -36,28 +36,28 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "unreadable": Kind(ERROR, "files that cannot be read", "What they hold was not checked: mend them first."),
-    "out-of-range": Kind(ERROR, "spans outside their text", "Correct the offsets. Do they count what is meant?"),
-    "empty": Kind(ERROR, "spans of nothing", "Give their true ends, which are exclusive, or leave them out."),
+    "unreadable": Kind(ERROR, "files that cannot be read", "Their content was not checked: correct them first."),
+    "out-of-range": Kind(ERROR, "spans outside their text", "Correct the offsets, which count from 0."),
+    "empty": Kind(ERROR, "spans of nothing", "Correct their ends, which are exclusive, or remove them."),
     "bad-record": Kind(ERROR, "records that cannot be read", "Correct them, or convert with --skip-bad."),
-    "crossing": Kind(ERROR, "entities that cross", "A tree cannot hold both: correct a border, or drop one."),
-    "label-spelling": Kind(ERROR, "labels spelt in several ways", "Write each label in one way."),
-    "duplicate": Kind(WARNING, "entities given twice", "Leave one out. Scores count each once."),
+    "crossing": Kind(ERROR, "entities that cross", "A tree cannot hold both: correct the span of one, or drop it."),
+    "label-spelling": Kind(ERROR, "labels spelt in several ways", "Spell each label in one way."),
+    "duplicate": Kind(WARNING, "entities given twice", "Remove one. Scores count each once."),
     "cuts-word": Kind(WARNING, "spans that cut words",
         "They are widened to whole words. Choose other words with --words, or correct the spans."),
-    "changed": Kind(WARNING, "things left out or changed in reading", "See that this is what you expect."),
-    "label-similar": Kind(WARNING, "rare labels that look like others", "If it is a typing error, correct it."),
-    "label-once": Kind(WARNING, "labels seen once", "No model can learn them. Are they meant?"),
+    "changed": Kind(WARNING, "things left out or changed in reading", "Check that this is intended."),
+    "label-similar": Kind(WARNING, "rare labels that look like others", "If it is a typo, correct it."),
+    "label-once": Kind(WARNING, "labels seen once", "A model cannot learn a label from one example. Is it a typo?"),
     "label-unseen": Kind(WARNING, "labels that the training data lacks", "No model can find them."),
     "long-sentence": Kind(WARNING, "very long sentences",
-        "They cost much time and memory. Was a sentence border missed?"),
-    "leaked-sentence": Kind(WARNING, "sentences in two files", "Keep each in one: scores on it are too good."),
-    "leaked-document": Kind(WARNING, "documents in two files", "Keep each in one: nestree split --by document."),
+        "They cost much time and memory. Was a sentence boundary missed?"),
+    "leaked-sentence": Kind(WARNING, "sentences in two files", "Keep each in one file: otherwise scores are too high."),
+    "leaked-document": Kind(WARNING, "documents in two files", "Keep each in one file: nestree split --by document."),
     "mojibake": Kind(WARNING, "words decoded wrongly",
         "They are UTF-8, read as Windows-1252. Read the source again, as UTF-8."),
     "replacement": Kind(WARNING, "replacement characters",
-        "What stood there is lost. Go back to a source that has it."),
-    "control": Kind(WARNING, "control or invisible characters", "Take them out of the text, or make them blanks."),
+        "The original characters are lost: use the original source."),
+    "control": Kind(WARNING, "control or invisible characters", "Remove them, or replace them with spaces."),
     "normal-forms": Kind(WARNING, "words not in normal form C, as others are",
         "Bring all text into one form, such as NFC."),
 }  # fmt: skip
@@ -93,7 +93,7 @@ class Report:
         """A summary in one line."""
         counts = [plural(self.count(level), level) for level in (ERROR, WARNING) if self.count(level)]
         sizes = [(self.files, "file"), (self.sentences, "sentence"), (self.entities, "entity")]
-        return f"{' and '.join(counts) or 'Nothing odd'} in {', '.join(plural(*size) for size in sizes)}."
+        return f"{' and '.join(counts) or 'No problems'} in {', '.join(plural(*size) for size in sizes)}."
 
     def as_text(self, shown: int | None = SHOWN) -> str:
         """The findings by kind, errors first, at most `shown` of each; the last line is the verdict."""

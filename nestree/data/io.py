@@ -37,8 +37,8 @@ class ConversionReport:
     """Counts what was read or written, and every change to it, with the first places of each change.
 
     >>> report = ConversionReport()
-    >>> report.note("widened to word borders", "a.ann:3")
-    >>> report.counts["widened to word borders"], report.places["widened to word borders"]
+    >>> report.note("widened to word boundaries", "a.ann:3")
+    >>> report.counts["widened to word boundaries"], report.places["widened to word boundaries"]
     (1, ['a.ann:3'])
     """
 
@@ -116,7 +116,7 @@ class Limits:
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if type(value) is not int or value < 1:
-                raise InputError(f"{name} is {value!r:.40}, and must be a whole number from 1 on.")
+                raise InputError(f"{name} is {value!r:.40}, and must be a whole number, 1 or more.")
 
 
 LIMIT_NAMES = tuple(field.name for field in fields(Limits))
@@ -145,7 +145,7 @@ def limits(**changed: int) -> AbstractContextManager[None]:
 
 def limit_remedy(name: str) -> str:
     """How to raise a limit, on the command line and in Python."""
-    return f"If that is meant, allow more with --{name.replace('_', '-')} (in Python, {name})."
+    return f"If this is intended, allow more with --{name.replace('_', '-')} (in Python, {name})."
 
 
 def check_nesting(entities: Iterable[Entity | Span], place: str) -> None:
@@ -221,7 +221,7 @@ def open_file(path: Path) -> Iterator[BinaryIO]:
             yield decompress(sys.stdin.buffer, path)
             return
         if path.is_dir():
-            raise DataError(f"{path} is a directory, and a file is meant. Name one of the files in it.")
+            raise DataError(f"{path} is a directory, and a file is needed. Name one of the files in it.")
         with io.BufferedReader(ProgressReader(path), 2**17) as file:
             yield decompress(file, path)
     except FileNotFoundError:
@@ -371,7 +371,7 @@ def json_records(path: Path, tally: ConversionReport) -> Iterator[tuple[str, dic
                 if isinstance(value, dict):
                     yield place, value
                 else:
-                    error = f"{place}: an object {{...}} is meant here, and this is {value!r:.40}."
+                    error = f"{place}: an object {{...}} is expected here, and this is {value!r:.40}."
                     tally.bad(DataError(error))
         except DataError as error:
             tally.bad(error)
@@ -446,7 +446,7 @@ def check_output_path(path: Path, sources: Iterable[Path] = ()) -> None:
         return
     check_output_is_not_input(path, sources)
     if path.is_dir():
-        raise DataError(f"{path} is a directory, and a file is meant. Give the name of a file in it.")
+        raise DataError(f"{path} is a directory, and a file is needed. Give the name of a file in it.")
     if path.exists() and not path.is_file():
         return  # a device or a pipe
     folder = path.resolve().parent
@@ -463,7 +463,7 @@ def check_output_is_not_input(path: Path, sources: Iterable[Path]) -> None:
     """Raise if the output is one of the inputs."""
     for source in sources:
         if STDIO not in (source, path) and source.resolve() == path.resolve():
-            raise InputError(f"{path} is what is read. Write to somewhere else.")
+            raise InputError(f"{path} is the input. Write to another file.")
 
 
 def write_error(path: Path, why: OSError) -> DataError:
@@ -497,7 +497,7 @@ def atomic_writer(path: Path) -> Iterator[TextIO]:
             sys.stdout.flush()
         return
     if path.is_dir():
-        raise DataError(f"{path} is a directory, and a file is meant. Give the name of a file in it.")
+        raise DataError(f"{path} is a directory, and a file is needed. Give the name of a file in it.")
     with atomic_path(path) as temporary:
         if path.suffix == ".gz":
             with (
@@ -537,7 +537,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
         if path.is_dir() and temporary.is_dir():
             path.rmdir()
         elif path.is_dir():
-            raise DataError(f"{path} is a directory, and a file is meant. Give the name of a file in it.")
+            raise DataError(f"{path} is a directory, and a file is needed. Give the name of a file in it.")
         os.replace(temporary, path)
     except OSError as why:
         raise write_error(path, why) from None

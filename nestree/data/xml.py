@@ -32,7 +32,7 @@ class EventTarget:
         self.depth += 1
         if self.depth > self.max_depth:
             raise DataError(
-                f"{self.path}:{self.expat.CurrentLineNumber}: more than {self.max_depth:,} elements stand inside "
+                f"{self.path}:{self.expat.CurrentLineNumber}: more than {self.max_depth:,} elements are nested in "
                 f"each other. {limit_remedy('max_xml_depth')}"
             )
         self.events.append(Event("start", name, attributes, self.expat.CurrentLineNumber))
@@ -72,7 +72,7 @@ def parse_events(path: Path) -> Iterator[Event]:
     except DefusedXmlException:
         raise DataError(
             f"{path}:{parser.parser.CurrentLineNumber}: this XML declares entities or refers to other files. "
-            "Such files are not read; take the declarations out."
+            "Such files are not read; remove the declarations."
         ) from None
     except DataError:
         raise

@@ -3,14 +3,14 @@
 Users give them in characters; `align_constraints` finds their words. `apply_constraints` changes the scores so that
 only what agrees with them is possible; best trees and probabilities are then exact given the constraints. A known label
 is evidence for the head: P(tree | label) has the factor P(label | span, head). A forbidden label is removed, and is no
-evidence for anything else.
+evidence for anything else; so are all other labels of a span that is known with labels.
 """
 
 import operator
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, product
+from itertools import product
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -98,14 +98,12 @@ def parse_char_spans(
     for value in values:
         if isinstance(value, str) or not isinstance(value, Sequence) or not 2 <= len(value) <= len(fields):
             raise InputError(
-                f"{kind} {value!r:.60} must be (start, end), and may go on as ({', '.join(fields)})."
+                f"{kind} {value!r:.60} must be (start, end), optionally more: ({', '.join(fields)})."
             )
         label, head = [*value[2:], None, None][:2]
         span = as_span(value[:2])
         if span is None:
-            raise InputError(
-                f"{kind} {value!r:.60} must begin with two places in the text, the second greater."
-            )
+            raise InputError(f"{kind} {value!r:.60} must begin with two offsets, the second greater.")
         start, end = trim(span, kind)
         if not (label is None or isinstance(label, str)):
             raise InputError(f"the label of {kind} {value!r:.60} must be a string or None.")
@@ -118,7 +116,9 @@ def parse_char_spans(
             position = as_int(head)
             head = as_span(head if position is None else (position, position + 1))
             if head is None:
-                raise InputError(f"the head of known {value!r} must be a place in the text, or (start, end).")
+                raise InputError(
+                    f"the head of known {value!r} must be an offset in the text, or (start, end)."
+                )
             head = trim(head, "the head of known")
         spans.append(CharSpan(start, end, label, head))
     return spans
@@ -138,20 +138,6 @@ def as_int(value: Any) -> int | None:
         return None if isinstance(value, bool) else operator.index(value)
     except TypeError:
         return None
-
-
-def split_at_borders(words: Sequence[Span], keep: Iterable[Span]) -> list[Span]:
-    """The words, split where one of the spans to keep begins or ends.
-
-    >>> split_at_borders([(0, 3), (4, 11)], [(4, 9)])
-    [(0, 3), (4, 9), (9, 11)]
-    """
-    borders = sorted({border for span in keep for border in span})
-    split: list[Span] = []
-    for i, j in words:
-        inner = borders[bisect_right(borders, i) : bisect_left(borders, j)]
-        split += pairwise([i, *inner, j])
-    return split
 
 
 def align_constraints(
@@ -273,6 +259,9 @@ def apply_constraints(
                 forbidden[b, i, j, slice(1, None) if label is None else 1 + label_index[label]] = True
             elif kind == "yes-no" and label is None:
                 forbidden[b, i, j, 1] = True
+        for i, j, label, *_ in known_spans:
+            if label is not None:
+                shift[b, i, j] = -CERTAIN  # all but the known labels, which follow
         for i, j, label, head, *_ in known_spans:
             known[b, i, j] = True
             if trees:  # nothing crosses it

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from nestree.data.statistics import nested
 from nestree.errors import DataError
@@ -17,7 +17,7 @@ from nestree.evaluation.error_analysis import (
     entities_by_key,
 )
 from nestree.evaluation.heads import HeadScores, evaluate_heads
-from nestree.types import Sentence, depths
+from nestree.types import Sentence, depths, missing_attribute
 
 if TYPE_CHECKING:
     from numpy import ndarray
@@ -205,7 +205,7 @@ def percentile_interval(values: "ndarray") -> Range:
 # Evaluation
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
     """The scores of a prediction; entities are compared by start, end and label.
 
@@ -230,6 +230,20 @@ class Evaluation:
     ]  # if only entities with this score or a higher one are kept; {}: no scores
     resamples: int
     seed: int
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise missing_attribute(self, name)
+
+    def __repr__(self) -> str:
+        """A table: precision, recall and F1 in percent, of all entities and of each label."""
+        width = max(3, *(len(label) for label in self.labels), 0)
+        lines = [f"{'':{width}} precision  recall      F1     gold  predicted"]
+        for name, score in {"all": self.entities, **self.labels}.items():
+            values = f"{100 * score.precision:9.2f} {100 * score.recall:7.2f} {100 * score.f1:7.2f}"
+            lines.append(f"{name:{width}} {values} {score.gold:8,} {score.predicted:10,}")
+        return "\n".join(lines)
 
     @property
     def f1(self) -> float:

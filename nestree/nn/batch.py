@@ -381,4 +381,4 @@ def next_capacity(count: int) -> int:
     >>> next_capacity(0), next_capacity(255), next_capacity(256)
     (256, 256, 1024)
     """
-    return max(256, 4 ** (count.bit_length() + 1 >> 1))
+    return max(256, 1 << 2 * (count.bit_length() + 1 >> 1))

@@ -253,7 +253,7 @@ class Bf16WeightCache:
             return self.cached
         weights = dict(network.named_parameters())
         names = [name for name in weights if not self.stays_float32(name)]
-        cast = _CastToBf16.apply(*(weights[name] for name in names))
+        cast = _CastToBf16.apply(*(weights[name] for name in names))  # type: ignore[no-untyped-call]
         return {**weights, **dict(zip(names, cast, strict=True))}
 
     @torch.no_grad()

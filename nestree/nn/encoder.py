@@ -219,7 +219,8 @@ def load_saved(folder: str) -> tuple[Any, nn.Module]:
     config = load_config(folder)
 
     def build(_: str, **options: Any) -> nn.Module:
-        return AutoModel.from_config(config, **options)
+        model: nn.Module = AutoModel.from_config(config, **options)
+        return model
 
     with no_init_weights():  # drawing weights takes longer than reading them
         model = call_loader(build, folder, "encoder", dtype=torch.float32)

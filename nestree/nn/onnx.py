@@ -296,7 +296,7 @@ class OnnxNetwork:
             raise ModelError(
                 f"{place}/{SCORE_GRAPH} has the format {version:.20}; this nestree knows {FORMAT}. Export it again."
             )
-        self.precision = self.metadata["precision"]
+        self.precision: str = self.metadata["precision"]
 
     def open(self, name: str, content: bytes) -> Any:
         options = self.runtime.SessionOptions()

@@ -239,7 +239,8 @@ def ranges(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     [5, 6, 7, 0, 1]
     """
     ends = np.cumsum(sizes)
-    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + sizes, sizes)
+    numbers: np.ndarray = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + sizes, sizes)
+    return numbers
 
 
 def clean_word(word: str) -> str:

@@ -10,15 +10,19 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree.ElementTree import Element
-from xml.sax.saxutils import quoteattr
 
 from defusedxml import ElementTree
 from fastapi import FastAPI, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from nestree.data.formats.label_studio import correct_offsets, parse_mentions
+from nestree.data.formats.label_studio import (
+    FIELD,
+    FROM_NAME,
+    TO_NAME,
+    correct_offsets,
+    parse_mentions,
+)
 from nestree.data.io import ConversionReport
-from nestree.display import HTML_COLORS, label_color
 from nestree.errors import InputError
 from nestree.serve.options import ApiError
 from nestree.types import Document
@@ -27,11 +31,10 @@ if TYPE_CHECKING:
     from nestree.serve.app import Service
 
 log = logging.getLogger(__name__)
-FROM_NAME, TO_NAME, FIELD = "label", "text", "text"  # of `label_config`
 
 
 class PredictRequest(BaseModel):
-    """What Label Studio sends to /predict; further keys are ignored."""
+    """What Label Studio sends to /predict; other keys are ignored."""
 
     model_config = ConfigDict(strict=True)
     tasks: list[dict[str, Any]]
@@ -64,6 +67,7 @@ class Control(NamedTuple):
 def parse_config(config: str | None, labels: Sequence[str]) -> Control:
     """The first Labels whose `toName` is a Text; labels are compared by name, in any case of letters.
 
+    >>> from nestree.data.formats.label_studio import label_config
     >>> parse_config(label_config(["person", "place"]), ["person", "place", "time"])
     Control(from_name='label', to_name='text', field='text', labels={'person': 'person', 'place': 'place'})
     """
@@ -88,24 +92,6 @@ def parse_config(config: str | None, labels: Sequence[str]) -> Control:
             )
         return Control(name, to_name, (texts[to_name].get("value") or "$text").removeprefix("$"), shared)
     raise InputError("the labeling config has no Labels whose toName is a Text; add them.")
-
-
-def label_config(labels: Sequence[str]) -> str:
-    """A labeling config for Label Studio with these labels."""
-    lines = [
-        f"    <Label value={quoteattr(label)} background={quoteattr(HTML_COLORS[label_color(label)][0])}/>"
-        for label in labels
-    ]
-    return "\n".join(
-        [
-            "<View>",
-            f'  <Labels name="{FROM_NAME}" toName="{TO_NAME}">',
-            *lines,
-            "  </Labels>",
-            f'  <Text name="{TO_NAME}" value="${FIELD}"/>',
-            "</View>",
-        ]
-    )
 
 
 def known_spans(result: Any, text: str, control: Control) -> list[tuple[int, int, str | None]]:

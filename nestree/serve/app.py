@@ -318,13 +318,14 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
     @app.get("/v1/labels")
     async def labels() -> Any:
-        """The labels of the model, with their descriptions and the indices of their colors."""
-        described = queue.get_pipeline().labels
+        """The labels of the model, with their descriptions and the indices of their colors, and its own threshold."""
+        pipeline = queue.get_pipeline()
         return {
             "labels": [
                 {"label": label, "description": text, "color": label_color(label)}
-                for label, text in described.items()
-            ]
+                for label, text in pipeline.labels.items()
+            ],
+            "threshold": pipeline.model.settings.decoding.threshold,
         }
 
     @app.get("/health")

@@ -95,10 +95,10 @@ def lay_out(entities: Sequence[TextEntity], start: int, end: int) -> list[Edge |
     for entity in entities:
         if entity.head is not None:
             heads.setdefault(entity.head.start, (entity.head, []))[1].append(entity)
-    borders = {start, end, *edges, *heads, *(span.end for span, _ in heads.values())}
+    boundaries = {start, end, *edges, *heads, *(span.end for span, _ in heads.values())}
     parts: list[Edge | Segment] = []
     head_end, head_of = start, list[TextEntity]()
-    for position, next_position in pairwise(sorted(borders)):
+    for position, next_position in pairwise(sorted(boundaries)):
         parts += edges[position]
         if position in heads:
             head_end, head_of = heads[position][0].end, heads[position][1]

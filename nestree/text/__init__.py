@@ -19,7 +19,20 @@ Time is linear in the length of the text, whatever is in it: patterns are posses
 than words.MAX_CHUNK is cut at its punctuation only, except for base64, which is one word.
 """
 
-from nestree.text.sentences import SENTENCE_RULES, SentenceSplit, detect_word_style, split
+from nestree.text.sentences import (
+    SENTENCE_RULES,
+    SentenceSplit,
+    detect_word_style,
+    split,
+    split_at_boundaries,
+)
 from nestree.text.words import WORD_STYLES
 
-__all__ = ["SENTENCE_RULES", "WORD_STYLES", "SentenceSplit", "detect_word_style", "split"]
+__all__ = [
+    "SENTENCE_RULES",
+    "WORD_STYLES",
+    "SentenceSplit",
+    "detect_word_style",
+    "split",
+    "split_at_boundaries",
+]

@@ -1,6 +1,7 @@
 """Text -> sentences: where they begin, from each chunk by itself, from two neighbours together, and from lines."""
 
 import re
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -115,6 +116,20 @@ def split(
     spans += [(offset + i, offset + j) for i, j in previous.last_words]
     if spans:
         result.append(SentenceSplit(spans[0][0], spans[-1][1], spans))
+    return result
+
+
+def split_at_boundaries(words: Sequence[Span], keep: Iterable[Span]) -> list[Span]:
+    """The words, split where one of the spans to keep begins or ends.
+
+    >>> split_at_boundaries([(0, 3), (4, 11)], [(4, 9)])
+    [(0, 3), (4, 9), (9, 11)]
+    """
+    boundaries = sorted({boundary for span in keep for boundary in span})
+    result: list[Span] = []
+    for i, j in words:
+        inner = boundaries[bisect_right(boundaries, i) : bisect_left(boundaries, j)]
+        result += pairwise([i, *inner, j])
     return result
 
 

@@ -1,10 +1,15 @@
-"""What training reports on the way. The library never prints; the command line shows it."""
+"""What training reports on the way: to a log and a progress bar, to TensorBoard, or to callbacks of your own."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tqdm import tqdm  # type: ignore[import-untyped]
+
 from nestree.errors import TrainingError
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,39 @@ class Callbacks:
 
     def epoch(self, end: EpochEnd) -> None:
         """After each evaluation on dev."""
+
+
+class ProgressLog(Callbacks):
+    """Logs notes and the scores of each epoch at level INFO, and shows a progress bar on a terminal."""
+
+    def __enter__(self) -> "ProgressLog":
+        self.bar = tqdm(
+            total=100, unit="%", leave=False, disable=None, bar_format="{desc} {percentage:3.0f} %|{bar}|"
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.close()
+
+    def note(self, text: str, updates: int) -> None:
+        log.info("%s", text)
+
+    def step(self, step: Step) -> None:
+        loss, left = step.losses.get("loss", 0.0), duration(step.seconds_left)
+        self.bar.set_description_str(
+            f"epoch {step.epoch}/{step.epochs}  loss {loss:.3f}  best dev F1 {100 * step.best_f1:.2f}  {left} left",
+            refresh=False,
+        )
+        self.bar.n = round(100 * step.share)
+        self.bar.update(0)
+
+    def epoch(self, end: EpochEnd) -> None:
+        log.info(
+            "epoch %d/%d  loss %.3f  dev P %.2f R %.2f F1 %.2f  %s%s",
+            *(end.epoch, end.epochs, end.losses.get("loss", 0.0)),
+            *(100 * end.precision, 100 * end.recall, 100 * end.f1),
+            *(duration(end.seconds), "  best so far" * (end.best_epoch == end.epoch)),
+        )
 
 
 class TensorBoard(Callbacks):

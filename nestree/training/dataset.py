@@ -78,7 +78,7 @@ def make_corpus(
     if not dev_labels:
         raise TrainingError("the dev data has no entities, so no epoch can be chosen by it. Give other data.")
     if unseen := sorted(dev_labels - set(counts)):
-        notes.append(f"labels of dev that training never sees: {', '.join(unseen)}.")
+        notes.append(f"labels in dev that the training data lacks: {', '.join(unseen)}.")
     train_sentences, crossing_notes = resolve_crossing(train_sentences, crossing_gold)
     labels = tuple(sorted(counts, key=lambda label: (-counts[label], label)))
     return Corpus(tuple(train_sentences), tuple(dev_sentences), labels, (*notes, *crossing_notes))
@@ -87,7 +87,7 @@ def make_corpus(
 def data_files(folder: Path) -> dict[str, Path]:
     """The files of a data set: those of a folder whose names begin with train, dev and test."""
     if not folder.is_dir():
-        raise InputError(f"{folder} is no folder. Name one that holds files called train, dev and test.")
+        raise InputError(f"{folder} is not a folder. Name one that holds files called train, dev and test.")
     parts: dict[str, Path] = {}
     for part in PARTS:
         paths = sorted(path for path in folder.iterdir() if path.name.split(".")[0] == part)

@@ -77,7 +77,7 @@ class RunDir(Callbacks):
             raise TrainingError(f"{self.path} is a file, and a directory is needed. Give another name.")
         if self.state.is_file():
             raise TrainingError(
-                f"{self.path} holds a run already. Go on with `nestree train --resume {self.path}`, or give "
+                f"{self.path} holds a run already. Continue it with `nestree train --resume {self.path}`, or give "
                 "another name."
             )
         if self.path.is_dir() and any(self.path.iterdir()) and not self.training.is_dir():

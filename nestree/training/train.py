@@ -3,6 +3,7 @@
 import difflib
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from nestree.report import to_json
 from nestree.report.tables import ERROR_NAMES, describe_error
 from nestree.temperature import fit_temperatures
 from nestree.text import detect_word_style
-from nestree.training.callbacks import Callbacks, TensorBoard
+from nestree.training.callbacks import Callbacks, ProgressLog, TensorBoard
 from nestree.training.callbacks import duration as duration
 from nestree.training.dataset import Corpus, adapt_to_small_data, data_files, make_corpus
 from nestree.training.distill import Teachers
@@ -46,7 +47,7 @@ def train(
     train: Data | None = None,
     dev: Data | None = None,
     test: Data | None = None,
-    out: str | Path,
+    out: str | Path | None = None,
     encoder: str | Path | None = None,
     config: str | Path | None = None,
     resume: bool = False,
@@ -61,7 +62,15 @@ def train(
     recipe or TOML file; with `default`, small data gets smaller batches and more epochs. Any other keyword is a key of
     the settings, such as epochs=3, encoder_lr=1e-5 or seed=2; a key of several sections needs its section:
     model__dropout=0.2. `resume`: continue an interrupted run in `out`, on the same data, with the settings of the run.
+    `callbacks`: what training reports to; None: a progress bar on a terminal, and the logger `nestree` at level INFO.
     """
+    if out is None:
+        wrong = next((name for name in settings if OTHER_NAMES.get(name) == "out"), None)
+        raise InputError(
+            f"{wrong}={settings[wrong]!r}: did you mean out?"
+            if wrong
+            else "name a new directory with out=DIR."
+        )
     folder, given = Path(out), {"train": train, "dev": dev, "test": test}
     if data is not None:
         is_folder = isinstance(data, str | Path) and Path(data).is_dir()
@@ -93,9 +102,10 @@ def train(
     names = ", ".join(dict.fromkeys(Path(path).name for path in files.values()))
     about = {"data": names} if names else {}
     origin = {"options": {}, **files, "card": about}  # for `nestree train --resume`
-    result = fit(
-        chosen, corpus, folder, resume=resume, device=device, callbacks=callbacks, origin=origin, about=about
-    )
+    with ProgressLog() if callbacks is None else nullcontext(callbacks) as shown:
+        result = fit(
+            chosen, corpus, folder, resume=resume, device=device, callbacks=shown, origin=origin, about=about
+        )
     if result.evaluation is None:
         raise KeyboardInterrupt(f"training is saved in {folder}; continue it with resume=True")
     model = checkpoint.load(folder, select_device(device))
@@ -113,6 +123,16 @@ OTHER_NAMES = {
     "num_epochs": "epochs",
     "num_train_epochs": "epochs",
     "batch_size": "batch_words",
+    **dict.fromkeys(("output", "output_dir", "output_path", "save_dir", "folder", "path"), "out"),
+    **dict.fromkeys(("train_data", "train_file", "train_path", "training_data"), "train"),
+    **dict.fromkeys(("dev_data", "valid", "validation", "eval_data"), "dev"),
+    **{
+        "test_data": "test",
+        "model": "encoder",
+        "model_name": "encoder",
+        "settings": "config",
+        "recipe": "config",
+    },
 }
 
 
@@ -181,7 +201,7 @@ def fit(
 ) -> TrainResult:
     """Train a model and leave the best epoch in `folder`; with `resume`, continue an interrupted run there.
 
-    `init`: the directory of a model to start from. `origin` is saved for whoever resumes: see `origin_of`. `about`:
+    `init`: the directory of a model to start from. `origin` is saved for a resumed run: see `origin_of`. `about`:
     entries of the model card (see model_card.about). `teachers`: to distil from, see `distill`.
     Under `torchrun` or `accelerate launch`, all processes call this alike.
     """
@@ -280,7 +300,10 @@ def note_resumption(run: Run) -> None:
     """Tell the user where the run is resumed."""
     progress = run.progress
     if progress.finished:
-        run.notify(f"this run is finished ({progress.finished}): its best epoch is evaluated again.")
+        run.notify(
+            f"this run is finished ({progress.finished}): its best epoch is evaluated again. To train on, start "
+            f"a new run with --init {run.folder.path}."
+        )
         return
     place = f"update {progress.updates + 1}, in epoch {progress.epoch} of {run.settings.training.epochs}"
     best = f"; best dev F1 so far: {100 * progress.best_f1:.2f} in epoch {progress.best_epoch}"

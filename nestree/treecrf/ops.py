@@ -197,7 +197,8 @@ def expected_log_ratio(p: AnyPotentials, q: AnyPotentials | None, lengths: Lengt
             value = value - reference.expected_score(sanitize(q, sizes), probabilities, torch.inf) + log_z_q
     if backend is reference:
         return value.to(dtype)
-    constant: Tensor = _NoGradient.apply(value, "entropy and kl_divergence have gradients", *tensors)
+    what = "entropy and kl_divergence have gradients"
+    constant: Tensor = _NoGradient.apply(value, what, *tensors)  # type: ignore[no-untyped-call]
     return constant
 
 
@@ -231,7 +232,7 @@ def backend_for(potentials: Potentials) -> ModuleType:
     name = forced or next(supported)
     if forced and (reason := unavailable_reason(forced, potentials)):
         raise BackendError(
-            f"backend {forced!r} cannot serve here: {reason}. Those that can: {', '.join(supported)}."
+            f"backend {forced!r} is not available here: {reason}. Available: {', '.join(supported)}."
         )
     return importlib.import_module(BACKENDS[name])
 
@@ -381,7 +382,7 @@ def differentiable(log_z: Tensor, marginals: Potentials, potentials: Potentials)
         if tensor is not None and probability is not None and tensor.requires_grad
     ]
     tensors, probabilities = zip(*pairs, strict=True)
-    result: Tensor = _LogPartition.apply((log_z,), probabilities, *tensors)
+    result: Tensor = _LogPartition.apply((log_z,), probabilities, *tensors)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -398,15 +399,14 @@ class _LogPartition(torch.autograd.Function):
         saved = ctx.saved_tensors
         marginals, tensors = saved[: len(saved) // 2], saved[len(saved) // 2 :]
         with torch.no_grad():
-            if gradient.stride(0) == 0 and len(
-                gradient
-            ):  # one number for all sentences, as from sum() and mean()
+            if len(gradient) and gradient.stride(0) == 0:  # expanded from one number, as by sum() and mean()
                 gradients = list(torch._foreach_mul(marginals, gradient[0]))
             else:
                 gradients = [part * gradient.view(-1, *(1,) * (part.dim() - 1)) for part in marginals]
         if torch.is_grad_enabled():  # a second derivative must raise, not be silently zero
             what = "log_partition has gradients that can be differentiated again"
-            gradients = [_NoGradient.apply(g, what, gradient, *tensors) for g in gradients]
+            raising = _NoGradient.apply
+            gradients = [raising(g, what, gradient, *tensors) for g in gradients]  # type: ignore[no-untyped-call]
         return None, None, *gradients
 
 

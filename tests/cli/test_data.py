@@ -20,7 +20,7 @@ def test_convert_detects_formats_and_prints_a_summary(tmp_path):
     assert (done.exit_code, done.stdout) == (0, "")
     assert f"12 entities from {COUNTED} (jsonl)" in done.stderr
     assert f"12 entities to {tmp_path / 'out.iob2'} (columns)" in done.stderr
-    assert "ids of sentences not written: columns has no place for them" in done.stderr
+    assert "ids of sentences not written: columns cannot hold them" in done.stderr
 
 
 def test_convert_prints_json(tmp_path):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
+from nestree import api
 from nestree.data import formats
 from nestree.types import Document, Entity, Sentence
 from tests import tiny
@@ -64,7 +65,7 @@ def test_the_conversion_report_is_printed(tmp_path):
     for done in (evaluate(path, path), nestree("stats", path)):
         assert done.exit_code == 0
         assert "tasks that were rejected or ignored left out" in done.stderr
-        assert "widened to word borders" in done.stderr
+        assert "widened to word boundaries" in done.stderr
     assert evaluate(path, path, "-q").stderr == ""
 
 
@@ -92,7 +93,7 @@ def test_files_that_are_read_are_never_overwritten(files, tmp_path, monkeypatch)
     before = [path.read_text() for path in files]
     for page in (*files, Path(files[1].name)):
         message = refuse("evaluate", *files[:2], "--compare", files[2], "--html", page)
-        assert message == f"{page} is what is read. Write to somewhere else."
+        assert message == f"{page} is the input. Write to another file."
     assert [path.read_text() for path in files] == before
 
 
@@ -101,7 +102,7 @@ def test_files_that_are_read_are_never_overwritten(files, tmp_path, monkeypatch)
     [
         (["gold.jsonl"], "name a prediction or --model MODEL, and not both."),
         (["gold.jsonl", "predicted.jsonl", "--model", "gum-minilm"], "and not both."),
-        (["gold.jsonl", "predicted.jsonl", "--threshold", "0.5"], "--threshold is for what a model finds"),
+        (["gold.jsonl", "predicted.jsonl", "--threshold", "0.5"], "--threshold selects the entities of a model"),
         (["gold.jsonl", "predicted.jsonl", "--compare", "missing.jsonl"], "missing.jsonl does not exist."),
         (["missing.jsonl", "predicted.jsonl", "--html", "gold.jsonl/page.html"], "page.html cannot be written: Not a"),
         (["gold.jsonl", "longer.jsonl"], "gold ends after 2 sentences"),
@@ -111,6 +112,18 @@ def test_what_cannot_be_scored(files, tmp_path, monkeypatch, arguments, message)
     monkeypatch.chdir(tmp_path)
     Path("longer.jsonl").write_text(files[0].read_text() * 2)
     assert message in refuse("evaluate", *arguments)
+
+
+def test_of_a_folder_the_test_part_is_scored(files, tmp_path):
+    gold, predicted, _ = files
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    for part, source in {"train": predicted, "dev": predicted, "test": gold}.items():
+        shutil.copy(source, folder / f"{part}.jsonl")
+    done = evaluate(folder, predicted)
+    assert f"{folder} has several parts: {folder / 'test.jsonl'} is scored." in done.stderr
+    assert done.stdout.splitlines()[-1] == evaluate(gold, predicted).stdout.splitlines()[-1]
+    assert api.evaluate(folder, predicted).f1 == api.evaluate(gold, predicted).f1
 
 
 def test_disjoint_labels_are_never_hidden(files, tmp_path):
@@ -172,7 +185,7 @@ def test_text_is_split_by_the_rules_of_the_model(tiny_model, tmp_path):
     (other / "manifest.json").unlink()
     gold = tmp_path / "a.ann"
     said = evaluate("--model", tiny_model, gold, "--device", "cpu").stderr
-    assert "widened to word borders" in said  # Lisbon-born is a word
+    assert "widened to word boundaries" in said  # Lisbon-born is a word
     assert "widened" not in evaluate("--model", other, gold, "--device", "cpu").stderr
     assert "widened" in evaluate("--model", other, gold, "--device", "cpu", "--words", "treebank").stderr
 

@@ -75,7 +75,7 @@ def test_killed_in_the_middle_and_resumed(tiny_model, tmp_path):
     with open(out / LOG_FILE, "a") as journal:
         journal.write('{"file": "023", "wri')  # as if it had died while writing
     (out / ".023.jsonl.abcdefgh").mkdir()
-    assert "begun before. Go on with them by --resume" in refuse("predict", source, "--out", out, *how)
+    assert "begun before. Continue them with --resume" in refuse("predict", source, "--out", out, *how)
     said = predicted(tiny_model, source, "--out", out, "--batch-words", "10", "--resume").stderr
     found, expected = entities_and_scores(out), entities_and_scores(tmp_path / "undisturbed")
     assert found[0] == expected[0]

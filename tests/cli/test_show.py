@@ -73,7 +73,7 @@ def test_a_page(parsed, tmp_path):
 
 def test_the_source_is_never_overwritten(parsed):
     before = parsed.read_text()
-    assert refuse("show", parsed, "--out", parsed) == f"{parsed} is what is read. Write to somewhere else."
+    assert refuse("show", parsed, "--out", parsed) == f"{parsed} is the input. Write to another file."
     assert parsed.read_text() == before
 
 
@@ -117,6 +117,11 @@ def test_a_model_predicts_texts(tiny_model, tmp_path):
     done = run(tmp_path / "a.txt", "--model", tiny_model)
     assert done.stdout.startswith("a\n")
     assert "_Lisbon_|" in done.stdout
+    (tmp_path / "b.txt").write_text(text)
+    both = run(tmp_path / "a.txt", tmp_path / "b.txt", "--model", tiny_model)
+    assert both.stdout == done.stdout + "\n" + done.stdout.replace("a\n", "b\n", 1)
+    mixed = refuse("show", tmp_path / "a.txt", EXAMPLES / "dev.jsonl")
+    assert mixed == "some of the files are plain text, others are annotated. Show them with two commands."
     piped = run("-", "--model", tiny_model, stdin=text)
     assert piped.stdout == done.stdout.removeprefix("a\n")
     assert "root" in run("-", "--model", tiny_model, "--tree", stdin=text).stdout

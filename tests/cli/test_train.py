@@ -106,7 +106,7 @@ def test_a_folder_of_parts(place, tmp_path):
     for part in ("train", "dev", "test"):
         shutil.copy(place / "data.jsonl", tmp_path / f"{part}.jsonl")
     out = tmp_path / "m"
-    done = nestree("train", "--data", tmp_path, "-o", out, "--config", place / "tiny.toml", "--epochs", 1)
+    done = nestree("train", tmp_path, "-o", out, "--config", place / "tiny.toml", "--epochs", 1)
     assert done.exit_code == 0, done.stderr
     assert {"dev", "test"} <= json.loads((out / "training" / "scores.json").read_text()).keys()
 
@@ -180,13 +180,14 @@ def test_an_encoder_folder_whose_name_is_a_number(place, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train"], "name data with --train FILE or --data DIR, and a new folder with --out DIR."),
+        (["train"], "name training data, a file or a folder, and a new folder for the model with --out DIR."),
         (["train", "--train", "data.jsonl", "--data", ".", "--out", "m"], "--data and --train both name training data"),
+        (["train", "data.jsonl", "--data", ".", "--out", "m"], "data.jsonl and --data both name training data"),
         (["distill", "--train", "data.jsonl", "--out", "m"], "name one or more teachers with --teacher MODEL."),
         (["train", "--train", "data.jsonl", "--out", "m", "--set", "training.epoch=3"], "mean training.epochs?"),
         (["train", "--train", "data.jsonl", "--out", "m", "--config", "nothing"], "nothing: neither a TOML file"),
         (["train", "--train", "absent.jsonl", "--out", "m"], "absent.jsonl does not exist"),
-        (["train", "--train", "data.jsonl", "--out", "model"], "model holds a run already. Go on with"),
+        (["train", "--train", "data.jsonl", "--out", "model"], "model holds a run already. Continue it with"),
         (["train", "--train", "data.jsonl", "--out", "m", "--device", "gpu"], "there is no device 'gpu'"),
         (["train", "--resume", "encoder"], "there is nothing to resume"),
         (["train", "--resume", "model", "--set", "training.epochs=3"], "settings of the run. Leave out --set."),
@@ -195,7 +196,7 @@ def test_an_encoder_folder_whose_name_is_a_number(place, tmp_path, monkeypatch):
         (["train", "--resume", "model", "--train", "tiny.toml"], "tiny.toml"),
         (["train", "--train", "data.jsonl", "--init", "encoder", "--out", "m", "--config", "tiny.toml"], "no labels"),
         (["predict", "data.jsonl", "--model", "absent"], "absent does not exist"),
-        (["predict", "data.jsonl", "--model", "encoder"], "it is no model of nestree"),
+        (["predict", "data.jsonl", "--model", "encoder"], "it is not a nestree model"),
         (["predict", "absent.jsonl", "--model", "model"], "absent.jsonl does not exist"),
     ],
 )  # fmt: skip

@@ -22,9 +22,9 @@ from nestree.errors import DataError, EmptySpanError, InputError, SpanRangeError
 from nestree.text import SENTENCE_RULES, WORD_STYLES, split
 from nestree.types import Document
 
-WIDENED = "widened to word borders"
+WIDENED = "widened to word boundaries"
 JOINED = "sentences joined around an entity"
-TRIMMED = "blanks at the borders of an entity left out"
+TRIMMED = "spaces at the ends of an entity removed"
 BLANK = "dropped: an entity of blanks only"
 
 
@@ -130,7 +130,7 @@ def test_styles_that_would_fit_are_counted():
             {JOINED: 2},
             ["a.ann:7"],
         ),
-        (  # each border is counted once, at the first span around it
+        (  # each boundary is counted once, at the first span around it
             "One. Two. Three. Four. Five.",
             [(5, 15, "B", *at("2")), (0, 8, "A", *at("1")), (17, 27, "C", *at("3"))],
             [(0, "Two. Three", "B"), (0, "One. Two", "A"), (1, "Four. Five", "C")],
@@ -232,8 +232,8 @@ def test_every_span_becomes_an_entity_or_is_counted(text, spans, style, rule):
         assert around
         exact += (first, last) in around
     assert exact >= len(entities) - report.counts[WIDENED]
-    borders = len(split(text, style, rule)) - len(document.sentences)
-    assert report.counts[JOINED] == borders
+    boundaries = len(split(text, style, rule)) - len(document.sentences)
+    assert report.counts[JOINED] == boundaries
 
 
 @st.composite

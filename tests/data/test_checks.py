@@ -36,7 +36,7 @@ def kinds(report: Report) -> Counter[str]:
 def test_data_without_problems(tmp_path):
     report = check([file(tmp_path / "a.jsonl", *PLAIN)])
     assert report.findings == []
-    assert report.verdict == "Nothing odd in 1 file, 2 sentences, 6 entities."
+    assert report.verdict == "No problems in 1 file, 2 sentences, 6 entities."
     assert report.as_text() == report.verdict
     assert not report.unreadable
 

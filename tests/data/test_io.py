@@ -85,7 +85,7 @@ def test_bytes_that_cannot_be_read(tmp_path, data, expected):
 
 
 def test_paths_that_are_no_files(tmp_path):
-    with pytest.raises(DataError, match="is a directory, and a file is meant"):
+    with pytest.raises(DataError, match="is a directory, and a file is needed"):
         list(read_lines(tmp_path))
     with pytest.raises(DataError, match="does not exist"):
         read_text(tmp_path / "no")
@@ -210,7 +210,7 @@ def test_places_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="cannot be written"), atomic_writer(tmp_path / "file" / "a"):
         pass
-    with pytest.raises(DataError, match="is a directory, and a file is meant"), atomic_writer(tmp_path):
+    with pytest.raises(DataError, match="is a directory, and a file is needed"), atomic_writer(tmp_path):
         pass
     with pytest.raises(DataError, match="standard output"), atomic_path(STDIO):
         pass
@@ -270,8 +270,8 @@ def test_files_without_objects(tmp_path, text):
         ('[{"a": 1},]', ":1: this is not JSON: Expecting value"),
         ('[{"a": NaN}]', ":1: this is not JSON that can be read: NaN is not a number"),
         ('[{"a": "\\ud800"}]', ":1: one half of a surrogate pair"),
-        ("[1]", ":1, record 1: an object {...} is meant here, and this is 1."),
-        ('{"a": 1}\n[2]', ":2: an object {...} is meant here, and this is [2]."),
+        ("[1]", ":1, record 1: an object {...} is expected here, and this is 1."),
+        ('{"a": 1}\n[2]', ":2: an object {...} is expected here, and this is [2]."),
         ('{"a": 1}\n{"a"', ":2: this is not JSON"),
         ("[" * 100_000, ":1: this is not JSON that can be read: maximum recursion"),
     ],
@@ -291,7 +291,7 @@ def test_skipping_bad_records(tmp_path):
         (":1, record 1", {"a": 1}),
         (":1, record 3", {"a": 3}),
     ]
-    assert "an object {...} is meant" in report.skipped[0]
+    assert "an object {...} is expected" in report.skipped[0]
     assert "not JSON" in report.skipped[1]
     assert len(report.skipped) == 2
 

@@ -12,10 +12,9 @@ from nestree.decoding.constraints import (
     align_constraints,
     apply_constraints,
     parse_char_spans,
-    split_at_borders,
 )
 from nestree.errors import InputError
-from nestree.text import split
+from nestree.text import split, split_at_boundaries
 from nestree.types import Document, Sentence
 from tests.decoding.test_probabilities import SENTENCES, random_scores, settings_of
 from tests.test_losses import LABELS
@@ -73,14 +72,16 @@ def test_words_at_characters(text, data):
 
 
 @given(texts, st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9)), max_size=5))
-def test_words_are_split_at_every_border_and_nowhere_else(text, spans):
+def test_words_are_split_at_every_boundary_and_nowhere_else(text, spans):
     keep = [(start, start + size) for start, size in spans]
     words = [word for sentence in split(text) for word in sentence.words]
-    parts = split_at_borders(words, keep)
+    parts = split_at_boundaries(words, keep)
     assert all(i < j for i, j in parts)
     assert "".join(text[i:j] for i, j in parts) == "".join(text[i:j] for i, j in words)
-    new = {border for part in parts for border in part} - {border for word in words for border in word}
-    assert new == {border for span in keep for border in span if any(i < border < j for i, j in words)}
+    new = {boundary for part in parts for boundary in part} - {
+        boundary for word in words for boundary in word
+    }
+    assert new == {boundary for span in keep for boundary in span if any(i < boundary < j for i, j in words)}
 
 
 @pytest.mark.parametrize(

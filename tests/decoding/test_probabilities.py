@@ -103,7 +103,7 @@ def by_hand(scores, b, n, settings, temperatures, known=(), forbidden=()):
                     given = must[i, j].label if (i, j) in must else None
                     if given == LABELS[l]:
                         chance = yes
-                    elif given and settings.loss.label == "softmax":  # one label, and it is another
+                    elif given:  # it has no other label
                         chance = 0.0
                     else:
                         chance = yes * label_chance(scores, settings, temperatures, b, i, j, h, l)

@@ -224,8 +224,8 @@ def test_a_text_that_fails_inside_the_model_is_named(ner, monkeypatch):
         ({"threshold": False}, "threshold is False; it must be a number"),
         ({"threshold": float("nan")}, "threshold is nan; it must be a number"),
         ({"threshold": {"PER": 2}}, "threshold is 2; it must be a number"),
-        ({"threshold": {"NO": 0.5}}, "there is no label 'NO'. Choose some of GPE, LOC, ORG, PER"),
-        ({"labels": ["PER", "NO"]}, "there is no label 'NO'. Choose some of GPE, LOC, ORG, PER"),
+        ({"threshold": {"NO": 0.5}}, "the model has no label 'NO'. Its labels are GPE, LOC, ORG, PER"),
+        ({"labels": ["PER", "NO"]}, "the model has no label 'NO'. Its labels are GPE, LOC, ORG, PER"),
     ],
 )
 def test_wrong_options_are_errors(ner, options, message):
@@ -358,8 +358,8 @@ def test_known_spans_may_cut_words_and_join_sentences(ner):
         ([(0, 37), (4, 19), (0, 9)], r"known entity \(0, 9\) and entity \(4, 19\) cross"),
         ([(0, 900)], "ends after the text, which has 88 characters"),
         ([(3, 4)], r"known \(3, 4\) has no characters but white space"),
-        ([(5, 5)], "two places in the text, the second greater"),
-        ([("a", 5)], "two places in the text"),
+        ([(5, 5)], "two offsets, the second greater"),
+        ([("a", 5)], "two offsets"),
         ([(0, 3, "X")], r"known \(0, 3, 'X'\) has a label that this model does not know. Its labels are "),
         ([(0, 3, 7)], "label .* must be a string or None"),
         ([(0, 9, None, 30)], r"the head \(30, 31\) of known \(0, 9, None\) must lie in one word of it"),
@@ -368,11 +368,11 @@ def test_known_spans_may_cut_words_and_join_sentences(ner):
             [(0, 19, None, 4), (0, 9, None, 0)],
             r"\(4, 5\) as its head, which lies in entity \(0, 9\) whose head",
         ),
-        ([(0, 9, None, True)], "must be a place in the text"),
-        ([(0, 9, None, -1)], "must be a place in the text"),
-        ([(True, 9)], "two places in the text"),
-        ([(0, 9, None, "h")], "must be a place in the text"),
-        ([(0,)], r"must be \(start, end\), and may go on as \(start, end, label, head\)"),
+        ([(0, 9, None, True)], "must be an offset in the text"),
+        ([(0, 9, None, -1)], "must be an offset in the text"),
+        ([(True, 9)], "two offsets"),
+        ([(0, 9, None, "h")], "must be an offset in the text"),
+        ([(0,)], r"must be \(start, end\), optionally more: \(start, end, label, head\)"),
     ],
 )
 def test_invalid_known_spans_are_errors(ner, known, message):
@@ -414,11 +414,11 @@ def test_a_head_by_its_place_and_by_its_span_is_one_head_and_numbers_may_be_thos
 @pytest.mark.parametrize(
     ("call", "bad_values", "message"),
     [
-        (lambda ner, bad: ner(bad), [None, 7, b"Lisbon"], "a text must be a string, or several of them, and"),
+        (lambda ner, bad: ner(bad), [None, 7, b"Lisbon"], "a text must be a string, and this is of type"),
         (
             lambda ner, bad: list(ner.pipe(bad)),
             ["Oslo", b"Oslo", None],
-            "a stream has many texts, .*Give a list",
+            "pipe takes several texts, .*Give a list",
         ),
         (lambda ner, bad: ner.words(bad), ["the", 5, None, b"ab", Sentence(["a"])], "must be lists of words"),
         (

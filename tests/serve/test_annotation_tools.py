@@ -6,8 +6,9 @@ import pytest
 from typer.testing import CliRunner
 
 from nestree.cli import app
+from nestree.data.formats.label_studio import label_config
 from nestree.pipeline import Pipeline
-from nestree.serve.annotation_tools import label_config, parse_config
+from nestree.serve.annotation_tools import parse_config
 from tests import tiny
 from tests.serve.conftest import TestClient
 from tests.serve.test_app import error_of, post

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from nestree.data.formats.label_studio import label_config
 from nestree.pipeline import Pipeline
-from nestree.serve.annotation_tools import label_config
 from tests import tiny
 from tests.serve.conftest import until
 from tests.serve.test_processes import running

@@ -46,7 +46,7 @@ def test_labels_of_training_data_by_frequency():
         seed=1,
     )
     assert data.labels == ("B", "A")
-    assert data.notes == ("labels of dev that training never sees: Z.",)
+    assert data.notes == ("labels in dev that the training data lacks: Z.",)
 
 
 @pytest.mark.parametrize(("train", "dev", "name"), [((), (GOOD,), "training"), ((GOOD,), (), "dev")])

@@ -205,7 +205,7 @@ def test_the_command_shows_the_table(data, stubs, tmp_path):
     [
         (["--data", "toy"], "write --data NAME=DIR"),
         (["--data", "toy=."], "is a file, and runs need a directory"),
-        (["--data", "toy=absent"], "absent is no folder"),
+        (["--data", "toy=absent"], "absent is not a folder"),
         (["--data", "toy=.", "--data", "toy=."], "there is a data set called toy already"),
         (["--data", "toy=.", "--device", "gpu"], "there is no device 'gpu'"),
         (["--data", "toy=.", "--seeds", "1,x"], "--seeds 1,x: write numbers"),

@@ -314,7 +314,7 @@ def test_what_cannot_be_written_is_found_before_the_first_epoch(settings, data, 
 
 def test_a_finished_run_is_neither_overwritten_nor_repeated(done, settings, data, documents):
     before = weights(done[0])
-    with pytest.raises(TrainingError, match=r"holds a run already. Go on with `nestree train --resume"):
+    with pytest.raises(TrainingError, match=r"holds a run already. Continue it with `nestree train --resume"):
         run(settings("encoder.path=nowhere"), data, done[0])  # raised before an encoder is loaded
     with pytest.raises(TrainingError, match=r"was trained on other data than this"):
         run(settings(), make_corpus(documents[:6], documents[:4], seed=1), done[0], resume=True)

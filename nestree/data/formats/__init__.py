@@ -199,7 +199,8 @@ def get_function(name: str, verb: str) -> Callable[..., Any]:
         writable = ", ".join(key for key, value in FORMATS.items() if value.writable)
         raise InputError(f"{name} can be read, not written. Choose one of {writable}.")
     module = importlib.import_module(f"nestree.data.formats.{name.replace('-', '_')}")
-    return getattr(module, verb)
+    function: Callable[..., Any] = getattr(module, verb)
+    return function
 
 
 def check_options(name: str, verb: str, chosen: dict[str, Any]) -> None:

@@ -77,7 +77,7 @@ def find_annotations(path: Path, tally: ConversionReport) -> list[Path]:
     """The annotation of each document; where there are several, the one of the final pass."""
     if not path.is_dir():
         if not path.name.endswith((SUFFIX, ".sgm")):
-            raise DataError(f"{path} is no folder of ACE documents, and no {SUFFIX} or .sgm file.")
+            raise DataError(f"{path} is neither a folder of ACE documents nor an {SUFFIX} or .sgm file.")
         return [path.with_name(re.sub(r"(\.apf\.xml|\.sgm)$", "", path.name) + SUFFIX)]
     by_name: dict[str, list[Path]] = {}
     for file in find_files(path, f"*{SUFFIX}", f"ACE is a folder of .sgm files and {SUFFIX} files."):
@@ -118,14 +118,14 @@ def read_document(annotation: Path, subtypes: bool, tally: ConversionReport) -> 
                 )
             start, end = convert(mention.start), convert(mention.end)
             mentions.append(mention._replace(start=start, end=end, head=head))
-    borders = sorted({0, len(text), *(convert(offset) for offset in tag_offsets)})
+    boundaries = sorted({0, len(text), *(convert(offset) for offset in tag_offsets)})
     return AnnotatedText(
         text,
         mentions,
         str(annotation),
         id or annotation.name.removesuffix(SUFFIX),
         source=f"{source} without its tags",
-        passages=[Passage(i, text[i:j]) for i, j in itertools.pairwise(borders) if text[i:j].strip()],
+        passages=[Passage(i, text[i:j]) for i, j in itertools.pairwise(boundaries) if text[i:j].strip()],
         body=[(convert(i), convert(j)) for i, j in raw_body],
     )
 

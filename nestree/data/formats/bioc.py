@@ -76,7 +76,7 @@ def load_xml(path: Path, tally: ConversionReport) -> Iterator[tuple[str, Record]
             depth += 1
             text, key = "", attributes.get("key", "")
             if depth == 1 and name != "collection":
-                raise DataError(f"{path}:{line}: <{name}> is no BioC. It begins with <collection>.")
+                raise DataError(f"{path}:{line}: <{name}> is not BioC, which begins with <collection>.")
             if (name == "document" and depth == 2) or (name in HOLDERS and holders):
                 first_line = first_line if holders else line
                 holder: Record = {"infons": {}, **attributes}
@@ -118,15 +118,15 @@ def load_json(path: Path, tally: ConversionReport) -> Iterator[tuple[str, Record
 def to_annotated(document: Record, label: str, tally: ConversionReport, place: str) -> AnnotatedText:
     if not isinstance(document.get("passages"), list):
         raise DataError(f"{place}: a BioC document needs a list of `passages`.")
-    passages: list[Passage] = []  # sentences do not cross their borders
-    borders, holders = [], [document]
+    passages: list[Passage] = []  # sentences do not cross their boundaries
+    boundaries, holders = [], [document]
     for passage in common.json_objects(document, "passages", place):
         sentences = common.json_objects(passage, "sentences", place)
         holders += [passage, *sentences]
         parts = [to_passage(sentence, place, True) for sentence in sentences if sentence.get("text")]
         parts = parts or [to_passage(passage, place, False)]
         end = parts[-1].start + len(parts[-1].text)
-        borders.append(
+        boundaries.append(
             {
                 "start": parts[0].start,
                 "end": end,
@@ -144,8 +144,8 @@ def to_annotated(document: Record, label: str, tally: ConversionReport, place: s
             with common.skip_bad(tally):
                 mentions.append(to_mention(annotation, first, label, tally, place))
     extra = dict(common.require(document, "infons", dict, {}, place))
-    if first or len(borders) > 1 or any(border["infons"] for border in borders):
-        extra["passages"] = borders
+    if first or len(boundaries) > 1 or any(boundary["infons"] for boundary in boundaries):
+        extra["passages"] = boundaries
     id = common.optional_str(document.get("id") or None)
     return AnnotatedText(join_passages(passages, place), mentions, place, id, extra, passages=passages)
 
@@ -160,7 +160,9 @@ def to_number(value: Any, place: str) -> int:
     if isinstance(value, str) and re.fullmatch("[0-9]{1,15}", value.strip()):
         value = int(value)
     if type(value) is not int or value < 0:
-        raise DataError(f"{place}: offsets and lengths are numbers from 0 on, and this is {value!r:.40}.")
+        raise DataError(
+            f"{place}: offsets and lengths must be numbers, 0 or more, and this is {value!r:.40}."
+        )
     return value
 
 
@@ -276,8 +278,13 @@ def stored_passages(value: Any, length: int) -> list[Record]:
     triples: list[tuple[int, int, Record]] = [(0, length, {})]
     with suppress(AttributeError, KeyError, TypeError):
         stored = [(p["start"], p["end"], {k: to_infon(v) for k, v in p["infons"].items()}) for p in value]
-        borders = [offset for start, end, _ in stored for offset in (start, end)]
-        if borders and borders == sorted(borders) and borders[-1] - borders[0] == length and borders[0] >= 0:
+        boundaries = [offset for start, end, _ in stored for offset in (start, end)]
+        if (
+            boundaries
+            and boundaries == sorted(boundaries)
+            and boundaries[-1] - boundaries[0] == length
+            and boundaries[0] >= 0
+        ):
             triples = stored
     return [
         {"offset": start, "length": end - start, "infons": infons}

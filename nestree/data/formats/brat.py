@@ -99,12 +99,12 @@ def parse_mention(line: str, tally: ConversionReport, place: str) -> Mention:
     match = SPAN.fullmatch(fields[1].strip()) if line[0] == "T" and len(fields) > 1 else None
     if match is None:
         raise DataError(
-            f"{place}: this is no brat annotation: {line[:60]!r}. Expected: T1<tab>LABEL 0 5<tab>text."
+            f"{place}: this is not a brat annotation: {line[:60]!r}. Expected: T1<tab>LABEL 0 5<tab>text."
         )
     try:
         numbers = [int(digits) for digits in re.split("[ ;]", match[2])]
     except ValueError:  # more digits than Python reads
-        raise DataError(f"{place}: these are no offsets: {match[2][:40]}.") from None
+        raise DataError(f"{place}: these are not offsets: {match[2][:40]}.") from None
     fragments = list(zip(numbers[::2], numbers[1::2], strict=True))
     for start, end in fragments:
         if end <= start:
@@ -133,7 +133,7 @@ def correct_offsets(
         note = "offsets count CRLF as one character: text read with LF"
         line_end_ways.append((note, with_lf, lambda offset: offset))
     elif line_ends:
-        note = "offsets count LF as two characters, CRLF: made to count one"
+        note = "offsets count line ends as CRLF, the text has LF: corrected"
         line_end_ways.append((note, text, lambda offset: offset - bisect_left(line_ends, offset)))
     for (note, candidate, convert), counts_mark in itertools.product(line_end_ways, (0, 1)[: 1 + has_mark]):
         moved = [

@@ -102,7 +102,7 @@ def parse_blocks(
                     )
                 if wrong_cell is not None:
                     raise DataError(
-                        f"{place}: {wrong_cell!r:.40} is no tag such as B-PER, I-PER or O. If it stands in another "
+                        f"{place}: {wrong_cell!r:.40} is not a tag such as B-PER, I-PER or O. If it stands in another "
                         "column, say which columns hold the word and the tags."
                     )
                 rows.append((number, fields[word - 1], cells))
@@ -178,7 +178,7 @@ def write(
         for place, document in common.report_losses(documents, "columns", tally):
             for sentence in document.sentences:
                 if sentence.words == (NEW_DOCUMENT,):
-                    note = f"a sentence of the word {NEW_DOCUMENT} alone: read as the border of a document"
+                    note = f"a sentence of the word {NEW_DOCUMENT} alone: read as the boundary of a document"
                     tally.note(note, place)
                 layers = encode_tags(sentence, scheme, joined, tally, place)
                 widest = max(widest, len(layers))
@@ -204,7 +204,7 @@ def encode_tags(
     for entity in sentence.entities:
         parts = entity.label.split("|") if joined else BETWEEN_TAGS.split(entity.label)
         if len(parts) > 1:
-            tally.note("labels changed: columns has no place for | in them", place)
+            tally.note("labels changed: columns cannot hold | in them", place)
         change = "labels changed: columns has no place for tabs and line ends in them"
         label = common.replace_forbidden("_".join(parts), r"[\t\r\n]", change, tally, place)
         spans.append((entity.start, entity.end, label))

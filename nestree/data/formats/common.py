@@ -111,7 +111,7 @@ def parse_probability(score: Any, tally: ConversionReport, place: str) -> float 
         return None
     if isinstance(score, int | float) and not isinstance(score, bool) and 0 <= score <= 1:
         return float(score)
-    tally.note("scores left out: no probability", place)
+    tally.note("scores not read: not a probability", place)
     return None
 
 
@@ -197,9 +197,9 @@ def write_rows(rows: Iterable[str], path: Path) -> None:
 # What a format has no place for; docs/data.md shows the same as a table.
 # The keys of `extra` that a format does hold.
 HELD_KEYS = {
-    ("pubtator", "further keys of entities"): {"id", "mentions"},
-    ("spacy", "further keys of entities"): {"kb_id", "id"},
-    ("triplets", "further keys of sentences"): {"pos"},
+    ("pubtator", "extra keys of entities"): {"id", "mentions"},
+    ("spacy", "extra keys of entities"): {"kb_id", "id"},
+    ("triplets", "extra keys of sentences"): {"pos"},
 }
 NO_DATA = {"windows"}  # a key of sentences that says how a model read them
 
@@ -214,14 +214,14 @@ def report_losses(
     >>> tally = ConversionReport()
     >>> for place, document in report_losses([Document([Sentence(["Rome"], id="s1")], id="d1")], "brat", tally):
     ...     print(place, dict(tally.counts))
-    d1 {'ids of sentences not written: brat has no place for them': 1}
+    d1 {'ids of sentences not written: brat cannot hold them': 1}
     """
     for number, document in enumerate(documents, 1):
         place = document.id or f"document {number}"
         for part, (count_lost, losers) in LOSSES.items():
             is_lost = format in losers or part in (*more_parts, "trees")
             if is_lost and (count := count_lost(document, HELD_KEYS.get((format, part), set()))):
-                tally.note(f"{part} not written: {format} has no place for them", place, count)
+                tally.note(f"{part} not written: {format} cannot hold them", place, count)
         yield place, document
 
 
@@ -246,15 +246,15 @@ LOSSES: dict[str, tuple[Callable[[Document, set[str]], int], Collection[str]]] =
         count_entities(lambda entity, held: entity.score is not None),
         {*WITHOUT_TEXT, "brat", "doccano", "pubtator"},
     ),
-    "further keys of entities": (
+    "extra keys of entities": (
         count_entities(lambda entity, held: entity.extra.keys() - held),
         {*WITHOUT_MARKS, "datasets"} - {"bioc", "prodigy"},
     ),
-    "further keys of sentences": (
+    "extra keys of sentences": (
         count_sentences(lambda sentence, held: sentence.extra.keys() - held - NO_DATA),
         {*WITHOUT_MARKS, "datasets", "jsonl by characters"},
     ),
-    "further keys of documents": (
+    "extra keys of documents": (
         lambda document, held: bool(document.extra),
         {*WITHOUT_TEXT, "brat", "csv", "datasets", "pubtator", "spacy"},
     ),
@@ -269,15 +269,15 @@ LOSSES: dict[str, tuple[Callable[[Document, set[str]], int], Collection[str]]] =
     ),
     "trees": (count_sentences(lambda sentence, held: sentence.tree is not None), ()),
     "texts": (count_sentences(lambda sentence, held: sentence.text is not None), {*WITHOUT_TEXT, "csv"}),
-    "borders of words": (
+    "word boundaries": (
         count_sentences(lambda sentence, held: not splits_at_blanks(sentence)),
         WITHOUT_WORDS,
     ),
-    "borders of sentences": (
+    "sentence boundaries": (
         lambda document, held: count_sentences_within_lines(document),
         {*WITHOUT_WORDS, "prodigy"},
     ),
-    "borders of documents": (lambda document, held: len(document.sentences) > 1, WITHOUT_TEXT),
+    "document boundaries": (lambda document, held: len(document.sentences) > 1, WITHOUT_TEXT),
     "documents without sentences": (
         lambda document, held: not document.sentences,
         {*WITHOUT_TEXT, "datasets"},

@@ -65,20 +65,20 @@ def parse_rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
             if any(cells):
                 yield place, dict(zip(names, cells, strict=False))
     except csv.Error as why:
-        raise DataError(f"{path}:{table.line_num + 1}: this is no row of a table: {why}.") from None
+        raise DataError(f"{path}:{table.line_num + 1}: this is not a row of a table: {why}.") from None
 
 
 def parse_mention(row: dict[str, str], tally: ConversionReport, place: str) -> Mention:
     cell = row.get("spans") or f"{row.get('start', '')}-{row.get('end', '')}"
     if not re.fullmatch(r"\d{1,15}-\d{1,15}([,;]\s*\d{1,15}-\d{1,15})*", cell, re.ASCII):
-        raise DataError(f"{place}: {cell!r:.40} are no offsets such as 10-14 or 10-14,20-25.")
+        raise DataError(f"{place}: {cell!r:.40} are not offsets such as 10-14 or 10-14,20-25.")
     fragments = [(int(i), int(j)) for i, j in re.findall(r"(\d+)-(\d+)", cell)]
     score = None
     if row.get("score"):
         try:
             score = parse_probability(float(row["score"]), tally, place)
         except ValueError:
-            raise DataError(f"{place}: score {row['score']!r:.40} is no number.") from None
+            raise DataError(f"{place}: score {row['score']!r:.40} is not a number.") from None
     extra = {key: value for key, value in row.items() if key not in DERIVED and value}
     return Mention(
         min(start for start, _ in fragments),

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from nestree.data.alignment import AnnotatedText
 from nestree.data.formats import common, jsonl
 from nestree.data.formats.columns import decode_tags, is_cell
+from nestree.data.formats.common import Record
 from nestree.data.io import STDIO, ConversionReport, atomic_path, optional_import
 from nestree.errors import DataError, InputError
 from nestree.types import Document, Sentence
@@ -83,7 +84,7 @@ def read_rows(path: Path, split: str, tally: ConversionReport) -> Iterator[tuple
     except Exception as why:  # whatever Arrow and the library make of files that are no data sets
         tally.bad(
             DataError(
-                f"{path}: this is no data set that can be read, after {number} rows: {type(why).__name__}: "
+                f"{path}: this is not a data set that can be read, after {number} rows: {type(why).__name__}: "
                 f"{' '.join(str(why).split()):.100}. It may be cut off, or something else."
             )
         )
@@ -151,7 +152,7 @@ def open_table(path: Path) -> Table:
 
 def to_record(
     row: dict[str, Any], features: Any, tags: str, names: str, ends: str, tally: ConversionReport, place: str
-) -> jsonl.Record:
+) -> Record:
     """The row as a line of our JSON lines."""
     record = {key: value for key, value in row.items() if value is not None}
     if "tokens" not in record and "words" in record:
@@ -218,12 +219,12 @@ def parse_tags(cells: Any, column: str, features: Any, names: str) -> list[str]:
                 raise DataError(f"{column} holds {cell}, and there are only {len(known)} names.")
             cell = known[cell]
         if not isinstance(cell, str) or not is_cell(cell):
-            raise DataError(f"{cell!r:.40} in {column} is no tag such as B-PER, I-PER or O.")
+            raise DataError(f"{cell!r:.40} in {column} is not a tag such as B-PER, I-PER or O.")
         tags.append(cell)
     return tags
 
 
-def parse_sentence(record: jsonl.Record, tally: ConversionReport, place: str) -> Sentence:
+def parse_sentence(record: Record, tally: ConversionReport, place: str) -> Sentence:
     """The sentence of a row; a text without offsets in which the words do not follow each other is left out."""
     try:
         return jsonl.parse_sentence(record, place)

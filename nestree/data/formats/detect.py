@@ -78,6 +78,12 @@ def data_files(path: Path) -> list[Path]:
     return [file for file in list_files(path) if suffix_of(file) in FILE_SUFFIXES]
 
 
+def select_test_part(path: Path) -> Path:
+    """The test data, or else the dev data, of a folder with files called train, dev and test; any other path itself."""
+    parts = {file.name.split(".")[0]: file for file in data_files(path)}
+    return parts.get("test") or parts.get("dev") or path if "train" in parts else path
+
+
 def detect_format(path: Path, to_write: bool = False) -> str:
     """The name of the format of a file or folder, or an error that says to name it."""
     path = Path(path)
@@ -96,9 +102,20 @@ def detect_format(path: Path, to_write: bool = False) -> str:
         raise DataError(
             f"{path}: {SUFFIXES[suffix_of(path)]} can be read, not written. Name another with {option}."
         )
+    if to_write and suffix_of(path) == ".json":
+        raise DataError(
+            f"{path}: several formats end in .json. Name a file of JSON lines {path.with_suffix('.jsonl')}, or the "
+            f"format with {option} or as `format`, such as label-studio."
+        )
+    names = [file.name for file in list_files(path)] if path.is_dir() else [path.name]
+    if not to_write and names and all(name.endswith((".txt", ".txt.gz")) for name in names):
+        raise DataError(
+            f"{path}: plain text without annotations, in which `nestree predict` finds entities. If it is annotated, "
+            f"name its format with {option} or as `format`."
+        )
     if path.is_dir() and not to_write:
         raise DataError(
-            f"{path} is a directory, and its format is unknown. Name one of the files in it, or the format, "
+            f"{path}: a directory whose format is unknown. Name one of the files in it, or the format, "
             f"with {option} or as `format`."
         )
     raise DataError(f"{path}: its format is unknown. Name it, with {option} or as `format`.")

@@ -13,11 +13,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from nestree.data.alignment import AnnotatedText, Mention
+from nestree.data.alignment import AnnotatedText, Mention, align
 from nestree.data.formats import common
 from nestree.data.formats.common import Record
 from nestree.data.io import ConversionReport, atomic_writer, parse_json, read_lines_or_errors
 from nestree.errors import DataError
+from nestree.text import split, split_at_boundaries
 from nestree.types import Document, Entity, Sentence, Span, Tree, char_span
 
 TREE_KEYS = {"spans", "arcs", "root", "probabilities"}
@@ -73,7 +74,7 @@ def check_keys(record: Record, place: str) -> None:
     lists = [key for key, value in record.items() if isinstance(value, list) and key not in SENTENCE_KEYS]
     for key in difflib.get_close_matches("entities", lists, 1, 0.7):
         raise DataError(
-            f"{place}: this line has no `entities`, but `{key}`. If that is meant, write `entities`."
+            f"{place}: this line has no `entities`, but `{key}`. If these are the entities, write `entities`."
         )
     for key, format in KEYS_OF_OTHER_FORMATS.items():
         if key in lists:
@@ -250,6 +251,27 @@ def parse_text(record: Record, place: str, tally: ConversionReport) -> Annotated
     return AnnotatedText(text, mentions, place, common.optional_str(record.get("doc_id")), extra, complete)
 
 
+def from_text_record(record: Record, words: str, sentences: str) -> Document:
+    """The document of `Document.to_dict`. Offsets stay: entities and heads begin and end with words."""
+    annotated = parse_text(record, "this document", ConversionReport())
+    mentions = annotated.mentions = list(annotated.mentions)
+    heads = [mention.head for mention in mentions if mention.head]
+    keep = [*heads, *((mention.start, mention.end) for mention in mentions)]
+    inside = {
+        place for i, j in heads if not any(map(str.isspace, annotated.text[i:j])) for place in range(i + 1, j)
+    }
+    spans: list[Span] = []
+    annotated.starts = starts = []
+    for sentence in split(annotated.text, words, sentences, keep):
+        starts.append(len(spans))
+        for i, j in split_at_boundaries(sentence.words, keep):
+            if i in inside:  # a head is one word
+                i = spans.pop()[0]
+            spans.append((i, j))
+    annotated.words = spans
+    return align(annotated)
+
+
 def parse_mentions(entity: Record) -> Iterator[Mention]:
     """A mention for each label of an entity."""
     labels, each = entity.get("labels"), [entity]
@@ -307,7 +329,7 @@ def write_mixed(documents: Iterable[tuple[Document, str]], path: Path, tally: Co
 
 
 def to_text_record(document: Document) -> Record:
-    """The line of a document by its text: `Document.to_dict`, with unrounded scores and all further keys."""
+    """The line of a document by its text: `Document.to_dict`, with unrounded scores and all extra keys."""
     document = document.with_text()
     record = document.to_dict()
     by_span: dict[Span, list[tuple[Sentence, Entity]]] = {}

@@ -13,6 +13,7 @@ Regions repeat their text, so such offsets are noticed, corrected and counted.
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from xml.sax.saxutils import quoteattr
 
 from nestree.data.alignment import (
     AMBIGUOUS_OFFSETS,
@@ -25,11 +26,13 @@ from nestree.data.formats import common
 from nestree.data.formats.common import Record
 from nestree.data.formats.detect import label_studio_regions
 from nestree.data.io import ConversionReport, json_records
+from nestree.display import HTML_COLORS, label_color
 from nestree.errors import DataError
 from nestree.types import Document
 
 TASK_KEYS = ("id", "annotator", "annotation_id", "created_at", "updated_at", "lead_time")  # of a short task
 PARTS = ("annotations", "predictions")
+FROM_NAME, TO_NAME, FIELD = "label", "text", "text"  # of `label_config`
 
 
 def read(
@@ -161,7 +164,7 @@ def correct_offsets(
     with_lf = text.replace("\r\n", "\n")
     for candidate, unit, correction in (
         (text, "characters", ""),
-        (text, "utf-16", "offsets counted UTF-16 units: made to count characters"),
+        (text, "utf-16", "offsets counted UTF-16 units: converted to characters"),
         (with_lf, "characters", "offsets count CRLF as one character: text read with LF"),
         (with_lf, "utf-16", "offsets count CRLF as one character: text read with LF"),
     ):
@@ -225,3 +228,14 @@ def to_regions(document: Document, part: str, from_name: str, to_name: str) -> I
         if part == "predictions" and entity.score is not None:
             region["score"] = entity.score
         yield region
+
+
+def label_config(labels: Iterable[str]) -> str:
+    """A labeling config with these labels, as `nestree label-config` prints it."""
+    lines = [
+        f"    <Label value={quoteattr(label)} background={quoteattr(HTML_COLORS[label_color(label)][0])}/>"
+        for label in labels
+    ]
+    head = f'  <Labels name="{FROM_NAME}" toName="{TO_NAME}">'
+    text = f'  <Text name="{TO_NAME}" value="${FIELD}"/>'
+    return "\n".join(["<View>", head, *lines, "  </Labels>", text, "</View>"])

@@ -39,7 +39,7 @@ def read(path: Path, tally: ConversionReport) -> Iterator[AnnotatedText]:
                     del extra["meta"]
             words = None if task.get("tokens") is None else parse_tokens(task, text, place)
             if is_question := bool(task.get("_is_binary")):
-                tally.note("questions of yes or no: read as incomplete", place)
+                tally.note("yes/no questions: read as incomplete", place)
             mentions = list(parse_mentions(task, tally, place))
             yield AnnotatedText(text, mentions, place, id, extra, not is_question, words=words)
 

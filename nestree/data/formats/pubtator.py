@@ -47,7 +47,7 @@ def read(path: Path, tally: ConversionReport) -> Iterator[AnnotatedText]:
                 mentions.append(parse_mention(columns, article.id, place))
             elif line.strip():
                 raise DataError(
-                    f"{place}: this is no line of PubTator: {line[:60]!r}. Expected: ID|t|title, ID|a|abstract or "
+                    f"{place}: this is not a PubTator line: {line[:60]!r}. Expected: ID|t|title, ID|a|abstract or "
                     "ID<tab>start<tab>end<tab>text<tab>type<tab>identifier."
                 )
         except DataError as error:
@@ -77,9 +77,9 @@ def write(documents: Iterable[Document], path: Path, tally: ConversionReport) ->
         for number, (place, document) in enumerate(report_losses(documents, "pubtator", tally), 1):
             id = re.sub(r"[|\s]", "_", document.id or str(number))
             if document.id is None:
-                tally.note("ids made up: pubtator needs one", place)
+                tally.note("ids generated: pubtator needs one", place)
             elif id != document.id:
-                tally.note("ids changed: pubtator has no place for blanks and | in them", place)
+                tally.note("ids changed: pubtator cannot hold spaces and | in them", place)
             yield format_article(document.with_text(), id, tally, place)
 
     write_joined(articles(), path, ("", "\n", "\n"))
@@ -89,7 +89,7 @@ def format_article(document: Document, id: str, tally: ConversionReport, place: 
     """The lines of a document. Each line break in its text becomes one blank, so that offsets stay the same."""
     original = document.text or ""
     title = re.split(r"[\r\n]", original, maxsplit=1)[0]
-    change = "line ends written as blanks: pubtator has no place for them"
+    change = "line ends written as blanks: pubtator cannot hold them"
     abstract = replace_forbidden(original[len(title) + 1 :], r"[\r\n]", change, tally, place, by=" ")
     text = original[: len(title) + 1] + abstract
     lines = [f"{id}|t|{title}", f"{id}|a|{abstract}"]

@@ -69,8 +69,8 @@ def read(path: Path, tally: ConversionReport, *, ends: str = "", offsets: str = 
             for key, note in NOT_READ.items():
                 if isinstance(record.get(key), list) and any(record[key]):
                     tally.note(note, place)
-            if further_keys := record.keys() - KNOWN_KEYS - NOT_READ.keys():
-                tally.note("further keys of records not read", place, len(further_keys))
+            if extra_keys := record.keys() - KNOWN_KEYS - NOT_READ.keys():
+                tally.note("extra keys of records not read", place, len(extra_keys))
             id = common.optional_str(first_value(record, "doc_id", "doc_key"))
             if group and (id is None or id != group_id or "sentences" in record):
                 yield Document(tuple(group), None, group_id)
@@ -135,7 +135,7 @@ def parse_entity(
                 tally.note(FRAGMENTS_JOINED, place)
         start, end = span if isinstance(span, list) and len(span) == 2 else (None, None)
         if item.keys() - ENTITY_KEYS:
-            tally.note("further keys of entities not read", place)
+            tally.note("extra keys of entities not read", place)
     elif len(item) >= 3:
         start, end, label = item[:3]
         if len(item) > 3:

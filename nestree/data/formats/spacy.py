@@ -60,7 +60,7 @@ def read(
     except Exception as why:  # whatever spaCy, msgpack and numpy make of bytes that are no DocBin
         tally.bad(
             DataError(
-                f"{path}: this is no DocBin of spaCy: {type(why).__name__}: {why!s:.80}. It may be cut off, or "
+                f"{path}: this is not a spaCy DocBin: {type(why).__name__}: {why!s:.80}. It may be cut off, or "
                 f"another kind of file; {number} documents could be read."
             )
         )
@@ -152,7 +152,7 @@ def select_spans(
         return
     if key and key not in doc.spans:
         raise DataError(
-            f"{place}: there are no spans called {key!r}, only {', '.join(doc.spans) or 'none'}. "
+            f"{place}: there is no span group called {key!r}, only {', '.join(doc.spans) or 'none'}. "
             "Choose the option `key`."
         )
     groups = [doc.spans[key]] if key else list(doc.spans.values())

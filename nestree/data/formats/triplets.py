@@ -50,7 +50,7 @@ def to_sentence(record: Record, path: Path, ends: str, strip: str = "") -> Sente
     for item in record.entities.split("|") if record.entities.strip() else ():
         match = ENTITY.fullmatch(item)
         if match is None:
-            raise DataError(f"{place}: {item!r:.40} is no entity such as 0,3 PER.")
+            raise DataError(f"{place}: {item!r:.40} is not an entity such as 0,3 PER.")
         start, end = int(match[1]), int(match[2]) + (ends == "inclusive")
         other = ENDS[ends == "exclusive"]
         advice = f" If ends are {other} in this file, read it with --read ends={other}."
@@ -80,7 +80,7 @@ def parse_block(block: list[str], path: Path, first: int, tally: ConversionRepor
     words = re.split(r"[ \t]+", rest[0].strip(" \t"))
     tags = re.split(r"[ \t]+", rest[1].strip(" \t")) if len(rest) > 1 else None
     if len(rest) > 2:
-        what = "is no list of entities such as 0,3 PER|4,5 GPE" if len(block) == 3 else "is one too many"
+        what = "is not a list of entities such as 0,3 PER|4,5 GPE" if len(block) == 3 else "is one too many"
         raise DataError(
             f"{path}:{first + len(rest) - 1}: this line {what}: {rest[-1]!r:.60}. A sentence has its words, "
             "their tags, its entities and a blank line."
@@ -88,7 +88,7 @@ def parse_block(block: list[str], path: Path, first: int, tally: ConversionRepor
     if tags is not None and len(tags) != len(words):
         if re.match(r"\s*\d+\s*,\s*\d", rest[1]):
             raise DataError(
-                f"{path}:{first + 1}: {rest[1]!r:.60} is no list of entities such as 0,3 PER|4,5 GPE."
+                f"{path}:{first + 1}: {rest[1]!r:.60} is not a list of entities such as 0,3 PER|4,5 GPE."
             )
         tally.note("part-of-speech tags not kept: there is not one for each word", f"{path}:{first + 1}")
         tags = None

@@ -107,7 +107,7 @@ async function readLabels() {
   const answer = await request("/v1/labels");
   state.labels = answer.labels.map(({ label }) => label);
   state.colors = new Map(answer.labels.map(({ label, color }) => [label, color]));
-  if (answer.threshold && !location.hash) state.threshold = answer.threshold;
+  if (!location.hash) state.threshold = answer.threshold;
   get("labels").replaceChildren(...answer.labels.map(({ label, description }) => {
     const toggle = () => {
       if (!state.hidden.delete(label)) state.hidden.add(label);

@@ -8,7 +8,7 @@ export const state = {
   // known span with `only` has no other label.
   decisions: [],
   history: [], // earlier {decisions}; {decisions, text} where the text was replaced
-  threshold: 0.4,
+  threshold: 0.4, // until the server says that of its model
   hidden: new Set(), // labels
   labels: [], // of the model
   colors: new Map(), // indices by label

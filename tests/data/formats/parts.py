@@ -59,16 +59,16 @@ PARTS = {
     "heads": Part(one(Entity(0, 3, "PER", head=0)), lambda found: entities(found, "head")),
     "several heads": Part(one(Entity(0, 5, "PER", heads=(0, 4))), lambda found: entities(found, "heads")),
     "scores": Part(one(Entity(0, 3, "PER", score=0.25)), lambda found: entities(found, "score")),
-    "further keys of entities": Part(
+    "extra keys of entities": Part(
         one(Entity(0, 3, "PER", extra={"k": "v"})),
         lambda found: [
             sorted((str(e), key(e.extra) or "") for e in s.entities) for d in found for s in d.sentences
         ],
     ),
-    "further keys of sentences": Part(
+    "extra keys of sentences": Part(
         one(extra={"k": "v"}), lambda found: [key(s.extra) for document in found for s in document.sentences]
     ),
-    "further keys of documents": Part(
+    "extra keys of documents": Part(
         [Document(one()[0].sentences, one()[0].text, "d", {"k": "v"})],
         lambda found: [key(document.extra) for document in found],
     ),
@@ -82,13 +82,13 @@ PARTS = {
         spaced("Hi  Ann ,\n\n Joe\t!\n", [(0, 2), (4, 7), (8, 9)], [(12, 15), (16, 17)]),
         lambda found: [document.text for document in found],
     ),
-    "borders of words": Part(
+    "word boundaries": Part(
         spaced("an IL-2 gene", [(0, 2), (3, 5), (5, 6), (6, 7), (8, 12)]), sentences("words")
     ),
-    "borders of sentences": Part(
+    "sentence boundaries": Part(
         spaced("He sat He ate", [(0, 2), (3, 6)], [(7, 9), (10, 13)]), sentences("words")
     ),
-    "borders of documents": Part(
+    "document boundaries": Part(
         [Document([Sentence([a]), Sentence([b])], id=a) for a, b in ("ab", "cd", "ef")],
         lambda found: [len(document.sentences) for document in found],
     ),

@@ -141,7 +141,7 @@ def test_offsets_that_count_tags_are_found_out(tmp_path):
 
 def test_files_that_are_missing(tmp_path):
     with pytest.raises(
-        DataError, match=r"genia.xml is no folder of ACE documents, and no .apf.xml or .sgm file"
+        DataError, match=r"genia.xml is neither a folder of ACE documents nor an .apf.xml or .sgm file"
     ):
         documents("genia.xml", "ace")
     with pytest.raises(DataError, match=r"holds no .apf.xml file"):

@@ -88,11 +88,14 @@ def test_byte_order_marks(tmp_path, moved, start):
         ("T1\tPER 0 99\tMaya Ortiz", "entity 0-99 PER ends after the text: .*a.txt has 17 characters"),
         ("T1\tPER 10 0\tMaya Ortiz", "entity 10-0 PER ends before it begins"),
         ("T1\tPER 0 4;99 103\tMaya Ortiz", "entity 0-103 PER ends after the text"),
-        ("T1 PER 0 10 Maya Ortiz", "this is no brat annotation: 'T1 PER 0 10 Maya Ortiz'. Expected: T1<tab>"),
-        ("T1\tPER 0\tMaya", "this is no brat annotation"),
-        ("T1\tPER -4 10\tMaya", "this is no brat annotation"),
-        ("X1\tPER 0 10\tMaya", "this is no brat annotation"),
-        ("T1\tPER 0 " + "9" * 5000 + "\tMaya", "these are no offsets"),
+        (
+            "T1 PER 0 10 Maya Ortiz",
+            "this is not a brat annotation: 'T1 PER 0 10 Maya Ortiz'. Expected: T1<tab>",
+        ),
+        ("T1\tPER 0\tMaya", "this is not a brat annotation"),
+        ("T1\tPER -4 10\tMaya", "this is not a brat annotation"),
+        ("X1\tPER 0 10\tMaya", "this is not a brat annotation"),
+        ("T1\tPER 0 " + "9" * 5000 + "\tMaya", "these are not offsets"),
     ],
 )
 def test_an_annotation_that_is_wrong(tmp_path, annotation, expected):
@@ -140,9 +143,9 @@ def test_what_is_written_is_what_brat_reads(tmp_path):
     ).read_text() == "T1\tA_B 3 6;7 14\tmet Ann Lee\nT2\tPER 7 14\tAnn Lee\n"
     assert (tmp_path / "out" / "document-000002.txt").read_text() == text
     assert tally.counts == {
-        "heads not written: brat has no place for them": 3,
-        "borders of words not written: brat has no place for them": 3,
-        "borders of sentences not written: brat has no place for them": 3,
+        "heads not written: brat cannot hold them": 3,
+        "word boundaries not written: brat cannot hold them": 3,
+        "sentence boundaries not written: brat cannot hold them": 3,
         "labels changed: brat allows no blanks in them": 3,
         "ids changed: two documents have the same": 1,
     }

@@ -22,7 +22,7 @@ def test_layers_counted_by_hand():
 
 def test_germeval_has_numbers_first_and_comments():
     with pytest.raises(
-        DataError, match=r"germeval.tsv:2: 'Aachen' is no tag such as B-PER.*say which columns"
+        DataError, match=r"germeval.tsv:2: 'Aachen' is not a tag such as B-PER.*say which columns"
     ):
         documents("germeval.tsv", "columns")
     (first, second), tally = documents("germeval.tsv", "columns", word=2)
@@ -112,8 +112,8 @@ def test_a_file_has_the_same_columns_in_every_line(tmp_path):
         "a\tO\tO\tO\n\nb_c\tB-A\tB-B\tB-B\nd\tI-A\tO\tO\n\ne\tO\tO\tO\n\n"
     )
     assert tally.counts == {
-        "ids of documents not written: columns has no place for them": 1,
-        "borders of documents not written: columns has no place for them": 1,
+        "ids of documents not written: columns cannot hold them": 1,
+        "document boundaries not written: columns cannot hold them": 1,
         "words changed: columns has no place for tabs and line ends in them": 1,
     }
     formats.write(given, tmp_path / "b.bioes", scheme="bioes", joined=True)
@@ -123,11 +123,11 @@ def test_a_file_has_the_same_columns_in_every_line(tmp_path):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("a\tO\nb\tX-PER\n", "a.iob2:2: 'X-PER' is no tag such as B-PER"),
-        ("a\tO\nb\tB-\n", "a.iob2:2: 'B-' is no tag"),
+        ("a\tO\nb\tX-PER\n", "a.iob2:2: 'X-PER' is not a tag such as B-PER"),
+        ("a\tO\nb\tB-\n", "a.iob2:2: 'B-' is not a tag"),
         ("a\n", "a.iob2:1: there is no tag, only 1 columns"),
         ("a\tO\n\tO\n", "a.iob2:2: there is no word in column 1"),
-        ('{"tokens": ["a"]}\n', r"a.iob2:1: .* is no tag"),
+        ('{"tokens": ["a"]}\n', r"a.iob2:1: .* is not a tag"),
         ("\n\n", "a.iob2 holds no columns data: it is empty"),
     ],
 )
@@ -178,4 +178,4 @@ def test_a_first_word_with_a_byte_order_mark_comes_back(tmp_path, name):
 def test_a_sentence_that_looks_like_a_border_of_documents_is_counted(tmp_path):
     tally = ConversionReport()
     formats.write([Document([Sentence(["-DOCSTART-"])])], tmp_path / "a", "columns", tally)
-    assert tally.counts["a sentence of the word -DOCSTART- alone: read as the border of a document"] == 1
+    assert tally.counts["a sentence of the word -DOCSTART- alone: read as the boundary of a document"] == 1

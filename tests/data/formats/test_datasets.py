@@ -63,7 +63,7 @@ def test_columns_of_tags_can_be_named_and_their_numbers_too(tmp_path):
         documents(tmp_path / "d.parquet", tags="a")
     with pytest.raises(DataError, match="a holds 3, and there are only 2 names"):
         documents(tmp_path / "d.parquet", tags="a", names="O,B-X")
-    with pytest.raises(DataError, match="row 1: 'PER' in a is no tag"):
+    with pytest.raises(DataError, match="row 1: 'PER' in a is not a tag"):
         documents(tmp_path / "d.parquet", tags="a", names="O,B-X,O,PER,O")
     with pytest.raises(
         DataError, match="entities or ner_tags with tokens or a text are needed, and the columns"
@@ -199,7 +199,7 @@ def test_no_documents_make_an_empty_data_set(tmp_path):
 def test_other_files_and_folders_are_no_data_sets(tmp_path):
     for name, data in (("a.parquet", b"nonsense"), ("c.arrow", b"ARROW1 and no more")):
         (tmp_path / name).write_bytes(data)
-        with pytest.raises(DataError, match=f"{name}: this is no data set that can be read, after 0 rows"):
+        with pytest.raises(DataError, match=f"{name}: this is not a data set that can be read, after 0 rows"):
             documents(tmp_path / name, "datasets")
     (tmp_path / "folder").mkdir()
     with pytest.raises(DataError, match="folder holds no data set"):
@@ -218,5 +218,5 @@ def test_a_folder_that_lies_about_its_files_is_refused(tmp_path):
     state.write_text(
         json.dumps(json.loads(state.read_text()) | {"_data_files": [{"filename": "gone.arrow"}]})
     )
-    with pytest.raises(DataError, match="this is no data set that can be read"):
+    with pytest.raises(DataError, match="this is not a data set that can be read"):
         documents(tmp_path / "d", "datasets")

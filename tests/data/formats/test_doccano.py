@@ -92,8 +92,8 @@ def test_what_is_written_comes_back(tmp_path, key):
     assert {e.span for e in back.sentences[0].entities} == {(0, 2), (1, 2)}
     assert (back.id, back.extra) == ("d", {"more": [1]})
     assert tally.counts == {
-        "heads not written: doccano has no place for them": 1,
-        "scores not written: doccano has no place for them": 1,
+        "heads not written: doccano cannot hold them": 1,
+        "scores not written: doccano cannot hold them": 1,
     }
 
 

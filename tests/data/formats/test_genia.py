@@ -136,7 +136,7 @@ def test_a_bad_file_of_a_folder_is_skipped(tmp_path):
 
 
 def borders_shared(mark, marks):
-    """Do both borders of a `cons` fall together with borders of others in it, or is there another on its span?"""
+    """Do both ends of a `cons` fall together with boundaries of others in it, or is there another on its span?"""
     i, j = mark[:2]
     inside = [m for m in marks if m is not mark and i <= m[0] and m[1] <= j]
     return any(m[0] == i for m in inside) and any(m[1] == j for m in inside)
@@ -161,7 +161,7 @@ def test_the_real_files_agree_with_the_converted_sets(
     marks = [constituents for article in articles for _, constituents in article.extra["sentences"]]
     mine, _ = documents(raw, "genia", coordinations=name == "genia_paper")
     assert (len(mine), len(marks)) == (180, 1658)
-    counts = dict.fromkeys(("equal", "shared borders", "cut", "moved", "only converted"), 0)
+    counts = dict.fromkeys(("equal", "shared boundaries", "cut", "moved", "only converted"), 0)
     pairs = [(document.id, sentence) for document in mine for sentence in document.sentences]
     for (id, sentence), marked in zip(pairs, marks, strict=True):
         text, found = squeezed(sentence)
@@ -174,7 +174,7 @@ def test_the_real_files_agree_with_the_converted_sets(
             if not exact:
                 counts["cut"] += 1  # the entity began or ended inside a word
             elif any(borders_shared(mark, marked) for mark in exact):
-                counts["shared borders"] += 1
+                counts["shared boundaries"] += 1
             else:
                 counts["moved"] += 1
     assert list(counts.values()) == [equal, shared_borders, cut, moved, only_converted]

@@ -100,7 +100,7 @@ def test_a_text_without_words_is_split_and_its_entities_count_characters(tmp_pat
     assert (entity.head, entity.score, entity.extra, document.extra) == (2, 0.5, {"by": "me"}, {"year": 1900})
     ((document,), tally) = read(tmp_path, line.replace("8", "7").replace("12", "9"), words="whitespace")
     assert phrases(document.sentences[0]) == [("Oslo.", "GPE")]
-    assert tally.counts["widened to word borders"] == 1
+    assert tally.counts["widened to word boundaries"] == 1
 
 
 def test_a_text_may_be_incomplete_and_what_has_no_place_is_counted(tmp_path):
@@ -157,7 +157,7 @@ def test_words_are_found_in_a_text_without_offsets(tmp_path):
         ('{"text": 5}', "`text` must be a string, and is 5"),
         (
             '{"tokens": ["a"], "entites": []}',
-            "has no `entities`, but `entites`. If that is meant, write `entities`",
+            "has no `entities`, but `entites`. If these are the entities, write `entities`",
         ),
         ('{"tokens": ["a"], "entity": []}', "has no `entities`, but `entity`"),
         ('{"tokens": ["a"], "Entities": []}', "has no `entities`, but `Entities`"),
@@ -290,8 +290,8 @@ def test_by_characters_a_line_is_a_document(tmp_path):
     expected["entities"][1]["head"] = {"start": 17, "end": 24, "text": "bank of"}
     assert json.loads(path.read_text()) == expected
     assert set(tally.counts) == {
-        f"borders of {what} not written: jsonl by characters has no place for them"
-        for what in ("words", "sentences")
+        f"{what} boundaries not written: jsonl by characters cannot hold them"
+        for what in ("word", "sentence")
     }
     assert list(formats.read(path)) == [document]
     with pytest.raises(InputError, match="by is one of words, characters, not 'bytes'"):

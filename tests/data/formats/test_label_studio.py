@@ -77,7 +77,7 @@ def test_offsets_of_old_versions_are_noticed_and_put_right():
         ]
     assert ["\r\n" in (document.text or "") for document in found] == [True, False, False]
     assert tally.counts == {
-        "offsets counted UTF-16 units: made to count characters": 1,
+        "offsets counted UTF-16 units: converted to characters": 1,
         "offsets count CRLF as one character: text read with LF": 2,
     }
 
@@ -88,7 +88,7 @@ def test_offsets_in_utf_16_that_end_with_the_text(tmp_path):
     task = {"data": {"text": text}, "annotations": [{"result": [region(7, 14, "GPE", text="Rome 😀")]}]}
     document = read_one(tmp_path, task, tally)
     assert phrases(document.sentences[0]) == [("Rome 😀", "GPE")]
-    assert tally.counts == {"offsets counted UTF-16 units: made to count characters": 1}
+    assert tally.counts == {"offsets counted UTF-16 units: converted to characters": 1}
 
 
 def test_the_short_form_is_read():
@@ -119,7 +119,7 @@ def test_what_cannot_be_settled_is_counted(tmp_path):
         "annotations": [{"result": [region(0, 4), region(0, 4, "A") | {"score": 7}]}],
     }
     assert phrases(read_one(tmp_path, task, tally).sentences[0]) == [("Rome", "A")]
-    assert tally.counts == {"dropped: an entity without a label": 1, "scores left out: no probability": 1}
+    assert tally.counts == {"dropped: an entity without a label": 1, "scores not read: not a probability": 1}
 
 
 def test_only_the_regions_of_one_control(tmp_path):
@@ -198,9 +198,9 @@ def test_predictions_carry_scores_and_the_names_of_the_config(tmp_path):
     }
     assert "score" not in prediction["result"][2]
     assert tally.counts == {
-        "heads not written: label-studio has no place for them": 1,
-        "ids of sentences not written: label-studio has no place for them": 1,
-        "borders of sentences not written: label-studio has no place for them": 1,
+        "heads not written: label-studio cannot hold them": 1,
+        "ids of sentences not written: label-studio cannot hold them": 1,
+        "sentence boundaries not written: label-studio cannot hold them": 1,
     }
     (back,) = formats.read(path, "label-studio", field="body", words="whitespace", sentences="rules")
     assert (back.text, back.id, back.extra) == (TEXT, "d1", {"source": "x"})

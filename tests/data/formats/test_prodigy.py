@@ -35,10 +35,10 @@ def test_tokens_are_the_words_and_answers_are_heeded():
     assert rome.sentences[0].words == ("Rome", "is", "n't", "far", ".")
     assert [s.complete for s in rome.sentences] == [False]
     assert tally.counts == {
-        "widened to word borders": 1,
+        "widened to word boundaries": 1,
         "tasks that were rejected or ignored left out": 2,
         "relations not read": 1,
-        "questions of yes or no: read as incomplete": 1,
+        "yes/no questions: read as incomplete": 1,
     }
 
 
@@ -111,8 +111,8 @@ def test_written_tokens_spell_the_text_and_ends_are_inclusive(tmp_path):
     assert [(s["token_start"], s["token_end"]) for s in task["spans"]] == [(0, 5), (4, 5)]
     assert task["meta"] == {"page": 1, "doc_id": "d"}
     assert tally.counts == {
-        "heads not written: prodigy has no place for them": 1,
-        "borders of sentences not written: prodigy has no place for them": 1,
+        "heads not written: prodigy cannot hold them": 1,
+        "sentence boundaries not written: prodigy cannot hold them": 1,
     }
     (back,) = formats.read(tmp_path / "a", "prodigy")
     assert back.sentences[0].words == sentence.words

@@ -50,8 +50,8 @@ def test_articles_are_read_and_the_title_is_a_sentence_of_its_own():
         ("1\t0\tx\tRome\tPlace", ":3: the end must be a number, and is 'x'"),
         ("1\t0\t4\tRome\t", ":3: the annotation has no type"),
         ("2\t0\t4\tRome\tPlace", ":3: this annotation of 2 stands in the article 1"),
-        ("nonsense", ":3: this is no line of PubTator: 'nonsense'. Expected: ID|t|title"),
-        ("1|a|again", ":3: this is no line of PubTator"),
+        ("nonsense", ":3: this is not a PubTator line: 'nonsense'. Expected: ID|t|title"),
+        ("1|a|again", ":3: this is not a PubTator line"),
     ],
 )
 def test_errors_say_where_and_what(tmp_path, line, message):
@@ -96,14 +96,14 @@ def test_written_offsets_hold_and_what_is_changed_is_counted(tmp_path):
         "\n2|t|\n2|a|\n\n"
     )
     assert tally.counts == {
-        "heads not written: pubtator has no place for them": 1,
-        "scores not written: pubtator has no place for them": 1,
-        "further keys of documents not written: pubtator has no place for them": 1,
-        "borders of sentences not written: pubtator has no place for them": 1,
-        "further keys of entities not written: pubtator has no place for them": 1,
-        "ids changed: pubtator has no place for blanks and | in them": 1,
-        "ids made up: pubtator needs one": 1,
-        "line ends written as blanks: pubtator has no place for them": 1,
+        "heads not written: pubtator cannot hold them": 1,
+        "scores not written: pubtator cannot hold them": 1,
+        "extra keys of documents not written: pubtator cannot hold them": 1,
+        "sentence boundaries not written: pubtator cannot hold them": 1,
+        "extra keys of entities not written: pubtator cannot hold them": 1,
+        "ids changed: pubtator cannot hold spaces and | in them": 1,
+        "ids generated: pubtator needs one": 1,
+        "line ends written as blanks: pubtator cannot hold them": 1,
         "labels changed: pubtator has no place for tabs and line ends in them": 1,
     }
     back, empty = formats.read(tmp_path / "a", "pubtator", words="whitespace")

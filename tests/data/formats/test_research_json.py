@@ -31,7 +31,7 @@ def test_mentions_have_exclusive_ends_and_documents_are_gathered():
     assert [s.id for s in a.sentences] == ["a-1", "a-2"]
     assert [spans(s) for s in a.sentences] == [[(0, 4, "ORG"), (3, 4, "GPE")], [(0, 1, "ORG")]]
     assert (a.id, b.id) == ("a", "b")
-    assert tally.counts == {"relations not read": 1, "further keys of entities not read": 3}
+    assert tally.counts == {"relations not read": 1, "extra keys of entities not read": 3}
 
 
 def test_further_items_of_entities_are_counted(tmp_path):
@@ -44,7 +44,7 @@ def test_keys_that_are_not_read_are_counted(tmp_path):
     tally = ConversionReport()
     record = {"sentence": ["Rome"], "ner": [{"index": [0], "type": "GPE"}], "pos": ["NNP"], "entities": 5}
     read_one(tmp_path, record, tally)
-    assert tally.counts == {"further keys of records not read": 1}
+    assert tally.counts == {"extra keys of records not read": 1}
 
 
 @pytest.mark.parametrize("name", ["sentences", "document"])

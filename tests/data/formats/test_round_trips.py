@@ -70,7 +70,7 @@ def reduced(documents: list[Document], lost: set[str]) -> list[Document]:
         )
         for document in documents
     ]
-    if "borders of documents" in lost:
+    if "document boundaries" in lost:
         return [Document([sentence]) for document in found for sentence in document.sentences]
     return found
 
@@ -96,8 +96,8 @@ def less(sentence: Sentence, lost: set[str]) -> Sentence:
 
 
 def extras(documents: list[Document], lost: set[str]) -> list[object]:
-    """The further keys that should be there."""
-    told = [PARTS[part].told for part in PARTS if part.startswith("further keys") and part not in lost]
+    """The extra keys that should be there."""
+    told = [PARTS[part].told for part in PARTS if part.startswith("extra keys") and part not in lost]
     return [tell(documents) for tell in told]
 
 

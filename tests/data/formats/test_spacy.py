@@ -61,7 +61,7 @@ def test_a_key_chooses_a_group_or_the_ents(tmp_path):
         [],
     ]
     assert [phrases(s) for s in kept(tmp_path, made, key="ents")[0][0].sentences] == [[("Rome", "GPE")], []]
-    with pytest.raises(DataError, match=r"a.spacy, document 1: there are no spans called 'x', only sc\."):
+    with pytest.raises(DataError, match=r"a.spacy, document 1: there is no span group called 'x', only sc\."):
         kept(tmp_path, made, key="x")
     plain = doc()
     plain.ents = [Span(plain, 0, 4, "ORG")]
@@ -152,7 +152,7 @@ def test_other_files_are_no_docbin(tmp_path, data):
 
 def test_what_spacy_cannot_unpack_is_one_sentence(tmp_path):
     (tmp_path / "a.spacy").write_bytes(zlib.compress(srsly.msgpack_dumps({"attrs": [1]})))
-    with pytest.raises(DataError, match=r"a.spacy: this is no DocBin of spaCy: KeyError.*0 documents"):
+    with pytest.raises(DataError, match=r"a.spacy: this is not a spaCy DocBin: KeyError.*0 documents"):
         documents(tmp_path / "a.spacy")
 
 

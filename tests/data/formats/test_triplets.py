@@ -66,8 +66,8 @@ def test_ends_are_exclusive_or_inclusive(tmp_path):
         ("a b\nX Y\n0,9 P\n", "a.data:3: entity '0,9 P' ends after the sentence, which has 2 words"),
         ("a b\n1,0 P\n", "a.data:2: entity '1,0 P' is empty"),
         ("a b\nX Y\nZ Z\n0,1 P\n", "a.data:3: this line is one too many: 'Z Z'"),
-        ("a b\nX Y\n0,1 P|x\n", r"a.data:3: this line is no list of entities such as 0,3 PER"),
-        ("a b\n0,1P\n", r"a.data:2: '0,1P' is no list of entities"),
+        ("a b\nX Y\n0,1 P|x\n", r"a.data:3: this line is not a list of entities such as 0,3 PER"),
+        ("a b\n0,1P\n", r"a.data:2: '0,1P' is not a list of entities"),
     ],
 )
 def test_mistakes_have_a_place_and_only_their_sentence_is_skipped(tmp_path, text, expected):
@@ -100,11 +100,11 @@ def test_what_is_written(tmp_path):
     formats.write(given, tmp_path / "a.data", tally=tally, ends="inclusive")
     assert (tmp_path / "a.data").read_text() == "a_b c\nX Y\n0,1 P_Q\n\nd\n\n\n"
     assert tally.counts == {
-        "scores not written: triplets has no place for them": 1,
-        "borders of documents not written: triplets has no place for them": 1,
+        "scores not written: triplets cannot hold them": 1,
+        "document boundaries not written: triplets cannot hold them": 1,
         "words changed: triplets has no place for blanks, | and line ends in them": 1,
         "labels changed: triplets has no place for blanks, | and line ends in them": 1,
-        "further keys of sentences not written: triplets has no place for them": 1,
+        "extra keys of sentences not written: triplets cannot hold them": 1,
     }
 
 

@@ -32,7 +32,7 @@ def test_brat_offsets_that_count_lf_as_crlf(tmp_path):
     (document,), tally = documents(tmp_path, "brat", sentences="lines")
     assert document.text == "Ann\nLi\nleft Rome.\n"
     assert {e.text: e.label for e in document.entities} == {"Ann": "PER", "Rome": "GPE", "Ann\nLi": "PER"}
-    assert tally.counts["offsets count LF as two characters, CRLF: made to count one"] == 1
+    assert tally.counts["offsets count line ends as CRLF, the text has LF: corrected"] == 1
 
 
 def test_brat_mentions_broken_over_two_lines(tmp_path):
@@ -98,7 +98,7 @@ def test_tables_of_bionne(tmp_path):
     with pytest.raises(DataError, match=r"d1.txt does not exist. Name the folder"):
         documents(tmp_path / "train.tsv", texts=str(tmp_path / "none"))
     write_files(tmp_path, train_tsv=BIONNE.replace("20-24", "x"))
-    with pytest.raises(DataError, match=r"train.tsv:2: '11-14,x' are no offsets such as 10-14"):
+    with pytest.raises(DataError, match=r"train.tsv:2: '11-14,x' are not offsets such as 10-14"):
         documents(tmp_path / "train.tsv")
 
 

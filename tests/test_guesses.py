@@ -1,0 +1,156 @@
+"""Names that a newcomer guesses: they work, or the error says what to write instead."""
+
+import logging
+import pickle
+
+import pytest
+
+import nestree
+from nestree.errors import InputError
+from nestree.training import train
+from tests import tiny
+
+TEXT = "The mayor of Lisbon met the president. Police in Oslo arrested two members of the group!"
+ATTRIBUTES = [
+    ("doc.ents", "Document has no ents; use entities"),
+    ("doc.sents", "use sentences"),
+    ("doc.tokens", "use words"),
+    ("doc[0].label_", "TextEntity has no label_; use label"),
+    ("doc[0].start_char", "use start"),
+    ("doc[0].probability", "use score"),
+    ("doc[0].anything", "TextEntity has no anything"),
+    ("doc.to_df", r"use to_pandas\(\)"),
+    ("doc.sentences[0].tokens", "Sentence has no tokens; use words"),
+    ("nestree.evaluate(doc, doc).to_dict", r"use nestree.report.to_json\(evaluation\)"),
+    ("ner.cuda", r'use to\("cuda"\)'),
+    ("nestree.NER", r"nestree.load\(\) returns a Pipeline"),
+    ("doc.sentences[0].entities[0].text", r"Entity has no text; use sentence.phrase\(entity\)"),
+    ("ner.predict", r"Pipeline has no predict; call it with a text or a list of texts: ner\(text\)"),
+    ("nestree.predict", r"nestree has no predict; nestree.load\(\)\(text\) finds entities"),
+    ("nestree.convert", r"nestree.write\(nestree.read\(source\), target\)"),
+    ("nestree.anything", "nestree has no anything; it has load, train"),
+]
+CALLS = [
+    ("ner(doc)", "this is of type nestree.types.Document: .* Give its .text"),
+    ("ner({'text': 'a'})", "a text must be a string, and this is of type dict"),
+    ("ner([['a', 'list']])", "`words` takes lists of words"),
+    ("ner.words(['Ann', 'left'])", "each sentence must be a list of words, and one is a string"),
+    (
+        "doc.to_json('a.json')",
+        r"indent is 'a.json'; it must be a number. `nestree.write\(document, path\)` writes files",
+    ),
+    ("nestree.Document.from_dict([])", "from_dict takes what to_dict returns, and this is"),
+    ("nestree.Document.from_json('{')", "from_json takes the JSON of one document, not '{'"),
+    ("nestree.Document.from_dict({'txt': 'a'})", "needs `tokens` or a `text`, and has txt"),
+    ("nestree.Recognizer('bert')", "settings are 'bert'; a new model needs Settings, labels and an encoder"),
+    ("nestree.Pipeline('gum-minilm')", "must be a Recognizer. `nestree.load` takes names"),
+    ("nestree.show('a text')", "show takes a document"),
+    ("nestree.train('a', output='b')", "output='b': did you mean out?"),
+    ("nestree.train('a')", "name a new directory with out=DIR"),
+]
+
+
+@pytest.fixture(scope="module")
+def names(tiny_model):
+    ner = nestree.load(tiny_model, device="cpu")
+    doc = ner(TEXT)
+    assert doc.entities
+    return {"nestree": nestree, "ner": ner, "doc": doc}
+
+
+@pytest.mark.parametrize(("expression", "message"), ATTRIBUTES)
+def test_attributes_of_other_libraries(names, expression, message):
+    with pytest.raises(AttributeError, match=message):
+        eval(expression, names)
+
+
+@pytest.mark.parametrize(("expression", "message"), CALLS)
+def test_calls_with_something_else(names, expression, message):
+    with pytest.raises(InputError, match=message):
+        eval(expression, names)
+
+
+def test_a_document_comes_back_from_its_json(names):
+    doc = names["doc"]
+    assert nestree.Document.from_json(doc.to_json()).to_dict() == doc.to_dict()
+    for words in ("whitespace", "split-hyphens"):  # entities and heads stay, whatever the words are
+        assert nestree.Document.from_dict(doc.to_dict(), words=words).to_dict() == doc.to_dict()
+    odd = {"text": "the U.S.-led 😀 plant", "entities": [
+        {"start": 0, "end": 20, "label": "A", "head": {"start": 4, "end": 12}}, {"start": 5, "end": 7, "label": "B"}
+    ]}  # fmt: skip
+    entities = nestree.Document.from_dict(odd, words="split-hyphens").entities
+    assert [(e.text, e.head and e.head.text) for e in entities] == [
+        ("the U.S.-led 😀 plant", "U.S.-led"), ("U.S.-led", None),
+    ]  # fmt: skip
+    assert pickle.loads(pickle.dumps(doc)) == doc
+    assert (doc[0].span, doc[0].text) == ((doc[0].start, doc[0].end), TEXT[slice(*doc[0].span)])
+    with pytest.raises(TypeError, match=r"document.entities; or document.to_dict\(\)\['entities'\]"):
+        doc["entities"]
+
+
+def test_a_document_is_shown_and_saved(names, capsys, tmp_path):
+    doc = names["doc"]
+    doc.show(tree=True)
+    tree = capsys.readouterr().out
+    assert "root" in tree
+    nestree.show(doc)
+    assert "[" in capsys.readouterr().out
+    nestree.show(doc, tree=True)
+    assert capsys.readouterr().out == tree
+    page = doc.to_html(tmp_path / "a.html", title="My <title>")
+    assert (tmp_path / "a.html").read_text(encoding="utf-8") == page
+    assert "<title>My &lt;title&gt;</title>" in page
+
+
+def test_outermost_entities_are_the_ents_of_spacy(names):
+    spacy = pytest.importorskip("spacy")
+    doc = names["doc"]
+    of_spacy = doc.to_spacy()
+    outermost = [(e.start, e.end, e.label) for e in doc.entities if e.depth == 0]
+    assert [(e.start_char, e.end_char, e.label_) for e in of_spacy.ents] == outermost
+    assert len(of_spacy.spans["nestree"]) >= len(doc.entities) > len(outermost)
+    with pytest.raises(
+        InputError, match=r'Give its .text, or add the component .* nlp.add_pipe\("nestree"\)'
+    ):
+        names["ner"](spacy.blank("en")(TEXT))
+
+
+def test_an_evaluation_prints_a_table(names):
+    doc = names["doc"]
+    lines = str(nestree.evaluate(doc, doc)).splitlines()
+    assert nestree.evaluate(doc, names["ner"]).f1 == nestree.evaluate(doc, model=names["ner"]).f1 == 1
+    assert lines[0].split() == ["precision", "recall", "F1", "gold", "predicted"]
+    assert lines[1].split()[:4] == ["all", "100.00", "100.00", "100.00"]
+    assert {line.split()[0] for line in lines[2:]} == {label for e in doc for label in e.labels}
+    assert max(map(len, lines)) <= 80
+
+
+def test_thresholds_by_label_leave_other_labels_alone(names):
+    ner, doc = names["ner"], names["doc"]
+    label = doc[0].label
+    others = {(e.start, e.end, e.label) for e in doc if e.label != label}
+    for threshold in ({}, {label: 0.99}, {label: 0.01}):
+        found = ner(TEXT, threshold=threshold)
+        assert {(e.start, e.end, e.label) for e in found if e.label != label} == others
+
+
+def test_a_known_label_is_the_only_one(names):
+    ner, doc = names["ner"], names["doc"]
+    for entity in doc:
+        other = next(label for label in ner.labels if label != entity.label)
+        known = {(e.start, e.end): e.labels for e in ner(TEXT, known=[(entity.start, entity.end, other)])}
+        assert known[entity.start, entity.end] == (other,)
+        both = [(entity.start, entity.end, label) for label in (other, entity.label)]
+        known = {(e.start, e.end): e.labels for e in ner(TEXT, known=both)}
+        assert set(known[entity.start, entity.end]) == {other, entity.label}
+
+
+def test_training_in_python_is_logged(tmp_path, caplog):
+    caplog.set_level(logging.INFO, "nestree")
+    documents = [nestree.Document([sentence]) for sentence in tiny.SENTENCES]
+    small = {"mix_layers": 2, "mlp_size": 16, "label_mlp_size": 16, "rank": 16, "rho": 0, "epochs": 1}
+    train(documents, out=tmp_path / "m", encoder=tiny.encoder(tmp_path / "e"), device="cpu", **small)
+    lines = [record.getMessage() for record in caplog.records if record.name == "nestree.training.callbacks"]
+    assert any(line.startswith("epoch 1/1  loss ") for line in lines)
+    with pytest.raises(InputError, match=r"Recognizer.from_pretrained"):
+        nestree.Recognizer(str(tmp_path / "m"))
