@@ -12,7 +12,7 @@ from pathlib import Path
 from nestree.config import Settings
 from nestree.data import split
 from nestree.errors import InputError, TrainingError
-from nestree.types import Document, Entity, Sentence, crossing_pairs, with_context
+from nestree.types import Document, Entity, Sentence, Span, crossing_pairs, with_context
 
 PARTS = ("train", "dev", "test")
 DEV_SHARE = 15  # per cent of the data that become dev data if there is no dev file
@@ -38,7 +38,13 @@ class Corpus:
         digest = hashlib.sha256()
         for sentence in (*self.train, *self.dev):
             entities = [(e.start, e.end, e.label) for e in sentence.entities]
-            digest.update(repr((sentence.words, entities, sentence.complete)).encode("utf-8", "replace"))
+            parts = (
+                sentence.words,
+                entities,
+                sentence.complete,
+                *([sentence.forbidden] * bool(sentence.forbidden)),
+            )
+            digest.update(repr(parts).encode("utf-8", "replace"))
         return digest.hexdigest()[:16]
 
 
@@ -55,7 +61,7 @@ def make_corpus(
     `crossing_gold` and `context` are the settings training.crossing and encoder.context.
     """
     notes = []
-    train = with_context(train, context)
+    train = with_context(merge_answers(train), context)
     if dev is None:
         train, dev = split_dev(train, seed)
         count = sum(len(document.sentences) for document in dev)
@@ -80,6 +86,57 @@ def make_corpus(
     train_sentences, crossing_notes = resolve_crossing(train_sentences, crossing_gold)
     labels = tuple(sorted(counts, key=lambda label: (-counts[label], label)))
     return Corpus(tuple(train_sentences), tuple(dev_sentences), labels, (*notes, *crossing_notes))
+
+
+def merge_answers(documents: Sequence[Document]) -> list[Document]:
+    """The documents; what is known of a sentence that several documents of the same id annotate in part is joined."""
+    merged: dict[tuple[str, int, tuple[str, ...]], Sentence] = {}
+    incomplete = {d.id for d in documents if d.id and any(not s.complete for s in d.sentences)}
+    if not incomplete:
+        return list(documents)
+    results: dict[object, Document] = {}
+    for number, document in enumerate(documents):
+        if document.id not in incomplete:
+            results[number] = document
+            continue
+        assert document.id is not None
+        for sentence in document.sentences:
+            key = document.id, sentence.start, sentence.words
+            if key in merged:
+                merged[key] = join_annotations(document.id, merged[key], sentence)
+            else:
+                merged[key] = sentence
+        results.setdefault((document.id, document.words), document)
+    return [
+        replace(d, sentences=tuple(merged.get((d.id or "", s.start, s.words), s) for s in d.sentences))
+        for d in results.values()
+    ]
+
+
+def join_annotations(id: str, first: Sentence, second: Sentence) -> Sentence:
+    """One sentence with what two annotations know; raise if they contradict each other."""
+    for known, other in ((first, second), (second, first)):
+        labels: dict[Span, set[str]] = {}
+        for entity in other.entities:
+            labels.setdefault(entity.span, set()).add(entity.label)
+        for entity in known.entities:
+            crossing = crossing_pairs([entity, *(e for e in other.entities if e.span != entity.span)])
+            if entity.span in other.forbidden or (other.complete and entity.span not in labels):
+                why = "is no entity"
+            elif entity.label not in labels.get(entity.span, {entity.label}):
+                why = f"is {' and '.join(sorted(labels[entity.span]))}"
+            elif any(entity in pair for pair in crossing):
+                why = "crosses an entity"
+            else:
+                continue
+            raise TrainingError(
+                f"two annotations of document {id} contradict each other: {entity} ({known.phrase(entity)!r:.40}) of "
+                f"one {why} in the other: {known} Correct one of them."
+            )
+    if first.complete != second.complete:
+        return first if first.complete else second
+    entities = {(entity.span, entity.label): entity for entity in (*first.entities, *second.entities)}
+    return replace(first, entities=tuple(entities.values()), forbidden=(*first.forbidden, *second.forbidden))
 
 
 def data_files(folder: Path) -> dict[str, Path]:
