@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from nestree.data import formats
+from nestree.data.io import plural
 from nestree.decoding import Prediction
 from nestree.decoding.constraints import as_int
 from nestree.decoding.uncertainty import CRITERIA
@@ -33,14 +34,14 @@ from nestree.pipeline import (
     predict,
     run_batches,
 )
-from nestree.types import Document, Entity, Sentence
+from nestree.types import Document, Entity, Sentence, Span
 
 DIVERSITIES = ("none", "k-center", "k-means")
 UNITS = ("sentence", "document")
 CANDIDATE_BUDGETS = 3  # diverse units are chosen among candidates of so many times the budget
 SPARE_BUDGETS = 2  # without diversity: so that shorter units fill the rest of the budget
 BUFFERED_BATCHES = 10
-QUESTIONS_PER_SENTENCE = 5
+QUESTIONS_PER_SENTENCE = 8  # answered ones included
 EXTRA_WORDS = (
     10  # added to the cost of a sentence when it is ranked: else sentences of one or two words come first
 )
@@ -159,7 +160,10 @@ def select(
             for each in units:
                 predictions = [next(found) for _ in each.sentences]
                 for k, prediction in enumerate(predictions):
+                    answered = answered_spans(each.sentences[k])
                     for margin, start, end, label, p in prediction.doubts:
+                        if (start, end) in answered:
+                            continue
                         entity = Entity(start, end, label, None, min(1.0, p))
                         question = Question(each, k, entity, margin)
                         questions.add(f"{each.key} {k} {start} {end}", -margin, 1, question)
@@ -224,9 +228,9 @@ def make_notes(
     """What the user should know about the pool."""
     notes = []
     if excluding:
-        notes.append(f"{result.excluded:,} {unit}s of the pool are in the data to exclude.")
+        notes.append(f"left out, as the data to exclude has their words: {plural(result.excluded, unit)}.")
     if result.duplicates and not partial:
-        notes.append(f"{result.duplicates:,} candidates have the words of another one, and were left out.")
+        notes.append(f"left out, as another one has the same words: {plural(result.duplicates, unit)}.")
     if unknown:
         notes.append(
             f"the pool has entities with labels that the model does not know, {', '.join(sorted(unknown)[:5])}: "
@@ -239,8 +243,9 @@ def make_notes(
     elif partial and spent < budget:
         notes.append(f"the pool has only {spent:,} spans to ask about: all of them are asked.")
     elif not partial and result.pool_words <= budget:
+        rest = "all the rest" if result.excluded or result.duplicates else "all"
         notes.append(
-            f"the budget is {budget:,} words, and the pool has {result.pool_words:,}: all is selected."
+            f"the budget is {budget:,} words, and the pool has {result.pool_words:,}: {rest} is selected."
         )
     return notes
 
@@ -294,6 +299,13 @@ def make_units(document: Document, unit: str, pipeline: Pipeline, number: int) -
 def sentence_key(sentence: Sentence) -> str:
     """Equal for the same characters, however they are split into words."""
     return hashlib.blake2b("".join(sentence.words).encode("utf-8", "replace"), digest_size=12).hexdigest()
+
+
+def answered_spans(sentence: Sentence) -> set[Span]:
+    """The spans of an incomplete sentence that are known or forbidden: they are not asked about again."""
+    return (
+        set() if sentence.complete else {*sentence.forbidden, *(entity.span for entity in sentence.entities)}
+    )
 
 
 def random_order(key: str, seed: int) -> float:

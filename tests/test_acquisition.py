@@ -82,9 +82,10 @@ def test_duplicates_excluded_and_unknown_labels_are_handled_and_said(model, pool
     assert found.excluded >= 2
     assert found.duplicates >= 2
     notes = " ".join(found.notes)
-    assert "2 sentences of the pool are in the data to exclude" in notes
+    assert "as the data to exclude has their words: 2 sentences" in notes
+    assert "as another one has the same words: 2 sentences" in notes
     assert "labels that the model does not know, PLANET" in notes
-    assert "all is selected" in notes
+    assert "all the rest is selected" in notes
 
 
 def test_nothing_fits(model, pool):
@@ -214,6 +215,22 @@ def test_questions_are_the_spans_with_the_smallest_margins(model, pool):
         assert not sentence.complete
         spans = [sentence.characters(entity) for entity in sentence.entities]
         assert [(q["start"], q["end"]) for q in document.extra["questions"]] == spans
+
+
+def test_answered_questions_are_not_asked_again(model, pool):
+    first = select(pool, model=model, budget=12, partial=True).documents
+    answers = {d.sentences[0].id: d.sentences[0] for d in first}
+    answers = {
+        name: replace(s, entities=s.entities[:1], forbidden=[e.span for e in s.entities[1:]])
+        for name, s in answers.items()
+    }
+    again = select([answers.get(s.id, s) for s in pool], model=model, budget=12, partial=True).documents
+    asked = [
+        {(d.sentences[0].id, e.span) for d in each for e in d.sentences[0].entities}
+        for each in (first, again)
+    ]
+    assert len(asked[0]) == len(asked[1]) == 12
+    assert not asked[0] & asked[1]
 
 
 @pytest.mark.parametrize(

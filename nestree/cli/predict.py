@@ -290,7 +290,8 @@ def select(
     sentences = sum(len(document.sentences) for document in tasks)
     print_line(
         f"{asked}{pluralize(sentences, 'sentence', 'sentences')}, {pluralize(selection.words, 'word', 'words')}, of "
-        f"{selection.pool_sentences:,} sentences, {pluralize(selection.pool_words, 'word', 'words')}; "
+        f"{pluralize(selection.pool_sentences, 'sentence', 'sentences')}, "
+        f"{pluralize(selection.pool_words, 'word', 'words')}; "
         f"{monotonic() - started:.1f} s, loading included"
     )
 

@@ -40,6 +40,9 @@ from nestree.treecrf import LexicalPotentials, best_trees, entropy, log_partitio
 
 CRITERIA = ("f1-loss", "entity-entropy", "mnlp", "tree-entropy", "random")
 MIN_PROBABILITY = 1e-3  # of a span as an entity
+MAX_PAIRS = (
+    1 << 20
+)  # of spans and heads whose labels are scored at once; each has a vector of model.rank numbers
 
 
 def uncertainty(scores: Scores, settings: Settings, temperatures: Temperatures, by: str) -> Tensor:
@@ -53,7 +56,12 @@ def uncertainty(scores: Scores, settings: Settings, temperatures: Temperatures, 
         return entropy(tree_potentials(scores, span[..., 0], temperatures), scores.lengths)
     marginals = span_marginals(scores, settings, temperatures)
     spans = probable_spans(marginals, settings)
-    probability = label_probabilities(scores, settings, temperatures, marginals, spans)  # [K, L]
+    probability = torch.cat(  # [K, L]
+        [
+            label_probabilities(scores, settings, temperatures, marginals, part)
+            for part in chunks(spans, scores)
+        ]
+    )
     if by == "entity-entropy":
         p = probability.double().clamp(1e-15, 1 - 1e-15)
         parts = -(p * p.log() + (1 - p) * (-p).log1p()).sum(-1)
@@ -70,6 +78,11 @@ def probable_spans(marginals: SpanMarginals, settings: Settings) -> Tensor:
     """[K, 3] the spans that are counted."""
     lowest = min(MIN_PROBABILITY, settings.decoding.threshold or MIN_PROBABILITY)
     return (marginals.entity >= lowest).nonzero()
+
+
+def chunks(spans: Tensor, scores: Scores) -> tuple[Tensor, ...]:
+    """The spans [K, 3] in parts whose label scores for every head fit into memory."""
+    return spans.split(max(1, MAX_PAIRS // scores.mention.shape[1]))
 
 
 def decoded_entities(
@@ -114,8 +127,11 @@ def best_log_probability(scores: Scores, settings: Settings, temperatures: Tempe
         b, i, j = spans.unbind(1)
         gain = 0.0 if model.mention == "score" else (log_mention[b, i, j, 1] - log_mention[b, i, j, 0])
         if model.labeling == "head":
-            by_head = head_label_scores(scores, spans, settings, temperatures)  # [K, n, L]
-            gains = (gain[:, None] + best_labels(by_head, settings)).clamp(min=0)  # type: ignore[index]
+            by_head = [
+                best_labels(head_label_scores(scores, part, settings, temperatures), settings)
+                for part in chunks(spans, scores)
+            ]
+            gains = (gain[:, None] + torch.cat(by_head)).clamp(min=0)  # type: ignore[index]  # [K, n]
             head = best.new_zeros(*best.shape, best.shape[1] - 1).index_put((b, i, j), gains)
         else:
             label = scores.labels.score_spans(b, i, j, None)
@@ -160,7 +176,12 @@ def span_doubts(
     """
     marginals = span_marginals(scores, settings, temperatures)
     spans = probable_spans(marginals, settings)
-    probability = label_probabilities(scores, settings, temperatures, marginals, spans)  # [K, L]
+    probability = torch.cat(  # [K, L]
+        [
+            label_probabilities(scores, settings, temperatures, marginals, part)
+            for part in chunks(spans, scores)
+        ]
+    )
     outcomes = torch.cat([1 - marginals.entity[spans.unbind(1)][:, None], probability], 1)
     top = outcomes.topk(2, -1).values
     best, label = probability.max(-1)

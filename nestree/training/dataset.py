@@ -17,7 +17,10 @@ from nestree.types import Document, Entity, Sentence, Span, crossing_pairs, with
 PARTS = ("train", "dev", "test")
 DEV_SHARE = 15  # per cent of the data that become dev data if there is no dev file
 MAX_STRATIFIED = 2_000  # units: more are split at random, which is close to stratified
-MIN_UPDATES = 300  # fewer are raised to this by more epochs
+MIN_UPDATES = 300  # fewer are raised to this by more passes over the data
+MAX_EPOCHS = (
+    20  # of small data: an epoch ends with an evaluation, and has several passes if there is little data
+)
 GOOD_UPDATES = 600  # fewer are raised to this by smaller batches
 MIN_BATCH_WORDS = 150  # gradients of smaller batches are too noisy
 SHOWN_CROSSINGS = 5
@@ -31,6 +34,7 @@ class Corpus:
     dev: tuple[Sentence, ...]
     labels: tuple[str, ...]  # of the training data, the most frequent first
     notes: tuple[str, ...] = ()  # sentences for the user
+    passes: int = 1  # over the training data in an epoch
 
     @property
     def fingerprint(self) -> str:
@@ -172,27 +176,29 @@ def split_dev(documents: Sequence[Document], seed: int) -> tuple[list[Document],
 def adapt_to_small_data(
     settings: Settings, corpus: Corpus, epochs: int | None = None
 ) -> tuple[Settings, Corpus]:
-    """Smaller batches and more epochs, with a note in the corpus, if there would be too few updates.
+    """Smaller batches and more passes over the data, with a note in the corpus, if there would be too few updates.
 
-    `epochs` fixes their number; None: as many as needed.
+    `epochs` fixes the number of passes; None: as many as needed.
     """
     training, words = settings.training, sum(len(sentence.words) for sentence in corpus.train)
     fewest, good = (updates * training.gradient_accumulation for updates in (MIN_UPDATES, GOOD_UPDATES))
     if words * training.epochs >= good * training.batch_words:
         return settings, corpus
     batch_words = min(training.batch_words, max(MIN_BATCH_WORDS, words * training.epochs // good))
-    epochs = epochs or max(training.epochs, math.ceil(fewest * batch_words / words))
-    if (epochs, batch_words) == (training.epochs, training.batch_words):
+    all_passes = epochs or max(training.epochs, math.ceil(fewest * batch_words / words))
+    passes = 1 if epochs else math.ceil(all_passes / max(training.epochs, MAX_EPOCHS))
+    epochs = math.ceil(all_passes / passes)
+    if (epochs, passes, batch_words) == (training.epochs, 1, training.batch_words):
         return settings, corpus
-    patience = training.early_stopping_patience or max(10, epochs // 4)
-    until = f", until dev F1 has not risen for {patience}" if patience < epochs else ""
+    updates = epochs * passes * math.ceil(words / batch_words / training.gradient_accumulation)
+    of_passes = f" of {passes} passes over the data" if passes > 1 else ""
     note = (
-        f"small training set ({words:,} words): {'up to ' * bool(until)}{epochs} epochs with batches of {batch_words} "
-        f"words instead of {training.epochs} with {training.batch_words}{until}. To decide yourself, set "
-        "training.batch_words."
+        f"small training set ({words:,} words): about {updates:,} updates, in {epochs} epochs{of_passes} with "
+        f"batches of {batch_words} words instead of {training.epochs} with {training.batch_words}. To decide yourself, "
+        "set training.batch_words."
     )
-    adapted = replace(training, epochs=epochs, batch_words=batch_words, early_stopping_patience=patience)
-    return replace(settings, training=adapted), replace(corpus, notes=(*corpus.notes, note))
+    adapted = replace(training, epochs=epochs, batch_words=batch_words)
+    return replace(settings, training=adapted), replace(corpus, notes=(*corpus.notes, note), passes=passes)
 
 
 def resolve_crossing(sentences: Sequence[Sentence], mode: str) -> tuple[Sequence[Sentence], list[str]]:
