@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nestree import data, errors, evaluation, hub, report, show, treecrf
+    from nestree.acquisition import select
     from nestree.api import evaluate, export, read, write
     from nestree.model import Recognizer
     from nestree.pipeline import Pipeline, load
@@ -19,12 +20,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Document", "Entity", "Pipeline", "Recognizer", "Sentence", "TextEntity", "__version__", "data", "errors",
-    "evaluate", "evaluation", "export", "hub", "load", "read", "report", "show", "train", "treecrf", "write",
+    "evaluate", "evaluation", "export", "hub", "load", "read", "report", "select", "show", "train", "treecrf", "write",
 ]  # fmt: skip
 
 # Imported on first use, so that importing nestree does not import torch. An empty string is a module itself.
 ORIGINS = {
     "load": "pipeline", "train": "training", "evaluate": "api", "export": "api", "read": "api", "write": "api",
+    "select": "acquisition",
     "Recognizer": "model", "Pipeline": "pipeline",
     "Document": "types", "Entity": "types", "Sentence": "types", "TextEntity": "types",
     "data": "", "errors": "", "evaluation": "", "hub": "", "report": "", "show": "", "treecrf": "",

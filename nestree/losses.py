@@ -159,7 +159,7 @@ def gold_span_scores(scores: Scores, gold: Gold, settings: Settings) -> Tensor:
     """[B, n + 1, n + 1] the scores of spans that agree with the annotation.
 
     A gold span scores yes, or its labels; any other span scores no. If the annotation is incomplete, other spans may
-    score anything, except for sampled negatives, which score no.
+    score anything, except for forbidden spans and sampled negatives, which score no.
     """
     mention = settings.model.mention
     if mention == "score":
@@ -176,10 +176,13 @@ def gold_span_scores(scores: Scores, gold: Gold, settings: Settings) -> Tensor:
 def negatives(scores: Scores, gold: Gold, settings: Settings) -> Tensor:
     """[B, n + 1, n + 1] the spans that are no entities unless they are gold.
 
-    All of complete sentences. In incomplete ones `negative_sampling_rate` times n spans are sampled, of n (n + 1) / 2:
-    few, so that few of them are entities.
+    All of complete sentences. In incomplete ones, those that are forbidden, and `negative_sampling_rate` times n spans
+    are sampled, of n (n + 1) / 2: few, so that few of them are entities.
     """
     complete = gold.complete[:, None, None]
+    if gold.forbidden is not None:
+        complete = complete.expand_as(scores.mention[..., 0])
+        complete = complete.index_put(gold.forbidden.unbind(1), torch.ones_like(complete[0, 0, 0]))
     if not (gold.partial and settings.loss.negative_sampling_rate):
         return complete.expand_as(scores.mention[..., 0])
     rate = 2 * settings.loss.negative_sampling_rate / (scores.lengths + 1)

@@ -20,6 +20,7 @@ from nestree.nn.batch import Batch, Collator
 from nestree.nn.devices import select_device
 from nestree.nn.encoder import (
     Encoder,
+    Vectors,
     load_pretrained,
     load_saved,
     load_saved_tokenizer,
@@ -122,7 +123,11 @@ class Recognizer(nn.Module):
         return self.collator.words(sentences)
 
     def forward(self, batch: Batch) -> Scores:
-        scores: Scores = self.scorer(self.encoder(batch), batch.lengths)
+        return self.score_vectors(self.encoder(batch), batch)
+
+    def score_vectors(self, vectors: Vectors, batch: Batch) -> Scores:
+        """The scores of a batch whose words are encoded already."""
+        scores: Scores = self.scorer(vectors, batch.lengths)
         if self.head_prior is None:
             return scores
         return dataclasses.replace(scores, head_prior=self.head_prior(self.encoder.lexical_embeddings(batch)))

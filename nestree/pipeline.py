@@ -46,6 +46,7 @@ from nestree.decoding.constraints import (
     describe,
     parse_char_spans,
 )
+from nestree.decoding.uncertainty import span_doubts, uncertainty
 from nestree.errors import ChartMemoryError, InputError, NestreeError
 from nestree.model import OnnxRecognizer, Recognizer, autocast, eval_mode
 from nestree.model_card import label_descriptions
@@ -81,6 +82,9 @@ class PredictOptions(NamedTuple):
     settings: Settings | None = None  # decoding settings; None: the model's
     max_sentence_words: int = MAX_SENTENCE_WORDS
     label_thresholds: Mapping[str, float] | None = None  # lowest probability; other labels are left out
+    uncertainty: str | None = None  # a criterion of decoding.uncertainty, instead of entities
+    doubts: int = 0  # spans in doubt, instead of entities
+    means: bool = False  # with the mean of the vectors of the words
 
 
 class CallOptions(TypedDict, total=False):
@@ -539,7 +543,7 @@ def predict(
                 sentence = sentences[window.number]
                 completed += window.end == len(sentence.words)
                 if window.sentence is sentence:
-                    results[window.number] = with_entities(sentence, *prediction, sentence.extra)
+                    results[window.number] = with_entities(sentence, *prediction[:2], sentence.extra)
                 else:
                     span = window.start, window.end
                     cut.setdefault(window.number, []).append((span, prediction))
@@ -709,6 +713,7 @@ class BatchJob:
     stream: "torch.cuda.Stream | None"
     max_subwords: int
     scores: Scores | None = None  # None after `launch`: the batch is too large
+    means: torch.Tensor | None = None  # [B, D]
 
     def collate(self) -> Batch | None:
         """The batch on the host, in pinned memory for a GPU; None if it has too many subwords."""
@@ -723,8 +728,14 @@ class BatchJob:
         with ignore_out_of_memory(), self.stream_context():
             batch = get_batch()
             if batch is not None:
+                batch = batch.to(self.model.device)
                 with autocast(self.model.device):
-                    self.scores = self.model(batch.to(self.model.device))
+                    if not self.options.means:
+                        self.scores = self.model(batch)
+                        return
+                    vectors = self.model.encoder(batch)
+                    self.means = mean_vectors(vectors.words[:, 1:], batch.lengths)
+                    self.scores = self.model.score_vectors(vectors, batch)
 
     def collect(self) -> list[Prediction]:
         """Wait for the scores and decode them. A batch that is too large is split in half and run again."""
@@ -744,6 +755,8 @@ class BatchJob:
         return [prediction for half in halves for prediction in half.run()]
 
     def decode(self, scores: Scores) -> list[Prediction]:
+        if self.options.uncertainty or self.options.doubts or self.options.means:
+            return self.measure(scores)
         known, forbidden = zip(*(window.constraints for window in self.windows), strict=True)
         constraints, options = Constraints(known, forbidden), self.options
         decoded = self.model.decode_scores(
@@ -764,6 +777,18 @@ class BatchJob:
             selected.append(prediction._replace(entities=entities))
         return selected
 
+    def measure(self, scores: Scores) -> list[Prediction]:
+        """How unsure the model is of each sentence."""
+        model, options, count = self.model, self.options, len(self.windows)
+        settings = options.settings or model.settings
+        values, doubts = [0.0] * count, [[]] * count  # type: ignore[var-annotated]
+        if options.uncertainty:
+            values = uncertainty(scores, settings, model.temperatures, options.uncertainty).tolist()
+        if options.doubts:
+            doubts = span_doubts(scores, settings, model.temperatures, model.labels, options.doubts)
+        means = [None] * count if self.means is None else self.means.float().cpu().numpy()
+        return [Prediction((), None, *each) for each in zip(values, doubts, means, strict=True)]
+
     def run(self) -> list[Prediction]:
         with torch.inference_mode():  # a setting of the thread
             self.launch(self.collate)
@@ -771,6 +796,12 @@ class BatchJob:
 
     def stream_context(self) -> "torch.cuda.StreamContext | nullcontext[None]":
         return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
+
+
+def mean_vectors(words: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """[B, D] the mean over the words of each sentence [B, n, D]."""
+    within = torch.arange(words.shape[1], device=words.device) < lengths[:, None]  # [B, n]
+    return words.masked_fill(~within[..., None], 0.0).sum(1) / lengths[:, None]
 
 
 def run_on_streams(jobs: Sequence[BatchJob]) -> Iterator[list[Prediction]]:

@@ -144,6 +144,7 @@ class Sentence:
     context: Context | None = field(
         default=None, compare=False, repr=False
     )  # words around it, for the encoder
+    forbidden: tuple[Span, ...] = ()  # that are known to be no entities, in an incomplete sentence
 
     def __post_init__(self) -> None:
         words = (
@@ -166,10 +167,33 @@ class Sentence:
                 raise SpanRangeError(
                     f"entity {entity} ends after the sentence, which has {len(self.words)} words: {self}"
                 )
+        if self.forbidden:
+            self._check_forbidden()
         if (self.text is None) != (self.offsets is None):
             raise DataError(f"a sentence has a text and the offsets of its words, or neither: {self}")
         if self.offsets is not None:
             self._check_offsets(self.offsets)
+
+    def _check_forbidden(self) -> None:
+        """Raise unless these are spans of words, none of which is an entity; store them as tuples, sorted."""
+        entities = {entity.span: entity for entity in self.entities}
+        spans = set()
+        for span in self.forbidden:
+            try:
+                start, end = (operator.index(place) for place in span)
+            except (TypeError, ValueError):
+                raise DataError(f"a forbidden span is [start, end], and this is {span!r:.40}") from None
+            if not 0 <= start < end <= len(self.words):
+                raise SpanRangeError(
+                    f"forbidden span {start}-{end} is no span of this sentence, which has {len(self.words)} words: "
+                    f"{self}"
+                )
+            if (start, end) in entities:
+                raise DataError(
+                    f"entity {entities[start, end]} is also forbidden, so that answers contradict each other: {self}"
+                )
+            spans.add((start, end))
+        object.__setattr__(self, "forbidden", tuple(sorted(spans)))
 
     def _check_offsets(self, offsets: Any) -> None:
         """Raise unless each word stands at its offsets; store the offsets as tuples of Python's integers."""
@@ -247,7 +271,7 @@ def with_entities(
     s: Sentence, entities: tuple[Entity, ...], tree: Tree | None, extra: Mapping[str, Any]
 ) -> Sentence:
     """A copy of the sentence, marked complete, with predicted entities that are known to lie within it."""
-    values = (s.words, entities, s.text, s.offsets, s.start, s.id, True, extra, tree, s.context)
+    values = (s.words, entities, s.text, s.offsets, s.start, s.id, True, extra, tree, s.context, ())
     sentence: Sentence = build(Sentence, *values)
     return sentence
 

@@ -31,7 +31,7 @@ class ByHand:
 
     def __init__(self, b: int, scores: Scores, sentence: Sentence, settings: Settings):
         self.b, self.scores, self.settings, self.n = b, scores, settings, len(sentence.words)
-        self.complete = sentence.complete
+        self.complete, self.forbidden = sentence.complete, sentence.forbidden
         self.gold: dict[tuple[int, int], set[int]] = {}
         for entity in sentence.entities:
             self.gold.setdefault(entity.span, set()).add(LABELS.index(entity.label))
@@ -59,7 +59,7 @@ class ByHand:
             return said[0]
         if (i, j) in self.gold:
             return said[1] if kind == "yes-no" else said[[l + 1 for l in self.gold[i, j]]].exp().sum().log()
-        return said[0] if self.complete else self.free(i, j)
+        return said[0] if self.complete or (i, j) in self.forbidden else self.free(i, j)
 
     def distribution(self, agree: bool, cost: float = 0.0, evidence: bool = False) -> Tensor:
         """[trees] their scores."""
@@ -104,7 +104,8 @@ class ByHand:
         total = torch.zeros(()).double()
         for p, (spans, *_) in zip(probabilities.detach(), self.trees, strict=True):
             for i, j, h in spans:
-                if (i, j) in self.gold or (self.settings.model.mention == "score" and self.complete):
+                absent = self.complete or (i, j) in self.forbidden
+                if (i, j) in self.gold or (self.settings.model.mention == "score" and absent):
                     total = total + p * self.wrong(i, j, h)
         return total
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import inference, plots, serving, tables, training
+from benchmarks import inference, plots, selection, serving, tables, training
 from nestree import checkpoint
 from nestree.data import formats
 from nestree.types import Document
@@ -50,7 +50,9 @@ def test_quoted_commands_exist():
         assert end.value.code == 0
 
 
-@pytest.mark.parametrize("name", ["analysis", "inference", "plots", "tables", "timing", "treecrf"])
+@pytest.mark.parametrize(
+    "name", ["analysis", "inference", "plots", "selection", "tables", "timing", "treecrf"]
+)
 def test_docstrings(name):
     assert doctest.testmod(importlib.import_module(f"benchmarks.{name}")).failed == 0
 
@@ -123,3 +125,54 @@ def test_serving(tiny_model, tmp_path):
     )
     expected = {"a": [{"start": 0, "end": 1, "labels": [{"label": "X", "score": 0.5}]}]}
     assert not serving.same_entities([], serving.entity_keys(expected["a"]))
+
+
+def test_selection_is_simulated_and_resumed(tmp_path, monkeypatch):
+    """Whole sentences and single spans; a second run goes on after the rounds of the first."""
+    monkeypatch.setattr("nestree.training.dataset.MIN_UPDATES", 4)
+    monkeypatch.setattr("nestree.training.dataset.GOOD_UPDATES", 4)
+    data = tmp_path / "data" / "tiny"
+    data.mkdir(parents=True)
+    for part in ("train", "dev", "test"):
+        documents = [Document((sentence,)) for sentence in (*tiny.SENTENCES, *tiny.SHORT)]
+        formats.write(documents, data / f"{part}.jsonl", "jsonl")
+    small = ["model.rank=32", "model.mlp_size=32", "model.label_mlp_size=16", "encoder.mix_layers=2"]
+    changes = [f"--set={change}" for change in (*small, "training.epochs=1", "training.rho=0")]
+    arguments = [
+        "run", "--data", str(tmp_path / "data"), "--encoder", str(tiny.encoder(tmp_path / "encoder")),
+        "--device", "cpu", "--out", str(tmp_path / "a.json"), *changes,
+    ]  # fmt: skip
+    seen = []
+
+    def run_here(simulations, jobs, deadline, result, out):
+        for simulation in simulations:
+            for row in selection.simulate(simulation):
+                result["rows"].append(row)
+                seen.append((row["strategy"], row["budget"]))
+        selection.store(result, out)
+        return {}
+
+    monkeypatch.setattr(selection, "run_all", run_here)
+    strategies = ["tiny:f1-loss+k-center", "tiny:partial", "tiny:full"]
+    assert selection.main([*arguments, "--budgets", "12,24", *strategies]) == 0
+    rows = json.loads((tmp_path / "a.json").read_text())["rows"]
+    first, second = (row for row in rows if row["strategy"] == "f1-loss+k-center")
+    assert first["words"] <= 12 < second["words"] == first["words_next"] <= 24
+    assert first["decisions"] < second["decisions"] == first["decisions_next"]
+    assert len(first["picked"]["whole"]) == len(set(first["picked"]["whole"])) > 0
+    asked, answered = (row for row in rows if row["strategy"] == "partial")
+    assert answered["decisions"] == asked["decisions"] + sum(
+        len({tuple(e[:2]) for e in known}) + len(forbidden)
+        for _, known, forbidden in asked["picked"]["answers"]
+    )
+    interrupted = {"rows": [row for row in rows if row["budget"] == 12]}
+    (tmp_path / "a.json").write_text(json.dumps(interrupted))
+    seen.clear()
+    again = [*arguments, "--resume", str(tmp_path / "a.json"), "--budgets", "12,24", *strategies[:2]]
+    assert selection.main(again) == 0
+    assert seen == [("f1-loss+k-center", 24), ("partial", 24)]
+    resumed = json.loads((tmp_path / "a.json").read_text())["rows"]
+    assert [(row["words"], row["decisions"]) for row in resumed[2:]] == [
+        (row["words"], row["decisions"]) for row in (second, answered)
+    ]
+    assert selection.main(["report", str(tmp_path / "a.json")]) == 0

@@ -15,7 +15,7 @@ FLOORS = [
     {"integrations", "serve"},
     {"training"},
     {"report", "show"},
-    {"predict_files", "api"},
+    {"acquisition", "predict_files", "api"},
     {"pipeline"},
     {"hub"},
     {"checkpoint"},

@@ -23,6 +23,7 @@ for command in (
     train.pretrain,
     train.distill,
     predict.predict,
+    predict.select,
     predict.quantize,
     predict.export,
     train.experiment,

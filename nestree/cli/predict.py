@@ -1,9 +1,9 @@
-"""The commands `predict`, `quantize` and `export`, and predictions as other commands need them."""
+"""The commands `predict`, `select`, `quantize` and `export`, and predictions as other commands need them."""
 
 import gc
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from nestree.types import Document, Sentence
 
 SKIPPED_SHOWN = 20
+TASK_FORMATS = ("label-studio", "prodigy", "doccano", "brat", "jsonl")
 
 
 def predict(
@@ -223,6 +224,83 @@ def predict_documents(
     """The sentences of documents with the entities that the model of a folder predicts."""
     model = load_pipeline(folder, device)[0].inference_model
     return predict_sentences(model, model.sentences_with_context(documents), options)
+
+
+def select(
+    pool: Files,
+    reading: Reading,
+    budget: int,
+    out: Path = Path("-"),
+    target_format: str = "jsonl",
+    model: str | None = None,
+    criterion: str = "f1-loss",
+    diversity: str = "none",
+    unit: str = "sentence",
+    exclude: list[Path] | None = None,
+    partial: bool = False,
+    seed: int = 1,
+    device: str = "auto",
+) -> None:
+    """Choose what to annotate next: the sentences, documents or spans of a pool that help the model most.
+
+    They are written as tasks for an annotation tool, best first, with the model's entities to be corrected and the
+    model's uncertainty. --to: label-studio, prodigy, doccano, brat or jsonl; with --partial, label-studio or jsonl.
+    """
+    from nestree.acquisition import json_questions, load_fast
+    from nestree.acquisition import select as library
+    from nestree.data import formats
+    from nestree.data.io import ConversionReport, check_output_path
+
+    targets = ("label-studio", "jsonl") if partial else TASK_FORMATS
+    if target_format not in targets:
+        purpose = "--partial writes questions" if partial else "tasks are written"
+        raise InputError(f"--to {target_format}: {purpose} as {' or '.join(targets)}. Choose one of these.")
+    jobs = find_jobs(pool, reading.source_format, Path("-"), "jsonl").jobs
+    check_output_path(out)
+    started = monotonic()
+    pipeline = load_fast(model, device)
+    rules = pipeline.model.text_rules._asdict()
+
+    def documents(paths: Sequence[Path], read: Reading) -> "Iterator[Document]":
+        for path in paths:
+            yield from read.documents(path, **rules)
+
+    def stream() -> "Iterator[Document]":
+        for job in jobs:
+            yield from documents([job.source], replace(reading, source_format=job.format))
+
+    with reading_progress([job.source for job in jobs]):
+        selection = library(
+            stream(),
+            budget=budget,
+            model=pipeline,
+            by=criterion,
+            diversity=diversity,
+            unit=unit,
+            exclude=[documents([path], Reading()) for path in exclude or ()],
+            partial=partial,
+            seed=seed,
+        )
+    for note in selection.notes:
+        print_line(note)
+    write_options = {}
+    if target_format == "label-studio":
+        write_options = {"part": "predictions", "model": model_name(model)}
+    tasks = selection.documents
+    if partial and target_format == "jsonl":
+        tasks = [json_questions(document) for document in tasks]
+    if target_format == "brat":  # which has no place for the order but the names of files
+        width = len(str(len(tasks)))
+        tasks = [replace(d, id=f"{k:0{width}}-{d.id}") for k, d in enumerate(tasks, 1)]
+    formats.write(tasks, out, target_format, ConversionReport(), **write_options)
+    asked = f"{pluralize(selection.questions, 'question', 'questions')} about " * partial
+    sentences = sum(len(document.sentences) for document in tasks)
+    print_line(
+        f"{asked}{pluralize(sentences, 'sentence', 'sentences')}, {pluralize(selection.words, 'word', 'words')}, of "
+        f"{pluralize(selection.pool_sentences, 'sentence', 'sentences')}, "
+        f"{pluralize(selection.pool_words, 'word', 'words')}; "
+        f"{monotonic() - started:.1f} s, loading included"
+    )
 
 
 def quantize(

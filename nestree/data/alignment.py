@@ -33,6 +33,7 @@ BLANK = "dropped: an entity of blanks only"
 BLANK_HEAD = "dropped: a head of blanks only"
 OUTSIDE_BODY = "sentences outside of <TEXT> without entities left out"
 NO_WORD = "dropped: an entity that holds no word"
+NOT_WORDS = "dropped: a forbidden span that is no span of words in a sentence"
 
 
 class Mention(NamedTuple):
@@ -81,6 +82,7 @@ class AnnotatedText:
     entities: Sequence[Entity] = ()  # that count these words
     sentence_ids: Sequence[Any] = ()  # used if there is one for each sentence
     only_words: bool = False  # the text was made up of the words
+    forbidden: Sequence[Span] = ()  # spans of characters that are no entities
 
 
 def align(
@@ -115,6 +117,8 @@ def align(
         joined = joined_boundaries(starts, entities, tally, place)
         starts = [start for start in starts if start not in joined]
     parts = word_sentences(text, spans, starts, entities, annotated.complete)
+    if annotated.forbidden:
+        parts = forbid(parts, starts, spans, annotated, tally)
     if len(annotated.sentence_ids) == len(parts):
         ids = (str(id) if id else None for id in annotated.sentence_ids)
         parts = tuple(replace(part, id=id) for part, id in zip(parts, ids, strict=True))
@@ -300,6 +304,32 @@ def word_sentences(
         sentence = Sentence(in_sentence, tuple(inside), text[start:end], offsets, start, complete=complete)
         sentences.append(sentence)
     return tuple(sentences)
+
+
+def forbid(
+    sentences: Sequence[Sentence],
+    starts: Sequence[int],
+    words: Sequence[Span],
+    annotated: AnnotatedText,
+    tally: ConversionReport,
+) -> tuple[Sentence, ...]:
+    """The sentences, which begin at these words, with the forbidden spans of the text."""
+    forbidden: list[list[Span]] = [[] for _ in sentences]
+    for start, end in annotated.forbidden:
+        first, last = overlapping_words(words, start, end)
+        k = bisect_right(starts, first) - 1
+        fits = first < last and (words[first][0], words[last - 1][1]) == (start, end)
+        if not fits or last > starts[k] + len(sentences[k].words):
+            tally.note(NOT_WORDS, annotated.place)  # no model can predict it
+            continue
+        forbidden[k].append((first - starts[k], last - starts[k]))
+    try:
+        pairs = zip(sentences, forbidden, strict=True)
+        return tuple(
+            replace(sentence, forbidden=tuple(spans)) if spans else sentence for sentence, spans in pairs
+        )
+    except DataError as error:
+        raise error.at(annotated.place) from None
 
 
 def join_passages(passages: Iterable[Passage], place: str) -> str:

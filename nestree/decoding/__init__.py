@@ -3,6 +3,7 @@
     viterbi.py         the entities of the best tree, or all spans that score higher as entities
     mbr.py             minimum Bayes risk: the entities with the highest expected F1
     probabilities.py   the probability of an entity, from one inside-outside run
+    uncertainty.py     how unsure the model is of a sentence or a span
     constraints.py     known and forbidden spans
 
 Entities from trees never cross. Without trees (`decoding.method = "spans"`) they may.
@@ -26,6 +27,7 @@ from nestree.decoding.probabilities import (
     tree_cells,
     uses_head_prior,
 )
+from nestree.decoding.uncertainty import Doubt
 from nestree.decoding.viterbi import viterbi_search
 from nestree.nn.scorers import Scores
 from nestree.treecrf import Trees
@@ -52,10 +54,13 @@ class DecodedBatch(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """The entities and the tree of one sentence."""
+    """The entities and the tree of one sentence; or, if that is asked for, how unsure the model is of it."""
 
     entities: tuple[Entity, ...]  # sorted by start, the longer first
     tree: Tree | None
+    uncertainty: float = 0.0
+    doubts: Sequence[Doubt] = ()
+    mean: np.ndarray | None = None  # [D] of the vectors of its words
 
 
 def decode(scores: Scores, settings: Settings, labels: Sequence[str]) -> list[tuple[Entity, ...]]:

@@ -62,6 +62,7 @@ class Gold(TensorDataclass):
     complete: Tensor  # [B] bool: spans that are not annotated are no entities
     mentions: int  # G
     partial: bool = False  # some sentence is not complete
+    forbidden: Tensor | None = None  # [F, 3] (b, i, j) of spans that are no entities; None: there are none
 
 
 @dataclass(frozen=True)
@@ -210,6 +211,11 @@ class Collator:
         pairs[:, 0] = np.repeat(np.arange(len(spans)), widths)
         pairs[:, 1] = np.arange(len(pairs)) - np.repeat(np.cumsum(widths) - widths - spans[:, 1], widths)
         complete = [sentence.complete for sentence in sentences]
+        forbidden = [
+            (b, i, j)
+            for b, (sentence, row) in enumerate(zip(sentences, rows, strict=True))
+            for i, j in (sentence.forbidden if row.used and not sentence.complete else ())
+        ]
         return Gold(
             torch.from_numpy(spans),
             torch.from_numpy(np.concatenate([row.labels for row in rows])),
@@ -219,6 +225,7 @@ class Collator:
             torch.tensor(complete),
             len(spans),
             not all(complete),
+            torch.tensor(forbidden) if forbidden else None,
         )
 
     def sentence_gold(self, sentence: Sentence) -> SentenceGold:
@@ -347,6 +354,11 @@ def pad_gold(gold: Gold, rows: int, new_rows: int, posts: int) -> Gold:
     unused_spans = torch.stack([rows + k % new_rows, start, end], 1)  # [new spans, 3]
     m = torch.arange(pairs - len(gold.pairs))
     unused_pairs = torch.stack([len(gold.spans) + m % len(k), m % (posts - 1)], 1)  # [new pairs, 2]
+    forbidden = gold.forbidden
+    if forbidden is not None:
+        f = torch.arange(next_capacity(len(forbidden)) - len(forbidden))
+        places = [rows + f % new_rows, f // new_rows % posts, (f + 1) // new_rows % posts]
+        forbidden = torch.cat([forbidden, torch.stack(places, 1)])
     return replace(
         gold,
         spans=torch.cat([gold.spans, unused_spans]),
@@ -355,6 +367,7 @@ def pad_gold(gold: Gold, rows: int, new_rows: int, posts: int) -> Gold:
         pairs=torch.cat([gold.pairs, unused_pairs]),
         used=pad(gold.used, (0, new_rows)),
         complete=pad(gold.complete, (0, new_rows), value=True),
+        forbidden=forbidden,
     )
 
 

@@ -12,14 +12,17 @@ from pathlib import Path
 from nestree.config import Settings
 from nestree.data import split
 from nestree.errors import InputError, TrainingError
-from nestree.types import Document, Entity, Sentence, crossing_pairs, with_context
+from nestree.types import Document, Entity, Sentence, Span, crossing_pairs, with_context
 
 PARTS = ("train", "dev", "test")
 DEV_SHARE = 15  # per cent of the data that become dev data if there is no dev file
 MAX_STRATIFIED = 2_000  # units: more are split at random, which is close to stratified
 MAX_RHO_PER_WORD = 0.5 / 2000  # of a batch: SAM costs more than it brings where gradients are noisy
-MIN_UPDATES = 300  # fewer are raised to this by more epochs
-ADAPTED_SETTINGS = ("epochs", "batch_words", "rho", "early_stopping_patience")  # of `default`, to small data
+ADAPTED_SETTINGS = ("epochs", "batch_words", "rho")  # of `default`, to small data
+MIN_UPDATES = 300  # fewer are raised to this by more passes over the data
+MAX_EPOCHS = (
+    20  # of small data: an epoch ends with an evaluation, and has several passes if there is little data
+)
 GOOD_UPDATES = 600  # fewer are raised to this by smaller batches
 MIN_BATCH_WORDS = 150  # gradients of smaller batches are too noisy
 SHOWN_CROSSINGS = 5
@@ -33,6 +36,7 @@ class Corpus:
     dev: tuple[Sentence, ...]
     labels: tuple[str, ...]  # of the training data, the most frequent first
     notes: tuple[str, ...] = ()  # sentences for the user
+    passes: int = 1  # over the training data in an epoch
 
     @property
     def fingerprint(self) -> str:
@@ -40,7 +44,13 @@ class Corpus:
         digest = hashlib.sha256()
         for sentence in (*self.train, *self.dev):
             entities = [(e.start, e.end, e.label) for e in sentence.entities]
-            digest.update(repr((sentence.words, entities, sentence.complete)).encode("utf-8", "replace"))
+            parts = (
+                sentence.words,
+                entities,
+                sentence.complete,
+                *([sentence.forbidden] * bool(sentence.forbidden)),
+            )
+            digest.update(repr(parts).encode("utf-8", "replace"))
         return digest.hexdigest()[:16]
 
 
@@ -57,7 +67,7 @@ def make_corpus(
     `crossing_gold` and `context` are the settings training.crossing and encoder.context.
     """
     notes = []
-    train = with_context(train, context)
+    train = with_context(merge_answers(train), context)
     if dev is None:
         train, dev = split_dev(train, seed)
         count = sum(len(document.sentences) for document in dev)
@@ -82,6 +92,57 @@ def make_corpus(
     train_sentences, crossing_notes = resolve_crossing(train_sentences, crossing_gold)
     labels = tuple(sorted(counts, key=lambda label: (-counts[label], label)))
     return Corpus(tuple(train_sentences), tuple(dev_sentences), labels, (*notes, *crossing_notes))
+
+
+def merge_answers(documents: Sequence[Document]) -> list[Document]:
+    """The documents; what is known of a sentence that several documents of the same id annotate in part is joined."""
+    merged: dict[tuple[str, int, tuple[str, ...]], Sentence] = {}
+    incomplete = {d.id for d in documents if d.id and any(not s.complete for s in d.sentences)}
+    if not incomplete:
+        return list(documents)
+    results: dict[object, Document] = {}
+    for number, document in enumerate(documents):
+        if document.id not in incomplete:
+            results[number] = document
+            continue
+        assert document.id is not None
+        for sentence in document.sentences:
+            key = document.id, sentence.start, sentence.words
+            if key in merged:
+                merged[key] = join_annotations(document.id, merged[key], sentence)
+            else:
+                merged[key] = sentence
+        results.setdefault((document.id, document.words), document)
+    return [
+        replace(d, sentences=tuple(merged.get((d.id or "", s.start, s.words), s) for s in d.sentences))
+        for d in results.values()
+    ]
+
+
+def join_annotations(id: str, first: Sentence, second: Sentence) -> Sentence:
+    """One sentence with what two annotations know; raise if they contradict each other."""
+    for known, other in ((first, second), (second, first)):
+        labels: dict[Span, set[str]] = {}
+        for entity in other.entities:
+            labels.setdefault(entity.span, set()).add(entity.label)
+        for entity in known.entities:
+            crossing = crossing_pairs([entity, *(e for e in other.entities if e.span != entity.span)])
+            if entity.span in other.forbidden or (other.complete and entity.span not in labels):
+                why = "is no entity"
+            elif entity.label not in labels.get(entity.span, {entity.label}):
+                why = f"is {' and '.join(sorted(labels[entity.span]))}"
+            elif any(entity in pair for pair in crossing):
+                why = "crosses an entity"
+            else:
+                continue
+            raise TrainingError(
+                f"two annotations of document {id} contradict each other: {entity} ({known.phrase(entity)!r:.40}) of "
+                f"one {why} in the other: {known} Correct one of them."
+            )
+    if first.complete != second.complete:
+        return first if first.complete else second
+    entities = {(entity.span, entity.label): entity for entity in (*first.entities, *second.entities)}
+    return replace(first, entities=tuple(entities.values()), forbidden=(*first.forbidden, *second.forbidden))
 
 
 def data_files(folder: Path) -> dict[str, Path]:
@@ -117,31 +178,31 @@ def split_dev(documents: Sequence[Document], seed: int) -> tuple[list[Document],
 def adapt_to_small_data(
     settings: Settings, corpus: Corpus, epochs: int | None = None
 ) -> tuple[Settings, Corpus]:
-    """Smaller batches and more epochs, with a note in the corpus, if there would be too few updates.
+    """Smaller batches and more passes over the data, with a note in the corpus, if there would be too few updates.
 
-    SAM's rho shrinks with the batches. `epochs` fixes the number of epochs; None: as many as needed.
+    SAM's rho shrinks with the batches. `epochs` fixes the number of passes; None: as many as needed.
     """
     training, words = settings.training, sum(len(sentence.words) for sentence in corpus.train)
     fewest, good = (updates * training.gradient_accumulation for updates in (MIN_UPDATES, GOOD_UPDATES))
     if words * training.epochs >= good * training.batch_words:
         return settings, corpus
     batch_words = min(training.batch_words, max(MIN_BATCH_WORDS, words * training.epochs // good))
-    epochs = epochs or max(training.epochs, math.ceil(fewest * batch_words / words))
-    if (epochs, batch_words) == (training.epochs, training.batch_words):
+    all_passes = epochs or max(training.epochs, math.ceil(fewest * batch_words / words))
+    passes = 1 if epochs else math.ceil(all_passes / max(training.epochs, MAX_EPOCHS))
+    epochs = math.ceil(all_passes / passes)
+    if (epochs, passes, batch_words) == (training.epochs, 1, training.batch_words):
         return settings, corpus
     rho = min(training.rho, round(MAX_RHO_PER_WORD * batch_words, 3))
     lower_rho = f"; rho = {rho} instead of {training.rho}" if rho < training.rho else ""
-    patience = training.early_stopping_patience or max(10, epochs // 4)
-    until = f", until dev F1 has not risen for {patience}" if patience < epochs else ""
+    updates = epochs * passes * math.ceil(words / batch_words / training.gradient_accumulation)
+    of_passes = f" of {passes} passes over the data" if passes > 1 else ""
     note = (
-        f"small training set ({words:,} words): {'up to ' * bool(until)}{epochs} epochs with batches of {batch_words} "
-        f"words instead of {training.epochs} with {training.batch_words}{until}{lower_rho}. To decide yourself, set "
-        "training.batch_words."
+        f"small training set ({words:,} words): about {updates:,} updates, in {epochs} epochs{of_passes} with "
+        f"batches of {batch_words} words instead of {training.epochs} with {training.batch_words}{lower_rho}. To "
+        "decide yourself, set training.batch_words."
     )
-    adapted = replace(
-        training, epochs=epochs, batch_words=batch_words, rho=rho, early_stopping_patience=patience
-    )
-    return replace(settings, training=adapted), replace(corpus, notes=(*corpus.notes, note))
+    adapted = replace(training, epochs=epochs, batch_words=batch_words, rho=rho)
+    return replace(settings, training=adapted), replace(corpus, notes=(*corpus.notes, note), passes=passes)
 
 
 def resolve_crossing(sentences: Sequence[Sentence], mode: str) -> tuple[Sequence[Sentence], list[str]]:

@@ -138,7 +138,12 @@ def train_epoch(run: Run) -> bool:
     """The remaining updates of this epoch; False: it was stopped before its end."""
     progress, settings = run.progress, run.settings.training
     size = settings.gradient_accumulation
-    epoch_batches = batches(run.step.lengths, settings.batch_words, settings.seed, progress.epoch)
+    first_pass = (progress.epoch - 1) * progress.passes + 1
+    epoch_batches = [
+        batch
+        for number in range(first_pass, first_pass + progress.passes)
+        for batch in batches(run.step.lengths, settings.batch_words, settings.seed, number)
+    ]
     updates = [epoch_batches[k : k + size] for k in range(0, len(epoch_batches), size)]
     run.model.train()
     if progress.update == 0:
@@ -217,7 +222,10 @@ def report_step(run: Run, share: float) -> None:
         share=share,
         losses=progress.losses_per_mention,
         best_f1=max(0.0, progress.best_f1),
-        sentences_per_second=share * len(run.corpus.train) / max(progress.epoch_seconds, 1e-9),
+        sentences_per_second=share
+        * progress.passes
+        * len(run.corpus.train)
+        / max(progress.epoch_seconds, 1e-9),
         seconds_left=progress.epoch_seconds / share * (epochs_left - share) + run.dev_seconds * epochs_left,
     )
     for callback in run.callbacks:

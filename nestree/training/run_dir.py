@@ -52,6 +52,7 @@ class Progress:
     epoch_seconds: float = 0.0  # spent on the updates of this epoch
     seconds: float = 0.0  # spent on training in all
     finished: str = ""  # the reason why training ended
+    passes: int = 1  # over the training data in an epoch
 
     @property
     def losses_per_mention(self) -> dict[str, float]:

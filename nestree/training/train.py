@@ -12,7 +12,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
 
-from nestree import checkpoint
+from nestree import checkpoint, hub
 from nestree.config import Settings, from_values
 from nestree.data import formats
 from nestree.decoding import Temperatures
@@ -50,6 +50,7 @@ def train(
     out: str | Path | None = None,
     encoder: str | Path | None = None,
     config: str | Path | None = None,
+    init: str | Path | None = None,
     resume: bool = False,
     device: str = "auto",
     callbacks: Callbacks | None = None,
@@ -59,8 +60,9 @@ def train(
 
     `data`: a folder with files called train, dev and test, or the training data alone. `train`, `dev` and `test` are
     files or documents; without `dev`, a part of `train` takes its place. `encoder`: a folder or hub name. `config`: a
-    recipe or TOML file; with `default`, small data gets smaller batches and more epochs. Any other keyword is a key of
-    the settings, such as epochs=3, encoder_lr=1e-5 or seed=2; a key of several sections needs its section:
+    recipe or TOML file; with `default`, small data gets smaller batches and more updates. `init`: a model to start
+    from, with its settings unless there is a `config`; it learns further labels. Any other keyword is a key of the
+    settings, such as epochs=3, encoder_lr=1e-5 or seed=2; a key of several sections needs its section:
     model__dropout=0.2. `resume`: continue an interrupted run in `out`, on the same data, with the settings of the run.
     `callbacks`: what training reports to; None: a progress bar on a terminal, and the logger `nestree` at level INFO.
     """
@@ -81,9 +83,17 @@ def train(
         raise InputError("there is no training data. Give a folder, a file or documents.")
     if encoder is not None:
         settings["encoder__path"] = str(encoder)
-    if resume and (settings or config):
-        raise InputError("a run is resumed with its own settings. Leave encoder, config and settings out.")
-    chosen = Settings.load(folder / checkpoint.CONFIG) if resume else Settings.read(config or "default")
+    if resume and (settings or config or init):
+        raise InputError(
+            "a run is resumed with its own settings. Leave encoder, config, init and settings out."
+        )
+    start = None if init is None else hub.resolve(init)
+    if resume:
+        chosen = Settings.load(folder / checkpoint.CONFIG)
+    elif start is not None and config is None:
+        chosen = Settings.load(start / checkpoint.CONFIG)
+    else:
+        chosen = Settings.read(config or "default")
     chosen = change_settings(chosen, settings)
     documents = {
         part: list(formats.read(Path(source)) if isinstance(source, str | Path) else source)
@@ -104,7 +114,15 @@ def train(
     origin = {"options": {}, **files, "card": about}  # for `nestree train --resume`
     with ProgressLog() if callbacks is None else nullcontext(callbacks) as shown:
         result = fit(
-            chosen, corpus, folder, resume=resume, device=device, callbacks=shown, origin=origin, about=about
+            chosen,
+            corpus,
+            folder,
+            resume=resume,
+            init=start,
+            device=device,
+            callbacks=shown,
+            origin=origin,
+            about=about,
         )
     if result.evaluation is None:
         raise KeyboardInterrupt(f"training is saved in {folder}; continue it with resume=True")
@@ -220,12 +238,13 @@ def fit(
     else:
         if accelerator.is_main_process:
             files.check_new()  # before the encoder is fetched, which may take long
-        progress = Progress(corpus.fingerprint, dict(origin or {}))
+        progress = Progress(corpus.fingerprint, dict(origin or {}), passes=corpus.passes)
         torch.manual_seed(settings.training.seed)
         if init is None:
             model = Recognizer(settings, corpus.labels, settings.encoder.path)
         else:
             model = init_from_model(settings, corpus.labels, init)
+            corpus = replace(corpus, notes=(*corpus.notes, *compare_labels(init, corpus.labels)))
     options = (origin or {}).get("options", {})
     model.text_rules = TextRules(
         options.get("words") or detect_word_style(sentence.words for sentence in corpus.train),
@@ -294,6 +313,21 @@ def init_from_model(settings: Settings, labels: Sequence[str], init: Path) -> Re
             )
         target[tuple(slice(size) for size in source.shape)].copy_(source)
     return model
+
+
+def compare_labels(init: Path, labels: Sequence[str]) -> list[str]:
+    """A note if the model to start from has other labels than the data."""
+    old = checkpoint.read_labels(init)
+    new, unused = (
+        [label for label in labels if label not in old],
+        [label for label in old if label not in labels],
+    )
+    parts = []
+    if new:
+        parts.append(f"labels that are new to it: {', '.join(new)}")
+    if unused:
+        parts.append(f"labels that it keeps, but may unlearn, as the data lacks them: {', '.join(unused)}")
+    return [f"starting from {init.name}; {'; '.join(parts)}."] if parts else []
 
 
 def note_resumption(run: Run) -> None:

@@ -115,6 +115,27 @@ def test_padding_changes_neither_losses_nor_gradients(folder, recipe):
             torch.testing.assert_close(found[name], expected[name], rtol=1e-5, atol=1e-7, msg=name)
 
 
+def test_padding_changes_nothing_where_spans_are_forbidden(folder):
+    model = make_model(folder, "default")
+    model.settings = model.settings.with_overrides(
+        ["loss.negative_sampling_rate=0"]
+    )  # so that nothing is drawn
+    first, *others = tiny.SENTENCES
+    known = first.entities[:1]
+    partly = Sentence(first.words, known, complete=False, forbidden=[(3, 4), (5, 6), (5, 7)])
+    unknown = Sentence(first.words, known, complete=False)
+    batches = [model.collate([sentence, *others]) for sentence in (partly, unknown)]
+    assert [batch.gold.forbidden is None for batch in batches] == [False, True]
+    padded = pad_to_bucket(batches[0], model.collator.tokenizer.pad, 64)
+    assert len(padded.gold.forbidden) == 256
+    values, expected = losses_and_gradients(model, batches[0])
+    others, found = losses_and_gradients(model, padded)
+    assert others == pytest.approx(values, rel=1e-6, abs=1e-6)
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name], rtol=1e-5, atol=1e-7, msg=name)
+    assert losses_and_gradients(model, batches[1])[0] != pytest.approx(values, rel=1e-3)
+
+
 def test_few_shapes_serve_many_batches(folder):
     model = make_model(folder, "default")
     found = set()

@@ -424,7 +424,7 @@ def test_a_head_by_its_place_and_by_its_span_is_one_head_and_numbers_may_be_thos
         (
             lambda ner, bad: ner.words([["Lisbon"], bad]),
             ["the", 5, None, b"ab"],
-            "words must be strings in a",
+            "each sentence must be a list of words|words must be strings in a",
         ),
         (
             lambda ner, bad: list(ner.pipe([bad], as_tuples=True)),

@@ -88,18 +88,22 @@ def test_small_data_gets_smaller_batches_and_more_epochs(settings):
     usual = settings("training.epochs=10", "training.batch_words=800", "training.rho=0.5")
     adapted, data = adapt_to_small_data(usual, small)
     assert adapted.training.batch_words == 150
-    assert adapted.training.epochs * 200 >= 300 * 150
+    assert (adapted.training.epochs, data.passes) == (
+        19,
+        12,
+    )  # 225 passes, and an evaluation after every twelfth
     assert data.notes[-1].startswith(
-        "small training set (200 words): up to 225 epochs with batches of 150 words instead of 10 with 800, until dev "
-        "F1 has not risen for 56; rho = 0.037 instead of 0.5. To decide"
+        "small training set (200 words): about 456 updates, in 19 epochs of 12 passes over the data with batches of "
+        "150 words instead of 10 with 800; rho = 0.037 instead of 0.5. To decide"
     )
     assert adapted.training.rho == 0.037
     accumulating = replace(usual, training=replace(usual.training, gradient_accumulation=4))
-    adapted, _ = adapt_to_small_data(accumulating, small)
-    assert adapted.training.epochs * 200 >= 300 * 4 * adapted.training.batch_words
+    adapted, data = adapt_to_small_data(accumulating, small)
+    assert adapted.training.epochs <= 20
+    assert adapted.training.epochs * data.passes * 200 >= 300 * 4 * adapted.training.batch_words
     few, data = adapt_to_small_data(usual, small, epochs=10)
     assert (few.training.epochs, few.training.batch_words) == (10, 150)
-    assert few.training.early_stopping_patience == 10
+    assert data.passes == 1
     assert "10 epochs with batches of 150 words instead of 10 with 800; rho" in data.notes[-1]
     assert adapt_to_small_data(few, small, epochs=10) == (few, small)
     patient = replace(usual, training=replace(usual.training, early_stopping_patience=3))

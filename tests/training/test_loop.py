@@ -117,7 +117,7 @@ def test_train_on_documents_adapts_to_small_data_and_is_resumed(tiny_encoder, do
     given = {"dev": documents[:4], "out": out, "device": "cpu"}
     with pytest.raises(KeyboardInterrupt, match="resume=True"):
         train(documents, encoder=tiny_encoder, epochs=5, callbacks=recorder, **given, **small)
-    assert recorder.says("small training set (40 words): 5 epochs with batches of 150 words instead of 5")
+    assert recorder.says("in 5 epochs with batches of 150 words instead of 5")
     recorder = Recorder()
     model = train(documents, resume=True, callbacks=recorder, **given)
     assert recorder.says("resuming with update 4, in epoch 4 of 5; best dev F1 so far: ")
@@ -323,6 +323,14 @@ def test_a_finished_run_is_neither_overwritten_nor_repeated(done, settings, data
     assert all(torch.equal(value, before[name]) for name, value in weights(done[0]).items())
 
 
+def test_an_epoch_of_several_passes_reads_all_sentences_so_often(settings, data, tmp_path):
+    run(settings("training.epochs=2"), replace(data, passes=3), tmp_path / "m")
+    run(settings("training.epochs=6"), data, tmp_path / "n")
+    thrice, once = (RunDir(tmp_path / name).load_progress() for name in "mn")
+    assert (thrice.passes, thrice.updates) == (3, once.updates)
+    assert [epoch["updates"] for epoch in history(tmp_path / "m")] == [once.updates // 2, once.updates]
+
+
 # From another model
 
 
@@ -333,6 +341,8 @@ def test_init_from_a_model_with_fewer_labels(done, settings, data, tmp_path, doc
     run(settings(*frozen), wider, tmp_path / "m", init=done[0])
     model, before = checkpoint.load(tmp_path / "m"), checkpoint.load(done[0])
     assert model.labels == (*before.labels, "ARTIST")
+    log = (tmp_path / "m" / "training" / "log.jsonl").read_text()
+    assert "labels that are new to it: ARTIST." in log
     old, new = before.state_dict(), model.state_dict()
     assert any(old[name].shape != new[name].shape for name in old)
     for name in old:

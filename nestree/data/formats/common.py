@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from nestree.data.io import ConversionReport, atomic_writer, read_lines_or_errors
 from nestree.errors import DataError, InputError
-from nestree.types import Document, Entity, Sentence, Span
+from nestree.types import Document, Entity, Sentence, Span, char_span
 
 Record = dict[str, Any]
 T = TypeVar("T", str, list[Any], dict[str, Any])
@@ -225,6 +225,16 @@ def report_losses(
         yield place, document
 
 
+def forbidden_offsets(document: Document) -> list[Span]:
+    """The forbidden spans of a document with a text, in characters."""
+    return [
+        (span.start, span.end)
+        for sentence in document.sentences
+        for i, j in sentence.forbidden
+        for span in [char_span(sentence, i, j)]
+    ]
+
+
 def count_entities(is_lost: Callable[[Entity, set[str]], Any]) -> Callable[[Document, set[str]], int]:
     return lambda document, held: sum(bool(is_lost(e, held)) for s in document.sentences for e in s.entities)
 
@@ -266,6 +276,10 @@ LOSSES: dict[str, tuple[Callable[[Document, set[str]], int], Collection[str]]] =
     "marks of incomplete sentences": (
         count_sentences(lambda sentence, held: not sentence.complete),
         WITHOUT_MARKS,
+    ),
+    "forbidden spans": (
+        count_sentences(lambda sentence, held: sentence.forbidden),
+        {*WITHOUT_MARKS, "datasets"} - {"label-studio"},
     ),
     "trees": (count_sentences(lambda sentence, held: sentence.tree is not None), ()),
     "texts": (count_sentences(lambda sentence, held: sentence.text is not None), {*WITHOUT_TEXT, "csv"}),

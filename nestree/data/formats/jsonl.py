@@ -6,6 +6,10 @@
 Entities count words, ends exclusive; in a line without words they count characters. A sentence may have a tree:
 
     {"spans": [[0, 2, 1], [0, 1, 0], [1, 2, 1]], "arcs": [[1, 0]], "root": 1, "probabilities": [1.0, 1.0, 1.0]}
+
+`"complete": false` marks what is annotated in part. There, `"forbidden": [[0, 2]]` lists spans that are no entities,
+and `questions` of `nestree select --partial` become entities and forbidden spans by their `answer`: true, false or a
+label.
 """
 
 import difflib
@@ -26,7 +30,7 @@ ENTITY_KEYS = {"start", "end", "label", "head", "heads", "score"}
 DERIVED_KEYS = {"text", "label", "labels", "score", "depth", "parent"}  # of Document.to_dict
 SENTENCE_KEYS = {
     "tokens", "words", "entities", "doc_id", "sent_id", "text", "offsets", "complete", "before", "after",
-    "continues", "document", "tree",
+    "continues", "document", "tree", "forbidden",
 }  # fmt: skip
 KEYS_OF_OTHER_FORMATS = {
     "label": "doccano",
@@ -133,6 +137,14 @@ def parse_sentence(record: Record, place: str) -> Sentence:
             raise DataError(f"`text` must be a string, and is {text!r:.40}.")
         entities = [parse_entity(entity) for entity in check_entities(record)]
         complete = check_complete(record)
+        extra, forbidden = common.without_keys(record, SENTENCE_KEYS), parse_forbidden(record)
+        if "questions" in record:
+            answered, absent, unanswered = parse_answers(record["questions"])
+            entities, forbidden = [*entities, *answered], [*forbidden, *absent]
+            complete = complete and "complete" in record
+            extra = common.without_keys(extra, ["questions"]) | (
+                {"questions": unanswered} if unanswered else {}
+            )
         return Sentence(
             tuple(words),
             tuple(entities),
@@ -141,9 +153,41 @@ def parse_sentence(record: Record, place: str) -> Sentence:
             0,
             common.optional_str(record.get("sent_id")),
             complete,
-            common.without_keys(record, SENTENCE_KEYS),
+            extra,
             parse_tree(record.get("tree"), len(words)),
+            None,
+            tuple(forbidden),
         )
+
+
+def parse_forbidden(record: Record) -> list[Span]:
+    """The spans that are no entities."""
+    value = record.get("forbidden", [])
+    if not are_lists(value, 2) or not all(type(place) is int for pair in value for place in pair):
+        raise DataError(f"`forbidden` must be a list of [start, end], and is {value!r:.60}.")
+    return [(start, end) for start, end in value]
+
+
+def parse_answers(questions: Any) -> tuple[list[Entity], list[Span], list[Record]]:
+    """The entities and the forbidden spans that answers give, and the questions without an answer."""
+    entities: list[Entity] = []
+    forbidden: list[Span] = []
+    unanswered: list[Record] = []
+    if not isinstance(questions, list) or not all(isinstance(question, dict) for question in questions):
+        raise DataError(f"`questions` must be a list of objects, and is {questions!r:.60}.")
+    for question in questions:
+        start, end, label, answer = (question.get(key) for key in ("start", "end", "label", "answer"))
+        if answer is None:
+            unanswered.append(question)
+        elif answer is False:
+            forbidden.append((start, end))
+        elif answer is True or (isinstance(answer, str) and answer):
+            entities.append(Entity(start, end, label if answer is True else answer))
+        else:
+            raise DataError(
+                f"the answer to a question must be true, false, a label or null, and is {answer!r:.40}."
+            )
+    return entities, forbidden, unanswered
 
 
 def check_complete(record: Record) -> bool:
@@ -245,10 +289,12 @@ def parse_text(record: Record, place: str, tally: ConversionReport) -> Annotated
             raise DataError(f"`text` must be a string, and is {text!r:.60}.")
         complete = check_complete(record)
         mentions = [mention for entity in check_entities(record) for mention in parse_mentions(entity)]
+        forbidden = parse_forbidden(record)
     if with_heads := sum("heads" in entity for entity in record.get("entities", [])):
         tally.note("lists of heads not read: in a text, `head` is [start, end]", place, with_heads)
-    extra = common.without_keys(record, ("text", "entities", "doc_id", "complete"))
-    return AnnotatedText(text, mentions, place, common.optional_str(record.get("doc_id")), extra, complete)
+    extra = common.without_keys(record, ("text", "entities", "doc_id", "complete", "forbidden"))
+    id = common.optional_str(record.get("doc_id"))
+    return AnnotatedText(text, mentions, place, id, extra, complete, forbidden=forbidden)
 
 
 def from_text_record(record: Record, words: str, sentences: str) -> Document:
@@ -348,6 +394,8 @@ def to_text_record(document: Document) -> Record:
         item["score"] = item["labels"][0]["score"]
     if not all(sentence.complete for sentence in document.sentences):
         record["complete"] = False
+    if forbidden := common.forbidden_offsets(document):
+        record["forbidden"] = [list(span) for span in forbidden]
     return record | common.without_keys(document.extra, record)
 
 
@@ -369,6 +417,8 @@ def sentence_records(document: Document) -> Iterator[tuple[Sentence, Record]]:
             record["sent_id"] = sentence.id
         if not sentence.complete:
             record["complete"] = False
+        if sentence.forbidden:
+            record["forbidden"] = [list(span) for span in sentence.forbidden]
         if sentence.text is not None:
             record["text"] = sentence.text
             record["offsets"] = [list(pair) for pair in sentence.offsets or ()]

@@ -7,6 +7,10 @@
 `predictions` have the form of `annotations`, with scores: an annotator sees them as pre-labelled entities.
 The short form of an export (JSON-MIN) and the `completions` of old versions are read, too.
 
+Tasks of `nestree select --partial` have `questions` in their data, spans in characters, which are predictions, too. An
+annotator keeps, relabels or deletes them: questions that are not among the annotations are forbidden spans, and all
+else stays open.
+
 Offsets count characters. Old versions counted UTF-16 units, of which an emoji has two, or CRLF as one character.
 Regions repeat their text, so such offsets are noticed, corrected and counted.
 """
@@ -28,7 +32,7 @@ from nestree.data.formats.detect import label_studio_regions
 from nestree.data.io import ConversionReport, json_records
 from nestree.display import HTML_COLORS, label_color
 from nestree.errors import DataError
-from nestree.types import Document
+from nestree.types import Document, Span
 
 TASK_KEYS = ("id", "annotator", "annotation_id", "created_at", "updated_at", "lead_time")  # of a short task
 PARTS = ("annotations", "predictions")
@@ -59,7 +63,12 @@ def read(
                 tally.note("tasks without annotations of this annotator left out", place)
                 continue
             data = task["data"]
-            text = data.get(field)
+            text, asked = data.get(field), parse_questions(data, place)
+            if asked and not any(
+                common.json_objects(task, key, place) for key in ("annotations", "completions")
+            ):
+                tally.note("questions without answers left out", place)
+                continue
             if not isinstance(text, str):
                 raise DataError(
                     f"{place}: the data has no text called {field!r}, only {', '.join(data)[:60] or 'nothing'}. "
@@ -70,8 +79,22 @@ def read(
             if result is None:
                 tally.note("tasks without annotations: read as incomplete", place)
             id = common.optional_str(data.get("doc_id", task.get("id")))
-            extra = common.without_keys(data, (field, "doc_id"))
-            yield AnnotatedText(text, mentions, place, id, extra, result is not None)
+            extra = common.without_keys(data, (field, "doc_id", *(["questions"] if asked else [])))
+            kept = {(mention.start, mention.end) for mention in mentions}
+            forbidden = [span for span in asked if span not in kept]
+            complete = result is not None and not asked
+            yield AnnotatedText(text, mentions, place, id, extra, complete, forbidden=forbidden)
+
+
+def parse_questions(data: Record, place: str) -> list[Span]:
+    """The spans that the annotator was asked about."""
+    questions = data.get("questions")
+    if not isinstance(questions, list) or not all(isinstance(each, dict) for each in questions):
+        return []  # a field of another program
+    spans = [(question.get("start"), question.get("end")) for question in questions]
+    if not all(type(start) is int and type(end) is int for start, end in spans):
+        raise DataError(f"{place}: `questions` need `start` and `end` in characters: {questions!r:.60}.")
+    return spans
 
 
 def to_long_form(task: Record, field: str, from_name: str, place: str) -> Record:
@@ -205,6 +228,10 @@ def write(
         if document.id is not None:
             data["doc_id"] = document.id
         data |= common.without_keys(document.extra, data)
+        if forbidden := common.forbidden_offsets(document):
+            known = [(start, end) for _, start, end in common.entity_offsets(document)]
+            asked = sorted({*known, *forbidden})
+            data["questions"] = [{"start": start, "end": end} for start, end in asked]
         annotation: Record = {"result": list(to_regions(document, part, from_name, to_name))}
         if part == "predictions":
             scores = [region["score"] for region in annotation["result"] if "score" in region]

@@ -75,6 +75,7 @@ PARTS = {
     "ids of sentences": Part(one(id="s7"), sentences("id")),
     "ids of documents": Part(one(), lambda found: [document.id for document in found]),
     "marks of incomplete sentences": Part(one(complete=False), sentences("complete")),
+    "forbidden spans": Part(one(complete=False, forbidden=[(4, 5), (0, 2)]), sentences("forbidden")),
     "trees": Part(
         one(tree=Tree(((0, 6, 3), (0, 3, None)), ((3, 0), (0, 2)), 3, (1.0, 0.25))), sentences("tree")
     ),

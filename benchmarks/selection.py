@@ -1,0 +1,448 @@
+"""How much annotation active learning saves: a simulated annotator, on data sets whose gold is known.
+
+    python -m benchmarks.selection run --data DIR --encoder PATH --out FILE gum_open:random gum_open:f1-loss+k-means:1,2
+    python -m benchmarks.selection report FILE...
+
+A simulation is DATA:STRATEGY[:SEEDS]. It begins with a random sample of 4,000 words; then, for each budget, a model is
+trained from scratch as `nestree train` does, with a dev set cut to 4,000 words, scored on test, and asked by
+`nestree.select` what to annotate up to the next budget; gold is the answer. Simulations of one seed begin with the same
+sentences. Strategies:
+
+    CRITERION[+DIVERSITY]   whole sentences, by a criterion of `nestree.select`: random, mnlp+k-means; with @N after
+                            it, the cost of a sentence has N extra words (acquisition.EXTRA_WORDS): f1-loss@0
+    partial                 single spans; as many questions as whole sentences of that budget would have entities
+    full                    one model on all of the training data
+
+A decision is an entity of a sentence to be annotated that is gold or predicted, as the annotator confirms, corrects,
+deletes or adds it; or the answer to a question about a span. Words read are those of all sentences that are shown.
+
+Simulations run side by side in processes. Each round of each is a row of the output file, which is written as rows
+arrive. `--resume FILE` goes on with the simulations of a former output. After `--seconds`, no round is begun that would
+not end in time, and what still runs is ended.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import random
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import ceil, log
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.tables import format_mean
+from benchmarks.timing import Row, provenance, store
+from nestree import acquisition, checkpoint, training
+from nestree.acquisition import select
+from nestree.config import Settings
+from nestree.data import formats
+from nestree.evaluation import evaluate
+from nestree.nn.devices import select_device
+from nestree.pipeline import Pipeline, PredictOptions, predict
+from nestree.training.experiment import data_files
+from nestree.types import Document, Entity, Sentence
+
+BUDGETS = (4_000, 8_000, 16_000, 32_000, 64_000)
+DEV_WORDS = 4_000
+FIRST_COSTS = {"words": "words", "decisions": "entities"}  # of the first sample, which has no predictions
+POLL_SECONDS = 2.0
+PROGRESS_SECONDS = 15.0
+
+
+@dataclass(frozen=True)
+class Simulation:
+    data: Path
+    strategy: str
+    seed: int
+    budgets: tuple[int, ...]
+    options: argparse.Namespace
+    deadline: float | None  # seconds since 1970
+    done: tuple[Row, ...] = ()  # rows of a former run
+
+    @property
+    def name(self) -> str:
+        return f"{self.data.name}-{self.strategy}-{self.seed}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.selection", description=__doc__.split("\n")[0]
+    )
+    commands = parser.add_subparsers(required=True, dest="command")
+    run = commands.add_parser("run", help="simulate")
+    add = run.add_argument
+    add("simulations", nargs="+", metavar="DATA:STRATEGY[:SEEDS]")
+    add("--data", type=Path, required=True, metavar="DIR", help="a directory of data sets")
+    add("--encoder", required=True, metavar="PATH")
+    add("--out", type=Path, required=True, metavar="FILE", help="the JSON file")
+    add("--resume", type=Path, metavar="FILE", help="an output of this program to go on with")
+    add("--budgets", default=",".join(map(str, BUDGETS)), metavar="WORDS,...")
+    add("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
+    add("--jobs", type=int, default=12, help="simulations at once")
+    add("--seconds", type=float, help="for everything")
+    add("--device", default="auto", help="auto, cpu or cuda")
+    add("--commit", help="the commit to record outside a git checkout")
+    report = commands.add_parser("report", help="print tables of results")
+    report.add_argument("files", nargs="+", type=Path)
+    options = parser.parse_args(arguments)
+    if options.command == "report":
+        rows = [row for path in options.files for row in json.loads(path.read_text())["rows"]]
+        print("\n\n".join(tables(rows)))
+        return 0
+    deadline = None if options.seconds is None else time.time() + options.seconds
+    former = json.loads(options.resume.read_text())["rows"] if options.resume else []
+    simulations = make_simulations(options, deadline, former)
+    result = {
+        "benchmark": "selection",
+        **provenance(select_device(options.device).type, options.commit),
+        "side_by_side": min(options.jobs, len(simulations)),
+        "changes": options.set,
+        "rows": list(former),
+    }
+    errors = run_all(simulations, options.jobs, deadline, result, options.out)
+    print("\n\n".join(tables(result["rows"])))
+    for name, error in errors.items():
+        print(f"{name}: {error}")
+    return int(bool(errors))
+
+
+def make_simulations(
+    options: argparse.Namespace, deadline: float | None, former: Sequence[Row]
+) -> list[Simulation]:
+    budgets = tuple(int(budget) for budget in options.budgets.split(","))
+    simulations = []
+    for spec in options.simulations:
+        data, strategy, seeds = (*spec.split(":"), "1")[:3]
+        for seed in map(int, seeds.split(",")):
+            key = data, strategy, seed
+            done = tuple(row for row in former if (row["data"], row["strategy"], row["seed"]) == key)
+            simulations.append(
+                Simulation(options.data / data, strategy, seed, budgets, options, deadline, done)
+            )
+    return simulations
+
+
+def run_all(
+    simulations: Sequence[Simulation], jobs: int, deadline: float | None, result: Row, out: Path
+) -> dict[str, str]:
+    """Run the simulations in processes, and add their rows to the result; returns the errors by simulation."""
+    context = multiprocessing.get_context("spawn")
+    waiting, running, errors = list(simulations), {}, {}
+    rows = context.Queue()
+    started = printed = time.time()
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                one = waiting.pop(0)
+                running[one.name] = context.Process(target=execute, args=(one, rows))
+                running[one.name].start()
+            time.sleep(POLL_SECONDS)
+            ended = [name for name, process in running.items() if not process.is_alive()]
+            new = False
+            while not rows.empty():
+                name, row = rows.get()
+                if isinstance(row, str):
+                    errors[name] = row
+                else:
+                    result["rows"].append(row)
+                    f1 = f"test F1 {row['f1']:.2f}, {row['seconds']:.0f} s"
+                    print(
+                        f"{time.time() - started:5.0f} s  {name} {row['words']:,} words: {f1}",
+                        file=sys.stderr,
+                    )
+                new = True
+            for name in ended:
+                process = running.pop(name)
+                if process.exitcode and name not in errors:
+                    errors[name] = f"its process ended with {process.exitcode}"
+            if new:
+                store(result, out)
+            if time.time() - printed > PROGRESS_SECONDS:
+                printed = time.time()
+                print(
+                    f"{printed - started:5.0f} s  {len(running)} running, {len(waiting)} waiting",
+                    file=sys.stderr,
+                )
+            if deadline is not None and time.time() > deadline:
+                print(
+                    f"out of time: {', '.join([*running, *(one.name for one in waiting)])}", file=sys.stderr
+                )
+                break
+    finally:
+        for process in running.values():
+            process.kill()
+        store(result, out)
+    return errors
+
+
+# One simulation, in its process
+
+
+def execute(simulation: Simulation, rows: Any) -> None:
+    try:
+        torch.set_num_threads(max(1, (os.cpu_count() or 1) // simulation.options.jobs))
+        for row in simulate(simulation):
+            rows.put((simulation.name, row))
+    except Exception as error:
+        traceback.print_exc()
+        rows.put((simulation.name, f"{type(error).__name__}: {error}"[:300]))
+
+
+def simulate(simulation: Simulation) -> Iterable[Row]:
+    """The rows of the rounds that are not done yet."""
+    parts = {part: list(formats.read(path)) for part, path in data_files(simulation.data).items()}
+    gold = [replace(s, id=str(k)) for k, s in enumerate(s for d in parts["train"] for s in d.sentences)]
+    test = [sentence for document in parts["test"] for sentence in document.sentences]
+    dev = cut([s for d in parts["dev"] for s in d.sentences], DEV_WORDS, simulation.seed)
+    budgets = (sum(len(s.words) for s in gold),) if simulation.strategy == "full" else simulation.budgets
+    # What is known: whole sentences by number, and answers to questions by number.
+    whole = {
+        int(s.id or 0) for s in cut(gold, min(budgets[0], sum(len(s.words) for s in gold)), simulation.seed)
+    }
+    answers: dict[int, Sentence] = {}
+    row: Row = {name: sum(len(getattr(gold[k], part)) for k in whole) for name, part in FIRST_COSTS.items()}
+    for former in simulation.done:
+        whole |= set(former["picked"].get("whole", ()))
+        for number, known, forbidden in former["picked"].get("answers", ()):
+            entities = [Entity(*entity) for entity in known]
+            answers[number] = replace(
+                gold[number], entities=entities, complete=False, forbidden=[tuple(span) for span in forbidden]
+            )
+        row = {"words": former["words_next"], "decisions": former["decisions_next"]}
+    last = 0.0
+    for number, budget in enumerate(budgets):
+        if number < len(simulation.done):
+            continue
+        started = time.time()
+        if simulation.deadline is not None and started + 2.5 * last > simulation.deadline:
+            return
+        folder = Path(tempfile.mkdtemp(prefix="selection-"))
+        try:
+            pipeline = train(simulation, [gold[k] for k in sorted(whole)], answers, dev, folder / "model")
+            predicted = predict(pipeline.model, test, options=PredictOptions(scored=True))
+            scores = evaluate(test, predicted, resamples=0)
+            row |= {
+                "data": simulation.data.name,
+                "strategy": simulation.strategy,
+                "seed": simulation.seed,
+                "budget": budget,
+                "f1": 100 * scores.f1,
+                "dev_f1": 100 * evaluate(dev, predict(pipeline.model, dev), resamples=0).f1,
+                "train_seconds": time.time() - started,
+            }
+            following = {"words_next": row["words"], "decisions_next": row["decisions"], "picked": {}}
+            if number + 1 < len(budgets):
+                begun = time.time()
+                wanted = budgets[number + 1] - budget
+                if simulation.strategy == "partial":
+                    following = ask(pipeline, gold, whole, answers, wanted, row)
+                else:
+                    following = annotate(pipeline, gold, whole, wanted, row, simulation)
+                row["select_seconds"] = time.time() - begun
+            last = time.time() - started
+            yield {**row, **following, "seconds": last}
+            row = {"words": following["words_next"], "decisions": following["decisions_next"]}
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def cut(sentences: Sequence[Sentence], words: int, seed: int) -> list[Sentence]:
+    """A random sample of about so many words."""
+    shuffled, kept = list(sentences), []
+    random.Random(f"selection {seed}").shuffle(shuffled)
+    for sentence in shuffled:
+        if len(sentence.words) <= words:
+            kept.append(sentence)
+            words -= len(sentence.words)
+    return kept
+
+
+def train(
+    simulation: Simulation,
+    whole: Sequence[Sentence],
+    answers: dict[int, Sentence],
+    dev: Sequence[Sentence],
+    folder: Path,
+) -> Pipeline:
+    """A model that is trained as `nestree train` does it."""
+    overrides = [*simulation.options.set, f"encoder.path={simulation.options.encoder}"]
+    settings = Settings.read("default").with_overrides([*overrides, f"training.seed={simulation.seed}"])
+    documents = [[Document((s,)) for s in part] for part in ([*whole, *answers.values()], dev)]
+    corpus = training.make_corpus(*documents, seed=simulation.seed)
+    settings, corpus = training.adapt_to_small_data(settings, corpus)
+    training.fit(settings, corpus, folder, device=simulation.options.device)
+    return Pipeline(checkpoint.load(folder, select_device(simulation.options.device)))
+
+
+def annotate(
+    pipeline: Pipeline,
+    gold: Sequence[Sentence],
+    whole: set[int],
+    wanted: int,
+    row: Row,
+    simulation: Simulation,
+) -> Row:
+    """Add whole sentences of up to `wanted` words; returns what they cost."""
+    strategy, _, extra_words = simulation.strategy.partition("@")
+    by, _, diversity = strategy.partition("+")
+    if extra_words:
+        acquisition.EXTRA_WORDS = int(extra_words)  # of this process, which runs this simulation alone
+    pool = [replace(s, entities=()) for k, s in enumerate(gold) if k not in whole]
+    found = select(
+        pool, model=pipeline, budget=wanted, by=by, diversity=diversity or "none", seed=simulation.seed
+    )
+    decisions = 0
+    numbers = []
+    for document in found.documents:
+        (predicted,) = document.sentences
+        numbers.append(int(predicted.id or 0))
+        entities = [{(e.span, e.label) for e in s.entities} for s in (predicted, gold[numbers[-1]])]
+        decisions += len(entities[0] | entities[1])
+    whole |= set(numbers)
+    return {
+        "words_next": row["words"] + found.words,
+        "decisions_next": row["decisions"] + decisions,
+        "picked": {"whole": numbers},
+    }
+
+
+def ask(
+    pipeline: Pipeline,
+    gold: Sequence[Sentence],
+    whole: set[int],
+    answers: dict[int, Sentence],
+    wanted: int,
+    row: Row,
+) -> Row:
+    """Ask about single spans: as many as `wanted` words have entities; returns what the answers cost."""
+    density = sum(len(gold[k].entities) for k in whole) / sum(len(gold[k].words) for k in whole)
+    pool = [
+        answers.get(k) or replace(s, entities=(), complete=False)
+        for k, s in enumerate(gold)
+        if k not in whole
+    ]
+    found = select(pool, model=pipeline, budget=ceil(wanted * density), partial=True)
+    picked = []
+    for document in found.documents:
+        (asked,) = document.sentences
+        number = int(asked.id or 0)
+        right, before = gold[number], answers.get(number)
+        spans = {entity.span for entity in asked.entities}
+        known = [e for e in right.entities if e.span in spans or (before and e in before.entities)]
+        forbidden = {*(before.forbidden if before else ()), *(spans - {e.span for e in known})}
+        answers[number] = replace(right, entities=known, complete=False, forbidden=sorted(forbidden))
+        picked.append([number, [[e.start, e.end, e.label] for e in known], sorted(forbidden)])
+    return {
+        "words_next": row["words"] + found.words,
+        "decisions_next": row["decisions"] + found.questions,
+        "picked": {"answers": picked},
+    }
+
+
+# Tables
+
+
+def tables(rows: Sequence[Row]) -> list[str]:
+    """Markdown: for each data set, F1 by budget, the area under the curve, and the budgets for 95 and 99 %."""
+    found = []
+    for data in dict.fromkeys(row["data"] for row in rows):
+        own = [row for row in rows if row["data"] == data]
+        full = [row["f1"] for row in own if row["strategy"] == "full"]
+        whole = [row for row in own if row["strategy"] not in ("full", "partial")]
+        budgets = sorted({row["budget"] for row in own if row["strategy"] != "full"})
+        head = [
+            data,
+            *(f"{budget:,}" for budget in budgets),
+            "area",
+            "words for 95 %",
+            "words for 99 %",
+            "decisions for 99 %",
+        ]
+        lines = [head, ["---", *["---:"] * (len(head) - 1)]]
+        for strategy in dict.fromkeys(row["strategy"] for row in own if row["strategy"] != "full"):
+            runs = [row for row in own if row["strategy"] == strategy]
+            cells = [[row["f1"] for row in runs if row["budget"] == budget] for budget in budgets]
+            line = [strategy, *(format_mean(values) if values else "" for values in cells)]
+            curves = [
+                sorted((row for row in runs if row["seed"] == seed), key=lambda row: row["budget"])
+                for seed in dict.fromkeys(row["seed"] for row in runs)
+            ]
+            complete = [curve for curve in curves if len(curve) == len(budgets)]
+            line.append(format_mean([area(curve) for curve in complete]) if complete else "")
+            for share, cost in ((0.95, "words"), (0.99, "words"), (0.99, "decisions")):
+                costs = [
+                    interpolate(curve, cost, share * statistics.mean(full)) for curve in complete if full
+                ]
+                reached = [value for value in costs if value is not None]
+                mean = f"{statistics.mean(reached):,.0f}" if reached else "not reached"
+                line.append(
+                    mean if len(reached) == len(costs) else f"{mean} ({len(reached)} of {len(costs)})"
+                )
+            lines.append(line)
+        title = f"{data}: test F1 by words annotated; all training data: {format_mean(full) if full else 'not run'}"
+        found.append("\n".join([title, "", *("| " + " | ".join(line) + " |" for line in lines)]))
+        if whole and any(row["strategy"] == "partial" for row in own):
+            found.append(compare_decisions(own))
+    return found
+
+
+def area(curve: Sequence[Row]) -> float:
+    """The mean F1 over the logarithm of the words: the area under the curve, by trapezoids.
+
+    >>> round(area([{"words": 1, "f1": 50.0}, {"words": 2, "f1": 60.0}, {"words": 8, "f1": 60.0}]), 2)
+    58.33
+    """
+    total = sum((log(b["words"] / a["words"])) * (a["f1"] + b["f1"]) / 2 for a, b in pairwise(curve))
+    return total / log(curve[-1]["words"] / curve[0]["words"])
+
+
+def interpolate(curve: Sequence[Row], cost: str, f1: float) -> float | None:
+    """What it costs to reach this F1, linear in the logarithm; None: it is not reached.
+
+    >>> curve = [{"words": 10, "f1": 50.0}, {"words": 40, "f1": 60.0}]
+    >>> round(interpolate(curve, "words", 55.0)), interpolate(curve, "words", 61.0)
+    (20, None)
+    """
+    if curve[0]["f1"] >= f1:
+        return float(curve[0][cost])
+    for a, b in pairwise(curve):
+        if b["f1"] >= f1:
+            share = (f1 - a["f1"]) / (b["f1"] - a["f1"])
+            return float(a[cost] * (b[cost] / a[cost]) ** share)
+    return None
+
+
+def compare_decisions(rows: Sequence[Row]) -> str:
+    """How many decisions whole sentences take for the F1 that each round of partial annotation has."""
+    lines = []
+    for row in rows:
+        if row["strategy"] != "partial" or row["budget"] == min(r["budget"] for r in rows):
+            continue
+        for strategy in dict.fromkeys(
+            r["strategy"] for r in rows if r["strategy"] not in ("partial", "full")
+        ):
+            curve = [r for r in rows if r["strategy"] == strategy and r["seed"] == row["seed"]]
+            curve.sort(key=lambda r: r["budget"])
+            needed = interpolate(curve, "decisions", row["f1"]) if curve else None
+            if needed is not None:
+                saved = 100 * (1 - row["decisions"] / needed)
+                lines.append(
+                    f"{row['data']}, seed {row['seed']}: partial has F1 {row['f1']:.2f} after {row['decisions']:,} "
+                    f"decisions and {row['words']:,} words read, {strategy} after {needed:,.0f}: {saved:.0f} % fewer"
+                )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,470 @@
+"""Which sentences to annotate next: `select`, the function behind `nestree select`.
+
+The pool streams through the model in buffers, and only the best candidates are kept, so that memory depends on the
+budget and not on the pool. Sentences are ranked by a criterion of `nestree.decoding.uncertainty`, divided by what they
+cost to annotate, mostly words to read. With `partial`, single spans are asked about instead of whole sentences.
+"""
+
+import hashlib
+import heapq
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+
+from nestree.data import formats
+from nestree.data.io import plural
+from nestree.decoding import Prediction
+from nestree.decoding.constraints import as_int
+from nestree.decoding.uncertainty import CRITERIA
+from nestree.errors import InputError
+from nestree.model import OnnxRecognizer, eval_mode
+from nestree.nn.int8 import unavailable_reason
+from nestree.pipeline import (
+    Pipeline,
+    PredictOptions,
+    bf16_weights,
+    cut_windows,
+    default_batch_words,
+    load,
+    predict,
+    run_batches,
+)
+from nestree.types import Document, Entity, Sentence, Span
+
+DIVERSITIES = ("none", "k-center", "k-means")
+UNITS = ("sentence", "document")
+CANDIDATE_BUDGETS = 3  # diverse units are chosen among candidates of so many times the budget
+SPARE_BUDGETS = 2  # without diversity: so that shorter units fill the rest of the budget
+BUFFERED_BATCHES = 10
+QUESTIONS_PER_SENTENCE = 8  # answered ones included
+EXTRA_WORDS = (
+    10  # added to the cost of a sentence when it is ranked: else sentences of one or two words come first
+)
+KMEANS_ROUNDS = 10
+
+log = logging.getLogger(__name__)
+Pool = str | Path | Iterable[Document | Sentence | str]
+Value = TypeVar("Value")
+
+
+@dataclass
+class Selection:
+    """What to annotate, best first, and what was seen of the pool."""
+
+    documents: list[Document] = field(
+        default_factory=list
+    )  # with predicted entities and extra["uncertainty"]
+    words: int = 0  # to read
+    questions: int = 0  # to answer, if single spans are asked about
+    pool_sentences: int = 0
+    pool_words: int = 0
+    excluded: int = 0  # units that are annotated already
+    duplicates: int = 0  # candidates with the words of another one
+    notes: list[str] = field(default_factory=list)  # sentences for the user
+
+
+class Unit(NamedTuple):
+    """A sentence or document of the pool."""
+
+    document: Document
+    sentences: Sequence[Sentence]  # with context
+    key: str  # equal for equal words
+
+    @property
+    def words(self) -> int:
+        return sum(len(sentence.words) for sentence in self.sentences)
+
+    @property
+    def cost(self) -> int:
+        """What it costs to annotate, for the ranking."""
+        return self.words + EXTRA_WORDS * len(self.sentences)
+
+
+class Scored(NamedTuple):
+    unit: Unit
+    uncertainty: float  # divided by the cost
+    mean: np.ndarray | None
+
+
+class Question(NamedTuple):
+    """A span of one of the sentences of a unit."""
+
+    unit: Unit
+    sentence: int
+    entity: Entity  # with the most probable label, and its probability
+    margin: float
+
+
+def select(
+    pool: Pool,
+    *,
+    budget: int,
+    model: Pipeline | str | Path | None = None,
+    by: str = "f1-loss",
+    diversity: str = "none",
+    unit: str = "sentence",
+    exclude: Iterable[Pool] = (),
+    partial: bool = False,
+    seed: int = 1,
+    device: str = "auto",
+    on_progress: Callable[[int], None] | None = None,
+) -> Selection:
+    """The sentences of a pool that help most if they are annotated, up to `budget` words, with predicted entities.
+
+    `pool`: a file, or documents, sentences or texts, from any iterator. `by`: f1-loss, entity-entropy, mnlp,
+    tree-entropy or random (see nestree.decoding.uncertainty), each per word. `diversity`: "k-center" or "k-means"
+    chooses sentences with different vectors among the best ones. `unit`: "sentence" or "document", what is ranked and
+    annotated as a whole. `exclude`: data that is annotated already. `partial`: ask about the single spans with the
+    smallest margins; `budget` then counts these. `on_progress` is called with the words done so far.
+    """
+    for name, value, choices in (
+        ("by", by, CRITERIA),
+        ("diversity", diversity, DIVERSITIES),
+        ("unit", unit, UNITS),
+    ):
+        if value not in choices:
+            raise InputError(f"{name} is {value!r}; it must be one of {', '.join(choices)}.")
+    if (as_int(budget) or 0) < 1:
+        raise InputError(f"budget is {budget!r}; it must be a whole number of words, 1 or more.")
+    pipeline = model if isinstance(model, Pipeline) else load_fast(model, device)
+    if diversity != "none" and isinstance(pipeline.model, OnnxRecognizer):
+        raise InputError(
+            f"diversity={diversity!r} needs the vectors of words, which an exported model hides."
+        )
+    result, known_labels = Selection(), set(pipeline.model.labels)
+    seen = {sentence_key(s) for source in exclude for d in read_pool(source, pipeline) for s in d.sentences}
+    random = by == "random" and not partial
+    options = PredictOptions(
+        max_sentence_words=pipeline.max_sentence_words,
+        uncertainty=None if random or partial else by,
+        doubts=QUESTIONS_PER_SENTENCE if partial else 0,
+        means=diversity != "none" and not partial,
+    )
+    limit = budget * (1 if partial else SPARE_BUDGETS if diversity == "none" else CANDIDATE_BUDGETS)
+    best: Best[Scored] = Best(limit)
+    questions: Best[Question] = Best(limit)
+    unknown: set[str] = set()
+
+    def rank(units: Sequence[Unit]) -> None:
+        """Keep the best of these units."""
+        if random and not options.means:
+            scored = [Scored(each, 0.0, None) for each in units]
+        else:
+            found = iter(measure(pipeline, [s for each in units for s in each.sentences], options))
+            scored = []
+            for each in units:
+                predictions = [next(found) for _ in each.sentences]
+                for k, prediction in enumerate(predictions):
+                    answered = answered_spans(each.sentences[k])
+                    for margin, start, end, label, p in prediction.doubts:
+                        if (start, end) in answered:
+                            continue
+                        entity = Entity(start, end, label, None, min(1.0, p))
+                        question = Question(each, k, entity, margin)
+                        questions.add(f"{each.key} {k} {start} {end}", -margin, 1, question)
+                total = sum(prediction.uncertainty for prediction in predictions)
+                means = [prediction.mean for prediction in predictions]
+                weights = [len(sentence.words) for sentence in each.sentences]
+                mean: Any = None if means[0] is None else np.average(means, axis=0, weights=weights)  # type: ignore[arg-type]
+                scored.append(Scored(each, total / each.cost, mean))
+        for one in scored if not partial else ():
+            order = random_order(one.unit.key, seed) if random else one.uncertainty
+            best.add(one.unit.key, order, one.unit.words, one)
+        if on_progress:
+            on_progress(result.pool_words)
+
+    buffer: list[Unit] = []
+    buffered, most = 0, BUFFERED_BATCHES * default_batch_words(pipeline.device)
+    for document in read_pool(pool, pipeline):
+        unknown |= {e.label for s in document.sentences for e in s.entities} - known_labels
+        for each in make_units(document, unit, pipeline, result.pool_sentences):
+            result.pool_sentences += len(each.sentences)
+            result.pool_words += each.words
+            if seen and all(sentence_key(sentence) in seen for sentence in each.sentences):
+                result.excluded += 1
+                continue
+            buffer.append(each)
+            buffered += each.words
+            if buffered >= most:
+                rank(buffer)
+                buffer, buffered = [], 0
+    rank(buffer)
+    if partial:
+        result.duplicates = questions.duplicates
+        result.documents = ask(questions.values()[:budget], result)
+    else:
+        result.duplicates = best.duplicates
+        chosen = choose(best.values(), budget, diversity)
+        result.words = sum(one.unit.words for one in chosen)
+        predicted = iter(
+            predict(
+                pipeline.inference_model,
+                [sentence for one in chosen for sentence in one.unit.sentences],
+                options=pipeline.predict_options(trees=False),
+            )
+        )
+        for one in chosen:
+            sentences = tuple(replace(next(predicted), context=None) for _ in one.unit.sentences)
+            extra = {**one.unit.document.extra, "uncertainty": round(float(one.uncertainty), 6)}
+            result.documents.append(replace(one.unit.document, sentences=sentences, extra=extra))
+    result.notes = make_notes(result, budget, unit, partial, bool(seen), unknown, pipeline)
+    return result
+
+
+def make_notes(
+    result: Selection,
+    budget: int,
+    unit: str,
+    partial: bool,
+    excluding: bool,
+    unknown: set[str],
+    pipeline: Pipeline,
+) -> list[str]:
+    """What the user should know about the pool."""
+    notes = []
+    if excluding:
+        notes.append(f"left out, as the data to exclude has their words: {plural(result.excluded, unit)}.")
+    if result.duplicates and not partial:
+        notes.append(f"left out, as another one has the same words: {plural(result.duplicates, unit)}.")
+    if unknown:
+        notes.append(
+            f"the pool has entities with labels that the model does not know, {', '.join(sorted(unknown)[:5])}: "
+            f"entities of the pool are ignored, and those to correct have the labels "
+            f"{', '.join(pipeline.model.labels[:5])}{', ...' * (len(pipeline.model.labels) > 5)}."
+        )
+    spent = result.questions if partial else result.words
+    if not result.documents and not partial and result.pool_words:
+        notes.append(f"nothing fits into a budget of {budget:,} words. Give a larger one.")
+    elif partial and spent < budget:
+        notes.append(f"the pool has only {spent:,} spans to ask about: all of them are asked.")
+    elif not partial and result.pool_words <= budget:
+        rest = "all the rest" if result.excluded or result.duplicates else "all"
+        notes.append(
+            f"the budget is {budget:,} words, and the pool has {result.pool_words:,}: {rest} is selected."
+        )
+    return notes
+
+
+# The pool
+
+
+def load_fast(model: str | Path | None, device: str) -> Pipeline:
+    """A pipeline that predicts in 8 bits where that is possible: a ranking needs no more precision."""
+    pipeline = load(model, device)
+    if pipeline.device.type == "cpu" and not isinstance(pipeline.model, OnnxRecognizer):
+        pipeline.precision = "auto" if unavailable_reason() else "int8"
+        pipeline.to("cpu")
+    return pipeline
+
+
+def read_pool(pool: Pool, pipeline: Pipeline) -> Iterator[Document]:
+    """The documents of a pool; texts are split as the model splits them."""
+    if isinstance(pool, str | Path):
+        rules = pipeline.model.text_rules._asdict()
+        known = formats.options(formats.detect_format(Path(pool)))
+        pool = formats.read(pool, **{name: rule for name, rule in rules.items() if name in known})
+    for item in pool:
+        if isinstance(item, str):
+            yield pipeline.split(item)
+        elif isinstance(item, Sentence):
+            yield Document((item,))
+        elif isinstance(item, Document):
+            yield item
+        else:
+            raise InputError(f"a pool has documents, sentences or texts, and this is {item!r:.60}.")
+
+
+def make_units(document: Document, unit: str, pipeline: Pipeline, number: int) -> Iterator[Unit]:
+    """The document, or each sentence as a document of its own; `number`: of sentences of the pool before it."""
+    sentences = pipeline.model.sentences_with_context([document])
+    if unit == "document":
+        if sentences:
+            yield Unit(document, sentences, " ".join(map(sentence_key, sentences)))
+        return
+    several = len(sentences) > 1
+    for k, sentence in enumerate(sentences, 1):
+        own = replace(sentence, start=0)
+        name = sentence.id or f"pool:{number + k}"
+        if document.id:
+            name = f"{document.id}:{k}" if several else document.id
+        extra = {} if several else document.extra
+        yield Unit(Document((own,), own.text, name, extra), [own], sentence_key(sentence))
+
+
+def sentence_key(sentence: Sentence) -> str:
+    """Equal for the same characters, however they are split into words."""
+    return hashlib.blake2b("".join(sentence.words).encode("utf-8", "replace"), digest_size=12).hexdigest()
+
+
+def answered_spans(sentence: Sentence) -> set[Span]:
+    """The spans of an incomplete sentence that are known or forbidden: they are not asked about again."""
+    return (
+        set() if sentence.complete else {*sentence.forbidden, *(entity.span for entity in sentence.entities)}
+    )
+
+
+def random_order(key: str, seed: int) -> float:
+    digest = hashlib.blake2b(f"{seed} {key}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2**64
+
+
+def measure(pipeline: Pipeline, sentences: Sequence[Sentence], options: PredictOptions) -> list[Prediction]:
+    """The uncertainty, doubts and mean of each sentence; those of a long sentence come from its windows."""
+    model = pipeline.inference_model
+    windows = cut_windows(sentences, {}, options.max_sentence_words)
+    parts: list[list[tuple[int, int, Prediction]]] = [[] for _ in sentences]
+    with torch.inference_mode(), eval_mode(model), bf16_weights(model):
+        batch_words = default_batch_words(model.device)
+        for batch, found in run_batches(model, windows, batch_words, options, pipeline.worker_pool):
+            for window, prediction in zip(batch, found, strict=True):
+                parts[window.number].append((window.start, window.end, prediction))
+    results = []
+    for sentence, pieces in zip(sentences, parts, strict=True):
+        if len(pieces) == 1:
+            results.append(pieces[0][2])
+            continue
+        covered = sum(end - start for start, end, _ in pieces)
+        value = sum(prediction.uncertainty for *_, prediction in pieces) * len(sentence.words) / covered
+        doubts = {
+            (doubt.start + start, doubt.end + start): doubt._replace(
+                start=doubt.start + start, end=doubt.end + start
+            )
+            for start, _, prediction in pieces
+            for doubt in prediction.doubts
+        }
+        means = [prediction.mean for *_, prediction in pieces]
+        mean = None if means[0] is None else np.mean(means, axis=0)  # type: ignore[arg-type]
+        results.append(Prediction((), None, value, sorted(doubts.values())[: options.doubts], mean))
+    return results
+
+
+# The choice
+
+
+class Best(Generic[Value]):
+    """The values of the highest order whose costs just reach `limit`; of equal keys, the first one."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.cost, self.duplicates, self.count = limit, 0, 0, 0
+        self.heap: list[tuple[float, int, str, int, Value]] = []  # order, -number, key, cost, value
+        self.keys: set[str] = set()
+
+    def add(self, key: str, order: float, cost: int, value: Value) -> None:
+        if key in self.keys:
+            self.duplicates += 1
+            return
+        if self.cost >= self.limit and order <= self.heap[0][0]:
+            return
+        self.count += 1
+        heapq.heappush(self.heap, (order, -self.count, key, cost, value))
+        self.keys.add(key)
+        self.cost += cost
+        while self.cost - self.heap[0][3] >= self.limit:
+            _, _, removed, freed, _ = heapq.heappop(self.heap)
+            self.keys.remove(removed)
+            self.cost -= freed
+
+    def values(self) -> list[Value]:
+        """Best first."""
+        return [item[4] for item in sorted(self.heap, key=lambda item: item[:2], reverse=True)]
+
+
+def choose(candidates: Sequence[Scored], budget: int, diversity: str) -> list[Scored]:
+    """The candidates, best first, that fit into the budget; `diversity` changes their order."""
+    order: Iterable[int] = range(len(candidates))
+    if diversity != "none" and candidates:
+        vectors = np.stack([np.asarray(one.mean, dtype=np.float32) for one in candidates])
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True).clip(1e-9)
+        costs = np.array([one.unit.words for one in candidates])
+        if costs.sum() > budget:
+            order = (k_center_order if diversity == "k-center" else k_means_order)(vectors, costs, budget)
+    chosen, left = [], budget
+    for k in order:
+        if candidates[k].unit.words <= left:
+            chosen.append(candidates[k])
+            left -= candidates[k].unit.words
+    return chosen
+
+
+def k_center_order(vectors: np.ndarray, costs: np.ndarray, budget: int) -> Iterator[int]:
+    """Greedy k-center: the best candidate, then again and again the one that is farthest from all before."""
+    nearest = np.full(len(vectors), np.inf)  # squared distance to the nearest center
+    k = 0
+    while nearest[k] > 0:
+        yield k
+        nearest = np.minimum(nearest, 2 - 2 * (vectors @ vectors[k]))
+        nearest[k] = 0
+        budget -= costs[k]
+        nearest[costs > budget] = 0
+        k = int(nearest.argmax())
+
+
+def k_means_order(vectors: np.ndarray, costs: np.ndarray, budget: int) -> Iterator[int]:
+    """The best candidate of each cluster, then the second of each; as many clusters as the budget has candidates."""
+    count = max(1, min(len(vectors), int(budget / costs.mean())))
+    centers = vectors[
+        [k for k, _ in zip(k_center_order(vectors, costs * 0, budget), range(count), strict=False)]
+    ]
+    cluster = np.zeros(len(vectors), dtype=np.int64)
+    for _ in range(KMEANS_ROUNDS):
+        nearest = (vectors @ centers.T).argmax(1)
+        if (nearest == cluster).all():
+            break
+        cluster = nearest
+        sums = np.zeros_like(centers)
+        np.add.at(sums, cluster, vectors)
+        norms = np.linalg.norm(sums, axis=1, keepdims=True)
+        centers = np.where(norms > 0, sums / norms.clip(1e-9), centers)
+    turns: dict[int, int] = {}
+    places = []
+    for k, own in enumerate(cluster.tolist()):  # candidates are sorted, best first
+        turns[own] = turns.get(own, -1) + 1
+        places.append((turns[own], k))
+    yield from (k for _, k in sorted(places))
+
+
+# Questions about single spans
+
+
+def ask(questions: Sequence[Question], result: Selection) -> list[Document]:
+    """A document for each sentence that is asked about: the spans in question are its entities.
+
+    Its extra["questions"] lists them in characters. The sentence is incomplete: all other spans stay open.
+    """
+    by_sentence: dict[tuple[int, int], list[Question]] = {}
+    for question in questions:
+        by_sentence.setdefault((id(question.unit), question.sentence), []).append(question)
+    documents = []
+    for asked in by_sentence.values():
+        unit, number = asked[0].unit, asked[0].sentence
+        sentence = replace(unit.sentences[number], start=0, context=None, complete=False)
+        entities = sorted((question.entity for question in asked), key=lambda e: (e.start, -e.end))
+        sentence = replace(sentence.with_text(), entities=tuple(entities))
+        several = len(unit.sentences) > 1
+        name = f"{unit.document.id}:{number + 1}" if several else unit.document.id
+        places = [(*sentence.characters(entity), entity) for entity in entities]
+        extra: dict[str, Any] = {
+            "questions": [{"start": i, "end": j, "label": entity.label} for i, j, entity in places],
+            "uncertainty": round(1 - asked[0].margin, 6),
+        }
+        documents.append(Document((sentence,), sentence.text, name, {**unit.document.extra, **extra}))
+        result.questions += len(asked)
+        result.words += len(sentence.words)
+    return documents
+
+
+def json_questions(document: Document) -> Document:
+    """A document of `ask` as JSON lines hold it: questions by words, with a place for the answer."""
+    (sentence,) = document.sentences
+    questions = [
+        {"start": e.start, "end": e.end, "label": e.label, "score": e.score, "answer": None}
+        for e in sentence.entities
+    ]
+    extra = {key: value for key, value in document.extra.items() if key != "questions"}
+    open_sentence = replace(sentence, entities=(), extra={**sentence.extra, "questions": questions})
+    return replace(document, sentences=(open_sentence,), extra=extra)

@@ -1,0 +1,181 @@
+"""Answers to questions about single spans: known and forbidden spans, in JSON lines and Label Studio."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+import nestree
+from nestree.acquisition import Question, Selection, Unit, ask, json_questions
+from nestree.data.formats import read, write
+from nestree.data.io import ConversionReport
+from nestree.errors import DataError, TrainingError
+from nestree.training.dataset import make_corpus, merge_answers
+from nestree.types import Document, Entity, Sentence
+from tests.tiny import sentence
+
+WORDS = ["the", "mayor", "of", "Lisbon", "met", "police", "in", "Oslo"]
+
+
+def questions(*spans: tuple[int, int, str]) -> Document:
+    unit = Unit(Document((Sentence(WORDS),), None, "d1"), [Sentence(WORDS)], "key")
+    return ask([Question(unit, 0, Entity(i, j, l, None, 0.5), 0.1) for i, j, l in spans], Selection())[0]
+
+
+def write_lines(path, *records):
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def test_json_lines_hold_forbidden_spans(tmp_path):
+    partly = Sentence(WORDS, (Entity(0, 4, "PER"),), complete=False, forbidden=((5, 8), (0, 2)))
+    for options in ({}, {"by": "characters"}):
+        report, path = ConversionReport(), tmp_path / f"{len(options)}.jsonl"
+        write([Document((partly,), None, "d1")], path, "jsonl", report, **options)
+        (document,) = read(path, words="whitespace")
+        assert document.sentences[0].forbidden == ((0, 2), (5, 8))
+        assert document.sentences[0].entities == partly.entities
+        assert not document.sentences[0].complete
+        assert not any("forbidden" in what for what in report.counts)
+
+
+def test_answers_in_json_lines_become_known_and_forbidden_spans(tmp_path):
+    asked = json_questions(questions((0, 4, "PER"), (3, 4, "ORG"), (5, 8, "ORG"), (7, 8, "GPE")))
+    path = tmp_path / "questions.jsonl"
+    write([asked], path, "jsonl")
+    record = json.loads(path.read_text())
+    assert [q["answer"] for q in record["questions"]] == [None] * 4
+    (untouched,) = read(path)
+    assert untouched.sentences[0].entities == untouched.sentences[0].forbidden == ()
+    assert len(untouched.sentences[0].extra["questions"]) == 4
+    for question, answer in zip(record["questions"], [True, "GPE", False, None], strict=True):
+        question["answer"] = answer
+    (document,) = read(write_lines(path, record))
+    answered = document.sentences[0]
+    assert [(e.span, e.label) for e in answered.entities] == [((0, 4), "PER"), ((3, 4), "GPE")]
+    assert answered.forbidden == ((5, 8),)
+    assert not answered.complete
+    assert [q["start"] for q in answered.extra["questions"]] == [7]
+
+
+def test_answers_in_label_studio_become_known_and_forbidden_spans(tmp_path):
+    path = tmp_path / "tasks.json"
+    asked = questions((0, 4, "PER"), (3, 4, "ORG"), (5, 8, "ORG"))
+    write([asked], path, "label-studio", part="predictions")
+    (task,) = json.loads(path.read_text())
+    assert len(task["predictions"][0]["result"]) == len(task["data"]["questions"]) == 3
+    report = ConversionReport()
+    with pytest.raises(DataError, match="holds no label-studio data"):
+        list(read(path, "label-studio", report))
+    assert report.counts["questions without answers left out"] == 1
+    kept, relabelled, _ = task["predictions"][0]["result"]  # the third is deleted
+    relabelled["value"]["labels"] = ["GPE"]
+    task["annotations"] = [{"result": [kept, relabelled]}]
+    path.write_text(json.dumps([task]))
+    (document,) = read(path, "label-studio", words="whitespace")
+    answered = document.sentences[0]
+    assert [(e.span, e.label) for e in answered.entities] == [((0, 4), "PER"), ((3, 4), "GPE")]
+    assert answered.forbidden == ((5, 8),)
+    assert not answered.complete
+    assert "questions" not in document.extra
+
+    again = tmp_path / "again.json"  # known and forbidden spans are written as questions with answers
+    write([document], again, "label-studio")
+    (same,) = read(again, "label-studio", words="whitespace")
+    assert same.sentences[0].forbidden == answered.forbidden
+    assert [(e.span, e.label) for e in same.sentences[0].entities] == [((0, 4), "PER"), ((3, 4), "GPE")]
+    assert not same.sentences[0].complete
+
+
+def test_other_formats_say_what_they_lose(tmp_path):
+    partly = Sentence(WORDS, (Entity(0, 4, "PER"),), complete=False, forbidden=((5, 8),))
+    for name in ("brat", "prodigy", "doccano", "columns"):
+        report = ConversionReport()
+        write([Document((partly,), None, "d1")], tmp_path / name, name, report)
+        assert report.counts[f"forbidden spans not written: {name} has no place for them"] == 1
+
+
+def test_spans_that_are_no_words_are_counted(tmp_path):
+    text = " ".join(WORDS)
+    path = write_lines(
+        tmp_path / "a.jsonl", {"text": text, "entities": [], "forbidden": [[0, 9], [0, 6]], "complete": False}
+    )
+    report = ConversionReport()
+    (document,) = read(path, "jsonl", report, words="whitespace")
+    assert document.sentences[0].forbidden == ((0, 2),)
+    assert report.counts["dropped: a forbidden span that is no span of words in a sentence"] == 1
+
+
+BAD = [
+    (
+        {"entities": [{"start": 0, "end": 4, "label": "PER"}], "forbidden": [[0, 4]]},
+        "entity 0-4 PER is also forbidden",
+    ),
+    ({"forbidden": [[0, 9]]}, "forbidden span 0-9 is no span of this sentence, which has 8 words"),
+    ({"forbidden": [[0, "2"]]}, "`forbidden` must be a list of \\[start, end\\]"),
+    (
+        {"questions": [{"start": 0, "end": 2, "label": "PER", "answer": 3}]},
+        "must be true, false, a label or null",
+    ),
+    ({"questions": 3}, "`questions` must be a list of objects"),
+    (
+        {
+            "questions": [
+                {"start": 0, "end": 2, "label": "PER", "answer": True},
+                {"start": 0, "end": 2, "label": "PER", "answer": False},
+            ]
+        },
+        "entity 0-2 PER is also forbidden, so that answers contradict each other",
+    ),
+]
+
+
+@pytest.mark.parametrize(("record", "message"), BAD)
+def test_contradictions_are_errors_with_their_places(tmp_path, record, message):
+    path = write_lines(tmp_path / "a.jsonl", {"tokens": WORDS, "complete": False, **record})
+    with pytest.raises(DataError, match=rf"a\.jsonl:1: .*{message}"):
+        list(read(path))
+
+
+def partly(*entities, forbidden=(), complete=False):
+    return Document(
+        (replace(sentence(" ".join(WORDS), *entities), complete=complete, forbidden=forbidden),), None, "d1"
+    )
+
+
+def test_what_several_answers_know_is_joined():
+    other = Document((sentence("Lisbon", "0-1 GPE"),), None, "d2")
+    merged = merge_answers(
+        [partly("0-4 PER", forbidden=((1, 2),)), other, partly("3-4 GPE", forbidden=((5, 8),))]
+    )
+    assert len(merged) == 2
+    first = merged[0].sentences[0]
+    assert [(e.span, e.label) for e in first.entities] == [((0, 4), "PER"), ((3, 4), "GPE")]
+    assert first.forbidden == ((1, 2), (5, 8))
+    whole = partly("0-4 PER", "3-4 GPE", complete=True)
+    assert merge_answers([partly("0-4 PER", forbidden=((1, 2),)), whole])[0] == whole
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "why"),
+    [
+        (
+            partly("0-4 PER"),
+            partly(forbidden=((0, 4),)),
+            "0-4 PER .'the mayor of Lisbon'. of one is no entity",
+        ),
+        (partly("0-4 PER"), partly("0-4 ORG"), "0-4 PER .* of one is ORG"),
+        (partly("0-4 PER"), partly("3-6 ORG"), "0-4 PER .* of one crosses an entity"),
+        (partly("0-4 PER", "3-4 GPE"), partly("3-4 GPE", complete=True), "0-4 PER .* of one is no entity"),
+    ],
+)
+def test_answers_that_contradict_each_other_are_refused(first, second, why):
+    for documents in ([first, second], [second, first]):
+        with pytest.raises(TrainingError, match="two annotations of document d1 contradict each other"):
+            make_corpus(documents, documents, seed=1)
+    with pytest.raises(TrainingError, match=why):
+        merge_answers([first, second])
+
+
+def test_public_types_hold_forbidden_spans():
+    assert nestree.Sentence(WORDS, forbidden=[[3, 5], [0, 1]], complete=False).forbidden == ((0, 1), (3, 5))
