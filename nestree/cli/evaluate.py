@@ -48,6 +48,11 @@ def evaluate(
     from nestree.data.formats.detect import select_test_part
     from nestree.data.io import ConversionReport, atomic_writer, check_output_path
 
+    is_name = str(gold) == gold.name != "-" and not gold.exists()
+    if (gold.is_dir() or is_name) and is_model(str(gold)):
+        raise InputError(
+            f"{gold} is a model: name it with --model {gold}, and the gold data without an option."
+        )
     if (predicted is None) == (model is None):
         raise InputError("name a prediction or --model MODEL, and not both.")
     folder, gold = gold, select_test_part(gold)

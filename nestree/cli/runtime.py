@@ -46,8 +46,23 @@ OTHER_NAMES: dict[
     **dict.fromkeys(("--recipe", "--settings"), ("--config",)),
     **dict.fromkeys(("--pretrained", "--bert"), ("--encoder",)),
     "--model": ("--encoder",),
+    "--html": ("--out",),
+    "--json": ("--format json",),
+    "--max-steps": ("--epochs",),
+    "--patience": ("--set training.early_stopping_patience=N",),
+    **dict.fromkeys(("-n", "--limit", "--max"), ("--first",)),
+    **dict.fromkeys(("--train", "--dev", "--test", "--ratio", "--ratios", "--sizes"), ("--parts",)),
     "--random-state": ("--seed",),
     "--min-score": ("--threshold",),
+}
+
+OTHER_COMMANDS = {
+    **dict.fromkeys(("ner", "tag", "annotate", "extract", "run"), "predict"),
+    **dict.fromkeys(("eval", "score", "test"), "evaluate"),
+    **dict.fromkeys(("validate", "lint"), "check"),
+    **dict.fromkeys(("visualize", "render", "display", "view"), "show"),
+    **dict.fromkeys(("fit", "finetune", "fine-tune"), "train"),
+    **{"statistics": "stats", "help": "--help", "version": "--version"},
 }
 
 
@@ -65,6 +80,14 @@ class Commands(TyperGroup):
             logging.getLogger("nestree").setLevel(logging.NOTSET)
             Commands.log = None
         return super().parse_args(ctx, args)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        command = super().get_command(ctx, cmd_name)
+        if command is None and cmd_name in OTHER_COMMANDS:
+            raise InputError(
+                f"nestree has no command {cmd_name}. Did you mean nestree {OTHER_COMMANDS[cmd_name]}?"
+            )
+        return command
 
     def main(self, *args: Any, **options: Any) -> Any:
         with escape_streams(), report_errors():
@@ -180,8 +203,12 @@ def unknown_option_message(name: str, context: Any) -> str:
     setting = name.strip("-").replace("-", "_")
     keys = [f"{section}.{setting}" for section, kind in SECTIONS.items() if setting in kind]
     close = difflib.get_close_matches(name, options, 1, 0.65)
-    if known := [other for other in OTHER_NAMES.get(name, ()) if other in options]:
+    if known := [other for other in OTHER_NAMES.get(name, ()) if other.split()[0] in options]:
         hint = f"Did you mean {known[0]}?"
+    elif name == "--text":
+        hint = f"Pipe the text: echo TEXT | {context.command_path} -"
+    elif name in ("--input", "--file", "--files", "--data", "--source", "--gold"):
+        hint = "Name files without an option."
     elif keys and "--set" in options:
         hint = f"It is a setting: write {' or '.join(f'--set {key}=VALUE' for key in keys)}."
     else:

@@ -210,6 +210,8 @@ def run_training(
     from nestree.pipeline import PredictOptions
 
     folder = run.resume or run.out
+    if "train" in origin and folder is None:
+        raise InputError("name a new folder for the model with --out DIR.")
     if folder is None or "train" not in origin:
         raise InputError(
             "name training data, a file or a folder, and a new folder for the model with --out DIR."

@@ -139,7 +139,9 @@ def test_limits_of_a_request(serve):
 
 
 def test_information(client: TestClient, pipeline: Pipeline):
-    labels = client.get("/v1/labels").json()["labels"]
+    answer = client.get("/v1/labels").json()
+    assert answer["threshold"] == pipeline.model.settings.decoding.threshold
+    labels = answer["labels"]
     assert [label["label"] for label in labels] == list(pipeline.labels)
     assert set(labels[0]) == {"label", "description", "color"}
     info = client.get("/info").json()
