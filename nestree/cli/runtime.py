@@ -62,7 +62,7 @@ class Commands(TyperGroup):
             logging.getLogger("nestree").removeHandler(Commands.log)
             logging.getLogger("nestree").setLevel(logging.NOTSET)
             Commands.log = None
-        return super().parse_args(ctx, args)
+        return super().parse_args(ctx, complete_ray_option(args))
 
     def main(self, *args: Any, **options: Any) -> Any:
         with escape_streams(), report_errors():
@@ -79,6 +79,20 @@ class Commands(TyperGroup):
                 result = super().invoke(ctx)
             sys.stdout.flush()  # while errors are still reported
             return result
+
+
+def complete_ray_option(arguments: list[str]) -> list[str]:
+    """The arguments with the address "local" after a --ray without one.
+
+    >>> complete_ray_option(["predict", "--ray", "texts", "--ray", "head:6379"])
+    ['predict', '--ray', 'local', 'texts', '--ray', 'head:6379']
+    """
+    complete = []
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        complete.append(argument)
+        if argument == "--ray" and not re.fullmatch(r"auto|local|\S+:\S*\d", following):
+            complete.append("local")
+    return complete
 
 
 @contextmanager
