@@ -218,16 +218,14 @@ def warm_up(pipeline: "Pipeline") -> None:
     import ray
 
     context = ray.get_runtime_context()
-    mark = Path(
-        tempfile.gettempdir(), f"nestree-{os.getuid()}-{context.get_node_id()}-{context.get_job_id()}"
-    )
-    with open(mark, "a+") as file:
+    node_and_job = f"{context.get_node_id()} {context.get_job_id()}"
+    with open(Path(tempfile.gettempdir(), f"nestree-{os.getuid()}.lock"), "a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # freed when the process ends, however it does
         file.seek(0)
-        if file.read():
-            return
-        pipeline(WARM_UP)
-        file.write("compiled")
+        if file.read() != node_and_job:
+            pipeline(WARM_UP)
+            file.truncate(0)
+            file.write(node_and_job)
 
 
 class Failure(NamedTuple):
@@ -334,6 +332,7 @@ class Cluster:
     workers: int
     device: str
     model: Any  # a reference to its files
+    worker_class: type[Any] = Worker
     waiting: deque[Task] = field(default_factory=deque)
     starting: dict[Any, Any] = field(default_factory=dict)  # the actor by the reference to its `ready`
     running: dict[Any, deque[Task]] = field(default_factory=dict)  # the tasks of each actor, in order
@@ -347,7 +346,7 @@ class Cluster:
 
         ray = import_ray()
         resources = {"num_cpus": 1} if self.device == "cpu" else {"num_gpus": 1}
-        actor_class = ray.remote(Worker).options(**resources)
+        actor_class = ray.remote(self.worker_class).options(**resources)
         owner = lock_owner(plan.folder / LOCK_FILE) if plan.folder else ""
         shared = (plan._replace(jobs=(), left_out=()), options, current_limits.get(), os.getcwd(), owner)
 
