@@ -1,7 +1,8 @@
 """Prediction on Ray: efficiency, memory of the driver, and what is left after kill -9.
 
     speed     words a second of 1 and 2 workers (`--workers`), in turns with the command without Ray on as many threads
-    memory    memory of the driver while documents stream through it; workers copy them, without a model
+    driver    memory and CPU time of the driver while documents stream through it, and for files that workers read and
+              write; the workers have no model, and copy
     kill      an actor, a node or the driver is killed at random moments: after --resume, all bytes must be the same
 
 For example: `python -m benchmarks.ray speed --data TEXTS --out FILE`. Each command prints one line of JSON at its end
@@ -9,6 +10,7 @@ and stores it with `--out`.
 """
 
 import argparse
+import ctypes
 import json
 import os
 import random
@@ -18,14 +20,23 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from benchmarks.timing import Row, provenance, read_status, store
-from nestree.predict_files import LOCK_FILE, LOG_FILE
+from nestree.predict_files import (
+    LOCK_FILE,
+    LOG_FILE,
+    FilePredictOptions,
+    Summary,
+    open_resume_log,
+    plan_jobs,
+    predict_files,
+)
 
 COMMAND = [sys.executable, "-m", "nestree", "predict"]
 VICTIMS = ("actor", "node", "driver")
@@ -34,15 +45,16 @@ VICTIMS = ("actor", "node", "driver")
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ray", description=__doc__.split("\n")[0])
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, run in (("speed", measure_speed), ("memory", measure_memory), ("kill", measure_kills)):
+    for name, run in (("speed", measure_speed), ("driver", measure_driver), ("kill", measure_kills)):
         command = commands.add_parser(name)
         command.set_defaults(run=run)
         add = command.add_argument
         add("--model", default="gum-minilm", metavar="DIR", help="default: the bundled model")
         add("--out", type=Path, metavar="FILE", help="the JSON file")
         add("--commit", help="the commit to record outside a git checkout")
-        if name == "memory":
-            add("--documents", type=int, default=1_000_000)
+        if name == "driver":
+            add("--documents", type=int, default=1_000_000, help="in one file")
+            add("--files", type=int, default=2000)
         else:
             add("--data", type=Path, required=True, metavar="DIR", help="a folder of texts")
         if name == "speed":
@@ -135,41 +147,40 @@ def kill(victim: str, cluster: Any, driver: "subprocess.Popen[str]", draw: rando
 
 
 def run_killed(
-    victim: str, cluster: Any, arguments: Sequence[object], out: Path, moment: float, draw: random.Random
+    victim: str,
+    cluster: Any,
+    arguments: Sequence[object],
+    out: Path,
+    is_time: Callable[[], bool],
+    draw: random.Random,
 ) -> Row:
-    """Predict on the cluster, kill the victim after so many seconds, and resume if the command did not end well."""
+    """Predict on the cluster, kill the victim when it is time, and resume if the command did not end well."""
     command = [*COMMAND, *map(str, arguments), "--out", str(out), "--ray", cluster.address, "--workers", "2"]
     driver = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    try:
-        driver.wait(moment)
-        killed = False
-    except subprocess.TimeoutExpired:
-        killed = kill(victim, cluster, driver, draw)
+    while driver.poll() is None and not is_time():
+        time.sleep(0.01)
+    row: Row = {"victim": victim, "files_done": len(log_entries(out))}
+    row["killed"] = driver.poll() is None and kill(victim, cluster, driver, draw)
     said = driver.communicate()[1]
-    log = out / LOG_FILE
-    done_before = max(0, len(log.read_text().splitlines()) - 1) if log.exists() else 0
-    row: Row = {
-        "victim": victim,
-        "moment": moment,
-        "killed": killed,
-        "code": driver.returncode,
-        "resumed": False,
-    }
-    row["files_done"] = done_before
-    if driver.returncode:
-        row["resumed"] = True
-        if victim != "driver":
-            row["said"] = said
-        resume = ["--resume"] if log.exists() else []
+    row |= {"code": driver.returncode, "resumed": driver.returncode != 0}
+    if row["resumed"]:
+        resume = ["--resume"] if (out / LOG_FILE).exists() else []
         again = subprocess.run([*command, *resume], capture_output=True, text=True, check=False)
-        row |= {"code": again.returncode} | ({"said": again.stderr} if again.returncode else {})
+        row |= {"code": again.returncode, "said": said + again.stderr}
     return row
+
+
+def log_entries(out: Path) -> list[str]:
+    """The files that are done, as the log of a folder of predictions has them."""
+    log = out / LOG_FILE
+    lines = log.read_text().splitlines(keepends=True)[1:] if log.exists() else []
+    return [json.loads(line)["file"] for line in lines if line.endswith("\n")]
 
 
 def compare(out: Path, expected: dict[str, bytes]) -> Row:
     """What is lost, doubled or different in a folder of predictions."""
     found = outputs(out)
-    entries = [json.loads(line)["file"] for line in (out / LOG_FILE).read_text().splitlines()[1:]]
+    entries = log_entries(out)
     lines = {name: (expected[name].splitlines(), found.get(name, b"").splitlines()) for name in expected}
     return {
         "lost": sum(len(set(old) - set(new)) for old, new in lines.values()),
@@ -192,8 +203,16 @@ def measure_kills(options: argparse.Namespace) -> Row:
         for number in range(options.moments * len(VICTIMS)):
             out = folder / str(number)
             victim = VICTIMS[number % len(VICTIMS)]
-            row = run_killed(victim, cluster, arguments, out, draw.uniform(0, whole), draw)
-            rows.append(row | compare(out, expected))
+            moment = draw.randrange(len(expected)), draw.uniform(0, 1)  # files that are done, and seconds
+
+            def is_time(out: Path = out, moment: tuple[int, float] = moment, victim: str = victim) -> bool:
+                if len(log_entries(out)) < moment[0] or (victim == "actor" and not actors(cluster)):
+                    return False
+                time.sleep(moment[1])
+                return True
+
+            row = run_killed(victim, cluster, arguments, out, is_time, draw)
+            rows.append({"moment": moment, **row, **compare(out, expected)})
             print(json.dumps(rows[-1]), file=sys.stderr)
     total = {
         key: sum(row[key] for row in rows) for key in ("killed", "resumed", "lost", "doubled", "identical")
@@ -212,55 +231,76 @@ def measure_kills(options: argparse.Namespace) -> Row:
 # speed
 
 
+def run_counted(*arguments: object, threads: int) -> Row:
+    """The same, with the CPU seconds of the command and of all processes that it started."""
+    ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: orphans become our children, which we wait for
+    before = os.times()
+    row = run_command(*arguments, threads=threads)
+    deadline = time.perf_counter() + 20
+    with suppress(ChildProcessError):  # there are none left
+        while time.perf_counter() < deadline:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                time.sleep(0.05)
+    after = os.times()
+    cpu = after.children_user + after.children_system - before.children_user - before.children_system
+    return {**row, "cpu_seconds": cpu}
+
+
 def measure_speed(options: argparse.Namespace) -> Row:
     """The command with and without Ray, on the same texts, in turns; each number of workers against as many threads.
 
-    The seconds are those between the start of the first and the end of the last prediction, as a long run has them: the
-    time that a run on one short text takes is subtracted.
+    The time of a run on very short texts, which is that of starting, is subtracted.
     """
     counts = list(map(int, options.workers.split(",")))
     runs: dict[str, list[Row]] = {}
+    results = set()
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        short = folder / "short"
+        short = Path(temporary, "short")
         short.mkdir()
         for number in range(max(counts)):
             (short / f"{number}.txt").write_text("Ann lives in Lisbon.\n")
         for turn in range(options.rounds):
-            for count in counts:
-                for ray in ([], ["--ray", "--workers", count]):
-                    name = f"{'ray' if ray else 'local'} {count}"
-                    for data in (short, options.data):
-                        out = folder / f"{name} {turn} {data.name}"
-                        arguments = [data, "--out", out, "--model", options.model, "--device", "cpu", *ray]
-                        row = run_command(*arguments, threads=count)
-                        runs.setdefault(f"{name} {'short' if data is short else 'all'}", []).append(row)
-                        print(name, data.name, json.dumps(row), file=sys.stderr)
-        words = int(runs[f"local {counts[0]} all"][0]["said"].split("; ")[1].split()[0].replace(",", ""))
-        identical = len({json.dumps({k: v.decode() for k, v in outputs(p).items()}, sort_keys=True)
-                         for p in folder.iterdir() if p.name.endswith(f" {options.data.name}")}) == 1  # fmt: skip
-    result: Row = {"words": words, "identical": identical, "rows": {}}
-    for name in (f"{kind} {count}" for count in counts for kind in ("local", "ray")):
-        seconds, start = (
-            statistics.median(r["seconds"] for r in runs[f"{name} {data}"]) for data in ("all", "short")
-        )
-        result["rows"][name] = {
-            "seconds": seconds,
-            "start_seconds": start,
-            "words_per_second": words / (seconds - start),
-            "runs": [[r["seconds"] for r in runs[f"{name} {data}"]] for data in ("all", "short")],
-        }
-    rate = {name: row["words_per_second"] for name, row in result["rows"].items()}
-    result["overhead"] = {count: 1 - rate[f"ray {count}"] / rate[f"local {count}"] for count in counts}
-    result["speedup"] = {count: rate[f"ray {count}"] / rate[f"ray {counts[0]}"] for count in counts}
-    return result
+            for count, kind in product(counts, ("local", "ray")):
+                for data in (short, options.data):
+                    name = f"{kind} {count} {'short' if data is short else 'all'}"
+                    out = Path(temporary, f"{name} {turn}")
+                    ray = ["--ray", "--workers", count] if kind == "ray" else []
+                    arguments = [data, "--out", out, "--model", options.model, "--device", "cpu", *ray]
+                    runs.setdefault(name, []).append(run_counted(*arguments, threads=count))
+                    if data is not short:
+                        results.add(tuple(sorted(outputs(out).items())))
+                    print(name, json.dumps(runs[name][-1]), file=sys.stderr)
+    words = int(runs[f"local {counts[0]} all"][0]["said"].split("; ")[1].split()[0].replace(",", ""))
+    rows: Row = {}
+    for count, kind in product(counts, ("local", "ray")):
+        row = rows[f"{kind} {count}"] = {}
+        for unit in ("seconds", "cpu_seconds"):
+            whole, start = (
+                [run[unit] for run in runs[f"{kind} {count} {data}"]] for data in ("all", "short")
+            )
+            row[unit], row[f"start_{unit}"] = whole, start
+            name = "words_per_second" if unit == "seconds" else "words_per_cpu_second"
+            row[name] = words / (statistics.median(whole) - statistics.median(start))
+    return {
+        "words": words,
+        "identical": len(results) == 1,
+        "overhead": {
+            unit: {count: rows[f"local {count}"][unit] / rows[f"ray {count}"][unit] - 1 for count in counts}
+            for unit in ("words_per_second", "words_per_cpu_second")
+        },
+        "speedup": {
+            count: rows[f"ray {count}"]["words_per_second"] / rows[f"ray {counts[0]}"]["words_per_second"]
+            for count in counts
+        },
+        "rows": rows,
+    }
 
 
-# memory
+# driver
 
 
 class CopyWorker:
-    """In place of `nestree.integrations.ray.Worker`: returns documents as they are."""
+    """In place of `nestree.integrations.ray.Worker`: returns documents as they are, and says that files are done."""
 
     def __init__(self, *arguments: Any) -> None:
         pass
@@ -271,47 +311,55 @@ class CopyWorker:
     def predict(self, groups: Sequence[Sequence[Any]]) -> list[Any]:
         return [document for group in groups for document in group]
 
+    def predict_jobs(self, jobs: Sequence[tuple[Any, list[int]]]) -> list[Any]:
+        return [({"source": source, "written": [], "skipped": []}, Summary(files=1)) for _, source in jobs]
 
-def measure_memory(options: argparse.Namespace) -> Row:
-    """Resident memory of the driver after each twentieth of the documents, which are in one file."""
+
+def measure_driver(options: argparse.Namespace) -> Row:
+    """What the driver costs, and its resident memory after each twentieth of the documents, which are in one file."""
     import nestree
     from nestree.integrations import ray
-    from nestree.predict_files import FilePredictOptions, plan_jobs, predict_files
 
     pipeline = nestree.load(options.model, "cpu")
-    predict_options = pipeline.predict_options(None, False)
+    options_to_predict = FilePredictOptions(pipeline.predict_options(None, False))
+    samples: list[Row] = []
+
+    def sample(progress: Any) -> None:
+        if (progress.share or 0) * 20 >= len(samples):
+            samples.append({"share": progress.share, "rss": read_status("VmRSS")})
+            print(json.dumps(samples[-1]), file=sys.stderr)
+
+    def run(cluster: Any, plan: Any, log: Any, on_progress: Any) -> Row:
+        cluster = replace(cluster, worker_class=CopyWorker)
+        started, cpu = time.perf_counter(), time.process_time()
+        summary = predict_files(pipeline, plan, options_to_predict, log, on_progress, cluster)
+        cluster.close()
+        seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
+        return {"words": summary.words, "seconds": seconds, "cpu_seconds": cpu}
+
     with tempfile.TemporaryDirectory() as temporary, ray.connect("local", options.model, 2, "cpu") as cluster:
         source, out = Path(temporary, "in.jsonl"), Path(temporary, "out.jsonl")
         with open(source, "w") as file:
             for number in range(options.documents):
-                file.write(
-                    json.dumps(
-                        {"text": f"Ann met the mayor of town {number} in Lisbon.", "doc_id": str(number)}
-                    )
-                )
-                file.write("\n")
-        samples: list[Row] = []
-
-        def sample(progress: Any) -> None:
-            if (progress.share or 0) * 20 >= len(samples):
-                samples.append({"share": progress.share, "rss": read_status("VmRSS")})
-                print(json.dumps(samples[-1]), file=sys.stderr)
-
-        cluster = replace(cluster, worker_class=CopyWorker)
-        started = time.perf_counter()
-        plan = plan_jobs([source], None, out, "jsonl")
-        summary = predict_files(pipeline, plan, FilePredictOptions(predict_options), None, sample, cluster)
-        seconds = time.perf_counter() - started
-        cluster.close()
+                text = f"Ann met the mayor of town {number} in Lisbon."
+                file.write(json.dumps({"text": text, "doc_id": str(number)}) + "\n")
+        documents = run(cluster, plan_jobs([source], None, out, "jsonl"), None, sample)
         with open(out) as file:
-            ids = [json.loads(line)["doc_id"] for line in file]
+            in_order = all(json.loads(line)["doc_id"] == str(number) for number, line in enumerate(file))
+        texts = Path(temporary, "texts")
+        texts.mkdir()
+        for number in range(options.files):
+            with open(texts / f"{number}.txt", "w") as file:
+                file.truncate(ray.TASK_BYTES)
+        plan = plan_jobs([texts], None, Path(temporary, "out"), "jsonl")
+        files = run(cluster, plan, open_resume_log(plan, {}, False), None)
     settled = [row["rss"] for row in samples if row["share"] >= 0.1]
     return {
-        "documents": summary.documents,
-        "in_order": ids == [str(number) for number in range(options.documents)],
-        "seconds": seconds,
-        "documents_per_second": options.documents / seconds,
+        "documents": {"count": options.documents, "in_order": in_order, **documents},
+        "words_per_driver_cpu_second": documents["words"] / documents["cpu_seconds"],
         "growth_mb_after_a_tenth": (settled[-1] - settled[0]) / 1e6,
+        "files": {"count": options.files, **files},
+        "files_per_driver_cpu_second": options.files / files["cpu_seconds"],
         "samples": samples,
     }
 

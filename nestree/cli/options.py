@@ -129,7 +129,7 @@ OPTIONS = {
     "passes": Opt("How often all texts are read.", "N", 1),
     "penalties": Opt("Penalties on shared heads to decode with.", "C,...", name="--head-sharing-penalties"),
     "ray": Opt(
-        "Predict on a Ray cluster: HOST:PORT, ray://HOST:PORT or auto; without an address, Ray is started here.",
+        "Predict on a Ray cluster, HOST:PORT or auto; without an address, Ray is started here.",
         "[ADDRESS]",
     ),
     "read": Opt("An option of the input format, such as ends=inclusive; may be repeated.", "NAME=VALUE"),

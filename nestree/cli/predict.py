@@ -77,11 +77,11 @@ def predict(
     started = monotonic()
     if jobs.folder is None and jobs.format not in FOLDER_FORMATS:
         check_output_path(out)
-    # On a cluster, the pipeline of this process only reads.
-    pipeline, folder = load_pipeline(
-        model, "cpu" if ray else device, max_sentence_words, 0 if ray else workers
-    )
-    with ray_cluster(ray, folder, workers, device) if ray else nullcontext() as cluster:
+    with ray_cluster(ray, model, workers, device) if ray else nullcontext() as cluster:
+        # On a cluster, the pipeline of this process only reads.
+        pipeline, folder = load_pipeline(
+            model, "cpu" if ray else device, max_sentence_words, 0 if ray else workers
+        )
         target = torch.device(cluster.device) if cluster else pipeline.device
         options = FilePredictOptions(
             pipeline.predict_options(threshold, trees, labels or None),
@@ -113,15 +113,15 @@ def predict(
         raise typer.Exit(FOUND_ERRORS)
 
 
-def ray_cluster(address: str, folder: Path, workers: int, device: str) -> AbstractContextManager[Any]:
+def ray_cluster(address: str, model: str | None, workers: int, device: str) -> AbstractContextManager[Any]:
     from nestree.integrations.ray import ADDRESS, connect
 
     if not ADDRESS.fullmatch(address):
         raise InputError(
-            f"--ray {address}: this is no address. Write HOST:PORT, ray://HOST:PORT, or auto for a cluster on this "
-            "machine; without an address, Ray is started here."
+            f"--ray {address}: this is no address. Write HOST:PORT, or auto for a cluster on this machine; "
+            "without an address, Ray is started here."
         )
-    return connect(address, folder, workers, device)
+    return connect(address, model, workers, device)
 
 
 def find_jobs(files: Sequence[Path], format: str | None, out: Path, target_format: str | None) -> "JobPlan":

@@ -18,9 +18,10 @@ import signal
 import socket
 import tempfile
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -48,9 +49,9 @@ QUEUED_PER_WORKER = 2  # tasks: one runs, one waits
 BUFFERED_PER_WORKER = 4  # buffers of documents that are read and not yet written
 START_SECONDS = 600.0  # without any worker that is ready
 CONNECT_SECONDS = 10.0
-WHOLE_FILE_BYTES = 2**24  # larger files are never read by one worker alone
+FILES_PER_WORKER = 4  # larger files are not left to one worker alone
 TASK_BYTES = 2**15  # of small files that a worker gets at once, about 5,000 words
-ADDRESS = re.compile(r"auto|local|ray://\S+|[^/\s:]+:\d+|\[[0-9a-fA-F:]+\]:\d+")  # values of --ray
+ADDRESS = re.compile(r"auto|local|[^/\s:]+:\d+|\[[0-9a-fA-F:]+\]:\d+")  # values of --ray
 WARM_UP = "The mayor of Lisbon met the president of the Bank of Portugal."
 log = logging.getLogger(__name__)
 
@@ -196,7 +197,8 @@ def load_on_worker(model: Any, device: str, max_sentence_words: int) -> "Pipelin
 
     if isinstance(model, ray.ObjectRef):
         model = ray.get(model)
-    if device == "auto" and not ray.get_gpu_ids():
+    in_ray = ray.is_initialized()  # `Recognize` also works without
+    if in_ray and device == "auto" and not ray.get_gpu_ids():
         device = "cpu"
     if device == "cpu":
         torch.set_num_threads(1)
@@ -204,7 +206,8 @@ def load_on_worker(model: Any, device: str, max_sentence_words: int) -> "Pipelin
         pipeline = Pipeline(checkpoint.from_bytes(model, select_device(device)), max_sentence_words)
     else:
         pipeline = load(model, device, max_sentence_words)
-    warm_up(pipeline)
+    if in_ray:
+        warm_up(pipeline)
     return pipeline
 
 
@@ -295,8 +298,10 @@ class Worker:
 
         results: list[Any] = []
         assert self.plan.folder is not None
+        folder = self.plan.folder
+        is_shared = lock_owner(folder / LOCK_FILE) == self.owner and os.access(folder, os.W_OK)
         for job, expected in jobs:
-            if signature(job.source) != expected or lock_owner(self.plan.folder / LOCK_FILE) != self.owner:
+            if not is_shared or signature(job.source) != expected:
                 results.append(None)
                 continue
             predictor = FilePredictor(self.pipeline, self.plan._replace(jobs=(job,)), self.options, None)
@@ -321,6 +326,7 @@ class Task:
     argument: Any
     item: Any = None  # what the driver keeps for it
     deaths: int = 0  # of actors that did it
+    is_suspect: bool = False  # its actor died; the next one does nothing else meanwhile
     result: Any = None
     is_done: bool = False
 
@@ -332,44 +338,48 @@ class Cluster:
     workers: int
     device: str
     model: Any  # a reference to its files
+    resources: Mapping[str, float]  # of each actor
     worker_class: type[Any] = Worker
     waiting: deque[Task] = field(default_factory=deque)
     starting: dict[Any, Any] = field(default_factory=dict)  # the actor by the reference to its `ready`
     running: dict[Any, deque[Task]] = field(default_factory=dict)  # the tasks of each actor, in order
     results: dict[Any, tuple[Any, Task]] = field(default_factory=dict)  # actor and task by the reference
-    start: Callable[[], None] | None = None
-    deaths: int = 0  # of actors since the last task that was done
+    actor_class: Any = None  # None: there are no actors yet
+    arguments: tuple[Any, ...] = ()  # of its constructor
+    failed_starts: int = 0  # since the last actor that was ready
+    suspects: "set[Job]" = field(default_factory=set)  # files whose workers died
 
     def prepare(self, plan: "JobPlan", options: "FilePredictOptions") -> None:
         """Start the actors."""
         from nestree.predict_files import LOCK_FILE
 
         ray = import_ray()
-        resources = {"num_cpus": 1} if self.device == "cpu" else {"num_gpus": 1}
-        actor_class = ray.remote(self.worker_class).options(**resources)
         owner = lock_owner(plan.folder / LOCK_FILE) if plan.folder else ""
         shared = (plan._replace(jobs=(), left_out=()), options, current_limits.get(), os.getcwd(), owner)
-
-        def start() -> None:
-            actor = actor_class.remote(__version__, self.model, self.device, *shared)
-            self.starting[actor.ready.remote()] = actor
-
-        self.start = start
+        self.actor_class = ray.remote(self.worker_class).options(**self.resources)
+        self.arguments = __version__, self.model, self.device, *shared
         for _ in range(self.workers):
-            start()
+            self.start_actor()
+
+    def start_actor(self) -> None:
+        actor = self.actor_class.remote(*self.arguments)
+        self.starting[actor.ready.remote()] = actor
 
     def close(self) -> None:
         """End the actors."""
         ray = import_ray()
         for actor in (*self.starting.values(), *self.running):
             ray.kill(actor)
-        self.starting, self.running, self.results = {}, {}, {}
+        for state in (self.waiting, self.starting, self.running, self.results):
+            state.clear()
 
     def step(self) -> list[Task]:
-        """Give tasks to actors, and wait; returns tasks that are done, and those that killed MAX_DEATHS actors."""
+        """Give tasks to actors, and wait; returns tasks that are done, and those whose actors died."""
         ray = import_ray()
         for actor, tasks in self.running.items():
             while self.waiting and len(tasks) < QUEUED_PER_WORKER:
+                if tasks and (tasks[0].is_suspect or self.waiting[0].is_suspect):
+                    break
                 task = self.waiting.popleft()
                 reference = getattr(actor, task.method).remote(task.argument)
                 self.results[reference] = actor, task
@@ -385,15 +395,21 @@ class Cluster:
             if actor := self.starting.pop(reference, None):
                 try:
                     ray.get(reference)
-                    self.running[actor] = deque()
+                    self.running[actor], self.failed_starts = deque(), 0
                 except ray.exceptions.RayError as error:
                     check_start(error)
-                    self.replace_actor()
+                    self.failed_starts += 1
+                    if self.failed_starts > MAX_DEATHS * self.workers:
+                        raise InputError(
+                            f"{self.failed_starts} workers died while they started, perhaps for lack of memory. Use "
+                            "fewer --workers."
+                        ) from None
+                    self.start_actor()
                 continue
             actor, task = self.results.pop(reference)
             try:
                 task.result = ray.get(reference)
-                task.is_done, self.deaths = True, 0
+                task.is_done = True
                 self.running[actor].remove(task)
                 finished.append(task)
             except ray.exceptions.RayTaskError as error:
@@ -403,40 +419,35 @@ class Cluster:
                 raise InputError(f"a worker failed: {type(cause).__name__}: {cause}.") from error
             except ray.exceptions.RayError as error:
                 log.info("an actor died: %s", str(error).partition("\n")[0])
-                finished += self.bury(actor)
+                finished.append(self.bury(actor))
         return finished
 
-    def bury(self, actor: Any) -> list[Task]:
-        """Replace a dead actor. What it was doing has one more death; its other tasks go to others."""
+    def bury(self, actor: Any) -> Task:
+        """Replace a dead actor, and return what it was doing; its other tasks go to others."""
         tasks = self.running.pop(actor)
+        import_ray().kill(actor)  # if it only did not answer
         self.results = {key: value for key, value in self.results.items() if value[0] is not actor}
-        tasks[0].deaths += 1
-        hopeless = [tasks.popleft()] if tasks[0].deaths >= MAX_DEATHS else []
-        self.waiting.extendleft(reversed(tasks))
-        self.replace_actor()
-        return hopeless
-
-    def replace_actor(self) -> None:
-        self.deaths += 1
-        if self.deaths > MAX_DEATHS * (self.workers + 1):
-            raise InputError(
-                f"{self.deaths} workers died, and none has finished anything since. They may lack memory: use fewer "
-                "--workers."
-            )
-        assert self.start is not None
-        self.start()
+        for task in tasks:  # the first was done and its result may be lost, so that another one is to blame
+            task.is_suspect = True
+        self.waiting.extendleft(reversed(list(islice(tasks, 1, None))))
+        task = tasks[0]
+        task.deaths += 1
+        self.start_actor()
+        return task
 
     def predict_whole_files(
         self, predictor: "FilePredictor", jobs: "Sequence[Job]", resume_log: "ResumeLog"
     ) -> "list[Job]":
         """Let workers read and write small files; returns the files that are left.
 
-        These are large files, which all workers share, files that killed their workers, and all of them if the workers
-        do not see the same folders.
+        These are large files, which all workers share, files whose workers died, and all of them if the workers do not
+        see the same folders.
         """
+        if not jobs:
+            return []
         self.prepare(predictor.plan, predictor.options)
         # A worker that is the last to end should not keep the others waiting for long.
-        largest = min(WHOLE_FILE_BYTES, max(TASK_BYTES, predictor.total_bytes // (8 * self.workers)))
+        largest = max(TASK_BYTES, predictor.total_bytes // (FILES_PER_WORKER * self.workers))
         portions: list[list[tuple[Job, list[int]]]] = []
         room = 0  # in the last portion, in bytes
         for job in jobs:
@@ -448,23 +459,21 @@ class Cluster:
                 portions[-1].append((job, source))
                 room -= max(source[0], TASK_BYTES // 100)
         done: set[Job] = set()
-        unsent, pending, is_shared = iter(portions), 0, True
+        unsent, pending = iter(portions), 0
         while True:
-            while (
-                is_shared and pending < BUFFERED_PER_WORKER * self.workers and (portion := next(unsent, None))
-            ):
+            while pending < BUFFERED_PER_WORKER * self.workers and (portion := next(unsent, None)):
                 self.waiting.append(Task("predict_jobs", portion))
                 pending += 1
             if not pending:
                 return [job for job in jobs if job not in done]
             for task in self.step():
                 pending -= 1
+                if not task.is_done:
+                    self.suspects.update(job for job, _ in task.argument)
                 for (job, _), result in zip(task.argument, task.result or (), strict=False):
                     if isinstance(result, DataError):
                         raise result
-                    if result is None:
-                        is_shared = False
-                    else:
+                    if result is not None:
                         resume_log.add(job.name, result[0])
                         predictor.add_summary(job, result[1])
                         done.add(job)
@@ -473,20 +482,21 @@ class Cluster:
         self, predictor: "FilePredictor", items: "Iterable[ReadDocument]"
     ) -> "Iterator[tuple[ReadDocument, Document]]":
         """Yield each item and its document with entities, in order."""
-        from nestree.pipeline import count_words, halves
+        from nestree.pipeline import count_words
 
-        if self.start is None:
+        if self.actor_class is None:
             self.prepare(predictor.plan, predictor.options)
         buffers = predictor.batcher.buffers(items)
         tasks: deque[Task] = deque()
 
-        def make_task(groups: "list[Group[ReadDocument]]", deaths: int = 0) -> Task:
+        def make_task(groups: "list[Group[ReadDocument]]", is_suspect: bool, deaths: int = 0) -> Task:
             documents = [[document for _, document in group] for group in groups]
-            return Task("predict", documents, groups, deaths)
+            return Task("predict", documents, groups, deaths, is_suspect)
 
         while True:
             while len(tasks) < BUFFERED_PER_WORKER * self.workers and (groups := next(buffers, None)):
-                tasks.append(make_task(groups))
+                is_suspect = any(group[0][0].job in self.suspects for group in groups)
+                tasks.append(make_task(groups, is_suspect, int(is_suspect)))
                 self.waiting.append(tasks[-1])
             if not tasks:
                 return
@@ -506,15 +516,21 @@ class Cluster:
                         count_words(d) for group in task.argument for d in group
                     )
                     predictor.report(predictor.batcher.done_words)
-                elif sum(map(len, task.argument)) == 1:
-                    task.is_done = True
-                    task.result = [
-                        Failure(f": it was left out, because it killed its worker {task.deaths} times.")
-                    ]
-                else:  # one of these documents is to blame
-                    parts = [make_task(half, task.deaths - 1) for half in halves(task.item)]
+                    continue
+                # Groups do not depend on each other, but a document that is predicted alone may get other last digits.
+                if len(task.item) > 1:
+                    parts = [make_task([group], True, task.deaths) for group in task.item]
+                elif task.deaths < MAX_DEATHS:
+                    parts = [task]
+                elif len(task.item[0]) > 1:  # one of these documents is to blame
+                    parts = [make_task([[pair]], True) for pair in task.item[0]]
+                else:
+                    parts, task.is_done = [], True
+                    why = f": it was left out, because its worker died {task.deaths} times over it"
+                    task.result = [Failure(f"{why}, perhaps for lack of memory.")]
+                if parts:
                     place = tasks.index(task)
-                    tasks.remove(task)
+                    del tasks[place]
                     for part in reversed(parts):
                         tasks.insert(place, part)
                     self.waiting.extendleft(reversed(parts))
@@ -554,11 +570,13 @@ def connect(
         if device == "auto":
             device = "cuda" if gpus else "cpu"
         count = workers or (cpus if device == "cpu" else gpus)
-        if not count:
+        if not (cpus if device == "cpu" else gpus):
             raise InputError(
                 f"the cluster has {cpus} CPUs and {gpus} GPUs, and --device is {device}. Choose another device."
             )
-        cluster = Cluster(count, device, put_model(model))
+        # More workers than GPUs share them.
+        share: dict[str, float] = {"num_cpus": 1} if device == "cpu" else {"num_gpus": min(1, gpus / count)}
+        cluster = Cluster(count, device, put_model(model), share)
         try:
             yield cluster
         finally:
@@ -586,12 +604,13 @@ def start_ray(address: str, workers: int) -> None:
     except (ConnectionError, RuntimeError, ValueError, SystemExit, TimeoutError) as error:
         raise connect_error(address, str(error)) from None
     finally:
-        signal.signal(signal.SIGTERM, handler)  # ray.init sets one of its own
+        if signal.getsignal(signal.SIGTERM) is not handler:
+            signal.signal(signal.SIGTERM, handler)  # ray.init sets one of its own
 
 
 def check_address(address: str) -> None:
     """Raise if nothing listens there: Ray itself would wait for minutes."""
-    host, _, port = address.removeprefix("ray://").partition("/")[0].rpartition(":")
+    host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
     except (OSError, ValueError, OverflowError) as why:
