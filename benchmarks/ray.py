@@ -10,7 +10,6 @@ and stores it with `--out`.
 """
 
 import argparse
-import ctypes
 import json
 import os
 import random
@@ -72,16 +71,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_command(*arguments: object, threads: int = 1) -> Row:
-    """Run `nestree predict` to its end."""
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    """Run `nestree predict` to its end: wall seconds, and CPU seconds of it and of all processes that it started.
+
+    Processes are sampled, because Ray does not wait for those that it ends, so that their time is not in getrusage.
+    """
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "RAY_worker_niceness": "0"}
+    command = [*COMMAND, *map(str, arguments)]
     started = time.perf_counter()
-    done = subprocess.run(
-        [*COMMAND, *map(str, arguments)], capture_output=True, text=True, env=environment, check=False
-    )
-    seconds = time.perf_counter() - started
-    if done.returncode:
-        raise SystemExit(f"{' '.join(map(str, arguments))}: {done.stderr}")
-    return {"seconds": seconds, "said": "".join(done.stderr.splitlines()[-1:])}
+    cpu: dict[int, float] = {}
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said, env=environment)
+        while process.poll() is None:
+            cpu.update(family_cpu_seconds(process.pid))
+            time.sleep(0.1)
+        seconds = time.perf_counter() - started
+        said.seek(0)
+        text = said.read()
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command)}: {text}")
+    return {"seconds": seconds, "cpu_seconds": sum(cpu.values()), "said": "".join(text.splitlines()[-1:])}
+
+
+def family_cpu_seconds(root: int) -> dict[int, float]:
+    """The CPU seconds of a process and of all processes that descend from it, by their ids."""
+    children: dict[int, list[int]] = {}
+    seconds = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has just ended
+            fields = (path / "stat").read_text().rpartition(")")[2].split()
+            children.setdefault(int(fields[1]), []).append(int(path.name))
+            seconds[int(path.name)] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    found, todo = {}, [root]
+    while todo:
+        pid = todo.pop()
+        found[pid] = seconds.get(pid, 0.0)
+        todo += children.get(pid, [])
+    return found
 
 
 def outputs(folder: Path) -> dict[str, bytes]:
@@ -99,6 +124,7 @@ def two_nodes(**options: Any) -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_worker_niceness", "0")  # else any other process on this machine comes first
     cluster = Cluster(
         initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **options}
     )
@@ -231,21 +257,6 @@ def measure_kills(options: argparse.Namespace) -> Row:
 # speed
 
 
-def run_counted(*arguments: object, threads: int) -> Row:
-    """The same, with the CPU seconds of the command and of all processes that it started."""
-    ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: orphans become our children, which we wait for
-    before = os.times()
-    row = run_command(*arguments, threads=threads)
-    deadline = time.perf_counter() + 20
-    with suppress(ChildProcessError):  # there are none left
-        while time.perf_counter() < deadline:
-            if os.waitpid(-1, os.WNOHANG)[0] == 0:
-                time.sleep(0.05)
-    after = os.times()
-    cpu = after.children_user + after.children_system - before.children_user - before.children_system
-    return {**row, "cpu_seconds": cpu}
-
-
 def measure_speed(options: argparse.Namespace) -> Row:
     """The command with and without Ray, on the same texts, in turns; each number of workers against as many threads.
 
@@ -266,7 +277,7 @@ def measure_speed(options: argparse.Namespace) -> Row:
                     out = Path(temporary, f"{name} {turn}")
                     ray = ["--ray", "--workers", count] if kind == "ray" else []
                     arguments = [data, "--out", out, "--model", options.model, "--device", "cpu", *ray]
-                    runs.setdefault(name, []).append(run_counted(*arguments, threads=count))
+                    runs.setdefault(name, []).append(run_command(*arguments, threads=count))
                     if data is not short:
                         results.add(tuple(sorted(outputs(out).items())))
                     print(name, json.dumps(runs[name][-1]), file=sys.stderr)
