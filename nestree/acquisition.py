@@ -320,7 +320,7 @@ def measure(pipeline: Pipeline, sentences: Sequence[Sentence], options: PredictO
     parts: list[list[tuple[int, int, Prediction]]] = [[] for _ in sentences]
     with torch.inference_mode(), eval_mode(model), bf16_weights(model):
         batch_words = default_batch_words(model.device)
-        for batch, found in run_batches(model, windows, batch_words, options, pipeline.worker_pool):
+        for batch, found in run_batches(model, windows, batch_words, options, pipeline.worker_pool, None):
             for window, prediction in zip(batch, found, strict=True):
                 parts[window.number].append((window.start, window.end, prediction))
     results = []

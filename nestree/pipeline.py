@@ -11,12 +11,13 @@ import logging
 import multiprocessing
 import os
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from itertools import islice, pairwise, zip_longest
+from itertools import accumulate, islice, pairwise, zip_longest
 from numbers import Real
 from pathlib import Path
 from typing import (
@@ -363,11 +364,20 @@ class Pipeline:
         constraints: Mapping[int, SentenceConstraints] | None = None,
         batch_words: int | None = None,
         on_progress: Callable[[int], None] | None = None,
+        groups: Sequence[int] | None = None,
     ) -> list[Document]:
-        """These documents with entities; `constraints` by the index of the sentence in all documents together."""
+        """These documents with entities; `constraints` by the index of the sentence in all documents together.
+
+        `groups`: numbers of documents that may share batches, as in `predict`.
+        """
         sentences = self.model.sentences_with_context(documents)
+        if groups is not None:
+            remaining = iter(documents)
+            groups = [sum(len(d.sentences) for d in islice(remaining, size)) for size in groups]
         model, workers = self.inference_model, self.worker_pool
-        predicted = iter(predict(model, sentences, batch_words, on_progress, options, constraints, workers))
+        predicted = iter(
+            predict(model, sentences, batch_words, on_progress, options, constraints, workers, groups)
+        )
         return [replace(d, sentences=tuple(islice(predicted, len(d.sentences)))) for d in documents]
 
     def predict_options(
@@ -418,6 +428,9 @@ def raise_error(item: object, error: Exception) -> NoReturn:
     raise error
 
 
+Group = list[tuple[Item, Document]]  # items that may share batches, with their documents
+
+
 @dataclass
 class Batcher(Generic[Item]):
     """Predicts the entities of a stream of items that can be turned into documents.
@@ -426,6 +439,9 @@ class Batcher(Generic[Item]):
     that fails, each half is predicted by itself, and so on. For an item that fails, `on_error(item, exception)` returns
     the document in its place, or None to leave it out, or raises. `on_progress` is called with the number of words done
     so far. `get_constraints` gives the constraints of an item, by the index of the sentence.
+
+    With `group_by`, only consecutive items for which it returns the same value share batches, and at most about
+    `group_words` words of them. On a CPU, the results of an item then depend on its group alone, to the last bit.
     """
 
     pipeline: Pipeline
@@ -438,31 +454,52 @@ class Batcher(Generic[Item]):
     on_progress: Callable[[int], None] | None = None
     done_words: int = 0
     get_constraints: Callable[[Item], Mapping[int, SentenceConstraints]] | None = None
+    group_by: Callable[[Item], Any] | None = None
+    group_words: int = MAX_BUFFERED_WORDS
 
     def stream(self, items: Iterable[Item]) -> Iterator[tuple[Item, Document]]:
         """Yield each item and its document with entities, in order."""
-        buffer: list[tuple[Item, Document]] = []
-        words = 0
+        for groups in self.buffers(items):
+            yield from self.predict(groups)
+
+    def buffers(self, items: Iterable[Item]) -> Iterator[list[Group[Item]]]:
+        """Yield the groups of items that are predicted together; without `group_by`, one group."""
+        buffer: list[Group[Item]] = [[]]
+        buffered_words = words = 0  # of the buffer; of its last group
+        key = None
         for item in items:
             document: Document | None
             try:
                 document = self.to_document(item)
             except Exception as error:
                 document = self.on_error(item, error)
-            if document is not None:
-                buffer.append((item, document))
-                words += count_words(document)
-            if len(buffer) == self.batch_size or words >= self.max_words:
-                yield from self.predict(buffer)
-                buffer, words = [], 0
-        yield from self.predict(buffer)
+            if document is None:
+                continue
+            if self.group_by:
+                new_key = self.group_by(item)
+                if buffer[-1] and (key != new_key or words >= self.group_words):
+                    if buffered_words >= self.max_words:
+                        yield buffer
+                        buffer, buffered_words = [], 0
+                    buffer.append([])
+                    words = 0
+                key = new_key
+            buffer[-1].append((item, document))
+            words += count_words(document)
+            buffered_words += count_words(document)
+            if not self.group_by and (len(buffer[-1]) == self.batch_size or words >= self.max_words):
+                yield buffer
+                buffer, buffered_words, words = [[]], 0, 0
+        if buffer[-1]:
+            yield buffer
 
-    def predict(self, buffer: Sequence[tuple[Item, Document]]) -> Iterator[tuple[Item, Document]]:
-        """Yield the items of the buffer and their documents; those that fail together are divided."""
-        documents = [document for _, document in buffer]
+    def predict(self, groups: list[Group[Item]]) -> Iterator[tuple[Item, Document]]:
+        """Yield the items of these groups and their documents; what fails together is divided."""
+        items = [item for group in groups for item, _ in group]
+        documents = [document for group in groups for _, document in group]
         words, done_sentences, sentences = sum(map(count_words, documents)), 0, 0
         constraints: dict[int, SentenceConstraints] = {}
-        for item, document in buffer:
+        for item, document in zip(items, documents, strict=True):
             if self.get_constraints:
                 found = self.get_constraints(item)
                 constraints.update((sentences + index, spans) for index, spans in found.items())
@@ -474,25 +511,33 @@ class Batcher(Generic[Item]):
             if self.on_progress:
                 self.on_progress(self.done_words + words * done_sentences // sentences)
 
+        sizes = list(map(len, groups)) if self.group_by else None
         try:
             predicted = self.pipeline.predict_documents(
-                documents, self.options, constraints, self.batch_words, report
+                documents, self.options, constraints, self.batch_words, report, sizes
             )
         except Exception as error:
-            if len(buffer) == 1:
-                replacement = self.on_error(buffer[0][0], error)
+            if len(items) == 1:
+                replacement = self.on_error(items[0], error)
                 if replacement is not None:
-                    yield buffer[0][0], replacement
+                    yield items[0], replacement
                 return
             kind = type(error).__name__  # messages may quote texts, which are not logged
-            log.info("%d documents failed in one batch, which is split in half: %s", len(buffer), kind)
+            log.info("%d documents failed in one batch, which is split in half: %s", len(items), kind)
         else:
             self.done_words += words
-            yield from zip([item for item, _ in buffer], predicted, strict=True)
+            yield from zip(items, predicted, strict=True)
             return
-        middle = len(buffer) // 2
-        yield from self.predict(buffer[:middle])
-        yield from self.predict(buffer[middle:])
+        for half in halves(groups):
+            yield from self.predict(half)
+
+
+def halves(groups: list[Group[Item]]) -> tuple[list[Group[Item]], list[Group[Item]]]:
+    """Two halves of the groups or, of one group, of its items: groups are never mixed."""
+    if len(groups) > 1:
+        return groups[: len(groups) // 2], groups[len(groups) // 2 :]
+    (group,) = groups
+    return [group[: len(group) // 2]], [group[len(group) // 2 :]]
 
 
 def count_words(document: Document) -> int:
@@ -522,12 +567,14 @@ def predict(
     options: PredictOptions = PredictOptions(),  # noqa: B008 (immutable)
     constraints: Mapping[int, SentenceConstraints] | None = None,
     workers: "WorkerPool | None" = None,
+    groups: Sequence[int] | None = None,
 ) -> list[Sentence]:
     """These sentences with the entities that the model predicts instead of their own.
 
     `batch_words`: the size of a batch; None: the default of the device. `on_progress` is called with the number of
     sentences that each batch completes. `constraints`: by the index of the sentence. `workers`: processes with the same
-    model, used if it is on a CPU.
+    model, used if it is on a CPU. `groups`: numbers of consecutive sentences that may share batches; the results of a
+    group then depend neither on other groups nor on the number of threads or workers.
     """
     settings, constraints = options.settings or model.settings, constraints or {}
     for known, forbidden in constraints.values():  # before windows divide them
@@ -537,7 +584,7 @@ def predict(
     cut: dict[int, list[tuple[Span, Prediction]]] = {}  # by sentence
     with torch.inference_mode(), eval_mode(model), bf16_weights(model):
         batch_words = batch_words or default_batch_words(model.device)
-        for batch, batch_predictions in run_batches(model, windows, batch_words, options, workers):
+        for batch, batch_predictions in run_batches(model, windows, batch_words, options, workers, groups):
             completed = 0
             for window, prediction in zip(batch, batch_predictions, strict=True):
                 sentence = sentences[window.number]
@@ -678,26 +725,43 @@ def run_batches(
     batch_words: int,
     options: PredictOptions,
     workers: "WorkerPool | None",
+    groups: Sequence[int] | None,
 ) -> Iterator[tuple[list[Window], list[Prediction]]]:
     """Yield batches of windows with their predictions."""
-    # Context words, which only the encoder reads, count a quarter.
-    costs = [len(w.sentence.words) + sum(map(len, w.sentence.context or ())) // 4 for w in windows]
     on_cpu = model.device.type == "cpu"
-    if on_cpu:
-        threads = workers.processes if workers else torch.get_num_threads()
-        per_batch = sum(costs) // (BATCHES_PER_THREAD * threads)
-        batch_words = min(batch_words, max(MIN_BATCH_WORDS_CPU, min(MAX_BATCH_WORDS_CPU, per_batch)))
-    batches = [[windows[k] for k in batch] for batch in batches_by_length(costs, batch_words)]
-    log.debug("%d words in %d batches on %s", sum(costs), len(batches), model.device)
-    streams, max_subwords = cuda_streams(model.device), MAX_SUBWORDS_PER_WORD * batch_words
+    parts = [windows]
+    if groups is not None:
+        numbers = [window.number for window in windows]
+        parts = [
+            windows[i:j] for i, j in pairwise(bisect_left(numbers, n) for n in accumulate(groups, initial=0))
+        ]
+    threads = 1 if groups is not None else workers.processes if workers else torch.get_num_threads()
+    batches: list[tuple[list[Window], int]] = []  # with the most subwords of each
+    for part in parts:
+        # Context words, which only the encoder reads, count a quarter.
+        costs = [len(w.sentence.words) + sum(map(len, w.sentence.context or ())) // 4 for w in part]
+        words = batch_words
+        if on_cpu:
+            per_batch = sum(costs) // (BATCHES_PER_THREAD * threads)
+            words = min(words, max(MIN_BATCH_WORDS_CPU, min(MAX_BATCH_WORDS_CPU, per_batch)))
+        batches += [
+            ([part[k] for k in batch], MAX_SUBWORDS_PER_WORD * words)
+            for batch in batches_by_length(costs, words)
+        ]
+    total = sum(len(window.sentence.words) for window in windows)
+    log.debug("%d words in %d batches on %s", total, len(batches), model.device)
+    streams = cuda_streams(model.device)
+    results: Iterator[list[Prediction]]
     if workers and on_cpu:
-        yield from zip(batches, workers.map([(b, options, max_subwords) for b in batches]), strict=True)
-        return
-    jobs = [
-        BatchJob(model, batch, options, streams[number % 2], max_subwords)
-        for number, batch in enumerate(batches)
-    ]
-    yield from zip(batches, map_threaded(BatchJob.run, jobs) if on_cpu else run_on_streams(jobs), strict=True)
+        results = workers.map([(batch, options, max_subwords) for batch, max_subwords in batches])
+    else:
+        jobs = [
+            BatchJob(model, batch, options, streams[number % 2], max_subwords)
+            for number, (batch, max_subwords) in enumerate(batches)
+        ]
+        # One thread computes a batch of a group: several would round sums differently.
+        results = map_threaded(BatchJob.run, jobs, groups is not None) if on_cpu else run_on_streams(jobs)
+    yield from zip([batch for batch, _ in batches], results, strict=True)
 
 
 collate_lock = threading.Lock()  # the collator caches words
@@ -837,10 +901,15 @@ def cuda_streams(device: torch.device) -> "tuple[torch.cuda.Stream | None, torch
     return torch.cuda.Stream(device), torch.cuda.Stream(device)
 
 
-def map_threaded(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
-    """Yield function(item) for each item, in order; runs on as many threads as PyTorch uses."""
+def map_threaded(
+    function: Callable[[Item], Result], items: Sequence[Item], one_thread_each: bool = False
+) -> Iterator[Result]:
+    """Yield function(item) for each item, in order; runs on as many threads as PyTorch uses.
+
+    A single item has all threads for itself, unless `one_thread_each`.
+    """
     threads = torch.get_num_threads()
-    if min(threads, len(items)) < 2:
+    if threads < 2 or (len(items) < 2 and not one_thread_each):
         yield from map(function, items)
     else:
         yield from map_in_pool(thread_pool(os.getpid(), threads), function, items)

@@ -1,7 +1,8 @@
 """Predicts many files, resumably: `plan_jobs` decides which files are read, in which format, and where each is written.
 
 A folder of predictions has a log of the files that are done (`ResumeLog`) and a lock, so that a run that was killed can
-be resumed and two runs never write to the same folder. `predict_files` does the work.
+be resumed and two runs never write to the same folder. `predict_files` does the work; a batch never crosses files, and
+one thread computes it, so that on a CPU the bytes of an output depend on its input alone.
 """
 
 import hashlib
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from nestree import __version__
 from nestree.checkpoint import CARD, MANIFEST, model_files, sha256
@@ -35,7 +36,15 @@ from nestree.data.io import (
     write_error,
 )
 from nestree.errors import DataError, InputError, NestreeError
-from nestree.pipeline import Batcher, Pipeline, PredictOptions, count_words, default_batch_words, predict
+from nestree.pipeline import (
+    MAX_BATCH_WORDS_CPU,
+    Batcher,
+    Pipeline,
+    PredictOptions,
+    count_words,
+    default_batch_words,
+    predict,
+)
 from nestree.types import Document, round_probability
 
 FOLDER_FORMATS = ("brat", "ace", "nne", "genia", "gum", "datasets")
@@ -338,6 +347,22 @@ class Summary:
     def skipped(self) -> list[str]:
         return self.read_report.skipped
 
+    def add(self, other: "Summary") -> None:
+        for name, value in vars(other).items():
+            if isinstance(value, int):
+                setattr(self, name, getattr(self, name) + value)
+        add_report(self.read_report, other.read_report)
+        add_report(self.write_report, other.write_report)
+
+
+def add_report(total: ConversionReport, report: ConversionReport) -> None:
+    for what, more in report.places.items():
+        places = total.places.setdefault(what, [])
+        places += [place for place in more if place not in places][: MAX_PLACES - len(places)]
+    for name, value in vars(report).items():
+        if name not in ("skip_bad", "places"):  # numbers, counters and lists
+            setattr(total, name, getattr(total, name) + value)
+
 
 class ReadDocument(NamedTuple):
     """A document of a file, as it was read."""
@@ -351,24 +376,36 @@ class ReadDocument(NamedTuple):
 Results = Iterable[tuple[ReadDocument, Document]]
 
 
+class Cluster(Protocol):
+    """Other machines that predict: see `nestree.integrations.ray`."""
+
+    device: str
+
+    def predict_whole_files(
+        self, predictor: "FilePredictor", jobs: Sequence[Job], resume_log: ResumeLog
+    ) -> list[Job]:
+        """Predict some of the files; returns those that are left."""
+
+    def stream(
+        self, predictor: "FilePredictor", items: Iterable[ReadDocument]
+    ) -> Iterator[tuple[ReadDocument, Document]]:
+        """Yield each item and its document with entities, in order."""
+
+
 def predict_files(
     pipeline: Pipeline,
     jobs: JobPlan,
     options: FilePredictOptions,
     log: ResumeLog | None = None,
     on_progress: Callable[[Progress], None] | None = None,
+    cluster: Cluster | None = None,
 ) -> Summary:
     """Predict the entities of all documents of these files; `log`: that of the folder of their outputs.
 
-    An error names its document; with `options.skip_bad`, the document is skipped and the error is in the summary.
+    `cluster`: machines that predict, with the same model; `pipeline` then only reads. An error names its document; with
+    `options.skip_bad`, the document is skipped and the error is in the summary.
     """
-    predictor = FilePredictor(pipeline, jobs, options, on_progress)
-    with report_progress(predictor.count_bytes), stream_stdout():
-        if log is None:
-            predictor.predict_to_one_file()
-        else:
-            predictor.predict_to_folder(log)
-    return predictor.summary
+    return FilePredictor(pipeline, jobs, options, on_progress, cluster).run(log)
 
 
 class FilePredictor:
@@ -380,25 +417,42 @@ class FilePredictor:
         plan: JobPlan,
         options: FilePredictOptions,
         on_progress: Callable[[Progress], None] | None,
+        cluster: Cluster | None = None,
     ) -> None:
         self.pipeline, self.plan, self.options, self.on_progress = pipeline, plan, options, on_progress
+        self.cluster = cluster
         self.summary = Summary()
         self.reports: dict[Job, ConversionReport] = {}  # of files that are being read
         self.signatures = {job: signature(job.source) for job in plan.jobs if job.source != STDIO}
         self.total_bytes = sum(size for size, *_ in self.signatures.values())
         self.read_bytes = self.read_words = 0
-        self.batcher = Batcher(
+        on_cpu = (cluster.device if cluster else pipeline.device.type) == "cpu"
+        batch_words = options.batch_words or default_batch_words(pipeline.device)
+        group_words = BUFFERED_BATCHES * (min(batch_words, MAX_BATCH_WORDS_CPU) if on_cpu else batch_words)
+        # A batch never crosses files, so that the bits of a file's results do not depend on the others.
+        self.batcher = Batcher[ReadDocument](
             pipeline,
             lambda item: item.document,
             options.predict_options,
             self.handle_error,
-            max_words=BUFFERED_BATCHES * (options.batch_words or default_batch_words(pipeline.device)),
-            batch_words=options.batch_words,
+            max_words=group_words if cluster else BUFFERED_BATCHES * batch_words,
+            batch_words=batch_words,
             on_progress=self.report,
+            group_by=lambda item: item.job,
+            group_words=group_words,
         )
 
+    def run(self, log: ResumeLog | None) -> Summary:
+        with report_progress(self.count_bytes), stream_stdout():
+            if log is None:
+                self.predict_to_one_file()
+            else:
+                self.predict_to_folder(log)
+        return self.summary
+
     def predict(self, jobs: Iterable[Job]) -> Iterator[tuple[ReadDocument, Document]]:
-        return self.batcher.stream(chain.from_iterable(map(self.read, jobs)))
+        items = chain.from_iterable(map(self.read, jobs))
+        return self.cluster.stream(self, items) if self.cluster else self.batcher.stream(items)
 
     def predict_to_one_file(self) -> None:
         """One file, or several one after the other, into one file or standard output."""
@@ -412,7 +466,7 @@ class FilePredictor:
 
     def predict_to_folder(self, log: ResumeLog) -> None:
         """Each file that is not done yet into a file of its own."""
-        todo: deque[Job] = deque()
+        todo = []
         for job in self.plan.jobs:
             if log.is_done(job.name, job.source):
                 self.summary.done_before += 1
@@ -420,23 +474,25 @@ class FilePredictor:
                 self.total_bytes -= self.signatures[job][0]
             else:
                 todo.append(job)
+        self.predict_jobs(todo, log)
+        log.check_written([job.name for job in self.plan.jobs])
+
+    def predict_jobs(self, jobs: Sequence[Job], log: ResumeLog) -> None:
+        if self.cluster:
+            jobs = self.cluster.predict_whole_files(self, jobs, log)
+        todo = deque(jobs)
 
         def finish_next(results: Results) -> None:
             job = todo.popleft()
             log.check_folder()
-            # A file of which everything was skipped has no output, and is done until it changes.
-            written = self.write_job(job, results) if results or not self.reports[job].skipped else []
-            skipped = self.reports[job].skipped
-            log.add(job.name, {"source": self.signatures[job], "written": written, "skipped": skipped})
-            self.finish(job)
+            log.add(job.name, self.write_job(job, results))
 
-        for job, results in groupby(self.predict(tuple(todo)), key=lambda result: result[0].job):
+        for job, results in groupby(self.predict(jobs), key=lambda result: result[0].job):
             while todo[0] != job:  # files without documents
                 finish_next(())
             finish_next(results)
         while todo:
             finish_next(())
-        log.check_written([job.name for job in self.plan.jobs])
 
     def read(self, job: Job) -> Iterator[ReadDocument]:
         """The documents of a file."""
@@ -457,20 +513,24 @@ class FilePredictor:
 
     def handle_error(self, item: ReadDocument, error: Exception) -> None:
         """Raise or record an error that names the document and, if one is to blame, its sentence."""
-        place = f"{item.job.source}, document {item.number}"
-        place += f" ({item.document.id})" if item.document.id else ""
-        model, options = self.pipeline.inference_model, self.options
-        for number, sentence in enumerate(item.document.sentences, 1):
-            try:
-                predict(model, [sentence], options.batch_words, None, options.predict_options)
-            except Exception as cause:
-                place, error = f"{place}, sentence {number} ({str(sentence)[:60]})", cause
-                break
-        reason = str(error) if isinstance(error, NestreeError) else f"{type(error).__name__}: {error}"
-        self.reports[item.job].bad(DataError(f"{place}: no entities could be found: {reason}"))
+        self.report_failure(item, describe_failure(self.pipeline, self.options, item.document, error))
 
-    def write_job(self, job: Job, results: Results) -> list[str]:
-        """Write the output of a job in the folder; returns the names of the files that were written."""
+    def report_failure(self, item: ReadDocument, description: str) -> None:
+        """Raise or record that a document failed; `description` follows its place."""
+        id = f" ({item.document.id})" if item.document.id else ""
+        place = f"{item.job.source}, document {item.number}{id}"
+        self.reports[item.job].bad(DataError(f"{place}{description}"))
+
+    def write_job(self, job: Job, results: Results) -> Values:
+        """Write the output of a job in the folder; returns its entry for the log."""
+        # A file of which everything was skipped has no output, and is done until it changes.
+        written = self.write_in_folder(job, results) if results or not self.reports[job].skipped else []
+        skipped = self.reports[job].skipped
+        self.finish(job)
+        return {"source": self.signatures[job], "written": written, "skipped": skipped}
+
+    def write_in_folder(self, job: Job, results: Results) -> list[str]:
+        """The names of the files that were written."""
         folder, target = self.plan.folder, job.target
         assert folder is not None
         if not (self.plan.format == "brat" and job.format == "text"):
@@ -514,14 +574,22 @@ class FilePredictor:
 
     def finish(self, job: Job) -> None:
         """Add what was read of a file to the summary."""
-        total, report = self.summary.read_report, self.reports.pop(job)
-        for what, more in report.places.items():
-            places = total.places.setdefault(what, [])
-            places += [place for place in more if place not in places][: MAX_PLACES - len(places)]
-        for name, value in vars(report).items():
-            if name not in ("skip_bad", "places"):  # numbers, counters and lists
-                setattr(total, name, getattr(total, name) + value)
+        add_report(self.summary.read_report, self.reports.pop(job))
         self.summary.files += 1
+        self.report(self.batcher.done_words)
+
+    def predict_job(self, job: Job) -> Values:
+        """Predict and write one file; returns its entry for the log."""
+        results = self.predict([job])
+        first = next(results, None)
+        return self.write_job(job, chain([first], results) if first else ())
+
+    def add_summary(self, job: Job, summary: Summary) -> None:
+        """Add that of a file that was predicted elsewhere."""
+        self.summary.add(summary)
+        self.read_bytes += self.signatures[job][0]
+        self.read_words += summary.words
+        self.batcher.done_words += summary.words
         self.report(self.batcher.done_words)
 
     def count_bytes(self, count: int) -> None:
@@ -532,3 +600,20 @@ class FilePredictor:
             known = self.total_bytes > 0 and self.read_bytes > 0 and self.read_words > 0
             share = self.read_bytes / self.total_bytes * words / self.read_words if known else None
             self.on_progress(Progress(self.summary.files, words, None if share is None else min(1.0, share)))
+
+
+def describe_failure(
+    pipeline: Pipeline, options: FilePredictOptions, document: Document, error: Exception
+) -> str:
+    """Why a document failed; names the sentence, if one is to blame."""
+    place = ""
+    for number, sentence in enumerate(document.sentences, 1):
+        try:
+            predict(
+                pipeline.inference_model, [sentence], options.batch_words, options=options.predict_options
+            )
+        except Exception as cause:
+            place, error = f", sentence {number} ({str(sentence)[:60]})", cause
+            break
+    reason = str(error) if isinstance(error, NestreeError) else f"{type(error).__name__}: {error}"
+    return f"{place}: no entities could be found: {reason}"

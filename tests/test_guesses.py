@@ -44,7 +44,6 @@ CALLS = [
     ("nestree.Document.from_dict({'txt': 'a'})", "needs `tokens` or a `text`, and has txt"),
     ("nestree.Recognizer('bert')", "settings are 'bert'; a new model needs Settings, labels and an encoder"),
     ("nestree.Pipeline('gum-minilm')", "must be a Recognizer. `nestree.load` takes names"),
-    ("nestree.show('a text')", "show takes a document"),
     ("nestree.train('a', output='b')", "output='b': did you mean out?"),
     ("nestree.train('a')", "name a new directory with out=DIR"),
 ]
@@ -93,10 +92,8 @@ def test_a_document_is_shown_and_saved(names, capsys, tmp_path):
     doc.show(tree=True)
     tree = capsys.readouterr().out
     assert "root" in tree
-    nestree.show(doc)
+    doc.show()
     assert "[" in capsys.readouterr().out
-    nestree.show(doc, tree=True)
-    assert capsys.readouterr().out == tree
     page = doc.to_html(tmp_path / "a.html", title="My <title>")
     assert (tmp_path / "a.html").read_text(encoding="utf-8") == page
     assert "<title>My &lt;title&gt;</title>" in page

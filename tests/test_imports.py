@@ -47,6 +47,7 @@ ONLY_IN = {
     "transformers": {"nn.encoder"},
     "triton": {"treecrf.triton_kernels"},
     "spacy": {"integrations.spacy"},
+    "ray": {"integrations.ray"},
     "numba": {"treecrf.numba_kernels", "nn.int8"},
     "onnx": {"nn.onnx"},
     "onnxruntime": {"nn.onnx"},

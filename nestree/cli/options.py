@@ -137,6 +137,10 @@ OPTIONS = {
     "partial": Opt("Ask only about the single spans in doubt."),
     "passes": Opt("How often all texts are read.", "N", 1),
     "penalties": Opt("Penalties on shared heads to decode with.", "C,...", name="--head-sharing-penalties"),
+    "ray": Opt(
+        "Predict on a Ray cluster, HOST:PORT or auto; without an address, Ray is started here.",
+        "[ADDRESS]",
+    ),
     "read": Opt("An option of the input format, such as ends=inclusive; may be repeated.", "NAME=VALUE"),
     "recipes": Opt("A TOML file or a recipe; may be repeated. [default: default]", "RECIPE", name="--config"),
     "repeat": Opt("Copies of --train in an epoch. [default: 4]", "N", 1),
@@ -164,7 +168,11 @@ OPTIONS = {
     "unit": Opt("What is ranked and annotated as a whole: sentence or document.", "UNIT"),
     "unlabelled": Opt("Texts for the teachers; may be repeated.", "FILES"),
     "words": Opt("How text is split into words: treebank, ud, split-hyphens, whitespace.", "STYLE"),
-    "workers": Opt("Processes that predict on a CPU; 0: threads, as fast on up to four cores.", "N", 0),
+    "workers": Opt(
+        "Processes that predict on a CPU; 0: threads, as fast on up to four cores. With --ray, actors; 0: all.",
+        "N",
+        0,
+    ),
     "write": Opt("An option of the output format; may be repeated.", "NAME=VALUE"),
 }
 VALUES = {  # of options of formats, by type

@@ -53,6 +53,7 @@ def predict(
     batch_words: int | None = None,
     max_sentence_words: int = 200,
     workers: int = 0,
+    ray: str | None = None,
     write: list[str] | None = None,
 ) -> None:
     """Find the entities of texts or sentences; entities in the data are replaced.
@@ -60,6 +61,8 @@ def predict(
     Reads plain text (.txt, standard input, folders of texts) and every format that `nestree formats` lists. Writes
     JSON lines, or the format of --to. Exit codes: 0 all is done; 1 something was skipped; 2 bad input.
     """
+    import torch
+
     from nestree.data.io import check_output_path
     from nestree.pipeline import default_batch_words
     from nestree.predict_files import FOLDER_FORMATS, FilePredictOptions, open_resume_log, predict_files
@@ -75,28 +78,33 @@ def predict(
     started = monotonic()
     if jobs.folder is None and jobs.format not in FOLDER_FORMATS:
         check_output_path(out)
-    pipeline, folder = load_pipeline(model, device, max_sentence_words, workers)
-    options = FilePredictOptions(
-        pipeline.predict_options(threshold, trees, labels or None),
-        batch_words or default_batch_words(pipeline.device),
-        reading.options_by_format(job.format for job in jobs.jobs),
-        write_options,
-        skip_bad,
-    )
-    log = None
-    if jobs.folder:
-        choices = choices_to_log(options, folder, jobs.format, reading.source_format, pipeline.device.type)
-        log = open_resume_log(jobs, choices, resume)
-    try:
-        with progress_display(jobs) as on_progress:
-            summary = predict_files(pipeline, jobs, options, log, on_progress)
-    except (NestreeError, KeyboardInterrupt):
-        if log is not None:
-            done = sum(log.is_done(job.name, job.source) for job in jobs.jobs)
-            print_line(
-                f"Done: {done:,} of {len(jobs.jobs):,} files. Continue with the same command and --resume."
-            )
-        raise
+    with ray_cluster(ray, model, workers, device) if ray else nullcontext() as cluster:
+        # On a cluster, the pipeline of this process only reads.
+        pipeline, folder = load_pipeline(
+            model, "cpu" if ray else device, max_sentence_words, 0 if ray else workers
+        )
+        target = torch.device(cluster.device) if cluster else pipeline.device
+        options = FilePredictOptions(
+            pipeline.predict_options(threshold, trees, labels or None),
+            batch_words or default_batch_words(target),
+            reading.options_by_format(job.format for job in jobs.jobs),
+            write_options,
+            skip_bad,
+        )
+        log = None
+        if jobs.folder:
+            choices = choices_to_log(options, folder, jobs.format, reading.source_format, target.type)
+            log = open_resume_log(jobs, choices, resume)
+        try:
+            with progress_display(jobs) as on_progress:
+                summary = predict_files(pipeline, jobs, options, log, on_progress, cluster)
+        except (NestreeError, KeyboardInterrupt):
+            if log is not None:
+                done = sum(log.is_done(job.name, job.source) for job in jobs.jobs)
+                print_line(
+                    f"Done: {done:,} of {len(jobs.jobs):,} files. Continue with the same command and --resume."
+                )
+            raise
     print_summary(summary, jobs, monotonic() - started)
     if skipped := summary.skipped:  # --quiet does not hide these
         more = len(skipped) - SKIPPED_SHOWN
@@ -104,6 +112,17 @@ def predict(
         for message in [*skipped[:SKIPPED_SHOWN], *([f"... and {more:,} more"] if more > 0 else [])]:
             typer.echo(f"  {message}", err=True)
         raise typer.Exit(FOUND_ERRORS)
+
+
+def ray_cluster(address: str, model: str | None, workers: int, device: str) -> AbstractContextManager[Any]:
+    from nestree.integrations.ray import ADDRESS, connect
+
+    if not ADDRESS.fullmatch(address):
+        raise InputError(
+            f"--ray {address}: this is no address. Write HOST:PORT, or auto for a cluster on this machine; "
+            "without an address, Ray is started here."
+        )
+    return connect(address, model, workers, device)
 
 
 def find_jobs(files: Sequence[Path], format: str | None, out: Path, target_format: str | None) -> "JobPlan":

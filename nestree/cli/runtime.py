@@ -79,7 +79,7 @@ class Commands(TyperGroup):
             logging.getLogger("nestree").removeHandler(Commands.log)
             logging.getLogger("nestree").setLevel(logging.NOTSET)
             Commands.log = None
-        return super().parse_args(ctx, args)
+        return super().parse_args(ctx, complete_ray_option(args))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         command = super().get_command(ctx, cmd_name)
@@ -121,6 +121,20 @@ class Command(TyperCommand):
                 hint = "Name another model with --compare." if compare else "Give it once."
                 raise InputError(f"{option.opts[0]} is given more than once. {hint}")
         return super().parse_args(ctx, args)
+
+
+def complete_ray_option(arguments: list[str]) -> list[str]:
+    """The arguments with the address "local" after a --ray without one.
+
+    >>> complete_ray_option(["predict", "--ray", "texts", "--ray", "head:6379"])
+    ['predict', '--ray', 'local', 'texts', '--ray', 'head:6379']
+    """
+    complete = []
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        complete.append(argument)
+        if argument == "--ray" and not re.fullmatch(r"auto|local|\S+:\S*\d", following):
+            complete.append("local")
+    return complete
 
 
 @contextmanager

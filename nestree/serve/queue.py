@@ -191,5 +191,5 @@ class PredictionQueue:
                 fail,
                 get_constraints=lambda item: item.constraints,
             )
-            for item, document in batcher.predict([(item, item.document) for item in items]):
+            for item, document in batcher.predict([[(item, item.document) for item in items]]):
                 item.future.set_result(document)

@@ -79,7 +79,7 @@ def test_killed_in_the_middle_and_resumed(tiny_model, tmp_path):
     said = predicted(tiny_model, source, "--out", out, "--batch-words", "10", "--resume").stderr
     found, expected = entities_and_scores(out), entities_and_scores(tmp_path / "undisturbed")
     assert found[0] == expected[0]
-    assert found[1] == pytest.approx(expected[1], abs=1e-5)  # batches are others, and so are the last bits
+    assert found[1] == pytest.approx(expected[1], abs=1e-5)  # a forked process rounds differently
     assert len(written(out)) == 24
     entries = [json.loads(line) for line in (out / LOG_FILE).read_text().splitlines()]
     assert sorted(entry["file"] for entry in entries[1:]) == [f"{n:03}" for n in range(24)]

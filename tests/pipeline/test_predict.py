@@ -101,7 +101,7 @@ def test_on_a_gpu_a_batch_is_launched_before_the_previous_one_is_collected(model
 
         monkeypatch.setattr(Recognizer, step, record)
     run_on_streams = nestree.pipeline.run_on_streams
-    monkeypatch.setattr(nestree.pipeline, "map_threaded", lambda _, jobs: run_on_streams(jobs))
+    monkeypatch.setattr(nestree.pipeline, "map_threaded", lambda _, jobs, *more: run_on_streams(jobs))
     predict(model, tiny.SENTENCES[:3], batch_words=1)
     assert order == ["forward", "forward", "decode_scores", "forward", "decode_scores", "decode_scores"]
 

@@ -1,0 +1,297 @@
+"""Ray: real clusters of two nodes, killed for real. `python -m benchmarks.ray kill` is the long form."""
+
+import contextlib
+import json
+import os
+import platform
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests import tiny
+from tests.cli.run import nestree, process, refuse
+from tests.integrations.mortal_worker import make_workers_mortal
+
+ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
+import pyarrow as pa  # noqa: E402
+import pyarrow.parquet as pq  # noqa: E402
+
+from benchmarks.ray import COMMAND, compare, log_entries, outputs, run_killed, two_nodes  # noqa: E402
+from nestree.integrations.ray import Recognize, entities_type, put_model  # noqa: E402
+from nestree.pipeline import load  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of Ray and its dependencies
+TEXTS = [
+    "The mayor of Lisbon met the president.",
+    "Police in Oslo arrested two members. She left.",
+    "It rained.",
+]
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Two nodes with one CPU each. This process is connected to it, so that commands in it use it."""
+    with two_nodes() as nodes:
+        ray.init(
+            nodes.address,
+            log_to_driver=False,
+            logging_level="CRITICAL",
+            runtime_env={"worker_process_setup_hook": make_workers_mortal},
+        )
+        yield nodes
+        ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory) -> Path:
+    """Small files, one without a word, and one that is too large for one worker."""
+    folder = tmp_path_factory.mktemp("ray") / "texts"
+    folder.mkdir()
+    draw = random.Random(5)
+    sentences = [" ".join(s.words) for s in tiny.SENTENCES]
+    for number in range(30):
+        (folder / f"{number:02}.txt").write_text(
+            ". ".join(draw.choices(sentences, k=draw.randrange(1, 9))) + ".\n"
+        )
+    (folder / "blank.txt").write_text("\n")
+    with open(folder / "large.jsonl", "w") as file:
+        for number in range(500):
+            text = ". ".join(draw.choices(sentences, k=draw.randrange(1, 5))) + "."
+            file.write(json.dumps({"text": text, "doc_id": str(number)}) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected(tiny_model, source, tmp_path_factory) -> dict[str, bytes]:
+    """What the command without Ray writes, in another process, on two threads."""
+    out = tmp_path_factory.mktemp("local") / "out"
+    done = process("predict", source, "--out", out, *options(tiny_model), env={"OMP_NUM_THREADS": "2"})
+    assert done.returncode == 0, done.stderr
+    return outputs(out)
+
+
+def options(model: Path) -> list[object]:
+    return ["--model", model, "--device", "cpu", "--batch-words", "200"]
+
+
+def test_addresses_that_do_not_answer(tiny_model, source, tmp_path):
+    """This is the first test: afterwards this process is connected to a cluster."""
+    arguments = ["predict", source, "--out", tmp_path / "out", "--model", tiny_model, "--ray"]
+    for address in ("127.0.0.1:9", "no.such.host.invalid:6379"):
+        assert refuse(*arguments, address).startswith(f"no Ray cluster answers at {address}: ")
+    for address in ("head", "ray://127.0.0.1:9"):
+        assert f"--ray {address}: this is no address" in refuse(*arguments[:-1], f"--ray={address}")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_bytes_are_those_of_the_local_command(cluster, tiny_model, source, expected, tmp_path):
+    out = tmp_path / "out"
+    done = nestree("predict", source, "--out", out, *options(tiny_model), "--ray")
+    assert done.exit_code == 0, done.stderr
+    assert outputs(out) == expected
+    assert "of 32 files; " in done.stderr
+    done = nestree("predict", source, "--out", out, *options(tiny_model), "--ray", "--resume")
+    assert "(32 done before)" in done.stderr
+
+
+def test_one_worker_that_does_not_see_the_folders(
+    cluster, tiny_model, source, expected, tmp_path, monkeypatch
+):
+    """It answers that the files are not there; the documents are sent to it."""
+    from nestree.integrations import ray as integration
+
+    monkeypatch.setattr(integration, "lock_owner", lambda path: " (of a machine far away)")
+    done = nestree(
+        "predict", source, "--out", tmp_path / "out", *options(tiny_model), "--ray", "--workers", "1"
+    )
+    assert done.exit_code == 0, done.stderr
+    assert outputs(tmp_path / "out") == expected
+
+
+@pytest.mark.parametrize("victim", ["actor", "node", "driver"])
+def test_killed_and_resumed(cluster, tiny_model, source, expected, tmp_path, victim):
+    draw = random.Random(victim)
+    out = tmp_path / "out"
+    moment = draw.randrange(1, 32)  # files that are done
+    arguments = [source, *options(tiny_model)]
+    row = run_killed(victim, cluster, arguments, out, lambda: len(log_entries(out)) >= moment, draw)
+    assert row["killed"], row
+    assert row["code"] == 0, row
+    assert compare(out, expected) == {"lost": 0, "doubled": 0, "identical": True}
+
+
+def test_poison_fails_alone(cluster, tiny_model, tmp_path):
+    """10 MB without a space, half a surrogate pair, NUL, broken JSON, and a document that kills its worker."""
+    source, clean = tmp_path / "in", tmp_path / "clean"
+    bad = ["x" * 10_000_000, "\ud800 Oslo", "Oslo \0 Lisbon"]
+    lines = [json.dumps({"text": text}) for text in (TEXTS[0], *bad, TEXTS[1])]
+    for folder in (source, clean):
+        folder.mkdir()
+        (folder / "a.txt").write_text(TEXTS[0])
+        (folder / "b.txt").write_text(TEXTS[1])
+        (folder / "c.txt").write_bytes(b"Oslo \xff")
+        (folder / "d.jsonl").write_text("\n".join([*lines, "{"]))
+        killer = [json.dumps({"text": "Killer of Oslo."})] * (folder is source)
+        (folder / "e.jsonl").write_text("\n".join([lines[0], *killer, lines[-1]]))
+    how = [*options(tiny_model), "--skip-bad"]
+    assert nestree("predict", clean, "--out", tmp_path / "expected", *how).exit_code == 1
+    done = nestree("predict", source, "--out", tmp_path / "out", *how, "--ray")
+    assert done.exit_code == 1
+    why = f"{source / 'e.jsonl'}, document 2: it was left out, because its worker died 3 times over it, perhaps for "
+    assert done.stderr.splitlines()[-1] == f"  {why}lack of memory."
+    assert "4 skipped:" in done.stderr, done.stderr
+    found, expected = outputs(tmp_path / "out"), outputs(tmp_path / "expected")
+    assert {name: found[name] for name in ("a.jsonl", "b.jsonl", "d.jsonl")} == {
+        name: expected[name] for name in ("a.jsonl", "b.jsonl", "d.jsonl")
+    }
+    texts = [json.loads(line)["text"] for line in found["d.jsonl"].splitlines()]
+    assert texts == [TEXTS[0], bad[0], bad[2], TEXTS[1]]
+    assert [json.loads(line)["text"] for line in found["e.jsonl"].splitlines()] == TEXTS[:2]
+
+
+def as_rows(model: Path, text: str) -> list[dict]:
+    return [
+        {
+            "start": e.start,
+            "end": e.end,
+            "label": label,
+            "score": pytest.approx(score, abs=1e-5),
+            "head_start": e.head.start,
+            "head_end": e.head.end,
+            "depth": e.depth,
+        }
+        for e in load(model, "cpu")(text)
+        for label, score in zip(e.labels, e.scores, strict=True)
+    ]
+
+
+def test_ray_data(cluster, tiny_model, tmp_path):
+    """Parquet, JSON lines and text in; Parquet and JSON lines out; the model is gone from the disk meanwhile."""
+    rows = [{"text": text, "id": number} for number, text in enumerate([*TEXTS, "", None])]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "in.parquet")
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "in.txt").write_text("\n".join(TEXTS))
+    recognize = {
+        "fn_constructor_args": [put_model(tiny_model)],
+        "batch_format": "pyarrow",
+        "batch_size": 2,
+        "num_cpus": 1,
+        "compute": ray.data.ActorPoolStrategy(size=1),
+    }
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    data = ray.data.read_parquet(str(tmp_path / "in.parquet")).union(
+        ray.data.read_json(str(tmp_path / "in.jsonl"))
+    )
+    data.map_batches(Recognize, **recognize).write_parquet(str(tmp_path / "parquet"))
+    found = pq.read_table(tmp_path / "parquet")
+    assert found.schema.field("entities").type == entities_type()
+    assert found.schema.field("error").type == pa.string()
+    expected = [as_rows(tiny_model, text) for text in TEXTS]
+    by_id = sorted(found.to_pylist(), key=lambda row: row["id"])
+    assert [row["entities"] for row in by_id] == [x for rows in [*expected, [], None] for x in (rows, rows)]
+    assert "a text must be a string" in by_id[-1]["error"]
+    assert {row["error"] for row in by_id[:8]} == {None}
+    lines = ray.data.read_text(str(tmp_path / "in.txt")).map_batches(Recognize, **recognize)
+    lines.write_json(str(tmp_path / "json"))
+    rows = [json.loads(x) for path in (tmp_path / "json").iterdir() for x in path.read_text().splitlines()]
+    assert sorted(row["text"] for row in rows) == sorted(TEXTS)
+    assert all(row["entities"] == as_rows(tiny_model, row["text"]) for row in rows)
+
+
+def test_recognize_words_and_other_batches(tiny_model, cluster):
+    """Outside an actor, `Recognize` is a function of batches."""
+    recognize = Recognize(tiny_model, device="cpu", labels=["GPE"], threshold=0.1)
+    table = recognize({"words": [["Oslo", "Lisbon"], ["", "x"]], "id": [1, 2]})
+    assert table.column_names == ["words", "id", "entities", "error"]
+    first, second = table.to_pylist()
+    (sentence,) = load(tiny_model, "cpu").words([["Oslo", "Lisbon"]], labels=["GPE"], threshold=0.1)
+    assert [
+        (e["start"], e["end"], e["label"], e["head_start"], e["head_end"]) for e in first["entities"]
+    ] == [(e.start, e.end, "GPE", e.head, e.head + 1) for e in sentence.entities]
+    assert sentence.entities
+    assert second["entities"] is None
+    assert "is empty" in second["error"]
+    surrogate = recognize({"text": ["\ud800 Oslo", "Lisbon"]})
+    assert surrogate.to_pylist()[1]["entities"]
+    with pytest.raises(Exception, match="'text' or 'words' is missing"):
+        recognize({"body": ["Oslo"]})
+
+
+def run_patched(patch: str, *arguments: object, cwd: Path) -> str:
+    """The sentence with which the command, in a process where Ray was changed, refuses to work."""
+    code = f"import ray, functools; {patch}; from nestree.cli import app; app()"
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd)
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    *notes, error = done.stderr.splitlines()
+    assert all(note.startswith("Done: 0 of ") for note in notes), done.stderr
+    return error.removeprefix("Error: ")
+
+
+def test_other_versions_and_workers_without_the_package(cluster, tiny_model, source, tmp_path):
+    arguments = [
+        "predict",
+        source,
+        "--out",
+        tmp_path / "out",
+        "--model",
+        tiny_model,
+        "--ray",
+        cluster.address,
+    ]
+    here = f"Ray {ray.__version__} and Python {platform.python_version()}"
+    assert run_patched("ray.__version__ = '1.2.3'", *arguments, cwd=tmp_path) == (
+        f"the cluster at {cluster.address} runs {here}, and here is {here.replace(ray.__version__, '1.2.3')}. "
+        "Install the same versions."
+    )
+    (tmp_path / "nestree.py").write_text(
+        "raise ModuleNotFoundError(\"No module named 'nestree'\", name='nestree')"
+    )
+    without = f"ray.init = functools.partial(ray.init, runtime_env={{'env_vars': {{'PYTHONPATH': {str(tmp_path)!r}}}}})"
+    repository = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})"
+    assert run_patched(f"{repository}; {without}", *arguments, cwd=tmp_path / "..").startswith(
+        "a worker of the cluster has no package nestree. Install nestree"
+    )
+
+
+def test_ray_starts_here_and_says_nothing(tiny_model, source, expected, tmp_path):
+    """The terminal shows the summary alone, even if a worker dies."""
+    out = tmp_path / "out"
+    command = [source, "--out", out, *options(tiny_model), "--ray", "--workers", "2"]
+    driver = subprocess.Popen(
+        [*COMMAND, *map(str, command)], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    while driver.poll() is None and len(log_entries(out)) < 3:
+        time.sleep(0.01)
+    assert driver.poll() is None, driver.communicate()
+    raylets = [pid for pid in children(driver.pid) if "raylet/raylet" in command_line(pid)]
+    assert len(raylets) == 1
+    started = [*children(driver.pid), *children(raylets[0])]
+    workers = [pid for pid in started if command_line(pid).startswith("ray::Worker")]
+    os.kill(workers[0], signal.SIGKILL)
+    said = driver.communicate()[1]
+    assert driver.returncode == 0
+    (summary,) = [line for line in said.splitlines() if "words/s" not in line]  # and lines of progress
+    assert summary.endswith("s, loading included")
+    assert outputs(out) == expected
+
+
+def command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
+
+
+def children(parent: int) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            if int(path.read_text().rpartition(")")[2].split()[1]) == parent:
+                found.append(int(path.parent.name))
+    return found
