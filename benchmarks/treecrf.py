@@ -52,11 +52,11 @@ from nestree.treecrf import (
     best_trees,
     head_marginals,
     log_partition,
-    memory,
     raise_pending,
     reference,
     use_backend,
 )
+from nestree.treecrf.ops import free_bytes
 from nestree.treecrf.potentials import Potentials
 
 FORWARD, BACKWARD, BEST, HEADS = "forward", "forward + backward", "best trees", "head marginals"
@@ -499,7 +499,7 @@ def reason_to_skip(
     """Why a library cannot run at this size: its memory, or its time, extrapolated from a smaller size."""
     gradient = row["operation"] not in (FORWARD, BEST)
     needed = 2 * reference.chart_bytes(inputs.potentials, gradient)
-    free = memory.free_bytes(torch.device(device))
+    free = free_bytes(torch.device(device))
     if free is not None and needed > free:
         return f"it would need about {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free"
     measured = [
