@@ -2,7 +2,8 @@
 
     sentences     sentences a second, from words to entities, and of the encoder alone
     texts         words a second on a CPU, from text to entities, in turns with spaCy (`--peer`)
-    words         words a second on a CPU, from words to entities, for each int8 kernel and number of cores
+    words         words a second on a CPU, from words to entities, for each int8 kernel and number of cores; and the
+                  latency of one sentence on the same cores: loading, the first call, and 300 more
 
 For example: `python -m benchmarks.inference sentences --model DIR --data FILE --device cuda`. Each command prints one
 line of JSON at its end and stores it with `--out`.
@@ -56,6 +57,35 @@ resident = int(open("/proc/self/status").read().split("VmRSS:")[1].split()[0]) /
 seconds = dict(zip(names, (b - a for a, b in zip(times, times[1:]))))
 print(json.dumps(seconds | {{"resident_mb": resident}}))
 """
+LATENCY = """
+import json, os, time
+if hasattr(os, "sched_setaffinity"):
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:{cores}])
+clock = time.perf_counter
+times = [clock()]
+import torch
+torch.set_num_threads({cores})
+times.append(clock())
+import nestree
+ner = nestree.load({model!r}, device="cpu")
+times.append(clock())
+text = "The mayor of Lisbon opened a new museum in Porto last week."
+ner(text)
+times.append(clock())
+names = "torch_seconds", "load_seconds", "first_call_seconds"
+result = dict(zip(names, (b - a for a, b in zip(times, times[1:]))))
+calls = []
+for _ in range({calls}):
+    started = clock(), time.process_time()
+    ner(text)
+    calls.append((clock() - started[0], time.process_time() - started[1]))
+for name, seconds in zip(("call", "call_cpu"), zip(*calls)):
+    ordered = sorted(seconds)
+    for percent in (50, 99):
+        result[f"{{name}}_p{{percent}}_ms"] = 1000 * ordered[len(ordered) * percent // 100]
+print(json.dumps(result))
+"""
+LATENCY_CALLS = 300
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -70,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         add("--model", type=Path, metavar="DIR", help="default: the bundled model")
         add("--rounds", type=int, default=5, help="the median of this many")
         add("--out", type=Path, metavar="FILE", help="the JSON file")
-        add("--device", default="auto", help="auto, cpu, cuda or mps")
+        add("--device", default="cpu" if name == "words" else "auto", help="auto, cpu, cuda or mps")
         add("--threads", type=int, help="of the CPU")
         add("--commit", help="the commit to record outside a git checkout")
         if name == "sentences":
@@ -213,7 +243,15 @@ def measure_words(options: argparse.Namespace, device: torch.device) -> Row:
     for row in rows:
         row["equal"] = len(reference & row.pop("entities")) / len(reference)
         print(json.dumps(row), file=sys.stderr)
-    return {"data": f"{options.data.parent.name}/{options.data.name}", "rows": rows}
+    latency = [
+        {"cores": cores, **run_script(LATENCY, options.model, cores=cores, calls=LATENCY_CALLS)}
+        for cores in sorted({min(2, row["cores"]) for row in rows})
+    ]
+    return {
+        "data": f"{options.data.parent.name}/{options.data.name}",
+        "rows": rows,
+        "latency": latency,
+    }
 
 
 def set_up_process(cores: int, kernel: str) -> None:
@@ -368,13 +406,18 @@ def summarize_turns(turns: Sequence[Row], words: int) -> Row:
 
 def measure_startup(model: Path | None, rounds: int = 3) -> Row:
     """Seconds until a new process can read, and its memory, with compiled kernels in the cache; medians."""
-    code = STARTUP.format(model=None if model is None else str(model))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    rows = [
-        json.loads(subprocess.check_output([sys.executable, "-c", code], text=True, env=environment))
-        for _ in range(rounds + 1)
-    ][1:]
+    rows = [run_script(STARTUP, model) for _ in range(rounds + 1)][1:]
     return {name: statistics.median(row[name] for row in rows) for name in rows[0]}
+
+
+def run_script(script: str, model: Path | None, **values: int) -> Row:
+    """What a script prints in a new process."""
+    code = script.format(model=None if model is None else str(model), **values)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    result: Row = json.loads(
+        subprocess.check_output([sys.executable, "-c", code], text=True, env=environment)
+    )
+    return result
 
 
 if __name__ == "__main__":

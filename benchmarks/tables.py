@@ -168,7 +168,7 @@ def format_sources(rows: Iterable[Row]) -> str:
         f"{row['device']}, {row['date'][:10]}, {row['commit'][:7]}{'+' * row['commit'].endswith('+')}, {row['file']}"
         for row in rows
     }
-    return "From " + "; ".join(sorted(sources)) + "."
+    return "From " + ("; ".join(sorted(sources)) or "no measurement yet") + "."
 
 
 def variant_name(recipe: str, changes: Sequence[str] = ()) -> str:
@@ -428,7 +428,7 @@ def engine_cpu() -> str:
 
 def inference_gpu() -> str:
     """Sentences a second on a GPU, from words to entities."""
-    results = [result for result in load_results("inference") if "H200" in result["device"]]
+    results = [one for one in load_results("inference") if "H200" in one["device"] and "changes" in one]
     rows = []
     for result in results:
         method = next((c.split("=")[1] for c in result["changes"] if c.startswith("decoding.method=")), "mbr")
@@ -451,8 +451,50 @@ def inference_cpu() -> str:
     return markdown_table(header, rows, [result])
 
 
+def word_results() -> list[Row]:
+    """Results of `benchmarks.inference words`, one file for each machine."""
+    return [result for result in load_results("inference") if result["file"].startswith("words-")]
+
+
+def performance() -> str:
+    """Words a second from words to entities, by machine, cores and kernel."""
+    rows = []
+    for result in word_results():
+        for row in result["rows"]:
+            encoder = row.get("encoder_words_per_second")
+            rows.append(
+                [
+                    result["cpu"],
+                    str(row["cores"]) + (", a process each" if row["workers"] else ""),
+                    row["kernel"],
+                    f"{row['whole_words_per_second']:,.0f}",
+                    f"{encoder:,.0f}" if encoder else "",
+                    f"{100 * row['f1']:.2f}",
+                    f"{100 * row['equal']:.1f}",
+                ]
+            )
+    header = "processor|cores|kernel|words/s|encoder alone|F1|entities as in float32, %"
+    return markdown_table(header, rows, word_results())
+
+
+def latency() -> str:
+    """Seconds until a new process can predict, and milliseconds of one sentence."""
+    rows = [
+        [
+            result["cpu"],
+            str(row["cores"]),
+            *(f"{row[f'{name}_seconds']:.2f}" for name in ("torch", "load", "first_call")),
+            *(f"{row[f'call_{name}_ms']:.1f}" for name in ("p50", "p99")),
+        ]
+        for result in word_results()
+        for row in result.get("latency", [])
+    ]
+    header = "processor|cores|import torch, s|load, s|first call, s|then, p50, ms|p99, ms"
+    return markdown_table(header, rows, word_results())
+
+
 NAMES = "headline recipes bundled ablation partial proxies distillation heads errors"
-NAMES += " engine-gpu engine-cpu inference-gpu inference-cpu"
+NAMES += " engine-gpu engine-cpu inference-gpu inference-cpu performance latency"
 TABLES: dict[str, Callable[[], str]] = {name: globals()[name.replace("-", "_")] for name in NAMES.split()}
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 from nestree.config import Settings
 from nestree.nn.scorers import Scores
@@ -87,6 +88,12 @@ def span_marginals(scores: Scores, settings: Settings, temperatures: Temperature
 
 def apply_temperatures(mention: Tensor, temperatures: Temperatures) -> tuple[Tensor, Tensor]:
     """The log-potential of a span, summed over its mention classes [..., 1], and log P(class | span) [..., C]."""
+    if mention.shape[-1] == 2:  # the same, in half the time on a CPU
+        no, margin = mention[..., 0], mention[..., 1] - mention[..., 0]
+        span = no - logsigmoid(-margin)
+        margin = margin / temperatures.mention
+        yes = logsigmoid(margin)
+        return span[..., None] / temperatures.tree, torch.stack([yes - margin, yes], -1)
     span = mention.logsumexp(-1, keepdim=True) / temperatures.tree
     return span, (mention / temperatures.mention).log_softmax(-1)
 
@@ -135,7 +142,7 @@ def label_log_probabilities(scores: Tensor, settings: Settings, temperatures: Te
     """[..., L] log P(label) from label scores."""
     scores = scores / temperatures.label - temperatures.label_logit_offset
     if settings.loss.label != "softmax":
-        return torch.nn.functional.logsigmoid(scores)
+        return logsigmoid(scores)
     none = torch.zeros_like(scores[..., :1])
     return torch.cat([none, scores], -1).log_softmax(-1)[..., 1:]
 

@@ -120,8 +120,7 @@ class Encoder(nn.Module):
             self.size = 2 * settings.lstm_size
 
     def forward(self, batch: Batch) -> Vectors:
-        subwords = self.mix(self.hidden_states(batch.subwords, batch.attention_mask))  # [W, P, D]
-        parts = [pool_subwords(subwords, batch)]  # [B, n + 2, ...] each
+        parts = [self.word_states(batch)]  # [B, n + 2, ...] each
         if batch.vectors is not None:
             parts.append(self.vectors(batch.vectors))
         if batch.shapes is not None:
@@ -139,6 +138,10 @@ class Encoder(nn.Module):
         if len(halves) == 1:
             return Vectors(words, posts, words, posts)
         return Vectors(words, posts, word_vectors(halves[3]), fencepost_vectors(halves[2]))
+
+    def word_states(self, batch: Batch) -> Tensor:
+        """[B, n + 2, D] the mix of the last layers, averaged over the subwords of each word."""
+        return pool_subwords(self.mix(self.hidden_states(batch.subwords, batch.attention_mask)), batch)
 
     def hidden_states(self, subwords: Tensor, attention: Tensor) -> list[Tensor]:
         """Hidden states of the last layers, as many as are mixed, [W, P, D] each, in float32 or better."""

@@ -16,6 +16,7 @@ from nestree.nn.encoder import LockedDropout, Vectors
 from nestree.treecrf import LexicalPotentials, PlainPotentials, Potentials, span_cells
 
 SOFTENING = 0.1  # added to standard deviations: else the scores of one word would be ±1, without gradient
+LEAKY_SLOPE = 0.1
 ROTARY_BASE = 10_000.0  # the last plane rotates so many times more slowly than the first
 
 
@@ -79,7 +80,7 @@ class MLP(nn.Sequential):
     """One layer; with `rotary`, its outputs are rotated by their positions."""
 
     def __init__(self, input_size: int, size: int, dropout: float, rotary: bool = False):
-        layers = [nn.Linear(input_size, size), nn.LeakyReLU(0.1), LockedDropout(dropout)]
+        layers = [nn.Linear(input_size, size), nn.LeakyReLU(LEAKY_SLOPE), LockedDropout(dropout)]
         super().__init__(*layers, *([RotaryEmbedding()] if rotary else []))
 
 
@@ -179,6 +180,8 @@ class LabelScorer(nn.Module):
         self.by_head = by_head
 
     def forward(self, vectors: Vectors) -> Labels:
+        if self.by_head and vectors.words.device.type == "cpu" and torch.is_inference_mode_enabled():
+            return LazyHeadLabels(vectors.label_posts, vectors.label_words, self)
         left, right = self.left(vectors.label_posts), self.right(vectors.label_posts)
         if not self.by_head:
             return SpanLabels(left, right, self.pairs)
@@ -214,6 +217,36 @@ class HeadLabels:
     def score_spans(self, b: Tensor, i: Tensor, j: Tensor, h: Tensor | None) -> Tensor:
         assert h is not None, "these labels depend on heads"
         scores: Tensor = self.triples(self.left[b, i], self.right[b, j], self.head[b, h])
+        return scores
+
+    def chart(self) -> Tensor:
+        raise ModelError("labels that depend on heads have no chart of spans alone.")
+
+
+@dataclass(frozen=True)
+class LazyHeadLabels:
+    """The same for CPU inference: only words and fenceposts of selected spans go through the network."""
+
+    posts: Tensor  # [B, n + 1, D]
+    words: Tensor  # [B, n + 1, D] from position 1 on
+    scorer: LabelScorer
+
+    def score_spans(self, b: Tensor, i: Tensor, j: Tensor, h: Tensor | None) -> Tensor:
+        assert h is not None, "these labels depend on heads"
+        parts, places = [], []
+        scorer = self.scorer
+        for vectors, mlp, position in (
+            (self.posts, scorer.left, i),
+            (self.posts, scorer.right, j),
+            (self.words, scorer.head, h + 1),
+        ):
+            rows = b * vectors.shape[1] + position
+            used = torch.zeros(vectors.shape[:2].numel(), dtype=torch.bool)
+            used[rows] = True
+            parts.append(mlp(vectors.flatten(0, 1)[used][None])[0])
+            places.append((used.cumsum(0) - 1)[rows])
+        prepared = scorer.triples.prepare(*parts)
+        scores: Tensor = scorer.triples(*(part[place] for part, place in zip(prepared, places, strict=True)))
         return scores
 
     def chart(self) -> Tensor:

@@ -5,6 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,9 +13,10 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertModel
 
+from nestree.config import Settings
 from nestree.errors import InputError
 from nestree.nn.bert import Bert
-from nestree.nn.encoder import load_pretrained
+from nestree.nn.encoder import Vectors, load_pretrained
 from nestree.nn.int8 import (
     KERNEL_VARIABLE,
     KERNELS,
@@ -24,8 +26,9 @@ from nestree.nn.int8 import (
     unavailable_reason,
 )
 from nestree.nn.int8.kernels import linear, linear_reference, quantize_weights
-from nestree.nn.scorers import Biaffine
+from nestree.nn.scorers import Biaffine, Scorer, with_one
 from nestree.pipeline import Pipeline, load
+from nestree.treecrf.potentials import cell_masks, span_cells
 from tests import tiny
 
 needed = pytest.mark.skipif(unavailable_reason() is not None, reason=str(unavailable_reason()))
@@ -228,15 +231,62 @@ def test_linear_layers_that_do_not_fit_stay_as_they_are():
     torch.testing.assert_close(int8[2](x), linear_reference(x, network[2][0].weight, None))
 
 
+class ReferenceLinear(nn.Linear):
+    def forward(self, x):
+        return linear_reference(x, self.weight, self.bias)
+
+
+class ReferenceBiaffine(Biaffine):
+    """Its first product is that of `linear_reference`."""
+
+    def forward(self, left, right):
+        channels, size, _ = self.weight.shape
+        stacked = self.weight.transpose(1, 2).reshape(channels * size, size)
+        half = linear_reference(left, stacked[:, :-1], stacked[:, -1]).view(*left.shape[:2], channels, size)
+        return torch.einsum("bpcd,bqd->bpqc", half, with_one(right))
+
+
 @needed
-@pytest.mark.parametrize("channels", [1, 2, 5])
-def test_a_biaffine_is_nearly_exact(channels):
-    torch.manual_seed(channels)
-    biaffine = Biaffine(32, channels)
-    left, right = torch.randn(2, 3, 7, 32)
-    int8 = to_int8(biaffine)
+@pytest.mark.parametrize("mention", ["score", "yes-no", "labels"])
+@pytest.mark.parametrize("rotary", [True, False])
+def test_scores_equal_the_reference(mention, rotary):
+    """Of sentences of one word and more than a block of rows, with padding that is not a number."""
+    from nestree.nn.int8.modules import Int8Scorer
+
+    settings = Settings.read("paper").model
+    labeling = "none" if mention == "labels" else "head"
+    sizes = {"mlp_size": 32, "label_mlp_size": 32, "rank": 32}
+    settings = replace(
+        settings,
+        mention=mention,
+        labeling=labeling,
+        rotary=rotary,
+        normalize=rotary,
+        structure="lexical",
+        **sizes,
+    )
+    torch.manual_seed(4)
+    scorer = Scorer(48, settings, 4).eval()
+    lengths = torch.tensor([70, 1, 5, 2, 66, 30])
+    posts, words = torch.randn(2, len(lengths), 71, 48)
+    for part in (posts, words):
+        part[torch.arange(71) > lengths[:, None]] = torch.nan
+    vectors = Vectors(words, posts, words, posts)
+    int8, reference = to_int8(scorer), copy.deepcopy(scorer)
+    assert isinstance(int8, Int8Scorer)
+    for module in reference.modules():
+        if type(module) in (nn.Linear, Biaffine):
+            module.__class__ = ReferenceLinear if type(module) is nn.Linear else ReferenceBiaffine
     with torch.no_grad():
-        found, exact = int8(left, right), biaffine(left, right)
-        assert torch.equal(int8.score_pairs(left, right), biaffine.score_pairs(left, right))
-    assert found.shape == exact.shape == (3, 7, 7, channels)
-    assert 0 < (found - exact).norm() / exact.norm() < 0.015
+        expected = reference(vectors, lengths)
+    with torch.inference_mode():
+        found = int8(vectors, lengths)
+        b, i, j = span_cells(lengths, 70).nonzero().unbind(1)
+        torch.testing.assert_close(found.mention[b, i, j], expected.mention[b, i, j], rtol=1e-3, atol=1e-3)
+        cells = cell_masks(lengths, 70)
+        torch.testing.assert_close(found.arc[cells.arc], expected.arc[cells.arc], rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(found.root[cells.root], expected.root[cells.root], rtol=1e-3, atol=1e-3)
+        if labeling == "head":
+            spans = b[::7], i[::7], j[::7], i[::7]
+            labels = found.labels.score_spans(*spans), expected.labels.score_spans(*spans)
+            torch.testing.assert_close(*labels, rtol=1e-2, atol=1e-2)

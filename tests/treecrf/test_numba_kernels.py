@@ -233,11 +233,13 @@ print(numba_kernels.__file__, count, sum(numba_kernels.plain_kernel.stats.cache_
 @pytest.fixture
 def installed(tmp_path):
     """A copy of the package, and a function that counts trees with it: where it lies, how many, code from disk."""
-    site, home = tmp_path / "site", tmp_path / "home"
+    site, home, temporary = tmp_path / "site", tmp_path / "home", tmp_path / "temporary"
     shutil.copytree(ROOT / "nestree", site / "nestree", ignore=shutil.ignore_patterns("__pycache__"))
     home.mkdir()
+    temporary.mkdir()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA")}
     environment |= {"PYTHONPATH": str(site), "HOME": str(home), "XDG_CACHE_HOME": str(home)}
+    environment["TMPDIR"] = str(temporary)
 
     def count_trees(**options):
         answer = subprocess.run(
@@ -254,7 +256,7 @@ def installed(tmp_path):
         return int(trees), int(from_disk), answer.stderr
 
     yield tmp_path, count_trees
-    for path in (site, home):
+    for path in (site, home, temporary):
         set_modes(path, 0o755)
 
 
@@ -273,6 +275,27 @@ def without_override() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="modes and rights as Linux has them")
 def test_a_read_only_install(installed):
     folder, count_trees = installed
+    for path in (folder / "site", folder / "home"):
+        set_modes(path, 0o555)
+    trees, from_disk, messages = count_trees(preexec_fn=without_override)
+    assert (trees, from_disk) == (5, 0)
+    assert "compiling kernels" in messages
+    written = [path for path in folder.rglob("*") if path.suffix in (".nbi", ".nbc", ".pyc")]
+    assert written
+    private = folder / "temporary" / f"nestree-cache-{os.getuid()}"
+    assert all(path.is_relative_to(private) for path in written)
+    assert private.stat().st_mode & 0o777 == 0o700
+    trees, from_disk, messages = count_trees(preexec_fn=without_override)
+    assert (trees, from_disk) == (5, 1)
+    assert "compiling kernels" not in messages
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="modes and rights as Linux has them")
+def test_code_in_a_folder_that_others_can_write_to_is_not_run(installed):
+    folder, count_trees = installed
+    shared = folder / "temporary" / f"nestree-cache-{os.getuid()}"
+    shared.mkdir()
+    shared.chmod(0o777)
     for path in (folder / "site", folder / "home"):
         set_modes(path, 0o555)
     trees, _, messages = count_trees(preexec_fn=without_override)

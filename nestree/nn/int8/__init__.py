@@ -79,8 +79,14 @@ def to_int8(network: Network, shared: Iterable[Any] = ()) -> Network:
 
     # deepcopy takes what the memo holds for an object in place of a copy
     memo: dict[int, Any] = {id(value): value for value in shared}
-    for module in network.modules():
+
+    def replace(module: nn.Module) -> None:
         replacement = int8_module(module)
         if replacement is not None:
             memo[id(module)] = replacement
+        else:
+            for child in module.children():
+                replace(child)
+
+    replace(network)
     return copy.deepcopy(network, memo)

@@ -217,17 +217,30 @@ def add_and_normalize(code, row, at, other, other_at, width, weight, bias, epsil
 def multiply_four_rows(code, out, at, step, w, w_at, w_step, a, a_at, a_step, count, width) -> None:
     """out[r, x] = sum over t < count of w[r, t] * a[t, x], for four rows r and all x < width."""
     builder, lanes, index = code.builder, code.lanes, width.type
+    w_rows = [builder.add(w_at, builder.mul(w_step, index(r))) for r in range(4)]
+
+    def add_terms(t: Value, sums: Value, factors: list[Value]) -> None:
+        offset = builder.add(builder.add(a_at, x), builder.mul(a_step, t))
+        terms = [code.load_at(a, offset, index(lanes * c)) for c in range(2)]
+        for r in range(4):
+            for c in range(2):
+                total = code.multiply_add(builder.load(sums[r][c]), terms[c], factors[r])
+                builder.store(total, sums[r][c])
+
     with cgutils.for_range_slice(builder, index(0), width, index(2 * lanes), index) as (x, _):
         sums = [[code.variable(code.constant(0.0)) for _ in range(2)] for _ in range(4)]
-        with cgutils.for_range(builder, count) as loop:
-            offset = builder.add(builder.add(a_at, x), builder.mul(a_step, loop.index))
-            terms = [code.load_at(a, offset, index(lanes * c)) for c in range(2)]
-            for r in range(4):
-                pointer = builder.add(builder.add(w_at, builder.mul(w_step, index(r))), loop.index)
-                factor = code.everywhere(builder.load(builder.gep(w, [pointer])))
-                for c in range(2):
-                    total = code.multiply_add(builder.load(sums[r][c]), terms[c], factor)
-                    builder.store(total, sums[r][c])
+        together = index(0)
+        if KERNEL.name == "sdot":  # an instruction can repeat one lane of a register
+            together = builder.and_(count, index(-4))
+            with cgutils.for_range_slice(builder, index(0), together, index(4), index) as (t, _):
+                registers = [code.load_at(w, row, t) for row in w_rows]
+                for lane in range(4):
+                    repeated = ir.Constant(ir.VectorType(INT32, 4), [lane] * 4)
+                    factors = [builder.shuffle_vector(row, row, repeated) for row in registers]
+                    add_terms(builder.add(t, index(lane)), sums, factors)
+        with cgutils.for_range_slice(builder, together, count, index(1), index) as (t, _):
+            numbers = [builder.load(builder.gep(w, [builder.add(row, t)])) for row in w_rows]
+            add_terms(t, sums, [code.everywhere(number) for number in numbers])
         for r in range(4):
             row = builder.add(builder.add(at, x), builder.mul(step, index(r)))
             for c in range(2):
@@ -544,3 +557,198 @@ def run_layer(states, out, ends, layer, work):
             last += 1
         run_windows(states, out, ends, first, last, start, layer, work)
         start, first = ends[last - 1], last
+
+
+# After the layers
+
+
+@kernel
+def pool_kernel(rows, positions, weights, layers, factors, out):
+    """out[position] = the sum of weight * factor * layers[layer, row] over the cells of a position and all layers."""
+    for cell in range(len(rows)):
+        row, position = rows[cell], positions[cell]
+        for layer in range(len(factors)):
+            factor = weights[cell] * factors[layer]
+            for x in range(out.shape[1]):
+                out[position, x] += factor * layers[layer, row, x]
+
+
+# Scores of spans and arcs
+
+
+class ScorerWeights(NamedTuple):
+    """The weights of a `Scorer`. The first product of a biaffine map has OUTPUTS more outputs; the first is a bias."""
+
+    posts: Int8Weights  # D -> 2 size: left and right ends of spans
+    words: Int8Weights  # D -> 2 size: heads and modifiers
+    spans: Int8Weights  # size -> channels * (size + OUTPUTS)
+    arcs: Int8Weights  # size -> size + OUTPUTS
+    size: int
+    channels: int
+    slope: np.float32  # of the leaky ReLU for negative numbers
+    normalize: bool
+    softening: np.float32  # added to standard deviations
+
+
+class ScorerWorkspace(NamedTuple):
+    """Buffers for the rows of a few sentences."""
+
+    numbers: np.ndarray  # [rows * inputs] int8
+    scales: np.ndarray  # [rows]
+    pairs: np.ndarray  # [rows * 2 size] both sides of a biaffine product
+    half: np.ndarray  # [rows * channels * (size + OUTPUTS)]
+    columns: np.ndarray  # [size * (longest + OVERHANG)] the right side of one sentence, transposed
+    products: np.ndarray  # [4 * (longest + OVERHANG)]
+
+
+def allocate_scorer_workspace(weights: ScorerWeights, longest: int) -> ScorerWorkspace:
+    """For sentences of so many fenceposts at most."""
+    rows, width = pad_rows(ROWS + longest), longest + OVERHANG
+    return ScorerWorkspace(
+        np.empty(rows * max(weights.posts.inputs, weights.size), KERNEL.input_type),
+        np.ones(rows, np.float32),
+        np.empty(rows * 2 * weights.size, np.float32),
+        np.zeros((rows * weights.channels + 3) * (weights.size + OUTPUTS), np.float32),
+        np.zeros(weights.size * width, np.float32),
+        np.empty(4 * width, np.float32),
+    )
+
+
+@compiled
+def activate(pairs, at, size, slope, cos, sin, rotation):
+    """Leaky ReLU of one row and, if there are rotations, rotary position embeddings, those from `rotation` on."""
+    for x in range(at, at + size):
+        pairs[x] = max(pairs[x], slope * pairs[x])
+    middle = size // 2
+    for x in range(middle if cos.size else 0):
+        one, other = pairs[at + x], pairs[at + middle + x]
+        pairs[at + x] = one * cos[rotation + x] + other * sin[rotation + x]
+        pairs[at + middle + x] = other * cos[rotation + middle + x] + one * sin[rotation + middle + x]
+
+
+@compiled
+def half_products(vectors, lengths, first, last, n, inputs, first_map, second_map, weights, cos, sin, work):
+    """Both sides of a biaffine product in `pairs`, and the left one times the weights in `half`.
+
+    Rows are the n + 1 positions of the sentences from `first` to `last`, without padding.
+    """
+    size, row = weights.size, 0
+    for b in range(first, last):
+        for position in range(lengths[b] + 1):
+            at = (b * (n + 1) + position) * inputs
+            largest = abs_max(vectors, at, inputs)
+            work.scales[row] = quantize_row(vectors, at, inputs, largest, work.numbers, row * inputs)
+            row += 1
+    multiply(work.numbers, work.scales, row, first_map, work.pairs, 0)
+    row = 0
+    for b in range(first, last):
+        for position in range(lengths[b] + 1):
+            at = row * 2 * size
+            activate(work.pairs, at, size, weights.slope, cos, sin, position * size)
+            activate(work.pairs, at + size, size, weights.slope, cos, sin, position * size)
+            work.scales[row] = quantize_row(
+                work.pairs, at, size, abs_max(work.pairs, at, size), work.numbers, row * size
+            )
+            row += 1
+    multiply(work.numbers, work.scales, row, second_map, work.half, 0)
+
+
+@compiled
+def write_products(work, row, posts, start, size, channels, chart, chart_at, row_step, column_step, lower):
+    """chart = products of all rows of one sentence, from `row` on, with its columns from `start` on.
+
+    `lower`: left of the diagonal, too, but not on it.
+    """
+    width, pitch = posts + OVERHANG, size + OUTPUTS
+    for j in range(start, posts):
+        for d in range(size):
+            work.columns[d * width + j] = work.pairs[(row + j) * 2 * size + size + d]
+    for line in range(0, posts * channels, 4):
+        begin = start if lower else line // channels + 1
+        at = (row * channels + line) * pitch
+        if begin < posts:
+            multiply_four_rows(
+                work.products, 0, width, work.half, at, pitch, work.columns, begin, width, size, posts - begin
+            )
+        for r in range(min(4, posts * channels - line)):
+            i, c = (line + r) // channels, (line + r) % channels
+            bias = work.half[at + r * pitch + size]
+            for j in range(begin if lower else i + 1, posts):
+                if not lower or i != j:
+                    to = chart_at + i * row_step + (j - start) * column_step + c
+                    chart[to] = work.products[r * width + j - begin] + bias
+
+
+@compiled
+def normalize_chart(chart, at, rows, columns, row_step, column_step, channels, start, lower, softening):
+    """Mean 0 and deviation 1 over the cells of one sentence: as `scorers.normalize_scores`."""
+    count, total, squares = 0, 0.0, 0.0
+    for i in range(rows):
+        for j in range(start if lower else i + 1, columns):
+            if not lower or i != j:
+                for c in range(channels):
+                    total += chart[at + i * row_step + (j - start) * column_step + c]
+                    count += 1
+    mean = np.float32(total / max(count, 1))
+    for i in range(rows):
+        for j in range(start if lower else i + 1, columns):
+            if not lower or i != j:
+                for c in range(channels):
+                    centered = chart[at + i * row_step + (j - start) * column_step + c] - mean
+                    squares += centered * centered
+    deviation = np.float32(math.sqrt(max(squares / max(count, 1), 1e-12)))
+    factor = np.float32(1) / (deviation + softening)
+    for i in range(rows):
+        for j in range(start if lower else i + 1, columns):
+            if not lower or i != j:
+                for c in range(channels):
+                    to = at + i * row_step + (j - start) * column_step + c
+                    chart[to] = (chart[to] - mean) * factor
+
+
+@partial(kernel, variant=KERNEL.name)
+def score_kernel(posts, words, lengths, n, weights, cos, sin, work, mention, arcs):
+    """mention [B, n + 1, n + 1, channels] and arcs [B, n + 1, n], from the root or a word to a word."""
+    size, channels, first = weights.size, weights.channels, 0
+    while first < len(lengths):
+        rows, last = lengths[first] + 1, first + 1
+        while last < len(lengths) and rows + lengths[last] + 1 <= ROWS:
+            rows += lengths[last] + 1
+            last += 1
+        for part in range(2):
+            if part == 0:
+                half_products(
+                    posts, lengths, first, last, n, weights.posts.inputs, weights.posts, weights.spans,
+                    weights, cos, sin, work,
+                )  # fmt: skip
+            else:
+                half_products(
+                    words, lengths, first, last, n, weights.words.inputs, weights.words, weights.arcs,
+                    weights, cos, sin, work,
+                )  # fmt: skip
+            row = 0
+            for b in range(first, last):
+                posts_of = lengths[b] + 1
+                if part == 0:
+                    at, step = b * (n + 1) * (n + 1) * channels, (n + 1) * channels
+                    write_products(work, row, posts_of, 0, size, channels, mention, at, step, channels, False)
+                    if weights.normalize:
+                        normalize_chart(
+                            mention,
+                            at,
+                            posts_of,
+                            posts_of,
+                            step,
+                            channels,
+                            channels,
+                            0,
+                            False,
+                            weights.softening,
+                        )
+                else:
+                    at = b * (n + 1) * n
+                    write_products(work, row, posts_of, 1, size, 1, arcs, at, n, 1, True)
+                    if weights.normalize:
+                        normalize_chart(arcs, at, posts_of, posts_of, n, 1, 1, 1, True, weights.softening)
+                row += posts_of
+        first = last

@@ -1,7 +1,8 @@
 """Modules whose matrix products are in 8 bits, made from float32 ones."""
 
-import copy
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from nestree.nn.batch import Batch
 from nestree.nn.bert import BERT_LAYER, Bert, Weights
+from nestree.nn.encoder import Encoder, Vectors
+from nestree.nn.int8 import to_int8
 from nestree.nn.int8.kernels import (
     OUTPUTS,
     STRIDE,
@@ -17,24 +21,32 @@ from nestree.nn.int8.kernels import (
     Int8Weights,
     LayerWeights,
     Norm,
+    ScorerWeights,
     Workspace,
+    allocate_scorer_workspace,
     allocate_workspace,
     fits,
     linear,
+    pool_kernel,
     quantize_weights,
     run_layer,
+    score_kernel,
 )
-from nestree.nn.scorers import Biaffine, with_one
+from nestree.nn.scorers import LEAKY_SLOPE, MLP, SOFTENING, Biaffine, Scorer, Scores, rotations
+
+NO_ROTATIONS = torch.empty(0), torch.empty(0)
 
 
 def int8_module(module: nn.Module) -> nn.Module | None:
     """The 8-bit version of this module; None: it has none, though its children may have."""
+    if isinstance(module, Encoder) and isinstance(module.transformer, Bert):
+        return Int8Encoder(module) if kernel_supports(module.transformer.config) else None
     if isinstance(module, Bert):
         return Int8Bert(module) if kernel_supports(module.config) else Int8LinearBert(module)
     if isinstance(module, nn.Linear) and fits(module.in_features, module.out_features):
         return Int8Linear(module)
-    if isinstance(module, Biaffine) and fits(module.weight.shape[1] - 1, module.weight.shape[1] - 1):
-        return Int8Biaffine(module)
+    if isinstance(module, Scorer) and scorer_supported(module):
+        return Int8Scorer(module)
     return None
 
 
@@ -55,31 +67,68 @@ class Int8Linear(nn.Module):
         return linear(x, self.int8_weights).to(x.dtype)
 
 
-class Int8Biaffine(nn.Module):
-    """A Biaffine whose first, larger product is in 8 bits."""
+class Int8Scorer(nn.Module):
+    """A Scorer of lexicalised trees: spans and arcs of a batch are one kernel, without padding."""
 
-    def __init__(self, biaffine: Biaffine):
+    def __init__(self, scorer: Scorer):
         super().__init__()
-        channels, size = biaffine.weight.shape[0], biaffine.weight.shape[1] - 1
-        self.channels, self.padding = channels, OUTPUTS - 1  # beside the 1 that is appended
-        weight = pad(biaffine.weight.detach(), (0, self.padding))  # [C, size + 1, size + OUTPUTS]
-        stacked = weight.transpose(1, 2).reshape(channels * (size + OUTPUTS), size + 1)
-        self.int8_weights = quantize_weights(to_array(stacked[:, :-1]), to_array(stacked[:, -1]))
-        self.biaffine = copy.deepcopy(biaffine)
+        settings, size = scorer.settings, scorer.settings.mlp_size
+        self.rotary, self.channels = settings.rotary, scorer.spans.weight.shape[0]
+        self.labels = None if scorer.labels is None else to_int8(scorer.labels)
+        self.weights = ScorerWeights(
+            quantize_side(scorer.left, scorer.right),
+            quantize_side(scorer.head, scorer.modifier),
+            quantize_biaffine(scorer.spans),
+            quantize_biaffine(scorer.arcs),
+            size,
+            self.channels,
+            np.float32(LEAKY_SLOPE),
+            settings.normalize,
+            np.float32(SOFTENING),
+        )
+        self.buffers_of_thread = ThreadBuffers()
 
-    def score_pairs(self, left: Tensor, right: Tensor) -> Tensor:
-        return self.biaffine.score_pairs(left, right)
+    def forward(self, vectors: Vectors, lengths: Tensor) -> Scores:
+        with torch.autocast("cpu", enabled=False):
+            vectors = Vectors(*(part.float() for part in vectors))
+            batch, posts, _ = vectors.posts.shape
+            mention = np.zeros((batch, posts, posts, self.channels), np.float32)
+            arcs = np.zeros((batch, posts, posts - 1), np.float32)
+            cos, sin = NO_ROTATIONS
+            if self.rotary:
+                rows = 1 << (posts - 1).bit_length()
+                cos, sin = rotations(rows, self.weights.size, torch.float32, torch.device("cpu"))
+            workspace = self.buffers_of_thread.get(partial(allocate_scorer_workspace, self.weights), posts)
+            flat = (part.contiguous().flatten().numpy() for part in (vectors.posts, vectors.words))
+            score_kernel(
+                *flat, lengths.numpy(), posts - 1, self.weights, cos.flatten().numpy(), sin.flatten().numpy(),
+                workspace, mention.reshape(-1), arcs.reshape(-1),
+            )  # fmt: skip
+            labels = None if self.labels is None else self.labels(vectors)
+            arc = torch.from_numpy(arcs)
+            return Scores(lengths, torch.from_numpy(mention), arc[:, 1:], arc[:, 0], labels)
 
-    def forward(self, left: Tensor, right: Tensor) -> Tensor:
-        """[B, P, size], [B, Q, size] -> all pairs [B, P, Q, channels]."""
-        (batch, rows, _), columns = left.shape, right.shape[1]
-        half = linear(left, self.int8_weights).view(
-            batch, rows * self.channels, -1
-        )  # [B, P * C, size + OUTPUTS]
-        right = pad(with_one(right), (0, self.padding))  # [B, Q, size + OUTPUTS]
-        # PyTorch multiplies by a transposed copy many times faster than by a transposed view
-        scores = half @ right.transpose(1, 2).contiguous()  # [B, P * C, Q]
-        return scores.view(batch, rows, self.channels, columns).transpose(2, 3)
+
+def scorer_supported(scorer: Scorer) -> bool:
+    """Whether `Int8Scorer` computes it: trees are lexicalised, and sizes fill whole registers."""
+    if scorer.settings.structure != "lexical":
+        return False
+    size, inputs = scorer.settings.mlp_size, scorer.left[0].in_features
+    return fits(inputs, 2 * size) and fits(size, size)
+
+
+def quantize_side(*mlps: MLP) -> Int8Weights:
+    """The linear layers of these MLPs side by side."""
+    weights, biases = zip(*((to_array(mlp[0].weight), to_array(mlp[0].bias)) for mlp in mlps), strict=True)
+    return quantize_weights(np.concatenate(weights), np.concatenate(biases))
+
+
+def quantize_biaffine(biaffine: Biaffine) -> Int8Weights:
+    """Its first product: a vector of the left side gives one for each channel, with a bias behind it."""
+    channels, size = biaffine.weight.shape[0], biaffine.weight.shape[1] - 1
+    weight = pad(biaffine.weight.detach(), (0, OUTPUTS - 1))  # [C, size + 1, size + OUTPUTS]
+    stacked = weight.transpose(1, 2).reshape(channels * (size + OUTPUTS), size + 1)
+    return quantize_weights(to_array(stacked[:, :-1]), to_array(stacked[:, -1]))
 
 
 class Int8LinearBert(Bert):
@@ -136,53 +185,99 @@ class Int8Bert(Bert):
         self, subwords: Tensor, mask: Tensor, last_layers: int, weights: Weights | None = None
     ) -> list[Tensor]:
         """As of `Bert`, without dropout, in float32 also under autocast; the states of padding mean nothing."""
-        flat = mask.flatten()
-        ends = mask.sum(1).cumsum(0).numpy()
+        states, _, order = self.packed_states(subwords, mask, last_layers)
+        row_of = (mask.flatten().cumsum(0) - 1).clamp(min=0)  # [W * P] padding gets the row before it
+        return [states[number].index_select(0, row_of).view(*mask.shape, -1) for number in order]
+
+    def packed_states(
+        self, subwords: Tensor, mask: Tensor, last_layers: int
+    ) -> tuple[Tensor, np.ndarray, list[int]]:
+        """States without padding [layers, rows, D], valid until the next call; the first row of each window [W].
+
+        And the indices of the last layers in `states`.
+        """
+        sizes = mask.sum(1)
+        ends = sizes.cumsum(0).numpy()
         rows, size = int(ends[-1]), self.layer_weights[0].qkv.inputs
-        index = flat.nonzero()[:, 0]  # [rows]
-        states, workspace = self.buffers_of_thread.get(self.layer_weights[0], rows, mask.shape[1])
-        state, other = states
-        first = 0 if self.padding_position is None else self.padding_position + 1
+        index = mask.flatten().nonzero()[:, 0]  # [rows]
+        kept = max(2, last_layers)  # a layer reads one state and writes another
+        buffers, workspace = self.buffers_of_thread.get(self.allocate, kept, rows, mask.shape[1])
+        positions = index % mask.shape[1] + (
+            0 if self.padding_position is None else self.padding_position + 1
+        )
+        words = subwords.flatten()[index]
         with torch.autocast("cpu", enabled=False):
-            positions = index % mask.shape[1] + first
-            embedded = self.embed(dict(self.named_parameters()), subwords.flatten()[index], positions)
-        state[: rows * size] = embedded.detach().reshape(-1).numpy()
-        row_of = (flat.cumsum(0) - 1).clamp(min=0)  # [W * P] padding gets the row before it
-        results = []
-        for number in range(len(self.layer_weights) + 1):
-            if number:
-                run_layer(state, other, ends, self.layer_weights[number - 1], workspace)
-                state, other = other, state
-            if number > len(self.layer_weights) - last_layers:
-                packed = torch.from_numpy(state[: rows * size]).view(rows, size)
-                results.append(packed.index_select(0, row_of).view(*mask.shape, size))
-        return results
+            embedded = self.embed(dict(self.named_parameters()), words, positions)
+        buffers[0, : rows * size] = embedded.detach().reshape(-1).numpy()
+        for number, layer in enumerate(self.layer_weights):
+            run_layer(buffers[number % kept], buffers[(number + 1) % kept], ends, layer, workspace)
+        states = torch.from_numpy(buffers[:, : rows * size]).view(len(buffers), rows, size)
+        last = range(len(self.layer_weights) + 1)[-last_layers:]
+        return states, ends - sizes.numpy(), [number % kept for number in last]
+
+    def allocate(self, kept: int, rows: int, longest: int) -> tuple[np.ndarray, Workspace]:
+        """States of `kept` layers, and a workspace, for so many rows in windows of at most `longest`."""
+        layer = self.layer_weights[0]
+        states = np.empty((kept, (rows + TILE_ROWS - 1) * layer.qkv.inputs), np.float32)
+        return states, allocate_workspace(layer, longest)
 
     def dropout(self, x: Tensor) -> Tensor:
         return x
 
 
+class Int8Encoder(Encoder):
+    """An Encoder whose states are mixed and averaged over subwords by one kernel, without padding."""
+
+    def __init__(self, encoder: Encoder):
+        nn.Module.__init__(self)
+        self.size, self.bf16_cache = encoder.size, encoder.bf16_cache
+        for name, child in encoder.named_children():
+            self.add_module(name, to_int8(child))
+
+    def word_states(self, batch: Batch) -> Tensor:
+        transformer, mask = self.transformer, batch.attention_mask > 0
+        assert isinstance(transformer, Int8Bert)
+        states, starts, order = transformer.packed_states(batch.subwords, mask, len(self.mix.weights))
+        factors = torch.zeros(len(states))
+        factors[order] = self.mix.weights.softmax(0) * self.mix.factor
+        return self.pool(batch, lambda window, place: starts[window] + place, states, factors)
+
+    def lexical_embeddings(self, batch: Batch) -> Tensor:
+        subwords = batch.subwords.numpy()
+        table = self.transformer.get_input_embeddings().weight.detach()[None]  # type: ignore[operator]
+        pooled = self.pool(batch, lambda window, place: subwords[window, place], table, torch.ones(1))
+        return pooled[:, 1:-1]
+
+    def pool(self, batch: Batch, rows: Callable[..., np.ndarray], layers: Tensor, factors: Tensor) -> Tensor:
+        """[B, n + 2, D] as `pool_subwords`, of layers times factors; rows(window, place) are those of `layers`."""
+        positions, length = batch.longest + 2, batch.subwords.shape[1]
+        windows = np.arange(len(batch))[:, None] if batch.windows is None else batch.windows.numpy()  # [B, K]
+        position, cell = np.divmod(batch.pooling_index.numpy(), windows.shape[1] * length)
+        number, place = np.divmod(cell, length)
+        out = np.zeros((len(batch.lengths) * positions, layers.shape[-1]), np.float32)
+        used = rows(windows[position // positions, number], place)
+        pool_kernel(
+            used, position, batch.pooling_weights.numpy(), layers.numpy(), factors.detach().numpy(), out
+        )
+        return torch.from_numpy(out).view(-1, positions, layers.shape[-1])
+
+
 class ThreadBuffers(threading.local):
     """The buffers of each thread, kept between calls: allocating them costs more than using them."""
 
-    rows = longest = 0
-    states: tuple[np.ndarray, np.ndarray]  # [rows * D + a few rows]: before and after a layer
-    workspace: Workspace
+    sizes: tuple[int, ...] = ()
+    buffers: Any = None
 
     def __reduce__(self) -> tuple[type["ThreadBuffers"], tuple[()]]:
         """A copy begins without any."""
         return ThreadBuffers, ()
 
-    def get(
-        self, layer: LayerWeights, rows: int, longest: int
-    ) -> tuple[tuple[np.ndarray, np.ndarray], Workspace]:
-        """States and workspace for so many rows, in windows of at most `longest` subwords."""
-        if rows > self.rows or longest > self.longest:
-            self.rows, self.longest = max(rows, self.rows), max(longest, self.longest)
-            count = (self.rows + TILE_ROWS - 1) * layer.qkv.inputs
-            self.states = np.empty(count, np.float32), np.empty(count, np.float32)
-            self.workspace = allocate_workspace(layer, self.longest)
-        return self.states, self.workspace
+    def get(self, allocate: Callable[..., Any], *sizes: int) -> Any:
+        """allocate(*sizes), or earlier buffers if these are as large."""
+        if not self.sizes or any(size > own for size, own in zip(sizes, self.sizes, strict=True)):
+            self.sizes = tuple(map(max, sizes, self.sizes or sizes))
+            self.buffers = allocate(*self.sizes)
+        return self.buffers
 
 
 def quantize_layer(parameters: Weights, prefix: str, config: Any) -> LayerWeights:

@@ -8,6 +8,9 @@ registers of 16 bytes, so reads and writes may go up to SIMD_SLACK numbers beyon
 import inspect
 import logging
 import math
+import os
+import stat
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -56,12 +59,43 @@ event.register("numba:compile", CompilationLog())
 
 
 def kernel(function: Callable, variant: str = "") -> Callable:
-    """A compiled function that Python calls; cached on disk, for each variant, if there is a writable place."""
+    """A compiled function that Python calls; cached on disk, for each variant.
+
+    Numba caches in NUMBA_CACHE_DIR if that is set, beside the source, or in the home directory, for each kind of
+    processor by itself; if it can write to none of them, a folder of this user among the temporary files serves.
+    """
+    hashed = with_source_hash(function, variant)
     try:
-        return numba.njit(with_source_hash(function, variant), cache=True, **OPTIONS)
-    except RuntimeError as why:  # numba can write neither to the package nor to the home directory
-        logger.info("compiled code is not kept between runs: %s", why)
-        return numba.njit(function, **OPTIONS)
+        return numba.njit(hashed, cache=True, **OPTIONS)
+    except RuntimeError as why:  # nowhere to write
+        reason = why
+    config: Any = numba.config
+    before, folder = config.CACHE_DIR, temporary_cache()
+    if folder:
+        config.CACHE_DIR = folder  # read when the function is decorated
+        try:
+            return numba.njit(hashed, cache=True, **OPTIONS)
+        except RuntimeError as why:
+            reason = why
+        finally:
+            config.CACHE_DIR = before
+    logger.info("compiled code is not kept between runs: %s", reason)
+    return numba.njit(function, **OPTIONS)
+
+
+@cache
+def temporary_cache() -> str | None:
+    """A temporary folder that only this user can write to, as its code will be run; None: there is none."""
+    if not hasattr(os, "getuid"):
+        return None
+    folder = Path(tempfile.gettempdir()) / f"nestree-cache-{os.getuid()}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        status = folder.lstat()
+    except OSError:
+        return None
+    private = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
+    return str(folder) if private else None
 
 
 def with_source_hash(function: Callable, variant: str) -> Callable:
