@@ -108,7 +108,7 @@ def select(
     by: str = "f1-loss",
     diversity: str = "none",
     unit: str = "sentence",
-    exclude: Iterable[Pool] = (),
+    exclude: str | Path | Iterable[Pool] = (),
     partial: bool = False,
     seed: int = 1,
     device: str = "auto",
@@ -119,8 +119,9 @@ def select(
     `pool`: a file, or documents, sentences or texts, from any iterator. `by`: f1-loss, entity-entropy, mnlp,
     tree-entropy or random (see nestree.decoding.uncertainty), each per word. `diversity`: "k-center" or "k-means"
     chooses sentences with different vectors among the best ones. `unit`: "sentence" or "document", what is ranked and
-    annotated as a whole. `exclude`: data that is annotated already. `partial`: ask about the single spans with the
-    smallest margins; `budget` then counts these. `on_progress` is called with the words done so far.
+    annotated as a whole. `exclude`: files or lists that are annotated already. `partial`: ask about the single spans
+    with the smallest margins; `budget` then counts these, and of incomplete sentences to exclude only what is known is
+    not asked again. `on_progress` is called with the words done so far.
     """
     for name, value, choices in (
         ("by", by, CRITERIA),
@@ -137,7 +138,14 @@ def select(
             f"diversity={diversity!r} needs the vectors of words, which an exported model hides."
         )
     result, known_labels = Selection(), set(pipeline.model.labels)
-    seen = {sentence_key(s) for source in exclude for d in read_pool(source, pipeline) for s in d.sentences}
+    seen: set[str] = set()
+    answers: dict[str, set[Span]] = {}  # by sentence: what is known of those that are annotated in part
+    sources: Iterable[Any] = [exclude] if isinstance(exclude, str | Path) else exclude
+    for sentence in (s for source in sources for d in read_pool(source, pipeline) for s in d.sentences):
+        if partial and not sentence.complete:
+            answers.setdefault(sentence_key(sentence), set()).update(answered_spans(sentence))
+        else:
+            seen.add(sentence_key(sentence))
     random = by == "random" and not partial
     options = PredictOptions(
         max_sentence_words=pipeline.max_sentence_words,
@@ -161,6 +169,8 @@ def select(
                 predictions = [next(found) for _ in each.sentences]
                 for k, prediction in enumerate(predictions):
                     answered = answered_spans(each.sentences[k])
+                    if answers:
+                        answered |= answers.get(sentence_key(each.sentences[k]), set())
                     for margin, start, end, label, p in prediction.doubts:
                         if (start, end) in answered:
                             continue
