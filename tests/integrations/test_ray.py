@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from nestree.errors import InputError
 from tests import tiny
 from tests.cli.run import nestree, process, refuse
 from tests.integrations.mortal_worker import make_workers_mortal
@@ -22,7 +23,7 @@ import pyarrow as pa  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
 
 from benchmarks.ray import COMMAND, compare, log_entries, outputs, run_killed, two_nodes  # noqa: E402
-from nestree.integrations.ray import Recognize, entities_type, put_model  # noqa: E402
+from nestree.integrations.ray import Recognize, entities_type, put_model, start_ray  # noqa: E402
 from nestree.pipeline import load  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Ray and its dependencies
@@ -80,12 +81,12 @@ def options(model: Path) -> list[object]:
 
 
 def test_addresses_that_do_not_answer(tiny_model, source, tmp_path):
-    """This is the first test: afterwards this process is connected to a cluster."""
-    arguments = ["predict", source, "--out", tmp_path / "out", "--model", tiny_model, "--ray"]
     for address in ("127.0.0.1:9", "no.such.host.invalid:6379"):
-        assert refuse(*arguments, address).startswith(f"no Ray cluster answers at {address}: ")
+        with pytest.raises(InputError, match=f"^no Ray cluster answers at {address}: "):
+            start_ray(address, workers=0)
+    arguments = ["predict", source, "--out", tmp_path / "out", "--model", tiny_model]
     for address in ("head", "ray://127.0.0.1:9"):
-        assert f"--ray {address}: this is no address" in refuse(*arguments[:-1], f"--ray={address}")
+        assert f"--ray {address}: this is no address" in refuse(*arguments, f"--ray={address}")
     assert not (tmp_path / "out").exists()
 
 
