@@ -3,13 +3,17 @@ PYTHON ?= python3
 BIN := .venv/bin
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
-.PHONY: demo test check format test-triton test-label-studio benchmark clean
+.PHONY: demo test check format test-ray test-triton test-label-studio benchmark clean
 
 demo: .venv/installed
 	$(BIN)/nestree demo
 
 test: .venv/installed
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal --ignore tests/integrations/test_ray.py
+
+# Ray clusters of several processes, which would disturb each other and other tests.
+test-ray: .venv/installed
+	$(BIN)/python -m pytest tests/integrations/test_ray.py
 
 check: .venv/installed
 	$(BIN)/ruff format --check .

@@ -130,7 +130,7 @@ def complete_ray_option(arguments: list[str]) -> list[str]:
     ['predict', '--ray', 'local', 'texts', '--ray', 'head:6379']
     """
     complete = []
-    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=False):
         complete.append(argument)
         if argument == "--ray" and not re.fullmatch(r"auto|local|\S+:\S*\d", following):
             complete.append("local")
@@ -238,7 +238,7 @@ def bad_value_message(names: Sequence[str], reason: str, arguments: Sequence[str
     """
     reason = reason.removeprefix("Value error, ").partition(", unable to parse")[0].rstrip(".")
     reason = re.sub("^Input should", "it should", reason)
-    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=False):
         name, equals, value = argument.partition("=")
         if name.startswith("-") and name in names:
             value = value if equals else following

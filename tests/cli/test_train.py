@@ -238,9 +238,9 @@ def test_analyses_for_programs(place):
 @pytest.mark.skipif(unavailable_reason() is not None, reason=str(unavailable_reason()))
 def test_what_can_be_read_in_8_bits_is(place, small_model, monkeypatch):
     """As `nestree predict` does it."""
-    from nestree.nn.int8.modules import Int8Bert
+    from nestree.nn.int8.modules import Int8Encoder
 
-    read, forward = [], Int8Bert.forward
-    monkeypatch.setattr(Int8Bert, "forward", lambda *given: read.append(1) or forward(*given))
+    read, forward = [], Int8Encoder.forward
+    monkeypatch.setattr(Int8Encoder, "forward", lambda *given: read.append(1) or forward(*given))
     assert nestree("analyze", place / "data.jsonl", "--model", small_model, "--device", "cpu").exit_code == 0
     assert len(read) > 6  # with every cost, too

@@ -92,7 +92,7 @@ def test_other_formats_say_what_they_lose(tmp_path):
     for name in ("brat", "prodigy", "doccano", "columns"):
         report = ConversionReport()
         write([Document((partly,), None, "d1")], tmp_path / name, name, report)
-        assert report.counts[f"forbidden spans not written: {name} has no place for them"] == 1
+        assert report.counts[f"forbidden spans not written: {name} cannot hold them"] == 1
 
 
 def test_spans_that_are_no_words_are_counted(tmp_path):

@@ -27,6 +27,7 @@ from nestree.integrations.ray import Recognize, entities_type, put_model, start_
 from nestree.pipeline import load  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Ray and its dependencies
+ROOT = Path(__file__).parents[2]
 TEXTS = [
     "The mayor of Lisbon met the president.",
     "Police in Oslo arrested two members. She left.",
@@ -42,7 +43,10 @@ def cluster():
             nodes.address,
             log_to_driver=False,
             logging_level="CRITICAL",
-            runtime_env={"worker_process_setup_hook": make_workers_mortal},
+            runtime_env={
+                "worker_process_setup_hook": make_workers_mortal,
+                "env_vars": {"PYTHONPATH": str(ROOT)},  # for the hook
+            },
         )
         yield nodes
         ray.shutdown()

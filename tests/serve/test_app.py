@@ -41,6 +41,11 @@ def test_documents_equal_those_of_the_library(client: TestClient, pipeline: Pipe
     assert sum(len(document["entities"]) for document in expected) > 3
 
 
+def rounded(value: object) -> object:
+    """JSON with its floats in five digits."""
+    return json.loads(json.dumps(value), parse_float=lambda number: round(float(number), 5))
+
+
 def test_options_equal_those_of_the_library(client: TestClient, pipeline: Pipeline):
     text = TEXTS[0]
     for options in (
@@ -60,7 +65,8 @@ def test_options_equal_those_of_the_library(client: TestClient, pipeline: Pipeli
     free, constrained = post(client, body).json()["documents"]
     assert constrained == {**expected.to_dict(), "tree": expected.tree.to_dict()}
     assert (4, 9, "LOC") in [(e["start"], e["end"], e["label"]) for e in constrained["entities"]]
-    assert free == {**(document := pipeline(text)).to_dict(), "tree": document.tree.to_dict()}
+    document = pipeline(text)
+    assert rounded(free) == rounded({**document.to_dict(), "tree": document.tree.to_dict()})  # another batch
     assert len(free["tree"]["constituents"]) == 2 * len(document.words) - 1
 
 

@@ -246,7 +246,8 @@ def test_overload_gives_429_and_clients_that_go_away_are_dropped(
     ],
 )
 def test_what_is_unsafe_or_impossible_is_refused(tiny_model: Path, options, environment, message):
-    command = [sys.executable, "-m", "nestree", "serve", "--model", str(tiny_model), "--port", "0", *options]
+    model = [] if "--model" in options else ["--model", str(tiny_model)]
+    command = [sys.executable, "-m", "nestree", "serve", *model, "--port", "0", *options]
     result = subprocess.run(
         command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=60
     )
