@@ -36,7 +36,7 @@ QUANTIZED_OPS = ("MatMul", "Gather")  # products, Gemm included, and tables of e
 Graphs = dict[str, bytes]  # by file name
 
 
-def import_extra(name: str) -> Any:
+def import_onnx_package(name: str) -> Any:
     """A package of the extra `onnx`."""
     try:
         return import_module(name)
@@ -168,7 +168,7 @@ def trace(
 ) -> Any:
     """The graph of a network as a ModelProto. `dynamic_axes`: how many axes of each input are dynamic; None: all."""
     for package in ("onnx", "onnxscript"):
-        import_extra(package)
+        import_onnx_package(package)
     import onnxscript.optimizer
 
     dynamic = torch.export.Dim.DYNAMIC
@@ -243,7 +243,7 @@ def quantize(graph: Any) -> Any:
     """The graph with weights in 8 bits; raise if the weights of any product stay in float32."""
     import onnx
 
-    import_extra("onnxruntime")
+    import_onnx_package("onnxruntime")
     try:
         with quiet(), tempfile.TemporaryDirectory(prefix="nestree-") as temporary:
             from onnxruntime.quantization import QuantType, quantize_dynamic
@@ -286,7 +286,7 @@ class OnnxNetwork:
     def __init__(self, graphs: Mapping[str, bytes], place: str = "the exported graph"):
         """`graphs`: the contents of scores.onnx and, if there is one, labels.onnx. `place`: for messages."""
         self.graphs = dict(graphs)
-        self.runtime = import_extra("onnxruntime")
+        self.runtime = import_onnx_package("onnxruntime")
         self.place = place
         self.sessions = {name: self.open(name, content) for name, content in graphs.items()}
         scores = self.sessions[SCORE_GRAPH]

@@ -134,17 +134,17 @@ def to_annotated(document: Record, label: str, tally: ConversionReport, place: s
             }
         )
         passages += parts
-    first = passages[0].start if passages else 0
-    passages = [passage._replace(start=passage.start - first) for passage in passages]
+    text_start = passages[0].start if passages else 0
+    passages = [passage._replace(start=passage.start - text_start) for passage in passages]
     mentions = []
     for holder in holders:
         if relations := holder.get("relations"):
             tally.note("relations not read", place, len(relations))
         for annotation in common.json_objects(holder, "annotations", place):
             with common.skip_bad(tally):
-                mentions.append(to_mention(annotation, first, label, tally, place))
+                mentions.append(to_mention(annotation, text_start, label, tally, place))
     extra = dict(common.require(document, "infons", dict, {}, place))
-    if first or len(boundaries) > 1 or any(boundary["infons"] for boundary in boundaries):
+    if text_start or len(boundaries) > 1 or any(boundary["infons"] for boundary in boundaries):
         extra["passages"] = boundaries
     id = common.optional_str(document.get("id") or None)
     return AnnotatedText(join_passages(passages, place), mentions, place, id, extra, passages=passages)
@@ -167,9 +167,9 @@ def to_number(value: Any, place: str) -> int:
 
 
 def to_mention(
-    annotation: Record, first: int, label_infon: str, tally: ConversionReport, place: str
+    annotation: Record, text_start: int, label_infon: str, tally: ConversionReport, place: str
 ) -> Mention:
-    """The entity of an annotation; `first` is the offset at which the text begins."""
+    """The entity of an annotation; `text_start` is the offset at which the text begins."""
     id, phrase = (
         common.optional_str(annotation.get("id") or None),
         common.optional_str(annotation.get("text")),
@@ -184,7 +184,7 @@ def to_mention(
         )
     fragments = []
     for location in common.json_objects(annotation, "locations", place):
-        start = to_number(location.get("offset"), place) - first
+        start = to_number(location.get("offset"), place) - text_start
         fragments.append((start, start + to_number(location.get("length"), place)))
     if not fragments:
         raise DataError(f"{place}: the annotation has no location. Give its offset and its length.")
