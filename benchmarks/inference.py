@@ -227,11 +227,11 @@ def encode(model: Recognizer, batches: Sequence[Batch]) -> None:
 
 
 def measure_words(options: argparse.Namespace, device: torch.device) -> Row:
-    """Float32 and every int8 kernel of this processor, each in a process of its own on the first cores."""
+    """Every int8 kernel of this processor, each in a process of its own on the first cores; float32 on most cores."""
     kernels = [kernel.name for kernel in available_kernels()]
     rows: list[Row] = []
-    for cores in map(int, options.cores.split(",")):
-        for kernel in ["float32", *kernels]:
+    for cores in sorted(map(int, options.cores.split(",")), reverse=True):
+        for kernel in [*kernels, *([] if rows else ["float32"])]:
             for workers in [0, cores] if options.workers and cores > 1 and kernel in kernels[:1] else [0]:
                 context = multiprocessing.get_context("spawn")
                 with ProcessPoolExecutor(1, context, set_up_process, (cores, kernel)) as pool:
@@ -239,10 +239,11 @@ def measure_words(options: argparse.Namespace, device: torch.device) -> Row:
                         measure_configuration, options.model, options.data, kernel, workers, options.rounds
                     ).result()
                 rows.append({"cores": cores, "kernel": kernel, "workers": workers, **row})
+                shown = {key: value for key, value in rows[-1].items() if key != "entities"}
+                print(json.dumps(shown), file=sys.stderr, flush=True)
     reference = next(row["entities"] for row in rows if row["kernel"] == "float32")
     for row in rows:
         row["equal"] = len(reference & row.pop("entities")) / len(reference)
-        print(json.dumps(row), file=sys.stderr)
     latency = [
         {"cores": cores, **run_script(LATENCY, options.model, cores=cores, calls=LATENCY_CALLS)}
         for cores in sorted({min(2, row["cores"]) for row in rows})
