@@ -190,6 +190,7 @@ class Service:
         finally:
             results.cancel()
             gone.cancel()
+            self.queue.cancel(items)
 
     def info(self) -> dict[str, Any]:
         pipeline = self.queue.get_pipeline()

@@ -8,6 +8,7 @@ predicted.
 import gc
 import logging
 import math
+import sys
 import threading
 import time
 from collections import deque
@@ -23,6 +24,9 @@ from nestree.types import Document
 
 log = logging.getLogger(__name__)
 WARM_UP = "Ann lives in Lisbon. "  # five words
+SWITCH_INTERVAL = (
+    0.0005  # seconds that the worker waits for the interpreter while requests are parsed; Python's is 5 ms
+)
 MIN_SPEED_WORDS = 1_000  # smaller batches say little about the speed under load
 
 
@@ -73,8 +77,6 @@ class PredictionQueue:
     def reject_if_full(self, words: int) -> None:
         """Raise an ApiError if a request with so many words cannot wait, or would wait longer than its timeout."""
         with self.changed:
-            if self.is_full(words):
-                self.drop_abandoned()
             if not self.is_full(words):
                 return
             waits = f"{len(self.waiting):,} requests with {self.waiting_words:,} words"
@@ -101,13 +103,18 @@ class PredictionQueue:
             self.waiting_words += words
             self.changed.notify()
 
-    def drop_abandoned(self) -> None:
-        """Drop the texts whose futures were cancelled; the caller holds the lock."""
-        before = sum(map(len, self.waiting))
-        kept = [deque(item for item in request if not item.future.cancelled()) for request in self.waiting]
-        self.waiting = deque(request for request in kept if request)
-        self.waiting_words = sum(item.words for request in self.waiting for item in request)
-        self.metrics.abandoned += before - sum(map(len, self.waiting))
+    def cancel(self, items: Sequence[Item]) -> None:
+        """Drop those of the texts that still wait."""
+        if not any([item.future.cancel() for item in items]):
+            return
+        with self.changed:
+            before = sum(map(len, self.waiting))
+            kept = [
+                deque(item for item in request if not item.future.cancelled()) for request in self.waiting
+            ]
+            self.waiting = deque(request for request in kept if request)
+            self.waiting_words = sum(item.words for request in self.waiting for item in request)
+            self.metrics.abandoned += before - sum(map(len, self.waiting))
 
     def close(self) -> None:
         """Predict what waits, and end the worker."""
@@ -130,6 +137,7 @@ class PredictionQueue:
             self.load_error = error
             self.on_load_error()
             return
+        sys.setswitchinterval(SWITCH_INTERVAL)
         gc.freeze()  # exempt the model from garbage collection, which would visit all of it repeatedly
         self.pipeline = pipeline
         log.info("ready: %r", pipeline)
