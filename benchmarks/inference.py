@@ -3,7 +3,8 @@
     sentences     sentences a second, from words to entities, and of the encoder alone
     texts         words a second on a CPU, from text to entities, in turns with spaCy (`--peer`)
     words         words a second on a CPU, from words to entities, for each int8 kernel and number of cores; and the
-                  latency of one sentence on the same cores: loading, the first call, and 300 more
+                  latency of one sentence on the same cores: loading, the first call, and 300 more. With `--onnx`,
+                  exported models too, in ONNX Runtime and, if it is installed, in OpenVINO
 
 For example: `python -m benchmarks.inference sentences --model DIR --data FILE --device cuda`. Each command prints one
 line of JSON at its end and stores it with `--out`.
@@ -11,6 +12,7 @@ line of JSON at its end and stores it with `--out`.
 
 import argparse
 import gc
+import importlib.util
 import json
 import multiprocessing
 import os
@@ -18,11 +20,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -113,6 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             add("--data", type=Path, required=True, metavar="FILE", help="annotated data")
             add("--cores", default="1,2", help="numbers of cores, with commas; the first ones are used")
             add("--workers", action="store_true", help="also with one worker process for each core")
+            add("--onnx", type=Path, nargs="+", default=[], metavar="DIR", help="exported models")
         else:
             add("--shared", type=Path, default=Path("../shared"), metavar="DIR", help="holds GUM's documents")
             add(
@@ -229,14 +234,17 @@ def encode(model: Recognizer, batches: Sequence[Batch]) -> None:
 def measure_words(options: argparse.Namespace, device: torch.device) -> Row:
     """Every int8 kernel of this processor, each in a process of its own on the first cores; float32 on most cores."""
     kernels = [kernel.name for kernel in available_kernels()]
+    engines = ["onnxruntime", *(["openvino"] if importlib.util.find_spec("openvino") else [])]
+    exported = {f"{engine} {folder.name}": folder for folder in options.onnx for engine in engines}
     rows: list[Row] = []
     for cores in sorted(map(int, options.cores.split(",")), reverse=True):
-        for kernel in [*kernels, *([] if rows else ["float32"])]:
+        for kernel in [*kernels, *([] if rows else ["float32"]), *exported]:
             for workers in [0, cores] if options.workers and cores > 1 and kernel in kernels[:1] else [0]:
                 context = multiprocessing.get_context("spawn")
                 with ProcessPoolExecutor(1, context, set_up_process, (cores, kernel)) as pool:
+                    model = exported.get(kernel, options.model)
                     row = pool.submit(
-                        measure_configuration, options.model, options.data, kernel, workers, options.rounds
+                        measure_configuration, model, options.data, kernel, workers, options.rounds
                     ).result()
                 rows.append({"cores": cores, "kernel": kernel, "workers": workers, **row})
                 shown = {key: value for key, value in rows[-1].items() if key != "entities"}
@@ -259,19 +267,48 @@ def set_up_process(cores: int, kernel: str) -> None:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
     torch.set_num_threads(cores)
-    if kernel != "float32":
+    if kernel != "float32" and " " not in kernel:
         os.environ[KERNEL_VARIABLE] = kernel
 
 
+class OpenvinoSession:
+    """A graph in OpenVINO, with the interface of a session of ONNX Runtime that nestree.nn.onnx uses."""
+
+    def __init__(self, content: bytes, cores: int) -> None:
+        import openvino
+
+        core = openvino.Core()
+        settings = {
+            "INFERENCE_NUM_THREADS": cores,
+            "NUM_STREAMS": cores,
+        }  # a thread for each batch, as we do it
+        self.compiled = core.compile_model(core.read_model(content, b""), "CPU", settings)
+        self.requests = threading.local()
+
+    def get_outputs(self) -> list[Any]:
+        return [SimpleNamespace(name=output.any_name) for output in self.compiled.outputs]
+
+    def run(self, names: Sequence[str], inputs: Mapping[str, Any]) -> list[Any]:
+        if not hasattr(self.requests, "own"):
+            self.requests.own = self.compiled.create_infer_request()
+        outputs = self.requests.own.infer(inputs)
+        return [outputs[name].copy() for name in names]
+
+
 def measure_configuration(model: Path | None, data: Path, kernel: str, workers: int, rounds: int) -> Row:
-    precision = "float32" if kernel == "float32" else "int8"
+    engine, _, exported = kernel.partition(" ")
+    precision = "auto" if exported else "float32" if kernel == "float32" else "int8"
     pipeline = nestree.load(model, "cpu", precision=precision, workers=workers)
+    if engine == "openvino":
+        network: Any = pipeline.model.network
+        cores = torch.get_num_threads()
+        network.sessions = {name: OpenvinoSession(graph, cores) for name, graph in network.graphs.items()}
     gold = pipeline.model.sentences_with_context(formats.read(data))
     words = sum(len(sentence.words) for sentence in gold)
     batches = make_batches(pipeline.model.collate_words, gold, 500, torch.device("cpu"))
     gc.freeze()
     calls: dict[str, Callable[[], object]] = {"whole": lambda: pipeline.words(gold)}
-    if not workers:
+    if not workers and not exported:
         calls["encoder"] = lambda: list(
             map_threaded(lambda batch: encode(pipeline.inference_model, [batch]), batches)
         )

@@ -58,6 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             add("--data", type=Path, required=True, metavar="DIR", help="a folder of texts")
         if name == "speed":
             add("--workers", default="1,2", help="numbers of workers, with commas")
+            add("--only-ray", action="store_true", help="do not measure the command without Ray")
             add("--rounds", type=int, default=3, help="the median of this many")
         if name == "kill":
             add("--moments", type=int, default=20, help="of each kind of victim")
@@ -263,6 +264,7 @@ def measure_speed(options: argparse.Namespace) -> Row:
     The time of a run on very short texts, which is that of starting, is subtracted.
     """
     counts = list(map(int, options.workers.split(",")))
+    kinds = ("ray",) if options.only_ray else ("local", "ray")
     runs: dict[str, list[Row]] = {}
     results = set()
     with tempfile.TemporaryDirectory() as temporary:
@@ -271,7 +273,7 @@ def measure_speed(options: argparse.Namespace) -> Row:
         for number in range(max(counts)):
             (short / f"{number}.txt").write_text("Ann lives in Lisbon.\n")
         for turn in range(options.rounds):
-            for count, kind in product(counts, ("local", "ray")):
+            for count, kind in product(counts, kinds):
                 for data in (short, options.data):
                     name = f"{kind} {count} {'short' if data is short else 'all'}"
                     out = Path(temporary, f"{name} {turn}")
@@ -281,9 +283,9 @@ def measure_speed(options: argparse.Namespace) -> Row:
                     if data is not short:
                         results.add(tuple(sorted(outputs(out).items())))
                     print(name, json.dumps(runs[name][-1]), file=sys.stderr)
-    words = int(runs[f"local {counts[0]} all"][0]["said"].split("; ")[1].split()[0].replace(",", ""))
+    words = int(runs[f"{kinds[0]} {counts[0]} all"][0]["said"].split("; ")[1].split()[0].replace(",", ""))
     rows: Row = {}
-    for count, kind in product(counts, ("local", "ray")):
+    for count, kind in product(counts, kinds):
         row = rows[f"{kind} {count}"] = {}
         for unit in ("seconds", "cpu_seconds"):
             whole, start = (
@@ -298,6 +300,7 @@ def measure_speed(options: argparse.Namespace) -> Row:
         "overhead": {
             unit: {count: rows[f"local {count}"][unit] / rows[f"ray {count}"][unit] - 1 for count in counts}
             for unit in ("words_per_second", "words_per_cpu_second")
+            if not options.only_ray
         },
         "speedup": {
             count: rows[f"ray {count}"]["words_per_second"] / rows[f"ray {counts[0]}"]["words_per_second"]

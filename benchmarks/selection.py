@@ -10,7 +10,10 @@ sentences. Strategies:
 
     CRITERION[+DIVERSITY]   whole sentences, by a criterion of `nestree.select`: random, mnlp+k-means; with @N after
                             it, the cost of a sentence has N extra words (acquisition.EXTRA_WORDS): f1-loss@0
-    partial                 single spans; as many questions as whole sentences of that budget would have entities
+    review@P                the sentences of f1-loss, of which only the spans are decided whose two most probable
+                            outcomes differ by less than P; what the model says of all others is taken as it is
+    partial                 single spans; as many questions as whole sentences of that budget would have entities;
+                            partial@init: each model starts from the one before
     full                    one model on all of the training data
 
 A decision is an entity of a sentence to be annotated that is gold or predicted, as the annotator confirms, corrects,
@@ -215,12 +218,15 @@ def simulate(simulation: Simulation) -> Iterable[Row]:
     for former in simulation.done:
         whole |= set(former["picked"].get("whole", ()))
         for number, known, forbidden in former["picked"].get("answers", ()):
-            entities = [Entity(*entity) for entity in known]
             answers[number] = replace(
-                gold[number], entities=entities, complete=False, forbidden=[tuple(span) for span in forbidden]
+                gold[number],
+                entities=[Entity(*entity) for entity in known],
+                complete=forbidden is None,
+                forbidden=[tuple(span) for span in forbidden or ()],
             )
         row = {"words": former["words_next"], "decisions": former["decisions_next"]}
     last = 0.0
+    previous: Path | None = None
     for number, budget in enumerate(budgets):
         if number < len(simulation.done):
             continue
@@ -229,7 +235,10 @@ def simulate(simulation: Simulation) -> Iterable[Row]:
             return
         folder = Path(tempfile.mkdtemp(prefix="selection-"))
         try:
-            pipeline = train(simulation, [gold[k] for k in sorted(whole)], answers, dev, folder / "model")
+            init = previous if simulation.strategy == "partial@init" else None
+            pipeline = train(
+                simulation, [gold[k] for k in sorted(whole)], answers, dev, folder / "model", init
+            )
             predicted = predict(pipeline.model, test, options=PredictOptions(scored=True))
             scores = evaluate(test, predicted, resamples=0)
             row |= {
@@ -245,8 +254,10 @@ def simulate(simulation: Simulation) -> Iterable[Row]:
             if number + 1 < len(budgets):
                 begun = time.time()
                 wanted = budgets[number + 1] - budget
-                if simulation.strategy == "partial":
+                if simulation.strategy.startswith("partial"):
                     following = ask(pipeline, gold, whole, answers, wanted, row)
+                elif simulation.strategy.startswith("review"):
+                    following = review(pipeline, gold, whole, answers, wanted, row, simulation)
                 else:
                     following = annotate(pipeline, gold, whole, wanted, row, simulation)
                 row["select_seconds"] = time.time() - begun
@@ -254,7 +265,11 @@ def simulate(simulation: Simulation) -> Iterable[Row]:
             yield {**row, **following, "seconds": last}
             row = {"words": following["words_next"], "decisions": following["decisions_next"]}
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            if previous:
+                shutil.rmtree(previous.parent, ignore_errors=True)
+            previous = folder / "model"
+    if previous:
+        shutil.rmtree(previous.parent, ignore_errors=True)
 
 
 def cut(sentences: Sequence[Sentence], words: int, seed: int) -> list[Sentence]:
@@ -274,6 +289,7 @@ def train(
     answers: dict[int, Sentence],
     dev: Sequence[Sentence],
     folder: Path,
+    init: Path | None,
 ) -> Pipeline:
     """A model that is trained as `nestree train` does it."""
     overrides = [*simulation.options.set, f"encoder.path={simulation.options.encoder}"]
@@ -281,7 +297,7 @@ def train(
     documents = [[Document((s,)) for s in part] for part in ([*whole, *answers.values()], dev)]
     corpus = training.make_corpus(*documents, seed=simulation.seed)
     settings, corpus = training.adapt_to_small_data(settings, corpus)
-    training.fit(settings, corpus, folder, device=simulation.options.device)
+    training.fit(settings, corpus, folder, init=init, device=simulation.options.device)
     return Pipeline(checkpoint.load(folder, select_device(simulation.options.device)))
 
 
@@ -314,6 +330,37 @@ def annotate(
         "words_next": row["words"] + found.words,
         "decisions_next": row["decisions"] + decisions,
         "picked": {"whole": numbers},
+    }
+
+
+def review(
+    pipeline: Pipeline,
+    gold: Sequence[Sentence],
+    whole: set[int],
+    answers: dict[int, Sentence],
+    wanted: int,
+    row: Row,
+    simulation: Simulation,
+) -> Row:
+    """Add sentences of up to `wanted` words, whose doubtful spans are decided; returns what they cost."""
+    most = float(simulation.strategy.partition("@")[2])
+    pool = [replace(s, entities=()) for k, s in enumerate(gold) if k not in whole and k not in answers]
+    found = select(pool, model=pipeline, budget=wanted, seed=simulation.seed)
+    sentences = [sentence for document in found.documents for sentence in document.sentences]
+    measured = acquisition.measure(pipeline, sentences, PredictOptions(doubts=sys.maxsize))
+    picked, decisions = [], 0
+    for predicted, prediction in zip(sentences, measured, strict=True):
+        number = int(predicted.id or 0)
+        spans = {(doubt.start, doubt.end) for doubt in prediction.doubts if doubt.margin < most}
+        entities = [e for e in gold[number].entities if e.span in spans]
+        decisions += len(spans) + len(entities) - len({e.span for e in entities})  # one for each label
+        entities += [replace(e, score=None) for e in predicted.entities if e.span not in spans]
+        answers[number] = replace(gold[number], entities=entities)
+        picked.append([number, [[e.start, e.end, e.label] for e in entities], None])
+    return {
+        "words_next": row["words"] + found.words,
+        "decisions_next": row["decisions"] + decisions,
+        "picked": {"answers": picked},
     }
 
 
@@ -359,7 +406,7 @@ def tables(rows: Sequence[Row]) -> list[str]:
     for data in dict.fromkeys(row["data"] for row in rows):
         own = [row for row in rows if row["data"] == data]
         full = [row["f1"] for row in own if row["strategy"] == "full"]
-        whole = [row for row in own if row["strategy"] not in ("full", "partial")]
+        whole = [row for row in own if row["strategy"] != "full" and not in_part(row["strategy"])]
         budgets = sorted({row["budget"] for row in own if row["strategy"] != "full"})
         head = [
             data,
@@ -392,7 +439,7 @@ def tables(rows: Sequence[Row]) -> list[str]:
             lines.append(line)
         title = f"{data}: test F1 by words annotated; all training data: {format_mean(full) if full else 'not run'}"
         found.append("\n".join([title, "", *("| " + " | ".join(line) + " |" for line in lines)]))
-        if whole and any(row["strategy"] == "partial" for row in own):
+        if whole and any(in_part(row["strategy"]) for row in own):
             found.append(compare_decisions(own))
     return found
 
@@ -423,14 +470,19 @@ def interpolate(curve: Sequence[Row], cost: str, f1: float) -> float | None:
     return None
 
 
+def in_part(strategy: str) -> bool:
+    """Whether only some spans of a sentence are decided."""
+    return strategy.startswith(("partial", "review"))
+
+
 def compare_decisions(rows: Sequence[Row]) -> str:
     """How many decisions whole sentences take for the F1 that each round of partial annotation has."""
     lines = []
     for row in rows:
-        if row["strategy"] != "partial" or row["budget"] == min(r["budget"] for r in rows):
+        if not in_part(row["strategy"]) or row["budget"] == min(r["budget"] for r in rows):
             continue
         for strategy in dict.fromkeys(
-            r["strategy"] for r in rows if r["strategy"] not in ("partial", "full")
+            r["strategy"] for r in rows if r["strategy"] != "full" and not in_part(r["strategy"])
         ):
             curve = [r for r in rows if r["strategy"] == strategy and r["seed"] == row["seed"]]
             curve.sort(key=lambda r: r["budget"])
@@ -438,8 +490,9 @@ def compare_decisions(rows: Sequence[Row]) -> str:
             if needed is not None:
                 saved = 100 * (1 - row["decisions"] / needed)
                 lines.append(
-                    f"{row['data']}, seed {row['seed']}: partial has F1 {row['f1']:.2f} after {row['decisions']:,} "
-                    f"decisions and {row['words']:,} words read, {strategy} after {needed:,.0f}: {saved:.0f} % fewer"
+                    f"{row['data']}, seed {row['seed']}: {row['strategy']} has F1 {row['f1']:.2f} after "
+                    f"{row['decisions']:,} decisions and {row['words']:,} words read, "
+                    f"{strategy} after {needed:,.0f}: {saved:.0f} % fewer"
                 )
     return "\n".join(lines)
 

@@ -1,8 +1,8 @@
 """The queue: requests wait, and one worker thread predicts.
 
 There is no timer. When the worker has finished a batch, the next one is whatever waits by then, up to a number of
-words; `nestree.pipeline` sorts its sentences by length. Texts whose clients have gone are dropped before they are
-predicted.
+words, which is larger while the queue is long; `nestree.pipeline` sorts its sentences by length. Texts whose clients
+have gone are dropped before they are predicted.
 """
 
 import gc
@@ -27,6 +27,7 @@ WARM_UP = "Ann lives in Lisbon. "  # five words
 SWITCH_INTERVAL = (
     0.0005  # seconds that the worker waits for the interpreter while requests are parsed; Python's is 5 ms
 )
+LONG_QUEUE_BATCHES = 4  # larger batches are faster, and their answers come later
 MIN_SPEED_WORDS = 1_000  # smaller batches say little about the speed under load
 
 
@@ -105,7 +106,7 @@ class PredictionQueue:
 
     def cancel(self, items: Sequence[Item]) -> None:
         """Drop those of the texts that still wait."""
-        if not any([item.future.cancel() for item in items]):
+        if not sum(item.future.cancel() for item in items):
             return
         with self.changed:
             before = sum(map(len, self.waiting))
@@ -157,7 +158,10 @@ class PredictionQueue:
                 self.words_per_second += 0.2 * (words / seconds - self.words_per_second)
 
     def next_batch(self, max_words: int) -> list[Item]:
-        """The first texts that wait, up to so many words; waits for one; an empty list once the queue is closed."""
+        """The first texts that wait, up to so many words, or up to LONG_QUEUE_BATCHES times as many in a long queue.
+
+        Waits for a text; an empty list once the queue is closed.
+        """
         batch: list[Item] = []
         words = 0
         with self.changed:
@@ -165,6 +169,8 @@ class PredictionQueue:
                 self.changed.wait_for(lambda: self.waiting or self.closed)
                 if not self.waiting:
                     break
+                share = self.waiting_words // (2 * LONG_QUEUE_BATCHES)
+                max_words = max(max_words, min(share, LONG_QUEUE_BATCHES * max_words))
                 while self.waiting and (not batch or words + self.waiting[0][0].words <= max_words):
                     item = self.waiting[0].popleft()
                     if not self.waiting[0]:
