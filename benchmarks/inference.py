@@ -118,6 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             add("--data", type=Path, required=True, metavar="FILE", help="annotated data")
             add("--cores", default="1,2", help="numbers of cores, with commas; the first ones are used")
             add("--workers", action="store_true", help="also with one worker process for each core")
+            add("--fastest", action="store_true", help="only the int8 kernel that is chosen by itself")
             add("--onnx", type=Path, nargs="+", default=[], metavar="DIR", help="exported models")
         else:
             add("--shared", type=Path, default=Path("../shared"), metavar="DIR", help="holds GUM's documents")
@@ -233,13 +234,13 @@ def encode(model: Recognizer, batches: Sequence[Batch]) -> None:
 
 
 def measure_words(options: argparse.Namespace, device: torch.device) -> Row:
-    """Every int8 kernel of this processor, each in a process of its own on the first cores; float32 on most cores."""
-    kernels = [kernel.name for kernel in available_kernels()]
+    """Int8 kernels and exported models, each in a process of its own on the first cores; float32 on most cores."""
+    kernels = [kernel.name for kernel in available_kernels()][: 1 if options.fastest else None]
     engines = ["onnxruntime", *(["openvino"] if importlib.util.find_spec("openvino") else [])]
     exported = {f"{engine} {folder.name}": folder for folder in options.onnx for engine in engines}
     rows: list[Row] = []
     for cores in sorted(map(int, options.cores.split(",")), reverse=True):
-        for kernel in [*kernels, *([] if rows else ["float32"]), *exported]:
+        for kernel in [*kernels, *([] if rows else ["float32"]), *(exported if cores > 1 else ())]:
             for workers in [0, cores] if options.workers and cores > 1 and kernel in kernels[:1] else [0]:
                 context = multiprocessing.get_context("spawn")
                 with ProcessPoolExecutor(1, context, set_up_process, (cores, kernel)) as pool:
