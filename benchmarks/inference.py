@@ -317,8 +317,8 @@ def measure_configuration(model: Path | None, data: Path, kernel: str, workers: 
         calls["encoder"] = lambda: list(
             map_threaded(lambda batch: encode(pipeline.inference_model, [batch]), batches)
         )
+    predicted = pipeline.words(gold)  # worker processes start
     seconds = time_rounds(calls, rounds)
-    predicted = pipeline.words(gold)
     pipeline.close()
     evaluation = nestree.evaluate(gold, predicted, resamples=0)
     calibration = evaluation.calibration

@@ -426,7 +426,7 @@ def tables(rows: Sequence[Row]) -> list[str]:
                 for seed in dict.fromkeys(row["seed"] for row in runs)
             ]
             complete = [curve for curve in curves if len(curve) == len(budgets)]
-            line.append(format_mean([area(curve) for curve in complete]) if complete else "")
+            line.append(format_mean([area(curve) for curve in complete]) if complete and budgets[1:] else "")
             for share, cost in ((0.95, "words"), (0.99, "words"), (0.99, "decisions")):
                 costs = [
                     interpolate(curve, cost, share * statistics.mean(full)) for curve in complete if full

@@ -17,13 +17,16 @@ from nestree.types import Document, Entity, Sentence, Span, crossing_pairs, with
 PARTS = ("train", "dev", "test")
 DEV_SHARE = 15  # per cent of the data that become dev data if there is no dev file
 MAX_STRATIFIED = 2_000  # units: more are split at random, which is close to stratified
-MAX_RHO_PER_WORD = 0.5 / 2000  # of a batch: SAM costs more than it brings where gradients are noisy
+MAX_RHO_PER_WORD = (
+    0.2 / 1000
+)  # of a batch of small data: SAM costs more than it brings where gradients are noisy
 ADAPTED_SETTINGS = ("epochs", "batch_words", "rho")  # of `default`, to small data
-MIN_UPDATES = 300  # fewer are raised to this by more passes over the data
+MIN_UPDATES = 300  # fewer are raised to this by smaller batches and more passes over the data
 MAX_EPOCHS = (
     20  # of small data: an epoch ends with an evaluation, and has several passes if there is little data
 )
-GOOD_UPDATES = 600  # fewer are raised to this by smaller batches
+GOOD_UPDATES = 600  # data with fewer is small
+SMALL_DATA_BATCH_WORDS = 1000  # at most, for small data: see "Small data" in docs/results.md
 MIN_BATCH_WORDS = 150  # gradients of smaller batches are too noisy
 SHOWN_CROSSINGS = 5
 LENGTH_JITTER = 0.1  # relative noise on the lengths by which sentences are sorted: new batches in each epoch
@@ -186,7 +189,8 @@ def adapt_to_small_data(
     fewest, good = (updates * training.gradient_accumulation for updates in (MIN_UPDATES, GOOD_UPDATES))
     if words * training.epochs >= good * training.batch_words:
         return settings, corpus
-    batch_words = min(training.batch_words, max(MIN_BATCH_WORDS, words * training.epochs // good))
+    least = max(MIN_BATCH_WORDS, words * training.epochs // fewest)
+    batch_words = min(training.batch_words, SMALL_DATA_BATCH_WORDS, least)
     all_passes = epochs or max(training.epochs, math.ceil(fewest * batch_words / words))
     passes = 1 if epochs else math.ceil(all_passes / max(training.epochs, MAX_EPOCHS))
     epochs = math.ceil(all_passes / passes)

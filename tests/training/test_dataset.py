@@ -94,9 +94,12 @@ def test_small_data_gets_smaller_batches_and_more_epochs(settings):
     )  # 225 passes, and an evaluation after every twelfth
     assert data.notes[-1].startswith(
         "small training set (200 words): about 456 updates, in 19 epochs of 12 passes over the data with batches of "
-        "150 words instead of 10 with 800; rho = 0.037 instead of 0.5. To decide"
+        "150 words instead of 10 with 800; rho = 0.03 instead of 0.5. To decide"
     )
-    assert adapted.training.rho == 0.037
+    assert adapted.training.rho == 0.03
+    medium = make_corpus(numbered(20_000), numbered(10), seed=1)  # 40,000 words
+    adapted, data = adapt_to_small_data(settings("training.epochs=10", "training.batch_words=2000"), medium)
+    assert (adapted.training.batch_words, adapted.training.epochs, data.passes) == (1000, 10, 1)
     accumulating = replace(usual, training=replace(usual.training, gradient_accumulation=4))
     adapted, data = adapt_to_small_data(accumulating, small)
     assert adapted.training.epochs <= 20
