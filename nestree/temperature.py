@@ -211,7 +211,7 @@ def nll(
 def event_probabilities(
     batch: CalibrationSet, span_probability: Tensor, settings: Settings, temperatures: Temperatures
 ) -> Tensor:
-    """[K, L] that each span is an entity with each label, given `spans_at` [M]."""
+    """[K, L] that each span is an entity with each label, given `span_probability` [M]."""
     mention = biased_mention_scores(batch.scores, settings)[batch.spans.unbind(1)]  # [K, C]
     mention = (mention / temperatures.mention).softmax(-1)
     probability = span_probability[:, None]

@@ -110,10 +110,10 @@ words       P       R      F1  correct  predicted  gold
 
 Errors
                 errors  % gold  % pred.  meaning
-wrong type           1   16.67    16.67  the span is gold, the label is not
-wrong boundary       1   16.67    16.67  the label is gold, the span overlaps it
-missed               1   16.67           gold, and neither of the above
-spurious             1            16.67  predicted, and neither of the above
+wrong type           1   16.67    16.67  right span, wrong label
+wrong boundary       1   16.67    16.67  right label, overlapping span
+missed               1   16.67           other gold entities, not predicted
+spurious             1            16.67  other predicted entities, not gold
 
 Errors by label
 label  gold  correct  type  boundary  missed  spurious

@@ -32,11 +32,11 @@ ERROR_NAMES = {
     "head": "wrong head",
 }
 ERROR_MEANINGS = {
-    "type": "the span is gold, the label is not",
-    "boundary": "the label is gold, the span overlaps it",
-    "missed": "gold, and neither of the above",
-    "spurious": "predicted, and neither of the above",
-    "head": "the span is gold, the head is another word",
+    "type": "right span, wrong label",
+    "boundary": "right label, overlapping span",
+    "missed": "other gold entities, not predicted",
+    "spurious": "other predicted entities, not gold",
+    "head": "right span, wrong head word",
 }
 METRIC_NAMES = {"precision": "P", "recall": "R", "f1": "F1"}
 METRICS = ("P", "R", "F1", "F1 95 %", "correct", "predicted", "gold")
