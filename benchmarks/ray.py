@@ -39,6 +39,8 @@ from nestree.predict_files import (
 
 COMMAND = [sys.executable, "-m", "nestree", "predict"]
 VICTIMS = ("actor", "node", "driver")
+AFTER_A_FILE = 0.3  # seconds at most between the end of a file and a kill
+WHILE_STARTING = 8.0  # seconds at most between the start of a run and a kill
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -227,19 +229,21 @@ def measure_kills(options: argparse.Namespace) -> Row:
         expected = outputs(folder / "local")
         run_command(*arguments, "--out", folder / "ray", "--ray", cluster.address)
         assert outputs(folder / "ray") == expected
-        seconds = (
-            time.time() - (folder / "ray" / LOCK_FILE).stat().st_mtime
-        )  # since the workers were asked for
         for number in range(options.moments * len(VICTIMS)):
             out = folder / str(number)
             victim = VICTIMS[number % len(VICTIMS)]
-            moment = draw.uniform(0, seconds)
+            # After so many files and seconds; a tenth of the kills come while the workers start.
+            files = draw.randrange(len(expected)) if draw.random() < 0.9 else 0
+            seconds = draw.uniform(0, AFTER_A_FILE if files else WHILE_STARTING)
+            reached: list[float] = []  # when so many files were done
 
-            def is_time(lock: Path = out / LOCK_FILE, moment: float = moment) -> bool:
-                return lock.exists() and time.time() - lock.stat().st_mtime >= moment
+            def is_time() -> bool:
+                if not reached and (out / LOCK_FILE).exists() and len(log_entries(out)) >= files:  # noqa: B023
+                    reached.append(time.time())  # noqa: B023
+                return bool(reached) and time.time() - reached[0] >= seconds  # noqa: B023
 
             row = run_killed(victim, cluster, arguments, out, is_time, draw)
-            rows.append({"moment": moment, **row, **compare(out, expected)})
+            rows.append({"after_files": files, "seconds": seconds, **row, **compare(out, expected)})
             print(json.dumps(rows[-1]), file=sys.stderr)
     total = {
         key: sum(row[key] for row in rows) for key in ("killed", "resumed", "lost", "doubled", "identical")
@@ -248,7 +252,6 @@ def measure_kills(options: argparse.Namespace) -> Row:
     return {
         "files": len(expected),
         "documents": documents,
-        "seconds": seconds,
         "runs": len(rows),
         **total,
         "rows": rows,
