@@ -367,19 +367,19 @@ class Pipeline:
         constraints: Mapping[int, SentenceConstraints] | None = None,
         batch_words: int | None = None,
         on_progress: Callable[[int], None] | None = None,
-        groups: Sequence[int] | None = None,
+        group_sizes: Sequence[int] | None = None,
     ) -> list[Document]:
         """These documents with entities; `constraints` by the index of the sentence in all documents together.
 
-        `groups`: numbers of documents that may share batches, as in `predict`.
+        `group_sizes`: numbers of documents that may share batches, as in `predict`.
         """
         sentences = self.model.sentences_with_context(documents)
-        if groups is not None:
+        if group_sizes is not None:
             remaining = iter(documents)
-            groups = [sum(len(d.sentences) for d in islice(remaining, size)) for size in groups]
+            group_sizes = [sum(len(d.sentences) for d in islice(remaining, size)) for size in group_sizes]
         model, workers = self.inference_model, self.worker_pool
         predicted = iter(
-            predict(model, sentences, batch_words, on_progress, options, constraints, workers, groups)
+            predict(model, sentences, batch_words, on_progress, options, constraints, workers, group_sizes)
         )
         return [replace(d, sentences=tuple(islice(predicted, len(d.sentences)))) for d in documents]
 
@@ -570,13 +570,13 @@ def predict(
     options: PredictOptions = PredictOptions(),  # noqa: B008 (immutable)
     constraints: Mapping[int, SentenceConstraints] | None = None,
     workers: "WorkerPool | None" = None,
-    groups: Sequence[int] | None = None,
+    group_sizes: Sequence[int] | None = None,
 ) -> list[Sentence]:
     """These sentences with the entities that the model predicts instead of their own.
 
     `batch_words`: the size of a batch; None: the default of the device. `on_progress` is called with the number of
     sentences that each batch completes. `constraints`: by the index of the sentence. `workers`: processes with the same
-    model, used if it is on a CPU. `groups`: numbers of consecutive sentences that may share batches; the results of a
+    model, used if it is on a CPU. `group_sizes`: numbers of consecutive sentences that may share batches; the results of a
     group then depend neither on other groups nor on the number of threads or workers.
     """
     settings, constraints = options.settings or model.settings, constraints or {}
@@ -587,7 +587,9 @@ def predict(
     cut: dict[int, list[tuple[Span, Prediction]]] = {}  # by sentence
     with torch.inference_mode(), eval_mode(model), bf16_weights(model):
         batch_words = batch_words or default_batch_words(model.device)
-        for batch, batch_predictions in run_batches(model, windows, batch_words, options, workers, groups):
+        for batch, batch_predictions in run_batches(
+            model, windows, batch_words, options, workers, group_sizes
+        ):
             completed = 0
             for window, prediction in zip(batch, batch_predictions, strict=True):
                 sentence = sentences[window.number]
@@ -728,18 +730,19 @@ def run_batches(
     batch_words: int,
     options: PredictOptions,
     workers: "WorkerPool | None",
-    groups: Sequence[int] | None,
+    group_sizes: Sequence[int] | None,
 ) -> Iterator[tuple[list[Window], list[Prediction]]]:
     """Yield batches of windows with their predictions."""
     on_cpu = model.device.type == "cpu"
     parts = [windows]
-    if groups is not None:
+    if group_sizes is not None:
         numbers = [window.number for window in windows]
         parts = [
-            windows[i:j] for i, j in pairwise(bisect_left(numbers, n) for n in accumulate(groups, initial=0))
+            windows[i:j]
+            for i, j in pairwise(bisect_left(numbers, n) for n in accumulate(group_sizes, initial=0))
         ]
     threads = min(torch.get_num_threads(), MAX_THREADS)
-    threads = 1 if groups is not None else workers.processes if workers else threads
+    threads = 1 if group_sizes is not None else workers.processes if workers else threads
     batches: list[tuple[list[Window], int]] = []  # with the most subwords of each
     for part in parts:
         # Context words, which only the encoder reads, count a quarter.
@@ -764,7 +767,9 @@ def run_batches(
             for number, (batch, max_subwords) in enumerate(batches)
         ]
         # One thread computes a batch of a group: several would round sums differently.
-        results = map_threaded(BatchJob.run, jobs, groups is not None) if on_cpu else run_on_streams(jobs)
+        results = (
+            map_threaded(BatchJob.run, jobs, group_sizes is not None) if on_cpu else run_on_streams(jobs)
+        )
     yield from zip([batch for batch, _ in batches], results, strict=True)
 
 

@@ -1,11 +1,11 @@
 """Alignment of annotated characters with words. Format modules parse files into AnnotatedText; `align` does the rest.
 
->>> tally = ConversionReport()
+>>> report = ConversionReport()
 >>> text = "She left Duffy Inc. They stayed."
->>> document = align(AnnotatedText(text, [Mention(9, 18, "ORG", head=(9, 14))], "a.ann:1"), tally)
+>>> document = align(AnnotatedText(text, [Mention(9, 18, "ORG", head=(9, 14))], "a.ann:1"), report)
 >>> [(sentence.words, sentence.entities[0]) for sentence in document.sentences if sentence.entities]
 [(('She', 'left', 'Duffy', 'Inc.'), Entity(start=2, end=4, label='ORG', head=2, ...))]
->>> tally.counts  # the period belongs to the word, and was not marked
+>>> report.counts  # the period belongs to the word, and was not marked
 Counter({'widened to word boundaries': 1})
 """
 
@@ -87,7 +87,7 @@ class AnnotatedText:
 
 def align(
     annotated: AnnotatedText,
-    tally: ConversionReport | None = None,
+    report: ConversionReport | None = None,
     words: str = "treebank",
     sentences: str = "rules",
 ) -> Document:
@@ -96,29 +96,29 @@ def align(
     Text without given words is split by the rules `words` and `sentences` (see nestree.text). A mention that cuts a
     word is widened to the whole word, and sentences are joined around a mention that crosses their boundary; both are
     counted, and so is each mention that holds no word and is dropped. A head of one word becomes `head`; one of
-    several becomes `heads`. Invalid mentions go through `tally.bad`.
+    several becomes `heads`. Invalid mentions go through `report.bad`.
     """
-    tally = tally if tally is not None else ConversionReport()
+    report = report if report is not None else ConversionReport()
     text, place = annotated.text, annotated.place
-    mentions = list(valid_mentions(annotated, tally))
+    mentions = list(valid_mentions(annotated, report))
     if annotated.passages:
         mentions.sort(key=lambda mention: mention.start)
     spans: Sequence[Span]
     if annotated.words is None:
-        spans, starts = split_passages(annotated, mentions, tally, words, sentences)
-        entities = word_entities(text, spans, mentions, tally, place, is_split=True)
+        spans, starts = split_passages(annotated, mentions, report, words, sentences)
+        entities = word_entities(text, spans, mentions, report, place, is_split=True)
     else:
         spans = annotated.words
-        entities = [*annotated.entities, *word_entities(text, spans, mentions, tally, place)]
+        entities = [*annotated.entities, *word_entities(text, spans, mentions, report, place)]
         given = annotated.starts
         if given is None:
             given = (bisect_left(spans, (part.start, 0)) for part in split(text, "whitespace", sentences))
         starts = sorted({0, *given} & set(range(len(spans))))
-        joined = joined_boundaries(starts, entities, tally, place)
+        joined = joined_boundaries(starts, entities, report, place)
         starts = [start for start in starts if start not in joined]
     parts = word_sentences(text, spans, starts, entities, annotated.complete)
     if annotated.forbidden:
-        parts = forbid(parts, starts, spans, annotated, tally)
+        parts = forbid(parts, starts, spans, annotated, report)
     if len(annotated.sentence_ids) == len(parts):
         ids = (str(id) if id else None for id in annotated.sentence_ids)
         parts = tuple(replace(part, id=id) for part, id in zip(parts, ids, strict=True))
@@ -128,12 +128,12 @@ def align(
     if body := annotated.body:
         kept = [part for part in parts if part.entities or any(i <= part.start < j for i, j in body)]
         if len(kept) < len(parts):
-            tally.note(OUTSIDE_BODY, place, len(parts) - len(kept))
+            report.note(OUTSIDE_BODY, place, len(parts) - len(kept))
             parts = tuple(kept)
     return Document(parts, text, annotated.id, annotated.extra)
 
 
-def valid_mentions(annotated: AnnotatedText, tally: ConversionReport) -> Iterator[Mention]:
+def valid_mentions(annotated: AnnotatedText, report: ConversionReport) -> Iterator[Mention]:
     """The mentions without spaces at their ends; those that are invalid or hold only blanks are counted."""
     text = annotated.text
     for mention in annotated.mentions:
@@ -141,18 +141,18 @@ def valid_mentions(annotated: AnnotatedText, tally: ConversionReport) -> Iterato
         try:
             check_mention(mention, annotated, place)
         except DataError as error:
-            tally.bad(error)
+            report.bad(error)
             continue
         fragments = sorted(mention.fragments)
         if any(text[end:start].strip() for (_, end), (start, _) in pairwise(fragments)):
-            tally.note(FRAGMENTS_JOINED, place)
+            report.note(FRAGMENTS_JOINED, place)
         phrase = text[mention.start : mention.end]
         if not phrase or phrase.isspace():
-            tally.note(BLANK, place)
+            report.note(BLANK, place)
             continue
         start, end = mention.end - len(phrase.lstrip()), mention.start + len(phrase.rstrip())
         if (start, end) != (mention.start, mention.end):
-            tally.note(TRIMMED, place)
+            report.note(TRIMMED, place)
             mention = mention._replace(start=start, end=end)
         yield mention
 
@@ -185,12 +185,12 @@ def check_mention(mention: Mention, annotated: AnnotatedText, place: str) -> Non
 
 
 def split_passages(
-    annotated: AnnotatedText, mentions: list[Mention], tally: ConversionReport, words: str, sentences: str
+    annotated: AnnotatedText, mentions: list[Mention], report: ConversionReport, words: str, sentences: str
 ) -> tuple[list[Span], list[int]]:
     """The words of the text, and the indices of those that begin a sentence; mentions join passages."""
     text, place = annotated.text, annotated.place
     passages = annotated.passages or [Passage(0, text)]
-    joined = joined_boundaries([passage.start for passage in passages[1:]], mentions, tally, place)
+    joined = joined_boundaries([passage.start for passage in passages[1:]], mentions, report, place)
     groups: list[list[Passage]] = []
     for passage in passages:
         if groups and passage.start in joined:
@@ -211,7 +211,7 @@ def split_passages(
             pieces = split(part, words, keep=[(0, len(part))])
         else:
             pieces = split(part, words, sentences)
-            if joined_boundaries([piece.start for piece in pieces], inside, tally, place):
+            if joined_boundaries([piece.start for piece in pieces], inside, report, place):
                 pieces = split(part, words, sentences, keep=[(m.start, m.end) for m in inside])
         for piece in pieces:
             starts.append(len(spans))
@@ -220,7 +220,7 @@ def split_passages(
 
 
 def joined_boundaries(
-    boundaries: Sequence[int], spans: Iterable[Mention | Entity], tally: ConversionReport, place: str
+    boundaries: Sequence[int], spans: Iterable[Mention | Entity], report: ConversionReport, place: str
 ) -> set[int]:
     """The boundaries that fall inside a span. Each is counted once, at the place of the first span around it."""
     joined: set[int] = set()
@@ -228,13 +228,13 @@ def joined_boundaries(
     for span in sorted(spans, key=lambda span: (span.start, -span.end)):
         first, last = max(done, bisect_right(boundaries, span.start)), bisect_left(boundaries, span.end)
         if first < last:
-            tally.note(JOINED, getattr(span, "place", None) or place, last - first)
+            report.note(JOINED, getattr(span, "place", None) or place, last - first)
             joined.update(boundaries[first:last])
             done = last
     return joined
 
 
-def count_fitting_styles(text: str, mention: Mention, tally: ConversionReport) -> None:
+def count_fitting_styles(text: str, mention: Mention, report: ConversionReport) -> None:
     """Count the styles that separate more words than others, and do not cut this mention."""
     start = 1 + max(text.rfind(blank, 0, mention.start) for blank in " \n\t")
     tail = re.compile(r"\S*").match(text, mention.end)
@@ -242,14 +242,14 @@ def count_fitting_styles(text: str, mention: Mention, tally: ConversionReport) -
         pieces = split(text[start : tail.end() if tail else mention.end], style, "lines")
         spans = [span for piece in pieces for span in piece.words]
         begins = mention.start - start in {i for i, _ in spans}
-        tally.fitting_styles[style] += begins and mention.end - start in {j for _, j in spans}
+        report.fitting_styles[style] += begins and mention.end - start in {j for _, j in spans}
 
 
 def word_entities(
     text: str,
     words: Sequence[Span],
     mentions: Iterable[Mention],
-    tally: ConversionReport,
+    report: ConversionReport,
     place: str,
     is_split: bool = False,
 ) -> list[Entity]:
@@ -259,23 +259,23 @@ def word_entities(
         mention_place = mention.place or place
         first, last = overlapping_words(words, mention.start, mention.end)
         if first == last:
-            tally.note(NO_WORD, mention_place)
+            report.note(NO_WORD, mention_place)
             continue
         if (words[first][0], words[last - 1][1]) != (mention.start, mention.end):
-            tally.note(WIDENED, mention_place)
+            report.note(WIDENED, mention_place)
             if is_split:
-                count_fitting_styles(text, mention, tally)
+                count_fitting_styles(text, mention, report)
         heads = range(0)
         if mention.head is not None and text[slice(*mention.head)].strip():
             heads = range(*overlapping_words(words, *mention.head))
         elif mention.head is not None:
-            tally.note(BLANK_HEAD, mention_place)
+            report.note(BLANK_HEAD, mention_place)
         head, several = (heads[0], ()) if len(heads) == 1 else (None, tuple(heads))
         try:
             extra = dict(mention.extra)
             entities.append(Entity(first, last, mention.label, head, mention.score, several, extra))
         except DataError as error:
-            tally.bad(error.at(mention_place))
+            report.bad(error.at(mention_place))
     return entities
 
 
@@ -311,7 +311,7 @@ def forbid(
     starts: Sequence[int],
     words: Sequence[Span],
     annotated: AnnotatedText,
-    tally: ConversionReport,
+    report: ConversionReport,
 ) -> tuple[Sentence, ...]:
     """The sentences, which begin at these words, with the forbidden spans of the text."""
     forbidden: list[list[Span]] = [[] for _ in sentences]
@@ -320,7 +320,7 @@ def forbid(
         k = bisect_right(starts, first) - 1
         fits = first < last and (words[first][0], words[last - 1][1]) == (start, end)
         if not fits or last > starts[k] + len(sentences[k].words):
-            tally.note(NOT_WORDS, annotated.place)  # no model can predict it
+            report.note(NOT_WORDS, annotated.place)  # no model can predict it
             continue
         forbidden[k].append((first - starts[k], last - starts[k]))
     try:
@@ -388,7 +388,7 @@ class Token(NamedTuple):
     word: int | None  # the index of the word; None: text between words
 
 
-def tokens(text: str, words: Iterable[Span], tally: ConversionReport, place: str) -> list[Token]:
+def tokens(text: str, words: Iterable[Span], report: ConversionReport, place: str) -> list[Token]:
     """The words of a text, and what stands between them except single blanks.
 
     Tokens that are neither words nor blanks are counted: readers of the file take them for words.
@@ -403,7 +403,7 @@ def tokens(text: str, words: Iterable[Span], tally: ConversionReport, place: str
         for match in re.finditer(r"\s+|\S+", text[previous_end:start]):
             first, last = previous_end + match.start(), previous_end + match.end()
             if not match[0].isspace():
-                tally.note("characters that belong to no word written as words", place)
+                report.note("characters that belong to no word written as words", place)
             if result and text[first] == " ":
                 result[-1] = result[-1]._replace(blank=True)
                 first += 1

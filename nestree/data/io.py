@@ -348,10 +348,10 @@ def excerpt(text: str, position: int) -> str:
     return repr(text[max(0, position - 20) : position + 20])
 
 
-def json_records(path: Path, tally: ConversionReport) -> Iterator[tuple[str, dict[str, Any]]]:
+def json_records(path: Path, report: ConversionReport) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each object of a JSON list, of JSON lines, or of concatenated JSON, with its place.
 
-    Values that are no objects go through `tally.bad`. Of JSON that is not one object a line, the whole text is held in
+    Values that are no objects go through `report.bad`. Of JSON that is not one object a line, the whole text is held in
     memory, and after an error its rest is not read.
     """
     lines, is_first = read_lines_or_errors(path), True
@@ -372,9 +372,9 @@ def json_records(path: Path, tally: ConversionReport) -> Iterator[tuple[str, dic
                     yield place, value
                 else:
                     error = f"{place}: an object {{...}} is expected here, and this is {value!r:.40}."
-                    tally.bad(DataError(error))
+                    report.bad(DataError(error))
         except DataError as error:
-            tally.bad(error)
+            report.bad(error)
 
 
 def parse_values(

@@ -39,15 +39,15 @@ class Unit(NamedTuple):
     documents: tuple[Document, ...]  # several if an id occurs several times
 
 
-def make_units(documents: Iterable[Document], by: str, tally: ConversionReport | None = None) -> list[Unit]:
+def make_units(documents: Iterable[Document], by: str, report: ConversionReport | None = None) -> list[Unit]:
     """The units of these documents, in their order."""
     if by not in BY:
         raise InputError(f"a split is by sentence or by document, not by {by!r}.")
     if by == "sentence":
         documents = list(documents)
         for document in documents:
-            if tally and document.text is not None:
-                tally.note("texts of documents taken apart into their sentences", f"{document.id}")
+            if report and document.text is not None:
+                report.note("texts of documents taken apart into their sentences", f"{document.id}")
         return [
             Unit(sentence.id, (Document((replace(sentence, start=0),), None, document.id, document.extra),))
             for document in documents
@@ -213,7 +213,7 @@ def write_parts(
     parts: Mapping[str, Iterable[Document]],
     folder: Path,
     format: str,
-    tally: ConversionReport,
+    report: ConversionReport,
     ending: str = "",
     **options: Any,
 ) -> None:
@@ -224,4 +224,4 @@ def write_parts(
     with atomic_path(folder) as temporary:
         temporary.mkdir()
         for name, documents in parts.items():
-            write(documents, temporary / (name + ending), format, tally, **options)
+            write(documents, temporary / (name + ending), format, report, **options)

@@ -126,10 +126,10 @@ def to_prediction(
     if isinstance(document, Exception):
         log.warning("a task of Label Studio failed: %s", type(document).__name__)
         document = Document((), "")
-    drawn = {(start, end) for start, end, _ in known}
+    known_regions = {(start, end) for start, end, _ in known}
     for entity in document.entities:
         for label, score in zip(entity.labels, entity.scores, strict=True):
-            if label in control.labels and (entity.start, entity.end) not in drawn:
+            if label in control.labels and (entity.start, entity.end) not in known_regions:
                 value = {"start": entity.start, "end": entity.end, "text": entity.text}
                 result.append(
                     {
@@ -196,7 +196,7 @@ def add_routes(app: FastAPI, service: "Service") -> None:
         """
         body = await service.read_json(request, PredictRequest)
         context = (body.params or {}).get("context") or {}
-        drawn = context.get("result") if isinstance(context, dict) else None
+        regions = context.get("result") if isinstance(context, dict) else None
         texts, known = [], []
         try:
             control = parse_config(body.label_config, service.queue.get_pipeline().model.labels)
@@ -208,7 +208,7 @@ def add_routes(app: FastAPI, service: "Service") -> None:
                         f"tasks[{number}].data has no text called {control.field!r}, which the labeling config shows."
                     )
                 texts.append(text)
-                known.append(known_spans(drawn, text, control))
+                known.append(known_spans(regions, text, control))
         except InputError as error:
             raise ApiError(422, "invalid", str(error)) from None
         documents = await service.predict(request, texts, known, trees=False)

@@ -140,7 +140,7 @@ def test_a_limit_holds_in_the_reader_and_not_around_it(tmp_path):
 def test_a_sentence_that_nests_too_deep_can_be_skipped(tmp_path):
     path, report = tmp_path / "a.jsonl", ConversionReport(skip_bad=True)
     path.write_text(nested_line(101) + nested_line(100))
-    assert [len(document.sentences[0].words) for document in read(path, tally=report)] == [100]
+    assert [len(document.sentences[0].words) for document in read(path, report=report)] == [100]
     assert len(report.skipped) == 1
 
 

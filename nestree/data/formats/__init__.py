@@ -1,7 +1,8 @@
 """The formats by name, and reading and writing any of them.
 
-Each format is a module with `read(path, tally, *, options)`, which yields documents one by one, as `Document` or, where
-characters are annotated, as `AnnotatedText`, and, where it can be written, `write(documents, path, tally, *, options)`.
+Each format is a module with `read(path, report, *, options)`, which yields documents one by one, as `Document` or,
+where characters are annotated, as `AnnotatedText`, and, where it can be written, `write(documents, path, report, *,
+options)`.
 The module of a format is imported when it is first used.
 """
 
@@ -78,15 +79,15 @@ FORMATS = {
 
 
 def read(
-    path: Path | str, format: str | None = None, tally: ConversionReport | None = None, **chosen: Any
+    path: Path | str, format: str | None = None, report: ConversionReport | None = None, **chosen: Any
 ) -> Iterator[Document]:
     """The documents of a file or folder, one by one; a format that is not named is detected.
 
-    What is changed or left out on the way is counted in `tally`. `chosen` are options of the format (see `options`)
+    What is changed or left out on the way is counted in `report`. `chosen` are options of the format (see `options`)
     and limits on what a file may cost to read (see nestree.data.io): longest_line, max_bytes, max_docbin_bytes,
     max_xml_depth, max_nesting.
     """
-    path, tally = Path(path), tally if tally is not None else ConversionReport()
+    path, report = Path(path), report if report is not None else ConversionReport()
     name = detect_format(path) if format is None else format
     limits = replace(current_limits.get(), **{key: chosen.pop(key) for key in LIMIT_NAMES if key in chosen})
     check_options(name, "read", chosen)
@@ -94,9 +95,9 @@ def read(
     reader = get_function(name, "read")
     files = data_files(path) if path.is_dir() and name in FILE_FORMATS else [path]
     documents = chain.from_iterable(
-        check_documents(reader(file, tally, **chosen), file, name, tally, splitting) for file in files
+        check_documents(reader(file, report, **chosen), file, name, report, splitting) for file in files
     )
-    return tally.count(read_with_limits(documents, limits))
+    return report.count(read_with_limits(documents, limits))
 
 
 def read_with_limits(documents: Iterator[Document], limits: Any) -> Iterator[Document]:
@@ -111,7 +112,7 @@ def check_documents(
     documents: Iterator[Document | AnnotatedText],
     path: Path,
     format: str,
-    tally: ConversionReport,
+    report: ConversionReport,
     splitting: dict[str, str],
 ) -> Iterator[Document]:
     """The documents, aligned with words, without those that are invalid. Raises if nothing can be read."""
@@ -125,44 +126,46 @@ def check_documents(
             raise DataError(f"{path} does not exist. Check the name and the directory.")
         if path.is_file() and not path.stat().st_size:
             raise empty
-    skipped, widened, has_sentences = len(tally.skipped), tally.counts[WIDENED], format == "text"
+    skipped, widened, has_sentences = len(report.skipped), report.counts[WIDENED], format == "text"
     for number, item in enumerate(documents, 1):
-        with skip_bad(tally):
-            document = align(item, tally, **splitting) if isinstance(item, AnnotatedText) else item
+        with skip_bad(report):
+            document = align(item, report, **splitting) if isinstance(item, AnnotatedText) else item
             for sentence in document.sentences:
                 check_nesting(sentence.entities, f"{path}, {document.id or f'document {number}'}")
             has_sentences = has_sentences or bool(document.sentences)
             yield document
-    if not has_sentences and skipped < len(tally.skipped):
+    if not has_sentences and skipped < len(report.skipped):
         raise AllSkippedError(
-            f"{path}: nothing is left, {len(tally.skipped) - skipped} records were skipped. The first: "
-            f"{tally.skipped[skipped]:.300}"
+            f"{path}: nothing is left, {len(report.skipped) - skipped} records were skipped. The first: "
+            f"{report.skipped[skipped]:.300}"
         )
     if not has_sentences:
         raise empty
-    widened = tally.counts[WIDENED] - widened
-    for style, fitting in tally.fitting_styles.most_common(1):
-        if widened > COMMONLY_WIDENED * tally.entities and 2 * fitting > widened:
-            tally.note(f"of the widened entities fit other words: choose --words {style}", str(path), fitting)
-    tally.fitting_styles.clear()
+    widened = report.counts[WIDENED] - widened
+    for style, fitting in report.fitting_styles.most_common(1):
+        if widened > COMMONLY_WIDENED * report.entities and 2 * fitting > widened:
+            report.note(
+                f"of the widened entities fit other words: choose --words {style}", str(path), fitting
+            )
+    report.fitting_styles.clear()
 
 
 def write(
     documents: Iterable[Document],
     path: Path | str,
     format: str | None = None,
-    tally: ConversionReport | None = None,
+    report: ConversionReport | None = None,
     **chosen: Any,
 ) -> None:
     """Write documents; a format that is not named is detected from the name of the file.
 
-    What the format cannot hold is counted in `tally`. The file is there when all of it is written, or not at all.
+    What the format cannot hold is counted in `report`. The file is there when all of it is written, or not at all.
     """
-    path, tally = Path(path), tally if tally is not None else ConversionReport()
+    path, report = Path(path), report if report is not None else ConversionReport()
     name = detect_format(path, to_write=True) if format is None else format
     check_options(name, "write", chosen)
     with encoding_errors(path):
-        get_function(name, "write")(documents, path, tally, **chosen)
+        get_function(name, "write")(documents, path, report, **chosen)
 
 
 @contextmanager

@@ -43,7 +43,7 @@ Annotation = tuple[str | None, list[tuple[Mention, str]]]
 
 
 def read(
-    path: Path, tally: ConversionReport, *, ids: str = "", subtypes: bool = False
+    path: Path, report: ConversionReport, *, ids: str = "", subtypes: bool = False
 ) -> Iterator[AnnotatedText]:
     """The documents of a folder (and the folders in it), or of one `.apf.xml` file, with the mentions of entities.
 
@@ -51,15 +51,15 @@ def read(
     "ORG:Commercial" instead of "ORG".
     """
     missing = read_ids(Path(ids)) if ids else {}
-    for annotation in find_annotations(path, tally):
+    for annotation in find_annotations(path, report):
         name = annotation.name.removesuffix(SUFFIX)
         if ids and name not in missing:
             continue
         missing.pop(name, None)
-        with skip_bad(tally):
-            yield read_document(annotation, subtypes, tally)
+        with skip_bad(report):
+            yield read_document(annotation, subtypes, report)
     for name, place in missing.items():
-        tally.bad(DataError(f"{place}: {path} holds no document {name}."))
+        report.bad(DataError(f"{place}: {path} holds no document {name}."))
 
 
 def read_ids(path: Path) -> dict[str, str]:
@@ -73,7 +73,7 @@ def read_ids(path: Path) -> dict[str, str]:
     return ids
 
 
-def find_annotations(path: Path, tally: ConversionReport) -> list[Path]:
+def find_annotations(path: Path, report: ConversionReport) -> list[Path]:
     """The annotation of each document; where there are several, the one of the final pass."""
     if not path.is_dir():
         if not path.name.endswith((SUFFIX, ".sgm")):
@@ -88,23 +88,23 @@ def find_annotations(path: Path, tally: ConversionReport) -> list[Path]:
             files.sort(key=lambda file: PASSES.index(file.parent.name) if file.parent.name in PASSES else -1)
             if files[0].parent.name not in PASSES:
                 raise DataError(f"{files[0]} and {files[1]} are the same document. Read one of the folders.")
-            tally.note("earlier passes of a document's annotation not read", str(files[1]), len(files) - 1)
+            report.note("earlier passes of a document's annotation not read", str(files[1]), len(files) - 1)
         annotations.append(files[0])
     return annotations
 
 
-def read_document(annotation: Path, subtypes: bool, tally: ConversionReport) -> AnnotatedText:
+def read_document(annotation: Path, subtypes: bool, report: ConversionReport) -> AnnotatedText:
     """A document whose passages end at tags, so that no sentence crosses one, unless an entity does."""
     source = annotation.with_name(annotation.name.removesuffix(SUFFIX) + ".sgm")
     for file, other in ((annotation, source), (source, annotation)):
         if not file.exists():
             raise DataError(f"{file} does not exist, and {other} needs it.")
-    id, raw_mentions = parse_annotation(annotation, subtypes, tally)
+    id, raw_mentions = parse_annotation(annotation, subtypes, report)
     raw_text, tag_offsets, raw_body = remove_tags(read_text(source))
     text, convert = unescape(raw_text)
     mentions = []
     for mention, head_phrase in raw_mentions:
-        with skip_bad(tally):
+        with skip_bad(report):
             if mention.end > len(raw_text):
                 raise SpanRangeError(
                     f"{mention.place}: extent {mention.start}-{mention.end - 1} of a mention ends after the text: "
@@ -169,7 +169,7 @@ def unescape(text: str) -> tuple[str, Callable[[int], int]]:
     return "".join([*parts, text[last_end:]]), lambda offset: offset - shifts[bisect_right(ends, offset) - 1]
 
 
-def parse_annotation(path: Path, subtypes: bool, tally: ConversionReport) -> Annotation:
+def parse_annotation(path: Path, subtypes: bool, report: ConversionReport) -> Annotation:
     """The id of the document and the mentions of its entities, in characters of the text before `unescape`.
 
     With each mention comes the phrase of its head.
@@ -189,7 +189,7 @@ def parse_annotation(path: Path, subtypes: bool, tally: ConversionReport) -> Ann
             if name == "document":
                 id = attributes.get("DOCID")
             elif name in NOT_READ:
-                tally.note(NOT_READ[name], place)
+                report.note(NOT_READ[name], place)
             elif name == "entity":
                 entity = attributes
             elif name == "entity_mention":

@@ -44,16 +44,16 @@ LINE_ENDS = {"\r": "&#13;"}  # parsers make LF of CRLF
 COLLECTION_NOT_READ = "source, date, key and infons of a collection not read"
 
 
-def read(path: Path, tally: ConversionReport, *, label: str = "type") -> Iterator[AnnotatedText]:
+def read(path: Path, report: ConversionReport, *, label: str = "type") -> Iterator[AnnotatedText]:
     """The documents of a collection, or of a file with one JSON document a line.
 
     Where a passage is given as sentences, these are kept. label: the infon that holds the labels.
     """
     load = load_json if first_character(path) in b"{[" else load_xml
-    with common.skip_bad(tally):  # after what cannot be parsed, the rest of the file is lost
-        for place, document in load(path, tally):
-            with common.skip_bad(tally):
-                yield to_annotated(document, label, tally, place)
+    with common.skip_bad(report):  # after what cannot be parsed, the rest of the file is lost
+        for place, document in load(path, report):
+            with common.skip_bad(report):
+                yield to_annotated(document, label, report, place)
 
 
 def first_character(path: Path) -> bytes:
@@ -65,7 +65,7 @@ def first_character(path: Path) -> bytes:
     return start.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
 
 
-def load_xml(path: Path, tally: ConversionReport) -> Iterator[tuple[str, Record]]:
+def load_xml(path: Path, report: ConversionReport) -> Iterator[tuple[str, Record]]:
     """Each `<document>`, with its place."""
     holders: list[Record] = []  # that are open
     text, key, depth, first_line, is_noted = "", "", 0, 0, False
@@ -89,7 +89,7 @@ def load_xml(path: Path, tally: ConversionReport) -> Iterator[tuple[str, Record]
             depth -= 1
             if not holders and depth == 1 and text.strip() and not is_noted:
                 is_noted = True
-                tally.note(COLLECTION_NOT_READ, f"{path}:{line}")
+                report.note(COLLECTION_NOT_READ, f"{path}:{line}")
             elif name == "infon" and holders:
                 holders[-1]["infons"][key] = text
             elif name in ("id", "offset", "text") and holders:
@@ -101,21 +101,21 @@ def load_xml(path: Path, tally: ConversionReport) -> Iterator[tuple[str, Record]
             text = ""
 
 
-def load_json(path: Path, tally: ConversionReport) -> Iterator[tuple[str, Record]]:
+def load_json(path: Path, report: ConversionReport) -> Iterator[tuple[str, Record]]:
     """Each document of a collection, or of a line, with its place."""
-    for place, record in json_records(path, tally):
+    for place, record in json_records(path, report):
         if "documents" in record and any(record.get(key) for key in ("source", "date", "key", "infons")):
-            tally.note(COLLECTION_NOT_READ, place)
+            report.note(COLLECTION_NOT_READ, place)
         key = next((key for key in ("documents", "PubTator3") if key in record), None)
         if key is None:
             yield place, record
             continue
-        with common.skip_bad(tally):
+        with common.skip_bad(report):
             for number, document in enumerate(common.json_objects(record, key, place), 1):
                 yield f"{place}, document {number}", document
 
 
-def to_annotated(document: Record, label: str, tally: ConversionReport, place: str) -> AnnotatedText:
+def to_annotated(document: Record, label: str, report: ConversionReport, place: str) -> AnnotatedText:
     if not isinstance(document.get("passages"), list):
         raise DataError(f"{place}: a BioC document needs a list of `passages`.")
     passages: list[Passage] = []  # sentences do not cross their boundaries
@@ -139,10 +139,10 @@ def to_annotated(document: Record, label: str, tally: ConversionReport, place: s
     mentions = []
     for holder in holders:
         if relations := holder.get("relations"):
-            tally.note("relations not read", place, len(relations))
+            report.note("relations not read", place, len(relations))
         for annotation in common.json_objects(holder, "annotations", place):
-            with common.skip_bad(tally):
-                mentions.append(to_mention(annotation, text_start, label, tally, place))
+            with common.skip_bad(report):
+                mentions.append(to_mention(annotation, text_start, label, report, place))
     extra = dict(common.require(document, "infons", dict, {}, place))
     if text_start or len(boundaries) > 1 or any(boundary["infons"] for boundary in boundaries):
         extra["passages"] = boundaries
@@ -167,7 +167,7 @@ def to_number(value: Any, place: str) -> int:
 
 
 def to_mention(
-    annotation: Record, text_start: int, label_infon: str, tally: ConversionReport, place: str
+    annotation: Record, text_start: int, label_infon: str, report: ConversionReport, place: str
 ) -> Mention:
     """The entity of an annotation; `text_start` is the offset at which the text begins."""
     id, phrase = (
@@ -189,12 +189,12 @@ def to_mention(
     if not fragments:
         raise DataError(f"{place}: the annotation has no location. Give its offset and its length.")
     if phrase is None:
-        tally.note(common.NOT_COMPARED, place)
+        report.note(common.NOT_COMPARED, place)
     score = infons.pop("score", None)
     if isinstance(score, str):
         with suppress(ValueError):  # `parse_probability` counts what is no number
             score = float(score)
-    score = common.parse_probability(score, tally, place)
+    score = common.parse_probability(score, report, place)
     extra = {**({"id": id} if id else {}), **infons}
     fragments.sort()
     start, end = fragments[0][0], max(end for _, end in fragments)
@@ -202,7 +202,12 @@ def to_mention(
 
 
 def write(
-    documents: Iterable[Document], path: Path, tally: ConversionReport, *, kind: str = "", label: str = "type"
+    documents: Iterable[Document],
+    path: Path,
+    report: ConversionReport,
+    *,
+    kind: str = "",
+    label: str = "type",
 ) -> None:
     """A collection. kind: "xml", "json" or "jsonl" (one document a line); if it is not given, as the file is called.
 
@@ -226,7 +231,7 @@ def write(
         return text
 
     common.write_joined(
-        (to_text(*pair) for pair in common.report_losses(documents, "bioc", tally)), path, FRAMES[kind]
+        (to_text(*pair) for pair in common.report_losses(documents, "bioc", report)), path, FRAMES[kind]
     )
 
 

@@ -33,22 +33,22 @@ SPAN = re.compile(r"(\S+) (\d+ \d+(?:;\d+ \d+)*)")
 MAX_NAME_BYTES = 180  # of a file, without its ending
 
 
-def read(path: Path, tally: ConversionReport) -> Iterator[AnnotatedText]:
+def read(path: Path, report: ConversionReport) -> Iterator[AnnotatedText]:
     """The documents of a folder (and the folders in it), or of one `.txt` or `.ann` file.
 
     For text that is already one sentence a line and words between blanks, choose words="whitespace" and
     sentences="lines".
     """
-    for text_path, ann_path, name in find_pairs(path, tally):
-        with common.skip_bad(tally):
+    for text_path, ann_path, name in find_pairs(path, report):
+        with common.skip_bad(report):
             text = read_text(text_path)
-            mentions = list(parse_mentions(ann_path, tally)) if ann_path else []
-            text, mentions = correct_offsets(text, mentions, text_path, tally)
+            mentions = list(parse_mentions(ann_path, report)) if ann_path else []
+            text, mentions = correct_offsets(text, mentions, text_path, report)
             id = re.sub(r"%([0-7][0-9A-F])", lambda code: chr(int(code[1], 16)), name)
             yield AnnotatedText(text, mentions, str(ann_path or text_path), id, source=str(text_path))
 
 
-def find_pairs(path: Path, tally: ConversionReport) -> Iterator[tuple[Path, Path | None, str]]:
+def find_pairs(path: Path, report: ConversionReport) -> Iterator[tuple[Path, Path | None, str]]:
     """The text file, the annotation file and the name of each document."""
     if not path.is_dir():
         text_path, ann_path = path.with_suffix(".txt"), path.with_suffix(".ann")
@@ -63,15 +63,15 @@ def find_pairs(path: Path, tally: ConversionReport) -> Iterator[tuple[Path, Path
         text_path, ann_path = (stem.parent / (stem.name + suffix) for suffix in (".txt", ".ann"))
         name = stem.relative_to(path).as_posix()
         if not text_path.exists():
-            tally.bad(DataError(f"{ann_path} has no text: put {text_path.name} beside it."))
+            report.bad(DataError(f"{ann_path} has no text: put {text_path.name} beside it."))
         elif ann_path.exists():
             yield text_path, ann_path, name
         else:
-            tally.note("texts without an .ann file: no entities", str(text_path))
+            report.note("texts without an .ann file: no entities", str(text_path))
             yield text_path, None, name
 
 
-def parse_mentions(path: Path, tally: ConversionReport) -> Iterator[Mention]:
+def parse_mentions(path: Path, report: ConversionReport) -> Iterator[Mention]:
     """The lines `T...` of an `.ann` file; the others are counted. A line that is no annotation continues the last."""
     mention: Mention | None = None
     for number, line in read_lines(path):
@@ -79,22 +79,22 @@ def parse_mentions(path: Path, tally: ConversionReport) -> Iterator[Mention]:
         if not line.strip():
             continue
         if mention and mention.phrase is not None and "\t" not in line and not ANNOTATION.match(line):
-            tally.note("lines that continue the text of the annotation before", place)
+            report.note("lines that continue the text of the annotation before", place)
             mention = mention._replace(phrase=f"{mention.phrase} {line}")
             continue
         if mention:
             yield mention
             mention = None
         if line[0] in NOT_READ:
-            tally.note(NOT_READ[line[0]], place)
+            report.note(NOT_READ[line[0]], place)
             continue
-        with common.skip_bad(tally):
-            mention = parse_mention(line, tally, place)
+        with common.skip_bad(report):
+            mention = parse_mention(line, report, place)
     if mention:
         yield mention
 
 
-def parse_mention(line: str, tally: ConversionReport, place: str) -> Mention:
+def parse_mention(line: str, report: ConversionReport, place: str) -> Mention:
     fields = line.split("\t", 2)
     match = SPAN.fullmatch(fields[1].strip()) if line[0] == "T" and len(fields) > 1 else None
     if match is None:
@@ -110,13 +110,13 @@ def parse_mention(line: str, tally: ConversionReport, place: str) -> Mention:
         if end <= start:
             raise EmptySpanError(f"{place}: entity {start}-{end} {match[1]} ends before it begins.")
     if len(fields) < 3:
-        tally.note(common.NOT_COMPARED, place)
+        report.note(common.NOT_COMPARED, place)
     phrase = fields[2] if len(fields) > 2 else None
     return Mention(min(numbers), max(numbers), match[1], place=place, phrase=phrase, fragments=fragments)
 
 
 def correct_offsets(
-    text: str, mentions: list[Mention], path: Path, tally: ConversionReport
+    text: str, mentions: list[Mention], path: Path, report: ConversionReport
 ) -> tuple[str, list[Mention]]:
     """The text and its mentions, where offsets may count line ends and a byte order mark in other ways than the text.
 
@@ -150,54 +150,56 @@ def correct_offsets(
         ]
         if all(mention.matches(candidate) for mention in moved):
             if note:
-                tally.note(note, str(path))
+                report.note(note, str(path))
             if counts_mark:
-                tally.note("offsets count the byte order mark: left out, and offsets moved by one", str(path))
+                report.note(
+                    "offsets count the byte order mark: left out, and offsets moved by one", str(path)
+                )
             return candidate, moved
     return text, mentions
 
 
-def write(documents: Iterable[Document], path: Path, tally: ConversionReport) -> None:
+def write(documents: Iterable[Document], path: Path, report: ConversionReport) -> None:
     """A folder with a `.txt` and an `.ann` file for each document, named after its id."""
     used_names: set[str] = set()
     with atomic_path(path) as folder:
         folder.mkdir()
-        for number, (place, document) in enumerate(common.report_losses(documents, "brat", tally), 1):
+        for number, (place, document) in enumerate(common.report_losses(documents, "brat", report), 1):
             document = document.with_text()
-            name = choose_file_name(document.id or f"document-{number:06}", used_names, tally)
+            name = choose_file_name(document.id or f"document-{number:06}", used_names, report)
             annotations = "".join(
                 f"T{count}\t{annotation}\n"
-                for count, annotation in enumerate(format_annotations(document, tally, place), 1)
+                for count, annotation in enumerate(format_annotations(document, report, place), 1)
             )
             for suffix, text in ((".txt", document.text or ""), (".ann", annotations)):
                 with open(folder / (name + suffix), "w", encoding="utf-8", newline="") as file:
                     file.write(text)
 
 
-def format_annotations(document: Document, tally: ConversionReport, place: str) -> Iterator[str]:
+def format_annotations(document: Document, report: ConversionReport, place: str) -> Iterator[str]:
     """The entities of a document as lines without their numbers. brat cuts spans at line breaks into fragments."""
     text = document.text or ""
     for entity, start, end in common.entity_offsets(document):
         change = "labels changed: brat allows no blanks in them"
-        label = common.replace_forbidden(entity.label, r"\s", change, tally, place)
+        label = common.replace_forbidden(entity.label, r"\s", change, report, place)
         lines = [line for line in re.finditer(r"[^\r\n]+", text[start:end]) if line[0].strip()]
         if not lines:
-            tally.note(BLANK, place)
+            report.note(BLANK, place)
             continue
         offsets = ";".join(f"{start + line.start()} {start + line.end()}" for line in lines)
         phrase = " ".join(line[0].replace("\t", " ") for line in lines)
         yield f"{label} {offsets}\t{phrase}"
 
 
-def choose_file_name(id: str, used_names: set[str], tally: ConversionReport) -> str:
+def choose_file_name(id: str, used_names: set[str], report: ConversionReport) -> str:
     """The id, with what a file name cannot hold written as %XX; never one of `used_names`, to which it is added."""
     stem = re.sub(r'^\.|[/\\:*?"<>|%\x00-\x1f\x7f]', lambda character: f"%{ord(character[0]):02X}", id)
     if len(stem.encode()) > MAX_NAME_BYTES:
-        tally.note("ids cut: too long for the name of a file", id[:60])
+        report.note("ids cut: too long for the name of a file", id[:60])
         stem = stem.encode()[:MAX_NAME_BYTES].decode(errors="ignore")
     names = itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(2)))
     name = next(name for name in names if name.lower() not in used_names)
     if name != stem:
-        tally.note("ids changed: two documents have the same", id[:60])
+        report.note("ids changed: two documents have the same", id[:60])
     used_names.add(name.lower())
     return name

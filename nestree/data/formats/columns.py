@@ -31,7 +31,7 @@ NEW_DOCUMENT = "-DOCSTART-"
 MAX_TAG_LIKE_WORDS = 0.9  # if more of the words look like tags, the column is probably wrong
 
 
-def read(path: Path, tally: ConversionReport, *, word: int = 1, tags: str = "") -> Iterator[Document]:
+def read(path: Path, report: ConversionReport, *, word: int = 1, tags: str = "") -> Iterator[Document]:
     """The sentences of a file, each a document; in a file with -DOCSTART- lines, the documents between these.
 
     word: the column of the words, from 1. tags: the columns of the tags, such as "4" or "3,4"; if it is not
@@ -47,7 +47,7 @@ def read(path: Path, tally: ConversionReport, *, word: int = 1, tags: str = "") 
         )
     document: list[Sentence] | None = None
     word_count = tag_like = 0
-    for numbers, words, layers in parse_blocks(path, word, tag_columns, tally):
+    for numbers, words, layers in parse_blocks(path, word, tag_columns, report):
         if words == [NEW_DOCUMENT]:
             if document:
                 yield Document(tuple(document))
@@ -60,16 +60,16 @@ def read(path: Path, tally: ConversionReport, *, word: int = 1, tags: str = "") 
             spans, strays = decode_tags(layer)
             entities += [Entity(*span) for span in spans]
             for k in strays:
-                tally.note(common.STRAY_TAGS, f"{path}:{numbers[k]}")
+                report.note(common.STRAY_TAGS, f"{path}:{numbers[k]}")
         entities.sort(key=lambda entity: (entity.start, -entity.end))
         sentence = Sentence(tuple(words), tuple(entities))
         if document is None:
-            tally.bare_sentences += 1
+            report.bare_sentences += 1
             yield Document((sentence,))
         else:
             document.append(sentence)
     if tag_like > MAX_TAG_LIKE_WORDS * word_count:
-        tally.note(
+        report.note(
             f"words look like tags such as O and B-PER: if column {word} does not hold the words, name the one "
             f"that does, such as --read word={1 if word > 1 else 2}",
             str(path),
@@ -80,19 +80,19 @@ def read(path: Path, tally: ConversionReport, *, word: int = 1, tags: str = "") 
 
 
 def parse_blocks(
-    path: Path, word: int, tag_columns: list[int], tally: ConversionReport
+    path: Path, word: int, tag_columns: list[int], report: ConversionReport
 ) -> Iterator[tuple[list[int], list[str], list[tuple[str, ...]]]]:
     """The line numbers, the words and the columns of tags of each sentence. One with a bad line is skipped."""
-    for lines in common.line_blocks(path, tally):
+    for lines in common.line_blocks(path, report):
         rows = []
-        with common.skip_bad(tally):
+        with common.skip_bad(report):
             for number, line in lines:
                 place = f"{path}:{number}"
                 fields = line.split("\t") if "\t" in line else [field for field in line.split(" ") if field]
                 cells = [fields[k] for k in tag_columns if k < len(fields)] if tag_columns else fields[word:]
                 wrong_cell = next((cell for cell in cells if not is_cell(cell)), None)
                 if line.startswith("#") and (wrong_cell is not None or not cells):
-                    tally.note("comments not read", place)
+                    report.note("comments not read", place)
                     continue
                 if len(fields) < word or not fields[word - 1]:
                     raise DataError(f"{place}: there is no word in column {word}.")
@@ -109,7 +109,7 @@ def parse_blocks(
             if rows:
                 numbers, words, cell_rows = zip(*rows, strict=True)
                 if min(map(len, cell_rows)) < max(map(len, cell_rows)):
-                    tally.note("sentences with fewer tags in some lines: the missing ones read as O", place)
+                    report.note("sentences with fewer tags in some lines: the missing ones read as O", place)
                 width = max(map(len, cell_rows))
                 layers = list(
                     zip(*(cells + ["O"] * (width - len(cells)) for cells in cell_rows), strict=True)
@@ -162,7 +162,7 @@ def decode_tags(cells: Sequence[str]) -> tuple[list[LabelledSpan], list[int]]:
 def write(
     documents: Iterable[Document],
     path: Path,
-    tally: ConversionReport,
+    report: ConversionReport,
     *,
     scheme: str = "iob2",
     joined: bool = False,
@@ -175,15 +175,15 @@ def write(
     widest = 1
     word_change = "words changed: columns has no place for tabs and line ends in them"
     with tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n") as rows:
-        for place, document in common.report_losses(documents, "columns", tally):
+        for place, document in common.report_losses(documents, "columns", report):
             for sentence in document.sentences:
                 if sentence.words == (NEW_DOCUMENT,):
                     note = f"a sentence of the word {NEW_DOCUMENT} alone: read as the boundary of a document"
-                    tally.note(note, place)
-                layers = encode_tags(sentence, scheme, joined, tally, place)
+                    report.note(note, place)
+                layers = encode_tags(sentence, scheme, joined, report, place)
                 widest = max(widest, len(layers))
                 words = [
-                    common.replace_forbidden(w, r"[\t\r\n]", word_change, tally, place)
+                    common.replace_forbidden(w, r"[\t\r\n]", word_change, report, place)
                     for w in sentence.words
                 ]
                 for cells in zip(words, *layers, strict=True):
@@ -197,16 +197,16 @@ def write(
 
 
 def encode_tags(
-    sentence: Sentence, scheme: str, joined: bool, tally: ConversionReport, place: str
+    sentence: Sentence, scheme: str, joined: bool, report: ConversionReport, place: str
 ) -> Sequence[Iterable[str]]:
     """The columns of tags of a sentence."""
     spans = []
     for entity in sentence.entities:
         parts = entity.label.split("|") if joined else BETWEEN_TAGS.split(entity.label)
         if len(parts) > 1:
-            tally.note("labels changed: columns cannot hold | in them", place)
+            report.note("labels changed: columns cannot hold | in them", place)
         change = "labels changed: columns has no place for tabs and line ends in them"
-        label = common.replace_forbidden("_".join(parts), r"[\t\r\n]", change, tally, place)
+        label = common.replace_forbidden("_".join(parts), r"[\t\r\n]", change, report, place)
         spans.append((entity.start, entity.end, label))
     layers = [layer_tags(layer, len(sentence.words), scheme) for layer in assign_layers(spans)]
     if not joined:
@@ -214,7 +214,7 @@ def encode_tags(
     cells = ["|".join(tag for tag in tags if tag != "O") or "O" for tags in zip(*layers, strict=True)]
     if lost := Counter(spans) - Counter(decode_tags(cells)[0]):
         change = "entities of one label that cross changed: joined tags cannot tell them apart"
-        tally.note(change, place, lost.total())
+        report.note(change, place, lost.total())
     return [cells]
 
 

@@ -23,12 +23,12 @@ TEXT_NOT_KEPT = "texts not kept: the words do not follow each other in them"
 
 
 @contextmanager
-def skip_bad(tally: ConversionReport) -> Iterator[None]:
-    """A DataError within this ends the block: `tally` records it, or raises it if bad records are not skipped."""
+def skip_bad(report: ConversionReport) -> Iterator[None]:
+    """A DataError within this ends the block: `report` records it, or raises it if bad records are not skipped."""
     try:
         yield
     except DataError as error:
-        tally.bad(error)
+        report.bad(error)
 
 
 @contextmanager
@@ -56,7 +56,7 @@ def find_files(path: Path, pattern: str, layout: str) -> list[Path]:
     return files
 
 
-def line_blocks(path: Path, tally: ConversionReport) -> Iterator[list[tuple[int, str]]]:
+def line_blocks(path: Path, report: ConversionReport) -> Iterator[list[tuple[int, str]]]:
     """The numbered lines between blank lines. A block with a line that cannot be decoded is skipped."""
     block: list[tuple[int, str]] = []
     error: DataError | None = None
@@ -67,7 +67,7 @@ def line_blocks(path: Path, tally: ConversionReport) -> Iterator[list[tuple[int,
             block.append((number, line))
         else:
             if error:
-                tally.bad(error)
+                report.bad(error)
             elif block:
                 yield block
             block, error = [], None
@@ -105,13 +105,13 @@ def json_objects(record: Record, key: str, place: str) -> list[Record]:
     return values
 
 
-def parse_probability(score: Any, tally: ConversionReport, place: str) -> float | None:
+def parse_probability(score: Any, report: ConversionReport, place: str) -> float | None:
     """The score as a float; None, and counted, if it is no probability."""
     if score is None:
         return None
     if isinstance(score, int | float) and not isinstance(score, bool) and 0 <= score <= 1:
         return float(score)
-    tally.note("scores not read: not a probability", place)
+    report.note("scores not read: not a probability", place)
     return None
 
 
@@ -160,12 +160,12 @@ def word_offsets(document: Document) -> list[Span]:
 
 
 def replace_forbidden(
-    text: str, pattern: str, change: str, tally: ConversionReport, place: str, by: str = "_"
+    text: str, pattern: str, change: str, report: ConversionReport, place: str, by: str = "_"
 ) -> str:
     """The text without the characters that a format has no place for; `change` is the phrase to count it under."""
     replaced = re.sub(pattern, by, text)
     if replaced != text:
-        tally.note(change, place)
+        report.note(change, place)
     return replaced
 
 
@@ -205,15 +205,15 @@ NO_DATA = {"windows"}  # a key of sentences that says how a model read them
 
 
 def report_losses(
-    documents: Iterable[Document], format: str, tally: ConversionReport, *more_parts: str
+    documents: Iterable[Document], format: str, report: ConversionReport, *more_parts: str
 ) -> Iterator[tuple[str, Document]]:
-    """The documents, each with a name for messages; what `format` loses of them is counted in `tally`.
+    """The documents, each with a name for messages; what `format` loses of them is counted in `report`.
 
     more_parts: parts that are lost in this case only.
 
-    >>> tally = ConversionReport()
-    >>> for place, document in report_losses([Document([Sentence(["Rome"], id="s1")], id="d1")], "brat", tally):
-    ...     print(place, dict(tally.counts))
+    >>> report = ConversionReport()
+    >>> for place, document in report_losses([Document([Sentence(["Rome"], id="s1")], id="d1")], "brat", report):
+    ...     print(place, dict(report.counts))
     d1 {'ids of sentences not written: brat cannot hold them': 1}
     """
     for number, document in enumerate(documents, 1):
@@ -221,7 +221,7 @@ def report_losses(
         for part, (count_lost, losers) in LOSSES.items():
             is_lost = format in losers or part in (*more_parts, "trees")
             if is_lost and (count := count_lost(document, HELD_KEYS.get((format, part), set()))):
-                tally.note(f"{part} not written: {format} cannot hold them", place, count)
+                report.note(f"{part} not written: {format} cannot hold them", place, count)
         yield place, document
 
 

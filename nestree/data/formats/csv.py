@@ -25,7 +25,7 @@ NAMES = {"document_id": "doc_id", "entity_type": "label", "type": "label"}  # of
 DERIVED = {*COLUMNS, "spans"}
 
 
-def read(path: Path, tally: ConversionReport, *, texts: str = "") -> Iterator[AnnotatedText]:
+def read(path: Path, report: ConversionReport, *, texts: str = "") -> Iterator[AnnotatedText]:
     """The documents of a table, in the order in which their ids appear.
 
     texts: the folder of the texts, ID.txt each; if it is not given, that of the table, or a folder in it.
@@ -34,11 +34,11 @@ def read(path: Path, tally: ConversionReport, *, texts: str = "") -> Iterator[An
     found = {file.stem: file for file in sorted(folder.rglob("*.txt"), reverse=True)}
     mentions: dict[str, list[Mention]] = {}
     for place, row in parse_rows(path):
-        with skip_bad(tally):
+        with skip_bad(report):
             of_document = mentions.setdefault(row.get("doc_id") or "", [])
-            of_document.append(parse_mention(row, tally, place))
+            of_document.append(parse_mention(row, report, place))
     for id, of_document in mentions.items():
-        with skip_bad(tally):
+        with skip_bad(report):
             if id not in found:
                 raise DataError(
                     f"{path}: there is no text of document {id!r:.60}: {folder / id}.txt does not exist. Name the "
@@ -68,7 +68,7 @@ def parse_rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
         raise DataError(f"{path}:{table.line_num + 1}: this is not a row of a table: {why}.") from None
 
 
-def parse_mention(row: dict[str, str], tally: ConversionReport, place: str) -> Mention:
+def parse_mention(row: dict[str, str], report: ConversionReport, place: str) -> Mention:
     cell = row.get("spans") or f"{row.get('start', '')}-{row.get('end', '')}"
     if not re.fullmatch(r"\d{1,15}-\d{1,15}([,;]\s*\d{1,15}-\d{1,15})*", cell, re.ASCII):
         raise DataError(f"{place}: {cell!r:.40} are not offsets such as 10-14 or 10-14,20-25.")
@@ -76,7 +76,7 @@ def parse_mention(row: dict[str, str], tally: ConversionReport, place: str) -> M
     score = None
     if row.get("score"):
         try:
-            score = parse_probability(float(row["score"]), tally, place)
+            score = parse_probability(float(row["score"]), report, place)
         except ValueError:
             raise DataError(f"{place}: score {row['score']!r:.40} is not a number.") from None
     extra = {key: value for key, value in row.items() if key not in DERIVED and value}
@@ -93,13 +93,13 @@ def parse_mention(row: dict[str, str], tally: ConversionReport, place: str) -> M
     )
 
 
-def write(documents: Iterable[Document], path: Path, tally: ConversionReport) -> None:
+def write(documents: Iterable[Document], path: Path, report: ConversionReport) -> None:
     """One row for each label of each entity; .tsv: with tabs. Texts are not written."""
     with atomic_writer(path) as file:
         delimiter = "\t" if ".tsv" in path.suffixes else ","
         table = csv.writer(file, delimiter=delimiter, lineterminator="\n")
         table.writerow(COLUMNS)
-        for place, document in report_losses(documents, "csv", tally):
+        for place, document in report_losses(documents, "csv", report):
             number = {id(entity): k for k, entity in enumerate(document.entities)}
             for entity in document.entities:
                 parent = number.get(id(entity.parent), "")

@@ -39,7 +39,7 @@ class Table(NamedTuple):
 
 def read(
     path: Path,
-    tally: ConversionReport,
+    report: ConversionReport,
     *,
     split: str = "",
     tags: str = "",
@@ -56,19 +56,19 @@ def read(
     optional_import("datasets", "a data set of Hugging Face", "formats")
 
     def parse_rows() -> Iterator[jsonl.Item]:
-        for place, row, features in read_rows(path, split, tally):
-            with common.skip_bad(tally):
+        for place, row, features in read_rows(path, split, report):
+            with common.skip_bad(report):
                 with common.locate_errors(place):
-                    record = to_record(row, features, tags, names, ends, tally, place)
+                    record = to_record(row, features, tags, names, ends, report, place)
                 if "tokens" in record:
-                    yield parse_sentence(record, tally, place), record
+                    yield parse_sentence(record, report, place), record
                 else:
-                    yield jsonl.parse_text(record, place, tally)
+                    yield jsonl.parse_text(record, place, report)
 
-    yield from jsonl.group_sentences(parse_rows(), tally)
+    yield from jsonl.group_sentences(parse_rows(), report)
 
 
-def read_rows(path: Path, split: str, tally: ConversionReport) -> Iterator[tuple[str, dict[str, Any], Any]]:
+def read_rows(path: Path, split: str, report: ConversionReport) -> Iterator[tuple[str, dict[str, Any], Any]]:
     """Each row with its place and the features of its table."""
     number = 0
     try:
@@ -82,7 +82,7 @@ def read_rows(path: Path, split: str, tally: ConversionReport) -> Iterator[tuple
     except InputError:
         raise
     except Exception as why:  # whatever Arrow and the library make of files that are no data sets
-        tally.bad(
+        report.bad(
             DataError(
                 f"{path}: this is not a data set that can be read, after {number} rows: {type(why).__name__}: "
                 f"{' '.join(str(why).split()):.100}. It may be cut off, or something else."
@@ -151,7 +151,7 @@ def open_table(path: Path) -> Table:
 
 
 def to_record(
-    row: dict[str, Any], features: Any, tags: str, names: str, ends: str, tally: ConversionReport, place: str
+    row: dict[str, Any], features: Any, tags: str, names: str, ends: str, report: ConversionReport, place: str
 ) -> Record:
     """The row as a line of our JSON lines."""
     record = {key: value for key, value in row.items() if value is not None}
@@ -179,7 +179,7 @@ def to_record(
         spans, strays = decode_tags(cells)
         record["entities"] += [{"start": i, "end": j, "label": label} for i, j, label in spans]
         if strays:
-            tally.note(common.STRAY_TAGS, place, len(strays))
+            report.note(common.STRAY_TAGS, place, len(strays))
     record["entities"].sort(key=lambda entity: (entity["start"], -entity["end"]))
     return record
 
@@ -224,7 +224,7 @@ def parse_tags(cells: Any, column: str, features: Any, names: str) -> list[str]:
     return tags
 
 
-def parse_sentence(record: Record, tally: ConversionReport, place: str) -> Sentence:
+def parse_sentence(record: Record, report: ConversionReport, place: str) -> Sentence:
     """The sentence of a row; a text without offsets in which the words do not follow each other is left out."""
     try:
         return jsonl.parse_sentence(record, place)
@@ -233,16 +233,16 @@ def parse_sentence(record: Record, tally: ConversionReport, place: str) -> Sente
             raise
         del record["text"]
         sentence = jsonl.parse_sentence(record, place)
-        tally.note(common.TEXT_NOT_KEPT, place)
+        report.note(common.TEXT_NOT_KEPT, place)
         return sentence
 
 
-def write(documents: Iterable[Document], path: Path, tally: ConversionReport) -> None:
+def write(documents: Iterable[Document], path: Path, report: ConversionReport) -> None:
     """A folder as `save_to_disk` makes it or, if its name ends so, a parquet file."""
     arrow, parquet = (optional_import(name, "parquet", "formats") for name in ("pyarrow", "pyarrow.parquet"))
     datasets = optional_import("datasets", "a data set of Hugging Face", "formats")
     schema = build_features(datasets).arrow_schema
-    batches = (arrow.Table.from_pylist(rows, schema) for rows in batch_rows(documents, tally))
+    batches = (arrow.Table.from_pylist(rows, schema) for rows in batch_rows(documents, report))
     with atomic_path(path) as target:
         if path.suffix == ".parquet":
             with parquet.ParquetWriter(target, schema) as file:
@@ -268,9 +268,9 @@ def build_features(datasets: Any) -> Any:
     return datasets.Features(columns)
 
 
-def batch_rows(documents: Iterable[Document], tally: ConversionReport) -> Iterator[list[dict[str, Any]]]:
+def batch_rows(documents: Iterable[Document], report: ConversionReport) -> Iterator[list[dict[str, Any]]]:
     rows: list[dict[str, Any]] = []
-    for _, document in common.report_losses(documents, "datasets", tally):
+    for _, document in common.report_losses(documents, "datasets", report):
         for number, (_, record) in enumerate(jsonl.sentence_records(document)):
             rows.append({"complete": True, **record, "continues": number > 0})
         if len(rows) >= BATCH_ROWS:

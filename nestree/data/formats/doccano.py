@@ -28,20 +28,20 @@ from nestree.types import Document
 KEYS = ("label", "labels", "entities")
 
 
-def read(path: Path, tally: ConversionReport, *, offsets: str = "characters") -> Iterator[AnnotatedText]:
+def read(path: Path, report: ConversionReport, *, offsets: str = "characters") -> Iterator[AnnotatedText]:
     """The texts of a file, each a document.
 
     offsets: what they count, "characters", "utf-16" or "graphemes".
     """
     to_code_points("", offsets)  # raises if there is no such unit
-    for place, record in json_records(path, tally):
-        with common.skip_bad(tally):
+    for place, record in json_records(path, report):
+        with common.skip_bad(report):
             text = common.require_text(record, place)
             if relations := common.json_objects(record, "relations", place):
-                tally.note("relations not read", place, len(relations))
+                report.note("relations not read", place, len(relations))
             mentions = list(parse_mentions(record, place))
             if offsets == "characters" and mentions and has_surrogate_pairs(text):
-                tally.note(AMBIGUOUS_OFFSETS, place)
+                report.note(AMBIGUOUS_OFFSETS, place)
             convert = to_code_points(text, offsets)
             yield AnnotatedText(
                 text,
@@ -75,7 +75,7 @@ def parse_mentions(record: Record, place: str) -> Iterator[Mention]:
         yield Mention(start, end, label, extra=extra)
 
 
-def write(documents: Iterable[Document], path: Path, tally: ConversionReport, *, key: str = "label") -> None:
+def write(documents: Iterable[Document], path: Path, report: ConversionReport, *, key: str = "label") -> None:
     """One document a line. key: where its spans stand, "label", "labels" or "entities"."""
     common.check_choice("key", key, KEYS)
 
@@ -94,4 +94,4 @@ def write(documents: Iterable[Document], path: Path, tally: ConversionReport, *,
         record |= common.without_keys(document.extra, (*KEYS, *record))
         return common.dump_json(record, f"{path}, {place}")
 
-    common.write_joined((to_line(*pair) for pair in common.report_losses(documents, "doccano", tally)), path)
+    common.write_joined((to_line(*pair) for pair in common.report_losses(documents, "doccano", report)), path)

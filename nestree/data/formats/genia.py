@@ -22,7 +22,12 @@ BLANKS = str.maketrans("\t\r\n", "   ")
 
 
 def read(
-    path: Path, tally: ConversionReport, *, types: str = "five", coordinations: bool = True, part: str = "all"
+    path: Path,
+    report: ConversionReport,
+    *,
+    types: str = "five",
+    coordinations: bool = True,
+    part: str = "all",
 ) -> Iterator[AnnotatedText]:
     """The articles of an XML file, or of a folder of them in the order of their names.
 
@@ -35,13 +40,13 @@ def read(
     check_choice("part", part, ("all", "train", "dev", "test"))
     chosen = sentence_range(path, part) if part != "all" else None
     count = 0
-    for article in parse_articles(path, tally):
+    for article in parse_articles(path, report):
         mentions: list[Mention] = []
         passages: list[Passage] = []
         start = 0
         for sentence, constituents in article.extra.pop("sentences"):
             if chosen is None or count in chosen:
-                for mention in choose_mentions(constituents, types, coordinations, tally):
+                for mention in choose_mentions(constituents, types, coordinations, report):
                     mentions.append(mention._replace(start=start + mention.start, end=start + mention.end))
                 passages.append(Passage(start, sentence, True))
                 start += len(sentence) + 1
@@ -63,17 +68,17 @@ def sentence_range(path: Path, part: str) -> range:
     return {"train": range(train), "dev": range(train, dev), "test": range(dev, count)}[part]
 
 
-def parse_articles(path: Path, tally: ConversionReport) -> Iterator[AnnotatedText]:
+def parse_articles(path: Path, report: ConversionReport) -> Iterator[AnnotatedText]:
     """The articles of a file, or of all files of a folder: extra["sentences"] has texts with all their `cons`."""
     files = sorted(path.glob("*.xml")) if path.is_dir() else [path]
     if not files:
         raise DataError(f"{path} holds no .xml file. GENIA is one XML file, or a folder of them.")
     for file in files:
-        with skip_bad(tally):
-            yield from parse_file(file, tally)
+        with skip_bad(report):
+            yield from parse_file(file, report)
 
 
-def parse_file(path: Path, tally: ConversionReport) -> Iterator[AnnotatedText]:
+def parse_file(path: Path, report: ConversionReport) -> Iterator[AnnotatedText]:
     id, text, first_line, sentence_depth = "", "", 0, 0
     open_elements: list[str] = []
     open_constituents: list[tuple[int, str, str]] = []  # start, sem, place
@@ -86,7 +91,7 @@ def parse_file(path: Path, tally: ConversionReport) -> Iterator[AnnotatedText]:
             elif open_elements[-1:] == ["bibliomisc"]:
                 id += name
             elif name.strip() and open_elements[-1:] != ["articleinfo"]:
-                tally.note("text outside of sentences not read", f"{path}:{line}")
+                report.note("text outside of sentences not read", f"{path}:{line}")
         elif kind == "start":
             if not open_elements and name not in ("set", "article"):
                 raise DataError(f"{path}:{line}: GENIA begins with <set>, and this with <{name}>.")
@@ -112,24 +117,24 @@ def parse_file(path: Path, tally: ConversionReport) -> Iterator[AnnotatedText]:
 
 
 def choose_mentions(
-    constituents: list[Mention], types: str, coordinations: bool, tally: ConversionReport
+    constituents: list[Mention], types: str, coordinations: bool, report: ConversionReport
 ) -> Iterator[Mention]:
     """The entities of a sentence; the label of each constituent is its `sem`."""
     seen = set()
     for constituent in constituents:
         sem, place = constituent.label, constituent.place or ""
         if sem.startswith("(") and not coordinations:
-            tally.note("coordinations left out", place)
+            report.note("coordinations left out", place)
             continue
         sems = re.sub(r"\(\S*|\)", " ", sem).split()  # without (AND, (OR and ), which may nest
         if not sems:
-            tally.note("cons without a type (parts of coordinations) left out", place)
+            report.note("cons without a type (parts of coordinations) left out", place)
         for label in dict.fromkeys(choose_label(sem, types) for sem in sems):
             mention = constituent._replace(label=label or "")
             if label is None:
-                tally.note("entities of other types left out", place)
+                report.note("entities of other types left out", place)
             elif mention[:3] in seen:
-                tally.note("the same span twice with one label: one left out", place)
+                report.note("the same span twice with one label: one left out", place)
             else:
                 seen.add(mention[:3])
                 yield mention

@@ -36,39 +36,39 @@ class Word(NamedTuple):
     entity: str
 
 
-def read(path: Path, tally: ConversionReport) -> Iterator[Document]:
+def read(path: Path, report: ConversionReport) -> Iterator[Document]:
     """The documents of a `.conllu` file, or of a folder (and the folders in it) in the order of their names."""
     for file in common.find_files(path, "*.conllu", "GUM is one such file, or a folder of them."):
-        with common.skip_bad(tally):
-            yield from parse_file(file, tally)
+        with common.skip_bad(report):
+            yield from parse_file(file, report)
 
 
-def parse_file(path: Path, tally: ConversionReport) -> Iterator[Document]:
+def parse_file(path: Path, report: ConversionReport) -> Iterator[Document]:
     """The documents of a file: from one `# newdoc` to the next; without any, each sentence."""
     id: str | None = None
     has_newdoc = False
     fields = FIELDS.split("-")
     sentences: list[tuple[str | None, Sentence]] = []  # with the characters before each
-    for lines in common.line_blocks(path, tally):
+    for lines in common.line_blocks(path, report):
         block, place = "\n".join(line for _, line in lines), f"{path}:{lines[0][0]}"
         newdoc = NEW_DOCUMENT.search(block)  # also of a sentence that cannot be read
         if newdoc or not has_newdoc:
             if sentences:
                 yield common.join_sentences(sentences, id, {})
             id, sentences, has_newdoc = newdoc and newdoc[1], [], has_newdoc or bool(newdoc)
-        with common.skip_bad(tally):
-            metadata, words = parse_sentence(block, place, tally)
+        with common.skip_bad(report):
+            metadata, words = parse_sentence(block, place, report)
             fields = metadata.get("global.Entity", "-".join(fields)).split("-")
-            sentence = to_sentence(metadata, words, fields, place, tally)
+            sentence = to_sentence(metadata, words, fields, place, report)
             if not "".join(sentence.words).strip("_"):
-                tally.note(MASKED, place)
+                report.note(MASKED, place)
             starts_paragraph = "newpar" in metadata or "newpar id" in metadata
             sentences.append(("" if not sentences else "\n\n" if starts_paragraph else " ", sentence))
     if sentences:
         yield common.join_sentences(sentences, id, {})
 
 
-def parse_sentence(block: str, place: str, tally: ConversionReport) -> tuple[dict[str, str], list[Word]]:
+def parse_sentence(block: str, place: str, report: ConversionReport) -> tuple[dict[str, str], list[Word]]:
     """The comments and the words of a sentence; empty nodes are counted, and multi-word tokens are their words."""
     conllu = optional_import("conllu", "CoNLL-U", "formats")
     words: list[Word] = []
@@ -77,7 +77,7 @@ def parse_sentence(block: str, place: str, tally: ConversionReport) -> tuple[dic
         for token in sentence:
             if not isinstance(token["id"], int):
                 if token["id"][1] == ".":
-                    tally.note("empty nodes not read", place)
+                    report.note("empty nodes not read", place)
                 continue
             if token["id"] != len(words) + 1:
                 raise DataError(
@@ -97,12 +97,12 @@ def parse_sentence(block: str, place: str, tally: ConversionReport) -> tuple[dic
         raise DataError(f"{place}: this sentence has no words.")
     columns = ("lemma", "xpos", "feats", "deps")
     if any(token[column] not in (None, "_") for token in sentence for column in columns):
-        tally.note("lemmas, fine tags, features and enhanced trees not read", place)
+        report.note("lemmas, fine tags, features and enhanced trees not read", place)
     return {key: value or "" for key, value in sentence.metadata.items()}, words
 
 
 def to_sentence(
-    metadata: dict[str, str], words: list[Word], fields: list[str], place: str, tally: ConversionReport
+    metadata: dict[str, str], words: list[Word], fields: list[str], place: str, report: ConversionReport
 ) -> Sentence:
     forms = tuple(word.form for word in words)
     text, offsets = metadata.get("text") or None, None
@@ -110,9 +110,9 @@ def to_sentence(
         with suppress(DataError):
             offsets = common.locate_words(forms, text)
         if offsets is None or text[offsets[-1][1] :].strip():
-            tally.note(common.TEXT_NOT_KEPT, place)
+            report.note(common.TEXT_NOT_KEPT, place)
             text = offsets = None
-    entities = parse_entities(words, fields, place, tally)
+    entities = parse_entities(words, fields, place, report)
     trees = {
         "dep_heads": [word.head for word in words],
         "deprel": [word.deprel for word in words],
@@ -122,7 +122,9 @@ def to_sentence(
         return Sentence(forms, tuple(entities), text, offsets, id=metadata.get("sent_id"), extra=trees)
 
 
-def parse_entities(words: list[Word], fields: list[str], place: str, tally: ConversionReport) -> list[Entity]:
+def parse_entities(
+    words: list[Word], fields: list[str], place: str, report: ConversionReport
+) -> list[Entity]:
     """The entities of a sentence, the outer first."""
     entities: list[Entity] = []
     open_entities: list[tuple[int, list[str]]] = []  # start, values; the first value is the group
@@ -149,10 +151,10 @@ def parse_entities(words: list[Word], fields: list[str], place: str, tally: Conv
                 if number != count:
                     continue
                 del fragment_starts[name]
-                tally.note(FRAGMENTS_JOINED, place)
+                report.note(FRAGMENTS_JOINED, place)
             entities.append(to_entity(start, k + 1, dict(zip(fields, values, strict=False)), words, place))
     if entities and "GRP" in fields:
-        tally.note("coreference not read", place)
+        report.note("coreference not read", place)
     if open_entities or fragment_starts:
         group = open_entities[0][1][0] if open_entities else next(iter(fragment_starts))
         raise DataError(f"{place}: entity {group:.40} is not closed in this sentence.")

@@ -42,18 +42,18 @@ KEYS_OF_OTHER_FORMATS = {
 }
 
 
-def read(path: Path, tally: ConversionReport) -> Iterator[Document | AnnotatedText]:
+def read(path: Path, report: ConversionReport) -> Iterator[Document | AnnotatedText]:
     """The documents of a file of JSON lines."""
-    yield from group_sentences(parse_lines(path, tally), tally)
+    yield from group_sentences(parse_lines(path, report), report)
 
 
 Item = tuple[Sentence, Record] | AnnotatedText  # of a line with words, with its record; of one without
 
 
-def parse_lines(path: Path, tally: ConversionReport) -> Iterator[Item]:
+def parse_lines(path: Path, report: ConversionReport) -> Iterator[Item]:
     for number, line in read_lines_or_errors(path):
         place = f"{path}:{number}"
-        with common.skip_bad(tally):
+        with common.skip_bad(report):
             if isinstance(line, DataError):
                 raise line
             if not line or line.isspace():
@@ -65,10 +65,10 @@ def parse_lines(path: Path, tally: ConversionReport) -> Iterator[Item]:
             if "tokens" in record or "words" in record:
                 sentence = parse_sentence(record, place)
                 if sentence.text is None and "offsets" in record:
-                    tally.note("offsets not kept: the line has no text", place)
+                    report.note("offsets not kept: the line has no text", place)
                 yield sentence, record
             else:
-                yield parse_text(record, place, tally)
+                yield parse_text(record, place, report)
 
 
 def check_keys(record: Record, place: str) -> None:
@@ -88,7 +88,7 @@ def check_keys(record: Record, place: str) -> None:
             )
 
 
-def group_sentences(items: Iterable[Item], tally: ConversionReport) -> Iterator[Document | AnnotatedText]:
+def group_sentences(items: Iterable[Item], report: ConversionReport) -> Iterator[Document | AnnotatedText]:
     """The documents that consecutive sentences make; texts among them are passed on."""
     group: list[tuple[Sentence, Record]] = []
     for item in items:
@@ -96,7 +96,7 @@ def group_sentences(items: Iterable[Item], tally: ConversionReport) -> Iterator[
             yield to_document(group)
             group = []
         if isinstance(item, AnnotatedText):
-            tally.texts += 1  # not earlier: predict_files compares it from document to document
+            report.texts += 1  # not earlier: predict_files compares it from document to document
             yield item
         else:
             group.append(item)
@@ -279,7 +279,7 @@ def are_lists(value: Any, length: int) -> bool:
     return isinstance(value, list) and all(isinstance(item, list) and len(item) == length for item in value)
 
 
-def parse_text(record: Record, place: str, tally: ConversionReport) -> AnnotatedText:
+def parse_text(record: Record, place: str, report: ConversionReport) -> AnnotatedText:
     """The document of a line that has a text and no words: its entities count characters."""
     with common.locate_errors(place):
         text = record.get("text")
@@ -291,7 +291,7 @@ def parse_text(record: Record, place: str, tally: ConversionReport) -> Annotated
         mentions = [mention for entity in check_entities(record) for mention in parse_mentions(entity)]
         forbidden = parse_forbidden(record)
     if with_heads := sum("heads" in entity for entity in record.get("entities", [])):
-        tally.note("lists of heads not read: in a text, `head` is [start, end]", place, with_heads)
+        report.note("lists of heads not read: in a text, `head` is [start, end]", place, with_heads)
     extra = common.without_keys(record, ("text", "entities", "doc_id", "complete", "forbidden"))
     id = common.optional_str(record.get("doc_id"))
     return AnnotatedText(text, mentions, place, id, extra, complete, forbidden=forbidden)
@@ -342,7 +342,7 @@ def parse_mentions(entity: Record) -> Iterator[Mention]:
         yield Mention(start, end, label, (head[0], head[1]) if head else None, score, extra)
 
 
-def write(documents: Iterable[Document], path: Path, tally: ConversionReport, *, by: str = "words") -> None:
+def write(documents: Iterable[Document], path: Path, report: ConversionReport, *, by: str = "words") -> None:
     """One sentence a line; what `read` reads back is equal.
 
     by: what entities count, "words" or "characters". By characters, a line is a whole document with its text.
@@ -350,12 +350,12 @@ def write(documents: Iterable[Document], path: Path, tally: ConversionReport, *,
     common.check_choice("by", by, ("words", "characters"))
     if by == "characters":
         documents = (
-            document for _, document in common.report_losses(documents, "jsonl by characters", tally)
+            document for _, document in common.report_losses(documents, "jsonl by characters", report)
         )
-    write_mixed(((document, by) for document in documents), path, tally)
+    write_mixed(((document, by) for document in documents), path, report)
 
 
-def write_mixed(documents: Iterable[tuple[Document, str]], path: Path, tally: ConversionReport) -> None:
+def write_mixed(documents: Iterable[tuple[Document, str]], path: Path, report: ConversionReport) -> None:
     """Each document comes with how it is written: by "words" or by "characters"."""
     last: Record = {}
     with atomic_writer(path) as file:
@@ -366,7 +366,7 @@ def write_mixed(documents: Iterable[tuple[Document, str]], path: Path, tally: Co
                 last = {}
                 continue
             if not document.sentences:
-                tally.note("documents without sentences not written: jsonl has no line for them", place)
+                report.note("documents without sentences not written: jsonl has no line for them", place)
             for number, (sentence, record) in enumerate(sentence_records(document)):
                 if continues(record, last) != (number > 0):
                     record["continues"] = number > 0

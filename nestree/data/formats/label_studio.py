@@ -41,7 +41,7 @@ FROM_NAME, TO_NAME, FIELD = "label", "text", "text"  # of `label_config`
 
 def read(
     path: Path,
-    tally: ConversionReport,
+    report: ConversionReport,
     *,
     part: str = "",
     annotator: str = "",
@@ -55,29 +55,29 @@ def read(
     field: which field of the data holds the text. from_name: only the regions of this control of the labeling config.
     """
     common.check_choice("part", part, (*PARTS, ""))
-    for place, task in json_records(path, tally):
-        with common.skip_bad(tally):
+    for place, task in json_records(path, report):
+        with common.skip_bad(report):
             task = to_long_form(task, field, from_name, place)
-            result = select_result(task, part, annotator, tally, place)
+            result = select_result(task, part, annotator, report, place)
             if result is None and annotator:
-                tally.note("tasks without annotations of this annotator left out", place)
+                report.note("tasks without annotations of this annotator left out", place)
                 continue
             data = task["data"]
             text, asked = data.get(field), parse_questions(data, place)
             if asked and not any(
                 common.json_objects(task, key, place) for key in ("annotations", "completions")
             ):
-                tally.note("questions without answers left out", place)
+                report.note("questions without answers left out", place)
                 continue
             if not isinstance(text, str):
                 raise DataError(
                     f"{place}: the data has no text called {field!r}, only {', '.join(data)[:60] or 'nothing'}. "
                     "Choose the option `field`."
                 )
-            mentions = list(parse_mentions(result or [], from_name, tally, place))
-            text, mentions = correct_offsets(text, mentions, tally, place)
+            mentions = list(parse_mentions(result or [], from_name, report, place))
+            text, mentions = correct_offsets(text, mentions, report, place)
             if result is None:
-                tally.note("tasks without annotations: read as incomplete", place)
+                report.note("tasks without annotations: read as incomplete", place)
             id = common.optional_str(data.get("doc_id", task.get("id")))
             extra = common.without_keys(data, (field, "doc_id", *(["questions"] if asked else [])))
             kept = {(mention.start, mention.end) for mention in mentions}
@@ -117,7 +117,7 @@ def to_long_form(task: Record, field: str, from_name: str, place: str) -> Record
 
 
 def select_result(
-    task: Record, part: str, annotator: str, tally: ConversionReport, place: str
+    task: Record, part: str, annotator: str, report: ConversionReport, place: str
 ) -> list[Record] | None:
     """The regions of the annotation or prediction to be read; None if there is none."""
 
@@ -130,7 +130,7 @@ def select_result(
         task, "completions", place
     )
     if cancelled := sum(bool(a.get("was_cancelled")) for a in annotations):
-        tally.note("cancelled annotations not read", place, cancelled)
+        report.note("cancelled annotations not read", place, cancelled)
     annotations = [a for a in annotations if not a.get("was_cancelled") and is_by_annotator(a)]
     predictions = [p for p in common.json_objects(task, "predictions", place) if is_by_annotator(p)]
     candidates = {"annotations": annotations, "predictions": predictions, "": annotations or predictions}[
@@ -139,25 +139,25 @@ def select_result(
     if not candidates:
         return None
     if not part and candidates is predictions:
-        tally.note("predictions read: the task has no annotations", place)
+        report.note("predictions read: the task has no annotations", place)
     if len(candidates) > 1:
-        tally.note("further annotations of the same task not read", place, len(candidates) - 1)
+        report.note("further annotations of the same task not read", place, len(candidates) - 1)
     best = next((a for a in candidates if a.get("ground_truth")), candidates[0])
     return common.json_objects(best, "result", place)
 
 
 def parse_mentions(
-    result: list[Record], from_name: str, tally: ConversionReport, place: str
+    result: list[Record], from_name: str, report: ConversionReport, place: str
 ) -> Iterator[Mention]:
     """The labelled spans of text, one for each label; all else is counted."""
     for item in result:
         value, kind = item.get("value"), item.get("type", "labels")
         if kind == "relation":
-            tally.note("relations not read", place)
+            report.note("relations not read", place)
         elif kind != "labels" or not isinstance(value, dict):
-            tally.note("regions that are no labelled text not read", place)
+            report.note("regions that are no labelled text not read", place)
         elif from_name and item.get("from_name") != from_name:
-            tally.note("regions of other controls not read", place)
+            report.note("regions of other controls not read", place)
         else:
             start, end, labels, phrase = (value.get(key) for key in ("start", "end", "labels", "text"))
             if type(start) is not int or type(end) is not int:
@@ -165,8 +165,8 @@ def parse_mentions(
             if not isinstance(labels, list) or not all(isinstance(name, str) and name for name in labels):
                 raise DataError(f"{place}: `labels` of region {start}-{end} must be names: {labels!r:.40}.")
             if not labels:
-                tally.note("dropped: an entity without a label", place)
-            score = common.parse_probability(item.get("score", value.get("score")), tally, place)
+                report.note("dropped: an entity without a label", place)
+            score = common.parse_probability(item.get("score", value.get("score")), report, place)
             phrase = phrase if isinstance(phrase, str) else None
             yield from (Mention(start, end, label, None, score, phrase=phrase) for label in labels)
 
@@ -181,7 +181,7 @@ def matches(mention: Mention, text: str) -> bool:
 
 
 def correct_offsets(
-    text: str, mentions: list[Mention], tally: ConversionReport, place: str
+    text: str, mentions: list[Mention], report: ConversionReport, place: str
 ) -> tuple[str, list[Mention]]:
     """The text and its mentions with offsets in characters, whatever the file counts; phrases are compared here."""
     with_lf = text.replace("\r\n", "\n")
@@ -195,18 +195,18 @@ def correct_offsets(
         moved = [m._replace(start=convert(m.start), end=convert(m.end)) for m in mentions]
         if all(matches(mention, candidate) for mention in moved):
             if correction:
-                tally.note(correction, place)
+                report.note(correction, place)
             elif has_surrogate_pairs(text) and any(mention.phrase is None for mention in mentions):
-                tally.note(AMBIGUOUS_OFFSETS, place)
+                report.note(AMBIGUOUS_OFFSETS, place)
             return candidate, [mention._replace(phrase=None) for mention in moved]
-    tally.note("offsets trusted: the region repeats another text", place)
+    report.note("offsets trusted: the region repeats another text", place)
     return text, [mention._replace(phrase=None) for mention in mentions]
 
 
 def write(
     documents: Iterable[Document],
     path: Path,
-    tally: ConversionReport,
+    report: ConversionReport,
     *,
     part: str = "annotations",
     from_name: str = "label",
@@ -240,7 +240,7 @@ def write(
         return common.dump_json({"data": data, part: [annotation]}, f"{path}, {place}")
 
     lost_parts = ("scores",) if part == "annotations" else ()
-    tasks = (to_task(*pair) for pair in common.report_losses(documents, "label-studio", tally, *lost_parts))
+    tasks = (to_task(*pair) for pair in common.report_losses(documents, "label-studio", report, *lost_parts))
     common.write_joined(
         tasks, path, ("", "\n", "\n") if ".jsonl" in path.suffixes else ("[\n", ",\n", "\n]\n")
     )

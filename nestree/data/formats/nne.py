@@ -22,7 +22,7 @@ DEV, TEST = {"02"}, {"23", "24"}  # sections; the others are for training
 TOKEN = re.compile(r"[()]|[^()\s]+")
 
 
-def read(path: Path, tally: ConversionReport, *, trees: str = "", part: str = "all") -> Iterator[Document]:
+def read(path: Path, report: ConversionReport, *, trees: str = "", part: str = "all") -> Iterator[Document]:
     """The documents of a folder of stand-off files (and the folders in it), or of one such file.
 
     trees: the folder of the Penn Treebank's `.mrg` files, in which names are as in the stand-off folder; for one
@@ -41,19 +41,19 @@ def read(path: Path, tally: ConversionReport, *, trees: str = "", part: str = "a
             continue
         tree_file = None
         if not trees:
-            tally.note("words not known without the trees: their numbers instead", str(file))
+            report.note("words not known without the trees: their numbers instead", str(file))
         elif (tree_file := find_trees(file, path, Path(trees), section)) is None:
             without_trees.append(file)
             continue
-        with skip_bad(tally):
+        with skip_bad(report):
             has_trees = True
-            yield read_document(file, tree_file, tally)
+            yield read_document(file, tree_file, report)
     for file in without_trees:
         if not has_trees:
             raise DataError(
                 f"{Path(trees) / file.name} does not exist: {file} has no trees, and no other file has."
             )
-        tally.note("documents without trees left out", str(file))
+        report.note("documents without trees left out", str(file))
 
 
 def find_trees(file: Path, path: Path, trees: Path, section: str) -> Path | None:
@@ -65,12 +65,12 @@ def find_trees(file: Path, path: Path, trees: Path, section: str) -> Path | None
     return next((candidate for candidate in candidates if candidate.exists()), None)
 
 
-def read_document(file: Path, trees: Path | None, tally: ConversionReport) -> Document:
+def read_document(file: Path, trees: Path | None, report: ConversionReport) -> Document:
     if read_text(file)[:200].lstrip().startswith("("):
         raise DataError(
             f"{file}:1: this file holds trees. Give the stand-off folder first, and this one as `trees`."
         )
-    records = list(parse_records(file, tally))
+    records = list(parse_records(file, report))
     leaves = (
         list(parse_leaves(trees)) if trees else [(0, record.words, record.tags or []) for record in records]
     )
@@ -79,7 +79,7 @@ def read_document(file: Path, trees: Path | None, tally: ConversionReport) -> Do
     sentences = []
     for record, (tree_line, words, tags) in zip(records, leaves, strict=True):
         place = f"{file}:{record.line}"
-        with skip_bad(tally):
+        with skip_bad(report):
             if record.words != [str(k) for k in range(len(record.words))]:
                 raise DataError(f"{place}: the first line of an NNE sentence numbers its words: 0 1 2 ...")
             if len(words) != len(record.words):
@@ -88,7 +88,7 @@ def read_document(file: Path, trees: Path | None, tally: ConversionReport) -> Do
                     f"{len(words)}."
                 )
             if record.tags is not None and record.tags != tags:
-                tally.note("part-of-speech tags differ from those of the tree: the latter kept", place)
+                report.note("part-of-speech tags differ from those of the tree: the latter kept", place)
             sentences.append(to_sentence(record._replace(words=words, tags=tags or None), file, "inclusive"))
     return Document(tuple(sentences), None, file.stem)
 

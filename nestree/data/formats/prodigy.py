@@ -21,15 +21,15 @@ TASK_KEYS = {"text", "tokens", "spans", "answer", "relations", "_is_binary"}
 SPAN_KEYS = {"start", "end", "label", "token_start", "token_end", "score", "text"}
 
 
-def read(path: Path, tally: ConversionReport) -> Iterator[AnnotatedText]:
+def read(path: Path, report: ConversionReport) -> Iterator[AnnotatedText]:
     """The tasks of a file, each a document."""
-    for place, task in json_records(path, tally):
+    for place, task in json_records(path, report):
         if task.get("answer", "accept") != "accept":
-            tally.note("tasks that were rejected or ignored left out", place)
+            report.note("tasks that were rejected or ignored left out", place)
             continue
-        with common.skip_bad(tally):
+        with common.skip_bad(report):
             if relations := common.json_objects(task, "relations", place):
-                tally.note("relations not read", place, len(relations))
+                report.note("relations not read", place, len(relations))
             text = common.require_text(task, place)
             extra, meta, id = common.without_keys(task, TASK_KEYS), task.get("meta"), None
             if isinstance(meta, dict) and "doc_id" in meta:
@@ -39,8 +39,8 @@ def read(path: Path, tally: ConversionReport) -> Iterator[AnnotatedText]:
                     del extra["meta"]
             words = None if task.get("tokens") is None else parse_tokens(task, text, place)
             if is_question := bool(task.get("_is_binary")):
-                tally.note("yes/no questions: read as incomplete", place)
-            mentions = list(parse_mentions(task, tally, place))
+                report.note("yes/no questions: read as incomplete", place)
+            mentions = list(parse_mentions(task, report, place))
             yield AnnotatedText(text, mentions, place, id, extra, not is_question, words=words)
 
 
@@ -59,28 +59,28 @@ def parse_tokens(task: Record, text: str, place: str) -> list[Span]:
     return words
 
 
-def parse_mentions(task: Record, tally: ConversionReport, place: str) -> Iterator[Mention]:
+def parse_mentions(task: Record, report: ConversionReport, place: str) -> Iterator[Mention]:
     for span in common.json_objects(task, "spans", place):
         if span.get("label") is None:
-            tally.note("dropped: an entity without a label", place)
+            report.note("dropped: an entity without a label", place)
             continue
-        score = common.parse_probability(span.get("score"), tally, place)
+        score = common.parse_probability(span.get("score"), report, place)
         extra = common.without_keys(span, SPAN_KEYS)
         yield Mention(span.get("start"), span.get("end"), span["label"], None, score, extra)  # type: ignore[arg-type]
 
 
-def write(documents: Iterable[Document], path: Path, tally: ConversionReport) -> None:
+def write(documents: Iterable[Document], path: Path, report: ConversionReport) -> None:
     """One document a line, with its words as tokens."""
 
     def to_line(place: str, document: Document) -> str:
-        return common.dump_json(to_task(document.with_text(), tally, place), f"{path}, {place}")
+        return common.dump_json(to_task(document.with_text(), report, place), f"{path}, {place}")
 
-    common.write_joined((to_line(*pair) for pair in common.report_losses(documents, "prodigy", tally)), path)
+    common.write_joined((to_line(*pair) for pair in common.report_losses(documents, "prodigy", report)), path)
 
 
-def to_task(document: Document, tally: ConversionReport, place: str) -> Record:
+def to_task(document: Document, report: ConversionReport, place: str) -> Record:
     text = document.text or ""
-    pieces = tokens(text, common.word_offsets(document), tally, place)
+    pieces = tokens(text, common.word_offsets(document), report, place)
     token_ids = [k for k, token in enumerate(pieces) if token.word is not None]  # of each word
     spans: list[Record] = []
     first_word = 0

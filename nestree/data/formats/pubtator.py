@@ -22,7 +22,7 @@ TEXT = re.compile(r"([^|\t]+)\|([ta])\|(.*)", re.DOTALL)
 NUMBER = re.compile(r"-?[0-9]{1,18}")
 
 
-def read(path: Path, tally: ConversionReport) -> Iterator[AnnotatedText]:
+def read(path: Path, report: ConversionReport) -> Iterator[AnnotatedText]:
     """The articles of a file, each a document; a title begins one."""
     article: AnnotatedText | None = None
     mentions: list[Mention] = []
@@ -42,7 +42,7 @@ def read(path: Path, tally: ConversionReport) -> Iterator[AnnotatedText]:
                 article.passages = [*article.passages, abstract]
                 article.text += "\n" + match[3] if match[3] else ""
             elif article and len(columns) > 3 and not NUMBER.fullmatch(columns[1]):
-                tally.note("relations not read", place)
+                report.note("relations not read", place)
             elif article and len(columns) > 4:
                 mentions.append(parse_mention(columns, article.id, place))
             elif line.strip():
@@ -51,7 +51,7 @@ def read(path: Path, tally: ConversionReport) -> Iterator[AnnotatedText]:
                     "ID<tab>start<tab>end<tab>text<tab>type<tab>identifier."
                 )
         except DataError as error:
-            tally.bad(error)
+            report.bad(error)
     if article:
         yield article
 
@@ -70,32 +70,32 @@ def parse_mention(columns: list[str], article_id: str | None, place: str) -> Men
     return Mention(int(start), int(end), label, extra=extra, place=place, phrase=phrase)
 
 
-def write(documents: Iterable[Document], path: Path, tally: ConversionReport) -> None:
+def write(documents: Iterable[Document], path: Path, report: ConversionReport) -> None:
     """The first line of a text is the title, all that follows the abstract."""
 
     def articles() -> Iterator[str]:
-        for number, (place, document) in enumerate(report_losses(documents, "pubtator", tally), 1):
+        for number, (place, document) in enumerate(report_losses(documents, "pubtator", report), 1):
             id = re.sub(r"[|\s]", "_", document.id or str(number))
             if document.id is None:
-                tally.note("ids generated: pubtator needs one", place)
+                report.note("ids generated: pubtator needs one", place)
             elif id != document.id:
-                tally.note("ids changed: pubtator cannot hold spaces and | in them", place)
-            yield format_article(document.with_text(), id, tally, place)
+                report.note("ids changed: pubtator cannot hold spaces and | in them", place)
+            yield format_article(document.with_text(), id, report, place)
 
     write_joined(articles(), path, ("", "\n", "\n"))
 
 
-def format_article(document: Document, id: str, tally: ConversionReport, place: str) -> str:
+def format_article(document: Document, id: str, report: ConversionReport, place: str) -> str:
     """The lines of a document. Each line break in its text becomes one blank, so that offsets stay the same."""
     original = document.text or ""
     title = re.split(r"[\r\n]", original, maxsplit=1)[0]
     change = "line ends written as blanks: pubtator cannot hold them"
-    abstract = replace_forbidden(original[len(title) + 1 :], r"[\r\n]", change, tally, place, by=" ")
+    abstract = replace_forbidden(original[len(title) + 1 :], r"[\r\n]", change, report, place, by=" ")
     text = original[: len(title) + 1] + abstract
     lines = [f"{id}|t|{title}", f"{id}|a|{abstract}"]
     for entity, start, end in entity_offsets(document):
         change = "labels changed: pubtator has no place for tabs and line ends in them"
-        label = replace_forbidden(entity.label, r"[\t\r\n]", change, tally, place, by=" ")
+        label = replace_forbidden(entity.label, r"[\t\r\n]", change, report, place, by=" ")
         columns = [id, str(start), str(end), text[start:end], label, str(entity.extra.get("id", ""))]
         if entity.extra.get("mentions"):
             columns.append(str(entity.extra["mentions"]))

@@ -44,7 +44,7 @@ KNOWN_KEYS |= {"doc_id", "doc_key", "sent_id", "wnd_id", "orig_id"}
 ENTITY_KEYS = {"index", "start", "end", "span", "entity_type", "type", "label", "text"}
 
 
-def read(path: Path, tally: ConversionReport, *, ends: str = "", offsets: str = "") -> Iterator[Document]:
+def read(path: Path, report: ConversionReport, *, ends: str = "", offsets: str = "") -> Iterator[Document]:
     """The documents of a file; records with the same `doc_id` that follow each other are one.
 
     ends: "inclusive" or "exclusive"; offsets: words of the "sentence" or of the "document". If they are not given,
@@ -54,8 +54,8 @@ def read(path: Path, tally: ConversionReport, *, ends: str = "", offsets: str = 
     common.check_choice("offsets", offsets, (*OFFSETS, ""))
     group: list[Sentence] = []
     group_id: str | None = None
-    for place, record in json_records(path, tally):
-        with common.skip_bad(tally):
+    for place, record in json_records(path, report):
+        with common.skip_bad(report):
             keys = next((keys for keys in SYSTEMS if keys[0] in record and keys[1] in record), None)
             if keys is None:
                 raise DataError(
@@ -64,13 +64,13 @@ def read(path: Path, tally: ConversionReport, *, ends: str = "", offsets: str = 
                 )
             usual_ends, usual_offsets = SYSTEMS[keys]
             sentences = list(
-                parse_sentences(record, keys, ends or usual_ends, offsets or usual_offsets, tally, place)
+                parse_sentences(record, keys, ends or usual_ends, offsets or usual_offsets, report, place)
             )
             for key, note in NOT_READ.items():
                 if isinstance(record.get(key), list) and any(record[key]):
-                    tally.note(note, place)
+                    report.note(note, place)
             if extra_keys := record.keys() - KNOWN_KEYS - NOT_READ.keys():
-                tally.note("extra keys of records not read", place, len(extra_keys))
+                report.note("extra keys of records not read", place, len(extra_keys))
             id = common.optional_str(first_value(record, "doc_id", "doc_key"))
             if group and (id is None or id != group_id or "sentences" in record):
                 yield Document(tuple(group), None, group_id)
@@ -86,7 +86,7 @@ def first_value(record: Record, *keys: str) -> Any:
 
 
 def parse_sentences(
-    record: Record, keys: tuple[str, str], ends: str, offsets: str, tally: ConversionReport, place: str
+    record: Record, keys: tuple[str, str], ends: str, offsets: str, report: ConversionReport, place: str
 ) -> Iterator[Sentence]:
     """The sentence of a record, or its sentences, if they have words."""
     all_words, all_entities = record[keys[0]], record[keys[1]]
@@ -110,17 +110,17 @@ def parse_sentences(
         ):
             kind = "lists [start, end, label]" if several else "objects"
             raise DataError(f"{where}: `{keys[1]}` must be a list of {kind}, and is {items!r:.60}.")
-        entities = [parse_entity(item, words, before, ends, offsets, tally, where) for item in items]
+        entities = [parse_entity(item, words, before, ends, offsets, report, where) for item in items]
         if words:
             id = None if several else common.optional_str(first_value(record, "sent_id", "wnd_id", "orig_id"))
             yield Sentence(tuple(words), tuple(entities), id=id)
         else:
-            tally.note("sentences without words left out", where)
+            report.note("sentences without words left out", where)
         before += len(words)
 
 
 def parse_entity(
-    item: Any, words: list[str], before: int, ends: str, offsets: str, tally: ConversionReport, place: str
+    item: Any, words: list[str], before: int, ends: str, offsets: str, report: ConversionReport, place: str
 ) -> Entity:
     """The entity of [start, end, label] or an object; `before` counts the words of the document before its sentence."""
     start = end = label = phrase = index = None
@@ -132,14 +132,14 @@ def parse_entity(
                 raise DataError(f"{place}: `index` must list the words of an entity: {item!r:.80}.")
             span, ends = [min(index), max(index) + 1], "exclusive"  # all words are listed
             if len({*index}) < span[1] - span[0]:
-                tally.note(FRAGMENTS_JOINED, place)
+                report.note(FRAGMENTS_JOINED, place)
         start, end = span if isinstance(span, list) and len(span) == 2 else (None, None)
         if item.keys() - ENTITY_KEYS:
-            tally.note("extra keys of entities not read", place)
+            report.note("extra keys of entities not read", place)
     elif len(item) >= 3:
         start, end, label = item[:3]
         if len(item) > 3:
-            tally.note("further items of entities not read: start, end and label are", place)
+            report.note("further items of entities not read: start, end and label are", place)
     if type(start) is not int or type(end) is not int:
         raise DataError(f"{place}: start and end of an entity must be numbers of words: {item!r:.80}.")
     if not isinstance(label, str) or not label:

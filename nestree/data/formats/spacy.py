@@ -35,7 +35,7 @@ LIST_ITEM_BYTES = {"strings": 512, "cats": 64, "flags": 64, "span_groups": 64, "
 
 
 def read(
-    path: Path, tally: ConversionReport, *, key: str = "", heads: str = "parse"
+    path: Path, report: ConversionReport, *, key: str = "", heads: str = "parse"
 ) -> Iterator[AnnotatedText]:
     """The documents of a DocBin; those without sentences are split by the rule `sentences`.
 
@@ -51,14 +51,14 @@ def read(
         docs = spacy.tokens.DocBin().from_bytes(data).get_docs(spacy.blank("xx").vocab)
         while (doc := next(docs, None)) is not None:
             number += 1
-            with common.skip_bad(tally):
-                yield to_annotated(doc, key, heads, tally, f"{path}, document {number}")
+            with common.skip_bad(report):
+                yield to_annotated(doc, key, heads, report, f"{path}, document {number}")
     except DataError as error:
-        tally.bad(error)
+        report.bad(error)
     except InputError:
         raise
     except Exception as why:  # whatever spaCy, msgpack and numpy make of bytes that are no DocBin
-        tally.bad(
+        report.bad(
             DataError(
                 f"{path}: this is not a spaCy DocBin: {type(why).__name__}: {why!s:.80}. It may be cut off, or "
                 f"another kind of file; {number} documents could be read."
@@ -106,7 +106,7 @@ def unpacked_size(data: bytes, limit: int) -> int:
     return size
 
 
-def to_annotated(doc: Any, key: str, heads: str, tally: ConversionReport, place: str) -> AnnotatedText:
+def to_annotated(doc: Any, key: str, heads: str, report: ConversionReport, place: str) -> AnnotatedText:
     """A document of the tokens that are not blank."""
     word_of = list(
         accumulate((not token.is_space for token in doc), initial=0)
@@ -116,19 +116,19 @@ def to_annotated(doc: Any, key: str, heads: str, tally: ConversionReport, place:
     if doc.has_annotation("SENT_START"):
         starts = [word_of[token.i] for token in doc if token.is_sent_start]
     entities = []
-    spans = list(select_spans(doc, key, tally, place))
+    spans = list(select_spans(doc, key, report, place))
     check_nesting([(span.start, span.end) for span, *_ in spans], place)
     for span, score, head, all_heads in spans:
         if word_of[span.start] == word_of[span.end]:
-            tally.note(BLANK, place)
+            report.note(BLANK, place)
             continue
         if head is None and not all_heads and heads == "parse" and doc.has_annotation("DEP"):
             head, all_heads = find_roots(span)
-            tally.note("heads taken from the dependency parse", place)
-        entities.append(to_entity(span, score, head, all_heads, word_of, tally, place))
+            report.note("heads taken from the dependency parse", place)
+        entities.append(to_entity(span, score, head, all_heads, word_of, report, place))
     layers = len(doc) > 0 and any(doc.has_annotation(name) for name in ("TAG", "POS", "LEMMA", "MORPH"))
     if layers or doc.cats or doc.user_data.keys() - {"doc_id", "sent_ids"}:
-        tally.note("tags, lemmas, categories and custom attributes not read", place)
+        report.note("tags, lemmas, categories and custom attributes not read", place)
     id, sentence_ids = doc.user_data.get("doc_id"), doc.user_data.get("sent_ids")
     return AnnotatedText(
         doc.text,
@@ -144,7 +144,7 @@ def to_annotated(doc: Any, key: str, heads: str, tally: ConversionReport, place:
 
 
 def select_spans(
-    doc: Any, key: str, tally: ConversionReport, place: str
+    doc: Any, key: str, report: ConversionReport, place: str
 ) -> Iterator[tuple[Any, Any, Any, Any]]:
     """Each span with its score, its head and all possible heads, as tokens, where these are written."""
     if key == "ents" or (not key and not doc.spans):
@@ -157,9 +157,9 @@ def select_spans(
         )
     groups = [doc.spans[key]] if key else list(doc.spans.values())
     if len(groups) > 1:
-        tally.note("several groups of spans read together", place)
+        report.note("several groups of spans read together", place)
     if doc.ents and not key:
-        tally.note("doc.ents not read: the document has spans", place, len(doc.ents))
+        report.note("doc.ents not read: the document has spans", place, len(doc.ents))
     for group in groups:
         attributes = [[*group.attrs.get(name, ())] for name in ("scores", "heads", "all_heads")]
         columns = [values if len(values) == len(group) else [None] * len(group) for values in attributes]
@@ -175,7 +175,7 @@ def find_roots(span: Any) -> tuple[int | None, list[int]]:
 
 
 def to_entity(
-    span: Any, score: Any, head: Any, all_heads: Any, word_of: list[int], tally: ConversionReport, place: str
+    span: Any, score: Any, head: Any, all_heads: Any, word_of: list[int], report: ConversionReport, place: str
 ) -> Entity:
     def words(tokens: Any) -> tuple[int, ...]:
         numbers = tokens if isinstance(tokens, list | tuple) else ()
@@ -188,18 +188,18 @@ def to_entity(
             word_of[span.end],
             span.label_,
             next(iter(words([head])), None),
-            common.parse_probability(None if score is None else float(score), tally, place),
+            common.parse_probability(None if score is None else float(score), report, place),
             words(all_heads),
             {key: value for key, value in extra.items() if value},
         )
 
 
-def write(documents: Iterable[Document], path: Path, tally: ConversionReport, *, key: str = "sc") -> None:
+def write(documents: Iterable[Document], path: Path, report: ConversionReport, *, key: str = "sc") -> None:
     """A DocBin with the entities in `doc.spans[key]`."""
     spacy = optional_import("spacy", "a DocBin", "spacy")
     vocab, docbin = spacy.blank("xx").vocab, spacy.tokens.DocBin(store_user_data=True)
-    for place, document in common.report_losses(documents, "spacy", tally):
-        docbin.add(to_doc(document, vocab, key, tally, place))
+    for place, document in common.report_losses(documents, "spacy", report):
+        docbin.add(to_doc(document, vocab, key, report, place))
     data = docbin.to_bytes()
     if path == STDIO:
         sys.stdout.buffer.write(data)
@@ -209,14 +209,14 @@ def write(documents: Iterable[Document], path: Path, tally: ConversionReport, *,
         temporary.write_bytes(data)
 
 
-def to_doc(document: Document, vocab: Any, key: str, tally: ConversionReport, place: str) -> Any:
+def to_doc(document: Document, vocab: Any, key: str, report: ConversionReport, place: str) -> Any:
     spacy = optional_import("spacy", "a DocBin", "spacy")
     only_words = document.text is None and all(s.text is None for s in document.sentences)
     document = document.with_text()
     text, words = document.text or "", common.word_offsets(document)
     pieces = [Token(i, j, True, k) for k, (i, j) in enumerate(words)]
     if not only_words:
-        pieces = tokens(text, words, tally, place)
+        pieces = tokens(text, words, report, place)
     token_of = [k for k, piece in enumerate(pieces) if piece.word is not None]  # of each word
     first_words = accumulate((len(s.words) for s in document.sentences), initial=0)
     first_tokens = {token_of[k] for k in first_words if k < len(token_of)}

@@ -23,7 +23,7 @@ PARAGRAPH_BREAK = re.compile(rb"\n[ \t\r]*\n")
 
 
 def read(
-    path: Path, tally: ConversionReport, *, documents: str = "files", longest: int = LONGEST
+    path: Path, report: ConversionReport, *, documents: str = "files", longest: int = LONGEST
 ) -> Iterator[AnnotatedText]:
     """The text of a file, or of all .txt files in a folder and the folders in it.
 
@@ -37,15 +37,15 @@ def read(
         )
     for file, id in find_texts(path):
         for text in (
-            read_whole(file, id, longest, tally) if documents == "files" else read_lines(file, id, tally)
+            read_whole(file, id, longest, report) if documents == "files" else read_lines(file, id, report)
         ):
-            tally.texts += 1
+            report.texts += 1
             yield text
 
 
-def read_whole(path: Path, id: str | None, longest: int, tally: ConversionReport) -> Iterator[AnnotatedText]:
+def read_whole(path: Path, id: str | None, longest: int, report: ConversionReport) -> Iterator[AnnotatedText]:
     """The text of a file, or its parts."""
-    with skip_bad(tally), open_file(path) as stream:
+    with skip_bad(report), open_file(path) as stream:
         line, start = 1, 0
         for number, (data, is_whole) in enumerate(split_bytes(stream, longest), 1):
             text = decode_text(data, path, line)
@@ -56,10 +56,10 @@ def read_whole(path: Path, id: str | None, longest: int, tally: ConversionReport
             line, start = line + data.count(b"\n"), start + len(text)
 
 
-def read_lines(path: Path, id: str | None, tally: ConversionReport) -> Iterator[AnnotatedText]:
+def read_lines(path: Path, id: str | None, report: ConversionReport) -> Iterator[AnnotatedText]:
     for number, line in read_lines_or_errors(path):
         if isinstance(line, DataError):
-            tally.bad(line)
+            report.bad(line)
         elif line.strip():
             yield AnnotatedText(line, (), f"{path}:{number}", f"{id}:{number}" if id else str(number))
 

@@ -30,17 +30,17 @@ class Record(NamedTuple):
 
 
 def read(
-    path: Path, tally: ConversionReport, *, ends: str = "exclusive", strip: str = ""
+    path: Path, report: ConversionReport, *, ends: str = "exclusive", strip: str = ""
 ) -> Iterator[Document]:
     """The sentences of a file, each a document. Part-of-speech tags are kept in `extra`, as "pos".
 
     ends: "exclusive" or "inclusive". strip: what labels begin with and should not, such as "G#".
     """
     common.check_choice("ends", ends, ENDS)
-    for record in parse_records(path, tally):
-        with common.skip_bad(tally):
+    for record in parse_records(path, report):
+        with common.skip_bad(report):
             sentence = to_sentence(record, path, ends, strip)
-            tally.bare_sentences += 1
+            report.bare_sentences += 1
             yield Document((sentence,))
 
 
@@ -67,14 +67,14 @@ def to_sentence(record: Record, path: Path, ends: str, strip: str = "") -> Sente
     return Sentence(tuple(record.words), tuple(entities), extra=extra)
 
 
-def parse_records(path: Path, tally: ConversionReport) -> Iterator[Record]:
+def parse_records(path: Path, report: ConversionReport) -> Iterator[Record]:
     """The sentences of a file. A line of entities that is empty ends its sentence like the blank line after it."""
-    for lines in common.line_blocks(path, tally):
-        with common.skip_bad(tally):
-            yield parse_block([line for _, line in lines], path, lines[0][0], tally)
+    for lines in common.line_blocks(path, report):
+        with common.skip_bad(report):
+            yield parse_block([line for _, line in lines], path, lines[0][0], report)
 
 
-def parse_block(block: list[str], path: Path, first: int, tally: ConversionReport) -> Record:
+def parse_block(block: list[str], path: Path, first: int, report: ConversionReport) -> Record:
     entities = block[-1] if len(block) > 1 and is_entities(block[-1]) else ""
     rest = block[: len(block) - bool(entities)]
     words = re.split(r"[ \t]+", rest[0].strip(" \t"))
@@ -90,7 +90,7 @@ def parse_block(block: list[str], path: Path, first: int, tally: ConversionRepor
             raise DataError(
                 f"{path}:{first + 1}: {rest[1]!r:.60} is not a list of entities such as 0,3 PER|4,5 GPE."
             )
-        tally.note("part-of-speech tags not kept: there is not one for each word", f"{path}:{first + 1}")
+        report.note("part-of-speech tags not kept: there is not one for each word", f"{path}:{first + 1}")
         tags = None
     return Record(words, tags, entities, first + len(rest))
 
@@ -100,7 +100,7 @@ def is_entities(line: str) -> bool:
 
 
 def write(
-    documents: Iterable[Document], path: Path, tally: ConversionReport, *, ends: str = "exclusive"
+    documents: Iterable[Document], path: Path, report: ConversionReport, *, ends: str = "exclusive"
 ) -> None:
     """The words, the part-of-speech tags if `extra` has them as "pos", the entities, a blank line.
 
@@ -110,18 +110,18 @@ def write(
     common.write_rows(
         (
             line
-            for place, document in common.report_losses(documents, "triplets", tally)
+            for place, document in common.report_losses(documents, "triplets", report)
             for sentence in document.sentences
-            for line in format_sentence(sentence, ends, tally, place)
+            for line in format_sentence(sentence, ends, report, place)
         ),
         path,
     )
 
 
-def format_sentence(sentence: Sentence, ends: str, tally: ConversionReport, place: str) -> Iterator[str]:
+def format_sentence(sentence: Sentence, ends: str, report: ConversionReport, place: str) -> Iterator[str]:
     def clean(text: str, pattern: str, kind: str) -> str:
         change = f"{kind} changed: triplets has no place for blanks, | and line ends in them"
-        return common.replace_forbidden(text, pattern, change, tally, place)
+        return common.replace_forbidden(text, pattern, change, report, place)
 
     yield " ".join(clean(word, r"[ \t\r\n]", "words") for word in sentence.words)
     tags = sentence.extra.get("pos")

@@ -14,9 +14,9 @@ def documents(
     path: Path | str, format: str | None = None, **options: object
 ) -> tuple[list[Document], ConversionReport]:
     """Everything in a file, and what was counted on the way; a name is that of a fixture."""
-    tally = ConversionReport()
+    report = ConversionReport()
     path = path if isinstance(path, Path) else FIXTURES / path
-    return list(formats.read(path, format, tally, **options)), tally
+    return list(formats.read(path, format, report, **options)), report
 
 
 @cache

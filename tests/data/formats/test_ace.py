@@ -26,7 +26,7 @@ def copied(tmp_path, change, file="NEWS_0001.apf.xml"):
 
 
 def test_the_fixture_counted_by_hand():
-    (news, talk), tally = documents("ace")
+    (news, talk), report = documents("ace")
     assert (news.id, talk.id) == ("NEWS_0001", "TALK_0002")
     headline, first, second = news.sentences
     assert phrases(headline) == [("Baker & Sons", "ORG")]
@@ -45,7 +45,7 @@ def test_the_fixture_counted_by_hand():
     assert phrases(second) == [("He", "PER"), ("Oslo", "GPE"), ("his", "PER"), ("his two daughters", "PER")]
     assert second.entities[3].extra == {"mention": "NOM", "id": "NEWS_0001-E5-1", "entity": "NEWS_0001-E5"}
     assert [phrases(sentence) for sentence in talk.sentences] == [[("Ann Lee", "PER")], [("Peru", "GPE")]]
-    assert tally.counts == {
+    assert report.counts == {
         "earlier passes of a document's annotation not read": 1,
         "sentences outside of <TEXT> without entities left out": 4,
         "time expressions not read": 1,
@@ -77,8 +77,8 @@ def test_a_split_by_a_list_of_ids(tmp_path):
     ids.write_text("TALK_0002\nNEWS_0009\n")
     with pytest.raises(DataError, match=r"test.txt:2: .*ace holds no document NEWS_0009"):
         documents("ace", ids=str(ids))
-    tally = ConversionReport(skip_bad=True)
-    assert len(list(formats.read(FIXTURES / "ace", tally=tally, ids=str(ids)))) == 1
+    report = ConversionReport(skip_bad=True)
+    assert len(list(formats.read(FIXTURES / "ace", report=report, ids=str(ids)))) == 1
     ids.write_text("\n")
     with pytest.raises(DataError, match=r"test.txt is empty, and should list the ids"):
         documents("ace", ids=str(ids))
@@ -113,10 +113,10 @@ def test_mistakes_have_a_place(tmp_path, old, new, expected):
     folder = copied(tmp_path, lambda text: text.replace(old, new))
     with pytest.raises(DataError, match=r"NEWS_0001.apf.xml:\d+: .*" + expected):
         documents(folder, "ace")
-    tally = ConversionReport(skip_bad=True)
+    report = ConversionReport(skip_bad=True)
     with suppress(DataError):  # if nothing is left
-        list(formats.read(folder, "ace", tally))
-    assert tally.skipped
+        list(formats.read(folder, "ace", report))
+    assert report.skipped
 
 
 def test_a_head_outside_of_its_extent(tmp_path):

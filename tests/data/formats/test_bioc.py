@@ -27,13 +27,13 @@ def annotation(offset, length, text, label="GPE"):
     )
 
 
-def read_text(folder, text, tally=None, **options):
+def read_text(folder, text, report=None, **options):
     path = folder / "a.xml"
     path.write_text(text, encoding="utf-8")
-    return list(formats.read(path, "bioc", tally or ConversionReport(), **options))
+    return list(formats.read(path, "bioc", report or ConversionReport(), **options))
 
 
-def check_fixture(fever, empty, tally):
+def check_fixture(fever, empty, report):
     assert (fever.id, empty.id) == ("77", "78")
     assert fever.text == "Rome & Naples fever\nMr. Bo. left.\nHe saw 🙂."
     assert [s.words for s in fever.sentences] == [
@@ -47,7 +47,7 @@ def check_fixture(fever, empty, tally):
     assert (disease.score, disease.extra) == (0.5, {"id": "T1", "mesh": "D1"})
     assert fever.extra["journal"] == "J"
     assert fever.extra["passages"][0] == {"start": 10, "end": 29, "infons": {"type": "title"}}
-    assert tally.counts == {
+    assert report.counts == {
         "relations not read": 1,
         "fragments joined: the entity holds what is between them, too": 1,
         "source, date, key and infons of a collection not read": 1,
@@ -55,8 +55,8 @@ def check_fixture(fever, empty, tally):
 
 
 def test_xml_is_read_with_passages_sentences_and_fragments():
-    (fever, empty), tally = documents("tools/bioc.xml")
-    check_fixture(fever, empty, tally)
+    (fever, empty), report = documents("tools/bioc.xml")
+    check_fixture(fever, empty, report)
 
 
 def test_json_of_the_library_says_the_same(tmp_path):
@@ -64,8 +64,8 @@ def test_json_of_the_library_says_the_same(tmp_path):
         found = bioc.biocxml.load(file)
     with open(tmp_path / "a.json", "w", encoding="utf-8") as file:
         bioc.biocjson.dump(found, file, indent=1)
-    (fever, empty), tally = documents(tmp_path / "a.json")
-    check_fixture(fever, empty, tally)
+    (fever, empty), report = documents(tmp_path / "a.json")
+    check_fixture(fever, empty, report)
 
 
 def test_one_document_a_line_and_what_may_be_left_out():
@@ -127,10 +127,10 @@ def test_errors_say_where_and_what(tmp_path, text, message):
 
 
 def test_a_bad_annotation_alone_can_be_skipped(tmp_path):
-    tally = ConversionReport(skip_bad=True)
-    (document,) = read_text(tmp_path, collection(annotation(2, 4, "Rome") + annotation(3, 4, "Rome")), tally)
+    report = ConversionReport(skip_bad=True)
+    (document,) = read_text(tmp_path, collection(annotation(2, 4, "Rome") + annotation(3, 4, "Rome")), report)
     assert phrases(document.sentences[0]) == [("Rome", "GPE")]
-    assert len(tally.skipped) == 1
+    assert len(report.skipped) == 1
 
 
 SENTENCE = Sentence(

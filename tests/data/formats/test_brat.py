@@ -18,7 +18,7 @@ def made(folder, text, *annotations):
 
 
 def test_the_fixture_counted_by_hand():
-    (first, plain), tally = documents("brat", sentences="lines")
+    (first, plain), report = documents("brat", sentences="lines")
     assert (first.id, plain.id) == ("a", "plain")
     assert [phrases(sentence) for sentence in first.sentences] == [
         [
@@ -33,7 +33,7 @@ def test_the_fixture_counted_by_hand():
             ("Ola", "PER"),  # after é and an emoji: characters are counted, not bytes
         ]
     ]
-    assert tally.counts == {
+    assert report.counts == {
         "fragments joined: the entity holds what is between them, too": 1,
         "sentences joined around an entity": 2,
         "relations not read": 1,
@@ -56,9 +56,9 @@ def test_line_ends_of_two_characters(tmp_path, counted):
     folder = made(
         tmp_path / "x", "First line.\r\nMaya Ortiz spoke.\r\n", f"T1\tPER {start} {start + 10}\tMaya Ortiz\r"
     )
-    ((document,), tally) = documents(folder)
+    ((document,), report) = documents(folder)
     assert phrases(document.sentences[1]) == [("Maya Ortiz", "PER")]
-    assert tally.counts["offsets count CRLF as one character: text read with LF"] == (counted == "as one")
+    assert report.counts["offsets count CRLF as one character: text read with LF"] == (counted == "as one")
     assert ("\r" in document.text) == (counted == "as two characters")
 
 
@@ -69,11 +69,11 @@ def test_byte_order_marks(tmp_path, moved, start):
     phrase = "\ufeffMaya Ortiz" if moved and not start else "Maya Ortiz"
     begin = 0 if not start else start + moved
     annotation = f"T1\tPER {begin} {start + 10 + moved}\t{phrase}"
-    ((document,), tally) = documents(made(tmp_path / "x", "\ufeff" + text, annotation))
+    ((document,), report) = documents(made(tmp_path / "x", "\ufeff" + text, annotation))
     assert document.text == text
     assert phrases(document.sentences[-1]) == [("Maya Ortiz", "PER")]
     counted = "offsets count the byte order mark: left out, and offsets moved by one"
-    assert tally.counts == ({counted: 1} if moved else {})
+    assert report.counts == ({counted: 1} if moved else {})
     with pytest.raises(DataError, match="at its offsets"):
         documents(made(tmp_path / "x", text, "T1\tPER 1 11\tMaya Ortiz"))
 
@@ -103,15 +103,15 @@ def test_an_annotation_that_is_wrong(tmp_path, annotation, expected):
     folder = made(tmp_path / "x", "Maya Ortiz spoke.", good, annotation, good)
     with pytest.raises(DataError, match=r"a\.ann:2: .*" + expected):
         documents(folder)
-    tally = ConversionReport(skip_bad=True)
-    (document,) = formats.read(folder, tally=tally)
+    report = ConversionReport(skip_bad=True)
+    (document,) = formats.read(folder, report=report)
     assert len(document.sentences[0].entities) == 2
-    assert len(tally.skipped) == 1
+    assert len(report.skipped) == 1
 
 
 def test_annotations_without_the_phrase_are_counted(tmp_path):
-    _, tally = documents(made(tmp_path / "x", "Maya Ortiz spoke.", "T1\tPER 0 10"))
-    assert tally.counts == {"annotations without their text: not compared": 1}
+    _, report = documents(made(tmp_path / "x", "Maya Ortiz spoke.", "T1\tPER 0 10"))
+    assert report.counts == {"annotations without their text: not compared": 1}
 
 
 def test_folders_that_are_no_brat_data(tmp_path):
@@ -129,20 +129,20 @@ def test_what_is_written_is_what_brat_reads(tmp_path):
     words = [(0, 2), (3, 6), (7, 10), (11, 14), (15, 17), (18, 22), (22, 23)]
     entities = [Entity(1, 4, "A B", head=2), Entity(2, 4, "PER")]
     sentence = Sentence([text[i:j] for i, j in words], entities, text[:-1], words)
-    tally = ConversionReport()
+    report = ConversionReport()
     given = [
         Document([sentence], text, ".a/b:%"),
         Document([sentence], text),
         Document([sentence], text, ".a/b:%"),
     ]
-    formats.write(given, tmp_path / "out", "brat", tally)
+    formats.write(given, tmp_path / "out", "brat", report)
     names = sorted(path.name for path in (tmp_path / "out").iterdir() if path.suffix == ".ann")
     assert names == ["%2Ea%2Fb%3A%25-2.ann", "%2Ea%2Fb%3A%25.ann", "document-000002.ann"]
     assert (
         tmp_path / "out" / names[1]
     ).read_text() == "T1\tA_B 3 6;7 14\tmet Ann Lee\nT2\tPER 7 14\tAnn Lee\n"
     assert (tmp_path / "out" / "document-000002.txt").read_text() == text
-    assert tally.counts == {
+    assert report.counts == {
         "heads not written: brat cannot hold them": 3,
         "word boundaries not written: brat cannot hold them": 3,
         "sentence boundaries not written: brat cannot hold them": 3,
@@ -155,21 +155,21 @@ def test_what_is_written_is_what_brat_reads(tmp_path):
 
 
 def test_an_entity_of_line_ends_cannot_be_written(tmp_path):
-    tally = ConversionReport()
+    report = ConversionReport()
     formats.write(
         [Document([Sentence(["a", "\n"], [Entity(1, 2, "X"), Entity(0, 1, "Y")])])],
         tmp_path / "out",
         "brat",
-        tally,
+        report,
     )
-    assert tally.counts["dropped: an entity of blanks only"] == 1
+    assert report.counts["dropped: an entity of blanks only"] == 1
     assert phrases(documents(tmp_path / "out")[0][0].sentences[0]) == [("a", "Y")]
 
 
 def test_the_real_files_agree_with_the_converted_set(shared):
     """10 documents, 869 sentences, 1326 entities: all of them, and no difference."""
-    raw, tally = documents(shared / "data" / "raw" / "litbank_brat", words="whitespace", sentences="lines")
-    assert (tally.documents, tally.sentences, tally.entities, tally.counts) == (10, 869, 1326, {})
+    raw, report = documents(shared / "data" / "raw" / "litbank_brat", words="whitespace", sentences="lines")
+    assert (report.documents, report.sentences, report.entities, report.counts) == (10, 869, 1326, {})
     by_id = {}
     for part in ("train", "dev", "test"):
         for document in converted(shared, "litbank", part)[0]:

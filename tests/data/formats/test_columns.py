@@ -25,26 +25,30 @@ def test_germeval_has_numbers_first_and_comments():
         DataError, match=r"germeval.tsv:2: 'Aachen' is not a tag such as B-PER.*say which columns"
     ):
         documents("germeval.tsv", "columns")
-    (first, second), tally = documents("germeval.tsv", "columns", word=2)
+    (first, second), report = documents("germeval.tsv", "columns", word=2)
     assert phrases(first.sentences[0]) == [("Aachen", "LOC"), ("Aachen", "LOCpart")]
     assert second.sentences[0].words == ("Hier",)
-    assert tally.counts == {"comments not read": 2}
+    assert report.counts == {"comments not read": 2}
     assert sentences("germeval.tsv", "columns", word=2, tags="4")[0].entities == (Entity(0, 1, "LOCpart"),)
 
 
 def test_tags_taken_as_words_are_told(tmp_path):
     path = tmp_path / "a.iob2"
     path.write_text("in\tO\tO\nRome\tB-LOC\tO\n\nO\tB-PER\tO\n")
-    tally = ConversionReport()
-    list(formats.read(path, "columns", tally, word=2))
-    (said,) = tally.counts
+    report = ConversionReport()
+    list(formats.read(path, "columns", report, word=2))
+    (said,) = report.counts
     assert said.startswith(
         "words look like tags such as O and B-PER: if column 2 does not hold the words, name"
     )
-    assert (said.endswith("--read word=1"), tally.counts[said], tally.places[said]) == (True, 3, [str(path)])
-    tally = ConversionReport()
-    list(formats.read(path, "columns", tally))
-    assert tally.counts == {}
+    assert (said.endswith("--read word=1"), report.counts[said], report.places[said]) == (
+        True,
+        3,
+        [str(path)],
+    )
+    report = ConversionReport()
+    list(formats.read(path, "columns", report))
+    assert report.counts == {}
 
 
 def test_joined_tags_blanks_and_documents():
@@ -91,12 +95,12 @@ spans_strategy = st.lists(
 @given(spans_strategy, st.sampled_from(["iob2", "bioes"]), st.booleans())
 def test_what_is_written_is_read_or_counted(found, scheme, joined):
     sentence = Sentence(["w"] * 9, [Entity(*span) for span in found])
-    tally = ConversionReport()
-    layers = encode_tags(sentence, scheme, joined, tally, "here")
+    report = ConversionReport()
+    layers = encode_tags(sentence, scheme, joined, report, "here")
     back = [decode_tags(layer) for layer in layers]
     assert not any(strays for _, strays in back)
     equal = sorted(span for spans, _ in back for span in spans) == sorted(found)
-    assert equal == (tally.counts == {})
+    assert equal == (report.counts == {})
     assert joined or equal
 
 
@@ -106,12 +110,12 @@ def test_a_file_has_the_same_columns_in_every_line(tmp_path):
         Document([Sentence(["a"]), Sentence(["b\tc", "d"], entities)], id="x"),
         Document([Sentence(["e"])]),
     ]
-    tally = ConversionReport()
-    formats.write(given, tmp_path / "a.iob2", tally=tally)
+    report = ConversionReport()
+    formats.write(given, tmp_path / "a.iob2", report=report)
     assert (tmp_path / "a.iob2").read_text() == (
         "a\tO\tO\tO\n\nb_c\tB-A\tB-B\tB-B\nd\tI-A\tO\tO\n\ne\tO\tO\tO\n\n"
     )
-    assert tally.counts == {
+    assert report.counts == {
         "ids of documents not written: columns cannot hold them": 1,
         "document boundaries not written: columns cannot hold them": 1,
         "words changed: columns has no place for tabs and line ends in them": 1,
@@ -137,10 +141,10 @@ def test_mistakes_have_a_place_and_only_their_sentence_is_skipped(tmp_path, text
     with pytest.raises(DataError, match=expected):
         documents(path)
     path.write_text(text + "\nc\tB-X\n" if "O\n" in text else "d\tO\n\n" + text + "\nc\tB-X\n")
-    tally = ConversionReport(skip_bad=True)
-    last = list(formats.read(path, tally=tally))[-1]
+    report = ConversionReport(skip_bad=True)
+    last = list(formats.read(path, report=report))[-1]
     assert phrases(last.sentences[0]) == [("c", "X")]
-    assert len(tally.skipped) == bool(text.strip())
+    assert len(report.skipped) == bool(text.strip())
 
 
 def test_options_that_make_no_sense():
@@ -176,6 +180,6 @@ def test_a_first_word_with_a_byte_order_mark_comes_back(tmp_path, name):
 
 
 def test_a_sentence_that_looks_like_a_border_of_documents_is_counted(tmp_path):
-    tally = ConversionReport()
-    formats.write([Document([Sentence(["-DOCSTART-"])])], tmp_path / "a", "columns", tally)
-    assert tally.counts["a sentence of the word -DOCSTART- alone: read as the boundary of a document"] == 1
+    report = ConversionReport()
+    formats.write([Document([Sentence(["-DOCSTART-"])])], tmp_path / "a", "columns", report)
+    assert report.counts["a sentence of the word -DOCSTART- alone: read as the boundary of a document"] == 1

@@ -124,9 +124,9 @@ def originals(folder: Path, name: str) -> list[tuple[Path, dict[str, object]]]:
 
 def outcome(path: Path, name: str, options: dict[str, object], chance: random.Random, folder: Path) -> str:
     """What comes of reading a damaged file; in half of the cases, bad records are passed over."""
-    tally = ConversionReport(skip_bad=chance.random() < 0.5)
+    report = ConversionReport(skip_bad=chance.random() < 0.5)
     try:
-        found = list(formats.read(path, name, tally, **options))
+        found = list(formats.read(path, name, report, **options))
     except formats.AllSkippedError:
         return "data"  # all of it was skipped
     except DataError as error:

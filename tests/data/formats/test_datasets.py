@@ -48,16 +48,16 @@ def tagged(**columns):
 
 def test_tags_of_several_layers_are_read_with_their_names(tmp_path):
     tagged(ner_tags=[1, 2, 2, 2, 0], nested_ner_tags=[0, 0, 0, 3, 0]).save_to_disk(tmp_path / "d")
-    (document,), tally = documents(tmp_path / "d")
+    (document,), report = documents(tmp_path / "d")
     assert spans(document.sentences[0]) == [(0, 4, "PER"), (3, 4, "LOC")]
     assert document.sentences[0].id == "r1"
-    assert tally.counts == {}
+    assert report.counts == {}
 
 
 def test_columns_of_tags_can_be_named_and_their_numbers_too(tmp_path):
     rows = {"words": [WORDS], "a": [[0, 0, 0, 3, 4]], "b": [["O", "S-X", "O", "B-Y", "E-Y"]]}
     Dataset.from_dict(rows).to_parquet(tmp_path / "d.parquet")
-    (document,), tally = documents(tmp_path / "d.parquet", tags="a, b", names=",".join(NAMES))
+    (document,), report = documents(tmp_path / "d.parquet", tags="a, b", names=",".join(NAMES))
     assert spans(document.sentences[0]) == [(1, 2, "X"), (3, 5, "LOC"), (3, 5, "Y")]
     with pytest.raises(DataError, match="row 1: a holds numbers, and nothing says what they stand for"):
         documents(tmp_path / "d.parquet", tags="a")
@@ -69,14 +69,14 @@ def test_columns_of_tags_can_be_named_and_their_numbers_too(tmp_path):
         DataError, match="entities or ner_tags with tokens or a text are needed, and the columns"
     ):
         documents(tmp_path / "d.parquet")
-    assert tally.counts == {}
+    assert report.counts == {}
 
 
 def test_a_tag_that_continues_nothing_begins_an_entity(tmp_path):
     tagged(ner_tags=[0, 2, 2, 3, 0]).save_to_disk(tmp_path / "d")
-    (document,), tally = documents(tmp_path / "d")
+    (document,), report = documents(tmp_path / "d")
     assert spans(document.sentences[0]) == [(1, 3, "PER"), (3, 4, "LOC")]
-    assert tally.counts == {"tags that continue no entity: taken as the beginning of one": 1}
+    assert report.counts == {"tags that continue no entity: taken as the beginning of one": 1}
 
 
 @pytest.mark.parametrize("column", ["entities", "ner"])
@@ -111,9 +111,9 @@ def test_a_text_with_entities_in_characters_is_split(tmp_path):
 def test_a_text_without_its_words_is_left_out_and_counted(tmp_path):
     rows = [{"text": "someone else", "tokens": WORDS, "entities": [{"start": 3, "end": 4, "label": "LOC"}]}]
     Dataset.from_list(rows).to_parquet(tmp_path / "d.parquet")
-    (document,), tally = documents(tmp_path / "d.parquet")
+    (document,), report = documents(tmp_path / "d.parquet")
     assert (document.sentences[0].text, spans(document.sentences[0])) == (None, [(3, 4, "LOC")])
-    assert tally.counts == {"texts not kept: the words do not follow each other in them": 1}
+    assert report.counts == {"texts not kept: the words do not follow each other in them": 1}
 
 
 def test_a_split_has_to_be_chosen_where_there_are_several(tmp_path):

@@ -11,16 +11,16 @@ from nestree.types import Document, Entity, Sentence
 from tests.data.formats.reading import documents, phrases
 
 
-def read_one(folder, record, tally=None, **options):
+def read_one(folder, record, report=None, **options):
     path = folder / "a.jsonl"
     path.write_text(json.dumps(record), encoding="utf-8")
-    (document,) = formats.read(path, "doccano", tally or ConversionReport(), **options)
+    (document,) = formats.read(path, "doccano", report or ConversionReport(), **options)
     return document
 
 
 @pytest.mark.parametrize("key", ["label", "labels", "entities"])
 def test_all_three_keys_say_the_same(key):
-    found, tally = documents(f"tools/doccano_{key}.jsonl", "doccano")
+    found, report = documents(f"tools/doccano_{key}.jsonl", "doccano")
     assert [document.id for document in found] == ["1", "2"]
     assert sorted(phrases(found[0].sentences[0])) == [
         ("Ada Blum of the Bank", "ODD"),
@@ -30,7 +30,7 @@ def test_all_three_keys_say_the_same(key):
     ]
     assert [phrases(s) for s in found[1].sentences if s.entities] == [[("The Zürich Zoo", "ORG")]]
     assert "\r\n" in (found[1].text or "")
-    assert tally.counts == ({"relations not read": 1} if key == "entities" else {})
+    assert report.counts == ({"relations not read": 1} if key == "entities" else {})
 
 
 FAMILY = "👨‍👩‍👧 é\u0301\u0323, Rome"  # five characters of which three are two units, an e with three marks
@@ -38,19 +38,19 @@ FAMILY = "👨‍👩‍👧 é\u0301\u0323, Rome"  # five characters of which t
 
 @pytest.mark.parametrize(("offsets", "start"), [("characters", 11), ("utf-16", 14), ("graphemes", 5)])
 def test_offsets_count_what_is_chosen(tmp_path, offsets, start):
-    tally = ConversionReport()
+    report = ConversionReport()
     record = {"text": FAMILY, "label": [[start, start + 4, "GPE"]]}
-    document = read_one(tmp_path, record, tally, offsets=offsets)
+    document = read_one(tmp_path, record, report, offsets=offsets)
     assert [phrase for s in document.sentences for phrase in phrases(s)] == [("Rome", "GPE")]
-    assert len(tally.counts) == (offsets == "characters")
+    assert len(report.counts) == (offsets == "characters")
 
 
 def test_unsure_offsets_are_counted_where_they_matter(tmp_path):
-    tally = ConversionReport()
-    read_one(tmp_path, {"text": "é Rome", "label": [[2, 6, "GPE"]]}, tally)
-    assert tally.counts == {}
-    read_one(tmp_path, {"text": "🙂 Rome", "label": [[2, 6, "GPE"]]}, tally)
-    assert list(tally.counts.values()) == [1]
+    report = ConversionReport()
+    read_one(tmp_path, {"text": "é Rome", "label": [[2, 6, "GPE"]]}, report)
+    assert report.counts == {}
+    read_one(tmp_path, {"text": "🙂 Rome", "label": [[2, 6, "GPE"]]}, report)
+    assert list(report.counts.values()) == [1]
     with pytest.raises(InputError, match="offsets cannot count 'bytes'"):
         read_one(tmp_path, {"text": "Rome"}, offsets="bytes")
 
@@ -82,8 +82,8 @@ def test_what_is_written_comes_back(tmp_path, key):
         Sentence(("in", "Rome"), (Entity(0, 2, "X", head=1, score=0.5), Entity(1, 2, "GPE"))),
         Sentence(("So",)),
     )
-    tally = ConversionReport()
-    formats.write([Document(sentences, None, "d", {"more": [1]})], tmp_path / "a", "doccano", tally, key=key)
+    report = ConversionReport()
+    formats.write([Document(sentences, None, "d", {"more": [1]})], tmp_path / "a", "doccano", report, key=key)
     record = json.loads((tmp_path / "a").read_text())
     assert record["text"] == "in Rome\nSo"
     assert len(record[key]) == 2
@@ -91,7 +91,7 @@ def test_what_is_written_comes_back(tmp_path, key):
     assert [s.words for s in back.sentences] == [("in", "Rome"), ("So",)]
     assert {e.span for e in back.sentences[0].entities} == {(0, 2), (1, 2)}
     assert (back.id, back.extra) == ("d", {"more": [1]})
-    assert tally.counts == {
+    assert report.counts == {
         "heads not written: doccano cannot hold them": 1,
         "scores not written: doccano cannot hold them": 1,
     }

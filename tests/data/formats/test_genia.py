@@ -11,7 +11,7 @@ from .reading import FIXTURES, converted, documents, phrases, sentences, squeeze
 
 
 def test_five_types_counted_by_hand():
-    (first, second), tally = documents("genia.xml")
+    (first, second), report = documents("genia.xml")
     assert (first.id, second.id) == ("MEDLINE:1", "MEDLINE:2")
     assert [phrases(sentence) for sentence in (*first.sentences, *second.sentences)] == [
         [("AB-3 gene", "DNA"), ("AB-3", "protein"), ("K and L cells", "cell_type")],
@@ -23,7 +23,7 @@ def test_five_types_counted_by_hand():
     assert first.sentences[1].text == "AB-3 & QX bind."
     assert first.sentences[2].text == "No mRNA was found in H9-cell lines."
     assert first.sentences[0].words[:3] == ("AB", "-", "3")
-    assert tally.counts == {
+    assert report.counts == {
         "entities of other types left out": 3,
         "cons without a type (parts of coordinations) left out": 3,
         "the same span twice with one label: one left out": 1,
@@ -31,7 +31,7 @@ def test_five_types_counted_by_hand():
 
 
 def test_all_types_without_coordinations():
-    (first, second), tally = documents("genia.xml", types="all", coordinations=False, words="treebank")
+    (first, second), report = documents("genia.xml", types="all", coordinations=False, words="treebank")
     assert [label for _, label in phrases(first.sentences[0])] == [
         "other_name",
         "DNA_domain_or_region",
@@ -43,7 +43,7 @@ def test_all_types_without_coordinations():
         "lipid",
     }
     assert second.sentences[1].entities == ()
-    assert tally.counts["coordinations left out"] == 2
+    assert report.counts["coordinations left out"] == 2
     assert first.sentences[0].words[0] == "AB-3"
 
 
@@ -126,11 +126,11 @@ def test_a_bad_file_of_a_folder_is_skipped(tmp_path):
     good = FIXTURES.joinpath("genia.xml").read_text()
     (tmp_path / "a.xml").write_text(good[:900])
     (tmp_path / "b.xml").write_text(good)
-    tally = ConversionReport(skip_bad=True)
-    assert len(list(formats.read(tmp_path, "genia", tally))) >= 2
-    assert len(tally.skipped) == 1
-    assert tally.skipped[0].startswith(str(tmp_path / "a.xml:"))
-    assert tally.places["entities of other types left out"][-1].startswith(str(tmp_path / "b.xml:"))
+    report = ConversionReport(skip_bad=True)
+    assert len(list(formats.read(tmp_path, "genia", report))) >= 2
+    assert len(report.skipped) == 1
+    assert report.skipped[0].startswith(str(tmp_path / "a.xml:"))
+    assert report.places["entities of other types left out"][-1].startswith(str(tmp_path / "b.xml:"))
     with pytest.raises(DataError, match=r"holds no .xml file"):
         documents(FIXTURES / "brat", "genia")
 

@@ -15,7 +15,7 @@ GUM = FIXTURES / "gum.conllu"
 
 
 def test_the_fixture_counted_by_hand():
-    (first, second), tally = documents(GUM)
+    (first, second), report = documents(GUM)
     assert (first.id, second.id) == ("GUM_made_up", "GUM_second")
     one, two = first.sentences
     assert phrases(one) == [
@@ -36,7 +36,7 @@ def test_the_fixture_counted_by_hand():
     ]  # two words, and a bracket aside
     assert one.extra["dep_heads"] == [3, 0, 0, 9, 7, 7, 7, 3, 3, -1, 9]
     assert first.text == "Ida Berg's house, a red barn, burned. To see (to learn)"
-    assert tally.counts == {
+    assert report.counts == {
         "empty nodes not read": 1,
         "lemmas, fine tags, features and enhanced trees not read": 3,
         "coreference not read": 3,
@@ -63,9 +63,9 @@ def test_paragraphs_are_parted_in_the_text(tmp_path):
 def test_words_that_are_not_in_their_text(tmp_path):
     path = tmp_path / "a.conllu"
     path.write_text(GUM.read_text().replace("# text = Oslo", "# text = Bergen"))
-    (_, second), tally = documents(path)
+    (_, second), report = documents(path)
     assert (second.text, second.sentences[0].text, second.sentences[0].words) == (None, None, ("Oslo",))
-    assert tally.counts["texts not kept: the words do not follow each other in them"] == 1
+    assert report.counts["texts not kept: the words do not follow each other in them"] == 1
 
 
 def test_files_without_documents_give_sentences(tmp_path):
@@ -81,9 +81,9 @@ def test_entities_in_fragments_are_joined_and_counted(tmp_path):
         f"{n}\t{word}\t_\tX\t_\t_\t0\tdep\t_\tEntity={entity}\n" for n, (word, entity) in enumerate(words, 1)
     ]
     path.write_text("# global.Entity = eid-etype\n" + "".join(rows) + "\n")
-    ((document,), tally) = documents(path)
+    ((document,), report) = documents(path)
     assert phrases(document.sentences[0]) == [("a b c", "x")]
-    assert tally.counts == {"fragments joined: the entity holds what is between them, too": 1}
+    assert report.counts == {"fragments joined: the entity holds what is between them, too": 1}
 
 
 @pytest.mark.parametrize(
@@ -107,10 +107,10 @@ def test_mistakes_have_a_place_and_only_their_sentence_is_skipped(tmp_path, old,
     )
     with pytest.raises(DataError, match=expected):
         documents(path)
-    tally = ConversionReport(skip_bad=True)
-    found = list(formats.read(path, tally=tally))
+    report = ConversionReport(skip_bad=True)
+    found = list(formats.read(path, report=report))
     assert sum(len(document.sentences) for document in found) == 2
-    assert len(tally.skipped) == 1
+    assert len(report.skipped) == 1
 
 
 def test_a_missing_library_is_named(monkeypatch):
@@ -132,9 +132,9 @@ def test_the_real_files_agree_with_the_converted_set(shared):
 
     The converted set lists `heads` also where only punctuation is left aside to find one: twice.
     """
-    raw, tally = documents(shared / "data" / "raw" / "gum_conllu")
-    assert (tally.documents, tally.sentences, tally.entities) == (10, 643, 2914)
-    assert tally.counts == {
+    raw, report = documents(shared / "data" / "raw" / "gum_conllu")
+    assert (report.documents, report.sentences, report.entities) == (10, 643, 2914)
+    assert report.counts == {
         "empty nodes not read": 12,
         "lemmas, fine tags, features and enhanced trees not read": 643,
         "coreference not read": 596,  # sentences that have entities
@@ -162,6 +162,6 @@ def test_a_document_begins_even_if_its_first_sentence_cannot_be_read(tmp_path):
     good = "1\tRome\tRome\tPROPN\t_\t_\t0\troot\t_\t_\n\n"
     path = tmp_path / "a.conllu"
     path.write_text(text + bad + good, encoding="utf-8")
-    tally = ConversionReport(skip_bad=True)
-    *_, last = formats.read(path, "gum", tally)
-    assert (last.id, [s.words for s in last.sentences], len(tally.skipped)) == ("other", [("Rome",)], 1)
+    report = ConversionReport(skip_bad=True)
+    *_, last = formats.read(path, "gum", report)
+    assert (last.id, [s.words for s in last.sentences], len(report.skipped)) == ("other", [("Rome",)], 1)

@@ -26,9 +26,9 @@ def read(tmp_path, *lines, **options):
 
 
 def test_words_and_entities(tmp_path):
-    ((document,), tally) = read(tmp_path, GOOD)
+    ((document,), report) = read(tmp_path, GOOD)
     assert document == Document([Sentence(["Mount", "Rainier"], [Entity(0, 2, "LOC")])])
-    assert (tally.documents, tally.sentences, tally.entities, tally.counts) == (1, 1, 1, {})
+    assert (report.documents, report.sentences, report.entities, report.counts) == (1, 1, 1, {})
 
 
 def test_sentences_with_one_document_id_are_one_document(tmp_path):
@@ -64,10 +64,10 @@ def test_everything_a_document_can_say_is_kept(tmp_path):
         Document([Sentence(["c"])]),
     ]
     path = tmp_path / "a.jsonl.gz"
-    tally = ConversionReport()
-    formats.write(given, path, tally=tally)
+    report = ConversionReport()
+    formats.write(given, path, report=report)
     assert list(formats.read(path)) == given
-    assert tally.counts == {}
+    assert report.counts == {}
     first = next(formats.read(path))
     assert first.extra == {"source": "x"}
     assert first.sentences[0].extra == {"speaker": "A"}
@@ -93,27 +93,27 @@ def test_a_text_without_words_is_split_and_its_entities_count_characters(tmp_pat
     line = json.dumps({"text": "I like Oslo. Very much.", "entities": entities, "doc_id": "d", "year": 1900})
     with pytest.raises(DataError, match="head"):
         read(tmp_path, line.replace("[8, 12]", "8"))
-    ((document,), tally) = read(tmp_path, line.replace("8", "7").replace("12", "11"))
+    ((document,), report) = read(tmp_path, line.replace("8", "7").replace("12", "11"))
     assert [sentence.text for sentence in document.sentences] == ["I like Oslo.", "Very much."]
     (entity,) = document.sentences[0].entities
     assert phrases(document.sentences[0]) == [("Oslo", "GPE")]
     assert (entity.head, entity.score, entity.extra, document.extra) == (2, 0.5, {"by": "me"}, {"year": 1900})
-    ((document,), tally) = read(tmp_path, line.replace("8", "7").replace("12", "9"), words="whitespace")
+    ((document,), report) = read(tmp_path, line.replace("8", "7").replace("12", "9"), words="whitespace")
     assert phrases(document.sentences[0]) == [("Oslo.", "GPE")]
-    assert tally.counts["widened to word boundaries"] == 1
+    assert report.counts["widened to word boundaries"] == 1
 
 
 def test_a_text_may_be_incomplete_and_what_has_no_place_is_counted(tmp_path):
     entities = [{"start": 7, "end": 11, "label": "GPE", "heads": [2]}]
     line = json.dumps({"text": "I like Oslo. Very much.", "entities": entities, "complete": False})
-    ((document,), tally) = read(tmp_path, line)
+    ((document,), report) = read(tmp_path, line)
     assert [sentence.complete for sentence in document.sentences] == [False, False]
     assert document.extra == {}
-    assert tally.counts == {"lists of heads not read: in a text, `head` is [start, end]": 1}
+    assert report.counts == {"lists of heads not read: in a text, `head` is [start, end]": 1}
     with pytest.raises(DataError, match="`complete` must be true or false, and is 'no'"):
         read(tmp_path, line.replace("false", '"no"'))
-    _, tally = read(tmp_path, GOOD[:-1] + ', "offsets": [[0, 5], [6, 13]]}')
-    assert tally.counts == {"offsets not kept: the line has no text": 1}
+    _, report = read(tmp_path, GOOD[:-1] + ', "offsets": [[0, 5], [6, 13]]}')
+    assert report.counts == {"offsets not kept: the line has no text": 1}
 
 
 def test_words_are_found_in_a_text_without_offsets(tmp_path):
@@ -201,10 +201,10 @@ def test_a_bad_line_has_a_place_and_can_be_skipped(tmp_path, line, expected):
     with pytest.raises(DataError, match=r"a\.jsonl:2: .*" + expected) as told:
         read(tmp_path, GOOD, line, GOOD, format="jsonl")
     assert str(told.value).count("a.jsonl:2") == 1
-    tally = ConversionReport(skip_bad=True)
-    assert len(list(formats.read(tmp_path / "a.jsonl", "jsonl", tally))) in (2, 3)
-    assert len(tally.skipped) == 1
-    assert "a.jsonl:2: " in tally.skipped[0]
+    report = ConversionReport(skip_bad=True)
+    assert len(list(formats.read(tmp_path / "a.jsonl", "jsonl", report))) in (2, 3)
+    assert len(report.skipped) == 1
+    assert "a.jsonl:2: " in report.skipped[0]
 
 
 anything = st.recursive(
@@ -239,11 +239,11 @@ record = st.fixed_dictionaries(
 def test_any_json_gives_data_or_a_data_error(tmp_path, found):
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(map(json.dumps, found)))
-    tally = ConversionReport(skip_bad=True)
+    report = ConversionReport(skip_bad=True)
     given = []
     with contextlib.suppress(DataError):
-        given.extend(formats.read(path, "jsonl", tally))
-    assert sum(len(document.sentences) for document in given) == tally.sentences
+        given.extend(formats.read(path, "jsonl", report))
+    assert sum(len(document.sentences) for document in given) == report.sentences
     if kept := [document for document in given if document.sentences]:
         formats.write(given, tmp_path / "b.jsonl")
         assert list(formats.read(tmp_path / "b.jsonl", "jsonl")) == kept
@@ -275,8 +275,8 @@ def test_real_files_come_back_as_they_are(shared, tmp_path):
 )
 def test_every_sentence_of_the_real_sets_is_read(shared, name, counts):
     for part, expected in zip(("train", "dev", "test"), counts, strict=True):
-        _, tally = converted(shared, name, part)
-        assert (tally.sentences, tally.entities) == expected
+        _, report = converted(shared, name, part)
+        assert (report.sentences, report.entities) == expected
 
 
 def test_by_characters_a_line_is_a_document(tmp_path):
@@ -284,12 +284,12 @@ def test_by_characters_a_line_is_a_document(tmp_path):
     text = "Dr. Li left. The bank of Rome stayed."
     mentions = [Mention(0, 6, "PER", (4, 6), 0.5), Mention(13, 29, "ORG", (17, 24)), Mention(25, 29, "GPE")]
     document = align(AnnotatedText(text, mentions, "", "d", {"url": "x"}))
-    tally = ConversionReport()
-    formats.write([document], path, "jsonl", tally, by="characters")
+    report = ConversionReport()
+    formats.write([document], path, "jsonl", report, by="characters")
     expected = {**document.to_dict(), "url": "x"}
     expected["entities"][1]["head"] = {"start": 17, "end": 24, "text": "bank of"}
     assert json.loads(path.read_text()) == expected
-    assert set(tally.counts) == {
+    assert set(report.counts) == {
         f"{what} boundaries not written: jsonl by characters cannot hold them"
         for what in ("word", "sentence")
     }

@@ -11,10 +11,10 @@ from nestree.types import Document, Entity, Sentence
 from tests.data.formats.reading import documents, phrases
 
 
-def read_one(folder, task, tally=None, **options):
+def read_one(folder, task, report=None, **options):
     path = folder / "task.jsonl"
     path.write_text(json.dumps(task), encoding="utf-8")
-    (document,) = formats.read(path, "label-studio", tally or ConversionReport(), **options)
+    (document,) = formats.read(path, "label-studio", report or ConversionReport(), **options)
     return document
 
 
@@ -23,7 +23,7 @@ def region(start, end, *labels, **value):
 
 
 def test_the_export_is_read_with_nested_crossing_and_double_labels():
-    found, tally = documents("tools/label_studio.json")
+    found, report = documents("tools/label_studio.json")
     assert [document.id for document in found] == ["101", "zoo", "103", "104"]
     mayor, zoo, unseen, predicted = found
     assert phrases(mayor.sentences[0]) == [
@@ -44,7 +44,7 @@ def test_the_export_is_read_with_nested_crossing_and_double_labels():
     assert zoo.text == "Olá 🙂 Zürich!\r\nThe Zürich Zoo opened."
     assert [s.complete for s in unseen.sentences] == [False]
     assert [(e.label, e.score) for e in predicted.sentences[0].entities] == [("LOC", 0.9), ("GPE", 0.6)]
-    assert tally.counts == {
+    assert report.counts == {
         "cancelled annotations not read": 1,
         "further annotations of the same task not read": 1,
         "relations not read": 1,
@@ -55,10 +55,10 @@ def test_the_export_is_read_with_nested_crossing_and_double_labels():
 
 
 def test_one_annotator_or_the_predictions_can_be_chosen():
-    by_three, tally = documents("tools/label_studio.json", annotator="3")
+    by_three, report = documents("tools/label_studio.json", annotator="3")
     assert [document.id for document in by_three] == ["101", "zoo"]
     assert phrases(by_three[0].sentences[0]) == [("Palermo", "GPE")]
-    assert tally.counts["tasks without annotations of this annotator left out"] == 2
+    assert report.counts["tasks without annotations of this annotator left out"] == 2
     by_address, _ = documents("tools/label_studio.json", annotator="ada@example.org")
     assert len(by_address[0].sentences[0].entities) == 7
     predicted, _ = documents("tools/label_studio.json", part="predictions")
@@ -69,14 +69,14 @@ def test_one_annotator_or_the_predictions_can_be_chosen():
 
 
 def test_offsets_of_old_versions_are_noticed_and_put_right():
-    found, tally = documents("tools/label_studio_old.jsonl", "label-studio")
+    found, report = documents("tools/label_studio_old.jsonl", "label-studio")
     for document in found:
         assert [phrase for s in document.sentences for phrase in phrases(s)] == [
             ("Zürich", "GPE"),
             ("The Zürich Zoo", "ORG"),
         ]
     assert ["\r\n" in (document.text or "") for document in found] == [True, False, False]
-    assert tally.counts == {
+    assert report.counts == {
         "offsets counted UTF-16 units: converted to characters": 1,
         "offsets count CRLF as one character: text read with LF": 2,
     }
@@ -84,11 +84,11 @@ def test_offsets_of_old_versions_are_noticed_and_put_right():
 
 def test_offsets_in_utf_16_that_end_with_the_text(tmp_path):
     """Beyond the text, Python cuts: the characters from 7 to 14 of 13 are those that are meant, by chance."""
-    text, tally = "I like Rome 😀", ConversionReport()
+    text, report = "I like Rome 😀", ConversionReport()
     task = {"data": {"text": text}, "annotations": [{"result": [region(7, 14, "GPE", text="Rome 😀")]}]}
-    document = read_one(tmp_path, task, tally)
+    document = read_one(tmp_path, task, report)
     assert phrases(document.sentences[0]) == [("Rome 😀", "GPE")]
-    assert tally.counts == {"offsets counted UTF-16 units: converted to characters": 1}
+    assert report.counts == {"offsets counted UTF-16 units: converted to characters": 1}
 
 
 def test_the_short_form_is_read():
@@ -103,32 +103,32 @@ def test_the_short_form_names_regions_after_their_control(tmp_path):
 
 
 def test_what_cannot_be_settled_is_counted(tmp_path):
-    tally = ConversionReport()
+    report = ConversionReport()
     task = {"data": {"text": "in 🙂 Rome"}, "annotations": [{"result": [region(5, 9, "GPE", text="Roma")]}]}
-    assert phrases(read_one(tmp_path, task, tally).sentences[0]) == [("Rome", "GPE")]
-    assert tally.counts == {"offsets trusted: the region repeats another text": 1}
-    tally = ConversionReport()
+    assert phrases(read_one(tmp_path, task, report).sentences[0]) == [("Rome", "GPE")]
+    assert report.counts == {"offsets trusted: the region repeats another text": 1}
+    report = ConversionReport()
     task["annotations"] = [{"result": [region(5, 9, "GPE")]}]
-    read_one(tmp_path, task, tally)
-    assert [what.partition(":")[0] for what in tally.counts] == [
+    read_one(tmp_path, task, report)
+    assert [what.partition(":")[0] for what in report.counts] == [
         "offsets in a text with emoji taken as characters"
     ]
-    tally = ConversionReport()
+    report = ConversionReport()
     task = {
         "data": {"text": "Rome"},
         "annotations": [{"result": [region(0, 4), region(0, 4, "A") | {"score": 7}]}],
     }
-    assert phrases(read_one(tmp_path, task, tally).sentences[0]) == [("Rome", "A")]
-    assert tally.counts == {"dropped: an entity without a label": 1, "scores not read: not a probability": 1}
+    assert phrases(read_one(tmp_path, task, report).sentences[0]) == [("Rome", "A")]
+    assert report.counts == {"dropped: an entity without a label": 1, "scores not read: not a probability": 1}
 
 
 def test_only_the_regions_of_one_control(tmp_path):
-    tally = ConversionReport()
+    report = ConversionReport()
     result = [region(0, 4, "A") | {"from_name": "ner"}, region(0, 4, "B") | {"from_name": "topic"}]
     task = {"data": {"body": "Rome"}, "annotations": [{"result": result}]}
-    document = read_one(tmp_path, task, tally, from_name="ner", field="body")
+    document = read_one(tmp_path, task, report, from_name="ner", field="body")
     assert phrases(document.sentences[0]) == [("Rome", "A")]
-    assert tally.counts == {"regions of other controls not read": 1}
+    assert report.counts == {"regions of other controls not read": 1}
 
 
 @pytest.mark.parametrize(
@@ -170,12 +170,12 @@ SENTENCE = Sentence(
 
 
 def test_predictions_carry_scores_and_the_names_of_the_config(tmp_path):
-    path, tally = tmp_path / "out.json", ConversionReport()
+    path, report = tmp_path / "out.json", ConversionReport()
     formats.write(
         [Document((SENTENCE,), TEXT, "d1", {"source": "x"})],
         path,
         "label-studio",
-        tally,
+        report,
         part="predictions",
         from_name="ner",
         to_name="words",
@@ -197,7 +197,7 @@ def test_predictions_carry_scores_and_the_names_of_the_config(tmp_path):
         "score": 0.75,
     }
     assert "score" not in prediction["result"][2]
-    assert tally.counts == {
+    assert report.counts == {
         "heads not written: label-studio cannot hold them": 1,
         "ids of sentences not written: label-studio cannot hold them": 1,
         "sentence boundaries not written: label-studio cannot hold them": 1,

@@ -12,7 +12,7 @@ STANDOFF, TREES = FIXTURES / "nne_standoff", FIXTURES / "nne_trees"
 
 
 def test_the_fixture_counted_by_hand():
-    (first, second), tally = documents(STANDOFF, "nne", trees=str(TREES))
+    (first, second), report = documents(STANDOFF, "nne", trees=str(TREES))
     assert (first.id, second.id) == ("wsj_0001", "wsj_0201")
     one, two, three = first.sentences
     assert phrases(one) == [("Ada Okoye", "PER"), ("Ada", "FIRST"), ("Okoye", "NAME"), ("Lagos", "CITY")]
@@ -22,14 +22,14 @@ def test_the_fixture_counted_by_hand():
     )  # without *ICH*-2 and *T*-1
     assert phrases(three) == [("five dollar", "MONEY"), ("dollar", "UNIT")]
     assert one.extra == {"pos": ["NNP", "NNP", "VBZ", "NN", "IN", "NNP", "."]}
-    assert tally.counts == {}
+    assert report.counts == {}
 
 
 def test_without_the_trees_words_are_their_numbers():
-    (first, _), tally = documents(STANDOFF)
+    (first, _), report = documents(STANDOFF)
     assert first.sentences[0].words == ("0", "1", "2", "3", "4", "5", "6")
-    assert tally.entities == 7
-    assert tally.counts == {"words not known without the trees: their numbers instead": 2}
+    assert report.entities == 7
+    assert report.counts == {"words not known without the trees: their numbers instead": 2}
 
 
 def test_one_file():
@@ -107,13 +107,13 @@ def test_stand_off_that_does_not_fit(tmp_path):
         documents(path)
     (tmp_path / "t.mrg").write_text("( (X (NN Rome) (. .)))")
     path.write_text("0 1\nNNP .\n0,0 CITY\n\n")
-    _, tally = documents(path, trees=str(tmp_path / "t.mrg"))
-    assert tally.counts == {"part-of-speech tags differ from those of the tree: the latter kept": 1}
+    _, report = documents(path, trees=str(tmp_path / "t.mrg"))
+    assert report.counts == {"part-of-speech tags differ from those of the tree: the latter kept": 1}
     path = path.rename(tmp_path / "wsj_0009.mrg")
     with pytest.raises(DataError, match=r"wsj_0009.mrg does not exist: .* has no trees"):
         documents(tmp_path / "wsj_0009.mrg", trees=str(TREES))
 
 
 def test_the_real_stand_off_files(shared):
-    _, tally = documents(shared / "data" / "raw" / "nne_standoff")
-    assert (tally.documents, tally.sentences, tally.entities) == (10, 89, 475)
+    _, report = documents(shared / "data" / "raw" / "nne_standoff")
+    assert (report.documents, report.sentences, report.entities) == (10, 89, 475)

@@ -11,15 +11,15 @@ from nestree.types import Document, Entity, Sentence
 from tests.data.formats.reading import documents, phrases
 
 
-def read_one(folder, task, tally=None, **options):
+def read_one(folder, task, report=None, **options):
     path = folder / "a.jsonl"
     path.write_text(json.dumps(task), encoding="utf-8")
-    (document,) = formats.read(path, "prodigy", tally or ConversionReport(), **options)
+    (document,) = formats.read(path, "prodigy", report or ConversionReport(), **options)
     return document
 
 
 def test_tokens_are_the_words_and_answers_are_heeded():
-    (acme, rome), tally = documents("tools/prodigy.jsonl")
+    (acme, rome), report = documents("tools/prodigy.jsonl")
     assert [s.words for s in acme.sentences] == [
         ("New", "York-based", "Acme", "Inc.", "sues", "."),
         ("Its", "CEO", "left", "🙂", "."),
@@ -34,7 +34,7 @@ def test_tokens_are_the_words_and_answers_are_heeded():
     assert [s.complete for s in acme.sentences] == [True, True]
     assert rome.sentences[0].words == ("Rome", "is", "n't", "far", ".")
     assert [s.complete for s in rome.sentences] == [False]
-    assert tally.counts == {
+    assert report.counts == {
         "widened to word boundaries": 1,
         "tasks that were rejected or ignored left out": 2,
         "relations not read": 1,
@@ -43,14 +43,14 @@ def test_tokens_are_the_words_and_answers_are_heeded():
 
 
 def test_a_span_across_sentences_joins_them(tmp_path):
-    tally = ConversionReport()
+    report = ConversionReport()
     text = "He left. She came."
     words = [("He", 0), ("left", 3), (".", 7), ("She", 9), ("came", 13), (".", 17)]
     tokens = [{"text": w, "start": i, "end": i + len(w)} for w, i in words]
     task = {"text": text, "tokens": tokens, "spans": [{"start": 3, "end": 12, "label": "X"}]}
-    document = read_one(tmp_path, task, tally)
+    document = read_one(tmp_path, task, report)
     assert [phrases(s) for s in document.sentences] == [[("left. She", "X")]]
-    assert tally.counts == {"sentences joined around an entity": 1}
+    assert report.counts == {"sentences joined around an entity": 1}
     task["spans"] = []
     assert len(read_one(tmp_path, task).sentences) == 2
 
@@ -78,16 +78,16 @@ def test_errors_say_where_and_what(tmp_path, task, message):
 
 
 def test_a_span_without_label_or_word_is_dropped_and_counted(tmp_path):
-    tally = ConversionReport()
+    report = ConversionReport()
     tokens = [{"text": "in", "start": 0, "end": 2}]
     spans = [
         {"start": 3, "end": 7, "label": "A"},
         {"start": 0, "end": 2},
         {"start": 2, "end": 3, "label": "B"},
     ]
-    document = read_one(tmp_path, {"text": "in Rome", "tokens": tokens, "spans": spans}, tally)
+    document = read_one(tmp_path, {"text": "in Rome", "tokens": tokens, "spans": spans}, report)
     assert document.sentences[0].entities == ()
-    assert tally.counts == {
+    assert report.counts == {
         "dropped: an entity that holds no word": 1,
         "dropped: an entity without a label": 1,
         "dropped: an entity of blanks only": 1,
@@ -102,15 +102,15 @@ def test_written_tokens_spell_the_text_and_ends_are_inclusive(tmp_path):
         text,
         ((0, 2), (4, 7), (9, 11), (12, 13)),
     )
-    tally = ConversionReport()
+    report = ConversionReport()
     documents = [Document((sentence,), text, "d", {"meta": {"page": 1}})]
-    formats.write(documents, tmp_path / "a", "prodigy", tally)
+    formats.write(documents, tmp_path / "a", "prodigy", report)
     task = json.loads((tmp_path / "a").read_text(encoding="utf-8"))
     assert "".join(t["text"] + " " * t["ws"] for t in task["tokens"]) == text
     assert [t["id"] for t in task["tokens"]] == list(range(6))
     assert [(s["token_start"], s["token_end"]) for s in task["spans"]] == [(0, 5), (4, 5)]
     assert task["meta"] == {"page": 1, "doc_id": "d"}
-    assert tally.counts == {
+    assert report.counts == {
         "heads not written: prodigy cannot hold them": 1,
         "sentence boundaries not written: prodigy cannot hold them": 1,
     }
@@ -124,9 +124,9 @@ def test_written_tokens_spell_the_text_and_ends_are_inclusive(tmp_path):
 
 
 def test_characters_between_words_are_counted(tmp_path):
-    tally = ConversionReport()
+    report = ConversionReport()
     sentence = Sentence(("in", "Rome"), (), "in / Rome", ((0, 2), (5, 9)))
-    formats.write([Document((sentence,), sentence.text)], tmp_path / "a", "prodigy", tally)
-    assert tally.counts == {"characters that belong to no word written as words": 1}
+    formats.write([Document((sentence,), sentence.text)], tmp_path / "a", "prodigy", report)
+    assert report.counts == {"characters that belong to no word written as words": 1}
     (document,) = formats.read(tmp_path / "a", "prodigy")
     assert (document.text, document.sentences[0].words) == ("in / Rome", ("in", "/", "Rome"))

@@ -12,11 +12,11 @@ from tests.data.formats.reading import documents, phrases
 def read_text(folder, text, **options):
     path = folder / "a.txt"
     path.write_text(text, encoding="utf-8")
-    return list(formats.read(path, "pubtator", options.pop("tally", ConversionReport()), **options))
+    return list(formats.read(path, "pubtator", options.pop("report", ConversionReport()), **options))
 
 
 def test_articles_are_read_and_the_title_is_a_sentence_of_its_own():
-    (fever, gene), tally = documents("tools/pubtator.txt")
+    (fever, gene), report = documents("tools/pubtator.txt")
     assert fever.id == "111"
     assert fever.text == (
         "Rome fever in children of Rome\nThe Rome fever (malaria) was common. It is rare now."
@@ -37,7 +37,7 @@ def test_articles_are_read_and_the_title_is_a_sentence_of_its_own():
         "No | abstract: α-Synuclein",
         [("α-Synuclein", "Gene")],
     )
-    assert tally.counts == {"relations not read": 1}
+    assert report.counts == {"relations not read": 1}
 
 
 @pytest.mark.parametrize(
@@ -59,16 +59,16 @@ def test_errors_say_where_and_what(tmp_path, line, message):
         read_text(tmp_path, f"1|t|Rome\n1|a|fever\n{line}\n")
     assert str(error.value).startswith(f"{tmp_path / 'a.txt'}{message}")
     skipping = ConversionReport(skip_bad=True)
-    (document,) = read_text(tmp_path, f"1|t|Rome\n1|a|fever\n{line}\n1\t5\t10\tfever\tX\n", tally=skipping)
+    (document,) = read_text(tmp_path, f"1|t|Rome\n1|a|fever\n{line}\n1\t5\t10\tfever\tX\n", report=skipping)
     assert [phrases(s) for s in document.sentences] == [[], [("fever", "X")]]
     assert len(skipping.skipped) == 1
 
 
 def test_an_entity_across_title_and_abstract_joins_them(tmp_path):
-    tally = ConversionReport()
-    (document,) = read_text(tmp_path, "1|t|in Rome\n1|a|fever\n1\t3\t13\tRome fever\tX\n", tally=tally)
+    report = ConversionReport()
+    (document,) = read_text(tmp_path, "1|t|in Rome\n1|a|fever\n1\t3\t13\tRome fever\tX\n", report=report)
     assert [phrases(s) for s in document.sentences] == [[("Rome\nfever", "X")]]
-    assert tally.counts == {"sentences joined around an entity": 1}
+    assert report.counts == {"sentences joined around an entity": 1}
 
 
 def test_written_offsets_hold_and_what_is_changed_is_counted(tmp_path):
@@ -83,9 +83,9 @@ def test_written_offsets_hold_and_what_is_changed_is_counted(tmp_path):
         text,
         ((0, 4), (5, 10), (13, 15), (16, 20), (21, 22)),
     )
-    tally = ConversionReport()
+    report = ConversionReport()
     formats.write(
-        [Document((sentence,), text, "a|b", {"k": 1}), Document(())], tmp_path / "a", "pubtator", tally
+        [Document((sentence,), text, "a|b", {"k": 1}), Document(())], tmp_path / "a", "pubtator", report
     )
     assert (tmp_path / "a").read_text(encoding="utf-8") == (
         "a_b|t|Rome\tfever\n"
@@ -95,7 +95,7 @@ def test_written_offsets_hold_and_what_is_changed_is_counted(tmp_path):
         "a_b\t21\t22\t🙂\tE\t\n"
         "\n2|t|\n2|a|\n\n"
     )
-    assert tally.counts == {
+    assert report.counts == {
         "heads not written: pubtator cannot hold them": 1,
         "scores not written: pubtator cannot hold them": 1,
         "extra keys of documents not written: pubtator cannot hold them": 1,

@@ -10,41 +10,41 @@ from nestree.errors import DataError, InputError
 from tests.data.formats.reading import documents, spans
 
 
-def read_one(folder, record, tally=None, **options):
+def read_one(folder, record, report=None, **options):
     path = folder / "a.json"
     path.write_text(json.dumps(record), encoding="utf-8")
-    return list(formats.read(path, "research-json", tally or ConversionReport(), **options))
+    return list(formats.read(path, "research-json", report or ConversionReport(), **options))
 
 
 def test_lists_of_words_become_spans_and_gaps_are_counted():
-    (pain, none), tally = documents("tools/peers_index.json")
+    (pain, none), report = documents("tools/peers_index.json")
     assert spans(pain.sentences[0]) == [(1, 5, "ADR"), (3, 5, "ADR"), (6, 7, "GPE")]
     assert (none.sentences[0].words, pain.id) == (("none",), None)
-    assert tally.counts == {
+    assert report.counts == {
         "fragments joined: the entity holds what is between them, too": 1,
         "sentences without words left out": 1,
     }
 
 
 def test_mentions_have_exclusive_ends_and_documents_are_gathered():
-    (a, b), tally = documents("tools/peers_mentions.jsonl")
+    (a, b), report = documents("tools/peers_mentions.jsonl")
     assert [s.id for s in a.sentences] == ["a-1", "a-2"]
     assert [spans(s) for s in a.sentences] == [[(0, 4, "ORG"), (3, 4, "GPE")], [(0, 1, "ORG")]]
     assert (a.id, b.id) == ("a", "b")
-    assert tally.counts == {"relations not read": 1, "extra keys of entities not read": 3}
+    assert report.counts == {"relations not read": 1, "extra keys of entities not read": 3}
 
 
 def test_further_items_of_entities_are_counted(tmp_path):
-    tally = ConversionReport()
-    read_one(tmp_path, {"sentences": [["a", "b"]], "ners": [[[0, 1, "X", 0.9], [1, 1, "Y"]]]}, tally)
-    assert tally.counts == {"further items of entities not read: start, end and label are": 1}
+    report = ConversionReport()
+    read_one(tmp_path, {"sentences": [["a", "b"]], "ners": [[[0, 1, "X", 0.9], [1, 1, "Y"]]]}, report)
+    assert report.counts == {"further items of entities not read: start, end and label are": 1}
 
 
 def test_keys_that_are_not_read_are_counted(tmp_path):
-    tally = ConversionReport()
+    report = ConversionReport()
     record = {"sentence": ["Rome"], "ner": [{"index": [0], "type": "GPE"}], "pos": ["NNP"], "entities": 5}
-    read_one(tmp_path, record, tally)
-    assert tally.counts == {"extra keys of records not read": 1}
+    read_one(tmp_path, record, report)
+    assert report.counts == {"extra keys of records not read": 1}
 
 
 @pytest.mark.parametrize("name", ["sentences", "document"])

@@ -50,11 +50,11 @@ def there_and_back(
 ) -> tuple[list[Document], ConversionReport]:
     """What is read after writing, and what was counted when writing."""
     path = folder / f"written.{suffix or name}"
-    tally = ConversionReport()
-    formats.write(documents, path, name, tally)
+    report = ConversionReport()
+    formats.write(documents, path, name, report)
     chosen = {key: value for key, value in AS_GIVEN.items() if key in options(name)}
     try:
-        return list(formats.read(path, name, **chosen)), tally
+        return list(formats.read(path, name, **chosen)), report
     finally:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
@@ -111,9 +111,9 @@ def test_the_table_has_all_formats_and_parts():
 @pytest.mark.parametrize("name", WRITABLE)
 def test_the_table_is_true(tmp_path, name, part):
     documents, told = PARTS[part]
-    back, tally = there_and_back(documents, name, tmp_path)
+    back, report = there_and_back(documents, name, tmp_path)
     assert (told(back) != told(documents)) == (part in LOST[name])
-    counted = any(re.match(CALLED.get(part, f"{part} not written"), what) for what in tally.counts)
+    counted = any(re.match(CALLED.get(part, f"{part} not written"), what) for what in report.counts)
     assert counted == (part in LOST[name])
 
 
@@ -192,8 +192,8 @@ def test_whatever_the_words_and_labels_are(tmp_path, name, suffix, examples):
     @settings(deadline=None, max_examples=examples, suppress_health_check=[HealthCheck.too_slow])
     @given(any_documents())
     def check(documents: list[Document]) -> None:
-        back, tally = there_and_back(documents, name, tmp_path, suffix)
-        if any(what.startswith(("labels changed", "words changed")) for what in tally.counts):
+        back, report = there_and_back(documents, name, tmp_path, suffix)
+        if any(what.startswith(("labels changed", "words changed")) for what in report.counts):
             documents, back = without_labels(documents), without_labels(back)
         if name == "pubtator":  # it holds one line break
             assert [flatten(document) for document in back] == [flatten(document) for document in documents]

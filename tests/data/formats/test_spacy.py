@@ -35,7 +35,7 @@ def test_all_groups_of_spans_are_read_and_blanks_are_no_words(tmp_path):
     made.spans["sc"] = [Span(made, 0, 4, "ORG", kb_id="Q1"), Span(made, 3, 5, "GPE")]
     made.spans["other"] = [Span(made, 1, 6, "ODD"), Span(made, 4, 5, "BLANK")]
     made.ents = [Span(made, 3, 4, "GPE")]
-    (document,), tally = kept(tmp_path, made)
+    (document,), report = kept(tmp_path, made)
     assert document.text == "The Bank of Rome\n\nclosed 🙂."
     assert [s.words for s in document.sentences] == [("The", "Bank", "of", "Rome", "closed", "🙂", ".")]
     assert phrases(document.sentences[0]) == [
@@ -44,7 +44,7 @@ def test_all_groups_of_spans_are_read_and_blanks_are_no_words(tmp_path):
         ("Bank of Rome\n\nclosed", "ODD"),
     ]
     assert document.sentences[0].entities[0].extra == {"kb_id": "Q1"}
-    assert tally.counts == {
+    assert report.counts == {
         "several groups of spans read together": 1,
         "doc.ents not read: the document has spans": 1,
         "dropped: an entity of blanks only": 1,
@@ -65,9 +65,9 @@ def test_a_key_chooses_a_group_or_the_ents(tmp_path):
         kept(tmp_path, made, key="x")
     plain = doc()
     plain.ents = [Span(plain, 0, 4, "ORG")]
-    (document,), tally = kept(tmp_path, plain)
+    (document,), report = kept(tmp_path, plain)
     assert phrases(document.sentences[0]) == [("The Bank of Rome", "ORG")]
-    assert tally.counts == {}
+    assert report.counts == {}
 
 
 def test_sentences_are_those_of_the_document(tmp_path):
@@ -79,13 +79,13 @@ def test_sentences_are_those_of_the_document(tmp_path):
 def test_heads_come_from_the_parse_punctuation_aside(tmp_path):
     made = doc(heads=[1, 5, 1, 2, 5, 5, 5, 5], deps=["dep"] * 8)
     made.spans["sc"] = [Span(made, 0, 4, "ORG"), Span(made, 6, 8, "TWO"), Span(made, 0, 1, "ONE")]
-    (document,), tally = kept(tmp_path, made)
+    (document,), report = kept(tmp_path, made)
     entities = document.sentences[0].entities
     assert [(e.label, e.head, e.heads) for e in entities] == [("ORG", 1, ()), ("TWO", 5, ()), ("ONE", 0, ())]
-    assert tally.counts["heads taken from the dependency parse"] == 3
-    (document,), tally = kept(tmp_path, made, heads="none")
+    assert report.counts["heads taken from the dependency parse"] == 3
+    (document,), report = kept(tmp_path, made, heads="none")
     assert [e.head for e in document.sentences[0].entities] == [None] * 3
-    assert tally.counts == {}
+    assert report.counts == {}
     made = doc(heads=[5, 5, 5, 5, 5, 5, 5, 5], deps=["dep"] * 8)
     made.spans["sc"] = [Span(made, 0, 3, "ORG")]
     (document,), _ = kept(tmp_path, made)
@@ -128,12 +128,12 @@ def test_what_is_written_comes_back_whole_without_a_pickle(tmp_path, monkeypatch
         Document((), "", None),
         Document((), " \n", "blank"),
     ]
-    tally = ConversionReport()
-    formats.write(some, tmp_path / "b.spacy", tally=tally)
+    report = ConversionReport()
+    formats.write(some, tmp_path / "b.spacy", report=report)
     back, reading = documents(tmp_path / "b.spacy")
     assert back == some
     assert back[0].sentences[0].entities[1].extra == {"id": "7", "kb_id": "Q"}
-    assert (tally.counts, reading.counts) == ({}, {})
+    assert (report.counts, reading.counts) == ({}, {})
     (made, *_) = DocBin().from_disk(tmp_path / "b.spacy").get_docs(VOCAB)
     assert made.text == TEXT
     assert [(span.text, span.label_) for span in made.spans["sc"]] == [
@@ -157,9 +157,9 @@ def test_what_spacy_cannot_unpack_is_one_sentence(tmp_path):
 
 
 def test_characters_between_words_are_counted(tmp_path):
-    tally = ConversionReport()
+    report = ConversionReport()
     sentence = Sentence(("in", "Rome"), (), "in / Rome", ((0, 2), (5, 9)))
-    formats.write([Document((sentence,), sentence.text)], tmp_path / "a", "spacy", tally)
-    assert tally.counts == {"characters that belong to no word written as words": 1}
+    formats.write([Document((sentence,), sentence.text)], tmp_path / "a", "spacy", report)
+    assert report.counts == {"characters that belong to no word written as words": 1}
     (document,) = formats.read(tmp_path / "a", "spacy")
     assert (document.text, document.sentences[0].words) == ("in / Rome", ("in", "/", "Rome"))

@@ -47,10 +47,10 @@ def test_folders_are_read_in_order_with_paths_as_ids(tmp_path):
 def test_lines_as_documents(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"One. And.\r\n\n  \nTwo\xff\nThree")
-    tally = ConversionReport(skip_bad=True)
-    found = [(d.id, d.text) for d in read(path, "text", tally, documents="lines")]
+    report = ConversionReport(skip_bad=True)
+    found = [(d.id, d.text) for d in read(path, "text", report, documents="lines")]
     assert found == [("a:1", "One. And."), ("a:5", "Three")]
-    assert tally.skipped == [
+    assert report.skipped == [
         f"{path}:4: byte 0xff is not UTF-8. Convert the file to UTF-8, for example with iconv."
     ]
 

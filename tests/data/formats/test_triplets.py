@@ -74,17 +74,17 @@ def test_mistakes_have_a_place_and_only_their_sentence_is_skipped(tmp_path, text
     with pytest.raises(DataError, match=expected):
         read(tmp_path, text)
     (tmp_path / "a.data").write_text(text + "\n\nc\n0,1 P\n")
-    tally = ConversionReport(skip_bad=True)
-    (document,) = formats.read(tmp_path / "a.data", tally=tally)
+    report = ConversionReport(skip_bad=True)
+    (document,) = formats.read(tmp_path / "a.data", report=report)
     assert document.sentences[0].words == ("c",)
-    assert len(tally.skipped) == 1
+    assert len(report.skipped) == 1
 
 
 def test_tags_that_are_too_few_are_left_out_and_counted(tmp_path):
     (tmp_path / "a.data").write_text("a b c\nX Y\n0,1 P\n")
-    ((document,), tally) = documents(tmp_path / "a.data")
+    ((document,), report) = documents(tmp_path / "a.data")
     assert (spans(document.sentences[0]), document.sentences[0].extra) == ([(0, 1, "P")], {})
-    assert tally.counts == {"part-of-speech tags not kept: there is not one for each word": 1}
+    assert report.counts == {"part-of-speech tags not kept: there is not one for each word": 1}
 
 
 def test_what_is_written(tmp_path):
@@ -96,10 +96,10 @@ def test_what_is_written(tmp_path):
             ]
         )
     ]
-    tally = ConversionReport()
-    formats.write(given, tmp_path / "a.data", tally=tally, ends="inclusive")
+    report = ConversionReport()
+    formats.write(given, tmp_path / "a.data", report=report, ends="inclusive")
     assert (tmp_path / "a.data").read_text() == "a_b c\nX Y\n0,1 P_Q\n\nd\n\n\n"
-    assert tally.counts == {
+    assert report.counts == {
         "scores not written: triplets cannot hold them": 1,
         "document boundaries not written: triplets cannot hold them": 1,
         "words changed: triplets has no place for blanks, | and line ends in them": 1,

@@ -29,17 +29,17 @@ def test_brat_offsets_that_count_lf_as_crlf(tmp_path):
         a_txt="Ann\nLi\nleft Rome.\n",
         a_ann="T1\tPER 0 3\tAnn\nT2\tGPE 14 18\tRome\nT3\tPER 0 7\tAnn Li\n",
     )
-    (document,), tally = documents(tmp_path, "brat", sentences="lines")
+    (document,), report = documents(tmp_path, "brat", sentences="lines")
     assert document.text == "Ann\nLi\nleft Rome.\n"
     assert {e.text: e.label for e in document.entities} == {"Ann": "PER", "Rome": "GPE", "Ann\nLi": "PER"}
-    assert tally.counts["offsets count line ends as CRLF, the text has LF: corrected"] == 1
+    assert report.counts["offsets count line ends as CRLF, the text has LF: corrected"] == 1
 
 
 def test_brat_mentions_broken_over_two_lines(tmp_path):
     write_files(tmp_path, a_txt="Ann\nRose Li left.", a_ann="T1\tPER 0 11\tAnn\nRose Li\nT2\tPER 9 11\tLi\n")
-    (document,), tally = documents(tmp_path, "brat")
+    (document,), report = documents(tmp_path, "brat")
     assert [e.text for e in document.entities] == ["Ann\nRose Li", "Li"]
-    assert tally.counts["lines that continue the text of the annotation before"] == 1
+    assert report.counts["lines that continue the text of the annotation before"] == 1
     write_files(tmp_path, a_ann="T1\tPER 0 11\tAnn\nRoss Li\n")
     with pytest.raises(DataError, match=r"a.ann:1: the annotation says 'Ann Ross Li', but"):
         documents(tmp_path, "brat")
@@ -52,9 +52,9 @@ def test_nne_with_a_flat_folder_of_trees_for_some_sections(tmp_path):
     flat, _ = documents("nne_standoff", trees=str(tmp_path))
     assert flat == nested
     (tmp_path / "wsj_0201.mrg").unlink()
-    some, tally = documents("nne_standoff", trees=str(tmp_path))
+    some, report = documents("nne_standoff", trees=str(tmp_path))
     assert [d.id for d in some] == [d.id for d in nested if d.id != "wsj_0201"]
-    assert tally.counts["documents without trees left out"] == 1
+    assert report.counts["documents without trees left out"] == 1
     for file in tmp_path.iterdir():
         file.unlink()
     with pytest.raises(DataError, match="has no trees, and no other file has"):
@@ -70,9 +70,9 @@ def test_json_of_pyramid(tmp_path):
 
 def test_ragged_columns(tmp_path):
     write_files(tmp_path, a_iob2="the\tB-ORG\nbank\tI-ORG\nof\tI-ORG\nRome\tI-ORG\tB-GPE\n\nHe\tO\n")
-    found, tally = documents(tmp_path / "a.iob2")
+    found, report = documents(tmp_path / "a.iob2")
     assert [spans(d.sentences[0]) for d in found] == [[(0, 4, "ORG"), (3, 4, "GPE")], []]
-    assert tally.counts == {"sentences with fewer tags in some lines: the missing ones read as O": 1}
+    assert report.counts == {"sentences with fewer tags in some lines: the missing ones read as O": 1}
 
 
 @pytest.mark.parametrize(("name", "content"), [("a.iob2", "a\tO\n\nb\tO\n"), ("a.data", "a\n\n\nb\n\n\n")])
@@ -91,10 +91,10 @@ def test_tables_of_bionne(tmp_path):
     write_files(tmp_path, train_tsv=BIONNE)
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "d1.txt").write_text("He left an old, big army.")
-    (document,), tally = documents(tmp_path / "train.tsv", words="whitespace")
+    (document,), report = documents(tmp_path / "train.tsv", words="whitespace")
     assert phrases(document.sentences[0]) == [("old, big army.", "ORG"), ("army.", "ORG")]
     assert document.sentences[0].entities[0].extra == {"umls_cui": "C1"}
-    assert tally.counts["fragments joined: the entity holds what is between them, too"] == 1
+    assert report.counts["fragments joined: the entity holds what is between them, too"] == 1
     with pytest.raises(DataError, match=r"d1.txt does not exist. Name the folder"):
         documents(tmp_path / "train.tsv", texts=str(tmp_path / "none"))
     write_files(tmp_path, train_tsv=BIONNE.replace("20-24", "x"))
@@ -158,8 +158,8 @@ def test_a_word_style_is_suggested_where_widening_is_common(tmp_path):
     text = "IL-2-dependent NF-kappaB " * 10
     entities = [{"start": k * 25, "end": k * 25 + 4, "label": "X"} for k in range(10)]
     (tmp_path / "a.jsonl").write_text(json.dumps({"text": text, "entities": entities}))
-    tally = ConversionReport()
-    list(formats.read(tmp_path / "a.jsonl", "jsonl", tally))
-    assert tally.counts["of the widened entities fit other words: choose --words ud"] == 10
-    list(formats.read(tmp_path / "a.jsonl", "jsonl", tally := ConversionReport(), words="ud"))
-    assert not tally.counts
+    report = ConversionReport()
+    list(formats.read(tmp_path / "a.jsonl", "jsonl", report))
+    assert report.counts["of the widened entities fit other words: choose --words ud"] == 10
+    list(formats.read(tmp_path / "a.jsonl", "jsonl", report := ConversionReport(), words="ud"))
+    assert not report.counts
