@@ -38,13 +38,13 @@ import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import ceil, log
+from math import ceil
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.tables import format_mean
+from benchmarks.tables import area, format_mean
 from benchmarks.timing import Row, provenance, store
 from nestree import acquisition, checkpoint, training
 from nestree.acquisition import select
@@ -442,16 +442,6 @@ def tables(rows: Sequence[Row]) -> list[str]:
         if whole and any(in_part(row["strategy"]) for row in own):
             found.append(compare_decisions(own))
     return found
-
-
-def area(curve: Sequence[Row]) -> float:
-    """The mean F1 over the logarithm of the words: the area under the curve, by trapezoids.
-
-    >>> round(area([{"words": 1, "f1": 50.0}, {"words": 2, "f1": 60.0}, {"words": 8, "f1": 60.0}]), 2)
-    58.33
-    """
-    total = sum((log(b["words"] / a["words"])) * (a["f1"] + b["f1"]) / 2 for a, b in pairwise(curve))
-    return total / log(curve[-1]["words"] / curve[0]["words"])
 
 
 def interpolate(curve: Sequence[Row], cost: str, f1: float) -> float | None:

@@ -14,7 +14,8 @@ import statistics
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from itertools import chain
+from itertools import chain, pairwise
+from math import log
 from pathlib import Path
 from typing import Any
 
@@ -317,6 +318,40 @@ def proxies() -> str:
     return markdown_table("|".join(["F1, dev / test", *names]), rows, runs)
 
 
+def selection() -> str:
+    """Test F1 by words annotated, for each strategy of active learning, and the area under the curve."""
+    results = list(load_results("selection"))
+    runs = [row for result in results for row in result["rows"]]
+    budgets = sorted({row["budget"] for row in runs if row["strategy"] != "full"})
+    rows = []
+    for data in dict.fromkeys(row["data"] for row in runs):
+        groups: dict[str, list[Row]] = {}
+        for row in runs:
+            if row["data"] == data:
+                groups.setdefault(row["strategy"], []).append(row)
+        full = format_mean([row["f1"] for row in groups.pop("full")])
+        rows.append([DATA[data], f"all training data: {full}", *[""] * (len(budgets) + 1)])
+        areas = {
+            name: [area([row for row in own if row["seed"] == seed]) for seed in {row["seed"] for row in own}]
+            for name, own in groups.items()
+        }
+        for name in sorted(groups, key=lambda name: -statistics.mean(areas[name])):
+            cells = ([row["f1"] for row in groups[name] if row["budget"] == budget] for budget in budgets)
+            rows.append([DATA[data], name, *map(format_mean, cells), format_mean(areas[name])])
+    head = ["data", "by", *(f"{budget:,} words" for budget in budgets), "area under the curve"]
+    return markdown_table("|".join(head), rows, results)
+
+
+def area(curve: Sequence[Row]) -> float:
+    """The mean F1 over the logarithm of the words, by trapezoids.
+
+    >>> round(area([{"words": 1, "f1": 50.0}, {"words": 2, "f1": 60.0}, {"words": 8, "f1": 60.0}]), 2)
+    58.33
+    """
+    total = sum((log(b["words"] / a["words"])) * (a["f1"] + b["f1"]) / 2 for a, b in pairwise(curve))
+    return total / log(curve[-1]["words"] / curve[0]["words"])
+
+
 def distillation() -> str:
     """Small students of large teachers, beside the teachers."""
     runs = [
@@ -496,7 +531,7 @@ def latency() -> str:
     return markdown_table(header, rows, word_results())
 
 
-NAMES = "headline recipes bundled ablation partial proxies distillation heads errors"
+NAMES = "headline recipes bundled ablation partial proxies selection distillation heads errors"
 NAMES += " engine-gpu engine-cpu inference-gpu inference-cpu performance latency"
 TABLES: dict[str, Callable[[], str]] = {name: globals()[name.replace("-", "_")] for name in NAMES.split()}
 

@@ -576,8 +576,8 @@ def predict(
 
     `batch_words`: the size of a batch; None: the default of the device. `on_progress` is called with the number of
     sentences that each batch completes. `constraints`: by the index of the sentence. `workers`: processes with the same
-    model, used if it is on a CPU. `group_sizes`: numbers of consecutive sentences that may share batches; the results of a
-    group then depend neither on other groups nor on the number of threads or workers.
+    model, used if it is on a CPU. `group_sizes`: numbers of consecutive sentences that may share batches; the results
+    of a group then depend neither on other groups nor on the number of threads or workers.
     """
     settings, constraints = options.settings or model.settings, constraints or {}
     for known, forbidden in constraints.values():  # before windows divide them
