@@ -124,8 +124,9 @@ def test_skip_bad_lists_skipped_records(tmp_path):
 def test_standard_output_gets_all_or_nothing(tmp_path):
     source = tmp_path / "a.jsonl"
     source.write_text(GOOD * 100 + BAD)
-    refuse("convert", source, "-", "--to", "jsonl")
-    refuse("convert", source, "-", "--to", "brat")
+    for format in ("jsonl", "brat"):
+        done = nestree("convert", source, "-", "--to", format)
+        assert (done.exit_code, done.stdout) == (2, "")
 
 
 def test_gzip_on_standard_input():

@@ -119,7 +119,8 @@ def test_content_types(client: TestClient):
         {"content-type": ""},
         {"content-type": "application/json", "content-encoding": "gzip"},
     ):
-        error_of(client.post("/v1/entities", content=b"{}", headers=headers), 415, "wrong_content_type")
+        response = client.post("/v1/entities", content=b"{}", headers=headers)
+        assert "application/json" in error_of(response, 415, "wrong_content_type")
 
 
 def test_unknown_paths_and_methods(client: TestClient):
