@@ -1,5 +1,6 @@
 """`nestree.read`, `write`, `evaluate` and `export`: files, documents or sentences in one call."""
 
+import logging
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,6 +15,7 @@ from nestree.types import Document, Sentence
 if TYPE_CHECKING:
     from nestree.pipeline import Pipeline
 
+log = logging.getLogger(__name__)
 Data = str | Path | Document | Sentence | Iterable[Document | Sentence]
 
 
@@ -29,6 +31,14 @@ def write(
     documents: Document | Iterable[Document], path: str | Path, format: str | None = None, **options: Any
 ) -> None:
     """Write documents; a format that is not named is detected from the name of the file."""
+    if isinstance(documents, str | Path):
+        raise InputError(
+            f"write takes the documents first, then the path, and {str(documents)!r:.60} comes first."
+        )
+    if format is None and Path(path).suffix == ".html":
+        raise InputError(
+            f"{path}: pages are written by document.to_html(path), or by the command `nestree show`."
+        )
     documents = [documents] if isinstance(documents, Document) else list(documents)
     for number, document in enumerate(documents):
         if not isinstance(document, Document):
@@ -56,12 +66,16 @@ def evaluate(
     >>> evaluate([gold], [predicted]).f1
     0.0
     """
+    if not isinstance(gold, str | Path | Document | Sentence | Iterable):
+        raise InputError(
+            f"evaluate takes gold data first, and this is a {type(gold).__name__}: evaluate(data, model=ner)."
+        )
     if model is None and not isinstance(predicted, str | Path | Sentence | Iterable):
         predicted, model = None, predicted
     if (predicted is None) == (model is None):
         raise InputError("evaluate needs either predicted entities or model=, to compare with the gold ones.")
     if predicted is not None:
-        return evaluation.evaluate(to_sentences(gold), to_sentences(predicted), **options)
+        return compare_with_gold(to_sentences(gold), to_sentences(predicted), **options)
     from nestree.pipeline import Pipeline, load
 
     if isinstance(model, str | Path):
@@ -74,7 +88,23 @@ def evaluate(
                 f"model is {model!r:.60}; it must be a Pipeline, a Recognizer, a folder or a name."
             )
         model = Pipeline(model)
-    return evaluation.evaluate(*predict_data(model, gold, threshold), **options)
+    return compare_with_gold(*predict_data(model, gold, threshold), **options)
+
+
+def compare_with_gold(gold: list[Sentence], predicted: list[Sentence], **options: Any) -> Evaluation:
+    """The scores; warns if no label stands on both sides."""
+    found = evaluation.evaluate(gold, predicted, **options)
+    scores = found.labels.items()
+    gold_labels, predicted_labels = (
+        [n for n, s in scores if getattr(s, side)] for side in ("gold", "predicted")
+    )
+    if gold_labels and predicted_labels and not {*gold_labels} & {*predicted_labels}:
+        log.warning(
+            "gold and predicted entities share no label: gold has %s, predicted ones have %s",
+            ", ".join(gold_labels[:5]),
+            ", ".join(predicted_labels[:5]),
+        )
+    return found
 
 
 def predict_data(

@@ -53,7 +53,7 @@ def resolve(name: str | Path | None, *, revision: str | None = None, token: str 
     except Exception as error:  # any error of the network or the hub
         raise ModelError(
             f"{name} is not a folder here, and cannot be fetched from the hub: {first_line(error)} Check the name and "
-            "the network, or fetch it where there is one and name the folder."
+            "the network, or download it on a machine with network access and name its folder."
         ) from error
     if not (folder / checkpoint.LABELS).is_file():
         raise ModelError(f"{name} on the hub is not a nestree model: it has no {checkpoint.LABELS}.")

@@ -123,6 +123,10 @@ class Recognizer(nn.Module):
         return self.collator.words(sentences)
 
     def forward(self, batch: Batch) -> Scores:
+        if not isinstance(batch, Batch):
+            raise InputError(
+                f"a Recognizer scores batches, and this is {batch!r:.40}. nestree.Pipeline(model)(text) finds entities."
+            )
         return self.score_vectors(self.encoder(batch), batch)
 
     def score_vectors(self, vectors: Vectors, batch: Batch) -> Scores:

@@ -302,7 +302,8 @@ class Pipeline:
         a text that fails gives a document without sentences whose extra["error"] says why.
         """
         if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
-            raise InputError(f"pipe takes several texts, and this is {texts!r:.60}. Give a list of texts.")
+            kind = type(texts).__name__
+            raise InputError(f"pipe takes several texts, and this is one {kind}. Give a list of texts.")
         for name, value in {"batch_size": batch_size, "batch_words": batch_words}.items():
             if (name == "batch_size" or value is not None) and (as_int(value) or 0) < 1:
                 raise InputError(f"{name} is {value!r}; it must be a whole number, 1 or more.")

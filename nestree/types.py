@@ -23,13 +23,18 @@ Span = tuple[int, int]
 OTHER_NAMES = {
     "Document": {
         "ents": "entities", "spans": "entities", "sents": "sentences", "tokens": "words", "trees": "tree",
-        "labels": "entity.label of its entities", "to_df": "to_pandas()", "render": "show() or to_html()",
+        "labels": "entity.label of its entities", "to_df": "to_pandas()", "to_dataframe": "to_pandas()",
+        "to_conll": 'nestree.write(document, path, format="columns")', "html": "to_html()", "print": "show()",
+        "display": "show()", "visualize": "show()", "filter": "ner(text, labels=..., threshold=...)",
+        "render": "show() or to_html()",
         "save": "nestree.write(document, path)", "to_csv": 'nestree.write(document, "entities.csv")',
         "to_brat": 'nestree.write(document, folder, format="brat")',
     },
     "TextEntity": {
         "start_char": "start", "end_char": "end", "label_": "label", "type": "label", "probability": "score",
-        "confidence": "score", "root": "head", "tokens": "text", "words": "text",
+        "confidence": "score", "prob": "score", "root": "head", "head_text": "head.text", "level": "depth",
+        "to_json": "to_dict()", "ancestors": "parent", "sent": "document.sentences", "sentence": "document.sentences",
+        "tokens": "text", "words": "text",
     },
     "Entity": {
         "text": "sentence.phrase(entity)", "start_char": "sentence.characters(entity)",
@@ -37,13 +42,16 @@ OTHER_NAMES = {
     },
     "Sentence": {"tokens": "words", "ents": "entities", "to_dict": "Document([sentence]).to_dict()"},
     "Evaluation": {
-        "by_label": "labels", "report": "print(evaluation)", "show": "print(evaluation)",
+        "F1": "f1", "P": "precision", "R": "recall", "summary": "print(evaluation)", "by_label": "labels",
+        "report": "print(evaluation)", "show": "print(evaluation)",
         "to_dict": "nestree.report.to_json(evaluation)", "to_json": "nestree.report.to_json(evaluation)",
         "to_html": "nestree.report.to_html(evaluation)",
     },
     "Pipeline": {
         "config": "model.settings", "settings": "model.settings", "threshold": "model.settings.decoding.threshold",
         "cuda": 'to("cuda")', "cpu": 'to("cpu")', "tokenizer": "model.tokenizer",
+        "save": "save_pretrained(folder)", "evaluate": "nestree.evaluate(data, model=ner)",
+        "push_to_hub": "save_pretrained(folder), then huggingface_hub", "train": "nestree.train(data)",
     },
 }  # fmt: skip
 Context = tuple[tuple[str, ...], tuple[str, ...]]  # words of the document before a sentence, and after it
@@ -650,7 +658,7 @@ class Document:
         doc.ents = spacy.util.filter_spans(doc.spans[spans_key])
         return doc
 
-    def show(self, tree: bool = False) -> None:
+    def show(self, *, tree: bool = False) -> None:
         """Print the text with its entities in brackets, in color on a terminal; with `tree`, the trees of sentences."""
         from rich.console import Console
 

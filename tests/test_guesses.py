@@ -28,6 +28,12 @@ ATTRIBUTES = [
     ("ner.predict", r"Pipeline has no predict; call it with a text or a list of texts: ner\(text\)"),
     ("nestree.predict", r"nestree has no predict; nestree.load\(\)\(text\) finds entities"),
     ("nestree.convert", r"nestree.write\(nestree.read\(source\), target\)"),
+    ("doc[0].prob", "use score"),
+    ("doc.to_dataframe", r"use to_pandas\(\)"),
+    ("ner.save", r"use save_pretrained\(folder\)"),
+    ("nestree.evaluate(doc, doc).F1", "use f1"),
+    ("nestree.load_model", "use nestree.load"),
+    ("nestree.Span", "use Entity"),
     ("nestree.anything", "nestree has no anything; it has load, train"),
 ]
 CALLS = [
@@ -45,6 +51,16 @@ CALLS = [
     ("nestree.Recognizer('bert')", "settings are 'bert'; a new model needs Settings, labels and an encoder"),
     ("nestree.Pipeline('gum-minilm')", "must be a Recognizer. `nestree.load` takes names"),
     ("nestree.train('a', output='b')", "output='b': did you mean out?"),
+    (
+        "nestree.evaluate(ner, doc)",
+        r"takes gold data first, and this is a Pipeline: evaluate\(data, model=ner\)",
+    ),
+    (
+        "nestree.write('a.jsonl', doc)",
+        "write takes the documents first, then the path, and 'a.jsonl' comes first",
+    ),
+    ("nestree.write(doc, 'a.html')", r"pages are written by document.to_html\(path\)"),
+    ("ner.model('a text')", r"this is 'a text'. nestree.Pipeline\(model\)\(text\) finds entities"),
     ("nestree.train('a')", "name a new directory with out=DIR"),
 ]
 
@@ -151,3 +167,14 @@ def test_training_in_python_is_logged(tmp_path, caplog):
     assert any(line.startswith("epoch 1/1  loss ") for line in lines)
     with pytest.raises(InputError, match=r"Recognizer.from_pretrained"):
         nestree.Recognizer(str(tmp_path / "m"))
+
+
+def test_a_warning_if_no_label_is_shared(caplog):
+    gold, predicted = (
+        nestree.Sentence(["Rome"], [nestree.Entity(0, 1, label)]) for label in ("GPE", "place")
+    )
+    assert nestree.evaluate([gold], [predicted]).f1 == 0
+    assert "share no label: gold has GPE, predicted ones have place" in caplog.text
+    caplog.clear()
+    assert nestree.evaluate([gold], [gold]).f1 == 1
+    assert not caplog.text

@@ -54,7 +54,7 @@ def evaluate(
             f"{gold} is a model: name it with --model {gold}, and the gold data without an option."
         )
     if (predicted is None) == (model is None):
-        raise InputError("name a prediction or --model MODEL, and not both.")
+        raise InputError("name either a file of predictions or a model: --model MODEL.")
     folder, gold = gold, select_test_part(gold)
     predicted = predicted and select_test_part(predicted)
     if gold != folder:

@@ -102,7 +102,7 @@ OPTIONS = {
     "device": Opt("auto, cpu, cuda, cuda:N or mps.", "NAME"),
     "diversity": Opt("Choose different ones among the best: none, k-center or k-means.", "METHOD"),
     "drawn": Opt("How many sentences are drawn.", "N", 0, "--trees"),
-    "duplicates": Opt("In the last line, count each copy of an entity."),
+    "duplicates": Opt("Count an entity as often as it is annotated, in the last line printed."),
     "encoder": Opt("The encoder: a folder or hub name. [default: that of the recipe]", "NAME"),
     "encoder_lr": Opt("Peak learning rate of the encoder.", "LR", 0),
     "epochs": Opt("Passes over the training data.", "N", 1),

@@ -35,14 +35,14 @@ OTHER_NAMES: dict[
 ] = {  # of options in other tools; the first one that a command has is meant
     **dict.fromkeys(("--output", "--output-dir", "--output-file", "--save"), ("--out",)),
     **dict.fromkeys(("--batch-size", "--bs"), ("--batch-words",)),
-    **dict.fromkeys(("--gpu", "--cuda", "--use-gpu"), ("--device",)),
-    **dict.fromkeys(("--input-format", "--type"), ("--from",)),
-    **dict.fromkeys(("--output-format", "--write-format"), ("--to",)),
+    **dict.fromkeys(("--gpu", "--cuda", "--use-gpu", "--cpu"), ("--device",)),
+    **dict.fromkeys(("--input-format", "--from-format", "--type"), ("--from",)),
+    **dict.fromkeys(("--output-format", "--to-format", "--write-format"), ("--to",)),
     **dict.fromkeys(("--format",), ("--to", "--from")),
     **dict.fromkeys(("--model-path", "--model-name", "--checkpoint"), ("--model", "--init")),
     **dict.fromkeys(("--learning-rate", "--rate"), ("--lr",)),
     **dict.fromkeys(("--num-epochs", "--max-epochs", "--num-train-epochs"), ("--epochs",)),
-    **dict.fromkeys(("--valid", "--validation"), ("--dev",)),
+    **dict.fromkeys(("--valid", "--validation", "--dev-data"), ("--dev",)),
     **dict.fromkeys(("--recipe", "--settings"), ("--config",)),
     **dict.fromkeys(("--pretrained", "--bert"), ("--encoder",)),
     "--model": ("--encoder",),
@@ -51,7 +51,9 @@ OTHER_NAMES: dict[
     "--max-steps": ("--epochs",),
     "--patience": ("--set training.early_stopping_patience=N",),
     **dict.fromkeys(("-n", "--limit", "--max"), ("--first",)),
-    **dict.fromkeys(("--train", "--dev", "--test", "--ratio", "--ratios", "--sizes"), ("--parts",)),
+    **dict.fromkeys(
+        ("--train", "--dev", "--test", "--test-size", "--ratio", "--ratios", "--sizes"), ("--parts",)
+    ),
     "--random-state": ("--seed",),
     "--min-score": ("--threshold",),
 }

@@ -171,7 +171,7 @@ def split_dev(documents: Sequence[Document], seed: int) -> tuple[list[Document],
     units = split.make_units(documents, unit)
     if len(units) < 4:
         raise TrainingError(
-            f"{len(units)} sentences are too few to set some aside. Name dev data with --dev."
+            f"{len(units)} sentences are too few to set some aside as dev data. Name dev data."
         )
     assign = split.split_stratified if len(units) < MAX_STRATIFIED else split.split_shuffled
     parts = split.assemble_parts(units, assign(units, {"train": 100 - DEV_SHARE, "dev": DEV_SHARE}, seed))

@@ -443,7 +443,7 @@ def summary(result: TrainResult, test: Evaluation | None = None) -> str:
         assert entity is not None
         kinds.setdefault(f"{ERROR_NAMES[error.kind]} {entity.label}", []).append(describe_error(error))
     if kinds:
-        lines += ["", f"typical errors on dev, of {len(result.evaluation.errors):,}:"]
+        lines += ["", f"typical errors on dev, of {len(result.evaluation.errors):,} errors:"]
     for kind, errors in sorted(kinds.items(), key=lambda item: -len(item[1]))[:SHOWN_ERRORS]:
         lines.append(f"  {len(errors):>4} x {kind}, such as: {errors[len(errors) // 2]}")
     advice = (

@@ -100,8 +100,8 @@ def test_files_that_are_read_are_never_overwritten(files, tmp_path, monkeypatch)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["gold.jsonl"], "name a prediction or --model MODEL, and not both."),
-        (["gold.jsonl", "predicted.jsonl", "--model", "gum-minilm"], "and not both."),
+        (["gold.jsonl"], "name either a file of predictions or a model: --model MODEL."),
+        (["gold.jsonl", "predicted.jsonl", "--model", "gum-minilm"], "name either a file of predictions or a model"),
         (["gold.jsonl", "predicted.jsonl", "--threshold", "0.5"], "--threshold selects the entities of a model"),
         (["gold.jsonl", "predicted.jsonl", "--compare", "missing.jsonl"], "missing.jsonl does not exist."),
         (["missing.jsonl", "predicted.jsonl", "--html", "gold.jsonl/page.html"], "page.html cannot be written: Not a"),

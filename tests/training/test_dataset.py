@@ -35,7 +35,9 @@ def test_dev_split_by_seed_and_by_document():
     split = make_corpus(numbered(100, per_document=5), None, seed=1)
     document = {sentence: d.id for d in numbered(100, 5) for sentence in d.sentences}
     assert not {document[s] for s in split.train} & {document[s] for s in split.dev}
-    with pytest.raises(TrainingError, match=r"3 sentences are too few to set some aside. Name dev data"):
+    with pytest.raises(
+        TrainingError, match=r"3 sentences are too few to set some aside as dev data. Name dev data"
+    ):
         make_corpus(numbered(3), None, seed=1)
 
 
