@@ -595,8 +595,8 @@ class ScorerWorkspace(NamedTuple):
 
     numbers: np.ndarray  # [rows * inputs] int8
     scales: np.ndarray  # [rows]
-    pairs: np.ndarray  # [rows * 2 size] both sides of a biaffine product
-    half: np.ndarray  # [rows * channels * (size + OUTPUTS)]
+    sides: np.ndarray  # [rows * 2 size] both sides of a biaffine product
+    left_products: np.ndarray  # [rows * channels * (size + OUTPUTS)]
     columns: np.ndarray  # [size * (longest + OVERHANG)] the right side of one sentence, transposed
     products: np.ndarray  # [4 * (longest + OVERHANG)]
 
@@ -615,20 +615,20 @@ def allocate_scorer_workspace(weights: ScorerWeights, longest: int) -> ScorerWor
 
 
 @compiled
-def activate(pairs, at, size, slope, cos, sin, rotation):
-    """Leaky ReLU of one row and, if there are rotations, rotary position embeddings, those from `rotation` on."""
+def leaky_relu_rotary(rows, at, size, slope, cos, sin, rotary_start):
+    """Leaky ReLU of one row and, if there are rotations, rotary position embeddings, those from `rotary_start` on."""
     for x in range(at, at + size):
-        pairs[x] = max(pairs[x], slope * pairs[x])
+        rows[x] = max(rows[x], slope * rows[x])
     middle = size // 2
     for x in range(middle if cos.size else 0):
-        one, other = pairs[at + x], pairs[at + middle + x]
-        pairs[at + x] = one * cos[rotation + x] + other * sin[rotation + x]
-        pairs[at + middle + x] = other * cos[rotation + middle + x] + one * sin[rotation + middle + x]
+        one, other = rows[at + x], rows[at + middle + x]
+        rows[at + x] = one * cos[rotary_start + x] + other * sin[rotary_start + x]
+        rows[at + middle + x] = other * cos[rotary_start + middle + x] + one * sin[rotary_start + middle + x]
 
 
 @compiled
-def half_products(vectors, lengths, first, last, n, inputs, first_map, second_map, weights, cos, sin, work):
-    """Both sides of a biaffine product in `pairs`, and the left one times the weights in `half`.
+def project_sides(vectors, lengths, first, last, n, inputs, first_map, second_map, weights, cos, sin, work):
+    """Both sides of a biaffine product in `work.sides`, and the left one times the weights in `work.left_products`.
 
     Rows are the n + 1 positions of the sentences from `first` to `last`, without padding.
     """
@@ -639,18 +639,18 @@ def half_products(vectors, lengths, first, last, n, inputs, first_map, second_ma
             largest = abs_max(vectors, at, inputs)
             work.scales[row] = quantize_row(vectors, at, inputs, largest, work.numbers, row * inputs)
             row += 1
-    multiply(work.numbers, work.scales, row, first_map, work.pairs, 0)
+    multiply(work.numbers, work.scales, row, first_map, work.sides, 0)
     row = 0
     for b in range(first, last):
         for position in range(lengths[b] + 1):
             at = row * 2 * size
-            activate(work.pairs, at, size, weights.slope, cos, sin, position * size)
-            activate(work.pairs, at + size, size, weights.slope, cos, sin, position * size)
+            leaky_relu_rotary(work.sides, at, size, weights.slope, cos, sin, position * size)
+            leaky_relu_rotary(work.sides, at + size, size, weights.slope, cos, sin, position * size)
             work.scales[row] = quantize_row(
-                work.pairs, at, size, abs_max(work.pairs, at, size), work.numbers, row * size
+                work.sides, at, size, abs_max(work.sides, at, size), work.numbers, row * size
             )
             row += 1
-    multiply(work.numbers, work.scales, row, second_map, work.half, 0)
+    multiply(work.numbers, work.scales, row, second_map, work.left_products, 0)
 
 
 @compiled
@@ -662,17 +662,27 @@ def write_products(work, row, posts, start, size, channels, chart, chart_at, row
     width, pitch = posts + OVERHANG, size + OUTPUTS
     for j in range(start, posts):
         for d in range(size):
-            work.columns[d * width + j] = work.pairs[(row + j) * 2 * size + size + d]
+            work.columns[d * width + j] = work.sides[(row + j) * 2 * size + size + d]
     for line in range(0, posts * channels, 4):
         begin = start if lower else line // channels + 1
         at = (row * channels + line) * pitch
         if begin < posts:
             multiply_four_rows(
-                work.products, 0, width, work.half, at, pitch, work.columns, begin, width, size, posts - begin
+                work.products,
+                0,
+                width,
+                work.left_products,
+                at,
+                pitch,
+                work.columns,
+                begin,
+                width,
+                size,
+                posts - begin,
             )
         for r in range(min(4, posts * channels - line)):
             i, c = (line + r) // channels, (line + r) % channels
-            bias = work.half[at + r * pitch + size]
+            bias = work.left_products[at + r * pitch + size]
             for j in range(begin if lower else i + 1, posts):
                 if not lower or i != j:
                     to = chart_at + i * row_step + (j - start) * column_step + c
@@ -717,12 +727,12 @@ def score_kernel(posts, words, lengths, n, weights, cos, sin, work, mention, arc
             last += 1
         for part in range(2):
             if part == 0:
-                half_products(
+                project_sides(
                     posts, lengths, first, last, n, weights.posts.inputs, weights.posts, weights.spans,
                     weights, cos, sin, work,
                 )  # fmt: skip
             else:
-                half_products(
+                project_sides(
                     words, lengths, first, last, n, weights.words.inputs, weights.words, weights.arcs,
                     weights, cos, sin, work,
                 )  # fmt: skip
