@@ -123,7 +123,7 @@ class Recognizer(nn.Module):
         return self.collator.words(sentences)
 
     def forward(self, batch: Batch) -> Scores:
-        if not isinstance(batch, Batch):
+        if isinstance(batch, str | list):
             raise InputError(
                 f"a Recognizer scores batches, and this is {batch!r:.40}. nestree.Pipeline(model)(text) finds entities."
             )
