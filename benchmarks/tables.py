@@ -12,7 +12,7 @@ import json
 import re
 import statistics
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import chain, pairwise
 from math import log
@@ -42,7 +42,6 @@ ABLATION = {  # row: its title, and the row that it modifies
     "12-joint": ("joint likelihood", "11-both"),
 }
 JOINT = "ablation/12-joint"
-PENALTY = "loss.head_sharing_penalty="
 PARTIAL = {"negatives": "no entity", "unknown": "unknown"}  # data of benchmarks.datasets partial: title
 # Test F1 of W2NER and of a prototype of this method: same encoder and data, one seed each, measured on an H200.
 PEERS = {"genia": (76.43, 76.65), "litbank": (82.23, 82.16), "gum_open": (76.02, 77.85)}
@@ -52,18 +51,13 @@ ENGINE_OPERATIONS = ("forward + backward", "best trees")  # those of benchmarks.
 # Reading results
 
 
-def load_results(benchmark: str) -> Iterator[Row]:
-    """The stored results of a benchmark, each with the name of its file; repeated runs (reruns-*) are left out."""
-    for path in sorted(RESULTS.glob("*.json")):
-        if not path.name.startswith("reruns"):
-            for result in read_results(path):
-                if result.get("benchmark") == benchmark:
-                    yield {**result, "file": path.name}
-
-
 @cache
-def read_results(path: Path) -> list[Row]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+def load_results(benchmark: str) -> list[Row]:
+    """The stored results of a benchmark, each with the name of its file; repeated runs (reruns-*) are left out."""
+    paths = (path for path in sorted(RESULTS.glob("*.json")) if not path.name.startswith("reruns"))
+    lines = ((path, line) for path in paths for line in path.read_text(encoding="utf-8").splitlines())
+    results = ({**json.loads(line), "file": path.name} for path, line in lines)
+    return [result for result in results if result.get("benchmark") == benchmark]
 
 
 def load_scored(benchmark: str) -> list[Row]:
@@ -150,7 +144,8 @@ def format_means(runs: Sequence[Row], paths: str) -> list[str]:
 
 
 def markdown_table(header: str, rows: Sequence[Sequence[str]], sources: Iterable[Row] | None = None) -> str:
-    """
+    """A table and, with `sources`, their device, date, commit (+: with uncommitted changes) and file.
+
     >>> print(markdown_table("a|b", [["1", "x|y"]]))
     | a | b |
     |---|---|
@@ -160,16 +155,13 @@ def markdown_table(header: str, rows: Sequence[Sequence[str]], sources: Iterable
     cells = [names, *([cell.replace("|", "\\|") for cell in row] for row in rows)]
     lines = [f"| {' | '.join(line)} |" for line in cells]
     lines.insert(1, "|---" * len(names) + "|")
-    return "\n".join(lines) + ("" if sources is None else "\n\n" + format_sources(sources))
-
-
-def format_sources(rows: Iterable[Row]) -> str:
-    """Device, date, commit (+: with uncommitted changes) and file of results."""
-    sources = {
-        f"{row['device']}, {row['date'][:10]}, {row['commit'][:7]}{'+' * row['commit'].endswith('+')}, {row['file']}"
-        for row in rows
-    }
-    return "From " + ("; ".join(sorted(sources)) or "no measurement yet") + "."
+    if sources is not None:
+        origins = set()
+        for row in sources:
+            commit = row["commit"][:7] + "+" * row["commit"].endswith("+")
+            origins.add(f"{row['device']}, {row['date'][:10]}, {commit}, {row['file']}")
+        lines += ["", f"From {'; '.join(sorted(origins)) or 'no measurement yet'}."]
+    return "\n".join(lines)
 
 
 def variant_name(recipe: str, changes: Sequence[str] = ()) -> str:
@@ -217,12 +209,10 @@ def headline() -> str:
             and re.match(rf"encoder\.path=all-mpnet-base-v2-{data}(-\d+)?$", changes[0])
         ]
         best = max(
-            pretrained, key=lambda group: statistics.mean(run["dev"]["f1"] for run in group), default=[]
+            pretrained, key=lambda group: statistics.mean(get(run, "dev.f1") for run in group), default=[]
         )
-        scores = [
-            cell for group in (runs, best) for cell in format_means(group, "test.f1 test.heads.accuracy")
-        ]
-        rows.append([name, str(len(runs)), *scores, f"{PEERS[data][0]:.2f}"])
+        scores = (format_means(group, "test.f1 test.heads.accuracy") for group in (runs, best))
+        rows.append([name, str(len(runs)), *chain(*scores), f"{PEERS[data][0]:.2f}"])
     return markdown_table("test F1|seeds|nestree|heads, %|after `pretrain`|heads, %|W2NER", rows)
 
 
@@ -247,9 +237,7 @@ def ablation() -> str:
     for data, numbers in {"litbank": "", "gum_open": "03 07 11 12", "genia": "03 07 11 12"}.items():
         runs: dict[str, list[Row]] = {}
         for (where, recipe, changes), group in group_runs(load_runs()).items():
-            epochs_only = all(
-                change.startswith("training.epochs=") for change in changes
-            )  # GENIA needs fewer
+            epochs_only = all(c.startswith("training.epochs=") for c in changes)  # GENIA needs fewer
             if where == data and recipe.startswith("ablation/") and epochs_only:
                 runs.setdefault(recipe.removeprefix("ablation/"), []).extend(group)
                 used += group
@@ -272,9 +260,8 @@ def permutation_test(first: Sequence[Row], second: Sequence[Row], permutations: 
     """
     if not all("by_sentence" in row["test"] for row in (*first, *second)):
         return None
-    a, b = (
-        np.mean([row["test"]["by_sentence"] for row in rows], 0) for rows in (first, second)
-    )  # [sentences, 3]
+    counts = ([row["test"]["by_sentence"] for row in rows] for rows in (first, second))
+    a, b = (np.mean(one, 0) for one in counts)  # [sentences, 3]
 
     def f1(counts: Any) -> Any:  # [..., 3]
         return 2 * counts[..., 0] / np.maximum(counts[..., 1] + counts[..., 2], 1e-9)
@@ -369,9 +356,8 @@ def distillation() -> str:
             words = f"{options['words']:,.0f}"
         others = [c for c in changes_of(row) if not c.startswith(("training.e", "training.warmup"))]
         rates = (c.partition("=")[2] for c in row["changes"] if c.startswith("training.encoder_lr"))
-        epochs = f"{row['epochs_done']}"
-        if row["epochs_done"] < row["epochs_planned"]:
-            epochs += f" of {row['epochs_planned']}"
+        done, planned = row["epochs_done"], row["epochs_planned"]
+        epochs = str(done) if done == planned else f"{done} of {planned}"
         data = DATA.get(row["data"], row["data"])
         key = data, ", ".join([title, *others]), words, next(rates, "5e-5"), epochs
         groups.setdefault(key, []).append(row)
@@ -395,7 +381,11 @@ def heads() -> str:
     rows, used = [], []
     for (data, recipe, changes), runs in group_runs([*bundled_runs, *load_runs()]).items():
         known = any(get(run, "test.heads.accuracy") is not None for run in runs)
-        if data == "gum_open" and known and all(change.startswith(PENALTY) for change in changes):
+        if (
+            data == "gum_open"
+            and known
+            and all(change.startswith("loss.head_sharing_penalty=") for change in changes)
+        ):
             used += runs
             scores = format_means(runs, "test.f1 test.heads.accuracy test.heads.shared")
             rows.append([variant_name(recipe, changes), str(len(runs)), *scores])
@@ -403,10 +393,10 @@ def heads() -> str:
     rows.append(["the last word of each gold span", "", "", f"{last_word:.1f}", ""])
     rows.append(["a rule over gold part-of-speech tags, quoted", "", "", "82.5", ""])
     gold = {f"{value:.1f}" for run in used if (value := get(run, "test.heads.gold_shared")) is not None}
-    table = markdown_table(
-        "GUM-open, test|seeds|F1|head accuracy, %|entities that share a head, %", rows, used
+    header = "GUM-open, test|seeds|F1|head accuracy, %|entities that share a head, %"
+    return (
+        f"{markdown_table(header, rows, used)} Gold entities that share a head: {', '.join(sorted(gold))} %."
     )
-    return f"{table} Gold entities that share a head: {', '.join(sorted(gold))} %."
 
 
 def errors() -> str:
@@ -416,52 +406,33 @@ def errors() -> str:
         for key, runs in group_runs(load_analyzed()).items()
         if key[1] in ("bundled", "default") and not key[2]
     }
-    kinds = list(
-        dict.fromkeys(k for run in chain(*groups.values()) for k in run["test"]["analysis"]["errors"])
-    )
+    kinds = ("type", "spurious", "missed", "boundary")
+    paths = "dev.analysis.calibration.error test.analysis.calibration.error test.analysis.calibration.brier"
     rows = []
     for (data, recipe, _), runs in groups.items():
         counts = [run["test"]["analysis"]["errors"] for run in runs]
         shares = (format_mean([100 * one[kind] / sum(one.values()) for one in counts], 1) for kind in kinds)
-        paths = (
-            "dev.analysis.calibration.error test.analysis.calibration.error test.analysis.calibration.brier"
-        )
-        rows.append(
-            [f"{DATA[data]}, {variant_name(recipe)}", str(len(runs)), *shares, *format_means(runs, paths)]
-        )
-    names = [f"{kind}, %" for kind in kinds]
-    header = "|".join(
-        ["errors on test", "seeds", *names, "calibration error, dev", "test", "Brier score, test"]
-    )
+        title = f"{DATA[data]}, {variant_name(recipe)}"
+        rows.append([title, str(len(runs)), *shares, *format_means(runs, paths)])
+    header = "errors on test|seeds|type, %|spurious, %|missed, %|boundary, %"
+    header += "|calibration error, dev|test|Brier score, test"
     return markdown_table(header, rows, chain(*groups.values()))
 
 
 # Speed
 
 
-def engine_gpu() -> str:
-    """Milliseconds of the tree engine on a GPU, beside the published code."""
-    (result,) = (one for one in load_results("treecrf") if one["file"] == "treecrf-cuda.json")
+def engine_table(device: str, cell: str) -> str:
+    """Rows are sizes, columns operations on lexicalised trees; `cell` is a format string."""
+    (result,) = (one for one in load_results("treecrf") if one["file"] == f"treecrf-{device}.json")
     rows: dict[str, list[str]] = {}
     for row in result["rows"]:
-        if row["trees"] == "lexical" and row["operation"] in ENGINE_OPERATIONS:
+        shown = device == "cuda" or (row["batch"] == 16 and row["n"] >= 20)
+        if shown and row["trees"] == "lexical" and row["operation"] in ENGINE_OPERATIONS:
             size = f"{row['batch']} x {row['n']}"
-            cell = f"{row['ours']['device']['median']:.3g} ({row['ratio']['published']:.0f} x)"
-            rows.setdefault(size, [size]).append(cell)
-    return markdown_table("batch x words, GPU|forward + backward|best trees", list(rows.values()))
-
-
-def engine_cpu() -> str:
-    """Speed of the tree engine on a CPU, relative to its reference and to SuPar."""
-    (result,) = (one for one in load_results("treecrf") if one["file"] == "treecrf-cpu.json")
-    rows: dict[str, list[str]] = {}
-    for row in result["rows"]:
-        size, ratio = f"{row['batch']} x {row['n']}", row["ratio"]
-        shown = row["trees"] == "lexical" and row["operation"] in ENGINE_OPERATIONS
-        if shown and row["batch"] == 16 and row["n"] >= 20:
-            cell = f"{ratio['reference']['wall']:.0f} x ({ratio['SuPar']['wall']:.0f} x)"
-            rows.setdefault(size, [size]).append(cell)
-    return markdown_table("batch x words, CPU|forward + backward|best trees", list(rows.values()))
+            rows.setdefault(size, [size]).append(cell.format(**row))
+    header = f"batch x words, {'GPU' if device == 'cuda' else 'CPU'}|forward + backward|best trees"
+    return markdown_table(header, list(rows.values()))
 
 
 def inference_gpu() -> str:
@@ -500,17 +471,10 @@ def performance() -> str:
     for result in word_results():
         for row in result["rows"]:
             encoder = row.get("encoder_words_per_second")
-            rows.append(
-                [
-                    result["cpu"],
-                    str(row["cores"]) + (", a process each" if row["workers"] else ""),
-                    row["kernel"],
-                    f"{row['whole_words_per_second']:,.0f}",
-                    f"{encoder:,.0f}" if encoder else "",
-                    f"{100 * row['f1']:.2f}",
-                    f"{100 * row['equal']:.1f}",
-                ]
-            )
+            cores = f"{row['cores']}{', a process each' if row['workers'] else ''}"
+            speeds = f"{row['whole_words_per_second']:,.0f}", f"{encoder:,.0f}" if encoder else ""
+            quality = f"{100 * row['f1']:.2f}", f"{100 * row['equal']:.1f}"
+            rows.append([result["cpu"], cores, row["kernel"], *speeds, *quality])
     header = "processor|cores|kernel|words/s|encoder alone|F1|entities as in float32, %"
     return markdown_table(header, rows, word_results())
 
@@ -531,20 +495,26 @@ def latency() -> str:
     return markdown_table(header, rows, word_results())
 
 
-NAMES = "headline recipes bundled ablation partial proxies selection distillation heads errors"
-NAMES += " engine-gpu engine-cpu inference-gpu inference-cpu performance latency"
-TABLES: dict[str, Callable[[], str]] = {name: globals()[name.replace("-", "_")] for name in NAMES.split()}
-
-
-def fill_tables(text: str, name: str) -> str:
-    """The text of a page with its tables as the results are now."""
-
-    def fill(region: re.Match[str]) -> str:
-        if region.group(2) not in TABLES:
-            raise SystemExit(f"{name}: there is no table {region.group(2)}; there are {', '.join(TABLES)}.")
-        return f"{region.group(1)}{TABLES[region.group(2)]()}\n{region.group(3)}"
-
-    return REGION.sub(fill, text)
+TABLES: dict[str, Callable[[], str]] = {
+    "headline": headline,
+    "recipes": recipes,
+    "bundled": bundled,
+    "ablation": ablation,
+    "partial": partial,
+    "proxies": proxies,
+    "selection": selection,
+    "distillation": distillation,
+    "heads": heads,
+    "errors": errors,
+    # milliseconds, and how many times as many the published code takes
+    "engine-gpu": lambda: engine_table("cuda", "{ours[device][median]:.3g} ({ratio[published]:.0f} x)"),
+    # how many times as long the reference takes, and SuPar
+    "engine-cpu": lambda: engine_table("cpu", "{ratio[reference][wall]:.0f} x ({ratio[SuPar][wall]:.0f} x)"),
+    "inference-gpu": inference_gpu,
+    "inference-cpu": inference_cpu,
+    "performance": performance,
+    "latency": latency,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -561,7 +531,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stale = []
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
         before = path.read_text(encoding="utf-8")
-        after = fill_tables(before, path.name)
+        after = REGION.sub(lambda region: f"{region[1]}{TABLES[region[2]]()}\n{region[3]}", before)
         if after != before:
             stale.append(path.name)
             if not options.check:
