@@ -69,10 +69,8 @@ def command(*arguments: object, stdin: str = "") -> Any:
     require("Traceback" not in done.output, f"a traceback: {done.output[-300:]!r}")
     if done.exit_code == 2 and arguments[0] != "check":  # which reports errors in its own way
         *before, last = done.stderr.splitlines() or [""]
-        is_sentence = re.fullmatch("Error: .{5,900}", last) and not any(
-            line[:7] == "Error: " for line in before
-        )
-        require(is_sentence, f"not one error at the end: {done.stderr!r:.300}")
+        one_error = re.fullmatch("Error: .{5,900}", last) and not any(l.startswith("Error: ") for l in before)
+        require(one_error, f"not one error at the end: {done.stderr!r:.300}")
     return done
 
 
@@ -123,9 +121,8 @@ def predict_text(text: str, rng: random.Random, folder: Path) -> None:
     require(document["text"] == text, "the document has another text")
     for entity in document["entities"]:
         for span in (entity, entity["head"]):
-            require(
-                text[span["start"] : span["end"]] == span["text"], f"{span} is not what its offsets slice"
-            )
+            sliced = text[span["start"] : span["end"]]
+            require(sliced == span["text"], f"{span} is not what its offsets slice")
         require(0 <= entity["score"] <= 1, f"the score of {entity}")
 
 
@@ -228,10 +225,8 @@ def models() -> Iterator[tuple[str, Check]]:
             for key in keys.split():
                 yield f"{key} = {value}", partial(change_model, name, partial(write_setting, key, value))
     for labels in LABELS:
-        yield (
-            f"labels {labels!a:.20}",
-            partial(change_model, "labels.json", partial(write_setting, "labels", labels)),
-        )
+        write_labels = partial(write_setting, "labels", labels)
+        yield f"labels {labels!a:.20}", partial(change_model, "labels.json", write_labels)
     for kind in ("bert", "evil", None):
         yield f"code in an encoder, {kind}", partial(code_in_encoder, kind)
 
@@ -330,11 +325,10 @@ def bombs() -> Iterator[tuple[str, Check]]:
 def bomb(name: str, data: bytes, rng: random.Random, folder: Path, line: str = "") -> None:
     (folder / "in").write_bytes(data)
     line = line or rng.choice(
-        ["check IN", "convert IN OUT --to jsonl", "convert IN OUT --to jsonl --skip-bad"]
+        ["check IN", *(f"convert IN OUT --to jsonl{skip}" for skip in ("", " --skip-bad"))]
     )
-    command(
-        *line.replace("IN", str(folder / "in")).replace("OUT", str(folder / "out")).split(), "--from", name
-    )
+    words = line.replace("IN", str(folder / "in")).replace("OUT", str(folder / "out")).split()
+    command(*words, "--from", name)
     require({path.name for path in folder.iterdir()} <= {"in", "out"}, "files are left over")
 
 
@@ -355,24 +349,19 @@ show DATA >/dev/full; convert DATA - --to jsonl >/dev/full; predict TEXT >/dev/f
 def fill(line: str, folder: Path) -> str:
     """A command line with files of control characters in place of the words in capitals."""
     label: dict[str, Any] = {"start": 0, "end": 2, "label": CONTROL_TEXT}
-    words = [*CONTROL_TEXT.split(), CONTROL_TEXT]
-    good: dict[str, Any] = {
-        "tokens": words,
-        "entities": [label],
-        "doc_id": CONTROL_TEXT,
-        "sent_id": CONTROL_TEXT,
-    }
+    good: dict[str, Any] = {"tokens": [*CONTROL_TEXT.split(), CONTROL_TEXT], "entities": [label]}
+    good |= {"doc_id": CONTROL_TEXT, "sent_id": CONTROL_TEXT}
     other = {**good, "entities": [{**label, "start": 1, "end": 4}, {**label, "label": "other"}]}
     bad = [{**good, "entities": [{**label, "end": 99}]}, {CONTROL_TEXT: 1}, {**good, "tokens": CONTROL_TEXT}]
     names = {
-        "NEW": str(folder / "new"),
         "BAD": CONTROL_TEXT.replace(" ", ""),
+        "NEW": str(folder / "new"),
         "TEXT": str(folder / "TEXT.txt"),
     }
+    (folder / "TEXT.txt").write_text(f"{TEXT} {CONTROL_TEXT} {TEXT}", newline="")
     for name, lines in {"DATA": [good, good], "OTHER": [other, good], "BROKEN": [*bad, good]}.items():
         names[name] = str(folder / f"{name}.jsonl")
         Path(names[name]).write_text("".join(json.dumps(each) + "\n" for each in lines))
-    Path(names["TEXT"]).write_text(f"{TEXT} {CONTROL_TEXT} {TEXT}", newline="")
     return re.sub("[A-Z]{3,}", lambda word: names[word[0]], line)
 
 
@@ -400,6 +389,12 @@ def run_in_shell(line: str, rng: random.Random, folder: Path) -> None:
 
 
 # kills: after SIGKILL at any moment the same command completes, and nothing is left over
+
+
+KILLED = [
+    "predict IN --out OUT --device cpu --batch-words 10",
+    *(f"convert IN/a.jsonl OUT --to {to}" for to in ("jsonl", "brat", "columns", "bioc")),
+]
 
 
 def kill(line: str, rng: random.Random, folder: Path) -> None:
@@ -438,29 +433,21 @@ SECTIONS: dict[str, Callable[[], Iterator[tuple[str, Check]]]] = {
     "models": models,
     "bombs": bombs,
     "terminal": lambda: (
-        *(
-            (f"control characters: {line}", partial(run_on_terminal, line))
-            for line in re.split("; |\n", SHOWN)
-        ),
-        *((f"shell: {line}", partial(run_in_shell, line)) for line in re.split("; |\n", PIPES)),
-    ),  # type: ignore[dict-item,return-value]
-    "kills": lambda: (
-        (f"{line} {n}", partial(kill, line))
-        for n in range(10)
-        for line in (
-            "predict IN --out OUT --device cpu --batch-words 10",
-            *(f"convert IN/a.jsonl OUT --to {to}" for to in ("jsonl", "brat", "columns", "bioc")),
+        (f"{title}: {line}", partial(run, line))
+        for title, run, lines in (
+            ("control characters", run_on_terminal, SHOWN),
+            ("shell", run_in_shell, PIPES),
         )
+        for line in re.split("; |\n", lines)
     ),
+    "kills": lambda: ((f"{line} {n}", partial(kill, line)) for n in range(10) for line in KILLED),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.attack", description=__doc__.split("\n")[0])
     parser.add_argument("--only", metavar="SECTION[/CASE]", default="", help=f"of {', '.join(SECTIONS)}")
-    parser.add_argument(
-        "--cases", type=int, default=10**9, metavar="N", help="at most this many of each section"
-    )
+    parser.add_argument("--cases", type=int, default=10**9, metavar="N", help="at most, of each section")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, metavar="FILE", help="counts and broken cases")
     options = parser.parse_args(arguments)
@@ -484,11 +471,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 if reason := run_case(check, f"{options.seed} {key} {title}", Path(work)):
                     broken[key][title] = reason = reason.replace(work, "")
                     print(f"broken: {key}/{title}: {reason!a:.500}", file=sys.stderr, flush=True)
-            held, bad = len(chosen) - len(broken[key]), len(broken[key])
-            sections[key] = {"cases": len(chosen), "held": held, "broken": bad}
-            print(
-                f"{key:<12} {len(chosen):>6} {held:>6} {bad:>6} {time.monotonic() - began:>8.0f}", flush=True
-            )
+            bad = len(broken[key])
+            counts = sections[key] = {"cases": len(chosen), "held": len(chosen) - bad, "broken": bad}
+            columns = " ".join(f"{count:>6}" for count in counts.values())
+            print(f"{key:<12} {columns} {time.monotonic() - began:>8.0f}", flush=True)
     if options.json:
         result = {"benchmark": "attack", "seed": options.seed, "seconds": time.monotonic() - since}
         store({**result, **provenance("cpu", None), "sections": sections, "broken": broken}, options.json)
@@ -501,7 +487,7 @@ def run_case(check: Check, seed: str, work: Path) -> str:
     folder = Path(tempfile.mkdtemp(dir=work))
     if (pid := os.fork()) == 0:
         os.setsid()
-        why = case_failure(check, random.Random(seed), folder) or "held"
+        why = failure(check, random.Random(seed), folder) or "held"
         os.write(write, why.encode("utf-8", "backslashreplace")[:2000])
         os._exit(0)
     os.close(write)
@@ -515,7 +501,7 @@ def run_case(check: Check, seed: str, work: Path) -> str:
     return "" if why == "held" else why or f"the process died of signal {-code}"
 
 
-def case_failure(check: Check, rng: random.Random, folder: Path) -> str:
+def failure(check: Check, rng: random.Random, folder: Path) -> str:
     quiet = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(quiet, descriptor)

@@ -8,7 +8,7 @@ import argparse
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from statistics import mean
@@ -71,13 +71,12 @@ def make_figure(
 
 def draw_line(axes: Axes, label: str, style: int, values: Values, offset: float = 0.0) -> None:
     """Means with a bar from the lowest to the highest; `offset` keeps the bars of several lines apart."""
-    xs = sorted(values)
-    means = [mean(values[x]) for x in xs]
-    below = [m - min(values[x]) for m, x in zip(means, xs, strict=True)]
-    above = [max(values[x]) - m for m, x in zip(means, xs, strict=True)]
-    bars = (below, above) if any(len(values[x]) > 1 for x in xs) else None
-    shifted = [x + offset for x in xs]
-    axes.errorbar(shifted, means, bars, label=label, capsize=2.5, elinewidth=1, **LINE_STYLES[style])
+    points = [(x + offset, mean(values[x]), values[x]) for x in sorted(values)]
+    xs, means, _ = zip(*points, strict=True)
+    bars = [[m - min(seeds) for _, m, seeds in points], [max(seeds) - m for _, m, seeds in points]]
+    several = any(len(seeds) > 1 for _, _, seeds in points)
+    look: dict[str, Any] = {"capsize": 2.5, "elinewidth": 1, **LINE_STYLES[style]}
+    axes.errorbar(xs, means, bars if several else None, label=label, **look)
 
 
 def add_legend(figure: Figure, columns: int = 5) -> None:
@@ -109,14 +108,6 @@ def f1_of_counts(right: int, predicted: int, found: int, gold: int) -> float:
     return 200 * precision * recall / (precision + recall) if precision + recall else 0.0
 
 
-def first_number(group: str) -> int:
-    """
-    >>> [first_number(group) for group in ("3", "6-10", "11+")]
-    [3, 6, 11]
-    """
-    return int(re.split("[-+]", group)[0])
-
-
 def data_label(data: str, runs: Sequence[Row]) -> str:
     """
     >>> data_label("genia", [{}]), data_label("genia", [{}, {}])
@@ -136,7 +127,8 @@ def nesting() -> Figure:
                 for size, counts in run["test"]["analysis"][name].items():
                     if counts[3] >= MIN_ENTITIES:
                         scores[data].setdefault(size, []).append(f1_of_counts(*counts))
-        sizes = sorted({size for by_size in scores.values() for size in by_size}, key=first_number)
+        found = {size for by_size in scores.values() for size in by_size}  # such as 3, 6-10 and 11+
+        sizes = sorted(found, key=lambda size: int(re.split("[-+]", size)[0]))
         for style, (data, group) in enumerate(runs.items()):
             values = {float(sizes.index(size)): f1 for size, f1 in scores[data].items()}
             draw_line(axes, data_label(data, group), style, values, 0.06 * (style - (len(runs) - 1) / 2))
@@ -158,17 +150,14 @@ def calibration() -> Figure:
     axes.plot([0, 100], [0, 100], color="#777777", linewidth=1, label="calibrated")
     for style, (data, runs) in enumerate(default_runs("test.analysis.calibration").items()):
         error = mean(get(run, "test.analysis.calibration.error") for run in runs)
-        bins: dict[
-            float, list[Sequence[float]]
-        ] = {}  # low -> (high, entities, mean score, precision) by seed
-        for low, *rest in chain(*(get(run, "test.analysis.calibration.bins") for run in runs)):
-            if rest[1] >= MIN_ENTITIES:
-                bins.setdefault(low, []).append(rest)
-        values = {mean(100 * b[2] for b in seeds): [100 * b[3] for b in seeds] for seeds in bins.values()}
-        draw_line(axes, f"{data_label(data, runs)}: error {error:.1f}", style, values)
-    axes.set(
-        xlabel="mean score of predicted entities, %", ylabel="precision, %", xlim=(0, 102), ylim=(0, 102)
-    )
+        bins: dict[float, list[tuple[float, float]]] = {}  # low: mean score and precision in %, by seed
+        for low, _, entities, *values in chain(*(get(run, "test.analysis.calibration.bins") for run in runs)):
+            if entities >= MIN_ENTITIES:
+                bins.setdefault(low, []).append((100 * values[0], 100 * values[1]))
+        points = {mean(score for score, _ in seeds): [p for _, p in seeds] for seeds in bins.values()}
+        draw_line(axes, f"{data_label(data, runs)}: error {error:.1f}", style, points)
+    axes.set(xlabel="mean score of predicted entities, %", ylabel="precision, %")
+    axes.set(xlim=(0, 102), ylim=(0, 102))
     axes.set_aspect("equal")
     add_legend(figure, 2)
     return figure
@@ -216,24 +205,17 @@ def milliseconds(row: Row, clock: str) -> dict[str, float]:
     return times | ({"published": row["published_ms"]} if "published_ms" in row else {})
 
 
-PLOTS: dict[str, Callable[[], Figure]] = {
-    "nesting": nesting,
-    "calibration": calibration,
-    "engine": engine,
-}
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.plots", description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "images", metavar="DIR")
     out = parser.parse_args(arguments).out
     out.mkdir(parents=True, exist_ok=True)
-    for name, plot in PLOTS.items():
+    for plot in (nesting, calibration, engine):
         with matplotlib.style.context(["default", STYLE]):
             figure = plot()
             metadata = {"Title": figure.get_suptitle(), "Date": None, "Creator": None}
-            figure.savefig(out / f"{name}.svg", metadata=metadata)
-    print(f"{len(PLOTS)} plots written to {out}.")
+            figure.savefig(out / f"{plot.__name__}.svg", metadata=metadata)
+    print(f"3 plots written to {out}.")
     return 0
 
 

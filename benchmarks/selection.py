@@ -250,7 +250,7 @@ def simulate(simulation: Simulation) -> Iterable[Row]:
                 "dev_f1": 100 * evaluate(dev, predict(pipeline.model, dev), resamples=0).f1,
                 "train_seconds": time.time() - started,
             }
-            following = {"words_next": row["words"], "decisions_next": row["decisions"], "picked": {}}
+            following = costs_after(row, 0, 0)
             if number + 1 < len(budgets):
                 begun = time.time()
                 wanted = budgets[number + 1] - budget
@@ -301,6 +301,12 @@ def train(
     return Pipeline(checkpoint.load(folder, select_device(simulation.options.device)))
 
 
+def costs_after(row: Row, words: int, decisions: int, **picked: list[Any]) -> Row:
+    """All costs after a round that adds these, and what it picked, for `--resume`."""
+    costs = {"words_next": row["words"] + words, "decisions_next": row["decisions"] + decisions}
+    return {**costs, "picked": picked}
+
+
 def annotate(
     pipeline: Pipeline,
     gold: Sequence[Sentence],
@@ -326,11 +332,7 @@ def annotate(
         entities = [{(e.span, e.label) for e in s.entities} for s in (predicted, gold[numbers[-1]])]
         decisions += len(entities[0] | entities[1])
     whole |= set(numbers)
-    return {
-        "words_next": row["words"] + found.words,
-        "decisions_next": row["decisions"] + decisions,
-        "picked": {"whole": numbers},
-    }
+    return costs_after(row, found.words, decisions, whole=numbers)
 
 
 def review(
@@ -357,11 +359,7 @@ def review(
         entities += [replace(e, score=None) for e in predicted.entities if e.span not in spans]
         answers[number] = replace(gold[number], entities=entities)
         picked.append([number, [[e.start, e.end, e.label] for e in entities], None])
-    return {
-        "words_next": row["words"] + found.words,
-        "decisions_next": row["decisions"] + decisions,
-        "picked": {"answers": picked},
-    }
+    return costs_after(row, found.words, decisions, answers=picked)
 
 
 def ask(
@@ -390,11 +388,7 @@ def ask(
         forbidden = {*(before.forbidden if before else ()), *(spans - {e.span for e in known})}
         answers[number] = replace(right, entities=known, complete=False, forbidden=sorted(forbidden))
         picked.append([number, [[e.start, e.end, e.label] for e in known], sorted(forbidden)])
-    return {
-        "words_next": row["words"] + found.words,
-        "decisions_next": row["decisions"] + found.questions,
-        "picked": {"answers": picked},
-    }
+    return costs_after(row, found.words, found.questions, answers=picked)
 
 
 # Tables

@@ -25,6 +25,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.client import HTTPConnection
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -68,18 +69,15 @@ def measure(options: argparse.Namespace) -> Row:
         direct, served = latencies(pipeline, port, options.sentences)
         command = [sys.executable, "-m", "benchmarks.serving", "--generate", str(port)]
         command += ["--clients", str(options.clients), "--minutes", str(options.minutes)]
-        generator = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
-        )
-        assert generator.stdin
-        generator.stdin.write(json.dumps(expected))
-        generator.stdin.close()
-        time.sleep(min(60.0, 15 * options.minutes))  # a quarter, until every client has been served
-        before = resident_mb(process.pid)
-        assert generator.stdout
-        with generator.stdout as answers:
-            load = json.loads(answers.read())
-        generator.wait()
+        with tempfile.TemporaryFile("w+") as texts_file:
+            json.dump(expected, texts_file)
+            texts_file.seek(0)
+            generator = subprocess.Popen(
+                command, stdin=texts_file, stdout=subprocess.PIPE, text=True, cwd=ROOT
+            )
+            time.sleep(min(60.0, 15 * options.minutes))  # a quarter, until every client has been served
+            before = resident_mb(process.pid)
+            load = json.loads(generator.communicate()[0])
         after = resident_mb(process.pid)
         process.terminate()
         exit_code = process.wait(60)
@@ -103,18 +101,14 @@ def measure(options: argparse.Namespace) -> Row:
 
 def make_texts(words: int, count: int = 50) -> list[str]:
     """Texts of about so many words, from the examples."""
-    sentences = [
-        " ".join(sentence.words)
-        for document in nestree.read(ROOT / "examples" / "train.jsonl")
-        for sentence in document.sentences
-    ]
-    texts, k = [], 0
+    documents = nestree.read(ROOT / "examples" / "train.jsonl")
+    sentences = [sentence.words for document in documents for sentence in document.sentences]
+    texts, endless = [], cycle(sentences)
     while len(texts) < count:
-        text = ""
-        while len(text.split()) < words:
-            text += sentences[k % len(sentences)] + " "
-            k += 1
-        texts.append(" ".join(text.split()[:words]))
+        text: list[str] = []
+        while len(text) < words:
+            text += next(endless)
+        texts.append(" ".join(text[:words]))
     return texts
 
 
@@ -152,29 +146,23 @@ def server(model: str | None) -> Iterator[tuple[subprocess.Popen[str], int]]:
         command += ["--model", model] if model else []
         process = subprocess.Popen(command, stderr=log, text=True, cwd=ROOT)
         try:
-            port = None
-            while process.poll() is None:
-                log.seek(0)
-                if found := re.search(r"at http://[^:]+:(\d+)", log.read()):
-                    port = int(found[1])
-                    break
+            while not (found := re.search(r"at http://[^:]+:(\d+)", log.read())):
+                if process.poll() is not None:
+                    raise SystemExit("the server did not start")
                 time.sleep(0.1)
-            if port is None:
-                raise SystemExit("the server did not start")
-            while request_status(port) != 200:
-                time.sleep(0.2)
+                log.seek(0)
+            port = int(found[1])
+            ready = False
+            while not ready:
+                connection = HTTPConnection("127.0.0.1", port)
+                connection.request("GET", "/ready")
+                ready = connection.getresponse().status == 200
+                connection.close()
+                time.sleep(0.1)
             yield process, port
         finally:
             process.kill()
             process.wait()
-
-
-def request_status(port: int) -> int:
-    connection = HTTPConnection("127.0.0.1", port)
-    connection.request("GET", "/ready")
-    status = connection.getresponse().status
-    connection.close()
-    return status
 
 
 def resident_mb(process: int) -> float:

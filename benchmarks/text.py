@@ -13,34 +13,16 @@ import gzip
 import json
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from defusedxml import ElementTree
 
+from nestree.evaluation.metrics import Score
 from nestree.text import WORD_STYLES, split
 from nestree.types import Span
-
-
-class Score(NamedTuple):
-    """Counts of predicted and gold spans."""
-
-    right: int = 0
-    found: int = 0
-    gold: int = 0
-
-    @property
-    def f1(self) -> float:
-        return 2 * self.right / max(1, self.found + self.gold)
-
-    def plus(self, found: Iterable[Span], gold: Iterable[Span]) -> "Score":
-        found, gold = set(found), set(gold)
-        return Score(self.right + len(found & gold), self.found + len(found), self.gold + len(gold))
-
-    def __str__(self) -> str:
-        return f"F1 {100 * self.f1:6.2f} %  ({self.right} right, {self.found} found, {self.gold} gold)"
 
 
 class GoldText(NamedTuple):
@@ -104,12 +86,8 @@ def articles(shared: Path) -> Iterator[GoldText]:
             yield joined(path.stem, texts)
 
 
-def on_one_line(document: GoldText) -> GoldText:
-    """The document without line breaks, which reveal sentences, and without words."""
-    return joined(document.name, [document.text[i:j] for i, j in document.sentences])
-
-
 def joined(name: str, sentences: list[str]) -> GoldText:
+    """A document on one line, because line breaks reveal sentences, and without words."""
     ends = list(accumulate(len(sentence) + 1 for sentence in sentences))
     spans = [(end - 1 - len(sentence), end - 1) for end, sentence in zip(ends, sentences, strict=True)]
     return GoldText(name, " ".join(sentences), spans, [])
@@ -124,23 +102,26 @@ def litbank(shared: Path) -> Iterator[GoldText]:
 
 
 def words_found(documents: Iterable[GoldText], style: str) -> Score:
-    score = Score()
-    for document in documents:
-        found = (word for sentence in split(document.text, style) for word in sentence.words)
-        score = score.plus(found, document.words)
-    return score
+    return count_equal(
+        ({word for sentence in split(document.text, style) for word in sentence.words}, set(document.words))
+        for document in documents
+    )
 
 
 def sentences_found(documents: Iterable[GoldText]) -> tuple[Score, Score]:
     """Scores of whole sentences, and of their ends alone."""
-    whole, boundaries = Score(), Score()
-    for document in documents:
-        found = [(sentence.start, sentence.end) for sentence in split(document.text)]
-        whole = whole.plus(found, document.sentences)
-        boundaries = boundaries.plus(
-            [(end, end) for _, end in found], [(end, end) for _, end in document.sentences]
-        )
-    return whole, boundaries
+    pairs = [
+        ({(sentence.start, sentence.end) for sentence in split(document.text)}, set(document.sentences))
+        for document in documents
+    ]
+    ends = (({end for _, end in found}, {end for _, end in gold}) for found, gold in pairs)
+    return count_equal(pairs), count_equal(ends)
+
+
+def count_equal(documents: Iterable[tuple[Set[Any], Set[Any]]]) -> Score:
+    """The score of found against gold spans."""
+    counts = [(len(found & gold), len(found), len(gold)) for found, gold in documents]
+    return Score(*map(sum, zip(*counts, strict=True)))
 
 
 def megabytes_a_second(text: str, style: str, seconds: float) -> float:
@@ -160,17 +141,24 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="to measure each speed for")
     options = parser.parse_args()
     documents, novels = list(gum(options.shared)), list(litbank(options.shared))
-    print(f"ud             GUM words            {words_found(documents, 'ud')}")
-    print(f"split-hyphens  GENIA words          {words_found(genia(options.shared), 'split-hyphens')}")
-    print(f"treebank       LitBank words        {words_found(novels, 'treebank')}")
+    results = {
+        "ud             GUM words": words_found(documents, "ud"),
+        "split-hyphens  GENIA words": words_found(genia(options.shared), "split-hyphens"),
+        "treebank       LitBank words": words_found(novels, "treebank"),
+    }
     for name, texts in {
         "GUM": documents,
         "GENIA": list(articles(options.shared)),
-        "LitBank": [on_one_line(novel) for novel in novels],
+        "LitBank": [joined(novel.name, [novel.text[i:j] for i, j in novel.sentences]) for novel in novels],
     }.items():
         whole, boundaries = sentences_found(texts)
-        print(f"rules          {name + ' sentences':<20} {whole}")
-        print(f"rules          {name + ' boundaries':<20} {boundaries}")
+        results |= {
+            f"rules          {name} sentences": whole,
+            f"rules          {name} boundaries": boundaries,
+        }
+    for name, score in results.items():
+        counts = f"{score.correct} right, {score.predicted} found, {score.gold} gold"
+        print(f"{name:<35} F1 {100 * score.f1:6.2f} %  ({counts})")
     text = "\n\n".join(document.text for document in documents)
     for style in WORD_STYLES:
         print(f"{style:<14} speed {megabytes_a_second(text, style, options.seconds):21.1f} MB/s")

@@ -11,7 +11,6 @@ import os
 import platform
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,14 +21,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from rich.console import Console
 
 Call = Callable[[], object]
 Sample = Callable[[], dict[str, float]]  # milliseconds by clock: `wall`, `device`
 Row = dict[str, Any]
 
 ROOT = Path(__file__).resolve().parent.parent
-MIB = 2**20
 QUIET = 0.07 * (os.cpu_count() or 1)  # cores that other programs may use during a measurement
 
 
@@ -59,46 +56,22 @@ def spread(milliseconds: Sequence[float]) -> Spread:
     return Spread(median, low, high, len(milliseconds))
 
 
-def interleave(competitors: Mapping[str, Competitor], rounds: int) -> dict[str, dict[str, Spread]]:
-    """Sample all in turns, the first also at the end; spreads by competitor and clock."""
+def interleave(
+    competitors: Mapping[str, Competitor], rounds: int
+) -> tuple[dict[str, dict[str, Spread]], float]:
+    """Sample all in turns, the first also at the end; spreads by competitor and clock, and how many cores other
+    programs used meanwhile: threads that wait for each other suffer most from them, even in turns."""
     gc.collect()
     samples: dict[str, list[dict[str, float]]] = {name: [] for name in competitors}
+    start = time.perf_counter(), other_cpu_seconds()
     for name in [*competitors] * rounds + [next(iter(competitors))]:
         samples[name] += [competitors[name].sample() for _ in range(competitors[name].per_round)]
-    return {
+    cores = max(0.0, other_cpu_seconds() - start[1]) / (time.perf_counter() - start[0])
+    spreads = {
         name: {clock: spread([sample[clock] for sample in taken]) for clock in taken[0]}
         for name, taken in samples.items()
     }
-
-
-def interleave_quietly(
-    competitors: Mapping[str, Competitor], rounds: int, tries: int
-) -> tuple[dict[str, dict[str, Spread]], float]:
-    """`interleave`, and the number of cores that other programs used meanwhile, of the quietest of several tries.
-
-    Turns alone are not enough: threads that wait for each other suffer most from other programs.
-    """
-    measured = []
-    for attempt in range(tries):
-        if attempt:
-            wait_for_quiet()
-        start = time.perf_counter(), other_cpu_seconds()
-        spreads = interleave(competitors, rounds)
-        cores = max(0.0, other_cpu_seconds() - start[1]) / (time.perf_counter() - start[0])
-        if cores <= QUIET:
-            return spreads, cores
-        measured.append((spreads, cores))
-    return min(measured, key=lambda pair: pair[1])
-
-
-def wait_for_quiet(timeout: float = 60.0) -> None:
-    """Wait until other programs are idle, or for `timeout` seconds."""
-    end = time.perf_counter() + timeout
-    while time.perf_counter() < end:
-        before = other_cpu_seconds()
-        time.sleep(1.0)
-        if other_cpu_seconds() - before <= QUIET:
-            return
+    return spreads, cores
 
 
 def other_cpu_seconds() -> float:
@@ -202,7 +175,7 @@ def peak_cuda(call: Call) -> float:
     torch.cuda.reset_peak_memory_stats()
     call()
     torch.cuda.synchronize()
-    return (torch.cuda.max_memory_allocated() - before) / MIB
+    return (torch.cuda.max_memory_allocated() - before) / 2**20
 
 
 def peak_cpu(prepare: Callable[..., tuple[Call, Call]], *arguments: Any) -> float | None:
@@ -233,7 +206,7 @@ def _send_peak(sender: Any, prepare: Callable[..., tuple[Call, Call]], arguments
     Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
     before = read_status("VmRSS")
     output = call()  # kept until the peak is read
-    sender.send((read_status("VmHWM") - before) / MIB)
+    sender.send((read_status("VmHWM") - before) / 2**20)
     del output
 
 
@@ -309,8 +282,3 @@ def store(result: object, path: Path | None) -> str:
         os.chmod(file.name, 0o644)
         os.replace(file.name, path)
     return line
-
-
-def console() -> Console:
-    """Standard output; wide enough for tables where it is not a terminal."""
-    return Console() if sys.stdout.isatty() else Console(width=230)

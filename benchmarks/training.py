@@ -63,14 +63,7 @@ GRACE = 5.0  # seconds before the end of the budget at which running processes a
 LEAST_RESERVE = 30.0  # seconds kept for saving, temperatures and scoring, of several runs at once
 PROFILED_STEPS = 16  # that the profiler keeps in memory
 KERNELS = 20  # that are named
-TREE_KERNELS = (
-    "inside_kernel",
-    "outside_kernel",
-    "spans_kernel",
-    "arcs_kernel",
-    "prepare_kernel",
-    "trace_kernel",
-)
+TREE_KERNELS = tuple(f"{name}_kernel" for name in ("inside", "outside", "spans", "arcs", "prepare", "trace"))
 
 
 @dataclass(frozen=True)
@@ -106,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "budget_seconds": options.budget,
         "rows": [{**describe(job), "status": "waiting"} for job in jobs],
     }
-    JobRunner(jobs, result["rows"], at_once, lambda: store(result, options.out)).run_all()
+    run_jobs(jobs, result["rows"], at_once, lambda: store(result, options.out))
     groups: dict[str, list[float]] = {}
     for row in result["rows"]:
         if "test" in row:
@@ -173,100 +166,74 @@ def describe(job: Job) -> Row:
 # Several runs at once
 
 
-@dataclass
-class Running:
-    job: Job
-    row: Row
-    process: Any
-    reports: Connection
-    progress: str = "starting"
+def run_jobs(jobs: Sequence[Job], rows: Sequence[Row], at_once: int, save: Callable[[], object]) -> None:
+    """Execute jobs in processes, and fill in their rows as they report."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["benchmarks.training"])
+    waiting = list(zip(jobs, rows, strict=True))
+    running: dict[Connection, tuple[Job, Row, Any]] = {}  # by the pipe through which a process reports
+    progress: dict[str, str] = {}
+    started = printed = time.time()
 
+    def log(text: str) -> None:
+        print(f"{time.time() - started:6.0f} s  {text}", file=sys.stderr, flush=True)
 
-class JobRunner:
-    """Executes jobs in processes, and fills in their rows as they report."""
-
-    def __init__(
-        self, jobs: Sequence[Job], rows: Sequence[Row], at_once: int, save: Callable[[], object]
-    ) -> None:
-        self.waiting = list(zip(jobs, rows, strict=True))
-        self.at_once, self.save = at_once, save
-        self.running: list[Running] = []
-        self.started = self.printed = time.time()
-
-    def run_all(self) -> None:
-        try:
-            while self.waiting or self.running:
-                while self.waiting and len(self.running) < self.at_once:
-                    self.start(*self.waiting.pop(0))
-                self.receive()
-                self.check_clock()
-        finally:
-            for run in self.running:
-                run.process.terminate()
-            for run in self.running:
-                run.process.join(10)
-            self.save()
-
-    def start(self, job: Job, row: Row) -> None:
-        if job.deadline is not None and time.time() > job.deadline:
-            row["status"] = "not begun: the budget was spent"
-            return
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["benchmarks.training"])
-        receiver, sender = context.Pipe(duplex=False)
-        process = context.Process(target=execute, args=(job, sender), name=job.name)
-        process.start()
-        sender.close()
-        row.update(status="running", epochs=[])
-        self.running.append(Running(job, row, process, receiver))
-
-    def receive(self) -> None:
-        ready = wait([run.reports for run in self.running], POLL_SECONDS) if self.running else []
-        for run in [run for run in self.running if run.reports in ready]:
-            try:
-                kind, content = run.reports.recv()
-            except EOFError:
-                self.finish(run)
-                continue
-            if kind == "step":
-                run.progress = content
-                continue
-            if kind == "epoch":
-                run.row["epochs"].append(content)
-            else:
-                run.row.update(content)
-            self.save()
-
-    def finish(self, run: Running) -> None:
-        run.process.join()
-        self.running.remove(run)
-        row = run.row
+    def finish(reports: Connection) -> None:
+        job, row, process = running.pop(reports)
+        process.join()
         if row["status"] == "running":
-            row.update(status="failed", why=f"its process ended with {run.process.exitcode}")
+            row.update(status="failed", why=f"its process ended with {process.exitcode}")
         summary = row.get("why", "")
         if "test" in row:
-            scores = f"dev F1 {row['dev']['f1']:.2f}, test F1 {row['test']['f1']:.2f}"
-            summary = (
-                f"{scores}, {row['epochs_done']} epochs, {row['train_sentences_per_second']:,.0f} sentences/s"
-            )
+            speed = f"{row['epochs_done']} epochs, {row['train_sentences_per_second']:,.0f} sentences/s"
+            summary = f"dev F1 {row['dev']['f1']:.2f}, test F1 {row['test']['f1']:.2f}, {speed}"
         elif "step" in row:
             summary = f"{row['step']['mean_ms']:.1f} ms a step"
-        self.print(f"{run.job.name}: {row['status']} {summary}")
-        self.save()
+        log(f"{job.name}: {row['status']} {summary}")
+        save()
 
-    def check_clock(self) -> None:
-        now = time.time()
-        for run in [*self.running]:
-            if run.job.deadline is not None and now > run.job.deadline:
-                run.process.kill()
-                run.row["status"] = "cut off at the end of the budget"
-                self.finish(run)
-        if self.running and now - self.printed > PROGRESS_SECONDS:
-            self.printed = now
-            self.print(" | ".join(f"{run.job.name} {run.progress}" for run in self.running))
-
-    def print(self, text: str) -> None:
-        print(f"{time.time() - self.started:6.0f} s  {text}", file=sys.stderr, flush=True)
+    try:
+        while waiting or running:
+            while waiting and len(running) < at_once:
+                job, row = waiting.pop(0)
+                if job.deadline is not None and time.time() > job.deadline:
+                    row["status"] = "not begun: the budget was spent"
+                    continue
+                receiver, sender = context.Pipe(duplex=False)
+                process = context.Process(target=execute, args=(job, sender), name=job.name)
+                process.start()
+                sender.close()
+                row.update(status="running", epochs=[])
+                running[receiver], progress[job.name] = (job, row, process), "starting"
+            for reports in wait(list(running), POLL_SECONDS) if running else ():
+                job, row, _ = running[reports]
+                try:
+                    kind, content = reports.recv()
+                except EOFError:
+                    finish(reports)
+                    continue
+                if kind == "step":
+                    progress[job.name] = content
+                    continue
+                if kind == "epoch":
+                    row["epochs"].append(content)
+                else:
+                    row.update(content)
+                save()
+            for reports, (job, row, process) in [*running.items()]:
+                if job.deadline is not None and time.time() > job.deadline:
+                    process.kill()
+                    row["status"] = "cut off at the end of the budget"
+                    finish(reports)
+            if running and time.time() - printed > PROGRESS_SECONDS:
+                printed = time.time()
+                log(" | ".join(f"{job.name} {progress[job.name]}" for job, _, _ in running.values()))
+    finally:
+        for _, _, process in running.values():
+            process.terminate()
+        for _, _, process in running.values():
+            process.join(10)
+        save()
 
 
 # One run, in its process

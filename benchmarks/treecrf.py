@@ -1,7 +1,6 @@
 """Speed and memory of the tree engine beside its reference and other libraries.
 
     python -m benchmarks.treecrf [--device cpu|cuda] [--supar DIR] [--sizes 16x20,64x30]
-    python -m benchmarks.treecrf --device cuda --eager
 
 Runs the tests of the backend first and reports no speed if one fails. Prints tables and one line of JSON, which is also
 written to benchmarks/results; rows are stored as they are measured, in a file beside it.
@@ -9,9 +8,6 @@ written to benchmarks/results; rows are stored as they are measured, in a file b
 Times are medians over several runs in one process, libraries in turns, on three sets of normal scores. `wall` is host
 time of the public call; on a GPU, `device` is a replayed CUDA graph of it, or CUDA events around it where it
 synchronizes and cannot be captured, as the reference does.
-
-`--eager` measures what a call costs beyond the work of the device: `log_partition` of lexical potentials with its
-gradient, beside an autograd.Function that computes nothing, with the same inputs.
 """
 
 import argparse
@@ -19,7 +15,6 @@ import gc
 import importlib
 import importlib.util
 import re
-import statistics
 import subprocess
 import sys
 import warnings
@@ -42,7 +37,7 @@ from benchmarks.timing import (
     Sample,
     event_clock,
     graph_clock,
-    interleave_quietly,
+    interleave,
     peak_cpu,
     peak_cuda,
     provenance,
@@ -80,7 +75,6 @@ MAX_SECONDS = {"cpu": 60.0, "cuda": 10.0}  # a library that is expected to take 
 LIBRARY_SECONDS = {"cpu": 8.0, "cuda": 1.0}  # for the runs of another library, for each operation and size
 OWN_SECONDS = 0.3  # for our runs, in each round
 ROUNDS = (2, 7)
-TRIES = {"cpu": 5, "cuda": 1}  # measured again if other programs were busy
 PEAK = {
     "cpu": "rise of the resident memory of a new process during one call (VmHWM, reset before the call)",
     "cuda": "rise of torch.cuda.max_memory_allocated during one call",
@@ -102,10 +96,6 @@ PUBLISHED = {
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse_arguments(arguments)
     result: Row = {"benchmark": "treecrf", **provenance(options.device, options.commit)}
-    if options.eager:
-        result |= {"benchmark": "eager", "rows": [measure_eager(*size) for size in options.sizes]}
-        print(store(result, options.out))
-        return
     result["tests"] = None if options.skip_tests else run_tests(options.device)
     libraries, result["peers"] = load_libraries(options.device, options.supar)
     result["rows"] = []
@@ -126,24 +116,24 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.treecrf", description=__doc__.split("\n")[0])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--supar", type=Path, help="a checkout of SuPar's source, to be measured too")
-    parser.add_argument("--sizes", help="batch x words, as in 16x20,64x30")
-    parser.add_argument("--eager", action="store_true", help="only the overhead of calls, on a CUDA device")
+    parser.add_argument("--sizes", type=parse_sizes, help="batch x words, as in 16x20,64x30")
     parser.add_argument("--skip-tests", action="store_true", help="for trials; the result says so")
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/treecrf-DEVICE.json")
     parser.add_argument("--commit", help="the commit to record outside a git checkout")
     options = parser.parse_args(arguments)
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.error("there is no CUDA device here; leave --device out to measure the CPU.")
-    try:
-        pairs = [size.split("x") for size in (options.sizes or SIZES[options.device]).split(",")]
-        options.sizes = [(int(batch), int(n)) for batch, n in pairs]
-    except ValueError:
-        parser.error(f"--sizes {options.sizes} is no list of sizes; write batch x words, as in 16x20,64x30.")
-    if options.eager and options.device != "cuda":
-        parser.error("--eager needs --device cuda.")
-    name = f"eager-{options.device}" if options.eager else f"treecrf-{options.device}"
-    options.out = options.out or ROOT / "benchmarks" / "results" / f"{name}.json"
+    options.sizes = options.sizes or parse_sizes(SIZES[options.device])
+    options.out = options.out or ROOT / "benchmarks" / "results" / f"treecrf-{options.device}.json"
     return options
+
+
+def parse_sizes(text: str) -> list[tuple[int, int]]:
+    """
+    >>> parse_sizes("16x20,64x30")
+    [(16, 20), (64, 30)]
+    """
+    return [(int(batch), int(n)) for batch, n in (size.split("x") for size in text.split(","))]
 
 
 def run_tests(device: str) -> Row:
@@ -169,8 +159,12 @@ class Library(NamedTuple):
     name: str
     convert: Callable[[Inputs], Any]  # our potentials to its own
     operations: Mapping[str, Callable[[Any], Any]]
-    captured: Mapping[str, Callable[[Any], Any]]  # the same for a CUDA graph; empty: it synchronizes
+    captured: bool  # in CUDA graphs; False: it synchronizes
     context: Callable[[], Any]  # to run it in
+
+    def run(self, operation: str, inputs: Any) -> Any:
+        with self.context():
+            return self.operations[operation](inputs)
 
 
 def random_inputs(trees: str, batch: int, n: int, device: str, seed: int, dtype: torch.dtype) -> Inputs:
@@ -186,49 +180,6 @@ def random_inputs(trees: str, batch: int, n: int, device: str, seed: int, dtype:
         return Inputs(PlainPotentials(span), lengths)
     arc, root, inherit = normal(batch, n, n), normal(batch, n), normal(batch, n + 1, n + 1)
     return Inputs(LexicalPotentials(span, arc, root, inherit), lengths)
-
-
-class Nothing(torch.autograd.Function):
-    """A function of all potentials that computes nothing."""
-
-    @staticmethod
-    def forward(ctx: Any, log_z: Tensor, *potentials: Tensor) -> Tensor:
-        ctx.save_for_backward(*potentials)
-        return log_z
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:
-        return None, *ctx.saved_tensors
-
-
-def measure_eager(batch: int, n: int, rounds: int = 200) -> Row:
-    """Milliseconds of `log_partition` and its gradient: of the device, of the call, and of a call that does nothing."""
-    potentials, lengths = random_inputs("lexical", batch, n, "cuda", 1, torch.float32)
-    tensors = [tensor for tensor in potentials if tensor is not None]
-    zeros = torch.zeros(batch, device="cuda")
-
-    def ours() -> Any:
-        return torch.autograd.grad(log_partition(potentials, lengths).sum(), tensors)
-
-    def nothing() -> Any:
-        return torch.autograd.grad(Nothing.apply(zeros, *tensors).sum(), tensors)
-
-    for _ in range(10):
-        ours()
-    device, wall, empty = (
-        graph_clock(ours, [ours], raise_pending),
-        wall_clock(ours, "cuda"),
-        wall_clock(nothing, "cuda"),
-    )
-    samples = [{**device(), "ours": wall()["wall"], "empty": empty()["wall"]} for _ in range(rounds)]
-    medians = {
-        key: statistics.median(sample[key] for sample in samples) for key in ("device", "ours", "empty")
-    }
-    print(
-        f"{batch}x{n}: " + ", ".join(f"{key} {value:.3f} ms" for key, value in medians.items()),
-        file=sys.stderr,
-    )
-    return {"batch": batch, "n": n, **medians}
 
 
 def load_libraries(device: str, supar: Path | None) -> tuple[dict[str, list[Library]], Row]:
@@ -251,26 +202,17 @@ def load_libraries(device: str, supar: Path | None) -> tuple[dict[str, list[Libr
 
 
 def load_library(name: str, device: str, supar: Path | None = None) -> Library:
-    if name == OURS:
-        return own_library(OURS, "triton" if device == "cuda" else "numba")
-    if name == REFERENCE:
-        return own_library(REFERENCE, "reference")
-    return load_torch_struct() if name == TORCH_STRUCT else load_supar(supar or Path())
+    if name == TORCH_STRUCT:
+        return load_torch_struct()
+    if name == SUPAR:
+        return load_supar(supar or Path())
+    backend = "reference" if name == REFERENCE else "triton" if device == "cuda" else "numba"
 
-
-def own_library(name: str, backend: str) -> Library:
     def forward(inputs: Inputs) -> Tensor:
         with torch.no_grad():
             return log_partition(*inputs)
 
-    def backward(inputs: Inputs) -> Potentials:
-        for tensor in inputs.potentials:
-            if tensor is not None:
-                tensor.grad = None
-        log_partition(*inputs).sum().backward()
-        return inputs.potentials
-
-    def captured_backward(inputs: Inputs) -> tuple[Tensor, ...]:
+    def backward(inputs: Inputs) -> tuple[Tensor, ...]:
         leaves = [tensor for tensor in inputs.potentials if tensor is not None]
         return torch.autograd.grad(log_partition(*inputs).sum(), leaves)
 
@@ -280,8 +222,7 @@ def own_library(name: str, backend: str) -> Library:
         BEST: lambda inputs: best_trees(*inputs),
         HEADS: lambda inputs: head_marginals(inputs.potentials, inputs.lengths),  # type: ignore[arg-type]
     }
-    captured = {} if backend == "reference" else {**operations, BACKWARD: captured_backward}
-    return Library(name, lambda inputs: inputs, operations, captured, partial(use_backend, backend))
+    return Library(name, lambda inputs: inputs, operations, name == OURS, partial(use_backend, backend))
 
 
 @contextmanager
@@ -290,6 +231,30 @@ def ignore_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
+
+
+def semiring_library(
+    name: str,
+    convert: Callable[[Inputs], Any],
+    build: Callable[[Any], tuple[Callable[[Any], Tensor], Sequence[Tensor]]],
+    semirings: Any,
+) -> Library:
+    """A library whose trees are gradients; `build` returns its sum over a semiring, and the scores."""
+
+    def forward(inputs: Any) -> Tensor:
+        with torch.no_grad():
+            return build(inputs)[0](semirings.LogSemiring)
+
+    def gradient(semiring: Any, inputs: Any) -> tuple[Tensor, ...]:
+        total, scores = build(inputs)
+        return torch.autograd.grad(total(semiring).sum(), scores)
+
+    operations = {
+        FORWARD: forward,
+        BACKWARD: partial(gradient, semirings.LogSemiring),
+        BEST: partial(gradient, semirings.MaxSemiring),
+    }
+    return Library(name, convert, operations, False, ignore_warnings)
 
 
 def load_torch_struct() -> Library:
@@ -305,19 +270,10 @@ def load_torch_struct() -> Library:
         span = inputs.potentials.span.detach()[:, :-1, 1:, None]
         return span.contiguous().requires_grad_(), inputs.lengths
 
-    def run(inputs: Any, semiring: Any) -> Tensor:
-        return package.CKY_CRF(semiring).sum(*inputs)
+    def build(inputs: Any) -> Any:
+        return lambda semiring: package.CKY_CRF(semiring).sum(*inputs), inputs[:1]
 
-    def forward(inputs: Any) -> Tensor:
-        with torch.no_grad():
-            return run(inputs, package.LogSemiring)
-
-    operations = {
-        FORWARD: forward,
-        BACKWARD: lambda i: torch.autograd.grad(run(i, package.LogSemiring).sum(), i[0])[0],
-        BEST: lambda i: torch.autograd.grad(run(i, package.MaxSemiring).sum(), i[0])[0],
-    }
-    return Library(TORCH_STRUCT, convert, operations, {}, ignore_warnings)
+    return semiring_library(TORCH_STRUCT, convert, build, package)
 
 
 def load_supar(path: Path) -> Library:
@@ -328,10 +284,6 @@ def load_supar(path: Path) -> Library:
     dimension in memory: otherwise it writes to copies of its charts, and log Z is -1e32.
     """
     crf = import_supar(path).BiLexicalizedConstituencyCRF
-    semiring: Any = importlib.import_module("supar.structs.semiring")
-
-    def batch_innermost(tensor: Tensor) -> Tensor:
-        return tensor.movedim(0, -1).contiguous().movedim(-1, 0)
 
     def convert(inputs: Inputs) -> tuple[list[Tensor], Tensor]:
         p = inputs.potentials
@@ -341,23 +293,14 @@ def load_supar(path: Path) -> Library:
         dependency[:, 1:, 1:] = p.arc.detach().mT
         dependency[:, 1:, 0] = p.root.detach()
         head = p.span.new_zeros(batch, n + 1, n + 1, n + 1)
-        return [*map(batch_innermost, (dependency, p.span.detach(), head))], inputs.lengths
+        scores = (dependency, p.span.detach(), head)
+        return [tensor.movedim(0, -1).contiguous().movedim(-1, 0) for tensor in scores], inputs.lengths
 
-    def forward(inputs: Any) -> Tensor:
-        with torch.no_grad():
-            return crf(*inputs).forward(semiring.LogSemiring)
-
-    def gradient(inputs: Any, ring: Any) -> tuple[Tensor, ...]:
+    def build(inputs: Any) -> Any:
         distribution = crf(*inputs)
-        dependency, span, _ = distribution.scores
-        return torch.autograd.grad(distribution.forward(ring).sum(), (dependency, span))
+        return distribution.forward, distribution.scores[:2]  # dependencies and spans
 
-    operations = {
-        FORWARD: forward,
-        BACKWARD: lambda inputs: gradient(inputs, semiring.LogSemiring),
-        BEST: lambda inputs: gradient(inputs, semiring.MaxSemiring),
-    }
-    return Library(SUPAR, convert, operations, {}, ignore_warnings)
+    return semiring_library(SUPAR, convert, build, importlib.import_module("supar.structs.semiring"))
 
 
 def import_supar(path: Path) -> ModuleType:
@@ -394,8 +337,7 @@ def check_agreement(library: Library, trees: str, device: str) -> dict[str, floa
         log_z.sum().backward()
         score = best_trees(*inputs).score
     converted = library.convert(inputs)
-    with library.context():
-        values, gradient, best = (library.operations[name](converted) for name in (FORWARD, BACKWARD, BEST))
+    values, gradient, best = (library.run(name, converted) for name in (FORWARD, BACKWARD, BEST))
     assert p.span.grad is not None
     if isinstance(p, LexicalPotentials):
         (dependency, span), scores = gradient, converted[0]
@@ -406,11 +348,10 @@ def check_agreement(library: Library, trees: str, device: str) -> dict[str, floa
         ]
         other_score = sum((a * b).flatten(1).sum(1) for a, b in zip(best, scores, strict=False))
     else:
-        pairs = [(gradient[..., 0], p.span.grad[:, :-1, 1:])]
-        other_score = (best * converted[0]).flatten(1).sum(1)
+        pairs = [(gradient[0][..., 0], p.span.grad[:, :-1, 1:])]
+        other_score = (best[0] * converted[0]).flatten(1).sum(1)
     single = type(p)(**{k: t.detach().float() for k, t in p._asdict().items() if t is not None})
-    with load_library(OURS, device).context():
-        own_log_z = log_partition(single, inputs.lengths)
+    own_log_z = load_library(OURS, device).run(FORWARD, Inputs(single, inputs.lengths))
 
     def distance(a: Tensor, b: Tensor) -> float:
         return float((a.detach().double() - b.detach().double()).abs().max())
@@ -437,7 +378,7 @@ def measure(
     sizes = row["trees"], row["batch"], row["n"]
     sets = [random_inputs(*sizes, device, seed, torch.float32) for seed in range(INPUT_SETS)]
     if operation == FORWARD and reason_to_skip(libraries[1], row, sets[0], device, previous) is None:
-        check_log_z(sets[0], libraries[0])
+        check_log_z(sets[0], libraries[:2])
     competitors, slowest = {}, 0.0
     for library in libraries:
         if operation not in library.operations:
@@ -455,7 +396,7 @@ def measure(
         competitors[library.name] = Competitor(sample, count_runs(OWN_SECONDS, seconds, 1, 10) if own else 1)
         slowest = max(slowest, 0.0 if own else seconds)
     rounds = count_runs(LIBRARY_SECONDS[device], slowest, *ROUNDS)
-    times, row["other_busy_cores"] = interleave_quietly(competitors, rounds, TRIES[device])
+    times, row["other_busy_cores"] = interleave(competitors, rounds)
     for name, spreads in times.items():
         row[name].update(spreads)
     row["ratio"] = {
@@ -482,39 +423,28 @@ def prepare(
     """A sample of a library after warmup, about how many seconds it takes, and its peak memory."""
     operation, device = row["operation"], options.device
     inputs = [library.convert(some) for some in sets]
-    calls = [partial(library.operations[operation], some) for some in inputs]
+    calls = [partial(library.run, operation, some) for some in inputs]
     facts: Row = {}
-    with library.context():
-        clock = wall_clock(calls[0], device)
+    clock = wall_clock(calls[0], device)
+    seconds = clock()["wall"] / 1e3
+    if library.name == OURS or seconds < 1:  # the first call compiled, or filled caches
         seconds = clock()["wall"] / 1e3
-        if library.name == OURS or seconds < 1:  # the first call compiled, or filled caches
-            seconds = clock()["wall"] / 1e3
-        if device == "cpu":
-            sample = wall_clock(rotate(calls), device)
-        else:
-            sample, facts["device_by"] = device_clock(library, operation, calls, inputs)
-
-    def within_context(call: Callable[[], Any]) -> Any:
-        with library.context():
-            return call()
-
     if device == "cuda":
-        facts["peak_mib"] = peak_cuda(partial(within_context, calls[0]))
+        sample, facts["device_by"] = device_clock(library, calls)
+        facts["peak_mib"] = peak_cuda(calls[0])
     else:
+        sample = wall_clock(rotate(calls), device)
         size = row["trees"], operation, row["batch"], row["n"]
         facts["peak_mib"] = peak_cpu(calls_for_memory, library.name, options.supar, *size)
-    return partial(within_context, sample), seconds, facts
+    return sample, seconds, facts
 
 
-def device_clock(
-    library: Library, operation: str, calls: Sequence[Call], inputs: Sequence[Any]
-) -> tuple[Sample, str]:
+def device_clock(library: Library, calls: Sequence[Call]) -> tuple[Sample, str]:
     """CUDA graphs where the library can be captured, else events."""
-    if operation not in library.captured:
+    if not library.captured:
         return event_clock(rotate(calls)), "events"
     try:
-        captured = [partial(library.captured[operation], some) for some in inputs]
-        return graph_clock(rotate(calls), captured, raise_pending), "graph"
+        return graph_clock(rotate(calls), calls, raise_pending), "graph"
     except RuntimeError as error:
         return event_clock(rotate(calls)), f"events; not captured: {str(error).splitlines()[0]}"
 
@@ -524,24 +454,14 @@ def calls_for_memory(
 ) -> tuple[Call, Call]:
     """For `peak_cpu`: the operation on a sentence of two words, and on the inputs to be measured."""
     library = load_library(name, "cpu", supar)
-    inputs = [
-        library.convert(random_inputs(trees, *size, "cpu", 0, torch.float32)) for size in ((1, 2), (batch, n))
-    ]
-
-    def run(some: Any) -> Any:
-        with library.context():
-            return library.operations[operation](some)
-
-    return partial(run, inputs[0]), partial(run, inputs[1])
+    inputs = (random_inputs(trees, *size, "cpu", 0, torch.float32) for size in ((1, 2), (batch, n)))
+    small, large = (partial(library.run, operation, library.convert(some)) for some in inputs)
+    return small, large
 
 
-def check_log_z(inputs: Inputs, ours: Library) -> None:
+def check_log_z(inputs: Inputs, libraries: Sequence[Library]) -> None:
     """Ends the program unless our backend and the reference have the same log Z of the inputs to be timed."""
-    with torch.no_grad():
-        with ours.context():
-            fast = log_partition(*inputs)
-        with use_backend("reference"):
-            slow = log_partition(*inputs)
+    fast, slow = (library.run(FORWARD, inputs) for library in libraries)
     difference = float(((fast - slow).abs() / slow.abs().clamp(min=1)).max())
     if not difference < 1e-4:
         raise SystemExit(
