@@ -14,6 +14,8 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from datetime import UTC, datetime
 from importlib import metadata
 from itertools import cycle
@@ -188,26 +190,22 @@ def peak_cpu(prepare: Callable[..., tuple[Call, Call]], *arguments: Any) -> floa
         return None
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([prepare.__module__])
-    receiver, sender = context.Pipe(duplex=False)
-    child = context.Process(target=_send_peak, args=(sender, prepare, arguments))
-    child.start()
-    sender.close()
-    try:
-        return receiver.recv()
-    except EOFError:
-        return None  # the process was killed: too much memory
-    finally:
-        child.join()
+    with ProcessPoolExecutor(1, context) as pool:
+        try:
+            return pool.submit(memory_rise, prepare, *arguments).result()
+        except BrokenProcessPool:  # it was killed: too much memory
+            return None
 
 
-def _send_peak(sender: Any, prepare: Callable[..., tuple[Call, Call]], arguments: tuple[Any, ...]) -> None:
+def memory_rise(prepare: Callable[..., tuple[Call, Call]], *arguments: Any) -> float:
     load, call = prepare(*arguments)
     load()
     Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
     before = read_status("VmRSS")
     output = call()  # kept until the peak is read
-    sender.send((read_status("VmHWM") - before) / 2**20)
+    rise = read_status("VmHWM") - before
     del output
+    return rise / 2**20
 
 
 def read_status(key: str) -> int:

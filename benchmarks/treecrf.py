@@ -1,6 +1,7 @@
 """Speed and memory of the tree engine beside its reference and other libraries.
 
     python -m benchmarks.treecrf [--device cpu|cuda] [--supar DIR] [--sizes 16x20,64x30]
+    python -m benchmarks.treecrf --device cuda --eager
 
 Runs the tests of the backend first and reports no speed if one fails. Prints tables and one line of JSON, which is also
 written to benchmarks/results; rows are stored as they are measured, in a file beside it.
@@ -8,6 +9,9 @@ written to benchmarks/results; rows are stored as they are measured, in a file b
 Times are medians over several runs in one process, libraries in turns, on three sets of normal scores. `wall` is host
 time of the public call; on a GPU, `device` is a replayed CUDA graph of it, or CUDA events around it where it
 synchronizes and cannot be captured, as the reference does.
+
+`--eager` measures what a call costs beyond the work of the device: `log_partition` of lexical potentials with its
+gradient, beside an autograd.Function that computes nothing, with the same inputs.
 """
 
 import argparse
@@ -15,6 +19,7 @@ import gc
 import importlib
 import importlib.util
 import re
+import statistics
 import subprocess
 import sys
 import warnings
@@ -96,6 +101,10 @@ PUBLISHED = {
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse_arguments(arguments)
     result: Row = {"benchmark": "treecrf", **provenance(options.device, options.commit)}
+    if options.eager:
+        result |= {"benchmark": "eager", "rows": [measure_eager(*size) for size in options.sizes]}
+        print(store(result, options.out))
+        return
     result["tests"] = None if options.skip_tests else run_tests(options.device)
     libraries, result["peers"] = load_libraries(options.device, options.supar)
     result["rows"] = []
@@ -117,6 +126,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--supar", type=Path, help="a checkout of SuPar's source, to be measured too")
     parser.add_argument("--sizes", type=parse_sizes, help="batch x words, as in 16x20,64x30")
+    parser.add_argument("--eager", action="store_true", help="only the overhead of calls, on a CUDA device")
     parser.add_argument("--skip-tests", action="store_true", help="for trials; the result says so")
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/treecrf-DEVICE.json")
     parser.add_argument("--commit", help="the commit to record outside a git checkout")
@@ -124,7 +134,10 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.error("there is no CUDA device here; leave --device out to measure the CPU.")
     options.sizes = options.sizes or parse_sizes(SIZES[options.device])
-    options.out = options.out or ROOT / "benchmarks" / "results" / f"treecrf-{options.device}.json"
+    if options.eager and options.device != "cuda":
+        parser.error("--eager needs --device cuda.")
+    name = f"{'eager' if options.eager else 'treecrf'}-{options.device}.json"
+    options.out = options.out or ROOT / "benchmarks" / "results" / name
     return options
 
 
@@ -503,6 +516,37 @@ def count_runs(budget: float, seconds: float, least: int, most: int) -> int:
 
 def clocks(device: str) -> tuple[str, ...]:
     return ("device", "wall") if device == "cuda" else ("wall",)
+
+
+class Nothing(torch.autograd.Function):
+    """A function of all potentials that computes nothing."""
+
+    @staticmethod
+    def forward(ctx: Any, log_z: Tensor, *potentials: Tensor) -> Tensor:
+        ctx.save_for_backward(*potentials)
+        return log_z
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        return None, *ctx.saved_tensors
+
+
+def measure_eager(batch: int, n: int, rounds: int = 200) -> Row:
+    """Milliseconds of `log_partition` and its gradient: of the device, of the call, and of a call that does nothing."""
+    inputs = random_inputs("lexical", batch, n, "cuda", 1, torch.float32)
+    tensors = [tensor for tensor in inputs.potentials if tensor is not None]
+    zeros = torch.zeros(batch, device="cuda")
+    ours = partial(load_library(OURS, "cuda").operations[BACKWARD], inputs)
+    empty = wall_clock(lambda: torch.autograd.grad(Nothing.apply(zeros, *tensors).sum(), tensors), "cuda")
+    for _ in range(10):
+        ours()
+    device = graph_clock(ours, [ours], raise_pending)
+    wall = wall_clock(ours, "cuda")
+    samples = [(device()["device"], wall()["wall"], empty()["wall"]) for _ in range(rounds)]
+    medians = map(statistics.median, zip(*samples, strict=True))
+    row = {"batch": batch, "n": n, **dict(zip(("device", "ours", "empty"), medians, strict=True))}
+    print(row, file=sys.stderr)
+    return row
 
 
 def show(result: Row, device: str) -> None:
