@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import nestree
-from benchmarks.timing import ROOT, Row, provenance, store
+from benchmarks.timing import ROOT, Row, provenance, read_status, store
 from nestree.pipeline import Pipeline
 
 SENTENCE = "The president of the University of California met leaders of the Iraqi army."
@@ -76,9 +76,9 @@ def measure(options: argparse.Namespace) -> Row:
                 command, stdin=texts_file, stdout=subprocess.PIPE, text=True, cwd=ROOT
             )
             time.sleep(min(60.0, 15 * options.minutes))  # a quarter, until every client has been served
-            before = resident_mb(process.pid)
+            before = read_status("VmRSS", process.pid)
             load = json.loads(generator.communicate()[0])
-        after = resident_mb(process.pid)
+        after = read_status("VmRSS", process.pid)
         process.terminate()
         exit_code = process.wait(60)
     offline.append(offline_speed(pipeline, texts, options.offline_seconds))
@@ -91,7 +91,7 @@ def measure(options: argparse.Namespace) -> Row:
         "words_per_second": round(speed, 1),
         "offline_words_per_second": [round(each, 1) for each in offline],
         "share_of_offline": round(speed / statistics.mean(offline), 3),
-        "resident_mb": [round(before, 1), round(after, 1)],
+        "resident_mb": [round(size / 1e6, 1) for size in (before, after)],
         "sentence_ms_direct": direct,
         "sentence_ms_served": served,
         "sentence_ms_difference": round(served - direct, 2),
@@ -163,12 +163,6 @@ def server(model: str | None) -> Iterator[tuple[subprocess.Popen[str], int]]:
         finally:
             process.kill()
             process.wait()
-
-
-def resident_mb(process: int) -> float:
-    """The resident memory of a process in MB."""
-    status = Path(f"/proc/{process}/status").read_text()
-    return int(status.split("VmRSS:")[1].split()[0]) * 1024 / 1e6
 
 
 # The load generator

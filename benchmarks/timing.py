@@ -208,9 +208,9 @@ def memory_rise(prepare: Callable[..., tuple[Call, Call]], *arguments: Any) -> f
     return rise / 2**20
 
 
-def read_status(key: str) -> int:
-    """Bytes, from /proc/self/status."""
-    lines = Path("/proc/self/status").read_text().splitlines()
+def read_status(key: str, process: int | str = "self") -> int:
+    """Bytes, from /proc/PROCESS/status."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{key}:"))
 
 
