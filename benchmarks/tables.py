@@ -294,8 +294,10 @@ def proxies() -> str:
     """Dev and test F1 on data sets that no recipe was tuned on; without runs that were stopped early."""
     runs = [row for row in load_scored("proxies") if row["status"] == "finished"]
     for row in runs:
-        if any(note.startswith("small training set") for note in row.get("notes", ())):
-            row["changes"] = [*row["changes"], "batches for 600 updates"]
+        for note in row.get("notes", ()):
+            if updates := re.match(r"small training set .*: about (\d+) updates", note):
+                rule = "batches for 600 updates" if int(updates[1]) >= 600 else "small-data rule"
+                row["changes"] = [*row["changes"], rule]
     groups = group_runs(runs)
     names = list(dict.fromkeys(data for data, _, _ in groups))
     rows = []

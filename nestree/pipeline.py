@@ -60,9 +60,8 @@ from nestree.treecrf import ignore_out_of_memory
 from nestree.types import Document, Entity, Sentence, Span, crossing_pairs, missing_attribute, with_entities
 
 BATCH_WORDS_GPU = 16_000  # replaces BATCH_WORDS on a CUDA device
-MAX_THREADS = (
-    8  # more wait for the interpreter: 16 x86 cores read 29,000 words/s with 8 threads, 11,000 with 16
-)
+MAX_THREADS = 16
+DECODING_THREADS = 4  # that decode at the same time: more spend their time on handing over the GIL
 MAX_BATCH_WORDS_CPU = 1_000  # larger batches are no faster on a CPU
 MIN_BATCH_WORDS_CPU = 100  # smaller batches are not worth another thread
 BATCHES_PER_THREAD = 4  # if there are enough words: so that all threads end at about the same time
@@ -775,6 +774,7 @@ def run_batches(
 
 
 collate_lock = threading.Lock()  # the collator caches words
+decoding_slots = threading.Semaphore(DECODING_THREADS)
 
 
 @dataclass
@@ -815,7 +815,7 @@ class BatchJob:
         """Wait for the scores and decode them. A batch that is too large is split in half and run again."""
         scores, self.scores = self.scores, None
         if scores is not None:
-            with ignore_out_of_memory(), self.stream_context():
+            with ignore_out_of_memory(), self.stream_context(), decoding_slots:
                 return self.decode(scores)
         del scores
         if len(self.windows) == 1:
