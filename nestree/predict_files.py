@@ -8,6 +8,7 @@ one thread computes it, so that on a CPU the bytes of an output depend on its in
 import hashlib
 import json
 import os
+import re
 import shutil
 import weakref
 from collections import deque
@@ -98,6 +99,11 @@ def plan_jobs(
         raise InputError("standard input can be read once: name - once.")
     if source_format is not None and source_format not in FORMATS:
         raise InputError(f"there is no format {source_format!r}. Choose one of {', '.join(FORMATS)}.")
+    if url := next((path for path in (*sources, out) if re.match(r"\w{2,}:/", str(path))), None):
+        raise InputError(
+            f"{url} is a URL, and this command reads and writes files. For an object store, use ray.data with "
+            "nestree.integrations.ray.Recognize, as docs/scale.md shows, or copy the files."
+        )
     names: dict[Path, str] = {}
     files: list[Path] = []
     for source in sources:
