@@ -16,7 +16,6 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from nestree.errors import ModelError
-from nestree.nn.features import vector_rows
 from nestree.nn.tokenizer import SubwordTokenizer
 from nestree.types import Sentence, Span, crossing_pairs
 
@@ -145,7 +144,7 @@ class Collator:
         shapes: bool = False,
         vectors: Mapping[str, int] | None = None,
     ):
-        """`trees`: leave out the gold of sentences with crossing entities. `vectors`: the row of each static vector."""
+        """`trees`: leave out the gold of sentences with crossing entities. `vectors`: rows of words, from 1 on."""
         self.tokenizer = tokenizer
         self.labels = {label: number for number, label in enumerate(labels)}
         self.trees, self.shapes = trees, shapes
@@ -178,9 +177,10 @@ class Collator:
             table[(position > 0) & (position <= np.array(sizes)[:, None])] = values
             return torch.from_numpy(table)
 
-        vectors = None
-        if self.vectors is not None:
-            vectors = pad_words(vector_rows([w for s in sentences for w in s.words], self.vectors))
+        vectors, rows = None, self.vectors
+        if rows is not None:  # words are looked up as written, then in lower case
+            known = [rows.get(w, rows.get(w.lower(), 0)) for s in sentences for w in s.words]
+            vectors = pad_words(known)
         return Batch(
             sentences=tuple(sentences),
             sizes=tuple(sizes),
@@ -315,7 +315,7 @@ def pad_to_bucket(batch: Batch, padding: int, most: int) -> Batch | None:
     gold, (rows, length) = batch.gold, batch.subwords.shape
     if gold is None or batch.windows is not None:
         return None
-    new_rows, new_length = bucket_rows(rows) - rows, min(bucket_size(length, 8, 8), most)
+    new_rows, new_length = bucket_size(rows + 1, 2, 4) - rows, min(bucket_size(length, 8, 8), most)
     longest = min(new_length - 2, bucket_size(batch.longest, 8, 8))  # a word has one subword or more
     new_words, new_subwords = longest - batch.longest, new_length - length
     if new_words < 0:
@@ -369,11 +369,6 @@ def pad_gold(gold: Gold, rows: int, new_rows: int, posts: int) -> Gold:
         complete=pad(gold.complete, (0, new_rows), value=True),
         forbidden=forbidden,
     )
-
-
-def bucket_rows(sentences: int) -> int:
-    """Rows of a bucket: one at least is not used."""
-    return bucket_size(sentences + 1, 2, 4)
 
 
 def bucket_size(number: int, least: int, steps: int) -> int:
