@@ -4,15 +4,14 @@ Downloaded models are found again without a network. Only files that a nestree m
 of them is code.
 """
 
-import re
 from pathlib import Path
 
 from nestree import checkpoint
 from nestree.errors import ModelError
+from nestree.model_card import HUB_NAME as HUB_NAME
 from nestree.nn.onnx import LABEL_GRAPH, SCORE_GRAPH
 
 BUNDLED_NAME = "gum-minilm"  # of the bundled model, unless there is a directory of this name
-HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 MODEL_FILES = [
     checkpoint.CONFIG,
     checkpoint.LABELS,
