@@ -118,20 +118,20 @@ def is_exported(folder: Path) -> bool:
 def save_without_weights(model: Recognizer, folder: Path, card: str = "") -> None:
     """Write what does not change during training."""
     write_text(folder / CONFIG, model.settings.to_toml())
-    save_info(ModelInfo(model.labels, model.text_rules, model.temperatures), folder)
+    save_info(model, folder)
     model.save_encoder(folder / ENCODER)
     write_text(folder / CARD, card or str(Card(model.settings, model.labels)))
 
 
-def save_info(info: ModelInfo, folder: Path) -> None:
+def save_info(model: Recognizer, folder: Path) -> None:
     """Write or replace labels.json; the manifest is removed."""
     (folder / MANIFEST).unlink(missing_ok=True)
     values = {
         "format": FORMAT,
         "nestree": __version__,
-        "labels": list(info.labels),
-        "text": info.text._asdict(),
-        "temperatures": info.temperatures._asdict(),
+        "labels": list(model.labels),
+        "text": model.text_rules._asdict(),
+        "temperatures": model.temperatures._asdict(),
     }
     write_text(folder / LABELS, json.dumps(values, ensure_ascii=False, allow_nan=False, indent=2) + "\n")
 
@@ -169,7 +169,6 @@ def quantize(folder: Path, out: Path) -> None:
         raise ModelError(
             f"{folder} is quantized already: its weights have 8 bits each. There is nothing to do."
         )
-    metadata = read_tensors(folder / WEIGHTS, metadata_only=True)[1]
     with atomic_path(out) as temporary:
         for path in model_files(folder):
             if path.name != WEIGHTS:
@@ -177,11 +176,10 @@ def quantize(folder: Path, out: Path) -> None:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, target)
         write_text(temporary / CONFIG, without_local_path(model.settings).to_toml())
-        save_info(ModelInfo(model.labels, model.text_rules, model.temperatures), temporary)
+        save_info(model, temporary)
         stored = "Stored in 8 bits each, with a scale for every 64 of them"
         add_to_card(temporary, WEIGHTS_NOTE.format(stored, "quantize"))
-        weights = quantize_state(model.state_dict())
-        write_tensors(temporary / WEIGHTS, weights, {**metadata, "format": str(FORMAT)})
+        save_weights(quantize_state(model.state_dict()), temporary)
         save_manifest(temporary)
 
 

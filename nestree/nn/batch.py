@@ -347,27 +347,25 @@ def pad_gold(gold: Gold, rows: int, new_rows: int, posts: int) -> Gold:
 
     These are spread over many cells: a GPU adds gradients that meet in one cell one after another.
     """
-    spans, pairs = next_capacity(len(gold.spans)), next_capacity(len(gold.pairs))
-    k = torch.arange(spans - len(gold.spans))
-    start = k // new_rows % posts
-    end = (k // new_rows // posts + k + 1) % posts
-    unused_spans = torch.stack([rows + k % new_rows, start, end], 1)  # [new spans, 3]
-    m = torch.arange(pairs - len(gold.pairs))
-    unused_pairs = torch.stack([len(gold.spans) + m % len(k), m % (posts - 1)], 1)  # [new pairs, 2]
-    forbidden = gold.forbidden
-    if forbidden is not None:
-        f = torch.arange(next_capacity(len(forbidden)) - len(forbidden))
-        places = [rows + f % new_rows, f // new_rows % posts, (f + 1) // new_rows % posts]
-        forbidden = torch.cat([forbidden, torch.stack(places, 1)])
+
+    def pad_spans(spans: Tensor) -> Tensor:  # [K, 3]
+        k = torch.arange(next_capacity(len(spans)) - len(spans))
+        start, end = k // new_rows % posts, (k // new_rows // posts + k + 1) % posts
+        return torch.cat([spans, torch.stack([rows + k % new_rows, start, end], 1)])
+
+    spans = pad_spans(gold.spans)
+    new_spans = len(spans) - len(gold.spans)
+    m = torch.arange(next_capacity(len(gold.pairs)) - len(gold.pairs))
+    unused_pairs = torch.stack([len(gold.spans) + m % new_spans, m % (posts - 1)], 1)  # [new pairs, 2]
     return replace(
         gold,
-        spans=torch.cat([gold.spans, unused_spans]),
-        labels=pad(gold.labels, (0, 0, 0, len(k)), value=True),  # a span without labels would have no loss
-        heads=pad(gold.heads, (0, len(k)), value=-1),
+        spans=spans,
+        labels=pad(gold.labels, (0, 0, 0, new_spans), value=True),  # a span without labels would have no loss
+        heads=pad(gold.heads, (0, new_spans), value=-1),
         pairs=torch.cat([gold.pairs, unused_pairs]),
         used=pad(gold.used, (0, new_rows)),
         complete=pad(gold.complete, (0, new_rows), value=True),
-        forbidden=forbidden,
+        forbidden=None if gold.forbidden is None else pad_spans(gold.forbidden),
     )
 
 

@@ -387,7 +387,7 @@ def finish_run(run: Run, about: Mapping[str, str]) -> TrainResult:
     fitted = [fit_temperatures(model, run.corpus.dev) if run.is_main else None]
     model.temperatures = Temperatures(*broadcast_object_list(fitted)[0])
     if run.is_main:
-        checkpoint.save_info(checkpoint.ModelInfo(model.labels, model.text_rules, model.temperatures), folder)
+        checkpoint.save_info(model, folder)
     if run.settings.decoding.tune:
         model.settings = run.settings = tune_decoding(run)
         decoding = run.settings.decoding
