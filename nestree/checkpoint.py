@@ -50,6 +50,7 @@ CONFIG, LABELS, ENCODER, WEIGHTS, CARD, MANIFEST = (
     "config.toml", "labels.json", "encoder", "weights.safetensors", "README.md", "manifest.json",
 )  # fmt: skip
 MANIFEST_FORMAT = 1
+IN_MANIFEST = (CONFIG, LABELS, ENCODER, WEIGHTS, SCORE_GRAPH, LABEL_GRAPH)
 TRAINING = "training"  # the state of a training run, which is not part of the model
 LARGEST_TEMPERATURE = 1e6
 DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)  # raised by damaged JSON
@@ -211,7 +212,7 @@ def save_manifest(folder: Path) -> None:
     files = {}
     for path in model_files(folder):
         name = path.relative_to(folder)
-        if name.parts[0] in (CONFIG, LABELS, ENCODER, WEIGHTS, SCORE_GRAPH, LABEL_GRAPH):
+        if name.parts[0] in IN_MANIFEST:
             files[name.as_posix()] = {"size": path.stat().st_size, "sha256": sha256(path)}
     values = {"format": MANIFEST_FORMAT, "files": files}
     write_text(folder / MANIFEST, json.dumps(values, indent=2) + "\n")

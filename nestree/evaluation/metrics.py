@@ -124,20 +124,19 @@ class Score:
 
 
 Groups = Mapping[Any, Any]  # of one sentence: entity -> its group
-Row = tuple[
-    int, ...
-]  # of one sentence: correct and predicted entities of each prediction, then gold entities
+Row = tuple[int, ...]  # of one sentence: correct and predicted entities of each prediction, gold entities
 
 
 def count_rows(gold: Sequence[Groups], *predictions: Sequence[Groups]) -> dict[Any, Counter[Row]]:
     """How many sentences have which counts of entities, by group; a predicted entity that is gold has its gold group.
 
-    >>> count_rows([{(0, 4, "ORG"): "ORG", (3, 4, "GPE"): "GPE"}], [{(0, 4, "ORG"): "ORG"}])
+    >>> dict(count_rows([{(0, 4, "ORG"): "ORG", (3, 4, "GPE"): "GPE"}], [{(0, 4, "ORG"): "ORG"}]))
     {'ORG': Counter({(1, 1, 1): 1}), 'GPE': Counter({(0, 0, 1): 1})}
     """
-    rows: dict[Any, Counter[Row]] = {}
+    rows: defaultdict[Any, Counter[Row]] = defaultdict(Counter)
+    zeros = [0] * (2 * len(predictions) + 1)
     for g, *sides in zip(gold, *predictions, strict=True):
-        counts: defaultdict[Any, list[int]] = defaultdict(lambda: [0] * (2 * len(predictions) + 1))
+        counts: defaultdict[Any, list[int]] = defaultdict(zeros.copy)
         for k, side in enumerate(sides):
             for entity, group in side.items():
                 count = counts[g.get(entity, group)]
@@ -146,7 +145,7 @@ def count_rows(gold: Sequence[Groups], *predictions: Sequence[Groups]) -> dict[A
         for group in g.values():
             counts[group][-1] += 1
         for group, count in counts.items():
-            rows.setdefault(group, Counter())[tuple(count)] += 1
+            rows[group][tuple(count)] += 1
     return rows
 
 
