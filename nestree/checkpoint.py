@@ -20,7 +20,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -50,10 +50,12 @@ CONFIG, LABELS, ENCODER, WEIGHTS, CARD, MANIFEST = (
     "config.toml", "labels.json", "encoder", "weights.safetensors", "README.md", "manifest.json",
 )  # fmt: skip
 MANIFEST_FORMAT = 1
+IN_MANIFEST = (CONFIG, LABELS, ENCODER, WEIGHTS, SCORE_GRAPH, LABEL_GRAPH)
 TRAINING = "training"  # the state of a training run, which is not part of the model
 LARGEST_TEMPERATURE = 1e6
 DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)  # raised by damaged JSON
 log = logging.getLogger(__name__)
+WEIGHTS_NOTE = "## Weights\n\n{} (`nestree {}`); scores above were measured before."  # of model cards
 BUNDLED = Path(__file__).resolve().parent / "models" / "gum-minilm"
 
 
@@ -72,15 +74,15 @@ def bundled_model() -> Path:
     return BUNDLED
 
 
-def save(model: Recognizer, folder: Path, card: str = "") -> None:
-    """Write the whole model to a new directory, or nothing.
+def save(
+    model: Recognizer, folder: Path, card: str = "", to_onnx: Callable[[], Graphs] | None = None
+) -> None:
+    """Write the whole model to a new directory, or nothing. `to_onnx`: makes graphs, in place of its weights.
 
     The weights of a quantized model stay in 8 bits, unless they were changed to others that 8 bits cannot express.
     """
     if isinstance(model, OnnxRecognizer):
-        with atomic_path(folder) as temporary:
-            save_graphs(model, model.network.graphs, temporary, card)
-        return
+        to_onnx = model.to_onnx
     weights = model.state_dict()
     if model.is_quantized:
         quantized = quantize_state(weights)
@@ -90,7 +92,12 @@ def save(model: Recognizer, folder: Path, card: str = "") -> None:
     with atomic_path(folder) as temporary:
         temporary.mkdir()
         save_without_weights(model, temporary, card)
-        save_weights(weights, temporary)
+        if to_onnx is None:
+            save_weights(weights, temporary)
+        else:
+            write_text(temporary / CONFIG, without_local_path(model.settings).to_toml())
+            for name, content in to_onnx().items():
+                (temporary / name).write_bytes(content)
         save_manifest(temporary)
 
 
@@ -98,19 +105,10 @@ def export(model: Recognizer, folder: Path, int8: bool = False) -> None:
     """Write a model to a new directory, as ONNX graphs that `load` runs with ONNX Runtime; in 8 bits if `int8`."""
     if isinstance(model, OnnxRecognizer):
         raise ModelError("this model is exported to ONNX already. Export the one it was made of.")
-    with atomic_path(folder) as temporary:
-        card = model.card or str(Card(model.settings, model.labels))
-        save_graphs(model, model.to_onnx(int8), temporary, f"{card.rstrip()}\n\n{exported_note(int8)}\n")
-
-
-def save_graphs(model: Recognizer, graphs: Graphs, folder: Path, card: str) -> None:
-    """Write a model to a new directory, with ONNX graphs in place of weights."""
-    folder.mkdir()
-    save_without_weights(model, folder, card)
-    write_text(folder / CONFIG, without_local_path(model.settings).to_toml())
-    for name, content in graphs.items():
-        (folder / name).write_bytes(content)
-    save_manifest(folder)
+    card = (model.card or str(Card(model.settings, model.labels))).rstrip()
+    precision = "8 bits, per channel" if int8 else "float32"
+    card += f"\n\n{WEIGHTS_NOTE.format(f'An ONNX graph in {precision}', 'export')}\n"
+    save(model, folder, card, lambda: model.to_onnx(int8))
 
 
 def is_exported(folder: Path) -> bool:
@@ -118,30 +116,23 @@ def is_exported(folder: Path) -> bool:
     return (folder / SCORE_GRAPH).is_file()
 
 
-def exported_note(int8: bool) -> str:
-    precision = "8 bits, per channel" if int8 else "float32"
-    return (
-        f"## Weights\n\nAn ONNX graph in {precision} (`nestree export`); scores above were measured before."
-    )
-
-
 def save_without_weights(model: Recognizer, folder: Path, card: str = "") -> None:
     """Write what does not change during training."""
     write_text(folder / CONFIG, model.settings.to_toml())
-    save_info(ModelInfo(model.labels, model.text_rules, model.temperatures), folder)
+    save_info(model, folder)
     model.save_encoder(folder / ENCODER)
     write_text(folder / CARD, card or str(Card(model.settings, model.labels)))
 
 
-def save_info(info: ModelInfo, folder: Path) -> None:
+def save_info(model: Recognizer, folder: Path) -> None:
     """Write or replace labels.json; the manifest is removed."""
     (folder / MANIFEST).unlink(missing_ok=True)
     values = {
         "format": FORMAT,
         "nestree": __version__,
-        "labels": list(info.labels),
-        "text": info.text._asdict(),
-        "temperatures": info.temperatures._asdict(),
+        "labels": list(model.labels),
+        "text": model.text_rules._asdict(),
+        "temperatures": model.temperatures._asdict(),
     }
     write_text(folder / LABELS, json.dumps(values, ensure_ascii=False, allow_nan=False, indent=2) + "\n")
 
@@ -179,14 +170,17 @@ def quantize(folder: Path, out: Path) -> None:
         raise ModelError(
             f"{folder} is quantized already: its weights have 8 bits each. There is nothing to do."
         )
-    metadata = read_tensors(folder / WEIGHTS, metadata_only=True)[1]
     with atomic_path(out) as temporary:
-        copy_files([path for path in model_files(folder) if path.name != WEIGHTS], folder, temporary)
+        for path in model_files(folder):
+            if path.name != WEIGHTS:
+                target = temporary / path.relative_to(folder)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, target)
         write_text(temporary / CONFIG, without_local_path(model.settings).to_toml())
-        save_info(ModelInfo(model.labels, model.text_rules, model.temperatures), temporary)
-        add_to_card(temporary, QUANTIZED_NOTE)
-        weights = quantize_state(model.state_dict())
-        write_tensors(temporary / WEIGHTS, weights, {**metadata, "format": str(FORMAT)})
+        save_info(model, temporary)
+        stored = "Stored in 8 bits each, with a scale for every 64 of them"
+        add_to_card(temporary, WEIGHTS_NOTE.format(stored, "quantize"))
+        save_weights(quantize_state(model.state_dict()), temporary)
         save_manifest(temporary)
 
 
@@ -200,22 +194,9 @@ def without_local_path(settings: Settings) -> Settings:
     )
 
 
-QUANTIZED_NOTE = """## Weights
-
-Stored in 8 bits each, with a scale for every 64 of them (`nestree quantize`); scores above were measured before."""
-
-
 def add_to_card(folder: Path, text: str) -> None:
     """Append a paragraph to the model card."""
     write_text(folder / CARD, f"{read_card(folder).rstrip()}\n\n{text}\n".lstrip())
-
-
-def copy_files(paths: Iterable[Path], folder: Path, out: Path) -> None:
-    """Copy files of a folder to another one, which is created."""
-    for path in paths:
-        target = out / path.relative_to(folder)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
 
 
 def model_files(folder: Path) -> Iterator[Path]:
@@ -231,7 +212,7 @@ def save_manifest(folder: Path) -> None:
     files = {}
     for path in model_files(folder):
         name = path.relative_to(folder)
-        if name.parts[0] in (CONFIG, LABELS, ENCODER, WEIGHTS, SCORE_GRAPH, LABEL_GRAPH):
+        if name.parts[0] in IN_MANIFEST:
             files[name.as_posix()] = {"size": path.stat().st_size, "sha256": sha256(path)}
     values = {"format": MANIFEST_FORMAT, "files": files}
     write_text(folder / MANIFEST, json.dumps(values, indent=2) + "\n")
@@ -286,30 +267,31 @@ def load(folder: Path | str, device: str | torch.device = "cpu", *, verify: bool
 
 def read_model(folder: Path, device: str | torch.device) -> Recognizer:
     info, settings = read_info(folder), read_settings(folder)
-    if is_exported(folder):
-        return read_exported(folder, info, settings, device)
+    model = read_onnx(folder, info, settings) if is_exported(folder) else read_torch(folder, info, settings)
+    model.text_rules, model.temperatures, model.card = info.text, info.temperatures, read_card(folder)
+    return model.to(device).eval()
+
+
+def read_torch(folder: Path, info: ModelInfo, settings: Settings) -> Recognizer:
+    """A model that runs in PyTorch."""
     tensors = read_stored_tensors(folder)
     model = build_on_meta(folder, settings, info.labels, tensors)
-    check_shapes(model.state_dict(), tensors, folder / WEIGHTS)
+    own = model.state_dict()
+    check_shapes(own, tensors, folder / WEIGHTS)
     weights = dequantized(tensors, folder)
     if isinstance(model.encoder.transformer, bert.Bert):
-        dtypes = {name: value.dtype for name, value in model.state_dict().items()}
         copies = {
-            name: value.to(dtypes[name], copy=value is tensors[name]) for name, value in weights.items()
+            name: value.to(own[name].dtype, copy=value is tensors[name]) for name, value in weights.items()
         }
         model.load_state_dict(copies, assign=True)
     else:  # its buffers have values that are not stored
         model = build_uninitialized(folder, settings, info.labels)
         model.load_state_dict(weights)
     model.is_quantized = any(name.startswith(SCALES) for name in tensors)
-    model.text_rules, model.temperatures = info.text, info.temperatures
-    model.card = read_card(folder)
-    return model.to(device).eval()
+    return model
 
 
-def read_exported(
-    folder: Path, info: ModelInfo, settings: Settings, device: str | torch.device
-) -> Recognizer:
+def read_onnx(folder: Path, info: ModelInfo, settings: Settings) -> Recognizer:
     """A model that runs in ONNX Runtime."""
     require(folder, f"{ENCODER}/{bert.TOKENIZER}")
     names = [SCORE_GRAPH] if settings.model.labeling == "none" else [SCORE_GRAPH, LABEL_GRAPH]
@@ -317,9 +299,7 @@ def read_exported(
         graphs = {name: require(folder, name).read_bytes() for name in names}
     except OSError as error:
         raise ModelError(f"{folder} cannot be read: {error.strerror or error}.") from None
-    model = OnnxRecognizer(settings, info.labels, folder / ENCODER, OnnxNetwork(graphs, str(folder)))
-    model.text_rules, model.temperatures, model.card = info.text, info.temperatures, read_card(folder)
-    return model.to(device).eval()
+    return OnnxRecognizer(settings, info.labels, folder / ENCODER, OnnxNetwork(graphs, str(folder)))
 
 
 def require(folder: Path, name: str) -> Path:

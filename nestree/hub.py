@@ -4,21 +4,15 @@ Downloaded models are found again without a network. Only files that a nestree m
 of them is code.
 """
 
-import re
 from pathlib import Path
 
 from nestree import checkpoint
 from nestree.errors import ModelError
-from nestree.nn.onnx import LABEL_GRAPH, SCORE_GRAPH
+from nestree.model_card import HUB_NAME as HUB_NAME
 
 BUNDLED_NAME = "gum-minilm"  # of the bundled model, unless there is a directory of this name
-HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 MODEL_FILES = [
-    checkpoint.CONFIG,
-    checkpoint.LABELS,
-    checkpoint.WEIGHTS,
-    SCORE_GRAPH,
-    LABEL_GRAPH,
+    *(name for name in checkpoint.IN_MANIFEST if name != checkpoint.ENCODER),
     checkpoint.CARD,
     checkpoint.MANIFEST,
     *(f"{checkpoint.ENCODER}/*{ending}" for ending in (".json", ".txt", ".model")),

@@ -73,13 +73,13 @@ class Recognizer(nn.Module):
 
         vectors, self.words, self.dimensions = None, None, 0
         if settings.encoder.word_vectors and pretrained:
-            vectors = read_vectors(Path(settings.encoder.word_vectors))
-            self.words, self.dimensions = vectors.words, vectors.vectors.shape[1]
+            self.words, vectors = read_vectors(Path(settings.encoder.word_vectors))
+            self.dimensions = vectors.shape[1]
         elif settings.encoder.word_vectors:
             self.words, self.dimensions = read_words(Path(encoder) / WORDS_FILE)
         self.encoder = Encoder(settings.encoder, transformer, len(self.words or ()), self.dimensions)
         if vectors is not None:
-            self.encoder.load_word_vectors(vectors)
+            self.encoder.vectors.weight.data[1:] = torch.from_numpy(vectors)
         self.scorer = Scorer(self.encoder.size, settings.model, len(labels))
         embeddings = transformer.get_input_embeddings()
         self.head_prior = HeadPrior(embeddings.embedding_dim) if settings.model.head_prior else None
@@ -106,7 +106,7 @@ class Recognizer(nn.Module):
             self.labels,
             trees=self.settings.model.structure != "none",
             shapes=self.settings.encoder.word_shape_size > 0,
-            vectors=None if self.words is None else {word: row for row, word in enumerate(self.words)},
+            vectors=None if self.words is None else {word: row for row, word in enumerate(self.words, 1)},
         )
 
     def sentences_with_context(self, documents: Iterable[Document]) -> list[Sentence]:
@@ -257,6 +257,9 @@ class OnnxRecognizer(Recognizer):
         raise InputError(
             f"this model runs in ONNX Runtime, in {self.network.precision}: to change that, export it again."
         )
+
+    def to_onnx(self, int8: bool = False) -> Graphs:
+        return self.network.graphs
 
     def to(self, device: Any) -> "OnnxRecognizer":  # type: ignore[override]
         if torch.device(device).type != "cpu":

@@ -28,6 +28,7 @@ FIELDS = {
     "note": "attribution, and whatever else people should know, in Markdown",
 }
 LABEL_FIELD = "label."  # label.person=... describes the label `person`
+HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")  # OWNER/NAME
 TAGS = ["named-entity-recognition", "nested-named-entity-recognition", "entity-heads", "tree-crf"]
 METRICS = ["precision", "recall", "f1"]
 NOT_IN_RECIPES = ("encoder.path", "training.seed")
@@ -68,14 +69,14 @@ class Card:
             pipeline_tag="token-classification",
             license=self.about.get("license", "unknown"),
             language=self.about.get("language"),
-            base_model=encoder if is_hub_name(encoder) and not Path(encoder).exists() else None,
+            base_model=encoder if HUB_NAME.fullmatch(encoder) and not Path(encoder).exists() else None,
             tags=TAGS,
             metrics=METRICS,
             model_name=name if results else None,
             eval_results=results or None,
         )
         structure = self.settings.model.structure
-        location = name if is_hub_name(name) else "THIS_DIRECTORY"
+        location = name if HUB_NAME.fullmatch(name) else "THIS_DIRECTORY"
         first = next(iter(self.evaluations.values()), None)
         changes = {recipe: changed_settings(self.settings, recipe) for recipe in recipe_names()}
         nearest = min(changes, key=lambda recipe: (len(changes[recipe]), "/" in recipe))
@@ -142,15 +143,6 @@ def label_descriptions(card: str, labels: Iterable[str]) -> dict[str, str]:
         line[4:].split("**: ", 1) for line in card.splitlines() if line.startswith("- **") and "**: " in line
     )
     return {label: lines.get(escape_markdown(label), "") for label in labels}
-
-
-def is_hub_name(name: str) -> bool:
-    """Whether this could be OWNER/NAME on the hub.
-
-    >>> is_hub_name("sentence-transformers/all-MiniLM-L6-v2"), is_hub_name("./encoders/mine")
-    (True, False)
-    """
-    return re.fullmatch(r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*", name) is not None
 
 
 def changed_settings(settings: Settings, recipe: str) -> dict[str, tuple[object, object]]:

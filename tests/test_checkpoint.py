@@ -73,6 +73,7 @@ def test_every_weight_comes_back(model, saved):
     before = model.state_dict()
     assert before.keys() == loaded.state_dict().keys()
     assert all(torch.equal(before[name], value) for name, value in loaded.state_dict().items())
+    assert not [name for name in before if "pooler" in name]  # it is not used
 
 
 def test_a_directory_holds_no_pickle_and_others_may_read_it(saved):
@@ -81,10 +82,6 @@ def test_a_directory_holds_no_pickle_and_others_may_read_it(saved):
     assert {Path(name).suffix for name in names} <= {".toml", ".json", ".safetensors", ".md", ".txt"}
     assert (saved / "weights.safetensors").stat().st_mode == (saved / "config.toml").stat().st_mode
     assert "Labels: GPE, LOC, ORG, PER." in (saved / "README.md").read_text()
-
-
-def test_the_pooler_of_an_encoder_is_not_stored(model):
-    assert not [name for name in model.state_dict() if "pooler" in name]
 
 
 def test_text_rules_temperatures_and_card_come_back(model, tmp_path):
@@ -122,12 +119,10 @@ def test_encoders_of_every_family_come_back(family, tmp_path):
         assert torch.equal(*(model(subwords).last_hidden_state for model in (before, after)))
 
 
-def test_nothing_is_overwritten(model, saved):
+def test_whole_or_not_at_all(model, saved, tmp_path, monkeypatch):
     with pytest.raises(DataError, match=r"is a directory that is not empty. Give a new name"):
         checkpoint.save(model, saved)
 
-
-def test_whole_or_not_at_all(model, tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
@@ -145,12 +140,39 @@ def without(name):
     return spoil
 
 
+def edited(name, change):
+    def spoil(folder):
+        before = (folder / name).read_text()
+        assert change(before) != before
+        (folder / name).write_text(change(before))
+
+    return spoil
+
+
 def with_text(name, text):
     return lambda folder: (folder / name).write_text(text)
 
 
 def with_values(**values):
     return with_text("labels.json", json.dumps({"format": 2, "labels": tiny.LABELS, **values}))
+
+
+def with_setting(key, value):
+    return edited("config.toml", lambda text: re.sub(rf"(?m)^{key} = \S+", f"{key} = {value}", text))
+
+
+def with_encoder(name="config", **values):
+    return edited(f"encoder/{name}.json", lambda text: json.dumps(json.loads(text) | values))
+
+
+def with_tokenizer(change):
+    return edited("encoder/tokenizer.json", change)
+
+
+def with_short_vocabulary(text):
+    values = json.loads(text)
+    values["model"]["vocab"] = {piece: k for piece, k in values["model"]["vocab"].items() if k < 10}
+    return json.dumps(values)
 
 
 def cut(folder):
@@ -167,38 +189,8 @@ def with_other_weights(change):
     return spoil
 
 
-def with_setting(key, value):
-    def spoil(folder):
-        path = folder / "config.toml"
-        text, count = re.subn(rf"(?m)^{key} = \S+", f"{key} = {value}", path.read_text())
-        assert count
-        path.write_text(text)
-
-    return spoil
-
-
-def with_encoder(**values):
-    def spoil(folder):
-        path = folder / "encoder" / "config.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | values))
-
-    return spoil
-
-
-def without_vocabulary(folder):
-    path = folder / "encoder" / "tokenizer.json"
-    values = json.loads(path.read_text())
-    values["model"]["vocab"] = {piece: k for piece, k in values["model"]["vocab"].items() if k < 10}
-    path.write_text(json.dumps(values))
-
-
-def with_a_special_piece_beyond(folder):
-    path = folder / "encoder" / "tokenizer.json"
-    path.write_text(path.read_text().replace('"ids": [\n          3', '"ids": [\n          300'))
-    assert "300" in path.read_text()
-
-
 DEEP = "[" * 100_000
+NOT_FOUND = r"encoder': no (tokenizer|encoder) found; in this folder: .*\. Give a"
 NEWER = json.dumps({"format": 99, "nestree": "7.0", "labels": ["A"]})
 
 
@@ -240,14 +232,28 @@ NEWER = json.dumps({"format": 99, "nestree": "7.0", "labels": ["A"]})
         (with_other_weights(lambda w: w.update(more=torch.ones(1))), "has more, which config.toml has no"),
         (with_other_weights(lambda w: w[min(w)].view(-1)[:1].fill_(NAN)), "numbers that are not finite"),
         (with_other_weights(lambda w: w[max(w)].view(-1)[:1].fill_(-INF)), "that are not finite"),
-        (without_vocabulary, "the tokenizer has 10 subwords .* belong to different encoders"),
-        (with_a_special_piece_beyond, "special ones up to 300, .* belong to different encoders"),
+        (
+            with_tokenizer(with_short_vocabulary),
+            "the tokenizer has 10 subwords .* belong to different encoders",
+        ),
+        (
+            with_tokenizer(lambda text: re.sub(r'("ids": \[\s+)3', r"\g<1>300", text)),
+            "special ones up to 300, .* belong to different encoders",
+        ),
         (with_setting("lstm_layers", 10**5), "lstm_layers is 100000, and weights.safetensors has"),
         (with_setting("word_shape_size", 10**9), r"has the shape \[.*, 8\], and .* ask for \[.*10{9}"),
         (with_setting("word_shape_size", 10**30), "describe a network that cannot be built"),
         (with_encoder(num_hidden_layers=10**5), "num_hidden_layers is 100000, and weights.saf"),
         (with_encoder(intermediate_size=10**12), r"ask for \[10{12}, 32\]"),
         (with_encoder(vocab_size=10**17), "they belong to different|cannot be built|no encoder"),
+        (with_encoder(hidden_size="32"), NOT_FOUND),
+        (with_encoder(num_attention_heads=5), NOT_FOUND),
+        (with_encoder("tokenizer_config", pad_token=5), NOT_FOUND),
+        (with_text("encoder/config.json", "[]"), NOT_FOUND),
+        (with_text("encoder/config.json", "null"), NOT_FOUND),
+        (with_text("encoder/tokenizer_config.json", "[]"), NOT_FOUND),
+        (with_text("encoder/tokenizer.json", "{}"), NOT_FOUND),
+        (with_tokenizer(lambda text: text[:300]), NOT_FOUND),
     ],
 )
 def test_what_is_wrong_is_said_in_a_sentence(copy, spoil, message):
@@ -256,10 +262,18 @@ def test_what_is_wrong_is_said_in_a_sentence(copy, spoil, message):
         checkpoint.load(copy)
 
 
-def flip(path, place=-1):
-    data = bytearray(path.read_bytes())
-    data[place] ^= 1
-    path.write_bytes(data)
+@pytest.mark.parametrize(
+    "change",
+    [
+        with_encoder(text="a text", _attn_implementation="eager", values=1, self=2),
+        with_encoder("tokenizer_config", model_max_length=None),
+        with_encoder("tokenizer_config", model_max_length=1e30),
+    ],
+)
+def test_values_that_do_not_matter_change_nothing(saved, copy, change):
+    change(copy)
+    before, after = (predict(checkpoint.load(folder), tiny.SENTENCES) for folder in (saved, copy))
+    assert [s.entities for s in before] == [s.entities for s in after]
 
 
 FILES = ["config.toml", "labels.json", "weights.safetensors", "encoder/config.json", "encoder/tokenizer.json"]
@@ -270,7 +284,9 @@ def test_files_are_those_of_the_manifest(saved, tmp_path, name):
     folder = shutil.copytree(saved, tmp_path / "model")
     (folder / "README.md").write_text("# My own words\n")
     assert checkpoint.load(folder).card == "# My own words\n"
-    flip(folder / name)
+    data = bytearray((folder / name).read_bytes())
+    data[-1] ^= 1
+    (folder / name).write_bytes(data)
     with pytest.raises(ModelError, match=rf"{name} is not the file that manifest.json describes") as found:
         checkpoint.load(folder)
     assert "delete" in str(found.value)

@@ -129,28 +129,19 @@ def test_overrides_are_checked_together():
         ("model.mention=labels", 'must then be "none"'),
         ("model.labeling=span", "loss.joint needs"),
         ("model.mention=score", 'needs model.structure = "lexical" and model.mention = "yes-no"'),
+        ("ablation/02-unstructured-two-stage: model.mention=score", "only ranks trees"),
+        ("ablation/02-unstructured-two-stage: loss.head_sharing_penalty=0.4", "needs heads"),
+        ("ablation/03-tree-one-stage: decoding.head_sharing_penalty=0.4", "needs heads"),
+        ("release: model.mlp_size=301", "model.rotary needs an even model.mlp_size"),
+        ("release: model.labeling=span", "all four kinds of scores"),
+        ("ablation/02-unstructured-two-stage: loss.entropy_weight=1", "about trees"),
+        ("ablation/02-unstructured-two-stage: decoding.method=viterbi", 'must be "spans" or "mbr"'),
+        ("ablation/06-lexical-two-stage: decoding.method=spans", 'decoding.method = "spans" needs'),
+        ("ablation/06-lexical-two-stage: loss.hard_negatives=10", "loss.hard_negatives needs"),
     ],
 )
 def test_wrong_values(override, message):
-    with pytest.raises(ConfigError, match=message):
-        Settings.read("default").with_overrides([override])
-
-
-@pytest.mark.parametrize(
-    ("recipe", "override", "message"),
-    [
-        ("ablation/02-unstructured-two-stage", "model.mention=score", "only ranks trees"),
-        ("ablation/02-unstructured-two-stage", "loss.head_sharing_penalty=0.4", "needs heads"),
-        ("ablation/03-tree-one-stage", "decoding.head_sharing_penalty=0.4", "needs heads"),
-        ("release", "model.mlp_size=301", "model.rotary needs an even model.mlp_size"),
-        ("release", "model.labeling=span", "all four kinds of scores"),
-        ("ablation/02-unstructured-two-stage", "loss.entropy_weight=1", "about trees"),
-        ("ablation/02-unstructured-two-stage", "decoding.method=viterbi", 'must be "spans" or "mbr"'),
-        ("ablation/06-lexical-two-stage", "decoding.method=spans", 'decoding.method = "spans" needs'),
-        ("ablation/06-lexical-two-stage", "loss.hard_negatives=10", "loss.hard_negatives needs"),
-    ],
-)
-def test_contradictory_settings(recipe, override, message):
+    recipe, override = override.rsplit(": ", 1) if ": " in override else ("default", override)
     with pytest.raises(ConfigError, match=message):
         Settings.read(recipe).with_overrides([override])
 

@@ -7,16 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
 import nestree
-from nestree.cli import app
 from nestree.data import formats
-from nestree.model import Recognizer
 from nestree.nn.tokenizer import SubwordTokenizer
 from nestree.training import fit, make_corpus
 from nestree.types import Context, Document, Sentence, with_context
 from tests import tiny
+from tests.cli.run import nestree as nestree_command
 from tests.nn.test_tokenizer import unpack
 
 DOCUMENTS = [
@@ -90,11 +88,8 @@ def test_the_room_that_is_left_is_shared():
         expected = ["[CLS]", *before.split(), *"abcdefgh", *after.split(), "[SEP]"]
         assert named(pieces(LETTERS, 10 + room).windows[0]) == expected
     alone = replace(LETTERS, context=(LETTERS.context[0], ()))
-    assert named(pieces(alone, 13).windows[0])[1:4] == [
-        "v",
-        "y",
-        "##z",
-    ]  # one side takes what the other leaves
+    beside = named(pieces(alone, 13).windows[0])[1:4]
+    assert beside == ["v", "y", "##z"]  # one side takes what the other leaves
     tokenizer = tiny.letter_tokenizer()
     tokenizer.backend_tokenizer.post_processor = None  # an encoder without special subwords
     found = pieces(SENTENCE, tokenizer=tokenizer)
@@ -134,15 +129,9 @@ def encoder(tmp_path_factory) -> Path:
     return tiny.encoder(tmp_path_factory.mktemp("encoder") / "tiny")
 
 
-def made(encoder, context):
-    torch.manual_seed(0)
-    settings = tiny.settings("default", f"encoder.path={encoder}", f"encoder.context={context}")
-    return Recognizer(settings, tiny.LABELS, encoder).eval()
-
-
 @torch.inference_mode()
 def test_words_see_their_neighbours_if_they_should(encoder):
-    with_context, without = made(encoder, 3), made(encoder, 0)
+    with_context, without = (tiny.model(encoder, "default", f"encoder.context={k}").eval() for k in (3, 0))
     alone = DOCUMENTS[0].sentences
     given = with_context.sentences_with_context(DOCUMENTS[:1])
     assert given == without.sentences_with_context(DOCUMENTS[:1]) == list(alone)
@@ -177,12 +166,6 @@ def place(encoder, tmp_path_factory) -> Path:
     return folder
 
 
-def command(*arguments):
-    done = CliRunner().invoke(app, [str(each) for each in arguments])
-    assert done.exit_code == 0, done.output
-    return done.stdout
-
-
 def scores(sentences):
     return [(e.start, e.end, e.label, round(e.score, 4)) for s in sentences for e in s.entities]
 
@@ -193,9 +176,11 @@ def test_a_text_a_file_and_its_words_give_the_same(place, tmp_path):
     assert len(document.sentences) == 3
     assert ner([TEXT, "Lisbon."])[0].entities == document.entities
     how = ["--model", place / "model", "--out"]
-    command("predict", place / "text.txt", *how, tmp_path / "a.jsonl", "--trees")
+    assert (
+        nestree_command("predict", place / "text.txt", *how, tmp_path / "a.jsonl", "--trees").exit_code == 0
+    )
     formats.write([replace(document, id="t")], tmp_path / "words.jsonl", "jsonl")
-    command("predict", tmp_path / "words.jsonl", *how, tmp_path / "b.jsonl")
+    assert nestree_command("predict", tmp_path / "words.jsonl", *how, tmp_path / "b.jsonl").exit_code == 0
     for name in ("a.jsonl", "b.jsonl"):
         (found,) = formats.read(tmp_path / name)
         assert [s.words for s in found.sentences] == [s.words for s in document.sentences]
@@ -229,7 +214,8 @@ def seen(monkeypatch) -> list[Context]:
 )
 def test_commands_read_sentences_in_context(place, seen, monkeypatch, arguments):
     monkeypatch.chdir(place)
-    command(*arguments)
+    done = nestree_command(*arguments)
+    assert done.exit_code == 0, done.output
     wanted = [s.context for document in with_context(DOCUMENTS, 4) for s in document.sentences]
     assert set(seen) == {context for context in wanted if any(context)}
 

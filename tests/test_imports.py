@@ -20,7 +20,7 @@ FLOORS = [
     {"hub"},
     {"checkpoint"},
     {"model_card"},
-    {"evaluation", "temperature", "quantization"},
+    {"evaluation", "tuning", "quantization"},
     {"model"},
     {"losses", "decoding"},
     {"nn"},

@@ -26,17 +26,7 @@ def folder(tmp_path_factory) -> Path:
 @pytest.fixture(autouse=True)
 def one_thread():
     """Matrices are so small here that threads only wait for each other."""
-    threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-def made(
-    folder: Path, recipe: str = "default", *changes: str, labels=tiny.LABELS, seed: int = 0
-) -> Recognizer:
-    torch.manual_seed(seed)
-    return Recognizer(tiny.settings(recipe, *changes), labels, folder)
 
 
 def keys(entities) -> set[tuple[int, int, str]]:
@@ -68,7 +58,7 @@ def memorise(model: Recognizer, sentences: list[Sentence], steps: int = 150) -> 
 
 @pytest.mark.parametrize("recipe", [recipe for recipe in ROWS if "/" in recipe])
 def test_every_row_memorises_eight_nested_sentences(folder, recipe):
-    model = made(folder, recipe)
+    model = tiny.model(folder, recipe)
     # Without parsing, spans decide that no likely tree contains, which trees do not teach. Short sentences have none.
     sentences = tiny.SHORT if recipe == "ablation/08-without-parsing" else tiny.SENTENCES
     assert memorise(model, sentences) is not None
@@ -80,7 +70,7 @@ def test_every_row_memorises_eight_nested_sentences(folder, recipe):
 
 def test_without_parsing_spans_are_wrong_only_where_no_likely_tree_has_them(folder):
     """Why the row without parsing cannot learn longer sentences by heart: test_losses.py has the proof."""
-    model = made(folder, "ablation/08-without-parsing")
+    model = tiny.model(folder, "ablation/08-without-parsing")
     assert memorise(model, tiny.SENTENCES, 100) is None
     batch = model.collate(tiny.SENTENCES)
     gold = [keys(s.entities) for s in tiny.SENTENCES]
@@ -109,12 +99,12 @@ def test_without_parsing_spans_are_wrong_only_where_no_likely_tree_has_them(fold
     ],
 )
 def test_two_stage_models_give_two_labels_to_one_span(folder, recipe, change):
-    assert memorise(made(folder, recipe, change), [tiny.TWO_LABELS, tiny.SENTENCES[0]]) is not None
+    assert memorise(tiny.model(folder, recipe, change), [tiny.TWO_LABELS, tiny.SENTENCES[0]]) is not None
 
 
 @pytest.mark.parametrize("recipe", KINDS)
 def test_a_sentence_alone_and_in_any_batch(folder, recipe):
-    model = made(folder, recipe, seed=1).double().eval()
+    model = tiny.model(folder, recipe, seed=1).double().eval()
     long = sentence("the fans of the club in the north of Oslo sang of the Bank " * 2)
     sentences = [*tiny.SENTENCES, long]
     whole = in_double(model, sentences)
@@ -134,20 +124,18 @@ def test_a_sentence_alone_and_in_any_batch(folder, recipe):
 
 
 def in_double(model: Recognizer, sentences: list[Sentence]):
-    batch = model.collate_words(sentences)
+    batch = model.collate(sentences)
     return replace(batch, pooling_weights=batch.pooling_weights.double())
 
 
 @pytest.mark.parametrize("recipe", ["default", "ablation/03-tree-one-stage", "ablation/06-lexical-two-stage"])
 def test_losses_of_a_batch_are_the_sum_of_those_of_its_sentences(folder, recipe):
-    model = made(folder, recipe).double().eval()
+    model = tiny.model(folder, recipe).double().eval()
 
-    def losses(sentences):
-        batch = model.collate(sentences)
-        return model.losses(replace(batch, pooling_weights=batch.pooling_weights.double()))
-
-    together = losses(tiny.SENTENCES)
-    alone = [losses([each]) for each in tiny.SENTENCES]
+    together, *alone = (
+        model.losses(in_double(model, sentences))
+        for sentences in (tiny.SENTENCES, *([each] for each in tiny.SENTENCES))
+    )
     assert together.mentions == sum(each.mentions for each in alone) == 18
     torch.testing.assert_close(together.total, torch.stack([each.total for each in alone]).sum())
 
@@ -177,7 +165,7 @@ ODD = {
 
 @pytest.mark.parametrize("recipe", KINDS)
 def test_odd_sentences(folder, recipe):
-    model = made(folder, recipe)
+    model = tiny.model(folder, recipe)
     for sentences in ODD.values():
         batch = model.collate(sentences)
         model.train().zero_grad()
@@ -193,7 +181,7 @@ def test_odd_sentences(folder, recipe):
 @pytest.mark.parametrize("recipe", ["default", "ablation/04-lexical-one-stage"])
 def test_114_labels(folder, recipe):
     labels = [f"L{k}" for k in range(114)]
-    model = made(folder, recipe, labels=labels)
+    model = tiny.model(folder, recipe, labels=labels)
     given = [Sentence(["a", "b", "c"], [Entity(0, 2, "L113"), Entity(1, 2, "L57")])]
     assert memorise(model, given) is not None
 
@@ -201,7 +189,7 @@ def test_114_labels(folder, recipe):
 @pytest.mark.parametrize(("recipe", "n"), [("default", 100), ("ablation/03-tree-one-stage", 300)])
 def test_long_sentences_go_through_windows(folder, recipe, n):
     words = " ".join(f"w{k}" for k in range(n))
-    model = made(folder, recipe)
+    model = tiny.model(folder, recipe)
     batch = model.collate([sentence(words, "0-1 GPE", f"0-{n} ORG", f"{n - 1}-{n} GPE"), WHOLE])
     assert batch.subwords.shape[1] <= 64
     assert batch.subwords.shape[0] > n // 25
@@ -211,20 +199,10 @@ def test_long_sentences_go_through_windows(folder, recipe, n):
     assert all(e.end <= n for e in model.eval().decode(batch)[0])
 
 
-def test_same_seed_same_weights(folder):
-    def trained():
-        model = made(folder, seed=7)
-        memorise(model, tiny.SENTENCES[:3], 10)
-        return model.state_dict()
-
-    first, second = trained(), trained()
-    assert all(torch.equal(first[name], second[name]) for name in first)
-
-
 def test_every_parameter_learns(folder):
     """Each has a gradient: nothing is made and then left out, and a process with others never waits."""
     for recipe in ROWS:
-        model = made(folder, recipe, "encoder.lstm_layers=1")
+        model = tiny.model(folder, recipe, "encoder.lstm_layers=1")
         model.losses(model.collate([sentence("it rained")])).total.backward()
         unused = [name for name, p in model.named_parameters() if p.grad is None]
         assert all("pooler" in name for name in unused), recipe
@@ -233,7 +211,7 @@ def test_every_parameter_learns(folder):
 def test_the_form_of_an_encoder_is_saved_and_comes_back(folder, tmp_path):
     vectors = tmp_path / "vectors.txt"
     vectors.write_text("lisbon 1 2 3\nthe 4 5 6\n", encoding="utf-8")
-    model = made(folder, "default", f"encoder.word_vectors={vectors}").eval()
+    model = tiny.model(folder, "default", f"encoder.word_vectors={vectors}").eval()
     model.save_encoder(tmp_path / "saved")
     vectors.unlink()  # not needed again
     again = Recognizer(model.settings, model.labels, tmp_path / "saved", pretrained=False).eval()
@@ -247,12 +225,12 @@ def test_the_form_of_an_encoder_is_saved_and_comes_back(folder, tmp_path):
 
 def test_what_is_wrong_is_said(folder, tmp_path):
     with pytest.raises(ModelError, match="at least one, and each only once"):
-        made(folder, labels=["A", "A"])
+        tiny.model(folder, labels=["A", "A"])
     with pytest.raises(ModelError, match=r"encoder\.mix_layers is 4, and the encoder has 3"):
-        made(folder, "default", "encoder.mix_layers=4")
+        tiny.model(folder, "default", "encoder.mix_layers=4")
     with pytest.raises(ModelError, match=r"encoder .*no tokenizer found; in this folder"):
-        made(tmp_path)
-    model = made(folder)
+        tiny.model(tmp_path)
+    model = tiny.model(folder)
     with pytest.raises(ModelError, match="0-1 XYZ of this sentence has a label that the model does not know"):
         model.collate([sentence("a b", "0-1 XYZ")])
     assert len(model.collate_words([sentence("a b", "0-1 XYZ")])) == 1
@@ -268,17 +246,8 @@ def test_the_head_prior_finds_heads(tmp_path):
     data = [sentence(f"{a} {noun}", "0-2 PER") for a in adjectives for noun in nouns]
     data += [sentence(f"{noun} slept", "0-1 PER") for noun in nouns] * 4
     data += [sentence(f"{a} slept") for a in adjectives] * 4
-    torch.manual_seed(1)
-    model = Recognizer(
-        tiny.settings("default", "loss.head_sharing_penalty=0"), tiny.LABELS, tiny.encoder(tmp_path)
-    )
-    optimiser = torch.optim.AdamW(model.parameters(), 3e-3)
-    for _ in range(80):
-        optimiser.zero_grad()
-        losses = model.losses(model.collate(data))
-        (losses.total / losses.mentions).backward()
-        optimiser.step()
-    batch = model.eval().collate_words(data[:16])
+    model = tiny.model(tiny.encoder(tmp_path), "default", "loss.head_sharing_penalty=0", seed=1)
+    batch = tiny.train(model, data, 80, 3e-3).collate_words(data[:16])
     scores = model(batch)
     much, none = (
         model.settings.with_overrides([f"decoding.head_prior_weight={weight}"]) for weight in (50.0, 0.0)
@@ -293,7 +262,7 @@ def test_the_head_prior_finds_heads(tmp_path):
 @pytest.mark.filterwarnings("ignore:mkldnn")  # of processors without bfloat16
 @pytest.mark.parametrize("family", ["bert", "modernbert"])
 def test_forms_are_in_float32_whatever_the_encoder_is_in(tmp_path, family):
-    model = Recognizer(tiny.settings("default"), tiny.LABELS, tiny.encoder(tmp_path, family))
+    model = tiny.model(tiny.encoder(tmp_path, family))
     batch = model.collate(tiny.SENTENCES)
     with torch.autocast("cpu", torch.bfloat16):
         assert model.encoder.lexical_embeddings(batch).dtype == torch.float32

@@ -5,10 +5,8 @@ from dataclasses import replace
 
 import pytest
 from huggingface_hub import ModelCard
-from typer.testing import CliRunner
 
 from nestree import model_card
-from nestree.cli import app
 from nestree.config import Settings
 from nestree.data import formats
 from nestree.errors import ConfigError
@@ -16,6 +14,7 @@ from nestree.evaluation import evaluate
 from nestree.model_card import Card
 from nestree.types import Document, Entity, Sentence
 from tests import tiny
+from tests.cli.run import nestree
 
 WORDS = ["the", "mayor", "of", "Lisbon", "met", "them"]
 GOLD = [
@@ -135,23 +134,15 @@ def test_fields():
             model_card.parse_fields([nothing])
 
 
-def nestree(*arguments):
-    done = CliRunner().invoke(app, [str(each) for each in arguments])
-    assert done.exit_code == 0, done.stderr
-    return done
-
-
 def test_training_and_resuming_write_the_card(tmp_path):
     encoder, data, out = tiny.encoder(tmp_path / "encoder"), tmp_path / "data.jsonl", tmp_path / "model"
     formats.write([Document((sentence,)) for sentence in tiny.SENTENCES], data, "jsonl")
     recipe = tmp_path / "tiny.toml"
-    recipe.write_text(
-        tiny.settings(
-            "default", f"encoder.path={encoder}", "training.epochs=12", "training.batch_words=40"
-        ).to_toml()
-    )
-    nestree("train", "--train", data, "--dev", data, "--test", data, "--out", out, "--config", recipe,
-            "--device", "cpu", "--card", "language=en")  # fmt: skip
+    changes = [f"encoder.path={encoder}", "training.epochs=12", "training.batch_words=40"]
+    recipe.write_text(tiny.settings("default", *changes).to_toml())
+    done = nestree("train", "--train", data, "--dev", data, "--test", data, "--out", out, "--config", recipe,
+                   "--device", "cpu", "--card", "language=en")  # fmt: skip
+    assert done.exit_code == 0, done.stderr
     text = (out / "README.md").read_text()
     first = ModelCard(text).data
     assert (first.license, first.language) == ("unknown", "en")
@@ -165,9 +156,8 @@ def test_training_and_resuming_write_the_card(tmp_path):
     assert str(tmp_path) not in text
 
     weights = (out / "weights.safetensors").read_bytes()
-    nestree(
-        "train", "--resume", out, "--device", "cpu", "--card", "license=mit", "--card", "data=eight sentences"
-    )
+    fields = ["--card", "license=mit", "--card", "data=eight sentences"]
+    assert nestree("train", "--resume", out, "--device", "cpu", *fields).exit_code == 0
     again = ModelCard((out / "README.md").read_text()).data
     assert (again.license, again.language) == ("mit", "en")
     assert {result.dataset_name for result in again.eval_results} == {"eight sentences"}

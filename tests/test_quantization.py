@@ -5,20 +5,15 @@ import shutil
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
 from nestree import checkpoint, quantization
-from nestree.cli import app
 from nestree.data import formats
 from nestree.errors import ModelError
 from nestree.evaluation import evaluate
 from nestree.pipeline import predict
 from nestree.types import Document
 from tests import tiny
-
-
-def nestree(*arguments):
-    return CliRunner().invoke(app, [str(each) for each in arguments])
+from tests.cli.run import nestree, refuse
 
 
 @pytest.mark.parametrize("shape", [(64, 64), (257, 257), (1, 4097), (3, 40, 50), (8192, 1)])
@@ -41,11 +36,8 @@ def test_products_are_exact_and_twice_is_once():
     value = torch.randn(100, 100, generator=torch.Generator().manual_seed(2))
     once = quantization.quantize_state({"w": value})
     restored = quantization.dequantize_state(once)["w"]
-    whole = (
-        once["w"].double().flatten()
-        * once["scales/w"].double().repeat_interleave(quantization.GROUP)[:10_000]
-    )
-    assert torch.equal(restored.double().flatten(), whole)
+    scales = once["scales/w"].double().repeat_interleave(quantization.GROUP)[:10_000]
+    assert torch.equal(restored.double().flatten(), once["w"].double().flatten() * scales)
     twice = quantization.quantize_state({"w": restored})
     assert all(torch.equal(once[name], twice[name]) for name in once)
 
@@ -60,11 +52,8 @@ def test_zeros_and_outliers():
 
 
 def test_what_is_small_keeps_its_bits_and_what_is_not_finite_is_refused():
-    weights = {
-        "bias": torch.randn(10_000),
-        "little": torch.randn(8, 8),
-        "whole": torch.arange(5000).view(50, 100),
-    }
+    whole = torch.arange(5000).view(50, 100)
+    weights = {"bias": torch.randn(10_000), "little": torch.randn(8, 8), "whole": whole}
     small = quantization.quantize_state(weights)
     assert small.keys() == weights.keys()
     assert all(torch.equal(small[name], value) for name, value in weights.items())
@@ -157,9 +146,10 @@ def test_the_command_says_what_8_bits_cost(tiny_model, tmp_path):
 
 
 def test_what_goes_wrong_leaves_nothing_behind(tiny_model, tmp_path):
-    done = nestree("quantize", tiny_model, "--out", tmp_path / "m", "--gold", tmp_path / "absent.jsonl")
-    assert (done.exit_code, list(tmp_path.iterdir())) == (2, [])
-    assert "absent.jsonl does not exist" in done.stderr
-    done = nestree("quantize", tmp_path / "absent", "--out", tmp_path / "m")
-    assert (done.exit_code, list(tmp_path.iterdir())) == (2, [])
-    assert "absent does not exist. Name a directory that `nestree train` made" in done.stderr
+    out = ("--out", tmp_path / "m")
+    assert "absent.jsonl does not exist" in refuse(
+        "quantize", tiny_model, *out, "--gold", tmp_path / "absent.jsonl"
+    )
+    why = refuse("quantize", tmp_path / "absent", *out)
+    assert "absent does not exist. Name a directory that `nestree train` made" in why
+    assert list(tmp_path.iterdir()) == []

@@ -1,5 +1,6 @@
 """Small things that many tests are made of: a tiny encoder with random weights, settings for it, eight sentences."""
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -141,16 +142,27 @@ def settings(recipe: str = "default", *changes: str) -> Settings:
     return Settings.read(recipe).with_overrides([*small, *changes])
 
 
+def model(
+    folder: Path, recipe: str = "default", *changes: str, labels: Sequence[str] = LABELS, seed: int = 0
+) -> Recognizer:
+    """An untrained model with this encoder."""
+    torch.manual_seed(seed)
+    return Recognizer(settings(recipe, f"encoder.path={folder}", *changes), labels, folder)
+
+
+def train(model: Recognizer, sentences: list[Sentence], updates: int, lr: float = 5e-3) -> Recognizer:
+    """The model after so many updates on these sentences."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr)
+    for _ in range(updates):
+        optimizer.zero_grad()
+        model.losses(model.collate(sentences)).total.backward()
+        optimizer.step()
+    return model.eval()
+
+
 def learned(folder: Path, updates: int = 20) -> Recognizer:
     """A model with this encoder, after so many updates on the eight sentences."""
-    torch.manual_seed(3)
-    made = Recognizer(settings("default", f"encoder.path={folder}"), LABELS, folder)
-    optimiser = torch.optim.AdamW(made.parameters(), 5e-3)
-    for _ in range(updates):
-        optimiser.zero_grad()
-        made.losses(made.collate(SENTENCES)).total.backward()
-        optimiser.step()
-    return made.eval()
+    return train(model(folder, seed=3), SENTENCES, updates)
 
 
 def slopes(

@@ -9,10 +9,16 @@
 (0.5, 0.0, 1)
 """
 
-from nestree.evaluation.calibration import Bin, Calibration
-from nestree.evaluation.error_analysis import KINDS, EntityError
-from nestree.evaluation.heads import HeadScores
-from nestree.evaluation.metrics import Evaluation, Intervals, Score, check_alignment, evaluate
+from nestree.evaluation.error_analysis import KINDS, EntityError, HeadScores
+from nestree.evaluation.metrics import (
+    Bin,
+    Calibration,
+    Evaluation,
+    Intervals,
+    Score,
+    check_alignment,
+    evaluate,
+)
 from nestree.evaluation.significance import Comparison, Difference, compare
 
 __all__ = [

@@ -1,22 +1,22 @@
-"""Precision, recall and F1 by label, depth and length, with bootstrap intervals."""
+"""Precision, recall and F1 by label, depth and length, with bootstrap intervals; calibration of probabilities."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from nestree.data.statistics import nested
 from nestree.errors import DataError
-from nestree.evaluation.calibration import Calibration, calibrate
 from nestree.evaluation.error_analysis import (
     EntitiesByKey,
     EntityError,
-    Key,
+    HeadScores,
     classify_errors,
     entities_by_key,
+    evaluate_heads,
 )
-from nestree.evaluation.heads import HeadScores, evaluate_heads
 from nestree.types import Sentence, depths, missing_attribute
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 LEVEL = 0.95  # of every interval
 RESAMPLES = 1000
-LENGTHS = {**{str(n): n for n in range(1, 6)}, "6-10": 10}  # name -> largest number of words
-LONGER = "11+"
+LENGTHS = ("", "1", "2", "3", "4", "5", *["6-10"] * 5, "11+")  # groups, by number of words
+BINS = 10  # of calibration, of equal width, from 0 to 1
 THRESHOLDS = (*(k / 20 for k in range(20)), 0.99)
 
 Range = tuple[float, float]
@@ -124,6 +124,29 @@ class Score:
 
 
 Groups = Mapping[Any, Any]  # of one sentence: entity -> its group
+Row = tuple[int, ...]  # of one sentence: correct and predicted entities of each prediction, gold entities
+
+
+def count_rows(gold: Sequence[Groups], *predictions: Sequence[Groups]) -> dict[Any, Counter[Row]]:
+    """How many sentences have which counts of entities, by group; a predicted entity that is gold has its gold group.
+
+    >>> dict(count_rows([{(0, 4, "ORG"): "ORG", (3, 4, "GPE"): "GPE"}], [{(0, 4, "ORG"): "ORG"}]))
+    {'ORG': Counter({(1, 1, 1): 1}), 'GPE': Counter({(0, 0, 1): 1})}
+    """
+    rows: defaultdict[Any, Counter[Row]] = defaultdict(Counter)
+    zeros = [0] * (2 * len(predictions) + 1)
+    for g, *sides in zip(gold, *predictions, strict=True):
+        counts: defaultdict[Any, list[int]] = defaultdict(zeros.copy)
+        for k, side in enumerate(sides):
+            for entity, group in side.items():
+                count = counts[g.get(entity, group)]
+                count[2 * k] += entity in g
+                count[2 * k + 1] += 1
+        for group in g.values():
+            counts[group][-1] += 1
+        for group, count in counts.items():
+            rows[group][tuple(count)] += 1
+    return rows
 
 
 def score_groups(
@@ -132,37 +155,22 @@ def score_groups(
     resamples: int = 0,
     seed: int = 0,
 ) -> dict[Any, Score]:
-    """The score of each group of entities, the largest first. A predicted entity that is gold has its group in gold.
+    """The score of each group of entities, the largest first.
 
     Each group is resampled from the same seed, so groups with the same counts in each sentence have the same intervals.
 
     >>> score_groups([{(0, 4, "ORG"): "ORG", (3, 4, "GPE"): "GPE"}], [{(0, 4, "ORG"): "ORG"}])["ORG"]
     Score(correct=1, predicted=1, gold=1, intervals=None)
     """
-    rows: defaultdict[Any, Counter[tuple[int, ...]]] = defaultdict(
-        Counter
-    )  # how many sentences have which counts
-    for g, p in zip(gold_groups, predicted_groups, strict=True):
-        counts: defaultdict[Any, list[int]] = defaultdict(lambda: [0, 0, 0])
-        for entity, group in p.items():
-            count = counts[g.get(entity, group)]
-            count[0] += entity in g
-            count[1] += 1
-        for group in g.values():
-            counts[group][2] += 1
-        for group, count in counts.items():
-            rows[group][tuple(count)] += 1
     scores = {}
-    for group, sentences in rows.items():
-        correct, predicted, gold = (
-            sum(counts[k] * times for counts, times in sentences.items()) for k in range(3)
-        )
+    for group, sentences in count_rows(gold_groups, predicted_groups).items():
+        correct, predicted, gold = (sum(c[k] * times for c, times in sentences.items()) for k in range(3))
         intervals = bootstrap(sentences, len(gold_groups), resamples, seed) if resamples else None
         scores[group] = Score(correct, predicted, gold, intervals)
     return dict(sorted(scores.items(), key=lambda item: (-item[1].gold, -item[1].predicted, str(item[0]))))
 
 
-def bootstrap(rows: Mapping[tuple[int, ...], int], sentences: int, resamples: int, seed: int) -> Intervals:
+def bootstrap(rows: Mapping[Row, int], sentences: int, resamples: int, seed: int) -> Intervals:
     """Percentile intervals of resamples of as many sentences, drawn with replacement.
 
     A resample in which a metric is undefined, such as F1 without any entity, is left out of its interval.
@@ -202,6 +210,56 @@ def percentile_interval(values: "ndarray") -> Range:
     return float(low), float(high)
 
 
+# Calibration
+
+
+class Bin(NamedTuple):
+    """The predicted entities whose scores lie in [low, high); 1 belongs to the last."""
+
+    low: float
+    high: float
+    entities: int
+    score: float  # their mean
+    precision: float  # the share of them that is correct
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How far scores are from precision."""
+
+    scored: int
+    unscored: int  # predicted entities without a score: left out
+    error: float  # expected calibration error: |precision - score| of the bins, weighted by their entities
+    brier: float  # the mean square of score - (1 if correct else 0)
+    bins: tuple[Bin, ...]  # those with entities
+
+
+def calibrate(scored: Sequence[tuple[float | None, bool]]) -> Calibration | None:
+    """The calibration, given the score of each predicted entity and whether it is correct; None if none has a score.
+
+    >>> calibrate([(0.9, True), (0.9, False), (None, True)]).error
+    0.4
+    """
+    known = [(score, correct) for score, correct in scored if score is not None]
+    if not known:
+        return None
+    cells: dict[int, list[tuple[float, bool]]] = {k: [] for k in range(BINS)}
+    for score, correct in known:
+        cells[min(int(score * BINS), BINS - 1)].append((score, correct))
+    bins = tuple(
+        Bin(k / BINS, (k + 1) / BINS, len(cell), *map(fmean, zip(*cell, strict=True)))
+        for k, cell in cells.items()
+        if cell
+    )
+    return Calibration(
+        len(known),
+        len(scored) - len(known),
+        sum(bin.entities * abs(bin.precision - bin.score) for bin in bins) / len(known),
+        fmean((score - correct) ** 2 for score, correct in known),
+        bins,
+    )
+
+
 # Evaluation
 
 
@@ -225,9 +283,7 @@ class Evaluation:
     confusion: Mapping[str, Mapping[str | None, int]]  # gold label -> label of the same span; None: missed
     heads: HeadScores | None  # None: neither side has heads
     calibration: Calibration | None  # None: no predicted entity has a score
-    thresholds: Mapping[
-        float, Score
-    ]  # if only entities with this score or a higher one are kept; {}: no scores
+    thresholds: Mapping[float, Score]  # if only entities with at least this score are kept; {}: no scores
     resamples: int
     seed: int
 
@@ -307,7 +363,9 @@ def evaluate(
         for number, pair in enumerate(pairs, 1)
         for error in classify_errors(*pair)
     )
-    lengths = score(lambda entities: {key: length_group(key) for key in entities})
+    lengths = score(lambda entities: {key: LENGTHS[min(key[1] - key[0], 11)] for key in entities})
+    kinds = ("flat", "nested")  # the same span with another label is nested, too
+    nesting = score(lambda e: dict(zip(e, (kinds[k] for k in nested([*e.values()])), strict=True)))
     scored = [(entity.score, key in g) for g, p in pairs for key, entity in p.items()]
     return Evaluation(
         sentences=len(gold),
@@ -317,8 +375,8 @@ def evaluate(
         spans=score(lambda entities: dict.fromkeys(key[:2] for key in entities)).get(None, Score()),
         labels=score(lambda entities: {key: key[2] for key in entities}),
         depths=dict(sorted(score(lambda e: dict(zip(e, depths(e.values()), strict=True))).items())),
-        nesting=dict(sorted(score(group_by_nesting).items())),
-        lengths={name: lengths[name] for name in (*LENGTHS, LONGER) if name in lengths},
+        nesting=dict(sorted(nesting.items())),
+        lengths={name: lengths[name] for name in dict.fromkeys(LENGTHS) if name in lengths},
         errors=errors,
         confusion=count_confusion(pairs, errors),
         heads=evaluate_heads(gold, predicted, pairs),
@@ -338,16 +396,6 @@ def number_copies(sentence: Sentence) -> dict[Hashable, None]:
         seen[key] += 1
         copies[*key, seen[key]] = None
     return copies
-
-
-def group_by_nesting(entities: EntitiesByKey) -> Groups:
-    """Nested: contains another entity or is contained by one; the same span with another label is both."""
-    kinds = ("nested" if is_nested else "flat" for is_nested in nested([*entities.values()]))
-    return dict(zip(entities, kinds, strict=True))
-
-
-def length_group(key: Key) -> str:
-    return next((name for name, longest in LENGTHS.items() if key[1] - key[0] <= longest), LONGER)
 
 
 def count_confusion(

@@ -8,18 +8,20 @@ permutation test    its significance: under the null hypothesis, the two predict
                     bootstrap would.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence, Set
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from nestree.errors import DataError, InputError
-from nestree.evaluation.error_analysis import Key, entities_by_key
+from nestree.evaluation.error_analysis import entities_by_key
 from nestree.evaluation.metrics import (
     RESAMPLES,
     Evaluation,
     Range,
+    Row,
     check_alignment,
+    count_rows,
     evaluate,
     percentile_interval,
     precision_recall_f1,
@@ -34,9 +36,6 @@ if TYPE_CHECKING:
 METRICS = ("precision", "recall", "f1")
 SWAPS = 10_000  # so that p has four digits
 ROUNDING = 1e-12  # differences closer than this are equal
-
-# Of one sentence: correct and predicted entities of the first prediction, of the second, and gold entities.
-Counts = tuple[int, int, int, int, int]
 
 
 class Difference(NamedTuple):
@@ -85,7 +84,12 @@ def compare(
             check_alignment(gold, predicted)
         except DataError as error:
             raise DataError(f"{name}: {error}") from None
-    rows, labels = count_pairs(gold, first, second)
+    sides = [[*map(entities_by_key, side)] for side in (gold, first, second)]
+    rows = count_rows(*([dict.fromkeys(e) for e in side] for side in sides)).get(None, Counter())
+    if empty := len(gold) - rows.total():  # sentences without any entities
+        rows[0, 0, 0, 0, 0] += empty
+    labels = count_rows(*([{key: key[2] for key in e} for e in side] for side in sides))
+    frequency = {label: sum(row[-1] * times for row, times in labels[label].items()) for label in labels}
     rng = default_rng(seed)
     # Predicted entities minus twice the correct ones: the errors, less the gold entities, which both have in common.
     errors = [(p - 2 * r, q - 2 * s, times) for (r, p, s, q, _), times in rows.items()]
@@ -95,7 +99,8 @@ def compare(
         names=names,
         overall=dict(zip(METRICS, differences(rows, len(gold), resamples, swaps, rng), strict=True)),
         labels={
-            label: differences(rows, len(gold), resamples, swaps, rng)[-1] for label, rows in labels.items()
+            label: differences(labels[label], len(gold), resamples, swaps, rng)[-1]
+            for label in sorted(labels, key=lambda label: (-frequency[label], label))
         },
         better=sum(times for ours, theirs, times in errors if ours < theirs),
         worse=sum(times for ours, theirs, times in errors if ours > theirs),
@@ -105,33 +110,14 @@ def compare(
     )
 
 
-def count_pairs(*corpora: Sequence[Sentence]) -> tuple[Counter[Counts], dict[str, Counter[Counts]]]:
-    """How many sentences have which counts: of all entities, and of each label, the most frequent in gold first."""
-    rows: Counter[Counts] = Counter()
-    labels: defaultdict[str, Counter[Counts]] = defaultdict(Counter)
-    frequency: Counter[str] = Counter()
-
-    def count(gold: Set[Key], first: Set[Key], second: Set[Key]) -> Counts:
-        return len(gold & first), len(first), len(gold & second), len(second), len(gold)
-
-    for sentences in zip(*corpora, strict=True):
-        sides = [entities_by_key(sentence).keys() for sentence in sentences]
-        rows[count(*sides)] += 1
-        for label in {key[2] for side in sides for key in side}:
-            counts = count(*({key for key in side if key[2] == label} for side in sides))
-            labels[label][counts] += 1
-            frequency[label] += counts[-1]
-    return rows, {label: labels[label] for label in sorted(labels, key=lambda x: (-frequency[x], x))}
-
-
 def differences(
-    rows: Mapping[Counts, int], sentences: int, resamples: int, swaps: int, rng: "Generator"
+    rows: Mapping[Row, int], sentences: int, resamples: int, swaps: int, rng: "Generator"
 ) -> list[Difference]:
     """The differences in precision, recall and F1."""
     import numpy as np
 
     def subtract(counts: "ndarray") -> "list[ndarray]":
-        """First minus second, for each metric; NaN where both are undefined. The columns are those of Counts."""
+        """First minus second, for each metric; NaN where both are undefined. The columns are those of Row."""
         correct, predicted, other_correct, other_predicted, gold = counts.T
         first = precision_recall_f1(correct, predicted, gold)
         second = precision_recall_f1(other_correct, other_predicted, gold)

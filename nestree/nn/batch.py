@@ -16,7 +16,6 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from nestree.errors import ModelError
-from nestree.nn.features import vector_rows
 from nestree.nn.tokenizer import SubwordTokenizer
 from nestree.types import Sentence, Span, crossing_pairs
 
@@ -145,7 +144,7 @@ class Collator:
         shapes: bool = False,
         vectors: Mapping[str, int] | None = None,
     ):
-        """`trees`: leave out the gold of sentences with crossing entities. `vectors`: the row of each static vector."""
+        """`trees`: leave out the gold of sentences with crossing entities. `vectors`: rows of words, from 1 on."""
         self.tokenizer = tokenizer
         self.labels = {label: number for number, label in enumerate(labels)}
         self.trees, self.shapes = trees, shapes
@@ -178,9 +177,10 @@ class Collator:
             table[(position > 0) & (position <= np.array(sizes)[:, None])] = values
             return torch.from_numpy(table)
 
-        vectors = None
-        if self.vectors is not None:
-            vectors = pad_words(vector_rows([w for s in sentences for w in s.words], self.vectors))
+        vectors, rows = None, self.vectors
+        if rows is not None:  # words are looked up as written, then in lower case
+            known = [rows.get(w, rows.get(w.lower(), 0)) for s in sentences for w in s.words]
+            vectors = pad_words(known)
         return Batch(
             sentences=tuple(sentences),
             sizes=tuple(sizes),
@@ -315,7 +315,7 @@ def pad_to_bucket(batch: Batch, padding: int, most: int) -> Batch | None:
     gold, (rows, length) = batch.gold, batch.subwords.shape
     if gold is None or batch.windows is not None:
         return None
-    new_rows, new_length = bucket_rows(rows) - rows, min(bucket_size(length, 8, 8), most)
+    new_rows, new_length = bucket_size(rows + 1, 2, 4) - rows, min(bucket_size(length, 8, 8), most)
     longest = min(new_length - 2, bucket_size(batch.longest, 8, 8))  # a word has one subword or more
     new_words, new_subwords = longest - batch.longest, new_length - length
     if new_words < 0:
@@ -347,33 +347,26 @@ def pad_gold(gold: Gold, rows: int, new_rows: int, posts: int) -> Gold:
 
     These are spread over many cells: a GPU adds gradients that meet in one cell one after another.
     """
-    spans, pairs = next_capacity(len(gold.spans)), next_capacity(len(gold.pairs))
-    k = torch.arange(spans - len(gold.spans))
-    start = k // new_rows % posts
-    end = (k // new_rows // posts + k + 1) % posts
-    unused_spans = torch.stack([rows + k % new_rows, start, end], 1)  # [new spans, 3]
-    m = torch.arange(pairs - len(gold.pairs))
-    unused_pairs = torch.stack([len(gold.spans) + m % len(k), m % (posts - 1)], 1)  # [new pairs, 2]
-    forbidden = gold.forbidden
-    if forbidden is not None:
-        f = torch.arange(next_capacity(len(forbidden)) - len(forbidden))
-        places = [rows + f % new_rows, f // new_rows % posts, (f + 1) // new_rows % posts]
-        forbidden = torch.cat([forbidden, torch.stack(places, 1)])
+
+    def pad_spans(spans: Tensor) -> Tensor:  # [K, 3]
+        k = torch.arange(next_capacity(len(spans)) - len(spans))
+        start, end = k // new_rows % posts, (k // new_rows // posts + k + 1) % posts
+        return torch.cat([spans, torch.stack([rows + k % new_rows, start, end], 1)])
+
+    spans = pad_spans(gold.spans)
+    new_spans = len(spans) - len(gold.spans)
+    m = torch.arange(next_capacity(len(gold.pairs)) - len(gold.pairs))
+    unused_pairs = torch.stack([len(gold.spans) + m % new_spans, m % (posts - 1)], 1)  # [new pairs, 2]
     return replace(
         gold,
-        spans=torch.cat([gold.spans, unused_spans]),
-        labels=pad(gold.labels, (0, 0, 0, len(k)), value=True),  # a span without labels would have no loss
-        heads=pad(gold.heads, (0, len(k)), value=-1),
+        spans=spans,
+        labels=pad(gold.labels, (0, 0, 0, new_spans), value=True),  # a span without labels would have no loss
+        heads=pad(gold.heads, (0, new_spans), value=-1),
         pairs=torch.cat([gold.pairs, unused_pairs]),
         used=pad(gold.used, (0, new_rows)),
         complete=pad(gold.complete, (0, new_rows), value=True),
-        forbidden=forbidden,
+        forbidden=None if gold.forbidden is None else pad_spans(gold.forbidden),
     )
-
-
-def bucket_rows(sentences: int) -> int:
-    """Rows of a bucket: one at least is not used."""
-    return bucket_size(sentences + 1, 2, 4)
 
 
 def bucket_size(number: int, least: int, steps: int) -> int:

@@ -9,6 +9,7 @@ Encoders of the BERT family run in `nestree.nn.bert`, all others in `transformer
 
 import inspect
 import logging
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from nestree.config import EncoderSettings
 from nestree.errors import ModelError
 from nestree.nn import bert
 from nestree.nn.batch import Batch
-from nestree.nn.features import SHAPES, WordVectors
+from nestree.nn.features import SHAPES
 
 Halves = list[tuple[Tensor, ...]]  # forward and backward half of each part of a vector
 
@@ -104,7 +105,7 @@ class Encoder(nn.Module):
         self.mix = ScalarMix(settings.mix_layers)
         self.size = config.hidden_size
         if words:
-            self.vectors = nn.Embedding(words + 1, dimensions, padding_idx=0)
+            self.vectors = nn.Embedding(words + 1, dimensions, padding_idx=0)  # row 0: words without a vector
             self.vectors.weight.requires_grad_(False)
             self.size += dimensions
         if settings.word_shape_size:
@@ -163,11 +164,6 @@ class Encoder(nn.Module):
         with torch.no_grad(), torch.autocast(batch.subwords.device.type, enabled=False):
             return pool_subwords(transformer.get_input_embeddings()(batch.subwords), batch)[:, 1:-1]
 
-    def load_word_vectors(self, vectors: WordVectors) -> None:
-        """Fill the table of static vectors; row 0 stays zero, for words without one."""
-        with torch.no_grad():
-            self.vectors.weight[1:] = torch.from_numpy(vectors.vectors)
-
 
 def pool_subwords(subwords: Tensor, batch: Batch) -> Tensor:
     """Subwords [W, P, D] -> the means of those of each word, between BOS and EOS: [B, n + 2, D]."""
@@ -220,13 +216,9 @@ def load_saved(folder: str) -> tuple[Any, nn.Module]:
     from transformers.initialization import no_init_weights
 
     config = load_config(folder)
-
-    def build(_: str, **options: Any) -> nn.Module:
-        model: nn.Module = AutoModel.from_config(config, **options)
-        return model
-
     with no_init_weights():  # drawing weights takes longer than reading them
-        model = call_loader(build, folder, "encoder", dtype=torch.float32)
+        build = partial(AutoModel.from_config, config, dtype=torch.float32)
+        model = call_loader(lambda _, **options: build(**options), folder, "encoder")
     remove_pooler(model)
     return tokenizer, model
 

@@ -4,22 +4,14 @@
 True
 """
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from nestree.errors import ModelError
 
 SHAPES = 1 + 6 * 2 * 2 * 2  # 0: padding
-
-
-class WordVectors(NamedTuple):
-    """Static vectors, one per word."""
-
-    words: tuple[str, ...]
-    vectors: np.ndarray  # [words, dimensions] float32
+WordVectors = tuple[tuple[str, ...], np.ndarray]  # words, and their vectors [words, dimensions] in float32
 
 
 def word_shape(word: str) -> int:
@@ -71,7 +63,7 @@ def read_glove(path: Path) -> WordVectors:
                 rows.append(row)
     if not rows:
         raise ModelError(f"{path}: no word vectors are in this file.")
-    return WordVectors(tuple(words), np.stack(rows))
+    return tuple(words), np.stack(rows)
 
 
 def read_npy(path: Path) -> WordVectors:
@@ -86,9 +78,4 @@ def read_npy(path: Path) -> WordVectors:
             f"{path}: an array of shape {vectors.shape} beside {len(words)} words in {words_file.name}; "
             "each word needs a row, and each row a word."
         )
-    return WordVectors(words, vectors.astype(np.float32))
-
-
-def vector_rows(words: Sequence[str], table: dict[str, int]) -> list[int]:
-    """Each word's row in the table of vectors, from 1 on, looked up as written, then in lower case; 0: unknown."""
-    return [table.get(word, table.get(word.lower(), -1)) + 1 for word in words]
+    return words, vectors.astype(np.float32)

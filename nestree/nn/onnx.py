@@ -14,7 +14,6 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +24,7 @@ from torch import Tensor, nn
 
 from nestree.errors import InputError, ModelError
 from nestree.nn.batch import Batch
-from nestree.nn.scorers import FullTriaffine, LabelScorer, Scores
+from nestree.nn.scorers import FullTriaffine, LabelScorer, Scores, SpanLabels
 
 SCORE_GRAPH, LABEL_GRAPH = "scores.onnx", "labels.onnx"
 FORMAT = 1  # of the graphs; stored in their metadata
@@ -65,9 +64,6 @@ class GraphInputs(NamedTuple):
         pooling = batch.pooling.unflatten(2, (windows.shape[1], batch.subwords.shape[1]))
         return cls(batch.subwords, batch.attention_mask, windows, pooling, batch.lengths, batch.shapes)
 
-    def named(self) -> dict[str, Tensor]:
-        return {name: value for name, value in self._asdict().items() if value is not None}
-
 
 class ScoreGraph(nn.Module):
     """GraphInputs -> the tensors of Scores, by name."""
@@ -89,15 +85,16 @@ class LabelGraph(nn.Module):
         self.scorer = scorer
 
     def forward(self, *vectors: Tensor) -> dict[str, Tensor]:
-        score = self.scorer.triples if self.scorer.by_head else self.scorer.pairs.score_pairs
-        return {"labels": score(*vectors)}
+        return {"labels": self.scorer.score(*vectors)}
 
 
 def named_tensors(scores: Scores) -> dict[str, Tensor]:
     """The tensors of scores by the names that they have as outputs of the graph."""
     values = {name: getattr(scores, name) for name in ("mention", "arc", "root", "head_prior")}
-    for name in LABEL_VECTORS:
-        values[f"label_{name}"] = getattr(scores.labels, name, None)
+    if isinstance(scores.labels, SpanLabels):
+        values |= {
+            f"label_{name}": part for name, part in zip(LABEL_VECTORS, scores.labels.parts, strict=False)
+        }
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -300,9 +297,8 @@ class OnnxNetwork:
 
     def open(self, name: str, content: bytes) -> Any:
         options = self.runtime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = (
-            1  # batches run on threads of the pipeline
-        )
+        # Batches run on threads of the pipeline.
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4
         try:
             return self.runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
@@ -312,14 +308,15 @@ class OnnxNetwork:
             ) from None
 
     def __call__(self, batch: Batch) -> Scores:
-        found = self.run(SCORE_GRAPH, GraphInputs.of(batch).named())
+        inputs = GraphInputs.of(batch)._asdict()
+        found = self.run(SCORE_GRAPH, {name: value for name, value in inputs.items() if value is not None})
         vectors = [found[f"label_{name}"] for name in LABEL_VECTORS if f"label_{name}" in found]
         return Scores(
             batch.lengths,
             found["mention"],
             found.get("arc"),
             found.get("root"),
-            OnnxLabels(self, vectors) if vectors else None,
+            SpanLabels(vectors, self.score_labels) if vectors else None,
             head_prior=found.get("head_prior"),
         )
 
@@ -335,25 +332,9 @@ class OnnxNetwork:
             ) from None
         return {key: torch.from_numpy(value) for key, value in zip(names, outputs, strict=True)}
 
-
-@dataclass(frozen=True)
-class OnnxLabels:
-    """Labels of selected spans, by ONNX Runtime."""
-
-    network: OnnxNetwork
-    vectors: list[
-        Tensor
-    ]  # of left ends and right ends [B, n + 1, size] and, if labels depend on them, heads [B, n, size]
-
-    def score_spans(self, b: Tensor, i: Tensor, j: Tensor, h: Tensor | None) -> Tensor:
-        parts = [vectors[b, k] for vectors, k in zip(self.vectors, (i, j, h), strict=False)]
-        shape = torch.broadcast_shapes(*(part.shape for part in parts))
-        inputs = {
-            name: part.expand(shape).reshape(-1, shape[-1])
-            for name, part in zip(LABEL_VECTORS, parts, strict=False)
-        }
-        scores = self.network.run(LABEL_GRAPH, inputs)["labels"]  # [m, L]
-        return scores.view(*shape[:-1], scores.shape[-1])
-
-    def chart(self) -> Tensor:
-        raise ModelError("an exported model cannot be trained: it has no chart of labels.")
+    def score_labels(self, *parts: Tensor) -> Tensor:
+        """Vectors of the parts of spans, which are broadcast, [..., size] each -> [..., L]."""
+        parts = torch.broadcast_tensors(*parts)
+        rows = [part.reshape(-1, part.shape[-1]) for part in parts]
+        scores = self.run(LABEL_GRAPH, dict(zip(LABEL_VECTORS, rows, strict=False)))["labels"]  # [m, L]
+        return scores.view(*parts[0].shape[:-1], scores.shape[-1])

@@ -3,6 +3,7 @@
 Scores have float32 at least, whatever the precision of the encoder.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Protocol
@@ -184,43 +185,31 @@ class LabelScorer(nn.Module):
             return LazyHeadLabels(vectors.label_posts, vectors.label_words, self)
         left, right = self.left(vectors.label_posts), self.right(vectors.label_posts)
         if not self.by_head:
-            return SpanLabels(left, right, self.pairs)
+            return SpanLabels((left, right), self.score, self.pairs)
         head = self.head(vectors.label_words[:, 1:])
-        return HeadLabels(*self.triples.prepare(left, right, head), self.triples)
+        return SpanLabels(self.triples.prepare(left, right, head), self.score)
+
+    def score(self, *parts: Tensor) -> Tensor:
+        """Vectors of the parts of spans, prepared for triples, [..., size] each -> [..., L]."""
+        scores: Tensor = (self.triples if self.by_head else self.pairs.score_pairs)(*parts)
+        return scores
 
 
 @dataclass(frozen=True)
 class SpanLabels:
-    """Labels that depend on the span alone."""
+    """Labels from the vectors of the parts of spans: their ends and, if labels depend on them, their heads."""
 
-    left: Tensor  # [B, n + 1, label_size]
-    right: Tensor  # [B, n + 1, label_size]
-    pairs: Biaffine
-
-    def score_spans(self, b: Tensor, i: Tensor, j: Tensor, h: Tensor | None) -> Tensor:
-        return self.pairs.score_pairs(self.left[b, i], self.right[b, j])
-
-    def chart(self) -> Tensor:
-        scores: Tensor = self.pairs(self.left, self.right)
-        return scores
-
-
-@dataclass(frozen=True)
-class HeadLabels:
-    """Labels that depend on the head, too: they have no chart of spans."""
-
-    left: Tensor  # [B, n + 1, rank or label_size + 1]
-    right: Tensor  # [B, n + 1, the same]
-    head: Tensor  # [B, n, the same]
-    triples: LowRankTriaffine | FullTriaffine
+    parts: Sequence[Tensor]  # left ends, right ends [B, n + 1, size], heads [B, n, size]
+    score: Callable[..., Tensor]  # vectors of each part [..., size] -> [..., L]
+    score_all: Callable[..., Tensor] | None = None  # all left and right ends -> [B, n + 1, n + 1, L]
 
     def score_spans(self, b: Tensor, i: Tensor, j: Tensor, h: Tensor | None) -> Tensor:
-        assert h is not None, "these labels depend on heads"
-        scores: Tensor = self.triples(self.left[b, i], self.right[b, j], self.head[b, h])
-        return scores
+        return self.score(*(part[b, k] for part, k in zip(self.parts, (i, j, h), strict=False)))
 
     def chart(self) -> Tensor:
-        raise ModelError("labels that depend on heads have no chart of spans alone.")
+        if self.score_all is None:
+            raise ModelError("labels that depend on heads have no chart of spans alone.")
+        return self.score_all(*self.parts)
 
 
 @dataclass(frozen=True)
@@ -246,8 +235,7 @@ class LazyHeadLabels:
             parts.append(mlp(vectors.flatten(0, 1)[used][None])[0])
             places.append((used.cumsum(0) - 1)[rows])
         prepared = scorer.triples.prepare(*parts)
-        scores: Tensor = scorer.triples(*(part[place] for part, place in zip(prepared, places, strict=True)))
-        return scores
+        return scorer.score(*(part[place] for part, place in zip(prepared, places, strict=True)))
 
     def chart(self) -> Tensor:
         raise ModelError("labels that depend on heads have no chart of spans alone.")

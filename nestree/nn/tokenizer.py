@@ -156,10 +156,8 @@ class SubwordTokenizer:
 
     def __call__(self, sentences: Sequence[Sentence]) -> PackedSubwords:
         ids, sizes, shapes = self.subwords([sentence.words for sentence in sentences])
-        words = lengths([sentence.words for sentence in sentences])
-        posts = np.concatenate(
-            [[0], np.cumsum(sizes)]
-        )  # word k of the batch has subwords posts[k]:posts[k + 1]
+        words = np.array([len(sentence.words) for sentence in sentences], dtype=np.int64)
+        posts = np.concatenate([[0], np.cumsum(sizes)])  # word k has the subwords posts[k]:posts[k + 1]
         windows, spans, window_of = cut_windows(posts, words, self.room)
         last_window = np.cumsum(windows) - 1
         first_window = last_window + 1 - windows
@@ -226,10 +224,6 @@ class SubwordTokenizer:
         starts[rows, 1] = offset + posts[1 : len(rows) + 1] - sizes[rows, 1]
         starts[rows, 3] = offset + posts[len(rows) : -1]
         return ids
-
-
-def lengths(groups: Sequence[Any]) -> np.ndarray:
-    return np.fromiter(map(len, groups), np.int64, len(groups))
 
 
 def ranges(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:

@@ -24,7 +24,6 @@ from nestree.nn.devices import select_device
 from nestree.pipeline import PredictOptions, predict
 from nestree.report import to_json
 from nestree.report.tables import ERROR_NAMES, describe_error
-from nestree.temperature import fit_temperatures
 from nestree.text import detect_word_style
 from nestree.training.callbacks import Callbacks, ProgressLog, TensorBoard
 from nestree.training.callbacks import duration as duration
@@ -34,6 +33,7 @@ from nestree.training.loop import Run, evaluate_on_dev, run_epochs, save, stop_o
 from nestree.training.optimizer import make_optimizer
 from nestree.training.run_dir import Progress, RunDir
 from nestree.training.step import GradientStep
+from nestree.tuning import fit_temperatures
 from nestree.types import Document
 
 SAVE_EVERY = 120.0  # seconds between two states on disk, at least
@@ -387,7 +387,7 @@ def finish_run(run: Run, about: Mapping[str, str]) -> TrainResult:
     fitted = [fit_temperatures(model, run.corpus.dev) if run.is_main else None]
     model.temperatures = Temperatures(*broadcast_object_list(fitted)[0])
     if run.is_main:
-        checkpoint.save_info(checkpoint.ModelInfo(model.labels, model.text_rules, model.temperatures), folder)
+        checkpoint.save_info(model, folder)
     if run.settings.decoding.tune:
         model.settings = run.settings = tune_decoding(run)
         decoding = run.settings.decoding

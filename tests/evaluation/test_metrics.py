@@ -18,6 +18,19 @@ def counts(score):
     return score.correct, score.predicted, score.gold
 
 
+def group_counts(scores):
+    return {group: counts(score) for group, score in scores.items()}
+
+
+def evaluate_entities(gold, predicted=()):
+    """The evaluation of one sentence of eight words."""
+    return evaluate(*([Sentence(list("abcdefgh"), side)] for side in (gold, predicted)), resamples=0)
+
+
+def entities(*keys):
+    return [Entity(*key) for key in keys]
+
+
 @pytest.fixture(scope="module")
 def example():
     return evaluate([GOLD], [PREDICTED])
@@ -30,13 +43,11 @@ def test_scores_of_the_example(example):
     assert example.duplicates.f1 == 2 * 3 / (6 + 7)
     assert counts(example.spans) == (4, 6, 6)
     assert example.macro_f1 == pytest.approx((4 / 5 + 2 / 4 + 0) / 3)
-    groups = {"PER": (2, 3, 2), "GPE": (1, 2, 2), "ORG": (0, 1, 2)}
-    assert {label: counts(score) for label, score in example.labels.items()} == groups
-    groups = {0: (2, 2, 2), 1: (0, 3, 2), 2: (1, 1, 2)}
-    assert {depth: counts(score) for depth, score in example.depths.items()} == groups
+    assert group_counts(example.labels) == {"PER": (2, 3, 2), "GPE": (1, 2, 2), "ORG": (0, 1, 2)}
+    assert group_counts(example.depths) == {0: (2, 2, 2), 1: (0, 3, 2), 2: (1, 1, 2)}
     groups = {"1": (1, 2, 2), "2": (0, 1, 1), "3": (1, 2, 1), "4": (0, 0, 1), "6-10": (1, 1, 1)}
-    assert {length: counts(score) for length, score in example.lengths.items()} == groups
-    assert {kind: counts(score) for kind, score in example.nesting.items()} == {"nested": (3, 6, 6)}
+    assert group_counts(example.lengths) == groups
+    assert group_counts(example.nesting) == {"nested": (3, 6, 6)}
 
 
 def test_the_errors_of_the_example(example):
@@ -69,19 +80,17 @@ def test_the_heads_of_the_example(example):
 
 def test_a_right_entity_has_its_depth_in_gold():
     """Nothing was predicted around it, and yet no recall stands beside zero predictions."""
-    words = list("abcd")
-    gold = [Sentence(words, [Entity(0, 4, "A"), Entity(1, 2, "B")])]
-    result = evaluate(gold, [Sentence(words, [Entity(1, 2, "B"), Entity(2, 3, "B")])])
-    assert {depth: counts(score) for depth, score in result.depths.items()} == {0: (0, 1, 1), 1: (1, 1, 1)}
-    nesting = {kind: counts(score) for kind, score in result.nesting.items()}
-    assert nesting == {"nested": (1, 1, 2), "flat": (0, 1, 0)}
+    result = evaluate_entities(entities((0, 4, "A"), (1, 2, "B")), entities((1, 2, "B"), (2, 3, "B")))
+    assert group_counts(result.depths) == {0: (0, 1, 1), 1: (1, 1, 1)}
+    assert group_counts(result.nesting) == {"nested": (1, 1, 2), "flat": (0, 1, 0)}
 
 
 def test_nested_means_inside_around_or_on_the_same_span():
     spans = [(0, 2, "A"), (0, 2, "B"), (2, 4, "A"), (3, 5, "A"), (5, 8, "A"), (6, 7, "A")]
-    words = list("abcdefgh")
-    nesting = evaluate([Sentence(words, [Entity(*e) for e in spans])], [Sentence(words)]).nesting
-    assert {kind: score.gold for kind, score in nesting.items()} == {"nested": 4, "flat": 2}
+    assert group_counts(evaluate_entities(entities(*spans)).nesting) == {
+        "nested": (0, 0, 4),
+        "flat": (0, 0, 2),
+    }
 
 
 @pytest.mark.parametrize(
@@ -99,10 +108,7 @@ def test_nested_means_inside_around_or_on_the_same_span():
     ],
 )
 def test_kinds_of_errors(gold, predicted, kinds):
-    words = list("abcdef")
-    result = evaluate(
-        [Sentence(words, [Entity(*e) for e in gold])], [Sentence(words, [Entity(*e) for e in predicted])]
-    )
+    result = evaluate_entities(entities(*gold), entities(*predicted))
     assert [mistake.kind for mistake in result.errors] == kinds
     pairs = [(m.gold, m.predicted) for m in result.errors if m.kind == "boundary"]
     for one, other in pairs:  # the largest intersection over union
@@ -110,7 +116,6 @@ def test_kinds_of_errors(gold, predicted, kinds):
 
 
 def test_heads_that_gold_leaves_open_are_left_out_and_counted():
-    words = list("abcdef")
     gold = [
         Entity(0, 3, "A", heads=(0, 2)),  # two candidates: left out; the prediction is one of them
         Entity(0, 2, "A"),  # no head: left out
@@ -125,7 +130,7 @@ def test_heads_that_gold_leaves_open_are_left_out_and_counted():
         Entity(4, 6, "A"),  # no head: wrong
         Entity(3, 5, "A", head=4),
     ]
-    heads = evaluate([Sentence(words, gold)], [Sentence(words, predicted)]).heads
+    heads = evaluate_entities(gold, predicted).heads
     assert (heads.correct, heads.judged, heads.left_out) == (1, 3, 2)
     assert (heads.candidates, heads.correct_candidates, heads.headless) == (1, 1, 1)
     assert heads.accuracy_any_head == (heads.correct + 1) / (heads.judged + 1)
@@ -134,24 +139,22 @@ def test_heads_that_gold_leaves_open_are_left_out_and_counted():
 
 
 def test_heads_are_judged_by_span():
-    words = list("abc")
-    one = [Sentence(words, [Entity(0, 2, "A", head=1)])]
-    two = [Sentence(words, [Entity(0, 2, "A", head=1), Entity(0, 2, "B", head=0)])]
-    assert (evaluate(one, two).heads.correct, evaluate(two, one).heads.correct) == (0, 1)  # all must be right
-    copies = [Entity(0, 2, "A"), Entity(0, 2, "A", head=1)]
-    heads = evaluate([Sentence(words, copies)], [Sentence(words, copies[::-1])]).heads
+    one, two = entities((0, 2, "A", 1)), entities((0, 2, "A", 1), (0, 2, "B", 0))
+    assert evaluate_entities(one, two).heads.correct == 0  # all must be right
+    assert evaluate_entities(two, one).heads.correct == 1
+    copies = entities((0, 2, "A"), (0, 2, "A", 1))
+    heads = evaluate_entities(copies, copies[::-1]).heads
     assert (heads.correct, heads.judged, heads.left_out) == (1, 1, 0)  # the copy with a head counts
-    same_span = Sentence(words, [Entity(0, 2, "A", head=1), Entity(0, 2, "B", head=1)])
-    assert evaluate([same_span], [same_span]).heads.shared == 0
-    three = replace(same_span, entities=(*same_span.entities, Entity(0, 3, "A", head=1)))
-    assert evaluate([three], [three]).heads.shared == 3
+    same_span = entities((0, 2, "A", 1), (0, 2, "B", 1))
+    assert evaluate_entities(same_span, same_span).heads.shared == 0
+    three = [*same_span, Entity(0, 3, "A", 1)]
+    assert evaluate_entities(three, three).heads.shared == 3
 
 
 def test_missing_heads():
-    sentence = Sentence(list("abc"), [Entity(0, 2, "A"), Entity(1, 2, "A", head=1)])
-    assert evaluate([sentence], [sentence]).heads is None
-    headed = Sentence(list("abc"), [Entity(0, 2, "A", head=1)])
-    heads = evaluate([sentence], [headed]).heads
+    headless = entities((0, 2, "A"), (1, 2, "A", 1))
+    assert evaluate_entities(headless, headless).heads is None
+    heads = evaluate_entities(headless, entities((0, 2, "A", 1))).heads
     assert (heads.accuracy, heads.judged, heads.headed, heads.gold_headed) == (None, 0, 1, 0)
     assert heads.gold_words == {}
 
@@ -198,9 +201,8 @@ def test_counts_equal_those_of_brute_force(corpora):
         assert counts(score) == brute_force(*(only(c, lambda e, k=label: e.label == k) for c in corpora))
     for length, score in result.lengths.items():
         words = range(6, 11) if length == "6-10" else [int(length)]
-        assert counts(score) == brute_force(
-            *(only(c, lambda e, k=words: e.end - e.start in k) for c in corpora)
-        )
+        kept = [only(c, lambda e, k=words: e.end - e.start in k) for c in corpora]
+        assert counts(score) == brute_force(*kept)
     blank = [[replace(s, entities=[replace(e, label="X") for e in s.entities]) for s in c] for c in corpora]
     assert counts(result.spans) == brute_force(*blank)
 
@@ -218,10 +220,8 @@ def test_every_entity_is_right_or_one_kind_of_error(corpora):
         assert sum(rows.values()) == result.labels[label].gold
     for groups in (result.labels, result.lengths, result.depths, result.nesting):
         assert all(score.correct <= min(score.predicted, score.gold) for score in groups.values())
-        assert [sum(c) for c in zip(*map(counts, groups.values()), strict=True)] in (
-            [],
-            list(counts(result.entities)),
-        )
+        total = [sum(c) for c in zip(*map(counts, groups.values()), strict=True)]
+        assert total in ([], list(counts(result.entities)))
     for number, _ in enumerate(corpora[0], 1):
         left = [m for m in result.errors if m.number == number]
         for m, s in itertools.product(left, left):
@@ -231,24 +231,21 @@ def test_every_entity_is_right_or_one_kind_of_error(corpora):
                 assert not (overlap and m.gold.label == s.predicted.label)
 
 
+def all_scores(result):
+    whole = {name: getattr(result, name) for name in ("entities", "duplicates", "spans")}
+    return {**whole, **{("label", k): v for k, v in result.labels.items()}, **result.lengths}
+
+
 @settings(deadline=None, max_examples=30)
 @given(predictions())
 def test_swapping_gold_and_predicted_swaps_precision_and_recall(corpora):
     there, back = evaluate(*corpora, resamples=0), evaluate(*reversed(corpora), resamples=0)
-    for groups, swapped in [
-        ({"": there.entities}, {"": back.entities}),
-        ({"": there.duplicates}, {"": back.duplicates}),
-        ({"": there.spans}, {"": back.spans}),
-        (there.labels, back.labels),
-        (there.lengths, back.lengths),
-    ]:
-        assert groups.keys() == swapped.keys()
-        for name, score in groups.items():
-            assert score.precision == swapped[name].recall
-            assert score.f1 == swapped[name].f1
-    assert [there.count(k) for k in KINDS] == [
-        back.count(k) for k in ("type", "boundary", "spurious", "missed")
-    ]
+    swapped = all_scores(back)
+    assert swapped.keys() == all_scores(there).keys()
+    for name, score in all_scores(there).items():
+        assert (score.precision, score.f1) == (swapped[name].recall, swapped[name].f1)
+    opposite = {"missed": "spurious", "spurious": "missed"}
+    assert all(there.count(kind) == back.count(opposite.get(kind, kind)) for kind in KINDS)
     if there.heads:
         assert (there.heads.shared, there.heads.gold_shared) == (back.heads.gold_shared, back.heads.shared)
 
@@ -278,10 +275,8 @@ def test_where_nothing_is_nested_scores_are_nervaluates_strict_ones(corpora):
     assert ours.entities.f1 == pytest.approx(strict.f1)
     assert ours.entities.correct == strict.correct
     for label, found in theirs["entities"].items():
-        assert (ours.labels[label].precision, ours.labels[label].recall) == (
-            found["strict"].precision,
-            found["strict"].recall,
-        )
+        score, strict = ours.labels[label], found["strict"]
+        assert (score.precision, score.recall) == (strict.precision, strict.recall)
 
 
 # Alignment
@@ -344,3 +339,46 @@ def test_a_comparison_names_the_misaligned_prediction():
     gold = corpus("a b")
     with pytest.raises(DataError, match=r"^best\.jsonl: sentence 1, word 2"):
         compare(gold, gold, corpus("a c"), names=("mine.jsonl", "best.jsonl"))
+
+
+# Calibration
+
+
+def evaluate_scores(*scored):
+    """One-word entities with a score (or None), right or not, and one more gold entity."""
+    words = ["w"] * (len(scored) + 1)
+    gold = [Entity(k, k + 1, "A") for k, (_, right) in enumerate(scored) if right]
+    predicted = [Entity(k, k + 1, "A", score=score) for k, (score, _) in enumerate(scored)]
+    gold.append(Entity(len(scored), len(words), "A"))
+    return evaluate([Sentence(words, gold)], [Sentence(words, predicted)], resamples=0)
+
+
+def test_bins_and_errors_of_calibration():
+    scored = [(0.95, True), (0.85, True), (0.85, False), (1.0, True), (0.0, False), (None, True)]
+    calibration = evaluate_scores(*scored).calibration
+    bins = [(b.low, b.entities, b.precision) for b in calibration.bins]
+    assert bins == [(0.0, 1, 0), (0.8, 2, 0.5), (0.9, 2, 1)]
+    assert (calibration.scored, calibration.unscored) == (5, 1)
+    assert calibration.error == pytest.approx((1 * 0 + 2 * 0.35 + 2 * 0.025) / 5)
+    assert calibration.brier == pytest.approx((0.05**2 + 0.15**2 + 0.85**2) / 5)
+    bins = evaluate_scores((0.27, True), (0.2, False), (0.3, True), (1.0, True)).calibration.bins
+    assert [(bin.low, bin.entities) for bin in bins] == [(0.2, 2), (0.3, 1), (0.9, 1)]
+    unscored = evaluate_scores((None, True))
+    assert (unscored.calibration, unscored.thresholds) == (None, {})
+
+
+def test_span_and_label_must_be_right():
+    predicted = [Entity(0, 2, "A", score=0.9), Entity(0, 2, "B", score=0.4)]
+    bins = evaluate_entities(entities((0, 2, "A")), predicted).calibration.bins
+    assert [(b.score, b.precision) for b in bins] == [(0.4, 0), (0.9, 1)]
+
+
+def test_each_threshold_scores_what_it_keeps():
+    scored = [(0.42, False), (0.55, True), (0.7, True), (0.7, False), (0.97, True), (None, True)]
+    found = evaluate_scores(*scored)
+    assert min(found.thresholds) == 0.4  # the highest that keeps all
+    assert found.thresholds[0.4].f1 == found.entities.f1
+    for threshold, score in found.thresholds.items():
+        kept = [right for value, right in scored if value is None or value >= threshold]
+        assert (score.correct, score.predicted, score.gold) == (sum(kept), len(kept), 5)
+    assert found.thresholds[0.99].precision == 1  # the entity without a score is always kept

@@ -28,7 +28,7 @@ def test_padding_pooling_and_moving():
     assert batch.pooling[1].tolist() == [[1, 0, 0, 0, 0], [0, 1, 0, 0, 0], [0, 0, 1, 0, 0], [0] * 5]
     with torch.inference_mode():
         assert not batch.map_tensors(torch.clone).pooling.is_inference()  # so that training can use it
-    moved = collator(shapes=True, vectors={"a": 0}).collate([sentence("a b", "0-1 A")]).to("meta")
+    moved = collator(shapes=True, vectors={"a": 1}).collate([sentence("a b", "0-1 A")]).to("meta")
     tensors = [moved.lengths, moved.subwords, moved.pooling, moved.shapes, moved.vectors, moved.gold.spans]
     assert all(tensor.device.type == "meta" for tensor in tensors)
     assert moved.gold.mentions == 1
@@ -88,9 +88,7 @@ def folder(tmp_path_factory):
 
 
 def make_model(folder, recipe: str, *changes: str) -> Recognizer:
-    torch.manual_seed(0)
-    settings = tiny.settings(recipe, "encoder.lstm_layers=0", "encoder.word_vectors=", *changes)
-    return Recognizer(settings, tiny.LABELS, folder).double().eval()  # without dropout
+    return tiny.model(folder, recipe, "encoder.lstm_layers=0", *changes).double().eval()  # without dropout
 
 
 def losses_and_gradients(model, batch):
@@ -101,38 +99,33 @@ def losses_and_gradients(model, batch):
     return values, {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
+def check_padding(model, batch):
+    """The losses, which padding does not change; neither does it change their gradients."""
+    padded = pad_to_bucket(batch, model.collator.tokenizer.pad, 64)
+    (values, expected), (others, found) = (losses_and_gradients(model, each) for each in (batch, padded))
+    assert others == pytest.approx(values, rel=1e-6, abs=1e-6)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-7)
+    return values
+
+
 @pytest.mark.parametrize("recipe", [*RECIPES, "default loss.hard_negatives=20", "ablation/02-unstructured-two-stage "
                                     "loss.hard_negatives=20"])  # fmt: skip
 def test_padding_changes_neither_losses_nor_gradients(folder, recipe):
     model = make_model(folder, *recipe.split())
     for sentences in (tiny.SENTENCES, [*tiny.SENTENCES[2:4], CROSSING]):
-        batch = model.collate(sentences)
-        values, expected = losses_and_gradients(model, batch)
-        others, found = losses_and_gradients(model, pad_to_bucket(batch, model.collator.tokenizer.pad, 64))
-        assert others == pytest.approx(values, rel=1e-6, abs=1e-6)
-        assert expected.keys() == found.keys()
-        for name in expected:
-            torch.testing.assert_close(found[name], expected[name], rtol=1e-5, atol=1e-7, msg=name)
+        check_padding(model, model.collate(sentences))
 
 
 def test_padding_changes_nothing_where_spans_are_forbidden(folder):
-    model = make_model(folder, "default")
-    model.settings = model.settings.with_overrides(
-        ["loss.negative_sampling_rate=0"]
-    )  # so that nothing is drawn
+    model = make_model(folder, "default", "loss.negative_sampling_rate=0")  # so that nothing is drawn
     first, *others = tiny.SENTENCES
     known = first.entities[:1]
     partly = Sentence(first.words, known, complete=False, forbidden=[(3, 4), (5, 6), (5, 7)])
     unknown = Sentence(first.words, known, complete=False)
     batches = [model.collate([sentence, *others]) for sentence in (partly, unknown)]
     assert [batch.gold.forbidden is None for batch in batches] == [False, True]
-    padded = pad_to_bucket(batches[0], model.collator.tokenizer.pad, 64)
-    assert len(padded.gold.forbidden) == 256
-    values, expected = losses_and_gradients(model, batches[0])
-    others, found = losses_and_gradients(model, padded)
-    assert others == pytest.approx(values, rel=1e-6, abs=1e-6)
-    for name in expected:
-        torch.testing.assert_close(found[name], expected[name], rtol=1e-5, atol=1e-7, msg=name)
+    assert len(pad_to_bucket(batches[0], model.collator.tokenizer.pad, 64).gold.forbidden) == 256
+    values = check_padding(model, batches[0])
     assert losses_and_gradients(model, batches[1])[0] != pytest.approx(values, rel=1e-3)
 
 

@@ -14,7 +14,6 @@ from nestree.checkpoint import load, save
 from nestree.cli import app
 from nestree.data.formats import write
 from nestree.errors import ModelError
-from nestree.model import Recognizer
 from nestree.nn.encoder import LockedDropout, ScalarMix, load_pretrained, max_input_length
 from nestree.types import Document, Sentence
 from tests import tiny
@@ -22,11 +21,6 @@ from tests.tiny import sentence
 
 # DeBERTa in transformers uses what PyTorch will give up
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
-
-
-def made(folder, *changes, recipe="default"):
-    torch.manual_seed(0)
-    return Recognizer(tiny.settings(recipe, *changes), tiny.LABELS, folder)
 
 
 def check_batches(model, sentences):
@@ -40,7 +34,7 @@ def check_batches(model, sentences):
 
 @pytest.mark.parametrize("family", tiny.FAMILIES)
 def test_families_of_encoders(tmp_path, family):
-    model = made(tiny.encoder(tmp_path, family, longest=24)).eval()
+    model = tiny.model(tiny.encoder(tmp_path, family, longest=24)).eval()
     long = sentence("police arrested two members of the group in the north of Oslo")
     odd = Sentence(["\u200b", "a", "東"])
     given = [*tiny.SENTENCES, long, odd]
@@ -55,7 +49,7 @@ def test_families_of_encoders(tmp_path, family):
 
 @pytest.mark.parametrize("family", tiny.FAMILIES)
 def test_words_are_means_of_their_pieces(tmp_path, family):
-    model = made(tiny.encoder(tmp_path, family), "encoder.word_shape_size=0").eval()
+    model = tiny.model(tiny.encoder(tmp_path, family), "default", "encoder.word_shape_size=0").eval()
     words = ["ab", "c"]
     batch = model.collate([Sentence(words)])
     blank = family in tiny.BYTE_LEVEL  # a blank is a piece there
@@ -80,21 +74,21 @@ def test_features_beside_and_above(tmp_path):
     folder = tiny.encoder(tmp_path / "encoder")
     vectors = tmp_path / "vectors.txt"
     vectors.write_text("lisbon 1 2 3\nthe 4 5 6\n", encoding="utf-8")
-    model = made(folder, f"encoder.word_vectors={vectors}").eval()
+    model = tiny.model(folder, "default", f"encoder.word_vectors={vectors}").eval()
     assert model.encoder.size == tiny.HIDDEN + 3 + 8
     batch = model.collate(tiny.SENTENCES)
     assert batch.vectors[0, :5].tolist() == [0, 2, 0, 0, 1]  # "Lisbon" is found in lower case
     assert not model.encoder.vectors.weight.requires_grad
     assert model.encoder.vectors.weight.tolist() == [[0, 0, 0], [1, 2, 3], [4, 5, 6]]
     check_batches(model, tiny.SENTENCES)
-    tall = made(folder, "encoder.lstm_layers=2", "encoder.lstm_size=7").eval()
+    tall = tiny.model(folder, "default", "encoder.lstm_layers=2", "encoder.lstm_size=7").eval()
     assert tall.encoder.size == 14
     check_batches(tall, tiny.SENTENCES)
 
 
 def test_four_lstms_side_by_side(tmp_path):
     changes = ["encoder.lstms=4", "encoder.lstm_layers=1", "encoder.lstm_size=7"]
-    model = made(tiny.encoder(tmp_path), *changes).eval()
+    model = tiny.model(tiny.encoder(tmp_path), "default", *changes).eval()
     together = model.encoder(model.collate(tiny.SENTENCES))
     assert {tuple(vectors.shape) for vectors in together} == {(8, 11, 14)}
     assert all(not torch.equal(a, b) for a, b in itertools.combinations(together, 2))
@@ -132,7 +126,7 @@ def test_layers_are_mixed_by_weights():
 def test_the_longest_input(tmp_path):
     for family in tiny.FAMILIES:
         folder = tiny.encoder(tmp_path / family, family, longest=40)
-        model = made(folder)
+        model = tiny.model(folder)
         assert max_input_length(model.tokenizer, model.encoder.transformer.config) == 40, family
         full = torch.full((1, 40), 5)
         model.encoder.hidden_states(full, torch.ones_like(full))  # it can read so many
@@ -184,7 +178,7 @@ def test_code_of_a_model_is_not_run_and_nobody_is_asked(tiny_model, tmp_path, co
 def test_code_is_not_needed_where_the_architecture_is_known(tmp_path, caplog, family):
     folder = tiny.encoder(tmp_path / "encoder", family)
     ran = with_code(folder, attn_implementation="somebody/kernel")
-    model = made(folder)
+    model = tiny.model(folder)
     assert "comes with Python code, which nestree does not run" in caplog.text
     caplog.clear()
     save(model, tmp_path / "model")

@@ -4,7 +4,11 @@ import numpy as np
 import pytest
 
 from nestree.errors import ModelError
-from nestree.nn.features import SHAPES, read_vectors, vector_rows, word_shape
+from nestree.nn.batch import Collator
+from nestree.nn.features import SHAPES, read_vectors, word_shape
+from nestree.nn.tokenizer import SubwordTokenizer
+from nestree.types import Sentence
+from tests import tiny
 
 
 def test_shapes():
@@ -19,20 +23,20 @@ def test_shapes():
 def test_glove(tmp_path):
     path = tmp_path / "glove.txt"
     path.write_text("the 1 2.5\nof -1 3e-2\nthe 9 9\n\u2028 4 5\n", encoding="utf-8")
-    found = read_vectors(path)
-    assert found.words == ("the", "of", "\u2028")
-    np.testing.assert_allclose(found.vectors, [[1, 2.5], [-1, 0.03], [4, 5]])
+    words, vectors = read_vectors(path)
+    assert words == ("the", "of", "\u2028")
+    np.testing.assert_allclose(vectors, [[1, 2.5], [-1, 0.03], [4, 5]])
     path.write_text("2 3\nthe 1 2 3\nof 4 5 6\n", encoding="utf-8")  # as word2vec writes them
-    assert read_vectors(path).words == ("the", "of")
+    assert read_vectors(path)[0] == ("the", "of")
 
 
 def test_npy(tmp_path):
     path = tmp_path / "table.npy"
     np.save(path, np.array([[1, 2], [3, 4]]))
     (tmp_path / "table.txt").write_text("the\nof\n", encoding="utf-8")
-    found = read_vectors(path)
-    assert found.words == ("the", "of")
-    assert found.vectors.dtype == np.float32
+    words, vectors = read_vectors(path)
+    assert words == ("the", "of")
+    assert vectors.dtype == np.float32
     np.save(path, np.zeros((3, 2)))
     with pytest.raises(ModelError, match=r"shape \(3, 2\) beside 2 words in table.txt"):
         read_vectors(path)
@@ -65,4 +69,7 @@ def test_a_missing_file(tmp_path):
 
 
 def test_rows_are_found_as_written_or_in_lower_case():
-    assert vector_rows(["The", "US", "us", "x"], {"the": 0, "US": 1, "us": 2}) == [1, 2, 3, 0]
+    rows = {"the": 1, "US": 2, "us": 3}
+    collator = Collator(SubwordTokenizer(tiny.letter_tokenizer(), 64), ["A"], trees=True, vectors=rows)
+    batch = collator.words([Sentence(["The", "US", "us", "x"]), Sentence(["us"])])
+    assert batch.vectors.tolist() == [[0, 1, 2, 3, 0, 0], [0, 3, 0, 0, 0, 0]]

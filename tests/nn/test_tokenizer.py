@@ -123,14 +123,6 @@ def test_settings_of_a_tokenizer_do_not_cut_sentences():
     assert make(40, tokenizer)([Sentence(["abcdefgh"])]).sizes.tolist() == [10]
 
 
-def test_encoders_without_special_subwords():
-    tokenizer = tiny.letter_tokenizer()
-    tokenizer.backend_tokenizer.post_processor = None
-    packed = make(10, tokenizer)([Sentence(["a", "b"])])
-    assert packed.sizes.tolist() == [2]
-    assert packed.place.tolist() == [0, 0, 1, 1]
-
-
 def test_unusable_tokenizers_are_errors():
     with pytest.raises(ModelError, match="leaves no room for words"):
         make(longest=2)

@@ -1,12 +1,12 @@
-"""Fits temperatures on dev at the end of training, then chooses the decoder.
+"""What is tuned on dev when training ends: the temperatures, then the decoder.
 
-A span with a label whose probability is at least MIN_PROBABILITY is an event of the calibration set; it is true if the
-gold has it. Events are chosen by the model's probabilities alone: choosing them by gold would make the model look less
-certain than it is. The temperatures minimise the negative log-likelihood (NLL) of the events plus a Gaussian prior
-around 1, which matters for small data.
+Temperatures: a span with a label whose probability is at least MIN_PROBABILITY is an event of the calibration set; it
+is true if the gold has it. Events are chosen by the model's probabilities alone: choosing them by gold would make the
+model look less certain than it is. The temperatures minimise the negative log-likelihood (NLL) of the events plus a
+Gaussian prior around 1, which matters for small data.
 
-The decoder, Viterbi or minimum Bayes risk (MBR) at one of several thresholds, is the one with the highest F1. All are
-scored in one pass: the encoder and the sums over trees run once for each batch.
+Decoder: Viterbi or minimum Bayes risk (MBR) at one of several thresholds, whichever has the highest F1. All are scored
+in one pass: the encoder and the sums over trees run once for each batch.
 """
 
 from collections import Counter
@@ -45,82 +45,6 @@ THRESHOLDS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6) 
 LEAST_GAIN = 0.003  # of F1 on dev, for another decoder than the recipe's; chosen, not tuned
 
 
-class CalibrationSet(NamedTuple):
-    """The events of a batch."""
-
-    scores: Scores  # of spans and arcs
-    spans: Tensor  # [K, 3]
-    words: Tensor  # [M, 2] each word that may head each of these spans: (index of the span, word)
-    labels: Tensor | None  # [M, L] label scores
-    events: Tensor  # [K, L] whether the span with the label is an event
-    is_gold: Tensor  # [K, L] whether it is true
-
-
-def fit_temperatures(model: Recognizer, sentences: Sequence[Sentence]) -> Temperatures:
-    """The temperatures of this model, from sentences that it was not trained on."""
-    with torch.inference_mode(), eval_mode(model), autocast(model.device):
-        collected = [collect_events(model, batch) for batch in sample_batches(sentences)]
-        return minimize_nll([batch for batch in collected if len(batch.spans)], model.settings)
-
-
-def best_decoder(model: Recognizer, sentences: Sequence[Sentence]) -> DecodingSettings:
-    """The decoder with the highest F1 on these sentences, if it gains enough; else the model's own."""
-    scores = decoder_f1(model, sentences)
-    best = max(scores, key=scores.__getitem__)
-    own = model.settings.decoding
-    return best if scores[best] - scores[own] >= LEAST_GAIN else own
-
-
-def decoder_f1(model: Recognizer, sentences: Sequence[Sentence]) -> dict[DecodingSettings, float]:
-    """The F1 of each decoder at the temperatures of the model, its own decoder first."""
-    true_positives: Counter[DecodingSettings] = Counter()
-    predicted: Counter[DecodingSettings] = Counter()
-    gold_count = 0
-    decoders = candidate_decoders(model.settings)
-    with torch.inference_mode(), eval_mode(model), autocast(model.device):
-        for batch in sample_batches(sentences):
-            scores = model(model.collate_words(batch).to(model.device))
-            gold = gold_chart(batch, scores, model.labels)
-            gold_count += sum(len({(e.span, e.label) for e in sentence.entities}) for sentence in batch)
-            for decoder, rows in decode_with_each(decoders, scores, model).items():
-                true_positives[decoder] += int(gold[rows.unbind(1)].sum())
-                predicted[decoder] += len(rows)
-    return {d: 2 * true_positives[d] / max(1, predicted[d] + gold_count) for d in decoders}
-
-
-def candidate_decoders(settings: Settings) -> list[DecodingSettings]:
-    """The model's own decoder, MBR at each threshold and, where there are trees, Viterbi."""
-    own = settings.decoding
-    decoders = [own, *(replace(own, method="mbr", threshold=threshold) for threshold in THRESHOLDS)]
-    if settings.model.structure != "none":
-        # Without the head prior, the penalty would change the entities of the best tree.
-        penalty = own.head_sharing_penalty if settings.model.head_prior and own.head_prior_weight else 0.0
-        decoders.append(replace(own, method="viterbi", threshold=0.0, head_sharing_penalty=penalty))
-    return list(dict.fromkeys(decoders))
-
-
-def decode_with_each(
-    decoders: Sequence[DecodingSettings], scores: Scores, model: Recognizer
-) -> dict[DecodingSettings, Tensor]:
-    """[R, 4] sentence, start, end and label of the entities of each decoder."""
-    marginals = span_marginals(scores, model.settings, model.temperatures)
-    lowest = min(decoder.threshold for decoder in decoders if decoder.method == "mbr")
-    spans = mbr.candidate_spans(marginals, scores, lowest)  # [K, 3]
-    probability = label_probabilities(scores, model.settings, model.temperatures, marginals, spans)  # [K, L]
-    decoded = {}
-    for decoder in decoders:
-        settings = replace(model.settings, decoding=decoder)
-        if decoder.method == "mbr":
-            chosen = mbr.choose_labels(spans, probability, scores, settings, decoder.threshold)
-            k, label = chosen.nonzero().unbind(1)
-            decoded[decoder] = torch.cat([spans[k], label[:, None]], 1)
-            continue
-        rows = viterbi.viterbi_search(scores, settings)[0]
-        score = entity_probabilities(scores, settings, model.temperatures, marginals, rows)
-        decoded[decoder] = rows[score >= decoder.threshold, :4]
-    return decoded
-
-
 def sample_batches(sentences: Sequence[Sentence]) -> list[list[Sentence]]:
     """Batches of completely annotated sentences that need no windows, every k-th if there are many."""
     usable = [s for s in sentences if s.complete and len(s.words) <= MAX_SENTENCE_WORDS]
@@ -138,6 +62,27 @@ def gold_chart(sentences: Sequence[Sentence], scores: Scores, labels: Sequence[s
             if entity.label in label_index:
                 chart[b, entity.start, entity.end, label_index[entity.label]] = True
     return chart.to(scores.mention.device)
+
+
+# Temperatures
+
+
+class CalibrationSet(NamedTuple):
+    """The events of a batch."""
+
+    scores: Scores  # of spans and arcs
+    spans: Tensor  # [K, 3]
+    words: Tensor  # [M, 2] each word that may head each of these spans: (index of the span, word)
+    labels: Tensor | None  # [M, L] label scores
+    events: Tensor  # [K, L] whether the span with the label is an event
+    is_gold: Tensor  # [K, L] whether it is true
+
+
+def fit_temperatures(model: Recognizer, sentences: Sequence[Sentence]) -> Temperatures:
+    """The temperatures of this model, from sentences that it was not trained on."""
+    with torch.inference_mode(), eval_mode(model), autocast(model.device):
+        collected = [collect_events(model, batch) for batch in sample_batches(sentences)]
+        return minimize_nll([batch for batch in collected if len(batch.spans)], model.settings)
 
 
 def collect_events(model: Recognizer, sentences: Sequence[Sentence]) -> CalibrationSet:
@@ -216,9 +161,8 @@ def event_probabilities(
     mention = (mention / temperatures.mention).softmax(-1)
     probability = span_probability[:, None]
     if batch.labels is not None:
-        probability = (
-            probability * label_log_probabilities(batch.labels, settings, temperatures).exp()
-        )  # [M, L]
+        label_probability = label_log_probabilities(batch.labels, settings, temperatures).exp()
+        probability = probability * label_probability  # [M, L]
     total = probability.new_zeros(len(mention), probability.shape[1])  # [K, L]
     total = total.index_add(0, batch.words[:, 0], probability)
     if settings.model.mention == "score":
@@ -251,3 +195,64 @@ def minimize(function: Callable[[float], float]) -> float:
     (a, f_a), (b, f_b), (c, f_c) = points[k - 1 : k + 2]  # the vertex of the parabola through them:
     left, right = (b - a) * (f_b - f_c), (b - c) * (f_b - f_a)
     return b - 0.5 * ((b - a) * left - (b - c) * right) / (left - right) if left != right else b
+
+
+# Decoder
+
+
+def best_decoder(model: Recognizer, sentences: Sequence[Sentence]) -> DecodingSettings:
+    """The decoder with the highest F1 on these sentences, if it gains enough; else the model's own."""
+    scores = decoder_f1(model, sentences)
+    best = max(scores, key=scores.__getitem__)
+    own = model.settings.decoding
+    return best if scores[best] - scores[own] >= LEAST_GAIN else own
+
+
+def decoder_f1(model: Recognizer, sentences: Sequence[Sentence]) -> dict[DecodingSettings, float]:
+    """The F1 of each decoder at the temperatures of the model, its own decoder first."""
+    true_positives: Counter[DecodingSettings] = Counter()
+    predicted: Counter[DecodingSettings] = Counter()
+    gold_count = 0
+    decoders = candidate_decoders(model.settings)
+    with torch.inference_mode(), eval_mode(model), autocast(model.device):
+        for batch in sample_batches(sentences):
+            scores = model(model.collate_words(batch).to(model.device))
+            gold = gold_chart(batch, scores, model.labels)
+            gold_count += sum(len({(e.span, e.label) for e in sentence.entities}) for sentence in batch)
+            for decoder, rows in decode_with_each(decoders, scores, model).items():
+                true_positives[decoder] += int(gold[rows.unbind(1)].sum())
+                predicted[decoder] += len(rows)
+    return {d: 2 * true_positives[d] / max(1, predicted[d] + gold_count) for d in decoders}
+
+
+def candidate_decoders(settings: Settings) -> list[DecodingSettings]:
+    """The model's own decoder, MBR at each threshold and, where there are trees, Viterbi."""
+    own = settings.decoding
+    decoders = [own, *(replace(own, method="mbr", threshold=threshold) for threshold in THRESHOLDS)]
+    if settings.model.structure != "none":
+        # Without the head prior, the penalty would change the entities of the best tree.
+        penalty = own.head_sharing_penalty if settings.model.head_prior and own.head_prior_weight else 0.0
+        decoders.append(replace(own, method="viterbi", threshold=0.0, head_sharing_penalty=penalty))
+    return list(dict.fromkeys(decoders))
+
+
+def decode_with_each(
+    decoders: Sequence[DecodingSettings], scores: Scores, model: Recognizer
+) -> dict[DecodingSettings, Tensor]:
+    """[R, 4] sentence, start, end and label of the entities of each decoder."""
+    marginals = span_marginals(scores, model.settings, model.temperatures)
+    lowest = min(decoder.threshold for decoder in decoders if decoder.method == "mbr")
+    spans = mbr.candidate_spans(marginals, scores, lowest)  # [K, 3]
+    probability = label_probabilities(scores, model.settings, model.temperatures, marginals, spans)  # [K, L]
+    decoded = {}
+    for decoder in decoders:
+        settings = replace(model.settings, decoding=decoder)
+        if decoder.method == "mbr":
+            chosen = mbr.choose_labels(spans, probability, scores, settings, decoder.threshold)
+            k, label = chosen.nonzero().unbind(1)
+            decoded[decoder] = torch.cat([spans[k], label[:, None]], 1)
+            continue
+        rows = viterbi.viterbi_search(scores, settings)[0]
+        score = entity_probabilities(scores, settings, model.temperatures, marginals, rows)
+        decoded[decoder] = rows[score >= decoder.threshold, :4]
+    return decoded
