@@ -116,7 +116,7 @@ def test_own_data_without_dev(place, tmp_path):
     few = ["--epochs", 1, "--set", "training.seed=5", "--config", place / "tiny.toml"]
     done = nestree("train", "--train", place / "data.jsonl", "--out", out, *few)
     assert done.exit_code == 0, done.stderr
-    assert "no dev data: 1 sentences (15 % of the data, drawn by seed 5) are set aside." in done.stderr
+    assert "no dev data: 1 sentence (15 % of the data, drawn by seed 5) is set aside." in done.stderr
     assert "seed = 5" in (out / "config.toml").read_text()
 
 

@@ -67,7 +67,7 @@ def test_crossing_entities():
     assert [count_mentions(s, trees=False) for s in data.train] == [2, 3]
     dropped = make_corpus(documents(GOOD, CROSSED), documents(CROSSED), seed=1, crossing_gold="drop")
     assert [entity.span for entity in dropped.train[1].entities] == [(0, 3), (5, 6)]
-    assert "1 of these entities are left out" in dropped.notes[0]
+    assert "1 of these entities is left out" in dropped.notes[0]
     assert dropped.dev == (CROSSED,)  # dev data never changes
     with pytest.raises(TrainingError, match=r"no tree holds both: sentence 2 \(s-7\): 0-3 A and 2-5 B"):
         make_corpus(documents(GOOD, CROSSED), documents(GOOD), seed=1, crossing_gold="refuse")

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from torch import nn
 
-from nestree.training.optimizer import lr_schedule, make_optimizer, set_lr
+from nestree.training.step import lr_schedule, make_optimizer, set_lr
 
 
 @pytest.fixture

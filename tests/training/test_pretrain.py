@@ -121,7 +121,6 @@ def test_it_learns_and_is_an_encoder(folder, tmp_path, caplog):
         on_progress=lambda step: steps.update({step.passes: step}),
     )
     assert steps[20].loss < 0.98 * steps[1].loss
-    assert steps[20].perplexity == pytest.approx(np.exp(steps[20].loss))
     before, after = load_pretrained(str(folder)), load_pretrained(str(new))
     assert not caplog.records  # nothing is missing, nothing unexpected
     assert load_tokenizer(str(new)).mask_token_id is not None

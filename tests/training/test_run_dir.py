@@ -78,7 +78,7 @@ def test_only_one_process_trains_in_a_directory(settings, changes, data, tmp_pat
         run(settings(*changes, "training.epochs=999"), data, folder, resume=True)
     os.kill(process.pid, signal.SIGKILL)
     process.join()
-    RunDir(folder).acquire_lock()
+    RunDir(folder).reopen(0, -1)
 
 
 class Killed(BaseException):

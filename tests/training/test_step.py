@@ -8,7 +8,7 @@ from accelerate import Accelerator
 
 from nestree.errors import ChartMemoryError, TrainingError
 from nestree.model import Recognizer
-from nestree.training.callbacks import Callbacks
+from nestree.training import Callbacks
 from nestree.training.run_dir import Progress
 from nestree.training.step import GradientStep, Prefetcher
 
