@@ -84,13 +84,9 @@ def train(
             "a run is resumed with its own settings. Leave encoder, config, init and settings out."
         )
     start = None if init is None else hub.resolve(init)
-    if resume:
-        chosen = Settings.load(folder / checkpoint.CONFIG)
-    elif start is not None and config is None:
-        chosen = Settings.load(start / checkpoint.CONFIG)
-    else:
-        chosen = Settings.read(config or "default")
-    chosen = change_settings(chosen, settings)
+    model_folder = folder if resume else start
+    own = Settings.load(model_folder / checkpoint.CONFIG) if model_folder and config is None else None
+    chosen = change_settings(own or Settings.read(config or "default"), settings)
     documents = {
         part: list(formats.read(Path(source)) if isinstance(source, str | Path) else source)
         for part, source in sources.items()
