@@ -91,28 +91,27 @@ def make_corpus(
 
 def merge_answers(documents: Sequence[Document]) -> list[Document]:
     """The documents; what is known of a sentence that several documents of the same id annotate in part is joined."""
-    merged: dict[tuple[str, int, tuple[str, ...]], Sentence] = {}
+    merged: dict[tuple[str | None, int, tuple[str, ...]], Sentence] = {}
     incomplete = {d.id for d in documents if d.id and any(not s.complete for s in d.sentences)}
-    if not incomplete:
-        return list(documents)
     results: dict[object, Document] = {}
     for number, document in enumerate(documents):
         if document.id not in incomplete:
             results[number] = document
             continue
-        assert document.id is not None
         for sentence in document.sentences:
             key = document.id, sentence.start, sentence.words
             known = merged.get(key)
             merged[key] = join_annotations(document.id, known, sentence) if known else sentence
         results.setdefault((document.id, document.words), document)
     return [
-        replace(d, sentences=tuple(merged.get((d.id or "", s.start, s.words), s) for s in d.sentences))
+        replace(d, sentences=tuple(merged[d.id, s.start, s.words] for s in d.sentences))
+        if d.id in incomplete
+        else d
         for d in results.values()
     ]
 
 
-def join_annotations(id: str, first: Sentence, second: Sentence) -> Sentence:
+def join_annotations(id: str | None, first: Sentence, second: Sentence) -> Sentence:
     """One sentence with what two annotations know; raise if they contradict each other."""
     for known, other in ((first, second), (second, first)):
         labels: dict[Span, set[str]] = {}
