@@ -75,7 +75,8 @@ def evaluate(
     if (predicted is None) == (model is None):
         raise InputError("evaluate needs either predicted entities or model=, to compare with the gold ones.")
     if predicted is not None:
-        return compare_with_gold(to_sentences(gold), to_sentences(predicted), **options)
+        both = ([s for d in to_documents(data) for s in d.sentences] for data in (gold, predicted))
+        return compare_with_gold(*both, **options)
     from nestree.pipeline import Pipeline, load
 
     if isinstance(model, str | Path):
@@ -94,10 +95,8 @@ def evaluate(
 def compare_with_gold(gold: list[Sentence], predicted: list[Sentence], **options: Any) -> Evaluation:
     """The scores; warns if no label stands on both sides."""
     found = evaluation.evaluate(gold, predicted, **options)
-    scores = found.labels.items()
-    gold_labels, predicted_labels = (
-        [n for n, s in scores if getattr(s, side)] for side in ("gold", "predicted")
-    )
+    gold_labels = [label for label, score in found.labels.items() if score.gold]
+    predicted_labels = [label for label, score in found.labels.items() if score.predicted]
     if gold_labels and predicted_labels and not {*gold_labels} & {*predicted_labels}:
         log.warning(
             "gold and predicted entities share no label: gold has %s, predicted ones have %s",
@@ -113,14 +112,7 @@ def predict_data(
     """The sentences of data, read as the model splits text, and the same with the entities that it predicts."""
     from nestree.pipeline import predict
 
-    rules = ner.model.text_rules._asdict()
-    if isinstance(data, str | Path):
-        data = select_test_part(Path(data))
-        known = formats.options(formats.detect_format(data))
-        data = read(data, **{name: rule for name, rule in rules.items() if name in known})
-    data = [data] if isinstance(data, Document | Sentence) else data
-    documents = [item if isinstance(item, Document) else Document((item,)) for item in data]
-    sentences = ner.model.sentences_with_context(documents)
+    sentences = ner.model.sentences_with_context(to_documents(data, **ner.model.text_rules._asdict()))
     options = ner.predict_options(threshold, trees=False)
     return sentences, predict(ner.inference_model, sentences, options=options)
 
@@ -171,8 +163,11 @@ def export_summary(scores: ExportScores) -> str:
     )
 
 
-def to_sentences(data: Data) -> list[Sentence]:
-    """The sentences of a file, of the test part of a folder, of documents, or of a list of them."""
-    data = read(select_test_part(Path(data))) if isinstance(data, str | Path) else data
+def to_documents(data: Data, **rules: str) -> list[Document]:
+    """The documents of a file, of the test part of a folder, or of a list; `rules` split plain text."""
+    if isinstance(data, str | Path):
+        path = select_test_part(Path(data))
+        known = formats.options(formats.detect_format(path)) if rules else {}
+        data = read(path, **{name: rule for name, rule in rules.items() if name in known})
     items = [data] if isinstance(data, Document | Sentence) else data
-    return [s for item in items for s in (item.sentences if isinstance(item, Document) else (item,))]
+    return [item if isinstance(item, Document) else Document((item,)) for item in items]

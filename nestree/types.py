@@ -14,11 +14,12 @@ from importlib import import_module
 from itertools import chain
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, TypeVar
 
 from nestree.errors import DataError, EmptySpanError, InputError, SpanRangeError
 
 Span = tuple[int, int]
+Item = TypeVar("Item")
 # Names that other libraries use, and ours.
 OTHER_NAMES = {
     "Document": {
@@ -61,13 +62,22 @@ def missing_attribute(instance: Any, name: str) -> AttributeError:
     """The error for an attribute that does not exist; names ours for what another library calls so."""
     kind = type(instance).__name__
     near = OTHER_NAMES.get(kind, {}).get(name)
-    return AttributeError(
-        f"{kind} has no {name}" + (f"; use {near}" if near else ""), name=name, obj=instance
-    )
+    hint = f"; use {near}" if near else ""
+    return AttributeError(f"{kind} has no {name}{hint}", name=name, obj=instance)
+
+
+class NamesOurs:
+    """A base class whose errors name our attribute for what another library calls so."""
+
+    __slots__ = ()
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise missing_attribute(self, name)
 
 
 @dataclass(frozen=True, slots=True)
-class Entity:
+class Entity(NamesOurs):
     """A span of words of a sentence, with a label. The same in characters of a text is a TextEntity."""
 
     start: int
@@ -98,9 +108,8 @@ class Entity:
         if score is not None:
             is_number = type(score) is float or (isinstance(score, Real) and not isinstance(score, bool))
             if not is_number or not 0 <= score <= 1:
-                raise DataError(
-                    f"score {score!r:.40} of entity {self} is not a probability: a number from 0 to 1"
-                )
+                what = "is not a probability: a number from 0 to 1"
+                raise DataError(f"score {score!r:.40} of entity {self} {what}")
 
     def _index(self, name: str, value: Any) -> int:
         """The number of a word as Python's integer; other libraries have integers of their own."""
@@ -113,11 +122,6 @@ class Entity:
                 f"{name} {value!r:.40} of entity {self} must be the index of a word: a whole number, 0 or more"
             )
         return index
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> NoReturn:
-            raise missing_attribute(self, name)
 
     @property
     def span(self) -> Span:
@@ -137,7 +141,7 @@ class Tree(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Sentence:
+class Sentence(NamesOurs):
     """Words and the entities among them; if the text is known, also where each word stands in it."""
 
     words: tuple[str, ...]
@@ -149,18 +153,13 @@ class Sentence:
     complete: bool = True  # False: there may be entities that are not annotated
     extra: Mapping[str, Any] = field(default_factory=dict, compare=False)  # extra keys of its file
     tree: Tree | None = field(default=None, compare=False)  # that a model predicted with the entities
-    context: Context | None = field(
-        default=None, compare=False, repr=False
-    )  # words around it, for the encoder
+    context: Context | None = field(default=None, compare=False, repr=False)  # for the encoder
     forbidden: tuple[Span, ...] = ()  # that are known to be no entities, in an incomplete sentence
 
     def __post_init__(self) -> None:
-        words = (
-            self.words
-            if isinstance(self.words, str) or not isinstance(self.words, Iterable)
-            else tuple(self.words)
-        )
-        if type(words) is not tuple or not all(isinstance(word, str) for word in words):
+        is_list = isinstance(self.words, Iterable) and not isinstance(self.words, str)
+        words = tuple(self.words) if is_list else ()
+        if not is_list or not all(isinstance(word, str) for word in words):
             raise DataError(f"words must be strings in a list, and are {self.words!r:.60}")
         object.__setattr__(self, "words", words)
         object.__setattr__(self, "entities", tuple(self.entities))
@@ -209,27 +208,17 @@ class Sentence:
         if not isinstance(text, str):
             raise DataError(f"the text of a sentence must be a string, and is {text!r:.60}")
         try:
-            if {*map(type, offsets), *map(type, chain.from_iterable(offsets))} != {tuple, int}:
-                offsets = [(int(i), int(j)) for i, j in offsets]
-            found = [text[i:j] for i, j in offsets]
+            offsets = tuple([(int(i), int(j)) for i, j in offsets])
         except (TypeError, ValueError):
             raise DataError(f"offsets must be pairs of numbers, and are {offsets!r:.60}") from None
-        object.__setattr__(self, "offsets", tuple(offsets))
+        object.__setattr__(self, "offsets", offsets)
         if len(offsets) != len(words):
             raise DataError(f"{len(words)} words have {len(offsets)} offsets in this sentence: {self}")
-        fenceposts = [0, *chain.from_iterable(offsets), len(text)]
-        if found == [*words] and fenceposts == sorted(fenceposts):
-            return  # nearly always; otherwise find the word that is wrong
         last = 0
         for word, (i, j) in zip(words, offsets, strict=True):
             if not last <= i < j <= len(text) or text[i:j] != word:
                 raise DataError(f"word {word!r} is not at characters {i}-{j} of its sentence: {self}")
             last = j
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> NoReturn:
-            raise missing_attribute(self, name)
 
     def phrase(self, entity: Entity) -> str:
         """The text of the entity; if only words are known, they are joined by blanks."""
@@ -258,10 +247,12 @@ class Sentence:
         return text if len(text) <= 80 and len(self.words) <= 30 else text[:77] + "..."
 
 
-SLOTS = {cls: [getattr(cls, name).__set__ for name in cls.__slots__] for cls in (Entity, Sentence)}
+SLOTS: dict[type[Any], list[Any]] = {
+    cls: [getattr(cls, name).__set__ for name in cls.__slots__] for cls in (Entity, Sentence)
+}
 
 
-def build(cls: type[Any], *values: Any) -> Any:
+def build(cls: type[Item], *values: Any) -> Item:
     """An object with these values of all fields, without the checks: four times as fast as calling the class."""
     instance = object.__new__(cls)
     for set_field, value in zip(SLOTS[cls], values, strict=True):
@@ -271,8 +262,7 @@ def build(cls: type[Any], *values: Any) -> Any:
 
 def unchecked_entity(start: int, end: int, label: str, head: int | None, score: float | None) -> Entity:
     """An entity of values that are known to be valid, and of Python's own types."""
-    entity: Entity = build(Entity, start, end, label, head, score, (), {})
-    return entity
+    return build(Entity, start, end, label, head, score, (), {})
 
 
 def with_entities(
@@ -280,8 +270,7 @@ def with_entities(
 ) -> Sentence:
     """A copy of the sentence, marked complete, with predicted entities that are known to lie within it."""
     values = (s.words, entities, s.text, s.offsets, s.start, s.id, True, extra, tree, s.context, ())
-    sentence: Sentence = build(Sentence, *values)
-    return sentence
+    return build(Sentence, *values)
 
 
 def crossing_pairs(entities: Sequence[Entity]) -> list[tuple[Entity, Entity]]:
@@ -338,15 +327,8 @@ class CharSpan(NamedTuple):
     text: str
 
 
-class Relatives:
-    """The entities around and within a TextEntity; no fields of it, as `dataclasses.asdict` would follow the circle."""
-
-    parent: "TextEntity | None"  # the smallest entity that encloses it
-    children: "tuple[TextEntity, ...]"
-
-
 @dataclass(frozen=True)
-class TextEntity(Relatives):
+class TextEntity(NamesOurs):
     """An entity by characters of a document: text[start:end]. All labels of a span are one TextEntity."""
 
     start: int
@@ -356,15 +338,9 @@ class TextEntity(Relatives):
     scores: tuple[float | None, ...]  # the probability of each label
     head: CharSpan | None  # the head word
     depth: int  # how many entities enclose it
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "parent", None)
-        object.__setattr__(self, "children", ())
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> NoReturn:
-            raise missing_attribute(self, name)
+    # Set for each entity, but no fields: `dataclasses.asdict` would follow the circle.
+    parent: ClassVar["TextEntity | None"] = None  # the smallest entity that encloses it
+    children: ClassVar["tuple[TextEntity, ...]"] = ()
 
     @property
     def span(self) -> Span:
@@ -389,7 +365,7 @@ class TextEntity(Relatives):
             "label": self.label,
             "labels": [{"label": label, "score": score} for label, score in pairs],
             "score": scores[0],
-            "head": self.head._asdict() if self.head else None,
+            "head": self.head and self.head._asdict(),
             "depth": self.depth,
         }
 
@@ -439,13 +415,9 @@ class TextTree(NamedTuple):
         """The JSON form, which nestree/data/document.schema.json describes; probabilities are rounded."""
         return {
             "constituents": [
-                {
-                    "start": c.start,
-                    "end": c.end,
-                    "head": c.head._asdict() if c.head else None,
-                    "probability": round_probability(c.probability),
-                }
+                {"start": c.start, "end": c.end, "head": c.head and c.head._asdict(), "probability": p}
                 for c in self.constituents
+                for p in [round_probability(c.probability)]
             ],
             "arcs": [{"head": a.head._asdict(), "modifier": a.modifier._asdict()} for a in self.arcs],
             "roots": [root._asdict() for root in self.roots],
@@ -487,7 +459,7 @@ def text_entities(sentence: Sentence) -> list[TextEntity]:
 
 
 @dataclass(frozen=True, repr=False)
-class Document:
+class Document(NamesOurs):
     """Sentences in their order and, if it is known, the text that they stand in. Iterates over its entities."""
 
     sentences: tuple[Sentence, ...]
@@ -507,17 +479,11 @@ class Document:
         last = 0
         for sentence in self.sentences:
             end = sentence.start + len(sentence.text or "")
-            found = self.text[sentence.start : end] if sentence.start >= last else None
-            if found is None or found != sentence.text:
+            if sentence.start < last or self.text[sentence.start : end] != sentence.text:
                 raise DataError(
                     f"a sentence is not at character {sentence.start} of its document {self.id}: {sentence}"
                 )
             last = end
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> NoReturn:
-            raise missing_attribute(self, name)
 
     @property
     def words(self) -> tuple[str, ...]:

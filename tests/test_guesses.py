@@ -163,7 +163,7 @@ def test_training_in_python_is_logged(tmp_path, caplog):
     documents = [nestree.Document([sentence]) for sentence in tiny.SENTENCES]
     small = {"mix_layers": 2, "mlp_size": 16, "label_mlp_size": 16, "rank": 16, "rho": 0, "epochs": 1}
     train(documents, out=tmp_path / "m", encoder=tiny.encoder(tmp_path / "e"), device="cpu", **small)
-    lines = [record.getMessage() for record in caplog.records if record.name == "nestree.training.callbacks"]
+    lines = [record.getMessage() for record in caplog.records if record.name == "nestree.training.run_dir"]
     assert any(line.startswith("epoch 1/1  loss ") for line in lines)
     with pytest.raises(InputError, match=r"Recognizer.from_pretrained"):
         nestree.Recognizer(str(tmp_path / "m"))

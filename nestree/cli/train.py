@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument
 
-from nestree.cli.options import (
-    PARTS,
-    Files,
-    OutArgument,
-    Reading,
-    TableFormat,
-    output_path,
-    parse_numbers,
-)
+from nestree.cli.options import PARTS, Files, OutArgument, Reading, TableFormat, output_path, parse_numbers
 from nestree.cli.predict import find_jobs, predict_documents
 from nestree.cli.progress import PretrainProgress, TrainingProgress
 from nestree.cli.runtime import (
@@ -112,11 +104,10 @@ def train(
     """
     from nestree import hub
 
-    if source and (run.data or run.train):
-        raise InputError(
-            f"{source} and --{'data' if run.data else 'train'} both name training data. Leave one out."
-        )
     if source:
+        if run.data or run.train:
+            option = "--data" if run.data else "--train"
+            raise InputError(f"{source} and {option} both name training data. Leave one out.")
         run = replace(run, data=source) if source.is_dir() else replace(run, train=source)
     start = hub.resolve(init) if init else None
     settings, origin = prepare_run("train", run, reading, {"--init": init}, start, {})
@@ -149,11 +140,10 @@ def distill(
     }
     fixed = {"--teacher": teacher, "--unlabelled": unlabelled}
     settings, origin = prepare_run("distill", run, reading, fixed, None, {"distill": distillation})
-    teachers, texts = (
-        ", ".join(Path(name).name for name in origin["distill"][key]) for key in ("teachers", "unlabelled")
-    )
-    note = f"Distilled from {teachers}" + (f", on {texts}" if texts else "") + "."
-    origin["card"] = {"note": note, **origin["card"]}
+    note = f"Distilled from {', '.join(Path(name).name for name in origin['distill']['teachers'])}"
+    if origin["distill"]["unlabelled"]:
+        note += f", on {', '.join(Path(name).name for name in origin['distill']['unlabelled'])}"
+    origin["card"] = {"note": f"{note}.", **origin["card"]}
     run_training("distill", settings, origin, run)
 
 
@@ -210,14 +200,10 @@ def run_training(
     from nestree.pipeline import PredictOptions
 
     folder = run.resume or run.out
-    if "train" in origin and folder is None:
-        raise InputError("name a new folder for the model with --out DIR.")
     if folder is None or "train" not in origin:
-        raise InputError(
-            "name training data, a file or a folder, and a new folder for the model with --out DIR."
-        )
-    options_to_read = (origin["options"][name] for name in ("format", "words", "sentences", "read"))
-    reading = Reading(*options_to_read)
+        data = "" if "train" in origin else "training data, a file or a folder, and "
+        raise InputError(f"name {data}a new folder for the model with --out DIR.")
+    reading = Reading(*(origin["options"][name] for name in ("format", "words", "sentences", "read")))
     paths = {part: Path(origin[part]) for part in PARTS if part in origin}
     with reading_progress([*paths.values()]):
         parts = {part: list(reading.documents(path)) for part, path in paths.items()}
@@ -228,9 +214,8 @@ def run_training(
         crossing_gold=settings.training.crossing,
         context=settings.encoder.context,
     )
-    teachers = None
     if command == "distill":
-        corpus, teachers = load_teachers(
+        corpus, options["teachers"] = load_teachers(
             origin["distill"], reading, corpus, settings.training.seed, run.device
         )
     if not run.resume and run.config in (None, "default") and not run.is_set("batch_words"):
@@ -247,7 +232,6 @@ def run_training(
             callbacks=callbacks,
             origin=origin,
             about=origin["card"],
-            teachers=teachers,
             **options,
         )
     if not PartialState().is_main_process:
@@ -272,16 +256,16 @@ def load_teachers(
     from nestree.nn.devices import select_device
     from nestree.training.distill import check_teachers, make_teachers
 
-    torch_device = select_device(device)
-    teachers = [checkpoint.load(hub.resolve(name), torch_device) for name in distillation["teachers"]]
+    teachers = [
+        checkpoint.load(hub.resolve(name), select_device(device)) for name in distillation["teachers"]
+    ]
     check_teachers(corpus, teachers, distillation["hard"])  # before texts are read, which may take long
     texts: list[Sentence] = []
     if distillation["unlabelled"]:
         jobs = find_jobs([Path(name) for name in distillation["unlabelled"]], None, Path("-"), "jsonl")
-        rules = teachers[0].text_rules
-        words, sentences = reading.words or rules.words, reading.sentences or rules.sentences
-        text_options = {"text": {"words": words, "sentences": sentences}}
-        texts = list(read_sentences(jobs, text_options))
+        rules = teachers[0].text_rules._asdict()
+        rules = {name: getattr(reading, name) or rule for name, rule in rules.items()}
+        texts = list(read_sentences(jobs, {"text": rules}))
     size = sum(len(text.words) for text in texts)
     print_line(f"{len(texts):,} sentences of {size:,} words without annotation.")
     copies = {"labeled_copies": distillation["repeat"]} if distillation["repeat"] else {}
@@ -367,23 +351,21 @@ def experiment(
         if not (name and equals and path) or Path(name).name != name:
             raise InputError(f"--data {argument}: write --data NAME=DIR, such as genia=data/genia.")
         if name in folders:
-            raise InputError(
-                f"--data {argument}: there is a data set called {name} already. Give another name."
-            )
+            already = f"there is a data set called {name} already"
+            raise InputError(f"--data {argument}: {already}. Give another name.")
         folders[name] = Path(path)
     numbers = parse_numbers(seeds, "--seeds", int, "1,2,3")
-    device_option = ["--device", device]
-    specs = experiment.run_specs(
-        folder, recipes or ["default"], folders, numbers, overrides or (), device_option
-    )
+    options = ["--device", device]
+    specs = experiment.run_specs(folder, recipes or ["default"], folders, numbers, overrides or (), options)
+    instead = {
+        "dev": "A share of train takes its place.",
+        "test": "Its numbers are those of dev, which chooses the epoch.",
+    }
     for name, data in folders.items():
         parts = experiment.data_files(data)
-        if "dev" not in parts:
-            print_line(f"{name}: {data} has no file called dev. A share of train takes its place.")
-        if "test" not in parts:
-            print_line(
-                f"{name}: {data} has no file called test. Its numbers are those of dev, which chooses the epoch."
-            )
+        for part, what in instead.items():
+            if part not in parts:
+                print_line(f"{name}: {data} has no file called {part}. {what}")
     try:
         failed = experiment.run_all(specs, jobs, print_line)
     except KeyboardInterrupt:

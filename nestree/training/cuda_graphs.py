@@ -22,9 +22,7 @@ from nestree.nn.bert import Bert
 from nestree.treecrf import is_out_of_memory
 
 MAX_GRAPHS = 96  # batches of further shapes are computed without a graph
-USES_BEFORE_CAPTURE = (
-    2  # passes of a shape that are computed without a graph first: rare shapes are not worth one
-)
+USES_BEFORE_CAPTURE = 2  # passes of a shape without a graph: rare shapes are not worth one
 
 log = logging.getLogger(__name__)
 Shape = tuple[Any, ...]
@@ -55,11 +53,11 @@ class GraphCache:
         self.graphs: dict[Shape, CapturedGraph] = {}
         self.uses: Counter[Shape] = Counter()
         self.max_graphs = MAX_GRAPHS
-        self.pool: Any = None  # of memory, shared by all graphs: never do two of them run at once
+        self.pool: Any = None  # of memory, shared by all graphs: no two of them run at once
         self.warmup_stream: torch.cuda.Stream | None = None  # one for all graphs, as each stream keeps memory
-        for parameter in parameters:
-            parameter.grad = torch.zeros_like(parameter)
-        self.gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        self.gradients = [torch.zeros_like(parameter) for parameter in parameters]
+        for parameter, gradient in zip(parameters, self.gradients, strict=True):
+            parameter.grad = gradient
 
     def add_gradients(self, batch: Batch, scale: float) -> dict[str, Tensor] | None:
         """Add the gradients of `scale` times the loss to those of the parameters; returns the unscaled losses.
@@ -70,8 +68,8 @@ class GraphCache:
             return None
         shape = shape_key(batch)
         self.uses[shape] += 1
-        is_new = shape not in self.graphs and self.uses[shape] > USES_BEFORE_CAPTURE
-        if is_new and len(self.graphs) < self.max_graphs:
+        may_capture = self.uses[shape] > USES_BEFORE_CAPTURE and len(self.graphs) < self.max_graphs
+        if may_capture and shape not in self.graphs:
             self.capture_shape(shape, batch)
         graph = self.graphs.get(shape)
         return None if graph is None else graph.replay(batch, scale)
@@ -87,9 +85,7 @@ class GraphCache:
         except (MemoryError, RuntimeError) as why:
             self.max_graphs = len(self.graphs)
             log.info("%s", why)
-            if not is_out_of_memory(
-                why
-            ):  # other errors than those of a capture recur when the batch is computed
+            if not is_out_of_memory(why):  # if this is not an error of the capture, it recurs without one
                 reason = str(why).strip().partition("\n")[0]
                 self.notify(
                     f"CUDA graphs cannot be captured here, so training is slower; results stay the same. ({reason})"

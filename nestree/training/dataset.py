@@ -17,14 +17,10 @@ from nestree.types import Document, Entity, Sentence, Span, crossing_pairs, with
 PARTS = ("train", "dev", "test")
 DEV_SHARE = 15  # per cent of the data that become dev data if there is no dev file
 MAX_STRATIFIED = 2_000  # units: more are split at random, which is close to stratified
-MAX_RHO_PER_WORD = (
-    0.2 / 1000
-)  # of a batch of small data: SAM costs more than it brings where gradients are noisy
+MAX_RHO_PER_WORD = 0.2 / 1000  # of a batch of small data: SAM does not pay where gradients are noisy
 ADAPTED_SETTINGS = ("epochs", "batch_words", "rho")  # of `default`, to small data
 MIN_UPDATES = 300  # fewer are raised to this by smaller batches and more passes over the data
-MAX_EPOCHS = (
-    20  # of small data: an epoch ends with an evaluation, and has several passes if there is little data
-)
+MAX_EPOCHS = 20  # of small data: an epoch ends with an evaluation; several passes over little data are one
 GOOD_UPDATES = 600  # data with fewer is small
 SMALL_DATA_BATCH_WORDS = 1000  # at most, for small data: see "Small data" in docs/results.md
 MIN_BATCH_WORDS = 150  # gradients of smaller batches are too noisy
@@ -47,12 +43,8 @@ class Corpus:
         digest = hashlib.sha256()
         for sentence in (*self.train, *self.dev):
             entities = [(e.start, e.end, e.label) for e in sentence.entities]
-            parts = (
-                sentence.words,
-                entities,
-                sentence.complete,
-                *([sentence.forbidden] * bool(sentence.forbidden)),
-            )
+            forbidden = (sentence.forbidden,) if sentence.forbidden else ()
+            parts = sentence.words, entities, sentence.complete, *forbidden
             digest.update(repr(parts).encode("utf-8", "replace"))
         return digest.hexdigest()[:16]
 
@@ -74,9 +66,9 @@ def make_corpus(
     if dev is None:
         train, dev = split_dev(train, seed)
         count = sum(len(document.sentences) for document in dev)
-        notes.append(
-            f"no dev data: {count:,} sentences ({DEV_SHARE} % of the data, drawn by seed {seed}) are set aside."
-        )
+        units, are = ("sentence", "is") if count == 1 else ("sentences", "are")
+        share = f"{DEV_SHARE} % of the data, drawn by seed {seed}"
+        notes.append(f"no dev data: {count:,} {units} ({share}) {are} set aside.")
     else:
         dev = with_context(dev, context)
     train_sentences: Sequence[Sentence] = [sentence for document in train for sentence in document.sentences]
@@ -99,30 +91,27 @@ def make_corpus(
 
 def merge_answers(documents: Sequence[Document]) -> list[Document]:
     """The documents; what is known of a sentence that several documents of the same id annotate in part is joined."""
-    merged: dict[tuple[str, int, tuple[str, ...]], Sentence] = {}
+    merged: dict[tuple[str | None, int, tuple[str, ...]], Sentence] = {}
     incomplete = {d.id for d in documents if d.id and any(not s.complete for s in d.sentences)}
-    if not incomplete:
-        return list(documents)
     results: dict[object, Document] = {}
     for number, document in enumerate(documents):
         if document.id not in incomplete:
             results[number] = document
             continue
-        assert document.id is not None
         for sentence in document.sentences:
             key = document.id, sentence.start, sentence.words
-            if key in merged:
-                merged[key] = join_annotations(document.id, merged[key], sentence)
-            else:
-                merged[key] = sentence
+            known = merged.get(key)
+            merged[key] = join_annotations(document.id, known, sentence) if known else sentence
         results.setdefault((document.id, document.words), document)
     return [
-        replace(d, sentences=tuple(merged.get((d.id or "", s.start, s.words), s) for s in d.sentences))
+        replace(d, sentences=tuple(merged[d.id, s.start, s.words] for s in d.sentences))
+        if d.id in incomplete
+        else d
         for d in results.values()
     ]
 
 
-def join_annotations(id: str, first: Sentence, second: Sentence) -> Sentence:
+def join_annotations(id: str | None, first: Sentence, second: Sentence) -> Sentence:
     """One sentence with what two annotations know; raise if they contradict each other."""
     for known, other in ((first, second), (second, first)):
         labels: dict[Span, set[str]] = {}
@@ -201,9 +190,9 @@ def adapt_to_small_data(
     updates = epochs * passes * math.ceil(words / batch_words / training.gradient_accumulation)
     of_passes = f" of {passes} passes over the data" if passes > 1 else ""
     note = (
-        f"small training set ({words:,} words): about {updates:,} updates, in {epochs} epochs{of_passes} with "
-        f"batches of {batch_words} words instead of {training.epochs} with {training.batch_words}{lower_rho}. To "
-        "decide yourself, set training.batch_words."
+        f"small training set ({words:,} words): about {updates:,} updates, in {epochs} epoch{'s' * (epochs > 1)}"
+        f"{of_passes} with batches of {batch_words} words instead of {training.epochs} with {training.batch_words}"
+        f"{lower_rho}. To decide yourself, set training.batch_words."
     )
     adapted = replace(training, epochs=epochs, batch_words=batch_words, rho=rho)
     return replace(settings, training=adapted), replace(corpus, notes=(*corpus.notes, note), passes=passes)
@@ -232,7 +221,8 @@ def resolve_crossing(sentences: Sequence[Sentence], mode: str) -> tuple[Sequence
         for k, s in enumerate(sentences)
     ]
     dropped = sum(len(s.entities) - len(t.entities) for s, t in zip(sentences, kept, strict=True))
-    return kept, [f"{count}: {dropped:,} of these entities are left out of training. {listing}."]
+    are = "is" if dropped == 1 else "are"
+    return kept, [f"{count}: {dropped:,} of these entities {are} left out of training. {listing}."]
 
 
 def drop_crossing(entities: Sequence[Entity]) -> tuple[Entity, ...]:

@@ -8,7 +8,6 @@ text as it was written; the student may read it in upper or lower case.
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -100,16 +99,13 @@ class Teachers:
         top = headed.flatten(1).topk(size).indices  # [B, size]
         valid = torch.arange(size, device=top.device) < PAIRS_PER_WORD * scores[0].lengths[:, None]
         row = torch.arange(len(top), device=top.device)[:, None].expand_as(top)
-        cells = torch.stack(
-            [row, top // words // posts, top // words % posts, top % words], -1
-        )  # [B, size, 4]
+        starts, ends = top // words // posts, top // words % posts
+        cells = torch.stack([row, starts, ends, top % words], -1)  # [B, size, 4]
         weights = [parts[-1].flatten(1).gather(1, top) * valid for parts in marginals]
-        labels = mean(
-            [
-                weight[..., None] * self.label_probabilities(each, teacher, cells)
-                for each, teacher, weight in zip(scores, self.teachers, weights, strict=True)
-            ]
-        )  # [B, size, L]
+        labels = [
+            weight[..., None] * self.label_probabilities(each, teacher, cells)
+            for each, teacher, weight in zip(scores, self.teachers, weights, strict=True)
+        ]  # [B, size, L] of each teacher
         # Pad to the student's batch: with sentences, with words, and with entities of one word and weight 0. These
         # differ from each other, as a GPU adds up gradients of equal ones one after another.
         more_rows, more_words, more_pairs = rows - len(no), n - words, PAIRS_PER_WORD * n - size
@@ -128,7 +124,7 @@ class Teachers:
             pad(headed.sum((1, 2)), by_word),
             entities.flatten(0, 1),
             pad(mean(weights), (0, more_pairs, 0, more_rows)).flatten(),
-            pad(labels, (0, 0, 0, more_pairs, 0, more_rows)).flatten(0, 1),
+            pad(mean(labels), (0, 0, 0, more_pairs, 0, more_rows)).flatten(0, 1),
         )
 
     def label_probabilities(self, scores: Scores, teacher: Recognizer, entities: Tensor) -> Tensor:
@@ -195,7 +191,7 @@ def make_teachers(
     items += [(text, hard, True) for text in texts]
     rng = random.Random(f"distillation {seed}")
     forms = [
-        augment(s, rng, known) if may_vary and rng.random() < augmentation_rate else Form(s, s, True)
+        augment(s, rng, known) if may_vary and rng.random() < augmentation_rate else (s, s, True)
         for s, known, may_vary in items
     ]
     students, originals, has_targets = zip(*forms, strict=True)
@@ -237,8 +233,7 @@ def check_teachers(corpus: Corpus, teachers: Sequence[Recognizer], hard: bool) -
 def distillation_obstacle(settings: Settings) -> str | None:
     """The setting for which a model has no distribution over lexicalised trees with labels; None: it has one."""
     for name, value in {"structure": "lexical", "mention": "yes-no", "labeling": "head"}.items():
-        actual = getattr(settings.model, name)
-        if actual != value:
+        if (actual := getattr(settings.model, name)) != value:
             return f'model.{name} is "{actual}", not "{value}"'
     return None
 
@@ -246,16 +241,10 @@ def distillation_obstacle(settings: Settings) -> str | None:
 # Other forms of a sentence
 
 
-class Form(NamedTuple):
-    """A sentence as the student and as the teachers read it."""
-
-    student: Sentence
-    teacher: Sentence
-    has_targets: bool  # False: only its gold entities are learned
-
-
-def augment(sentence: Sentence, rng: random.Random, known: bool) -> Form:
+def augment(sentence: Sentence, rng: random.Random, known: bool) -> tuple[Sentence, Sentence, bool]:
     """Another form of a sentence: in upper or lower case, without punctuation or the final stop, or one name alone.
+
+    Returns what the student reads, what the teachers read, and whether their distribution is a target.
 
     Teachers read the words in their original case. About a name out of context they know less than its annotation says
     (`known`), so they do not teach it.
@@ -269,7 +258,7 @@ def augment(sentence: Sentence, rng: random.Random, known: bool) -> Form:
         fragment = keep_words(replace(sentence, entities=inner), kept)
         if rng.random() < 0.5:
             fragment = replace(fragment, words=(*fragment.words, "."))
-        return Form(fragment, fragment, False)
+        return fragment, fragment, False
     kind = rng.choice(["upper", "lower", "no stop", "no punctuation", "lower, no punctuation"])
     if "no punctuation" in kind:
         sentence = without_punctuation(sentence)
@@ -278,7 +267,7 @@ def augment(sentence: Sentence, rng: random.Random, known: bool) -> Form:
     student = sentence
     if kind.startswith(("upper", "lower")):
         student = change_case(sentence, str.upper if kind == "upper" else str.lower)
-    return Form(student, sentence, True)
+    return student, sentence, True
 
 
 def change_case(sentence: Sentence, change: Callable[[str], str]) -> Sentence:
@@ -305,9 +294,8 @@ def keep_words(sentence: Sentence, kept: Sequence[bool]) -> Sentence:
         if start < end:
             entities[start, end, entity.label] = Entity(start, end, entity.label, head)
     words = tuple(word for word, keep in zip(sentence.words, kept, strict=True) if keep)
-    return replace(
-        sentence, words=words, entities=tuple(entities.values()), text=None, offsets=None, tree=None
-    )
+    kept_entities = tuple(entities.values())
+    return replace(sentence, words=words, entities=kept_entities, text=None, offsets=None, tree=None)
 
 
 def is_word(word: str) -> bool:

@@ -144,7 +144,11 @@ def run_all(specs: Sequence[RunSpec], jobs: int, report: Callable[[str], None]) 
                 elif process is None:
                     waiting.insert(0, spec)
                 else:
-                    reason = failure_reason(process.returncode, spec.output)
+                    code = process.returncode
+                    lines = spec.output.read_text("utf-8", "replace").strip().splitlines()
+                    reason = lines[-1] if lines else f"exit code {code}"
+                    if code < 0:
+                        reason = f"ended by {signal.Signals(-code).name}"
                     failed[spec.name] = f"{reason} ({spec.output})"
                     report(f"failed    {spec.name}: {reason}")
     finally:
@@ -165,14 +169,9 @@ def start(spec: RunSpec, jobs: int) -> "subprocess.Popen[bytes]":
     threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // jobs))} if jobs > 1 else {}
     with open(spec.output, "ab") as file:
         lock(file)
-        return subprocess.Popen(
-            spec.command(),
-            stdout=file,
-            stderr=file,
-            stdin=subprocess.DEVNULL,
-            env={**threads, **os.environ},
-            start_new_session=True,
-        )
+        streams: dict[str, Any] = {"stdout": file, "stderr": file, "stdin": subprocess.DEVNULL}
+        environment = {**threads, **os.environ}
+        return subprocess.Popen(spec.command(), **streams, env=environment, start_new_session=True)
 
 
 def is_locked(spec: RunSpec) -> bool:
@@ -194,14 +193,6 @@ def lock(file: IO[bytes]) -> None:
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def failure_reason(code: int, output: Path) -> str:
-    """The last line of the output, or the signal that ended the process."""
-    if code < 0:
-        return f"ended by {signal.Signals(-code).name}"
-    lines = output.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return lines[-1] if lines else f"exit code {code}"
-
-
 # Results
 
 
@@ -216,14 +207,10 @@ class Group:
 
     def as_json(self) -> dict[str, Any]:
         """All values, not rounded."""
-        columns = {
-            name: {
-                "mean": statistics.fmean(values),
-                "deviation": statistics.stdev(values) if len(values) > 1 else None,
-                "values": values,
-            }
-            for name, values in self.values.items()
-        }
+        columns: dict[str, Any] = {}
+        for name, values in self.values.items():
+            deviation = statistics.stdev(values) if len(values) > 1 else None
+            columns[name] = {"mean": statistics.fmean(values), "deviation": deviation, "values": values}
         return {"data": self.data, "recipe": self.recipe, "seeds": self.seeds, **columns}
 
 

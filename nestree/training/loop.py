@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from accelerate import Accelerator
@@ -24,11 +24,9 @@ from nestree.errors import PotentialsError, TrainingError
 from nestree.evaluation import Evaluation, evaluate
 from nestree.model import Recognizer
 from nestree.pipeline import PredictOptions, predict
-from nestree.training.callbacks import Callbacks, EpochEnd, Step, duration
 from nestree.training.dataset import Corpus, batches
-from nestree.training.optimizer import CLIP_NORM, lr_schedule, set_lr
-from nestree.training.run_dir import Progress, RunDir
-from nestree.training.step import GradientStep, Update
+from nestree.training.run_dir import Callbacks, EpochEnd, Progress, RunDir, Step, duration
+from nestree.training.step import CLIP_NORM, GradientStep, Update, lr_schedule, set_lr
 from nestree.treecrf import is_out_of_memory
 from nestree.tuning import best_decoder
 
@@ -79,6 +77,7 @@ class Run:
     step: GradientStep
     progress: Progress
     callbacks: list[Callbacks]
+    is_main: bool  # of several processes, one writes files and calls callbacks
     stop: StopSignal
     save_every: float  # seconds
     best: dict[str, Tensor] = field(default_factory=dict)  # weights of the best epoch that are not saved yet
@@ -87,17 +86,8 @@ class Run:
     estimated: bool = False  # the duration was estimated
 
     @property
-    def is_main(self) -> bool:
-        """Of several processes, one writes files and calls callbacks."""
-        return bool(self.accelerator.is_main_process)
-
-    @property
     def save_is_due(self) -> bool:
         return time.monotonic() - self.saved_at >= self.save_every
-
-    def notify(self, text: str) -> None:
-        for callback in self.callbacks:
-            callback.note(text, self.progress.updates)
 
 
 def run_epochs(run: Run) -> None:
@@ -111,27 +101,19 @@ def run_epochs(run: Run) -> None:
             if progress.epoch > run.settings.training.epochs:
                 progress.finished = "all epochs are done"
             elif patience and stale >= patience:
-                progress.finished = f"dev F1 did not rise for {patience} epochs"
+                progress.finished = f"dev F1 did not rise for {patience} epoch{'s' * (patience > 1)}"
         if progress.finished or run.stop.synchronized or run.save_is_due:
             save(run)
 
 
-class PendingStep:
-    """An update whose losses are copied to the host in the background; `read` waits for them."""
+class PendingStep(NamedTuple):
+    """An update whose losses are copied to the host in the background."""
 
-    def __init__(self, update: Update, number: int, names: list[str], values: Tensor) -> None:
-        self.update, self.number, self.names, self.values = update, number, names, values
-        self.event: torch.cuda.Event | None = None
-        if values.is_cuda:
-            self.values = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-            self.values.copy_(values, non_blocking=True)
-            self.event = torch.cuda.Event()
-            self.event.record()
-
-    def read(self) -> list[float]:
-        if self.event is not None:
-            self.event.synchronize()
-        return [float(value) for value in self.values.tolist()]
+    update: Update
+    number: int
+    names: list[str]  # of the losses
+    values: Tensor  # the losses, whether to stop, and the norm of the gradient
+    copied: torch.cuda.Event | None
 
 
 def train_epoch(run: Run) -> bool:
@@ -195,12 +177,18 @@ def optimizer_step(
     values = torch.stack([*losses.values(), torch.full_like(norm, float(run.stop.requested))])
     if run.accelerator.num_processes > 1:
         values = run.accelerator.reduce(values, "sum")
-    return PendingStep(update, progress.updates, list(losses), torch.cat([values, norm[None]]))
+    values, copied = torch.cat([values, norm[None]]), None
+    if values.is_cuda:
+        values, copied = values.to("cpu", non_blocking=True), torch.cuda.Event()
+        copied.record()
+    return PendingStep(update, progress.updates, list(losses), values, copied)
 
 
 def read_losses(run: Run, pending: PendingStep) -> None:
     """Add up the losses of an update after a check that they are finite; see whether any process wants to stop."""
-    *sums, stop, norm = pending.read()
+    if pending.copied is not None:
+        pending.copied.synchronize()
+    *sums, stop, norm = pending.values.tolist()
     losses, progress = dict(zip(pending.names, sums, strict=True)), run.progress
     if not all(map(math.isfinite, (*sums, norm))):
         values = ", ".join(f"{name} {value}" for name, value in {**losses, "gradient": norm}.items())
@@ -215,17 +203,14 @@ def read_losses(run: Run, pending: PendingStep) -> None:
 def report_step(run: Run, share: float) -> None:
     """Report the progress when `share` of the epoch is done."""
     progress, epochs = run.progress, run.settings.training.epochs
-    epochs_left = epochs - progress.epoch + 1
+    epochs_left, sentences = epochs - progress.epoch + 1, progress.passes * len(run.corpus.train)
     step = Step(
         epoch=progress.epoch,
         epochs=epochs,
         share=share,
         losses=progress.losses_per_mention,
         best_f1=max(0.0, progress.best_f1),
-        sentences_per_second=share
-        * progress.passes
-        * len(run.corpus.train)
-        / max(progress.epoch_seconds, 1e-9),
+        sentences_per_second=share * sentences / max(progress.epoch_seconds, 1e-9),
         seconds_left=progress.epoch_seconds / share * (epochs_left - share) + run.dev_seconds * epochs_left,
     )
     for callback in run.callbacks:
@@ -239,7 +224,9 @@ def report_estimate(run: Run, seconds: float, epochs: int) -> None:
     if epochs and not run.estimated:
         run.estimated = True
         sooner = ", less if training stops early" if run.settings.training.early_stopping_patience else ""
-        run.notify(f"about {duration(seconds)} left for {epochs} more epoch{'s' * (epochs > 1)}{sooner}.")
+        run.step.notify(
+            f"about {duration(seconds)} left for {epochs} more epoch{'s' * (epochs > 1)}{sooner}."
+        )
 
 
 def bad_update(run: Run, update: Update, number: int, reason: str) -> TrainingError:
@@ -289,9 +276,9 @@ def end_epoch(run: Run) -> None:
 
 def tune_decoding(run: Run) -> Settings:
     """The settings with the decoder that has the highest F1 on dev with the present weights."""
-    best = [
-        retry_without_graphs(run, lambda: best_decoder(run.model, run.corpus.dev)) if run.is_main else None
-    ]
+    best: list[Any] = [None]
+    if run.is_main:
+        best = [retry_without_graphs(run, lambda: best_decoder(run.model, run.corpus.dev))]
     return replace(run.settings, decoding=broadcast_object_list(best)[0])
 
 

@@ -26,7 +26,7 @@ from nestree.errors import InputError, ModelError, TrainingError
 from nestree.nn.devices import select_device
 from nestree.nn.encoder import Encoder, load_pretrained, load_tokenizer, max_input_length
 from nestree.nn.tokenizer import SubwordTokenizer
-from nestree.training.optimizer import CLIP_NORM, make_optimizer, set_lr
+from nestree.training.step import CLIP_NORM, make_optimizer, set_lr
 from nestree.treecrf import is_out_of_memory
 from nestree.types import Sentence
 
@@ -46,10 +46,6 @@ class PretrainStep(NamedTuple):
     share: float  # of all updates
     loss: float  # masked-language-model loss: cross-entropy of a masked subword in nats, mean over the current pass
     seconds_left: float
-
-    @property
-    def perplexity(self) -> float:
-        return math.exp(min(self.loss, 700.0))
 
 
 def pretrain(
@@ -78,9 +74,8 @@ def pretrain(
         tokenizer, transformer = load_tokenizer(encoder), load_pretrained(encoder, keep_pooler=True)
         check_encoder(tokenizer, transformer, encoder)
         network: Any = transformer
-        splitter = SubwordTokenizer(
-            tokenizer, min(WINDOW_SUBWORDS, max_input_length(tokenizer, network.config))
-        )
+        longest = min(WINDOW_SUBWORDS, max_input_length(tokenizer, network.config))
+        splitter = SubwordTokenizer(tokenizer, longest)
         vocabulary = min(len(tokenizer), network.get_input_embeddings().num_embeddings)
         texts = MaskedTexts(splitter, sentences, tokenizer.mask_token_id, vocabulary, seed)
         try:
@@ -98,26 +93,24 @@ def pretrain(
             network.config.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
         except Exception as why:  # `tokenizers` raises nothing more specific
-            raise ModelError(
-                f"{out} could not be written: {why}. Make room, or choose another place."
-            ) from why
+            message = f"{out} could not be written: {why}. Make room, or choose another place."
+            raise ModelError(message) from why
         write_tensors(folder / "model.safetensors", transformer.state_dict(), {"format": "pt"})
 
 
 def check_encoder(tokenizer: Any, transformer: Any, name: str) -> None:
     """Raise unless the encoder has a mask token, and embeddings that can be used to predict subwords."""
     embeddings, states = transformer.get_input_embeddings(), transformer.config.hidden_size
-    problem = None
     if tokenizer.mask_token_id is None or tokenizer.mask_token_id >= embeddings.num_embeddings:
         problem = f"the tokenizer of {name} has no mask token"
     elif embeddings.embedding_dim != states:
-        problem = (
-            f"the embeddings of {name} have {embeddings.embedding_dim} dimensions and its states {states}"
-        )
-    if problem:
-        raise InputError(
-            f"{problem}, so masked words cannot be predicted. Take one of the families of BERT, RoBERTa or MPNet."
-        )
+        dimensions = f"{embeddings.embedding_dim} dimensions and its states {states}"
+        problem = f"the embeddings of {name} have {dimensions}"
+    else:
+        return
+    raise InputError(
+        f"{problem}, so masked words cannot be predicted. Take one of the families of BERT, RoBERTa or MPNet."
+    )
 
 
 def train_mlm(transformer: nn.Module, texts: "MaskedTexts", passes: int) -> Iterator[PretrainStep]:
@@ -237,9 +230,7 @@ class MaskedTexts:
             batch = windows[k * len(windows) // self.updates : (k + 1) * len(windows) // self.updates]
             rows = [map(torch.from_numpy, self.mask_window(*window)) for window in batch]
             shown, original = map(list, zip(*rows, strict=True))
-            attention = pad_sequence(
-                [torch.ones(len(row), dtype=torch.bool) for row in shown], batch_first=True
-            )
+            attention = pad_sequence([torch.ones_like(row) for row in shown], batch_first=True).bool()
             answers = pad_sequence(original, batch_first=True, padding_value=-1).flatten()
             positions = (answers >= 0).nonzero().squeeze(1)
             subwords = pad_sequence(shown, batch_first=True, padding_value=self.splitter.pad)

@@ -25,14 +25,12 @@ from nestree.pipeline import PredictOptions, predict
 from nestree.report import to_json
 from nestree.report.tables import ERROR_NAMES, describe_error
 from nestree.text import detect_word_style
-from nestree.training.callbacks import Callbacks, ProgressLog, TensorBoard
-from nestree.training.callbacks import duration as duration
 from nestree.training.dataset import Corpus, adapt_to_small_data, data_files, make_corpus
 from nestree.training.distill import Teachers
 from nestree.training.loop import Run, evaluate_on_dev, run_epochs, save, stop_on_interrupt, tune_decoding
-from nestree.training.optimizer import make_optimizer
-from nestree.training.run_dir import Progress, RunDir
-from nestree.training.step import GradientStep
+from nestree.training.run_dir import Callbacks, Progress, ProgressBar, RunDir, TensorBoard
+from nestree.training.run_dir import duration as duration
+from nestree.training.step import GradientStep, make_optimizer
 from nestree.tuning import fit_temperatures
 from nestree.types import Document
 
@@ -67,12 +65,10 @@ def train(
     `callbacks`: what training reports to; None: a progress bar on a terminal, and the logger `nestree` at level INFO.
     """
     if out is None:
-        wrong = next((name for name in settings if OTHER_NAMES.get(name) == "out"), None)
-        raise InputError(
-            f"{wrong}={settings[wrong]!r}: did you mean out?"
-            if wrong
-            else "name a new directory with out=DIR."
-        )
+        for name in settings:
+            if OTHER_NAMES.get(name) == "out":
+                raise InputError(f"{name}={settings[name]!r}: did you mean out?")
+        raise InputError("name a new directory with out=DIR.")
     folder, given = Path(out), {"train": train, "dev": dev, "test": test}
     if data is not None:
         is_folder = isinstance(data, str | Path) and Path(data).is_dir()
@@ -88,13 +84,9 @@ def train(
             "a run is resumed with its own settings. Leave encoder, config, init and settings out."
         )
     start = None if init is None else hub.resolve(init)
-    if resume:
-        chosen = Settings.load(folder / checkpoint.CONFIG)
-    elif start is not None and config is None:
-        chosen = Settings.load(start / checkpoint.CONFIG)
-    else:
-        chosen = Settings.read(config or "default")
-    chosen = change_settings(chosen, settings)
+    model_folder = folder if resume else start
+    own = Settings.load(model_folder / checkpoint.CONFIG) if model_folder and config is None else None
+    chosen = change_settings(own or Settings.read(config or "default"), settings)
     documents = {
         part: list(formats.read(Path(source)) if isinstance(source, str | Path) else source)
         for part, source in sources.items()
@@ -112,7 +104,7 @@ def train(
     names = ", ".join(dict.fromkeys(Path(path).name for path in files.values()))
     about = {"data": names} if names else {}
     origin = {"options": {}, **files, "card": about}  # for `nestree train --resume`
-    with ProgressLog() if callbacks is None else nullcontext(callbacks) as shown:
+    with ProgressBar() if callbacks is None else nullcontext(callbacks) as shown:
         result = fit(
             chosen,
             corpus,
@@ -136,22 +128,18 @@ def train(
     return model
 
 
-OTHER_NAMES = {
-    "learning_rate": "lr",
-    "num_epochs": "epochs",
-    "num_train_epochs": "epochs",
-    "batch_size": "batch_words",
-    **dict.fromkeys(("output", "output_dir", "output_path", "save_dir", "folder", "path"), "out"),
-    **dict.fromkeys(("train_data", "train_file", "train_path", "training_data"), "train"),
-    **dict.fromkeys(("dev_data", "valid", "validation", "eval_data"), "dev"),
-    **{
-        "test_data": "test",
-        "model": "encoder",
-        "model_name": "encoder",
-        "settings": "config",
-        "recipe": "config",
-    },
+NAMES_ELSEWHERE = {
+    "lr": "learning_rate",
+    "epochs": "num_epochs num_train_epochs",
+    "batch_words": "batch_size",
+    "out": "output output_dir output_path save_dir folder path",
+    "train": "train_data train_file train_path training_data",
+    "dev": "dev_data valid validation eval_data",
+    "test": "test_data",
+    "encoder": "model model_name",
+    "config": "settings recipe",
 }
+OTHER_NAMES = {other: ours for ours, names in NAMES_ELSEWHERE.items() for other in names.split()}
 
 
 def change_settings(settings: Settings, changes: Mapping[str, Any]) -> Settings:
@@ -178,15 +166,9 @@ def change_settings(settings: Settings, changes: Mapping[str, Any]) -> Settings:
             raise ConfigError(f"{name}={value!r}: several sections have this key. Write {names}.")
         if not sections:
             keys = [key for section in values.values() for key in section]
-            near = (
-                [OTHER_NAMES[key]]
-                if key in OTHER_NAMES
-                else difflib.get_close_matches(key, set(keys), 2, 0.5)
-            )
-            near = sorted(near) or ["one of " + ", ".join(keys)]
-            raise ConfigError(
-                f"{name}={value!r}: no setting has this name. Did you mean {' or '.join(near)}?"
-            )
+            close = difflib.get_close_matches(key, set(keys), 2, 0.5) or ["one of " + ", ".join(keys)]
+            near = OTHER_NAMES.get(key) or " or ".join(sorted(close))
+            raise ConfigError(f"{name}={value!r}: no setting has this name. Did you mean {near}?")
         values[sections[0]][key] = value
     return from_values(values, "settings")
 
@@ -243,8 +225,8 @@ def fit(
         if init is None:
             model = Recognizer(settings, corpus.labels, settings.encoder.path)
         else:
-            model = init_from_model(settings, corpus.labels, init)
-            corpus = replace(corpus, notes=(*corpus.notes, *compare_labels(init, corpus.labels)))
+            model, notes = init_from_model(settings, corpus.labels, init)
+            corpus = replace(corpus, notes=(*corpus.notes, *notes))
     options = (origin or {}).get("options", {})
     model.text_rules = TextRules(
         options.get("words") or detect_word_style(sentence.words for sentence in corpus.train),
@@ -268,7 +250,7 @@ def fit(
     step = GradientStep(model, corpus.train, accelerator, settings, progress, all_callbacks, teachers)
     with stop_on_interrupt() as stop:
         parts = settings, corpus, files, accelerator, model, optimizer, step, progress, all_callbacks
-        run = Run(*parts, stop, save_every)
+        run = Run(*parts, accelerator.is_main_process, stop, save_every)
         if resume:
             note_resumption(run)
         else:
@@ -291,57 +273,45 @@ def origin_of(folder: Path) -> dict[str, Any]:
     return RunDir(folder).load_progress().origin
 
 
-def init_from_model(settings: Settings, labels: Sequence[str], init: Path) -> Recognizer:
-    """A model with the weights of another one; new labels come after those that it knows."""
+def init_from_model(settings: Settings, labels: Sequence[str], init: Path) -> tuple[Recognizer, list[str]]:
+    """A model with the weights of another one, and a note if the data has other labels; new ones come last."""
     checkpoint.check_manifest(init)
-    old_labels = checkpoint.read_labels(init)
+    old = checkpoint.read_labels(init)
+    new = [label for label in labels if label not in old]
+    unused = [label for label in old if label not in labels]
     weights = checkpoint.read_weights(init)
-    all_labels = [*old_labels, *(label for label in labels if label not in old_labels)]
-    model = checkpoint.build_uninitialized(init, settings, all_labels)
-    added = len(all_labels) - len(old_labels)
+    model = checkpoint.build_uninitialized(init, settings, [*old, *new])
     for name, target in model.state_dict().items():
         source = weights.get(name)
         if source is None and name.startswith("head_prior."):
             continue  # the other model has no head prior; it is learned quickly
         growth = [-1]  # of each axis
         if source is not None and source.ndim == target.ndim:
-            growth = [new - old for new, old in zip(target.shape, source.shape, strict=True)]
-        if source is None or sorted(filter(None, growth)) not in ([], [added]):
+            growth = [ours - theirs for ours, theirs in zip(target.shape, source.shape, strict=True)]
+        if source is None or sorted(filter(None, growth)) not in ([], [len(new)]):
             raise TrainingError(
                 f"the model in {init} has no {name} of the shape {list(target.shape)}: it has other settings. "
                 f"Leave --config out, or use --config {init / checkpoint.CONFIG}."
             )
         target[tuple(slice(size) for size in source.shape)].copy_(source)
-    return model
-
-
-def compare_labels(init: Path, labels: Sequence[str]) -> list[str]:
-    """A note if the model to start from has other labels than the data."""
-    old = checkpoint.read_labels(init)
-    new, unused = (
-        [label for label in labels if label not in old],
-        [label for label in old if label not in labels],
-    )
-    parts = []
-    if new:
-        parts.append(f"labels that are new to it: {', '.join(new)}")
-    if unused:
-        parts.append(f"labels that it keeps, but may unlearn, as the data lacks them: {', '.join(unused)}")
-    return [f"starting from {init.name}; {'; '.join(parts)}."] if parts else []
+    kept = "labels that it keeps, but may unlearn, as the data lacks them"
+    parts = {"labels that are new to it": new, kept: unused}
+    changes = "; ".join(f"{what}: {', '.join(names)}" for what, names in parts.items() if names)
+    return model, [f"starting from {init.name}; {changes}."] if changes else []
 
 
 def note_resumption(run: Run) -> None:
     """Tell the user where the run is resumed."""
     progress = run.progress
     if progress.finished:
-        run.notify(
+        run.step.notify(
             f"this run is finished ({progress.finished}): its best epoch is evaluated again. To train on, start "
             f"a new run with --init {run.folder.path}."
         )
         return
     place = f"update {progress.updates + 1}, in epoch {progress.epoch} of {run.settings.training.epochs}"
     best = f"; best dev F1 so far: {100 * progress.best_f1:.2f} in epoch {progress.best_epoch}"
-    run.notify(f"resuming with {place}{best if progress.best_epoch else ''}.")
+    run.step.notify(f"resuming with {place}{best if progress.best_epoch else ''}.")
 
 
 def start_run(run: Run) -> None:
@@ -351,17 +321,17 @@ def start_run(run: Run) -> None:
         sizes = {"train": len(run.corpus.train), "dev": len(run.corpus.dev)}
         run.folder.log_event("start", updates=0, processes=processes, **sizes)
     if processes > 1:
-        run.notify(f"{processes} processes share each update.")
+        run.step.notify(f"{processes} processes share each update.")
     for note in run.corpus.notes:
-        run.notify(note)
+        run.step.notify(note)
     if settings.encoder.context and not any(any(s.context or ()) for s in run.corpus.train):
-        run.notify(
+        run.step.notify(
             f"encoder.context is {settings.encoder.context}, but no sentence has any: give documents of several "
             "sentences (in JSON lines, with a doc_id), and `context` to `make_corpus`."
         )
     decoding = settings.decoding
     if settings.model.head_prior and (decoding.method == "spans" or not decoding.head_prior_weight):
-        run.notify(
+        run.step.notify(
             f'model.head_prior will be trained but not used, because decoding.method is "{decoding.method}" and '
             f"decoding.head_prior_weight is {decoding.head_prior_weight:g}. To use it, set decoding.method to "
             '"viterbi" or "mbr" and decoding.head_prior_weight to 2.'
@@ -369,7 +339,7 @@ def start_run(run: Run) -> None:
     labels = [{(e.span, e.label) for e in s.entities} for s in run.corpus.train]
     several = sum(len(pairs) - len({span for span, _ in pairs}) for pairs in labels)
     if several and settings.loss.label == "softmax" and settings.model.labeling != "none":
-        run.notify(
+        run.step.notify(
             f"{several:,} training {'entity has' if several == 1 else 'entities have'} the words of another one with "
             'another label, and loss.label = "softmax" gives a span one label. To find all, set it to "ranking".'
         )
@@ -391,7 +361,7 @@ def finish_run(run: Run, about: Mapping[str, str]) -> TrainResult:
     if run.settings.decoding.tune:
         model.settings = run.settings = tune_decoding(run)
         decoding = run.settings.decoding
-        run.notify(
+        run.step.notify(
             f'chosen on dev: decoding.method = "{decoding.method}", decoding.threshold = {decoding.threshold:g}.'
         )
         if run.is_main:

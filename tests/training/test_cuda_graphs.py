@@ -13,24 +13,18 @@ from nestree.training import cuda_graphs, loop
 from nestree.training.distill import Teachers
 from nestree.training.run_dir import Progress
 from nestree.training.step import GradientStep
-from tests.training.test_step import Notes
+from tests.training.test_step import Notes, assert_equal, gradients, make_updater
 
-
-class SimulatedGraph:
-    """Its replays compute everything again, from the same tensors into the same tensor."""
-
-    def __init__(self, run):
-        self.run, self.values = run, run()
-
-    def replay(self):
-        self.values.copy_(self.run())
+CLOSE = {"rtol": 1e-3, "atol": 1e-5}
 
 
 @pytest.fixture(autouse=True)
 def simulated(monkeypatch):
+    """Replays compute everything again, from the same tensors into the same tensor."""
+
     def capture(run, cache):
-        graph = SimulatedGraph(run)
-        return graph, graph.values
+        values = run()
+        return SimpleNamespace(replay=lambda: values.copy_(run())), values
 
     monkeypatch.setattr(cuda_graphs, "capture", capture)
     monkeypatch.setattr(cuda_graphs, "USES_BEFORE_CAPTURE", 0)
@@ -59,30 +53,14 @@ def both(request, without_chance, data, monkeypatch):
     return plain, updater(copy.deepcopy(model))
 
 
-def gradients(updater, update, number=1):
-    sums = updater.gradients(update, number)
-    named = updater.model.named_parameters()
-    return (
-        {name: float(value) for name, value in sums.items()},
-        {name: p.grad.clone() for name, p in named if p.grad is not None},
-    )
-
-
-def assert_equal(found, expected):
-    assert found.keys() == expected.keys()
-    for name in expected:
-        torch.testing.assert_close(found[name], expected[name], rtol=1e-3, atol=1e-5, msg=name)
-
-
 @pytest.mark.parametrize("pieces", [1, 2])
 def test_graphs_give_the_same_gradients(both, pieces):
     plain, captured = both
     for updater in both:
         updater.progress.microbatches = pieces
     for number, update in enumerate([[[0, 1, 2, 3, 4, 5, 6, 7]], [[0, 1], [2, 3, 4]], [[5]], [[1, 2, 3]]], 1):
-        (sums, right), (others, found) = (gradients(updater, update, number) for updater in both)
-        assert others == pytest.approx(sums, rel=1e-4, abs=1e-4)
-        assert_equal(found, right)
+        assert_equal(*(updater.gradients(update, number) for updater in both), 1e-4, 1e-4)
+        assert_equal(*(gradients(updater, update, number) for updater in both), **CLOSE)
         with torch.no_grad():  # as an optimiser does
             for one, two in zip(plain.parameters, captured.parameters, strict=True):
                 one -= 0.05 * one.grad
@@ -99,23 +77,21 @@ def test_a_failed_capture_is_reported_once_unless_memory_was_short(both, monkeyp
         raise error
 
     _, captured = both
-    _, expected = gradients(captured, [[0, 1, 2]])
+    expected = gradients(captured, [[0, 1, 2]])
     notes = Notes()
     captured.callbacks = [notes]
     monkeypatch.setattr(cuda_graphs, "capture", fail)
     captured.graphs.graphs.clear()
     for _ in range(2):
-        assert_equal(gradients(captured, [[0, 1, 2]])[1], expected)
+        assert_equal(gradients(captured, [[0, 1, 2]]), expected, **CLOSE)
     assert captured.graphs.max_graphs == 0
     assert len(notes) == (0 if isinstance(error, torch.OutOfMemoryError) else 1)
-    assert all(
-        "cannot be captured" in note and note.endswith("(CUDA error: not permitted)") for note in notes
-    )
+    assert all("cannot be captured" in note and note.endswith("CUDA error: not permitted)") for note in notes)
 
 
 def test_graphs_are_dropped_before_batches_are_split(both, monkeypatch):
     _, captured = both
-    _, expected = gradients(captured, [[0, 1, 2]])
+    expected = gradients(captured, [[0, 1, 2]])
     add, full = captured.graphs.add_gradients, [True]
 
     def full_at_first(batch, scale):
@@ -124,7 +100,7 @@ def test_graphs_are_dropped_before_batches_are_split(both, monkeypatch):
         return add(batch, scale)
 
     monkeypatch.setattr(captured.graphs, "add_gradients", full_at_first)
-    assert_equal(gradients(captured, [[0, 1, 2]])[1], expected)
+    assert_equal(gradients(captured, [[0, 1, 2]]), expected, **CLOSE)
     assert captured.graphs is None
     assert captured.progress.microbatches == 1
 
@@ -133,10 +109,7 @@ def test_a_capture_leaves_the_random_state(data, settings, monkeypatch):
     monkeypatch.setattr("nestree.training.step.can_capture", lambda model: True)
     monkeypatch.setattr(cuda_graphs, "USES_BEFORE_CAPTURE", 2)
     changes = ["training.rho=1e-9", "training.perturbation=sam", "training.cuda_graphs=true"]
-    chosen = settings("encoder.dropout=0.3", "model.dropout=0.3", *changes)
-    torch.manual_seed(1)
-    model = Recognizer(chosen, data.labels, chosen.encoder.path).train()
-    updater = GradientStep(model, data.train, Accelerator(cpu=True), chosen, Progress(""))
+    updater = make_updater(settings("encoder.dropout=0.3", "model.dropout=0.3", *changes), data)
     seen, add = [], updater.add_gradients
 
     def watched(piece, scale):

@@ -21,9 +21,8 @@ def documents(*sentences: Sentence) -> list[Document]:
 
 def numbered(count: int, per_document: int = 1) -> list[Document]:
     sentences = [Sentence((f"w{k}", "x"), [Entity(0, 1, "A")]) for k in range(count)]
-    return [
-        Document(tuple(sentences[k : k + per_document]), id=f"d{k}") for k in range(0, count, per_document)
-    ]
+    starts = range(0, count, per_document)
+    return [Document(tuple(sentences[k : k + per_document]), id=f"d{k}") for k in starts]
 
 
 def test_dev_split_by_seed_and_by_document():
@@ -35,18 +34,13 @@ def test_dev_split_by_seed_and_by_document():
     split = make_corpus(numbered(100, per_document=5), None, seed=1)
     document = {sentence: d.id for d in numbered(100, 5) for sentence in d.sentences}
     assert not {document[s] for s in split.train} & {document[s] for s in split.dev}
-    with pytest.raises(
-        TrainingError, match=r"3 sentences are too few to set some aside as dev data. Name dev data"
-    ):
+    with pytest.raises(TrainingError, match=r"3 sentences are too few to set some aside as dev data. Name"):
         make_corpus(numbered(3), None, seed=1)
 
 
 def test_labels_of_training_data_by_frequency():
-    data = make_corpus(
-        documents(GOOD, Sentence(WORDS, [Entity(0, 1, "B")])),
-        documents(Sentence(WORDS, [Entity(0, 1, "Z")])),
-        seed=1,
-    )
+    b, z = (Sentence(WORDS, [Entity(0, 1, label)]) for label in "BZ")
+    data = make_corpus(documents(GOOD, b), documents(z), seed=1)
     assert data.labels == ("B", "A")
     assert data.notes == ("labels in dev that the training data lacks: Z.",)
 
@@ -67,7 +61,7 @@ def test_crossing_entities():
     assert [count_mentions(s, trees=False) for s in data.train] == [2, 3]
     dropped = make_corpus(documents(GOOD, CROSSED), documents(CROSSED), seed=1, crossing_gold="drop")
     assert [entity.span for entity in dropped.train[1].entities] == [(0, 3), (5, 6)]
-    assert "1 of these entities are left out" in dropped.notes[0]
+    assert "1 of these entities is left out" in dropped.notes[0]
     assert dropped.dev == (CROSSED,)  # dev data never changes
     with pytest.raises(TrainingError, match=r"no tree holds both: sentence 2 \(s-7\): 0-3 A and 2-5 B"):
         make_corpus(documents(GOOD, CROSSED), documents(GOOD), seed=1, crossing_gold="refuse")
@@ -90,10 +84,7 @@ def test_small_data_gets_smaller_batches_and_more_epochs(settings):
     usual = settings("training.epochs=10", "training.batch_words=800", "training.rho=0.5")
     adapted, data = adapt_to_small_data(usual, small)
     assert adapted.training.batch_words == 150
-    assert (adapted.training.epochs, data.passes) == (
-        19,
-        12,
-    )  # 225 passes, and an evaluation after every twelfth
+    assert (adapted.training.epochs, data.passes) == (19, 12)  # 225 passes, an evaluation after every twelfth
     assert data.notes[-1].startswith(
         "small training set (200 words): about 456 updates, in 19 epochs of 12 passes over the data with batches of "
         "150 words instead of 10 with 800; rho = 0.03 instead of 0.5. To decide"
@@ -111,6 +102,7 @@ def test_small_data_gets_smaller_batches_and_more_epochs(settings):
     assert data.passes == 1
     assert "10 epochs with batches of 150 words instead of 10 with 800; rho" in data.notes[-1]
     assert adapt_to_small_data(few, small, epochs=10) == (few, small)
+    assert "in 1 epoch with batches of 150 words" in adapt_to_small_data(usual, small, epochs=1)[1].notes[-1]
     patient = replace(usual, training=replace(usual.training, early_stopping_patience=3))
     assert adapt_to_small_data(patient, small)[0].training.early_stopping_patience == 3
     enough = settings("training.epochs=10", "training.batch_words=6")

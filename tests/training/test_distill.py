@@ -98,10 +98,8 @@ def table_of(model: Recognizer, scores: Scores, b: int, n: int) -> Tensor:
 
 @pytest.mark.parametrize(("kind", "teachers"), [("sigmoid", 2), ("ranking", 1), ("softmax", 2)])
 def test_cross_entropy_and_gradient_equal_those_over_all_labelled_trees(folder, kind, teachers):
-    made = [
-        teacher(folder, seed, labels, f"loss.label={kind}")
-        for seed, labels in [(1, LABELS), (2, LABELS[::-1])][:teachers]
-    ]
+    orders = {1: LABELS, 2: LABELS[::-1]}
+    made = [teacher(folder, k + 1, orders[k + 1], f"loss.label={kind}") for k in range(teachers)]
     settings = tiny.settings("default", f"loss.label={kind}", "model.head_prior=false")
     scores = student_scores(TEXTS)
     given = lessons(made)
@@ -133,9 +131,8 @@ def test_trees_alone_diverge_by_what_treecrf_says(folder):
     given = lessons([model], texts)
     batch = given.attach(model.collate(texts), range(len(texts)))
     targets = given.targets(batch)
-    targets = replace(
-        targets, weights=torch.zeros(len(targets.weights)), labels=torch.zeros_like(targets.labels)
-    )
+    zeros = {name: torch.zeros_like(getattr(targets, name)) for name in ("weights", "labels")}
+    targets = replace(targets, **zeros)
     scores = student_scores(texts)
     with torch.no_grad():
         said = model(model.collate_words(texts))
@@ -155,6 +152,10 @@ def trees_of(scores: Scores, mention: Tensor) -> LexicalPotentials:
 # From teacher to student
 
 
+EIGHT = tuple(tiny.SENTENCES)
+CORPUS = Corpus(EIGHT, EIGHT, tuple(tiny.LABELS))
+
+
 @pytest.fixture(scope="module")
 def master(folder):
     return tiny.learned(folder, updates=60)
@@ -162,15 +163,13 @@ def master(folder):
 
 @pytest.mark.parametrize("hard", [False, True])
 def test_a_student_finds_in_texts_what_its_teacher_finds_there(folder, master, tmp_path, hard):
-    labelled = Corpus(tuple(tiny.SENTENCES[:1]), tuple(tiny.SENTENCES), ("PER", "GPE"))
-    texts = [replace(sentence, entities=()) for sentence in tiny.SENTENCES]
-    corpus, given = distill.make_teachers(
-        labelled, texts * 4, [master], hard=hard, labeled_copies=1, augmentation_rate=0
-    )
+    labelled = Corpus(EIGHT[:1], EIGHT, ("PER", "GPE"))
+    texts = [replace(sentence, entities=()) for sentence in EIGHT] * 4
+    as_they_are = {"labeled_copies": 1, "augmentation_rate": 0}
+    corpus, given = distill.make_teachers(labelled, texts, [master], hard=hard, **as_they_are)
     assert (given is None) == hard
-    settings = tiny.settings(
-        "default", f"encoder.path={folder}", "training.epochs=20", "training.batch_words=60"
-    )
+    short = ["training.epochs=20", "training.batch_words=60"]
+    settings = tiny.settings("default", f"encoder.path={folder}", *short)
     result = training.fit(settings, corpus, tmp_path / "student", device="cpu", teachers=given)
     student = checkpoint.load(result.folder)
     expected = predict(master, tiny.SENTENCES)
@@ -179,11 +178,8 @@ def test_a_student_finds_in_texts_what_its_teacher_finds_there(folder, master, t
 
 
 def test_copies_of_labelled_sentences_and_other_forms_that_teachers_read_as_written(master):
-    labelled = Corpus(tuple(tiny.SENTENCES), tuple(tiny.SENTENCES), tuple(tiny.LABELS))
-    corpus, given = distill.make_teachers(
-        labelled, tiny.SENTENCES, [master], labeled_copies=9, augmentation_rate=1
-    )
-    assert corpus.train[:8] == tuple(tiny.SENTENCES)  # the first copy stays as it is
+    corpus, given = distill.make_teachers(CORPUS, EIGHT, [master], labeled_copies=9, augmentation_rate=1)
+    assert corpus.train[:8] == EIGHT  # the first copy stays as it is
     assert given.labelled == [True] * 72 + [False] * 8
     assert not any(sentence.entities for sentence in corpus.train[72:])
     written = {word for sentence in tiny.SENTENCES for word in sentence.words} | {"."}
@@ -199,32 +195,28 @@ def test_copies_of_labelled_sentences_and_other_forms_that_teachers_read_as_writ
 
 
 def test_without_punctuation_entities_and_heads_move_along():
-    given = Sentence(
-        ["``", "Ann", ",", "the", "mayor", "''", "."], [Entity(1, 6, "PER", head=4), Entity(2, 3, "X")]
-    )
-    found = distill.without_punctuation(given)
+    words = ["``", "Ann", ",", "the", "mayor", "''", "."]
+    found = distill.without_punctuation(Sentence(words, [Entity(1, 6, "PER", head=4), Entity(2, 3, "X")]))
     assert found.words == ("Ann", "the", "mayor")
     assert [(e.start, e.end, e.label, e.head) for e in found.entities] == [(0, 3, "PER", 2)]
 
 
 @pytest.mark.parametrize(
-    ("labels", "changes", "how", "message"),
+    ("labels", "changes", "number", "message"),
     [
-        (["GPE"], [], {}, "labels that the teacher does not know: LOC, ORG, PER"),
-        (tiny.LABELS, ["model.labeling=span", "loss.joint=false"], {}, 'its model.labeling is "span"'),
-        (tiny.LABELS, [], {"twice": True, "hard": True}, "--hard takes what one teacher finds, and 2"),
+        (["GPE"], [], 1, "labels that the teacher does not know: LOC, ORG, PER"),
+        (tiny.LABELS, ["model.labeling=span", "loss.joint=false"], 1, 'its model.labeling is "span"'),
+        (tiny.LABELS, [], 2, "--hard takes what one teacher finds, and 2"),
     ],
 )
-def test_what_cannot_be_distilled(folder, labels, changes, how, message):
-    made = teacher(folder, 1, labels, *changes)
-    corpus = Corpus(tuple(tiny.SENTENCES), tuple(tiny.SENTENCES), tuple(tiny.LABELS))
+def test_what_cannot_be_distilled(folder, labels, changes, number, message):
+    teachers = [teacher(folder, 1, labels, *changes)] * number
     with pytest.raises(TrainingError, match=message):
-        distill.make_teachers(corpus, [], [made] * (2 if how.get("twice") else 1), hard=bool(how.get("hard")))
+        distill.make_teachers(CORPUS, [], teachers, hard=number > 1)
 
 
 def test_a_student_of_one_label_per_span_learns_only_from_such_teachers(folder, master, tmp_path):
-    labelled = Corpus(tuple(tiny.SENTENCES), tuple(tiny.SENTENCES), tuple(tiny.LABELS))
-    corpus, given = distill.make_teachers(labelled, [], [master])
+    corpus, given = distill.make_teachers(CORPUS, [], [master])
     settings = tiny.settings("default", f"encoder.path={folder}", "loss.label=softmax")
     with pytest.raises(TrainingError, match="a teacher gives several"):
         training.fit(settings, corpus, tmp_path / "student", teachers=given)

@@ -5,9 +5,7 @@ from itertools import chain
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from nestree.cli import app
 from nestree.errors import InputError, TrainingError
 from nestree.nn.encoder import load_pretrained, load_tokenizer
 from nestree.nn.tokenizer import SubwordTokenizer
@@ -15,6 +13,7 @@ from nestree.training import pretrain as mlm
 from nestree.training.pretrain import MASK_RATE, MaskedTexts, pretrain
 from nestree.types import Sentence
 from tests import tiny
+from tests.cli.run import nestree, refuse
 
 MANY = tiny.SENTENCES * 12
 
@@ -34,9 +33,14 @@ def tokenizer(folder):
     return load_tokenizer(str(folder))
 
 
+def masked_texts(tokenizer, longest, sentences=MANY):
+    splitter = SubwordTokenizer(tokenizer, longest)
+    return MaskedTexts(splitter, sentences, tokenizer.mask_token_id, len(tokenizer), seed=1)
+
+
 @pytest.fixture
 def texts(tokenizer):
-    return MaskedTexts(SubwordTokenizer(tokenizer, 32), MANY, tokenizer.mask_token_id, len(tokenizer), seed=1)
+    return masked_texts(tokenizer, 32)
 
 
 def unmasked_windows(texts, monkeypatch):
@@ -67,9 +71,7 @@ def test_every_word_is_read_once_in_each_pass(texts, monkeypatch):
 
 
 def test_shares_of_masked_words(tokenizer):
-    texts = MaskedTexts(
-        SubwordTokenizer(tokenizer, 512), MANY, tokenizer.mask_token_id, len(tokenizer), seed=1
-    )
+    texts = masked_texts(tokenizer, 512)
     asked = real = masked = same = 0
     for _ in range(20):
         tasks = list(texts.tasks())
@@ -103,25 +105,14 @@ def test_whole_words_are_masked_and_at_least_one(texts):
 
 
 def test_very_long_words_fit(tokenizer):
-    words = Sentence(("a" * 5000, "b", "c" * 700))
-    splitter = SubwordTokenizer(tokenizer, 32)
-    texts = MaskedTexts(splitter, [words], tokenizer.mask_token_id, len(tokenizer), seed=1)
+    texts = masked_texts(tokenizer, 32, [Sentence(("a" * 5000, "b", "c" * 700))])
     assert all(task.subwords.shape[1] <= 32 for task in texts.tasks())
 
 
 def test_it_learns_and_is_an_encoder(folder, tmp_path, caplog):
-    steps = {}
-    new = tmp_path / "new"
-    pretrain(
-        str(folder),
-        MANY,
-        new,
-        passes=20,
-        device="cpu",
-        on_progress=lambda step: steps.update({step.passes: step}),
-    )
-    assert steps[20].loss < 0.98 * steps[1].loss
-    assert steps[20].perplexity == pytest.approx(np.exp(steps[20].loss))
+    losses, new = {}, tmp_path / "new"
+    pretrain(str(folder), MANY, new, 20, 1, "cpu", lambda step: losses.update({step.passes: step.loss}))
+    assert losses[20] < 0.98 * losses[1]
     before, after = load_pretrained(str(folder)), load_pretrained(str(new))
     assert not caplog.records  # nothing is missing, nothing unexpected
     assert load_tokenizer(str(new)).mask_token_id is not None
@@ -179,10 +170,6 @@ def test_nan_loss_and_out_of_memory(bert, tmp_path, monkeypatch):
     assert not (tmp_path / "new").exists()
 
 
-def run(*arguments):
-    return CliRunner().invoke(app, ["pretrain", *map(str, arguments)])
-
-
 def test_the_command_reads_texts_and_data(bert, tmp_path):
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "one.txt").write_text("The University of California spoke. It rained in Berlin.\n")
@@ -190,14 +177,12 @@ def test_the_command_reads_texts_and_data(bert, tmp_path):
     data = tmp_path / "data.jsonl"
     data.write_text('{"words": ["in", "Rome"], "entities": []}\n')
     options = ("--out", tmp_path / "new", "--encoder", bert, "--device", "cpu")
-    done = run("--passes", 2, tmp_path / "texts", data, *options)
+    done = nestree("pretrain", "--passes", 2, tmp_path / "texts", data, *options)
     assert done.exit_code == 0, done.stderr
-    assert "13 words in 3 sentences, to be read 2 times" in done.stderr
-    assert "odd.xyz" in done.stderr
-    assert "pass 2:" in done.stderr
+    for part in ("13 words in 3 sentences, to be read 2 times", "odd.xyz", "pass 2:"):
+        assert part in done.stderr
     assert "shards" not in done.stderr
     assert load_pretrained(str(tmp_path / "new")) is not None
-    again = run(data, *options)
-    assert again.exit_code == 2
-    assert "is a directory that is not empty" in again.stderr
-    assert "words in" not in again.stderr
+    again = refuse("pretrain", data, *options)
+    assert "is a directory that is not empty" in again
+    assert "words in" not in again

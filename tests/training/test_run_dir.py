@@ -15,28 +15,21 @@ from tests.training.runs import another_process, assert_same, run
 
 
 @pytest.fixture(scope="module")
-def changes():
-    return ("training.gradient_accumulation=2",)
+def chosen(settings):
+    return settings("training.gradient_accumulation=2")
 
 
 @pytest.fixture(scope="module")
-def undisturbed(settings, changes, data, tmp_path_factory):
+def undisturbed(chosen, data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("undisturbed") / "m"
-    run(settings(*changes), data, folder)
+    run(chosen, data, folder)
     return folder
 
 
-@pytest.fixture
-def undisturbed_process(settings, changes, data, tmp_path):
-    """The same in a process of its own: to the last bit, sums depend on what a process has done before."""
-    return finished(settings(*changes), data, tmp_path / "undisturbed")
-
-
-def finished(settings, data, folder, **options):
-    process = another_process(settings, data, folder, **options)
+def run_process(*arguments, **options):
+    process = another_process(*arguments, **options)
     process.join()
     assert process.exitcode == 0
-    return folder
 
 
 def wait_for(what, process, seconds=60.0):
@@ -55,10 +48,11 @@ def updates(folder) -> int:
         return -1
 
 
-def test_killed_processes_are_resumed(settings, changes, data, tmp_path, undisturbed_process):
+def test_killed_processes_are_resumed(chosen, data, tmp_path):
+    """All in processes of their own: to the last bit, sums depend on what a process has done before."""
     folder = tmp_path / "m"
     for moment in (1, 4):
-        process = another_process(settings(*changes), data, folder, resume=moment > 1)
+        process = another_process(chosen, data, folder, resume=moment > 1)
         wait_for(lambda: updates(folder) >= moment, process)  # noqa: B023
         os.kill(process.pid, signal.SIGKILL)
         process.join()
@@ -66,30 +60,31 @@ def test_killed_processes_are_resumed(settings, changes, data, tmp_path, undistu
         with open(RunDir(folder).log, "a") as log:
             log.write('{"event": "epoch", "epo')  # as if it had died while writing
     assert updates(folder) < 9
-    finished(settings(*changes), data, folder, resume=True)
-    assert_same(folder, undisturbed_process)
+    run_process(chosen, data, folder, resume=True)
+    run_process(chosen, data, tmp_path / "undisturbed")
+    assert_same(folder, tmp_path / "undisturbed")
 
 
-def test_only_one_process_trains_in_a_directory(settings, changes, data, tmp_path):
-    folder = tmp_path / "m"
-    process = another_process(settings(*changes, "training.epochs=999"), data, folder)
+def test_only_one_process_trains_in_a_directory(settings, data, tmp_path):
+    folder, long = tmp_path / "m", settings("training.epochs=999")
+    process = another_process(long, data, folder)
     wait_for(lambda: updates(folder) >= 1, process)
     with pytest.raises(TrainingError, match="is being trained by another process"):
-        run(settings(*changes, "training.epochs=999"), data, folder, resume=True)
+        run(long, data, folder, resume=True)
     os.kill(process.pid, signal.SIGKILL)
     process.join()
-    RunDir(folder).acquire_lock()
+    RunDir(folder).reopen(0, -1)
 
 
 class Killed(BaseException):
     """What nobody catches."""
 
 
-def test_killed_at_every_write(settings, changes, data, tmp_path, undisturbed):
-    """Die before the first renaming of a file, go on, die before the second one of that run, and so on.
+def test_killed_at_every_write(chosen, data, tmp_path, undisturbed):
+    """Die before the first renaming of a file, resume, die before the second one of that run, and so on.
 
-    Begin at the first again when there is a state to go on from. Once there is a model, it can always be loaded; a
-    run that is over is gone on with, too.
+    Begin at the first again when there is a state to resume from. Once there is a model, it can always be loaded; a
+    finished run is resumed, too.
     """
     folder, moment, resumed = tmp_path / "m", 1, 0
     over = False
@@ -99,7 +94,7 @@ def test_killed_at_every_write(settings, changes, data, tmp_path, undisturbed):
             patch.setattr(os, "replace", Dying(moment))
             patch.setattr(shutil, "rmtree", lambda *_, **__: None)  # the dead do not clean up
             try:
-                run(settings(*changes), data, folder, resume=resume)
+                run(chosen, data, folder, resume=resume)
                 if over:
                     break
                 over, moment, ended = True, 1, True
@@ -113,7 +108,7 @@ def test_killed_at_every_write(settings, changes, data, tmp_path, undisturbed):
             checkpoint.load(folder)
     assert resumed > 3
     assert (folder / "manifest.json").is_file()
-    run(settings(*changes), data, folder, resume=True)
+    run(chosen, data, folder, resume=True)
     assert_same(folder, undisturbed)
     assert sorted(folder.rglob(".*")) == []
 
@@ -131,7 +126,7 @@ class Dying:
         self.replace(source, target)
 
 
-def test_sigterm_saves_at_the_next_update(settings, changes, data, tmp_path, undisturbed):
+def test_sigterm_saves_at_the_next_update(chosen, data, tmp_path, undisturbed):
     folder = tmp_path / "m"
 
     class Interrupting(Callbacks):
@@ -142,18 +137,15 @@ def test_sigterm_saves_at_the_next_update(settings, changes, data, tmp_path, und
             if self.steps == 2:
                 os.kill(os.getpid(), signal.SIGTERM)
 
-    result = run(settings(*changes), data, folder, callbacks=Interrupting(), save_every=1000.0)
+    result = run(chosen, data, folder, callbacks=Interrupting(), save_every=1000.0)
     assert (result.why, result.evaluation) == ("interrupted", None)
     assert 2 <= updates(folder) <= 4
-    assert run(settings(*changes), data, folder, resume=True).evaluation is not None
+    assert run(chosen, data, folder, resume=True).evaluation is not None
     assert_same(folder, undisturbed)
 
 
-def test_a_full_disk_leaves_the_old_state(settings, changes, data, tmp_path, undisturbed, monkeypatch):
-    import nestree.checkpoint
-
-    folder, save_file = tmp_path / "m", nestree.checkpoint.save_file
-    calls = []
+def test_a_full_disk_leaves_the_old_state(chosen, data, tmp_path, undisturbed, monkeypatch):
+    folder, save_file, calls = tmp_path / "m", checkpoint.save_file, []
 
     def full(tensors, path, metadata):
         calls.append(path)
@@ -161,16 +153,11 @@ def test_a_full_disk_leaves_the_old_state(settings, changes, data, tmp_path, und
             raise OSError(28, "No space left on device")
         save_file(tensors, path, metadata)
 
-    monkeypatch.setattr(nestree.checkpoint, "save_file", full)
+    monkeypatch.setattr(checkpoint, "save_file", full)
     with pytest.raises(ModelError, match=r"could not be written: .*No space left .*before is untouched"):
-        run(settings(*changes), data, folder)
+        run(chosen, data, folder)
     monkeypatch.undo()
     assert updates(folder) >= 0
     assert not list(folder.rglob(".*"))
-    run(settings(*changes), data, folder, resume=True)
+    run(chosen, data, folder, resume=True)
     assert_same(folder, undisturbed)
-
-
-def test_nothing_to_resume(settings, data, tmp_path):
-    with pytest.raises(TrainingError, match=r"has no training/state.safetensors: there is nothing to resume"):
-        run(settings(), data, tmp_path, resume=True)

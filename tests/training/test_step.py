@@ -1,24 +1,29 @@
-"""The gradients of an update: microbatches, SAM and FGM, out-of-memory errors, prefetching."""
+"""An update: microbatches, SAM and FGM, out-of-memory errors, prefetching, learning rates."""
 
 import threading
+from dataclasses import replace
 
 import pytest
 import torch
 from accelerate import Accelerator
+from torch import nn
 
 from nestree.errors import ChartMemoryError, TrainingError
 from nestree.model import Recognizer
-from nestree.training.callbacks import Callbacks
+from nestree.training import Callbacks
 from nestree.training.run_dir import Progress
-from nestree.training.step import GradientStep, Prefetcher
+from nestree.training.step import GradientStep, Prefetcher, lr_schedule, make_optimizer, set_lr
+
+
+def make_updater(settings, data) -> GradientStep:
+    torch.manual_seed(1)
+    model = Recognizer(settings, data.labels, settings.encoder.path).train()
+    return GradientStep(model, data.train, Accelerator(cpu=True), settings, Progress(""))
 
 
 @pytest.fixture(scope="module")
 def updater(without_chance, data) -> GradientStep:
-    quiet = without_chance()
-    torch.manual_seed(1)
-    model = Recognizer(quiet, data.labels, quiet.encoder.path).train()
-    return GradientStep(model, data.train, Accelerator(cpu=True), quiet, Progress(""))
+    return make_updater(without_chance(), data)
 
 
 @pytest.fixture(autouse=True)
@@ -27,15 +32,15 @@ def whole(updater):
     updater.callbacks = []
 
 
-def gradients(updater: GradientStep, update: list[list[int]]) -> dict[str, torch.Tensor]:
-    updater.gradients(update, 1)
+def gradients(updater: GradientStep, update: list[list[int]], number: int = 1) -> dict[str, torch.Tensor]:
+    updater.gradients(update, number)
     return {name: p.grad.clone() for name, p in updater.model.named_parameters() if p.grad is not None}
 
 
-def assert_equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor], atol: float = 1e-6) -> None:
+def assert_equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor], rtol=1e-4, atol=1e-6) -> None:
     assert a.keys() == b.keys()
     for name in a:
-        torch.testing.assert_close(a[name], b[name], rtol=1e-4, atol=atol, msg=name)
+        torch.testing.assert_close(a[name], b[name], rtol=rtol, atol=atol, msg=name)
 
 
 def test_microbatches_and_accumulated_batches_add_up(updater):
@@ -105,13 +110,9 @@ def test_out_of_memory_halves_the_batch_and_changes_nothing(updater, monkeypatch
 
 def test_a_sentence_that_never_fits_is_named(updater, monkeypatch):
     monkeypatch.setattr(updater.model, "losses", Full(updater.model, 0, torch.OutOfMemoryError("full")))
-    with pytest.raises(
-        TrainingError, match=r"not enough memory for a sentence of 10 words alone: fans of the club"
-    ):
+    with pytest.raises(TrainingError, match="memory for a sentence of 10 words alone: fans of the club"):
         updater.gradients([list(range(8))], 1)
-    monkeypatch.setattr(
-        updater, "split", lambda update: []
-    )  # a process without a share computes zeros of one sentence
+    monkeypatch.setattr(updater, "split", lambda update: [])  # without a share: zeros of one sentence
     with pytest.raises(TrainingError, match=r"not enough memory for a sentence of 7 words alone"):
         updater.gradients([[0, 1]], 1)
 
@@ -122,9 +123,8 @@ def test_sam_and_fgm_add_the_gradient_at_perturbed_weights(updater, without_chan
     weights = [encoder.get_input_embeddings().weight] if moves == "fgm" else [*encoder.parameters()]
     before, plain = [weight.detach().clone() for weight in weights], gradients(updater, [[0, 1, 2]])
     slopes = [weight.grad.clone() for weight in weights]
-    monkeypatch.setattr(
-        updater, "settings", without_chance("training.rho=0.1", f"training.perturbation={moves}")
-    )
+    perturbing = without_chance("training.rho=0.1", f"training.perturbation={moves}")
+    monkeypatch.setattr(updater, "settings", perturbing)
     hardened = gradients(updater, [[0, 1, 2]])
     assert all(map(torch.equal, weights, before))  # nothing is left of it
     monkeypatch.setattr(updater, "settings", without_chance())
@@ -151,11 +151,7 @@ def test_sam_does_not_depend_on_microbatches(updater, without_chance, monkeypatc
 
 
 def test_dropout_follows_from_seed_and_update(settings, data):
-    shaky = settings("encoder.dropout=0.5")
-    torch.manual_seed(1)
-    model = Recognizer(shaky, data.labels, shaky.encoder.path)
-    model.train()
-    updater = GradientStep(model, data.train, Accelerator(cpu=True), shaky, Progress(""))
+    updater = make_updater(settings("encoder.dropout=0.5"), data)
     first = float(updater.gradients([[0, 1]], 1)["joint"])
     torch.rand(7)
     assert float(updater.gradients([[0, 1]], 1)["joint"]) == first
@@ -204,3 +200,26 @@ def test_a_failed_prefetch_is_raised_or_repeated(updater, monkeypatch):
     assert_equal(gradients(updater, [[3], [0, 1]]), expected)
     assert not errors
     assert updater.progress.microbatches == 2
+
+
+@pytest.fixture
+def training(settings):
+    values = {"epochs": 10, "warmup_epochs": 2.0, "encoder_lr": 0.1, "lr": 1.0, "weight_decay": 0.5}
+    return replace(settings().training, **values)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "factor"), [(0, 0), (0.5, 0.25), (2, 1), (6, 0.5), (9, 0.125), (10, 0), (11, 0)]
+)
+def test_linear_warmup_and_decay(training, epochs, factor):
+    assert lr_schedule(epochs, training) == pytest.approx(factor)
+    assert lr_schedule(0, replace(training, warmup_epochs=0.0)) == 1
+
+
+def test_encoder_lr_and_no_weight_decay_of_biases(training):
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    optimizer = make_optimizer(model, model[0], training)
+    set_lr(optimizer, 0.5)
+    groups = optimizer.param_groups
+    rates = {id(p): (group["lr"], group["weight_decay"]) for group in groups for p in group["params"]}
+    assert [rates[id(p)] for p in model.parameters()] == [(0.05, 0.5), (0.05, 0), (0.5, 0.5), (0.5, 0)]
