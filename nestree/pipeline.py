@@ -62,8 +62,9 @@ from nestree.types import Document, Entity, Sentence, Span, crossing_pairs, miss
 BATCH_WORDS_GPU = 16_000  # replaces BATCH_WORDS on a CUDA device
 MAX_THREADS = 16
 DECODING_THREADS = 4  # that decode at the same time: more spend their time on handing over the GIL
-MAX_BATCH_WORDS_CPU = 1_000  # larger batches are no faster on a CPU
+MAX_BATCH_WORDS_CPU = 1_500  # larger batches are no faster on a CPU
 MIN_BATCH_WORDS_CPU = 100  # smaller batches are not worth another thread
+TAIL_PARTS = 4  # of each of the last batches, one for each thread
 BATCHES_PER_THREAD = 4  # if there are enough words: so that all threads end at about the same time
 MAX_SUBWORDS_PER_WORD = 8  # in a batch, padding included; natural language stays far below
 WINDOW_WORDS = 64
@@ -751,9 +752,15 @@ def run_batches(
         if on_cpu:
             per_batch = sum(costs) // (BATCHES_PER_THREAD * threads)
             words = min(words, max(MIN_BATCH_WORDS_CPU, min(MAX_BATCH_WORDS_CPU, per_batch)))
+        numbers_of_batches = batches_by_length(costs, words)
+        if (
+            on_cpu and threads > 1
+        ):  # the last batches are smaller, so that no thread waits long for the others
+            numbers_of_batches[-threads:] = [
+                batch[k::TAIL_PARTS] for batch in numbers_of_batches[-threads:] for k in range(TAIL_PARTS)
+            ]
         batches += [
-            ([part[k] for k in batch], MAX_SUBWORDS_PER_WORD * words)
-            for batch in batches_by_length(costs, words)
+            ([part[k] for k in batch], MAX_SUBWORDS_PER_WORD * words) for batch in numbers_of_batches if batch
         ]
     total = sum(len(window.sentence.words) for window in windows)
     log.debug("%d words in %d batches on %s", total, len(batches), model.device)
