@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from nestree.cli.data import print_report
 from nestree.cli.options import Files, Reading
 from nestree.cli.predict import check_files
-from nestree.cli.runtime import pluralize, print_line, print_page, reading_progress
-from nestree.errors import InputError
+from nestree.cli.runtime import print_line, print_page, reading_progress
+from nestree.errors import InputError, plural
 
 if TYPE_CHECKING:
     from nestree.types import Document
@@ -136,8 +136,8 @@ def print_documents(documents: "Iterable[Document]", trees: bool) -> None:
         counts.update(label for entity in document.entities for label in entity.labels)
         sentences += len(document.sentences)
     labels = ", ".join(f"{label} {count:,}" for label, count in counts.most_common())
-    entities = pluralize(counts.total(), "entity", "entities")
-    within = pluralize(sentences, "sentence", "sentences")
+    entities = plural(counts.total(), "entity")
+    within = plural(sentences, "sentence")
     print_line(f"{entities} in {within}" + (f": {labels}" if labels else ""))
 
 
