@@ -78,22 +78,14 @@ class PredictionQueue:
     def reject_if_full(self, words: int) -> None:
         """Raise an ApiError if a request with so many words cannot wait, or would wait longer than its timeout."""
         with self.changed:
-            if not self.is_full(words):
-                return
-            waits = f"{len(self.waiting):,} requests with {self.waiting_words:,} words"
-            seconds = min(max(math.ceil(self.waiting_words / self.words_per_second), 1), 60)
-        message = f"The queue is full: {waits} wait. Try again in about {seconds} s."
-        raise ApiError(429, "queue_full", message, {"Retry-After": str(seconds)})
-
-    def is_full(self, words: int) -> bool:
-        if not self.waiting:
-            return False
-        total = self.waiting_words + words
-        return (
-            len(self.waiting) >= self.options.max_waiting_requests
-            or total > self.options.max_waiting_words
-            or total > 0.7 * self.words_per_second * self.options.timeout  # speeds vary
-        )
+            waiting, total = len(self.waiting), self.waiting_words
+            fit_in_time = 0.7 * self.words_per_second * self.options.timeout  # speeds vary
+            too_many = total + words > min(self.options.max_waiting_words, fit_in_time)
+            seconds = min(max(math.ceil(total / self.words_per_second), 1), 60)
+        if waiting and (too_many or waiting >= self.options.max_waiting_requests):
+            waits = f"{waiting:,} requests with {total:,} words"
+            message = f"The queue is full: {waits} wait. Try again in about {seconds} s."
+            raise ApiError(429, "queue_full", message, {"Retry-After": str(seconds)})
 
     def submit(self, items: Sequence[Item]) -> None:
         """Queue the texts of a request, or raise an ApiError."""
@@ -192,11 +184,12 @@ class PredictionQueue:
 
         groups: list[list[Item]] = []
         for item in batch:
-            group = next((group for group in groups if group[0].options == item.options), None)
-            if group is None:
-                groups.append([item])
+            for group in groups:
+                if group[0].options == item.options:
+                    group.append(item)
+                    break
             else:
-                group.append(item)
+                groups.append([item])
         for items in groups:
             batcher = Batcher(
                 pipeline,
