@@ -46,6 +46,8 @@ def test_output_fits_the_terminal(parsed):
             lines = run(parsed, *more, COLUMNS=str(width)).stdout.splitlines()
             assert lines
             assert all(len(line) <= width for line in lines)
+            drawn = "".join(lines)
+            assert ("root" in drawn) == ("╰" in drawn) == bool(more)
 
 
 def test_heads_are_marked_where_there_is_no_underlining(parsed):
@@ -53,12 +55,6 @@ def test_heads_are_marked_where_there_is_no_underlining(parsed):
     done = run(parsed, FORCE_COLOR="1", TERM="xterm-256color")
     assert "_president_" not in done.stdout
     assert "\x1b[1;4mpresident\x1b[0m" in done.stdout
-
-
-def test_trees(parsed):
-    done = run(parsed, "--tree")
-    assert "root" in done.stdout
-    assert "╰" in done.stdout
 
 
 def test_a_page(parsed, tmp_path):
@@ -69,9 +65,6 @@ def test_a_page(parsed, tmp_path):
     assert "<svg" in source
     assert "parsed.jsonl</title>" in source
     assert run(parsed, "--out", "-", "-q").stdout == source
-
-
-def test_the_source_is_never_overwritten(parsed):
     before = parsed.read_text()
     assert refuse("show", parsed, "--out", parsed) == f"{parsed} is the input. Write to another file."
     assert parsed.read_text() == before
@@ -140,9 +133,6 @@ def test_a_model_replaces_annotations(tiny_model, tmp_path):
     assert "Lisbon_|" in done.stdout
 
 
-def test_json_lines_on_standard_input(parsed):
+def test_json_lines_on_standard_input_and_annotations_beside_a_text(parsed):
     assert run("-", stdin=parsed.read_text()).stdout == run(parsed).stdout
-
-
-def test_brat_annotations_beside_a_text():
     assert run(EXAMPLES / "brat" / "news.txt").stdout == run(EXAMPLES / "brat").stdout

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -17,13 +16,12 @@ import uvicorn
 
 import nestree
 from nestree.serve import ServeOptions, create_app
+from tests.show.cases import CHROMIUM, NEEDS_CHROMIUM
 
 from .conftest import until
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-CHROMIUM = next((found for found in map(shutil.which, NAMES) if found), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=f"no browser: none of {', '.join(NAMES)}")
+pytestmark = NEEDS_CHROMIUM
 
 TEXT = "😀 Ann of the Berlin office met the mayor of Paris in May. He stayed in Rome with the dog of Omar."
 LOWEST = 0.05  # the threshold of the page's requests
