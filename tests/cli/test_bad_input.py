@@ -192,10 +192,16 @@ def test_skip_bad_keeps_what_a_file_has_before_it_is_cut_off(tmp_path, format):
     assert [error.startswith(f"{source} cannot be unpacked") for error in told["skipped"]] == [True]
 
 
-def test_skip_bad_finds_columns_from_all_lines(tmp_path):
-    (tmp_path / "a.iob2").write_text("a title\tand\tmore\tthan that\n\n" + COLUMNS * 2)
-    done = nestree("stats", tmp_path / "a.iob2", "--skip-bad", "--format", "json")
-    assert json.loads(done.stdout)["a"]["sentences"] == 2
+def test_skip_bad_keeps_what_can_be_read(tmp_path):
+    (tmp_path / "a.jsonl").write_text(LINE + LINE.replace("fell", "f" * 9999) + LINE)
+    (tmp_path / "b.iob2").write_text(
+        "a title\tand\tmore\tthan that\n\n" + COLUMNS * 2
+    )  # columns follow from all lines
+    files = tmp_path / "a.jsonl", tmp_path / "b.iob2"
+    done = nestree("stats", *files, "--longest-line", "400", "--skip-bad", "--format", "json")
+    parts = json.loads(done.stdout)
+    assert (parts["a"]["sentences"], parts["b"]["sentences"]) == (2, 2)
+    assert ":2: this line is longer than 400 bytes" in done.stderr
 
 
 @pytest.mark.parametrize("number", ["1e400", "-1e999", "Infinity", "NaN"])
