@@ -6,7 +6,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import fields
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,10 +30,9 @@ from nestree.types import Document
 
 MAX_CONSTRAINTS = 2_000  # of a request: checking them takes quadratic time
 INLINE_CHARACTERS = 5_000  # longer texts are split into words by another thread
-DISCARDED_BODIES = (
-    10  # a body too large is read up to this many times the limit, so that its client gets the error
-)
-PAGE = Path(str(files("nestree") / "serve" / "page"))
+# A body that is too large is read up to this many times the limit, so that its client gets the error.
+DISCARDED_BODIES = 10
+PAGE = Path(__file__).parent / "page"
 SHARED_STYLES = (
     "templates/base.css",
     "templates/colors.css.jinja",

@@ -234,9 +234,6 @@ def test_colors_can_be_told_apart_and_read():
             assert contrast(color, background) >= 3
         others = [lab(rgb(other), vision) for other, _ in HTML_COLORS if other != color]
         assert min(np.linalg.norm(lab(rgb(color), vision) - other) for other in others) > 14
-    for colors in css_colors("templates/base.css"):
-        for name in ("text", "quiet", "link"):
-            assert min(contrast(colors[name], colors[background]) for background in ("page", "panel")) >= 4.5
 
 
 @pytest.mark.parametrize("mode", [0, 1], ids=["light", "dark"])
