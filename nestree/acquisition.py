@@ -17,11 +17,10 @@ import numpy as np
 import torch
 
 from nestree.data import formats
-from nestree.data.io import plural
 from nestree.decoding import Prediction
 from nestree.decoding.constraints import as_int
 from nestree.decoding.uncertainty import CRITERIA
-from nestree.errors import InputError
+from nestree.errors import InputError, plural
 from nestree.model import OnnxRecognizer, eval_mode
 from nestree.nn.int8 import unavailable_reason
 from nestree.pipeline import (

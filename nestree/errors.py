@@ -1,4 +1,4 @@
-"""The exceptions of nestree. Each message gives the value, the place and the remedy.
+"""The exceptions of nestree, and what messages share. Each message gives the value, the place and the remedy.
 
 NestreeError
 ├── InputError (ValueError)         an argument is invalid
@@ -26,6 +26,17 @@ def shorten_numbers(message: str) -> str:
     'start 7777777777... (4,000 digits) is too large'
     """
     return re.sub(r"\d{81,}", lambda number: f"{number[0][:10]}... ({len(number[0]):,} digits)", message)
+
+
+def plural(n: int, noun: str) -> str:
+    """The number with its noun.
+
+    >>> plural(1, "error"), plural(2000, "entity")
+    ('1 error', '2,000 entities')
+    """
+    if n != 1:
+        noun = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
+    return f"{n:,} {noun}"
 
 
 class NestreeError(Exception):

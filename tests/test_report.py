@@ -2,7 +2,6 @@
 
 import json
 import re
-import xml.etree.ElementTree as ElementTree
 from datetime import date
 from html import unescape
 
@@ -16,7 +15,7 @@ from nestree.report import to_html, to_json, to_markdown, to_terminal
 from nestree.report.tables import group_table
 from nestree.types import Entity, Sentence
 from tests.evaluation.cases import GOLD, PREDICTED, predictions
-from tests.show.cases import Page, contrast, css_colors
+from tests.show.cases import check_page, contrast, css_colors
 
 PERFECT = Sentence(GOLD.words, [Entity(e.start, e.end, e.label, e.head, score=0.9) for e in GOLD.entities])
 
@@ -34,13 +33,8 @@ def comparison():
 @pytest.fixture(scope="module")
 def hostile():
     """Labels, words and ids that mean something to terminals, Markdown and HTML; many labels, and long ones."""
-    labels = [
-        "<script>alert(1)</script>",
-        "a|b",
-        "*x*",
-        "国" * 30,
-        *(f"a_very_long_label_{k}" for k in range(30)),
-    ]
+    labels = ["<script>alert(1)</script>", "a|b", "*x*", "国" * 30]
+    labels += [f"a_very_long_label_{k}" for k in range(30)]
     words = ["&amp;", "\x1b[31mred", "\ud800", '"><img src=x>', "`code`", "end"]
     sentences = [
         (
@@ -243,22 +237,8 @@ def pages(example, comparison, hostile):
 
 @pytest.mark.parametrize("name", ["example", "comparison", "hostile"])
 def test_the_page_is_well_formed_and_needs_no_other_files(pages, name):
-    source = pages[name]
-    source.encode("utf-8")
-    elements = Page(source).elements
-    ids = [values["id"] for _, values in elements if "id" in values]
-    links = [values["href"] for _, values in elements if "href" in values]
-    assert len(ids) == len(set(ids))
-    assert links
-    assert all(link.removeprefix("#") in ids for link in links)
-    assert not {tag for tag, _ in elements} & {"script", "link", "img", "iframe", "object", "use", "image"}
-    assert not [name for _, values in elements for name in values if name == "src" or name.startswith("on")]
-    assert not [word for word in ("url(", "@import") if word in source]
-    for drawing in re.findall(r"<svg.*?</svg>", source, re.S):
-        root = ElementTree.fromstring(drawing)
-        assert root.get("role") == "img"
-        assert root.get("aria-label")
-        assert "nan" not in drawing
+    assert 'href="#' in pages[name]
+    check_page(pages[name])
 
 
 def test_the_page_shows_scores_charts_and_examples(pages):
@@ -266,20 +246,13 @@ def test_the_page_shows_scores_charts_and_examples(pages):
     assert source.count('class="chart"') == 4  # labels, depth, length, errors
     assert "ORG: F1 0.00, P 0.00, R 0.00, 2 gold" in source
     text = unescape(re.sub("<.*?>", " ", source))
-    for words in (
-        "50.00",
-        "GPE 'Iraqi' was not predicted",
-        "PER, head leaders",
-        "5 of 5 errors",
-        "1 are wrong heads",
-    ):
+    shown = "50.00|GPE 'Iraqi' was not predicted|PER, head leaders|5 of 5 errors|1 are wrong heads"
+    for words in shown.split("|"):
         assert words in text
     assert "<svg" not in source
     source = pages["comparison"]
-    assert (source.count('class="chart"'), source.count("<svg")) == (
-        4,
-        2,
-    )  # no errors; reliability and thresholds
+    assert source.count('class="chart"') == 4  # no errors
+    assert source.count("<svg") == 2  # reliability and thresholds
     assert "threshold 0.90: P 100.00, R 100.00" in source
     assert "ours.jsonl minus their_model.jsonl" in source
     facts = dict(re.findall(r"<dt>(\w+)</dt> <dd><bdi>(.*?)</bdi>", source))
@@ -305,11 +278,7 @@ def test_examples_can_be_filtered_by_kind_and_label(pages):
 
 
 def test_an_example_has_gold_above_its_words_and_the_prediction_below(pages):
-    border = re.search(
-        r'<figure class="example boundary-error.*?</figure>',
-        pages["example"],
-        re.S,
-    )
+    border = re.search(r'<figure class="example boundary-error.*?</figure>', pages["example"], re.S)
     rows = re.findall(r'class="([^"]*)" style="grid-area:(\d+)/(\d+)/\d+/(\d+)">([^<]*)<', border[0])
     wrong = [
         (style.split()[1], int(row), int(start), int(end), label)
@@ -338,7 +307,7 @@ def test_any_evaluation_can_be_reported(corpora):
     assert f1 in printed(*to_terminal(found.first, found))
     assert f1 in to_markdown(found.first, found)
     assert json.loads(json.dumps(to_json(found.first, found)))["entities"]["f1"] == found.first.entities.f1
-    assert Page(to_html(found.first, found)).open == []
+    check_page(to_html(found.first, found))
 
 
 def test_colors_have_enough_contrast():

@@ -17,7 +17,6 @@ from nestree.cli.options import (
     Source,
     TableFormat,
     complete,
-    format_names,
     output_path,
     parse_options,
 )
@@ -159,7 +158,7 @@ def stats(
 
 
 def formats(
-    name: Annotated[str | None, Argument(metavar="NAME", autocompletion=complete(format_names))] = None,
+    name: Annotated[str | None, Argument(metavar="NAME", autocompletion=complete("source_format"))] = None,
     format: OutputFormat = OutputFormat.text,
 ) -> None:
     """List the formats, or describe one of them."""

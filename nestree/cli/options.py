@@ -46,21 +46,19 @@ def print_version(requested: bool) -> None:
         raise typer.Exit
 
 
-def complete(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
-    """Shell completion with these names."""
-    return lambda incomplete: [name for name in names() if name.startswith(incomplete)]
-
-
-def format_names() -> list[str]:
+def choices(parameter: str) -> Iterable[str]:
+    """The values of one of the parameters in COMPLETED."""
     from nestree.data.formats import FORMATS
+    from nestree.text import SENTENCE_RULES, WORD_STYLES
 
-    return list(FORMATS)
+    if parameter == "target_format":
+        return [name for name, format in FORMATS.items() if format.writable]
+    return {"words": WORD_STYLES, "sentences": SENTENCE_RULES}.get(parameter, tuple(FORMATS))
 
 
-def writable_names() -> list[str]:
-    from nestree.data.formats import FORMATS
-
-    return [name for name, format in FORMATS.items() if format.writable]
+def complete(parameter: str) -> Callable[[str], list[str]]:
+    """Shell completion with the values of this parameter."""
+    return lambda incomplete: [name for name in choices(parameter) if name.startswith(incomplete)]
 
 
 Version = Annotated[
@@ -123,10 +121,14 @@ OPTIONS = {
     "long_sentence": Opt("Report longer sentences.", "WORDS", 1),
     "longest_line": Opt("Read lines up to this length. [default: 64 MB]", "BYTES", 1),
     "lr": Opt("Peak learning rate of all parameters outside the encoder.", "LR", 0),
+    "max_body_bytes": Opt("Bytes of a request; more: 413.", "N", 1),
     "max_bytes": Opt("Read files that expand to this much. [default: 4 GB]", "BYTES", 1),
     "max_docbin_bytes": Opt("Read DocBins that expand to this much. [default: 512 MB]", "BYTES", 1),
     "max_nesting": Opt("Read sentences where this many entities share a word. [default: 100]", "N", 1),
+    "max_request_words": Opt("Words of a request; more: 413.", "N", 1),
     "max_sentence_words": Opt("Read longer sentences in overlapping windows.", "WORDS", 4),
+    "max_waiting_requests": Opt("Requests in the queue; more: 429.", "N", 1),
+    "max_waiting_words": Opt("Words in the queue; more: 429.", "N", 1),
     "max_xml_depth": Opt("Read XML with elements nested this deep. [default: 1000]", "N", 1),
     "model": Opt("A folder, OWNER/NAME on the hub, or gum-minilm, the bundled model.", "MODEL"),
     "only": Opt("Show this document or sentence; may be repeated.", "ID"),
@@ -162,6 +164,7 @@ OPTIONS = {
     "tensorboard": Opt("Write curves for TensorBoard, too."),
     "test": Opt("Annotated data to evaluate on at the end.", "FILE"),
     "threshold": Opt("The lowest probability of an entity, from 0 to less than 1.", "P"),
+    "timeout": Opt("Seconds until an answer; longer: 504.", "SECONDS", 0.1),
     "train": Opt("Annotated data to learn from.", "FILE"),
     "tree": Opt("Draw the tree of each sentence; a page has them in any case."),
     "trees": Opt("Write the trees, too; only JSON lines can hold them."),
@@ -180,12 +183,7 @@ VALUES = {  # of options of formats, by type
     int: (r"-?\d{1,18}", int),
 }
 SHORT_NAMES = {"out": ("-o",), "html": ("--out", "-o"), "passes": ("--epochs",)}
-COMPLETIONS = {
-    "source_format": format_names,
-    "target_format": writable_names,
-    "words": lambda: ("treebank", "ud", "split-hyphens", "whitespace"),
-    "sentences": lambda: ("rules", "lines"),
-}
+COMPLETED = ("source_format", "target_format", "words", "sentences")
 
 
 @dataclass(frozen=True)
@@ -224,15 +222,12 @@ class Reading:
     def options(self, format: str) -> dict[str, Any]:
         """--read, --words and --sentences as keyword arguments for the reader of this format."""
         from nestree.data.formats import options
-        from nestree.text import SENTENCE_RULES, WORD_STYLES
 
         values = parse_options(self.read or (), format, "read")
-        choices = {"words": WORD_STYLES, "sentences": SENTENCE_RULES}
-        for name, value in (("words", self.words), ("sentences", self.sentences)):
-            if value is None:
-                continue
-            if value not in choices[name]:
-                raise InputError(f"--{name} {value}: choose one of {', '.join(choices[name])}.")
+        given = {"words": self.words, "sentences": self.sentences}
+        for name, value in {name: value for name, value in given.items() if value is not None}.items():
+            if value not in choices(name):
+                raise InputError(f"--{name} {value}: choose one of {', '.join(choices(name))}.")
             if name not in options(format, "read"):
                 raise InputError(f"--{name} {value}: {format} data has its own {name}. Leave this out.")
             values[name] = value
@@ -272,7 +267,7 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
             parameters.append(inspect.Parameter(name, keyword, default=default, annotation=option))
 
     given = inspect.signature(command).parameters.values()
-    for parameter in sorted(given, key=lambda parameter: parameter.annotation is Reading):  # its options last
+    for parameter in sorted(given, key=lambda parameter: parameter.name in ("reading", "limits")):  # last
         add(parameter.name, parameter.annotation, parameter.default)
     add("verbosity", Verbosity, None)
 
@@ -293,7 +288,7 @@ def make_option(parameter: str, kind: Any) -> Any:
     """The option of a parameter of this type."""
     about = OPTIONS[parameter]
     names = (about.name or f"--{parameter.replace('_', '-')}", *SHORT_NAMES.get(parameter, ()))
-    completion = complete(COMPLETIONS[parameter]) if parameter in COMPLETIONS else None
+    completion = complete(parameter) if parameter in COMPLETED else None
     option = Option(*names, help=about.help, metavar=about.metavar, min=about.min, autocompletion=completion)
     return Annotated[kind, option]
 

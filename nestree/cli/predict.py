@@ -20,13 +20,12 @@ from nestree.cli.runtime import (
     QUIET,
     Commands,
     on_terminal,
-    pluralize,
     print_line,
     progress_bar,
     reading_progress,
     total_bytes,
 )
-from nestree.errors import InputError, NestreeError
+from nestree.errors import InputError, NestreeError, plural
 
 if TYPE_CHECKING:
     from nestree.model import Recognizer
@@ -133,7 +132,7 @@ def find_jobs(files: Sequence[Path], format: str | None, out: Path, target_forma
     jobs = plan_jobs(files, format, out, target_format)
     if jobs.left_out:
         more = len(jobs.left_out) - 1
-        others = f" and {pluralize(more, 'other', 'others')}" if more else ""
+        others = f" and {plural(more, 'other')}" if more else ""
         print_line(
             f"left out, because the name does not show the format: {jobs.left_out[0]}{others}. To read all files as "
             "one format, name it with --from."
@@ -215,12 +214,12 @@ def print_summary(summary: "Summary", jobs: "JobPlan", seconds: float) -> None:
         print_line(line)
     if summary.windowed_sentences:
         print_line(f"{summary.windowed_sentences:7,}  long sentences read in overlapping windows")
-    files = f" of {pluralize(summary.files, 'file', 'files')}" if len(jobs.jobs) > 1 else ""
+    files = f" of {plural(summary.files, 'file')}" if len(jobs.jobs) > 1 else ""
     before = f" ({summary.done_before:,} done before)" if summary.done_before else ""
     print_line(
-        f"{pluralize(summary.entities, 'entity', 'entities')} in "
-        f"{pluralize(summary.sentences, 'sentence', 'sentences')}"
-        f"{files}{before}; {pluralize(summary.words, 'word', 'words')}, {seconds:.1f} s, loading included"
+        f"{plural(summary.entities, 'entity')} in "
+        f"{plural(summary.sentences, 'sentence')}"
+        f"{files}{before}; {plural(summary.words, 'word')}, {seconds:.1f} s, loading included"
     )
 
 
@@ -312,12 +311,12 @@ def select(
         width = len(str(len(tasks)))
         tasks = [replace(d, id=f"{k:0{width}}-{d.id}") for k, d in enumerate(tasks, 1)]
     formats.write(tasks, out, target_format, ConversionReport(), **write_options)
-    asked = f"{pluralize(selection.questions, 'question', 'questions')} about " * partial
+    asked = f"{plural(selection.questions, 'question')} about " * partial
     sentences = sum(len(document.sentences) for document in tasks)
     print_line(
-        f"{asked}{pluralize(sentences, 'sentence', 'sentences')}, {pluralize(selection.words, 'word', 'words')}, of "
-        f"{pluralize(selection.pool_sentences, 'sentence', 'sentences')}, "
-        f"{pluralize(selection.pool_words, 'word', 'words')}; "
+        f"{asked}{plural(sentences, 'sentence')}, {plural(selection.words, 'word')}, of "
+        f"{plural(selection.pool_sentences, 'sentence')}, "
+        f"{plural(selection.pool_words, 'word')}; "
         f"{monotonic() - started:.1f} s, loading included"
     )
 

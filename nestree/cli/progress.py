@@ -2,7 +2,6 @@
 
 import math
 import sys
-from collections.abc import Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,6 @@ class ProgressDisplay:
 
     def __init__(self, delay: float = 1.0) -> None:
         self.bar: Any = progress_bar(total=100, delay=delay, disable=None, bar_format=self.bar_format)
-        self.is_terminal = sys.stderr.isatty()
         self.started = self.last_line = monotonic()
 
     def __enter__(self) -> Any:
@@ -40,7 +38,7 @@ class ProgressDisplay:
 
     def show(self, share: float, description: str, postfix: str = "") -> None:
         """Update the bar, or print a line if one is due."""
-        if self.is_terminal:
+        if sys.stderr.isatty():
             self.bar.set_description_str(description, refresh=False)
             self.bar.set_postfix_str(postfix, refresh=False)
             self.bar.n = round(100 * share)
@@ -63,15 +61,17 @@ class TrainingProgress(ProgressDisplay):
         self.seconds_left = step.seconds_left
         f1 = f"  F1 {100 * step.best_f1:.2f}" if step.best_f1 else ""
         rate = f"{step.sentences_per_second:,.0f} sentences/s"
-        postfix = f"{format_losses(step.losses)}{f1}  {rate}  {duration(step.seconds_left)} left"
+        losses = "  ".join(f"{name} {value:.3f}" for name, value in step.losses.items())
+        postfix = f"{losses}{f1}  {rate}  {duration(step.seconds_left)} left"
         self.show(step.share, f"epoch {step.epoch}/{step.epochs}", postfix)
 
     def epoch(self, end: "EpochEnd") -> None:
         if end.epoch != 1 and end.epoch % math.ceil(end.epochs / MAX_EPOCH_LINES):
             return
+        losses = "  ".join(f"{name} {value:.3f}" for name, value in end.losses.items())
         left = f"  at most {duration(self.seconds_left)} left" if end.epoch < end.epochs else ""
         self.print_line(
-            f"epoch {end.epoch:>{len(str(end.epochs))}}/{end.epochs}  {format_losses(end.losses)}  dev P "
+            f"epoch {end.epoch:>{len(str(end.epochs))}}/{end.epochs}  {losses}  dev P "
             f"{100 * end.precision:.2f} R {100 * end.recall:.2f} F1 {100 * end.f1:.2f}  {duration(end.seconds)}{left}"
             f"{'  best so far' * (end.best_epoch == end.epoch)}"
         )
@@ -103,24 +103,10 @@ class PredictionProgress(ProgressDisplay):
         files = f"{progress.files:,}/{self.files:,} files  " if self.files > 1 else ""
         if progress.share is not None:
             self.bar.bar_format = ProgressDisplay.bar_format
-        self.show(progress.share or 0, files + format_speed(progress, monotonic() - self.started))
-
-
-def format_speed(progress: "Progress", seconds: float) -> str:
-    """Words per second, and the time left if it is known.
-
-    >>> from nestree.predict_files import Progress
-    >>> format_speed(Progress(files=3, words=9000, share=0.25), seconds=4.0)
-    '2,250 words/s  12 s left'
-    >>> format_speed(Progress(files=0, words=9000, share=None), seconds=4.0)
-    '2,250 words/s'
-    """
-    speed = f"{progress.words / max(seconds, 1e-9):,.0f} words/s"
-    return f"{speed}  {duration(seconds / progress.share - seconds)} left" if progress.share else speed
-
-
-def format_losses(losses: Mapping[str, float]) -> str:
-    return "  ".join(f"{name} {value:.3f}" for name, value in losses.items())
+        seconds = monotonic() - self.started
+        speed = f"{progress.words / max(seconds, 1e-9):,.0f} words/s"
+        left = f"  {duration(seconds / progress.share - seconds)} left" if progress.share else ""
+        self.show(progress.share or 0, f"{files}{speed}{left}")
 
 
 def duration(seconds: float) -> str:

@@ -30,41 +30,34 @@ if TYPE_CHECKING:
 FOUND_ERRORS, BAD_INPUT, INTERRUPTED, CLOSED_PIPE = 1, 2, 130, 141
 QUIET, NORMAL = -1, 0  # one more for each -v
 USAGE_ERROR: Any = typer.BadParameter.__base__  # click's class: typer does not export it
-OTHER_NAMES: dict[
-    str, tuple[str, ...]
-] = {  # of options in other tools; the first one that a command has is meant
-    **dict.fromkeys(("--output", "--output-dir", "--output-file", "--save"), ("--out",)),
-    **dict.fromkeys(("--batch-size", "--bs"), ("--batch-words",)),
-    **dict.fromkeys(("--gpu", "--cuda", "--use-gpu", "--cpu"), ("--device",)),
-    **dict.fromkeys(("--input-format", "--from-format", "--type"), ("--from",)),
-    **dict.fromkeys(("--output-format", "--to-format", "--write-format"), ("--to",)),
-    **dict.fromkeys(("--format",), ("--to", "--from")),
-    **dict.fromkeys(("--model-path", "--model-name", "--checkpoint"), ("--model", "--init")),
-    **dict.fromkeys(("--learning-rate", "--rate"), ("--lr",)),
-    **dict.fromkeys(("--num-epochs", "--max-epochs", "--num-train-epochs"), ("--epochs",)),
-    **dict.fromkeys(("--valid", "--validation", "--dev-data"), ("--dev",)),
-    **dict.fromkeys(("--recipe", "--settings"), ("--config",)),
-    **dict.fromkeys(("--pretrained", "--bert"), ("--encoder",)),
-    "--model": ("--encoder",),
-    "--html": ("--out",),
-    "--json": ("--format json",),
-    "--max-steps": ("--epochs",),
-    "--patience": ("--set training.early_stopping_patience=N",),
-    **dict.fromkeys(("-n", "--limit", "--max"), ("--first",)),
-    **dict.fromkeys(
-        ("--train", "--dev", "--test", "--test-size", "--ratio", "--ratios", "--sizes"), ("--parts",)
-    ),
-    "--random-state": ("--seed",),
-    "--min-score": ("--threshold",),
-}
-
-OTHER_COMMANDS = {
-    **dict.fromkeys(("ner", "tag", "annotate", "extract", "run"), "predict"),
-    **dict.fromkeys(("eval", "score", "test"), "evaluate"),
-    **dict.fromkeys(("validate", "lint"), "check"),
-    **dict.fromkeys(("visualize", "render", "display", "view"), "show"),
-    **dict.fromkeys(("fit", "finetune", "fine-tune"), "train"),
-    **{"statistics": "stats", "help": "--help", "version": "--version"},
+# What options and commands of other tools are called here. A command may lack the option, and have a later one.
+SYNONYMS = {
+    "--out": "--output --output-dir --output-file --save --html",
+    "--batch-words": "--batch-size --bs",
+    "--device": "--gpu --cuda --use-gpu --cpu",
+    "--to": "--output-format --to-format --write-format --format",
+    "--from": "--input-format --from-format --type --format",
+    "--model": "--model-path --model-name --checkpoint",
+    "--init": "--model-path --model-name --checkpoint",
+    "--lr": "--learning-rate --rate",
+    "--epochs": "--num-epochs --max-epochs --num-train-epochs --max-steps",
+    "--dev": "--valid --validation --dev-data",
+    "--config": "--recipe --settings",
+    "--encoder": "--pretrained --bert --model",
+    "--format json": "--json",
+    "--set training.early_stopping_patience=N": "--patience",
+    "--first": "-n --limit --max",
+    "--parts": "--train --dev --test --test-size --ratio --ratios --sizes",
+    "--seed": "--random-state",
+    "--threshold": "--min-score",
+    "predict": "ner tag annotate extract run",
+    "evaluate": "eval score test",
+    "check": "validate lint",
+    "show": "visualize render display view",
+    "train": "fit finetune fine-tune",
+    "stats": "statistics",
+    "--help": "help",
+    "--version": "version",
 }
 
 
@@ -85,10 +78,8 @@ class Commands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         command = super().get_command(ctx, cmd_name)
-        if command is None and cmd_name in OTHER_COMMANDS:
-            raise InputError(
-                f"nestree has no command {cmd_name}. Did you mean nestree {OTHER_COMMANDS[cmd_name]}?"
-            )
+        if command is None and (meant := names_here(cmd_name)):
+            raise InputError(f"nestree has no command {cmd_name}. Did you mean nestree {meant[0]}?")
         return command
 
     def main(self, *args: Any, **options: Any) -> Any:
@@ -179,12 +170,12 @@ def report_errors() -> Iterator[None]:
         exit_with(f"Error: {error}", BAD_INPUT)
     except USAGE_ERROR as error:
         if hasattr(error, "possibilities"):
-            exit_with(f"Error: {unknown_option_message(error.option_name, error.ctx)}", BAD_INPUT)
-        if type(error) is not typer.BadParameter or error.param is None:
+            message = unknown_option_message(error.option_name, error.ctx)
+        elif type(error) is typer.BadParameter and error.param is not None:
+            message = bad_value_message(error.param.opts, error.message, Commands.arguments)
+        else:
             raise  # a missing argument: click shows the usage, too
-        exit_with(
-            f"Error: {bad_value_message(error.param.opts, error.message, Commands.arguments)}", BAD_INPUT
-        )
+        exit_with(f"Error: {message}", BAD_INPUT)
     except BrokenPipeError:
         discard_output()
         raise SystemExit(CLOSED_PIPE) from None
@@ -209,6 +200,11 @@ def discard_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def names_here(name: str) -> list[str]:
+    """What a command or option of another tool may be called here."""
+    return [meant for meant, names in SYNONYMS.items() if name in names.split()]
+
+
 def unknown_option_message(name: str, context: Any) -> str:
     """A sentence with the option that was probably meant: by another tool's name, as a setting, or by spelling."""
     from nestree.config import SECTIONS
@@ -219,7 +215,7 @@ def unknown_option_message(name: str, context: Any) -> str:
     setting = name.strip("-").replace("-", "_")
     keys = [f"{section}.{setting}" for section, kind in SECTIONS.items() if setting in kind]
     close = difflib.get_close_matches(name, options, 1, 0.65)
-    if known := [other for other in OTHER_NAMES.get(name, ()) if other.split()[0] in options]:
+    if known := [meant for meant in names_here(name) if meant.split()[0] in options]:
         hint = f"Did you mean {known[0]}?"
     elif name == "--text":
         hint = f"Pipe the text: echo TEXT | {context.command_path} -"
@@ -238,21 +234,18 @@ def bad_value_message(names: Sequence[str], reason: str, arguments: Sequence[str
     >>> bad_value_message(["--first"], "Input should be greater than or equal to 1", ["show", "--first=0"])
     '--first is 0; it should be greater than or equal to 1.'
     """
+    from nestree.data.formats import FORMATS
+
     reason = reason.removeprefix("Value error, ").partition(", unable to parse")[0].rstrip(".")
     reason = re.sub("^Input should", "it should", reason)
     for argument, following in zip(arguments, [*arguments[1:], ""], strict=False):
         name, equals, value = argument.partition("=")
         if name.startswith("-") and name in names:
             value = value if equals else following
-            hint = " Formats of data are named with --from and --to." if is_data_format(name, value) else ""
+            is_data_format = name == "--format" and value in FORMATS
+            hint = " Formats of data are named with --from and --to." if is_data_format else ""
             return f"{name} is {value}; {reason}.{hint}"
     return f"{reason}."
-
-
-def is_data_format(option: str, value: str) -> bool:
-    from nestree.data.formats import FORMATS
-
-    return option == "--format" and value in FORMATS
 
 
 @contextmanager
@@ -384,14 +377,6 @@ def print_page(*parts: "RenderableType", **options: Any) -> None:
     with console.capture() as page:
         console.print(*parts, sep="\n", **options)
     stream.write(to_ascii(page.get()))
-
-
-def pluralize(number: int, one: str, many: str) -> str:
-    """
-    >>> pluralize(1, "entity", "entities"), pluralize(2000, "entity", "entities")
-    ('1 entity', '2,000 entities')
-    """
-    return f"{number:,} {one if number == 1 else many}"
 
 
 # Progress

@@ -10,11 +10,13 @@ from typer import Option
 from nestree.cli.predict import model_name
 from nestree.cli.runtime import print_line
 from nestree.errors import InputError
+from nestree.serve.options import LOCAL_HOSTS, Limits, ServeOptions
 
 KEY_VARIABLE = "NESTREE_API_KEY"
 
 
 def serve(
+    limits: Limits,
     model: str | None = None,
     host: Annotated[
         str, Option(metavar="ADDRESS", help="Where to listen; any other address needs an API key.")
@@ -39,21 +41,6 @@ def serve(
     ] = "auto",
     max_sentence_words: int = 200,
     batch_words: int | None = None,
-    max_body_bytes: Annotated[
-        int, Option(metavar="N", min=1, help="Bytes of a request; more: 413.")
-    ] = 2_000_000,
-    max_request_words: Annotated[
-        int, Option(metavar="N", min=1, help="Words of a request; more: 413.")
-    ] = 20_000,
-    max_waiting_requests: Annotated[
-        int, Option(metavar="N", min=1, help="Requests in the queue; more: 429.")
-    ] = 512,
-    max_waiting_words: Annotated[
-        int, Option(metavar="N", min=1, help="Words in the queue; more: 429.")
-    ] = 200_000,
-    timeout: Annotated[
-        float, Option(metavar="SECONDS", min=0.1, help="Seconds until an answer; longer: 504.")
-    ] = 30.0,
 ) -> None:
     """Serve a model over HTTP: a page to play with, a JSON API, and backends for Label Studio and doccano.
 
@@ -72,18 +59,13 @@ def serve(
 
     optional_import("fastapi", "nestree serve", "serve")
     optional_import("uvicorn", "nestree serve", "serve")
-    from nestree.serve import ServeOptions, run
-    from nestree.serve.options import LOCAL_HOSTS
+    from nestree.serve.server import run
 
     folder = hub.resolve(model)
     hosts = ("*",) if host in ("0.0.0.0", "::") else (*LOCAL_HOSTS, f"[{host}]" if ":" in host else host)
     options = ServeOptions(
+        **vars(limits),
         model_name=model_name(model),
-        max_body_bytes=max_body_bytes,
-        max_request_words=max_request_words,
-        max_waiting_requests=max_waiting_requests,
-        max_waiting_words=max_waiting_words,
-        timeout=timeout,
         batch_words=batch_words,
         api_key=key,
         allowed_hosts=tuple(name.lower() for name in (*LOCAL_HOSTS, *allowed_host))

@@ -1,7 +1,8 @@
 """The commands `show` and `demo`."""
 
+import difflib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING
 from nestree.cli.data import print_report
 from nestree.cli.options import Files, Reading
 from nestree.cli.predict import check_files
-from nestree.cli.runtime import pluralize, print_line, print_page, reading_progress
-from nestree.errors import InputError
+from nestree.cli.runtime import print_line, print_page, reading_progress
+from nestree.errors import InputError, plural
 
 if TYPE_CHECKING:
     from nestree.types import Document
@@ -36,7 +37,6 @@ def show(
     """
     from nestree.data.io import ConversionReport, atomic_writer, check_output_path
     from nestree.show import draw_page
-    from nestree.show.filters import first_sentences, select_documents
 
     check_files(files, "show")
     if out:
@@ -97,6 +97,53 @@ def detect_text(source: Path) -> str | None:
     return "text" if source.name.endswith(TEXT_SUFFIXES) and source.is_file() and not annotated else None
 
 
+def select_documents(documents: "Iterable[Document]", ids: Collection[str]) -> "list[Document]":
+    """The documents with these ids; of other documents, the sentences with these ids.
+
+    >>> from nestree.types import Document, Sentence
+    >>> document = Document([Sentence(["a"], id="x"), Sentence(["b"], id="y")])
+    >>> [str(sentence) for selected in select_documents([document], ["y"]) for sentence in selected.sentences]
+    ['b']
+    """
+    from nestree.types import Document
+
+    selected: list[Document] = []
+    known: set[str] = set()
+    for document in documents:
+        known.update(s.id for s in document.sentences if s.id is not None)
+        known.update([] if document.id is None else [document.id])
+        if document.id in ids:
+            selected.append(document)
+        elif sentences := [sentence for sentence in document.sentences if sentence.id in ids]:
+            selected.append(Document(tuple(sentences), None, document.id, document.extra))
+    for id in ids:
+        if id not in known:
+            close = difflib.get_close_matches(id, sorted(known), n=1)
+            more = ", ..." if len(known) > 5 else ""
+            hint = f"Is {close[0]} meant?" if close else f"The ids are {', '.join(sorted(known)[:5])}{more}."
+            raise InputError(
+                f"no document and no sentence has the id {id}. {hint if known else 'None has an id.'}"
+            )
+    return selected
+
+
+def first_sentences(documents: "Iterable[Document]", count: int) -> "Iterator[Document]":
+    """The documents up to the given number of sentences; nothing is read beyond that."""
+    for document in documents:
+        if len(document.sentences) < count:
+            count -= len(document.sentences)
+            yield document
+            continue
+        if len(document.sentences) > count:
+            kept = document.sentences[:count]
+            text = document.text
+            if text is not None:
+                text = text[: kept[-1].start + len(kept[-1].text or "")]
+            document = replace(document, sentences=kept, text=text)
+        yield document
+        return
+
+
 def predict_documents(
     documents: "Iterable[Document]", model: str | None, device: str, split: bool
 ) -> "Iterator[Document]":
@@ -136,8 +183,8 @@ def print_documents(documents: "Iterable[Document]", trees: bool) -> None:
         counts.update(label for entity in document.entities for label in entity.labels)
         sentences += len(document.sentences)
     labels = ", ".join(f"{label} {count:,}" for label, count in counts.most_common())
-    entities = pluralize(counts.total(), "entity", "entities")
-    within = pluralize(sentences, "sentence", "sentences")
+    entities = plural(counts.total(), "entity")
+    within = plural(sentences, "sentence")
     print_line(f"{entities} in {within}" + (f": {labels}" if labels else ""))
 
 

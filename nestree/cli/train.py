@@ -18,12 +18,11 @@ from nestree.cli.runtime import (
     INTERRUPTED,
     QUIET,
     Commands,
-    pluralize,
     print_json,
     print_line,
     reading_progress,
 )
-from nestree.errors import InputError
+from nestree.errors import InputError, plural
 
 if TYPE_CHECKING:
     from nestree.config import Settings
@@ -309,7 +308,7 @@ def pretrain(
         for sentence in read_sentences(jobs, options):
             number, size = number + 1, size + len(sentence.words)
             yield sentence
-        sizes = f"{pluralize(size, 'word', 'words')} in {pluralize(number, 'sentence', 'sentences')}"
+        sizes = f"{plural(size, 'word')} in {plural(number, 'sentence')}"
         print_line(f"{sizes}, to be read {'once' if passes == 1 else f'{passes} times'}.")
 
     name = encoder or Settings.read("default").encoder.path

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 from nestree.data.alignment import BLANK, NO_WORD, WIDENED
 from nestree.data.formats import AllSkippedError, data_files, read
-from nestree.data.io import ConversionReport, plural
-from nestree.errors import DataError, EmptySpanError, SpanRangeError
+from nestree.data.io import ConversionReport
+from nestree.errors import DataError, EmptySpanError, SpanRangeError, plural
 from nestree.types import Document, Sentence, crossing_pairs
 
 ERROR, WARNING = "error", "warning"

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from nestree.data.formats import detect_format, read, write
-from nestree.data.io import ConversionReport, plural
+from nestree.data.io import ConversionReport
+from nestree.errors import plural
 
 log = logging.getLogger(__name__)
 SHOWN_PLACES = 2  # of each change

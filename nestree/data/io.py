@@ -77,17 +77,6 @@ class ConversionReport:
             yield document
 
 
-def plural(n: int, noun: str) -> str:
-    """The number with its noun.
-
-    >>> plural(1, "error"), plural(2000, "entity")
-    ('1 error', '2,000 entities')
-    """
-    if n != 1:
-        noun = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
-    return f"{n:,} {noun}"
-
-
 def optional_import(module: str, what: str, extra: str) -> Any:
     """A module of a library that belongs to one of the extras of nestree.
 

@@ -53,13 +53,13 @@ def to_html(
         difference_chart=difference_chart,
         plot_reliability=plot_reliability,
         plot_thresholds=plot_thresholds,
+        all_tables={table.title: table for table in tables.all_tables(evaluation, comparison, HEAD_WORDS)},
         max_columns=MAX_COLUMNS,
         label_indices={label: k for k, label in enumerate(evaluation.labels)},
         kinds=[kind for kind in tables.ERROR_NAMES if any(error.kind == kind for error in errors)],
         examples=list(map(example_values, tables.select_examples(evaluation, limit, by_label=True))),
         total_errors=len(errors),
         limit=limit,
-        head_words=HEAD_WORDS,
         tables=tables,
     )
     return tables.visible(page)

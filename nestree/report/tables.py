@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from nestree.display import REPLACEMENT, escape_invisible
+from nestree.errors import plural
 from nestree.evaluation import (
     KINDS,
     Calibration,
@@ -17,7 +18,7 @@ from nestree.evaluation import (
     HeadScores,
     Score,
 )
-from nestree.evaluation.metrics import LEVEL, Range
+from nestree.evaluation.metrics import LEVEL
 from nestree.types import Entity, Sentence, Span, crossing_pairs
 
 if TYPE_CHECKING:
@@ -40,6 +41,10 @@ ERROR_MEANINGS = {
 }
 METRIC_NAMES = {"precision": "P", "recall": "R", "f1": "F1"}
 METRICS = ("P", "R", "F1", "F1 95 %", "correct", "predicted", "gold")
+DEPTH_NOTE = (
+    "Depth: how many other spans enclose an entity. Nested: inside or around another entity, or on its span; flat: "
+    "the others. Predicted entities that are gold are grouped as in gold, the others as in the prediction."
+)
 UNDEFINED = "-"  # shown where there is nothing to divide by
 
 
@@ -65,17 +70,14 @@ def signed(value: float) -> str:
     return "0.00" if text in ("+0.00", "-0.00") else text
 
 
-def interval_text(interval: Range) -> str:
-    return f"{percent(interval[0], 1)}-{percent(interval[1], 1)}"
-
-
 def metrics(score: Score) -> tuple[str, ...]:
     """P, R, F1, the interval of F1, and the counts."""
+    interval = "-".join(percent(end, 1) for end in score.intervals.f1) if score.intervals else ""
     return (
         percent(score.precision) if score.predicted else UNDEFINED,
         percent(score.recall) if score.gold else UNDEFINED,
         percent(score.f1) if score.predicted or score.gold else UNDEFINED,
-        interval_text(score.intervals.f1) if score.intervals else "",
+        interval,
         f"{score.correct:,}",
         f"{score.predicted:,}",
         f"{score.gold:,}",
@@ -84,14 +86,17 @@ def metrics(score: Score) -> tuple[str, ...]:
 
 def summary(evaluation: Evaluation) -> str:
     """The evaluation in one or two sentences."""
-    score, sentences, incomplete = evaluation.entities, evaluation.sentences, evaluation.incomplete
+    gold, predicted, incomplete = (
+        evaluation.entities.gold,
+        evaluation.entities.predicted,
+        evaluation.incomplete,
+    )
     text = (
-        f"{sentences:,} {'sentence' if sentences == 1 else 'sentences'}, "
-        f"{score.gold:,} gold {'entity' if score.gold == 1 else 'entities'}, {score.predicted:,} predicted."
+        f"{plural(evaluation.sentences, 'sentence')}, {plural(gold, 'gold entity')}, {predicted:,} predicted."
     )
     if incomplete:
         text += (
-            f" {incomplete:,} gold {'sentence is' if incomplete == 1 else 'sentences are'} marked as incomplete: what "
+            f" {plural(incomplete, 'gold sentence')} {'is' if incomplete == 1 else 'are'} marked as incomplete: what "
             "is predicted beyond the annotation counts as wrong."
         )
     return text
@@ -126,26 +131,29 @@ class Table:
         return replace(self, columns=columns, rows=rows)
 
 
-def all_tables(evaluation: Evaluation, comparison: Comparison | None, head_words: int) -> Iterator[Table]:
+def all_tables(evaluation: Evaluation, comparison: Comparison | None, head_words: int) -> list[Table]:
     """Every table of a report that has content, in order."""
-    yield scores_table(evaluation)
+    tables = [scores_table(evaluation)]
     if comparison:
-        yield comparison_table(comparison)
-        yield label_comparison_table(comparison)
+        tables += comparison_tables(comparison)
     if evaluation.labels:
-        yield group_table("By label", "label", evaluation.labels)
-        yield depth_table(evaluation)
-        yield group_table("By length", "words", evaluation.lengths)
-        yield errors_table(evaluation)
-        yield label_errors_table(evaluation)
+        tables += [
+            group_table("By label", "label", evaluation.labels),
+            group_table("By depth", "depth", {**evaluation.depths, **evaluation.nesting}, DEPTH_NOTE),
+            group_table("By length", "words", evaluation.lengths),
+            errors_table(evaluation),
+            label_errors_table(evaluation),
+        ]
     if evaluation.confusion:
-        yield distribution_table(evaluation)
-    if evaluation.heads:
-        yield heads_table(evaluation.heads)
-        yield head_words_table(evaluation.heads, evaluation.labels, head_words)
+        tables.append(distribution_table(evaluation))
+    if heads := evaluation.heads:
+        tables += [heads_table(heads), head_words_table(heads, evaluation.labels, head_words)]
     if evaluation.calibration:
-        yield calibration_table(evaluation.calibration)
-        yield thresholds_table(evaluation)
+        thresholds = {f"{threshold:.2f}": score for threshold, score in evaluation.thresholds.items()}
+        note = "If only predicted entities with this score or a higher one were kept."
+        tables.append(calibration_table(evaluation.calibration))
+        tables.append(group_table("By threshold", "threshold", thresholds, note))
+    return tables
 
 
 def group_table(title: str, name: str, groups: Mapping[Any, Score], note: str = "") -> Table:
@@ -160,32 +168,15 @@ def scores_table(evaluation: Evaluation) -> Table:
         "duplicates counted": evaluation.duplicates,
         "spans only": evaluation.spans,
     }
-    table = group_table("Scores", "", groups)
     notes = []
     if evaluation.resamples:
-        notes = [
-            f"95 %: bootstrap over sentences, {evaluation.resamples:,} resamples, seed {evaluation.seed}."
-        ]
-    if len(evaluation.labels) > 1:
-        macro = ("macro average", "", "", percent(evaluation.macro_f1), "", "", "", "")
-        table = replace(table, rows=[*table.rows, macro])
+        sizes = f"{evaluation.resamples:,} resamples, seed {evaluation.seed}"
+        notes = [f"95 %: bootstrap over sentences, {sizes}."]
     if any(not score.gold for score in evaluation.labels.values()):
         notes.append("Macro average: labels that are not in gold count with an F1 of 0.")
-    return replace(table, note=" ".join(notes))
-
-
-def depth_table(evaluation: Evaluation) -> Table:
-    note = (
-        "Depth: how many other spans enclose an entity. Nested: inside or around another entity, or on its span; flat: "
-        "the others. Predicted entities that are gold are grouped as in gold, the others as in the prediction."
-    )
-    return group_table("By depth", "depth", {**evaluation.depths, **evaluation.nesting}, note)
-
-
-def thresholds_table(evaluation: Evaluation) -> Table:
-    groups = {f"{threshold:.2f}": score for threshold, score in evaluation.thresholds.items()}
-    note = "If only predicted entities with this score or a higher one were kept."
-    return group_table("By threshold", "threshold", groups, note)
+    table = group_table("Scores", "", groups, " ".join(notes))
+    macro = ("macro average", "", "", percent(evaluation.macro_f1), "", "", "", "")
+    return replace(table, rows=[*table.rows, macro]) if len(evaluation.labels) > 1 else table
 
 
 def errors_table(evaluation: Evaluation) -> Table:
@@ -241,13 +232,13 @@ def heads_table(heads: HeadScores) -> Table:
         for name, (part, whole) in ratios.items()
         if whole or (part and name in ("left out: no single gold head", "predicted without a head"))
     ]
-    note = "Accuracy: over predicted spans of several words that are gold spans. " if heads.judged else ""
-    note += (
-        "Any annotated head: of the spans left out, gold names several heads for some; one of these counts as correct. "
-        if heads.candidates
-        else ""
-    )
-    note += "Shared: entities whose head also heads an entity on another span."
+    notes = {
+        "Accuracy: over predicted spans of several words that are gold spans.": heads.judged,
+        "Any annotated head: of the spans left out, gold names several heads for some; one of these counts as "
+        "correct.": heads.candidates,
+        "Shared: entities whose head also heads an entity on another span.": True,
+    }
+    note = " ".join(note for note, applies in notes.items() if applies)
     return Table("Heads", ("", "%", "count"), rows, note)
 
 
@@ -279,39 +270,37 @@ def calibration_table(calibration: Calibration) -> Table:
     return Table("Calibration", ("score", "entities", "mean score", "precision %"), rows, note)
 
 
-def difference_cells(difference: Difference) -> tuple[str, str, str]:
-    low, high = difference.interval
-    return signed(difference.value), f"{signed(low)} to {signed(high)}", f"{difference.p:.4f}"
+def comparison_tables(comparison: Comparison) -> tuple[Table, Table]:
+    """The differences in precision, recall and F1, and those in F1 by label."""
+    sides = comparison.first, comparison.second
+    columns = (*short_names(comparison.names), "difference", "95 %", "p")
 
+    def row(name: str, values: Iterable[str], difference: Difference) -> tuple[str, ...]:
+        low, high = map(signed, difference.interval)
+        return name, *values, signed(difference.value), f"{low} to {high}", f"{difference.p:.4f}"
 
-def comparison_table(comparison: Comparison) -> Table:
-    sides = (comparison.first.entities, comparison.second.entities)
-    rows = [
-        (METRIC_NAMES[name], *(percent(getattr(side, name)) for side in sides), *difference_cells(difference))
+    overall = [
+        row(METRIC_NAMES[name], (percent(getattr(side.entities, name)) for side in sides), difference)
         for name, difference in comparison.overall.items()
+    ]
+    labels = [
+        row(
+            label,
+            (percent(s.labels[label].f1) if label in s.labels else UNDEFINED for s in sides),
+            difference,
+        )
+        for label, difference in comparison.labels.items()
     ]
     note = (
         f"p: permutation test, {comparison.swaps:,} permutations; 95 %: paired bootstrap, "
         f"{comparison.resamples:,} resamples; seed {comparison.seed}. "
         f"Fewer errors in {comparison.better:,} sentences, more in {comparison.worse:,}."
     )
-    title = f"{comparison.names[0]} against {comparison.names[1]}"
-    return Table(title, ("", *short_names(comparison.names), "difference", "95 %", "p"), rows, note)
-
-
-def label_comparison_table(comparison: Comparison) -> Table:
-    sides = (comparison.first.labels, comparison.second.labels)
-    rows = [
-        (
-            label,
-            *(percent(side[label].f1) if label in side else UNDEFINED for side in sides),
-            *difference_cells(d),
-        )
-        for label, d in comparison.labels.items()
-    ]
-    note = "These p are not corrected for the number of labels." if len(rows) > 1 else ""
-    columns = ("label", *short_names(comparison.names), "difference", "95 %", "p")
-    return Table("Difference in F1 by label", columns, rows, note)
+    label_note = "These p are not corrected for the number of labels." if len(labels) > 1 else ""
+    return (
+        Table(f"{comparison.names[0]} against {comparison.names[1]}", ("", *columns), overall, note),
+        Table("Difference in F1 by label", ("label", *columns), labels, label_note),
+    )
 
 
 def short_names(names: Iterable[str]) -> list[str]:

@@ -24,7 +24,6 @@ from nestree.data.formats.label_studio import (
 )
 from nestree.data.io import ConversionReport
 from nestree.errors import InputError
-from nestree.serve.options import ApiError
 from nestree.types import Document
 
 if TYPE_CHECKING:
@@ -142,16 +141,8 @@ def to_prediction(
                     }
                 )
     scores = [region["score"] for region in result if isinstance(region["score"], float)]
-    return {
-        "result": result,
-        "score": sum(scores) / len(scores) if scores else 0.0,
-        "model_version": version,
-    }
-
-
-def to_utf16(text: str) -> list[int]:
-    """The offset in UTF-16 units of each character, and of the end."""
-    return list(accumulate((1 + (character > "\uffff") for character in text), initial=0))
+    mean = sum(scores) / len(scores) if scores else 0.0
+    return {"result": result, "score": mean, "model_version": version}
 
 
 def add_routes(app: FastAPI, service: "Service") -> None:
@@ -166,10 +157,7 @@ def add_routes(app: FastAPI, service: "Service") -> None:
     async def check_config(request: Request) -> Control:
         body = await service.read_json(request, SetupRequest)
         labels = service.queue.get_pipeline().model.labels
-        try:
-            return parse_config(body.setup_config or body.config, labels)
-        except InputError as error:
-            raise ApiError(422, "invalid", str(error)) from None
+        return parse_config(body.setup_config or body.config, labels)
 
     @app.post("/label-studio/setup", tags=["Label Studio"])
     async def label_studio_setup(request: Request) -> Any:
@@ -197,20 +185,16 @@ def add_routes(app: FastAPI, service: "Service") -> None:
         body = await service.read_json(request, PredictRequest)
         context = (body.params or {}).get("context") or {}
         regions = context.get("result") if isinstance(context, dict) else None
-        texts, known = [], []
-        try:
-            control = parse_config(body.label_config, service.queue.get_pipeline().model.labels)
-            for number, task in enumerate(body.tasks):
-                data = task.get("data")
-                text = data.get(control.field) if isinstance(data, dict) else None
-                if not isinstance(text, str):
-                    raise InputError(
-                        f"tasks[{number}].data has no text called {control.field!r}, which the labeling config shows."
-                    )
-                texts.append(text)
-                known.append(known_spans(regions, text, control))
-        except InputError as error:
-            raise ApiError(422, "invalid", str(error)) from None
+        control = parse_config(body.label_config, service.queue.get_pipeline().model.labels)
+        texts: list[Any] = []
+        for number, task in enumerate(body.tasks):
+            data = task.get("data")
+            texts.append(data.get(control.field) if isinstance(data, dict) else None)
+            if not isinstance(texts[-1], str):
+                raise InputError(
+                    f"tasks[{number}].data has no text called {control.field!r}, which the labeling config shows."
+                )
+        known = [known_spans(regions, text, control) for text in texts]
         documents = await service.predict(request, texts, known, trees=False)
         predictions = [
             to_prediction(document, control, version, spans)
@@ -235,13 +219,14 @@ def add_routes(app: FastAPI, service: "Service") -> None:
         `offsets`: utf-16, which doccano's editor counts, or characters.
         """
         if offsets not in ("utf-16", "characters"):
-            message = f"offsets is {offsets[:40]!r}; it must be utf-16 or characters."
-            raise ApiError(422, "invalid", message)
+            raise InputError(f"offsets is {offsets[:40]!r}; it must be utf-16 or characters.")
         body = await service.read_json(request, DoccanoRequest)
         document = (await service.predict(request, [body.text], trees=False))[0]
         if isinstance(document, Exception):
             raise document
-        places = to_utf16(body.text) if offsets == "utf-16" else range(len(body.text) + 1)
+        places: Sequence[int] = range(len(body.text) + 1)
+        if offsets == "utf-16":  # the offset in UTF-16 units of each character, and of the end
+            places = list(accumulate((1 + (character > "\uffff") for character in body.text), initial=0))
         return [
             {"label": label, "start_offset": places[entity.start], "end_offset": places[entity.end]}
             for entity in document.entities

@@ -3,14 +3,14 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from importlib.resources import files
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request
-from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from fastapi.responses import HTMLResponse, PlainTextResponse, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
@@ -23,17 +23,16 @@ from nestree.errors import InputError
 from nestree.pipeline import Pipeline, PredictOptions, count_words
 from nestree.serve import annotation_tools
 from nestree.serve.metrics import Metrics
-from nestree.serve.options import ApiError, ServeOptions
+from nestree.serve.options import ApiError, Limits, ServeOptions
 from nestree.serve.queue import Item, PredictionQueue
 from nestree.serve.security import Guard
 from nestree.types import Document
 
 MAX_CONSTRAINTS = 2_000  # of a request: checking them takes quadratic time
 INLINE_CHARACTERS = 5_000  # longer texts are split into words by another thread
-DISCARDED_BODIES = (
-    10  # a body too large is read up to this many times the limit, so that its client gets the error
-)
-PAGE = Path(str(files("nestree") / "serve" / "page"))
+# A body that is too large is read up to this many times the limit, so that its client gets the error.
+DISCARDED_BODIES = 10
+PAGE = Path(__file__).parent / "page"
 SHARED_STYLES = (
     "templates/base.css",
     "templates/colors.css.jinja",
@@ -94,10 +93,8 @@ class Service:
             value = "" if error["type"] == "missing" else f" is {error['input']!r:.60}"
             if error["type"] == "json_invalid":
                 place, value = "", ""
-            reason = error["msg"].rstrip(".")
-            raise ApiError(
-                422, "invalid", f"{place.lstrip('.') or 'The body'}{value}: {reason}. See /docs."
-            ) from None
+            place, reason = place.lstrip(".") or "The body", error["msg"].rstrip(".")
+            raise InputError(f"{place}{value}: {reason}. See /docs.") from None
 
     async def read_body(self, request: Request) -> bytes:
         limit = self.options.max_body_bytes
@@ -130,21 +127,19 @@ class Service:
         pipeline = self.queue.check_open()
         for name, values in {"known": known, "forbidden": forbidden}.items():
             if values is not None and len(values) != len(texts):
-                message = (
-                    f"{name} has {len(values):,} lists and there are {len(texts):,} texts; give one for each."
-                )
-                raise ApiError(422, "invalid", message)
-        if sum(len(spans) for values in (known, forbidden) if values for spans in values) > MAX_CONSTRAINTS:
+                counts = f"{len(values):,} lists and there are {len(texts):,} texts"
+                raise InputError(f"{name} has {counts}; give one for each.")
+        known, forbidden = known or [()] * len(texts), forbidden or [()] * len(texts)
+        if sum(map(len, (*known, *forbidden))) > MAX_CONSTRAINTS:
             message = (
                 f"The request has more than {MAX_CONSTRAINTS:,} known and forbidden spans; send fewer texts."
             )
             raise ApiError(413, "too_many_spans", message)
         try:
             predict_options = pipeline.predict_options(**options)
-        except (InputError, TypeError) as error:
-            raise ApiError(422, "invalid", str(error)) from None
+        except TypeError as error:
+            raise InputError(str(error)) from None
         self.check_words(sum(max(1, len(text.split())) for text in texts))  # at least so many
-        known, forbidden = known or [()] * len(texts), forbidden or [()] * len(texts)
         arguments = pipeline, predict_options, texts, known, forbidden
         if sum(map(len, texts)) > INLINE_CHARACTERS:
             prepared = await asyncio.to_thread(prepare, *arguments)
@@ -192,16 +187,6 @@ class Service:
             gone.cancel()
             self.queue.cancel(items)
 
-    def info(self) -> dict[str, Any]:
-        pipeline = self.queue.get_pipeline()
-        return {
-            "model": self.options.model_name,
-            "version": __version__,
-            "device": str(pipeline.device),
-            "precision": pipeline.inference_precision,
-            "limits": self.options.limits,
-        }
-
 
 def prepare(
     pipeline: Pipeline,
@@ -221,19 +206,6 @@ def prepare(
             words = count_words(document)
             prepared.append(Item(document, constraints, options, words) if words else document)
     return prepared
-
-
-def error_dict(error: Exception) -> dict[str, Any]:
-    """The error of one text."""
-    if isinstance(error, InputError):
-        return ApiError(422, "invalid", str(error)).to_dict()
-    return ApiError(500, "failed", f"This text could not be read: {type(error).__name__}.").to_dict()
-
-
-def json_response(value: Any) -> Response:
-    return Response(
-        json.dumps(value, ensure_ascii=False, allow_nan=False).encode(), media_type="application/json"
-    )
 
 
 def create_app(pipeline: Pipeline | Callable[[], Pipeline], options: ServeOptions | None = None) -> FastAPI:
@@ -277,20 +249,12 @@ def create_app(pipeline: Pipeline | Callable[[], Pipeline], options: ServeOption
     return app
 
 
-def request_body(model: type[BaseModel]) -> Mapping[str, Any]:
-    """The OpenAPI description of a body that `Service.read_json` reads."""
-    return {
-        "requestBody": {
-            "required": True,
-            "content": {"application/json": {"schema": model.model_json_schema()}},
-        }
-    }
-
-
 def add_routes(app: FastAPI, service: Service) -> None:
     queue, options = service.queue, service.options
 
-    @app.post("/v1/entities", openapi_extra=dict(request_body(EntitiesRequest)))
+    schema = {"application/json": {"schema": EntitiesRequest.model_json_schema()}}
+
+    @app.post("/v1/entities", openapi_extra={"requestBody": {"required": True, "content": schema}})
     async def entities(request: Request) -> Response:
         """The entities of texts: {"model": ..., "documents": [...]}.
 
@@ -313,9 +277,14 @@ def add_routes(app: FastAPI, service: Service) -> None:
             if isinstance(result, Document):
                 tree = {"tree": result.tree.to_dict()} if body.trees else {}
                 documents.append({**result.to_dict(), **tree})
+            elif isinstance(result, InputError):
+                documents.append(ApiError(422, "invalid", str(result)).to_dict())
             else:
-                documents.append(error_dict(result))
-        return json_response({"model": options.model_name, "documents": documents})
+                message = f"This text could not be read: {type(result).__name__}."
+                documents.append(ApiError(500, "failed", message).to_dict())
+        answer = {"model": options.model_name, "documents": documents}
+        content = json.dumps(answer, ensure_ascii=False, allow_nan=False)
+        return Response(content.encode(), media_type="application/json")
 
     @app.get("/v1/labels")
     async def labels() -> Any:
@@ -343,7 +312,14 @@ def add_routes(app: FastAPI, service: Service) -> None:
     @app.get("/info")
     async def info() -> Any:
         """The model, the version, the precision and the limits."""
-        return service.info()
+        pipeline = queue.get_pipeline()
+        return {
+            "model": options.model_name,
+            "version": __version__,
+            "device": str(pipeline.device),
+            "precision": pipeline.inference_precision,
+            "limits": {field.name: getattr(options, field.name) for field in fields(Limits)},
+        }
 
     @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
@@ -374,10 +350,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         return Response("\n".join(map(render, SHARED_STYLES)), media_type="text/css")
 
     @app.get("/", include_in_schema=False)
-    async def page(request: Request) -> Response:
-        if not (PAGE / "index.html").exists():
-            return RedirectResponse("/docs")
+    async def page() -> Response:
         return HTMLResponse((PAGE / "index.html").read_text("utf-8"))
 
-    if PAGE.is_dir():
-        app.mount("/static", StaticFiles(directory=PAGE), name="static")
+    app.mount("/static", StaticFiles(directory=PAGE), name="static")

@@ -2,34 +2,34 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fastapi.responses import JSONResponse
+if TYPE_CHECKING:
+    from fastapi.responses import JSONResponse
 
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
 
 @dataclass(frozen=True)
-class ServeOptions:
-    """Limits and access; `nestree serve --help` describes them."""
+class Limits:
+    """What a request may cost; `nestree serve --help` describes the limits, and /info shows them."""
 
-    model_name: str = "nestree"
     max_body_bytes: int = 2_000_000
     max_request_words: int = 20_000
     max_waiting_requests: int = 512
     max_waiting_words: int = 200_000
     timeout: float = 30.0  # seconds from the first byte of a request to its answer
+
+
+@dataclass(frozen=True)
+class ServeOptions(Limits):
+    """Limits and access."""
+
+    model_name: str = "nestree"
     batch_words: int | None = None  # predicted together; None: the default of the device
     api_key: str | None = field(default=None, repr=False)
     allowed_hosts: tuple[str, ...] = LOCAL_HOSTS  # values of the header Host, without ports; "*": any
     cors_origins: tuple[str, ...] = ()  # such as "https://example.org": pages that may call the API
-
-    @property
-    def limits(self) -> dict[str, float]:
-        names = (
-            "max_body_bytes", "max_request_words", "max_waiting_requests", "max_waiting_words", "timeout",
-        )  # fmt: skip
-        return {name: getattr(self, name) for name in names}
 
 
 class ApiError(Exception):
@@ -44,5 +44,7 @@ class ApiError(Exception):
     def to_dict(self) -> dict[str, Any]:
         return {"error": {"code": self.code, "message": self.message}}
 
-    def response(self) -> JSONResponse:
+    def response(self) -> "JSONResponse":
+        from fastapi.responses import JSONResponse
+
         return JSONResponse(self.to_dict(), self.status, self.headers)

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from nestree.decoding.constraints import SentenceConstraints
 from nestree.pipeline import Batcher, Pipeline, PredictOptions, default_batch_words
@@ -24,9 +25,8 @@ from nestree.types import Document
 
 log = logging.getLogger(__name__)
 WARM_UP = "Ann lives in Lisbon. "  # five words
-SWITCH_INTERVAL = (
-    0.0005  # seconds that the worker waits for the interpreter while requests are parsed; Python's is 5 ms
-)
+# Seconds that the worker waits for the interpreter while requests are parsed; Python's own interval is 5 ms.
+SWITCH_INTERVAL = 0.0005
 LONG_QUEUE_BATCHES = 4  # larger batches are faster, and their answers come later
 MIN_SPEED_WORDS = 1_000  # smaller batches say little about the speed under load
 
@@ -61,9 +61,8 @@ class PredictionQueue:
     def get_pipeline(self) -> Pipeline:
         """The pipeline; raises an ApiError while it is loaded or the server shuts down."""
         if self.draining:
-            raise ApiError(
-                503, "draining", "The server is shutting down; try another one.", {"Retry-After": "5"}
-            )
+            message = "The server is shutting down; try another one."
+            raise ApiError(503, "draining", message, {"Retry-After": "5"})
         if self.pipeline is None:
             message = "The model is being loaded; try again in a few seconds."
             raise ApiError(503, "loading", message, {"Retry-After": "2"})
@@ -78,22 +77,14 @@ class PredictionQueue:
     def reject_if_full(self, words: int) -> None:
         """Raise an ApiError if a request with so many words cannot wait, or would wait longer than its timeout."""
         with self.changed:
-            if not self.is_full(words):
-                return
-            waits = f"{len(self.waiting):,} requests with {self.waiting_words:,} words"
-            seconds = min(max(math.ceil(self.waiting_words / self.words_per_second), 1), 60)
-        message = f"The queue is full: {waits} wait. Try again in about {seconds} s."
-        raise ApiError(429, "queue_full", message, {"Retry-After": str(seconds)})
-
-    def is_full(self, words: int) -> bool:
-        if not self.waiting:
-            return False
-        total = self.waiting_words + words
-        return (
-            len(self.waiting) >= self.options.max_waiting_requests
-            or total > self.options.max_waiting_words
-            or total > 0.7 * self.words_per_second * self.options.timeout  # speeds vary
-        )
+            waiting, total = len(self.waiting), self.waiting_words
+            fit_in_time = 0.7 * self.words_per_second * self.options.timeout  # speeds vary
+            too_many = total + words > min(self.options.max_waiting_words, fit_in_time)
+            seconds = min(max(math.ceil(total / self.words_per_second), 1), 60)
+        if waiting and (too_many or waiting >= self.options.max_waiting_requests):
+            waits = f"{waiting:,} requests with {total:,} words"
+            message = f"The queue is full: {waits} wait. Try again in about {seconds} s."
+            raise ApiError(429, "queue_full", message, {"Retry-After": str(seconds)})
 
     def submit(self, items: Sequence[Item]) -> None:
         """Queue the texts of a request, or raise an ApiError."""
@@ -192,18 +183,14 @@ class PredictionQueue:
 
         groups: list[list[Item]] = []
         for item in batch:
-            group = next((group for group in groups if group[0].options == item.options), None)
-            if group is None:
-                groups.append([item])
+            for group in groups:
+                if group[0].options == item.options:
+                    group.append(item)
+                    break
             else:
-                group.append(item)
+                groups.append([item])
         for items in groups:
-            batcher = Batcher(
-                pipeline,
-                lambda item: item.document,
-                items[0].options,
-                fail,
-                get_constraints=lambda item: item.constraints,
-            )
+            document_of, constraints_of = attrgetter("document"), attrgetter("constraints")
+            batcher = Batcher(pipeline, document_of, items[0].options, fail, get_constraints=constraints_of)
             for item, document in batcher.predict([[(item, item.document) for item in items]]):
                 item.future.set_result(document)

@@ -11,12 +11,12 @@ import time
 import traceback
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from nestree.errors import InputError
 from nestree.serve.metrics import Metrics
 from nestree.serve.options import ApiError, ServeOptions
 
@@ -66,9 +66,10 @@ class Guard:
         try:
             self.check(scope["path"], Headers(scope=scope))
             await self.app(scope, receive, send_with_headers)
-        except ApiError as error:
-            self.metrics.rejected[error.code] += 1
-            await error.response()(scope, receive, send_with_headers)
+        except (ApiError, InputError) as error:
+            answer = error if isinstance(error, ApiError) else ApiError(422, "invalid", str(error))
+            self.metrics.rejected[answer.code] += 1
+            await answer.response()(scope, receive, send_with_headers)
         except ClientDisconnect:
             status = CLIENT_CLOSED
         except Exception as error:
@@ -94,11 +95,14 @@ class Guard:
         host, allowed = headers.get("host", ""), self.options.allowed_hosts
         name = host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]
         if "*" not in allowed and name.lower() not in allowed:
-            raise ApiError(
-                400, "wrong_host", f"The header Host is {host[:100]!r}; allow it with --allowed-host."
-            )
+            message = f"The header Host is {host[:100]!r}; allow it with --allowed-host."
+            raise ApiError(400, "wrong_host", message)
         origin = headers.get("origin")
-        if origin is not None and origin not in self.options.cors_origins and urlsplit_host(origin) != host:
+        if origin is not None and origin not in (
+            *self.options.cors_origins,
+            f"http://{host}",
+            f"https://{host}",
+        ):
             message = f"Pages of {origin[:100]!r} may not call this server; allow them with --cors-origin."
             raise ApiError(403, "wrong_origin", message)
         if self.key is None or path in OPEN_PATHS or is_static(path):
@@ -114,14 +118,6 @@ class Guard:
 
 def is_static(path: str) -> bool:
     return path == "/" or path.startswith("/static/")
-
-
-def urlsplit_host(origin: str) -> str | None:
-    """The host and port of an origin; None if it has none."""
-    try:
-        return urlsplit(origin).netloc or None
-    except ValueError:
-        return None
 
 
 def given_key(authorization: str) -> bytes:

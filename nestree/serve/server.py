@@ -1,6 +1,5 @@
 """The process: uvicorn, signals and loading."""
 
-import logging
 import signal
 import socket
 from collections.abc import Callable
@@ -12,8 +11,7 @@ from nestree.errors import InputError
 from nestree.pipeline import Pipeline
 from nestree.serve.app import create_app
 from nestree.serve.options import ServeOptions
-
-log = logging.getLogger(__name__)
+from nestree.serve.queue import PredictionQueue
 
 
 def run(
@@ -44,7 +42,7 @@ def run(
         timeout_graceful_shutdown=int(options.timeout) + 5,
     )
     server = Server(config)
-    server.on_exit = lambda: setattr(queue, "draining", True)
+    server.queue = queue
     queue.on_load_error = lambda: setattr(server, "should_exit", True)
     # uvicorn restores these handlers and raises the signal again when it is done: SIGTERM then does nothing more.
     before = signal.signal(signal.SIGTERM, lambda number, frame: None)
@@ -58,12 +56,12 @@ def run(
 
 
 class Server(uvicorn.Server):
-    """Calls `on_exit` when a signal asks it to end."""
+    """Accepts no more requests once a signal asks it to end."""
 
-    on_exit: Callable[[], None] = staticmethod(lambda: None)
+    queue: PredictionQueue
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self.on_exit()
+        self.queue.draining = True
         super().handle_exit(sig, frame)
 
 

@@ -128,8 +128,11 @@ def text_html(document: Document, tree_ids: Mapping[int, str] | None = None) -> 
         direction = text_direction(sentence.text or "", main)
         boxes = "".join(box_parts(text, entities[first:k], sentence.start, end, direction))
         parts.append(verbatim(text[position : sentence.start]))
-        if tree_ids is not None:
-            boxes = sentence_number(number, tree_ids.get(number)) + boxes
+        if tree_ids is not None and number in tree_ids:
+            title = f"the tree of sentence {number}"
+            boxes = f'<a class="number" href="#{tree_ids[number]}" title="{title}">{number}</a>{boxes}'
+        elif tree_ids is not None:
+            boxes = f'<span class="number">{number}</span>{boxes}'
         turn = "" if direction == main else f' dir="{direction}"'
         if turn or tree_ids is not None:
             new_line = " line" if tree_ids is not None and "\n" in text[position : sentence.start] else ""
@@ -137,12 +140,6 @@ def text_html(document: Document, tree_ids: Mapping[int, str] | None = None) -> 
         parts.append(boxes)
         position = end
     return "".join([*parts, verbatim(text[position:]), "</div>"])
-
-
-def sentence_number(number: int, tree_id: str | None) -> str:
-    if tree_id is None:
-        return f'<span class="number">{number}</span>'
-    return f'<a class="number" href="#{tree_id}" title="the tree of sentence {number}">{number}</a>'
 
 
 def box_parts(
@@ -242,8 +239,11 @@ def draw_svg(sentence: Sentence) -> str:
         if text:
             add_text(svg, center, y + 12, text, "small")
     height = baseline + 12 + BRACKET_ROW * (1 + max(rows, default=-1)) + MARGIN / 2
-    size = {"width": f"{total:.0f}", "height": f"{height:.0f}", "viewBox": f"0 0 {total:.0f} {height:.0f}"}
-    svg.attrib |= size
+    svg.attrib |= {
+        "width": f"{total:.0f}",
+        "height": f"{height:.0f}",
+        "viewBox": f"0 0 {total:.0f} {height:.0f}",
+    }
     return ElementTree.tostring(svg, encoding="unicode")
 
 

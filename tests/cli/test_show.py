@@ -1,13 +1,18 @@
-"""`nestree show` on files."""
+"""`nestree show` on files, and `nestree demo`."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from nestree.cli.show import DEMO_TEXT, first_sentences, select_documents
 from nestree.data import formats
-from nestree.types import Document
+from nestree.errors import InputError
+from nestree.pipeline import load
+from nestree.show import format_probability
+from nestree.types import Document, Entity, Sentence
 from tests.cli.run import nestree, refuse
 from tests.show.cases import PARSED, PRESIDENT
 
@@ -46,6 +51,8 @@ def test_output_fits_the_terminal(parsed):
             lines = run(parsed, *more, COLUMNS=str(width)).stdout.splitlines()
             assert lines
             assert all(len(line) <= width for line in lines)
+            drawn = "".join(lines)
+            assert ("root" in drawn) == ("╰" in drawn) == bool(more)
 
 
 def test_heads_are_marked_where_there_is_no_underlining(parsed):
@@ -53,12 +60,6 @@ def test_heads_are_marked_where_there_is_no_underlining(parsed):
     done = run(parsed, FORCE_COLOR="1", TERM="xterm-256color")
     assert "_president_" not in done.stdout
     assert "\x1b[1;4mpresident\x1b[0m" in done.stdout
-
-
-def test_trees(parsed):
-    done = run(parsed, "--tree")
-    assert "root" in done.stdout
-    assert "╰" in done.stdout
 
 
 def test_a_page(parsed, tmp_path):
@@ -69,9 +70,6 @@ def test_a_page(parsed, tmp_path):
     assert "<svg" in source
     assert "parsed.jsonl</title>" in source
     assert run(parsed, "--out", "-", "-q").stdout == source
-
-
-def test_the_source_is_never_overwritten(parsed):
     before = parsed.read_text()
     assert refuse("show", parsed, "--out", parsed) == f"{parsed} is the input. Write to another file."
     assert parsed.read_text() == before
@@ -140,9 +138,79 @@ def test_a_model_replaces_annotations(tiny_model, tmp_path):
     assert "Lisbon_|" in done.stdout
 
 
-def test_json_lines_on_standard_input(parsed):
+def test_json_lines_on_standard_input_and_annotations_beside_a_text(parsed):
     assert run("-", stdin=parsed.read_text()).stdout == run(parsed).stdout
-
-
-def test_brat_annotations_beside_a_text():
     assert run(EXAMPLES / "brat" / "news.txt").stdout == run(EXAMPLES / "brat").stdout
+
+
+def test_the_demo_shows_entities_and_a_tree_in_80_columns_and_writes_a_page(tmp_path):
+    path = tmp_path / "demo.html"
+    done = nestree("demo", "--out", path, COLUMNS="80")
+    assert (done.exit_code, done.stderr) == (0, "")
+    output, document = done.stdout, load(device="cpu")(DEMO_TEXT)
+    assert len(document.entities) > 12
+    assert {"person", "place", "organization"} <= {e.label for e in document.entities}
+    assert "\x1b" not in output
+    assert max(map(len, output.replace(str(tmp_path), "").splitlines())) <= 82
+    brackets = " ".join(output.split("\n\n")[0].split())
+    page = path.read_text(encoding="utf-8")
+    assert page.startswith("<!DOCTYPE html>")
+    for entity in document.entities:
+        assert f"|{entity.label} {format_probability(entity.score)}]" in brackets
+        assert entity.label in page
+    assert re.sub(r"\|[a-z]+ \d?\.\d\d|[\[\]]", "", brackets) == " ".join(DEMO_TEXT.split())
+    assert list(document.sentences[-1].words) in [line.split() for line in output.splitlines()]
+    assert "root" in output
+    coloured = nestree("demo", "--out", path, FORCE_COLOR="1", COLUMNS="80", TERM="xterm-256color").stdout
+    assert "\x1b[" in coloured
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == output
+
+
+# Which documents and sentences are shown
+
+TEXT = "Ann ran. Bob sat.\n"
+NEWS = Document(
+    [
+        Sentence(["Ann", "ran", "."], [Entity(0, 1, "PER")], "Ann ran.", [(0, 3), (4, 7), (7, 8)], 0, "n-1"),
+        Sentence(["Bob", "sat", "."], [Entity(0, 1, "PER")], "Bob sat.", [(0, 3), (4, 7), (7, 8)], 9, "n-2"),
+    ],
+    TEXT,
+    "news",
+)
+OTHER = Document([Sentence(["c"], id="o-1"), Sentence(["d"])], id="other")
+
+
+def words(documents):
+    return [[" ".join(sentence.words) for sentence in document.sentences] for document in documents]
+
+
+def test_select_by_id():
+    assert select_documents([NEWS, OTHER], ["news"]) == [NEWS]
+    assert words(select_documents([NEWS, OTHER], ["o-1", "n-2"])) == [["Bob sat ."], ["c"]]
+    assert words(select_documents([NEWS, OTHER], ["other", "o-1"])) == [["c", "d"]]
+    assert select_documents([NEWS], ["n-2"])[0].id == "news"
+    assert select_documents([NEWS], ["n-2"])[0].with_text().text == "Bob sat."
+
+
+@pytest.mark.parametrize(
+    ("id", "hint"), [("n-3", "Is n-2 meant?"), ("xyz", "The ids are n-1, n-2, news, o-1, other.")]
+)
+def test_unknown_ids(id, hint):
+    with pytest.raises(InputError, match=f"no document and no sentence has the id {id}. {hint}"):
+        select_documents([NEWS, OTHER], ["news", id])
+    with pytest.raises(InputError, match="None has an id"):
+        select_documents([Document([Sentence(["a"])])], [id])
+
+
+def test_first_sentences():
+    def documents():
+        yield NEWS
+        yield OTHER
+        raise AssertionError("more was read than needed")
+
+    assert words(first_sentences(documents(), 1)) == [["Ann ran ."]]
+    assert words(first_sentences(documents(), 2)) == [["Ann ran .", "Bob sat ."]]
+    assert words(first_sentences(documents(), 3)) == [["Ann ran .", "Bob sat ."], ["c"]]
+    assert words(first_sentences([NEWS, OTHER], 9)) == words([NEWS, OTHER])
+    assert next(first_sentences([NEWS], 1)).text == "Ann ran."
+    assert next(first_sentences([NEWS], 2)).text == TEXT

@@ -58,9 +58,8 @@ def same(documents: list[dict[str, Any]], expected: list[dict[str, Any]]) -> boo
     def values(document: dict[str, Any]) -> tuple[Any, list[float]]:
         entities = [{**entity, "score": None, "labels": None} for entity in document["entities"]]
         labels = [label for entity in document["entities"] for label in entity["labels"]]
-        return [document["text"], entities, [label["label"] for label in labels]], [
-            x["score"] for x in labels
-        ]
+        names, scores = [x["label"] for x in labels], [x["score"] for x in labels]
+        return [document["text"], entities, names], scores
 
     pairs = [(values(a), values(b)) for a, b in zip(documents, expected, strict=True)]
     return all(a[0] == b[0] and a[1] == pytest.approx(b[1], abs=1e-4) for a, b in pairs)

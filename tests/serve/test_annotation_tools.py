@@ -31,19 +31,8 @@ def task(text: str = TEXT, id: int = 1) -> dict:
         "data": {"body": text, "image": "x.png"},
         "meta": {},
         "created_at": "2026-01-05T10:00:00.000000Z",
-        "updated_at": "2026-01-05T10:00:00.000000Z",
         "is_labeled": False,
-        "overlap": 1,
-        "inner_id": id,
-        "total_annotations": 0,
-        "cancelled_annotations": 0,
-        "total_predictions": 0,
-        "comment_count": 0,
-        "unresolved_comment_count": 0,
-        "last_comment_updated_at": None,
-        "project": 1,
         "updated_by": None,
-        "file_upload": None,
         "comment_authors": [],
     }
 
@@ -61,14 +50,7 @@ def region(start: int, end: int, *labels: str, text: str | None = TEXT) -> dict:
     value = {"start": start, "end": end, "labels": list(labels)}
     if text is not None:
         value["text"] = text[start:end]
-    return {
-        "id": "x1",
-        "type": "labels",
-        "from_name": "ner",
-        "to_name": "text",
-        "origin": "manual",
-        "value": value,
-    }
+    return {"id": "x1", "type": "labels", "from_name": "ner", "to_name": "text", "value": value}
 
 
 def spans(prediction: dict) -> set[tuple[int, int, str]]:
@@ -76,29 +58,19 @@ def spans(prediction: dict) -> set[tuple[int, int, str]]:
 
 
 def test_setup_checks_the_labeling_config(client: TestClient):
-    request = {
-        "project": "1.1767607200",
-        "schema": CONFIG,
-        "hostname": "http://localhost:8080",
-        "access_token": "x",
-        "extra_params": None,
-    }
+    request = {"project": "1.1767607200", "schema": CONFIG, "access_token": "x", "extra_params": None}
     assert post(client, request, "/label-studio/setup").json() == {"model_version": "tiny"}
     assert client.get("/label-studio/health").json()["status"] == "UP"
     assert client.get("/label-studio/versions").json() == {"versions": ["tiny"]}
     assert post(client, {"config": CONFIG}, "/label-studio/validate").json()["labels"] == ["GPE", "Per"]
+    image = '<View><Labels name="a" toName="b"><Label value="PER"/></Labels><Image name="b"/></View>'
+    other = '<View><Labels name="a" toName="t"><Label value="x"/></Labels><Text name="t"/></View>'
     for config, message in (
         ("<View>", "not valid XML"),
         ('<!DOCTYPE x [<!ENTITY a "b">]><View>&a;</View>', "not valid XML"),
         ("<View/>", "no Labels whose toName is a Text"),
-        (
-            '<View><Labels name="a" toName="b"><Label value="PER"/></Labels><Image name="b"/></View>',
-            "no Labels",
-        ),
-        (
-            '<View><Labels name="a" toName="t"><Label value="x"/></Labels><Text name="t"/></View>',
-            "none of the model's",
-        ),
+        (image, "no Labels"),
+        (other, "none of the model's"),
     ):
         response = post(client, {**request, "schema": config}, "/label-studio/setup")
         assert message in error_of(response, 422, "invalid")
@@ -107,19 +79,14 @@ def test_setup_checks_the_labeling_config(client: TestClient):
 def test_predictions_have_code_point_offsets_and_the_names_of_the_config(
     client: TestClient, pipeline: Pipeline
 ):
-    answer = post(
-        client, predict_request(task(), task("", 2), task("she left", 3)), "/label-studio/predict"
-    ).json()
+    tasks = task(), task("", 2), task("she left", 3)
+    answer = post(client, predict_request(*tasks), "/label-studio/predict").json()
     assert answer["model_version"] == "tiny"
     assert len(answer["results"]) == 3
     names = {"PER": "Per", "GPE": "GPE"}
     for text, prediction in zip([TEXT, "", "she left"], answer["results"], strict=True):
-        expected = {
-            (e.start, e.end, names[label])
-            for e in pipeline(text).entities
-            for label in e.labels
-            if label in names
-        }
+        found = [(e, label) for e in pipeline(text).entities for label in e.labels if label in names]
+        expected = {(e.start, e.end, names[label]) for e, label in found}
         assert spans(prediction) == expected
         assert prediction["model_version"] == "tiny"
         for each in prediction["result"]:
@@ -194,10 +161,8 @@ def test_doccano(client: TestClient, pipeline: Pipeline):
     utf16 = TEXT.encode("utf-16-le")
     assert answer
     expected = [(e.text, label) for e in pipeline(TEXT).entities for label in e.labels]
-    got = [
-        (utf16[2 * each["start_offset"] : 2 * each["end_offset"]].decode("utf-16-le"), each["label"])
-        for each in answer
-    ]
+    places = [(2 * each["start_offset"], 2 * each["end_offset"], each["label"]) for each in answer]
+    got = [(utf16[i:j].decode("utf-16-le"), label) for i, j, label in places]
     assert got == expected
     answer = post(client, {"text": TEXT}, "/doccano?offsets=characters").json()
     assert [(TEXT[e["start_offset"] : e["end_offset"]], e["label"]) for e in answer] == expected

@@ -84,9 +84,8 @@ def test_predictions_appear_in_label_studio(
 ):
     environment = {"NESTREE_API_KEY": "s3cret"}
     with running(tiny_model, tmp_path / "log", **environment) as server:
-        project = call(
-            "POST", "/api/projects", {"title": "nestree", "label_config": label_config(tiny.LABELS)}
-        )
+        config = label_config(tiny.LABELS)
+        project = call("POST", "/api/projects", {"title": "nestree", "label_config": config})
         call("POST", f"/api/projects/{project['id']}/import", [{"text": text} for text in TEXTS])
         backend = {
             "url": f"http://127.0.0.1:{server.port}/label-studio",
@@ -123,11 +122,8 @@ def test_predictions_appear_in_label_studio(
         start, end = text.index("the mayor"), text.index(" of")
         value = {"start": start, "end": end, "text": text[start:end], "labels": ["PER"]}
         drawn = {"id": "a1", "from_name": "label", "to_name": "text", "type": "labels", "value": value}
-        answer = call(
-            "POST",
-            f"/api/ml/{backend['id']}/interactive-annotating",
-            {"task": task, "context": {"result": [drawn]}},
-        )
+        context = {"task": task, "context": {"result": [drawn]}}
+        answer = call("POST", f"/api/ml/{backend['id']}/interactive-annotating", context)
         given = pipeline(text, known=[(start, end, "PER")])
         expected = {(e.start, e.end, e.label) for e in given.entities if (e.start, e.end) != (start, end)}
         assert regions(answer["data"]["result"]) == expected

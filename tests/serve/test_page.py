@@ -1,50 +1,35 @@
 """The page in a real browser, against a real server. What it shows and saves is compared with the library."""
 
 import json
-import os
-import shutil
-import signal
-import socket
-import subprocess
-import sys
 import threading
-import time
 from urllib.parse import urlencode
-from urllib.request import urlopen
 
 import pytest
 import uvicorn
 
 import nestree
 from nestree.serve import ServeOptions, create_app
+from tests.show.cases import CHROMIUM, NEEDS_CHROMIUM
 
 from .conftest import until
+from .test_processes import running
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-CHROMIUM = next((found for found in map(shutil.which, NAMES) if found), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=f"no browser: none of {', '.join(NAMES)}")
+pytestmark = NEEDS_CHROMIUM
 
 TEXT = "😀 Ann of the Berlin office met the mayor of Paris in May. He stayed in Rome with the dog of Omar."
 LOWEST = 0.05  # the threshold of the page's requests
 
 
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
 @pytest.fixture(scope="module")
 def address(pipeline):
     """Where a server of the tiny model listens."""
-    port = free_port()
     app = create_app(pipeline, ServeOptions(model_name="tiny"))
-    server = uvicorn.Server(uvicorn.Config(app, port=port, log_config=None))
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None))
     thread = threading.Thread(target=server.run)
     thread.start()
     until(lambda: server.started)
-    yield f"http://127.0.0.1:{port}"
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     server.should_exit = True
     thread.join()
 
@@ -364,25 +349,14 @@ def test_a_long_text_does_not_freeze_the_page(page, address):
     page.wait_for_selector("#text .block:last-child .e")
 
 
-def test_server_gone_and_back_and_its_key(page, tiny_model):
-    port = free_port()
-    address = f"http://127.0.0.1:{port}"
-
-    def start(**environment):
-        command = [sys.executable, "-m", "nestree", "serve", "--model", str(tiny_model), "--port", str(port)]
-        process = subprocess.Popen(command, env={**os.environ, **environment}, stdout=subprocess.DEVNULL)
-        until(lambda: is_ready(address), 120)
-        return process
-
-    process = start()
-    try:
-        open_text(page, address)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+def test_server_gone_and_back_and_its_key(page, tiny_model, tmp_path):
+    with running(tiny_model, tmp_path / "first") as first:
+        open_text(page, f"http://127.0.0.1:{first.port}")
+        first.kill()
         with page.expect_event("requestfailed"):
             page.locator("#source").press_sequentially("Omar left. ")
         page.wait_for_selector("#problem:has-text('does not answer')")
-        process = start(NESTREE_API_KEY="a secret")
+    with running(tiny_model, tmp_path / "second", port=first.port, NESTREE_API_KEY="a secret"):
         page.wait_for_selector("#key[open]:has-text('needs its API key')")
         page.fill("#key input", "a guess")
         page.keyboard.press("Enter")
@@ -392,16 +366,5 @@ def test_server_gone_and_back_and_its_key(page, tiny_model):
         page.wait_for_selector("#problem", state="hidden")
         page.wait_for_selector("#text[aria-busy=false] .block:not(.waiting) .e")
         assert json.loads(saved(page))["text"] == f"{TEXT}Omar left. "
-    finally:
-        process.kill()
-        process.wait()
     expected = ("net::ERR", "status of 401")  # what the browser itself says of such requests
     page.errors[:] = [error for error in page.errors if not any(reason in error for reason in expected)]
-
-
-def is_ready(address):
-    try:
-        return urlopen(f"{address}/ready").status == 200
-    except OSError:
-        time.sleep(0.1)
-        return False

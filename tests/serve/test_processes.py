@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -243,14 +244,19 @@ def test_overload_gives_429_and_clients_that_go_away_are_dropped(
         (["--api-key-file", "/nowhere/key"], {}, "/nowhere/key"),
         (["--model", "/nowhere"], {}, "/nowhere does not exist"),
         (["--host", "256.0.0.1", "--insecure"], {}, "cannot listen on 256.0.0.1"),
+        (["--model", "BROKEN"], {}, "Error: "),  # found while the model is loaded
     ],
 )
-def test_what_is_unsafe_or_impossible_is_refused(tiny_model: Path, options, environment, message):
+def test_what_is_unsafe_or_impossible_is_refused(tiny_model: Path, tmp_path, options, environment, message):
+    if "BROKEN" in options:
+        shutil.copytree(tiny_model, tmp_path / "broken")
+        for weights in (tmp_path / "broken").rglob("*.safetensors"):
+            weights.write_bytes(weights.read_bytes()[:1_000])
+        options = ["--model", str(tmp_path / "broken")]
     model = [] if "--model" in options else ["--model", str(tiny_model)]
     command = [sys.executable, "-m", "nestree", "serve", *model, "--port", "0", *options]
-    result = subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=60
-    )
+    environment = {**os.environ, **environment}
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
     assert result.returncode == 2
     assert message in result.stderr
     assert "Traceback" not in result.stderr
@@ -265,18 +271,3 @@ def test_key_of_a_file_and_port_in_use(tiny_model: Path, tmp_path: Path, server:
     with pytest.raises(TypeError):  # no address
         Process(tiny_model, tmp_path / "again", port=server.port)
     assert "Address already in use" in (tmp_path / "again").read_text()
-
-
-def test_a_model_that_does_not_load_ends_the_server(tiny_model: Path, tmp_path: Path):
-    broken = tmp_path / "broken"
-    broken.mkdir()
-    for path in tiny_model.rglob("*"):
-        if path.is_file():
-            target = broken / path.relative_to(tiny_model)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(path.read_bytes()[: 1_000 if path.suffix == ".safetensors" else None])
-    command = [sys.executable, "-m", "nestree", "serve", "--model", str(broken), "--port", "0"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert result.returncode == 2
-    assert "Error: " in result.stderr
-    assert "Traceback" not in result.stderr

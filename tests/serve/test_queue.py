@@ -60,23 +60,22 @@ def item(pipeline: Pipeline, text: str, **options) -> Item:
 
 def test_a_batch_is_what_waits_up_to_a_number_of_words(pipeline, queue, gate):
     started = queue(batch_words=6)
-    texts = [
-        "first",
-        "one two three",
-        "four five",
-        "six seven",
-        "eight nine ten eleven twelve thirteen fourteen",
-        "x",
-    ]
+    long = "eight nine ten eleven twelve thirteen fourteen"
+    texts = ["first", "one two three", "four five", "six seven", long, "x"]
     items = [item(pipeline, text) for text in texts]
     started.submit(items[:1])
     until(lambda: gate.waiting == 1)
     started.submit(items[1:3])  # while the first is predicted
     started.submit(items[3:])
-    gate.open.release(10)
+    gate.open.release(20)
     for text, waited in zip(texts, items, strict=True):
         assert waited.future.result(60).to_dict() == pipeline(text).to_dict()
     assert gate.batches == [["first"], ["one two three", "four five"], ["six seven"], [texts[4]], ["x"]]
+    more = [item(pipeline, "she left") for _ in range(5)]
+    started.submit(more)
+    started.close()  # predicts what waits
+    assert not started.thread.is_alive()
+    assert all(waited.future.done() for waited in more)
     assert (len(started.waiting), started.waiting_words) == (0, 0)
 
 
@@ -133,18 +132,6 @@ def test_a_text_that_fails_does_not_fail_its_batch(pipeline, queue, gate, monkey
     after = item(pipeline, "the mayor")
     started.submit([after])
     assert isinstance(after.future.exception(60), ZeroDivisionError)
-
-
-def test_closing_predicts_what_waits(pipeline, gate):
-    started = PredictionQueue(lambda: pipeline, ServeOptions(batch_words=1), Metrics())
-    started.thread.start()
-    until(lambda: started.pipeline is not None)
-    items = [item(pipeline, "she left") for _ in range(5)]
-    started.submit(items)
-    gate.open.release(10)
-    started.close()
-    assert not started.thread.is_alive()
-    assert all(waited.future.done() for waited in items)
 
 
 def test_late_answers_are_504_and_full_queues_429(serve, gate):

@@ -2,14 +2,20 @@
 
 import random
 import re
+import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.resources import files
+from xml.etree import ElementTree
 
+import pytest
 from hypothesis import strategies as st
 
 from nestree.types import Document, Entity, Sentence, Tree
 
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+CHROMIUM = next((found for found in map(shutil.which, NAMES) if found), None)
+NEEDS_CHROMIUM = pytest.mark.skipif(CHROMIUM is None, reason=f"no browser: none of {', '.join(NAMES)}")
 HOSTILE = [
     "<script>alert(1)</script>", "&amp;", '"\'>', "]]>", "-->", "</style>", "\x00", "\x1b[31m", "\ud800", "\udc00x",
     "שלום", "(بيت)", "\u202eevil", "\u2066", "e\u0301\u0301", "\u0301", "👨‍👩‍👧", "東京",
@@ -195,3 +201,23 @@ def css_colors(*names):
             for variable, color in re.findall(r"--([\w-]+): (#\w+);", part):
                 colors[variable] = color if len(color) == 7 else "#" + "".join(2 * x for x in color[1:])
     return modes
+
+
+def check_page(source):
+    """The page, which is well-formed, runs nothing and needs no other files."""
+    source.encode("utf-8")
+    read = Page(source)
+    ids = [values["id"] for _, values in read.elements if "id" in values]
+    links = [values["href"] for _, values in read.elements if "href" in values]
+    assert len(ids) == len(set(ids))
+    assert all(link.removeprefix("#") in ids for link in links)
+    tags = {tag for tag, _ in read.elements}
+    assert not tags & {"script", "link", "img", "iframe", "object", "use", "image"}
+    assert not [k for _, values in read.elements for k in values if k == "src" or k.startswith("on")]
+    assert not [word for word in ("url(", "@import", "http") if word in source]
+    for drawing in re.findall(r"<svg.*?</svg>", source, re.S):
+        root = ElementTree.fromstring(drawing)
+        assert root.get("role") == "img"
+        assert root.get("aria-label")
+        assert "nan" not in drawing.split(">")[0]
+    return read

@@ -3,10 +3,7 @@
 import html
 import json
 import re
-import shutil
 import subprocess
-
-import pytest
 
 from nestree.display import escape_invisible
 from nestree.evaluation import compare
@@ -15,11 +12,9 @@ from nestree.show import draw_boxes, draw_page
 from nestree.types import Document, Entity, Sentence
 from tests.evaluation.cases import GOLD, PREDICTED
 
-from .cases import CROSSING, EVIL, PARSED, PRESIDENT
+from .cases import CHROMIUM, CROSSING, EVIL, NEEDS_CHROMIUM, PARSED, PRESIDENT
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-CHROMIUM = next((found for found in map(shutil.which, NAMES) if found), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=f"no browser: none of {', '.join(NAMES)}")
+pytestmark = NEEDS_CHROMIUM
 
 # Measures the page in the browser, in a window of 420 pixels, and writes the results into it.
 PROBE = """<script>

@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from datetime import date
-from itertools import islice
 from xml.etree import ElementTree
 
 import numpy as np
@@ -27,6 +26,7 @@ from .cases import (
     PRESIDENT,
     WORDS,
     Page,
+    check_page,
     contrast,
     css_colors,
     documents,
@@ -60,9 +60,8 @@ def test_crossing_entities_are_drawn_in_parts():
     parts = [(read.texts[0][i:j], label, values["class"].split()[2:]) for i, j, label, values in read.boxes]
     assert parts == [("b", "…Y", ["on"]), ("a b", "X", []), (" c", "Y", ["from"])]
     deep = Document([Sentence(["w"] * 300, [Entity(0, k, "A") for k in range(1, 301)])])
-    assert [values["style"] for *_, values in Page(draw_boxes(deep)).boxes] == [
-        f"--h:{k}" for k in range(300)
-    ]
+    heights = [values["style"] for *_, values in Page(draw_boxes(deep)).boxes]
+    assert heights == [f"--h:{k}" for k in range(300)]
 
 
 def test_text_directions():
@@ -115,37 +114,15 @@ def test_any_document(document):
     assert set(read.heads) == {entity.head[:2] for entity in document.entities if entity.head}
 
     source = draw_page([document, document])
-    source.encode("utf-8")
-    assert Page(source).texts == 2 * read.texts
-    drawings = re.findall(r"<svg.*?</svg>", source, re.S)
-    assert len(drawings) == 2 * sum(sentence.tree is not None for sentence in document.sentences)
-    for drawing in drawings:
-        assert "nan" not in drawing.split(">")[0]
-        ElementTree.fromstring(drawing)
+    assert check_page(source).texts == 2 * read.texts
+    trees = sum(sentence.tree is not None for sentence in document.sentences)
+    assert source.count("<svg") == 2 * trees
 
 
-@pytest.mark.parametrize(
-    "shown",
-    [[], [Document([])], [EVIL, *[PARSED] * 5]],
-    ids=["none", "empty", "evil"],
-)
+@pytest.mark.parametrize("shown", [[], [Document([])], [EVIL, *[PARSED] * 5]], ids=["none", "empty", "evil"])
 def test_pages_are_well_formed_and_need_no_other_files(shown):
-    source = draw_page(shown, "</title><script>")
-    source.encode("utf-8")
-    read = Page(source)
-    ids = [values["id"] for _, values in read.elements if "id" in values]
-    links = [values["href"] for _, values in read.elements if "href" in values]
-    assert len(ids) == len(set(ids))
-    assert all(link.removeprefix("#") in ids for link in links)
-    tags = {tag for tag, _ in read.elements}
-    assert not tags & {"script", "link", "img", "iframe", "object", "use", "image"}
-    assert not [k for _, values in read.elements for k in values if k == "src" or k.startswith("on")]
-    assert not [word for word in ("url(", "@import", "http") if word in source]
+    read = check_page(draw_page(shown, "</title><script>"))
     assert read.texts == [escape_invisible(document.with_text().text) for document in shown]
-    for drawing in re.findall(r"<svg.*?</svg>", source, re.S):
-        root = ElementTree.fromstring(drawing)
-        assert root.get("role") == "img"
-        assert root.get("aria-label")
 
 
 def test_the_head_and_foot_of_a_page():
@@ -184,11 +161,7 @@ def test_many_trees_are_folded():
     few, many = draw_page([PARSED]), draw_page([PARSED] * 5)
     assert few.count('<details class="trees" open') == few.count("<svg") == 1
     assert (many.count('<details class="trees">'), many.count("<svg")) == (5, 5)
-    links = [
-        values["href"]
-        for tag, values in Page(many).elements
-        if tag == "a" and values.get("class") == "number"
-    ]
+    links = re.findall('<a class="number" href="(.*?)"', many)
     assert links == [f"#d{k}s1" for k in range(1, 6)]
 
 
@@ -209,15 +182,6 @@ def test_notes():
     assert ["Heads are underlined" in source for source in (crossing, president)] == [False, True]
     windows = Document([Sentence(["a"], extra={"windows": 2})])
     assert "1 sentence was too long for one pass" in draw_page([windows])
-
-
-def test_real_documents(shared):
-    shown = list(islice(formats.read(shared / "data" / "litbank" / "dev.jsonl.gz"), 3))
-    read = Page(draw_page(shown))
-    assert read.texts == [document.with_text().text for document in shown]
-    entities = [entity for document in shown for entity in document.entities]
-    whole = [values for *_, values in read.boxes if not {"from", "on"} & set(values["class"].split())]
-    assert 0 < len(whole) <= len(entities) <= len(read.boxes)
 
 
 def test_the_style_of_boxes_applies_to_nothing_else_in_a_notebook():
@@ -270,9 +234,6 @@ def test_colors_can_be_told_apart_and_read():
             assert contrast(color, background) >= 3
         others = [lab(rgb(other), vision) for other, _ in HTML_COLORS if other != color]
         assert min(np.linalg.norm(lab(rgb(color), vision) - other) for other in others) > 14
-    for colors in css_colors("templates/base.css"):
-        for name in ("text", "quiet", "link"):
-            assert min(contrast(colors[name], colors[background]) for background in ("page", "panel")) >= 4.5
 
 
 @pytest.mark.parametrize("mode", [0, 1], ids=["light", "dark"])

@@ -80,16 +80,11 @@ def test_any_document_fits_and_is_complete(document, width):
     assert to_ascii(drawn).isascii()
 
 
+BRACKETS = "a    b    c\n╰────╯\n╰─────────╯"
 INCOMPLETE = {
-    ((0, 3, 2), (0, 2, 1), (0, 1, 0), (1, 2, 1), (2, 3, None)): "a    b    c\n╰────╯\n╰─────────╯",  # no head
-    ((0, 3, 2), (0, 2, 1), (0, 1, 0), (1, 2, 1)): "a    b    c\n╰────╯\n╰─────────╯",  # a word is missing
-    (
-        (0, 3, 0),
-        (0, 2, 1),
-        (0, 1, 0),
-        (1, 2, 1),
-        (2, 3, 2),
-    ): "a    b    c\n╰────╯\n╰─────────╯",  # of no child
+    ((0, 3, 2), (0, 2, 1), (0, 1, 0), (1, 2, 1), (2, 3, None)): BRACKETS,  # no head
+    ((0, 3, 2), (0, 2, 1), (0, 1, 0), (1, 2, 1)): BRACKETS,  # a word is missing
+    ((0, 3, 0), (0, 2, 1), (0, 1, 0), (1, 2, 1), (2, 3, 2)): BRACKETS,  # of no child
     ((0, 3, 2), (0, 1, 0), (1, 2, 1), (2, 3, 2), (2, 3, 2)): "a    b    c\n╰─────────╯",  # a span twice
     (): "a    b    c",
 }
