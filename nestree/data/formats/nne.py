@@ -82,9 +82,9 @@ def read_document(file: Path, trees: Path | None, report: ConversionReport) -> D
             if record.words != [str(k) for k in range(len(record.words))]:
                 raise DataError("the first line of an NNE sentence numbers its words: 0 1 2 ...")
             if len(words) != len(record.words):
-                at, numbers = f"{trees}:{tree_line}", (len(record.words), len(words))
                 raise DataError(
-                    "this sentence has {} words, and its tree at {at} has {}.".format(*numbers, at=at)
+                    f"this sentence has {len(record.words)} words, and its tree at {trees}:{tree_line} has "
+                    f"{len(words)}."
                 )
             if record.tags is not None and record.tags != tags:
                 report.note("part-of-speech tags differ from those of the tree: the latter kept")

@@ -77,7 +77,8 @@ def write(documents: Iterable[Document], path: Path, report: ConversionReport) -
 def to_task(document: Document, report: ConversionReport, place: str) -> Record:
     text = document.text or ""
     pieces = tokens(text, common.word_offsets(document), report, place)
-    by_start, by_end = ({token[side]: k for k, token in enumerate(pieces)} for side in (0, 1))
+    by_start = {token.start: k for k, token in enumerate(pieces)}
+    by_end = {token.end: k for k, token in enumerate(pieces)}
     spans: list[Record] = []
     for entity, start, end in common.entity_offsets(document):
         span: Record = {"start": start, "end": end, "token_start": by_start[start], "token_end": by_end[end]}

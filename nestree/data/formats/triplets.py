@@ -77,20 +77,21 @@ def parse_records(path: Path, report: ConversionReport) -> Iterator[Record]:
 def parse_block(block: list[str], path: Path, first: int, report: ConversionReport) -> Record:
     has_entities = len(block) > 1 and all(ENTITY.fullmatch(item) for item in block[-1].split("|"))
     rest = block[: len(block) - has_entities]
-    words, tags = (re.split(r"[ \t]+", line.strip(" \t")) for line in (rest[0], *rest[1:2], "")[:2])
+    columns = [re.split(r"[ \t]+", line.strip(" \t")) for line in rest[:2]]
+    words, tags = columns[0], columns[1] if len(rest) > 1 else None
     if len(rest) > 2:
         what = "is not a list of entities such as 0,3 PER|4,5 GPE" if len(block) == 3 else "is one too many"
         raise DataError(
             f"{path}:{first + len(rest) - 1}: this line {what}: {rest[-1]!r:.60}. A sentence has its words, "
             "their tags, its entities and a blank line."
         )
-    if len(rest) > 1 and len(tags) != len(words):
+    if tags is not None and len(tags) != len(words):
         place = f"{path}:{first + 1}"
         if re.match(r"\s*\d+\s*,\s*\d", rest[1]):
             raise DataError(f"{place}: {rest[1]!r:.60} is not a list of entities such as 0,3 PER|4,5 GPE.")
         report.note("part-of-speech tags not kept: there is not one for each word", place)
-    is_tagged = len(rest) > 1 and len(tags) == len(words)
-    return Record(words, tags if is_tagged else None, block[-1] if has_entities else "", first + len(rest))
+        tags = None
+    return Record(words, tags, block[-1] if has_entities else "", first + len(rest))
 
 
 def write(
