@@ -332,7 +332,7 @@ def forbid(
         raise error.at(annotated.place) from None
 
 
-def join_passages(passages: Iterable[Passage], place: str) -> str:
+def join_passages(passages: Iterable[Passage]) -> str:
     """The text of a document; gaps between its passages are filled with line breaks."""
     parts: list[str] = []
     end = missing = 0
@@ -343,7 +343,7 @@ def join_passages(passages: Iterable[Passage], place: str) -> str:
             if passage.start >= end:
                 problem = f"far behind the one before: more than {MAX_GAP:,} characters of this document are missing"
             raise DataError(
-                f"{place}: the passage at offset {passage.start} begins {problem}. Offsets must count characters."
+                f"the passage at offset {passage.start} begins {problem}. Offsets must count characters."
             )
         parts += ["\n" * (passage.start - end), passage.text]
         end = passage.start + len(passage.text)

@@ -164,10 +164,10 @@ class CheckedReading(ConversionReport):
     changes: list[tuple[str, str]] = field(default_factory=list)
     errors: list[DataError] = field(default_factory=list)
 
-    def note(self, what: str, place: str, times: int = 1) -> None:
+    def note(self, what: str, place: str = "", times: int = 1) -> None:
         super().note(what, place, times)
         if what in KIND_OF_CHANGE:
-            self.changes += [(what, place)] * times
+            self.changes += [(what, place or self.place)] * times
 
     def bad(self, error: DataError) -> None:
         super().bad(error)

@@ -51,14 +51,13 @@ class ConversionReport:
     places: dict[str, list[str]] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)  # the messages of errors that were skipped
     bare_sentences: int = 0  # documents of one sentence each, from a file that knows no documents
-    fitting_styles: Counter[str] = field(
-        default_factory=Counter
-    )  # word styles that widened entities would fit
+    fitting_styles: Counter[str] = field(default_factory=Counter)  # that widened entities would fit
+    place: str = ""  # of the record that is being read
 
-    def note(self, what: str, place: str, times: int = 1) -> None:
+    def note(self, what: str, place: str = "", times: int = 1) -> None:
         """Count a change: `what` is a short phrase, the same for all changes of a kind."""
         self.counts[what] += times
-        places = self.places.setdefault(what, [])
+        place, places = place or self.place, self.places.setdefault(what, [])
         if len(places) < MAX_PLACES and place not in places:
             places.append(place)
 
@@ -461,9 +460,9 @@ def write_error(path: Path, why: OSError) -> DataError:
         errno.EACCES: "Choose another place, or get the right to write there",
         errno.ENOENT: "Choose another place: no folder can be made there",
         errno.ENOSPC: "Make room, or choose another place",
+        errno.EEXIST: (no_folder := "Choose another place: what would be a folder there is a file"),
+        errno.ENOTDIR: no_folder,
     }.get(why.errno or 0, "Choose another place")
-    if why.errno in (errno.EEXIST, errno.ENOTDIR):
-        remedy = "Choose another place: what would be a folder there is a file"
     return DataError(f"{path} cannot be written: {why.strerror or why}. {remedy}.")
 
 

@@ -15,6 +15,7 @@ from defusedxml import ElementTree
 from fastapi import FastAPI, Request
 from pydantic import BaseModel, ConfigDict, Field
 
+from nestree.data.formats.common import locate_errors
 from nestree.data.formats.label_studio import (
     FIELD,
     FROM_NAME,
@@ -101,9 +102,10 @@ def known_spans(result: Any, text: str, control: Control) -> list[tuple[int, int
     if not isinstance(result, list) or not all(isinstance(region, dict) for region in result):
         return []
     to_model = {name: label for label, name in control.labels.items()}
-    place, report = "params.context.result", ConversionReport()
-    mentions = list(parse_mentions(result, control.from_name, report, place))
-    corrected, mentions = correct_offsets(text, mentions, report, place)
+    report = ConversionReport()
+    with locate_errors("params.context.result"):
+        mentions = list(parse_mentions(result, control.from_name, report))
+    corrected, mentions = correct_offsets(text, mentions, report)
     if corrected != text:  # offsets that count CRLF as one character
         return []
     known: list[tuple[int, int, str | None]] = []

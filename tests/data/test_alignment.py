@@ -285,7 +285,7 @@ def test_tokens_spell_the_text_and_contain_the_words(text):
 
 
 def align_passages(passages: list[Passage], *spans: tuple) -> tuple[Document, ConversionReport]:
-    return align(join_passages(passages, "here"), *spans, passages=passages)
+    return align(join_passages(passages), *spans, passages=passages)
 
 
 def test_passages_are_joined_only_by_an_entity():
@@ -313,8 +313,8 @@ def test_passages_are_joined_only_by_an_entity():
     ("starts", "message"), [((0, 2), "begins inside the one before"), ((0, 10**9), "begins far behind")]
 )
 def test_passages_at_impossible_places(starts, message):
-    with pytest.raises(DataError, match=f"here: the passage at offset {starts[1]} {message}"):
-        join_passages([Passage(start, "abc") for start in starts], "here")
+    with pytest.raises(DataError, match=f"the passage at offset {starts[1]} {message}"):
+        join_passages([Passage(start, "abc") for start in starts])
 
 
 @settings(max_examples=100, deadline=None)

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-import nestree
 from nestree.acquisition import Question, Selection, Unit, ask, json_questions
 from nestree.data.formats import read, write
 from nestree.data.io import ConversionReport
@@ -87,14 +86,6 @@ def test_answers_in_label_studio_become_known_and_forbidden_spans(tmp_path):
     assert not same.sentences[0].complete
 
 
-def test_other_formats_say_what_they_lose(tmp_path):
-    partly = Sentence(WORDS, (Entity(0, 4, "PER"),), complete=False, forbidden=((5, 8),))
-    for name in ("brat", "prodigy", "doccano", "columns"):
-        report = ConversionReport()
-        write([Document((partly,), None, "d1")], tmp_path / name, name, report)
-        assert report.counts[f"forbidden spans not written: {name} cannot hold them"] == 1
-
-
 def test_spans_that_are_no_words_are_counted(tmp_path):
     text = " ".join(WORDS)
     path = write_lines(
@@ -104,37 +95,6 @@ def test_spans_that_are_no_words_are_counted(tmp_path):
     (document,) = read(path, "jsonl", report, words="whitespace")
     assert document.sentences[0].forbidden == ((0, 2),)
     assert report.counts["dropped: a forbidden span that is no span of words in a sentence"] == 1
-
-
-BAD = [
-    (
-        {"entities": [{"start": 0, "end": 4, "label": "PER"}], "forbidden": [[0, 4]]},
-        "entity 0-4 PER is also forbidden",
-    ),
-    ({"forbidden": [[0, 9]]}, "forbidden span 0-9 is no span of this sentence, which has 8 words"),
-    ({"forbidden": [[0, "2"]]}, "`forbidden` must be a list of \\[start, end\\]"),
-    (
-        {"questions": [{"start": 0, "end": 2, "label": "PER", "answer": 3}]},
-        "must be true, false, a label or null",
-    ),
-    ({"questions": 3}, "`questions` must be a list of objects"),
-    (
-        {
-            "questions": [
-                {"start": 0, "end": 2, "label": "PER", "answer": True},
-                {"start": 0, "end": 2, "label": "PER", "answer": False},
-            ]
-        },
-        "entity 0-2 PER is also forbidden, so that answers contradict each other",
-    ),
-]
-
-
-@pytest.mark.parametrize(("record", "message"), BAD)
-def test_contradictions_are_errors_with_their_places(tmp_path, record, message):
-    path = write_lines(tmp_path / "a.jsonl", {"tokens": WORDS, "complete": False, **record})
-    with pytest.raises(DataError, match=rf"a\.jsonl:1: .*{message}"):
-        list(read(path))
 
 
 def partly(*entities, forbidden=(), complete=False):
@@ -175,7 +135,3 @@ def test_answers_that_contradict_each_other_are_refused(first, second, why):
             make_corpus(documents, documents, seed=1)
     with pytest.raises(TrainingError, match=why):
         merge_answers([first, second])
-
-
-def test_public_types_hold_forbidden_spans():
-    assert nestree.Sentence(WORDS, forbidden=[[3, 5], [0, 1]], complete=False).forbidden == ((0, 1), (3, 5))

@@ -54,12 +54,6 @@ def test_lines_with_their_numbers(tmp_path):
     assert read_text(path) == "one\r\n\ntwo\u2028still two\nthree"
 
 
-def test_gzip_is_detected_by_its_first_bytes(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_bytes(gzip.compress(b"one\ntwo\n", mtime=0))
-    assert [line for _, line in read_lines(path)] == ["one", "two"]
-
-
 def test_standard_input(monkeypatch):
     for data in (b"one\ntwo\n", gzip.compress(b"one\ntwo\n", mtime=0)):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(data))))
@@ -138,10 +132,6 @@ def test_progress_callback(tmp_path):
 def test_invalid_json(text, expected):
     with pytest.raises(DataError, match=f"a:3: .*{expected}" if not expected.startswith("a:") else expected):
         parse_json(text, "a:3")
-
-
-def test_json_with_surrogate_pairs():
-    assert parse_json('{"a": "\\ud83d\\ude00"}', "a:1") == {"a": "😀"}
 
 
 def fail(file):

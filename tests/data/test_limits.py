@@ -144,18 +144,6 @@ def test_a_sentence_that_nests_too_deep_can_be_skipped(tmp_path):
     assert len(report.skipped) == 1
 
 
-def test_deep_and_crossing_entities_by_brute_force():
-    spans = [(i, j) for i in range(6) for j in range(i + 1, 7)]
-    entities = [Entity(i, j, label) for i, j in spans for label in "AB" if (i * j + len(label)) % 3]
-    inside = [{s for s in spans if s != e.span and s[0] <= e.start and e.end <= s[1]} for e in entities]
-    have = {e.span for e in entities}
-    assert depths(entities) == [len(around & have) for around in inside]
-    ordered = sorted(entities, key=lambda e: (e.start, -e.end))
-    assert crossing_pairs(entities) == [
-        (a, b) for a in ordered for b in ordered if a.start < b.start < a.end < b.end
-    ]
-
-
 def test_sixteen_thousand_nested_entities_stay_small(tmp_path):
     """In columns, each row is written when it is made: the table of all layers is never held."""
     n = 16_000

@@ -26,16 +26,9 @@ from nestree.types import Document
 
 __all__ = ["FORMATS", "AllSkippedError", "Format", "data_files", "detect_format", "options", "read", "write"]
 
-OTHER_NAMES = {
-    **dict.fromkeys(("conll", "conll03", "iob", "iob2", "bio", "bioes"), "columns"),
-    **{
-        "conllu": "gum",
-        "tsv": "csv",
-        "json": "jsonl",
-        "labelstudio": "label-studio",
-        "huggingface": "datasets",
-    },
-}  # of formats, elsewhere
+OTHER_NAMES = dict.fromkeys(("conll", "conll03", "iob", "iob2", "bio", "bioes"), "columns")  # elsewhere
+OTHER_NAMES |= {"conllu": "gum", "tsv": "csv", "json": "jsonl"}
+OTHER_NAMES |= {"labelstudio": "label-studio", "huggingface": "datasets"}
 COMMONLY_WIDENED = 0.01  # of the entities: other words would fit better
 
 
@@ -121,11 +114,10 @@ def check_documents(
             f"{format} data cannot come from standard input: it is more than one file. Give its name."
         )
     empty = DataError(f"{path} holds no {format} data: it is empty. Check the name and the format.")
-    if format not in ("brat", "text"):  # a name may lack its ending; a file without annotations is valid
-        if path != STDIO and not path.exists():
-            raise DataError(f"{path} does not exist. Check the name and the directory.")
-        if path.is_file() and not path.stat().st_size:
-            raise empty
+    if format != "brat" and path != STDIO and not path.exists():  # a name of brat may lack its ending
+        raise DataError(f"{path} does not exist. Check the name and the directory.")
+    if format not in ("brat", "text") and path.is_file() and not path.stat().st_size:
+        raise empty
     skipped, widened, has_sentences = len(report.skipped), report.counts[WIDENED], format == "text"
     for number, item in enumerate(documents, 1):
         with skip_bad(report):

@@ -26,12 +26,8 @@ from nestree.types import Span
 
 TAG = re.compile(r"<(/?)([A-Za-z][\w.-]*)[^>]*>|<[!?][^>]*>")
 REFERENCE = re.compile(r"&(?:amp|lt|gt|quot|apos|#\d{1,7}|#x[0-9a-f]{1,6});", re.IGNORECASE)
-PASSES = (
-    "timex2norm",
-    "adj",
-    "fp1",
-    "fp2",
-)  # folders of the annotation passes of ACE 2005, the final one first
+# Folders of the annotation passes of ACE 2005, the final one first.
+PASSES = ("timex2norm", "adj", "fp1", "fp2")
 NOT_READ = {
     "relation": "relations not read",
     "event": "events not read",

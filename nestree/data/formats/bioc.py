@@ -52,7 +52,7 @@ def read(path: Path, report: ConversionReport, *, label: str = "type") -> Iterat
     load = load_json if first_character(path) in b"{[" else load_xml
     with common.skip_bad(report):  # after what cannot be parsed, the rest of the file is lost
         for place, document in load(path, report):
-            with common.skip_bad(report):
+            with common.skip_bad(report, place):
                 yield to_annotated(document, label, report, place)
 
 
@@ -110,95 +110,85 @@ def load_json(path: Path, report: ConversionReport) -> Iterator[tuple[str, Recor
         if key is None:
             yield place, record
             continue
-        with common.skip_bad(report):
-            for number, document in enumerate(common.json_objects(record, key, place), 1):
+        with common.skip_bad(report, place):
+            for number, document in enumerate(common.json_objects(record, key), 1):
                 yield f"{place}, document {number}", document
 
 
 def to_annotated(document: Record, label: str, report: ConversionReport, place: str) -> AnnotatedText:
     if not isinstance(document.get("passages"), list):
-        raise DataError(f"{place}: a BioC document needs a list of `passages`.")
+        raise DataError("a BioC document needs a list of `passages`.")
     passages: list[Passage] = []  # sentences do not cross their boundaries
     boundaries, holders = [], [document]
-    for passage in common.json_objects(document, "passages", place):
-        sentences = common.json_objects(passage, "sentences", place)
+    for passage in common.json_objects(document, "passages"):
+        sentences = common.json_objects(passage, "sentences")
         holders += [passage, *sentences]
-        parts = [to_passage(sentence, place, True) for sentence in sentences if sentence.get("text")]
-        parts = parts or [to_passage(passage, place, False)]
-        end = parts[-1].start + len(parts[-1].text)
-        boundaries.append(
-            {
-                "start": parts[0].start,
-                "end": end,
-                "infons": common.require(passage, "infons", dict, {}, place),
-            }
-        )
+        parts = [to_passage(sentence, True) for sentence in sentences if sentence.get("text")]
+        parts = parts or [to_passage(passage, False)]
+        end, infons = parts[-1].start + len(parts[-1].text), common.require(passage, "infons", dict, {})
+        boundaries.append({"start": parts[0].start, "end": end, "infons": infons})
         passages += parts
     text_start = passages[0].start if passages else 0
     passages = [passage._replace(start=passage.start - text_start) for passage in passages]
     mentions = []
     for holder in holders:
         if relations := holder.get("relations"):
-            report.note("relations not read", place, len(relations))
-        for annotation in common.json_objects(holder, "annotations", place):
-            with common.skip_bad(report):
-                mentions.append(to_mention(annotation, text_start, label, report, place))
-    extra = dict(common.require(document, "infons", dict, {}, place))
+            report.note("relations not read", times=len(relations))
+        for annotation in common.json_objects(holder, "annotations"):
+            id = common.optional_str(annotation.get("id") or None)
+            with common.skip_bad(report, f"{place}, annotation {id}" if id else place):
+                mentions.append(to_mention(annotation, id, text_start, label, report))
+    extra = dict(common.require(document, "infons", dict, {}))
     if text_start or len(boundaries) > 1 or any(boundary["infons"] for boundary in boundaries):
         extra["passages"] = boundaries
     id = common.optional_str(document.get("id") or None)
-    return AnnotatedText(join_passages(passages, place), mentions, place, id, extra, passages=passages)
+    return AnnotatedText(join_passages(passages), mentions, place, id, extra, passages=passages)
 
 
-def to_passage(holder: Record, place: str, is_sentence: bool) -> Passage:
-    text = common.require(holder, "text", str, "", place)
-    return Passage(to_number(holder.get("offset"), place), text, is_sentence)
+def to_passage(holder: Record, is_sentence: bool) -> Passage:
+    return Passage(to_number(holder.get("offset")), common.require(holder, "text", str, ""), is_sentence)
 
 
-def to_number(value: Any, place: str) -> int:
+def to_number(value: Any) -> int:
     """An offset or a length; XML has them as strings."""
     if isinstance(value, str) and re.fullmatch("[0-9]{1,15}", value.strip()):
         value = int(value)
     if type(value) is not int or value < 0:
-        raise DataError(
-            f"{place}: offsets and lengths must be numbers, 0 or more, and this is {value!r:.40}."
-        )
+        raise DataError(f"offsets and lengths must be numbers, 0 or more, and this is {value!r:.40}.")
     return value
 
 
 def to_mention(
-    annotation: Record, text_start: int, label_infon: str, report: ConversionReport, place: str
+    annotation: Record, id: str | None, text_start: int, label_infon: str, report: ConversionReport
 ) -> Mention:
     """The entity of an annotation; `text_start` is the offset at which the text begins."""
-    id, phrase = (
-        common.optional_str(annotation.get("id") or None),
+    infons, phrase = (
+        common.require(annotation, "infons", dict, {}),
         common.optional_str(annotation.get("text")),
     )
-    place = f"{place}, annotation {id}" if id else place
-    infons = dict(common.require(annotation, "infons", dict, {}, place))
-    label = infons.pop(label_infon, None)
+    label, infons = infons.get(label_infon), common.without_keys(infons, [label_infon])
     if not isinstance(label, str) or not label:
         raise DataError(
-            f"{place}: its infon {label_infon!r} is {label!r:.40}, and should be its label. If another infon is meant, "
-            f"choose the option `label`; there are {', '.join(map(str, infons))[:60] or 'no others'}."
+            f"its infon {label_infon!r} is {label!r:.40}, and should be its label. If another infon is meant, choose "
+            f"the option `label`; there are {', '.join(map(str, infons))[:60] or 'no others'}."
         )
     fragments = []
-    for location in common.json_objects(annotation, "locations", place):
-        start = to_number(location.get("offset"), place) - text_start
-        fragments.append((start, start + to_number(location.get("length"), place)))
+    for location in common.json_objects(annotation, "locations"):
+        start = to_number(location.get("offset")) - text_start
+        fragments.append((start, start + to_number(location.get("length"))))
     if not fragments:
-        raise DataError(f"{place}: the annotation has no location. Give its offset and its length.")
+        raise DataError("the annotation has no location. Give its offset and its length.")
     if phrase is None:
-        report.note(common.NOT_COMPARED, place)
+        report.note(common.NOT_COMPARED)
     score = infons.pop("score", None)
     if isinstance(score, str):
         with suppress(ValueError):  # `parse_probability` counts what is no number
             score = float(score)
-    score = common.parse_probability(score, report, place)
+    score = common.parse_probability(score, report)
     extra = {**({"id": id} if id else {}), **infons}
     fragments.sort()
     start, end = fragments[0][0], max(end for _, end in fragments)
-    return Mention(start, end, label, None, score, extra, place, phrase, fragments)
+    return Mention(start, end, label, None, score, extra, report.place, phrase, fragments)
 
 
 def write(
@@ -222,17 +212,15 @@ def write(
             text = json.dumps(record, ensure_ascii=False, allow_nan=False)
         except (TypeError, ValueError) as why:
             raise DataError(f"{path}, {place}: `extra` holds what JSON cannot: {why}.") from None
-        if kind == "xml":
-            text = to_xml("document", record)
-            if character := NOT_IN_XML.search(text):
-                raise DataError(
-                    f"{path}, {place}: XML cannot hold {character[0]!r}. Write BioC as JSON instead, kind=json."
-                )
+        text = to_xml("document", record) if kind == "xml" else text
+        if kind == "xml" and (character := NOT_IN_XML.search(text)):
+            raise DataError(
+                f"{path}, {place}: XML cannot hold {character[0]!r}. Write BioC as JSON instead, kind=json."
+            )
         return text
 
-    common.write_joined(
-        (to_text(*pair) for pair in common.report_losses(documents, "bioc", report)), path, FRAMES[kind]
-    )
+    losses = common.report_losses(documents, "bioc", report)
+    common.write_joined((to_text(*pair) for pair in losses), path, FRAMES[kind])
 
 
 def to_xml(name: str, record: Record) -> str:
@@ -284,12 +272,8 @@ def stored_passages(value: Any, length: int) -> list[Record]:
     with suppress(AttributeError, KeyError, TypeError):
         stored = [(p["start"], p["end"], {k: to_infon(v) for k, v in p["infons"].items()}) for p in value]
         boundaries = [offset for start, end, _ in stored for offset in (start, end)]
-        if (
-            boundaries
-            and boundaries == sorted(boundaries)
-            and boundaries[-1] - boundaries[0] == length
-            and boundaries[0] >= 0
-        ):
+        is_sorted = boundaries == sorted(boundaries)
+        if is_sorted and boundaries and boundaries[0] >= 0 and boundaries[-1] - boundaries[0] == length:
             triples = stored
     return [
         {"offset": start, "length": end - start, "infons": infons}

@@ -88,31 +88,30 @@ def parse_mentions(path: Path, report: ConversionReport) -> Iterator[Mention]:
         if line[0] in NOT_READ:
             report.note(NOT_READ[line[0]], place)
             continue
-        with common.skip_bad(report):
-            mention = parse_mention(line, report, place)
+        with common.skip_bad(report, place):
+            mention = parse_mention(line, report)
     if mention:
         yield mention
 
 
-def parse_mention(line: str, report: ConversionReport, place: str) -> Mention:
+def parse_mention(line: str, report: ConversionReport) -> Mention:
     fields = line.split("\t", 2)
     match = SPAN.fullmatch(fields[1].strip()) if line[0] == "T" and len(fields) > 1 else None
     if match is None:
-        raise DataError(
-            f"{place}: this is not a brat annotation: {line[:60]!r}. Expected: T1<tab>LABEL 0 5<tab>text."
-        )
+        raise DataError(f"this is not a brat annotation: {line[:60]!r}. Expected: T1<tab>LABEL 0 5<tab>text.")
     try:
         numbers = [int(digits) for digits in re.split("[ ;]", match[2])]
     except ValueError:  # more digits than Python reads
-        raise DataError(f"{place}: these are not offsets: {match[2][:40]}.") from None
+        raise DataError(f"these are not offsets: {match[2][:40]}.") from None
     fragments = list(zip(numbers[::2], numbers[1::2], strict=True))
     for start, end in fragments:
         if end <= start:
-            raise EmptySpanError(f"{place}: entity {start}-{end} {match[1]} ends before it begins.")
-    if len(fields) < 3:
-        report.note(common.NOT_COMPARED, place)
+            raise EmptySpanError(f"entity {start}-{end} {match[1]} ends before it begins.")
     phrase = fields[2] if len(fields) > 2 else None
-    return Mention(min(numbers), max(numbers), match[1], place=place, phrase=phrase, fragments=fragments)
+    if phrase is None:
+        report.note(common.NOT_COMPARED)
+    start, end = min(numbers), max(numbers)
+    return Mention(start, end, match[1], place=report.place, phrase=phrase, fragments=fragments)
 
 
 def correct_offsets(
@@ -125,33 +124,29 @@ def correct_offsets(
     with open_file(path) as file:
         has_mark = file.read(len(BOM_UTF8)) == BOM_UTF8
     with_lf = text.replace("\r\n", "\n")
-    line_ends = [
-        match.start() + k for k, match in enumerate(re.finditer("\n", with_lf))
-    ]  # as CRLF would count
-    line_end_ways: list[tuple[str, str, Callable[[int], int]]] = [("", text, lambda offset: offset)]
+    # Where line ends would be if they were CRLF.
+    line_ends = [match.start() + k for k, match in enumerate(re.finditer("\n", with_lf))]
+    ways: list[tuple[str, str, Callable[[int], int]]] = [("", text, lambda offset: offset)]
     if with_lf != text:
         note = "offsets count CRLF as one character: text read with LF"
-        line_end_ways.append((note, with_lf, lambda offset: offset))
+        ways.append((note, with_lf, lambda offset: offset))
     elif line_ends:
         note = "offsets count line ends as CRLF, the text has LF: corrected"
-        line_end_ways.append((note, text, lambda offset: offset - bisect_left(line_ends, offset)))
-    for (note, candidate, convert), counts_mark in itertools.product(line_end_ways, (0, 1)[: 1 + has_mark]):
-        moved = [
-            mention._replace(
-                start=convert(max(0, mention.start - counts_mark)),
-                end=convert(mention.end - counts_mark),
-                fragments=[
-                    (convert(max(0, start - counts_mark)), convert(end - counts_mark))
-                    for start, end in mention.fragments
-                ],
-                phrase=mention.phrase and mention.phrase.removeprefix("\ufeff" * counts_mark),
-            )
-            for mention in mentions
-        ]
+        ways.append((note, text, lambda offset: offset - bisect_left(line_ends, offset)))
+    for (note, candidate, convert), mark in itertools.product(ways, ("", "\ufeff")[: 1 + has_mark]):
+        moved = []
+        for mention in mentions:
+            fragments = [
+                (convert(max(0, start - len(mark))), convert(end - len(mark)))
+                for start, end in ((mention.start, mention.end), *mention.fragments)
+            ]
+            phrase = mention.phrase and mention.phrase.removeprefix(mark)
+            (start, end), *fragments = fragments
+            moved.append(mention._replace(start=start, end=end, fragments=fragments, phrase=phrase))
         if all(mention.matches(candidate) for mention in moved):
             if note:
                 report.note(note, str(path))
-            if counts_mark:
+            if mark:
                 report.note(
                     "offsets count the byte order mark: left out, and offsets moved by one", str(path)
                 )
@@ -171,9 +166,11 @@ def write(documents: Iterable[Document], path: Path, report: ConversionReport) -
                 f"T{count}\t{annotation}\n"
                 for count, annotation in enumerate(format_annotations(document, report, place), 1)
             )
-            for suffix, text in ((".txt", document.text or ""), (".ann", annotations)):
+            text = document.text or ""
+            text = "\ufeff" + text if text.startswith("\ufeff") else text  # readers remove one
+            for suffix, content in ((".txt", text), (".ann", annotations)):
                 with open(folder / (name + suffix), "w", encoding="utf-8", newline="") as file:
-                    file.write(text)
+                    file.write(content)
 
 
 def format_annotations(document: Document, report: ConversionReport, place: str) -> Iterator[str]:

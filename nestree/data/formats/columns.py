@@ -108,13 +108,11 @@ def parse_blocks(
                 rows.append((number, fields[word - 1], cells))
             if rows:
                 numbers, words, cell_rows = zip(*rows, strict=True)
-                if min(map(len, cell_rows)) < max(map(len, cell_rows)):
-                    report.note("sentences with fewer tags in some lines: the missing ones read as O", place)
                 width = max(map(len, cell_rows))
-                layers = list(
-                    zip(*(cells + ["O"] * (width - len(cells)) for cells in cell_rows), strict=True)
-                )
-                yield list(numbers), list(words), layers
+                if min(map(len, cell_rows)) < width:
+                    report.note("sentences with fewer tags in some lines: the missing ones read as O", place)
+                padded = (cells + ["O"] * (width - len(cells)) for cells in cell_rows)
+                yield list(numbers), list(words), list(zip(*padded, strict=True))
 
 
 def is_cell(cell: str) -> bool:

@@ -23,21 +23,31 @@ TEXT_NOT_KEPT = "texts not kept: the words do not follow each other in them"
 
 
 @contextmanager
-def skip_bad(report: ConversionReport) -> Iterator[None]:
-    """A DataError within this ends the block: `report` records it, or raises it if bad records are not skipped."""
+def skip_bad(report: ConversionReport, place: str = "") -> Iterator[None]:
+    """Reads a record: a DataError within this ends the block; `report` records it, or raises it.
+
+    place: of the record. Changes that are noted within the block are there, and messages begin with it.
+    """
+    outer, report.place = report.place, place or report.place
     try:
         yield
     except DataError as error:
-        report.bad(error)
+        report.bad(locate(error, place))
+    finally:
+        report.place = outer
 
 
 @contextmanager
 def locate_errors(place: str) -> Iterator[None]:
-    """A DataError within this, which says what is wrong but not where, begins with the place."""
+    """The message of a DataError within this begins with the place."""
     try:
         yield
     except DataError as error:
-        raise error.at(place) from None
+        raise locate(error, place) from None
+
+
+def locate(error: DataError, place: str) -> DataError:
+    return error if str(error).startswith(place) else error.at(place)
 
 
 def check_choice(option: str, value: str, choices: Sequence[str]) -> None:
@@ -81,37 +91,46 @@ def without_keys(record: Mapping[str, Any], keys: Collection[str]) -> Record:
     return {key: value for key, value in record.items() if key not in keys}
 
 
-def require_text(record: Record, place: str) -> str:
+def is_list_of(value: Any, kind: type) -> bool:
+    return isinstance(value, list) and all(isinstance(item, kind) for item in value)
+
+
+def require_text(record: Record) -> str:
     """The text of a JSON record."""
     if not isinstance(record.get("text"), str):
-        raise DataError(f"{place}: a record needs a `text`, and has {', '.join(record)[:60] or 'nothing'}.")
+        raise DataError(f"a record needs a `text`, and has {', '.join(record)[:60] or 'nothing'}.")
     return str(record["text"])
 
 
-def require(record: Record, key: str, kind: type[T], default: T, place: str) -> T:
+def require(record: Record, key: str, kind: type[T], default: T) -> T:
     """The value under this key, which must have this type; the default if there is none."""
     value = record.get(key)
     if value is not None and not isinstance(value, kind):
         name = {str: "a string", list: "a list", dict: "an object"}[kind]
-        raise DataError(f"{place}: `{key}` must be {name}, and is {value!r:.60}.")
+        raise DataError(f"`{key}` must be {name}, and is {value!r:.60}.")
     return default if value is None else value
 
 
-def json_objects(record: Record, key: str, place: str) -> list[Record]:
+def json_objects(record: Record, key: str) -> list[Record]:
     """The list of objects under this key; empty if the key is missing."""
-    values = record.get(key) or []
-    if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
-        raise DataError(f"{place}: `{key}` must be a list of objects, and is {values!r:.60}.")
+    values: list[Record] = record.get(key) or []
+    if not is_list_of(values, dict):
+        raise DataError(f"`{key}` must be a list of objects, and is {values!r:.60}.")
     return values
 
 
-def parse_probability(score: Any, report: ConversionReport, place: str) -> float | None:
+def count_relations(record: Record, report: ConversionReport) -> None:
+    if relations := json_objects(record, "relations"):
+        report.note("relations not read", times=len(relations))
+
+
+def parse_probability(score: Any, report: ConversionReport) -> float | None:
     """The score as a float; None, and counted, if it is no probability."""
     if score is None:
         return None
     if isinstance(score, int | float) and not isinstance(score, bool) and 0 <= score <= 1:
         return float(score)
-    report.note("scores not read: not a probability", place)
+    report.note("scores not read: not a probability")
     return None
 
 
@@ -176,7 +195,18 @@ def dump_json(record: Mapping[str, Any], place: str) -> str:
         raise DataError(f"{place}: `extra` holds what JSON cannot: {why}.") from None
 
 
-def write_joined(records: Iterable[str], path: Path, frame: Sequence[str] = ("", "\n", "\n")) -> None:
+def write_json(
+    documents: Iterable[tuple[str, Document]],
+    path: Path,
+    to_record: Callable[[Document, str], Record],
+    frame: Sequence[str] = ("", "\n", "\n"),
+) -> None:
+    """Write a JSON object for each document, which comes with its place and gets a text."""
+    records = ((place, to_record(document.with_text(), place)) for place, document in documents)
+    write_joined((dump_json(record, f"{path}, {place}") for place, record in records), path, frame)
+
+
+def write_joined(records: Iterable[str], path: Path, frame: Sequence[str]) -> None:
     """Write records; `frame` is what stands before the first, between two of them, and after the last."""
     before, between, after = frame
     with atomic_writer(path) as file:
@@ -218,7 +248,7 @@ def report_losses(
     """
     for number, document in enumerate(documents, 1):
         place = document.id or f"document {number}"
-        for part, (count_lost, losers) in LOSSES.items():
+        for part, (losers, count_lost) in LOSSES.items():
             is_lost = format in losers or part in (*more_parts, "trees")
             if is_lost and (count := count_lost(document, HELD_KEYS.get((format, part), set()))):
                 report.note(f"{part} not written: {format} cannot hold them", place, count)
@@ -235,67 +265,48 @@ def forbidden_offsets(document: Document) -> list[Span]:
     ]
 
 
-def count_entities(is_lost: Callable[[Entity, set[str]], Any]) -> Callable[[Document, set[str]], int]:
+Count = Callable[[Document, set[str]], int]
+
+
+def of_entities(is_lost: Callable[[Entity, set[str]], Any]) -> Count:
     return lambda document, held: sum(bool(is_lost(e, held)) for s in document.sentences for e in s.entities)
 
 
-def count_sentences(is_lost: Callable[[Sentence, set[str]], Any]) -> Callable[[Document, set[str]], int]:
+def of_sentences(is_lost: Callable[[Sentence, set[str]], Any]) -> Count:
     return lambda document, held: sum(bool(is_lost(sentence, held)) for sentence in document.sentences)
 
 
 WITHOUT_TEXT = {"columns", "triplets"}
 WITHOUT_WORDS = {"bioc", "brat", "csv", "doccano", "jsonl by characters", "label-studio", "pubtator"}
 WITHOUT_MARKS = {*WITHOUT_TEXT, *WITHOUT_WORDS, "prodigy", "spacy"} - {"jsonl by characters"}
-# The parts of documents: how to count them, and which formats lose them. Only jsonl holds trees.
-LOSSES: dict[str, tuple[Callable[[Document, set[str]], int], Collection[str]]] = {
-    "heads": (
-        count_entities(lambda entity, held: entity.head is not None or entity.heads),
-        WITHOUT_MARKS - {"csv", "spacy"},
-    ),
-    "scores": (
-        count_entities(lambda entity, held: entity.score is not None),
-        {*WITHOUT_TEXT, "brat", "doccano", "pubtator"},
-    ),
+WITHOUT_EXTRA = {*WITHOUT_MARKS, "datasets"}
+WITHOUT_BOUNDARIES = {*WITHOUT_WORDS, "prodigy"}
+# The parts of documents: which formats lose them, and how to count them. Only jsonl holds trees.
+LOSSES: dict[str, tuple[Collection[str], Count]] = {
+    "heads": (WITHOUT_MARKS - {"csv", "spacy"}, of_entities(lambda e, held: e.head is not None or e.heads)),
+    "scores": (WITHOUT_TEXT | {"brat", "doccano", "pubtator"}, of_entities(lambda e, _: e.score is not None)),
     "extra keys of entities": (
-        count_entities(lambda entity, held: entity.extra.keys() - held),
-        {*WITHOUT_MARKS, "datasets"} - {"bioc", "prodigy"},
+        WITHOUT_EXTRA - {"bioc", "prodigy"},
+        of_entities(lambda e, held: e.extra.keys() - held),
     ),
     "extra keys of sentences": (
-        count_sentences(lambda sentence, held: sentence.extra.keys() - held - NO_DATA),
-        {*WITHOUT_MARKS, "datasets", "jsonl by characters"},
+        WITHOUT_EXTRA | {"jsonl by characters"},
+        of_sentences(lambda s, held: s.extra.keys() - held - NO_DATA),
     ),
     "extra keys of documents": (
-        lambda document, held: bool(document.extra),
         {*WITHOUT_TEXT, "brat", "csv", "datasets", "pubtator", "spacy"},
+        lambda document, _: bool(document.extra),
     ),
-    "ids of sentences": (
-        count_sentences(lambda sentence, held: sentence.id is not None),
-        {*WITHOUT_TEXT, *WITHOUT_WORDS, "prodigy"},
-    ),
-    "ids of documents": (lambda document, held: document.id is not None, WITHOUT_TEXT),
-    "marks of incomplete sentences": (
-        count_sentences(lambda sentence, held: not sentence.complete),
-        WITHOUT_MARKS,
-    ),
-    "forbidden spans": (
-        count_sentences(lambda sentence, held: sentence.forbidden),
-        {*WITHOUT_MARKS, "datasets"} - {"label-studio"},
-    ),
-    "trees": (count_sentences(lambda sentence, held: sentence.tree is not None), ()),
-    "texts": (count_sentences(lambda sentence, held: sentence.text is not None), {*WITHOUT_TEXT, "csv"}),
-    "word boundaries": (
-        count_sentences(lambda sentence, held: not splits_at_blanks(sentence)),
-        WITHOUT_WORDS,
-    ),
-    "sentence boundaries": (
-        lambda document, held: count_sentences_within_lines(document),
-        {*WITHOUT_WORDS, "prodigy"},
-    ),
-    "document boundaries": (lambda document, held: len(document.sentences) > 1, WITHOUT_TEXT),
-    "documents without sentences": (
-        lambda document, held: not document.sentences,
-        {*WITHOUT_TEXT, "datasets"},
-    ),
+    "ids of sentences": (WITHOUT_TEXT | WITHOUT_BOUNDARIES, of_sentences(lambda s, _: s.id is not None)),
+    "ids of documents": (WITHOUT_TEXT, lambda document, _: document.id is not None),
+    "marks of incomplete sentences": (WITHOUT_MARKS, of_sentences(lambda s, _: not s.complete)),
+    "forbidden spans": (WITHOUT_EXTRA - {"label-studio"}, of_sentences(lambda s, _: s.forbidden)),
+    "trees": ((), of_sentences(lambda s, _: s.tree is not None)),
+    "texts": ({*WITHOUT_TEXT, "csv"}, of_sentences(lambda s, _: s.text is not None)),
+    "word boundaries": (WITHOUT_WORDS, of_sentences(lambda s, _: not splits_at_blanks(s))),
+    "sentence boundaries": (WITHOUT_BOUNDARIES, lambda document, _: count_sentences_within_lines(document)),
+    "document boundaries": (WITHOUT_TEXT, lambda document, _: len(document.sentences) > 1),
+    "documents without sentences": (WITHOUT_TEXT | {"datasets"}, lambda document, _: not document.sentences),
 }
 
 

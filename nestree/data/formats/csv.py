@@ -34,9 +34,9 @@ def read(path: Path, report: ConversionReport, *, texts: str = "") -> Iterator[A
     found = {file.stem: file for file in sorted(folder.rglob("*.txt"), reverse=True)}
     mentions: dict[str, list[Mention]] = {}
     for place, row in parse_rows(path):
-        with skip_bad(report):
+        with skip_bad(report, place):
             of_document = mentions.setdefault(row.get("doc_id") or "", [])
-            of_document.append(parse_mention(row, report, place))
+            of_document.append(parse_mention(row, report))
     for id, of_document in mentions.items():
         with skip_bad(report):
             if id not in found:
@@ -68,29 +68,21 @@ def parse_rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
         raise DataError(f"{path}:{table.line_num + 1}: this is not a row of a table: {why}.") from None
 
 
-def parse_mention(row: dict[str, str], report: ConversionReport, place: str) -> Mention:
+def parse_mention(row: dict[str, str], report: ConversionReport) -> Mention:
     cell = row.get("spans") or f"{row.get('start', '')}-{row.get('end', '')}"
     if not re.fullmatch(r"\d{1,15}-\d{1,15}([,;]\s*\d{1,15}-\d{1,15})*", cell, re.ASCII):
-        raise DataError(f"{place}: {cell!r:.40} are not offsets such as 10-14 or 10-14,20-25.")
+        raise DataError(f"{cell!r:.40} are not offsets such as 10-14 or 10-14,20-25.")
     fragments = [(int(i), int(j)) for i, j in re.findall(r"(\d+)-(\d+)", cell)]
+    start, end = min(i for i, _ in fragments), max(j for _, j in fragments)
     score = None
     if row.get("score"):
         try:
-            score = parse_probability(float(row["score"]), report, place)
+            score = parse_probability(float(row["score"]), report)
         except ValueError:
-            raise DataError(f"{place}: score {row['score']!r:.40} is not a number.") from None
+            raise DataError(f"score {row['score']!r:.40} is not a number.") from None
     extra = {key: value for key, value in row.items() if key not in DERIVED and value}
-    return Mention(
-        min(start for start, _ in fragments),
-        max(end for _, end in fragments),
-        row.get("label") or "",
-        None,
-        score,
-        extra,
-        place,
-        row.get("text"),
-        fragments,
-    )
+    label, phrase = row.get("label") or "", row.get("text")
+    return Mention(start, end, label, None, score, extra, report.place, phrase, fragments)
 
 
 def write(documents: Iterable[Document], path: Path, report: ConversionReport) -> None:

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from nestree.data.alignment import AnnotatedText
 from nestree.data.formats import common, jsonl
@@ -29,12 +29,6 @@ from nestree.types import Document, Sentence
 BATCH_ROWS = 1000
 TAG_COLUMNS = ("ner_tags", "nested_ner_tags")
 PARQUET_NAME = re.compile(r"(.+?)(?:[-.]\d{5}-of-\d{5}.*)?\.parquet")
-
-
-class Table(NamedTuple):
-    place: str
-    features: Any
-    batches: Iterator[Any]  # of Arrow
 
 
 def read(
@@ -57,13 +51,12 @@ def read(
 
     def parse_rows() -> Iterator[jsonl.Item]:
         for place, row, features in read_rows(path, split, report):
-            with common.skip_bad(report):
-                with common.locate_errors(place):
-                    record = to_record(row, features, tags, names, ends, report, place)
+            with common.skip_bad(report, place):
+                record = to_record(row, features, tags, names, ends, report)
                 if "tokens" in record:
-                    yield parse_sentence(record, report, place), record
+                    yield parse_sentence(record, report), record
                 else:
-                    yield jsonl.parse_text(record, place, report)
+                    yield jsonl.parse_text(record, report)
 
     yield from jsonl.group_sentences(parse_rows(), report)
 
@@ -72,13 +65,14 @@ def read_rows(path: Path, split: str, report: ConversionReport) -> Iterator[tupl
     """Each row with its place and the features of its table."""
     number = 0
     try:
-        for table in open_tables(path, split):
+        for file in find_tables(path, split):
             number = 0
-            for batch in table.batches:
+            features, batches = open_table(file)
+            for batch in batches:
                 batch.validate(full=True)  # following damaged offsets would read outside of the buffers
                 for row in batch.to_pylist():
                     number += 1
-                    yield f"{table.place}, row {number}", row, table.features
+                    yield f"{file}, row {number}", row, features
     except InputError:
         raise
     except Exception as why:  # whatever Arrow and the library make of files that are no data sets
@@ -90,15 +84,12 @@ def read_rows(path: Path, split: str, report: ConversionReport) -> Iterator[tupl
         )
 
 
-def open_tables(path: Path, split: str) -> Iterator[Table]:
-    """The tables of a file or a folder that belong to a split."""
+def find_tables(path: Path, split: str) -> list[Path]:
+    """The file itself, or the files and folders in a folder that belong to a split."""
     if path == STDIO:
         raise DataError("a data set cannot come from standard input. Give the name of a file or folder.")
-    if not path.exists():
-        raise DataError(f"{path} does not exist. Check the name and the directory.")
     if path.is_file():
-        yield open_table(path)
-        return
+        return [path]
     splits = find_splits(path)
     if not splits:
         raise DataError(
@@ -110,10 +101,7 @@ def open_tables(path: Path, split: str) -> Iterator[Table]:
         )
     if split not in ("", "all", *splits):
         raise DataError(f"{path} holds no split {split!r}. There are: {', '.join(splits)}.")
-    for name, files in splits.items():
-        if split in ("", "all", name):
-            for file in files:
-                yield open_table(file)
+    return [file for name, files in splits.items() if split in ("", "all", name) for file in files]
 
 
 def find_splits(path: Path) -> dict[str, list[Path]]:
@@ -130,14 +118,14 @@ def find_splits(path: Path) -> dict[str, list[Path]]:
     return splits
 
 
-def open_table(path: Path) -> Table:
-    """A folder of `save_to_disk`, a parquet file or an arrow file."""
+def open_table(path: Path) -> tuple[Any, Iterator[Any]]:
+    """The features and the batches of Arrow of a folder of `save_to_disk`, a parquet file or an arrow file."""
     datasets = optional_import("datasets", "a data set of Hugging Face", "formats")
     if path.is_dir():
         if not json.loads((path / "state.json").read_text(encoding="utf-8"))["_data_files"]:
-            return Table(str(path), {}, iter(()))  # without rows, which the library saves and cannot load
+            return {}, iter(())  # without rows, which the library saves and cannot load
         data = datasets.load_from_disk(str(path))
-        return Table(str(path), data.features, data.with_format("arrow").iter(BATCH_ROWS))
+        return data.features, data.with_format("arrow").iter(BATCH_ROWS)
     if path.suffix == ".parquet":
         parquet = optional_import("pyarrow.parquet", "parquet", "formats").ParquetFile(path)
         schema, batches = parquet.schema_arrow, parquet.iter_batches(BATCH_ROWS)
@@ -147,11 +135,11 @@ def open_table(path: Path) -> Table:
             open_arrow = arrow.ipc.open_file if file.read(6) == b"ARROW1" else arrow.ipc.open_stream
         table = open_arrow(arrow.memory_map(str(path))).read_all()
         schema, batches = table.schema, iter(table.to_batches(BATCH_ROWS))
-    return Table(str(path), datasets.Features.from_arrow_schema(schema), batches)
+    return datasets.Features.from_arrow_schema(schema), batches
 
 
 def to_record(
-    row: dict[str, Any], features: Any, tags: str, names: str, ends: str, report: ConversionReport, place: str
+    row: dict[str, Any], features: Any, tags: str, names: str, ends: str, report: ConversionReport
 ) -> Record:
     """The row as a line of our JSON lines."""
     record = {key: value for key, value in row.items() if value is not None}
@@ -163,9 +151,7 @@ def to_record(
         if key in record and not tags:
             record["entities"] = list(to_entity_records(record.pop(key), ends))
             return record
-    columns = (
-        [name.strip() for name in tags.split(",")] if tags else [key for key in TAG_COLUMNS if key in record]
-    )
+    columns = [name.strip() for name in tags.split(",") if tags] or [k for k in TAG_COLUMNS if k in record]
     if "tokens" not in record or not columns or any(column not in record for column in columns):
         raise DataError(
             f"{', '.join(tags.split(',')) or 'entities or ner_tags'} with tokens or a text are needed, and the columns "
@@ -179,7 +165,7 @@ def to_record(
         spans, strays = decode_tags(cells)
         record["entities"] += [{"start": i, "end": j, "label": label} for i, j, label in spans]
         if strays:
-            report.note(common.STRAY_TAGS, place, len(strays))
+            report.note(common.STRAY_TAGS, times=len(strays))
     record["entities"].sort(key=lambda entity: (entity["start"], -entity["end"]))
     return record
 
@@ -188,7 +174,7 @@ def to_entity_records(value: Any, ends: str) -> Iterator[dict[str, Any]]:
     """Entities with the keys of our JSON lines. A list of objects may also be stored as an object of lists."""
     if isinstance(value, dict) and all(isinstance(column, list) for column in value.values()):
         value = [dict(zip(value, fields, strict=False)) for fields in zip(*value.values(), strict=False)]
-    if not isinstance(value, list) or not all(isinstance(fields, dict) for fields in value):
+    if not common.is_list_of(value, dict):
         raise DataError(f"entities must be a list of start, end and label, and are {value!r:.60}.")
     for fields in value:
         entity = {key: field for key, field in fields.items() if field is not None and field != []}
@@ -204,9 +190,8 @@ def parse_tags(cells: Any, column: str, features: Any, names: str) -> list[str]:
     """The tags of a sentence; numbers are replaced by their names."""
     if not isinstance(cells, list):
         raise DataError(f"{column} must be a list, one tag for each word, and is {cells!r:.40}.")
-    known = (
-        names.split(",") if names else getattr(getattr(features.get(column), "feature", None), "names", None)
-    )
+    stored_names = getattr(getattr(features.get(column), "feature", None), "names", None)
+    known = names.split(",") if names else stored_names
     tags = []
     for cell in cells:
         if type(cell) is int:
@@ -224,16 +209,16 @@ def parse_tags(cells: Any, column: str, features: Any, names: str) -> list[str]:
     return tags
 
 
-def parse_sentence(record: Record, report: ConversionReport, place: str) -> Sentence:
+def parse_sentence(record: Record, report: ConversionReport) -> Sentence:
     """The sentence of a row; a text without offsets in which the words do not follow each other is left out."""
     try:
-        return jsonl.parse_sentence(record, place)
+        return jsonl.parse_sentence(record)
     except DataError:
         if "text" not in record or "offsets" in record:
             raise
         del record["text"]
-        sentence = jsonl.parse_sentence(record, place)
-        report.note(common.TEXT_NOT_KEPT, place)
+        sentence = jsonl.parse_sentence(record)
+        report.note(common.TEXT_NOT_KEPT)
         return sentence
 
 
@@ -241,7 +226,14 @@ def write(documents: Iterable[Document], path: Path, report: ConversionReport) -
     """A folder as `save_to_disk` makes it or, if its name ends so, a parquet file."""
     arrow, parquet = (optional_import(name, "parquet", "formats") for name in ("pyarrow", "pyarrow.parquet"))
     datasets = optional_import("datasets", "a data set of Hugging Face", "formats")
-    schema = build_features(datasets).arrow_schema
+    integer, string, many = datasets.Value("int32"), datasets.Value("string"), datasets.List
+    entity = {"start": integer, "end": integer, "label": string, "head": integer}
+    entity |= {"heads": many(integer), "score": datasets.Value("float64")}
+    columns = {"tokens": many(string), "entities": many(entity)}
+    columns |= dict.fromkeys(("doc_id", "sent_id", "text", "before", "after"), string)
+    columns |= {"offsets": many(many(integer))}
+    columns |= dict.fromkeys(("complete", "continues"), datasets.Value("bool"))
+    schema = datasets.Features(columns).arrow_schema
     batches = (arrow.Table.from_pylist(rows, schema) for rows in batch_rows(documents, report))
     with atomic_path(path) as target:
         if path.suffix == ".parquet":
@@ -255,17 +247,6 @@ def write(documents: Iterable[Document], path: Path, report: ConversionReport) -
                 file.write_table(batch)
         with no_progress_bars(datasets):
             datasets.Dataset.from_file(str(raw)).save_to_disk(str(target))
-
-
-def build_features(datasets: Any) -> Any:
-    integer, string, many = datasets.Value("int32"), datasets.Value("string"), datasets.List
-    entity = {"start": integer, "end": integer, "label": string, "head": integer}
-    entity |= {"heads": many(integer), "score": datasets.Value("float64")}
-    columns = {"tokens": many(string), "entities": many(entity)}
-    columns |= dict.fromkeys(("doc_id", "sent_id", "text", "before", "after"), string)
-    columns |= {"offsets": many(many(integer))}
-    columns |= dict.fromkeys(("complete", "continues"), datasets.Value("bool"))
-    return datasets.Features(columns)
 
 
 def batch_rows(documents: Iterable[Document], report: ConversionReport) -> Iterator[list[dict[str, Any]]]:

@@ -13,35 +13,15 @@ SAMPLE_BYTES = 2**16
 SAMPLE_LINES = 200
 MAX_FILES = 10_000
 
-SUFFIXES = {
-    ".jsonl": "jsonl",
-    ".conllu": "gum",
-    ".spacy": "spacy",
-    ".parquet": "datasets",
-    ".arrow": "datasets",
-    ".ann": "brat",
-    ".sgm": "ace",
-    ".mrg": "nne",
-    ".iob2": "columns",
-    ".iob": "columns",
-    ".bio": "columns",
-    ".bioes": "columns",
-    ".conll": "columns",
-    ".data": "triplets",
-    ".triplets": "triplets",
-    ".pubtator": "pubtator",
-    ".csv": "csv",
-}
+SUFFIXES = {".jsonl": "jsonl", ".conllu": "gum", ".spacy": "spacy", ".ann": "brat", ".sgm": "ace"}
+SUFFIXES |= {".mrg": "nne", ".pubtator": "pubtator", ".csv": "csv"}
+SUFFIXES |= dict.fromkeys((".parquet", ".arrow"), "datasets")
+SUFFIXES |= dict.fromkeys((".iob2", ".iob", ".bio", ".bioes", ".conll"), "columns")
+SUFFIXES |= dict.fromkeys((".data", ".triplets"), "triplets")
 READ_ONLY_SUFFIXES = {".conllu", ".arrow", ".ann", ".sgm", ".mrg", ".iob"}
-FOLDER_FORMATS = {  # by the end of the name of a file in it
-    ".ann": "brat",
-    ".apf.xml": "ace",
-    ".conllu": "gum",
-    ".arrow": "datasets",
-    ".parquet": "datasets",
-    "dataset_dict.json": "datasets",
-    ".mrg": "nne",
-}
+# By the end of the name of a file in the folder.
+FOLDER_FORMATS = {suffix: SUFFIXES[suffix] for suffix in (".ann", ".conllu", ".arrow", ".parquet", ".mrg")}
+FOLDER_FORMATS |= {".apf.xml": "ace", "dataset_dict.json": "datasets"}
 # Formats of single files: in a folder, they are read one after the other.
 FILE_FORMATS = {
     "jsonl", "columns", "triplets", "label-studio", "doccano", "prodigy", "spacy", "pubtator", "bioc",
@@ -86,39 +66,43 @@ def select_test_part(path: Path) -> Path:
 
 def detect_format(path: Path, to_write: bool = False) -> str:
     """The name of the format of a file or folder, or an error that says to name it."""
-    path = Path(path)
+    path, format = Path(path), None
     if to_write:
-        suffix = suffix_of(path)
-        format = "csv" if suffix == ".tsv" else SUFFIXES.get(suffix)
-        format = None if suffix in READ_ONLY_SUFFIXES else format
-    elif path == STDIO:
-        format = None
-    else:
+        return detect_output(path)
+    if path != STDIO:
         format = detect_folder(path) if path.is_dir() else detect_file(path)
     if format is not None:
         return format
-    option = "--to" if to_write else "--from"
-    if to_write and suffix_of(path) in READ_ONLY_SUFFIXES:
-        raise DataError(
-            f"{path}: {SUFFIXES[suffix_of(path)]} can be read, not written. Name another with {option}."
-        )
-    if to_write and suffix_of(path) == ".json":
-        raise DataError(
-            f"{path}: several formats end in .json. Name a file of JSON lines {path.with_suffix('.jsonl')}, or the "
-            f"format with {option} or as `format`, such as label-studio."
-        )
+    advice = "its format is unknown. Name it, with --from or as `format`."
     names = [file.name for file in list_files(path)] if path.is_dir() else [path.name]
-    if not to_write and names and all(name.endswith((".txt", ".txt.gz")) for name in names):
-        raise DataError(
-            f"{path}: plain text without annotations, in which `nestree predict` finds entities. If it is annotated, "
-            f"name its format with {option} or as `format`."
+    if names and all(name.endswith((".txt", ".txt.gz")) for name in names):
+        advice = (
+            "plain text without annotations, in which `nestree predict` finds entities. If it is annotated, name its "
+            "format with --from or as `format`."
         )
-    if path.is_dir() and not to_write:
-        raise DataError(
-            f"{path}: a directory whose format is unknown. Name one of the files in it, or the format, "
-            f"with {option} or as `format`."
+    elif path.is_dir():
+        advice = (
+            "a directory whose format is unknown. Name one of the files in it, or the format, with --from or as "
+            "`format`."
         )
-    raise DataError(f"{path}: its format is unknown. Name it, with {option} or as `format`.")
+    raise DataError(f"{path}: {advice}")
+
+
+def detect_output(path: Path) -> str:
+    """The format of a file to be written, by its name."""
+    suffix = suffix_of(path)
+    format = "csv" if suffix == ".tsv" else SUFFIXES.get(suffix)
+    if format is not None and suffix not in READ_ONLY_SUFFIXES:
+        return format
+    advice = "its format is unknown. Name it, with --to or as `format`."
+    if suffix in READ_ONLY_SUFFIXES:
+        advice = f"{format} can be read, not written. Name another with --to."
+    elif suffix == ".json":
+        advice = (
+            f"several formats end in .json. Name a file of JSON lines {path.with_suffix('.jsonl')}, or the format "
+            "with --to or as `format`, such as label-studio."
+        )
+    raise DataError(f"{path}: {advice}")
 
 
 def detect_file(path: Path) -> str | None:

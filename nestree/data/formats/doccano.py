@@ -9,7 +9,7 @@ project: UTF-16 units or, if it counts grapheme clusters as one character, these
 only matters after emoji and combining marks, and is an option.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from nestree.data.alignment import (
@@ -35,32 +35,23 @@ def read(path: Path, report: ConversionReport, *, offsets: str = "characters") -
     """
     to_code_points("", offsets)  # raises if there is no such unit
     for place, record in json_records(path, report):
-        with common.skip_bad(report):
-            text = common.require_text(record, place)
-            if relations := common.json_objects(record, "relations", place):
-                report.note("relations not read", place, len(relations))
-            mentions = list(parse_mentions(record, place))
-            if offsets == "characters" and mentions and has_surrogate_pairs(text):
-                report.note(AMBIGUOUS_OFFSETS, place)
+        with common.skip_bad(report, place):
+            text = common.require_text(record)
+            common.count_relations(record, report)
             convert = to_code_points(text, offsets)
-            yield AnnotatedText(
-                text,
-                [
-                    mention._replace(start=convert(mention.start), end=convert(mention.end))
-                    for mention in mentions
-                ],
-                place,
-                common.optional_str(record.get("doc_id", record.get("id"))),
-                common.without_keys(record, (*KEYS, "text", "doc_id", "relations")),
-            )
+            mentions = list(parse_mentions(record, convert))
+            if offsets == "characters" and mentions and has_surrogate_pairs(text):
+                report.note(AMBIGUOUS_OFFSETS)
+            id = common.optional_str(record.get("doc_id", record.get("id")))
+            extra = common.without_keys(record, (*KEYS, "text", "doc_id", "relations"))
+            yield AnnotatedText(text, mentions, place, id, extra)
 
 
-def parse_mentions(record: Record, place: str) -> Iterator[Mention]:
+def parse_mentions(record: Record, convert: Callable[[int], int]) -> Iterator[Mention]:
     keys = [key for key in KEYS if record.get(key)]
     if len(keys) > 1:
-        raise DataError(f"{place}: `{keys[0]}` and `{keys[1]}` both hold spans. Leave out one of them.")
-    values = common.require(record, keys[0], list, [], place) if keys else []
-    for value in values:
+        raise DataError(f"`{keys[0]}` and `{keys[1]}` both hold spans. Leave out one of them.")
+    for value in common.require(record, keys[0], list, []) if keys else ():
         start = end = label = None
         if isinstance(value, dict):
             start, end, label = (value.get(key) for key in ("start_offset", "end_offset", "label"))
@@ -68,19 +59,18 @@ def parse_mentions(record: Record, place: str) -> Iterator[Mention]:
             start, end, label = value
         if type(start) is not int or type(end) is not int or not isinstance(label, str) or not label:
             raise DataError(
-                f"{place}: a span is [start, end, label] or an object with start_offset, end_offset and label, "
-                f"and this is {value!r:.60}. Labels are strings: texts that were classified have no spans."
+                "a span is [start, end, label] or an object with start_offset, end_offset and label, and this is "
+                f"{value!r:.60}. Labels are strings: texts that were classified have no spans."
             )
         extra = {"id": value["id"]} if isinstance(value, dict) and "id" in value else {}
-        yield Mention(start, end, label, extra=extra)
+        yield Mention(convert(start), convert(end), label, extra=extra)
 
 
 def write(documents: Iterable[Document], path: Path, report: ConversionReport, *, key: str = "label") -> None:
     """One document a line. key: where its spans stand, "label", "labels" or "entities"."""
     common.check_choice("key", key, KEYS)
 
-    def to_line(place: str, document: Document) -> str:
-        document = document.with_text()
+    def to_record(document: Document, place: str) -> Record:
         spans = [(start, end, entity.label) for entity, start, end in common.entity_offsets(document)]
         record: Record = {"text": document.text, key: spans}
         if key == "entities":
@@ -91,7 +81,6 @@ def write(documents: Iterable[Document], path: Path, report: ConversionReport, *
             record["relations"] = []
         if document.id is not None:
             record["doc_id"] = document.id
-        record |= common.without_keys(document.extra, (*KEYS, *record))
-        return common.dump_json(record, f"{path}, {place}")
+        return record | common.without_keys(document.extra, (*KEYS, *record))
 
-    common.write_joined((to_line(*pair) for pair in common.report_losses(documents, "doccano", report)), path)
+    common.write_json(common.report_losses(documents, "doccano", report), path, to_record)

@@ -145,4 +145,4 @@ def choose_label(sem: str, types: str) -> str | None:
     name = sem.removeprefix("G#")
     if types == "all":
         return name
-    return next((label for label in FIVE_TYPES if name == label or name.startswith(label + "_")), None)
+    return next((label for label in FIVE_TYPES if f"{name}_".startswith(f"{label}_")), None)

@@ -50,25 +50,25 @@ def parse_file(path: Path, report: ConversionReport) -> Iterator[Document]:
     fields = FIELDS.split("-")
     sentences: list[tuple[str | None, Sentence]] = []  # with the characters before each
     for lines in common.line_blocks(path, report):
-        block, place = "\n".join(line for _, line in lines), f"{path}:{lines[0][0]}"
+        block = "\n".join(line for _, line in lines)
         newdoc = NEW_DOCUMENT.search(block)  # also of a sentence that cannot be read
         if newdoc or not has_newdoc:
             if sentences:
                 yield common.join_sentences(sentences, id, {})
             id, sentences, has_newdoc = newdoc and newdoc[1], [], has_newdoc or bool(newdoc)
-        with common.skip_bad(report):
-            metadata, words = parse_sentence(block, place, report)
+        with common.skip_bad(report, f"{path}:{lines[0][0]}"):
+            metadata, words = parse_sentence(block, report)
             fields = metadata.get("global.Entity", "-".join(fields)).split("-")
-            sentence = to_sentence(metadata, words, fields, place, report)
+            sentence = to_sentence(metadata, words, fields, report)
             if not "".join(sentence.words).strip("_"):
-                report.note(MASKED, place)
+                report.note(MASKED)
             starts_paragraph = "newpar" in metadata or "newpar id" in metadata
             sentences.append(("" if not sentences else "\n\n" if starts_paragraph else " ", sentence))
     if sentences:
         yield common.join_sentences(sentences, id, {})
 
 
-def parse_sentence(block: str, place: str, report: ConversionReport) -> tuple[dict[str, str], list[Word]]:
+def parse_sentence(block: str, report: ConversionReport) -> tuple[dict[str, str], list[Word]]:
     """The comments and the words of a sentence; empty nodes are counted, and multi-word tokens are their words."""
     conllu = optional_import("conllu", "CoNLL-U", "formats")
     words: list[Word] = []
@@ -77,12 +77,10 @@ def parse_sentence(block: str, place: str, report: ConversionReport) -> tuple[di
         for token in sentence:
             if not isinstance(token["id"], int):
                 if token["id"][1] == ".":
-                    report.note("empty nodes not read", place)
+                    report.note("empty nodes not read")
                 continue
             if token["id"] != len(words) + 1:
-                raise DataError(
-                    f"{place}: word {len(words) + 1} of this sentence has the number {token['id']}."
-                )
+                raise DataError(f"word {len(words) + 1} of this sentence has the number {token['id']}.")
             misc = token["misc"] if isinstance(token["misc"], dict) else {}
             head = -1 if token["head"] is None else token["head"] - 1
             upos, deprel = token["upos"] or "_", token["deprel"] or "_"
@@ -90,60 +88,49 @@ def parse_sentence(block: str, place: str, report: ConversionReport) -> tuple[di
     except DataError:
         raise
     except (conllu.exceptions.ParseException, KeyError, TypeError, ValueError, IndexError) as why:
-        raise DataError(
-            f"{place}: this sentence is not CoNLL-U: {str(why)[:120] or type(why).__name__}."
-        ) from None
+        raise DataError(f"this sentence is not CoNLL-U: {str(why)[:120] or type(why).__name__}.") from None
     if not words:
-        raise DataError(f"{place}: this sentence has no words.")
+        raise DataError("this sentence has no words.")
     columns = ("lemma", "xpos", "feats", "deps")
     if any(token[column] not in (None, "_") for token in sentence for column in columns):
-        report.note("lemmas, fine tags, features and enhanced trees not read", place)
+        report.note("lemmas, fine tags, features and enhanced trees not read")
     return {key: value or "" for key, value in sentence.metadata.items()}, words
 
 
 def to_sentence(
-    metadata: dict[str, str], words: list[Word], fields: list[str], place: str, report: ConversionReport
+    metadata: dict[str, str], words: list[Word], fields: list[str], report: ConversionReport
 ) -> Sentence:
-    forms = tuple(word.form for word in words)
+    forms, upos, heads, deprels, _ = zip(*words, strict=True)
     text, offsets = metadata.get("text") or None, None
     if text:
         with suppress(DataError):
             offsets = common.locate_words(forms, text)
         if offsets is None or text[offsets[-1][1] :].strip():
-            report.note(common.TEXT_NOT_KEPT, place)
+            report.note(common.TEXT_NOT_KEPT)
             text = offsets = None
-    entities = parse_entities(words, fields, place, report)
-    trees = {
-        "dep_heads": [word.head for word in words],
-        "deprel": [word.deprel for word in words],
-        "upos": [word.upos for word in words],
-    }
-    with common.locate_errors(place):
-        return Sentence(forms, tuple(entities), text, offsets, id=metadata.get("sent_id"), extra=trees)
+    entities = parse_entities(words, fields, report)
+    trees = {"dep_heads": list(heads), "deprel": list(deprels), "upos": list(upos)}
+    return Sentence(forms, tuple(entities), text, offsets, id=metadata.get("sent_id"), extra=trees)
 
 
-def parse_entities(
-    words: list[Word], fields: list[str], place: str, report: ConversionReport
-) -> list[Entity]:
+def parse_entities(words: list[Word], fields: list[str], report: ConversionReport) -> list[Entity]:
     """The entities of a sentence, the outer first."""
     entities: list[Entity] = []
     open_entities: list[tuple[int, list[str]]] = []  # start, values; the first value is the group
     fragment_starts: dict[str, int] = {}
     for k, word in enumerate(words):
         if BRACKET.sub("", word.entity):
-            raise DataError(
-                f"{place}: word {k + 1} has brackets that cannot be read: Entity={word.entity:.60}."
-            )
+            raise DataError(f"word {k + 1} has brackets that cannot be read: Entity={word.entity:.60}.")
         for opened, is_closed, closed in BRACKET.findall(word.entity):
             if opened:
                 open_entities.append((k, opened.split("-", len(fields) - 1)))
-                check_nesting([(start, k + 1) for start, _ in open_entities], place)
+                check_nesting([(start, k + 1) for start, _ in open_entities], report.place)
             if not (is_closed or closed):
                 continue
             group = closed or open_entities[-1][1][0]
             last = max((x for x, (_, values) in enumerate(open_entities) if values[0] == group), default=None)
             if last is None:
-                raise DataError(f"{place}: word {k + 1} closes entity {group:.40}, which was not opened.")
+                raise DataError(f"word {k + 1} closes entity {group:.40}, which was not opened.")
             start, values = open_entities.pop(last)
             if fragment := FRAGMENT.fullmatch(group):
                 name, number, count = fragment.groups()
@@ -151,19 +138,19 @@ def parse_entities(
                 if number != count:
                     continue
                 del fragment_starts[name]
-                report.note(FRAGMENTS_JOINED, place)
-            entities.append(to_entity(start, k + 1, dict(zip(fields, values, strict=False)), words, place))
+                report.note(FRAGMENTS_JOINED)
+            entities.append(to_entity(start, k + 1, dict(zip(fields, values, strict=False)), words))
     if entities and "GRP" in fields:
-        report.note("coreference not read", place)
+        report.note("coreference not read")
     if open_entities or fragment_starts:
         group = open_entities[0][1][0] if open_entities else next(iter(fragment_starts))
-        raise DataError(f"{place}: entity {group:.40} is not closed in this sentence.")
+        raise DataError(f"entity {group:.40} is not closed in this sentence.")
     return sorted(entities, key=lambda entity: (entity.start, -entity.end))
 
 
-def to_entity(start: int, end: int, values: dict[str, str], words: list[Word], place: str) -> Entity:
+def to_entity(start: int, end: int, values: dict[str, str], words: list[Word]) -> Entity:
     if not values.get("etype"):
-        raise DataError(f"{place}: entity {start}-{end} has no type: {'-'.join(values.values()):.60}.")
+        raise DataError(f"entity {start}-{end} has no type: {'-'.join(values.values()):.60}.")
     heads = [k for k in range(start, end) if words[k].upos != "PUNCT" and not start <= words[k].head < end]
     extra: dict[str, Any] = {"identity": values["identity"]} if "identity" in values else {}
     if re.fullmatch(r"\d{1,9}(,\d{1,9})*", values.get("minspan", "")):
@@ -172,6 +159,5 @@ def to_entity(start: int, end: int, values: dict[str, str], words: list[Word], p
         extra["infstat"] = values["infstat"]
     if "GRP" in values:
         extra["named"] = "identity" in values
-    if len(heads) == 1:
-        return Entity(start, end, values["etype"], heads[0], extra=extra)
-    return Entity(start, end, values["etype"], heads=tuple(heads), extra=extra)
+    head, several = (heads[0], ()) if len(heads) == 1 else (None, tuple(heads))
+    return Entity(start, end, values["etype"], head, None, several, extra)

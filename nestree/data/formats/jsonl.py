@@ -52,38 +52,38 @@ Item = tuple[Sentence, Record] | AnnotatedText  # of a line with words, with its
 
 def parse_lines(path: Path, report: ConversionReport) -> Iterator[Item]:
     for number, line in read_lines_or_errors(path):
-        place = f"{path}:{number}"
-        with common.skip_bad(report):
-            if isinstance(line, DataError):
-                raise line
-            if not line or line.isspace():
-                continue
+        if isinstance(line, DataError):
+            report.bad(line)
+            continue
+        if not line or line.isspace():
+            continue
+        with common.skip_bad(report, place := f"{path}:{number}"):
             record = parse_json(line, place)
             if not isinstance(record, dict):
-                raise DataError(f"{place}: a line must be a JSON object {{...}}, and is {line[:40]!r}.")
-            check_keys(record, place)
+                raise DataError(f"a line must be a JSON object {{...}}, and is {line[:40]!r}.")
+            check_keys(record)
             if "tokens" in record or "words" in record:
-                sentence = parse_sentence(record, place)
+                sentence = parse_sentence(record)
                 if sentence.text is None and "offsets" in record:
-                    report.note("offsets not kept: the line has no text", place)
+                    report.note("offsets not kept: the line has no text")
                 yield sentence, record
             else:
-                yield parse_text(record, place, report)
+                yield parse_text(record, report)
 
 
-def check_keys(record: Record, place: str) -> None:
+def check_keys(record: Record) -> None:
     """Raise if the entities are under another key: they would be lost in silence."""
     if "entities" in record:
         return
     lists = [key for key, value in record.items() if isinstance(value, list) and key not in SENTENCE_KEYS]
     for key in difflib.get_close_matches("entities", lists, 1, 0.7):
         raise DataError(
-            f"{place}: this line has no `entities`, but `{key}`. If these are the entities, write `entities`."
+            f"this line has no `entities`, but `{key}`. If these are the entities, write `entities`."
         )
     for key, format in KEYS_OF_OTHER_FORMATS.items():
         if key in lists:
             raise DataError(
-                f"{place}: this line has no `entities`, but `{key}`, as {format} has. Name the format of the file, and "
+                f"this line has no `entities`, but `{key}`, as {format} has. Name the format of the file, and "
                 "do not mix formats in it."
             )
 
@@ -127,45 +127,50 @@ def to_document(group: list[tuple[Sentence, Record]]) -> Document:
     )
 
 
-def parse_sentence(record: Record, place: str) -> Sentence:
+def parse_sentence(record: Record) -> Sentence:
     """The sentence of a line that has words."""
-    with common.locate_errors(place):
-        words, text = record.get("tokens", record.get("words")), record.get("text")
-        if not isinstance(words, list):
-            raise DataError(f"`tokens` must be a list of words, and is {words!r:.40}.")
-        if text is not None and not isinstance(text, str):
-            raise DataError(f"`text` must be a string, and is {text!r:.40}.")
-        entities = [parse_entity(entity) for entity in check_entities(record)]
-        complete = check_complete(record)
-        extra, forbidden = common.without_keys(record, SENTENCE_KEYS), parse_forbidden(record)
-        if "questions" in record:
-            answered, absent, unanswered = parse_answers(record["questions"])
-            entities, forbidden = [*entities, *answered], [*forbidden, *absent]
-            complete = complete and "complete" in record
-            extra = common.without_keys(extra, ["questions"]) | (
-                {"questions": unanswered} if unanswered else {}
-            )
-        return Sentence(
-            tuple(words),
-            tuple(entities),
-            text,
-            None if text is None else parse_offsets(record.get("offsets"), words, text),
-            0,
-            common.optional_str(record.get("sent_id")),
-            complete,
-            extra,
-            parse_tree(record.get("tree"), len(words)),
-            None,
-            tuple(forbidden),
-        )
+    words, text = record.get("tokens", record.get("words")), record.get("text")
+    if not isinstance(words, list):
+        raise DataError(f"`tokens` must be a list of words, and is {words!r:.40}.")
+    if text is not None and not isinstance(text, str):
+        raise DataError(f"`text` must be a string, and is {text!r:.40}.")
+    entities = [parse_entity(entity) for entity in check_entities(record)]
+    complete = check_complete(record)
+    extra, forbidden = common.without_keys(record, SENTENCE_KEYS), parse_pairs(record, "forbidden")
+    if "questions" in record:
+        answered, absent, unanswered = parse_answers(record["questions"])
+        entities, forbidden = [*entities, *answered], [*forbidden, *absent]
+        complete = complete and "complete" in record
+        extra = common.without_keys(extra, ["questions"]) | ({"questions": unanswered} if unanswered else {})
+    offsets = None
+    if text is not None:
+        has_offsets = record.get("offsets") is not None
+        offsets = tuple(parse_pairs(record, "offsets")) if has_offsets else common.locate_words(words, text)
+    return Sentence(
+        tuple(words),
+        tuple(entities),
+        text,
+        offsets,
+        0,
+        common.optional_str(record.get("sent_id")),
+        complete,
+        extra,
+        parse_tree(record.get("tree"), len(words)),
+        None,
+        tuple(forbidden),
+    )
 
 
-def parse_forbidden(record: Record) -> list[Span]:
-    """The spans that are no entities."""
-    value = record.get("forbidden", [])
-    if not are_lists(value, 2) or not all(type(place) is int for pair in value for place in pair):
-        raise DataError(f"`forbidden` must be a list of [start, end], and is {value!r:.60}.")
+def parse_pairs(record: Record, key: str) -> list[Span]:
+    """The spans under this key; none if it is missing."""
+    value = record.get(key, [])
+    if not are_pairs(value) or not all(type(place) is int for pair in value for place in pair):
+        raise DataError(f"`{key}` must be a list of [start, end], and is {value!r:.60}.")
     return [(start, end) for start, end in value]
+
+
+def are_pairs(value: Any) -> bool:
+    return common.is_list_of(value, list) and all(len(item) == 2 for item in value)
 
 
 def parse_answers(questions: Any) -> tuple[list[Entity], list[Span], list[Record]]:
@@ -173,7 +178,7 @@ def parse_answers(questions: Any) -> tuple[list[Entity], list[Span], list[Record
     entities: list[Entity] = []
     forbidden: list[Span] = []
     unanswered: list[Record] = []
-    if not isinstance(questions, list) or not all(isinstance(question, dict) for question in questions):
+    if not common.is_list_of(questions, dict):
         raise DataError(f"`questions` must be a list of objects, and is {questions!r:.60}.")
     for question in questions:
         start, end, label, answer = (question.get(key) for key in ("start", "end", "label", "answer"))
@@ -199,8 +204,8 @@ def check_complete(record: Record) -> bool:
 
 def check_entities(record: Record) -> list[Record]:
     """The entities of a line; each has a start, an end and a label."""
-    entities = record.get("entities", [])
-    if not isinstance(entities, list) or not all(isinstance(entity, dict) for entity in entities):
+    entities: list[Record] = record.get("entities", [])
+    if not common.is_list_of(entities, dict):
         raise DataError(
             f"`entities` must be a list of objects with start, end and label, and is {entities!r:.60}."
         )
@@ -220,15 +225,6 @@ def parse_entity(entity: Record) -> Entity:
     return Entity(start, end, label, entity.get("head"), entity.get("score"), tuple(heads), extra)
 
 
-def parse_offsets(value: Any, words: list[str], text: str) -> tuple[Span, ...]:
-    """The offsets of the words in the text: as the line has them or, if it has none, one word after the other."""
-    if value is None:
-        return common.locate_words(words, text)
-    if not are_lists(value, 2) or not all(type(offset) is int for pair in value for offset in pair):
-        raise DataError(f"`offsets` must be a list of [start, end], and is {value!r:.60}.")
-    return tuple((start, end) for start, end in value)
-
-
 def parse_tree(tree: Any, n: int) -> Tree | None:
     """The tree of a sentence of n words."""
     if tree is None:
@@ -239,67 +235,58 @@ def parse_tree(tree: Any, n: int) -> Tree | None:
             "If it is something else, give it another name."
         )
     spans, arcs, probabilities = (tree.get(key, []) for key in ("spans", "arcs", "probabilities"))
-    root = tree.get("root")
+    root, within = tree.get("root"), f"within words 0 to {n - 1}"
 
     def is_word(item: Any, start: int = 0, end: int = n) -> bool:
         return type(item) is int and start <= item < end
 
-    def is_span(item: Any) -> bool:
-        if not isinstance(item, list) or len(item) != 3 or not is_word(item[0]):
+    def is_span(item: list[Any]) -> bool:
+        if len(item) != 3:
             return False
         i, j, head = item
-        return is_word(j, i + 1, n + 1) and (head is None or is_word(head, i, j))
+        return is_word(i) and is_word(j, i + 1, n + 1) and (head is None or is_word(head, i, j))
 
+    are_spans = common.is_list_of(spans, list) and all(map(is_span, spans))
+    are_arcs = are_pairs(arcs) and all(is_word(word) for arc in arcs for word in arc)
+    are_probabilities = isinstance(probabilities, list) and all(
+        type(p) in (int, float) and 0 <= p <= 1 for p in probabilities
+    )
     for key, is_valid, meaning in (
-        ("spans", isinstance(spans, list) and all(map(is_span, spans)), "[start, end, head or null]"),
+        ("spans", are_spans, f"[start, end, head or null] {within}"),
+        ("arcs", are_arcs, f"[head, modifier] {within}"),
+        ("root", root is None or is_word(root), f"null or a word {within}"),
         (
-            "arcs",
-            are_lists(arcs, 2) and all(is_word(word) for arc in arcs for word in arc),
-            "[head, modifier]",
+            "probabilities",
+            are_probabilities and len(probabilities) in (0, len(spans)),
+            f"numbers from 0 to 1, one for each of its {len(spans)} spans, or none",
         ),
-        ("root", root is None or is_word(root), "null or a word"),
     ):
         if not is_valid:
-            raise DataError(
-                f"`{key}` of `tree` must be {meaning} within words 0 to {n - 1}, and is {tree[key]!r:.60}."
-            )
-    if (
-        not isinstance(probabilities, list)
-        or not all(type(p) in (int, float) and 0 <= p <= 1 for p in probabilities)
-        or len(probabilities) not in (0, len(spans))
-    ):
-        raise DataError(
-            f"`probabilities` of `tree` must be numbers from 0 to 1, one for each of its {len(spans)} spans, or none, "
-            f"and is {probabilities!r:.60}."
-        )
+            raise DataError(f"`{key}` of `tree` must be {meaning}, and is {tree[key]!r:.60}.")
     return Tree(tuple(map(tuple, spans)), tuple(map(tuple, arcs)), root, tuple(probabilities))
 
 
-def are_lists(value: Any, length: int) -> bool:
-    return isinstance(value, list) and all(isinstance(item, list) and len(item) == length for item in value)
-
-
-def parse_text(record: Record, place: str, report: ConversionReport) -> AnnotatedText:
+def parse_text(record: Record, report: ConversionReport) -> AnnotatedText:
     """The document of a line that has a text and no words: its entities count characters."""
-    with common.locate_errors(place):
-        text = record.get("text")
-        if "text" not in record:
-            raise DataError(f"a line needs `tokens` or a `text`, and has {', '.join(record) or 'nothing'}.")
-        if not isinstance(text, str):
-            raise DataError(f"`text` must be a string, and is {text!r:.60}.")
-        complete = check_complete(record)
-        mentions = [mention for entity in check_entities(record) for mention in parse_mentions(entity)]
-        forbidden = parse_forbidden(record)
+    text = record.get("text")
+    if "text" not in record:
+        raise DataError(f"a line needs `tokens` or a `text`, and has {', '.join(record) or 'nothing'}.")
+    if not isinstance(text, str):
+        raise DataError(f"`text` must be a string, and is {text!r:.60}.")
+    complete = check_complete(record)
+    mentions = [mention for entity in check_entities(record) for mention in parse_mentions(entity)]
+    forbidden = parse_pairs(record, "forbidden")
     if with_heads := sum("heads" in entity for entity in record.get("entities", [])):
-        report.note("lists of heads not read: in a text, `head` is [start, end]", place, with_heads)
+        report.note("lists of heads not read: in a text, `head` is [start, end]", times=with_heads)
     extra = common.without_keys(record, ("text", "entities", "doc_id", "complete", "forbidden"))
     id = common.optional_str(record.get("doc_id"))
-    return AnnotatedText(text, mentions, place, id, extra, complete, forbidden=forbidden)
+    return AnnotatedText(text, mentions, report.place, id, extra, complete, forbidden=forbidden)
 
 
 def from_text_record(record: Record, words: str, sentences: str) -> Document:
     """The document of `Document.to_dict`. Offsets stay: entities and heads begin and end with words."""
-    annotated = parse_text(record, "this document", ConversionReport())
+    with common.locate_errors(place := "this document"):
+        annotated = parse_text(record, ConversionReport(place=place))
     mentions = annotated.mentions = list(annotated.mentions)
     heads = [mention.head for mention in mentions if mention.head]
     keep = [*heads, *((mention.start, mention.end) for mention in mentions)]

@@ -56,28 +56,26 @@ def read(
     """
     common.check_choice("part", part, (*PARTS, ""))
     for place, task in json_records(path, report):
-        with common.skip_bad(report):
-            task = to_long_form(task, field, from_name, place)
-            result = select_result(task, part, annotator, report, place)
+        with common.skip_bad(report, place):
+            task = to_long_form(task, field, from_name)
+            result = select_result(task, part, annotator, report)
             if result is None and annotator:
-                report.note("tasks without annotations of this annotator left out", place)
+                report.note("tasks without annotations of this annotator left out")
                 continue
             data = task["data"]
-            text, asked = data.get(field), parse_questions(data, place)
-            if asked and not any(
-                common.json_objects(task, key, place) for key in ("annotations", "completions")
-            ):
-                report.note("questions without answers left out", place)
+            text, asked = data.get(field), parse_questions(data)
+            if asked and not any(common.json_objects(task, key) for key in ("annotations", "completions")):
+                report.note("questions without answers left out")
                 continue
             if not isinstance(text, str):
                 raise DataError(
-                    f"{place}: the data has no text called {field!r}, only {', '.join(data)[:60] or 'nothing'}. "
+                    f"the data has no text called {field!r}, only {', '.join(data)[:60] or 'nothing'}. "
                     "Choose the option `field`."
                 )
-            mentions = list(parse_mentions(result or [], from_name, report, place))
-            text, mentions = correct_offsets(text, mentions, report, place)
+            mentions = list(parse_mentions(result or [], from_name, report))
+            text, mentions = correct_offsets(text, mentions, report)
             if result is None:
-                report.note("tasks without annotations: read as incomplete", place)
+                report.note("tasks without annotations: read as incomplete")
             id = common.optional_str(data.get("doc_id", task.get("id")))
             extra = common.without_keys(data, (field, "doc_id", *(["questions"] if asked else [])))
             kept = {(mention.start, mention.end) for mention in mentions}
@@ -86,39 +84,38 @@ def read(
             yield AnnotatedText(text, mentions, place, id, extra, complete, forbidden=forbidden)
 
 
-def parse_questions(data: Record, place: str) -> list[Span]:
+def parse_questions(data: Record) -> list[Span]:
     """The spans that the annotator was asked about."""
     questions = data.get("questions")
-    if not isinstance(questions, list) or not all(isinstance(each, dict) for each in questions):
+    if not common.is_list_of(questions, dict):
         return []  # a field of another program
-    spans = [(question.get("start"), question.get("end")) for question in questions]
+    spans = [(question.get("start"), question.get("end")) for question in questions or ()]
     if not all(type(start) is int and type(end) is int for start, end in spans):
-        raise DataError(f"{place}: `questions` need `start` and `end` in characters: {questions!r:.60}.")
+        raise DataError(f"`questions` need `start` and `end` in characters: {questions!r:.60}.")
     return spans
 
 
-def to_long_form(task: Record, field: str, from_name: str, place: str) -> Record:
+def to_long_form(task: Record, field: str, from_name: str) -> Record:
     """The task with `data` and `annotations`; a short task has its regions beside its text."""
     if "data" in task:
-        common.require(task, "data", dict, {}, place)
+        common.require(task, "data", dict, {})
         return task
     if not isinstance(task.get(field), str):
         raise DataError(
-            f"{place}: a task needs `data` with a text, and this one has {', '.join(task)[:60] or 'nothing'}."
+            f"a task needs `data` with a text, and this one has {', '.join(task)[:60] or 'nothing'}."
         )
-    result = []
     names = [from_name] if from_name else label_studio_regions(task) or ["label"]
-    for name in names:
-        values = common.require(task, name, list, [], place)
-        result += [{"type": "labels", "from_name": name, "value": value} for value in values]
+    result = [
+        {"type": "labels", "from_name": name, "value": value}
+        for name in names
+        for value in common.require(task, name, list, [])
+    ]
     annotation = {"completed_by": task.get("annotator"), "result": result}
     data = common.without_keys(task, (*names, *TASK_KEYS))
     return {"id": task.get("id"), "data": data, "annotations": [annotation] if result else []}
 
 
-def select_result(
-    task: Record, part: str, annotator: str, report: ConversionReport, place: str
-) -> list[Record] | None:
+def select_result(task: Record, part: str, annotator: str, report: ConversionReport) -> list[Record] | None:
     """The regions of the annotation or prediction to be read; None if there is none."""
 
     def is_by_annotator(annotation: Record) -> bool:
@@ -126,80 +123,73 @@ def select_result(
         names = [author.get("id"), author.get("email")] if isinstance(author, dict) else [author]
         return not annotator or annotator in [str(name) for name in names]
 
-    annotations = common.json_objects(task, "annotations", place) or common.json_objects(
-        task, "completions", place
-    )
+    annotations = common.json_objects(task, "annotations") or common.json_objects(task, "completions")
     if cancelled := sum(bool(a.get("was_cancelled")) for a in annotations):
-        report.note("cancelled annotations not read", place, cancelled)
+        report.note("cancelled annotations not read", times=cancelled)
     annotations = [a for a in annotations if not a.get("was_cancelled") and is_by_annotator(a)]
-    predictions = [p for p in common.json_objects(task, "predictions", place) if is_by_annotator(p)]
-    candidates = {"annotations": annotations, "predictions": predictions, "": annotations or predictions}[
-        part
-    ]
+    predictions = [p for p in common.json_objects(task, "predictions") if is_by_annotator(p)]
+    candidates = predictions if part == "predictions" else annotations
+    if not part and not annotations and predictions:
+        candidates = predictions
+        report.note("predictions read: the task has no annotations")
     if not candidates:
         return None
-    if not part and candidates is predictions:
-        report.note("predictions read: the task has no annotations", place)
     if len(candidates) > 1:
-        report.note("further annotations of the same task not read", place, len(candidates) - 1)
+        report.note("further annotations of the same task not read", times=len(candidates) - 1)
     best = next((a for a in candidates if a.get("ground_truth")), candidates[0])
-    return common.json_objects(best, "result", place)
+    return common.json_objects(best, "result")
 
 
-def parse_mentions(
-    result: list[Record], from_name: str, report: ConversionReport, place: str
-) -> Iterator[Mention]:
+def parse_mentions(result: list[Record], from_name: str, report: ConversionReport) -> Iterator[Mention]:
     """The labelled spans of text, one for each label; all else is counted."""
     for item in result:
         value, kind = item.get("value"), item.get("type", "labels")
         if kind == "relation":
-            report.note("relations not read", place)
+            report.note("relations not read")
         elif kind != "labels" or not isinstance(value, dict):
-            report.note("regions that are no labelled text not read", place)
+            report.note("regions that are no labelled text not read")
         elif from_name and item.get("from_name") != from_name:
-            report.note("regions of other controls not read", place)
+            report.note("regions of other controls not read")
         else:
             start, end, labels, phrase = (value.get(key) for key in ("start", "end", "labels", "text"))
             if type(start) is not int or type(end) is not int:
-                raise DataError(f"{place}: a span needs `start` and `end` in characters: {value!r:.80}.")
+                raise DataError(f"a span needs `start` and `end` in characters: {value!r:.80}.")
             if not isinstance(labels, list) or not all(isinstance(name, str) and name for name in labels):
-                raise DataError(f"{place}: `labels` of region {start}-{end} must be names: {labels!r:.40}.")
+                raise DataError(f"`labels` of region {start}-{end} must be names: {labels!r:.40}.")
             if not labels:
-                report.note("dropped: an entity without a label", place)
-            score = common.parse_probability(item.get("score", value.get("score")), report, place)
+                report.note("dropped: an entity without a label")
+            score = common.parse_probability(item.get("score", value.get("score")), report)
             phrase = phrase if isinstance(phrase, str) else None
             yield from (Mention(start, end, label, None, score, phrase=phrase) for label in labels)
 
 
-def matches(mention: Mention, text: str) -> bool:
-    """Is the phrase at its offsets? Blanks and line breaks, which may be written as \\n, do not matter."""
-    actual, phrase = (
-        "".join(part.replace("\\n", "").split())
-        for part in (text[max(0, mention.start) : max(0, mention.end)], mention.phrase or "")
-    )
-    return mention.phrase is None or (mention.end <= len(text) and actual == phrase)
-
-
 def correct_offsets(
-    text: str, mentions: list[Mention], report: ConversionReport, place: str
+    text: str, mentions: list[Mention], report: ConversionReport
 ) -> tuple[str, list[Mention]]:
     """The text and its mentions with offsets in characters, whatever the file counts; phrases are compared here."""
-    with_lf = text.replace("\r\n", "\n")
+
+    def matches(mention: Mention, text: str) -> bool:
+        """Is the phrase at its offsets? Blanks and line breaks, which may be written as \\n, do not matter."""
+        parts = text[max(0, mention.start) : max(0, mention.end)], mention.phrase or ""
+        actual, phrase = ("".join(part.replace("\\n", "").split()) for part in parts)
+        return mention.phrase is None or (mention.end <= len(text) and actual == phrase)
+
+    with_lf, note_lf = text.replace("\r\n", "\n"), "offsets count CRLF as one character: text read with LF"
     for candidate, unit, correction in (
         (text, "characters", ""),
         (text, "utf-16", "offsets counted UTF-16 units: converted to characters"),
-        (with_lf, "characters", "offsets count CRLF as one character: text read with LF"),
-        (with_lf, "utf-16", "offsets count CRLF as one character: text read with LF"),
+        (with_lf, "characters", note_lf),
+        (with_lf, "utf-16", note_lf),
     ):
         convert = to_code_points(candidate, unit)
         moved = [m._replace(start=convert(m.start), end=convert(m.end)) for m in mentions]
         if all(matches(mention, candidate) for mention in moved):
             if correction:
-                report.note(correction, place)
+                report.note(correction)
             elif has_surrogate_pairs(text) and any(mention.phrase is None for mention in mentions):
-                report.note(AMBIGUOUS_OFFSETS, place)
+                report.note(AMBIGUOUS_OFFSETS)
             return candidate, [mention._replace(phrase=None) for mention in moved]
-    report.note("offsets trusted: the region repeats another text", place)
+    report.note("offsets trusted: the region repeats another text")
     return text, [mention._replace(phrase=None) for mention in mentions]
 
 
@@ -222,28 +212,25 @@ def write(
     """
     common.check_choice("part", part, PARTS)
 
-    def to_task(place: str, document: Document) -> str:
-        document = document.with_text()
+    def to_task(document: Document, place: str) -> Record:
         data: Record = {field: document.text}
         if document.id is not None:
             data["doc_id"] = document.id
         data |= common.without_keys(document.extra, data)
         if forbidden := common.forbidden_offsets(document):
             known = [(start, end) for _, start, end in common.entity_offsets(document)]
-            asked = sorted({*known, *forbidden})
-            data["questions"] = [{"start": start, "end": end} for start, end in asked]
+            data["questions"] = [{"start": i, "end": j} for i, j in sorted({*known, *forbidden})]
         annotation: Record = {"result": list(to_regions(document, part, from_name, to_name))}
         if part == "predictions":
             scores = [region["score"] for region in annotation["result"] if "score" in region]
             mean = {"score": sum(scores) / len(scores)} if scores else {}
             annotation = {"model_version": model, **mean, **annotation}
-        return common.dump_json({"data": data, part: [annotation]}, f"{path}, {place}")
+        return {"data": data, part: [annotation]}
 
     lost_parts = ("scores",) if part == "annotations" else ()
-    tasks = (to_task(*pair) for pair in common.report_losses(documents, "label-studio", report, *lost_parts))
-    common.write_joined(
-        tasks, path, ("", "\n", "\n") if ".jsonl" in path.suffixes else ("[\n", ",\n", "\n]\n")
-    )
+    losses = common.report_losses(documents, "label-studio", report, *lost_parts)
+    frame = ("", "\n", "\n") if ".jsonl" in path.suffixes else ("[\n", ",\n", "\n]\n")
+    common.write_json(losses, path, to_task, frame)
 
 
 def to_regions(document: Document, part: str, from_name: str, to_name: str) -> Iterator[Record]:

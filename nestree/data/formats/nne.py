@@ -78,18 +78,17 @@ def read_document(file: Path, trees: Path | None, report: ConversionReport) -> D
         raise DataError(f"{file} has {len(records)} sentences, and {trees} has {len(leaves)} trees.")
     sentences = []
     for record, (tree_line, words, tags) in zip(records, leaves, strict=True):
-        place = f"{file}:{record.line}"
-        with skip_bad(report):
+        with skip_bad(report, f"{file}:{record.line}"):
             if record.words != [str(k) for k in range(len(record.words))]:
-                raise DataError(f"{place}: the first line of an NNE sentence numbers its words: 0 1 2 ...")
+                raise DataError("the first line of an NNE sentence numbers its words: 0 1 2 ...")
             if len(words) != len(record.words):
                 raise DataError(
-                    f"{place}: this sentence has {len(record.words)} words, and its tree at {trees}:{tree_line} has "
+                    f"this sentence has {len(record.words)} words, and its tree at {trees}:{tree_line} has "
                     f"{len(words)}."
                 )
             if record.tags is not None and record.tags != tags:
-                report.note("part-of-speech tags differ from those of the tree: the latter kept", place)
-            sentences.append(to_sentence(record._replace(words=words, tags=tags or None), file, "inclusive"))
+                report.note("part-of-speech tags differ from those of the tree: the latter kept")
+            sentences.append(to_sentence(record._replace(words=words, tags=tags or None), "inclusive"))
     return Document(tuple(sentences), None, file.stem)
 
 

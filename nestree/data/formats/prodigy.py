@@ -27,77 +27,65 @@ def read(path: Path, report: ConversionReport) -> Iterator[AnnotatedText]:
         if task.get("answer", "accept") != "accept":
             report.note("tasks that were rejected or ignored left out", place)
             continue
-        with common.skip_bad(report):
-            if relations := common.json_objects(task, "relations", place):
-                report.note("relations not read", place, len(relations))
-            text = common.require_text(task, place)
+        with common.skip_bad(report, place):
+            common.count_relations(task, report)
+            text = common.require_text(task)
             extra, meta, id = common.without_keys(task, TASK_KEYS), task.get("meta"), None
             if isinstance(meta, dict) and "doc_id" in meta:
                 id = str(meta["doc_id"])
                 extra["meta"] = common.without_keys(meta, ["doc_id"])
                 if len(meta) == 1:
                     del extra["meta"]
-            words = None if task.get("tokens") is None else parse_tokens(task, text, place)
+            words = None if task.get("tokens") is None else parse_tokens(task, text)
             if is_question := bool(task.get("_is_binary")):
-                report.note("yes/no questions: read as incomplete", place)
-            mentions = list(parse_mentions(task, report, place))
+                report.note("yes/no questions: read as incomplete")
+            mentions = list(parse_mentions(task, report))
             yield AnnotatedText(text, mentions, place, id, extra, not is_question, words=words)
 
 
-def parse_tokens(task: Record, text: str, place: str) -> list[Span]:
+def parse_tokens(task: Record, text: str) -> list[Span]:
     """The offsets of the tokens that are not blank."""
     words, last_end = [], 0
-    for token in common.require(task, "tokens", list, [], place):
+    for token in common.require(task, "tokens", list, []):
         start, end = (token.get("start"), token.get("end")) if isinstance(token, dict) else (None, None)
         if type(start) is not int or type(end) is not int or not last_end <= start < end <= len(text):
-            raise DataError(f"{place}: this token is not after the last one and in the text: {token!r:.80}.")
+            raise DataError(f"this token is not after the last one and in the text: {token!r:.80}.")
         if token.get("text", text[start:end]) != text[start:end]:
-            raise DataError(f"{place}: token {token['text']!r:.40} is not at {start}-{end} of the text.")
+            raise DataError(f"token {token['text']!r:.40} is not at {start}-{end} of the text.")
         last_end = end
         if not text[start:end].isspace():
             words.append((start, end))
     return words
 
 
-def parse_mentions(task: Record, report: ConversionReport, place: str) -> Iterator[Mention]:
-    for span in common.json_objects(task, "spans", place):
+def parse_mentions(task: Record, report: ConversionReport) -> Iterator[Mention]:
+    for span in common.json_objects(task, "spans"):
         if span.get("label") is None:
-            report.note("dropped: an entity without a label", place)
+            report.note("dropped: an entity without a label")
             continue
-        score = common.parse_probability(span.get("score"), report, place)
+        score = common.parse_probability(span.get("score"), report)
         extra = common.without_keys(span, SPAN_KEYS)
         yield Mention(span.get("start"), span.get("end"), span["label"], None, score, extra)  # type: ignore[arg-type]
 
 
 def write(documents: Iterable[Document], path: Path, report: ConversionReport) -> None:
     """One document a line, with its words as tokens."""
-
-    def to_line(place: str, document: Document) -> str:
-        return common.dump_json(to_task(document.with_text(), report, place), f"{path}, {place}")
-
-    common.write_joined((to_line(*pair) for pair in common.report_losses(documents, "prodigy", report)), path)
+    losses = common.report_losses(documents, "prodigy", report)
+    common.write_json(losses, path, lambda document, place: to_task(document, report, place))
 
 
 def to_task(document: Document, report: ConversionReport, place: str) -> Record:
     text = document.text or ""
     pieces = tokens(text, common.word_offsets(document), report, place)
-    token_ids = [k for k, token in enumerate(pieces) if token.word is not None]  # of each word
+    by_start = {token.start: k for k, token in enumerate(pieces)}
+    by_end = {token.end: k for k, token in enumerate(pieces)}
     spans: list[Record] = []
-    first_word = 0
-    for sentence in document.sentences:
-        for entity in sentence.entities:
-            start, end = sentence.characters(entity)
-            span = {
-                "start": start,
-                "end": end,
-                "token_start": token_ids[first_word + entity.start],
-                "token_end": token_ids[first_word + entity.end - 1],
-                "label": entity.label,
-            }
-            if entity.score is not None:
-                span["score"] = entity.score
-            spans.append(span | common.without_keys(entity.extra, SPAN_KEYS))
-        first_word += len(sentence.words)
+    for entity, start, end in common.entity_offsets(document):
+        span: Record = {"start": start, "end": end, "token_start": by_start[start], "token_end": by_end[end]}
+        span["label"] = entity.label
+        if entity.score is not None:
+            span["score"] = entity.score
+        spans.append(span | common.without_keys(entity.extra, SPAN_KEYS))
     task: Record = {
         "text": text,
         "tokens": [

@@ -13,7 +13,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from nestree.data.alignment import AnnotatedText, Mention, Passage
-from nestree.data.formats.common import entity_offsets, replace_forbidden, report_losses, write_joined
+from nestree.data.formats.common import (
+    entity_offsets,
+    replace_forbidden,
+    report_losses,
+    skip_bad,
+    write_joined,
+)
 from nestree.data.io import ConversionReport, read_lines_or_errors
 from nestree.errors import DataError
 from nestree.types import Document
@@ -28,9 +34,10 @@ def read(path: Path, report: ConversionReport) -> Iterator[AnnotatedText]:
     mentions: list[Mention] = []
     for number, line in read_lines_or_errors(path):
         place = f"{path}:{number}"
-        try:
-            if isinstance(line, DataError):
-                raise line
+        if isinstance(line, DataError):
+            report.bad(line)
+            continue
+        with skip_bad(report, place):
             match, columns = TEXT.fullmatch(line), line.split("\t")
             if match and match[2] == "t":
                 if article:
@@ -42,16 +49,14 @@ def read(path: Path, report: ConversionReport) -> Iterator[AnnotatedText]:
                 article.passages = [*article.passages, abstract]
                 article.text += "\n" + match[3] if match[3] else ""
             elif article and len(columns) > 3 and not NUMBER.fullmatch(columns[1]):
-                report.note("relations not read", place)
+                report.note("relations not read")
             elif article and len(columns) > 4:
                 mentions.append(parse_mention(columns, article.id, place))
             elif line.strip():
                 raise DataError(
-                    f"{place}: this is not a PubTator line: {line[:60]!r}. Expected: ID|t|title, ID|a|abstract or "
+                    f"this is not a PubTator line: {line[:60]!r}. Expected: ID|t|title, ID|a|abstract or "
                     "ID<tab>start<tab>end<tab>text<tab>type<tab>identifier."
                 )
-        except DataError as error:
-            report.bad(error)
     if article:
         yield article
 
@@ -59,13 +64,11 @@ def read(path: Path, report: ConversionReport) -> Iterator[AnnotatedText]:
 def parse_mention(columns: list[str], article_id: str | None, place: str) -> Mention:
     id, start, end, phrase, label, *identifiers = columns
     if id != article_id:
-        raise DataError(
-            f"{place}: this annotation of {id} stands in the article {article_id}. Move it there."
-        )
+        raise DataError(f"this annotation of {id} stands in the article {article_id}. Move it there.")
     if not NUMBER.fullmatch(end):
-        raise DataError(f"{place}: the end must be a number, and is {end!r:.40}.")
+        raise DataError(f"the end must be a number, and is {end!r:.40}.")
     if not label:
-        raise DataError(f"{place}: the annotation has no type. It stands in the fifth column.")
+        raise DataError("the annotation has no type. It stands in the fifth column.")
     extra = {key: value for key, value in zip(("id", "mentions"), identifiers, strict=False) if value}
     return Mention(int(start), int(end), label, extra=extra, place=place, phrase=phrase)
 

@@ -55,22 +55,21 @@ def read(path: Path, report: ConversionReport, *, ends: str = "", offsets: str =
     group: list[Sentence] = []
     group_id: str | None = None
     for place, record in json_records(path, report):
-        with common.skip_bad(report):
+        with common.skip_bad(report, place):
             keys = next((keys for keys in SYSTEMS if keys[0] in record and keys[1] in record), None)
             if keys is None:
                 raise DataError(
-                    f"{place}: these are not the keys of a system that is known: {', '.join(record)[:80] or 'none'}. "
+                    f"these are not the keys of a system that is known: {', '.join(record)[:80] or 'none'}. "
                     f"Known are {', '.join(' + '.join(keys) for keys in SYSTEMS)}."
                 )
             usual_ends, usual_offsets = SYSTEMS[keys]
-            sentences = list(
-                parse_sentences(record, keys, ends or usual_ends, offsets or usual_offsets, report, place)
-            )
+            convention = ends or usual_ends, offsets or usual_offsets
+            sentences = list(parse_sentences(record, keys, convention, report, place))
             for key, note in NOT_READ.items():
                 if isinstance(record.get(key), list) and any(record[key]):
-                    report.note(note, place)
+                    report.note(note)
             if extra_keys := record.keys() - KNOWN_KEYS - NOT_READ.keys():
-                report.note("extra keys of records not read", place, len(extra_keys))
+                report.note("extra keys of records not read", times=len(extra_keys))
             id = common.optional_str(first_value(record, "doc_id", "doc_key"))
             if group and (id is None or id != group_id or "sentences" in record):
                 yield Document(tuple(group), None, group_id)
@@ -86,31 +85,29 @@ def first_value(record: Record, *keys: str) -> Any:
 
 
 def parse_sentences(
-    record: Record, keys: tuple[str, str], ends: str, offsets: str, report: ConversionReport, place: str
+    record: Record, keys: tuple[str, str], convention: tuple[str, str], report: ConversionReport, place: str
 ) -> Iterator[Sentence]:
-    """The sentence of a record, or its sentences, if they have words."""
+    """The sentence of a record, or its sentences, if they have words. `convention`: its ends and offsets."""
     all_words, all_entities = record[keys[0]], record[keys[1]]
     several = keys[0] == "sentences"
     if not several:
         all_words, all_entities = [all_words], [all_entities]
     if not isinstance(all_words, list) or not isinstance(all_entities, list):
-        raise DataError(f"{place}: `{keys[0]}` and `{keys[1]}` must be lists.")
+        raise DataError(f"`{keys[0]}` and `{keys[1]}` must be lists.")
     if len(all_words) != len(all_entities):
         raise DataError(
-            f"{place}: there are {len(all_words)} `{keys[0]}` and {len(all_entities)} `{keys[1]}`. There must be one "
-            "for each."
+            f"there are {len(all_words)} `{keys[0]}` and {len(all_entities)} `{keys[1]}`. There must be one for each."
         )
     before = 0  # words of the sentences before this one
     for number, (words, items) in enumerate(zip(all_words, all_entities, strict=True), 1):
         where = f"{place}, sentence {number}" if several else place
-        if not isinstance(words, list) or not all(isinstance(word, str) and word for word in words):
-            raise DataError(f"{where}: a sentence is a list of words, and this is {words!r:.60}.")
-        if not isinstance(items, list) or not all(
-            isinstance(item, list if several else dict) for item in items
-        ):
-            kind = "lists [start, end, label]" if several else "objects"
-            raise DataError(f"{where}: `{keys[1]}` must be a list of {kind}, and is {items!r:.60}.")
-        entities = [parse_entity(item, words, before, ends, offsets, report, where) for item in items]
+        with common.locate_errors(where):
+            if not common.is_list_of(words, str) or not all(words):
+                raise DataError(f"a sentence is a list of words, and this is {words!r:.60}.")
+            if not common.is_list_of(items, list if several else dict):
+                kind = "lists [start, end, label]" if several else "objects"
+                raise DataError(f"`{keys[1]}` must be a list of {kind}, and is {items!r:.60}.")
+            entities = [parse_entity(item, words, before, convention, report, where) for item in items]
         if words:
             id = None if several else common.optional_str(first_value(record, "sent_id", "wnd_id", "orig_id"))
             yield Sentence(tuple(words), tuple(entities), id=id)
@@ -120,7 +117,12 @@ def parse_sentences(
 
 
 def parse_entity(
-    item: Any, words: list[str], before: int, ends: str, offsets: str, report: ConversionReport, place: str
+    item: Any,
+    words: list[str],
+    before: int,
+    convention: tuple[str, str],
+    report: ConversionReport,
+    place: str,
 ) -> Entity:
     """The entity of [start, end, label] or an object; `before` counts the words of the document before its sentence."""
     start = end = label = phrase = index = None
@@ -129,8 +131,11 @@ def parse_entity(
         index, span = item.get("index"), item.get("span", [item.get("start"), item.get("end")])
         if "index" in item:
             if not isinstance(index, list) or not index or not all(type(k) is int for k in index):
-                raise DataError(f"{place}: `index` must list the words of an entity: {item!r:.80}.")
-            span, ends = [min(index), max(index) + 1], "exclusive"  # all words are listed
+                raise DataError(f"`index` must list the words of an entity: {item!r:.80}.")
+            span, convention = (
+                [min(index), max(index) + 1],
+                ("exclusive", convention[1]),
+            )  # all words are listed
             if len({*index}) < span[1] - span[0]:
                 report.note(FRAGMENTS_JOINED, place)
         start, end = span if isinstance(span, list) and len(span) == 2 else (None, None)
@@ -141,33 +146,29 @@ def parse_entity(
         if len(item) > 3:
             report.note("further items of entities not read: start, end and label are", place)
     if type(start) is not int or type(end) is not int:
-        raise DataError(f"{place}: start and end of an entity must be numbers of words: {item!r:.80}.")
+        raise DataError(f"start and end of an entity must be numbers of words: {item!r:.80}.")
     if not isinstance(label, str) or not label:
-        raise DataError(f"{place}: entity {item!r:.60} has no label.")
-    shift = before if offsets == "document" else 0
-    first, stop = start - shift, end + (ends == "inclusive") - shift
+        raise DataError(f"entity {item!r:.60} has no label.")
+    spans = {
+        (ends, offsets): (start - shift, end + (ends == "inclusive") - shift)
+        for ends in ENDS
+        for offsets, shift in (("sentence", 0), ("document", before))
+    }
+    first, stop = spans[convention]
     if not 0 <= first < stop <= len(words):
         what = "is empty" if first == stop else f"is not within its sentence of {len(words)} words"
-        advice = "Check its index." if index else advise_convention(start, end, before, len(words))
+        fitting = [key for key, (i, j) in spans.items() if 0 <= i < j <= len(words)]
+        advice = "Check its index." if index else "Check its numbers."
+        if fitting and not index:
+            advice = f"It would fit with ends={fitting[0][0]} and offsets={fitting[0][1]}."
         error = EmptySpanError if first == stop else SpanRangeError
-        raise error(f"{place}: entity {item!r:.60} {what}. {advice}")
-    other_ends = ENDS[ends == "inclusive"]
-    other_stop = end + (other_ends == "inclusive") - shift
-    here, there = ("".join("".join(words[first:last]).split()) for last in (stop, other_stop))
+        raise error(f"entity {item!r:.60} {what}. {advice}")
+    other = ENDS[convention[0] == "inclusive"]
+    stops = stop, spans[other, convention[1]][1]
+    here, there = ("".join("".join(words[first:last]).split()) for last in stops)
     if isinstance(phrase, str) and here != "".join(phrase.split()) == there:
         raise DataError(
-            f"{place}: entity {start}-{end} {label} says {phrase!r:.40}, and its words are "
-            f"{' '.join(words[first:stop])!r:.40}. If ends are {other_ends} in this file, read it with ends="
-            f"{other_ends}."
+            f"entity {start}-{end} {label} says {phrase!r:.40}, and its words are {' '.join(words[first:stop])!r:.40}. "
+            f"If ends are {other} in this file, read it with ends={other}."
         )
     return Entity(first, stop, label)
-
-
-def advise_convention(start: int, end: int, before: int, length: int) -> str:
-    """The options with which this entity would lie in its sentence, which has `before` words before it."""
-    for ends in ENDS:
-        for offsets in OFFSETS:
-            first = before if offsets == "document" else 0
-            if first <= start < end + (ends == "inclusive") <= first + length:
-                return f"It would fit with ends={ends} and offsets={offsets}."
-    return "Check its numbers."

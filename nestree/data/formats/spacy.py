@@ -51,8 +51,8 @@ def read(
         docs = spacy.tokens.DocBin().from_bytes(data).get_docs(spacy.blank("xx").vocab)
         while (doc := next(docs, None)) is not None:
             number += 1
-            with common.skip_bad(report):
-                yield to_annotated(doc, key, heads, report, f"{path}, document {number}")
+            with common.skip_bad(report, f"{path}, document {number}"):
+                yield to_annotated(doc, key, heads, report)
     except DataError as error:
         report.bad(error)
     except InputError:
@@ -106,34 +106,33 @@ def unpacked_size(data: bytes, limit: int) -> int:
     return size
 
 
-def to_annotated(doc: Any, key: str, heads: str, report: ConversionReport, place: str) -> AnnotatedText:
+def to_annotated(doc: Any, key: str, heads: str, report: ConversionReport) -> AnnotatedText:
     """A document of the tokens that are not blank."""
-    word_of = list(
-        accumulate((not token.is_space for token in doc), initial=0)
-    )  # the first from this token on
+    # For each token, the first word from it on.
+    word_of = list(accumulate((not token.is_space for token in doc), initial=0))
     words = [(token.idx, token.idx + len(token)) for token in doc if not token.is_space]
     starts = None
     if doc.has_annotation("SENT_START"):
         starts = [word_of[token.i] for token in doc if token.is_sent_start]
     entities = []
-    spans = list(select_spans(doc, key, report, place))
-    check_nesting([(span.start, span.end) for span, *_ in spans], place)
+    spans = list(select_spans(doc, key, report))
+    check_nesting([(span.start, span.end) for span, *_ in spans], report.place)
     for span, score, head, all_heads in spans:
         if word_of[span.start] == word_of[span.end]:
-            report.note(BLANK, place)
+            report.note(BLANK)
             continue
         if head is None and not all_heads and heads == "parse" and doc.has_annotation("DEP"):
             head, all_heads = find_roots(span)
-            report.note("heads taken from the dependency parse", place)
-        entities.append(to_entity(span, score, head, all_heads, word_of, report, place))
+            report.note("heads taken from the dependency parse")
+        entities.append(to_entity(span, score, head, all_heads, word_of, report))
     layers = len(doc) > 0 and any(doc.has_annotation(name) for name in ("TAG", "POS", "LEMMA", "MORPH"))
     if layers or doc.cats or doc.user_data.keys() - {"doc_id", "sent_ids"}:
-        report.note("tags, lemmas, categories and custom attributes not read", place)
+        report.note("tags, lemmas, categories and custom attributes not read")
     id, sentence_ids = doc.user_data.get("doc_id"), doc.user_data.get("sent_ids")
     return AnnotatedText(
         doc.text,
         (),
-        place,
+        report.place,
         id if isinstance(id, str) else None,
         words=words,
         starts=starts,
@@ -143,23 +142,21 @@ def to_annotated(doc: Any, key: str, heads: str, report: ConversionReport, place
     )
 
 
-def select_spans(
-    doc: Any, key: str, report: ConversionReport, place: str
-) -> Iterator[tuple[Any, Any, Any, Any]]:
+def select_spans(doc: Any, key: str, report: ConversionReport) -> Iterator[tuple[Any, Any, Any, Any]]:
     """Each span with its score, its head and all possible heads, as tokens, where these are written."""
     if key == "ents" or (not key and not doc.spans):
         yield from ((span, None, None, None) for span in doc.ents)
         return
     if key and key not in doc.spans:
         raise DataError(
-            f"{place}: there is no span group called {key!r}, only {', '.join(doc.spans) or 'none'}. "
+            f"there is no span group called {key!r}, only {', '.join(doc.spans) or 'none'}. "
             "Choose the option `key`."
         )
     groups = [doc.spans[key]] if key else list(doc.spans.values())
     if len(groups) > 1:
-        report.note("several groups of spans read together", place)
+        report.note("several groups of spans read together")
     if doc.ents and not key:
-        report.note("doc.ents not read: the document has spans", place, len(doc.ents))
+        report.note("doc.ents not read: the document has spans", times=len(doc.ents))
     for group in groups:
         attributes = [[*group.attrs.get(name, ())] for name in ("scores", "heads", "all_heads")]
         columns = [values if len(values) == len(group) else [None] * len(group) for values in attributes]
@@ -175,23 +172,22 @@ def find_roots(span: Any) -> tuple[int | None, list[int]]:
 
 
 def to_entity(
-    span: Any, score: Any, head: Any, all_heads: Any, word_of: list[int], report: ConversionReport, place: str
+    span: Any, score: Any, head: Any, all_heads: Any, word_of: list[int], report: ConversionReport
 ) -> Entity:
     def words(tokens: Any) -> tuple[int, ...]:
         numbers = tokens if isinstance(tokens, list | tuple) else ()
         return tuple(word_of[k] for k in numbers if isinstance(k, int) and span.start <= k < span.end)
 
     extra = {"kb_id": span.kb_id_, "id": span.id_}
-    with common.locate_errors(place):
-        return Entity(
-            word_of[span.start],
-            word_of[span.end],
-            span.label_,
-            next(iter(words([head])), None),
-            common.parse_probability(None if score is None else float(score), report, place),
-            words(all_heads),
-            {key: value for key, value in extra.items() if value},
-        )
+    return Entity(
+        word_of[span.start],
+        word_of[span.end],
+        span.label_,
+        next(iter(words([head])), None),
+        common.parse_probability(None if score is None else float(score), report),
+        words(all_heads),
+        {key: value for key, value in extra.items() if value},
+    )
 
 
 def write(documents: Iterable[Document], path: Path, report: ConversionReport, *, key: str = "sc") -> None:

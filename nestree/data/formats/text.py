@@ -36,9 +36,8 @@ def read(
             f"longest is {longest}; a part must have room for a character, which may take 4 bytes."
         )
     for file, id in find_texts(path):
-        for text in (
-            read_whole(file, id, longest, report) if documents == "files" else read_lines(file, id, report)
-        ):
+        by_lines = documents == "lines"
+        for text in read_lines(file, id, report) if by_lines else read_whole(file, id, longest, report):
             report.texts += 1
             yield text
 
@@ -68,8 +67,6 @@ def find_texts(path: Path) -> list[tuple[Path, str | None]]:
     """The files to read, and the ids of their documents."""
     if path == STDIO:
         return [(path, None)]
-    if not path.exists():
-        raise DataError(f"{path} does not exist. Check the name and the directory.")
     if not path.is_dir():
         return [(path, strip_suffix(path.name))]
     files = sorted(file for file in path.rglob("*") if file.name.endswith(TEXT_SUFFIXES) and file.is_file())

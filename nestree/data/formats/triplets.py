@@ -38,29 +38,29 @@ def read(
     """
     common.check_choice("ends", ends, ENDS)
     for record in parse_records(path, report):
-        with common.skip_bad(report):
-            sentence = to_sentence(record, path, ends, strip)
+        with common.skip_bad(report, f"{path}:{record.line}"):
+            sentence = to_sentence(record, ends, strip)
             report.bare_sentences += 1
             yield Document((sentence,))
 
 
-def to_sentence(record: Record, path: Path, ends: str, strip: str = "") -> Sentence:
-    place = f"{path}:{record.line}"
+def to_sentence(record: Record, ends: str, strip: str = "") -> Sentence:
     entities = []
     for item in record.entities.split("|") if record.entities.strip() else ():
         match = ENTITY.fullmatch(item)
         if match is None:
-            raise DataError(f"{place}: {item!r:.40} is not an entity such as 0,3 PER.")
+            raise DataError(f"{item!r:.40} is not an entity such as 0,3 PER.")
         start, end = int(match[1]), int(match[2]) + (ends == "inclusive")
         other = ENDS[ends == "exclusive"]
         advice = f" If ends are {other} in this file, read it with --read ends={other}."
         if end <= start:
             advice = advice if end == start else ""
-            raise EmptySpanError(f"{place}: entity {item!r:.40} is empty with {ends} ends.{advice}")
+            raise EmptySpanError(f"entity {item!r:.40} is empty with {ends} ends.{advice}")
         if end > len(record.words):
             advice = advice if ends == "inclusive" else ""
+            words = len(record.words)
             raise SpanRangeError(
-                f"{place}: entity {item!r:.40} ends after the sentence, which has {len(record.words)} words.{advice}"
+                f"entity {item!r:.40} ends after the sentence, which has {words} words.{advice}"
             )
         entities.append(Entity(start, end, match[3].removeprefix(strip) or match[3]))
     extra = {} if record.tags is None else {"pos": record.tags}
@@ -75,10 +75,10 @@ def parse_records(path: Path, report: ConversionReport) -> Iterator[Record]:
 
 
 def parse_block(block: list[str], path: Path, first: int, report: ConversionReport) -> Record:
-    entities = block[-1] if len(block) > 1 and is_entities(block[-1]) else ""
-    rest = block[: len(block) - bool(entities)]
-    words = re.split(r"[ \t]+", rest[0].strip(" \t"))
-    tags = re.split(r"[ \t]+", rest[1].strip(" \t")) if len(rest) > 1 else None
+    has_entities = len(block) > 1 and all(ENTITY.fullmatch(item) for item in block[-1].split("|"))
+    rest = block[: len(block) - has_entities]
+    columns = [re.split(r"[ \t]+", line.strip(" \t")) for line in rest[:2]]
+    words, tags = columns[0], columns[1] if len(rest) > 1 else None
     if len(rest) > 2:
         what = "is not a list of entities such as 0,3 PER|4,5 GPE" if len(block) == 3 else "is one too many"
         raise DataError(
@@ -86,17 +86,12 @@ def parse_block(block: list[str], path: Path, first: int, report: ConversionRepo
             "their tags, its entities and a blank line."
         )
     if tags is not None and len(tags) != len(words):
+        place = f"{path}:{first + 1}"
         if re.match(r"\s*\d+\s*,\s*\d", rest[1]):
-            raise DataError(
-                f"{path}:{first + 1}: {rest[1]!r:.60} is not a list of entities such as 0,3 PER|4,5 GPE."
-            )
-        report.note("part-of-speech tags not kept: there is not one for each word", f"{path}:{first + 1}")
+            raise DataError(f"{place}: {rest[1]!r:.60} is not a list of entities such as 0,3 PER|4,5 GPE.")
+        report.note("part-of-speech tags not kept: there is not one for each word", place)
         tags = None
-    return Record(words, tags, entities, first + len(rest))
-
-
-def is_entities(line: str) -> bool:
-    return all(ENTITY.fullmatch(item) for item in line.split("|"))
+    return Record(words, tags, block[-1] if has_entities else "", first + len(rest))
 
 
 def write(

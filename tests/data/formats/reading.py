@@ -1,5 +1,6 @@
 """Reading fixtures and comparing what was read; shared by the tests of the formats."""
 
+import json
 from functools import cache
 from pathlib import Path
 
@@ -48,3 +49,13 @@ def squeezed(sentence: Sentence) -> tuple[str, set[tuple[int, int, str]]]:
     for word in sentence.words:
         at.append(at[-1] + len(word))
     return "".join(sentence.words), {(at[e.start], at[e.end], e.label) for e in sentence.entities}
+
+
+def read_one(
+    folder: Path, format: str, record: object, report: ConversionReport | None = None, **options: object
+) -> Document:
+    """The document of a file with one JSON record."""
+    path = folder / "a.jsonl"
+    path.write_text(json.dumps(record), encoding="utf-8")
+    (document,) = formats.read(path, format, report, **options)
+    return document

@@ -12,6 +12,7 @@ from nestree.errors import DataError
 from .reading import FIXTURES, documents, phrases
 
 NEWS = FIXTURES / "ace" / "timex2norm" / "NEWS_0001.apf.xml"
+HE = 'START="139" END="140"'
 
 
 def copied(tmp_path, change, file="NEWS_0001.apf.xml"):
@@ -88,21 +89,13 @@ def test_a_split_by_a_list_of_ids(tmp_path):
     ("old", "new", "expected"),
     [
         (
-            'START="69" END="76"',
-            'START="69" END="78"',
+            'END="76"',
+            'END="78"',
             "the head of this mention should be 'chairman', but in .*sgm without its tags",
         ),
-        (
-            'START="139" END="140"',
-            'START="140" END="139"',
-            "extent 140-139 of a mention ends before it begins",
-        ),
-        (
-            'START="139" END="140"',
-            'START="139" END="9999"',
-            "extent 139-9999 of a mention ends after the text",
-        ),
-        ('START="139" END="140"', 'START="139"', "END of this charseq is '', and should be a number"),
+        (HE, 'START="140" END="139"', "extent 140-139 of a mention ends before it begins"),
+        (HE, 'START="139" END="9999"', "extent 139-9999 of a mention ends after the text"),
+        (HE, 'START="139"', "END of this charseq is '', and should be a number"),
         ('START="139"', 'START="-1"', "START of this charseq is '-1'"),
         ('TYPE="PER" ', "", "this mention is of an entity without TYPE"),
         ("extent>", "extant>", "this mention has no extent"),
@@ -120,13 +113,9 @@ def test_mistakes_have_a_place(tmp_path, old, new, expected):
 
 
 def test_a_head_outside_of_its_extent(tmp_path):
-    here = '<head>\n        <charseq START="139" END="140">He</charseq>'
-    folder = copied(
-        tmp_path,
-        lambda text: text.replace(
-            here, here.replace("139", "161").replace("140", "163").replace("He", "his")
-        ),
-    )
+    head = "<head>\n        <charseq {}</charseq>"
+    his = head.format('START="161" END="163">his')
+    folder = copied(tmp_path, lambda text: text.replace(head.format(f"{HE}>He"), his))
     with pytest.raises(DataError, match=r"entity 131-133 PER has its head at 153-156, and not inside"):
         documents(folder, "ace")
 

@@ -68,58 +68,41 @@ def made(path: Path, name: str) -> Path:
     return path
 
 
+FIXTURES_OF = {
+    "genia": "genia.xml",
+    "gum": "gum.conllu",
+    "columns": "[lj]*.*io*",
+    "triplets": "triplets.data",
+}
+FIXTURES_OF |= {"research-json": "tools/peers*", "label-studio": "tools/label_studio*"}
+FIXTURES_OF |= {name: f"tools/{name}*" for name in ("bioc", "doccano", "prodigy", "pubtator", "spacy")}
+MADE = {"brat": ["brat"], "csv": ["a.csv", "a.tsv"], "datasets": ["a.parquet", "data"], "bioc": ["a.json"]}
+MADE |= {name: [f"a.{name}"] for name in ("doccano", "prodigy", "pubtator", "spacy")}
+MADE |= {"jsonl": ["a.jsonl.gz", "b.jsonl"]}
+
+
 def originals(folder: Path, name: str) -> list[tuple[Path, dict[str, object]]]:
     """Small files of a format, in `folder`, and the options to read them with."""
-    tools = FIXTURES / "tools"
+    files = [Path(shutil.copy(file, folder)) for file in sorted(FIXTURES.glob(FIXTURES_OF.get(name, "none")))]
+    files += [made(folder / file, name) for file in MADE.get(name, ())]
     match name:
-        case "genia" | "gum":
-            files = [FIXTURES / {"genia": "genia.xml", "gum": "gum.conllu"}[name]]
         case "ace":
-            shutil.copytree(FIXTURES / "ace" / "timex2norm", folder / "ace")
-            return [(folder / "ace", {})]
+            files = [Path(shutil.copytree(FIXTURES / "ace" / "timex2norm", folder / "ace"))]
         case "nne":
             shutil.copytree(FIXTURES / "nne_standoff", folder / "nne")
             shutil.copytree(FIXTURES / "nne_trees", folder / "nne" / "trees")
             return [(folder / "nne" / "00", {"trees": str(folder / "nne" / "trees" / "00")})]
-        case "brat":
-            return [(made(folder / "brat", name), {})]
-        case "columns":
-            files = [FIXTURES / "layers.iob2", FIXTURES / "joined.bioes"]
-        case "triplets":
-            files = [FIXTURES / "triplets.data"]
-        case "datasets":
-            return [(made(folder / "a.parquet", name), {}), (made(folder / "data", name), {})]
         case "text":
             (folder / "a.txt").write_text("I see Söhne & Oslo.\n\nIt rained.\n", encoding="utf-8")
-            packed = folder / "b.txt.gz"
-            packed.write_bytes(gzip.compress(b"It rained.\n" * 9, mtime=0))
-            return [
-                (folder / "a.txt", {"documents": "lines"}),
-                (folder / "a.txt", {"longest": 12}),
-                (packed, {}),
-            ]
+            (folder / "b.txt.gz").write_bytes(gzip.compress(b"It rained.\n" * 9, mtime=0))
+            whole = folder / "a.txt"
+            return [(whole, {"documents": "lines"}), (whole, {"longest": 12}), (folder / "b.txt.gz", {})]
         case "jsonl":
-            (folder / "text.jsonl").write_text(
-                '{"text": "I see Oslo.", "entities": [{"start": 6, "end": 10, "label": "X"}]}'
-            )
-            packed = made(folder / "a.jsonl.gz", name)
-            (folder / "b.jsonl").write_bytes(gzip.decompress(packed.read_bytes()))
-            return [(folder / "text.jsonl", {}), (packed, {}), (folder / "b.jsonl", {})]
+            files.append(folder / "text.jsonl")
+            files[-1].write_text('{"text": "An Oslo", "entities": [{"start": 3, "end": 7, "label": "X"}]}')
         case "csv":
             (folder / "1.txt").write_text("The bank of Rome & Söhne.\nIt rained.", encoding="utf-8")
-            return [(made(folder / "a.csv", name), {}), (made(folder / "a.tsv", name), {})]
-        case "research-json":
-            files = sorted(tools.glob("peers*"))
-        case "label-studio":
-            files = sorted(tools.glob("label_studio*"))
-        case "bioc":
-            files = [*sorted(tools.glob("bioc*")), made(folder / "a.json", name)]
-        case _:
-            files = [*sorted(tools.glob(f"{name}*")), made(folder / f"a.{name}", name)]
-    for file in files:
-        if file.parent != folder:
-            shutil.copy(file, folder)
-    return [(folder / file.name, {}) for file in files]
+    return [(file, {}) for file in files]
 
 
 def outcome(path: Path, name: str, options: dict[str, object], chance: random.Random, folder: Path) -> str:

@@ -12,9 +12,10 @@ import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 
 from nestree.data import formats
-from nestree.errors import DataError, InputError
+from nestree.errors import DataError
 from nestree.types import Document, Entity, Sentence
-from tests.data.formats.reading import documents, phrases, spans
+
+from .reading import documents, phrases, spans
 
 
 @pytest.fixture(autouse=True)
@@ -90,8 +91,6 @@ def test_lists_of_entities_are_read_however_they_are_kept(tmp_path, column, as_l
     assert document.sentences[0].extra == {"pos": ["X"] * 5}
     with pytest.raises(DataError, match="row 1: entity 3-3 LOC is empty"):
         documents(tmp_path / "d")
-    with pytest.raises(InputError, match="ends is one of exclusive, inclusive"):
-        documents(tmp_path / "d", ends="both")
 
 
 def test_a_text_with_entities_in_characters_is_split(tmp_path):

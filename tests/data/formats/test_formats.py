@@ -4,6 +4,7 @@ import gzip
 import json
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -51,26 +52,37 @@ def test_names_and_options_that_do_not_exist():
         write([], "a", "brat", words="ud")
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("brat", "brat"),
-        ("brat/a.ann", "brat"),
-        ("brat/a.txt", "brat"),
-        ("ace", "ace"),
-        ("ace/TALK_0002.apf.xml", "ace"),
-        ("nne_standoff", "nne"),
-        ("nne_standoff/02/wsj_0201.mrg", "nne"),
-        ("genia.xml", "genia"),
-        ("gum.conllu", "gum"),
-        ("layers.iob2", "columns"),
-        ("joined.bioes", "columns"),
-        ("germeval.tsv", "columns"),
-        ("triplets.data", "triplets"),
-    ],
-)
-def test_fixtures_are_recognised(name, expected):
-    assert detect_format(FIXTURES / name) == expected
+CHOICES = {  # the options that have choices, by format
+    "read": "spacy heads, datasets ends, genia types, genia part, nne part, research-json ends, research-json offsets,"
+    "triplets ends, text documents, label-studio part",
+    "write": "jsonl by, columns scheme, bioc kind, doccano key, label-studio part, triplets ends",
+}
+
+
+@pytest.mark.parametrize("verb", CHOICES)
+def test_options_that_have_choices(tmp_path, verb):
+    (tmp_path / "a").write_text("x")
+    for name, option in (pair.split() for pair in CHOICES[verb].split(",")):
+        call = (lambda *args, **chosen: list(read(*args, **chosen))) if verb == "read" else partial(write, [])
+        with pytest.raises(InputError, match=f"^{option} is one of .*, not 'other'"):
+            call(tmp_path / "a", name, **{option: "other"})
+
+
+FIXTURE_FORMATS = {
+    "brat": "brat brat/a.ann brat/a.txt",
+    "ace": "ace ace/TALK_0002.apf.xml",
+    "nne": "nne_standoff nne_standoff/02/wsj_0201.mrg",
+    "genia": "genia.xml",
+    "gum": "gum.conllu",
+    "columns": "layers.iob2 joined.bioes germeval.tsv",
+    "triplets": "triplets.data",
+}
+
+
+@pytest.mark.parametrize("expected", FIXTURE_FORMATS)
+def test_fixtures_are_recognised(expected):
+    for name in FIXTURE_FORMATS[expected].split():
+        assert detect_format(FIXTURES / name) == expected
 
 
 @pytest.mark.parametrize(
@@ -173,13 +185,14 @@ def test_a_folder_of_xml(tmp_path):
 
 
 def test_names_to_write():
-    for name, expected in [
-        ("a.jsonl", "jsonl"),
-        ("a.jsonl.gz", "jsonl"),
-        ("a.spacy", "spacy"),
-        ("a.iob2", "columns"),
-        ("a.tsv", "csv"),
-    ]:
+    names = {
+        "a.jsonl": "jsonl",
+        "a.jsonl.gz": "jsonl",
+        "a.spacy": "spacy",
+        "a.iob2": "columns",
+        "a.tsv": "csv",
+    }
+    for name, expected in names.items():
         assert detect_format(name, to_write=True) == expected
     for name in ("a", "a.xml", "-"):
         with pytest.raises(DataError, match="Name it, with --to"):
@@ -257,14 +270,7 @@ def test_the_messages_in_the_docs_are_real(tmp_path):
     section = DOCS.read_text(encoding="utf-8").partition("## Bad input")[2].partition("\n## ")[0]
     told = dict(re.findall(r"^\| ([^|]+) \| `(.+)` \|$", section, re.MULTILINE))
     assert told.keys() == MESSAGES.keys()
-    names = {
-        ".jsonl": "jsonl",
-        ".gz": "jsonl",
-        ".xml": "genia",
-        ".ann": "brat",
-        ".iob2": "columns",
-        "": "jsonl",
-    }
+    names = {".xml": "genia", ".ann": "brat", ".iob2": "columns"}
     for number, (what, (contents, name)) in enumerate(MESSAGES.items()):
         folder = tmp_path / str(number)
         for file, data in contents.items():
@@ -272,7 +278,7 @@ def test_the_messages_in_the_docs_are_real(tmp_path):
             (folder / file).write_bytes(data)
         lines, size = 99 if "limit" in what else 2**20, 99 if "expands" in what else 2**20
         with limits(longest_line=lines, max_bytes=size), pytest.raises(DataError) as error:
-            list(read(folder / name, names[(folder / name).suffix]))
+            list(read(folder / name, names.get((folder / name).suffix, "jsonl")))
         message = (
             str(error.value).replace(f"{folder}/", "").replace("than 99 bytes.", "than 67,108,864 bytes.")
         )

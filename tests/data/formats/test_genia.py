@@ -5,7 +5,7 @@ import pytest
 from nestree.data import formats
 from nestree.data.formats.genia import choose_label, parse_articles, sentence_range
 from nestree.data.io import ConversionReport
-from nestree.errors import DataError, InputError
+from nestree.errors import DataError
 
 from .reading import FIXTURES, converted, documents, phrases, sentences, squeezed
 
@@ -74,30 +74,22 @@ def test_the_split_goes_through_articles(tmp_path):
     parts = [sentences(tmp_path / "many.xml", part=part) for part in ("train", "dev", "test")]
     assert [len(part) for part in parts] == [81, 9, 10]
     assert [s.words for part in parts for s in part] == [s.words for s in whole * 20]
-    with pytest.raises(InputError, match="part is one of all, train, dev, test, not 'valid'"):
-        sentences("genia.xml", part="valid")
-    with pytest.raises(InputError, match="types is one of"):
-        sentences("genia.xml", types="six")
+
+
+UNKNOWN_ENCODING = '<?xml version="1.0" encoding="klingon"?><set></set>'
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (
-            "<set><article><title><sentence>a</title></article></set>",
-            "a.xml:1: this is not well-formed XML, column 35",
-        ),
-        ("<set>\n<article>\n", "a.xml:3: this is not well-formed XML.*: no element found"),
-        ("<set>\n&nothing;</set>", "a.xml:2: this is not well-formed XML.*undefined entity"),
-        ("", "a.xml holds no genia data: it is empty"),
-        ("<html></html>", "a.xml:1: GENIA begins with <set>, and this with <html>"),
-        ("<set></set>", "a.xml holds no genia data: it is empty"),
-        ('<?xml version="1.0" encoding="klingon"?><set></set>', "a.xml.*unknown encoding|cannot be decoded"),
+        ("", "it is empty"),
+        ("<set></set>", "it is empty"),
+        (UNKNOWN_ENCODING, "unknown encoding|cannot be decoded"),
     ],
 )
 def test_xml_that_is_none(tmp_path, text, expected):
     (tmp_path / "a.xml").write_text(text)
-    with pytest.raises(DataError, match=expected):
+    with pytest.raises(DataError, match=rf"a\.xml.*({expected})"):
         documents(tmp_path / "a.xml", "genia")
 
 

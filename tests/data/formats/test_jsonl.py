@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from nestree.data import formats
 from nestree.data.alignment import AnnotatedText, Mention, align
 from nestree.data.io import ConversionReport
-from nestree.errors import DataError, InputError
+from nestree.errors import DataError
 from nestree.types import Document, Entity, Sentence, Tree
 
 from .reading import converted, documents, phrases
@@ -23,12 +23,6 @@ def read(tmp_path, *lines, **options):
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return documents(path, **options)
-
-
-def test_words_and_entities(tmp_path):
-    ((document,), report) = read(tmp_path, GOOD)
-    assert document == Document([Sentence(["Mount", "Rainier"], [Entity(0, 2, "LOC")])])
-    assert (report.documents, report.sentences, report.entities, report.counts) == (1, 1, 1, {})
 
 
 def test_sentences_with_one_document_id_are_one_document(tmp_path):
@@ -126,87 +120,6 @@ def test_words_are_found_in_a_text_without_offsets(tmp_path):
         read(tmp_path, line.replace("  go", "  stay, go"))
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ('{"tokens": ["a"]', "this is not JSON: Expecting ',' delimiter at character 17"),
-        ('["a"]', "a line must be a JSON object"),
-        ('{"tokens": "a"}', "`tokens` must be a list of words, and is 'a'"),
-        ('{"tokens": []}', "needs at least one word"),
-        ('{"tokens": [1]}', "words must be strings"),
-        ('{"entities": []}', "a line needs `tokens` or a `text`, and has entities"),
-        ('{"tokens": ["a"], "entities": {}}', "`entities` must be a list of objects"),
-        ('{"tokens": ["a"], "entities": [[0, 1, "X"]]}', "`entities` must be a list of objects"),
-        ('{"tokens": ["a"], "entities": [{"start": 0, "label": "X"}]}', "an entity has no `end`"),
-        (GOOD.replace("2", "3"), "entity 0-3 LOC ends after the sentence, which has 2 words"),
-        (GOOD.replace("2", "0"), "entity 0-0 LOC is empty"),
-        (GOOD.replace('"LOC"', "null"), "has no label"),
-        (GOOD.replace('"LOC"', '"LOC", "heads": 4'), "`heads` must be a list"),
-        (GOOD.replace('"LOC"', '"LOC", "score": "x"'), "score 'x' of entity"),
-        ('{"tokens": ["a"], "text": 5}', "`text` must be a string"),
-        ('{"tokens": ["a"], "text": "a", "offsets": [[0]]}', r"`offsets` must be a list of \[start, end\]"),
-        ('{"tokens": ["a"], "text": "a", "offsets": [[0, 2]]}', "word 'a' is not at characters 0-2"),
-        ('{"tokens": ["a"], "complete": "no"}', "`complete` must be true or false"),
-        (
-            '{"text": "a", "entities": [{"start": 0, "end": 5, "label": "X"}]}',
-            "entity 0-5 X ends after the text",
-        ),
-        ('{"text": "a", "entities": [{"start": 1, "end": 0, "label": "X"}]}', "ends before it begins"),
-        ('{"text": "a", "entities": [{"start": "0", "end": 1, "label": "X"}]}', "start"),
-        ('{"text": "a", "entities": [{"start": 0, "end": 1, "label": ["X"]}]}', "label"),
-        ('{"text": 5}', "`text` must be a string, and is 5"),
-        (
-            '{"tokens": ["a"], "entites": []}',
-            "has no `entities`, but `entites`. If these are the entities, write `entities`",
-        ),
-        ('{"tokens": ["a"], "entity": []}', "has no `entities`, but `entity`"),
-        ('{"tokens": ["a"], "Entities": []}', "has no `entities`, but `Entities`"),
-        *[
-            (GOOD.replace('"tokens"', f'"tree": {tree}, "tokens"'), expected)
-            for tree, expected in [
-                (
-                    '"(S a)"',
-                    r"`tree` must be an object with .* and is '\(S a\)'. If it is something else, give",
-                ),
-                ('{"arcs": []}', "`tree` must be an object with spans"),
-                ('{"spans": [], "score": 1}', "`tree` must be an object with spans"),
-                *[
-                    (
-                        f'{{"spans": [{span}]}}',
-                        r"`spans` of `tree` must be \[start, end, head or null\] within words",
-                    )
-                    for span in ("[0, 2]", "[0, 3, 0]", "[1, 1, 1]", "[0, 1, 1]", "3")
-                ],
-                (
-                    '{"spans": [], "arcs": [[0, 2]]}',
-                    r"`arcs` of `tree` must be \[head, modifier\] within words 0 to 1",
-                ),
-                ('{"spans": [], "arcs": 3}', "`arcs` of `tree` must be .*, and is 3"),
-                (
-                    '{"spans": [], "root": 2}',
-                    "`root` of `tree` must be null or a word within words 0 to 1, and is 2",
-                ),
-                *[
-                    (
-                        f'{{"spans": [], "probabilities": {value}}}',
-                        "must be numbers from 0 to 1, one for each of its 0",
-                    )
-                    for value in ("[0.5]", "[2]", "0.5")
-                ],
-            ]
-        ],
-    ],
-)
-def test_a_bad_line_has_a_place_and_can_be_skipped(tmp_path, line, expected):
-    with pytest.raises(DataError, match=r"a\.jsonl:2: .*" + expected) as told:
-        read(tmp_path, GOOD, line, GOOD, format="jsonl")
-    assert str(told.value).count("a.jsonl:2") == 1
-    report = ConversionReport(skip_bad=True)
-    assert len(list(formats.read(tmp_path / "a.jsonl", "jsonl", report))) in (2, 3)
-    assert len(report.skipped) == 1
-    assert "a.jsonl:2: " in report.skipped[0]
-
-
 anything = st.recursive(
     st.none() | st.booleans() | st.integers(-2, 4) | st.floats(0, 2) | st.sampled_from(["a", "b", "X", ""]),
     lambda inner: (
@@ -294,5 +207,3 @@ def test_by_characters_a_line_is_a_document(tmp_path):
         for what in ("word", "sentence")
     }
     assert list(formats.read(path)) == [document]
-    with pytest.raises(InputError, match="by is one of words, characters, not 'bytes'"):
-        formats.write([document], path, by="bytes")

@@ -43,8 +43,6 @@ def test_sections():
     assert [document.id for document in documents(STANDOFF, "nne", part="dev")[0]] == ["wsj_0201"]
     with pytest.raises(DataError, match="holds no nne data"):
         documents(STANDOFF, "nne", part="test")
-    with pytest.raises(InputError, match="part is one of"):
-        documents(STANDOFF, "nne", part="valid")
 
 
 def test_which_section_is_in_which_part(tmp_path):

@@ -84,7 +84,5 @@ def test_no_character_is_lost(tmp_path_factory, whole, longest):
 
 
 def test_options_that_make_no_sense(tmp_path):
-    with pytest.raises(InputError, match="documents is one of files, lines, not 'pages'"):
-        texts(tmp_path, documents="pages")
     with pytest.raises(InputError, match="longest is 3"):
         texts(tmp_path, longest=3)

@@ -23,28 +23,6 @@ def write_files(folder, **contents):
     return folder
 
 
-def test_brat_offsets_that_count_lf_as_crlf(tmp_path):
-    write_files(
-        tmp_path,
-        a_txt="Ann\nLi\nleft Rome.\n",
-        a_ann="T1\tPER 0 3\tAnn\nT2\tGPE 14 18\tRome\nT3\tPER 0 7\tAnn Li\n",
-    )
-    (document,), report = documents(tmp_path, "brat", sentences="lines")
-    assert document.text == "Ann\nLi\nleft Rome.\n"
-    assert {e.text: e.label for e in document.entities} == {"Ann": "PER", "Rome": "GPE", "Ann\nLi": "PER"}
-    assert report.counts["offsets count line ends as CRLF, the text has LF: corrected"] == 1
-
-
-def test_brat_mentions_broken_over_two_lines(tmp_path):
-    write_files(tmp_path, a_txt="Ann\nRose Li left.", a_ann="T1\tPER 0 11\tAnn\nRose Li\nT2\tPER 9 11\tLi\n")
-    (document,), report = documents(tmp_path, "brat")
-    assert [e.text for e in document.entities] == ["Ann\nRose Li", "Li"]
-    assert report.counts["lines that continue the text of the annotation before"] == 1
-    write_files(tmp_path, a_ann="T1\tPER 0 11\tAnn\nRoss Li\n")
-    with pytest.raises(DataError, match=r"a.ann:1: the annotation says 'Ann Ross Li', but"):
-        documents(tmp_path, "brat")
-
-
 def test_nne_with_a_flat_folder_of_trees_for_some_sections(tmp_path):
     for file in (FIXTURES / "nne_trees").rglob("*.mrg"):
         shutil.copy(file, tmp_path)
