@@ -69,8 +69,8 @@ class Table:
         return self.spans
 
 
-def settings_of(variant: str) -> Settings:
-    recipe, changes = VARIANTS[variant]
+def settings_of(variant: str, variants: dict[str, tuple[str, list[str]]] = VARIANTS) -> Settings:
+    recipe, changes = variants[variant]
     return Settings.read(recipe).with_overrides(
         ["loss.negative_sampling_rate=0", *changes]
     )  # so that nothing is drawn
@@ -81,8 +81,10 @@ def gold_of(sentences: list[Sentence], settings: Settings) -> Gold:
     return collator.gold(sentences)
 
 
-def random_scores(sentences: list[Sentence], settings: Settings, seed: int = 0, std: float = 1.0) -> Scores:
-    """Scores in float64 that want gradients."""
+def random_scores(
+    sentences: list[Sentence], settings: Settings, seed: int = 0, std: float = 1.0, learned: bool = True
+) -> Scores:
+    """Scores in float64; `learned`: they require gradients."""
     lengths = [len(s.words) for s in sentences]
     batch, n = len(lengths), max(lengths)
     channels = {"score": 1, "yes-no": 2, "labels": 1 + len(LABELS)}[settings.model.mention]
@@ -90,7 +92,7 @@ def random_scores(sentences: list[Sentence], settings: Settings, seed: int = 0, 
 
     def normal(*shape):
         made = std * torch.randn(shape, generator=generator, dtype=torch.float64)
-        return made.requires_grad_()
+        return made.requires_grad_(learned)
 
     lexical = settings.model.structure == "lexical"
     table = Table(normal(batch, n + 1, n + 1, len(LABELS)), normal(batch, n + 1, n + 1, n, len(LABELS)))
@@ -102,10 +104,6 @@ def random_scores(sentences: list[Sentence], settings: Settings, seed: int = 0, 
         None if settings.model.labeling == "none" else table,
         head_prior=normal(batch, n) if settings.model.head_prior else None,
     )
-
-
-def crossed(scores: Scores, gold: Gold) -> Tensor:
-    return crossing_spans(gold.spans, *scores.arc.shape[:2])
 
 
 def leaves(scores: Scores) -> list[Tensor]:
@@ -148,17 +146,6 @@ def test_joint_is_never_above_tree_and_label(seed, kind):
     assert compute_losses(scores, gold, joint).total < compute_losses(scores, gold, apart).total
 
 
-def test_joint_equals_tree_and_label_where_labels_do_not_look_at_heads():
-    joint = Settings.read("default").with_overrides(["loss.negative_sampling_rate=0"])
-    apart = joint.with_overrides(["loss.joint=false"])
-    scores, gold = random_scores(SENTENCES, joint), gold_of(SENTENCES, joint)
-    blind = Table(scores.labels.spans, scores.labels.spans[..., None, :].expand_as(scores.labels.heads))
-    scores = replace(scores, labels=blind)
-    torch.testing.assert_close(
-        compute_losses(scores, gold, joint).total, compute_losses(scores, gold, apart).total
-    )
-
-
 def test_losses_are_not_negative_and_fall_to_zero_for_perfect_scores():
     settings = Settings.read("default").with_overrides(
         ["loss.head_sharing_penalty=0", "loss.negative_sampling_rate=0", "model.head_prior=false"]
@@ -195,7 +182,8 @@ def test_trees_do_not_teach_spans_that_they_do_not_contain(variant):
     """
     settings = settings_of(variant).with_overrides(["loss.hard_negatives=0"])
     scores, gold = random_scores(SENTENCES, settings, std=2.0), gold_of(SENTENCES, settings)
-    exchanged = torch.where(crossed(scores, gold)[..., None], scores.mention.flip(-1), scores.mention)
+    crossed = crossing_spans(gold.spans, *scores.arc.shape[:2])
+    exchanged = torch.where(crossed[..., None], scores.mention.flip(-1), scores.mention)
     assert not torch.equal(exchanged, scores.mention)
     before, after = (
         compute_losses(replace(scores, mention=m), gold, settings) for m in (scores.mention, exchanged)

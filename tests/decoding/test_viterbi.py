@@ -1,6 +1,7 @@
 """Decoding equals a search through all trees; from trees, entities never cross."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -9,9 +10,10 @@ from nestree.config import Settings, recipe_names
 from nestree.decoding import decode
 from nestree.nn.scorers import Scores
 from nestree.types import Entity, crossing_pairs
-from tests.test_losses import LABELS, Table, random_scores
+from tests import test_losses
+from tests.losses_by_hand import LABELS, tree_score, trees_of
+from tests.test_losses import Table
 from tests.tiny import sentence
-from tests.treecrf.enumeration import lexical_trees, plain_trees
 
 SENTENCES = [sentence(" ".join("abcde"[:n])) for n in (1, 2, 3, 4, 5, 5)]
 VARIANTS = {
@@ -26,9 +28,8 @@ VARIANTS = {
 }
 
 
-def settings_of(variant: str) -> Settings:
-    recipe, changes = VARIANTS[variant]
-    return Settings.read(recipe).with_overrides(changes)
+settings_of = partial(test_losses.settings_of, variants=VARIANTS)
+random_scores = partial(test_losses.random_scores, learned=False)
 
 
 def by_hand(b: int, scores: Scores, n: int, settings: Settings) -> set[Entity]:
@@ -63,31 +64,22 @@ def by_hand(b: int, scores: Scores, n: int, settings: Settings) -> set[Entity]:
 
 
 def best_tree(b, scores, said, yes, n, settings):
-    if settings.model.structure == "plain":
-        trees = [({(*span, None) for span in tree}, 0.0, ()) for tree in plain_trees(n)]
-    else:
-        trees = [(t.spans, arc_score(b, scores, t), t.lends) for t in lexical_trees(n)]
-
     def value(tree):
-        spans, score, lends = tree
+        spans, arcs, root, lends = tree
         cost = 0.0 if settings.model.mention == "score" else settings.decoding.head_sharing_penalty
-        return score + sum(float(said[i, j].max()) for i, j, _ in spans) - cost * sum(yes[s] for s in lends)
+        said_of_spans = sum(float(said[i, j].max()) for i, j, _ in spans)
+        return tree_score(scores, b, arcs, root) + said_of_spans - cost * sum(yes[s] for s in lends)
 
-    return max(trees, key=value)[0]
-
-
-def arc_score(b, scores, tree) -> float:
-    arcs = scores.arc[b].tolist()
-    return scores.root[b].tolist()[tree.root] + sum(arcs[h][m] for h, m in tree.arcs)
+    return max(trees_of(n, settings.model.structure), key=value)[0]
 
 
 def likeliest_heads(b, scores, said, n):
     weights = {}
-    for tree in lexical_trees(n):
-        score = arc_score(b, scores, tree) + sum(float(said[i, j].logsumexp(0)) for i, j, _ in tree.spans)
-        for i, j, h in tree.spans:
+    for spans, arcs, root, _ in trees_of(n, "lexical"):
+        score = tree_score(scores, b, arcs, root) + sum(said[i, j].logsumexp(0) for i, j, _ in spans)
+        for i, j, h in spans:
             by_head = weights.setdefault((i, j), {})
-            by_head[h] = by_head.get(h, 0.0) + float(torch.tensor(score).exp())
+            by_head[h] = by_head.get(h, 0.0) + float(score.exp())
     return {span: max(by_head, key=by_head.get) for span, by_head in weights.items()}
 
 
