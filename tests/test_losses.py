@@ -11,7 +11,6 @@ from nestree.losses import compute_losses, label_losses, negatives
 from nestree.model import Recognizer
 from nestree.nn.batch import Collator, Gold
 from nestree.nn.scorers import Scores
-from nestree.treecrf import crossing_spans, log_partitions
 from nestree.treecrf.potentials import cell_masks
 from nestree.types import Sentence
 from tests import tiny
@@ -135,17 +134,6 @@ def test_mentions_are_gold_spans_that_count():
     assert gold_of(SENTENCES, settings_of("ablation/02-unstructured-two-stage")).mentions == 14
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("kind", ["ranking", "sigmoid", "softmax"])
-def test_joint_is_never_above_tree_and_label(seed, kind):
-    joint = Settings.read("default").with_overrides(
-        ["loss.head_sharing_penalty=0", "loss.negative_sampling_rate=0", f"loss.label={kind}"]
-    )
-    apart = joint.with_overrides(["loss.joint=false"])
-    scores, gold = random_scores(SENTENCES, joint, seed, std=3.0), gold_of(SENTENCES, joint)
-    assert compute_losses(scores, gold, joint).total < compute_losses(scores, gold, apart).total
-
-
 def test_losses_are_not_negative_and_fall_to_zero_for_perfect_scores():
     settings = Settings.read("default").with_overrides(
         ["loss.head_sharing_penalty=0", "loss.negative_sampling_rate=0", "model.head_prior=false"]
@@ -172,34 +160,6 @@ def test_a_batch_without_entities_has_losses_and_gradients(variant):
     assert found.mentions == 0
     for gradient in torch.autograd.grad(found.total, leaves(scores), materialize_grads=True):
         assert bool(gradient.isfinite().all())
-
-
-@pytest.mark.parametrize("variant", ["ablation/07-lexical-yes-no", "default", "release"])
-def test_trees_do_not_teach_spans_that_they_do_not_contain(variant):
-    """Why spans must not decide alone ("- parsing"): those that cross gold may say yes or no, and no loss knows it.
-
-    Any other span that is not gold is pushed from yes by its probability to be in the tree, times that of yes.
-    """
-    settings = settings_of(variant).with_overrides(["loss.hard_negatives=0"])
-    scores, gold = random_scores(SENTENCES, settings, std=2.0), gold_of(SENTENCES, settings)
-    crossed = crossing_spans(gold.spans, *scores.arc.shape[:2])
-    exchanged = torch.where(crossed[..., None], scores.mention.flip(-1), scores.mention)
-    assert not torch.equal(exchanged, scores.mention)
-    before, after = (
-        compute_losses(replace(scores, mention=m), gold, settings) for m in (scores.mention, exchanged)
-    )
-    for name, value in before.parts.items():
-        torch.testing.assert_close(value, after.parts[name], rtol=1e-12, atol=1e-12)
-
-    plain = settings.with_overrides(["loss.head_sharing_penalty=0", "loss.entropy_weight=0"])
-    (push,) = torch.autograd.grad(compute_losses(scores, gold, plain).total, scores.mention)
-    free = scores.potentials(scores.mention.logsumexp(-1))
-    chance = log_partitions([free], scores.lengths)[0].marginals.span
-    other = torch.ones_like(chance, dtype=torch.bool).index_put(tuple(gold.spans.T), torch.tensor(False))
-    other &= (gold.used & gold.complete)[:, None, None]
-    torch.testing.assert_close(
-        push[..., 1][other], (chance * scores.mention.softmax(-1)[..., 1].detach())[other]
-    )
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Decoding by marginals finds the best set of entities that do not cross; its heads are those of the best tree."""
 
 import itertools
-from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +11,6 @@ from nestree.errors import DataError
 from nestree.types import Entity, crossing_pairs
 from tests.decoding.test_probabilities import SENTENCES, VARIANTS, everything, random_scores, settings_of
 from tests.losses_by_hand import LABELS, tree_score
-from tests.test_losses import Table
 from tests.treecrf.enumeration import lexical_trees
 
 TEMPERATURES = Temperatures(1.3, 0.8, 1.6, 0.4)
@@ -100,24 +98,6 @@ def test_heads_are_those_of_the_best_tree_with_these_entities_given_their_labels
             assert entity.head == heads[entity.span]
             number += 1
     assert number > 4
-
-
-@pytest.mark.parametrize(("weight", "head"), [(0.0, 0), (0.8, 0), (1.2, 1), (1.8, 1)])
-def test_all_labels_of_an_entity_are_evidence_for_its_head(weight, head):
-    """Without labels word 0 is likelier by 1. Two labels speak for word 1, each by half of this weight."""
-    settings = marginal_settings("default", 0.2)
-    scores = random_scores(SENTENCES[1:2], settings)
-    heads = torch.full_like(scores.labels.heads, -9.0)  # [1, 3, 3, 2, L]
-    heads[0, 0, 2, :, :2] = torch.tensor([-weight / 2 - 0.1, -0.1]).double().exp().logit()[:, None]
-    given = replace(
-        scores,
-        mention=torch.tensor([0.0, 9.0]).double().expand_as(scores.mention),
-        arc=torch.zeros_like(scores.arc),
-        root=torch.tensor([[1.0, 0.0]]).double(),
-        labels=Table(scores.labels.spans, heads),
-    )
-    (reading,) = predictions(decode_batch(given, settings), LABELS, 1)
-    assert [(e.span, e.label, e.head) for e in reading.entities] == [((0, 2), "A", head), ((0, 2), "B", head)]
 
 
 def test_readings_are_in_order_and_checked():

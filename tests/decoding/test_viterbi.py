@@ -4,7 +4,6 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-import torch
 
 from nestree.config import Settings, recipe_names
 from nestree.decoding import decode
@@ -100,45 +99,22 @@ def test_decoding_equals_a_search_through_all_trees(variant):
     assert decode(nothing, settings, LABELS) == [()] * len(SENTENCES)
 
 
-def test_a_span_without_a_label_is_no_entity_and_two_labels_are_two_entities():
-    settings = settings_of("ablation/12-joint")
-    scores = random_scores([sentence("a")], settings)
-    yes = torch.zeros_like(scores.mention)
-    yes[0, 0, 1, 1] = 1.0
-    for row, expected in (
-        ([-1.0, -1.0, -1.0], ()),
-        ([1.0, -1.0, 2.0], (Entity(0, 1, "A", 0), Entity(0, 1, "C", 0))),
-    ):
-        heads = torch.tensor(row).double().expand_as(scores.labels.heads)
-        given = replace(scores, mention=yes, labels=Table(scores.labels.spans, heads))
-        assert decode(given, settings, LABELS) == [expected]
-
-
-def test_where_forms_tell_heads_they_are_chosen_after_the_entities():
-    """Those of the best tree, which pays nothing for sharing; each head is the word with the best form."""
+def test_with_a_head_prior_heads_are_chosen_after_the_entities():
+    """The entities of the best tree, which pays nothing for sharing; each head is the word with the best prior."""
     settings = Settings.read("default").with_overrides(["decoding.method=viterbi", "decoding.threshold=0"])
     scores = random_scores(SENTENCES, settings, seed=3)
-    entities = [
-        [
-            {(e.start, e.end, e.label) for e in found}
-            for found in decode(scores, settings.with_overrides(changes), LABELS)
-        ]
-        for changes in (
-            ["decoding.head_prior_weight=0", "decoding.head_sharing_penalty=0"],
-            ["decoding.head_sharing_penalty=9"],
-        )
-    ]
-    assert entities[0] == entities[1]
+
+    def decoded(weight, penalty):
+        changes = [f"decoding.head_prior_weight={weight}", f"decoding.head_sharing_penalty={penalty}"]
+        return decode(scores, settings.with_overrides(changes), LABELS)
+
+    without, usual, strong = decoded(0, 0), decoded(settings.decoding.head_prior_weight, 9), decoded(100, 0)
+    for one, other in zip(without, usual, strict=True):
+        assert {(e.span, e.label) for e in one} == {(e.span, e.label) for e in other}
     several = 0
-    for b, found in enumerate(
-        decode(
-            scores,
-            settings.with_overrides(["decoding.head_prior_weight=100", "decoding.head_sharing_penalty=0"]),
-            LABELS,
-        )
-    ):
+    for b, found in enumerate(strong):
         for entity in found:
-            forms = scores.head_prior[b, entity.start : entity.end]
-            assert entity.head == entity.start + int(forms.argmax())
-            several += len(forms) > 1
+            prior = scores.head_prior[b, entity.start : entity.end]
+            assert entity.head == entity.start + int(prior.argmax())
+            several += len(prior) > 1
     assert several > 3
