@@ -18,7 +18,6 @@ from nestree.treecrf import (
     IMPOSSIBLE,
     LexicalPotentials,
     LogPartition,
-    Potentials,
     crossing_spans,
     entropy,
     log_partitions,
@@ -98,7 +97,11 @@ def tree_losses(scores: Scores, gold: Gold, settings: Settings, targets: Targets
     heads = [head_aware and loss.hard_negatives > 0, head_aware or scores.head_prior is not None]
     regularized = free if loss.regularization_space == "all" else fixed
     if loss.head_sharing_penalty:
-        sums.append(penalize_head_sharing(regularized, gold, loss.head_sharing_penalty))
+        # The same trees, which lose the penalty for each gold entity that lends its head to its parent.
+        assert isinstance(regularized, LexicalPotentials)
+        penalties = regularized.span.new_full((len(gold.spans),), -loss.head_sharing_penalty)
+        inherit = torch.zeros_like(regularized.span).index_put(gold.spans.unbind(1), penalties)
+        sums.append(regularized._replace(inherit=inherit))
         heads.append(False)
     all_trees, gold_trees, *penalized = log_partitions(sums, scores.lengths, heads)
     # [M] the probability that word h heads gold span g
@@ -127,9 +130,12 @@ def tree_losses(scores: Scores, gold: Gold, settings: Settings, targets: Targets
     if loss.hard_negatives:
         losses["hard_negatives"] = hard_negative_loss(scores, gold, settings, all_trees)
     if penalized:
-        losses["head_regularization"], metrics["kl"] = head_regularization(
-            all_trees if regularized is free else gold_trees, penalized[0], gold, loss.head_sharing_penalty
-        )
+        # log Z - log Z_c; its gradient is that of KL(p_c || p) to a constant p_c, the penalized distribution.
+        log_z = (all_trees if regularized is free else gold_trees).log_z
+        losses["head_regularization"] = difference = ((log_z - penalized[0].log_z) * used).sum()
+        assert isinstance(penalized[0].marginals, LexicalPotentials)
+        lending = penalized[0].marginals.inherit[gold.spans.unbind(1)].sum()
+        metrics["kl"] = (difference - loss.head_sharing_penalty * lending).detach()
     if loss.entropy_weight:
         with use_backend("reference"):  # the only backend that can differentiate the entropy
             entropies = entropy(fixed, scores.lengths)  # [B]
@@ -202,29 +208,6 @@ def head_marginals(trees: LogPartition) -> Tensor:
     return trees.marginals.head
 
 
-def penalize_head_sharing(trees: Potentials, gold: Gold, penalty: float) -> LexicalPotentials:
-    """The same trees, which lose `penalty` for each gold entity that lends its head to its parent."""
-    assert isinstance(trees, LexicalPotentials)
-    b, i, j = gold.spans.unbind(1)
-    penalties = trees.span.new_full((len(b),), -penalty)
-    return trees._replace(inherit=torch.zeros_like(trees.span).index_put((b, i, j), penalties))
-
-
-def head_regularization(
-    trees: LogPartition, penalized: LogPartition, gold: Gold, penalty: float
-) -> tuple[Tensor, Tensor]:
-    """The loss log Z - log Z_c, and the divergence KL(p_c || p), where p_c is the distribution of `penalized`.
-
-    The gradient of the loss is that of the divergence to a constant p_c.
-    """
-    assert isinstance(penalized.marginals, LexicalPotentials)
-    b, i, j = gold.spans.unbind(1)
-    used = gold.used.to(penalized.log_z.dtype)
-    difference = ((trees.log_z - penalized.log_z) * used).sum()
-    lending = penalized.marginals.inherit[b, i, j].sum()
-    return difference, (difference - penalty * lending).detach()
-
-
 def head_prior_loss(logits: Tensor, expected: Tensor, lengths: Tensor, used: Tensor) -> Tensor:
     """The cross-entropy of the head prior [B, n], given the number of entities that each word is expected to head.
 
@@ -265,9 +248,8 @@ def gold_label_losses(
 def chart_label_losses(scores: Scores, gold: Gold, settings: Settings) -> Tensor:
     """[B, n + 1, n + 1] the label loss of every span; those that are not gold have no label."""
     assert scores.labels is not None
-    b, i, j = gold.spans.unbind(1)
     chart = scores.labels.chart()
-    gold_labels = torch.zeros_like(chart, dtype=torch.bool).index_put((b, i, j), gold.labels)
+    gold_labels = torch.zeros_like(chart, dtype=torch.bool).index_put(gold.spans.unbind(1), gold.labels)
     in_loss = (negatives(scores, gold, settings) | gold_labels.any(-1)) & gold.used[:, None, None]
     return label_losses(chart, gold_labels, settings.loss.label) * in_loss
 
@@ -322,10 +304,7 @@ def cross_entropy(scores: Scores, log_z: Tensor, targets: Targets, settings: Set
     expected = (no * targets.no).sum() + (yes * targets.yes).sum()
     expected = expected + (scores.arc * targets.arc).sum() + (scores.root * targets.root).sum()
     labels = scores.labels.score_spans(*targets.entities.unbind(1))  # [K, L]
-    if settings.loss.label == "softmax":
-        zero = torch.zeros_like(labels[:, :1])
-        normalizer = torch.cat([zero, labels], -1).logsumexp(-1)  # [K]
-    else:
-        normalizer = softplus(labels).sum(-1)
+    choices = labels.logsumexp(-1, keepdim=True) if settings.loss.label == "softmax" else labels
+    normalizer = softplus(choices).sum(-1)  # [K]
     label_loss = (normalizer * targets.weights).sum() - (labels * targets.labels).sum()
     return (log_z * targets.used).sum() - expected + label_loss

@@ -15,6 +15,24 @@ from tests.treecrf.enumeration import lexical_trees, plain_trees
 LABELS = ["A", "B", "C"]
 
 
+@functools.cache
+def trees_of(n: int, structure: str) -> list[tuple]:
+    """(spans with heads, arcs, root, spans that lend their heads) of all trees; without structure, of all spans."""
+    if structure == "lexical":
+        return [(tree.spans, tree.arcs, tree.root, tree.lends) for tree in lexical_trees(n)]
+    all_spans = {(i, j) for i in range(n) for j in range(i + 1, n + 1)}
+    listed = plain_trees(n) if structure == "plain" else [all_spans]
+    return [({(*span, None) for span in tree}, (), None, ()) for tree in listed]
+
+
+def tree_score(scores: Scores, b: int, arcs, root: int | None) -> Tensor | float:
+    """The score of the arcs and the root of a tree of sentence b; 0 for plain trees."""
+    if root is None:
+        return 0.0
+    head, modifier = [h for h, _ in arcs], [m for _, m in arcs]
+    return scores.root[b, root] + scores.arc[b, head, modifier].sum()
+
+
 def label_loss(s: Tensor, right: set[int], kind: str) -> Tensor:
     if kind == "sigmoid":
         return sum(torch.log(1 + torch.exp(-s[l] if l in right else s[l])) for l in range(len(s)))
@@ -37,15 +55,7 @@ class ByHand:
             self.gold.setdefault(entity.span, set()).add(LABELS.index(entity.label))
         observed = [(*e.span, e.head) for e in sentence.entities if e.head is not None]
         self.headed_spans = set(observed) if settings.loss.gold_heads else set()
-        self.lexical = settings.model.structure == "lexical"
-        listed = lexical_trees(self.n) if self.lexical else plain_trees(self.n)
-        self.trees = [
-            (tree.spans, tree.arcs, tree.root, tree.lends)
-            if self.lexical
-            else ({(*span, None) for span in tree}, (), None, ())
-            for tree in listed
-        ]
-
+        self.trees = trees_of(self.n, settings.model.structure)
         self.free, self.fixed = functools.cache(self.free), functools.cache(self.fixed)
         self.wrong = functools.cache(self.wrong)
 
@@ -70,10 +80,8 @@ class ByHand:
                 values.append(torch.tensor(-math.inf).double())
                 continue
             value = torch.stack([(self.fixed if agree else self.free)(i, j) for i, j in bare]).sum()
-            if self.lexical:
-                head, modifier = [h for h, _ in arcs], [m for _, m in arcs]
-                value = value + self.scores.root[self.b, root] + self.scores.arc[self.b, head, modifier].sum()
-                value = value - cost * len(set(self.gold) & set(lends))
+            value = value + tree_score(self.scores, self.b, arcs, root)
+            value = value - cost * len(set(self.gold) & set(lends))
             if evidence:
                 held = [span for span in spans if span[:2] in self.gold]
                 value = value - sum(self.wrong(*span) for span in held)

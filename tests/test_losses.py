@@ -11,7 +11,6 @@ from nestree.losses import compute_losses, label_losses, negatives
 from nestree.model import Recognizer
 from nestree.nn.batch import Collator, Gold
 from nestree.nn.scorers import Scores
-from nestree.treecrf import crossing_spans, log_partitions
 from nestree.treecrf.potentials import cell_masks
 from nestree.types import Sentence
 from tests import tiny
@@ -69,8 +68,8 @@ class Table:
         return self.spans
 
 
-def settings_of(variant: str) -> Settings:
-    recipe, changes = VARIANTS[variant]
+def settings_of(variant: str, variants: dict[str, tuple[str, list[str]]] = VARIANTS) -> Settings:
+    recipe, changes = variants[variant]
     return Settings.read(recipe).with_overrides(
         ["loss.negative_sampling_rate=0", *changes]
     )  # so that nothing is drawn
@@ -81,8 +80,10 @@ def gold_of(sentences: list[Sentence], settings: Settings) -> Gold:
     return collator.gold(sentences)
 
 
-def random_scores(sentences: list[Sentence], settings: Settings, seed: int = 0, std: float = 1.0) -> Scores:
-    """Scores in float64 that want gradients."""
+def random_scores(
+    sentences: list[Sentence], settings: Settings, seed: int = 0, std: float = 1.0, learned: bool = True
+) -> Scores:
+    """Scores in float64; `learned`: they require gradients."""
     lengths = [len(s.words) for s in sentences]
     batch, n = len(lengths), max(lengths)
     channels = {"score": 1, "yes-no": 2, "labels": 1 + len(LABELS)}[settings.model.mention]
@@ -90,7 +91,7 @@ def random_scores(sentences: list[Sentence], settings: Settings, seed: int = 0, 
 
     def normal(*shape):
         made = std * torch.randn(shape, generator=generator, dtype=torch.float64)
-        return made.requires_grad_()
+        return made.requires_grad_(learned)
 
     lexical = settings.model.structure == "lexical"
     table = Table(normal(batch, n + 1, n + 1, len(LABELS)), normal(batch, n + 1, n + 1, n, len(LABELS)))
@@ -102,10 +103,6 @@ def random_scores(sentences: list[Sentence], settings: Settings, seed: int = 0, 
         None if settings.model.labeling == "none" else table,
         head_prior=normal(batch, n) if settings.model.head_prior else None,
     )
-
-
-def crossed(scores: Scores, gold: Gold) -> Tensor:
-    return crossing_spans(gold.spans, *scores.arc.shape[:2])
 
 
 def leaves(scores: Scores) -> list[Tensor]:
@@ -137,28 +134,6 @@ def test_mentions_are_gold_spans_that_count():
     assert gold_of(SENTENCES, settings_of("ablation/02-unstructured-two-stage")).mentions == 14
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("kind", ["ranking", "sigmoid", "softmax"])
-def test_joint_is_never_above_tree_and_label(seed, kind):
-    joint = Settings.read("default").with_overrides(
-        ["loss.head_sharing_penalty=0", "loss.negative_sampling_rate=0", f"loss.label={kind}"]
-    )
-    apart = joint.with_overrides(["loss.joint=false"])
-    scores, gold = random_scores(SENTENCES, joint, seed, std=3.0), gold_of(SENTENCES, joint)
-    assert compute_losses(scores, gold, joint).total < compute_losses(scores, gold, apart).total
-
-
-def test_joint_equals_tree_and_label_where_labels_do_not_look_at_heads():
-    joint = Settings.read("default").with_overrides(["loss.negative_sampling_rate=0"])
-    apart = joint.with_overrides(["loss.joint=false"])
-    scores, gold = random_scores(SENTENCES, joint), gold_of(SENTENCES, joint)
-    blind = Table(scores.labels.spans, scores.labels.spans[..., None, :].expand_as(scores.labels.heads))
-    scores = replace(scores, labels=blind)
-    torch.testing.assert_close(
-        compute_losses(scores, gold, joint).total, compute_losses(scores, gold, apart).total
-    )
-
-
 def test_losses_are_not_negative_and_fall_to_zero_for_perfect_scores():
     settings = Settings.read("default").with_overrides(
         ["loss.head_sharing_penalty=0", "loss.negative_sampling_rate=0", "model.head_prior=false"]
@@ -185,33 +160,6 @@ def test_a_batch_without_entities_has_losses_and_gradients(variant):
     assert found.mentions == 0
     for gradient in torch.autograd.grad(found.total, leaves(scores), materialize_grads=True):
         assert bool(gradient.isfinite().all())
-
-
-@pytest.mark.parametrize("variant", ["ablation/07-lexical-yes-no", "default", "release"])
-def test_trees_do_not_teach_spans_that_they_do_not_contain(variant):
-    """Why spans must not decide alone ("- parsing"): those that cross gold may say yes or no, and no loss knows it.
-
-    Any other span that is not gold is pushed from yes by its probability to be in the tree, times that of yes.
-    """
-    settings = settings_of(variant).with_overrides(["loss.hard_negatives=0"])
-    scores, gold = random_scores(SENTENCES, settings, std=2.0), gold_of(SENTENCES, settings)
-    exchanged = torch.where(crossed(scores, gold)[..., None], scores.mention.flip(-1), scores.mention)
-    assert not torch.equal(exchanged, scores.mention)
-    before, after = (
-        compute_losses(replace(scores, mention=m), gold, settings) for m in (scores.mention, exchanged)
-    )
-    for name, value in before.parts.items():
-        torch.testing.assert_close(value, after.parts[name], rtol=1e-12, atol=1e-12)
-
-    plain = settings.with_overrides(["loss.head_sharing_penalty=0", "loss.entropy_weight=0"])
-    (push,) = torch.autograd.grad(compute_losses(scores, gold, plain).total, scores.mention)
-    free = scores.potentials(scores.mention.logsumexp(-1))
-    chance = log_partitions([free], scores.lengths)[0].marginals.span
-    other = torch.ones_like(chance, dtype=torch.bool).index_put(tuple(gold.spans.T), torch.tensor(False))
-    other &= (gold.used & gold.complete)[:, None, None]
-    torch.testing.assert_close(
-        push[..., 1][other], (chance * scores.mention.softmax(-1)[..., 1].detach())[other]
-    )
 
 
 @pytest.mark.parametrize(

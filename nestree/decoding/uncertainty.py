@@ -40,9 +40,8 @@ from nestree.treecrf import LexicalPotentials, best_trees, entropy, log_partitio
 
 CRITERIA = ("f1-loss", "entity-entropy", "mnlp", "tree-entropy", "random")
 MIN_PROBABILITY = 1e-3  # of a span as an entity
-MAX_PAIRS = (
-    1 << 20
-)  # of spans and heads whose labels are scored at once; each has a vector of model.rank numbers
+# Spans and heads whose labels are scored at once; each pair has a vector of model.rank numbers.
+MAX_PAIRS = 1 << 20
 
 
 def uncertainty(scores: Scores, settings: Settings, temperatures: Temperatures, by: str) -> Tensor:
@@ -54,14 +53,7 @@ def uncertainty(scores: Scores, settings: Settings, temperatures: Temperatures, 
             raise InputError("tree-entropy needs a model with trees, and this one has none. Choose another.")
         span, _ = apply_temperatures(biased_mention_scores(scores, settings), temperatures)
         return entropy(tree_potentials(scores, span[..., 0], temperatures), scores.lengths)
-    marginals = span_marginals(scores, settings, temperatures)
-    spans = probable_spans(marginals, settings)
-    probability = torch.cat(  # [K, L]
-        [
-            label_probabilities(scores, settings, temperatures, marginals, part)
-            for part in chunks(spans, scores)
-        ]
-    )
+    marginals, spans, probability = probable_entities(scores, settings, temperatures)
     if by == "entity-entropy":
         p = probability.double().clamp(1e-15, 1 - 1e-15)
         parts = -(p * p.log() + (1 - p) * (-p).log1p()).sum(-1)
@@ -69,15 +61,27 @@ def uncertainty(scores: Scores, settings: Settings, temperatures: Temperatures, 
         parts = probability.double().sum(-1)  # every true entity is missed ...
     total = parts.new_zeros(len(scores.lengths)).index_add(0, spans[:, 0], parts)
     if by == "f1-loss":  # ... but those that are decoded, which may be wrong
-        rows, p = decoded_entities(scores, settings, temperatures, marginals, spans, probability)
+        if settings.decoding.method == "mbr":
+            chosen = choose_labels(spans, probability, scores, settings, settings.decoding.threshold)
+            rows, p = spans[chosen.nonzero()[:, 0]], probability[chosen]
+        else:
+            rows, _ = viterbi_search(scores, settings)
+            p = entity_probabilities(scores, settings, temperatures, marginals, rows)
+            rows, p = rows[p >= settings.decoding.threshold], p[p >= settings.decoding.threshold]
         total = total.index_add(0, rows[:, 0], 1 - 2 * p.double())
     return total.clamp(min=0)
 
 
-def probable_spans(marginals: SpanMarginals, settings: Settings) -> Tensor:
-    """[K, 3] the spans that are counted."""
+def probable_entities(
+    scores: Scores, settings: Settings, temperatures: Temperatures
+) -> tuple[SpanMarginals, Tensor, Tensor]:
+    """The probabilities of all spans, the spans that are counted [K, 3], and those of their labels [K, L]."""
+    marginals = span_marginals(scores, settings, temperatures)
     lowest = min(MIN_PROBABILITY, settings.decoding.threshold or MIN_PROBABILITY)
-    return (marginals.entity >= lowest).nonzero()
+    spans = (marginals.entity >= lowest).nonzero()
+    parts = chunks(spans, scores)
+    labels = [label_probabilities(scores, settings, temperatures, marginals, part) for part in parts]
+    return marginals, spans, torch.cat(labels)
 
 
 def chunks(spans: Tensor, scores: Scores) -> tuple[Tensor, ...]:
@@ -86,35 +90,11 @@ def chunks(spans: Tensor, scores: Scores) -> tuple[Tensor, ...]:
     return parts
 
 
-def decoded_entities(
-    scores: Scores,
-    settings: Settings,
-    temperatures: Temperatures,
-    marginals: SpanMarginals,
-    spans: Tensor,
-    probability: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """[R, 4 or 5] sentence, start, end, label of the entities that the model predicts, and their probabilities [R].
-
-    `spans` [K, 3] and their label `probability` [K, L]: all that may be decoded by MBR.
-    """
-    if settings.decoding.method == "mbr":
-        chosen = choose_labels(spans, probability, scores, settings, settings.decoding.threshold)
-        k, label = chosen.nonzero().unbind(1)
-        return torch.cat([spans[k], label[:, None]], 1), probability[k, label]
-    rows, _ = viterbi_search(scores, settings)
-    p = entity_probabilities(scores, settings, temperatures, marginals, rows)
-    kept = p >= settings.decoding.threshold
-    return rows[kept], p[kept]
-
-
 def best_log_probability(scores: Scores, settings: Settings, temperatures: Temperatures) -> Tensor:
     """[B] log P(tree, entities, labels) of the best analysis."""
     model = settings.model
     mention = biased_mention_scores(scores, settings)
-    span, log_mention = apply_temperatures(
-        mention, temperatures
-    )  # [B, n + 1, n + 1, 1], [B, n + 1, n + 1, C]
+    span, log_mention = apply_temperatures(mention, temperatures)  # [B, n + 1, n + 1, 1 and C]
     cells = span_cells(scores.lengths, mention.shape[1] - 1)
     # The best that a span can say: that it is no entity or, with labels, that it is one. Labels have log-probabilities
     # below 0, so that they matter only where "yes" is more probable than "no".
@@ -175,14 +155,7 @@ def span_doubts(
 
     The outcomes of a span are: no entity, or an entity with one of the labels.
     """
-    marginals = span_marginals(scores, settings, temperatures)
-    spans = probable_spans(marginals, settings)
-    probability = torch.cat(  # [K, L]
-        [
-            label_probabilities(scores, settings, temperatures, marginals, part)
-            for part in chunks(spans, scores)
-        ]
-    )
+    marginals, spans, probability = probable_entities(scores, settings, temperatures)
     outcomes = torch.cat([1 - marginals.entity[spans.unbind(1)][:, None], probability], 1)
     top = outcomes.topk(2, -1).values
     best, label = probability.max(-1)

@@ -93,8 +93,10 @@ def log_partitions(
             f"heads has {len(heads)} values for {len(several)} potentials; pass one for each."
         )
     for potentials, with_heads in zip(several, heads, strict=True):
-        if with_heads:
-            require_lexical(potentials)
+        if with_heads and not isinstance(potentials, LexicalPotentials):
+            raise WrongTreeError(
+                f"{type(potentials).__name__} have no heads; pass LexicalPotentials, or ask for marginals."
+            )
     prepared = [prepare(potentials, lengths, gradient=True) for potentials in several]
     ready = [potentials for potentials, _, _ in prepared]
     flags = [flag or has_head(potentials) for potentials, flag in zip(ready, heads, strict=True)]
@@ -115,15 +117,14 @@ def log_partitions(
 
 def marginals(potentials: AnyPotentials, lengths: Lengths) -> AnyPotentials:
     """The probability of every part, in the shape of its potential; a constant."""
-    return inside_outside(potentials, lengths, has_head(potentials))[1]
+    found = log_partitions([potentials], lengths)[0].marginals
+    return found  # type: ignore[return-value]
 
 
 def head_marginals(potentials: LexicalPotentials, lengths: Lengths) -> Tensor:
     """[batch, n + 1, n + 1, n] the probability that span (i, j) is in the tree with head h; a constant."""
-    require_lexical(potentials)
-    heads = inside_outside(potentials, lengths, True)[1].head
-    assert heads is not None
-    return heads
+    found = log_partitions([potentials], lengths, [True])[0].marginals
+    return found.head  # type: ignore[union-attr,return-value]
 
 
 def best_trees(potentials: Potentials, lengths: Lengths) -> Trees:
@@ -202,14 +203,6 @@ def expected_log_ratio(p: AnyPotentials, q: AnyPotentials | None, lengths: Lengt
     return constant
 
 
-def inside_outside(potentials: AnyPotentials, lengths: Lengths, heads: bool) -> tuple[Tensor, AnyPotentials]:
-    """log Z and the marginals, without gradients, from one run."""
-    potentials, lengths, backend = prepare(potentials, lengths, gradient=True)
-    with torch.no_grad():
-        log_z, probabilities = backend.inside_outside(potentials, lengths, heads)
-    return check_log_z(log_z, backend), probabilities
-
-
 # Backends
 
 
@@ -276,7 +269,12 @@ def prepare(
     raise_pending(wait=False)
     if gradient is None:
         gradient = needs_gradient(potentials)
-    check_memory(backend.chart_bytes(potentials, gradient), device, batch, n)
+    needed = backend.chart_bytes(potentials, gradient)
+    if not fits_in_memory(needed, device):
+        raise ChartMemoryError(
+            f"charts for {batch} sentences of up to {n} words need {needed / 2**30:.1f} GiB and {device} has "
+            f"{(free_bytes(device) or 0) / 2**30:.1f} GiB free; pass fewer sentences at once, or split the longest."
+        )
     sizes = as_lengths(lengths, batch)
     if sizes.device.type == "cpu" or not backend.ASYNC_CHECKS:
         check_lengths(sizes, n)
@@ -298,13 +296,6 @@ def needs_gradient(potentials: Iterable[Tensor | None]) -> bool:
     return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in potentials)
 
 
-def require_lexical(potentials: Potentials) -> None:
-    if not isinstance(potentials, LexicalPotentials):
-        raise WrongTreeError(
-            f"{type(potentials).__name__} have no heads; pass LexicalPotentials, or ask for marginals."
-        )
-
-
 def check_log_z(log_z: Tensor, backend: ModuleType) -> Tensor:
     """The same values; raises if a sentence has no tree. Backends with ASYNC_CHECKS report that themselves."""
     if not backend.ASYNC_CHECKS and log_z.numel() and float(log_z.detach().amin()) < NO_TREE:
@@ -313,16 +304,6 @@ def check_log_z(log_z: Tensor, backend: ModuleType) -> Tensor:
 
 
 # Memory
-
-
-def check_memory(needed: int, device: torch.device, batch: int, n: int) -> None:
-    """Raise if `needed` bytes are more than the device has free."""
-    if not fits_in_memory(needed, device):
-        free = free_bytes(device) or 0
-        raise ChartMemoryError(
-            f"charts for {batch} sentences of up to {n} words need {needed / 2**30:.1f} GiB and {device} has "
-            f"{free / 2**30:.1f} GiB free; pass fewer sentences at once, or split the longest."
-        )
 
 
 def fits_in_memory(needed: int, device: torch.device) -> bool:

@@ -129,18 +129,11 @@ def fill_chart(potentials: Potentials, lengths: Tensor, reduce: Reduce) -> tuple
     goal = whole[torch.arange(len(whole), device=whole.device), lengths - 1]
     if p is not None:
         goal = (goal + p.root).masked_fill(word >= lengths[:, None], IMPOSSIBLE)
-    return reduce(goal, -1), chart_from_widths(chart)
-
-
-def chart_from_widths(by_width: list[Tensor]) -> Tensor:
-    """Rows by width [batch, starts, x] -> one chart [batch, n + 1, n + 1, x] by start and end."""
-    batch, n, xs = by_width[0].shape
-    chart = by_width[0].new_full((batch, n + 1, n + 1, xs), IMPOSSIBLE)
+    by_span = span.new_full((*span.shape, chart[0].shape[-1]), IMPOSSIBLE)
     with torch.no_grad():  # trees are read off the chart; only log Z has a gradient
-        for width, row in enumerate(by_width, 1):
-            start = torch.arange(n - width + 1, device=row.device)
-            chart[:, start, start + width] = row
-    return chart
+        for width, row in enumerate(chart, 1):
+            by_span[:, word[: n - width + 1], word[: n - width + 1] + width] = row
+    return reduce(goal, -1), by_span
 
 
 def log_chart(chart: Tensor) -> Tensor:

@@ -22,25 +22,21 @@ from tests.test_losses import LABELS
 texts = st.text("ab. \nC-", max_size=40).filter(str.strip)
 
 
-def document_of(text: str) -> Document:
-    return Document(
+@given(texts, st.data())
+def test_words_at_characters(text, data):
+    document = Document(
         tuple(
             Sentence(
-                tuple(text[i:j] for i, j in words),
+                [text[i:j] for i, j in words],
                 (),
                 text[start:end],
-                tuple((i - start, j - start) for i, j in words),
+                [(i - start, j - start) for i, j in words],
                 start,
             )
             for start, end, words in split(text)
         ),
         text,
     )
-
-
-@given(texts, st.data())
-def test_words_at_characters(text, data):
-    document = document_of(text)
     sentence = data.draw(st.sampled_from(document.sentences))
     start = data.draw(st.integers(0, len(text) - 1))
     end = data.draw(st.integers(start + 1, len(text)))

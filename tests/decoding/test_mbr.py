@@ -1,17 +1,16 @@
 """Decoding by marginals finds the best set of entities that do not cross; its heads are those of the best tree."""
 
 import itertools
-from dataclasses import replace
 
 import pytest
 import torch
 
 from nestree.config import Settings
-from nestree.decoding import DecodedBatch, Temperatures, decode_batch, mbr, predictions
+from nestree.decoding import DecodedBatch, Temperatures, decode_batch, predictions
 from nestree.errors import DataError
 from nestree.types import Entity, crossing_pairs
 from tests.decoding.test_probabilities import SENTENCES, VARIANTS, everything, random_scores, settings_of
-from tests.test_losses import LABELS, Table
+from tests.losses_by_hand import LABELS, tree_score
 from tests.treecrf.enumeration import lexical_trees
 
 TEMPERATURES = Temperatures(1.3, 0.8, 1.6, 0.4)
@@ -19,10 +18,6 @@ TEMPERATURES = Temperatures(1.3, 0.8, 1.6, 0.4)
 
 def marginal_settings(variant, threshold):
     return settings_of(variant).with_overrides(["decoding.method=mbr", f"decoding.threshold={threshold}"])
-
-
-def gain(entities, threshold):
-    return sum(entity.score - threshold for entity in entities)
 
 
 def best_gain(chances, b, n, threshold, several):
@@ -42,28 +37,6 @@ def best_gain(chances, b, n, threshold, several):
     return best
 
 
-def test_what_forms_say_counts_once_for_a_span_whatever_its_labels():
-    settings = Settings.read("default").with_overrides(["decoding.head_prior_weight=2"])
-    scores = random_scores(SENTENCES[:4], settings, seed=3)
-    plain = settings.with_overrides(["decoding.head_prior_weight=0"])
-    one, two = torch.tensor([[3, 0, 3, 0]]), torch.tensor([[3, 0, 3, 0], [3, 0, 3, 1]])
-    for rows in (one, two):
-        evidence = torch.randn(4).expand(len(rows), -1)
-        by_form = [mbr.entity_potentials(rows, scores, each, evidence).head for each in (settings, plain)]
-        said = (by_form[0] - by_form[1])[3, 0, 3, :3]
-        torch.testing.assert_close(said, 2 * torch.nn.functional.logsigmoid(scores.head_prior)[3, :3])
-
-
-def test_entities_pay_for_sharing_a_head_and_nobody_else_does():
-    settings = Settings.read("default").with_overrides(["decoding.head_sharing_penalty=1.5"])
-    scores = random_scores(SENTENCES[:4], settings, seed=3)
-    rows = torch.tensor([[3, 0, 3, 0], [3, 0, 3, 1], [2, 1, 2, 0]])
-    found = mbr.entity_potentials(rows, scores, settings, None).inherit
-    expected = torch.zeros_like(found)
-    expected[3, 0, 3] = expected[2, 1, 2] = -1.5
-    assert torch.equal(found, expected)
-
-
 @pytest.mark.parametrize("threshold", [0.15, 0.4])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_no_set_of_entities_gains_more(variant, threshold):
@@ -78,12 +51,22 @@ def test_no_set_of_entities_gains_more(variant, threshold):
             assert entity.score == pytest.approx(chances[at], abs=1e-6)
         assert crossing_pairs(reading.entities) == []
         expected = best_gain(chances, b, b + 1, threshold, several)
-        assert gain(reading.entities, threshold) == pytest.approx(expected, abs=1e-5)
+        assert sum(e.score - threshold for e in reading.entities) == pytest.approx(expected, abs=1e-5)
     assert any(reading.entities for reading in found)
 
 
-def test_heads_are_those_of_the_best_tree_with_these_entities_given_their_labels():
-    settings = marginal_settings("default", 0.2)
+@pytest.mark.parametrize(("recipe", "weight", "penalty"), [("ablation/12-joint", 0, 0), ("default", 2, 1.5)])
+def test_heads_are_those_of_the_best_tree_with_these_entities_given_their_labels(recipe, weight, penalty):
+    """Entities, and nobody else, pay for sharing a head; the head prior counts once for a span, whatever its labels."""
+    changes = {
+        "method": "mbr",
+        "threshold": 0.2,
+        "head_prior_weight": weight,
+        "head_sharing_penalty": penalty,
+    }
+    settings = Settings.read(recipe).with_overrides(
+        [f"decoding.{key}={value}" for key, value in changes.items()]
+    )
     scores = random_scores(SENTENCES, settings, seed=5, std=1.5)
     found = predictions(decode_batch(scores, settings, TEMPERATURES, trees=True), LABELS, 5)
     number = 0
@@ -96,14 +79,16 @@ def test_heads_are_those_of_the_best_tree_with_these_entities_given_their_labels
             spans = {span[:2]: span[2] for span in tree.spans}
             if not all(span in spans for span in labels):
                 return -1e9
-            score = scores.root[b, tree.root] + sum(scores.arc[b, h, m] for h, m in tree.arcs)
+            score = tree_score(scores, b, tree.arcs, tree.root)
             score = score + sum(scores.mention[b, i, j].max() for i, j in spans)
+            score = score - penalty * len(tree.lends & labels.keys())
             for (i, j), given in labels.items():
-                each = (
-                    scores.labels.score_spans(b, i, j, spans[i, j]) / TEMPERATURES.label
-                    - TEMPERATURES.label_logit_offset
+                each = scores.labels.score_spans(b, i, j, spans[i, j]) / TEMPERATURES.label
+                score = score + sum(
+                    (each[l] - TEMPERATURES.label_logit_offset).sigmoid().log() for l in given
                 )
-                score = score + sum(each[l].sigmoid().log() for l in given)
+                if weight:
+                    score = score + weight * scores.head_prior[b, spans[i, j]].sigmoid().log()
             return float(score)
 
         best = max(lexical_trees(b + 1), key=value)
@@ -113,28 +98,6 @@ def test_heads_are_those_of_the_best_tree_with_these_entities_given_their_labels
             assert entity.head == heads[entity.span]
             number += 1
     assert number > 4
-
-
-@pytest.mark.parametrize(("weight", "head"), [(0.0, 0), (0.8, 0), (1.2, 1), (1.8, 1)])
-def test_all_labels_of_an_entity_are_evidence_for_its_head(weight, head):
-    """Without labels word 0 is likelier by 1. Two labels speak for word 1, each by half of this weight."""
-    settings = marginal_settings("default", 0.2)
-    scores = random_scores(SENTENCES[1:2], settings)
-    heads = torch.full_like(scores.labels.heads, -9.0)  # [1, 3, 3, 2, L]
-    heads[0, 0, 2, :, :2] = log_odds(torch.tensor([-weight / 2 - 0.1, -0.1]).double().exp())[:, None]
-    given = replace(
-        scores,
-        mention=torch.tensor([0.0, 9.0]).double().expand_as(scores.mention),
-        arc=torch.zeros_like(scores.arc),
-        root=torch.tensor([[1.0, 0.0]]).double(),
-        labels=Table(scores.labels.spans, heads),
-    )
-    (reading,) = predictions(decode_batch(given, settings), LABELS, 1)
-    assert [(e.span, e.label, e.head) for e in reading.entities] == [((0, 2), "A", head), ((0, 2), "B", head)]
-
-
-def log_odds(chance):
-    return (chance / (1 - chance)).log()
 
 
 def test_readings_are_in_order_and_checked():

@@ -1,20 +1,19 @@
 """Probabilities equal what follows from writing down all trees; so do those given what is known."""
 
 import math
-from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 
-from nestree.config import Settings, recipe_names
+from nestree.config import recipe_names
 from nestree.decoding import Temperatures, decode_batch, predictions
 from nestree.decoding.constraints import Constraints, Forbidden, Known, apply_constraints
 from nestree.decoding.probabilities import label_probabilities, span_marginals
 from nestree.types import Entity
-from tests.test_losses import LABELS, Table
-from tests.test_losses import random_scores as scores_with_gradients
+from tests import test_losses
+from tests.losses_by_hand import LABELS, tree_score, trees_of
 from tests.tiny import sentence
-from tests.treecrf.enumeration import lexical_trees, plain_trees
 
 SENTENCES = [sentence(" ".join("abcde"[:n])) for n in (1, 2, 3, 4, 5)]
 VARIANTS = {
@@ -26,26 +25,8 @@ VARIANTS = {
 TEMPERATURES = [Temperatures(), Temperatures(1.7, 0.6, 1.4, 0.5)]
 
 
-def random_scores(*given, **more):
-    """Scores that want no gradients."""
-    made = scores_with_gradients(*given, **more)
-    table = Table(made.labels.spans.detach(), made.labels.heads.detach()) if made.labels else None
-    rest = {name: getattr(made, name) for name in ("mention", "arc", "root")}
-    return replace(made, labels=table, **{k: None if v is None else v.detach() for k, v in rest.items()})
-
-
-def settings_of(variant: str) -> Settings:
-    recipe, changes = VARIANTS[variant]
-    return Settings.read(recipe).with_overrides(changes)
-
-
-def trees_of(n, structure):
-    """(spans with heads, arcs, root) of all trees; without structure there is one, of all spans."""
-    if structure == "lexical":
-        return [(tree.spans, tree.arcs, tree.root) for tree in lexical_trees(n)]
-    if structure == "plain":
-        return [([(i, j, None) for i, j in tree], (), None) for tree in plain_trees(n)]
-    return [([(i, j, None) for i in range(n) for j in range(i + 1, n + 1)], (), None)]
+settings_of = partial(test_losses.settings_of, variants=VARIANTS)
+random_scores = partial(test_losses.random_scores, learned=False)
 
 
 def label_chance(scores, settings, temperatures, b, i, j, h, label):
@@ -64,13 +45,10 @@ def by_hand(scores, b, n, settings, temperatures, known=(), forbidden=()):
     must = {(k.start, k.end): k for k in known}
     never = {(f.start, f.end) for f in forbidden if f.label is None}
     total, sums = 0.0, {}
-    for spans, arcs, root in trees_of(n, settings.model.structure):
+    for spans, arcs, root, _ in trees_of(n, settings.model.structure):
         if not all(any(span[:2] == k for span in spans) for k in must):
             continue
-        weight = 1.0
-        if root is not None:
-            weight = float(scores.root[b, root] + sum(scores.arc[b, h, m] for h, m in arcs))
-            weight = math.exp(weight / temperatures.tree)
+        weight = math.exp(tree_score(scores, b, arcs, root) / temperatures.tree)
         says = {}
         for i, j, h in spans:
             share = math.exp(float(said[i, j].logsumexp(0)) / temperatures.tree)  # of the tree

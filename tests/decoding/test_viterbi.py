@@ -1,17 +1,18 @@
 """Decoding equals a search through all trees; from trees, entities never cross."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
-import torch
 
 from nestree.config import Settings, recipe_names
 from nestree.decoding import decode
 from nestree.nn.scorers import Scores
 from nestree.types import Entity, crossing_pairs
-from tests.test_losses import LABELS, Table, random_scores
+from tests import test_losses
+from tests.losses_by_hand import LABELS, tree_score, trees_of
+from tests.test_losses import Table
 from tests.tiny import sentence
-from tests.treecrf.enumeration import lexical_trees, plain_trees
 
 SENTENCES = [sentence(" ".join("abcde"[:n])) for n in (1, 2, 3, 4, 5, 5)]
 VARIANTS = {
@@ -26,9 +27,8 @@ VARIANTS = {
 }
 
 
-def settings_of(variant: str) -> Settings:
-    recipe, changes = VARIANTS[variant]
-    return Settings.read(recipe).with_overrides(changes)
+settings_of = partial(test_losses.settings_of, variants=VARIANTS)
+random_scores = partial(test_losses.random_scores, learned=False)
 
 
 def by_hand(b: int, scores: Scores, n: int, settings: Settings) -> set[Entity]:
@@ -63,31 +63,22 @@ def by_hand(b: int, scores: Scores, n: int, settings: Settings) -> set[Entity]:
 
 
 def best_tree(b, scores, said, yes, n, settings):
-    if settings.model.structure == "plain":
-        trees = [({(*span, None) for span in tree}, 0.0, ()) for tree in plain_trees(n)]
-    else:
-        trees = [(t.spans, arc_score(b, scores, t), t.lends) for t in lexical_trees(n)]
-
     def value(tree):
-        spans, score, lends = tree
+        spans, arcs, root, lends = tree
         cost = 0.0 if settings.model.mention == "score" else settings.decoding.head_sharing_penalty
-        return score + sum(float(said[i, j].max()) for i, j, _ in spans) - cost * sum(yes[s] for s in lends)
+        said_of_spans = sum(float(said[i, j].max()) for i, j, _ in spans)
+        return tree_score(scores, b, arcs, root) + said_of_spans - cost * sum(yes[s] for s in lends)
 
-    return max(trees, key=value)[0]
-
-
-def arc_score(b, scores, tree) -> float:
-    arcs = scores.arc[b].tolist()
-    return scores.root[b].tolist()[tree.root] + sum(arcs[h][m] for h, m in tree.arcs)
+    return max(trees_of(n, settings.model.structure), key=value)[0]
 
 
 def likeliest_heads(b, scores, said, n):
     weights = {}
-    for tree in lexical_trees(n):
-        score = arc_score(b, scores, tree) + sum(float(said[i, j].logsumexp(0)) for i, j, _ in tree.spans)
-        for i, j, h in tree.spans:
+    for spans, arcs, root, _ in trees_of(n, "lexical"):
+        score = tree_score(scores, b, arcs, root) + sum(said[i, j].logsumexp(0) for i, j, _ in spans)
+        for i, j, h in spans:
             by_head = weights.setdefault((i, j), {})
-            by_head[h] = by_head.get(h, 0.0) + float(torch.tensor(score).exp())
+            by_head[h] = by_head.get(h, 0.0) + float(score.exp())
     return {span: max(by_head, key=by_head.get) for span, by_head in weights.items()}
 
 
@@ -108,45 +99,22 @@ def test_decoding_equals_a_search_through_all_trees(variant):
     assert decode(nothing, settings, LABELS) == [()] * len(SENTENCES)
 
 
-def test_a_span_without_a_label_is_no_entity_and_two_labels_are_two_entities():
-    settings = settings_of("ablation/12-joint")
-    scores = random_scores([sentence("a")], settings)
-    yes = torch.zeros_like(scores.mention)
-    yes[0, 0, 1, 1] = 1.0
-    for row, expected in (
-        ([-1.0, -1.0, -1.0], ()),
-        ([1.0, -1.0, 2.0], (Entity(0, 1, "A", 0), Entity(0, 1, "C", 0))),
-    ):
-        heads = torch.tensor(row).double().expand_as(scores.labels.heads)
-        given = replace(scores, mention=yes, labels=Table(scores.labels.spans, heads))
-        assert decode(given, settings, LABELS) == [expected]
-
-
-def test_where_forms_tell_heads_they_are_chosen_after_the_entities():
-    """Those of the best tree, which pays nothing for sharing; each head is the word with the best form."""
+def test_with_a_head_prior_heads_are_chosen_after_the_entities():
+    """The entities of the best tree, which pays nothing for sharing; each head is the word with the best prior."""
     settings = Settings.read("default").with_overrides(["decoding.method=viterbi", "decoding.threshold=0"])
     scores = random_scores(SENTENCES, settings, seed=3)
-    entities = [
-        [
-            {(e.start, e.end, e.label) for e in found}
-            for found in decode(scores, settings.with_overrides(changes), LABELS)
-        ]
-        for changes in (
-            ["decoding.head_prior_weight=0", "decoding.head_sharing_penalty=0"],
-            ["decoding.head_sharing_penalty=9"],
-        )
-    ]
-    assert entities[0] == entities[1]
+
+    def decoded(weight, penalty):
+        changes = [f"decoding.head_prior_weight={weight}", f"decoding.head_sharing_penalty={penalty}"]
+        return decode(scores, settings.with_overrides(changes), LABELS)
+
+    without, usual, strong = decoded(0, 0), decoded(settings.decoding.head_prior_weight, 9), decoded(100, 0)
+    for one, other in zip(without, usual, strict=True):
+        assert {(e.span, e.label) for e in one} == {(e.span, e.label) for e in other}
     several = 0
-    for b, found in enumerate(
-        decode(
-            scores,
-            settings.with_overrides(["decoding.head_prior_weight=100", "decoding.head_sharing_penalty=0"]),
-            LABELS,
-        )
-    ):
+    for b, found in enumerate(strong):
         for entity in found:
-            forms = scores.head_prior[b, entity.start : entity.end]
-            assert entity.head == entity.start + int(forms.argmax())
-            several += len(forms) > 1
+            prior = scores.head_prior[b, entity.start : entity.end]
+            assert entity.head == entity.start + int(prior.argmax())
+            several += len(prior) > 1
     assert several > 3

@@ -19,7 +19,7 @@ from nestree.treecrf import (
     use_backend,
 )
 from tests.treecrf.cases import Potentials, leaves, lexical, plain, rows, score_of, to
-from tests.treecrf.checks import everything
+from tests.treecrf.test_backends import everything
 
 BACKENDS = ["reference", "numba"]
 many = settings(max_examples=60, deadline=None, derandomize=True, database=None)
@@ -73,9 +73,19 @@ def near(found, expected, size=1.0) -> bool:
 @pytest.mark.parametrize("backend", BACKENDS)
 @many
 @given(batch=batches())
-def test_marginals_add_up_to_the_numbers_of_parts(backend, batch):
+def test_marginals_are_the_gradient_and_add_up_to_the_numbers_of_parts(backend, batch):
+    learned = leaves(batch.potentials)
     with use_backend(backend):
+        log_partition(learned, batch.lengths).sum().backward()
         part = marginals(batch.potentials, batch.lengths)
+    for tensor, score, probability in zip(learned, batch.potentials, part, strict=True):
+        assert (tensor is None) == (probability is None)
+        if tensor is not None:
+            assert near(tensor.grad, probability)
+            assert (probability[score.isnan() | (score < -1e8)] == 0).all()
+    for b, spans in enumerate(batch.observed):
+        for i, j in spans:
+            assert near(part.span[b, i, j], torch.tensor(1.0, dtype=torch.float64))
     n = torch.tensor(batch.lengths, dtype=torch.float64)
     assert all(t.min() >= 0 and t.max() < 1 + 1e-9 for t in part if t is not None)
     assert near(part.span.sum((1, 2)), 2 * n - 1)
@@ -103,27 +113,12 @@ def test_large_scores_that_are_equal_change_no_probability(backend, score, kind)
     zero = type(equal)(*(torch.zeros_like(t) for t in equal))
     with use_backend(backend):
         found, right = marginals(equal, [4]), marginals(zero, [4])
+        assert log_partition(equal, [4]).item() == pytest.approx(
+            score * (7 if kind == "plain" else 21), rel=0.01
+        )
     for large, small in zip(found, right, strict=True):
         assert large.max() <= 1
         assert (large - small).abs().max() < 1e-6
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@many
-@given(batch=batches())
-def test_the_gradient_is_the_marginals_and_zero_where_no_tree_looks(backend, batch):
-    learned = leaves(batch.potentials)
-    with use_backend(backend):
-        log_partition(learned, batch.lengths).sum().backward()
-        part = marginals(batch.potentials, batch.lengths)
-    for tensor, score, probability in zip(learned, batch.potentials, part, strict=True):
-        assert (tensor is None) == (probability is None)
-        if tensor is not None:
-            assert near(tensor.grad, probability)
-            assert (probability[score.isnan() | (score < -1e8)] == 0).all()
-    for b, spans in enumerate(batch.observed):
-        for i, j in spans:
-            assert near(part.span[b, i, j], torch.tensor(1.0, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -170,15 +165,19 @@ def test_numba_equals_the_reference(batch):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @few
-@given(batch=batches(), shift=some.floats(-3, 3))
-def test_a_constant_on_every_span_shifts_log_z_and_changes_no_probability(backend, batch, shift):
-    moved = batch.potentials._replace(span=batch.potentials.span + shift)
-    number = 2 * torch.tensor(batch.lengths, dtype=torch.float64) - 1
+@given(batch=batches(), shift=some.floats(-3, 3), part=some.sampled_from(["span", "inherit"]))
+def test_a_constant_on_every_span_or_inherit_shifts_log_z_and_changes_no_probability(
+    backend, batch, shift, part
+):
+    part = part if part in batch.potentials._fields else "span"
+    moved = batch.potentials._replace(**{part: getattr(batch.potentials, part) + shift})
+    n = torch.tensor(batch.lengths, dtype=torch.float64)
+    number = 2 * n - 1 if part == "span" else n - 1
     with use_backend(backend):
         before, after = (log_partition(p, batch.lengths) for p in (batch.potentials, moved))
         assert near(after, before + shift * number, 100)
-        assert near(marginals(moved, batch.lengths).span, marginals(batch.potentials, batch.lengths).span)
-        assert near(kl_divergence(batch.potentials, moved, batch.lengths), torch.zeros_like(before), 1000)
+        for p, q in ((batch.potentials, moved), (moved, batch.potentials)):
+            assert near(kl_divergence(p, q, batch.lengths), torch.zeros_like(before), 1000)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

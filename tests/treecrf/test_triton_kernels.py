@@ -3,8 +3,6 @@
 test_backends.py tests that they equal the reference. `make test-triton` runs small cases under Triton's interpreter.
 """
 
-import os
-
 import pytest
 import torch
 
@@ -21,16 +19,12 @@ from nestree.treecrf import (
     sample_trees,
     use_backend,
 )
-from tests.treecrf import checks
-from tests.treecrf.cases import Case, leaves, lexical, plain, score_of, to
+from tests.treecrf import test_backends as checks
+from tests.treecrf.cases import Case, Potentials, leaves, lexical, plain, score_of, to
 
 triton_kernels = pytest.importorskip("nestree.treecrf.triton_kernels")
-# The interpreter computes with numpy, which warns of log2(0) and the like; on a GPU that is -inf, as wanted.
-pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in .*:RuntimeWarning")
-
-interpreted = pytest.mark.skipif(
-    os.environ.get("TRITON_INTERPRET") != "1", reason="runs under Triton's interpreter: make test-triton"
-)
+pytestmark = checks.pytestmark
+interpreted = checks.INTERPRETED
 on_both = pytest.mark.parametrize(
     "device", [pytest.param("cpu", marks=interpreted), pytest.param("cuda", marks=pytest.mark.cuda)]
 )
@@ -39,12 +33,12 @@ on_both = pytest.mark.parametrize(
 @interpreted
 @pytest.mark.parametrize("observed", [False, True])
 def test_far_terms_of_several_widths_together_equal_the_reference(observed):
-    """From 17 words on: the far splits and parents of four widths at a time (triton_kernels/blocked.py)."""
-    lengths = (19, 13)
-    checks.check_sums("triton", Case(lengths, head=observed, observed=observed, mute=False), "cpu")
+    """From 17 words on: the far splits and parents of four widths at a time (triton_kernels/common.py)."""
+    case = Case((19, 13), head=observed, observed=observed, mute=False)
+    checks.test_log_partition_each_gradient_and_marginals("triton", "cpu", case)
 
 
-def with_invalid(part: str, value: float) -> tuple[checks.Potentials, str]:
+def with_invalid(part: str, value: float) -> tuple[Potentials, str]:
     given = lexical([3, 4], seed=1)
     cell = {"span": (0, 2), "arc": (2, 0), "root": (3,), "inherit": (1, 3), "head": (1, 3, 2)}[part]
     getattr(given, part)[(1, *cell)] = value
@@ -63,20 +57,19 @@ def test_the_kernels_find_nan_and_infinity(part, value):
             function(given, [3, 4])
 
 
-def without_trees(device: str) -> tuple[checks.Potentials, checks.Potentials]:
-    barred = to(lexical([3, 4, 2], seed=2), device, torch.float32)
-    barred.root[1] = IMPOSSIBLE
-    bare = to(plain([3, 4, 2], seed=2), device, torch.float32)
-    bare.span[1, 0, 4] = -torch.inf
-    return barred, bare
-
-
-@interpreted
-@pytest.mark.parametrize("function", [log_partition, best_trees, marginals])
-def test_the_kernels_find_sentences_without_trees(function):
-    for given in without_trees("cpu"):
-        with use_backend("triton"), pytest.raises(PotentialsError, match=r"no tree .* sentence 1 "):
-            function(given, [3, 4, 2])
+@on_both
+@pytest.mark.parametrize(
+    "function",
+    [log_partition, lambda p, n: log_partition(leaves(p), n), lambda p, n: best_trees(p, n).score],
+)
+@pytest.mark.parametrize("kind", [lexical, plain])
+def test_the_kernels_find_sentences_without_trees(device, function, kind):
+    """At once under the interpreter; on a GPU, NaN comes first."""
+    given = to(kind([3, 4, 2], seed=2), device, torch.float32)
+    given.span[1, 0, 4] = -torch.inf
+    with use_backend("triton"), pytest.raises(PotentialsError, match=r"no tree .* sentence 1 "):  # noqa: PT012
+        assert function(given, [3, 4, 2]).isnan().tolist() == [False, True, False]
+        raise_pending()
 
 
 @on_both
@@ -112,22 +105,6 @@ def test_fast_sums_keep_the_precision_of_float32(n):
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("observed", [False, True])
-def test_long_and_short_sentences_side_by_side(observed):
-    """Some have many programs, some have one; and one sentence alone has all of them."""
-    for lengths in ((1, 97, 5, 60, 1, 33), (1, 1, 1, 70), (90,)):
-        checks.check_sums("triton", Case(lengths, head=observed, observed=observed, mute=False), "cuda")
-        checks.check_best_trees("triton", Case(lengths), "cuda")
-
-
-@pytest.mark.cuda
-@pytest.mark.parametrize("lengths", [(40,) * 5, (20, 33) * 20, (60, 9) * 12, (80, 9, 1), (130, 60)])
-def test_several_sums_at_once(lengths):
-    """With many programs for each sentence, with one, with two on each processor; and, of long ones, one by one."""
-    checks.check_several("triton", lengths, "cuda")
-
-
-@pytest.mark.cuda
 @pytest.mark.parametrize(("part", "value"), INVALID)
 def test_trouble_gives_nan_at_once_and_an_error_later(part, value):
     given, message = with_invalid(part, value)
@@ -140,17 +117,6 @@ def test_trouble_gives_nan_at_once_and_an_error_later(part, value):
         log_partition(fine, [3, 4])
     raise_pending()  # once is enough
     assert log_partition(fine, [3, 4]).isfinite().all()
-
-
-@pytest.mark.cuda
-@pytest.mark.parametrize("function", [log_partition, best_trees])
-def test_sentences_without_trees_are_named_later(function):
-    for given in without_trees("cuda"):
-        found = function(given, [3, 4, 2])
-        score = found if function is log_partition else found.score
-        assert score.isnan().tolist() == [False, True, False]
-        with pytest.raises(PotentialsError, match=r"no tree .* sentence 1 "):
-            raise_pending()
 
 
 @pytest.mark.cuda
@@ -257,7 +223,7 @@ def test_groups_of_programs_give_the_same_bits_ten_times(batch, n):
 
 
 @pytest.mark.cuda
-def test_another_stream_and_another_thread():
+def test_another_stream_gives_the_same_bits():
     case = Case((30, 12))
     given = case.potentials("cuda")
     right = checks.everything("triton", given, case.lengths)
@@ -272,7 +238,7 @@ def test_another_stream_and_another_thread():
 # When LOGSPACE runs: only for sentences where scaled numbers would lose something that matters
 
 
-def needs_logspace(given: checks.Potentials, lengths: list[int]) -> list[bool]:
+def needs_logspace(given: Potentials, lengths: list[int]) -> list[bool]:
     """Which sentences were summed in LOGSPACE."""
     _, chart = triton_kernels.inside(given, torch.tensor(lengths, device=given.span.device))
     return (chart.report[4] != 0).tolist()
@@ -292,14 +258,13 @@ def test_logspace_only_where_it_is_needed(device):
     assert needs_logspace(rough, lengths) == [False, True, False]
 
 
-def with_entities(device: str, cost: float) -> tuple[checks.Potentials, list[int]]:
+def with_entities(device: str, cost: float) -> Potentials:
     """Four sentences in which (1, 7) and (2, 5) are spans of every tree, and labels speak against all heads of these
     but one, so much that no float32 holds it. In the first, word 2 is the one for both; in the second it is word 2 for
     the narrow one and 6, outside of it, for the wide one; in the third, 2 and then 3, which had to head the narrow one,
     too; in the last, nobody has anything against a head of the wide one, and no other word than 3 can be the root.
     """
-    lengths = [8] * 4
-    given = lexical(lengths, seed=3)
+    given = lexical([8] * 4, seed=3)
     for i in range(9):
         for j in range(i + 1, 9):
             for a, b in ((1, 7), (2, 5)):
@@ -310,24 +275,32 @@ def with_entities(device: str, cost: float) -> tuple[checks.Potentials, list[int
         given.head[sentence, 1, 7, [x for x in range(8) if x != best]] -= 3 * cost
     given.head[3, 2, 5, [3, 4]] -= cost
     given.root[3, [x for x in range(8) if x != 3]] = IMPOSSIBLE
-    return to(given, device, torch.float32), lengths
+    return to(given, device, torch.float32)
+
+
+def check_outside(given: LexicalPotentials, in_logspace: list[bool], logspace_error: float = 6e-6) -> None:
+    """The results are right, and these sentences, all of n words, were summed in LOGSPACE."""
+    sizes = torch.full((len(given.root),), given.root.shape[1])
+    right_z, right = reference.inside_outside(to(given, "cpu", torch.float64), sizes, True)
+    found = triton_kernels.launch_inside_outside(given, sizes.to(given.span.device), heads=len(sizes))
+    assert (found.report[4] != 0).tolist() == in_logspace
+    assert torch.allclose(found.log_z.cpu().double(), right_z, rtol=2e-6, atol=2e-5)
+    for part, true in zip(found.marginals, right, strict=True):
+        errors = (part.cpu() - true).abs().flatten(1).amax(1).tolist()
+        assert all(
+            error < (logspace_error if slow else 6e-6)
+            for error, slow in zip(errors, in_logspace, strict=True)
+        )
 
 
 @on_both
 def test_heads_that_labels_speak_against(device):
     """SCALED may lose them where they are worth nothing. Elsewhere the outside pass finds out."""
     for cost, expected in ((20.0, [False] * 4), (90.0, [False, False, True, True])):
-        given, lengths = with_entities(device, cost)
-        sizes = torch.tensor(lengths, device=device)
-        found = triton_kernels.launch_inside_outside(given, sizes, heads=len(lengths))
-        right_z, right = reference.inside_outside(to(given, "cpu", torch.float64), sizes.cpu(), True)
-        assert (found.report[4] != 0).tolist() == expected
+        given = with_entities(device, cost)
+        check_outside(given, expected, logspace_error=1e-4)
         if cost > 20:
-            assert needs_logspace(given, lengths) == [True] * 4  # without an outside pass nobody finds out
-        assert torch.allclose(found.log_z.cpu().double(), right_z, rtol=2e-6, atol=2e-5)
-        for part, true in zip(found.marginals, right, strict=True):
-            errors = (part.cpu() - true).abs().flatten(1).amax(1).tolist()
-            assert all(error < (1e-4 if slow else 6e-6) for error, slow in zip(errors, expected, strict=True))
+            assert needs_logspace(given, [8] * 4) == [True] * 4  # without an outside pass nobody finds out
 
 
 @on_both
@@ -341,8 +314,7 @@ def test_heads_of_which_only_the_outside_pass_knows(device):
     head[0, 0, 3:, 1] = -30
     head[0, 0, 3:, 2:] = -200
     given = LexicalPotentials(span, torch.zeros(1, 5, 5), torch.zeros(1, 5), torch.zeros(1, 6, 6), head)
-    found = check_alone(to(given, device, torch.float32))
-    assert (found.report[4] != 0).tolist() == [True]
+    check_outside(to(given, device, torch.float32), [True])
 
 
 @on_both
@@ -358,19 +330,7 @@ def test_spans_that_lend_dearly_and_have_small_heads(device):
     head[0, 0, 2, 0] = -86
     arc[0, 2, 1] = arc[0, 3] = -68
     root[0, 2] = 0
-    found = check_alone(to(LexicalPotentials(span, arc, root, inherit, head), device, torch.float32))
-    assert (found.report[4] != 0).tolist() == [False]
-
-
-def check_alone(given: LexicalPotentials):
-    """The result for one sentence, if its sums are right."""
-    sizes = torch.tensor([given.root.shape[1]])
-    right_z, right = reference.inside_outside(to(given, "cpu", torch.float64), sizes, True)
-    found = triton_kernels.launch_inside_outside(given, sizes.to(given.span.device), heads=1)
-    assert torch.allclose(found.log_z.cpu().double(), right_z, rtol=2e-6, atol=2e-5)
-    for part, true in zip(found.marginals, right, strict=True):
-        assert (part.cpu() - true).abs().max() < 6e-6
-    return found
+    check_outside(to(LexicalPotentials(span, arc, root, inherit, head), device, torch.float32), [False])
 
 
 @on_both

@@ -24,11 +24,11 @@ from nestree.treecrf.numba_kernels.inside import (
     Chart,
     PlainChart,
     Scratch,
-    inside_kernel,
+    Sentence,
     log_chart_kernel,
     steps_per_pass,
 )
-from nestree.treecrf.numba_kernels.outside import OutsideChart, inside_outside_kernel, plain_kernel
+from nestree.treecrf.numba_kernels.outside import OutsideChart, plain_kernel, sum_kernel
 from nestree.treecrf.numba_kernels.simd import LN2, SIMD_SLACK
 from nestree.treecrf.numba_kernels.viterbi import BestTrees, Workspace, plain_viterbi_kernel, viterbi_kernel
 from nestree.treecrf.potentials import IMPOSSIBLE, AnyPotentials, PlainPotentials, Potentials, span_cells
@@ -39,31 +39,14 @@ MIN_SPLIT_WORDS = 64  # shorter sentences are not worth several threads
 MIN_THREAD_NANOSECONDS = 3e5  # of work per thread; waking one takes a tenth of that or more
 ALL_STEPS = 1 << 30
 
-logspace_count = 0  # how many sentences this process has summed in logarithms
-
-
-class Charts(NamedTuple):
-    """The potentials as arrays, and a chart for each precision that was needed."""
-
-    scores: Any
-    charts: list[Chart]
-
 
 def inside(potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Any]:
-    """log Z [batch] and the chart."""
+    """log Z [batch] and the chart: of plain trees, a PlainChart; else the scores and a chart for each precision."""
     scores, sizes = as_arrays(potentials), lengths.numpy()
     if isinstance(potentials, PlainPotentials):
         return plain_sums(scores.span, sizes, buffer(0, 0, 0, dtype=scores.span.dtype))
-    plan = plan_threads(sizes, 4)
-
-    def run_kernel(chart: Chart) -> None:
-        def work(queue: WorkQueue, _: int) -> None:
-            inside_kernel(queue, chart, scores, scratch_rows(scores.root.shape[1], chart.cells.dtype))
-
-        run(plan, chart.lengths, 1, work)
-
-    log_z, charts = sum_with_fallback(scores, sizes, None, run_kernel)
-    return log_z, Charts(scores, charts)
+    log_z, charts = sums(scores, sizes, None)
+    return log_z, (scores, charts)
 
 
 def inside_outside(potentials: AnyPotentials, lengths: Tensor, heads: bool) -> tuple[Tensor, AnyPotentials]:
@@ -74,22 +57,9 @@ def inside_outside(potentials: AnyPotentials, lengths: Tensor, heads: bool) -> t
         marginals = type(scores)(np.zeros(shapes[0], scores.span.dtype))
         log_z, _ = plain_sums(scores.span, sizes, marginals.span)
     else:
-        n = scores.root.shape[1]
-        shapes[4] = (*scores.span.shape, n) if heads else (1, 0, 0, 0)
+        shapes[4] = (*scores.span.shape, scores.root.shape[1]) if heads else (1, 0, 0, 0)
         marginals = type(scores)(*(np.zeros(shape, scores.span.dtype) for shape in shapes))
-        plan = plan_threads(sizes, 4)
-
-        def run_kernel(chart: Chart) -> None:
-            buffers = outside_buffers(chart.cells.dtype, n, plan.slots)
-
-            def work(queue: WorkQueue, slot: int) -> None:
-                outside = OutsideChart(*(array[slot] for array in buffers))
-                rows = scratch_rows(n, chart.cells.dtype)
-                inside_outside_kernel(queue, slot, chart, scores, rows, outside, marginals)
-
-            run(plan, chart.lengths, 2, work)
-
-        log_z, _ = sum_with_fallback(scores, sizes, plan.slots, run_kernel)
+        log_z, _ = sums(scores, sizes, marginals)
     tensors: list[Any] = [
         torch.from_numpy(array).clamp_(max=1.0)  # rounding may lead beyond 1
         for array in marginals[: 5 if heads else 4]
@@ -135,9 +105,10 @@ def log_chart(chart: Any) -> Tensor:
         with np.errstate(all="ignore"):
             logs = np.log(chart.cells) + chart.exponents * LN2
         return torch.from_numpy(np.where(spans, logs, IMPOSSIBLE).clip(IMPOSSIBLE)[..., None])
-    logs = np.full((*chart.scores.span.shape, chart.scores.root.shape[1]), IMPOSSIBLE)
-    for part in chart.charts:
-        log_chart_kernel(part, chart.scores, scratch_rows(logs.shape[-1], part.cells.dtype), logs)
+    scores, charts = chart
+    logs = np.full((*scores.span.shape, scores.root.shape[1]), IMPOSSIBLE)
+    for part in charts:
+        log_chart_kernel(part, scores, scratch_rows(logs.shape[-1], part.slots.cells.dtype), logs)
     return torch.from_numpy(logs)
 
 
@@ -150,24 +121,30 @@ def chart_bytes(potentials: Potentials, gradient: bool) -> int:
     return potentials.span.itemsize * posts**2 * rows
 
 
-def sum_with_fallback(
-    scores: Any, sizes: np.ndarray, slots: int | None, run_kernel: Callable[[Chart], None]
-) -> tuple[Tensor, list[Chart]]:
+def sums(scores: Any, sizes: np.ndarray, marginals: Any) -> tuple[Tensor, list[Chart]]:
     """log Z [batch], each sentence in the first precision that suffices, and the charts.
 
-    `slots`: how many sentences share the buffers of a chart one after the other; None: each has its own.
+    With `marginals`, which are written then, sentences share the buffers of a chart one after the other; with None,
+    each has its own.
     """
-    global logspace_count
+    n, plan = scores.root.shape[1], plan_threads(sizes, 4)
     log_z, remaining, charts = buffer(len(sizes)), np.arange(len(sizes)), []
     for number, logs in ((np.float32, False), (np.float64, False), (np.float64, True)):
-        if len(remaining) and scores.span.itemsize <= np.dtype(number).itemsize:
-            many = len(remaining) if slots is None else slots
-            chart = inside_buffers(number, logs, scores.root.shape[1], remaining, sizes[remaining], many)
-            run_kernel(chart)
-            charts.append(chart)
-            logspace_count += len(remaining) if logs else 0
-            log_z[remaining] = chart.log_z
-            remaining = remaining[~chart.fits]
+        if not len(remaining) or scores.span.itemsize > np.dtype(number).itemsize:
+            continue
+        slots = len(remaining) if marginals is None else plan.slots
+        chart = inside_buffers(number, logs, n, remaining, sizes[remaining], slots)
+        outside = None if marginals is None else outside_buffers(number, n, slots)
+
+        def work(queue: WorkQueue, slot: int, chart: Chart = chart, outside: Any = outside) -> None:
+            rows = scratch_rows(n, chart.slots.cells.dtype)
+            own = None if outside is None else OutsideChart(*(array[slot] for array in outside))
+            sum_kernel(queue, slot, chart, scores, rows, own, marginals)
+
+        run(plan, chart.lengths, 1 if marginals is None else 2, work)
+        charts.append(chart)
+        log_z[remaining] = chart.log_z
+        remaining = remaining[~chart.fits]
     return torch.from_numpy(log_z.astype(scores.span.dtype)), charts
 
 
@@ -197,9 +174,8 @@ def inside_buffers(
     """Buffers for the inside charts of as many sentences at a time as there are slots."""
     m, posts, integer = len(sentences), n + 1, f"i{np.dtype(number).itemsize}"
     k = 0 if logs else slots  # a chart of logarithms is nothing but cells
-    return Chart(
-        sentences,
-        lengths,
+    arrays = Sentence(
+        *[None] * 4,  # n, pitch, span and head
         cells=buffer(slots, posts * posts * (n + SIMD_SLACK) + PAD, dtype=number),
         exponents=buffer(k, posts * posts + PAD, dtype=integer),
         under=buffer(k, posts * posts + PAD, dtype=integer),
@@ -210,9 +186,8 @@ def inside_buffers(
         by_head=buffer(k, n * n + PAD, dtype=number),
         root=buffer(k, n + SIMD_SLACK),
         offset=buffer(k, n + SIMD_SLACK),
-        log_z=buffer(m),
-        fits=np.ones(m, bool),
     )
+    return Chart(sentences, lengths, arrays, log_z=buffer(m), fits=np.ones(m, bool))
 
 
 def outside_buffers(number: Any, n: int, slots: int) -> OutsideChart:

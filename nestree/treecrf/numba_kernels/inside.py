@@ -24,7 +24,6 @@ from nestree.treecrf.numba_kernels.simd import (
     kernel,
     max_of_sums,
     multiply,
-    next_item,
     row_max,
     scale,
     small_flags,
@@ -58,20 +57,11 @@ class Sentence(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """The same for all sentences of a batch that are summed in one precision."""
+    """The charts of all sentences of a batch that are summed in one precision."""
 
     sentences: Any  # [m] indices into the batch
     lengths: Any  # [m]
-    cells: Any  # [slots, ...]
-    exponents: Any  # [slots, (n + 1) * (n + 1)] ...; empty in a chart of logarithms
-    under: Any
-    own: Any
-    has_zero: Any
-    lend: Any
-    by_modifier: Any
-    by_head: Any
-    root: Any
-    offset: Any
+    slots: Any  # the arrays of a Sentence, [slots, ...] each; in a chart of logarithms, all but the cells are empty
     log_z: Any  # [m]
     fits: Any  # [m] False: the scores are too far apart
 
@@ -97,11 +87,11 @@ def limits(cells):
 
 @compiled
 def sentence_view(chart, scores, r, slot):
-    n, b = chart.lengths[r], chart.sentences[r]
+    n, b, of = chart.lengths[r], chart.sentences[r], chart.slots
     return Sentence(
-        n, n + SIMD_SLACK, scores.span[b], scores.head[b if scores.head.size else 0], chart.cells[slot],
-        chart.exponents[slot], chart.under[slot], chart.own[slot], chart.has_zero[slot], chart.lend[slot],
-        chart.by_modifier[slot], chart.by_head[slot], chart.root[slot], chart.offset[slot],
+        n, n + SIMD_SLACK, scores.span[b], scores.head[b if scores.head.size else 0], of.cells[slot],
+        of.exponents[slot], of.under[slot], of.own[slot], of.has_zero[slot], of.lend[slot], of.by_modifier[slot],
+        of.by_head[slot], of.root[slot], of.offset[slot],
     )  # fmt: skip
 
 
@@ -340,9 +330,9 @@ def steps_per_pass(n):
 def inside_steps(r, slot, first, last, share, shares, chart, scores, scratch):
     """The steps from `first` to `last` of one sentence: exponentials, tile diagonals, GOAL. One share of each."""
     n, b = chart.lengths[r], chart.sentences[r]
-    if chart.exponents.size == 0:
+    if chart.slots.exponents.size == 0:
         if first == 0 and share == 0:
-            chart.log_z[r] = max(log_inside(chart.cells[slot], scores, b, n), IMPOSSIBLE)
+            chart.log_z[r] = max(log_inside(chart.slots.cells[slot], scores, b, n), IMPOSSIBLE)
         return
     s = sentence_view(chart, scores, r, slot)
     # the sum of n numbers up to 2 ** t, and one of them times `lend`, stay within the limits
@@ -367,28 +357,18 @@ def inside_steps(r, slot, first, last, share, shares, chart, scores, scratch):
 
 
 @kernel
-def inside_kernel(queue, chart, scores, scratch):
-    """The inside pass; every sentence keeps its own chart."""
-    item = next_item(queue.next)
-    while item < queue.order.size:
-        r = queue.order[item]
-        inside_steps(r, r, queue.first, queue.last, queue.share, queue.shares, chart, scores, scratch)
-        item = next_item(queue.next)
-
-
-@kernel
 def log_chart_kernel(chart, scores, scratch, logs):
     """The natural logarithms of all items, headed ones without inherit."""
     for r in range(chart.lengths.size):
         n, b = chart.lengths[r], chart.sentences[r]
         if not chart.fits[r]:
             continue
-        if chart.exponents.size == 0:
+        if chart.slots.exponents.size == 0:
             for i in range(n):
                 for j in range(i + 1, n + 1):
                     at = (i * (n + 1) + j) * n
                     for x in range(n):
-                        logs[b, i, j, x] = max(chart.cells[r, at + x], IMPOSSIBLE)
+                        logs[b, i, j, x] = max(chart.slots.cells[r, at + x], IMPOSSIBLE)
             continue
         s = sentence_view(chart, scores, r, r)
         for i in range(n):

@@ -237,9 +237,9 @@ def outside_steps(r, slot, first, last, share, shares, chart, scores, scratch, o
     head_marginals = marginals.head[b if marginals.head.size else 0]
     if not chart.fits[r] or chart.log_z[r] < NO_TREE:
         return
-    if chart.exponents.size == 0:
+    if chart.slots.exponents.size == 0:
         if first <= 0 < last and share == 0:
-            cells, outer, row = chart.cells[slot], outside.above, scratch.row
+            cells, outer, row = chart.slots.cells[slot], outside.above, scratch.row
             log_outside(cells, scores, b, n, chart.log_z[r], marginals, head_marginals, outer, row)
         return
     s = sentence_view(chart, scores, r, slot)
@@ -262,17 +262,23 @@ def outside_steps(r, slot, first, last, share, shares, chart, scores, scratch, o
 
 
 @kernel
-def inside_outside_kernel(queue, slot, chart, scores, scratch, outside, marginals):
-    """The inside and the outside pass, sentence by sentence, in the same buffers."""
+def sum_kernel(queue, slot, chart, scores, scratch, outside, marginals):
+    """The inside and the outside pass, sentence by sentence, in the buffers of `slot`.
+
+    Without `outside`, only the inside pass; then every sentence keeps its own chart.
+    """
     first, last, share, shares = queue.first, queue.last, queue.share, queue.shares
     item = next_item(queue.next)
     while item < queue.order.size:
         r = queue.order[item]
-        done = compiled_steps(chart.lengths[r])
-        inside_steps(r, slot, first, last, share, shares, chart, scores, scratch)
-        outside_steps(
-            r, slot, first - done, last - done, share, shares, chart, scores, scratch, outside, marginals
-        )
+        if outside is None:
+            inside_steps(r, r, first, last, share, shares, chart, scores, scratch)
+        else:
+            done = compiled_steps(chart.lengths[r])
+            inside_steps(r, slot, first, last, share, shares, chart, scores, scratch)
+            outside_steps(
+                r, slot, first - done, last - done, share, shares, chart, scores, scratch, outside, marginals
+            )
         item = next_item(queue.next)
 
 

@@ -17,7 +17,7 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from types import CellType, FunctionType
-from typing import Any
+from typing import Any, cast
 
 import numba
 from llvmlite import ir
@@ -64,18 +64,13 @@ def kernel(function: Callable, variant: str = "") -> Callable:
     Numba caches in NUMBA_CACHE_DIR if that is set, beside the source, or in the home directory, for each kind of
     processor by itself; if it can write to none of them, a folder of this user among the temporary files serves.
     """
-    hashed = with_source_hash(function, variant)
-    try:
-        return numba.njit(hashed, cache=True, **OPTIONS)
-    except RuntimeError as why:  # nowhere to write
-        reason = why
-    config: Any = numba.config
-    before, folder = config.CACHE_DIR, temporary_cache()
-    if folder:
-        config.CACHE_DIR = folder  # read when the function is decorated
+    hashed, config, reason = with_source_hash(function, variant), cast(Any, numba.config), None
+    before = config.CACHE_DIR
+    for folder in (lambda: before, temporary_cache):
+        config.CACHE_DIR = folder() or before  # read when the function is decorated
         try:
             return numba.njit(hashed, cache=True, **OPTIONS)
-        except RuntimeError as why:
+        except RuntimeError as why:  # nowhere to write
             reason = why
         finally:
             config.CACHE_DIR = before

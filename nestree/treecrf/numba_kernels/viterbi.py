@@ -134,7 +134,8 @@ def viterbi_steps(b, n, workspace, first, last, share, shares, scores, row, best
 @kernel
 def viterbi_kernel(queue, lengths, scores, workspace, row, best):
     """The best trees, one after the other in the same workspace."""
-    first, last, item = queue.first, queue.last, next_item(queue.next)
+    first, last = queue.first, queue.last
+    item = next_item(queue.next)
     while item < queue.order.size:
         b = queue.order[item]
         viterbi_steps(b, lengths[b], workspace, first, last, queue.share, queue.shares, scores, row, best)

@@ -9,7 +9,7 @@ The inside pass has three modes, `MODE`:
     SCALED    Cells are plain numbers, relative to a power of two per span (`exponent`). A sum is a sum of products,
               and float32 keeps its precision in long sentences. The `bound` of a span limits the size of its cells, so
               terms are added without looking for their maximum first. Headed cells include the factor of `inherit`.
-              From 17 words on, the terms of several widths are summed together (blocked.py).
+              From 17 words on, the terms of several widths are summed together (common.py).
     LOGSPACE  Cells are base-2 logarithms, and each sum subtracts the maximum of its terms. For the sentences whose
               SCALED sums cannot be trusted: slower, seldom needed, always right.
     VITERBI   Cells are maxima in float32, added in the order of the reference: scores and ties agree bit for bit.
@@ -37,9 +37,8 @@ from nestree.treecrf.ops import fits_in_memory
 from nestree.treecrf.potentials import AnyPotentials, LexicalPotentials, Potentials, map_tensors, send_report
 from nestree.treecrf.trees import Trees
 from nestree.treecrf.triton_kernels import common
-from nestree.treecrf.triton_kernels.inside import inside_kernel, prepare_kernel
+from nestree.treecrf.triton_kernels.inside import inside_kernel, prepare_kernel, viterbi_kernel
 from nestree.treecrf.triton_kernels.outside import arcs_kernel, outside_kernel, spans_kernel
-from nestree.treecrf.triton_kernels.viterbi import viterbi_kernel
 
 log = logging.getLogger(__name__)
 ASYNC_CHECKS = True

@@ -3,7 +3,6 @@
 import triton
 import triton.language as tl
 
-from nestree.treecrf.triton_kernels.blocked import far_parents, share_of
 from nestree.treecrf.triton_kernels.common import (
     FAR_FROM,
     LOG2_E,
@@ -16,10 +15,12 @@ from nestree.treecrf.triton_kernels.common import (
     STARTS,
     WIDTHS,
     assign,
+    far_parents,
     grid_barrier,
     log2,
     own_score,
     score,
+    share_of,
 )
 
 # A head below MIN_TRUSTED can be ignored unless the rest of the tree weighs more than this.
