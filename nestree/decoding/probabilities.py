@@ -16,7 +16,8 @@ from torch.nn.functional import logsigmoid
 
 from nestree.config import Settings
 from nestree.nn.scorers import Scores
-from nestree.treecrf import IMPOSSIBLE, LexicalPotentials, Potentials, Trees, log_partitions, span_cells
+from nestree.treecrf import IMPOSSIBLE, LexicalPotentials, Potentials, Trees, head_marginals, span_cells
+from nestree.treecrf import marginals as tree_marginals
 
 
 class Temperatures(NamedTuple):
@@ -81,9 +82,10 @@ def span_marginals(scores: Scores, settings: Settings, temperatures: Temperature
         cells = span_cells(scores.lengths, mention.shape[1] - 1)
         return SpanMarginals(cells.to(mention.dtype), mention, None)
     trees = tree_potentials(scores, span[..., 0], temperatures)
-    ((_, marginals),) = log_partitions([trees], scores.lengths, [settings.model.labeling == "head"])
-    head = marginals.head if isinstance(marginals, LexicalPotentials) else None
-    return SpanMarginals(marginals.span, mention, head)
+    if settings.model.labeling == "head" and isinstance(trees, LexicalPotentials):
+        head = head_marginals(trees, scores.lengths)
+        return SpanMarginals(head.sum(-1).clamp(max=1.0), mention, head)
+    return SpanMarginals(tree_marginals(trees, scores.lengths).span, mention, None)
 
 
 def apply_temperatures(mention: Tensor, temperatures: Temperatures) -> tuple[Tensor, Tensor]:

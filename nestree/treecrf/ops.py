@@ -2,7 +2,8 @@
 
 A backend is a module with these functions, of equal signatures:
     inside(potentials, lengths) -> log Z [batch], chart               the chart is the backend's own
-    inside_outside(potentials, lengths, heads) -> log Z, marginals    `heads`: with those of `head`
+    inside_outside(potentials, lengths, heads, arcs=True)             `heads`: with those of `head`; `arcs=False`:
+        -> log Z, marginals                                           those of arcs may be left out
     inside_outside_each(several, lengths, heads) -> list              several in one launch; triton only
     viterbi(potentials, lengths) -> Trees
     log_chart(chart) -> [batch, n + 1, n + 1, x]                      for sampling
@@ -93,10 +94,8 @@ def log_partitions(
             f"heads has {len(heads)} values for {len(several)} potentials; pass one for each."
         )
     for potentials, with_heads in zip(several, heads, strict=True):
-        if with_heads and not isinstance(potentials, LexicalPotentials):
-            raise WrongTreeError(
-                f"{type(potentials).__name__} have no heads; pass LexicalPotentials, or ask for marginals."
-            )
+        if with_heads:
+            require_lexical(potentials)
     prepared = [prepare(potentials, lengths, gradient=True) for potentials in several]
     ready = [potentials for potentials, _, _ in prepared]
     flags = [flag or has_head(potentials) for potentials, flag in zip(ready, heads, strict=True)]
@@ -123,8 +122,12 @@ def marginals(potentials: AnyPotentials, lengths: Lengths) -> AnyPotentials:
 
 def head_marginals(potentials: LexicalPotentials, lengths: Lengths) -> Tensor:
     """[batch, n + 1, n + 1, n] the probability that span (i, j) is in the tree with head h; a constant."""
-    found = log_partitions([potentials], lengths, [True])[0].marginals
-    return found.head  # type: ignore[union-attr,return-value]
+    require_lexical(potentials)
+    potentials, lengths, backend = prepare(potentials, lengths, gradient=True)
+    with torch.no_grad():
+        log_z, found = backend.inside_outside(potentials, lengths, heads=True, arcs=False)
+    check_log_z(log_z, backend)
+    return found.head  # type: ignore[no-any-return]
 
 
 def best_trees(potentials: Potentials, lengths: Lengths) -> Trees:
@@ -286,6 +289,13 @@ def prepare(
     if dtypes != {dtype}:
         potentials = map_tensors(potentials, lambda tensor: tensor.to(dtype))
     return potentials, sizes, backend
+
+
+def require_lexical(potentials: Potentials) -> None:
+    if not isinstance(potentials, LexicalPotentials):
+        raise WrongTreeError(
+            f"{type(potentials).__name__} have no heads; pass LexicalPotentials, or ask for marginals."
+        )
 
 
 def has_head(*distributions: Potentials | None) -> bool:

@@ -47,7 +47,7 @@ def inside(potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def inside_outside(
-    potentials: AnyPotentials, lengths: Tensor, heads: bool, create_graph: bool = False
+    potentials: AnyPotentials, lengths: Tensor, heads: bool, arcs: bool = True, create_graph: bool = False
 ) -> tuple[Tensor, AnyPotentials]:
     """log Z and the marginals; `heads`: with those of `head`. They are constants unless `create_graph`."""
     with torch.inference_mode(False), torch.enable_grad():

@@ -32,6 +32,7 @@ from nestree.treecrf.numba_kernels.simd import FUSED, LN2, Code, Value, compiled
 
 KERNEL = selected_kernel()
 INT8_MAX = 127.0
+ROUNDING = 1.5 * 2**23  # added to a small float32, its last bits are the nearest integer, half to even
 REGISTERS = 4  # that are worked on together: 16 numbers
 MIN_EXPONENT = -80.0  # exp of less is as good as 0
 GELU_LIMIT = 3.75  # beyond it, GELU(x) is x, or 0
@@ -149,9 +150,9 @@ def quantize_row(code, row, at, width, largest, numbers, numbers_at) -> Value:
     factors, vector = code.everywhere(factor), ir.VectorType(numbers.type.pointee, code.lanes)
 
     def write(x: Value) -> None:
-        rounded = code.call("roundeven", builder.fmul(code.load_at(row, at, x), factors))
+        rounded = builder.fadd(builder.fmul(code.load_at(row, at, x), factors), code.constant(ROUNDING))
         pointer = builder.gep(numbers, [builder.add(numbers_at, x)])
-        value = builder.fptosi(rounded, vector)
+        value = builder.trunc(builder.bitcast(rounded, code.whole), vector)
         if KERNEL.input_type == np.uint8:
             value = builder.xor(value, ir.Constant(vector, [-128] * code.lanes))
         builder.store(value, builder.bitcast(pointer, vector.as_pointer()), align=1)

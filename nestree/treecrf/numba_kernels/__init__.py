@@ -49,14 +49,17 @@ def inside(potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Any]:
     return log_z, (scores, charts)
 
 
-def inside_outside(potentials: AnyPotentials, lengths: Tensor, heads: bool) -> tuple[Tensor, AnyPotentials]:
-    """log Z [batch] and the marginals; `heads`: with those of `head`."""
+def inside_outside(
+    potentials: AnyPotentials, lengths: Tensor, heads: bool, arcs: bool = True
+) -> tuple[Tensor, AnyPotentials]:
+    """log Z [batch] and the marginals; `heads`: with those of `head`; without `arcs`, those of arcs are empty."""
     scores, sizes = as_arrays(potentials), lengths.numpy()
     shapes = [array.shape for array in scores]
     if isinstance(potentials, PlainPotentials):
         marginals = type(scores)(np.zeros(shapes[0], scores.span.dtype))
         log_z, _ = plain_sums(scores.span, sizes, marginals.span)
     else:
+        shapes[1] = shapes[1] if arcs else (0, 0, 0)
         shapes[4] = (*scores.span.shape, scores.root.shape[1]) if heads else (1, 0, 0, 0)
         marginals = type(scores)(*(np.zeros(shape, scores.span.dtype) for shape in shapes))
         log_z, _ = sums(scores, sizes, marginals)
@@ -134,7 +137,7 @@ def sums(scores: Any, sizes: np.ndarray, marginals: Any) -> tuple[Tensor, list[C
             continue
         slots = len(remaining) if marginals is None else plan.slots
         chart = inside_buffers(number, logs, n, remaining, sizes[remaining], slots)
-        outside = None if marginals is None else outside_buffers(number, n, slots)
+        outside = None if marginals is None else outside_buffers(number, n, slots, marginals.arc.size > 0)
 
         def work(queue: WorkQueue, slot: int, chart: Chart = chart, outside: Any = outside) -> None:
             rows = scratch_rows(n, chart.slots.cells.dtype)
@@ -190,12 +193,12 @@ def inside_buffers(
     return Chart(sentences, lengths, arrays, log_z=buffer(m), fits=np.ones(m, bool))
 
 
-def outside_buffers(number: Any, n: int, slots: int) -> OutsideChart:
+def outside_buffers(number: Any, n: int, slots: int, arcs: bool) -> OutsideChart:
     posts, rows = n + 1, (n + 1) * (n + 1) * (n + SIMD_SLACK) + PAD
     return OutsideChart(
         above=buffer(slots, rows, dtype=number),
         hooks=buffer(slots, rows, dtype=number),
-        headed=buffer(slots, n * n * posts + PAD, dtype=number),
+        headed=buffer(slots, n * n * posts + PAD if arcs else 0, dtype=number),
         span=buffer(slots, posts, posts, dtype=number),
         inherit=buffer(slots, posts, posts, dtype=number),
         arc=buffer(slots, n * (n + SIMD_SLACK) + PAD, dtype=number),

@@ -48,7 +48,9 @@ class OutsideChart(NamedTuple):
 
     above: Any  # [(n + 1) * (n + 1) * pitch] outside of headed items times their own scores; 0 for PAD words beyond
     hooks: Any  # [(n + 1) * (n + 1) * pitch] outside of hooked items; 0 for words in the span
-    headed: Any  # [n * n * (n + 1) + PAD] (i, h, j) headed items, without inherit
+    headed: (
+        Any  # [n * n * (n + 1) + PAD] (i, h, j) headed items, without inherit; empty: arcs have no marginals
+    )
     span: Any  # [n + 1, n + 1] marginals
     inherit: Any  # [n + 1, n + 1]
     arc: Any  # [n * pitch + PAD] (m, h)
@@ -138,7 +140,7 @@ def outside_span(s, i, j, total, outside, head_marginals, scratch):
             multiply(row, PAD, width, scratch.own)
         else:
             scale(row, PAD, width, s.own[i, j], row, PAD)
-    for x in range(width):
+    for x in range(width if outside.headed.size else 0):
         outside.headed[(i * n + i + x) * (n + 1) + j] = headed[headed_at + x] * inverse
     row[PAD + width : PAD + width + PAD] = 0
     first, last = max(0, i - PAD), min(n, j + PAD)
@@ -166,14 +168,14 @@ def arc_marginals(s, h, outside):
 
 
 @compiled
-def counts_match(s, outside):
+def counts_match(s, outside, with_arcs):
     """Whether the marginals sum to the numbers of spans, inherits and arcs of a tree."""
-    spans, inherits, arcs = 0.0, 0.0, 0.0
+    spans, inherits, arcs = 0.0, 0.0, 0.0 if with_arcs else s.n - 1.0
     for i in range(s.n):
         for j in range(i + 1, s.n + 1):
             spans += outside.span[i, j]
             inherits += outside.inherit[i, j]
-        for h in range(s.n):
+        for h in range(s.n if with_arcs else 0):
             arcs += outside.arc[i * s.pitch + h]
     error = max(abs(spans - 2 * s.n + 1), abs(inherits - s.n + 1), abs(arcs - s.n + 1))
     return error <= s.n * (2e-5 if s.cells.itemsize == 4 else 1e-9)
@@ -183,7 +185,7 @@ def counts_match(s, outside):
 def write_marginals(s, total, outside, b, marginals):
     for i in range(s.n):
         marginals.root[b, i] = s.cells[s.n * s.pitch + i] * s.root[i] / total
-        for h in range(s.n):
+        for h in range(s.n if marginals.arc.size else 0):
             marginals.arc[b, h, i] = outside.arc[i * s.pitch + h]
         for j in range(i + 1, s.n + 1):
             marginals.span[b, i, j] = outside.span[i, j]
@@ -198,7 +200,8 @@ def log_outside(cells, scores, b, n, log_z, marginals, head_marginals, outer, ar
     row of one span as a half of larger ones.
     """
     marginals.span[b, :, :] = 0
-    marginals.arc[b, :, :] = 0
+    if marginals.arc.size:
+        marginals.arc[b, :, :] = 0
     marginals.inherit[b, :, :] = 0
     for width in range(n, 0, -1):
         for i in range(n - width + 1):
@@ -219,7 +222,8 @@ def log_outside(cells, scores, b, n, log_z, marginals, head_marginals, outer, ar
                     if not i <= p < j:
                         hooked = around[p] + log_score(scores.arc[b, p, x])
                         above = logaddexp(above, hooked)
-                        marginals.arc[b, p, x] += math.exp(cells[at + x] + hooked)
+                        if marginals.arc.size:
+                            marginals.arc[b, p, x] += math.exp(cells[at + x] + hooked)
                 outer[at + x] = above + own_log_score(scores, b, i, j, x)
                 probability = math.exp(cells[at + x] + above)
                 marginals.span[b, i, j] += probability
@@ -253,10 +257,10 @@ def outside_steps(r, slot, first, last, share, shares, chart, scores, scratch, o
                     for j in range(min(n, high * TILE + TILE - 1), max(i, high * TILE - 1), -1):
                         outside_span(s, i, j, total, outside, head_marginals, scratch)
         elif step == tiles:
-            for h in range(share, n, shares):
+            for h in range(share, n if marginals.arc.size else 0, shares):
                 arc_marginals(s, h, outside)
         elif share == 0:
-            chart.fits[r] = counts_match(s, outside)
+            chart.fits[r] = counts_match(s, outside, marginals.arc.size > 0)
             if chart.fits[r]:
                 write_marginals(s, total, outside, b, marginals)
 

@@ -138,8 +138,10 @@ def inside(potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Chart]:
     return chart.log_z, chart
 
 
-def inside_outside(potentials: AnyPotentials, lengths: Tensor, heads: bool) -> tuple[Tensor, AnyPotentials]:
-    """log Z [batch] and the marginals; `heads`: with those of `head`."""
+def inside_outside(
+    potentials: AnyPotentials, lengths: Tensor, heads: bool, arcs: bool = True
+) -> tuple[Tensor, AnyPotentials]:
+    """log Z [batch] and the marginals; `heads`: with those of `head`. Those of arcs are always computed."""
     return run_inside_outside(potentials, lengths, len(potentials.span) if heads else None)
 
 
