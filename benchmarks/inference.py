@@ -142,6 +142,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except NestreeError as error:
         raise SystemExit(str(error)) from None
     print(store({**provenance(device.type, options.commit), **result}, options.out))
+    if options.out:
+        options.out.with_suffix(".unfinished.json").unlink(missing_ok=True)
     return 0
 
 
@@ -250,8 +252,11 @@ def measure_words(options: argparse.Namespace, device: torch.device) -> Row:
                         measure_configuration, model, options.data, kernel, workers, options.rounds
                     ).result()
                 rows.append({"cores": cores, "kernel": kernel, "workers": workers, **row})
-                shown = {key: value for key, value in rows[-1].items() if key != "entities"}
-                print(json.dumps(shown), file=sys.stderr, flush=True)
+                shown = [{key: value for key, value in row.items() if key != "entities"} for row in rows]
+                print(json.dumps(shown[-1]), file=sys.stderr, flush=True)
+                if options.out:  # in case that the program is stopped
+                    unfinished = provenance("cpu", options.commit) | {"rows": shown}
+                    store(unfinished, options.out.with_suffix(".unfinished.json"))
     reference = next(row["entities"] for row in rows if row["kernel"] == "float32")
     for row in rows:
         row["equal"] = len(reference & row.pop("entities")) / len(reference)

@@ -475,7 +475,7 @@ def performance() -> str:
             encoder = row.get("encoder_words_per_second")
             cores = f"{row['cores']}{', a process each' if row['workers'] else ''}"
             speeds = f"{row['whole_words_per_second']:,.0f}", f"{encoder:,.0f}" if encoder else ""
-            quality = f"{100 * row['f1']:.2f}", f"{100 * row['equal']:.1f}"
+            quality = f"{100 * row['f1']:.2f}", f"{100 * row['equal']:.1f}" if "equal" in row else ""
             rows.append([result["cpu"], cores, row["kernel"], *speeds, *quality])
     header = "processor|cores|kernel|words/s|encoder alone|F1|entities as in float32, %"
     return markdown_table(header, rows, word_results())
