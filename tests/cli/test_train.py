@@ -136,6 +136,13 @@ def test_ctrl_c_saves_and_says_how_to_go_on(place, tmp_path, monkeypatch):
     assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
 
 
+def test_going_on_from_a_model_takes_its_settings(place, tmp_path):
+    out, data = tmp_path / "m", place / "data.jsonl"
+    changes = ("--set", "training.epochs=1", "--set", "training.lr=1e-5")
+    succeed("train", "--train", data, "--dev", data, "--init", place / "model", "--out", out, *changes)
+    assert "size = 32 " in (out / "config.toml").read_text()
+
+
 def test_show_config_prints_complete_settings(place, tmp_path):
     mine = tmp_path / "mine.toml"
     mine.write_text('base = "ablation/12-joint"\n[training]\nlr = 0.5\n')
