@@ -212,6 +212,9 @@ class SpanLabels:
         return self.score_all(*self.parts)
 
 
+CACHED_TRIPLES = 8192  # whose vectors stay in the cache of a CPU
+
+
 @dataclass(frozen=True)
 class LazyHeadLabels:
     """The same for CPU inference: only words and fenceposts of selected spans go through the network."""
@@ -235,7 +238,8 @@ class LazyHeadLabels:
             parts.append(mlp(vectors.flatten(0, 1)[used][None])[0])
             places.append((used.cumsum(0) - 1)[rows])
         prepared = scorer.triples.prepare(*parts)
-        return scorer.score(*(part[place] for part, place in zip(prepared, places, strict=True)))
+        blocks = zip(*(place.split(CACHED_TRIPLES) for place in places), strict=True)
+        return torch.cat([scorer.score(*map(torch.Tensor.__getitem__, prepared, block)) for block in blocks])
 
     def chart(self) -> Tensor:
         raise ModelError("labels that depend on heads have no chart of spans alone.")
