@@ -23,9 +23,9 @@ from nestree.hub import resolve
 from nestree.model import Recognizer
 from nestree.nn.devices import select_device
 from nestree.pipeline import PredictOptions, predict
+from nestree.temperature import decoder_f1
 from nestree.training.distill import change_case, without_punctuation
 from nestree.training.experiment import data_files
-from nestree.tuning import decoder_f1
 from nestree.types import Sentence
 
 

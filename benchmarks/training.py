@@ -47,13 +47,13 @@ from nestree.config import Settings
 from nestree.data import formats
 from nestree.decoding import NO_TEMPERATURES
 from nestree.nn.devices import select_device
+from nestree.temperature import best_decoder, fit_temperatures
 from nestree.training import Callbacks, Corpus
 from nestree.training.cuda_graphs import USES_BEFORE_CAPTURE
 from nestree.training.dataset import batches
 from nestree.training.distill import AUGMENTATION_RATE, LABELED_COPIES, make_teachers
 from nestree.training.experiment import data_files, recipe_name
 from nestree.training.loop import train_epoch
-from nestree.tuning import best_decoder, fit_temperatures
 from nestree.types import Document, Sentence
 
 POLL_SECONDS = 1.0  # between two checks of the budget

@@ -20,7 +20,7 @@ FLOORS = [
     {"hub"},
     {"checkpoint"},
     {"model_card"},
-    {"evaluation", "tuning", "quantization"},
+    {"evaluation", "temperature", "quantization"},
     {"model"},
     {"losses", "decoding"},
     {"nn"},

@@ -9,10 +9,10 @@
 (0.5, 0.0, 1)
 """
 
-from nestree.evaluation.error_analysis import KINDS, EntityError, HeadScores
+from nestree.evaluation.calibration import Bin, Calibration
+from nestree.evaluation.error_analysis import KINDS, EntityError
+from nestree.evaluation.heads import HeadScores
 from nestree.evaluation.metrics import (
-    Bin,
-    Calibration,
     Evaluation,
     Intervals,
     Score,

@@ -238,8 +238,10 @@ class LazyHeadLabels:
             parts.append(mlp(vectors.flatten(0, 1)[used][None])[0])
             places.append((used.cumsum(0) - 1)[rows])
         prepared = scorer.triples.prepare(*parts)
-        blocks = zip(*(place.split(CACHED_TRIPLES) for place in places), strict=True)
-        return torch.cat([scorer.score(*map(torch.Tensor.__getitem__, prepared, block)) for block in blocks])
+        places = torch.broadcast_tensors(*places)
+        blocks = zip(*(place.flatten().split(CACHED_TRIPLES) for place in places), strict=True)
+        scores = [scorer.score(*map(Tensor.__getitem__, prepared, block)) for block in blocks]
+        return torch.cat(scores).view(*places[0].shape, scores[0].shape[-1])
 
     def chart(self) -> Tensor:
         raise ModelError("labels that depend on heads have no chart of spans alone.")

@@ -5,8 +5,8 @@
 `distill` adds teachers, `pretrain` continues the pretraining of an encoder, `experiment` trains many models.
 """
 
+from nestree.training.callbacks import Callbacks, EpochEnd, Step
 from nestree.training.dataset import Corpus, adapt_to_small_data, make_corpus
-from nestree.training.run_dir import Callbacks, EpochEnd, Step
 from nestree.training.train import TrainResult, fit, origin_of, save_scores, summary, train
 
 __all__ = ["Callbacks", "Corpus", "EpochEnd", "Step", "TrainResult", "adapt_to_small_data", "fit"]

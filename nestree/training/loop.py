@@ -24,11 +24,13 @@ from nestree.errors import PotentialsError, TrainingError
 from nestree.evaluation import Evaluation, evaluate
 from nestree.model import Recognizer
 from nestree.pipeline import PredictOptions, predict
+from nestree.temperature import best_decoder
+from nestree.training.callbacks import Callbacks, EpochEnd, Step, duration
 from nestree.training.dataset import Corpus, batches
-from nestree.training.run_dir import Callbacks, EpochEnd, Progress, RunDir, Step, duration
-from nestree.training.step import CLIP_NORM, GradientStep, Update, lr_schedule, set_lr
+from nestree.training.optimizer import CLIP_NORM, lr_schedule, set_lr
+from nestree.training.run_dir import Progress, RunDir
+from nestree.training.step import GradientStep, Update
 from nestree.treecrf import is_out_of_memory
-from nestree.tuning import best_decoder
 
 ESTIMATE_AFTER = 60.0  # seconds of an epoch, or two epochs, until the duration of the run is estimated
 

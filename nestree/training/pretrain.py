@@ -26,7 +26,7 @@ from nestree.errors import InputError, ModelError, TrainingError
 from nestree.nn.devices import select_device
 from nestree.nn.encoder import Encoder, load_pretrained, load_tokenizer, max_input_length
 from nestree.nn.tokenizer import SubwordTokenizer
-from nestree.training.step import CLIP_NORM, make_optimizer, set_lr
+from nestree.training.optimizer import CLIP_NORM, make_optimizer, set_lr
 from nestree.treecrf import is_out_of_memory
 from nestree.types import Sentence
 

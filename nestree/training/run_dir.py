@@ -1,4 +1,4 @@
-"""What a run of training keeps and reports: its directory, its log, callbacks, a progress bar, TensorBoard.
+"""What a run of training keeps in its directory.
 
 OUT/                            the model of the best epoch so far: see checkpoint.py
 OUT/training/state.safetensors  weights and optimizer state as tensors, the progress as JSON
@@ -16,66 +16,23 @@ import logging
 import os
 import shutil
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm  # type: ignore[import-untyped]
 
 from nestree.checkpoint import read_tensors, write_tensors
 from nestree.data.formats import write
 from nestree.data.io import atomic_path, lock_file, lock_owner
 from nestree.errors import DataError, TrainingError
+from nestree.training.callbacks import Callbacks, EpochEnd, duration
 from nestree.types import Document, Sentence
 
 STATE_FORMAT = "1"
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Step:
-    """After an update."""
-
-    epoch: int
-    epochs: int
-    share: float  # of the epoch that is done
-    losses: Mapping[str, float]  # per gold mention, mean over this epoch so far; "loss" is what is minimized
-    best_f1: float  # on dev
-    sentences_per_second: float
-    seconds_left: float  # if training does not stop early
-
-
-@dataclass(frozen=True)
-class EpochEnd:
-    """After the evaluation on dev."""
-
-    epoch: int
-    epochs: int
-    updates: int  # in all epochs so far
-    losses: Mapping[str, float]  # per gold mention; "loss" is what is minimized
-    precision: float
-    recall: float
-    f1: float
-    best_f1: float
-    best_epoch: int
-    seconds: float  # of training in this epoch
-    dev_seconds: float
-
-
-class Callbacks:
-    """What training calls; a subclass overrides what it needs."""
-
-    def note(self, text: str, updates: int) -> None:
-        """A sentence for the user, after so many updates."""
-
-    def step(self, step: Step) -> None:
-        """After each update."""
-
-    def epoch(self, end: EpochEnd) -> None:
-        """After each evaluation on dev."""
 
 
 @dataclass
@@ -230,60 +187,3 @@ class RunDir(Callbacks):
                 if (value := tensors.get(f"optimizer/{moment}/{name}")) is not None:
                     device = "cpu" if moment == "step" and not fused else parameter.device
                     optimizer.state[parameter][moment] = value.to(device)
-
-
-class ProgressBar(Callbacks):
-    """A progress bar on a terminal."""
-
-    def __enter__(self) -> "ProgressBar":
-        self.bar = tqdm(
-            total=100, unit="%", leave=False, disable=None, bar_format="{desc} {percentage:3.0f} %|{bar}|"
-        )
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.close()
-
-    def step(self, step: Step) -> None:
-        loss, left = step.losses["loss"], duration(step.seconds_left)
-        self.bar.set_description_str(
-            f"epoch {step.epoch}/{step.epochs}  loss {loss:.3f}  best dev F1 {100 * step.best_f1:.2f}  {left} left",
-            refresh=False,
-        )
-        self.bar.n = round(100 * step.share)
-        self.bar.update(0)
-
-
-class TensorBoard(Callbacks):
-    """Writes losses and scores of each epoch for TensorBoard."""
-
-    def __init__(self, folder: Path, epochs_done: int) -> None:
-        """Points after `epochs_done`, which an interrupted run may have left, are replaced."""
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise TrainingError(
-                "TensorBoard is not installed. Install it with `pip install tensorboard`."
-            ) from None
-        self.writer = SummaryWriter(str(folder), purge_step=epochs_done + 1)
-
-    def note(self, text: str, updates: int) -> None:
-        self.writer.add_text("note", text, updates)
-
-    def epoch(self, end: EpochEnd) -> None:
-        values = {f"dev/{name}": getattr(end, name) for name in ("precision", "recall", "f1")}
-        losses = {f"loss/{name}": value for name, value in end.losses.items()}
-        for name, value in {**values, **losses, "time/epoch": end.seconds}.items():
-            self.writer.add_scalar(name, value, end.epoch)
-        self.writer.flush()
-
-
-def duration(seconds: float) -> str:
-    """
-    >>> duration(59.6), duration(125), duration(7300)
-    ('60 s', '2 min 5 s', '2 h 1 min')
-    """
-    if round(seconds) < 100:
-        return f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,4 +1,4 @@
-"""One update: its gradients, summed over microbatches and processes, with SAM or FGM; AdamW and its learning rates.
+"""The gradients of one update, summed over microbatches and processes, with SAM or FGM.
 
 The loss is divided by the number of gold mentions of the whole update, so that microbatches and processes make no
 difference. After an out-of-memory error the update is repeated with twice as many microbatches; other processes need
@@ -15,23 +15,22 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from torch import Tensor, nn
+from torch import Tensor
 
-from nestree.config import Settings, TrainingSettings
+from nestree.config import Settings
 from nestree.errors import TrainingError
 from nestree.model import Recognizer
 from nestree.nn.batch import Batch, Targets, pad_to_bucket
+from nestree.training.callbacks import Callbacks
 from nestree.training.cuda_graphs import GraphCache, can_capture
 from nestree.training.dataset import count_mentions, microbatches
 from nestree.training.distill import Teachers
-from nestree.training.run_dir import Callbacks, Progress
+from nestree.training.run_dir import Progress
 from nestree.treecrf import is_out_of_memory
 from nestree.types import Sentence
 
 log = logging.getLogger(__name__)
 Update = Sequence[Sequence[int]]  # batches of indices of sentences
-BETA1 = 0.9  # of AdamW
-CLIP_NORM = 5.0  # largest norm of the gradient
 
 
 @dataclass
@@ -272,36 +271,3 @@ class Prefetcher:
 
 def gradients_of(parameters: Iterable[Tensor]) -> list[Tensor]:
     return [parameter.grad for parameter in parameters if parameter.grad is not None]
-
-
-# Optimizer
-
-
-def make_optimizer(model: nn.Module, pretrained: nn.Module, settings: TrainingSettings) -> torch.optim.AdamW:
-    """AdamW for `model`, of which `pretrained` is the encoder. Biases and norms have no weight decay."""
-    encoder = {id(parameter) for parameter in pretrained.parameters()}
-    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
-    for parameter in model.parameters():
-        if parameter.requires_grad:
-            lr = settings.encoder_lr if id(parameter) in encoder else settings.lr
-            decay = settings.weight_decay if parameter.ndim > 1 else 0.0
-            groups.setdefault((lr, decay), []).append(parameter)
-    return torch.optim.AdamW(
-        [{"params": p, "lr": lr, "peak": lr, "weight_decay": decay} for (lr, decay), p in groups.items()],
-        betas=(BETA1, settings.beta2),
-        eps=settings.epsilon,
-        fused=all(parameter.is_cuda for parameter in model.parameters()),
-    )
-
-
-def lr_schedule(epochs: float, settings: TrainingSettings) -> float:
-    """The learning rate after so many epochs, relative to its peak: linear warmup, then linear decay to 0."""
-    if epochs < settings.warmup_epochs:
-        return epochs / settings.warmup_epochs
-    return max(0.0, (settings.epochs - epochs) / max(settings.epochs - settings.warmup_epochs, 1e-9))
-
-
-def set_lr(optimizer: torch.optim.Optimizer, factor: float) -> None:
-    """Set every learning rate to `factor` times its peak."""
-    for group in optimizer.param_groups:
-        group["lr"] = group["peak"] * factor

@@ -24,14 +24,16 @@ from nestree.nn.devices import select_device
 from nestree.pipeline import PredictOptions, predict
 from nestree.report import to_json
 from nestree.report.tables import ERROR_NAMES, describe_error
+from nestree.temperature import fit_temperatures
 from nestree.text import detect_word_style
+from nestree.training.callbacks import Callbacks, ProgressBar, TensorBoard
+from nestree.training.callbacks import duration as duration
 from nestree.training.dataset import Corpus, adapt_to_small_data, data_files, make_corpus
 from nestree.training.distill import Teachers
 from nestree.training.loop import Run, evaluate_on_dev, run_epochs, save, stop_on_interrupt, tune_decoding
-from nestree.training.run_dir import Callbacks, Progress, ProgressBar, RunDir, TensorBoard
-from nestree.training.run_dir import duration as duration
-from nestree.training.step import GradientStep, make_optimizer
-from nestree.tuning import fit_temperatures
+from nestree.training.optimizer import make_optimizer
+from nestree.training.run_dir import Progress, RunDir
+from nestree.training.step import GradientStep
 from nestree.types import Document
 
 SAVE_EVERY = 120.0  # seconds between two states on disk, at least

@@ -16,7 +16,7 @@ from nestree.model import Recognizer
 from nestree.nn.batch import batches_by_length
 from nestree.nn.int8 import unavailable_reason
 from nestree.pipeline import Pipeline, PredictOptions, cut_windows, map_threaded, predict
-from nestree.tuning import fit_temperatures
+from nestree.temperature import fit_temperatures
 from nestree.types import Sentence, crossing_pairs
 from tests import tiny
 

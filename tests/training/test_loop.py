@@ -19,9 +19,9 @@ from nestree.errors import ConfigError, InputError, PotentialsError, TrainingErr
 from nestree.evaluation import evaluate
 from nestree.model import Recognizer
 from nestree.pipeline import Pipeline, predict
+from nestree.temperature import decoder_f1
 from nestree.training import Callbacks, EpochEnd, Step, make_corpus, summary, train
 from nestree.training.run_dir import RunDir
-from nestree.tuning import decoder_f1
 from nestree.types import Document, Entity, Sentence
 from tests.training.runs import assert_same, history, run, weights
 

@@ -11,8 +11,9 @@ from torch import nn
 from nestree.errors import ChartMemoryError, TrainingError
 from nestree.model import Recognizer
 from nestree.training import Callbacks
+from nestree.training.optimizer import lr_schedule, make_optimizer, set_lr
 from nestree.training.run_dir import Progress
-from nestree.training.step import GradientStep, Prefetcher, lr_schedule, make_optimizer, set_lr
+from nestree.training.step import GradientStep, Prefetcher
 
 
 def make_updater(settings, data) -> GradientStep:

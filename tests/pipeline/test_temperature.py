@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from nestree import tuning
+from nestree import temperature
 from nestree.decoding.probabilities import (
     NO_TEMPERATURES,
     Temperatures,
@@ -19,8 +19,7 @@ from nestree.decoding.probabilities import (
 )
 from nestree.evaluation import evaluate
 from nestree.pipeline import PredictOptions, predict
-from nestree.treecrf import sample_trees
-from nestree.tuning import (
+from nestree.temperature import (
     best_decoder,
     collect_events,
     decoder_f1,
@@ -29,6 +28,7 @@ from nestree.tuning import (
     head_span_probabilities,
     nll,
 )
+from nestree.treecrf import sample_trees
 from nestree.types import Entity, Sentence
 from tests import tiny
 
@@ -107,9 +107,9 @@ def test_few_sentences_change_little_and_none_change_nothing(model):
 
 
 def test_of_too_many_sentences_some_are_taken_from_all_over(monkeypatch):
-    monkeypatch.setattr(tuning, "MAX_SENTENCES", 3)
+    monkeypatch.setattr(temperature, "MAX_SENTENCES", 3)
     for number, chosen in ((0, []), (3, [0, 1, 2]), (8, [0, 3, 6]), (9, [0, 3, 6]), (10, [0, 4, 8])):
-        batches = tuning.sample_batches([Sentence([str(k)]) for k in range(number)])
+        batches = temperature.sample_batches([Sentence([str(k)]) for k in range(number)])
         assert [int(sentence.words[0]) for batch in batches for sentence in batch] == chosen
 
 
@@ -119,7 +119,7 @@ def test_of_too_many_sentences_some_are_taken_from_all_over(monkeypatch):
 def test_the_loss_is_that_of_probabilities_as_they_are_defined(recipe, model, monkeypatch):
     """For labels of one stage or two, of spans alone, plain trees and lexicalised ones."""
     other = tiny.model(model.settings.encoder.path, recipe, seed=4).eval()
-    monkeypatch.setattr(tuning, "MIN_PROBABILITY", 0.05)
+    monkeypatch.setattr(temperature, "MIN_PROBABILITY", 0.05)
     temperatures, settings = Temperatures(0.7, 1.6, 1.3, 0.2), other.settings
     with torch.inference_mode():
         batch = collect_events(other, tiny.SENTENCES)
