@@ -63,7 +63,6 @@ BATCH_WORDS_GPU = 16_000  # replaces BATCH_WORDS on a CUDA device
 MAX_THREADS = 8  # more wait for the GIL: 16 x86 cores read 28,000 words/s with 8 threads, 14,000 with 16
 MAX_BATCH_WORDS_CPU = 1_500  # larger batches are no faster on a CPU
 MIN_BATCH_WORDS_CPU = 100  # smaller batches are not worth another thread
-TAIL_PARTS = 2  # of each of the last batches, one for each thread
 BATCHES_PER_THREAD = 4  # if there are enough words: so that all threads end at about the same time
 MAX_SUBWORDS_PER_WORD = 8  # in a batch, padding included; natural language stays far below
 WINDOW_WORDS = 64
@@ -751,16 +750,12 @@ def run_batches(
         if on_cpu:
             per_batch = sum(costs) // (BATCHES_PER_THREAD * threads)
             words = min(words, max(MIN_BATCH_WORDS_CPU, min(MAX_BATCH_WORDS_CPU, per_batch)))
-        numbers_of_batches = batches_by_length(costs, words)
-        if (
-            on_cpu and threads > 1
-        ):  # the last batches are smaller, so that no thread waits long for the others
-            numbers_of_batches[-threads:] = [
-                batch[k::TAIL_PARTS] for batch in numbers_of_batches[-threads:] for k in range(TAIL_PARTS)
-            ]
-        batches += [
-            ([part[k] for k in batch], MAX_SUBWORDS_PER_WORD * words) for batch in numbers_of_batches if batch
-        ]
+        rows = batches_by_length(costs, words)
+        if on_cpu and threads > 1 and words >= 2 * MIN_BATCH_WORDS_CPU:
+            # The last batches are halved, so that no thread waits long for the others.
+            halves_of_last = [half for batch in rows[-threads:] for half in (batch[::2], batch[1::2])]
+            rows[-threads:] = [half for half in halves_of_last if half]
+        batches += [([part[k] for k in batch], MAX_SUBWORDS_PER_WORD * words) for batch in rows]
     total = sum(len(window.sentence.words) for window in windows)
     log.debug("%d words in %d batches on %s", total, len(batches), model.device)
     streams = cuda_streams(model.device)
