@@ -66,7 +66,7 @@ def missing_attribute(instance: Any, name: str) -> AttributeError:
     return AttributeError(f"{kind} has no {name}{hint}", name=name, obj=instance)
 
 
-class NamesOurs:
+class AttributeHints:
     """A base class whose errors name our attribute for what another library calls so."""
 
     __slots__ = ()
@@ -77,7 +77,7 @@ class NamesOurs:
 
 
 @dataclass(frozen=True, slots=True)
-class Entity(NamesOurs):
+class Entity(AttributeHints):
     """A span of words of a sentence, with a label. The same in characters of a text is a TextEntity."""
 
     start: int
@@ -141,7 +141,7 @@ class Tree(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Sentence(NamesOurs):
+class Sentence(AttributeHints):
     """Words and the entities among them; if the text is known, also where each word stands in it."""
 
     words: tuple[str, ...]
@@ -328,7 +328,7 @@ class CharSpan(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TextEntity(NamesOurs):
+class TextEntity(AttributeHints):
     """An entity by characters of a document: text[start:end]. All labels of a span are one TextEntity."""
 
     start: int
@@ -459,7 +459,7 @@ def text_entities(sentence: Sentence) -> list[TextEntity]:
 
 
 @dataclass(frozen=True, repr=False)
-class Document(NamesOurs):
+class Document(AttributeHints):
     """Sentences in their order and, if it is known, the text that they stand in. Iterates over its entities."""
 
     sentences: tuple[Sentence, ...]

@@ -78,7 +78,7 @@ class Commands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         command = super().get_command(ctx, cmd_name)
-        if command is None and (meant := names_here(cmd_name)):
+        if command is None and (meant := suggest_names(cmd_name)):
             raise InputError(f"nestree has no command {cmd_name}. Did you mean nestree {meant[0]}?")
         return command
 
@@ -200,7 +200,7 @@ def discard_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def names_here(name: str) -> list[str]:
+def suggest_names(name: str) -> list[str]:
     """What a command or option of another tool may be called here."""
     return [meant for meant, names in SYNONYMS.items() if name in names.split()]
 
@@ -215,7 +215,7 @@ def unknown_option_message(name: str, context: Any) -> str:
     setting = name.strip("-").replace("-", "_")
     keys = [f"{section}.{setting}" for section, kind in SECTIONS.items() if setting in kind]
     close = difflib.get_close_matches(name, options, 1, 0.65)
-    if known := [meant for meant in names_here(name) if meant.split()[0] in options]:
+    if known := [meant for meant in suggest_names(name) if meant.split()[0] in options]:
         hint = f"Did you mean {known[0]}?"
     elif name == "--text":
         hint = f"Pipe the text: echo TEXT | {context.command_path} -"

@@ -268,11 +268,11 @@ def forbidden_offsets(document: Document) -> list[Span]:
 Count = Callable[[Document, set[str]], int]
 
 
-def of_entities(is_lost: Callable[[Entity, set[str]], Any]) -> Count:
+def count_entities(is_lost: Callable[[Entity, set[str]], Any]) -> Count:
     return lambda document, held: sum(bool(is_lost(e, held)) for s in document.sentences for e in s.entities)
 
 
-def of_sentences(is_lost: Callable[[Sentence, set[str]], Any]) -> Count:
+def count_sentences(is_lost: Callable[[Sentence, set[str]], Any]) -> Count:
     return lambda document, held: sum(bool(is_lost(sentence, held)) for sentence in document.sentences)
 
 
@@ -283,27 +283,33 @@ WITHOUT_EXTRA = {*WITHOUT_MARKS, "datasets"}
 WITHOUT_BOUNDARIES = {*WITHOUT_WORDS, "prodigy"}
 # The parts of documents: which formats lose them, and how to count them. Only jsonl holds trees.
 LOSSES: dict[str, tuple[Collection[str], Count]] = {
-    "heads": (WITHOUT_MARKS - {"csv", "spacy"}, of_entities(lambda e, held: e.head is not None or e.heads)),
-    "scores": (WITHOUT_TEXT | {"brat", "doccano", "pubtator"}, of_entities(lambda e, _: e.score is not None)),
+    "heads": (
+        WITHOUT_MARKS - {"csv", "spacy"},
+        count_entities(lambda e, held: e.head is not None or e.heads),
+    ),
+    "scores": (
+        WITHOUT_TEXT | {"brat", "doccano", "pubtator"},
+        count_entities(lambda e, _: e.score is not None),
+    ),
     "extra keys of entities": (
         WITHOUT_EXTRA - {"bioc", "prodigy"},
-        of_entities(lambda e, held: e.extra.keys() - held),
+        count_entities(lambda e, held: e.extra.keys() - held),
     ),
     "extra keys of sentences": (
         WITHOUT_EXTRA | {"jsonl by characters"},
-        of_sentences(lambda s, held: s.extra.keys() - held - NO_DATA),
+        count_sentences(lambda s, held: s.extra.keys() - held - NO_DATA),
     ),
     "extra keys of documents": (
         {*WITHOUT_TEXT, "brat", "csv", "datasets", "pubtator", "spacy"},
         lambda document, _: bool(document.extra),
     ),
-    "ids of sentences": (WITHOUT_TEXT | WITHOUT_BOUNDARIES, of_sentences(lambda s, _: s.id is not None)),
+    "ids of sentences": (WITHOUT_TEXT | WITHOUT_BOUNDARIES, count_sentences(lambda s, _: s.id is not None)),
     "ids of documents": (WITHOUT_TEXT, lambda document, _: document.id is not None),
-    "marks of incomplete sentences": (WITHOUT_MARKS, of_sentences(lambda s, _: not s.complete)),
-    "forbidden spans": (WITHOUT_EXTRA - {"label-studio"}, of_sentences(lambda s, _: s.forbidden)),
-    "trees": ((), of_sentences(lambda s, _: s.tree is not None)),
-    "texts": ({*WITHOUT_TEXT, "csv"}, of_sentences(lambda s, _: s.text is not None)),
-    "word boundaries": (WITHOUT_WORDS, of_sentences(lambda s, _: not splits_at_blanks(s))),
+    "marks of incomplete sentences": (WITHOUT_MARKS, count_sentences(lambda s, _: not s.complete)),
+    "forbidden spans": (WITHOUT_EXTRA - {"label-studio"}, count_sentences(lambda s, _: s.forbidden)),
+    "trees": ((), count_sentences(lambda s, _: s.tree is not None)),
+    "texts": ({*WITHOUT_TEXT, "csv"}, count_sentences(lambda s, _: s.text is not None)),
+    "word boundaries": (WITHOUT_WORDS, count_sentences(lambda s, _: not splits_at_blanks(s))),
     "sentence boundaries": (WITHOUT_BOUNDARIES, lambda document, _: count_sentences_within_lines(document)),
     "document boundaries": (WITHOUT_TEXT, lambda document, _: len(document.sentences) > 1),
     "documents without sentences": (WITHOUT_TEXT | {"datasets"}, lambda document, _: not document.sentences),

@@ -164,12 +164,12 @@ def parse_sentence(record: Record) -> Sentence:
 def parse_pairs(record: Record, key: str) -> list[Span]:
     """The spans under this key; none if it is missing."""
     value = record.get(key, [])
-    if not are_pairs(value) or not all(type(place) is int for pair in value for place in pair):
+    if not is_list_of_pairs(value) or not all(type(place) is int for pair in value for place in pair):
         raise DataError(f"`{key}` must be a list of [start, end], and is {value!r:.60}.")
     return [(start, end) for start, end in value]
 
 
-def are_pairs(value: Any) -> bool:
+def is_list_of_pairs(value: Any) -> bool:
     return common.is_list_of(value, list) and all(len(item) == 2 for item in value)
 
 
@@ -247,7 +247,7 @@ def parse_tree(tree: Any, n: int) -> Tree | None:
         return is_word(i) and is_word(j, i + 1, n + 1) and (head is None or is_word(head, i, j))
 
     are_spans = common.is_list_of(spans, list) and all(map(is_span, spans))
-    are_arcs = are_pairs(arcs) and all(is_word(word) for arc in arcs for word in arc)
+    are_arcs = is_list_of_pairs(arcs) and all(is_word(word) for arc in arcs for word in arc)
     are_probabilities = isinstance(probabilities, list) and all(
         type(p) in (int, float) and 0 <= p <= 1 for p in probabilities
     )
