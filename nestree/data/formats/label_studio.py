@@ -127,12 +127,15 @@ def select_result(task: Record, part: str, annotator: str, report: ConversionRep
     if cancelled := sum(bool(a.get("was_cancelled")) for a in annotations):
         report.note("cancelled annotations not read", times=cancelled)
     annotations = [a for a in annotations if not a.get("was_cancelled") and is_by_annotator(a)]
-    predictions = [p for p in common.json_objects(task, "predictions") if is_by_annotator(p)]
+    ids = task.get("predictions") if common.is_list_of(task.get("predictions"), int) else []
+    predictions = [] if ids else [p for p in common.json_objects(task, "predictions") if is_by_annotator(p)]
     candidates = predictions if part == "predictions" else annotations
     if not part and not annotations and predictions:
         candidates = predictions
         report.note("predictions read: the task has no annotations")
     if not candidates:
+        if ids and part != "annotations":
+            report.note("predictions not read: the export of a project has only their ids")
         return None
     if len(candidates) > 1:
         report.note("further annotations of the same task not read", times=len(candidates) - 1)

@@ -57,6 +57,20 @@ def test_one_annotator_or_the_predictions_can_be_chosen():
     assert predicted[0].sentences[0].entities[0].score == 0.4
 
 
+def test_the_export_of_a_project_has_only_the_ids_of_predictions(tmp_path):
+    """As Label Studio 1.x writes it."""
+    annotation = {"id": 1, "completed_by": 1, "result": [region(0, 3, "PER")], "was_cancelled": False}
+    tasks = [
+        {"id": 1, "annotations": [annotation], "predictions": [1, 2], "data": {"text": "Ann left."}},
+        {"id": 2, "annotations": [], "predictions": [3], "data": {"text": "It rained."}},
+    ]
+    path, report = tmp_path / "export.json", ConversionReport()
+    path.write_text(json.dumps(tasks))
+    found = [e for d in formats.read(path, "label-studio", report) for e in d.entities]
+    assert [(e.start, e.end, e.label) for e in found] == [(0, 3, "PER")]
+    assert report.counts["predictions not read: the export of a project has only their ids"] == 1
+
+
 def test_offsets_of_old_versions_are_noticed_and_put_right():
     found, report = documents("tools/label_studio_old.jsonl", "label-studio")
     for document in found:
