@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from nestree.data import formats
 from nestree.data.formats.label_studio import label_config
 from nestree.pipeline import Pipeline
 from tests import tiny
@@ -116,6 +117,15 @@ def test_predictions_appear_in_label_studio(
             expected = {(e.start, e.end, label) for e in pipeline(text).entities for label in e.labels}
             assert regions(prediction["result"]) == expected
             assert prediction["model_version"] == tiny_model.name
+
+        # a prediction is accepted, and the project exported
+        accepted = predictions()[TEXTS[1]]
+        call("POST", f"/api/tasks/{accepted['task']}/annotations/", {"result": accepted["result"]})
+        exported = tmp_path / "export.json"
+        exported.write_text(json.dumps(call("GET", f"/api/projects/{project['id']}/export?exportType=JSON")))
+        (document,) = formats.read(exported, "label-studio")
+        found = {(e.start, e.end, label) for e in document.entities for label in e.labels}
+        assert found == regions(accepted["result"])
 
         # interactive: a region is drawn
         text, task = TEXTS[0], next(task["id"] for task in tasks if task["data"]["text"] == TEXTS[0])
