@@ -1,6 +1,7 @@
 """Prediction on Ray: efficiency, memory of the driver, and what is left after kill -9.
 
     speed     words a second of 1 and 2 workers (`--workers`), in turns with the command without Ray on as many threads
+    scaling   words a second of each number of workers while all of them are busy, and the speedup over the fewest
     driver    memory and CPU time of the driver while documents stream through it, and for files that workers read and
               write; the workers have no model, and copy
     kill      an actor, a node or the driver is killed at random moments: after --resume, all bytes must be the same
@@ -40,13 +41,19 @@ from nestree.predict_files import (
 COMMAND = [sys.executable, "-m", "nestree", "predict"]
 VICTIMS = ("actor", "node", "driver")
 AFTER_A_FILE = 0.3  # seconds at most between the end of a file and a kill
+FILES_PER_WORKER = 60  # of `scaling`
 WHILE_STARTING = 8.0  # seconds at most between the start of a run and a kill
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ray", description=__doc__.split("\n")[0])
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, run in (("speed", measure_speed), ("driver", measure_driver), ("kill", measure_kills)):
+    for name, run in (
+        ("speed", measure_speed),
+        ("scaling", measure_scaling),
+        ("driver", measure_driver),
+        ("kill", measure_kills),
+    ):
         command = commands.add_parser(name)
         command.set_defaults(run=run)
         add = command.add_argument
@@ -58,9 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             add("--files", type=int, default=2000)
         else:
             add("--data", type=Path, required=True, metavar="DIR", help="a folder of texts")
-        if name == "speed":
+        if name in ("speed", "scaling"):
             add("--workers", default="1,2", help="numbers of workers, with commas")
-            add("--only-ray", action="store_true", help="do not measure the command without Ray")
+        if name == "speed":
             add("--rounds", type=int, default=3, help="the median of this many")
         if name == "kill":
             add("--moments", type=int, default=20, help="of each kind of victim")
@@ -267,7 +274,7 @@ def measure_speed(options: argparse.Namespace) -> Row:
     The time of a run on very short texts, which is that of starting, is subtracted.
     """
     counts = list(map(int, options.workers.split(",")))
-    kinds = ("ray",) if options.only_ray else ("local", "ray")
+    kinds = ("local", "ray")
     runs: dict[str, list[Row]] = {}
     results = set()
     with tempfile.TemporaryDirectory() as temporary:
@@ -303,7 +310,6 @@ def measure_speed(options: argparse.Namespace) -> Row:
         "overhead": {
             unit: {count: rows[f"local {count}"][unit] / rows[f"ray {count}"][unit] - 1 for count in counts}
             for unit in ("words_per_second", "words_per_cpu_second")
-            if not options.only_ray
         },
         "speedup": {
             count: rows[f"ray {count}"]["words_per_second"] / rows[f"ray {counts[0]}"]["words_per_second"]
@@ -311,6 +317,41 @@ def measure_speed(options: argparse.Namespace) -> Row:
         },
         "rows": rows,
     }
+
+
+# scaling
+
+
+def measure_scaling(options: argparse.Namespace) -> Row:
+    """The command on Ray with as many files for each worker, read while the middle of them is being written.
+
+    Workers start one after another, and the last files leave some idle: the time from 40 to 90 % of the files counts.
+    """
+    texts = sorted(path for path in options.data.iterdir() if path.is_file())
+    rows: list[Row] = []
+    for count in sorted(map(int, options.workers.split(","))):
+        with tempfile.TemporaryDirectory() as temporary:
+            data, out = Path(temporary, "texts"), Path(temporary, "entities")
+            data.mkdir()
+            for number in range(FILES_PER_WORKER * count):
+                copy = data / f"{number}{texts[0].suffix}"
+                copy.write_bytes(texts[number % len(texts)].read_bytes())
+            run = run_command(
+                data, "--out", out, "--model", options.model, "--device", "cpu", "--ray", "--workers", count
+            )
+            words = int(run["said"].split("; ")[1].split()[0].replace(",", ""))
+            written = sorted((path.stat().st_mtime, path.stem) for path in out.rglob("*.jsonl"))
+        window = written[len(written) * 2 // 5 : len(written) * 9 // 10]
+        rate = words * (len(window) - 1) / len(written) / (window[-1][0] - window[0][0])
+        rows.append({"workers": count, "words": words, "seconds": run["seconds"], "words_per_second": rate})
+        print(json.dumps(rows[-1]), file=sys.stderr)
+        if options.out:  # in case that the program is stopped
+            unfinished = provenance("cpu", options.commit) | {"rows": rows}
+            store(unfinished, options.out.with_suffix(".unfinished.json"))
+    if options.out:
+        options.out.with_suffix(".unfinished.json").unlink()
+    speedup = {row["workers"]: row["words_per_second"] / rows[0]["words_per_second"] for row in rows}
+    return {"speedup": speedup, "rows": rows}
 
 
 # driver

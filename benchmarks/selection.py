@@ -20,8 +20,7 @@ A decision is an entity of a sentence to be annotated that is gold or predicted,
 deletes or adds it; or the answer to a question about a span. Words read are those of all sentences that are shown.
 
 Simulations run side by side in processes. Each round of each is a row of the output file, which is written as rows
-arrive. `--resume FILE` goes on with the simulations of a former output. After `--seconds`, no round is begun that would
-not end in time, and what still runs is ended.
+arrive. `--resume FILE` goes on with the simulations of a former output. After `--seconds`, what still runs is ended.
 """
 
 import argparse
@@ -225,13 +224,12 @@ def simulate(simulation: Simulation) -> Iterable[Row]:
                 forbidden=[tuple(span) for span in forbidden or ()],
             )
         row = {"words": former["words_next"], "decisions": former["decisions_next"]}
-    last = 0.0
     previous: Path | None = None
     for number, budget in enumerate(budgets):
         if number < len(simulation.done):
             continue
         started = time.time()
-        if simulation.deadline is not None and started + 2.5 * last > simulation.deadline:
+        if simulation.deadline is not None and started > simulation.deadline:
             return
         folder = Path(tempfile.mkdtemp(prefix="selection-"))
         try:
@@ -261,8 +259,7 @@ def simulate(simulation: Simulation) -> Iterable[Row]:
                 else:
                     following = annotate(pipeline, gold, whole, wanted, row, simulation)
                 row["select_seconds"] = time.time() - begun
-            last = time.time() - started
-            yield {**row, **following, "seconds": last}
+            yield {**row, **following, "seconds": time.time() - started}
             row = {"words": following["words_next"], "decisions": following["decisions_next"]}
         finally:
             if previous:
