@@ -247,7 +247,7 @@ def execute(job: Job, reports: Connection) -> None:
     os.dup2(log.fileno(), 2)
     try:
         if job.options.only_steps:
-            settings, corpus, _ = load_data(job)
+            settings, corpus = adapt(job, *load_data(job)[:2])
             step = measure_steps(settings, corpus, job.options.device, job.options.only_steps)
             reports.send(("row", {"status": "finished", "step": step}))
         else:
@@ -270,9 +270,16 @@ def load_data(job: Job) -> tuple[Settings, Corpus, list[Document]]:
         crossing_gold=settings.training.crossing,
         context=settings.encoder.context,
     )
-    if job.recipe == "default" and not any("batch_words" in change for change in job.changes):
-        settings, corpus = training.adapt_to_small_data(settings, corpus)  # as `nestree train` does
     return settings, corpus, parts.get("test", [])
+
+
+def adapt(job: Job, settings: Settings, corpus: Corpus) -> tuple[Settings, Corpus]:
+    """Adapt `default` to small data, as `nestree train` and `nestree distill` do."""
+    keys = {change.partition("=")[0] for change in job.changes}
+    if job.recipe != "default" or "training.batch_words" in keys:
+        return settings, corpus
+    epochs = settings.training.epochs if "training.epochs" in keys else None
+    return training.adapt_to_small_data(settings, corpus, epochs)
 
 
 def train_and_score(job: Job, reports: Connection) -> Row:
@@ -282,6 +289,7 @@ def train_and_score(job: Job, reports: Connection) -> Row:
     started = time.perf_counter()
     if job.distill:
         corpus, teachers = load_teachers(job, corpus)
+    settings, corpus = adapt(job, settings, corpus)
     prepared = time.perf_counter() - started
     test_share = sum(len(document.sentences) for document in test) / max(1, len(corpus.dev))
     reporter = Reporter(reports, job.deadline, 1 + test_share)
