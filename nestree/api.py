@@ -130,7 +130,7 @@ def export(
 ) -> ExportScores | None:
     """Write a model as ONNX graphs to a new folder, from which `nestree.load` runs it with ONNX Runtime.
 
-    `model`: what `nestree.load` takes. `int8`: weights in 8 bits, per channel. `data`: annotated sentences, on which
+    `model`: what `nestree.load` takes. `int8`: weights in 8 bits. `data`: annotated sentences, on which
     both models are scored. The folder is written whole or not at all.
     """
     from nestree import checkpoint, hub

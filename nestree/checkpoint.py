@@ -106,7 +106,7 @@ def export(model: Recognizer, folder: Path, int8: bool = False) -> None:
     if isinstance(model, OnnxRecognizer):
         raise ModelError("this model is exported to ONNX already. Export the one it was made of.")
     card = (model.card or str(Card(model.settings, model.labels))).rstrip()
-    precision = "8 bits, per channel" if int8 else "float32"
+    precision = "8 bits" if int8 else "float32"
     card += f"\n\n{WEIGHTS_NOTE.format(f'An ONNX graph in {precision}', 'export')}\n"
     save(model, folder, card, lambda: model.to_onnx(int8))
 
