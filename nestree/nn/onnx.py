@@ -4,8 +4,8 @@
     labels.onnx   vectors of selected spans -> scores of their labels; a model of one stage has none
 
 Labels are scored for the spans that trees select, so they are a graph of their own. Shapes are dynamic. In 8 bits,
-each output channel of a weight has a scale for every BLOCK_SIZE inputs, and ONNX Runtime quantizes the inputs of products
-in the same blocks as they come, so that a sentence's scores do not depend on its batch.
+each output channel of a weight has a scale for every BLOCK_SIZE inputs, and ONNX Runtime quantizes the inputs of
+products in such blocks as they come, so that a sentence's scores do not depend on its batch.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ FORMAT = 1  # of the graphs; stored in their metadata
 MAX_BYTES = 1_900_000_000  # a file of ONNX must stay below 2 GiB
 TOLERANCE = 1e-3  # of float32 scores, absolute and relative
 LABEL_VECTORS = ("left", "right", "head")
-BLOCK_SIZE = 128  # of quantized weights; 64 is as accurate and slower, one block per channel three times less accurate
+BLOCK_SIZE = 128  # of quantized weights; smaller blocks are more accurate and slower
 Graphs = dict[str, bytes]  # by file name
 
 
