@@ -128,8 +128,13 @@ class LowRankTriaffine(nn.Module):
 
     def forward(self, left: Tensor, right: Tensor, head: Tensor) -> Tensor:
         """Prepared vectors of triples [..., rank] -> [..., channels]."""
-        scores: Tensor = self.out(left * right * head)
-        return scores
+        products = left * right * head
+        if products.device.type != "cpu" or torch.compiler.is_exporting():
+            return self.out(products)  # type: ignore[no-any-return]
+        # With a transposed weight, and few channels, oneDNN takes up to 30 times as long.
+        weight, triples = self.out.weight.T.contiguous(), products.shape[:-1]
+        scores = torch.addmm(self.out.bias, products.reshape(triples.numel(), len(weight)), weight)
+        return scores.view(*triples, scores.shape[-1])
 
 
 class FullTriaffine(nn.Module):

@@ -233,6 +233,28 @@ def backend_for(potentials: Potentials) -> ModuleType:
     return importlib.import_module(BACKENDS[name])
 
 
+_checked: dict[tuple[Any, ...], ModuleType] = {}  # backends by the types, shapes and devices of potentials
+MAX_CHECKED = 1024
+
+
+def checked_backend(potentials: Potentials) -> ModuleType:
+    """The backend for these potentials, whose shapes are checked unless others of the same shapes were."""
+    try:
+        shapes = [t if t is None else (t.shape, t.dtype, t.device, t.layout) for t in potentials]
+    except (AttributeError, RuntimeError, TypeError):  # not tensors, or nested ones: the check says so
+        check_shapes(potentials)
+        return backend_for(potentials)
+    key = type(potentials), _forced_backend.get(), *shapes
+    backend = _checked.get(key)
+    if backend is None:
+        check_shapes(potentials)
+        backend = backend_for(potentials)
+        if len(_checked) == MAX_CHECKED:
+            _checked.clear()
+        _checked[key] = backend
+    return backend
+
+
 def unavailable_reason(name: str, potentials: Potentials) -> str | None:
     """Why this backend does not support these potentials; None if it does."""
     span, n = potentials.span, potentials.span.shape[1] - 1
@@ -266,9 +288,8 @@ def prepare(
 
     `gradient`: whether an outside pass will run. None: if a potential requires a gradient.
     """
-    check_shapes(potentials)
+    backend = checked_backend(potentials)
     batch, n, device = potentials.span.shape[0], potentials.span.shape[1] - 1, potentials.span.device
-    backend = backend_for(potentials)
     raise_pending(wait=False)
     if gradient is None:
         gradient = needs_gradient(potentials)

@@ -102,10 +102,9 @@ def as_lengths(lengths: Lengths, batch: int) -> Tensor:
 
 def check_lengths(lengths: Tensor, n: int) -> None:
     """Raise unless every length is in 1..n. Reads the values."""
-    wrong = (lengths < 1) | (lengths > n)
-    if bool(wrong.any()):
-        b = int(wrong.nonzero()[0, 0])
-        raise PotentialsError(wrong_length_message(b, int(lengths[b]), n))
+    for b, length in enumerate(lengths.tolist()):
+        if not 1 <= length <= n:
+            raise PotentialsError(wrong_length_message(b, length, n))
 
 
 # Messages that the checks here and those of the CUDA kernels share
