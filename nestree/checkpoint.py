@@ -165,6 +165,10 @@ def from_bytes(files: Mapping[str, bytes], device: str | torch.device = "cpu") -
 
 def quantize(folder: Path, out: Path) -> None:
     """Write a copy of a model to a new directory, its weights in 8 bits."""
+    if is_exported(folder):
+        raise ModelError(
+            f"{folder} is exported to ONNX. Export the model that it was made of in 8 bits: nestree export --int8."
+        )
     model = load(folder)
     if model.is_quantized:
         raise ModelError(

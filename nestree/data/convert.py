@@ -28,7 +28,10 @@ class Conversion:
 
     def as_json(self) -> dict[str, Any]:
         """The sizes and changes of both sides. Documents are counted as the files have them."""
-        has_documents = self.reading.documents - self.reading.bare_sentences
+        documents = self.reading.documents - self.reading.bare_sentences
+        written = (
+            0 if self.target_format in WITHOUT_DOCUMENTS else documents - self.writing.unwritten_documents
+        )
         sides = {
             "read": (self.source, self.source_format, self.reading),
             "written": (self.target, self.target_format, self.writing),
@@ -37,7 +40,7 @@ class Conversion:
             verb: {
                 "path": str(path),
                 "format": format,
-                "documents": 0 if format in WITHOUT_DOCUMENTS and verb == "written" else has_documents,
+                "documents": written if verb == "written" else documents,
                 "sentences": report.sentences,
                 "entities": report.entities,
                 "changes": [

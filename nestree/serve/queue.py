@@ -113,14 +113,16 @@ class PredictionQueue:
         with self.changed:
             self.closed = True
             self.changed.notify()
-        if self.pipeline is not None:  # loading cannot be interrupted
-            self.thread.join()
+        if self.thread.is_alive():
+            self.thread.join()  # also while it loads: a thread in native code would abort the end of the process
 
     # The worker thread
 
     def run(self) -> None:
         try:
             pipeline = self.load()
+            if self.closed:
+                return
             pipeline(WARM_UP, known=[(0, 3)])  # loads kernels
             started = time.perf_counter()
             pipeline(WARM_UP * 200)

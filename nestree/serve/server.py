@@ -28,9 +28,6 @@ def run(
     app = create_app(load, options)
     queue = app.state.service.queue
     listener = open_socket(host, port)
-    name = f"[{host}]" if ":" in host else host
-    if on_start:
-        on_start(f"http://{name}:{listener.getsockname()[1]}")
     config = uvicorn.Config(
         app,
         access_log=False,
@@ -44,13 +41,17 @@ def run(
     server = Server(config)
     server.queue = queue
     queue.on_load_error = lambda: setattr(server, "should_exit", True)
-    # uvicorn restores these handlers and raises the signal again when it is done: SIGTERM then does nothing more.
-    before = signal.signal(signal.SIGTERM, lambda number, frame: None)
+    # For the time until uvicorn sets its own. It restores this one and raises the signal again when it is done.
+    before = signal.signal(signal.SIGTERM, server.handle_exit)
     try:
+        if on_start:
+            name = f"[{host}]" if ":" in host else host
+            on_start(f"http://{name}:{listener.getsockname()[1]}")
         server.run(sockets=[listener])
     finally:
         signal.signal(signal.SIGTERM, before)
         listener.close()
+        queue.close()  # uvicorn does not if it was asked to end before it began
     if queue.load_error is not None:
         raise queue.load_error
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from nestree.config import Settings
 from nestree.data import split
 from nestree.errors import InputError, TrainingError
+from nestree.nn.batch import MAX_SENTENCE_WORDS
 from nestree.types import Document, Entity, Sentence, Span, crossing_pairs, with_context
 
 PARTS = ("train", "dev", "test")
@@ -25,6 +26,7 @@ GOOD_UPDATES = 600  # data with fewer is small
 SMALL_DATA_BATCH_WORDS = 1000  # at most, for small data: see "Small data" in docs/results.md
 MIN_BATCH_WORDS = 150  # gradients of smaller batches are too noisy
 SHOWN_CROSSINGS = 5
+SentenceKey = tuple[object, ...]
 LENGTH_JITTER = 0.1  # relative noise on the lengths by which sentences are sorted: new batches in each epoch
 MAX_PADDING = 2  # a padded batch has at most so many times `batch_words`; charts grow with sentences
 
@@ -67,7 +69,8 @@ def make_corpus(
         train, dev = split_dev(train, seed)
         count = sum(len(document.sentences) for document in dev)
         units, are = ("sentence", "is") if count == 1 else ("sentences", "are")
-        share = f"{DEV_SHARE} % of the data, drawn by seed {seed}"
+        whole = all(sentence.complete for document in train for sentence in document.sentences)
+        share = f"{DEV_SHARE} % of {'the data' if whole else 'what is complete'}, drawn by seed {seed}"
         notes.append(f"no dev data: {count:,} {units} ({share}) {are} set aside.")
     else:
         dev = with_context(dev, context)
@@ -84,31 +87,48 @@ def make_corpus(
         raise TrainingError("the dev data has no entities, so no epoch can be chosen by it. Give other data.")
     if unseen := sorted(dev_labels - set(counts)):
         notes.append(f"labels in dev that the training data lacks: {', '.join(unseen)}.")
+    if partial := sum(not sentence.complete for sentence in dev_sentences):
+        notes.append(
+            f"{partial:,} of {len(dev_sentences):,} dev sentences are not completely annotated: entities that lack "
+            "count as errors where the best epoch is chosen. Give dev data that is complete."
+        )
     train_sentences, crossing_notes = resolve_crossing(train_sentences, crossing_gold)
+    train_sentences, length_notes = cut_long_sentences(train_sentences)
     labels = tuple(sorted(counts, key=lambda label: (-counts[label], label)))
-    return Corpus(tuple(train_sentences), tuple(dev_sentences), labels, (*notes, *crossing_notes))
+    notes += [*crossing_notes, *length_notes]
+    return Corpus(tuple(train_sentences), tuple(dev_sentences), labels, tuple(notes))
 
 
 def merge_answers(documents: Sequence[Document]) -> list[Document]:
     """The documents; what is known of a sentence that several documents of the same id annotate in part is joined."""
-    merged: dict[tuple[str | None, int, tuple[str, ...]], Sentence] = {}
+    merged: dict[SentenceKey, Sentence] = {}
     incomplete = {d.id for d in documents if d.id and any(not s.complete for s in d.sentences)}
     results: dict[object, Document] = {}
     for number, document in enumerate(documents):
         if document.id not in incomplete:
             results[number] = document
             continue
-        for sentence in document.sentences:
-            key = document.id, sentence.start, sentence.words
+        for key, sentence in zip(sentence_keys(document), document.sentences, strict=True):
             known = merged.get(key)
             merged[key] = join_annotations(document.id, known, sentence) if known else sentence
         results.setdefault((document.id, document.words), document)
     return [
-        replace(d, sentences=tuple(merged[d.id, s.start, s.words] for s in d.sentences))
+        replace(d, sentences=tuple(merged[key] for key in dict.fromkeys(sentence_keys(d))))
         if d.id in incomplete
         else d
         for d in results.values()
     ]
+
+
+def sentence_keys(document: Document) -> list[SentenceKey]:
+    """What identifies each sentence of a document: its id, or else its words, and how often they occurred before."""
+    occurrences: Counter[SentenceKey] = Counter()
+    keys: list[SentenceKey] = []
+    for sentence in document.sentences:
+        key = document.id, sentence.id, sentence.start, sentence.words
+        keys.append((*key, occurrences[key]))
+        occurrences[key] += sentence.id is None
+    return keys
 
 
 def join_annotations(id: str | None, first: Sentence, second: Sentence) -> Sentence:
@@ -137,6 +157,61 @@ def join_annotations(id: str | None, first: Sentence, second: Sentence) -> Sente
     return replace(first, entities=tuple(entities.values()), forbidden=(*first.forbidden, *second.forbidden))
 
 
+def cut_long_sentences(sentences: Sequence[Sentence]) -> tuple[Sequence[Sentence], list[str]]:
+    """The sentences, those of more than MAX_SENTENCE_WORDS words in pieces, and notes about them.
+
+    No piece ends within an entity. A sentence with an entity that is longer than a piece is left out.
+    """
+    long = [k for k, sentence in enumerate(sentences) if len(sentence.words) > MAX_SENTENCE_WORDS]
+    if not long:
+        return sentences, []
+    pieces = {k: cut_sentence(sentences[k]) for k in long}
+    longest = max(long, key=lambda k: len(sentences[k].words))
+    count = f"{len(long):,} training sentence{'s have' if len(long) > 1 else ' has'}"
+    left_out = sum(not parts for parts in pieces.values())
+    note = (
+        f"{count} more than {MAX_SENTENCE_WORDS} words, and trees over so many take long: they are cut between entities"
+        f"{f', and {left_out} left out, as an entity is longer' if left_out else ''}. The longest has "
+        f"{len(sentences[longest].words):,} words: {' '.join(sentences[longest].words)[:60]}..."
+    )
+    return [piece for k, s in enumerate(sentences) for piece in pieces.get(k, [s])], [note]
+
+
+def cut_sentence(sentence: Sentence) -> list[Sentence]:
+    """Pieces of at most MAX_SENTENCE_WORDS words that hold all entities; none if there are no such pieces."""
+    within = {post for entity in sentence.entities for post in range(entity.start + 1, entity.end)}
+    pieces, start = [], 0
+    while start < len(sentence.words):
+        end = min(start + MAX_SENTENCE_WORDS, len(sentence.words))
+        while end in within:
+            end -= 1
+        if end <= start:
+            return []
+        entities = [
+            replace(
+                e,
+                start=e.start - start,
+                end=e.end - start,
+                head=None if e.head is None else e.head - start,
+                heads=tuple(head - start for head in e.heads),
+            )
+            for e in sentence.entities
+            if start <= e.start and e.end <= end
+        ]
+        forbidden = [(i - start, j - start) for i, j in sentence.forbidden if start <= i and j <= end]
+        pieces.append(
+            Sentence(
+                sentence.words[start:end],
+                tuple(entities),
+                id=sentence.id,
+                complete=sentence.complete,
+                forbidden=tuple(forbidden),
+            )
+        )
+        start = end
+    return pieces
+
+
 def data_files(folder: Path) -> dict[str, Path]:
     """The files of a data set: those of a folder whose names begin with train, dev and test."""
     if not folder.is_dir():
@@ -154,16 +229,31 @@ def data_files(folder: Path) -> dict[str, Path]:
 
 
 def split_dev(documents: Sequence[Document], seed: int) -> tuple[list[Document], list[Document]]:
-    """Training and dev data, split by document if enough of them have names."""
+    """Training and dev data, split by document if enough of them have names and complete annotations.
+
+    What is not completely annotated is training data: in dev data, missing entities would count as errors.
+    """
     names = {document.id for document in documents}
-    unit = "document" if None not in names and len(names) * DEV_SHARE >= 200 else "sentence"
-    units = split.make_units(documents, unit)
-    if len(units) < 4:
+    by_document = None not in names and len(names) * DEV_SHARE >= 200
+    for unit in ("document", "sentence") if by_document else ("sentence",):
+        units = split.make_units(documents, unit)
+        complete = [u for u in units if all(s.complete for d in u.documents for s in d.sentences)]
+        if len(complete) * DEV_SHARE >= 200:
+            break
+    if len(complete) < 4:
+        annotated = " completely annotated" if len(complete) < len(units) else ""
         raise TrainingError(
-            f"{len(units)} sentences are too few to set some aside as dev data. Name dev data."
+            f"{len(complete)}{annotated} sentences are too few to set some aside as dev data. Name dev data."
         )
-    assign = split.split_stratified if len(units) < MAX_STRATIFIED else split.split_shuffled
-    parts = split.assemble_parts(units, assign(units, {"train": 100 - DEV_SHARE, "dev": DEV_SHARE}, seed))
+    assign = split.split_stratified if len(complete) < MAX_STRATIFIED else split.split_shuffled
+    part_of = dict(
+        zip(
+            map(id, complete),
+            assign(complete, {"train": 100 - DEV_SHARE, "dev": DEV_SHARE}, seed),
+            strict=True,
+        )
+    )
+    parts = split.assemble_parts(units, [part_of.get(id(unit), "train") for unit in units])
     return parts["train"], parts["dev"]
 
 

@@ -86,6 +86,7 @@ class Run:
     saved_at: float = field(default_factory=time.monotonic)
     dev_seconds: float = 0.0  # of the last evaluation
     estimated: bool = False  # the duration was estimated
+    last_update: Update = field(default_factory=list)
 
     @property
     def save_is_due(self) -> bool:
@@ -174,6 +175,7 @@ def optimizer_step(
         raise bad_update(run, suspects, progress.updates + 1, str(why)) from None
     norm = torch.nn.utils.clip_grad_norm_(run.step.parameters, CLIP_NORM)
     run.optimizer.step()
+    run.last_update = update
     progress.update += 1
     progress.updates += 1
     values = torch.stack([*losses.values(), torch.full_like(norm, float(run.stop.requested))])
@@ -247,8 +249,11 @@ def end_epoch(run: Run) -> None:
     """Evaluate on dev, and keep the weights if they are the best so far."""
     progress, epochs = run.progress, run.settings.training.epochs
     started = time.monotonic()
-    settings = tune_decoding(run) if run.settings.decoding.tune else None
-    scores = evaluate_on_dev(run, settings).entities
+    try:
+        settings = tune_decoding(run) if run.settings.decoding.tune else None
+        scores = evaluate_on_dev(run, settings).entities
+    except PotentialsError as why:  # the last update of the epoch broke the weights
+        raise bad_update(run, run.last_update, progress.updates, str(why)) from None
     run.dev_seconds = time.monotonic() - started
     if scores.f1 > progress.best_f1:
         progress.best_f1, progress.best_epoch = scores.f1, progress.epoch

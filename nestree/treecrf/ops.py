@@ -76,7 +76,7 @@ def log_partition(potentials: Potentials, lengths: Lengths) -> Tensor:
 
 
 def log_partitions(
-    several: Sequence[Potentials], lengths: Lengths, heads: Sequence[bool] | None = None
+    several: Iterable[Potentials], lengths: Lengths, heads: Iterable[bool] | None = None
 ) -> list[LogPartition]:
     """log_partition and marginals of several potentials of the same sentences, from one inside-outside run.
 
@@ -88,6 +88,7 @@ def log_partitions(
     >>> [round(result.log_z.item(), 3) for result in log_partitions(two, [3])]  # three words have two binary trees
     [0.693, 5.693]
     """
+    several = list(several)
     heads = [False] * len(several) if heads is None else list(heads)
     if len(heads) != len(several):
         raise PotentialsError(
@@ -143,7 +144,7 @@ def sample_trees(
     potentials: Potentials, lengths: Lengths, k: int, generator: torch.Generator | None = None
 ) -> list[Trees]:
     """k exact, independent samples from the distribution over trees, each a Trees for the whole batch."""
-    if not isinstance(k, Integral) or k < 0:
+    if not isinstance(k, Integral) or isinstance(k, bool) or k < 0:
         raise PotentialsError(f"{k!r} samples were asked for; ask for a whole number, 0 or more.")
 
     def sample(scores: Tensor) -> Tensor:  # unnormalized log-probabilities [rows, options]

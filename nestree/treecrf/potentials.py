@@ -198,9 +198,10 @@ def observe(
     batch, n = potentials.span.shape[0], potentials.span.shape[1] - 1
     sizes = as_lengths(lengths, batch).cpu()
     check_lengths(sizes, n)
-    if len(spans) != batch:
+    count = len(spans) if hasattr(spans, "__len__") else "no"
+    if count != batch:
         raise ObservationError(
-            f"{len(spans)} lists of spans for a batch of {batch} sentences; "
+            f"{count} lists of spans for a batch of {batch} sentences; "
             "pass one list, possibly empty, for each sentence."
         )
     observed = [

@@ -55,6 +55,10 @@ def test_answers_in_json_lines_become_known_and_forbidden_spans(tmp_path):
     assert answered.forbidden == ((5, 8),)
     assert not answered.complete
     assert [q["start"] for q in answered.extra["questions"]] == [7]
+    for answer in ("false", "True", "no", 1, ""):  # no labels
+        record["questions"][0]["answer"] = answer
+        with pytest.raises(DataError, match="the answer to a question must be true, false, a label or null"):
+            list(read(write_lines(path, record)))
 
 
 def test_answers_in_label_studio_become_known_and_forbidden_spans(tmp_path):

@@ -1,5 +1,6 @@
 """Conversion between formats, and its report."""
 
+import csv
 import json
 from pathlib import Path
 
@@ -24,6 +25,21 @@ def test_conversion_report(tmp_path):
     assert text[1] == f"written  5 sentences, 12 entities to {tmp_path / 'out.data'} (triplets)"
     assert any(line.split()[0] == "3" and "ids of documents not written" in line for line in text[2:])
     assert json.loads(json.dumps(conversion.as_json()))["written"]["entities"] == 12
+
+
+def test_documents_that_a_format_has_no_place_for_are_counted(tmp_path):
+    source = tmp_path / "a.jsonl"
+    texts = {"one": "Bank\rof Oslo", "two": "nothing", "three": ""}
+    entities = {"one": [{"start": 0, "end": 12, "label": "ORG"}]}
+    lines = [{"text": t, "doc_id": name, "entities": entities.get(name, [])} for name, t in texts.items()]
+    source.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for name, documents in (("a.csv", 1), ("words.jsonl", 2)):
+        options = {"by": "words"} if name == "words.jsonl" else {}
+        conversion = convert(source, tmp_path / name, write_options=options)
+        assert conversion.as_json()["read"]["documents"] == 3
+        assert conversion.as_json()["written"]["documents"] == documents
+    with open(tmp_path / "a.csv", newline="") as file:  # a carriage return is quoted
+        assert [row["text"] for row in csv.DictReader(file)] == ["Bank\rof Oslo"]
 
 
 def test_bad_records_stop_or_are_skipped(tmp_path):

@@ -186,6 +186,8 @@ def test_what_is_refused(pair, tmp_path, monkeypatch):
         nestree.load(pair[1], precision="int8")
     with pytest.raises(InputError, match="runs on a CPU"):
         nestree.load(pair[1]).to(torch.device("meta"))
+    with pytest.raises(ModelError, match=r"is exported to ONNX. Export the model .* --int8"):
+        checkpoint.quantize(pair[1], tmp_path / "small")
     with pytest.raises(ModelError, match="was exported to ONNX and has no weights"):
         checkpoint.read_weights(pair[1])
     model = checkpoint.load(pair[1])

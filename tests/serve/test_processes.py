@@ -271,3 +271,16 @@ def test_key_of_a_file_and_port_in_use(tiny_model: Path, tmp_path: Path, server:
     with pytest.raises(TypeError):  # no address
         Process(tiny_model, tmp_path / "again", port=server.port)
     assert "Address already in use" in (tmp_path / "again").read_text()
+
+
+def test_sigterm_while_the_model_loads_ends_with_exit_code_0(tmp_path):
+    log = tmp_path / "log"
+    for delay in (0.0, 0.2, 0.6):
+        with log.open("w") as file:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "nestree", "serve", "--port", "0", "--device", "cpu"], stderr=file
+            )
+        until(lambda process=process: process.poll() is not None or "Serving" in log.read_text())
+        time.sleep(delay)
+        process.terminate()
+        assert process.wait(60) == 0, log.read_text()

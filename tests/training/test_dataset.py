@@ -1,6 +1,7 @@
 """The split of the data, labels, crossing entities, small data, batches."""
 
 import random
+import re
 from dataclasses import replace
 
 import pytest
@@ -36,6 +37,48 @@ def test_dev_split_by_seed_and_by_document():
     assert not {document[s] for s in split.train} & {document[s] for s in split.dev}
     with pytest.raises(TrainingError, match=r"3 sentences are too few to set some aside as dev data. Name"):
         make_corpus(numbered(3), None, seed=1)
+
+
+def test_dev_data_is_drawn_from_complete_sentences():
+    partial = [replace(s, complete=False) for d in numbered(40) for s in d.sentences]
+    mixed = [*numbered(40), *(Document((s,), id=f"p{k}") for k, s in enumerate(partial))]
+    for documents_ in (mixed, [replace(d, id=None) for d in mixed]):
+        data = make_corpus(documents_, None, seed=1)
+        assert (len(data.train), len(data.dev)) == (74, 6)
+        assert all(sentence.complete for sentence in data.dev)
+        assert "15 % of what is complete" in data.notes[0]
+    with pytest.raises(TrainingError, match="0 completely annotated sentences are too few"):
+        make_corpus([Document((s,)) for s in partial], None, seed=1)
+    data = make_corpus(mixed, documents(GOOD, *partial[:2]), seed=1)
+    assert "2 of 3 dev sentences are not completely annotated" in data.notes[-1]
+
+
+def test_equal_sentences_of_an_incomplete_document_stay_apart():
+    known, open_ = Sentence(WORDS, [Entity(0, 1, "A")], complete=False), Sentence(WORDS, complete=False)
+    document = Document((known, open_, GOOD), id="d")
+    assert make_corpus([document], documents(GOOD), seed=1).train == (known, open_, GOOD)
+    twice = make_corpus([document, Document((open_, known, GOOD), id="d")], documents(GOOD), seed=1)
+    assert twice.train == (known, known, GOOD)  # the first of one document is the first of the other
+    named = Document(tuple(replace(s, id="s") for s in (known, open_)), id="d")
+    assert make_corpus([named], documents(GOOD), seed=1).train == (replace(known, id="s"),)
+
+
+def test_long_sentences_are_cut_between_entities():
+    words = tuple(f"w{k}" for k in range(500))
+    entities = (Entity(0, 2, "A", head=1), Entity(190, 210, "B", heads=(195, 196)), Entity(499, 500, "A"))
+    long = Sentence(words, entities, id="l", complete=False, forbidden=((300, 302),))
+    too_long = Sentence(words, [Entity(10, 220, "A")])
+    data = make_corpus(documents(GOOD, long, too_long), documents(GOOD), seed=1)
+    first, second, third = data.train[1:]
+    assert first.words + second.words + third.words == words
+    assert (len(first.words), len(second.words)) == (190, 200)
+    assert second.entities == (Entity(0, 20, "B", heads=(5, 6)),)
+    assert second.forbidden == ((110, 112),)
+    assert not second.complete
+    assert third.entities == (Entity(109, 110, "A"),)
+    assert re.search(
+        "2 training sentences have more than 200 words.* 1 left out.* 500 words: w0 w1", data.notes[0]
+    )
 
 
 def test_labels_of_training_data_by_frequency():

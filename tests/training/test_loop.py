@@ -244,6 +244,14 @@ def test_batches_are_split_only_in_the_epoch_without_memory(settings, data, tmp_
     assert sizes[0] == sizes[-1] == 8
 
 
+def test_weights_that_break_in_the_last_update_of_an_epoch(settings, data, tmp_path):
+    """Nothing is wrong before the evaluation on dev."""
+    large = settings("training.lr=1e30", "training.encoder_lr=1e30", "training.batch_words=100000")
+    with pytest.raises(TrainingError, match=r"update 1 of epoch 1 gave numbers .* lower training.lr"):
+        run(large, data, tmp_path / "m")
+    assert (tmp_path / "m" / "training" / "bad_batch.jsonl").read_text().count("\n") == len(data.train)
+
+
 @pytest.mark.parametrize("broken", ["loss", "potentials"])
 def test_a_loss_that_is_not_finite(done, settings, data, tmp_path, monkeypatch, broken):
     """Training stops, writes the sentences, and can be resumed."""

@@ -99,7 +99,7 @@ def test_divergence_between_different_trees():
         kl_divergence(plain(LENGTHS), plain(LENGTHS, 5), LENGTHS)
 
 
-@pytest.mark.parametrize("k", [-1, 1.5, "2", None])
+@pytest.mark.parametrize("k", [-1, 1.5, "2", None, True])
 def test_numbers_of_samples_that_are_not_whole(k):
     with raises(errors.PotentialsError, f"{k!r} samples", "a whole number, 0 or more"):
         sample_trees(valid(), LENGTHS, k)
@@ -214,6 +214,8 @@ def test_observed_spans_may_repeat_and_be_arrays():
 def test_observed_lists_that_do_not_fit_the_batch():
     with raises(errors.ObservationError, "1 lists of spans for a batch of 2", "one list"):
         observe(valid(), [[]], LENGTHS)
+    with raises(errors.ObservationError, "no lists of spans for a batch of 2", "one list"):
+        observe(valid(), None, LENGTHS)
     with raises(errors.PotentialsError, "sentence 0 of", "length 7;"):
         observe(valid(), [[], []], [7, 4])
 

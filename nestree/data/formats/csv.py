@@ -89,13 +89,21 @@ def write(documents: Iterable[Document], path: Path, report: ConversionReport) -
     """One row for each label of each entity; .tsv: with tabs. Texts are not written."""
     with atomic_writer(path) as file:
         delimiter = "\t" if ".tsv" in path.suffixes else ","
-        table = csv.writer(file, delimiter=delimiter, lineterminator="\n")
+        table, quoting = (
+            csv.writer(file, delimiter=delimiter, lineterminator="\n", quoting=quoting)
+            for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL)
+        )
         table.writerow(COLUMNS)
         for place, document in report_losses(documents, "csv", report):
+            if not document.entities:
+                report.note("documents without entities not written: csv has no row for them", place)
+                report.unwritten_documents += 1
             number = {id(entity): k for k, entity in enumerate(document.entities)}
             for entity in document.entities:
                 parent = number.get(id(entity.parent), "")
                 head = entity.head.text if entity.head else ""
                 for label, score in zip(entity.labels, entity.scores, strict=True):
                     span = (number[id(entity)], entity.start, entity.end, entity.text)
-                    table.writerow((document.id or place, *span, label, score, head, entity.depth, parent))
+                    row = (document.id or place, *span, label, score, head, entity.depth, parent)
+                    # Python before 3.13 does not see that a carriage return needs quotes.
+                    (quoting if "\r" in "".join(map(str, row)) else table).writerow(row)

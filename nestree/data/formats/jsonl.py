@@ -25,6 +25,7 @@ from nestree.errors import DataError
 from nestree.text import split, split_at_boundaries
 from nestree.types import Document, Entity, Sentence, Span, Tree, char_span
 
+NOT_LABELS = {"", "true", "false", "yes", "no", "null", "none"}  # answers that are meant otherwise
 TREE_KEYS = {"spans", "arcs", "root", "probabilities"}
 ENTITY_KEYS = {"start", "end", "label", "head", "heads", "score"}
 DERIVED_KEYS = {"text", "label", "labels", "score", "depth", "parent"}  # of Document.to_dict
@@ -186,7 +187,7 @@ def parse_answers(questions: Any) -> tuple[list[Entity], list[Span], list[Record
             unanswered.append(question)
         elif answer is False:
             forbidden.append((start, end))
-        elif answer is True or (isinstance(answer, str) and answer):
+        elif answer is True or (isinstance(answer, str) and answer.casefold() not in NOT_LABELS):
             entities.append(Entity(start, end, label if answer is True else answer))
         else:
             raise DataError(
@@ -354,6 +355,7 @@ def write_mixed(documents: Iterable[tuple[Document, str]], path: Path, report: C
                 continue
             if not document.sentences:
                 report.note("documents without sentences not written: jsonl has no line for them", place)
+                report.unwritten_documents += 1
             for number, (sentence, record) in enumerate(sentence_records(document)):
                 if continues(record, last) != (number > 0):
                     record["continues"] = number > 0
