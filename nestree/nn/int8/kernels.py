@@ -418,7 +418,7 @@ def linear(x: Tensor, weights: Int8Weights) -> Tensor:
     count, padded = len(rows), pad_rows(len(rows))
     out = np.empty((padded, weights.outputs), np.float32)
     numbers: np.ndarray = np.empty(padded * weights.inputs, KERNEL.input_type)
-    scales = np.ones(padded, np.float32)
+    scales = np.empty(padded, np.float32)
     linear_kernel(rows.reshape(-1), count, numbers, scales, weights, out.reshape(-1))
     return torch.from_numpy(out[:count]).view(*x.shape[:-1], weights.outputs)
 

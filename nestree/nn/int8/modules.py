@@ -196,24 +196,26 @@ class Int8Bert(Bert):
 
         And the indices of the last layers in `states`.
         """
-        sizes = mask.sum(1)
-        ends = sizes.cumsum(0).numpy()
+        present = mask.numpy()
+        sizes = present.sum(1)
+        ends = sizes.cumsum()
         rows, size = int(ends[-1]), self.layer_weights[0].qkv.inputs
-        index = mask.flatten().nonzero()[:, 0]  # [rows]
+        index = np.flatnonzero(present)  # [rows]
         kept = max(2, last_layers)  # a layer reads one state and writes another
         buffers, workspace = self.buffers_of_thread.get(self.allocate, kept, rows, mask.shape[1])
         positions = index % mask.shape[1] + (
             0 if self.padding_position is None else self.padding_position + 1
         )
-        words = subwords.flatten()[index]
+        words = subwords.numpy().reshape(-1)[index]
         with torch.autocast("cpu", enabled=False):
-            embedded = self.embed(dict(self.named_parameters()), words, positions)
+            parameters = dict(self.named_parameters())
+            embedded = self.embed(parameters, torch.from_numpy(words), torch.from_numpy(positions))
         buffers[0, : rows * size] = embedded.detach().reshape(-1).numpy()
         for number, layer in enumerate(self.layer_weights):
             run_layer(buffers[number % kept], buffers[(number + 1) % kept], ends, layer, workspace)
         states = torch.from_numpy(buffers[:, : rows * size]).view(len(buffers), rows, size)
         last = range(len(self.layer_weights) + 1)[-last_layers:]
-        return states, ends - sizes.numpy(), [number % kept for number in last]
+        return states, ends - sizes, [number % kept for number in last]
 
     def allocate(self, kept: int, rows: int, longest: int) -> tuple[np.ndarray, Workspace]:
         """States of `kept` layers, and a workspace, for so many rows in windows of at most `longest`."""
