@@ -266,10 +266,12 @@ def from_values(values: Mapping[str, Any], place: str) -> Settings:
     sections = {}
     for section, hints in SECTIONS.items():
         keys = values.get(section)
-        if not isinstance(keys, Mapping):
+        if keys is None:
             raise ConfigError(
                 f'{place}: the section [{section}] is missing. Add it, or begin the file with base = "default".'
             )
+        if not isinstance(keys, Mapping):
+            raise ConfigError(f"{place}: {section} is {keys!r:.40}, and must be a section: [{section}].")
         for name in keys:
             check_name(name, hints, f"{place}: there is no {section}.{name}.", f"{section}.")
         missing = [name for name in hints if name not in keys]

@@ -10,6 +10,7 @@ import functools
 import logging
 import multiprocessing
 import os
+import tempfile
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -967,12 +968,16 @@ class WorkerPool:
     def __init__(self, pipeline: Pipeline, processes: int) -> None:
         self.pipeline, self.processes = pipeline, processes
         self.pool: ProcessPoolExecutor | None = None
+        self.folder: tempfile.TemporaryDirectory[str] | None = None  # of the model, which the processes read
 
     def map(self, batches: Sequence[tuple[Any, ...]]) -> Iterator[list[Prediction]]:
         """Yield the predictions of each batch, in order."""
         if self.pool is None:
-            files = checkpoint.to_bytes(self.pipeline.model)
-            arguments = files, "cpu", self.pipeline.max_sentence_words, self.pipeline.precision, 0
+            # As arguments, the weights would fill a pipe, and a process that dies before it reads would block this one.
+            self.folder = tempfile.TemporaryDirectory(prefix="nestree-")
+            folder = Path(self.folder.name, "model")
+            checkpoint.save(self.pipeline.model, folder, self.pipeline.model.card)
+            arguments = folder, self.pipeline.max_sentence_words, self.pipeline.precision
             # A forked process rounds some products differently once PyTorch has been imported before the fork.
             context = multiprocessing.get_context("spawn")
             self.pool = ProcessPoolExecutor(self.processes, context, start_worker, arguments)
@@ -982,22 +987,27 @@ class WorkerPool:
         except BrokenProcessPool:
             self.close()
             raise NestreeError(
-                "a worker process ended unexpectedly, perhaps for lack of memory. Use fewer workers."
+                "a worker process ended unexpectedly. A script that uses workers must do so under "
+                '`if __name__ == "__main__":`, because each of them imports it; if this one does, memory may have run '
+                "out: use fewer workers."
             ) from None
 
     def close(self) -> None:
         if self.pool is not None:
             self.pool.shutdown(cancel_futures=True)
             self.pool = None
+        if self.folder is not None:
+            self.folder.cleanup()
+            self.folder = None
 
 
 worker_pipeline: Pipeline | None = None  # of a worker process
 
 
-def start_worker(*arguments: Any) -> None:
+def start_worker(folder: Path, max_sentence_words: int, precision: Any) -> None:
     global worker_pipeline
     torch.set_num_threads(1)
-    worker_pipeline = unpickle(*arguments)
+    worker_pipeline = Pipeline(checkpoint.load(folder), max_sentence_words, precision)
 
 
 def predict_in_worker(batch: tuple[Sequence[Window], PredictOptions, int]) -> list[Prediction]:

@@ -168,7 +168,7 @@ def without(name: str) -> str:
         ('base = "defualt"\n', r"base of .*mine.toml: defualt: neither .* The recipes are .*default, paper"),
         ('base = "mine.toml"\n', r"base of .*mine.toml: mine.toml: it is a base of itself"),
         ('base = "default"\n[training]\nepoch = 3\n', r"Did you mean training\.epochs\?"),
-        ('base = "default"\ntraining = 3\n', r"the section \[training\] is missing"),
+        ('base = "default"\ntraining = 3\n', r"training is 3, and must be a section: \[training\]"),
     ],
 )
 def test_wrong_files(tmp_path, text, message):

@@ -149,7 +149,7 @@ OPTIONS = {
     "resamples": Opt("Resamples for confidence intervals; 0: none.", "N", 0, "--bootstrap"),
     "rest": Opt("With --list: the part of what is in no list.", "NAME"),
     "resume": Opt("Continue an interrupted run.", "DIR"),
-    "save_every": Opt("How often the state of training is saved.", "SECONDS", 0),
+    "save_every": Opt("How often the state of training is saved. [default: 120]", "SECONDS", 0),
     "seed": Opt("The random seed: the same seed gives the same result.", "N", 0),
     "seeds": Opt("Each recipe is trained once with each.", "N,..."),
     "sentences": Opt("How text is split into sentences: rules, lines.", "RULE"),
@@ -333,8 +333,9 @@ def parse_options(arguments: Iterable[str], format: str, verb: Literal["read", "
 def parse_numbers(text: str, option: str, kind: type, example: str) -> list[Any]:
     """Numbers with commas between them, as the value of an option."""
     try:
-        return [kind(number) for number in text.split(",") if number]
+        numbers = [kind(number) for number in text.split(",") if number]
     except ValueError:
-        raise InputError(
-            f"{option} {text}: write numbers with commas between them, such as {example}."
-        ) from None
+        numbers = []
+    if not numbers:
+        raise InputError(f"{option} {text}: write numbers with commas between them, such as {example}.")
+    return numbers

@@ -103,6 +103,9 @@ class Command(TyperCommand):
     """A command that refuses an option that is given twice; click would ignore all but the last."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if "" in args:  # as a path it would be the current folder
+            before = f" after {args[args.index('') - 1]}" if args[0] else ""
+            raise InputError(f"there is an empty argument{before}. Is a variable of the shell not set?")
         given = [argument.partition("=")[0] for argument in args[: (*args, "--").index("--")]]
         for option in self.params:
             once = option.param_type_name == "option" and not any(

@@ -84,7 +84,9 @@ def serve(
 
 def read_key(path: Path | None) -> str | None:
     """The API key of the file or of the environment; None if there is neither."""
-    key = os.environ.get(KEY_VARIABLE) if path is None else path.read_text(encoding="utf-8")
+    key = (
+        os.environ.get(KEY_VARIABLE) if path is None else path.read_bytes().decode("utf-8", "surrogateescape")
+    )
     if key is None:
         return None
     place = KEY_VARIABLE if path is None else str(path)

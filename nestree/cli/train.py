@@ -51,7 +51,7 @@ class RunOptions:
     overrides: list[str] | None = None
     resume: Path | None = None
     device: str = "auto"
-    save_every: float = 120.0
+    save_every: float | None = None
     card: list[str] | None = None
 
     @property
@@ -108,6 +108,9 @@ def train(
             option = "--data" if run.data else "--train"
             raise InputError(f"{source} and {option} both name training data. Leave one out.")
         run = replace(run, data=source) if source.is_dir() else replace(run, train=source)
+    keys = [override.partition("=")[0].strip() for override in run.overrides or ()]
+    if init and (run.encoder or "encoder.path" in keys):
+        raise InputError("--init brings the encoder of its model with it. Leave --encoder out.")
     start = hub.resolve(init) if init else None
     settings, origin = prepare_run("train", run, reading, {"--init": init}, start, {})
     if show_config:
@@ -162,6 +165,7 @@ def prepare_run(
     from nestree import training
     from nestree.config import Settings
     from nestree.model_card import parse_fields
+    from nestree.training.train import SAVE_EVERY
 
     files, card = run.files(), parse_fields(run.card or ())
     if run.resume:
@@ -185,6 +189,7 @@ def prepare_run(
     # In the card, data files stand without their folders, which are private.
     data = ", ".join(dict.fromkeys(Path(origin[part]).name for part in PARTS if part in origin))
     origin["card"] = {"data": data, **origin.get("card", {}), **card}
+    origin["save_every"] = origin.get("save_every", SAVE_EVERY) if run.save_every is None else run.save_every
     return settings, origin
 
 
@@ -227,7 +232,7 @@ def run_training(
             folder,
             device=run.device,
             resume=run.resume is not None,
-            save_every=run.save_every,
+            save_every=origin["save_every"],
             callbacks=callbacks,
             origin=origin,
             about=origin["card"],

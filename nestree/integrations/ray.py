@@ -113,6 +113,8 @@ class Recognize:
         def to_document(row: int) -> Document:
             if column == self.text:
                 return self.pipeline.split(values[row])
+            if values[row] is None:
+                raise InputError("words are null; they must be a list of words.")
             return Document((Sentence(tuple(values[row])),))
 
         def handle_error(row: int, error: Exception) -> None:

@@ -237,7 +237,7 @@ def create_app(pipeline: Pipeline | Callable[[], Pipeline], options: ServeOption
         return ApiError(error.status_code, "not_found", message, error.headers).response()
 
     paths = {route.path for route in app.routes if hasattr(route, "path")}
-    app.add_middleware(Guard, options=options, metrics=service.metrics, paths=dict.fromkeys(paths))
+    app.add_middleware(Guard, options=options, queue=service.queue, paths=dict.fromkeys(paths))
     if options.cors_origins:
         app.add_middleware(
             CORSMiddleware,

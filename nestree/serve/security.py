@@ -17,8 +17,8 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from nestree.errors import InputError
-from nestree.serve.metrics import Metrics
 from nestree.serve.options import ApiError, ServeOptions
+from nestree.serve.queue import PredictionQueue
 
 log = logging.getLogger(__name__)
 
@@ -43,9 +43,10 @@ class Guard:
     """ASGI middleware: checks a request before it is routed, and counts it."""
 
     def __init__(
-        self, app: ASGIApp, options: ServeOptions, metrics: Metrics, paths: Mapping[str, Any]
+        self, app: ASGIApp, options: ServeOptions, queue: PredictionQueue, paths: Mapping[str, Any]
     ) -> None:
-        self.app, self.options, self.metrics, self.paths = app, options, metrics, paths
+        self.app, self.options, self.queue, self.paths = app, options, queue, paths
+        self.metrics = queue.metrics
         self.key = options.api_key.encode() if options.api_key is not None else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -60,6 +61,8 @@ class Guard:
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
                 headers.update(SECURITY_HEADERS)
+                if self.queue.draining:
+                    headers["Connection"] = "close"
                 headers.setdefault("Cache-Control", "no-cache" if is_static(scope["path"]) else "no-store")
             await send(message)
 

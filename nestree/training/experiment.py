@@ -67,6 +67,8 @@ class RunSpec:
         now, before = asdict(self.settings), asdict(Settings.load(self.folder / CONFIG))
         own = " ".join(self.arguments)
         adapted = [key for key in ADAPTED_SETTINGS if self.recipe == "default" and f"{key}=" not in own]
+        if self.settings.decoding.tune:  # training chose them on dev
+            adapted += ["method", "threshold"]
         changed = ((s, k) for s in now for k in now[s] if now[s][k] != before[s][k] and k not in adapted)
         for section, key in changed:
             raise InputError(

@@ -95,8 +95,8 @@ class RunDir(Callbacks):
             raise TrainingError(f"{self.path} cannot be written: {why.strerror or why}.") from None
         if free < needed:
             raise TrainingError(
-                f"training needs {needed / 1e9:.2f} GB in {self.path} for the model and the state of training, and "
-                f"{free / 1e9:.2f} GB are free. Make room, or give a directory on another disk."
+                f"training needs {needed / 1e6:,.1f} MB in {self.path} for the model and the state of training, and "
+                f"{free / 1e6:,.1f} MB are free. Make room, or give a directory on another disk."
             )
 
     def reopen(self, epoch: int, updates: int) -> None:

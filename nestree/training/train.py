@@ -34,7 +34,7 @@ from nestree.training.loop import Run, evaluate_on_dev, run_epochs, save, stop_o
 from nestree.training.optimizer import make_optimizer
 from nestree.training.run_dir import Progress, RunDir
 from nestree.training.step import GradientStep
-from nestree.types import Document
+from nestree.types import Document, Sentence
 
 SAVE_EVERY = 120.0  # seconds between two states on disk, at least
 SHOWN_ERRORS = 5  # kinds of errors in the summary
@@ -85,14 +85,19 @@ def train(
         raise InputError(
             "a run is resumed with its own settings. Leave encoder, config, init and settings out."
         )
+    if init is not None and "encoder__path" in settings:
+        raise InputError("init brings the encoder of its model with it. Leave encoder out.")
     start = None if init is None else hub.resolve(init)
     model_folder = folder if resume else start
     own = Settings.load(model_folder / checkpoint.CONFIG) if model_folder and config is None else None
     chosen = change_settings(own or Settings.read(config or "default"), settings)
-    documents = {
-        part: list(formats.read(Path(source)) if isinstance(source, str | Path) else source)
-        for part, source in sources.items()
-    }
+    documents: dict[str, list[Document]] = {}
+    for part, source in sources.items():
+        items = formats.read(Path(source)) if isinstance(source, str | Path) else source
+        documents[part] = [Document((item,)) if isinstance(item, Sentence) else item for item in items]
+        for item in documents[part]:
+            if not isinstance(item, Document):
+                raise InputError(f"{part} data are documents or sentences, and one is {item!r:.40}.")
     corpus = make_corpus(
         documents["train"],
         documents.get("dev"),
@@ -228,6 +233,7 @@ def fit(
             model = Recognizer(settings, corpus.labels, settings.encoder.path)
         else:
             model, notes = init_from_model(settings, corpus.labels, init)
+            settings = model.settings
             corpus = replace(corpus, notes=(*corpus.notes, *notes))
     options = (origin or {}).get("options", {})
     model.text_rules = TextRules(
@@ -279,6 +285,13 @@ def init_from_model(settings: Settings, labels: Sequence[str], init: Path) -> tu
     """A model with the weights of another one, and a note if the data has other labels; new ones come last."""
     checkpoint.check_manifest(init)
     old = checkpoint.read_labels(init)
+    own = Settings.load(init / checkpoint.CONFIG)
+    other_settings = f"it has other settings. Leave --config out, or use --config {init / checkpoint.CONFIG}."
+    if bool(own.encoder.word_vectors) != bool(settings.encoder.word_vectors):
+        raise TrainingError(
+            f"the model in {init} has other word vectors (encoder.word_vectors): {other_settings}"
+        )
+    settings = replace(settings, encoder=replace(settings.encoder, path=own.encoder.path))
     new = [label for label in labels if label not in old]
     unused = [label for label in old if label not in labels]
     weights = checkpoint.read_weights(init)
@@ -292,8 +305,7 @@ def init_from_model(settings: Settings, labels: Sequence[str], init: Path) -> tu
             growth = [ours - theirs for ours, theirs in zip(target.shape, source.shape, strict=True)]
         if source is None or sorted(filter(None, growth)) not in ([], [len(new)]):
             raise TrainingError(
-                f"the model in {init} has no {name} of the shape {list(target.shape)}: it has other settings. "
-                f"Leave --config out, or use --config {init / checkpoint.CONFIG}."
+                f"the model in {init} has no {name} of the shape {list(target.shape)}: {other_settings}"
             )
         target[tuple(slice(size) for size in source.shape)].copy_(source)
     kept = "labels that it keeps, but may unlearn, as the data lacks them"

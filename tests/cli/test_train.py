@@ -18,7 +18,7 @@ from nestree.data import formats
 from nestree.evaluation import evaluate
 from nestree.nn.int8 import unavailable_reason
 from nestree.pipeline import override_decoding, predict
-from nestree.training import EpochEnd, Step
+from nestree.training import EpochEnd, Step, origin_of
 from nestree.types import Document
 from tests import tiny
 from tests.cli.run import nestree, refuse
@@ -129,6 +129,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(place, tmp_path, monkeypatch):
     assert done.exit_code == 130
     assert f"Everything is saved. Continue with: nestree train --resume {out}" in done.stderr
     again = succeed("train", "--resume", out, "--device", "cpu")
+    assert origin_of(out)["save_every"] == 120.0
     assert again.stderr.startswith("resuming with update 4, in epoch 4 of 25; best dev F1 so far: ")
     assert "epoch 25/25" in again.stderr
     assert "epoch  1/25" not in again.stderr
@@ -184,6 +185,9 @@ def test_an_encoder_folder_whose_name_is_a_number(place, tmp_path, monkeypatch):
         (["distill", "--resume", "model"], "was started by `nestree train`. Continue it with: nestree train --resume"),
         (["train", "--resume", "model", "--train", "tiny.toml"], "tiny.toml"),
         (["train", "--train", "data.jsonl", "--init", "encoder", "--out", "m", "--config", "tiny.toml"], "no labels"),
+        (["train", "--train", "data.jsonl", "--init", "model", "--out", "m", "--encoder", "x"], "Leave --encoder out"),
+        (["train", "--train", "data.jsonl", "--init", "model", "--out", "m", "--config", "paper"], "word vectors"),
+        (["predict", "", "--model", "model"], "there is an empty argument. Is a variable"),
         (["predict", "data.jsonl", "--model", "absent"], "absent does not exist"),
         (["predict", "data.jsonl", "--model", "encoder"], "it is not a nestree model"),
         (["predict", "absent.jsonl", "--model", "model"], "absent.jsonl does not exist"),

@@ -533,10 +533,23 @@ def test_worker_processes_find_the_same(model, ner):
         process = next(iter(workers.worker_pool.pool._processes.values()))
         process.kill()
         process.join()
-        with pytest.raises(NestreeError, match="Use fewer workers"):
+        with pytest.raises(NestreeError, match="use fewer workers"):
             workers.words(words)
         assert scores(workers) == expected  # with new processes
     finally:
         workers.close()
     with pytest.raises(InputError, match="workers is -1"):
         Pipeline(model, workers=-1)
+
+
+def test_workers_of_a_script_without_a_main_guard(model, tmp_path):
+    model.save_pretrained(tmp_path / "model")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import nestree\n"
+        f"ner = nestree.load({str(tmp_path / 'model')!r}, device='cpu', workers=2)\n"
+        "ner.words([['the', 'mayor'], ['Lisbon']])\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert 'must do so under `if __name__ == "__main__":`' in done.stderr.splitlines()[-1]

@@ -242,6 +242,7 @@ def test_overload_gives_429_and_clients_that_go_away_are_dropped(
         (["--host", "0.0.0.0"], {}, "--insecure"),
         (["--host", "0.0.0.0"], {"NESTREE_API_KEY": " "}, "NESTREE_API_KEY is empty"),
         (["--api-key-file", "/nowhere/key"], {}, "/nowhere/key"),
+        (["--api-key-file", sys.executable], {}, "is empty or not printable; write one line"),
         (["--model", "/nowhere"], {}, "/nowhere does not exist"),
         (["--host", "256.0.0.1", "--insecure"], {}, "cannot listen on 256.0.0.1"),
         (["--model", "BROKEN"], {}, "Error: "),  # found while the model is loaded

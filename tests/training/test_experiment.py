@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -164,6 +165,10 @@ def test_results_of_other_settings_do_not_count(runs, data, tmp_path):
     (runs[2].folder / "config.toml").write_text(runs[2].settings.to_toml(), encoding="utf-8")
     again = run_specs(tmp_path / "out", ["default"], {"toy": data}, [2], ["training.epochs=3"])
     assert again[0] == runs[2]
+    tuned = replace(runs[2].settings.decoding, method="viterbi", threshold=0.1)  # training chose this on dev
+    text = replace(runs[2].settings, decoding=tuned).to_toml()
+    (runs[2].folder / "config.toml").write_text(text, encoding="utf-8")
+    assert run_specs(tmp_path / "out", ["default"], {"toy": data}, [2], ["training.epochs=3"])[0] == runs[2]
     with pytest.raises(InputError, match=r"seed-2 was trained with .*epochs = 3, and now it is 4\. Give"):
         run_specs(tmp_path / "out", ["default"], {"toy": data}, [2], ["training.epochs=4"])
 
@@ -198,6 +203,8 @@ def test_the_command_shows_the_table(data, stubs, tmp_path):
         (["--data", "toy=.", "--data", "toy=."], "there is a data set called toy already"),
         (["--data", "toy=.", "--device", "gpu"], "there is no device 'gpu'"),
         (["--data", "toy=.", "--seeds", "1,x"], "--seeds 1,x: write numbers"),
+        (["--data", "toy=.", "--seeds", ","], "--seeds ,: write numbers"),
+        (["--data", "toy=.", "--seeds", ""], "there is an empty argument after --seeds"),
         (["--data", "toy=.", "--config", "nothing"], "nothing: neither a TOML file"),
         (["--data", "toy=.", "--set", "training.epoch=3"], "Did you mean training.epochs?"),
         (["--data", "toy=.", "--set", "training.seed=3"], "takes its seeds from --seeds"),
