@@ -102,6 +102,7 @@ def make_corpus(
 def merge_answers(documents: Sequence[Document]) -> list[Document]:
     """The documents; what is known of a sentence that several documents of the same id annotate in part is joined."""
     merged: dict[SentenceKey, Sentence] = {}
+    numbers: dict[SentenceKey, int] = {}  # of the document that was merged last
     incomplete = {d.id for d in documents if d.id and any(not s.complete for s in d.sentences)}
     results: dict[object, Document] = {}
     for number, document in enumerate(documents):
@@ -109,8 +110,10 @@ def merge_answers(documents: Sequence[Document]) -> list[Document]:
             results[number] = document
             continue
         for key, sentence in zip(sentence_keys(document), document.sentences, strict=True):
-            known = merged.get(key)
-            merged[key] = join_annotations(document.id, known, sentence) if known else sentence
+            if key in merged:
+                place = f"document {document.id} (documents {numbers[key]:,} and {number + 1:,} of the training data)"
+                sentence = join_annotations(place, merged[key], sentence)
+            merged[key], numbers[key] = sentence, number + 1
         results.setdefault((document.id, document.words), document)
     return [
         replace(d, sentences=tuple(merged[key] for key in dict.fromkeys(sentence_keys(d))))
@@ -131,7 +134,7 @@ def sentence_keys(document: Document) -> list[SentenceKey]:
     return keys
 
 
-def join_annotations(id: str | None, first: Sentence, second: Sentence) -> Sentence:
+def join_annotations(place: str, first: Sentence, second: Sentence) -> Sentence:
     """One sentence with what two annotations know; raise if they contradict each other."""
     for known, other in ((first, second), (second, first)):
         labels: dict[Span, set[str]] = {}
@@ -148,8 +151,8 @@ def join_annotations(id: str | None, first: Sentence, second: Sentence) -> Sente
             else:
                 continue
             raise TrainingError(
-                f"two annotations of document {id} contradict each other: {entity} ({known.phrase(entity)!r:.40}) of "
-                f"one {why} in the other: {known} Correct one of them."
+                f"two annotations of {place} contradict each other: {entity} ({known.phrase(entity)!r:.40}) of one "
+                f"{why} in the other: {known} Correct one of them."
             )
     if first.complete != second.complete:
         return first if first.complete else second

@@ -135,7 +135,9 @@ def test_what_several_answers_know_is_joined():
 )
 def test_answers_that_contradict_each_other_are_refused(first, second, why):
     for documents in ([first, second], [second, first]):
-        with pytest.raises(TrainingError, match="two annotations of document d1 contradict each other"):
+        with pytest.raises(
+            TrainingError, match=r"document d1 \(documents 1 and 2 of the training data\) contra"
+        ):
             make_corpus(documents, documents, seed=1)
     with pytest.raises(TrainingError, match=why):
         merge_answers([first, second])
