@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Protocol
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -238,12 +237,11 @@ class LazyHeadLabels:
             (self.posts, scorer.right, j),
             (self.words, scorer.head, h + 1),
         ):
-            rows = (b * vectors.shape[1] + position).numpy()  # small arrays are faster in NumPy
-            used = np.zeros(vectors.shape[:2].numel(), bool)
+            rows = b * vectors.shape[1] + position
+            used = torch.zeros(vectors.shape[:2].numel(), dtype=torch.bool)
             used[rows] = True
-            selected = torch.from_numpy(used.nonzero()[0])
-            parts.append(mlp(vectors.flatten(0, 1).index_select(0, selected)[None])[0])
-            places.append(torch.from_numpy((used.cumsum() - 1)[rows]))
+            parts.append(mlp(vectors.flatten(0, 1)[used][None])[0])
+            places.append((used.cumsum(0) - 1)[rows])
         prepared = scorer.triples.prepare(*parts)
         places = torch.broadcast_tensors(*places)
         blocks = zip(*(place.flatten().split(CACHED_TRIPLES) for place in places), strict=True)
