@@ -112,7 +112,7 @@ OPTIONS = {
     "html": Opt("Write a page with plots and errors, too.", "FILE"),
     "in_order": Opt("Do not shuffle: the first part gets the first units."),
     "init": Opt("Start from this model of nestree.", "MODEL"),
-    "int8": Opt("Weights in 8 bits, with a scale for each channel."),
+    "int8": Opt("Weights in 8 bits."),
     "jobs": Opt("Runs at the same time.", "N", 1),
     "labels": Opt("Only entities with this label; may be repeated.", "LABEL", name="--label"),
     "lists": Opt(

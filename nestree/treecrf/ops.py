@@ -250,7 +250,7 @@ def checked_backend(potentials: Potentials) -> ModuleType:
     if backend is None:
         check_shapes(potentials)
         backend = backend_for(potentials)
-        if len(_checked) == MAX_CHECKED:
+        if len(_checked) >= MAX_CHECKED:
             _checked.clear()
         _checked[key] = backend
     return backend
