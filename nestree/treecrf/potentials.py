@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -270,8 +271,18 @@ NO_TREE_BIT = 64
 TOO_LARGE_BIT = 128
 
 
-# The report on the host, valid once the event is done; n; the number of different sentences
-_pending: deque[tuple[Tensor, torch.cuda.Event, int, int]] = deque()
+class HostReport(NamedTuple):
+    """The status and the length of each sentence on the host, valid once the event is done."""
+
+    tensor: Tensor  # [2, batch], pinned
+    array: np.ndarray  # the same memory
+    done: torch.cuda.Event
+    spare: list["HostReport"]  # where it goes when it is read: allocating takes longer than copying
+
+
+_pending: deque[tuple[HostReport, int, int]] = deque()  # with n and the number of different sentences
+_spare: dict[tuple[int, int], list[HostReport]] = {}  # by device and batch
+MAX_SPARE = 64  # devices and batches that are remembered
 
 
 def send_report(report: Tensor, n: int, sentences: int | None = None) -> None:
@@ -279,36 +290,46 @@ def send_report(report: Tensor, n: int, sentences: int | None = None) -> None:
 
     `sentences`: the number of different sentences, if the batch holds them several times.
     """
-    sentences = report.shape[1] if sentences is None else sentences
+    batch = report.shape[1]
+    sentences = batch if sentences is None else sentences
     if not report.is_cuda:
-        raise_status(report, n, sentences)
+        raise_status(report[:2].numpy(), n, sentences)
         return
     if torch.cuda.is_current_stream_capturing():
         return  # while a CUDA graph is captured nothing has a value
-    host = torch.empty((2, report.shape[1]), dtype=report.dtype, pin_memory=True)
-    host.copy_(report[:2], non_blocking=True)
-    done = torch.cuda.Event()
-    done.record()
-    _pending.append((host, done, n, sentences))
+    if len(_spare) > MAX_SPARE:
+        _spare.clear()
+    spare = _spare.setdefault((report.get_device(), batch), [])
+    if spare:
+        host = spare.pop()
+    else:
+        pinned = torch.empty((2, batch), dtype=report.dtype, pin_memory=True)
+        host = HostReport(pinned, pinned.numpy(), torch.cuda.Event(), spare)
+    host.tensor.copy_(report[:2], non_blocking=True)
+    host.done.record()
+    _pending.append((host, n, sentences))
 
 
 def raise_pending(wait: bool = True) -> None:
     """Raise the error of an earlier call on a GPU, if there is one. `wait`: synchronize with calls still running."""
     if _pending and torch.cuda.is_current_stream_capturing():
         return  # CUDA graph capture forbids queries
-    while _pending and (wait or _pending[0][1].query()):
-        report, done, n, sentences = _pending.popleft()
-        done.synchronize()
-        raise_status(report, n, sentences)
+    while _pending and (wait or _pending[0][0].done.query()):
+        host, n, sentences = _pending.popleft()
+        host.done.synchronize()
+        wrong = host.array.copy() if host.array[0].any() else None
+        host.spare.append(host)
+        if wrong is not None:
+            raise_status(wrong, n, sentences)
 
 
-def raise_status(report: Tensor, n: int, sentences: int) -> None:
+def raise_status(report: np.ndarray, n: int, sentences: int) -> None:
     """Raise the error of the first sentence whose status is not zero."""
-    if not report[0].any():
+    wrong = report[0].nonzero()[0]
+    if not len(wrong):
         return
-    wrong = report[0].nonzero()
-    word, length = report[:2, wrong[0, 0]].tolist()
-    b = int(wrong[0, 0]) % sentences
+    word, length = report[:, wrong[0]].tolist()
+    b = int(wrong[0]) % sentences
     if word & WRONG_LENGTH:
         raise PotentialsError(wrong_length_message(b, length, n))
     for bit, name in enumerate(LexicalPotentials._fields):

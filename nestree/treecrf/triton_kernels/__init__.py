@@ -235,8 +235,7 @@ class Captured(NamedTuple):
     """The CUDA graph of a run, with the tensors that it reads and writes."""
 
     graph: torch.cuda.CUDAGraph
-    inputs: list[Tensor]  # the potentials that there are
-    lengths: Tensor
+    inputs: list[Tensor]  # the potentials that there are, and the lengths as floats
     result: Result
 
 
@@ -265,8 +264,7 @@ def replay_graph(potentials: Potentials, lengths: Tensor, heads: int | None) -> 
             del _graphs[next(iter(_graphs))]
         if isinstance(captured, int):
             return None
-        torch._foreach_copy_(captured.inputs, inputs)
-        captured.lengths.copy_(lengths)
+        torch._foreach_copy_(captured.inputs, [*inputs, as_floats(lengths)])
         captured.graph.replay()
         log_z, report, marginals = captured.result
         outputs = [log_z, *(tensor for tensor in marginals if tensor is not None)]
@@ -274,6 +272,11 @@ def replay_graph(potentials: Potentials, lengths: Tensor, heads: int | None) -> 
         torch._foreach_copy_(copies, outputs)
     left = iter(copies)
     return Result(next(left), report, [None if tensor is None else next(left) for tensor in marginals])
+
+
+def as_floats(lengths: Tensor) -> Tensor:
+    """The bits of lengths as float32, so that they are copied with the potentials in one kernel."""
+    return lengths.contiguous().view(torch.float32)
 
 
 def capture_graph(potentials: Potentials, lengths: Tensor, heads: int | None) -> Captured | int:
@@ -287,7 +290,8 @@ def capture_graph(potentials: Potentials, lengths: Tensor, heads: int | None) ->
             launch_inside_outside(own, own_lengths, heads)  # kernels are compiled and loaded
             with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 result = launch_inside_outside(own, own_lengths, heads)
-        return Captured(graph, [tensor for tensor in own if tensor is not None], own_lengths, result)
+        inputs = [*(tensor for tensor in own if tensor is not None), as_floats(own_lengths)]
+        return Captured(graph, inputs, result)
     except RuntimeError as why:  # out of memory included
         log.info("an inside-outside run cannot be captured as a CUDA graph: %s", why)
         return CALLS_BEFORE_CAPTURE + 1
