@@ -303,7 +303,8 @@ def send_report(report: Tensor, n: int, sentences: int | None = None) -> None:
     if spare:
         host = spare.pop()
     else:
-        pinned = torch.empty((2, batch), dtype=report.dtype, pin_memory=True)
+        with torch.inference_mode(False):  # else calls outside inference mode could not write to it
+            pinned = torch.empty((2, batch), dtype=report.dtype, pin_memory=True)
         host = HostReport(pinned, pinned.numpy(), torch.cuda.Event(), spare)
     host.tensor.copy_(report[:2], non_blocking=True)
     host.done.record()
