@@ -29,21 +29,19 @@ import multiprocessing
 import os
 import random
 import shutil
-import statistics
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from math import ceil
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.tables import area, format_mean
+from benchmarks.tables import interpolate, latest_runs, selection_table
 from benchmarks.timing import Row, provenance, store
 from nestree import acquisition, checkpoint, training
 from nestree.acquisition import select
@@ -99,8 +97,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report.add_argument("files", nargs="+", type=Path)
     options = parser.parse_args(arguments)
     if options.command == "report":
-        rows = [row for path in options.files for row in json.loads(path.read_text())["rows"]]
-        print("\n\n".join(tables(rows)))
+        lines = (line for path in options.files for line in path.read_text().splitlines())
+        rows = [row for line in lines for row in json.loads(line)["rows"]]
+        print_report(rows)
         return 0
     deadline = None if options.seconds is None else time.time() + options.seconds
     former = json.loads(options.resume.read_text())["rows"] if options.resume else []
@@ -113,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "rows": list(former),
     }
     errors = run_all(simulations, options.jobs, deadline, result, options.out)
-    print("\n\n".join(tables(result["rows"])))
+    print_report(result["rows"])
     for name, error in errors.items():
         print(f"{name}: {error}")
     return int(bool(errors))
@@ -388,67 +387,14 @@ def ask(
     return costs_after(row, found.words, found.questions, answers=picked)
 
 
-# Tables
+# Results
 
 
-def tables(rows: Sequence[Row]) -> list[str]:
-    """Markdown: for each data set, F1 by budget, the area under the curve, and the budgets for 95 and 99 %."""
-    found = []
-    for data in dict.fromkeys(row["data"] for row in rows):
-        own = [row for row in rows if row["data"] == data]
-        full = [row["f1"] for row in own if row["strategy"] == "full"]
-        whole = [row for row in own if row["strategy"] != "full" and not in_part(row["strategy"])]
-        budgets = sorted({row["budget"] for row in own if row["strategy"] != "full"})
-        head = [
-            data,
-            *(f"{budget:,}" for budget in budgets),
-            "area",
-            "words for 95 %",
-            "words for 99 %",
-            "decisions for 99 %",
-        ]
-        lines = [head, ["---", *["---:"] * (len(head) - 1)]]
-        for strategy in dict.fromkeys(row["strategy"] for row in own if row["strategy"] != "full"):
-            runs = [row for row in own if row["strategy"] == strategy]
-            cells = [[row["f1"] for row in runs if row["budget"] == budget] for budget in budgets]
-            line = [strategy, *(format_mean(values) if values else "" for values in cells)]
-            curves = [
-                sorted((row for row in runs if row["seed"] == seed), key=lambda row: row["budget"])
-                for seed in dict.fromkeys(row["seed"] for row in runs)
-            ]
-            complete = [curve for curve in curves if len(curve) == len(budgets)]
-            line.append(format_mean([area(curve) for curve in complete]) if complete and budgets[1:] else "")
-            for share, cost in ((0.95, "words"), (0.99, "words"), (0.99, "decisions")):
-                costs = [
-                    interpolate(curve, cost, share * statistics.mean(full)) for curve in complete if full
-                ]
-                reached = [value for value in costs if value is not None]
-                mean = f"{statistics.mean(reached):,.0f}" if reached else "not reached"
-                line.append(
-                    mean if len(reached) == len(costs) else f"{mean} ({len(reached)} of {len(costs)})"
-                )
-            lines.append(line)
-        title = f"{data}: test F1 by words annotated; all training data: {format_mean(full) if full else 'not run'}"
-        found.append("\n".join([title, "", *("| " + " | ".join(line) + " |" for line in lines)]))
-        if whole and any(in_part(row["strategy"]) for row in own):
-            found.append(compare_decisions(own))
-    return found
-
-
-def interpolate(curve: Sequence[Row], cost: str, f1: float) -> float | None:
-    """What it costs to reach this F1, linear in the logarithm; None: it is not reached.
-
-    >>> curve = [{"words": 10, "f1": 50.0}, {"words": 40, "f1": 60.0}]
-    >>> round(interpolate(curve, "words", 55.0)), interpolate(curve, "words", 61.0)
-    (20, None)
-    """
-    if curve[0]["f1"] >= f1:
-        return float(curve[0][cost])
-    for a, b in pairwise(curve):
-        if b["f1"] >= f1:
-            share = (f1 - a["f1"]) / (b["f1"] - a["f1"])
-            return float(a[cost] * (b[cost] / a[cost]) ** share)
-    return None
+def print_report(rows: Sequence[Row]) -> None:
+    print(selection_table(rows))
+    kept = [row for run in latest_runs(rows).values() for row in run]
+    for data in sorted({row["data"] for row in kept if in_part(row["strategy"])}):
+        print(compare_decisions([row for row in kept if row["data"] == data]))
 
 
 def in_part(strategy: str) -> bool:

@@ -308,27 +308,56 @@ def proxies() -> str:
 
 
 def selection() -> str:
-    """Test F1 by words annotated, for each strategy of active learning, and the area under the curve."""
-    results = list(load_results("selection"))
-    runs = [row for result in results for row in result["rows"]]
-    budgets = sorted({row["budget"] for row in runs if row["strategy"] != "full"})
-    rows = []
-    for data in dict.fromkeys(row["data"] for row in runs):
-        groups: dict[str, list[Row]] = {}
-        for row in runs:
-            if row["data"] == data:
-                groups.setdefault(row["strategy"], []).append(row)
-        full = format_mean([row["f1"] for row in groups.pop("full")])
-        rows.append([DATA[data], f"all training data: {full}", *[""] * (len(budgets) + 1)])
-        areas = {
-            name: [area([row for row in own if row["seed"] == seed]) for seed in {row["seed"] for row in own}]
-            for name, own in groups.items()
-        }
-        for name in sorted(groups, key=lambda name: -statistics.mean(areas[name])):
-            cells = ([row["f1"] for row in groups[name] if row["budget"] == budget] for budget in budgets)
-            rows.append([DATA[data], name, *map(format_mean, cells), format_mean(areas[name])])
-    head = ["data", "by", *(f"{budget:,} words" for budget in budgets), "area under the curve"]
-    return markdown_table("|".join(head), rows, results)
+    """Active learning: test F1 by words annotated, the area under the curve, and the words for most of the full F1."""
+    results = load_results("selection")
+    return selection_table([row for result in results for row in result["rows"]], results)
+
+
+def latest_runs(rows: Iterable[Row]) -> dict[tuple[str, str, int], list[Row]]:
+    """The rounds of each simulation; of several with the same data, strategy and seed, the last one counts."""
+    runs: dict[tuple[str, str, int], list[Row]] = {}
+    for row in rows:
+        run = runs.setdefault((row["data"], row["strategy"], row["seed"]), [])
+        if run and row["budget"] <= run[-1]["budget"]:
+            run.clear()
+        run.append(row)
+    return runs
+
+
+def selection_table(rows: Sequence[Row], sources: Iterable[Row] | None = None) -> str:
+    """The table of simulations."""
+    runs = latest_runs(rows)
+    budgets = sorted({row["budget"] for row in rows if row["strategy"] != "full"})
+    last = min(max(budgets), 64_000)  # the largest that all simulations have
+    lines = []
+    for data in sorted({data for data, _, _ in runs}):
+        full = [
+            run[0]["f1"] for (name, strategy, _), run in runs.items() if (name, strategy) == (data, "full")
+        ]
+        reference = statistics.mean(full) if full else None
+        groups: dict[str, list[list[Row]]] = {}
+        for (name, strategy, _), run in runs.items():
+            if name == data and strategy != "full":
+                groups.setdefault(strategy, []).append(run)
+        title = f"all training data: {format_mean(full)}" if full else "all training data: not run"
+        lines.append([DATA.get(data, data), title, str(len(full) or ""), *[""] * (len(budgets) + 3)])
+        found = []
+        for strategy, curves in groups.items():
+            cells = ([r["f1"] for curve in curves for r in curve if r["budget"] == b] for b in budgets)
+            up_to = [[row for row in curve if row["budget"] <= last] for curve in curves]
+            areas = [area(curve) for curve in up_to if len(curve) > 1 and curve[-1]["budget"] == last]
+            costs = []
+            for share in (0.95, 0.99) if reference else ():
+                words = [interpolate(curve, "words", share * reference) for curve in curves]
+                reached = [count for count in words if count is not None]
+                mean = f"{statistics.mean(reached):,.0f}" if reached else "not reached"
+                costs.append(mean + f" ({len(reached)} of {len(words)})" * (0 < len(reached) < len(words)))
+            line = [strategy, str(len(curves)), *map(format_mean, cells), format_mean(areas), *costs]
+            found.append((-statistics.mean(areas) if areas else 0, [DATA.get(data, data), *line]))
+        lines += [line for _, line in sorted(found)]
+    head = ["data", "by", "seeds", *(f"{budget:,}" for budget in budgets)]
+    head += [f"area to {last:,}", "words for 95 %", "words for 99 %"]
+    return markdown_table("|".join(head), lines, sources)
 
 
 def area(curve: Sequence[Row]) -> float:
@@ -339,6 +368,22 @@ def area(curve: Sequence[Row]) -> float:
     """
     total = sum((log(b["words"] / a["words"])) * (a["f1"] + b["f1"]) / 2 for a, b in pairwise(curve))
     return total / log(curve[-1]["words"] / curve[0]["words"])
+
+
+def interpolate(curve: Sequence[Row], cost: str, f1: float) -> float | None:
+    """What it costs to reach this F1, linear in the logarithm; None: it is not reached.
+
+    >>> curve = [{"words": 10, "f1": 50.0}, {"words": 40, "f1": 60.0}]
+    >>> round(interpolate(curve, "words", 55.0)), interpolate(curve, "words", 61.0)
+    (20, None)
+    """
+    if curve[0]["f1"] >= f1:
+        return float(curve[0][cost])
+    for a, b in pairwise(curve):
+        if b["f1"] >= f1:
+            share = (f1 - a["f1"]) / (b["f1"] - a["f1"])
+            return float(a[cost] * (b[cost] / a[cost]) ** share)
+    return None
 
 
 def distillation() -> str:
