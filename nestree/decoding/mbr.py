@@ -9,7 +9,6 @@ labels. Heads are those of the best lexicalised tree with these entities, given 
 
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid
 
 from nestree.config import Settings
 from nestree.decoding.probabilities import (
@@ -17,6 +16,7 @@ from nestree.decoding.probabilities import (
     Temperatures,
     head_label_scores,
     label_probabilities,
+    log_sigmoid,
     mention_scores,
     span_marginals,
     tree_cells,
@@ -117,7 +117,7 @@ def entity_potentials(
     if decoding.head_sharing_penalty:
         potentials.inherit.index_put_((b, i, j), span.new_full((), -decoding.head_sharing_penalty))
     if scores.head_prior is not None and uses_head_prior(scores, settings):
-        prior = decoding.head_prior_weight * logsigmoid(scores.head_prior)[b]  # [R, n]
+        prior = decoding.head_prior_weight * log_sigmoid(scores.head_prior)[b]  # [R, n]
         evidence = prior if evidence is None else prior + evidence
     if evidence is None or not len(rows):
         return potentials

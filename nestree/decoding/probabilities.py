@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid
+from torch.nn.functional import softplus
 
 from nestree.config import Settings
 from nestree.nn.scorers import Scores
@@ -92,12 +92,17 @@ def apply_temperatures(mention: Tensor, temperatures: Temperatures) -> tuple[Ten
     """The log-potential of a span, summed over its mention classes [..., 1], and log P(class | span) [..., C]."""
     if mention.shape[-1] == 2:  # the same, in half the time on a CPU
         no, margin = mention[..., 0], mention[..., 1] - mention[..., 0]
-        span = no - logsigmoid(-margin)
+        span = no + softplus(margin)
         margin = margin / temperatures.mention
-        yes = logsigmoid(margin)
+        yes = log_sigmoid(margin)
         return span[..., None] / temperatures.tree, torch.stack([yes - margin, yes], -1)
     span = mention.logsumexp(-1, keepdim=True) / temperatures.tree
     return span, (mention / temperatures.mention).log_softmax(-1)
+
+
+def log_sigmoid(x: Tensor) -> Tensor:
+    """As PyTorch's `logsigmoid`, which wakes all CPU threads for a small tensor, too."""
+    return -softplus(-x)
 
 
 def tree_potentials(scores: Scores, span: Tensor, temperatures: Temperatures) -> Potentials:
@@ -144,7 +149,7 @@ def label_log_probabilities(scores: Tensor, settings: Settings, temperatures: Te
     """[..., L] log P(label) from label scores."""
     scores = scores / temperatures.label - temperatures.label_logit_offset
     if settings.loss.label != "softmax":
-        return logsigmoid(scores)
+        return log_sigmoid(scores)
     none = torch.zeros_like(scores[..., :1])
     return torch.cat([none, scores], -1).log_softmax(-1)[..., 1:]
 

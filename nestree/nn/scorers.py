@@ -218,6 +218,7 @@ class SpanLabels:
 
 
 CACHED_TRIPLES = 8192  # whose vectors stay in the cache of a CPU
+MIN_LAZY_ROWS = 64  # choosing among fewer takes longer than computing all
 
 
 @dataclass(frozen=True)
@@ -237,11 +238,13 @@ class LazyHeadLabels:
             (self.posts, scorer.right, j),
             (self.words, scorer.head, h + 1),
         ):
-            rows = b * vectors.shape[1] + position
-            used = torch.zeros(vectors.shape[:2].numel(), dtype=torch.bool)
-            used[rows] = True
-            parts.append(mlp(vectors.flatten(0, 1)[used][None])[0])
-            places.append((used.cumsum(0) - 1)[rows])
+            rows, vectors = b * vectors.shape[1] + position, vectors.flatten(0, 1)
+            if len(vectors) > MIN_LAZY_ROWS:
+                used = torch.zeros(len(vectors), dtype=torch.bool)
+                used[rows] = True
+                rows, vectors = (used.cumsum(0) - 1)[rows], vectors[used]
+            parts.append(mlp(vectors[None])[0])
+            places.append(rows)
         prepared = scorer.triples.prepare(*parts)
         places = torch.broadcast_tensors(*places)
         blocks = zip(*(place.flatten().split(CACHED_TRIPLES) for place in places), strict=True)

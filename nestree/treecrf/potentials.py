@@ -256,8 +256,9 @@ def crossing_spans(spans: Tensor, batch: int, n: int) -> Tensor:
     b, i, j = spans.unbind(1)
     present = torch.zeros(batch, n + 1, n + 1, device=spans.device)
     present.index_put_((b, i, j), present.new_ones(()))  # a Python number would be copied to the device
-    up = torch.ones(n + 1, n + 1, device=spans.device).triu(1)
-    return up @ (present @ up.T).triu(1) + (up.T @ present).triu(1) @ up > 0
+    post = torch.arange(n + 1, device=spans.device)
+    up = (post[:, None] < post).float()
+    return up @ (present @ up.T * up) + (up.T @ present * up) @ up > 0
 
 
 # Errors in values on a GPU, raised without synchronizing: reading a value from a GPU blocks until the GPU has computed

@@ -71,7 +71,7 @@ def unavailable_reason() -> str | None:
 
 
 def to_int8(network: Network, shared: Iterable[Any] = ()) -> Network:
-    """A copy of a network that computes nearly the same, faster; later changes of the original do not reach it.
+    """A copy of a network that computes nearly the same, faster, in evaluation mode; it does not follow the original.
 
     `shared`: objects within the network that the copy uses, too, instead of copying them.
     """
@@ -89,4 +89,4 @@ def to_int8(network: Network, shared: Iterable[Any] = ()) -> Network:
                 replace(child)
 
     replace(network)
-    return copy.deepcopy(network, memo)
+    return copy.deepcopy(network, memo).eval()
