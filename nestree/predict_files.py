@@ -86,12 +86,17 @@ class JobPlan(NamedTuple):
 
 
 def plan_jobs(
-    sources: Sequence[Path], source_format: str | None, out: Path, target_format: str | None
+    sources: Sequence[Path],
+    source_format: str | None,
+    out: Path,
+    target_format: str | None,
+    skip_bad: bool = False,
 ) -> JobPlan:
     """One file is written to `out`; several, or those of a folder, to files of the same names in the folder `out`.
 
     With `out` = "-", all are written to standard output, one after the other. Of a folder without a named format,
-    texts (.txt) and files whose names tell their format are read.
+    texts (.txt) and files whose names tell their format are read. `skip_bad`: a file that cannot be read is planned,
+    too.
     """
     if not sources:
         raise InputError("name files to read, or - for standard input.")
@@ -110,13 +115,13 @@ def plan_jobs(
         if source != STDIO and not source.exists():
             raise DataError(f"{source} does not exist. Check the name and the directory.")
         check_output_is_not_input(out, [source])
-        found, all_files = find_inputs(source, source_format, out)
+        found, all_files = find_inputs(source, source_format, out, skip_bad)
         if twice := names.keys() & found.keys():
             raise InputError(f"{twice.pop()} is named twice. Name each file once.")
         names |= found
         files += all_files
     left_out = () if source_format else tuple(path for path in files if path not in names)
-    inputs = {path: source_format or detect_input_format(path) for path in names}
+    inputs = {path: source_format or detect_input_format(path, skip_bad) for path in names}
     several = len(names) > 1 or any(source.is_dir() and source not in names for source in sources)
     if out == STDIO or not several:
         format = target_format or ("jsonl" if out == STDIO else detect_format(out, to_write=True))
@@ -153,12 +158,18 @@ def plan_jobs(
     return JobPlan(tuple(targets.values()), out, format, left_out)
 
 
-def find_inputs(source: Path, format: str | None, out: Path) -> tuple[dict[Path, str], list[Path]]:
+def find_inputs(
+    source: Path, format: str | None, out: Path, skip_bad: bool
+) -> tuple[dict[Path, str], list[Path]]:
     """The files that a path stands for, each with the name of its output; and all files of a folder."""
     if source == STDIO or not source.is_dir():
         return {source: "standard-input" if source == STDIO else strip_suffix(source.name)}, []
-    if (format or detect_folder(source)) in FOLDER_FORMATS:
-        return {source: source.resolve().name}, []
+    try:
+        if (format or detect_folder(source)) in FOLDER_FORMATS:
+            return {source: source.resolve().name}, []
+    except DataError:  # a file that shows the format of others cannot be read
+        if not skip_bad:
+            raise
     files = [
         path
         for path in sorted(source.rglob("*"))
@@ -178,11 +189,19 @@ def find_inputs(source: Path, format: str | None, out: Path) -> tuple[dict[Path,
     return {path: strip_suffix(path.relative_to(source).as_posix()) for path in chosen}, files
 
 
-def detect_input_format(path: Path) -> str:
-    """The format of a file. A .txt file is a text, whatever its lines look like."""
+def detect_input_format(path: Path, skip_bad: bool) -> str:
+    """The format of a file. A .txt file is a text, whatever its lines look like.
+
+    `skip_bad`: a file that cannot be read is called JSON lines, so that reading it fails, which is recorded.
+    """
     if path == STDIO:
         return detect_stdin()
-    return "text" if path.name.endswith(TEXT_SUFFIXES) and not path.is_dir() else detect_format(path)
+    try:
+        return "text" if path.name.endswith(TEXT_SUFFIXES) and not path.is_dir() else detect_format(path)
+    except DataError:
+        if skip_bad and path.is_file():
+            return "jsonl"
+        raise
 
 
 class ResumeLog:
@@ -543,7 +562,8 @@ class FilePredictor:
             self.write(results, target)
             return [target.relative_to(folder).as_posix()]
         # .txt and .ann files side by side, the texts first
-        pairs = target.with_name(f".{target.name[:40]}.pairs")
+        pairs = target.with_name(f".{hashlib.sha1(os.fsencode(target.name)).hexdigest()}.pairs")
+        shutil.rmtree(pairs, ignore_errors=True)  # of a worker that was killed
         self.write(results, pairs)
         files = sorted(pairs.iterdir(), key=lambda path: (path.suffix == ".ann", path.name))
         for path in files:

@@ -68,7 +68,7 @@ def predict(
 
     if not target_format and not out.suffix:
         target_format = "jsonl"
-    jobs = find_jobs(files, reading.source_format, out, target_format)
+    jobs = find_jobs(files, reading.source_format, out, target_format, skip_bad)
     if resume and jobs.folder is None:
         raise InputError("--resume continues in a folder: name several files, or a folder, and --out FOLDER.")
     write_options = parse_options(write or (), jobs.format, "write")
@@ -77,10 +77,10 @@ def predict(
     started = monotonic()
     if jobs.folder is None and jobs.format not in FOLDER_FORMATS:
         check_output_path(out)
-    with ray_cluster(ray, model, workers, device) if ray else nullcontext() as cluster:
+    with nullcontext() if ray is None else ray_cluster(ray, model, workers, device) as cluster:
         # On a cluster, the pipeline of this process only reads.
         pipeline, folder = load_pipeline(
-            model, "cpu" if ray else device, max_sentence_words, 0 if ray else workers
+            model, "cpu" if cluster else device, max_sentence_words, 0 if cluster else workers
         )
         target = torch.device(cluster.device) if cluster else pipeline.device
         options = FilePredictOptions(
@@ -124,12 +124,14 @@ def ray_cluster(address: str, model: str | None, workers: int, device: str) -> A
     return connect(address, model, workers, device)
 
 
-def find_jobs(files: Sequence[Path], format: str | None, out: Path, target_format: str | None) -> "JobPlan":
+def find_jobs(
+    files: Sequence[Path], format: str | None, out: Path, target_format: str | None, skip_bad: bool = False
+) -> "JobPlan":
     """The files to read, those of folders included; says which files of folders are not read."""
     from nestree.predict_files import plan_jobs
 
     check_files(files, "predict")
-    jobs = plan_jobs(files, format, out, target_format)
+    jobs = plan_jobs(files, format, out, target_format, skip_bad)
     if jobs.left_out:
         more = len(jobs.left_out) - 1
         others = f" and {plural(more, 'other')}" if more else ""

@@ -18,11 +18,12 @@ import signal
 import socket
 import tempfile
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nestree import __version__
@@ -49,8 +50,13 @@ QUEUED_PER_WORKER = 2  # tasks: one runs, one waits
 BUFFERED_PER_WORKER = 4  # buffers of documents that are read and not yet written
 START_SECONDS = 600.0  # without any worker that is ready
 CONNECT_SECONDS = 10.0
+POLL_SECONDS = 5.0  # between two looks at the head of the cluster
+HEAD_SECONDS = 30.0  # that the head may be gone: it may be restarted, and Ray itself gives up after 60
 FILES_PER_WORKER = 4  # larger files are not left to one worker alone
 TASK_BYTES = 2**15  # of small files that a worker gets at once, about 5,000 words
+HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(
+    (0, 0, 0, 4, 0, 0, 0, 0, 0)
+)  # with empty settings
 ADDRESS = re.compile(r"auto|local|[^/\s:]+:\d+|\[[0-9a-fA-F:]+\]:\d+")  # values of --ray
 WARM_UP = "The mayor of Lisbon met the president of the Bank of Portugal."
 log = logging.getLogger(__name__)
@@ -73,9 +79,10 @@ def put_model(model: str | Path | None = None) -> Any:
 class Recognize:
     """A callable class for `ray.data.Dataset.map_batches`: adds the columns `entities` and `error` to a batch.
 
-    `model`: what `put_model` returns or, if workers have it themselves, a directory, a hub name or None, the bundled
-    model. The column `text` holds texts; if there is none, `words` holds lists of words, and offsets count words. A row
-    that fails has an `error` and no entities. `device` "auto" is a GPU if the actor was given one (num_gpus=1).
+    Columns of these names are replaced. `model`: what `put_model` returns or, if workers have it themselves, a
+    directory, a hub name or None, the bundled model. The column `text` holds texts; if there is none, `words` holds
+    lists of words, and offsets count words. A row that fails has an `error` and no entities. `device` "auto" is a GPU
+    if the actor was given one (num_gpus=1).
     """
 
     def __init__(
@@ -113,9 +120,10 @@ class Recognize:
         def to_document(row: int) -> Document:
             if column == self.text:
                 return self.pipeline.split(values[row])
-            if values[row] is None:
-                raise InputError("words are null; they must be a list of words.")
-            return Document((Sentence(tuple(values[row])),))
+            words = values[row]
+            if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+                raise InputError(f"words are {words!r:.60}; they must be a list of words.")
+            return Document((Sentence(tuple(words)),))
 
         def handle_error(row: int, error: Exception) -> None:
             message = str(error) if isinstance(error, NestreeError) else f"{type(error).__name__}: {error}"
@@ -149,15 +157,20 @@ def as_table(batch: Mapping[str, Any]) -> "pa.Table":
     for name in batch:
         values = batch[name]
         try:
-            columns[name] = pa.array(values)
-        except (pa.ArrowException, UnicodeEncodeError):
-            columns[name] = pa.array(
-                [
-                    value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
-                    for value in values
-                ]
-            )
+            try:
+                columns[name] = pa.array(values)
+            except (pa.ArrowException, UnicodeEncodeError):
+                columns[name] = pa.array([as_arrow(value) for value in values])
+        except (pa.ArrowException, UnicodeEncodeError) as why:
+            raise InputError(f"column {name} has no Arrow type: {why}. Leave it out, or convert it.") from why
     return pa.table(columns)
+
+
+def as_arrow(value: Any) -> Any:
+    """A string without half surrogates, or an array as lists."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def entity_rows(document: Document) -> Iterator[dict[str, Any]]:
@@ -350,6 +363,8 @@ class Cluster:
     arguments: tuple[Any, ...] = ()  # of its constructor
     failed_starts: int = 0  # since the last actor that was ready
     suspects: "set[Job]" = field(default_factory=set)  # files whose workers died
+    head_seen: float = field(default_factory=monotonic)  # when the head of the cluster answered last
+    next_look: float = 0.0  # at the head
 
     def prepare(self, plan: "JobPlan", options: "FilePredictOptions") -> None:
         """Start the actors."""
@@ -386,12 +401,21 @@ class Cluster:
                 reference = getattr(actor, task.method).remote(task.argument)
                 self.results[reference] = actor, task
                 tasks.append(task)
-        ready, _ = ray.wait([*self.starting, *self.results], num_returns=1, timeout=START_SECONDS)
-        if not ready and not self.results:
-            raise InputError(
-                f"no worker has started in {START_SECONDS:.0f} seconds. Look at `ray status`: the cluster may have too "
-                f"few free {'CPUs' if self.device == 'cpu' else 'GPUs'}; --workers N asks for fewer."
-            )
+        ready: list[Any] = []
+        started, polls = monotonic(), 0
+        while not ready:
+            self.check_head()
+            ready, _ = ray.wait([*self.starting, *self.results], num_returns=1, timeout=POLL_SECONDS)
+            polls += 1
+            if ready or self.results:
+                continue
+            hint = f"The cluster may have too few free {'CPUs' if self.device == 'cpu' else 'GPUs'}: see `ray status`;"
+            if monotonic() - started > START_SECONDS:
+                raise InputError(
+                    f"no worker has started in {START_SECONDS:.0f} seconds. {hint} --workers N asks for fewer."
+                )
+            if polls == 12:
+                log.warning("No worker has started yet. %s this goes on when some are free.", hint)
         finished = []
         for reference in ready:
             if actor := self.starting.pop(reference, None):
@@ -423,6 +447,22 @@ class Cluster:
                 log.info("an actor died: %s", str(error).partition("\n")[0])
                 finished.append(self.bury(actor))
         return finished
+
+    def check_head(self) -> None:
+        """Raise if the cluster is gone: Ray would end this process after a while, whatever it does."""
+        if monotonic() < self.next_look:
+            return
+        self.next_look = monotonic() + POLL_SECONDS
+        ray = import_ray()
+        node = ray._private.worker._global_node
+        lost = None if node is None or listens(node.raylet_socket_name) else "this machine"
+        head = ray.get_runtime_context().gcs_address
+        if listens(head):
+            self.head_seen = monotonic()
+        elif monotonic() - self.head_seen > HEAD_SECONDS:
+            lost = head
+        if lost:
+            raise ClusterLostError(f"Ray does not answer any more at {lost}. Start it again.")
 
     def bury(self, actor: Any) -> Task:
         """Replace a dead actor, and return what it was doing; its other tasks go to others."""
@@ -538,6 +578,24 @@ class Cluster:
                     self.waiting.extendleft(reversed(parts))
 
 
+class ClusterLostError(InputError):
+    """The cluster ended while it was used."""
+
+
+def listens(address: str) -> bool:
+    """Whether something listens at HOST:PORT, or at a socket in the file system."""
+    try:
+        if address.startswith("/"):
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.connect(address)
+        else:
+            host, _, port = address.rpartition(":")
+            socket.create_connection((host.strip("[]"), int(port)), POLL_SECONDS).close()
+        return True
+    except OSError:
+        return False
+
+
 def check_start(error: Exception) -> None:
     """Raise if an actor could not start for a reason that another attempt would meet again."""
     ray = import_ray()
@@ -583,6 +641,9 @@ def connect(
             yield cluster
         finally:
             cluster.close()
+    except ClusterLostError:
+        started = False  # there is nothing to shut down, and Ray would wait for it
+        raise
     finally:
         if started:
             ray.shutdown()
@@ -602,19 +663,49 @@ def start_ray(address: str, workers: int) -> None:
         check_address(address)
     handler = signal.getsignal(signal.SIGTERM)
     try:
-        ray.init(address, **options)
-    except (ConnectionError, RuntimeError, ValueError, SystemExit, TimeoutError) as error:
-        raise connect_error(address, str(error)) from None
+        with capture_stderr() as messages:
+            try:
+                ray.init(address, **options)
+            except (OSError, RuntimeError, ValueError, SystemExit) as error:
+                if str(error) == str(int(signal.SIGTERM)):
+                    raise KeyboardInterrupt from None  # by the handler that ray.init sets
+                raise connect_error(address, f"{error}\n{messages()}") from None
     finally:
         if signal.getsignal(signal.SIGTERM) is not handler:
             signal.signal(signal.SIGTERM, handler)  # ray.init sets one of its own
 
 
+@contextmanager
+def capture_stderr() -> Iterator[Callable[[], str]]:
+    """Capture what is written to the descriptor of standard error; yields a function that returns it."""
+    with tempfile.TemporaryFile() as file:
+
+        def read() -> str:
+            file.seek(0)
+            return file.read().decode("utf-8", "replace")
+
+        try:
+            before = os.dup(2)
+        except OSError:  # it is closed
+            yield read
+            return
+        try:
+            os.dup2(file.fileno(), 2)
+            yield read
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+
+
 def check_address(address: str) -> None:
-    """Raise if nothing listens there: Ray itself would wait for minutes."""
+    """Raise if no gRPC server listens there: Ray itself would wait for minutes."""
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+        with socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS) as connection:
+            if os.environ.get("RAY_USE_TLS", "0") == "0":
+                connection.sendall(HTTP2_PREFACE)
+                if connection.recv(4)[3:] != HTTP2_PREFACE[-6:-5]:  # the type of the first frame: settings
+                    raise ValueError("another program listens there")
     except (OSError, ValueError, OverflowError) as why:
         raise InputError(
             f"no Ray cluster answers at {address}: {getattr(why, 'strerror', None) or why}. Start one with `ray start "
@@ -628,6 +719,11 @@ def connect_error(address: str, message: str) -> InputError:
         cluster, here = (" and ".join(map(" ".join, pair)) for pair in (versions[:2], versions[2:]))
         return InputError(
             f"the cluster at {address} runs {cluster}, and here is {here}. Install the same versions."
+        )
+    if "AuthToken" in message or "Unauthenticated" in message:
+        return InputError(
+            f"the cluster at {address} wants a token. Copy ~/.ray/auth_token from its head to this machine, if it is "
+            "not there, and set RAY_AUTH_MODE=token."
         )
     if address == "auto":
         return InputError(

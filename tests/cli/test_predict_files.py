@@ -233,6 +233,21 @@ def test_a_sentence_that_a_model_fails_on_is_named(tiny_model, tmp_path, collate
     assert [json.loads(line)["text"] for line in done.stdout.splitlines()] == ["Lisbon.", "Oslo."]
 
 
+def test_files_that_cannot_be_planned(tiny_model, tmp_path):
+    """An empty file whose format is detected by content, and a name that is not UTF-8."""
+    source = tmp_path / "in"
+    source.mkdir()
+    (source / "empty.jsonl").write_text("")
+    (source / os.fsdecode(b"caf\xe9.txt")).write_text(TEXT)
+    command = ["predict", source, "--out", tmp_path / "out", "--model", tiny_model, "--device", "cpu"]
+    assert "empty.jsonl is empty" in refuse(*command)
+    done = nestree(*command, "--skip-bad")
+    assert done.exit_code == 1, done.stderr
+    assert "1 skipped:" in done.stderr
+    (document,) = (json.loads(text) for text in written(tmp_path / "out").values())
+    assert document["doc_id"] == "caf\\xe9"
+
+
 def test_memory_is_bounded(tiny_model, tmp_path, monkeypatch):
     """Not many more words than five batches are in memory."""
     buffered: list[int] = []

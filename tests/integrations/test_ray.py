@@ -9,8 +9,11 @@ import signal
 import subprocess
 import sys
 import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 
+import numpy as np
 import pytest
 
 from nestree.errors import InputError
@@ -88,8 +91,12 @@ def test_addresses_that_do_not_answer(tiny_model, source, tmp_path):
     for address in ("127.0.0.1:9", "no.such.host.invalid:6379"):
         with pytest.raises(InputError, match=f"^no Ray cluster answers at {address}: "):
             start_ray(address, workers=0)
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:  # which is not a cluster
+        Thread(target=server.handle_request, daemon=True).start()
+        with pytest.raises(InputError, match="another program listens there"):
+            start_ray(f"127.0.0.1:{server.server_port}", workers=0)
     arguments = ["predict", source, "--out", tmp_path / "out", "--model", tiny_model]
-    for address in ("head", "ray://127.0.0.1:9"):
+    for address in ("head", "ray://127.0.0.1:9", ""):
         assert f"--ray {address}: this is no address" in refuse(*arguments, f"--ray={address}")
     assert not (tmp_path / "out").exists()
 
@@ -116,6 +123,19 @@ def test_one_worker_that_does_not_see_the_folders(
     )
     assert done.exit_code == 0, done.stderr
     assert outputs(tmp_path / "out") == expected
+
+
+def test_brat_files_of_long_names(cluster, tiny_model, tmp_path):
+    """Workers that write at the same time do not share a temporary folder."""
+    source = tmp_path / "texts"
+    source.mkdir()
+    for number in range(12):
+        (source / f"annual report of the department of finance {number}.txt").write_text(TEXTS[number % 3])
+    arguments = ["predict", source, *options(tiny_model), "--to", "brat", "--out"]
+    assert nestree(*arguments, tmp_path / "local").exit_code == 0
+    done = nestree(*arguments, tmp_path / "ray", "--ray")
+    assert done.exit_code == 0, done.stderr
+    assert outputs(tmp_path / "ray") == outputs(tmp_path / "local")
 
 
 @pytest.mark.parametrize("victim", ["actor", "node", "driver"])
@@ -221,6 +241,9 @@ def test_recognize_words_and_other_batches(tiny_model, cluster):
     assert sentence.entities
     assert second["entities"] is None
     assert "is empty" in second["error"]
+    wrong = recognize({"words": ["Oslo", "Lisbon"], "error": [np.eye(2), np.eye(2)]}).to_pylist()
+    assert [row["entities"] for row in wrong] == [None, None]
+    assert wrong[0]["error"] == "words are 'Oslo'; they must be a list of words."
     surrogate = recognize({"text": ["\ud800 Oslo", "Lisbon"]})
     assert surrogate.to_pylist()[1]["entities"]
     with pytest.raises(Exception, match="'text' or 'words' is missing"):
@@ -283,6 +306,22 @@ def test_ray_starts_here_and_says_nothing(tiny_model, source, expected, tmp_path
     assert driver.returncode == 0
     (summary,) = [line for line in said.splitlines() if "words/s" not in line]  # and lines of progress
     assert summary.endswith("s, loading included")
+    assert outputs(out) == expected
+
+
+def test_the_cluster_ends(tiny_model, source, expected, tmp_path):
+    """The command says so and how to go on, before Ray ends it."""
+    out = tmp_path / "out"
+    command = [*COMMAND, source, "--out", out, *options(tiny_model)]
+    driver = subprocess.Popen([*map(str, command), "--ray"], stderr=subprocess.PIPE, text=True)
+    while driver.poll() is None and len(log_entries(out)) < 1:
+        time.sleep(0.01)
+    (raylet,) = [pid for pid in children(driver.pid) if "raylet/raylet" in command_line(pid)]
+    os.kill(raylet, signal.SIGKILL)
+    said = driver.communicate()[1]
+    assert driver.returncode == 2, said
+    assert "Continue with the same command and --resume.\nError: Ray does not answer any more" in said
+    assert process(*command[len(COMMAND) - 1 :], "--resume").returncode == 0
     assert outputs(out) == expected
 
 

@@ -6,6 +6,7 @@ word. Each part is a document of its own, called `name#1`, `name#2`, ..., and sa
 extra["start"], in characters.
 """
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,11 +69,20 @@ def find_texts(path: Path) -> list[tuple[Path, str | None]]:
     if path == STDIO:
         return [(path, None)]
     if not path.is_dir():
-        return [(path, strip_suffix(path.name))]
+        return [(path, document_id(path.name))]
     files = sorted(file for file in path.rglob("*") if file.name.endswith(TEXT_SUFFIXES) and file.is_file())
     if not files:
         raise DataError(f"{path} holds no .txt file. Name a folder of texts, or a file of any name.")
-    return [(file, strip_suffix(file.relative_to(path).as_posix())) for file in files]
+    return [(file, document_id(file.relative_to(path).as_posix())) for file in files]
+
+
+def document_id(name: str) -> str:
+    """The name of a file without its ending; bytes that are not UTF-8 are escaped.
+
+    >>> document_id(os.fsdecode(b"news/caf\\xe9.txt"))
+    'news/caf\\\\xe9'
+    """
+    return os.fsencode(strip_suffix(name)).decode("utf-8", "backslashreplace")
 
 
 def strip_suffix(name: str) -> str:
