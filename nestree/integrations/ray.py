@@ -54,9 +54,10 @@ POLL_SECONDS = 5.0  # between two looks at the head of the cluster
 HEAD_SECONDS = 30.0  # that the head may be gone: it may be restarted, and Ray itself gives up after 60
 FILES_PER_WORKER = 4  # larger files are not left to one worker alone
 TASK_BYTES = 2**15  # of small files that a worker gets at once, about 5,000 words
-HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(
+HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"  # with which a client of gRPC begins, and then
+SETTINGS_FRAME = bytes(
     (0, 0, 0, 4, 0, 0, 0, 0, 0)
-)  # with empty settings
+)  # client and server, the fourth byte being the type of the frame
 ADDRESS = re.compile(r"auto|local|[^/\s:]+:\d+|\[[0-9a-fA-F:]+\]:\d+")  # values of --ray
 WARM_UP = "The mayor of Lisbon met the president of the Bank of Portugal."
 log = logging.getLogger(__name__)
@@ -587,11 +588,14 @@ def listens(address: str) -> bool:
     try:
         if address.startswith("/"):
             with socket.socket(socket.AF_UNIX) as connection:
+                connection.settimeout(POLL_SECONDS)
                 connection.connect(address)
         else:
             host, _, port = address.rpartition(":")
             socket.create_connection((host.strip("[]"), int(port)), POLL_SECONDS).close()
         return True
+    except (TimeoutError, BlockingIOError):
+        return address.startswith("/")  # it has no time
     except OSError:
         return False
 
@@ -703,8 +707,8 @@ def check_address(address: str) -> None:
     try:
         with socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS) as connection:
             if os.environ.get("RAY_USE_TLS", "0") == "0":
-                connection.sendall(HTTP2_PREFACE)
-                if connection.recv(4)[3:] != HTTP2_PREFACE[-6:-5]:  # the type of the first frame: settings
+                connection.sendall(HTTP2_PREFACE + SETTINGS_FRAME)
+                if connection.recv(4)[3:] != SETTINGS_FRAME[3:4]:
                     raise ValueError("another program listens there")
     except (OSError, ValueError, OverflowError) as why:
         raise InputError(
