@@ -131,6 +131,8 @@ def select(
             raise InputError(f"{name} is {value!r}; it must be one of {', '.join(choices)}.")
     if (as_int(budget) or 0) < 1:
         raise InputError(f"budget is {budget!r}; it must be a whole number of words, 1 or more.")
+    if partial and diversity != "none":
+        raise InputError(f"diversity={diversity!r} is for whole sentences, and `partial` asks about spans.")
     pipeline = model if isinstance(model, Pipeline) else load_fast(model, device)
     if diversity != "none" and isinstance(pipeline.model, OnnxRecognizer):
         raise InputError(
@@ -140,11 +142,15 @@ def select(
     seen: set[str] = set()
     answers: dict[str, set[Span]] = {}  # by sentence: what is known of those that are annotated in part
     sources: Iterable[Any] = [exclude] if isinstance(exclude, str | Path) else exclude
-    for sentence in (s for source in sources for d in read_pool(source, pipeline) for s in d.sentences):
-        if partial and not sentence.complete:
-            answers.setdefault(sentence_key(sentence), set()).update(answered_spans(sentence))
-        else:
-            seen.add(sentence_key(sentence))
+    for document in (d for source in sources for d in read_pool(source, pipeline)):
+        for sentence in document.sentences:
+            if partial and not sentence.complete:
+                answers.setdefault(sentence_key(sentence), set()).update(answered_spans(sentence))
+            else:
+                seen.add(sentence_key(sentence))
+        if not partial or all(sentence.complete for sentence in document.sentences):
+            # A task of one sentence may have been split into several when its annotation was read.
+            seen.add(words_key(word for sentence in document.sentences for word in sentence.words))
     random = by == "random" and not partial
     options = PredictOptions(
         max_sentence_words=pipeline.max_sentence_words,
@@ -182,6 +188,8 @@ def select(
                 mean: Any = None if means[0] is None else np.average(means, axis=0, weights=weights)  # type: ignore[arg-type]
                 scored.append(Scored(each, total / each.cost, mean))
         for one in scored if not partial else ():
+            if one.unit.words > budget:
+                continue  # it would take the place of others
             order = random_order(one.unit.key, seed) if random else one.uncertainty
             best.add(one.unit.key, order, one.unit.words, one)
         if on_progress:
@@ -248,7 +256,8 @@ def make_notes(
         )
     spent = result.questions if partial else result.words
     if not result.documents and not partial and result.pool_words:
-        notes.append(f"nothing fits into a budget of {budget:,} words. Give a larger one.")
+        nothing = f"nothing fits into a budget of {budget:,} words. Give a larger one."
+        notes.append("the whole pool is excluded." if result.pool_words <= budget else nothing)
     elif partial and spent < budget:
         notes.append(f"the pool has only {spent:,} spans to ask about: all of them are asked.")
     elif not partial and result.pool_words <= budget:
@@ -307,7 +316,11 @@ def make_units(document: Document, unit: str, pipeline: Pipeline, number: int) -
 
 def sentence_key(sentence: Sentence) -> str:
     """Equal for the same characters, however they are split into words."""
-    return hashlib.blake2b("".join(sentence.words).encode("utf-8", "replace"), digest_size=12).hexdigest()
+    return words_key(sentence.words)
+
+
+def words_key(words: Iterable[str]) -> str:
+    return hashlib.blake2b("".join(words).encode("utf-8", "replace"), digest_size=12).hexdigest()
 
 
 def answered_spans(sentence: Sentence) -> set[Span]:

@@ -122,7 +122,7 @@ def plan_jobs(
         files += all_files
     left_out = () if source_format else tuple(path for path in files if path not in names)
     inputs = {path: source_format or detect_input_format(path, skip_bad) for path in names}
-    several = len(names) > 1 or any(source.is_dir() and source not in names for source in sources)
+    several = len(names) > 1 or any(source not in names for source in sources)
     if out == STDIO or not several:
         format = target_format or ("jsonl" if out == STDIO else detect_format(out, to_write=True))
         return JobPlan(

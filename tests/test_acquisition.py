@@ -88,10 +88,25 @@ def test_duplicates_excluded_and_unknown_labels_are_handled_and_said(model, pool
     assert "all the rest is selected" in notes
 
 
+def test_annotations_that_were_split_into_sentences_are_excluded(model):
+    whole = Sentence(["It", "rained", ".", "She", "left", "."])
+    annotated = Document((Sentence(["It", "rained", "."]), Sentence(["She", "left", "."])))
+    found = select([whole], model=model, budget=10, exclude=[[annotated]])
+    assert (found.documents, found.notes[-1]) == ([], "the whole pool is excluded.")
+
+
 def test_nothing_fits(model, pool):
     found = select(pool, model=model, budget=1)
     assert found.documents == []
     assert "nothing fits into a budget of 1 words" in found.notes[0]
+
+
+@pytest.mark.parametrize("by", ["f1-loss", "random"])
+def test_sentences_that_cannot_fit_do_not_crowd_out_others(model, pool, by):
+    long = [Sentence(list(sentence.words) * 8) for sentence in pool if len(sentence.words) > 9]
+    short = [sentence for sentence in pool if len(sentence.words) < 6]
+    found = select([*long, *short], model=model, budget=30, by=by)
+    assert 25 <= found.words <= 30
 
 
 @pytest.mark.parametrize("diversity", ["none", "k-center", "k-means"])
@@ -241,6 +256,7 @@ def test_answered_questions_are_not_asked_again(model, pool):
         ({"budget": 0}, "budget is 0; it must be a whole number"),
         ({"budget": 5, "by": "f2"}, "by is 'f2'; it must be one of f1-loss, entity-entropy"),
         ({"budget": 5, "diversity": "much"}, "diversity is 'much'; it must be one of none"),
+        ({"budget": 5, "diversity": "k-means", "partial": True}, "`partial` asks about spans"),
         ({"budget": 5, "unit": "word"}, "unit is 'word'; it must be one of sentence, document"),
     ],
 )

@@ -280,10 +280,12 @@ def select(
     started = monotonic()
     pipeline = load_fast(model, device)
     rules = pipeline.model.text_rules._asdict()
+    # What is excluded is split as the pool is, or tasks that are annotated would not be found in it.
+    split = {name: value for name in rules if (value := getattr(reading, name))}
 
-    def documents(paths: Sequence[Path], read: Reading) -> "Iterator[Document]":
+    def documents(paths: Sequence[Path], read: Reading, **given: str) -> "Iterator[Document]":
         for path in paths:
-            yield from read.documents(path, **rules)
+            yield from read.documents(path, **rules | given)
 
     def stream() -> "Iterator[Document]":
         for job in jobs:
@@ -297,7 +299,7 @@ def select(
             by=criterion,
             diversity=diversity,
             unit=unit,
-            exclude=[documents([path], Reading()) for path in exclude or ()],
+            exclude=[documents([path], Reading(), **split) for path in exclude or ()],
             partial=partial,
             seed=seed,
         )

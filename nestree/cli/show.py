@@ -216,14 +216,15 @@ def demo(out: Path = Path("demo.html")) -> None:
 
     document = load()(DEMO_TEXT)
     width = Console().width
-    with atomic_writer(out) as file:
-        about = {"model": "gum-minilm", "data": "the sentences of the demo", "settings": "defaults"}
-        file.write(draw_page([document], "nestree demo", about))
     parts = [
         draw_document(document, width),
         Text(ENTITY_LEGEND, "dim"),
         draw_sentence(document.sentences[-1], width),
         Text(TREE_LEGEND, "dim"),
     ]
+    print_page(*(line for part in parts for line in (part, "")), soft_wrap=True)
+    with atomic_writer(out) as file:
+        about = {"model": "gum-minilm", "data": "the sentences of the demo", "settings": "defaults"}
+        file.write(draw_page([document], "nestree demo", about))
     written = Text.assemble(("Written: ", "bold"), f"{out}, the same as a page. Next:")
-    print_page(*(line for part in parts for line in (part, "")), written, Text(NEXT_STEPS), soft_wrap=True)
+    print_page(written, Text(NEXT_STEPS), soft_wrap=True)

@@ -140,7 +140,7 @@ def distill(
         "hard": hard,
         "repeat": repeat,
     }
-    fixed = {"--teacher": teacher, "--unlabelled": unlabelled}
+    fixed = {"--teacher": teacher, "--unlabelled": unlabelled, "--hard": hard, "--repeat": repeat}
     settings, origin = prepare_run("distill", run, reading, fixed, None, {"distill": distillation})
     note = f"Distilled from {', '.join(Path(name).name for name in origin['distill']['teachers'])}"
     if origin["distill"]["unlabelled"]:
@@ -253,16 +253,22 @@ def run_training(
 
 
 def load_teachers(
-    distillation: Mapping[str, Any], reading: Reading, corpus: "Corpus", seed: int, device: str
+    distillation: dict[str, Any], reading: Reading, corpus: "Corpus", seed: int, device: str
 ) -> "tuple[Corpus, Teachers | None]":
     """The corpus with the unlabelled texts, and the teachers of both."""
     from nestree import checkpoint, hub
     from nestree.nn.devices import select_device
+    from nestree.predict_files import fingerprint
     from nestree.training.distill import check_teachers, make_teachers
 
-    teachers = [
-        checkpoint.load(hub.resolve(name), select_device(device)) for name in distillation["teachers"]
-    ]
+    folders = [hub.resolve(name) for name in distillation["teachers"]]
+    fingerprints = [fingerprint(folder) for folder in folders]
+    if distillation.setdefault("fingerprints", fingerprints) != fingerprints:
+        raise InputError(
+            "the teachers have changed since this run began. Resume with the same models, or distil anew in another "
+            "directory."
+        )
+    teachers = [checkpoint.load(folder, select_device(device)) for folder in folders]
     check_teachers(corpus, teachers, distillation["hard"])  # before texts are read, which may take long
     texts: list[Sentence] = []
     if distillation["unlabelled"]:

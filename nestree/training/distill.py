@@ -283,7 +283,7 @@ def without_punctuation(sentence: Sentence) -> Sentence:
 
 
 def keep_words(sentence: Sentence, kept: Sequence[bool]) -> Sentence:
-    """The sentence reduced to some of its words, with what is left of each entity."""
+    """The sentence reduced to some of its words, what is left of each entity, and forbidden spans that are whole."""
     new_post = [0]  # of each old fencepost
     for keep in kept:
         new_post.append(new_post[-1] + keep)
@@ -294,8 +294,17 @@ def keep_words(sentence: Sentence, kept: Sequence[bool]) -> Sentence:
         if start < end:
             entities[start, end, entity.label] = Entity(start, end, entity.label, head)
     words = tuple(word for word, keep in zip(sentence.words, kept, strict=True) if keep)
-    kept_entities = tuple(entities.values())
-    return replace(sentence, words=words, entities=kept_entities, text=None, offsets=None, tree=None)
+    taken = {(start, end) for start, end, _ in entities}
+    forbidden = ((new_post[i], new_post[j]) for i, j in sentence.forbidden if all(kept[i:j]))
+    return replace(
+        sentence,
+        words=words,
+        entities=tuple(entities.values()),
+        text=None,
+        offsets=None,
+        tree=None,
+        forbidden=tuple(span for span in forbidden if span not in taken),
+    )
 
 
 def is_word(word: str) -> bool:

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from nestree.checkpoint import CONFIG
+from nestree.checkpoint import CONFIG, sha256, write_text
 from nestree.config import Settings
 from nestree.errors import InputError
 from nestree.training.dataset import ADAPTED_SETTINGS
@@ -37,6 +37,7 @@ class RunSpec:
     settings: Settings
     folder: Path
     arguments: tuple[str, ...]  # of `nestree train`, to start it
+    data_hash: str = ""  # of the files of the data set
 
     @property
     def done(self) -> bool:
@@ -55,13 +56,23 @@ class RunSpec:
         """The file with the output of the process."""
         return self.folder.parent / f"{self.folder.name}.txt"
 
+    @property
+    def hash_file(self) -> Path:
+        """The file that says which data the runs of a data set have."""
+        return self.folder.parents[1] / "data.sha256"
+
     def command(self) -> list[str]:
         """The command that starts the run, or resumes it."""
         arguments = ["--resume", str(self.folder)] if self.resumable else self.arguments
         return [sys.executable, "-m", "nestree", "train", *arguments]
 
-    def check_same_settings(self) -> None:
-        """Raise if the directory of the run holds one with other settings."""
+    def check_same(self) -> None:
+        """Raise if the directory of the run holds one with other settings, or with other data."""
+        if self.hash_file.is_file() and self.hash_file.read_text() != self.data_hash:
+            raise InputError(
+                f"the files of {self.data} have changed since {self.hash_file.parent} was trained. Give another "
+                "directory for this experiment, or remove that one."
+            )
         if not (self.folder / CONFIG).is_file():
             return
         now, before = asdict(self.settings), asdict(Settings.load(self.folder / CONFIG))
@@ -87,6 +98,7 @@ def run_specs(
 ) -> list[RunSpec]:
     """All runs: seed by seed, so that early results cover everything. `options` are those of `nestree train`."""
     specs: dict[Path, RunSpec] = {}
+    hashes = {name: " ".join(map(sha256, data_files(folder).values())) for name, folder in data.items()}
     for seed in seeds:
         for name, folder in data.items():
             files = [word for part, path in data_files(folder).items() for word in (f"--{part}", str(path))]
@@ -96,12 +108,12 @@ def run_specs(
                 run = out / name / recipe_name(recipe) / f"seed-{seed}"
                 changes = [word for override in own_overrides for word in ("--set", override)]
                 arguments = (*files, "--out", str(run), "--config", recipe, *changes, *options)
-                spec = RunSpec(name, recipe_name(recipe), seed, settings, run, arguments)
+                spec = RunSpec(name, recipe_name(recipe), seed, settings, run, arguments, hashes[name])
                 if run in specs:
                     raise InputError(
                         f"the run {spec.name} is named twice; each recipe and seed needs a directory of its own."
                     )
-                spec.check_same_settings()
+                spec.check_same()
                 specs[run] = spec
     return [*specs.values()]
 
@@ -128,6 +140,8 @@ def run_all(specs: Sequence[RunSpec], jobs: int, report: Callable[[str], None]) 
             while waiting and len(running) < jobs:
                 spec = waiting.pop(0)
                 event = "resumed " if spec.resumable else "started "
+                spec.hash_file.parent.mkdir(parents=True, exist_ok=True)
+                write_text(spec.hash_file, spec.data_hash)
                 try:
                     running[spec] = start(spec, jobs)
                     report(f"{event}  {spec.name}; its output: {spec.output}")

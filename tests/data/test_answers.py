@@ -73,6 +73,11 @@ def test_answers_in_label_studio_become_known_and_forbidden_spans(tmp_path):
     assert report.counts["questions without answers left out"] == 1
     kept, relabelled, _ = task["predictions"][0]["result"]  # the third is deleted
     relabelled["value"]["labels"] = ["GPE"]
+    task["annotations"] = [{"result": [kept], "was_cancelled": True}]  # skipped, which is no answer
+    path.write_text(json.dumps([task]))
+    for part in ("", "annotations"):
+        with pytest.raises(DataError, match="holds no label-studio data"):
+            list(read(path, "label-studio", part=part))
     task["annotations"] = [{"result": [kept, relabelled]}]
     path.write_text(json.dumps([task]))
     (document,) = read(path, "label-studio", words="whitespace")

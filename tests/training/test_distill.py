@@ -199,6 +199,8 @@ def test_without_punctuation_entities_and_heads_move_along():
     found = distill.without_punctuation(Sentence(words, [Entity(1, 6, "PER", head=4), Entity(2, 3, "X")]))
     assert found.words == ("Ann", "the", "mayor")
     assert [(e.start, e.end, e.label, e.head) for e in found.entities] == [(0, 3, "PER", 2)]
+    partly = Sentence(words, complete=False, forbidden=[(3, 5), (4, 5), (1, 4)])
+    assert distill.without_punctuation(partly).forbidden == ((1, 3), (2, 3))  # `Ann, the` had a comma
 
 
 @pytest.mark.parametrize(

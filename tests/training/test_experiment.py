@@ -173,6 +173,14 @@ def test_results_of_other_settings_do_not_count(runs, data, tmp_path):
         run_specs(tmp_path / "out", ["default"], {"toy": data}, [2], ["training.epochs=4"])
 
 
+def test_results_of_other_data_do_not_count(runs, data, tmp_path, stubs):
+    run_all(runs[:1], 1, lambda line: None)
+    path = next(iter(data_files(data).values()))
+    path.write_bytes(path.read_bytes() + b"\n")
+    with pytest.raises(InputError, match=r"the files of toy have changed since .*toy was trained\. Give"):
+        run_specs(tmp_path / "out", ["default"], {"toy": data}, [2], ["training.epochs=3"])
+
+
 def test_every_run_needs_a_name_of_its_own(data, tmp_path):
     for recipes, seeds in ((["ablation/12-joint", "ablation/12-joint"], [1]), (["default"], [3, 3])):
         with pytest.raises(InputError, match="is named twice"):
@@ -223,6 +231,7 @@ def test_data_without_test_or_dev_is_told(data, stubs, tmp_path):
     assert "has no file" not in nestree(*arguments).stderr
     for part in ("dev", "test"):
         (data / f"{part}.jsonl.gz").unlink()
+    arguments[1] = tmp_path / "other"
     said = nestree(*arguments).stderr
     assert f"toy: {data} has no file called dev. A share of train takes its place." in said
     assert f"toy: {data} has no file called test. Its numbers are those of dev" in said

@@ -64,7 +64,8 @@ def read(
                 continue
             data = task["data"]
             text, asked = data.get(field), parse_questions(data)
-            if asked and not any(common.json_objects(task, key) for key in ("annotations", "completions")):
+            given = (a for key in ("annotations", "completions") for a in common.json_objects(task, key))
+            if asked and (result is None or all(annotation.get("was_cancelled") for annotation in given)):
                 report.note("questions without answers left out")
                 continue
             if not isinstance(text, str):
