@@ -405,7 +405,7 @@ class Cluster:
         ready: list[Any] = []
         started, polls = monotonic(), 0
         while not ready:
-            self.check_head()
+            self.check_alive()
             ready, _ = ray.wait([*self.starting, *self.results], num_returns=1, timeout=POLL_SECONDS)
             polls += 1
             if ready or self.results:
@@ -449,16 +449,16 @@ class Cluster:
                 finished.append(self.bury(actor))
         return finished
 
-    def check_head(self) -> None:
+    def check_alive(self) -> None:
         """Raise if the cluster is gone: Ray would end this process after a while, whatever it does."""
         if monotonic() < self.next_look:
             return
         self.next_look = monotonic() + POLL_SECONDS
         ray = import_ray()
         node = ray._private.worker._global_node
-        lost = None if node is None or listens(node.raylet_socket_name) else "this machine"
+        lost = None if node is None or accepts_connections(node.raylet_socket_name) else "this machine"
         head = ray.get_runtime_context().gcs_address
-        if listens(head):
+        if accepts_connections(head):
             self.head_seen = monotonic()
         elif monotonic() - self.head_seen > HEAD_SECONDS:
             lost = head
@@ -583,7 +583,7 @@ class ClusterLostError(InputError):
     """The cluster ended while it was used."""
 
 
-def listens(address: str) -> bool:
+def accepts_connections(address: str) -> bool:
     """Whether something listens at HOST:PORT, or at a socket in the file system."""
     try:
         if address.startswith("/"):

@@ -66,7 +66,7 @@ class RunSpec:
         arguments = ["--resume", str(self.folder)] if self.resumable else self.arguments
         return [sys.executable, "-m", "nestree", "train", *arguments]
 
-    def check_same(self) -> None:
+    def check_unchanged(self) -> None:
         """Raise if the directory of the run holds one with other settings, or with other data."""
         if self.hash_file.is_file() and self.hash_file.read_text() != self.data_hash:
             raise InputError(
@@ -113,7 +113,7 @@ def run_specs(
                     raise InputError(
                         f"the run {spec.name} is named twice; each recipe and seed needs a directory of its own."
                     )
-                spec.check_same()
+                spec.check_unchanged()
                 specs[run] = spec
     return [*specs.values()]
 
