@@ -1,21 +1,24 @@
 """Predicts many files, resumably: `plan_jobs` decides which files are read, in which format, and where each is written.
 
 A folder of predictions has a log of the files that are done (`ResumeLog`) and a lock, so that a run that was killed can
-be resumed and two runs never write to the same folder. `predict_files` does the work; a batch never crosses files, and
-one thread computes it, so that on a CPU the bytes of an output depend on its input alone.
+be resumed and two runs never write to the same folder. The folder may be in an object store (`ObjectStoreLog`).
+`predict_files` does the work; a batch never crosses files, and one thread computes it, so that on a CPU the bytes of an
+output depend on its input alone.
 """
 
 import hashlib
 import json
 import os
-import re
 import shutil
+import tempfile
+import uuid
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 from pathlib import Path
+from time import monotonic
 from typing import Any, NamedTuple, Protocol
 
 from nestree import __version__
@@ -36,6 +39,7 @@ from nestree.data.io import (
     stream_stdout,
     write_error,
 )
+from nestree.data.object_store import ObjectStore, as_url, open_store
 from nestree.errors import DataError, InputError, NestreeError
 from nestree.pipeline import (
     MAX_BATCH_WORDS_CPU,
@@ -66,6 +70,8 @@ ENDINGS = {
 }
 LOG_FILE = ".nestree.jsonl"
 LOCK_FILE = ".nestree.lock"
+LOG_FOLDER = ".nestree"  # in an object store, where nothing can be appended to a file
+LOG_SECONDS = 5.0  # between two files of that log
 Values = Mapping[str, Any]
 
 
@@ -104,9 +110,9 @@ def plan_jobs(
         raise InputError("standard input can be read once: name - once.")
     if source_format is not None and source_format not in FORMATS:
         raise InputError(f"there is no format {source_format!r}. Choose one of {', '.join(FORMATS)}.")
-    if url := next((path for path in (*sources, out) if re.match(r"\w{2,}:/", str(path))), None):
+    if url := next(filter(None, map(as_url, sources)), None):
         raise InputError(
-            f"{url} is a URL, and this command reads and writes files. For an object store, use ray.data with "
+            f"{url} is a URL, and this command reads files. To read from an object store, use ray.data with "
             "nestree.integrations.ray.Recognize, as docs/scale.md shows, or copy the files."
         )
     names: dict[Path, str] = {}
@@ -209,10 +215,8 @@ class ResumeLog:
 
     def __init__(self, folder: Path, lock: int, how: Values, done: Mapping[str, Values]) -> None:
         self.folder, self.lock, self.done = folder, lock, dict(done)
-        lines = [{"nestree": __version__, "how": how}, *self.done.values()]
         with atomic_path(folder / LOG_FILE) as temporary:
-            text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines)
-            temporary.write_text(text, encoding="utf-8")
+            temporary.write_text(format_log(how, self.done.values()), encoding="utf-8")
         weakref.finalize(self, os.close, lock)
 
     def is_done(self, name: str, source: Path) -> bool:
@@ -221,7 +225,10 @@ class ResumeLog:
 
     def is_written(self, name: str) -> bool:
         entry = self.done.get(name)
-        return entry is not None and all((self.folder / path).exists() for path in entry["written"])
+        return entry is not None and all(self.exists(path) for path in entry["written"])
+
+    def exists(self, path: str) -> bool:
+        return (self.folder / path).exists()
 
     def check_folder(self) -> None:
         """Raise if the folder is not the one that was locked."""
@@ -241,8 +248,8 @@ class ResumeLog:
         missing = [name for name in names if not self.is_written(name)]
         if missing:
             raise DataError(
-                f"{self.folder}: {len(missing):,} of {len(names):,} files were deleted after they had been written, "
-                f"such as {missing[0]}. Write them again with --resume."
+                f"{as_url(self.folder) or self.folder}: {len(missing):,} of {len(names):,} files were deleted after "
+                f"they had been written, such as {missing[0]}. Write them again with --resume."
             )
 
     def add(self, name: str, entry: Values) -> None:
@@ -250,6 +257,58 @@ class ResumeLog:
         self.done[name] = {"file": name, **entry}
         with open(self.folder / LOG_FILE, "a", encoding="utf-8") as file:
             file.write(json.dumps(self.done[name], allow_nan=False) + "\n")
+
+    def flush(self) -> None:
+        """Write what is not written yet."""
+
+
+class ObjectStoreLog(ResumeLog):
+    """The same in an object store, as a folder of small logs, since no object can be appended to.
+
+    Each has the entries of some seconds. What a killed run had not written yet is predicted again, and becomes the same
+    bytes. There is no lock: two runs that differ would be refused, and two that do not write the same.
+    """
+
+    def __init__(
+        self, folder: Path, store: ObjectStore, how: Values, done: Mapping[str, Values], logs: int
+    ) -> None:
+        """`logs`: how many there are already."""
+        self.folder, self.store, self.how, self.done, self.logs = folder, store, how, dict(done), logs
+        self.names = store.names()
+        self.run = uuid.uuid4().hex[:8]
+        self.new: list[Values] = []
+        self.write_log()
+
+    def write_log(self) -> None:
+        name = f"{LOG_FOLDER}/{self.logs:06}-{self.run}.jsonl"
+        self.store.write(name, iter([format_log(self.how, self.new).encode()]))
+        self.logs, self.new, self.written_at = self.logs + 1, [], monotonic()
+
+    def exists(self, path: str) -> bool:
+        return path in self.names
+
+    def check_folder(self) -> None:
+        pass
+
+    def check_written(self, names: Sequence[str]) -> None:
+        self.names = self.store.names()
+        super().check_written(names)
+
+    def add(self, name: str, entry: Values) -> None:
+        self.done[name] = {"file": name, **entry}
+        self.names.update(entry["written"])
+        self.new.append(self.done[name])
+        if monotonic() - self.written_at > LOG_SECONDS:
+            self.write_log()
+
+    def flush(self) -> None:
+        if self.new:
+            self.write_log()
+
+
+def format_log(how: Values, entries: Iterable[Values]) -> str:
+    lines = [{"nestree": __version__, "how": how}, *entries]
+    return "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines)
 
 
 def open_resume_log(jobs: JobPlan, how: Values, resume: bool) -> ResumeLog:
@@ -259,6 +318,8 @@ def open_resume_log(jobs: JobPlan, how: Values, resume: bool) -> ResumeLog:
     """
     folder = jobs.folder
     assert folder is not None
+    if url := as_url(folder):
+        return open_object_store_log(folder, open_store(url), how, resume)
     path = folder / LOG_FILE
     if not path.exists() and folder.is_dir() and {file.name for file in folder.iterdir()} - {LOCK_FILE}:
         raise InputError(
@@ -279,7 +340,8 @@ def open_resume_log(jobs: JobPlan, how: Values, resume: bool) -> ResumeLog:
             raise InputError(
                 f"{folder} holds predictions that were begun before. Continue them with --resume, or give a new name."
             )
-        done = read_resume_log(path, how) if path.exists() else {}
+        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        done = parse_resume_log(text, path, folder, how) if text else {}
         unfinished = {
             f".{job.target.name[:40]}" for job in jobs.jobs
         }  # temporary folders of a killed process
@@ -292,13 +354,29 @@ def open_resume_log(jobs: JobPlan, how: Values, resume: bool) -> ResumeLog:
         raise
 
 
-def read_resume_log(path: Path, how: Values) -> dict[str, Values]:
+def open_object_store_log(folder: Path, store: ObjectStore, how: Values, resume: bool) -> ObjectStoreLog:
+    names = store.names()
+    logs = sorted(name for name in names if name.startswith(f"{LOG_FOLDER}/"))
+    if names and not logs:
+        raise InputError(f"{store.url} is not empty, and no predictions were begun in it. Give a new name.")
+    if logs and not resume:
+        raise InputError(
+            f"{store.url} holds predictions that were begun before. Continue them with --resume, or give a new name."
+        )
+    done: dict[str, Values] = {}
+    for name in logs:
+        text = store.read(name).decode("utf-8", "replace")
+        done |= parse_resume_log(text, f"{store.url}/{name}", store.url, how)
+    return ObjectStoreLog(folder, store, how, done, len(logs))
+
+
+def parse_resume_log(text: str, path: Path | str, folder: Path | str, how: Values) -> dict[str, Values]:
     """The entries of the files that are done; raise if they were predicted in another way than `how`.
 
-    A last line that is cut off is ignored.
+    A last line that is cut off is ignored. `path` of the log and `folder` are for messages.
     """
     lines: list[Any] = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
+    for line in text.splitlines(keepends=True):
         try:
             lines.append(json.loads(line) if line.endswith("\n") else None)
         except ValueError:
@@ -314,7 +392,7 @@ def read_resume_log(path: Path, how: Values) -> dict[str, Values]:
     for key in sorted({*before, *how}):
         if before.get(key) != how.get(key):
             raise InputError(
-                f"{path.parent} was begun with {key} {show(before.get(key))}, and now {key} is {show(how.get(key))}. "
+                f"{folder} was begun with {key} {show(before.get(key))}, and now {key} is {show(how.get(key))}. "
                 "To continue, use the same; otherwise give a new name."
             )
     return done
@@ -446,6 +524,8 @@ class FilePredictor:
     ) -> None:
         self.pipeline, self.plan, self.options, self.on_progress = pipeline, plan, options, on_progress
         self.cluster = cluster
+        url = as_url(plan.folder or plan.jobs[0].target)
+        self.store = open_store(url) if url else None
         self.summary = Summary()
         self.reports: dict[Job, ConversionReport] = {}  # of files that are being read
         self.signatures = {job: signature(job.source) for job in plan.jobs if job.source != STDIO}
@@ -485,7 +565,13 @@ class FilePredictor:
         results = self.predict(jobs)
         first = next(results, None)
         if first is not None or not any(report.skipped for report in self.reports.values()):
-            self.write(chain([first] if first else [], results), jobs[0].target)
+            target, results = jobs[0].target, chain([first] if first else [], results)
+            if self.store is None:
+                self.write(results, target)
+            else:
+                with tempfile.TemporaryDirectory(prefix="nestree-") as staging:
+                    self.write(results, Path(staging, target.name))
+                    self.store.upload(Path(staging, target.name))
         for job in jobs:
             self.finish(job)
 
@@ -499,7 +585,10 @@ class FilePredictor:
                 self.total_bytes -= self.signatures[job][0]
             else:
                 todo.append(job)
-        self.predict_jobs(todo, log)
+        try:
+            self.predict_jobs(todo, log)
+        finally:
+            log.flush()
         log.check_written([job.name for job in self.plan.jobs])
 
     def predict_jobs(self, jobs: Sequence[Job], log: ResumeLog) -> None:
@@ -556,8 +645,16 @@ class FilePredictor:
 
     def write_in_folder(self, job: Job, results: Results) -> list[str]:
         """The names of the files that were written."""
-        folder, target = self.plan.folder, job.target
-        assert folder is not None
+        assert self.plan.folder is not None
+        if self.store is None:
+            return self.write_files(job, results, self.plan.folder)
+        with tempfile.TemporaryDirectory(prefix="nestree-") as staging:
+            self.write_files(job, results, Path(staging))
+            return self.store.upload(Path(staging))
+
+    def write_files(self, job: Job, results: Results, folder: Path) -> list[str]:
+        assert self.plan.folder is not None
+        target = folder / job.target.relative_to(self.plan.folder)
         if not (self.plan.format == "brat" and job.format == "text"):
             self.write(results, target)
             return [target.relative_to(folder).as_posix()]

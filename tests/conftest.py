@@ -2,7 +2,12 @@
 
 import importlib.util
 import signal
+import socket
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -45,6 +50,37 @@ def shared(request: pytest.FixtureRequest) -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real data at {folder}; name its folder with --shared DIR")
     return folder
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[str]:
+    """The URL of a bucket on an S3 server of this machine, which processes find through their environment."""
+    pytest.importorskip("moto")
+    fs = pytest.importorskip("pyarrow.fs")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "moto.server", "-p", str(port)]
+    environment = {
+        "AWS_ACCESS_KEY_ID": "id",
+        "AWS_SECRET_ACCESS_KEY": "key",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server,
+    ):
+        try:
+            for name, value in {**environment, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"}.items():
+                patch.setenv(name, value)
+            while server.poll() is None:
+                with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                    break
+                time.sleep(0.1)
+            endpoint = {"endpoint_override": f"127.0.0.1:{port}", "scheme": "http"}
+            fs.S3FileSystem(allow_bucket_creation=True, **endpoint).create_dir("bucket")
+            yield "s3://bucket"
+        finally:
+            server.terminate()
 
 
 @pytest.fixture(scope="session")

@@ -63,6 +63,7 @@ def predict(
     import torch
 
     from nestree.data.io import check_output_path
+    from nestree.data.object_store import as_url, open_store
     from nestree.pipeline import default_batch_words
     from nestree.predict_files import FOLDER_FORMATS, FilePredictOptions, open_resume_log, predict_files
 
@@ -75,7 +76,9 @@ def predict(
     if jobs.format == "label-studio":
         write_options = {"part": "predictions", "model": model_name(model), **write_options}
     started = monotonic()
-    if jobs.folder is None and jobs.format not in FOLDER_FORMATS:
+    if url := as_url(out):
+        open_store(url)
+    elif jobs.folder is None and jobs.format not in FOLDER_FORMATS:
         check_output_path(out)
     with nullcontext() if ray is None else ray_cluster(ray, model, workers, device) as cluster:
         # On a cluster, the pipeline of this process only reads.
@@ -144,9 +147,11 @@ def find_jobs(
 
 def check_files(files: Sequence[Path], command: str) -> None:
     """Raise if one of the arguments seems to be a text rather than the name of a file."""
+    from nestree.data.object_store import as_url
+
     for path in files:
         is_name = str(path) == "-" or (path.suffix and not path.suffix.endswith(".")) or path.exists()
-        if not is_name:
+        if not is_name and not as_url(path):
             raise InputError(
                 f"{path} does not exist. If it is a text and not a file, pipe it: "
                 f"echo {shlex.quote(str(path))} | nestree {command} -"

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nestree import __version__
 from nestree.data.io import current_limits, lock_owner, optional_import, set_within
+from nestree.data.object_store import as_url
 from nestree.errors import DataError, InputError, NestreeError
 from nestree.types import Document, Sentence, depths
 
@@ -315,7 +316,8 @@ class Worker:
         results: list[Any] = []
         assert self.plan.folder is not None
         folder = self.plan.folder
-        is_shared = lock_owner(folder / LOCK_FILE) == self.owner and os.access(folder, os.W_OK)
+        is_local = lock_owner(folder / LOCK_FILE) == self.owner and os.access(folder, os.W_OK)
+        is_shared = is_local or as_url(folder) is not None
         for job, expected in jobs:
             if not is_shared or signature(job.source) != expected:
                 results.append(None)

@@ -40,13 +40,19 @@ def run_slowly(*arguments: object) -> None:
     app([str(argument) for argument in arguments])
 
 
-def predicting(model: Path, source: Path, out: Path, predict_files: int) -> multiprocessing.Process:
-    """A process that predicts slowly into this folder, and has written so many files."""
+def start_slowly(model: Path, source: Path, out: object) -> multiprocessing.Process:
+    """A process that predicts slowly into this folder."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.training.runs"])
     how = ("--model", model, "--device", "cpu", "--batch-words", "10")
     process = context.Process(target=run_slowly, args=("predict", source, "--out", out, *how))
     process.start()
+    return process
+
+
+def predicting(model: Path, source: Path, out: Path, predict_files: int) -> multiprocessing.Process:
+    """The same, that has written so many files."""
+    process = start_slowly(model, source, out)
     while process.is_alive() and not (
         (out / LOG_FILE).exists() and len(list(out.glob("0*.jsonl"))) >= predict_files
     ):

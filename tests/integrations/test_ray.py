@@ -26,8 +26,10 @@ import pyarrow as pa  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
 
 from benchmarks.ray import COMMAND, compare, log_entries, outputs, run_killed, two_nodes  # noqa: E402
+from nestree.data.object_store import ObjectStore  # noqa: E402
 from nestree.integrations.ray import Recognize, entities_type, put_model, start_ray  # noqa: E402
 from nestree.pipeline import load  # noqa: E402
+from tests.cli.test_object_store import objects  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Ray and its dependencies
 ROOT = Path(__file__).parents[2]
@@ -39,8 +41,8 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def cluster():
-    """Two nodes with one CPU each. This process is connected to it, so that commands in it use it."""
+def cluster(s3):
+    """Two nodes with one CPU each, which know the S3 server. Commands in this process use it."""
     with two_nodes() as nodes:
         ray.init(
             nodes.address,
@@ -123,6 +125,19 @@ def test_one_worker_that_does_not_see_the_folders(
     )
     assert done.exit_code == 0, done.stderr
     assert outputs(tmp_path / "out") == expected
+
+
+def test_workers_write_to_an_object_store(cluster, s3, tiny_model, source, expected, monkeypatch):
+    """Each small file by the worker that read it; what this process writes is the log, and the large file."""
+    uploads = []
+    upload = ObjectStore.upload
+    monkeypatch.setattr(ObjectStore, "upload", lambda *args: uploads.append(args) or upload(*args))
+    arguments = ["predict", source, "--out", f"{s3}/ray", *options(tiny_model), "--ray"]
+    done = nestree(*arguments)
+    assert done.exit_code == 0, done.stderr
+    assert objects(f"{s3}/ray") == expected
+    assert len(uploads) == 1
+    assert "(32 done before)" in nestree(*arguments, "--resume").stderr
 
 
 def test_brat_files_of_long_names(cluster, tiny_model, tmp_path):

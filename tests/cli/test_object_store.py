@@ -1,0 +1,92 @@
+"""`nestree predict --out URL`: an S3 server on this machine, and URLs of files."""
+
+import os
+import signal
+import time
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from nestree.data.object_store import open_store
+from nestree.predict_files import LOG_FOLDER
+from tests.cli.run import refuse
+from tests.cli.test_predict import folder_of_texts, predicted, written
+from tests.cli.test_predict_files import entities_and_scores, many_files, start_slowly
+
+
+def objects(url: str) -> dict[str, bytes]:
+    """All files of a folder of predictions but its logs."""
+    store = open_store(url)
+    return {name: store.read(name) for name in sorted(store.names()) if not name.startswith(LOG_FOLDER)}
+
+
+@pytest.mark.parametrize("to", ["jsonl", "brat"])
+@pytest.mark.parametrize("scheme", ["s3", "file"])
+def test_the_bytes_are_those_of_a_folder(s3, tiny_model, tmp_path, scheme, to):
+    url = f"{s3}/bytes/{to}" if scheme == "s3" else f"file://{tmp_path}/url"
+    source = folder_of_texts(tmp_path)
+    predicted(tiny_model, source, "--out", tmp_path / "out", "--to", to)
+    predicted(tiny_model, source, "--out", url, "--to", to)
+    assert objects(url) == written(tmp_path / "out")
+
+
+def test_one_file(s3, tiny_model, tmp_path):
+    (tmp_path / "text.txt").write_text("Oslo and Lisbon.")
+    for name in ("one.jsonl", "one.csv"):
+        predicted(tiny_model, tmp_path / "text.txt", "--out", tmp_path / name)
+        predicted(tiny_model, tmp_path / "text.txt", "--out", f"{s3}/{name}")
+        assert open_store(s3).read(name) == (tmp_path / name).read_bytes()
+
+
+def test_killed_in_the_middle_and_resumed(s3, tiny_model, tmp_path):
+    source, url = many_files(tmp_path), f"{s3}/killed"
+    how = ["--batch-words", "10"]
+    predicted(tiny_model, source, "--out", tmp_path / "undisturbed", *how)
+    process = start_slowly(tiny_model, source, url)
+    while process.is_alive() and len(objects(url)) < 10:
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    assert 10 <= len(objects(url)) < 24
+    arguments = ["predict", source, "--out", url, "--model", tiny_model, "--device", "cpu"]
+    assert "begun before. Continue them with --resume" in refuse(*arguments, *how)
+    said = predicted(tiny_model, source, "--out", url, *how, "--resume").stderr
+    (tmp_path / "resumed").mkdir()
+    for name, data in objects(url).items():
+        (tmp_path / "resumed" / name).write_bytes(data)
+    found, expected = (entities_and_scores(tmp_path / name) for name in ("resumed", "undisturbed"))
+    assert found[0] == expected[0]
+    assert found[1] == pytest.approx(expected[1], abs=1e-5)  # a forked process rounds differently
+    assert "of 24 files" in said
+    assert "(24 done before)" in predicted(tiny_model, source, "--out", url, *how, "--resume").stderr
+    assert f"{url} was begun with --batch-words 10, and now" in refuse(
+        *arguments, "--batch-words", "11", "--resume"
+    )
+
+
+def test_resuming_predicts_what_is_new_changed_or_deleted(s3, tiny_model, tmp_path, monkeypatch):
+    monkeypatch.setattr("nestree.predict_files.LOG_SECONDS", 0.0)  # a log for each file
+    source, url = many_files(tmp_path, 4), f"{s3}/log"
+    predicted(tiny_model, source, "--out", url)
+    store = open_store(url)
+    store.filesystem.delete_file(f"{store.path}/001.jsonl")
+    (source / "002.txt").write_text("Lisbon.")
+    (source / "new.txt").write_text("Oslo.")
+    assert "of 3 files (2 done before)" in predicted(tiny_model, source, "--out", url, "--resume").stderr
+    assert list(objects(url)) == ["000.jsonl", "001.jsonl", "002.jsonl", "003.jsonl", "new.jsonl"]
+    assert b"Lisbon" in objects(url)["002.jsonl"]
+
+
+def test_what_cannot_be_written_is_said_in_a_sentence(s3, tiny_model, tmp_path, monkeypatch):
+    source = many_files(tmp_path, 2)
+    arguments = ["predict", source, "--model", tiny_model, "--out"]
+    assert refuse(*arguments, "s3://no-such/x") == (
+        "s3://no-such/x: there is no bucket no-such. Create it, or check the address."
+    )
+    assert "foo://bucket/x cannot be opened: " in refuse(*arguments, "foo://bucket/x")
+    open_store(s3).write("full/other.txt", iter([b"x"]))
+    assert "s3://bucket/full is not empty, and no predictions" in refuse(*arguments, f"{s3}/full")
+    assert "s3://bucket/in is a URL, and this command reads files" in refuse("predict", f"{s3}/in")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    assert "s3://bucket/other cannot be opened: " in refuse(*arguments, f"{s3}/other")
