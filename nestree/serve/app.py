@@ -1,6 +1,7 @@
 """The FastAPI application: routes, and the way of a request from its bytes to documents."""
 
 import asyncio
+import codecs
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -86,7 +87,7 @@ class Service:
             )
             raise ApiError(408, "slow_body", message, {"Connection": "close"}) from None
         try:
-            return model.model_validate_json(body)
+            return model.model_validate_json(body.removeprefix(codecs.BOM_UTF8))
         except ValidationError as errors:
             error = errors.errors(include_url=False, include_context=False)[0]
             place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"])

@@ -68,7 +68,9 @@ class Guard:
 
         try:
             self.check(scope["path"], Headers(scope=scope))
-            await self.app(scope, receive, send_with_headers)
+            # HEAD is answered as GET; the server does not send the body.
+            routed = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
+            await self.app(routed, receive, send_with_headers)
         except (ApiError, InputError) as error:
             answer = error if isinstance(error, ApiError) else ApiError(422, "invalid", str(error))
             self.metrics.rejected[answer.code] += 1
