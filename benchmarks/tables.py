@@ -387,7 +387,7 @@ def interpolate(curve: Sequence[Row], cost: str, f1: float) -> float | None:
 
 
 def distillation() -> str:
-    """Small students of large teachers, beside the teachers."""
+    """Students, beside their teachers."""
     runs = [
         row
         for row in load_scored("distillation")
@@ -398,7 +398,9 @@ def distillation() -> str:
     for row in runs:
         title, words, options = "mpnet, default", "", row.get("distill")
         if options is not None:
-            title = f"MiniLM-L6, {options.get('teachers', 1):.0f} teacher{'s' * ('teachers' in options)}"
+            is_large = any(change.startswith("encoder.path=all-mpnet") for change in row["changes"])
+            encoder = "mpnet" if is_large else "MiniLM-L6"
+            title = f"{encoder}, {options.get('teachers', 1):.0f} teacher{'s' * ('teachers' in options)}"
             title += ", hard labels" * ("hard" in options)
             words = f"{options['words']:,.0f}"
         others = [c for c in changes_of(row) if not c.startswith(("training.e", "training.warmup"))]
@@ -411,10 +413,10 @@ def distillation() -> str:
     paths = "dev.f1 test.f1 test.heads.accuracy robustness.upper robustness.lower robustness.no_punctuation"
     paths += " test.calibration_error"
     rows = [
-        [*key, str(len({run["seed"] for run in group})), *format_means(group, paths)]
+        [*key, str(len(group)), *format_means(group, paths)]
         for key, group in groups.items()
     ]
-    header = "data|model|unlabelled words|encoder lr|epochs|seeds|dev F1|test F1|heads, %"
+    header = "data|model|unlabelled words|encoder lr|epochs|runs|dev F1|test F1|heads, %"
     header += "|upper case|lower case|no punctuation|calibration error"
     return markdown_table(header, rows, runs)
 
