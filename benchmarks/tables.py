@@ -412,10 +412,7 @@ def distillation() -> str:
         groups.setdefault(key, []).append(row)
     paths = "dev.f1 test.f1 test.heads.accuracy robustness.upper robustness.lower robustness.no_punctuation"
     paths += " test.calibration_error"
-    rows = [
-        [*key, str(len(group)), *format_means(group, paths)]
-        for key, group in groups.items()
-    ]
+    rows = [[*key, str(len(group)), *format_means(group, paths)] for key, group in groups.items()]
     header = "data|model|unlabelled words|encoder lr|epochs|runs|dev F1|test F1|heads, %"
     header += "|upper case|lower case|no punctuation|calibration error"
     return markdown_table(header, rows, runs)
