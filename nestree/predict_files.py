@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Protocol
 from nestree import __version__
 from nestree.checkpoint import CARD, MANIFEST, model_files, sha256
 from nestree.data import formats
-from nestree.data.formats import FORMATS, detect_format, jsonl
+from nestree.data.formats import FORMATS, detect_format, detect_output_format, jsonl
 from nestree.data.formats.detect import SUFFIXES, detect_folder, detect_stdin
 from nestree.data.formats.text import TEXT_SUFFIXES, strip_suffix
 from nestree.data.io import (
@@ -130,7 +130,7 @@ def plan_jobs(
     inputs = {path: source_format or detect_input_format(path, skip_bad) for path in names}
     several = len(names) > 1 or any(source not in names for source in sources)
     if out == STDIO or not several:
-        format = target_format or ("jsonl" if out == STDIO else detect_format(out, to_write=True))
+        format = target_format or ("jsonl" if out == STDIO else detect_output_format(out))
         return JobPlan(
             tuple(Job(path, inputs[path], name, out) for path, name in names.items()), None, format, left_out
         )

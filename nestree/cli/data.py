@@ -71,12 +71,12 @@ def convert(
     output, unless that is OUT.
     """
     from nestree.data.convert import convert as convert_data
-    from nestree.data.formats import detect_format
+    from nestree.data.formats import detect_format, detect_output_format
 
     path = output_path(target, out)
     with reading_progress([source]):
         source_format = reading.source_format or detect_format(source)
-        target_format = target_format or detect_format(path, to_write=True)
+        target_format = target_format or detect_output_format(path)
         conversion = convert_data(
             source,
             path,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nestree.data.formats import detect_format, read, write
+from nestree.data.formats import detect_format, detect_output_format, read, write
 from nestree.data.io import ConversionReport
 from nestree.errors import plural
 
@@ -94,7 +94,7 @@ def convert(
     Formats are detected unless they are named. `skip_bad`: skip and list invalid records.
     """
     source_format = source_format or detect_format(source)
-    target_format = target_format or detect_format(target, to_write=True)
+    target_format = target_format or detect_output_format(target)
     reading, writing = ConversionReport(skip_bad), ConversionReport(skip_bad)
     log.info("%s is read as %s, options %s", source, source_format, read_options or "as usual")
     log.info("%s is written as %s, options %s", target, target_format, write_options or "as usual")

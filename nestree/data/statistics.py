@@ -48,7 +48,7 @@ class Statistics:
         entities = sentence.entities
         if not entities:
             return
-        is_nested = nested(entities)
+        is_nested = in_nesting(entities)
         labels: dict[Span, set[str]] = {}
         for entity in entities:
             labels.setdefault(entity.span, set()).add(entity.label)
@@ -71,12 +71,12 @@ class Statistics:
         return Statistics(**combined)
 
 
-def nested(entities: Sequence[Entity]) -> list[bool]:
+def in_nesting(entities: Sequence[Entity]) -> list[bool]:
     """Whether each entity contains another, or lies in one.
 
-    >>> nested([Entity(0, 4, "A"), Entity(3, 4, "B"), Entity(5, 6, "C"), Entity(5, 6, "C"), Entity(3, 6, "D")])
+    >>> in_nesting([Entity(0, 4, "A"), Entity(3, 4, "B"), Entity(5, 6, "C"), Entity(5, 6, "C"), Entity(3, 6, "D")])
     [True, True, True, True, True]
-    >>> nested([Entity(0, 4, "A"), Entity(3, 6, "B"), Entity(7, 8, "C"), Entity(7, 8, "C")])
+    >>> in_nesting([Entity(0, 4, "A"), Entity(3, 6, "B"), Entity(7, 8, "C"), Entity(7, 8, "C")])
     [False, False, False, False]
     """
     labels: dict[Span, set[str]] = {}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from nestree.data.statistics import nested
+from nestree.data.statistics import in_nesting
 from nestree.errors import DataError
 from nestree.evaluation.calibration import Calibration, calibrate
 from nestree.evaluation.error_analysis import EntitiesByKey, EntityError, classify_errors, entities_by_key
@@ -308,7 +308,7 @@ def evaluate(
     )
     lengths = score(lambda entities: {key: LENGTHS[min(key[1] - key[0], 11)] for key in entities})
     kinds = ("flat", "nested")  # the same span with another label is nested, too
-    nesting = score(lambda e: dict(zip(e, (kinds[k] for k in nested([*e.values()])), strict=True)))
+    nesting = score(lambda e: dict(zip(e, (kinds[k] for k in in_nesting([*e.values()])), strict=True)))
     scored = [(entity.score, key in g) for g, p in pairs for key, entity in p.items()]
     return Evaluation(
         sentences=len(gold),

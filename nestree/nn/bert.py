@@ -2,8 +2,8 @@
 
 `Bert` computes what `transformers` computes and names its parameters alike, with half as many operations: a GPU that is
 given small batches takes longer to launch kernels than to run them. Under autocast to bfloat16 all weights are cast at
-once (`Bf16WeightCache`), not one by one where they are used. `load_bert` reads the encoder of a model directory without
-importing `transformers`, which takes seconds.
+once (`Bf16WeightCache`), not one by one where they are used. `build_bert` makes the encoder of a model directory
+without importing `transformers`, which takes seconds.
 """
 
 import json
@@ -338,7 +338,7 @@ class FileTokenizer:
             (Path(folder) / name).write_text(text, encoding="utf-8")
 
 
-def load_bert(folder: Path) -> tuple[FileTokenizer, Bert] | None:
+def build_bert(folder: Path) -> tuple[FileTokenizer, Bert] | None:
     """Tokenizer and encoder of a model directory, weights uninitialized; None: `transformers` has to load them."""
     saved = read_saved(folder)
     try:

@@ -208,7 +208,7 @@ def load_pretrained(source: str, keep_pooler: bool = False) -> nn.Module:
 
 def load_saved(folder: str) -> tuple[Any, nn.Module]:
     """Tokenizer and encoder that `Recognizer.save_encoder` wrote to a folder; the weights are uninitialized."""
-    loaded = bert.load_bert(Path(folder))
+    loaded = bert.build_bert(Path(folder))
     if loaded is not None:
         return loaded
     tokenizer = load_tokenizer(folder)

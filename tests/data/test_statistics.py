@@ -47,7 +47,7 @@ def is_nested(entity: Entity, others: list[Entity]) -> bool:
 @settings(max_examples=200, deadline=None)
 @given(entities)
 def test_nested_is_what_a_double_loop_says(found):
-    assert statistics.nested(found) == [is_nested(entity, found) for entity in found]
+    assert statistics.in_nesting(found) == [is_nested(entity, found) for entity in found]
 
 
 def test_statistics_of_parts_add_up():

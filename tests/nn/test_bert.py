@@ -11,7 +11,7 @@ import torch
 from transformers import AutoConfig, AutoModel
 
 from nestree.nn import bert
-from nestree.nn.bert import Bert, Bf16WeightCache, load_bert, stays_float32
+from nestree.nn.bert import Bert, Bf16WeightCache, build_bert, stays_float32
 from nestree.nn.encoder import load_pretrained
 from nestree.nn.tokenizer import SubwordTokenizer
 from nestree.types import Sentence
@@ -190,7 +190,7 @@ def saved(request, folders, tmp_path_factory):
 
 def test_what_is_loaded_without_transformers_is_the_same(saved, tmp_path):
     folder, model = saved
-    tokenizer, network = load_bert(folder)
+    tokenizer, network = build_bert(folder)
     own = model.encoder.transformer
     assert {name: p.shape for name, p in network.named_parameters()} == {
         name: p.shape for name, p in own.named_parameters()
@@ -227,12 +227,12 @@ def test_what_is_loaded_without_transformers_is_the_same(saved, tmp_path):
 def test_what_only_transformers_can_load(folders, tmp_path, change):
     folder = shutil.copytree(folders["bert"], tmp_path / "encoder")
     (folder / "model.safetensors").unlink()
-    assert load_bert(folder) is not None
+    assert build_bert(folder) is not None
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    assert load_bert(folder) is None
+    assert build_bert(folder) is None
     path.write_text("{")
-    assert load_bert(folder) is None
+    assert build_bert(folder) is None
 
 
 def test_predicting_imports_neither_transformers_nor_what_it_imports():

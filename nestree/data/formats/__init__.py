@@ -19,12 +19,22 @@ from typing import Any, NamedTuple
 
 from nestree.data.alignment import WIDENED, AnnotatedText, align
 from nestree.data.formats.common import skip_bad
-from nestree.data.formats.detect import FILE_FORMATS, data_files, detect_format
+from nestree.data.formats.detect import FILE_FORMATS, data_files, detect_format, detect_output_format
 from nestree.data.io import LIMIT_NAMES, STDIO, ConversionReport, check_nesting, current_limits
 from nestree.errors import DataError, InputError
 from nestree.types import Document
 
-__all__ = ["FORMATS", "AllSkippedError", "Format", "data_files", "detect_format", "options", "read", "write"]
+__all__ = [
+    "FORMATS",
+    "AllSkippedError",
+    "Format",
+    "data_files",
+    "detect_format",
+    "detect_output_format",
+    "options",
+    "read",
+    "write",
+]
 
 OTHER_NAMES = dict.fromkeys(("conll", "conll03", "iob", "iob2", "bio", "bioes"), "columns")  # elsewhere
 OTHER_NAMES |= {"conllu": "gum", "tsv": "csv", "json": "jsonl"}
@@ -154,7 +164,7 @@ def write(
     What the format cannot hold is counted in `report`. The file is there when all of it is written, or not at all.
     """
     path, report = Path(path), report if report is not None else ConversionReport()
-    name = detect_format(path, to_write=True) if format is None else format
+    name = detect_output_format(path) if format is None else format
     check_options(name, "write", chosen)
     with encoding_errors(path):
         get_function(name, "write")(documents, path, report, **chosen)

@@ -64,11 +64,9 @@ def select_test_part(path: Path) -> Path:
     return parts.get("test") or parts.get("dev") or path if "train" in parts else path
 
 
-def detect_format(path: Path, to_write: bool = False) -> str:
+def detect_format(path: Path) -> str:
     """The name of the format of a file or folder, or an error that says to name it."""
     path, format = Path(path), None
-    if to_write:
-        return detect_output(path)
     if path != STDIO:
         format = detect_folder(path) if path.is_dir() else detect_file(path)
     if format is not None:
@@ -88,7 +86,7 @@ def detect_format(path: Path, to_write: bool = False) -> str:
     raise DataError(f"{path}: {advice}")
 
 
-def detect_output(path: Path) -> str:
+def detect_output_format(path: Path) -> str:
     """The format of a file to be written, by its name."""
     suffix = suffix_of(path)
     format = "csv" if suffix == ".tsv" else SUFFIXES.get(suffix)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nestree.data import formats
-from nestree.data.formats import FORMATS, detect_format, options, read, write
+from nestree.data.formats import FORMATS, detect_format, detect_output_format, options, read, write
 from nestree.data.io import STDIO, limits
 from nestree.errors import DataError, InputError
 from nestree.types import Document, Entity, Sentence
@@ -193,16 +193,16 @@ def test_names_to_write():
         "a.tsv": "csv",
     }
     for name, expected in names.items():
-        assert detect_format(name, to_write=True) == expected
+        assert detect_output_format(Path(name)) == expected
     for name in ("a", "a.xml", "-"):
         with pytest.raises(DataError, match="Name it, with --to"):
-            detect_format(name, to_write=True)
+            detect_output_format(Path(name))
     with pytest.raises(
         DataError, match=r"several formats end in .json. Name a file of JSON lines a.jsonl, or"
     ):
-        detect_format("a.json", to_write=True)
+        detect_output_format(Path("a.json"))
     with pytest.raises(DataError, match="gum can be read, not written"):
-        detect_format("a.conllu", to_write=True)
+        detect_output_format(Path("a.conllu"))
     for name, meant in [("conll", "columns"), ("brt", "brat")]:
         with pytest.raises(InputError, match=f"Did you mean {meant}"):
             formats.write([], Path("a"), name)
