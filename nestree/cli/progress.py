@@ -23,7 +23,7 @@ class ProgressDisplay:
 
     def __init__(self, delay: float = 1.0) -> None:
         self.bar: Any = progress_bar(total=100, delay=delay, disable=None, bar_format=self.bar_format)
-        self.started = self.last_line = monotonic()
+        self.last_line = monotonic()
 
     def __enter__(self) -> Any:
         return self
@@ -91,9 +91,13 @@ class PretrainProgress(ProgressDisplay):
 
 
 class PredictionProgress(ProgressDisplay):
-    """Callback of prediction: files, words per second and the time left."""
+    """Callback of prediction: files, words per second and the time left, both since the first words were done.
+
+    Loading models and compiling kernels, on a cluster by each worker, says nothing about the rate.
+    """
 
     bar_format = "{desc}"
+    first: "tuple[float, Progress] | None" = None  # when the first words were done
 
     def __init__(self, files: int) -> None:
         super().__init__()
@@ -103,9 +107,13 @@ class PredictionProgress(ProgressDisplay):
         files = f"{progress.files:,}/{self.files:,} files  " if self.files > 1 else ""
         if progress.share is not None:
             self.bar.bar_format = ProgressDisplay.bar_format
-        seconds = monotonic() - self.started
-        speed = f"{progress.words / max(seconds, 1e-9):,.0f} words/s"
-        left = f"  {duration(seconds / progress.share - seconds)} left" if progress.share else ""
+        if self.first is None and progress.words:
+            self.first = monotonic(), progress
+        started, before = self.first or (monotonic(), progress)
+        seconds, words = monotonic() - started, progress.words - before.words
+        share = (progress.share or 0) - (before.share or 0)
+        speed = f"{words / seconds:,.0f} words/s" if words else f"{progress.words:,} words"
+        left = f"  {duration(seconds / share * (1 - (progress.share or 0)))} left" if share > 0 else ""
         self.show(progress.share or 0, f"{files}{speed}{left}")
 
 

@@ -319,7 +319,7 @@ def test_ray_starts_here_and_says_nothing(tiny_model, source, expected, tmp_path
     os.kill(workers[0], signal.SIGKILL)
     said = driver.communicate()[1]
     assert driver.returncode == 0
-    (summary,) = [line for line in said.splitlines() if "words/s" not in line]  # and lines of progress
+    (summary,) = [line for line in said.splitlines() if "/32 files  " not in line]  # of progress
     assert summary.endswith("s, loading included")
     assert outputs(out) == expected
 
