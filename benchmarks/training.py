@@ -4,8 +4,9 @@
 
 A run is DATA:RECIPE[:SEEDS[:SETTING,SETTING...]]; DIR/DATA holds files called train, dev and test. Each run is a
 process that calls `nestree.training.fit`. The output file is written after each epoch of any run. When the `--budget`
-is nearly spent, runs stop after the current update, and their best epoch so far is scored. Test data is scored once,
-with the best epoch on dev. `nestree experiment` does the same for users, without analysis, budget and distillation.
+is nearly spent, runs stop after the current update, and their best epoch so far is scored; with `--keep-models`, they
+can be continued (`--resume`). Test data is scored once, with the best epoch on dev. `nestree experiment` does the same
+for users, without analysis, budget and distillation.
 
 With `--teachers` and `--unlabelled`, runs with settings `distill.KEY=VALUE` distil these models:
 
@@ -60,7 +61,7 @@ POLL_SECONDS = 1.0  # between two checks of the budget
 PROGRESS_SECONDS = 10.0  # between two lines about the running processes
 STEP_SECONDS = 2.0  # between two reports of a process about its updates
 GRACE = 5.0  # seconds before the end of the budget at which running processes are killed
-LEAST_RESERVE = 30.0  # seconds kept for saving, temperatures and scoring, of several runs at once
+LEAST_RESERVE = 60.0  # seconds kept for saving, temperatures and scoring, of several runs at once
 PROFILED_STEPS = 16  # that the profiler keeps in memory
 KERNELS = 20  # that are named
 TREE_KERNELS = tuple(f"{name}_kernel" for name in ("inside", "outside", "spans", "arcs", "prepare", "trace"))
@@ -127,6 +128,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--steps", type=int, default=0, help="time this many steps after each run")
     add("--only-steps", type=int, metavar="N", help="time N steps of each run, and train no model")
     add("--keep-models", action="store_true", help="without it, only predictions are kept")
+    add("--resume", action="store_true", help="continue the runs in --folder that a budget stopped")
     add("--analyze", "--analyse", action="store_true", help="analyze errors")
     add("--device", default="auto", help="auto, cpu or cuda")
     add("--commit", help="the commit to record outside a git checkout")
@@ -298,6 +300,7 @@ def train_and_score(job: Job, reports: Connection) -> Row:
         corpus,
         folder,
         device=options.device,
+        resume=options.resume and folder.exists(),
         save_every=math.inf,
         callbacks=reporter,
         teachers=teachers,
