@@ -9,6 +9,7 @@ output depend on its input alone.
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 import uuid
@@ -110,11 +111,6 @@ def plan_jobs(
         raise InputError("standard input can be read once: name - once.")
     if source_format is not None and source_format not in FORMATS:
         raise InputError(f"there is no format {source_format!r}. Choose one of {', '.join(FORMATS)}.")
-    if url := next(filter(None, map(as_url, sources)), None):
-        raise InputError(
-            f"{url} is a URL, and this command reads files. To read from an object store, use ray.data with "
-            "nestree.integrations.ray.Recognize, as docs/scale.md shows, or copy the files."
-        )
     names: dict[Path, str] = {}
     files: list[Path] = []
     for source in sources:
@@ -157,6 +153,10 @@ def plan_jobs(
             raise InputError(
                 f"{targets[job.target].source} and {path} would both become {job.target}. Rename one, or predict them "
                 "into two folders."
+            )
+        if as_url(out) and not job.name.isprintable():  # half surrogates stand for bytes that are not UTF-8
+            raise InputError(
+                f"{path}: an object store needs names in UTF-8 without control characters. Rename it."
             )
         if job.target.resolve() in sources_read:
             raise InputError(f"{job.target} is one of the files that are read. Write to another folder.")
@@ -281,7 +281,7 @@ class ObjectStoreLog(ResumeLog):
 
     def write_log(self) -> None:
         name = f"{LOG_FOLDER}/{self.logs:06}-{self.run}.jsonl"
-        self.store.write(name, iter([format_log(self.how, self.new).encode()]))
+        self.store.write(name, format_log(self.how, self.new).encode())
         self.logs, self.new, self.written_at = self.logs + 1, [], monotonic()
 
     def exists(self, path: str) -> bool:
@@ -356,7 +356,7 @@ def open_resume_log(jobs: JobPlan, how: Values, resume: bool) -> ResumeLog:
 
 def open_object_store_log(folder: Path, store: ObjectStore, how: Values, resume: bool) -> ObjectStoreLog:
     names = store.names()
-    logs = sorted(name for name in names if name.startswith(f"{LOG_FOLDER}/"))
+    logs = sorted(name for name in names if re.fullmatch(rf"{LOG_FOLDER}/\d+-\w+\.jsonl", name))
     if names and not logs:
         raise InputError(f"{store.url} is not empty, and no predictions were begun in it. Give a new name.")
     if logs and not resume:

@@ -77,7 +77,9 @@ def predict(
         write_options = {"part": "predictions", "model": model_name(model), **write_options}
     started = monotonic()
     if url := as_url(out):
-        open_store(url)
+        store = open_store(url)
+        if jobs.folder is None and jobs.format in FOLDER_FORMATS and store.names():
+            raise InputError(f"{url} is not empty. Give a new name.")
     elif jobs.folder is None and jobs.format not in FOLDER_FORMATS:
         check_output_path(out)
     with nullcontext() if ray is None else ray_cluster(ray, model, workers, device) as cluster:
@@ -147,11 +149,9 @@ def find_jobs(
 
 def check_files(files: Sequence[Path], command: str) -> None:
     """Raise if one of the arguments seems to be a text rather than the name of a file."""
-    from nestree.data.object_store import as_url
-
     for path in files:
         is_name = str(path) == "-" or (path.suffix and not path.suffix.endswith(".")) or path.exists()
-        if not is_name and not as_url(path):
+        if not is_name:
             raise InputError(
                 f"{path} does not exist. If it is a text and not a file, pipe it: "
                 f"echo {shlex.quote(str(path))} | nestree {command} -"

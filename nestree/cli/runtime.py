@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
@@ -31,6 +32,7 @@ FOUND_ERRORS, BAD_INPUT, INTERRUPTED, CLOSED_PIPE = 1, 2, 130, 141
 QUIET, NORMAL = -1, 0  # one more for each -v
 USAGE_ERROR: Any = typer.BadParameter.__base__  # click's class: typer does not export it
 # What options and commands of other tools are called here. A command may lack the option, and have a later one.
+URL_OPTIONS = ("--cors-origin", "--ray", "--set")  # whose values may look like URLs
 SYNONYMS = {
     "--out": "--output --output-dir --output-file --save --html",
     "--batch-words": "--batch-size --bs",
@@ -106,6 +108,7 @@ class Command(TyperCommand):
         if "" in args:  # as a path it would be the current folder
             before = f" after {args[args.index('') - 1]}" if args[0] else ""
             raise InputError(f"there is an empty argument{before}. Is a variable of the shell not set?")
+        check_urls(ctx.info_name, args)
         given = [argument.partition("=")[0] for argument in args[: (*args, "--").index("--")]]
         for option in self.params:
             once = option.param_type_name == "option" and not any(
@@ -117,6 +120,19 @@ class Command(TyperCommand):
                 hint = "Name another model with --compare." if compare else "Give it once."
                 raise InputError(f"{option.opts[0]} is given more than once. {hint}")
         return super().parse_args(ctx, args)
+
+
+def check_urls(command: str, arguments: list[str]) -> None:
+    """Raise if a file is named by a URL: as a path it would be a folder called "s3:"."""
+    for before, argument in pairwise(["", *arguments]):
+        option, _, value = argument.partition("=") if argument.startswith("--") else (before, "", argument)
+        is_output = command == "predict" and option in ("--out", "-o")
+        if re.match(r"[A-Za-z][\w+.-]+://", value) and not is_output and option not in URL_OPTIONS:
+            url = re.sub(r"//[^/]*@", "//", value)  # without credentials
+            raise InputError(
+                f"{url} is a URL, and this command reads and writes files. `nestree predict --out` writes to an object "
+                "store; to read from one, copy the files, or use Ray Data, as docs/scale.md shows."
+            )
 
 
 def complete_ray_option(arguments: list[str]) -> list[str]:

@@ -1,10 +1,12 @@
-"""Output to an object store, or to another file system that pyarrow reaches: s3://, gs://, abfs://, hdfs://, file://.
+"""Output to an object store: s3://BUCKET/NAME or gs://BUCKET/NAME, through pyarrow.
 
 An object appears when it is complete, so that a file is there whole or not at all, as `atomic_path` guarantees for
-files. Credentials, region and endpoint come from the environment, as pyarrow documents them.
+files. Names are those of the objects, as they are written: nothing in them is decoded. Credentials, region and endpoint
+come from the environment, as pyarrow documents them.
 """
 
 import re
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -12,51 +14,53 @@ from pathlib import Path
 from typing import Any
 
 from nestree.data.io import optional_import
-from nestree.errors import DataError
+from nestree.errors import DataError, InputError
 
-OBJECT_STORES = (
-    "s3",
-    "gcs",
-    "abfs",
-)  # whose objects appear when they are closed, and which have no directories
-CHUNK_BYTES = 8 * 2**20
+SCHEMES = {
+    "s3": "",
+    "gs": "?retry_limit_seconds=30",
+}  # with what pyarrow needs to know: GCS would try for 15 minutes
+URL = re.compile(r"([A-Za-z][\w+.-]+):(?:/+(.*))?", re.DOTALL)  # Path() turns // into /
 
 
 def as_url(path: Path) -> str | None:
     """The URL that an argument of the command line is, or None.
 
-    >>> as_url(Path("s3://bucket/entities")), as_url(Path("file:///tmp/x")), as_url(Path("C:/x"))
-    ('s3://bucket/entities', 'file:///tmp/x', None)
+    >>> as_url(Path("s3://bucket/entities")), as_url(Path("S3://")), as_url(Path("C:/x")), as_url(Path("a:b"))
+    ('s3://bucket/entities', 's3://', None, None)
     """
-    match = re.match(r"(\w[\w+.-]+):/+(.+)", str(path))  # Path() turns // into /
-    if match is None:
-        return None
-    scheme, rest = match.groups()
-    return f"{scheme}://{'/' * (scheme == 'file')}{rest}"
+    match = URL.fullmatch(str(path))
+    return match and f"{match[1].lower()}://{match[2] or ''}"
 
 
 @lru_cache
 def open_store(url: str) -> "ObjectStore":
-    """The folder or file at this URL. A connection is reused."""
+    """The folder or object at this URL. A connection is reused."""
     return ObjectStore(url)
 
 
 class ObjectStore:
-    """A folder, or a single file, in an object store."""
+    """A folder, or a single object, in an object store."""
 
     def __init__(self, url: str) -> None:
-        self.url = url.rstrip("/")
-        self.fs: Any = optional_import("pyarrow.fs", "Writing to a URL", "ray")
-        with self.errors("opened"):
-            self.filesystem, path = self.fs.FileSystem.from_uri(url)
-            self.path: str = path.rstrip("/")
-            self.has_folders = self.filesystem.type_name not in OBJECT_STORES
-            bucket = self.path.partition("/")[0]
-            found = (
-                self.has_folders or self.filesystem.get_file_info(bucket).type != self.fs.FileType.NotFound
+        self.url = url
+        scheme, _, path = url.partition("://")
+        bucket = path.partition("/")[0]
+        if "@" in bucket:
+            raise InputError(f"a {scheme} URL holds credentials. Set them in the environment instead.")
+        if scheme == "file":
+            raise InputError(f"{url} is a URL of this machine. Write the path alone: /{path.lstrip('/')}")
+        if scheme not in SCHEMES or not re.fullmatch(r"[\w.-]+", bucket):
+            raise InputError(
+                f"{url} is no URL of an object store. Write s3://BUCKET/NAME, gs://BUCKET/NAME, or a path."
             )
+        self.fs: Any = optional_import("pyarrow.fs", "Writing to an object store", "ray")
+        with self.errors("opened"):
+            self.filesystem = self.fs.FileSystem.from_uri(f"{scheme}://{bucket}{SCHEMES[scheme]}")[0]
+            found = self.filesystem.get_file_info(bucket).type != self.fs.FileType.NotFound
         if not found:
-            raise DataError(f"{self.url}: there is no bucket {bucket}. Create it, or check the address.")
+            raise DataError(f"{url}: there is no bucket {bucket}. Create it, or check the address.")
+        self.path = path.rstrip("/")
 
     @contextmanager
     def errors(self, action: str) -> Iterator[None]:
@@ -64,40 +68,36 @@ class ObjectStore:
         try:
             yield
         except (OSError, ValueError, NotImplementedError) as why:
-            reason = re.sub(r" \(Request ID: .*?\)", "", str(why).splitlines()[0])[:300].rstrip(".")
+            reason = re.sub(r" \(Request ID: .*?\)", "", " ".join(str(why).split()))[:300].rstrip(".")
             raise DataError(
                 f"{self.url} cannot be {action}: {reason}. Check the address, and the credentials in the environment."
             ) from why
 
     def names(self) -> set[str]:
-        """Of all files in the folder, relative to it."""
+        """Of all objects in the folder, relative to it."""
         with self.errors("read"):
             selector = self.fs.FileSelector(self.path, recursive=True, allow_not_found=True)
             files = [info.path for info in self.filesystem.get_file_info(selector) if info.is_file]
         return {path.removeprefix(f"{self.path}/") for path in files}
 
     def read(self, name: str) -> bytes:
-        with self.errors("read"), self.filesystem.open_input_stream(f"{self.path}/{name}") as stream:
+        path = f"{self.path}/{name}"
+        with self.errors("read"), self.filesystem.open_input_stream(path, compression=None) as stream:
             data: bytes = stream.read()
             return data
 
-    def write(self, name: str, chunks: Iterator[bytes]) -> None:
-        """Write a file of the folder; "": the file of this URL itself."""
-        path = f"{self.path}/{name}".rstrip("/")
-        temporary = f"{path}.part" if self.has_folders else path
-        with self.errors("written"):
-            if self.has_folders:
-                self.filesystem.create_dir(path.rpartition("/")[0])
-            with self.filesystem.open_output_stream(temporary) as stream:
-                for chunk in chunks:
-                    stream.write(chunk)
-            if self.has_folders:
-                self.filesystem.move(temporary, path)
+    def write(self, name: str, data: bytes) -> None:
+        """Write an object of the folder."""
+        with tempfile.NamedTemporaryFile(prefix="nestree-") as file:
+            file.write(data)
+            file.flush()
+            self.upload(Path(file.name), name)
 
     def upload(self, source: Path, name: str = "") -> list[str]:
-        """Copy a file, or all files of a folder; returns the names of what was written.
+        """Copy a file, or all files of a folder; returns the names of what was written. "": the object of this URL.
 
-        Of a document's .txt and .ann files, the text comes first.
+        Of a document's .txt and .ann files, the text comes first. pyarrow copies: a stream that Python writes to would
+        become an object even if an interrupt cuts it short.
         """
         files = [source]
         if source.is_dir():
@@ -105,11 +105,13 @@ class ObjectStore:
             files = sorted(found, key=lambda path: (path.suffix == ".ann", path.as_posix()))
         names = []
         for path in files:
-            names.append(
-                "/".join(
-                    part for part in (name, path.relative_to(source).as_posix()) if part not in ("", ".")
+            relative = path.relative_to(source).as_posix()
+            names.append("/".join(part for part in (name, relative) if part not in ("", ".")))
+            with self.errors("written"):
+                self.fs.copy_files(
+                    str(path.resolve()),
+                    f"{self.path}/{names[-1]}".rstrip("/"),
+                    source_filesystem=self.fs.LocalFileSystem(),
+                    destination_filesystem=self.filesystem,
                 )
-            )
-            with open(path, "rb") as file:
-                self.write(names[-1], iter(lambda: file.read(CHUNK_BYTES), b""))
         return names

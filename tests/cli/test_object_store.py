@@ -1,8 +1,10 @@
-"""`nestree predict --out URL`: an S3 server on this machine, and URLs of files."""
+"""`nestree predict --out URL`, with an S3 server on this machine."""
 
 import os
 import signal
+import threading
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -22,18 +24,18 @@ def objects(url: str) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("to", ["jsonl", "brat"])
-@pytest.mark.parametrize("scheme", ["s3", "file"])
-def test_the_bytes_are_those_of_a_folder(s3, tiny_model, tmp_path, scheme, to):
-    url = f"{s3}/bytes/{to}" if scheme == "s3" else f"file://{tmp_path}/url"
+def test_the_bytes_are_those_of_a_folder(s3, tiny_model, tmp_path, to):
     source = folder_of_texts(tmp_path)
+    for name in ("a b", "ü%41", "c#1", "c#2", "d?e=f"):  # nothing is decoded
+        (source / f"{name}.txt").write_text("Lisbon and Oslo.")
     predicted(tiny_model, source, "--out", tmp_path / "out", "--to", to)
-    predicted(tiny_model, source, "--out", url, "--to", to)
-    assert objects(url) == written(tmp_path / "out")
+    predicted(tiny_model, source, "--out", f"{s3}/b y%41t#es/{to}/", "--to", to)
+    assert objects(f"{s3}/b y%41t#es/{to}") == written(tmp_path / "out")
 
 
 def test_one_file(s3, tiny_model, tmp_path):
     (tmp_path / "text.txt").write_text("Oslo and Lisbon.")
-    for name in ("one.jsonl", "one.csv"):
+    for name in ("one.jsonl", "one.csv", "one.jsonl.gz"):
         predicted(tiny_model, tmp_path / "text.txt", "--out", tmp_path / name)
         predicted(tiny_model, tmp_path / "text.txt", "--out", f"{s3}/{name}")
         assert open_store(s3).read(name) == (tmp_path / name).read_bytes()
@@ -78,15 +80,52 @@ def test_resuming_predicts_what_is_new_changed_or_deleted(s3, tiny_model, tmp_pa
     assert b"Lisbon" in objects(url)["002.jsonl"]
 
 
+def test_an_interrupted_upload_is_whole_or_nothing(s3, tmp_path):
+    """An object is written by one call, which Python does not interrupt."""
+    store, large = open_store(f"{s3}/interrupted"), tmp_path / "large"
+    large.write_bytes(bytes(50_000_000))
+    timer = threading.Timer(0.02, signal.raise_signal, [signal.SIGINT])
+    timer.start()
+    with suppress(KeyboardInterrupt):
+        store.upload(large, "large")
+        timer.join()
+    assert store.names() in (set(), {"large"})
+    if store.names():
+        assert len(store.read("large")) == 50_000_000
+
+
 def test_what_cannot_be_written_is_said_in_a_sentence(s3, tiny_model, tmp_path, monkeypatch):
     source = many_files(tmp_path, 2)
     arguments = ["predict", source, "--model", tiny_model, "--out"]
     assert refuse(*arguments, "s3://no-such/x") == (
         "s3://no-such/x: there is no bucket no-such. Create it, or check the address."
     )
-    assert "foo://bucket/x cannot be opened: " in refuse(*arguments, "foo://bucket/x")
-    open_store(s3).write("full/other.txt", iter([b"x"]))
+    for url in ("foo://bucket/x", "s3://", "s3:/", "abfs://c/x"):
+        assert " is no URL of an object store. Write s3://BUCKET/NAME, " in refuse(*arguments, url)
+    assert "Write the path alone: /tmp/x" in refuse(*arguments, "file:///tmp/x")
+    assert "SECRET" not in refuse(*arguments, "s3://ID:SECRET@bucket/x")
+    open_store(f"{s3}/full").write("other.txt", b"x")
     assert "s3://bucket/full is not empty, and no predictions" in refuse(*arguments, f"{s3}/full")
-    assert "s3://bucket/in is a URL, and this command reads files" in refuse("predict", f"{s3}/in")
+    one = ["predict", source / "000.txt", "--to", "brat", "--model", tiny_model, "--out"]
+    assert refuse(*one, f"{s3}/full") == "s3://bucket/full is not empty. Give a new name."
+    (source / "caf\udce9.txt").write_text("Oslo.")
+    assert "needs names in UTF-8" in refuse(*arguments, f"{s3}/names")
+    (source / "caf\udce9.txt").unlink()
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    open_store.cache_clear()
     assert "s3://bucket/other cannot be opened: " in refuse(*arguments, f"{s3}/other")
+    open_store.cache_clear()
+
+
+def test_other_commands_refuse_urls(s3):
+    message = (
+        f"{s3}/x.jsonl is a URL, and this command reads and writes files. `nestree predict --out` writes"
+    )
+    for arguments in (
+        ["convert", "examples/dev.jsonl", f"{s3}/x.jsonl"],
+        ["select", "examples/dev.jsonl", "--budget", "10", "-o", f"{s3}/x.jsonl"],
+        ["train", "--train", "examples/train.jsonl", f"--out={s3}/x.jsonl"],
+        ["evaluate", f"{s3}/x.jsonl", "examples/dev.jsonl"],
+        ["predict", f"{s3}/x.jsonl"],
+    ):
+        assert message in refuse(*arguments)
