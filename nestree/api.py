@@ -140,8 +140,10 @@ def export(
     folder = Path(folder)
     if folder.is_file():
         raise InputError(f"{folder} is a file, and the model becomes a folder. Give a new name.")
+    source = hub.resolve(model)
+    checkpoint.check_outside(folder, source)
     with atomic_path(folder) as temporary:
-        recognizer = checkpoint.load(hub.resolve(model))
+        recognizer = checkpoint.load(source)
         checkpoint.export(recognizer, temporary, int8)
         exported = checkpoint.load(temporary)
         if data is None:

@@ -37,7 +37,7 @@ from nestree import __version__
 from nestree.config import Settings
 from nestree.data.io import atomic_path
 from nestree.decoding import NO_TEMPERATURES, Temperatures
-from nestree.errors import DataError, ModelError, NestreeError
+from nestree.errors import DataError, InputError, ModelError, NestreeError
 from nestree.model import OnnxRecognizer, Recognizer, TextRules
 from nestree.model_card import Card
 from nestree.nn import bert
@@ -186,6 +186,12 @@ def quantize(folder: Path, out: Path) -> None:
         add_to_card(temporary, WEIGHTS_NOTE.format(stored, "quantize"))
         save_weights(quantize_state(model.state_dict()), temporary)
         save_manifest(temporary)
+
+
+def check_outside(out: Path, model: Path) -> None:
+    """Raise if a model would be written into the folder of another."""
+    if out.resolve().is_relative_to(model.resolve()):
+        raise InputError(f"{out} is in the folder of the model, {model}. Give another name.")
 
 
 def without_local_path(settings: Settings) -> Settings:
@@ -501,9 +507,10 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
                 os.fsync(file.fileno())
             temporary.chmod(mode)
     except (SafetensorError, DataError) as error:
-        reason = " The disk is full." if "No space" in str(error) or "os error 28" in str(error) else ""
+        full = " The disk is full." if "No space" in str(error) or "os error 28" in str(error) else ""
+        why = str(error).rstrip(".")
         raise ModelError(
-            f"{path} could not be written: {error}{reason} What was there before is untouched."
+            f"{path} could not be written: {why}.{full} What was there before is untouched."
         ) from None
 
 

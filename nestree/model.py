@@ -85,6 +85,7 @@ class Recognizer(nn.Module):
         self.head_prior = HeadPrior(embeddings.embedding_dim) if settings.model.head_prior else None
         max_length = max_input_length(self.tokenizer, transformer.config)
         self.collator = self.make_collator(max_length, embeddings.num_embeddings, str(encoder))
+        self.float()  # whatever PyTorch's default dtype is
 
     def set_labels(self, settings: Settings, labels: Sequence[str]) -> None:
         """Set all that is not part of the network."""
@@ -246,6 +247,10 @@ class OnnxRecognizer(Recognizer):
                 f"{network.place} is damaged: a graph has no metadata. Export it again."
             ) from None
         self.collator = self.make_collator(max_length, embeddings, str(encoder))
+        if (size := network.label_count) not in (None, len(labels)):
+            raise ModelError(
+                f"{network.place} has graphs for {size} labels, and labels.json names {len(labels)}. Export it again."
+            )
 
     def forward(self, batch: Batch) -> Scores:
         return self.network(batch)

@@ -199,7 +199,7 @@ class Pipeline:
 
     def __repr__(self) -> str:
         precision = self.inference_precision
-        if precision == "int8":
+        if self.inference_model is self.int8_model:
             precision = f"int8, {selected_kernel().name}"
         return f"Pipeline({self.model!r}, device={str(self.device)!r}, precision={precision!r})"
 

@@ -6,6 +6,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+import torch
 
 from nestree import checkpoint
 from nestree.data import formats
@@ -57,6 +58,18 @@ def test_it_finds_nested_entities(box):
     assert all(e.head is not None and 0 < e.score <= 1 for e in found)
     assert max(e.depth for e in found) >= 1
     assert all(ner.labels.values())  # its card describes every label
+
+
+@pytest.mark.parametrize("precision", ["float32", "auto"])
+def test_the_default_dtype_changes_nothing(box, precision):
+    text = "Anna lives in Oslo."
+    before = load(device="cpu", precision=precision)
+    expected = before(text).to_dict()
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert before(text).to_dict() == load(device="cpu", precision=precision)(text).to_dict() == expected
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def test_it_is_about_as_good_as_its_card_says(box, shared):

@@ -150,6 +150,7 @@ def test_what_goes_wrong_leaves_nothing_behind(tiny_model, tmp_path):
     assert "absent.jsonl does not exist" in refuse(
         "quantize", tiny_model, *out, "--gold", tmp_path / "absent.jsonl"
     )
+    assert "is in the folder of the model" in refuse("quantize", tiny_model, "--out", tiny_model / "small")
     why = refuse("quantize", tmp_path / "absent", *out)
     assert "absent does not exist. Name a directory that `nestree train` made" in why
     assert list(tmp_path.iterdir()) == []

@@ -110,6 +110,8 @@ def check(
     from nestree.data.formats import data_files, detect_format
 
     files = [file for path in files for file in data_files(path)]
+    if duplicates := [path for path in files if files.count(path) > 1]:
+        raise InputError(f"{duplicates[0]} is named twice. Name each file once.")
     with reading_progress(files):
         options = {}
         if reading.read or reading.words or reading.sentences:  # all files have the format of the first

@@ -277,7 +277,7 @@ def load_teachers(
         rules = {name: getattr(reading, name) or rule for name, rule in rules.items()}
         texts = list(read_sentences(jobs, {"text": rules}))
     size = sum(len(text.words) for text in texts)
-    print_line(f"{len(texts):,} sentences of {size:,} words without annotation.")
+    print_line(f"{plural(len(texts), 'sentence')} of {plural(size, 'word')} without annotation.")
     copies = {"labeled_copies": distillation["repeat"]} if distillation["repeat"] else {}
     return make_teachers(corpus, texts, teachers, hard=distillation["hard"], seed=seed, **copies)
 

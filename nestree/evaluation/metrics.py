@@ -56,7 +56,7 @@ def describe_difference(number: int, gold: Sequence[Sentence], predicted: Sequen
     g, p = gold[number - 1].words, predicted[number - 1].words
     k = next((k for k, (a, b) in enumerate(zip(g, p, strict=False)) if a != b), min(len(g), len(p)))
     ours, theirs = (repr(words[k]) if k < len(words) else "no more words" for words in (g, p))
-    gold_text, text = "".join(g), "".join(p)
+    gold_text, text = ("".join("".join(words).split()) for words in (g, p))
     convert = "or convert both from the same text with the same"
     elsewhere = next((n for n, sentence in enumerate(predicted, 1) if sentence.words == g), None)
     if gold_text == text:

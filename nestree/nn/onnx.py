@@ -303,7 +303,16 @@ class OnnxNetwork:
             raise ModelError(
                 f"{place}/{SCORE_GRAPH} has the format {version:.20}; this nestree knows {FORMAT}. Export it again."
             )
+        if "precision" not in self.metadata:
+            raise ModelError(f"{place} is damaged: a graph has no metadata. Export it again.")
         self.precision: str = self.metadata["precision"]
+
+    @property
+    def label_count(self) -> int | None:
+        """The number of labels that the graphs were made for; None if only mentions are scored."""
+        graph = self.sessions.get(LABEL_GRAPH)
+        size = graph.get_outputs()[0].shape[-1] if graph else None
+        return size if isinstance(size, int) else None
 
     def open(self, name: str, content: bytes) -> Any:
         options = self.runtime.SessionOptions()

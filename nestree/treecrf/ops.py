@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from nestree.errors import BackendError, ChartMemoryError, PotentialsError, WrongTreeError
 from nestree.treecrf import reference
@@ -184,15 +185,17 @@ def kl_divergence(p: AnyPotentials, q: AnyPotentials, lengths: Lengths) -> Tenso
 def expected_log_ratio(p: AnyPotentials, q: AnyPotentials | None, lengths: Lengths) -> Tensor:
     """E_p[log p(T) - log q(T)] over trees T; without q, E_p[log p(T)].
 
-    Its gradient is a second derivative of log Z, which the reference alone can compute.
+    It is the difference of large numbers, so that a CPU computes it in float64. Its gradient is a second derivative of
+    log Z, which the reference alone can compute.
     """
     if q is not None:
         q, _, _ = prepare(q, lengths, gradient=True)
     p, sizes, backend = prepare(p, lengths, gradient=True)
     tensors = [t for t in (*p, *(q or ())) if t is not None]
     dtype, more = p.span.dtype, {}
-    if backend is reference:
+    if not backend.ASYNC_CHECKS:
         p, q = reference.in_float64(p), None if q is None else reference.in_float64(q)
+    if backend is reference:
         more = {"create_graph": needs_gradient(tensors)}
     with torch.set_grad_enabled(more.get("create_graph", False)):
         log_z, probabilities = backend.inside_outside(p, sizes, has_head(p, q), **more)
@@ -203,7 +206,7 @@ def expected_log_ratio(p: AnyPotentials, q: AnyPotentials | None, lengths: Lengt
     if backend is reference:
         return value.to(dtype)
     what = "entropy and kl_divergence have gradients"
-    constant: Tensor = _NoGradient.apply(value, what, *tensors)  # type: ignore[no-untyped-call]
+    constant: Tensor = _NoGradient.apply(value.to(dtype), what, *tensors)  # type: ignore[no-untyped-call]
     return constant
 
 
@@ -290,6 +293,8 @@ def prepare(
     `gradient`: whether an outside pass will run. None: if a potential requires a gradient.
     """
     backend = checked_backend(potentials)
+    if backend is not reference and has_tangents(potentials):
+        raise BackendError('only the reference has forward-mode derivatives; use `use_backend("reference")`.')
     batch, n, device = potentials.span.shape[0], potentials.span.shape[1] - 1, potentials.span.device
     raise_pending(wait=False)
     if gradient is None:
@@ -311,6 +316,13 @@ def prepare(
     if dtypes != {dtype}:
         potentials = map_tensors(potentials, lambda tensor: tensor.to(dtype))
     return potentials, sizes, backend
+
+
+def has_tangents(potentials: Potentials) -> bool:
+    """Whether forward-mode derivatives are asked for."""
+    if forward_ad._current_level < 0:
+        return False
+    return any(t is not None and forward_ad.unpack_dual(t).tangent is not None for t in potentials)
 
 
 def require_lexical(potentials: Potentials) -> None:

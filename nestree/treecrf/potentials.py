@@ -254,7 +254,7 @@ def crossing_spans(spans: Tensor, batch: int, n: int) -> Tensor:
     [[0, 1, 3]]
     """
     b, i, j = spans.unbind(1)
-    present = torch.zeros(batch, n + 1, n + 1, device=spans.device)
+    present = torch.zeros(batch, n + 1, n + 1, device=spans.device, dtype=torch.float32)
     present.index_put_((b, i, j), present.new_ones(()))  # a Python number would be copied to the device
     post = torch.arange(n + 1, device=spans.device)
     up = (post[:, None] < post).float()

@@ -78,7 +78,7 @@ def expected_score(potentials: AnyPotentials, marginals: AnyPotentials, penalty:
         possible = score > NO_TREE
         finite = probability * torch.where(possible, score, 0.0)
         # Added, not multiplied: 0 times inf would make the gradient NaN.
-        penalties = torch.where(~possible & (probability > 0), -penalty, 0.0)
+        penalties = torch.where(~possible & (probability > 0), score.new_full((), -penalty), 0.0)
         values.append((finite + penalties).flatten(1).sum(1))
     return torch.stack(values).sum(0)
 

@@ -94,6 +94,7 @@ def test_completion_can_be_installed(tmp_path):
         (["stats", "missing.jsonl"], "Error: missing.jsonl does not exist."),
         (["stats", "-", "-", "--from", "jsonl"], "- is named twice"),
         (["stats", COUNTED, COUNTED], "is named twice"),
+        (["check", COUNTED, COUNTED], "is named twice"),
         (["stats", COUNTED, "--formt", "json"], "nestree stats has no option --formt. Did you mean --format?\n"),
         (["train", "--learning-rate", "1"], "nestree train has no option --learning-rate. Did you mean --lr?\n"),
         (["train", "--epoch", "1"], "Did you mean --epochs?\n"),

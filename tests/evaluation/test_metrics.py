@@ -296,6 +296,12 @@ def corpus(*texts, ids=False):
             "not: predict on the words of the gold file, or convert both from the same text with the same --words.",
         ),
         (
+            [Sentence(["New York", "."])],
+            corpus("New York ."),
+            "sentence 1, word 1: gold has 'New York', predicted has 'New'. The text is the same, its words are "
+            "not: predict on the words of the gold file, or convert both from the same text with the same --words.",
+        ),
+        (
             corpus("a b . c d", "e"),
             corpus("a b .", "c d e"),
             "sentence 1, word 4: gold has 'c', predicted has no more words. The text is the same, its sentences end "

@@ -10,7 +10,7 @@ import torch
 import nestree
 from nestree import checkpoint
 from nestree.errors import DataError, InputError, ModelError
-from nestree.nn.onnx import LABEL_GRAPH, SCORE_GRAPH, float_products, named_tensors
+from nestree.nn.onnx import FORMAT, LABEL_GRAPH, SCORE_GRAPH, float_products, named_tensors
 from nestree.types import Sentence
 from tests import tiny
 from tests.cli.run import nestree as run
@@ -166,7 +166,11 @@ def test_graphs_without_metadata_and_of_other_versions(pair, tmp_path):
 
     graph = onnx.load(pair[1] / SCORE_GRAPH)
     shutil.copytree(pair[1], tmp_path / "model")
-    for value, message in (("9", "has the format 9"), (None, "has the format none")):
+    for value, message in (
+        ("9", "has the format 9"),
+        (None, "has the format none"),
+        (str(FORMAT), "damaged: a graph has no metadata"),
+    ):
         del graph.metadata_props[:]
         if value:
             graph.metadata_props.add(key="format", value=value)
@@ -175,7 +179,18 @@ def test_graphs_without_metadata_and_of_other_versions(pair, tmp_path):
             nestree.load(tmp_path / "model", verify=False)
 
 
+def test_labels_of_another_model(pair, tmp_path):
+    shutil.copytree(pair[1], tmp_path / "model")
+    labels = json.loads((tmp_path / "model" / checkpoint.LABELS).read_text())
+    labels["labels"] = labels["labels"][:-1]
+    (tmp_path / "model" / checkpoint.LABELS).write_text(json.dumps(labels))
+    with pytest.raises(ModelError, match=r"has graphs for \d labels, and labels.json names"):
+        nestree.load(tmp_path / "model", verify=False)
+
+
 def test_what_is_refused(pair, tmp_path, monkeypatch):
+    with pytest.raises(InputError, match="is in the folder of the model"):
+        nestree.export(pair[0], pair[0] / "onnx")
     with pytest.raises(DataError, match="not empty"):
         nestree.export(*pair)
     file = tmp_path / "file"

@@ -4,11 +4,13 @@ import itertools
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 from nestree.errors import BackendError, PotentialsError, WrongTreeError
 from nestree.treecrf import (
     LexicalPotentials,
     best_trees,
+    crossing_spans,
     entropy,
     head_marginals,
     kl_divergence,
@@ -186,6 +188,37 @@ def test_mixed_precision_is_computed_in_the_widest(backend):
     assert log_z.dtype == kl_divergence(to(given, torch.float32), given, LENGTHS).dtype == torch.float64
     log_z.sum().backward()
     assert [t.grad.dtype for t in mixed[:3]] == [torch.float64, torch.float16, torch.float32]
+
+
+def test_the_default_dtype_changes_nothing(backend, function):
+    expected = function(single(), LENGTHS)
+    given = single()
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert same(function(given, LENGTHS), expected)
+        assert crossing_spans(torch.tensor([[0, 0, 2]]), 1, 3).nonzero().tolist() == [[0, 1, 3]]
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_entropy_and_kl_divergence_keep_their_digits_in_float32(backend):
+    p = to(lexical([40], std=10.0, seed=3), torch.float32)
+    q = LexicalPotentials(*(None if t is None else t + 1e-3 for t in p))  # the same distribution
+    exact = entropy(to(p, torch.float64), [40])
+    assert entropy(p, [40]).double() == pytest.approx(exact, rel=1e-4)
+    assert abs(float(kl_divergence(p, q, [40]))) < 1e-3
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit")  # in PyTorch itself
+def test_forward_mode_works_on_the_reference_and_raises_elsewhere():
+    given = single()
+    with forward_ad.dual_level():
+        dual = given._replace(span=forward_ad.make_dual(given.span, torch.ones_like(given.span)))
+        with use_backend("numba"), pytest.raises(BackendError, match="only the reference has forward-mode"):
+            log_partition(dual, LENGTHS)
+        with use_backend("reference"):
+            tangent = forward_ad.unpack_dual(log_partition(dual, LENGTHS)).tangent
+    assert tangent == pytest.approx(torch.tensor([2.0 * n - 1 for n in LENGTHS]), abs=1e-4)
 
 
 def test_autocast_changes_nothing(backend, function):

@@ -240,14 +240,16 @@ class Int8Encoder(Encoder):
         transformer, mask = self.transformer, batch.attention_mask > 0
         assert isinstance(transformer, Int8Bert)
         states, starts, order = transformer.packed_states(batch.subwords, mask, len(self.mix.weights))
-        factors = torch.zeros(len(states))
+        factors = torch.zeros(len(states), dtype=torch.float32)
         factors[order] = self.mix.weights.softmax(0) * self.mix.factor
         return self.pool(batch, lambda window, place: starts[window] + place, states, factors)
 
     def lexical_embeddings(self, batch: Batch) -> Tensor:
         subwords = batch.subwords.numpy()
         table = self.transformer.get_input_embeddings().weight.detach()[None]  # type: ignore[operator]
-        pooled = self.pool(batch, lambda window, place: subwords[window, place], table, torch.ones(1))
+        pooled = self.pool(
+            batch, lambda window, place: subwords[window, place], table, torch.ones(1, dtype=torch.float32)
+        )
         return pooled[:, 1:-1]
 
     def pool(self, batch: Batch, rows: Callable[..., np.ndarray], layers: Tensor, factors: Tensor) -> Tensor:
