@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from nestree.display import REPLACEMENT, escape_invisible
+from nestree.display import REPLACEMENT, escape_bidi, escape_invisible
 from nestree.errors import plural
 from nestree.evaluation import (
     KINDS,
@@ -49,8 +49,8 @@ UNDEFINED = "-"  # shown where there is nothing to divide by
 
 
 def visible(text: str) -> str:
-    """Replace control characters except line feeds, and lone surrogates."""
-    return re.sub("[\t\r]", REPLACEMENT, escape_invisible(text))
+    """Replace control characters except line feeds, bidirectional controls, and lone surrogates."""
+    return re.sub("[\t\r]", REPLACEMENT, escape_bidi(escape_invisible(text)))
 
 
 # Numbers

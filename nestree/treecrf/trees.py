@@ -23,7 +23,7 @@ class Tree(NamedTuple):
     root: int | None  # the head of the sentence; None for plain trees
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # equality of tensors has no truth value
 class Trees:
     """One tree per sentence, as tensors; what lies beyond a sentence's length is -1. `trees[b]` is a Tree."""
 
