@@ -141,7 +141,7 @@ def export(
     if folder.is_file():
         raise InputError(f"{folder} is a file, and the model becomes a folder. Give a new name.")
     source = hub.resolve(model)
-    checkpoint.check_outside(folder, source)
+    checkpoint.check_output_outside_model(folder, source)
     with atomic_path(folder) as temporary:
         recognizer = checkpoint.load(source)
         checkpoint.export(recognizer, temporary, int8)

@@ -188,7 +188,7 @@ def quantize(folder: Path, out: Path) -> None:
         save_manifest(temporary)
 
 
-def check_outside(out: Path, model: Path) -> None:
+def check_output_outside_model(out: Path, model: Path) -> None:
     """Raise if a model would be written into the folder of another."""
     if out.resolve().is_relative_to(model.resolve()):
         raise InputError(f"{out} is in the folder of the model, {model}. Give another name.")

@@ -350,7 +350,7 @@ def quantize(
         with reading_progress([gold]):
             documents = list(reading.documents(gold))
     folder = hub.resolve(model)
-    checkpoint.check_outside(out, folder)
+    checkpoint.check_output_outside_model(out, folder)
     with atomic_path(out) as temporary:
         checkpoint.quantize(folder, temporary)
         if gold:

@@ -55,7 +55,7 @@ class ObjectStore:
                 f"{url} is no URL of an object store. Write s3://BUCKET/NAME, gs://BUCKET/NAME, or a path."
             )
         self.fs: Any = optional_import("pyarrow.fs", "Writing to an object store", "ray")
-        with self.errors("opened"):
+        with self.translate_errors("opened"):
             self.filesystem = self.fs.FileSystem.from_uri(f"{scheme}://{bucket}{SCHEMES[scheme]}")[0]
             found = self.filesystem.get_file_info(bucket).type != self.fs.FileType.NotFound
         if not found:
@@ -63,7 +63,7 @@ class ObjectStore:
         self.path = path.rstrip("/")
 
     @contextmanager
-    def errors(self, action: str) -> Iterator[None]:
+    def translate_errors(self, action: str) -> Iterator[None]:
         """Turn the errors of pyarrow into one sentence."""
         try:
             yield
@@ -75,14 +75,17 @@ class ObjectStore:
 
     def names(self) -> set[str]:
         """Of all objects in the folder, relative to it."""
-        with self.errors("read"):
+        with self.translate_errors("read"):
             selector = self.fs.FileSelector(self.path, recursive=True, allow_not_found=True)
             files = [info.path for info in self.filesystem.get_file_info(selector) if info.is_file]
         return {path.removeprefix(f"{self.path}/") for path in files}
 
     def read(self, name: str) -> bytes:
         path = f"{self.path}/{name}"
-        with self.errors("read"), self.filesystem.open_input_stream(path, compression=None) as stream:
+        with (
+            self.translate_errors("read"),
+            self.filesystem.open_input_stream(path, compression=None) as stream,
+        ):
             data: bytes = stream.read()
             return data
 
@@ -107,7 +110,7 @@ class ObjectStore:
         for path in files:
             relative = path.relative_to(source).as_posix()
             names.append("/".join(part for part in (name, relative) if part not in ("", ".")))
-            with self.errors("written"):
+            with self.translate_errors("written"):
                 self.fs.copy_files(
                     str(path.resolve()),
                     f"{self.path}/{names[-1]}".rstrip("/"),
