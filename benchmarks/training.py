@@ -47,6 +47,7 @@ from nestree import checkpoint, training
 from nestree.config import Settings
 from nestree.data import formats
 from nestree.decoding import NO_TEMPERATURES
+from nestree.model import Recognizer
 from nestree.nn.devices import select_device
 from nestree.temperature import best_decoder, fit_temperatures
 from nestree.training import Callbacks, Corpus
@@ -55,7 +56,7 @@ from nestree.training.dataset import batches
 from nestree.training.distill import AUGMENTATION_RATE, LABELED_COPIES, make_teachers
 from nestree.training.experiment import data_files, recipe_name
 from nestree.training.loop import train_epoch
-from nestree.types import Document, Sentence
+from nestree.types import Document, Sentence, with_context
 
 POLL_SECONDS = 1.0  # between two checks of the budget
 PROGRESS_SECONDS = 10.0  # between two lines about the running processes
@@ -260,8 +261,8 @@ def execute(job: Job, reports: Connection) -> None:
         sys.exit(1)
 
 
-def load_data(job: Job) -> tuple[Settings, Corpus, list[Document]]:
-    """The settings, the corpus and the test documents."""
+def load_data(job: Job, context: int = 0) -> tuple[Settings, Corpus, list[Document]]:
+    """The settings, the corpus and the test documents. `context`: words around each sentence that teachers read."""
     torch.set_num_threads(job.threads)
     settings = Settings.read(job.recipe).with_overrides([*job.changes, f"training.seed={job.seed}"])
     parts = {part: list(formats.read(path)) for part, path in data_files(job.data).items()}
@@ -270,7 +271,7 @@ def load_data(job: Job) -> tuple[Settings, Corpus, list[Document]]:
         parts.get("dev"),
         seed=job.seed,
         crossing_gold=settings.training.crossing,
-        context=settings.encoder.context,
+        context=max(context, settings.encoder.context),
     )
     return settings, corpus, parts.get("test", [])
 
@@ -286,11 +287,13 @@ def adapt(job: Job, settings: Settings, corpus: Corpus) -> tuple[Settings, Corpu
 
 def train_and_score(job: Job, reports: Connection) -> Row:
     """Train, and score the best epoch."""
-    settings, corpus, test = load_data(job)
     options, folder, teachers = job.options, job.folder, None
     started = time.perf_counter()
-    if job.distill:
-        corpus, teachers = load_teachers(job, corpus)
+    recognizers = load_teachers(job)
+    context = max([0, *(teacher.settings.encoder.context for teacher in recognizers)])
+    settings, corpus, test = load_data(job, context)
+    if recognizers:
+        corpus, teachers = add_unlabelled(job, corpus, recognizers, max(context, settings.encoder.context))
     settings, corpus = adapt(job, settings, corpus)
     prepared = time.perf_counter() - started
     test_share = sum(len(document.sentences) for document in test) / max(1, len(corpus.dev))
@@ -345,21 +348,30 @@ def train_and_score(job: Job, reports: Connection) -> Row:
     return row
 
 
-def load_teachers(job: Job, corpus: Corpus) -> tuple[Corpus, Any]:
-    """The corpus with unlabelled sentences, and the teachers' scores."""
-    names = job.options.teachers[: int(job.distill.get("teachers", 1))]
+def load_teachers(job: Job) -> list[Recognizer]:
+    """The teachers of a run; none: ordinary training."""
+    names = job.options.teachers[: int(job.distill.get("teachers", 1))] if job.distill else []
     teachers = [checkpoint.load(folder, select_device(job.options.device)) for folder in names]
     if job.distill.get("raw"):
         for teacher in teachers:
             teacher.temperatures = NO_TEMPERATURES
+    return teachers
+
+
+def add_unlabelled(
+    job: Job, corpus: Corpus, teachers: Sequence[Recognizer], context: int
+) -> tuple[Corpus, Any]:
+    """The corpus with unlabelled sentences, and the teachers of both."""
     unlabelled: list[Sentence] = []
     left = job.distill.get("words", math.inf)
     documents = chain.from_iterable(map(formats.read, job.options.unlabelled))
-    for sentence in (sentence for document in documents for sentence in document.sentences):
+    for document in documents:
+        for sentence in with_context([document], context)[0].sentences:
+            if left > 0:
+                unlabelled.append(sentence)
+                left -= len(sentence.words)
         if left <= 0:
             break
-        unlabelled.append(sentence)
-        left -= len(sentence.words)
     return make_teachers(
         corpus,
         unlabelled,

@@ -220,6 +220,24 @@ def test_commands_read_sentences_in_context(place, seen, monkeypatch, arguments)
     assert set(seen) == {context for context in wanted if any(context)}
 
 
+def test_teachers_read_sentences_in_context(place, encoder, seen, monkeypatch):
+    """A student without context learns from a teacher with context, of labelled and unlabelled texts."""
+    monkeypatch.chdir(place)
+    texts = [
+        Document([replace(s, words=[f"{w}s" for w in s.words], entities=()) for s in d.sentences])
+        for d in DOCUMENTS
+    ]
+    formats.write(texts, Path("texts.jsonl"), "jsonl")
+    options = ["--train", "data.jsonl", "--dev", "data.jsonl", "--encoder", encoder, "--epochs", 1]
+    options += ["--set", "encoder.mix_layers=2"]
+    done = nestree_command(
+        "distill", "--teacher", "model", "--unlabelled", "texts.jsonl", "--out", "student", *options
+    )
+    assert done.exit_code == 0, done.output
+    wanted = [s.context for d in with_context([*DOCUMENTS, *texts], 4) for s in d.sentences]
+    assert {context for context in wanted if any(context)} <= set(seen)
+
+
 def test_spacy_reads_sentences_in_context(place, seen):
     spacy = pytest.importorskip("spacy")
     nlp = spacy.blank("en")

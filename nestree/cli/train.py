@@ -26,6 +26,7 @@ from nestree.errors import InputError, plural
 
 if TYPE_CHECKING:
     from nestree.config import Settings
+    from nestree.model import Recognizer
     from nestree.predict_files import JobPlan
     from nestree.training import Corpus
     from nestree.training.distill import Teachers
@@ -211,16 +212,18 @@ def run_training(
     paths = {part: Path(origin[part]) for part in PARTS if part in origin}
     with reading_progress([*paths.values()]):
         parts = {part: list(reading.documents(path)) for part, path in paths.items()}
+    teachers = load_teachers(origin["distill"], run.device) if command == "distill" else []
+    context = max(s.encoder.context for s in (settings, *(teacher.settings for teacher in teachers)))
     corpus = training.make_corpus(
         parts["train"],
         parts.get("dev"),
         seed=settings.training.seed,
         crossing_gold=settings.training.crossing,
-        context=settings.encoder.context,
+        context=context,
     )
-    if command == "distill":
-        corpus, options["teachers"] = load_teachers(
-            origin["distill"], reading, corpus, settings.training.seed, run.device
+    if teachers:
+        corpus, options["teachers"] = add_unlabelled(
+            origin["distill"], reading, corpus, teachers, settings.training.seed, context
         )
     if not run.resume and run.config in (None, "default") and not run.is_set("batch_words"):
         epochs = settings.training.epochs if run.is_set("epochs") else None
@@ -252,14 +255,11 @@ def run_training(
     training.save_scores(result, test)
 
 
-def load_teachers(
-    distillation: dict[str, Any], reading: Reading, corpus: "Corpus", seed: int, device: str
-) -> "tuple[Corpus, Teachers | None]":
-    """The corpus with the unlabelled texts, and the teachers of both."""
+def load_teachers(distillation: dict[str, Any], device: str) -> "list[Recognizer]":
+    """The teachers; an error if the run began with others."""
     from nestree import checkpoint, hub
     from nestree.nn.devices import select_device
     from nestree.predict_files import fingerprint
-    from nestree.training.distill import check_teachers, make_teachers
 
     folders = [hub.resolve(name) for name in distillation["teachers"]]
     fingerprints = [fingerprint(folder) for folder in folders]
@@ -268,28 +268,45 @@ def load_teachers(
             "the teachers have changed since this run began. Resume with the same models, or distil anew in another "
             "directory."
         )
-    teachers = [checkpoint.load(folder, select_device(device)) for folder in folders]
+    return [checkpoint.load(folder, select_device(device)) for folder in folders]
+
+
+def add_unlabelled(
+    distillation: Mapping[str, Any],
+    reading: Reading,
+    corpus: "Corpus",
+    teachers: "Sequence[Recognizer]",
+    seed: int,
+    context: int,
+) -> "tuple[Corpus, Teachers | None]":
+    """The corpus with the unlabelled texts, and the teachers of both. `context`: words around each sentence."""
+    from nestree.training.distill import check_teachers, make_teachers
+
     check_teachers(corpus, teachers, distillation["hard"])  # before texts are read, which may take long
     texts: list[Sentence] = []
     if distillation["unlabelled"]:
         jobs = find_jobs([Path(name) for name in distillation["unlabelled"]], None, Path("-"), "jsonl")
         rules = teachers[0].text_rules._asdict()
         rules = {name: getattr(reading, name) or rule for name, rule in rules.items()}
-        texts = list(read_sentences(jobs, {"text": rules}))
+        texts = list(read_sentences(jobs, {"text": rules}, context))
     size = sum(len(text.words) for text in texts)
     print_line(f"{plural(len(texts), 'sentence')} of {plural(size, 'word')} without annotation.")
     copies = {"labeled_copies": distillation["repeat"]} if distillation["repeat"] else {}
     return make_teachers(corpus, texts, teachers, hard=distillation["hard"], seed=seed, **copies)
 
 
-def read_sentences(jobs: "JobPlan", options: Mapping[str, Mapping[str, Any]]) -> "Iterator[Sentence]":
-    """The sentences of files, read with the options of their format."""
+def read_sentences(
+    jobs: "JobPlan", options: Mapping[str, Mapping[str, Any]], context: int = 0
+) -> "Iterator[Sentence]":
+    """The sentences of files, read with the options of their format, with this many words of context."""
     from nestree.data import formats
+    from nestree.types import with_context
 
     with reading_progress([job.source for job in jobs.jobs]):
         for job in jobs.jobs:
             for document in formats.read(job.source, job.format, **options.get(job.format, {})):
-                yield from document.sentences
+                for part in with_context([document], context):
+                    yield from part.sentences
 
 
 def pretrain(

@@ -255,7 +255,7 @@ def augment(sentence: Sentence, rng: random.Random, known: bool) -> tuple[Senten
         name = rng.choice(names)
         inner = tuple(e for e in sentence.entities if name.start <= e.start and e.end <= name.end)
         kept = [name.start <= k < name.end for k in range(len(words))]
-        fragment = keep_words(replace(sentence, entities=inner), kept)
+        fragment = keep_words(replace(sentence, entities=inner, context=None), kept)
         if rng.random() < 0.5:
             fragment = replace(fragment, words=(*fragment.words, "."))
         return fragment, fragment, False
