@@ -175,4 +175,4 @@ def test_temperatures_that_cost_f1_are_not_used(model, monkeypatch):
         assert tune_on_dev(other, tiny.SENTENCES) == (chosen, other.settings.decoding)
     assert other.temperatures == own
     other.temperatures = bad
-    assert decoder_f1(other, tiny.SENTENCES)[other.settings.decoding] == 0
+    assert decoder_f1(other, tiny.SENTENCES)[other.settings.decoding] < 1 - temperature.LEAST_GAIN
