@@ -295,6 +295,8 @@ def test_wrong_targets_are_refused(tmp_path):
     refused = run("select", text, "--budget", "9", "--to", "prodigy", "--partial")
     assert refused.exit_code == 2
     assert "--partial writes questions as label-studio or jsonl" in refused.stderr
+    refused = run("select", text, "--budget", "9", "-o", text)
+    assert (refused.exit_code, "is the input. Write to another file." in refused.stderr) == (2, True)
     refused = run("select", text, "--budget", "9", "--to", "spacy")
     assert refused.exit_code == 2
     assert "Choose one of these" in refused.stderr

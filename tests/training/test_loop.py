@@ -23,6 +23,7 @@ from nestree.temperature import decoder_f1
 from nestree.training import Callbacks, EpochEnd, Step, make_corpus, summary, train
 from nestree.training.run_dir import RunDir
 from nestree.types import Document, Entity, Sentence
+from tests.cli.run import nestree
 from tests.training.runs import assert_same, history, run, weights
 
 
@@ -110,6 +111,8 @@ def test_train_returns_a_model_with_its_scores(settings, tiny_encoder, documents
         train(tmp_path / "data", out=tmp_path / "m", resume=True, epochs=3)
     again = train(tmp_path / "data", out=tmp_path / "m", resume=True, device="cpu")
     assert again.scores.keys() == {"dev", "test"}
+    done = nestree("train", "--resume", tmp_path / "m", "--device", "cpu")
+    assert (done.exit_code, "best epoch" in done.stderr) == (0, True), done.output
 
 
 def test_train_on_documents_adapts_to_small_data_and_is_resumed(tiny_encoder, documents, tmp_path):
@@ -126,6 +129,9 @@ def test_train_on_documents_adapts_to_small_data_and_is_resumed(tiny_encoder, do
     recorder = Recorder()
     train(documents, resume=True, callbacks=recorder, **given)
     assert recorder.says("this run is finished (all epochs are done)")
+    assert (
+        "on documents in memory. Continue it with nestree.train(" in nestree("train", "--resume", out).stderr
+    )
 
 
 def test_train_explains_wrong_arguments(documents, tmp_path):
