@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from accelerate.utils import broadcast_object_list
 
 from nestree import checkpoint, hub
@@ -273,7 +274,12 @@ def fit(
 def make_accelerator(device: str) -> Accelerator:
     """Mixed precision in bf16 on a GPU, float32 elsewhere; `auto` is the best device available."""
     kind = select_device(device).type
-    return Accelerator(cpu=kind == "cpu", mixed_precision="bf16" if kind == "cuda" else "no")
+    options: Any = {"cpu": kind == "cpu", "mixed_precision": "bf16" if kind == "cuda" else "no"}
+    try:
+        return Accelerator(**options)
+    except ValueError:  # this process has trained on another device
+        AcceleratorState._reset_state(reset_partial_state=True)
+        return Accelerator(**options)
 
 
 def origin_of(folder: Path) -> dict[str, Any]:
