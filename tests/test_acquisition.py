@@ -263,6 +263,8 @@ def test_answered_questions_are_not_asked_again(model, pool):
 def test_wrong_options(model, options, message):
     with pytest.raises(InputError, match=message):
         select([Sentence(["a"])], model=model, **options)
+    with pytest.raises(InputError, match="the pool has no sentence"):
+        select([], model=model, budget=5)
     with pytest.raises(InputError, match="a pool has documents, sentences or texts"):
         select([3], model=model, budget=5)
 
