@@ -202,11 +202,16 @@ def test_places_that_cannot_be_written(tmp_path):
         pass
     with pytest.raises(DataError, match="is a directory, and a file is needed"), atomic_writer(tmp_path):
         pass
-    with pytest.raises(DataError) as caught, atomic_path(tmp_path / "new") as folder:
-        folder.mkdir()
-        (folder / "file").write_text("")
-        with atomic_writer(folder / "file" / "a"):
-            pass
+
+    def write_below_a_file() -> None:
+        with atomic_path(tmp_path / "new") as folder:
+            folder.mkdir()
+            (folder / "file").write_text("")
+            with atomic_writer(folder / "file" / "a"):
+                pass
+
+    with pytest.raises(DataError) as caught:
+        write_below_a_file()
     assert str(caught.value).startswith(f"{tmp_path / 'new' / 'file' / 'a'} cannot be written: ")
     with pytest.raises(DataError, match="standard output"), atomic_path(STDIO):
         pass
