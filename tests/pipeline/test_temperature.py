@@ -169,10 +169,11 @@ def test_temperatures_that_cost_f1_are_not_used(model, monkeypatch):
     """The first ones that are nearly as good as any are chosen; the model itself is left as it is."""
     other, own = copy.copy(model), model.temperatures
     other.settings = model.settings.with_overrides(["decoding.tune=false"])
-    bad, good = Temperatures(label_logit_offset=20.0), Temperatures(1.1, 1.1)
+    bad, good, many = Temperatures(label_logit_offset=20.0), Temperatures(1.1, 1.1), tiny.SENTENCES * 10
     for fitted, chosen in ((good, bad), good), ((bad, good), good), ((bad, bad), NO_TEMPERATURES):
         monkeypatch.setattr(temperature, "fit_temperatures", lambda *_, fitted=fitted: fitted)
-        assert tune_on_dev(other, tiny.SENTENCES) == (chosen, other.settings.decoding)
+        assert tune_on_dev(other, many) == (chosen, other.settings.decoding)
+    assert tune_on_dev(other, tiny.SENTENCES)[0] == bad  # which misses one of few entities
     assert other.temperatures == own
     other.temperatures = bad
-    assert decoder_f1(other, tiny.SENTENCES)[other.settings.decoding] < 1 - temperature.LEAST_GAIN
+    assert decoder_f1(other, many)[other.settings.decoding] < 1 - temperature.LEAST_GAIN
